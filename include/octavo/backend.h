@@ -1,0 +1,54 @@
+// What this build and machine offer: version, CPU implementations and how one is chosen, threads.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/types.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octavo {
+
+OCTAVO_API std::string_view version();
+
+struct Implementation {
+  std::string_view name;         // "avx512", "avx2", "neon", "scalar": what OCTAVO_FORCE_IMPL takes
+  std::string_view description;
+  bool supported = false;        // by this CPU
+};
+
+// Compiled implementations, fastest first; the last is always "scalar".
+OCTAVO_API std::vector<Implementation> implementations();
+
+// The one in use: the first supported, or what OCTAVO_FORCE_IMPL names. A name that is unknown or not supported here
+// is an error, returned by every operation, never replaced in silence.
+OCTAVO_API Result<std::string_view> implementation();
+
+// Overrides the environment for this process (tests, benchmarks); an empty name returns to the default choice.
+OCTAVO_API Status force_implementation(std::string_view name);
+
+// Threads the pool uses when a call asks for 0; at first the CPUs this process may run on.
+OCTAVO_API int default_threads();
+OCTAVO_API Status set_default_threads(int threads);
+
+struct CpuInfo {
+  std::string model;
+  int cores = 0;  // that this process may run on
+  std::vector<std::string> features;
+};
+OCTAVO_API CpuInfo cpu_info();
+
+struct GpuInfo {
+  std::string name;
+  int compute_major = 0, compute_minor = 0;
+  std::int64_t memory_bytes = 0;
+};
+struct GpuReport {
+  std::vector<GpuInfo> gpus;
+  std::string note;  // why the list is empty, where it is
+};
+OCTAVO_API GpuReport gpu_info();
+
+}  // namespace octavo

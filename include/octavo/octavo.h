@@ -1,0 +1,170 @@
+/* The C ABI: everything the C++ API does, over plain structs, for engines and other languages.
+ *
+ * Rules: every function that can fail returns an octavo_status and, on failure, leaves a message for this thread in
+ * octavo_last_error(). A failed call writes no buffer. Structs begin with struct_size, set by the caller to
+ * sizeof(the struct it was compiled with): fields added later at the end read as zero from older callers.
+ * Enumerators have the values of octavo/types.h. The caller owns all memory.
+ * SPDX-License-Identifier: MIT */
+#ifndef OCTAVO_OCTAVO_H_
+#define OCTAVO_OCTAVO_H_
+
+#include <octavo/export.h>
+#include <octavo/version.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef uint32_t octavo_status; /* 0 ok, 1 invalid argument, 2 unsupported, 3 failed */
+
+OCTAVO_API const char* octavo_version_string(void);
+OCTAVO_API uint32_t octavo_abi_version(void);
+/* The last failure of this thread, "" if none; valid until the thread's next failing call. */
+OCTAVO_API const char* octavo_last_error(void);
+/* The implementation in use ("avx2"), or NULL with an error (a bad OCTAVO_FORCE_IMPL). */
+OCTAVO_API const char* octavo_implementation(void);
+OCTAVO_API octavo_status octavo_force_implementation(const char* name);
+OCTAVO_API octavo_status octavo_set_default_threads(int32_t threads);
+OCTAVO_API int32_t octavo_default_threads(void);
+
+/* Names to numbers: kind is "dtype", "state", "store" or "optimizer". */
+OCTAVO_API octavo_status octavo_parse(const char* kind, const char* name, uint32_t* out);
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t algorithm;
+  uint32_t amsgrad;
+  uint32_t momentum;
+} octavo_group_config;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t param_dtype;
+  uint32_t grad_dtype;
+  uint32_t store;
+  uint32_t format;
+  int32_t ndim;
+  int64_t numel;
+  int64_t block_size;
+  int64_t shape[8];
+} octavo_tensor_spec;
+
+typedef struct {
+  uint32_t struct_size;
+  int32_t slots;
+  int64_t codes_bytes[3];
+  int64_t scales[3];
+  int64_t residual_bytes;
+  int64_t workspace_bytes;
+} octavo_tensor_layout;
+
+OCTAVO_API octavo_status octavo_layout(const octavo_group_config* config, const octavo_tensor_spec* spec,
+                                       octavo_tensor_layout* out);
+
+typedef struct {
+  octavo_tensor_spec spec; /* spec.struct_size is set; the tensor has no size of its own */
+  void* param;
+  const void* grad;
+  void* residual;
+  void* codes[3];
+  float* scales[3];
+  uint64_t id;
+  int64_t offset;
+} octavo_tensor;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t guard;
+  int32_t threads;
+  uint32_t nesterov;
+  uint32_t maximize;
+  uint32_t coupled; /* sgd, lion: add the decay to the gradient */
+  int64_t step;
+  uint64_t seed;
+  double lr, beta1, beta2, eps, weight_decay, momentum, dampening;
+  double grad_factor;
+  void* workspace;
+  int64_t workspace_bytes;
+} octavo_step_args;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t skipped;
+  int64_t nonfinite;
+} octavo_step_report;
+
+/* args with every default of the C++ API (lr 1e-3, betas 0.9 and 0.999, eps 1e-8, factor 1; step 0 must be set). */
+OCTAVO_API void octavo_step_args_init(octavo_step_args* args);
+
+typedef struct octavo_group octavo_group;
+OCTAVO_API octavo_status octavo_group_create(const octavo_group_config* config, const octavo_tensor* tensors,
+                                             int64_t count, octavo_group** out);
+OCTAVO_API octavo_status octavo_group_rebind(octavo_group* group, const octavo_tensor* tensors, int64_t count);
+OCTAVO_API octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* args,
+                                           octavo_step_report* report);
+OCTAVO_API int64_t octavo_group_workspace_bytes(const octavo_group* group);
+OCTAVO_API void octavo_group_destroy(octavo_group* group);
+
+typedef struct {
+  const void* data;
+  uint32_t dtype;
+  uint32_t reserved;
+  int64_t numel;
+} octavo_grad_view;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved;
+  double l2;
+  double max;
+  int64_t nonfinite;
+} octavo_grad_norm_result;
+
+/* Doubles that octavo_grad_norm needs as workspace; negative on a bad argument. */
+OCTAVO_API int64_t octavo_grad_norm_workspace(const octavo_grad_view* grads, int64_t count);
+OCTAVO_API octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, double* workspace,
+                                          int64_t workspace_count, int32_t threads, octavo_grad_norm_result* out);
+OCTAVO_API double octavo_clip_factor(double l2, double max_norm, double unscale);
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t moment; /* 0 first, 1 second */
+  uint32_t format;
+  int32_t ndim;
+  int64_t numel;
+  int64_t block_size;
+  int64_t shape[8];
+} octavo_moment_spec;
+
+OCTAVO_API octavo_status octavo_moment_layout(const octavo_moment_spec* spec, int64_t* codes_bytes, int64_t* scales);
+OCTAVO_API octavo_status octavo_encode(const octavo_moment_spec* spec, const float* values, void* codes,
+                                       float* scales);
+OCTAVO_API octavo_status octavo_decode(const octavo_moment_spec* spec, const void* codes, const float* scales,
+                                       float* values);
+OCTAVO_API octavo_status octavo_convert(const octavo_moment_spec* from, const void* from_codes,
+                                        const float* from_scales, const octavo_moment_spec* to, void* to_codes,
+                                        float* to_scales);
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t bytes;
+  double max_error;
+  double relative_error;
+  int64_t saturated;
+  int64_t zeros;
+  int64_t lost;
+  int64_t nonfinite;
+} octavo_moment_report;
+
+OCTAVO_API octavo_status octavo_inspect(const octavo_moment_spec* spec, const void* codes, const float* scales,
+                                        const float* reference, octavo_moment_report* out);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* OCTAVO_OCTAVO_H_ */

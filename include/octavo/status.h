@@ -1,0 +1,74 @@
+// How the core reports failure: a Status, or a Result that holds a value or a Status.
+// The core never prints, exits or aborts, and never throws; only Result::value() does, for callers who want that.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/export.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace octavo {
+
+enum class StatusCode : std::uint32_t {
+  ok = 0,
+  invalid_argument = 1,  // the caller's value is wrong; the message names it, its limit and the fix
+  unsupported = 2,       // a valid request that this build or machine cannot serve
+  failed = 3,            // the environment failed (memory, device)
+};
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  static Status invalid(std::string message) { return {StatusCode::invalid_argument, std::move(message)}; }
+  static Status unsupported(std::string message) { return {StatusCode::unsupported, std::move(message)}; }
+  static Status failed(std::string message) { return {StatusCode::failed, std::move(message)}; }
+
+  [[nodiscard]] bool ok() const { return code_ == StatusCode::ok; }
+  [[nodiscard]] StatusCode code() const { return code_; }
+  [[nodiscard]] const std::string& message() const { return message_; }
+
+ private:
+  StatusCode code_ = StatusCode::ok;
+  std::string message_;
+};
+
+// Thrown by Result::value() and never by anything else in the core.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const Status& status) : std::runtime_error(status.message()), code_(status.code()) {}
+  [[nodiscard]] StatusCode code() const { return code_; }
+
+ private:
+  StatusCode code_;
+};
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : held_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : held_(std::move(status)) {}   // NOLINT(google-explicit-constructor)
+
+  [[nodiscard]] bool ok() const { return std::holds_alternative<T>(held_); }
+  [[nodiscard]] Status status() const { return ok() ? Status() : std::get<Status>(held_); }
+
+  // REQUIRES: ok().
+  T& operator*() { return std::get<T>(held_); }
+  const T& operator*() const { return std::get<T>(held_); }
+  T* operator->() { return &std::get<T>(held_); }
+  const T* operator->() const { return &std::get<T>(held_); }
+
+  // The value, or an octavo::Error with the status's message.
+  T& value() & { return ok() ? std::get<T>(held_) : throw Error(std::get<Status>(held_)); }
+  T value() && { return ok() ? std::move(std::get<T>(held_)) : throw Error(std::get<Status>(held_)); }
+
+ private:
+  std::variant<T, Status> held_;
+};
+
+}  // namespace octavo

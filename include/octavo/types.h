@@ -1,0 +1,75 @@
+// The vocabulary of the library: element types, state formats, weight stores, algorithms, and their names.
+// The numeric values are part of the C ABI and never change.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/export.h>
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace octavo {
+
+enum class DType : std::uint32_t { f32 = 0, bf16 = 1, f16 = 2 };
+
+// How the optimizer's moments are stored; docs/formats.md gives every byte.
+enum class StateFormat : std::uint32_t {
+  fp32 = 0,
+  bf16 = 1,        // first moments to nearest, second moments stochastically (a nearest bf16 variance cannot decrease)
+  int8 = 2,        // "8bit": dynamic maps in blocks of 256
+  int4 = 3,        // "4bit": dynamic-exponent m, linear v without zero, blocks of 128
+  int4_rank1 = 4,  // "4bit-rank1": as 4bit, with v scaled by the smallest of its per-axis maxima
+  fp8_e4m3 = 5,    // "fp8"
+  fp8_e5m2 = 6,    // "fp8-e5m2"
+};
+
+// What a parameter keeps beyond its own element type.
+enum class WeightStore : std::uint32_t {
+  nearest = 0,     // any dtype, rounded to nearest even
+  stochastic = 1,  // bf16, rounded up with the probability of what truncation drops
+  residual8 = 2,   // bf16 + one byte: a 24-bit master
+  residual16 = 3,  // bf16 + two bytes: equal in bits to an fp32 master
+};
+
+enum class Algorithm : std::uint32_t {
+  adam = 0,   // weight decay added to the gradient
+  adamw = 1,  // weight decay applied to the parameter
+  sgd = 2,    // with or without momentum
+  lion = 3,
+};
+
+// What a moment may hold: it decides the map, and that a positive variance never becomes zero.
+enum class Moment : std::uint32_t { first = 0, second = 1 };
+
+// Moments that one tensor can have (m, v and amsgrad's maximum of v).
+inline constexpr int kMaxSlots = 3;
+inline constexpr int kMaxDims = 8;
+// Below this many elements in the whole parameter a caller keeps fp32 states (see effective_format in optimizer.h).
+inline constexpr std::int64_t kMinQuantizedSize = 4096;
+inline constexpr std::int64_t kMinBlockSize = 32;
+inline constexpr std::int64_t kMaxBlockSize = 4096;
+
+OCTAVO_API std::string_view name(DType value);
+OCTAVO_API std::string_view name(StateFormat value);
+OCTAVO_API std::string_view name(WeightStore value);
+OCTAVO_API std::string_view name(Algorithm value);
+
+// All values, in the order of their numbers: what `octavo info` lists.
+OCTAVO_API std::span<const DType> all_dtypes();
+OCTAVO_API std::span<const StateFormat> all_state_formats();
+OCTAVO_API std::span<const WeightStore> all_weight_stores();
+OCTAVO_API std::span<const Algorithm> all_algorithms();
+
+// The value of a name; an unknown name is an error that lists the known ones.
+OCTAVO_API Result<DType> parse_dtype(std::string_view text);
+OCTAVO_API Result<StateFormat> parse_state_format(std::string_view text);
+OCTAVO_API Result<WeightStore> parse_weight_store(std::string_view text);
+OCTAVO_API Result<Algorithm> parse_algorithm(std::string_view text);
+
+OCTAVO_API std::int64_t dtype_bytes(DType value);
+// The block size used when none is asked for; 0 for formats without blocks (fp32, bf16).
+OCTAVO_API std::int64_t default_block_size(StateFormat value);
+
+}  // namespace octavo

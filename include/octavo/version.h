@@ -1,0 +1,13 @@
+/* The one place that holds the version; CMake reads it from here.
+ * SPDX-License-Identifier: MIT */
+#ifndef OCTAVO_VERSION_H_
+#define OCTAVO_VERSION_H_
+
+#define OCTAVO_VERSION_MAJOR 0
+#define OCTAVO_VERSION_MINOR 1
+#define OCTAVO_VERSION_PATCH 0
+
+/* Rises whenever a C struct or function changes its meaning; see octavo.h. */
+#define OCTAVO_ABI_VERSION 1
+
+#endif /* OCTAVO_VERSION_H_ */

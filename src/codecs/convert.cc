@@ -1,0 +1,210 @@
+// Moments between fp32 and the formats, outside a step.
+// SPDX-License-Identifier: MIT
+#include "cpu/implementations.h"
+#include "cpu/threads.h"
+#include "optimizers/resolve.h"
+
+#include <octavo/codec.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace octavo {
+namespace {
+
+// Elements converted at a time: a multiple of any block.
+constexpr std::int64_t kPiece = 16 * kMaxBlockSize;
+
+struct Resolved {
+  StateFormat stored;
+  std::int64_t block;
+  SlotLayout size;
+  bool rank1;
+};
+
+Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
+  if (spec.moment != Moment::first && spec.moment != Moment::second) {
+    return Status::invalid(where + ".moment: got " + std::to_string(static_cast<std::uint32_t>(spec.moment)) + ", expected 0 or 1");
+  }
+  if (Status bad = check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim); !bad.ok()) return bad;
+  Resolved r{};
+  r.stored = stored_format(spec.format, spec.ndim);
+  r.block = block_of(spec.format, spec.block_size);
+  r.size = slot_layout(r.stored, spec.moment, r.block, spec.numel, {spec.shape.data(), spec.ndim});
+  r.rank1 = has_rank1_scale(r.stored, spec.moment);
+  return r;
+}
+
+Status check_sizes(const std::string& where, const Resolved& r, std::span<const std::byte> codes, std::span<const float> scales) {
+  if (static_cast<std::int64_t>(codes.size()) != r.size.codes_bytes) {
+    return Status::invalid(where + " codes: got " + std::to_string(codes.size()) + " bytes, expected " + std::to_string(r.size.codes_bytes));
+  }
+  if (static_cast<std::int64_t>(scales.size()) != r.size.scales) {
+    return Status::invalid(where + " scales: got " + std::to_string(scales.size()) + " floats, expected " + std::to_string(r.size.scales));
+  }
+  if (Status bad = check_buffer(where + " codes", codes.data(), r.size.codes_bytes, code_alignment(r.stored)); !bad.ok()) return bad;
+  return check_buffer(where + " scales", scales.data(), 4 * r.size.scales, 4);
+}
+
+Status check_values(const std::string& where, const MomentSpec& spec, std::span<const float> values) {
+  if (static_cast<std::int64_t>(values.size()) != spec.numel) {
+    return Status::invalid(where + " values: got " + std::to_string(values.size()) + " floats, expected numel, " + std::to_string(spec.numel));
+  }
+  return check_buffer(where + " values", values.data(), 4 * spec.numel, 4);
+}
+
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+}
+
+struct Job {
+  const cpu::Kernels& kernels;
+  const MomentSpec& spec;
+  const Resolved& how;
+
+  [[nodiscard]] std::size_t format() const { return static_cast<std::size_t>(how.stored); }
+  [[nodiscard]] std::size_t moment() const { return static_cast<std::size_t>(spec.moment); }
+  [[nodiscard]] std::int64_t code_at(std::int64_t element) const { return element * code_bits(how.stored) / 8; }
+  [[nodiscard]] std::int64_t scale_at(std::int64_t element) const { return how.block > 0 ? element / how.block : 0; }
+  [[nodiscard]] cpu::Shape shape() const { return {spec.shape.data(), spec.ndim}; }
+
+  // Elements [at, at + n); `at` is a multiple of kPiece.
+  void decode(const std::byte* codes, const float* scales, std::int64_t at, std::int64_t n, float* values) const {
+    auto& scratch = cpu::thread_scratch();
+    if (!how.rank1) {
+      kernels.decode[format()][moment()](codes + code_at(at), scales + scale_at(at), n, how.block, values, &scratch);
+      return;
+    }
+    std::vector<float> unit(static_cast<std::size_t>((n + how.block - 1) / how.block), 1.0F), own(static_cast<std::size_t>(n));
+    kernels.decode[format()][moment()](codes + code_at(at), unit.data(), n, how.block, values, &scratch);
+    cpu::rank1_scales(shape(), scales, at, n, own.data());
+    for (std::int64_t i = 0; i < n; ++i) {
+      values[i] = formula::canonical(scalar::F32(values[i]) * scalar::F32(own[static_cast<std::size_t>(i)])).v;
+    }
+  }
+
+  void encode(const float* values, std::int64_t at, std::int64_t n, std::byte* codes, float* scales) const {
+    kernels.encode[format()][moment()](values, n, how.block, codes + code_at(at), scales + scale_at(at), &cpu::thread_scratch());
+  }
+
+  // The whole tensor: its scales depend on all of it.
+  void encode_rank1(const float* values, std::byte* codes, float* scales) const {
+    std::fill(scales, scales + how.size.scales, 0.0F);
+    cpu::raise_axis_maxima(shape(), values, 0, spec.numel, scales);
+    auto body = [&](std::int64_t piece) {
+      const std::int64_t at = piece * kPiece;
+      const std::int64_t n = std::min(kPiece, spec.numel - at);
+      std::vector<float> own(static_cast<std::size_t>(n));
+      cpu::rank1_scales(shape(), scales, at, n, own.data());
+      auto* out = reinterpret_cast<std::uint8_t*>(codes) + at / 2;
+      std::memset(out, 0, static_cast<std::size_t>((n + 1) / 2));
+      for (std::int64_t i = 0; i < n; ++i) {
+        const float s = own[static_cast<std::size_t>(i)];
+        const bool finite = s < std::bit_cast<float>(formula::kInf32);
+        scalar::I32 none;
+        const scalar::F32 raw(values[at + i]);
+        const scalar::F32 x = raw * scalar::F32(finite && s > 0.0F ? 1.0F / s : 0.0F);
+        const int code = finite ? codecs::Int4Rank1::encode<Moment::second, scalar::Lane>(x, raw, none).v : 0;
+        out[i / 2] = static_cast<std::uint8_t>(out[i / 2] | code << (i % 2 == 0 ? 4 : 0));
+      }
+    };
+    cpu::parallel_for((spec.numel + kPiece - 1) / kPiece, 0, body);
+    for (std::int64_t i = 0; i < how.size.scales; ++i) scales[i] = formula::canonical(scalar::F32(scales[i])).v;
+  }
+
+  void encode_all(const float* values, std::byte* codes, float* scales) const {
+    if (how.rank1) return encode_rank1(values, codes, scales);
+    auto body = [&](std::int64_t piece) {
+      const std::int64_t at = piece * kPiece;
+      encode(values + at, at, std::min(kPiece, spec.numel - at), codes, scales);
+    };
+    cpu::parallel_for((spec.numel + kPiece - 1) / kPiece, 0, body);
+  }
+
+  void decode_all(const std::byte* codes, const float* scales, float* values) const {
+    auto body = [&](std::int64_t piece) {
+      const std::int64_t at = piece * kPiece;
+      decode(codes, scales, at, std::min(kPiece, spec.numel - at), values + at);
+    };
+    cpu::parallel_for((spec.numel + kPiece - 1) / kPiece, 0, body);
+  }
+};
+
+}  // namespace
+
+Result<SlotLayout> layout(const MomentSpec& spec) {
+  const auto how = resolve("[layout] spec", spec);
+  if (!how.ok()) return how.status();
+  return how->size;
+}
+
+Status encode(const MomentSpec& spec, std::span<const float> values, std::span<std::byte> codes, std::span<float> scales) {
+  const auto how = resolve("[encode] spec", spec);
+  if (!how.ok()) return how.status();
+  if (Status bad = check_values("[encode]", spec, values); !bad.ok()) return bad;
+  if (Status bad = check_sizes("[encode]", *how, codes, scales); !bad.ok()) return bad;
+  if (overlap(std::as_bytes(values), codes) || overlap(std::as_bytes(values), std::as_bytes(scales)) || overlap(codes, std::as_bytes(scales))) {
+    return Status::invalid("[encode] values, codes and scales overlap; they must not share memory");
+  }
+  const auto kernels = cpu::kernels();
+  if (!kernels.ok()) return kernels.status();
+  Job{**kernels, spec, *how}.encode_all(values.data(), codes.data(), scales.data());
+  return {};
+}
+
+Status decode(const MomentSpec& spec, std::span<const std::byte> codes, std::span<const float> scales, std::span<float> values) {
+  const auto how = resolve("[decode] spec", spec);
+  if (!how.ok()) return how.status();
+  if (Status bad = check_values("[decode]", spec, values); !bad.ok()) return bad;
+  if (Status bad = check_sizes("[decode]", *how, codes, scales); !bad.ok()) return bad;
+  if (overlap(std::as_bytes(values), codes) || overlap(std::as_bytes(values), std::as_bytes(scales))) {
+    return Status::invalid("[decode] values overlap codes or scales; they must not share memory");
+  }
+  const auto kernels = cpu::kernels();
+  if (!kernels.ok()) return kernels.status();
+  Job{**kernels, spec, *how}.decode_all(codes.data(), scales.data(), values.data());
+  return {};
+}
+
+Status convert(const MomentSpec& from, std::span<const std::byte> from_codes, std::span<const float> from_scales,
+               const MomentSpec& to, std::span<std::byte> to_codes, std::span<float> to_scales) {
+  const auto source = resolve("[convert] from", from);
+  if (!source.ok()) return source.status();
+  const auto target = resolve("[convert] to", to);
+  if (!target.ok()) return target.status();
+  if (from.numel != to.numel || from.moment != to.moment) {
+    return Status::invalid("[convert] to: its numel and moment must equal those of from (" + std::to_string(from.numel) + " elements)");
+  }
+  if (Status bad = check_sizes("[convert] from", *source, from_codes, from_scales); !bad.ok()) return bad;
+  if (Status bad = check_sizes("[convert] to", *target, to_codes, to_scales); !bad.ok()) return bad;
+  const std::span<const std::byte> in[] = {from_codes, std::as_bytes(from_scales)};
+  const std::span<const std::byte> out[] = {to_codes, std::as_bytes(to_scales)};
+  for (const auto& i : in) {
+    for (const auto& o : out) {
+      if (overlap(i, o)) return Status::invalid("[convert] from and to overlap; they must not share memory");
+    }
+  }
+  if (overlap(out[0], out[1])) return Status::invalid("[convert] to codes and scales overlap; they must not share memory");
+  const auto kernels = cpu::kernels();
+  if (!kernels.ok()) return kernels.status();
+  const Job reader{**kernels, from, *source};
+  const Job writer{**kernels, to, *target};
+  if (target->rank1) {
+    std::vector<float> whole(static_cast<std::size_t>(from.numel));
+    reader.decode_all(from_codes.data(), from_scales.data(), whole.data());
+    writer.encode_all(whole.data(), to_codes.data(), to_scales.data());
+    return {};
+  }
+  auto body = [&](std::int64_t piece) {
+    const std::int64_t at = piece * kPiece;
+    const std::int64_t n = std::min(kPiece, from.numel - at);
+    std::vector<float> values(static_cast<std::size_t>(n));
+    reader.decode(from_codes.data(), from_scales.data(), at, n, values.data());
+    writer.encode(values.data(), at, n, to_codes.data(), to_scales.data());
+  };
+  cpu::parallel_for((from.numel + kPiece - 1) / kPiece, 0, body);
+  return {};
+}
+
+}  // namespace octavo

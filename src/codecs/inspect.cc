@@ -1,0 +1,64 @@
+// What a stored moment holds and has lost.
+// SPDX-License-Identifier: MIT
+#include "optimizers/resolve.h"
+
+#include <octavo/codec.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace octavo {
+
+Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> codes, std::span<const float> scales,
+                             std::span<const float> reference) {
+  if (!reference.empty() && static_cast<std::int64_t>(reference.size()) != spec.numel) {
+    return Status::invalid("[inspect] reference: got " + std::to_string(reference.size()) + " floats, expected none or numel, " +
+                           std::to_string(spec.numel));
+  }
+  const auto size = layout(spec);
+  if (!size.ok()) return size.status();
+  std::vector<float> values(static_cast<std::size_t>(spec.numel));
+  if (Status bad = decode(spec, codes, scales, values); !bad.ok()) return bad;
+
+  MomentReport report;
+  report.bytes = size->codes_bytes + 4 * size->scales;
+  double error = 0.0;
+  double norm = 0.0;
+  const std::int64_t block = std::max<std::int64_t>(1, block_of(spec.format, spec.block_size));
+  const StateFormat stored = stored_format(spec.format, spec.ndim);
+  for (std::int64_t i = 0; i < spec.numel; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const double value = values[at];
+    report.zeros += value == 0.0 ? 1 : 0;
+    report.nonfinite += std::isfinite(value) ? 0 : 1;
+    if (default_block_size(stored) != 0 && !has_rank1_scale(stored, spec.moment) && value != 0.0) {
+      // Outermost: as large as a code of this block can be, on its side of zero.
+      const auto outer = [&](float wanted) { return wanted * scales[static_cast<std::size_t>(i / block)]; };
+      const auto index = static_cast<std::size_t>(stored);
+      const float largest = at_index(Formats{}, index, [](auto codec) {
+        using Codec = decltype(codec);
+        if constexpr (Codec::kBlocked) {
+          return Codec::kLargest;
+        } else {
+          return 0.0F;
+        }
+      });
+      const float negative = stored == StateFormat::int8 ? -codecs::kSigned8.value[127]
+                             : stored == StateFormat::int4 || stored == StateFormat::int4_rank1 ? -codecs::kSigned4.value[7]
+                                                                                                : -largest;
+      report.saturated += values[at] == outer(largest) || values[at] == outer(negative) ? 1 : 0;
+    }
+    if (!reference.empty()) {
+      const double wanted = reference[at];
+      report.lost += wanted != 0.0 && value == 0.0 ? 1 : 0;
+      report.max_error = std::max(report.max_error, std::fabs(value - wanted));
+      error += (value - wanted) * (value - wanted);
+      norm += wanted * wanted;
+    }
+  }
+  report.relative_error = norm > 0.0 ? std::sqrt(error / norm) : std::sqrt(error);
+  return report;
+}
+
+}  // namespace octavo

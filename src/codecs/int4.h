@@ -1,0 +1,88 @@
+// "4bit": half a byte per element, blocks of 128; m on a dynamic-exponent map with zero, v on (code + 1) / 16 without.
+// "4bit-rank1": the same codes, with v scaled as in Li et al. 2023: by the smallest of its per-axis maxima.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "codecs/dynamic_map.h"
+
+#include <octavo/types.h>
+
+namespace octavo::codecs {
+
+// The map by code: the seven negative magnitudes falling, zero, the eight positive ones rising.
+constexpr std::array<float, 16> signed4_values() {
+  std::array<float, 16> values{};
+  for (int code = 0; code < 16; ++code) {
+    values[static_cast<std::size_t>(code)] = code < 7 ? -kSigned4.value[static_cast<std::size_t>(7 - code)]
+                                                      : kSigned4.value[static_cast<std::size_t>(code - 7)];
+  }
+  return values;
+}
+
+struct Int4 {
+  static constexpr StateFormat kFormat = StateFormat::int4;
+  static constexpr int kBits = 4;
+  static constexpr bool kBlocked = true;
+  static constexpr std::int64_t kDefaultBlock = 128;
+  static constexpr float kLargest = 1.0F;
+  static constexpr bool kRank1 = false;
+  static constexpr bool kSuspects = false;
+  static constexpr std::int32_t kSuspectBelow = 0;
+
+  template <Moment kMoment, class L>
+  static typename L::F decode(typename L::I code) {
+    using F = typename L::F;
+    using I = typename L::I;
+    if constexpr (kMoment == Moment::second) {
+      return to_float(code + I(1)) * F(0.0625F);
+    } else if constexpr (L::kSimd) {
+      return lookup16(kValues.data(), code);
+    } else {
+      return F(kValues[static_cast<std::size_t>(code.v & 15)]);
+    }
+  }
+
+  template <Moment kMoment, class L>
+  static typename L::I encode(typename L::F x, typename L::F /*raw*/, typename L::I& /*suspect*/) {
+    using F = typename L::F;
+    using I = typename L::I;
+    if constexpr (kMoment == Moment::second) {
+      // 16x to nearest, ties down: the float just below plus a half, truncated. Anything under 1/16 is code 0.
+      const F scaled = max(x, F(0.0625F)) * F(16.0F);
+      return truncate(from_bits(bits(scaled) - I(1)) + F(0.5F)) - I(1);
+    } else {
+      const I b = bits(x);
+      const I magnitude = b & I(0x7FFFFFFF);
+      if constexpr (L::kSimd) {
+        // Eight boundaries, eight exact comparisons: shorter than finding the decade first.
+        I rank(0);
+        const F m = from_bits(magnitude);
+        for (const float boundary : kBoundaries) rank = add_where(rank, m > F(boundary));
+        const I sign = sar<31>(b);
+        return max(I(7) + ((rank ^ sign) - sign), I(0));
+      } else {
+        constexpr auto& buckets = kSigned4Buckets;
+        const std::uint32_t clamped = magnitude.u() < 0x3F800000U ? magnitude.u() : 0x3F800000U;
+        const std::uint32_t bucket = clamped >> buckets.kLowBits;
+        std::int32_t rank = 0;
+        if (bucket >= buckets.kFirst) {
+          rank = static_cast<std::int32_t>((buckets.entry[bucket - buckets.kFirst] + (clamped & buckets.kLowMask)) >> buckets.kLowBits);
+        }
+        return b.v < 0 ? (rank > 7 ? 0 : 7 - rank) : 7 + rank;
+      }
+    }
+  }
+
+ private:
+  alignas(64) static constexpr std::array<float, 16> kValues = signed4_values();
+  static constexpr std::array<float, 8> kBoundaries = {
+      kSigned4.boundary(0), kSigned4.boundary(1), kSigned4.boundary(2), kSigned4.boundary(3),
+      kSigned4.boundary(4), kSigned4.boundary(5), kSigned4.boundary(6), kSigned4.boundary(7)};
+};
+
+struct Int4Rank1 : Int4 {
+  static constexpr StateFormat kFormat = StateFormat::int4_rank1;
+  static constexpr bool kRank1 = true;
+};
+
+}  // namespace octavo::codecs

@@ -1,0 +1,378 @@
+// The C ABI over the C++ API: copies structs, catches what memory exhaustion throws, keeps the last error per thread.
+// SPDX-License-Identifier: MIT
+#include <octavo/backend.h>
+#include <octavo/codec.h>
+#include <octavo/grad_norm.h>
+#include <octavo/octavo.h>
+#include <octavo/optimizer.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+struct octavo_group {
+  octavo::Group group;
+};
+
+namespace {
+
+using octavo::Result;
+using octavo::Status;
+
+thread_local std::string last_error;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+
+octavo_status report(const Status& status) {
+  if (!status.ok()) last_error = status.message();
+  return static_cast<octavo_status>(status.code());
+}
+
+// Nothing may leave a C function by exception; only running out of memory or threads can try.
+template <class Fn>
+octavo_status guarded(Fn&& fn) noexcept {
+  try {
+    return report(fn());
+  } catch (const std::bad_alloc&) {
+    last_error = "[octavo] out of host memory";
+  } catch (const std::exception& error) {
+    last_error = std::string("[octavo] ") + error.what();
+  }
+  return static_cast<octavo_status>(octavo::StatusCode::failed);
+}
+
+Status null_argument(const char* name) { return Status::invalid(std::string("[octavo] ") + name + ": got null"); }
+
+// A caller's struct as this library knows it: what the caller's version lacks is zero, and `minimum` is the size of
+// the first version of the struct, below which nothing works.
+template <class T>
+Result<T> read_struct(const char* name, const T* from, std::size_t minimum = sizeof(T)) {
+  if (from == nullptr) return null_argument(name);
+  if (from->struct_size < minimum || from->struct_size > 65536) {
+    return Status::invalid(std::string("[octavo] ") + name + ".struct_size: got " + std::to_string(from->struct_size) +
+                           ", expected sizeof, " + std::to_string(sizeof(T)));
+  }
+  T copy{};
+  std::memcpy(&copy, from, std::min<std::size_t>(from->struct_size, sizeof(T)));
+  return copy;
+}
+
+// Writes results into a struct of the caller's size, keeping its struct_size.
+template <class T>
+Status write_struct(const char* name, const T& value, T* to) {
+  const auto known = read_struct(name, to);
+  if (!known.ok()) return known.status();
+  const std::uint32_t size = to->struct_size;
+  std::memcpy(to, &value, std::min<std::size_t>(size, sizeof(T)));
+  to->struct_size = size;
+  return {};
+}
+
+octavo::GroupConfig convert(const octavo_group_config& c) {
+  return {static_cast<octavo::Algorithm>(c.algorithm), c.amsgrad != 0, c.momentum != 0};
+}
+
+Result<octavo::TensorSpec> convert(const char* name, const octavo_tensor_spec* from) {
+  const auto c = read_struct(name, from);
+  if (!c.ok()) return c.status();
+  octavo::TensorSpec spec;
+  spec.numel = c->numel;
+  std::copy(std::begin(c->shape), std::end(c->shape), spec.shape.begin());
+  spec.ndim = c->ndim;
+  spec.param_dtype = static_cast<octavo::DType>(c->param_dtype);
+  spec.grad_dtype = static_cast<octavo::DType>(c->grad_dtype);
+  spec.store = static_cast<octavo::WeightStore>(c->store);
+  spec.format = static_cast<octavo::StateFormat>(c->format);
+  spec.block_size = c->block_size;
+  return spec;
+}
+
+Result<std::vector<octavo::TensorArgs>> convert(const octavo_tensor* tensors, int64_t count) {
+  if (count < 0 || count > (int64_t{1} << 32)) {
+    return Status::invalid("[octavo] count: got " + std::to_string(count) + ", expected 0 to 2^32");
+  }
+  if (count > 0 && tensors == nullptr) return null_argument("tensors");
+  std::vector<octavo::TensorArgs> list;
+  list.reserve(static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const octavo_tensor& from = tensors[i];
+    const auto spec = convert("tensor.spec", &from.spec);
+    if (!spec.ok()) return spec.status();
+    octavo::TensorArgs args;
+    args.spec = *spec;
+    args.param = from.param;
+    args.grad = from.grad;
+    args.residual = from.residual;
+    for (std::size_t s = 0; s < args.state.size(); ++s) args.state[s] = {from.codes[s], from.scales[s]};
+    args.id = from.id;
+    args.offset = from.offset;
+    list.push_back(args);
+  }
+  return list;
+}
+
+Result<octavo::MomentSpec> convert(const char* name, const octavo_moment_spec* from) {
+  const auto c = read_struct(name, from);
+  if (!c.ok()) return c.status();
+  octavo::MomentSpec spec;
+  spec.moment = static_cast<octavo::Moment>(c->moment);
+  spec.format = static_cast<octavo::StateFormat>(c->format);
+  spec.block_size = c->block_size;
+  spec.numel = c->numel;
+  std::copy(std::begin(c->shape), std::end(c->shape), spec.shape.begin());
+  spec.ndim = c->ndim;
+  return spec;
+}
+
+// A moment's spec with its buffers as spans of the sizes its layout asks for.
+struct MomentBuffers {
+  octavo::MomentSpec spec;
+  std::span<std::byte> codes;
+  std::span<float> scales;
+};
+Result<MomentBuffers> buffers(const char* name, const octavo_moment_spec* from, const void* codes, const float* scales) {
+  const auto spec = convert(name, from);
+  if (!spec.ok()) return spec.status();
+  const auto size = octavo::layout(*spec);
+  if (!size.ok()) return size.status();
+  if (size->codes_bytes > 0 && codes == nullptr) return null_argument("codes");
+  if (size->scales > 0 && scales == nullptr) return null_argument("scales");
+  // Constness is put back by the callee's own span types; nothing is written through a pointer given as const.
+  auto* bytes = const_cast<std::byte*>(static_cast<const std::byte*>(codes));
+  return MomentBuffers{*spec, {bytes, static_cast<std::size_t>(size->codes_bytes)},
+                       {const_cast<float*>(scales), static_cast<std::size_t>(size->scales)}};
+}
+
+Result<std::vector<octavo::GradView>> convert(const octavo_grad_view* grads, int64_t count) {
+  if (count < 0 || count > (int64_t{1} << 32)) {
+    return Status::invalid("[octavo] count: got " + std::to_string(count) + ", expected 0 to 2^32");
+  }
+  if (count > 0 && grads == nullptr) return null_argument("grads");
+  std::vector<octavo::GradView> list;
+  list.reserve(static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    if (grads[i].numel < 0 || grads[i].numel > (int64_t{1} << 48)) {
+      return Status::invalid("[grad_norm] grads[" + std::to_string(i) + "].numel: got " + std::to_string(grads[i].numel) + ", expected 0 to 2^48");
+    }
+    list.push_back({grads[i].data, static_cast<octavo::DType>(grads[i].dtype), grads[i].numel});
+  }
+  return list;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* octavo_version_string(void) { return octavo::version().data(); }
+uint32_t octavo_abi_version(void) { return OCTAVO_ABI_VERSION; }
+const char* octavo_last_error(void) { return last_error.c_str(); }
+
+const char* octavo_implementation(void) {
+  const auto chosen = octavo::implementation();
+  if (chosen.ok()) return chosen->data();
+  report(chosen.status());
+  return nullptr;
+}
+
+octavo_status octavo_force_implementation(const char* name) {
+  return guarded([&] { return octavo::force_implementation(name == nullptr ? "" : name); });
+}
+octavo_status octavo_set_default_threads(int32_t threads) {
+  return guarded([&] { return octavo::set_default_threads(threads); });
+}
+int32_t octavo_default_threads(void) { return octavo::default_threads(); }
+
+octavo_status octavo_parse(const char* kind, const char* name, uint32_t* out) {
+  return guarded([&]() -> Status {
+    if (kind == nullptr) return null_argument("kind");
+    if (name == nullptr) return null_argument("name");
+    if (out == nullptr) return null_argument("out");
+    const auto put = [&](const auto& parsed) -> Status {
+      if (parsed.ok()) *out = static_cast<uint32_t>(*parsed);
+      return parsed.status();
+    };
+    const std::string_view which = kind;
+    if (which == "dtype") return put(octavo::parse_dtype(name));
+    if (which == "state") return put(octavo::parse_state_format(name));
+    if (which == "store") return put(octavo::parse_weight_store(name));
+    if (which == "optimizer") return put(octavo::parse_algorithm(name));
+    return Status::invalid("[octavo] kind: got '" + std::string(which) + "', expected dtype, state, store or optimizer");
+  });
+}
+
+octavo_status octavo_layout(const octavo_group_config* config, const octavo_tensor_spec* spec, octavo_tensor_layout* out) {
+  return guarded([&]() -> Status {
+    const auto c = read_struct("config", config);
+    if (!c.ok()) return c.status();
+    const auto s = convert("spec", spec);
+    if (!s.ok()) return s.status();
+    const auto size = octavo::layout(convert(*c), *s);
+    if (!size.ok()) return size.status();
+    octavo_tensor_layout result{};
+    result.slots = size->slots;
+    for (std::size_t i = 0; i < size->slot.size(); ++i) {
+      result.codes_bytes[i] = size->slot[i].codes_bytes;
+      result.scales[i] = size->slot[i].scales;
+    }
+    result.residual_bytes = size->residual_bytes;
+    result.workspace_bytes = size->workspace_bytes;
+    return write_struct("out", result, out);
+  });
+}
+
+void octavo_step_args_init(octavo_step_args* args) {
+  if (args == nullptr) return;
+  const octavo::StepArgs defaults;
+  *args = {};
+  args->struct_size = sizeof *args;
+  args->lr = defaults.hyper.lr;
+  args->beta1 = defaults.hyper.beta1;
+  args->beta2 = defaults.hyper.beta2;
+  args->eps = defaults.hyper.eps;
+  args->grad_factor = defaults.grad_factor;
+}
+
+octavo_status octavo_group_create(const octavo_group_config* config, const octavo_tensor* tensors, int64_t count, octavo_group** out) {
+  return guarded([&]() -> Status {
+    if (out == nullptr) return null_argument("out");
+    const auto c = read_struct("config", config);
+    if (!c.ok()) return c.status();
+    const auto list = convert(tensors, count);
+    if (!list.ok()) return list.status();
+    auto group = octavo::Group::create(convert(*c), *list);
+    if (!group.ok()) return group.status();
+    *out = new octavo_group{std::move(*group)};
+    return {};
+  });
+}
+
+octavo_status octavo_group_rebind(octavo_group* group, const octavo_tensor* tensors, int64_t count) {
+  return guarded([&]() -> Status {
+    if (group == nullptr) return null_argument("group");
+    const auto list = convert(tensors, count);
+    if (!list.ok()) return list.status();
+    return group->group.rebind(*list);
+  });
+}
+
+octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* args, octavo_step_report* out) {
+  return guarded([&]() -> Status {
+    if (group == nullptr) return null_argument("group");
+    const auto c = read_struct("args", args);
+    if (!c.ok()) return c.status();
+    if (out != nullptr) {  // before the step: a bad report must not follow a step that was taken
+      if (const auto known = read_struct("report", out); !known.ok()) return known.status();
+    }
+    if (c->workspace_bytes < 0) return Status::invalid("[octavo] workspace_bytes: got " + std::to_string(c->workspace_bytes) + ", expected at least 0");
+    octavo::StepArgs step;
+    step.hyper = {c->lr, c->beta1, c->beta2, c->eps, c->weight_decay, c->momentum, c->dampening, c->nesterov != 0, c->maximize != 0, c->coupled == 0};
+    step.step = c->step;
+    step.grad_factor = c->grad_factor;
+    step.guard = c->guard != 0;
+    step.seed = c->seed;
+    step.threads = c->threads;
+    step.workspace = {static_cast<std::byte*>(c->workspace), c->workspace == nullptr ? 0 : static_cast<std::size_t>(c->workspace_bytes)};
+    const auto done = group->group.step(step);
+    if (!done.ok() || out == nullptr) return done.status();
+    octavo_step_report result{};
+    result.skipped = done->skipped ? 1 : 0;
+    result.nonfinite = done->nonfinite;
+    return write_struct("report", result, out);
+  });
+}
+
+int64_t octavo_group_workspace_bytes(const octavo_group* group) { return group == nullptr ? 0 : group->group.workspace_bytes(); }
+void octavo_group_destroy(octavo_group* group) { delete group; }
+
+int64_t octavo_grad_norm_workspace(const octavo_grad_view* grads, int64_t count) {
+  int64_t total = -1;
+  const octavo_status status = guarded([&]() -> Status {
+    const auto list = convert(grads, count);
+    if (list.ok()) total = octavo::grad_norm_workspace(*list);
+    return list.status();
+  });
+  return status == 0 ? total : -1;
+}
+
+octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, double* workspace, int64_t workspace_count, int32_t threads,
+                               octavo_grad_norm_result* out) {
+  return guarded([&]() -> Status {
+    const auto list = convert(grads, count);
+    if (!list.ok()) return list.status();
+    if (const auto known = read_struct("out", out); !known.ok()) return known.status();
+    const bool none = workspace == nullptr || workspace_count <= 0;
+    const auto norm = octavo::grad_norm(*list, {none ? nullptr : workspace, none ? 0 : static_cast<std::size_t>(workspace_count)}, threads);
+    if (!norm.ok()) return norm.status();
+    octavo_grad_norm_result result{};
+    result.l2 = norm->l2;
+    result.max = norm->max;
+    result.nonfinite = norm->nonfinite;
+    return write_struct("out", result, out);
+  });
+}
+
+double octavo_clip_factor(double l2, double max_norm, double unscale) { return octavo::clip_factor(l2, max_norm, unscale); }
+
+octavo_status octavo_moment_layout(const octavo_moment_spec* spec, int64_t* codes_bytes, int64_t* scales) {
+  return guarded([&]() -> Status {
+    if (codes_bytes == nullptr) return null_argument("codes_bytes");
+    if (scales == nullptr) return null_argument("scales");
+    const auto s = convert("spec", spec);
+    if (!s.ok()) return s.status();
+    const auto size = octavo::layout(*s);
+    if (!size.ok()) return size.status();
+    *codes_bytes = size->codes_bytes;
+    *scales = size->scales;
+    return {};
+  });
+}
+
+octavo_status octavo_encode(const octavo_moment_spec* spec, const float* values, void* codes, float* scales) {
+  return guarded([&]() -> Status {
+    const auto b = buffers("spec", spec, codes, scales);
+    if (!b.ok()) return b.status();
+    return octavo::encode(b->spec, {values, static_cast<std::size_t>(b->spec.numel)}, b->codes, b->scales);
+  });
+}
+
+octavo_status octavo_decode(const octavo_moment_spec* spec, const void* codes, const float* scales, float* values) {
+  return guarded([&]() -> Status {
+    const auto b = buffers("spec", spec, codes, scales);
+    if (!b.ok()) return b.status();
+    return octavo::decode(b->spec, b->codes, b->scales, {values, static_cast<std::size_t>(b->spec.numel)});
+  });
+}
+
+octavo_status octavo_convert(const octavo_moment_spec* from, const void* from_codes, const float* from_scales, const octavo_moment_spec* to,
+                             void* to_codes, float* to_scales) {
+  return guarded([&]() -> Status {
+    const auto source = buffers("from", from, from_codes, from_scales);
+    if (!source.ok()) return source.status();
+    const auto target = buffers("to", to, to_codes, to_scales);
+    if (!target.ok()) return target.status();
+    return octavo::convert(source->spec, source->codes, source->scales, target->spec, target->codes, target->scales);
+  });
+}
+
+octavo_status octavo_inspect(const octavo_moment_spec* spec, const void* codes, const float* scales, const float* reference,
+                             octavo_moment_report* out) {
+  return guarded([&]() -> Status {
+    const auto b = buffers("spec", spec, codes, scales);
+    if (!b.ok()) return b.status();
+    const std::size_t known = reference == nullptr ? 0 : static_cast<std::size_t>(b->spec.numel);
+    const auto found = octavo::inspect(b->spec, b->codes, b->scales, {reference, known});
+    if (!found.ok()) return found.status();
+    octavo_moment_report result{};
+    result.bytes = found->bytes;
+    result.max_error = found->max_error;
+    result.relative_error = found->relative_error;
+    result.saturated = found->saturated;
+    result.zeros = found->zeros;
+    result.lost = found->lost;
+    result.nonfinite = found->nonfinite;
+    return write_struct("out", result, out);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,88 @@
+// Names of the vocabulary, and their parsing. One table per enum; everything else is generic.
+// SPDX-License-Identifier: MIT
+#include "core/lists.h"
+
+#include <octavo/types.h>
+
+#include <array>
+#include <string>
+
+namespace octavo {
+namespace {
+
+template <class E>
+struct Named {
+  E value;
+  std::string_view name;
+  std::string_view also = {};  // another spelling that parses
+};
+
+constexpr std::array kDTypes = {Named<DType>{DType::f32, "fp32", "float32"}, Named<DType>{DType::bf16, "bf16", "bfloat16"},
+                                Named<DType>{DType::f16, "fp16", "float16"}};
+constexpr std::array kFormats = {
+    Named<StateFormat>{StateFormat::fp32, "fp32", "float32"}, Named<StateFormat>{StateFormat::bf16, "bf16", "bfloat16"},
+    Named<StateFormat>{StateFormat::int8, "8bit"},            Named<StateFormat>{StateFormat::int4, "4bit"},
+    Named<StateFormat>{StateFormat::int4_rank1, "4bit-rank1"}, Named<StateFormat>{StateFormat::fp8_e4m3, "fp8", "fp8-e4m3"},
+    Named<StateFormat>{StateFormat::fp8_e5m2, "fp8-e5m2"}};
+constexpr std::array kStores = {
+    Named<WeightStore>{WeightStore::nearest, "nearest"}, Named<WeightStore>{WeightStore::stochastic, "stochastic"},
+    Named<WeightStore>{WeightStore::residual8, "bf16+8", "24"}, Named<WeightStore>{WeightStore::residual16, "bf16+16", "32"}};
+constexpr std::array kAlgorithms = {Named<Algorithm>{Algorithm::adam, "adam"}, Named<Algorithm>{Algorithm::adamw, "adamw"},
+                                    Named<Algorithm>{Algorithm::sgd, "sgd"}, Named<Algorithm>{Algorithm::lion, "lion"}};
+static_assert(kFormats.size() == Formats::kSize, "every format of core/lists.h has a name here");
+
+template <class E, std::size_t kSize>
+constexpr std::array<E, kSize> values_of(const std::array<Named<E>, kSize>& table) {
+  std::array<E, kSize> out{};
+  for (std::size_t i = 0; i < kSize; ++i) out[i] = table[i].value;
+  return out;
+}
+constexpr auto kDTypeValues = values_of(kDTypes);
+constexpr auto kFormatValues = values_of(kFormats);
+constexpr auto kStoreValues = values_of(kStores);
+constexpr auto kAlgorithmValues = values_of(kAlgorithms);
+
+template <class E, std::size_t kSize>
+std::string_view name_in(const std::array<Named<E>, kSize>& table, E value) {
+  for (const auto& entry : table) {
+    if (entry.value == value) return entry.name;
+  }
+  return "unknown";
+}
+
+template <class E, std::size_t kSize>
+Result<E> parse_in(const std::array<Named<E>, kSize>& table, std::string_view what, std::string_view text) {
+  std::string known;
+  for (const auto& entry : table) {
+    if (text == entry.name || (!entry.also.empty() && text == entry.also)) return entry.value;
+    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  return Status::invalid("[octavo] " + std::string(what) + ": got '" + std::string(text) + "', expected one of " + known);
+}
+
+}  // namespace
+
+std::string_view name(DType value) { return name_in(kDTypes, value); }
+std::string_view name(StateFormat value) { return name_in(kFormats, value); }
+std::string_view name(WeightStore value) { return name_in(kStores, value); }
+std::string_view name(Algorithm value) { return name_in(kAlgorithms, value); }
+
+std::span<const DType> all_dtypes() { return kDTypeValues; }
+std::span<const StateFormat> all_state_formats() { return kFormatValues; }
+std::span<const WeightStore> all_weight_stores() { return kStoreValues; }
+std::span<const Algorithm> all_algorithms() { return kAlgorithmValues; }
+
+Result<DType> parse_dtype(std::string_view text) { return parse_in(kDTypes, "dtype", text); }
+Result<StateFormat> parse_state_format(std::string_view text) { return parse_in(kFormats, "state", text); }
+Result<WeightStore> parse_weight_store(std::string_view text) { return parse_in(kStores, "store", text); }
+Result<Algorithm> parse_algorithm(std::string_view text) { return parse_in(kAlgorithms, "optimizer", text); }
+
+std::int64_t dtype_bytes(DType value) { return value == DType::f32 ? 4 : 2; }
+
+std::int64_t default_block_size(StateFormat value) {
+  const auto i = static_cast<std::size_t>(value);
+  if (i >= Formats::kSize) return 0;
+  return at_index(Formats{}, i, [](auto codec) { return decltype(codec)::kDefaultBlock; });
+}
+
+}  // namespace octavo

@@ -1,0 +1,17 @@
+// The choice of a CPU implementation.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cpu/kernels.h"
+
+#include <octavo/status.h>
+
+namespace octavo::cpu {
+
+// The chosen table, or the error of a bad OCTAVO_FORCE_IMPL.
+Result<const Kernels*> kernels();
+
+// This thread's working memory, allocated on first use.
+Scratch& thread_scratch();
+
+}  // namespace octavo::cpu

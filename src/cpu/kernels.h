@@ -1,0 +1,91 @@
+// What a CPU implementation offers: a table of functions over spans, filled once per instruction set
+// (kernels_scalar.cc, kernels_avx2.cc, …) and chosen at run time (implementations.cc). No SIMD type crosses it.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "core/lists.h"
+#include "formula/stochastic_round.h"
+
+#include <octavo/optimizer.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace octavo::cpu {
+
+// Elements worked on while they stay in the first-level cache; a block that is larger is a tile of its own.
+inline constexpr std::int64_t kTile = 1024;
+inline constexpr std::int64_t kMaxTile = kMaxBlockSize;
+static_assert(kMaxTile >= kTile);
+// Room for one whole vector beyond a tile's end, so that tails need no code of their own.
+inline constexpr std::int64_t kPad = 64;
+
+// A thread's working memory; contents mean nothing between calls.
+struct Scratch {
+  alignas(64) float param[kMaxTile + kPad];
+  alignas(64) float grad[kMaxTile + kPad];
+  alignas(64) float state[kMaxSlots][kMaxTile + kPad];
+  alignas(64) float scale_in[kMaxSlots][kMaxTile + kPad];   // 4bit-rank1: the scale of each element, before the step
+  alignas(64) float scale_out[kMaxSlots][kMaxTile + kPad];  // and after
+  alignas(64) std::uint8_t codes[kMaxSlots][kMaxTile + kPad];
+};
+
+struct Shape {
+  const std::int64_t* dims = nullptr;
+  int ndim = 0;
+};
+
+// A run of one tensor's elements. `begin` is a multiple of the block.
+struct StepTask {
+  void* param;
+  const void* grad;
+  void* residual;
+  void* codes[kMaxSlots];
+  const float* scales_in[kMaxSlots];
+  float* scales_out[kMaxSlots];  // equal to scales_in, but for the second moments of 4bit-rank1
+  DType param_dtype, grad_dtype;
+  WeightStore store;
+  std::int64_t begin, count;
+  std::int64_t block;
+  std::uint64_t index;           // of element `begin` in the whole parameter, for stochastic rounding
+  formula::RoundKey keys[1 + kMaxSlots];
+  Shape shape;                   // 4bit-rank1
+  bool measure;                  // 4bit-rank1, first pass: only raise scales_out to the new moments' maxima
+  const void* consts;            // the algorithm's Consts
+  Scratch* scratch;
+};
+using StepFn = void (*)(const StepTask&);
+
+// One chunk of the gradient norm.
+struct NormPart {
+  double sum = 0.0;             // of squares
+  std::uint32_t max_bits = 0;   // of magnitudes
+  std::int64_t nonfinite = 0;
+};
+using NormFn = NormPart (*)(const void* data, DType dtype, std::int64_t begin, std::int64_t count, float factor,
+                            Scratch* scratch);
+
+// A run of whole blocks (the last may be partial).
+using EncodeFn = void (*)(const float* values, std::int64_t count, std::int64_t block, void* codes, float* scales, Scratch* scratch);
+using DecodeFn = void (*)(const void* codes, const float* scales, std::int64_t count, std::int64_t block, float* values, Scratch* scratch);
+
+struct Kernels {
+  const char* name;
+  const char* description;
+  StepFn step[Algorithms::kSize][Formats::kSize];
+  EncodeFn encode[Formats::kSize][2];
+  DecodeFn decode[Formats::kSize][2];
+  NormFn norm;
+};
+
+// Elements of a norm chunk: part of the definition of the sum, never tuned.
+inline constexpr std::int64_t kNormChunk = 65536;
+
+// Raises axis maxima by the moments of elements [begin, begin + count), in any order and from any thread.
+void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count, float* maxima);
+// The rank-1 scale of each element: the smallest of its axis maxima, at least 2^-126 where it is not zero.
+void rank1_scales(Shape shape, const float* maxima, std::int64_t begin, std::int64_t count, float* scales);
+// Floats that a shape's axis maxima take.
+std::int64_t axis_maxima_count(Shape shape);
+
+}  // namespace octavo::cpu

@@ -1,0 +1,14 @@
+// 8 lanes, AVX2 with FMA. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run only where the CPU has it.
+// SPDX-License-Identifier: MIT
+#include "lane/simd.h"
+
+#include "cpu/kernel_table.h"
+
+#if HWY_TARGET != HWY_AVX2
+#error "this file must be compiled for HWY_AVX2: check its flags in src/CMakeLists.txt"
+#endif
+
+namespace octavo::cpu {
+extern const Kernels kAvx2Kernels;
+constinit const Kernels kAvx2Kernels = make_kernels<HWY_NAMESPACE::Lane>("avx2", "8 lanes, AVX2 with FMA");
+}  // namespace octavo::cpu

@@ -1,0 +1,14 @@
+// 16 lanes, AVX-512 F, BW, CD, DQ and VL. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run only where the CPU has it.
+// SPDX-License-Identifier: MIT
+#include "lane/simd.h"
+
+#include "cpu/kernel_table.h"
+
+#if HWY_TARGET != HWY_AVX3
+#error "this file must be compiled for HWY_AVX3: check its flags in src/CMakeLists.txt"
+#endif
+
+namespace octavo::cpu {
+extern const Kernels kAvx512Kernels;
+constinit const Kernels kAvx512Kernels = make_kernels<HWY_NAMESPACE::Lane>("avx512", "16 lanes, AVX-512 F, BW, CD, DQ and VL");
+}  // namespace octavo::cpu

@@ -1,0 +1,14 @@
+// 4 lanes, AArch64 Advanced SIMD. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run only where the CPU has it.
+// SPDX-License-Identifier: MIT
+#include "lane/simd.h"
+
+#include "cpu/kernel_table.h"
+
+#if HWY_TARGET != HWY_NEON
+#error "this file must be compiled for HWY_NEON: check its flags in src/CMakeLists.txt"
+#endif
+
+namespace octavo::cpu {
+extern const Kernels kNeonKernels;
+constinit const Kernels kNeonKernels = make_kernels<HWY_NAMESPACE::Lane>("neon", "4 lanes, AArch64 Advanced SIMD");
+}  // namespace octavo::cpu

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/threads.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cfenv>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace octavo::cpu {
+namespace {
+
+// The default floating-point mode while it lives: a caller may have asked for flush-to-zero, our results must not.
+class FloatMode {
+ public:
+#if defined(__x86_64__)
+  FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1F80); }
+  ~FloatMode() { _mm_setcsr(saved_); }
+
+ private:
+  unsigned saved_;
+#else
+  FloatMode() { std::fegetenv(&saved_); std::fesetenv(FE_DFL_ENV); }
+  ~FloatMode() { std::fesetenv(&saved_); }
+
+ private:
+  std::fenv_t saved_{};
+#endif
+ public:
+  FloatMode(const FloatMode&) = delete;
+  FloatMode& operator=(const FloatMode&) = delete;
+};
+
+struct Job {
+  std::int64_t count;
+  BodyRef body;
+  std::atomic<std::int64_t> next{0};
+
+  void work() {
+    const FloatMode mode;
+    for (std::int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
+         i = next.fetch_add(1, std::memory_order_relaxed)) {
+      body(i);
+    }
+  }
+};
+
+class Pool {
+ public:
+  // Workers wait for a new generation; those with an index below `helpers_` take part and count themselves out.
+  void run(Job& job, int helpers) {
+    while (static_cast<int>(workers_.size()) < helpers) {
+      const int index = static_cast<int>(workers_.size());
+      workers_.emplace_back([this, index, seen = generation_.load()] { loop(index, seen); });
+    }
+    job_ = &job;
+    helpers_ = helpers;
+    working_.store(helpers, std::memory_order_relaxed);
+    generation_.fetch_add(1, std::memory_order_release);
+    generation_.notify_all();
+    job.work();
+    for (int left = working_.load(std::memory_order_acquire); left != 0; left = working_.load(std::memory_order_acquire)) {
+      working_.wait(left, std::memory_order_acquire);
+    }
+  }
+
+  ~Pool() {
+    stop_ = true;
+    generation_.fetch_add(1, std::memory_order_release);
+    generation_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+ private:
+  void loop(int index, std::uint32_t seen) {
+    for (;;) {
+      generation_.wait(seen, std::memory_order_acquire);
+      seen = generation_.load(std::memory_order_acquire);
+      if (stop_) return;
+      if (index >= helpers_) continue;
+      job_->work();
+      if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) working_.notify_one();
+    }
+  }
+
+  std::vector<std::thread> workers_;
+  std::atomic<std::uint32_t> generation_{0};
+  std::atomic<int> working_{0};
+  Job* job_ = nullptr;
+  int helpers_ = 0;
+  bool stop_ = false;
+};
+
+std::mutex pool_mutex;
+std::atomic<int> default_threads{0};
+
+// The pool of this process: a forked child has none of its parent's threads and starts anew (the old object leaks,
+// its threads are gone).
+Pool& pool() {
+  static Pool* current = nullptr;
+  static pid_t owner = 0;
+  if (owner != getpid()) {
+    current = new Pool;  // NOLINT(cppcoreguidelines-owning-memory): lives until the process ends
+    owner = getpid();
+  }
+  return *current;
+}
+
+}  // namespace
+
+int available_cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int default_pool_threads() {
+  const int threads = default_threads.load();
+  return threads > 0 ? threads : available_cpus();
+}
+
+void set_default_pool_threads(int threads) { default_threads = threads; }
+
+void parallel_for(std::int64_t count, int threads, BodyRef body) {
+  if (count <= 0) return;
+  if (threads <= 0) threads = default_pool_threads();
+  const int helpers = static_cast<int>(std::min<std::int64_t>(threads, count)) - 1;
+  Job job{count, body};
+  std::unique_lock lock(pool_mutex, std::defer_lock);
+  if (helpers > 0 && lock.try_lock()) {
+    pool().run(job, helpers);
+  } else {
+    job.work();
+  }
+}
+
+}  // namespace octavo::cpu

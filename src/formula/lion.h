@@ -1,0 +1,39 @@
+// Lion (Chen et al. 2023): the sign of an interpolated momentum.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "formula/moments.h"
+
+#include <octavo/optimizer.h>
+
+namespace octavo::formula {
+
+struct LionConsts : Common {
+  float lr, beta1, one_minus_beta1, beta2, one_minus_beta2;
+};
+
+struct Lion {
+  using Consts = LionConsts;
+  static constexpr int kSlots = 1;
+  static constexpr Moment kMoments[kMaxSlots] = {Moment::first};
+
+  OCTAVO_HD static void derive(const HyperParams& h, std::int64_t /*step*/, Consts& c) {
+    c.lr = static_cast<float>(h.lr);
+    c.beta1 = static_cast<float>(h.beta1);
+    c.beta2 = static_cast<float>(h.beta2);
+    c.one_minus_beta1 = static_cast<float>(1.0 - h.beta1);
+    c.one_minus_beta2 = static_cast<float>(1.0 - h.beta2);
+  }
+
+  template <class F>
+  OCTAVO_HD static F update(const Consts& c, F raw, F p, F* s) {
+    const F g = gradient(c, raw, p);
+    const F blend = fma(F(c.beta1), s[0], F(c.one_minus_beta1) * g);
+    // Zero and NaN keep themselves.
+    const F sign = select(blend > F(0.0F), F(1.0F), select(blend < F(0.0F), F(-1.0F), blend));
+    s[0] = fma(F(c.beta2), s[0], F(c.one_minus_beta2) * g);
+    return fma(F(-c.lr), sign, p * F(c.keep));
+  }
+};
+
+}  // namespace octavo::formula

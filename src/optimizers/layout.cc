@@ -1,0 +1,40 @@
+// The sizes of a tensor's buffers.
+// SPDX-License-Identifier: MIT
+#include "optimizers/resolve.h"
+
+namespace octavo {
+
+SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, std::int64_t numel, cpu::Shape shape) {
+  SlotLayout slot;
+  slot.codes_bytes = (numel * code_bits(stored) + 7) / 8;
+  if (has_rank1_scale(stored, moment)) {
+    slot.scales = cpu::axis_maxima_count(shape);
+  } else if (block > 0) {
+    slot.scales = (numel + block - 1) / block;
+  }
+  return slot;
+}
+
+Result<TensorLayout> layout(const GroupConfig& config, const TensorSpec& spec) {
+  if (Status bad = check_config(config); !bad.ok()) return bad;
+  if (Status bad = check_spec(tag(config) + " spec", spec); !bad.ok()) return bad;
+  const SlotList slots = slots_of(algorithm_index(config));
+  const StateFormat stored = stored_format(spec.format, spec.ndim);
+  const std::int64_t block = block_of(spec.format, spec.block_size);
+  TensorLayout out;
+  out.slots = slots.count;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(slots.count); ++i) {
+    out.slot[i] = slot_layout(stored, slots.moment[i], block, spec.numel, {spec.shape.data(), spec.ndim});
+    if (has_rank1_scale(stored, slots.moment[i])) out.workspace_bytes += 4 * out.slot[i].scales;
+  }
+  if (spec.store == WeightStore::residual8) out.residual_bytes = spec.numel;
+  if (spec.store == WeightStore::residual16) out.residual_bytes = 2 * spec.numel;
+  return out;
+}
+
+StateFormat effective_format(StateFormat wanted, std::int64_t whole_numel, std::int64_t min_quantized_size) {
+  const bool small = whole_numel < min_quantized_size;
+  return small ? StateFormat::fp32 : wanted;
+}
+
+}  // namespace octavo

@@ -1,0 +1,67 @@
+// From the public vocabulary to the lists: which algorithm, which codec, which block.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "core/lists.h"
+#include "cpu/kernels.h"
+
+#include <octavo/codec.h>
+#include <octavo/optimizer.h>
+
+namespace octavo {
+
+// A GroupConfig as an index into Algorithms. REQUIRES: a checked config.
+inline std::size_t algorithm_index(const GroupConfig& config) {
+  switch (config.algorithm) {
+    case Algorithm::adam:
+    case Algorithm::adamw: return config.amsgrad ? 1 : 0;
+    case Algorithm::sgd: return config.momentum ? 3 : 2;
+    case Algorithm::lion: break;
+  }
+  return 4;
+}
+
+struct SlotList {
+  int count;
+  std::array<Moment, kMaxSlots> moment;
+};
+inline SlotList slots_of(std::size_t algorithm) {
+  return at_index(Algorithms{}, algorithm, [](auto algo) {
+    using A = decltype(algo);
+    SlotList list{A::kSlots, {}};
+    for (std::size_t i = 0; i < static_cast<std::size_t>(A::kSlots); ++i) list.moment[i] = A::kMoments[i];
+    return list;
+  });
+}
+
+// 4bit-rank1 of a vector is plain 4bit: one axis would give every element its own scale.
+inline StateFormat stored_format(StateFormat format, int ndim) {
+  return format == StateFormat::int4_rank1 && ndim < 2 ? StateFormat::int4 : format;
+}
+inline bool has_rank1_scale(StateFormat stored, Moment moment) {
+  return stored == StateFormat::int4_rank1 && moment == Moment::second;
+}
+inline std::int64_t block_of(StateFormat format, std::int64_t asked) {
+  return asked != 0 ? asked : default_block_size(format);
+}
+inline int code_bits(StateFormat format) {
+  return at_index(Formats{}, static_cast<std::size_t>(format), [](auto codec) { return decltype(codec)::kBits; });
+}
+inline std::int64_t code_alignment(StateFormat format) { return code_bits(format) <= 8 ? 1 : code_bits(format) / 8; }
+
+// REQUIRES: a checked spec.
+SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, std::int64_t numel, cpu::Shape shape);
+
+// The checks of specs and arguments; `where` begins the message, as in "[adamw] tensors[3]".
+Status check_config(const GroupConfig& config);
+Status check_format(const std::string& where, StateFormat format, std::int64_t block, std::int64_t numel,
+                    const std::array<std::int64_t, kMaxDims>& shape, int ndim);
+Status check_spec(const std::string& where, const TensorSpec& spec);
+Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tensors);
+Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t workspace_bytes);
+// Null, misaligned or wrapping buffers.
+Status check_buffer(const std::string& where, const void* data, std::int64_t bytes, std::int64_t alignment);
+
+std::string tag(const GroupConfig& config);
+
+}  // namespace octavo
