@@ -1,11 +1,12 @@
-// The dynamic maps without memory look-ups, for SIMD lanes: gathers are slow (and slower still with the mitigations
-// that many servers run), but a table of 8 or 16 entries in a register costs one instruction.
+// The dynamic maps without memory look-ups, for SIMD lanes: gathers are slow, and slower still with the mitigations that
+// many servers run, but a table of 8 or 16 entries in a register costs one instruction.
 //
-// Decoding: the decade comes from the exponent of q, the value is first[d] + step[d] * j, and a correction of at most
-// two units in the last place, two bits per code, makes it the map's exact value.
-// Encoding: the decade comes from an approximate logarithm and one exact comparison, the rank from one fma in fixed
-// point with 16 fraction bits. Where the fraction lies so close to a boundary that rounding could decide, the lane
-// reports the element as suspect and the caller encodes it again by table. tests/ check both against the maps.
+// Decoding: with q the rank, 2q + 1 has the decade in its exponent and the odd number 2j + 1 behind it. The value is
+// edge + half_step * (2j + 1), and a correction of at most three units in the last place, two bits per code, makes it the
+// map's exact value.
+// Encoding: the class of a magnitude (its decade) comes from its top eight bits and one exact comparison, its rank from one fma in
+// fixed point. Where the fraction lies so close to a boundary that rounding could decide, the element is reported as
+// suspect and the caller encodes it again by table; so the result is always the nearest code.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,25 +18,30 @@
 
 namespace octavo::codecs {
 
-// Class k = 0 … 7 of a map: the decades that exist, and for encoding the last magnitude (1.0) as a class of its own.
 struct ArithmeticMap {
-  alignas(64) std::array<float, 8> first{};   // value = first + step * j, indexed by the low bits of q's exponent
-  alignas(64) std::array<float, 8> step{};
+  // By the low three bits of the exponent of 2q + 1.
+  alignas(64) std::array<float, 8> power{};  // what is subtracted from 2q + 1
+  alignas(64) std::array<float, 8> edge{};
+  alignas(64) std::array<float, 8> half_step{};
   alignas(64) std::array<std::int32_t, 17> correction{};  // two bits per q, 16 to a word
 
-  alignas(64) std::array<float, 8> upper{};   // class k ends here: x > upper[k] belongs to a later class
-  alignas(64) std::array<float, 8> slope{};   // rank in fixed point = offset + slope * x
+  // Encoding. Two binades share their top eight bits and hold at most one class boundary: the class of the lower end, by those
+  // bits less kFirstTop, saturated.
+  alignas(64) std::array<std::uint8_t, 16> lower_class{};
+  // By class, the last of which is the magnitude 1 alone.
+  alignas(64) std::array<float, 8> upper{};   // x > upper[k] belongs to class k + 1
+  alignas(64) std::array<float, 8> slope{};   // rank in fixed point = offset + slope * x, at most last
   alignas(64) std::array<float, 8> offset{};
-  alignas(64) std::array<float, 8> last{};    // the largest rank of the class, in fixed point
-  float log_scale = 0, log_offset = 0;        // class = floor(log_offset + log_scale * bits(x)), or one less than it
+  alignas(64) std::array<float, 8> last{};
 };
 
-inline constexpr int kFractionBits = 16;
-// Bound of all errors of the fixed-point rank, in units of 2^-16: the fma's and the truncation's rounding (1 + 1 where
-// the rank is below 256), the constants' (0.5 + 0.5), and the map's distance from the straight line (2 ulp, below 1.5).
-inline constexpr int kRankError = 6;
-
-inline constexpr int kCorrectionBias = 2;  // the two bits hold -2 … 1
+inline constexpr std::uint8_t kFirstTop = 52;
+// The rank has 15 fraction bits and 2^23 added: the bits of the float are then kRankBase plus the fixed-point number.
+inline constexpr int kFractionBits = 15;
+inline constexpr std::int32_t kRankBase = 0x4B000000;
+// Bound of all errors of the rank in units of 2^-15, ranks being at most 2^8: the fma's rounding 0.5, the offset's 0.5,
+// the slope's 0.25, and the map's distance from the straight line, 2 ulp or 2.
+inline constexpr int kRankError = 4;
 
 constexpr void set_correction(ArithmeticMap& a, int q, int stored) {
   const int at = 2 * (q % 16);
@@ -46,76 +52,87 @@ constexpr void set_correction(ArithmeticMap& a, int q, int stored) {
 
 // q of a magnitude is index + shift: the signed map's index is q, the unsigned map's is q - 1.
 template <int kCount>
-constexpr ArithmeticMap arithmetic_map(const Magnitudes<kCount>& map, int shift, int lowest_decade) {
-  ArithmeticMap a;
+constexpr void fit_decoder(ArithmeticMap& a, const Magnitudes<kCount>& map, int shift) {
   const auto value = [&](int q) { return map.value[static_cast<std::size_t>(q - shift)]; };
   const auto bits_of = [](float x) { return std::bit_cast<std::int32_t>(x); };
   const int top = kCount - 1 + shift;  // q of 1.0, a power of two
-
-  // Decoding: per decade the step, among the few floats nearest to the ideal one, whose line misses the map by at most
-  // kCorrectionBias units below and one above.
-  for (int d = 0; (1 << d) <= top && d < 8; ++d) {  // q = 256 shares a slot with q = 1 and is left to the decoder
-    const int n = 1 << d;
-    const auto slot = static_cast<std::size_t>((127 + d) & 7);
-    const int end = 2 * n <= top ? 2 * n : n + 1;
-    const auto ideal = n > 1 && n < top ? static_cast<float>((static_cast<double>(value(2 * n - 1)) - static_cast<double>(value(n))) / (n - 1)) : 0.0F;
+  // Per decade, among the few lines nearest to the ideal one, the line that no value misses by more than two bits hold.
+  for (int n = 1 << shift; n < top; n *= 2) {
+    const auto slot = static_cast<std::size_t>((bits_of(static_cast<float>(2 * n)) >> 23) & 7);
+    const double step = n > 1 ? (static_cast<double>(value(2 * n - 1)) - static_cast<double>(value(n))) / (n - 1) : 0.0;
+    const auto half = static_cast<float>(step / 2);
+    const auto base = static_cast<float>(static_cast<double>(value(n)) - step / 2);
     bool found = false;
-    for (int ulp = 0; ulp < 16 && !found; ++ulp) {
-      const float step = ideal == 0.0F ? 0.0F : std::bit_cast<float>(bits_of(ideal) + ((ulp & 1) != 0 ? -(ulp + 1) / 2 : ulp / 2));
+    for (int trial = 0; trial < 128 && !found; ++trial) {
+      const int ulp = trial % 16;
+      const float edge = std::bit_cast<float>(bits_of(base) - trial / 16);
+      const float slope = n == 1 ? 0.0F : std::bit_cast<float>(bits_of(half) + ((ulp & 1) != 0 ? -(ulp + 1) / 2 : ulp / 2));
       found = true;
-      for (int q = n; q < end && found; ++q) {
-        const auto line = static_cast<float>(static_cast<double>(value(n)) + static_cast<double>(step) * (q - n));
-        const int stored = bits_of(value(q)) - bits_of(line) + kCorrectionBias;
+      for (int q = n; q < 2 * n && found; ++q) {
+        const auto line = static_cast<float>(static_cast<double>(edge) + static_cast<double>(slope) * (2 * (q - n) + 1));
+        const int stored = bits_of(value(q)) - bits_of(line);
         found = stored >= 0 && stored <= 3;
         set_correction(a, q, stored);
       }
-      a.first[slot] = value(n);
-      a.step[slot] = step;
+      a.power[slot] = static_cast<float>(2 * n);
+      a.edge[slot] = edge;
+      a.half_step[slot] = slope;
     }
     if (!found) throw "no line fits a decade";
   }
-  set_correction(a, 0, kCorrectionBias);
+  // Zero and one share the last slot, where 2q + 1 is 1 and 257 (signed), or 3 and 513 (unsigned).
+  const auto slot = static_cast<std::size_t>((bits_of(static_cast<float>(2 * shift + 1)) >> 23) & 7);
+  a.power[slot] = static_cast<float>(2 * shift + 1);
+  a.edge[slot] = 0.0F;
+  a.half_step[slot] = 1.0F / static_cast<float>(2 * (top - shift));
+  set_correction(a, 0, 0);
+  set_correction(a, shift, 0);
+  if (a.half_step[slot] * static_cast<float>(2 * (top - shift)) != 1.0F) throw "one is not exact";
+}
 
-  // Encoding classes: decade lowest_decade + k, then 1.0.
+template <int kCount>
+constexpr ArithmeticMap arithmetic_map(const Magnitudes<kCount>& map, int shift) {
+  ArithmeticMap a;
+  const auto value = [&](int q) { return static_cast<double>(map.value[static_cast<std::size_t>(q - shift)]); };
+  const int top = kCount - 1 + shift;  // q of 1.0, a power of two
   const double unit = 1 << kFractionBits;
+  const auto fixed = [&](double rank) { return static_cast<float>(0x1p23 + rank * unit); };
   for (int k = 0; k < 8; ++k) {
-    const int n = 1 << (lowest_decade + k);
     const auto i = static_cast<std::size_t>(k);
-    if (n >= top) {
+    const int n = (1 << k) << shift;
+    if (n == top) {
       a.upper[i] = std::bit_cast<float>(0x7F800000);
-      a.slope[i] = 0;
-      a.offset[i] = static_cast<float>((top + 0.5) * unit);
-      a.last[i] = a.offset[i];
+      a.offset[i] = a.last[i] = std::bit_cast<float>(kRankBase + static_cast<std::int32_t>((top + 0.5) * unit));
       continue;
     }
-    // Decade 0 of the signed map has one magnitude; with zero below it, it is the line through both.
-    const double from = n == 1 ? 0.0 : static_cast<double>(value(n));
-    const double rank = n == 1 ? 0.0 : n;
-    const double step = n == 1 ? static_cast<double>(value(1))
-                               : (static_cast<double>(value(2 * n - 1)) - static_cast<double>(value(n))) / (n - 1);
     a.upper[i] = map.boundary(2 * n - 1 - shift);
-    a.slope[i] = static_cast<float>(unit / step);
-    a.offset[i] = static_cast<float>((rank + 0.5 - from / step) * unit + kRankError);
-    a.last[i] = static_cast<float>((2 * n - 1 + 0.5) * unit);
+    a.last[i] = fixed(2 * n - 1 + 0.5);
+    if (k > 0) {
+      const double step = (value(2 * n - 1) - value(n)) / (n - 1);
+      a.slope[i] = static_cast<float>(unit / step);
+      a.offset[i] = fixed(n + 0.5 - value(n) / step + kRankError / unit);
+    } else {
+      // The lowest class: two ranks (zero and the first magnitude, or the first two variances) and the boundary between
+      // them, on a line that keeps everything below at the lower rank.
+      const double middle = (value(shift + shift) + value(shift + shift + 1)) / 2;
+      a.slope[i] = static_cast<float>(unit * 0.98 / middle);
+      a.offset[i] = fixed(shift + shift + 0.02 + kRankError / unit);
+    }
   }
-  // bits(x) grows almost like log2(x); each boundary must land between its class and the one below, which leaves half
-  // a class on either side for the error of the approximation (0.03 of a decade).
-  const double classes = 0.30102999566398120 / (1 << 23);
-  a.log_scale = static_cast<float>(classes);
-  double sum = 0;
-  int count = 0;
-  for (int k = 0; k < 7; ++k, ++count) {
-    sum += (k + 0.5) - static_cast<double>(a.log_scale) * bits_of(a.upper[static_cast<std::size_t>(k)]);
+  for (std::uint32_t t = 0; t < 16; ++t) {
+    const auto end = static_cast<std::int64_t>(t + kFirstTop + 1) << 24;
+    const std::int64_t begin = t == 0 ? 0 : static_cast<std::int64_t>(t + kFirstTop) << 24;
+    int k = 0;
+    while (k < 7 && std::bit_cast<std::int32_t>(a.upper[static_cast<std::size_t>(k)]) < begin) ++k;
+    if (k < 6 && std::bit_cast<std::int32_t>(a.upper[static_cast<std::size_t>(k) + 1]) < end) throw "two boundaries share their top bits";
+    a.lower_class[t] = static_cast<std::uint8_t>(k);
   }
-  a.log_offset = static_cast<float>(sum / count);
-  for (int k = 0; k < 7; ++k) {
-    const double at = static_cast<double>(a.log_scale) * bits_of(a.upper[static_cast<std::size_t>(k)]) + static_cast<double>(a.log_offset);
-    if (at < k + 0.05 || at > k + 0.95) throw "the approximate logarithm misses a class";
-  }
+  fit_decoder(a, map, shift);
+  if (a.lower_class[0] != 0) throw "small magnitudes must start at class 0";
   return a;
 }
 
-inline constexpr ArithmeticMap kSigned8Arithmetic = arithmetic_map(kSigned8, 0, 0);
-inline constexpr ArithmeticMap kUnsigned8Arithmetic = arithmetic_map(kUnsigned8, 1, 1);
+inline constexpr ArithmeticMap kSigned8Arithmetic = arithmetic_map(kSigned8, 0);
+inline constexpr ArithmeticMap kUnsigned8Arithmetic = arithmetic_map(kUnsigned8, 1);
 
 }  // namespace octavo::codecs

@@ -105,7 +105,7 @@ struct Job {
         scalar::I32 none;
         const scalar::F32 raw(values[at + i]);
         const scalar::F32 x = raw * scalar::F32(finite && s > 0.0F ? 1.0F / s : 0.0F);
-        const int code = finite ? codecs::Int4Rank1::encode<Moment::second, scalar::Lane>(x, raw, none).v : 0;
+        const int code = finite ? codecs::Int4Rank1::encode<Moment::second, scalar::Lane>(x, raw, none).v + codecs::Int4Rank1::code_bias(Moment::second) : 0;
         out[i / 2] = static_cast<std::uint8_t>(out[i / 2] | code << (i % 2 == 0 ? 4 : 0));
       }
     };

@@ -17,13 +17,28 @@ struct Fp8 {
   static constexpr std::int64_t kDefaultBlock = 256;
   static constexpr bool kRank1 = false;
   static constexpr bool kSuspects = false;
-  static constexpr std::int32_t kSuspectBelow = 0;
+  static constexpr std::uint32_t kSuspectBelow = 0;
+
+  static constexpr std::int16_t code_bias(Moment) { return 0; }
 
   static constexpr int kShift = 23 - kMantissa;  // from a float's mantissa to the code's
   static constexpr std::int32_t kRebias = (127 - kBias) << 23;
   static constexpr float kLargest = std::bit_cast<float>((kLargestCode << kShift) + kRebias);
   static constexpr float kSmallestNormal = std::bit_cast<float>((128 - kBias) << 23);
   static constexpr float kUnit = std::bit_cast<float>((128 - kBias - kMantissa) << 23);  // of the subnormals
+
+  template <Moment kMoment>
+  static constexpr std::array<float, 256> values() {
+    std::array<float, 256> out{};
+    for (int code = 0; code < 256; ++code) {
+      const int magnitude = code & 0x7F;
+      const float finite = magnitude < (1 << kMantissa) ? static_cast<float>(magnitude) * kUnit : std::bit_cast<float>((magnitude << kShift) + kRebias);
+      // E5M2 has one code for infinity before its NaNs, E4M3 none.
+      const float value = magnitude <= kLargestCode ? finite : std::bit_cast<float>(magnitude < kFirstNan ? formula::kInf32 : formula::kNan32);
+      out[static_cast<std::size_t>(code)] = code < 128 ? value : -value;
+    }
+    return out;
+  }
 
   template <Moment, class L>
   static typename L::F decode(typename L::I code) {
@@ -33,7 +48,6 @@ struct Fp8 {
     const I normal = shl<kShift>(magnitude) + I(kRebias);
     const I subnormal = bits(to_float(magnitude) * F(kUnit));
     const I finite = select(magnitude < I(1 << kMantissa), subnormal, normal);
-    // E5M2 has one code for infinity before its NaNs, E4M3 none.
     const I special = select(magnitude < I(kFirstNan), I(formula::kInf32), I(formula::kNan32));
     return from_bits(select(magnitude > I(kLargestCode), special, finite) | shl<24>(code & I(0x80)));
   }

@@ -9,16 +9,6 @@
 
 namespace octavo::codecs {
 
-// The map by code: the seven negative magnitudes falling, zero, the eight positive ones rising.
-constexpr std::array<float, 16> signed4_values() {
-  std::array<float, 16> values{};
-  for (int code = 0; code < 16; ++code) {
-    values[static_cast<std::size_t>(code)] = code < 7 ? -kSigned4.value[static_cast<std::size_t>(7 - code)]
-                                                      : kSigned4.value[static_cast<std::size_t>(code - 7)];
-  }
-  return values;
-}
-
 struct Int4 {
   static constexpr StateFormat kFormat = StateFormat::int4;
   static constexpr int kBits = 4;
@@ -27,19 +17,19 @@ struct Int4 {
   static constexpr float kLargest = 1.0F;
   static constexpr bool kRank1 = false;
   static constexpr bool kSuspects = false;
-  static constexpr std::int32_t kSuspectBelow = 0;
+  static constexpr std::uint32_t kSuspectBelow = 0;
 
-  template <Moment kMoment, class L>
-  static typename L::F decode(typename L::I code) {
-    using F = typename L::F;
-    using I = typename L::I;
-    if constexpr (kMoment == Moment::second) {
-      return to_float(code + I(1)) * F(0.0625F);
-    } else if constexpr (L::kSimd) {
-      return lookup16(kValues.data(), code);
-    } else {
-      return F(kValues[static_cast<std::size_t>(code.v & 15)]);
+  static constexpr std::int16_t code_bias(Moment moment) { return moment == Moment::first ? 7 : -1; }
+
+  template <Moment kMoment>
+  static constexpr std::array<float, 16> values() {
+    std::array<float, 16> out{};
+    for (int code = 0; code < 16; ++code) {
+      const float magnitude = kSigned4.value[static_cast<std::size_t>(code < 7 ? 7 - code : code - 7)];
+      const float first = code < 7 ? -magnitude : magnitude;
+      out[static_cast<std::size_t>(code)] = kMoment == Moment::first ? first : static_cast<float>(code + 1) / 16.0F;
     }
+    return out;
   }
 
   template <Moment kMoment, class L>
@@ -49,7 +39,7 @@ struct Int4 {
     if constexpr (kMoment == Moment::second) {
       // 16x to nearest, ties down: the float just below plus a half, truncated. Anything under 1/16 is code 0.
       const F scaled = max(x, F(0.0625F)) * F(16.0F);
-      return truncate(from_bits(bits(scaled) - I(1)) + F(0.5F)) - I(1);
+      return truncate(from_bits(bits(scaled) - I(1)) + F(0.5F));
     } else {
       const I b = bits(x);
       const I magnitude = b & I(0x7FFFFFFF);
@@ -58,8 +48,7 @@ struct Int4 {
         I rank(0);
         const F m = from_bits(magnitude);
         for (const float boundary : kBoundaries) rank = add_where(rank, m > F(boundary));
-        const I sign = sar<31>(b);
-        return max(I(7) + ((rank ^ sign) - sign), I(0));
+        return apply_sign(rank, b);
       } else {
         constexpr auto& buckets = kSigned4Buckets;
         const std::uint32_t clamped = magnitude.u() < 0x3F800000U ? magnitude.u() : 0x3F800000U;
@@ -68,13 +57,12 @@ struct Int4 {
         if (bucket >= buckets.kFirst) {
           rank = static_cast<std::int32_t>((buckets.entry[bucket - buckets.kFirst] + (clamped & buckets.kLowMask)) >> buckets.kLowBits);
         }
-        return b.v < 0 ? (rank > 7 ? 0 : 7 - rank) : 7 + rank;
+        return b.v < 0 ? -rank : rank;
       }
     }
   }
 
  private:
-  alignas(64) static constexpr std::array<float, 16> kValues = signed4_values();
   static constexpr std::array<float, 8> kBoundaries = {
       kSigned4.boundary(0), kSigned4.boundary(1), kSigned4.boundary(2), kSigned4.boundary(3),
       kSigned4.boundary(4), kSigned4.boundary(5), kSigned4.boundary(6), kSigned4.boundary(7)};

@@ -18,83 +18,85 @@ struct Int8 {
   static constexpr bool kRank1 = false;
   static constexpr bool kSuspects = true;  // the SIMD encoder leaves doubtful elements to the table
 
-  // The map's value of a code; times the block's scale it is the moment.
+  // The map's value of every code; times the block's scale it is the moment.
+  template <Moment kMoment>
+  static constexpr std::array<float, 256> values() {
+    if constexpr (kMoment == Moment::second) return kUnsigned8.value;
+    std::array<float, 256> out{};
+    for (int code = 0; code < 256; ++code) {
+      const int q = code < 127 ? 127 - code : code - 127;
+      out[static_cast<std::size_t>(code)] = code < 127 ? -kSigned8.value[static_cast<std::size_t>(q)] : kSigned8.value[static_cast<std::size_t>(q)];
+    }
+    return out;
+  }
+
+  // The same by arithmetic.
   template <Moment kMoment, class L>
   static typename L::F decode(typename L::I code) {
-    using F = typename L::F;
     using I = typename L::I;
-    if constexpr (!L::kSimd) {
-      static constexpr auto kValues = table<kMoment>();
-      return F(kValues[static_cast<std::size_t>(code.v & 255)]);
-    } else if constexpr (kMoment == Moment::first) {
-      constexpr auto& a = kSigned8Arithmetic;
-      const I ranked = code - I(127);
-      const F f = to_float(ranked);
-      const I fb = bits(f);
-      const F value = magnitude(a, fb, correction8(a, max(ranked, I(0) - ranked)));
-      const I signed_value = bits(value) | (fb & I::of(0x80000000U));
-      return from_bits(select(ranked == I(0), I(0), signed_value));
+    constexpr auto& a = arithmetic<kMoment>();
+    const I ranked = kMoment == Moment::first ? code - I(127) : code + I(1);
+    const I q = kMoment == Moment::first ? abs(ranked) : ranked;
+    const I twice = q + q;
+    const auto f = to_float(twice | I(1));
+    const I d = shr<23>(bits(f));
+    const auto line = fma(lookup8(a.half_step.data(), d), f - lookup8(a.power.data(), d), lookup8(a.edge.data(), d));
+    const I group = shr<4>(q);  // 9 or 17 of them: the last code, 1.0, wraps to the first, both of which need none
+    const I word = kMoment == Moment::first ? lookup8(a.correction.data(), group) : lookup16(a.correction.data(), group);
+    const I value = bits(line) + (shrv(word, twice & I(30)) & I(3));
+    return from_bits(kMoment == Moment::first ? value | (ranked & I::of(0x80000000U)) : value);
+  }
+
+  // The code nearest to x, less code_bias, by one table look-up. x is the moment over its block's scale and `raw` the
+  // moment itself: where that is above zero, a variance's code is never that of zero. A negative maximum (there is no
+  // -1) gives -1 with the bias added: stores clamp it to 0.
+  template <Moment kMoment, class L>
+    requires(!L::kSimd)
+  static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& /*suspect*/) {
+    constexpr auto& buckets = pick<kMoment>();
+    const std::uint32_t b = bits(x).u();
+    const std::uint32_t magnitude = b & 0x7FFFFFFFU;
+    const std::uint32_t clamped = magnitude < 0x3F800000U ? magnitude : 0x3F800000U;
+    const std::uint32_t bucket = clamped >> buckets.kLowBits;
+    std::uint32_t q = 0;
+    if (bucket >= buckets.kFirst) {
+      q = (buckets.entry[bucket - buckets.kFirst] + (clamped & buckets.kLowMask)) >> buckets.kLowBits;
+    }
+    const auto rank = static_cast<std::int32_t>(q);
+    if constexpr (kMoment == Moment::first) {
+      return (b >> 31) != 0 ? -rank : rank;
     } else {
-      constexpr auto& a = kUnsigned8Arithmetic;
-      const I rank = code + I(1);
-      const I word = lookup16(a.correction.data(), shr<4>(rank));
-      const I correction = (shrv(word, (rank + rank) & I(30)) & I(3)) - I(kCorrectionBias);
-      const F value = magnitude(a, bits(to_float(rank)), correction);
-      return select(code == I(255), F(1.0F), value);
+      return rank == 0 && raw.v > 0.0F ? 2 : rank + 1;
     }
   }
 
-  // The code nearest to x, the moment over its block's scale. `positive` tells that the moment itself is above zero:
-  // then a variance's code is never that of zero. `suspect` gets the smallest distance to a boundary.
+  // The same without memory; `suspect` gets the smallest distance to a boundary, in the top bits.
   template <Moment kMoment, class L>
+    requires(L::kSimd)
   static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& suspect) {
     using F = typename L::F;
     using I = typename L::I;
+    constexpr auto& a = arithmetic<kMoment>();
     const I b = bits(x);
-    const I magnitude = b & I(0x7FFFFFFF);
-    if constexpr (!L::kSimd) {
-      constexpr auto& buckets = pick<kMoment>();
-      const std::uint32_t clamped = magnitude.u() < 0x3F800000U ? magnitude.u() : 0x3F800000U;
-      const std::uint32_t bucket = clamped >> buckets.kLowBits;
-      std::uint32_t q = 0;
-      if (bucket >= buckets.kFirst) {
-        q = (buckets.entry[bucket - buckets.kFirst] + (clamped & buckets.kLowMask)) >> buckets.kLowBits;
-      }
-      if constexpr (kMoment == Moment::first) {
-        const auto rank = static_cast<std::int32_t>(q);
-        return b.v < 0 ? (rank > 127 ? 0 : 127 - rank) : 127 + rank;
-      } else {
-        return q == 0 && raw.v > 0.0F ? 1 : static_cast<std::int32_t>(q);
-      }
-    } else if constexpr (kMoment == Moment::first) {
-      const I rank = rank_of(kSigned8Arithmetic, from_bits(magnitude), suspect);
-      const I sign = sar<31>(b);
-      return I(127) + ((rank ^ sign) - sign);  // -1 for a negative maximum: the store clamps it to 0
+    const F magnitude = kMoment == Moment::first ? from_bits(b & I(0x7FFFFFFF)) : x;  // a variance is not negative
+    const I lower = lookup_bytes(a.lower_class.data(), saturated_sub_bytes(shr<24>(bits(magnitude)), kFirstTop));
+    const I k = add_where(lower, magnitude > lookup8(a.upper.data(), lower));
+    const F line = fma(lookup8(a.slope.data(), k), magnitude, lookup8(a.offset.data(), k));
+    const I fixed = bits(min(line, lookup8(a.last.data(), k)));
+    suspect = min_u(suspect, shl<32 - kFractionBits>(fixed));
+    const I rank = shr<kFractionBits>(fixed - I(kRankBase));
+    if constexpr (kMoment == Moment::first) {
+      return apply_sign(rank, b);
     } else {
-      const I fixed_low = I(2);
-      const I rank = max(rank_of(kUnsigned8Arithmetic, from_bits(magnitude), suspect), fixed_low);
-      return select(raw > F(0.0F), rank - I(1), I(0));
+      return sub_where(rank, bits(raw) == I(0));  // the lowest class starts at rank 2: only zero itself goes below
     }
   }
 
-  static constexpr std::int32_t kSuspectBelow = (2 * kRankError) << kFractionBits;
+  static constexpr std::int16_t code_bias(Moment moment) { return moment == Moment::first ? 127 : -1; }
+
+  static constexpr std::uint32_t kSuspectBelow = static_cast<std::uint32_t>(2 * kRankError) << (32 - kFractionBits);
 
  private:
-  template <Moment kMoment>
-  static constexpr std::array<float, 256> table() {
-    std::array<float, 256> values{};
-    for (int code = 0; code < 256; ++code) {
-      const auto i = static_cast<std::size_t>(code);
-      if constexpr (kMoment == Moment::first) {
-        values[i] = code < 127 ? -kSigned8.value[static_cast<std::size_t>(127 - code)]
-                               : kSigned8.value[static_cast<std::size_t>(code - 127)];
-      } else {
-        values[i] = kUnsigned8.value[i];
-      }
-    }
-    return values;
-  }
-
   template <Moment kMoment>
   static constexpr auto& pick() {
     if constexpr (kMoment == Moment::first) {
@@ -104,30 +106,13 @@ struct Int8 {
     }
   }
 
-  // first[d] + step[d] * j, and the correction in units of the last place. `fb` holds the bits of q as a float.
-  template <class I>
-  static auto magnitude(const ArithmeticMap& a, I fb, I correction) {
-    const I d = shr<23>(fb);
-    const auto f = from_bits(fb & I(0x7FFFFFFF));
-    const auto j = f - from_bits(fb & I(0x7F800000));
-    return from_bits(bits(fma(lookup8(a.step.data(), d), j, lookup8(a.first.data(), d))) + correction);
-  }
-
-  template <class I>
-  static I correction8(const ArithmeticMap& a, I rank) {
-    const I word = lookup8(a.correction.data(), shr<4>(rank));
-    return (shrv(word, (rank + rank) & I(30)) & I(3)) - I(kCorrectionBias);
-  }
-
-  template <class F, class I>
-  static I rank_of(const ArithmeticMap& a, F x, I& suspect) {
-    const F position = fma(to_float(bits(x)), F(a.log_scale), F(a.log_offset));
-    const I below = truncate(max(position, F(0.0F)));
-    const I k = add_where(below, x > lookup8(a.upper.data(), below));
-    const F fixed = min(fma(lookup8(a.slope.data(), k), x, lookup8(a.offset.data(), k)), lookup8(a.last.data(), k));
-    const I rank = truncate(fixed);
-    suspect = min_u(suspect, shl<kFractionBits>(rank));
-    return shr<kFractionBits>(rank);
+  template <Moment kMoment>
+  static constexpr auto& arithmetic() {
+    if constexpr (kMoment == Moment::first) {
+      return kSigned8Arithmetic;
+    } else {
+      return kUnsigned8Arithmetic;
+    }
   }
 };
 

@@ -10,74 +10,114 @@
 
 namespace octavo::cpu {
 
-// Two codes to a byte, the even element in the high nibble. Eight bytes of codes a turn, in one 64-bit word.
+template <class L>
 inline void unpack_nibbles(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
-  const std::int64_t bytes = (n + 1) / 2;
-  for (std::int64_t i = 0; i < bytes; ++i) {
-    to[2 * i] = from[i] >> 4;
-    to[2 * i + 1] = from[i] & 15;
+  for (std::int64_t i = 0; i < (n + 1) / 2; ++i) {
+    const auto pair = static_cast<std::uint16_t>(from[i] >> 4 | (from[i] & 15) << 8);
+    std::memcpy(to + 2 * i, &pair, 2);
   }
 }
-// REQUIRES: to an odd n belongs a readable from[n]; its nibble is written as zero.
+
+// The map's values of n codes: by byte look-ups where the lane has them, else by arithmetic, else by table. `bytes` has
+// room for n codes and a vector more.
+template <class L, class Codec, Moment kMoment>
+inline void decode_codes(const std::uint8_t* codes, std::int64_t n, float* values, std::uint8_t* bytes) {
+  static constexpr auto kValues = Codec::template values<kMoment>();
+  if constexpr (Codec::kBits == 4) {
+    unpack_nibbles<L>(codes, n, bytes);
+    codes = bytes;
+  }
+  std::int64_t i = 0;
+  if constexpr (L::kSimd) {
+    if constexpr (L::template kByteLookup<kValues.size()>) {
+      static constexpr typename L::template Planes<kValues.size()> kPlanes(kValues);
+      for (; i + 4 * L::kWidth <= n; i += 4 * L::kWidth) L::lookup_bytes4(kPlanes, codes + i, values + i);
+    } else {
+      for (; i + L::kWidth <= n; i += L::kWidth) L::store(Codec::template decode<kMoment, L>(L::load_u8(codes + i)), values + i);
+    }
+  }
+  for (; i < n; ++i) values[i] = kValues[codes[i]];
+}
+
+// Two codes to a byte, the even element in the high nibble; an odd n leaves the last low nibble zero. (A template over
+// the lane: compiled once per instruction set, and vectorized by the compiler.)
+template <class L>
 inline void pack_nibbles(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
-  for (std::int64_t i = 0; i < n / 2; ++i) to[i] = static_cast<std::uint8_t>(from[2 * i] << 4 | from[2 * i + 1]);
+  for (std::int64_t i = 0; i < n / 2; ++i) {
+    std::uint16_t pair;
+    std::memcpy(&pair, from + 2 * i, 2);
+    to[i] = static_cast<std::uint8_t>(pair << 4 | pair >> 8);
+  }
   if ((n & 1) != 0) to[n / 2] = static_cast<std::uint8_t>(from[n - 1] << 4);
 }
 
-// Where a run's codes can be read as bytes: in place, or in scratch (nibbles; a tail that a vector would overrun).
-template <class L, class Codec>
-inline const std::uint8_t* codes_in(const void* codes, std::int64_t at, std::int64_t n, std::uint8_t* scratch) {
-  const auto* from = static_cast<const std::uint8_t*>(codes);
-  if constexpr (Codec::kBits == 4) {
-    unpack_nibbles(from + at / 2, n, scratch);
-    return scratch;
-  } else {
-    if (n % L::kWidth == 0) return from + at;
-    std::memcpy(scratch, from + at, static_cast<std::size_t>(n));
-    return scratch;
-  }
+// The first byte of the codes from element `at` on, a multiple of a byte's.
+template <class Codec>
+inline const std::uint8_t* codes_in(const void* codes, std::int64_t at) {
+  return static_cast<const std::uint8_t*>(codes) + at * Codec::kBits / 8;
 }
-// Where they may be written as bytes, and the end of it.
+// Where a run's codes may be written as bytes: in place, or in scratch (nibbles; a tail that a vector would overrun).
 template <class L, class Codec>
 inline std::uint8_t* codes_out(void* codes, std::int64_t at, std::int64_t n, std::uint8_t* scratch) {
   return Codec::kBits == 8 && n % L::kWidth == 0 ? static_cast<std::uint8_t*>(codes) + at : scratch;
 }
-template <class Codec>
+template <class L, class Codec>
 inline void finish_codes(const std::uint8_t* written, void* codes, std::int64_t at, std::int64_t n) {
   auto* to = static_cast<std::uint8_t*>(codes);
   if constexpr (Codec::kBits == 4) {
-    pack_nibbles(written, n, to + at / 2);
+    pack_nibbles<L>(written, n, to + at / 2);
   } else if (written != to + at) {
     std::memcpy(to + at, written, static_cast<std::size_t>(n));
   }
 }
 
-// Codes of n elements whose multiplier `inverse(i)` gives; both arrays are padded to whole vectors.
+// Codes of n elements by the tables, one at a time: what a SIMD encoder leaves undecided.
+template <class Codec, Moment kMoment>
+inline void encode_by_table(const float* values, const float* factors, std::int64_t n, std::uint8_t* codes) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    scalar::I32 none;
+    const scalar::F32 raw(values[i]);
+    const scalar::I32 code = Codec::template encode<kMoment, scalar::Lane>(raw * scalar::F32(factors[i]), raw, none);
+    scalar::Lane::store_u8(code + scalar::I32(Codec::code_bias(kMoment)), codes + i);
+  }
+}
+
+// Codes of n elements, `inverse(i)` giving the multiplier of the vector at i; values and codes have room to the next
+// whole vector.
 template <class L, class Codec, Moment kMoment, class Inverse>
 inline void encode_codes(const float* values, std::int64_t n, Inverse&& inverse, std::uint8_t* codes) {
   using F = typename L::F;
   using I = typename L::I;
   constexpr std::int64_t kW = L::kWidth;
-  constexpr std::int64_t kRun = L::kSimd ? 4 * kW : kW;
-  for (std::int64_t begin = 0; begin < n; begin += kRun) {
-    I suspect(-1);
-    const std::int64_t end = begin + kRun < n ? begin + kRun : n;
-    for (std::int64_t i = begin; i < end; i += kW) {
-      const F raw = L::load(values + i);
-      L::store_u8(Codec::template encode<kMoment, L>(raw * inverse(i), raw, suspect), codes + i);
-    }
+  constexpr std::int16_t kBias = Codec::code_bias(kMoment);
+  const auto encode = [&](std::int64_t i, I& suspect) {
+    const F raw = L::load(values + i);
+    return Codec::template encode<kMoment, L>(raw * inverse(i), raw, suspect);
+  };
+  const auto settle = [&](std::int64_t i, std::int64_t count, I suspect) {
     if constexpr (L::kSimd && Codec::kSuspects) {
-      if (L::reduce_min_u(suspect) < static_cast<std::uint32_t>(Codec::kSuspectBelow)) [[unlikely]] {
-        alignas(64) float factors[kW];
-        for (std::int64_t i = begin; i < end; ++i) {
-          if ((i - begin) % kW == 0) L::store(inverse(i), factors);
-          scalar::I32 none;
-          const scalar::F32 raw(values[i]);
-          const scalar::F32 x = raw * scalar::F32(factors[(i - begin) % kW]);
-          scalar::Lane::store_u8(Codec::template encode<kMoment, scalar::Lane>(x, raw, none), codes + i);
-        }
-      }
+      if (L::reduce_min_u(suspect) >= Codec::kSuspectBelow) [[likely]] return;
+      alignas(64) float factors[4 * kW];
+      for (std::int64_t k = 0; k < count; k += kW) L::store(inverse(i + k), factors + k);
+      encode_by_table<Codec, kMoment>(values + i, factors, count, codes + i);
     }
+  };
+  std::int64_t i = 0;
+  if constexpr (L::kSimd) {
+    for (; i + 4 * kW <= n; i += 4 * kW) {
+      I suspect(-1);
+      const I a = encode(i, suspect);
+      const I b = encode(i + kW, suspect);
+      const I c = encode(i + 2 * kW, suspect);
+      const I d = encode(i + 3 * kW, suspect);
+      L::store_codes4(a, b, c, d, kBias, codes + i);
+      settle(i, 4 * kW, suspect);
+    }
+  }
+  for (; i < n; i += kW) {
+    I suspect(-1);
+    L::store_u8(encode(i, suspect) + I(kBias), codes + i);
+    settle(i, kW, suspect);
   }
 }
 
@@ -138,7 +178,7 @@ void encode_run(const float* values, std::int64_t count, std::int64_t block, voi
       std::memcpy(scratch->param, values + at, static_cast<std::size_t>(n) * sizeof(float));
       std::uint8_t* out = codes_out<L, Codec>(codes, at, n, scratch->codes[0]);
       *scales = encode_block<L, Codec, kMoment>(scratch->param, n, magnitude_max<L>(values + at, n), out);
-      finish_codes<Codec>(out, codes, at, n);
+      finish_codes<L, Codec>(out, codes, at, n);
     }
   } else {
     for (std::int64_t at = 0; at < count; at += kMaxTile) {
@@ -166,10 +206,8 @@ void decode_run(const void* codes, const float* scales, std::int64_t count, std:
   if constexpr (Codec::kBlocked) {
     for (std::int64_t at = 0; at < count; at += block, ++scales) {
       const std::int64_t n = count - at < block ? count - at : block;
-      const std::uint8_t* in = codes_in<L, Codec>(codes, at, n, scratch->codes[0]);
-      widen<L>(in, n, scratch->param, [&](const std::uint8_t* p) {
-        return formula::canonical(Codec::template decode<kMoment, L>(L::load_u8(p)) * F(*scales));
-      });
+      decode_codes<L, Codec, kMoment>(codes_in<Codec>(codes, at), n, scratch->param, scratch->codes[0]);
+      widen<L>(scratch->param, n, scratch->param, [&](const float* p) { return formula::canonical(L::load(p) * F(*scales)); });
       std::memcpy(values + at, scratch->param, static_cast<std::size_t>(n) * sizeof(float));
     }
   } else {

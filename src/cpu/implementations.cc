@@ -17,6 +17,7 @@ namespace octavo {
 namespace cpu {
 
 #if defined(__x86_64__)
+extern const Kernels kAvx512VbmiKernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kAvx2Kernels;
 #elif defined(__aarch64__)
@@ -42,12 +43,14 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+bool has_avx512vbmi() { return has_avx512() && __builtin_cpu_supports("avx512vbmi"); }
 #endif
 bool always() { return true; }
 
 // Fastest first, the reference last.
 constexpr Candidate kCandidates[] = {
 #if defined(__x86_64__)
+    {&kAvx512VbmiKernels, has_avx512vbmi},
     {&kAvx512Kernels, has_avx512},
     {&kAvx2Kernels, has_avx2},
 #elif defined(__aarch64__)
@@ -159,6 +162,7 @@ CpuInfo cpu_info() {
   add(__builtin_cpu_supports("avx512f"), "avx512f");
   add(__builtin_cpu_supports("avx512bw"), "avx512bw");
   add(__builtin_cpu_supports("avx512vl"), "avx512vl");
+  add(__builtin_cpu_supports("avx512vbmi"), "avx512vbmi");
 #elif defined(__aarch64__)
   if (info.model.empty()) info.model = "AArch64";
   info.features.emplace_back("neon");

@@ -14,7 +14,7 @@
 namespace octavo::cpu {
 
 // Elements worked on while they stay in the first-level cache; a block that is larger is a tile of its own.
-inline constexpr std::int64_t kTile = 1024;
+inline constexpr std::int64_t kTile = 2048;
 inline constexpr std::int64_t kMaxTile = kMaxBlockSize;
 static_assert(kMaxTile >= kTile);
 // Room for one whole vector beyond a tile's end, so that tails need no code of their own.
@@ -27,6 +27,7 @@ struct Scratch {
   alignas(64) float state[kMaxSlots][kMaxTile + kPad];
   alignas(64) float scale_in[kMaxSlots][kMaxTile + kPad];   // 4bit-rank1: the scale of each element, before the step
   alignas(64) float scale_out[kMaxSlots][kMaxTile + kPad];  // and after
+  std::uint32_t max_bits[kMaxSlots][kMaxTile / kMinBlockSize];  // of each block in the tile
   alignas(64) std::uint8_t codes[kMaxSlots][kMaxTile + kPad];
 };
 

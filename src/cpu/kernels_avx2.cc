@@ -1,5 +1,6 @@
 // 8 lanes, AVX2 with FMA. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run only where the CPU has it.
 // SPDX-License-Identifier: MIT
+#define OCTAVO_LANE avx2
 #include "lane/simd.h"
 
 #include "cpu/kernel_table.h"
@@ -10,5 +11,5 @@
 
 namespace octavo::cpu {
 extern const Kernels kAvx2Kernels;
-constinit const Kernels kAvx2Kernels = make_kernels<HWY_NAMESPACE::Lane>("avx2", "8 lanes, AVX2 with FMA");
+constinit const Kernels kAvx2Kernels = make_kernels<avx2::Lane>("avx2", "8 lanes, AVX2 with FMA");
 }  // namespace octavo::cpu

@@ -1,5 +1,6 @@
 // 4 lanes, AArch64 Advanced SIMD. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run only where the CPU has it.
 // SPDX-License-Identifier: MIT
+#define OCTAVO_LANE neon
 #include "lane/simd.h"
 
 #include "cpu/kernel_table.h"
@@ -10,5 +11,5 @@
 
 namespace octavo::cpu {
 extern const Kernels kNeonKernels;
-constinit const Kernels kNeonKernels = make_kernels<HWY_NAMESPACE::Lane>("neon", "4 lanes, AArch64 Advanced SIMD");
+constinit const Kernels kNeonKernels = make_kernels<neon::Lane>("neon", "4 lanes, AArch64 Advanced SIMD");
 }  // namespace octavo::cpu

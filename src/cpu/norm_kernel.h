@@ -15,16 +15,17 @@ template <class L>
 NormPart norm_chunk(const void* data, DType dtype, std::int64_t begin, std::int64_t count, float factor, Scratch* scratch) {
   using I = typename L::I;
   using F = typename L::F;
-  constexpr int kSums = 16;
+  constexpr int kSums = 16;  // part of the definition of the sum
+  constexpr std::int64_t kStep = 64;
   constexpr std::int64_t kW = L::kWidth;
-  static_assert(kSums % kW == 0);
+  static_assert(kStep % kSums == 0 && kStep % kW == 0 && kPad >= kStep);
   double sums[kSums] = {};
   I max_bits(0);
   I bad(0);
   for (std::int64_t at = begin; at < begin + count; at += kTile) {
     const std::int64_t n = begin + count - at < kTile ? begin + count - at : kTile;
     load_values<L>(data, dtype, at, n, scratch->grad);
-    const std::int64_t padded = (n + kSums - 1) / kSums * kSums;
+    const std::int64_t padded = (n + kStep - 1) / kStep * kStep;
     for (std::int64_t i = n; i < padded; ++i) scratch->grad[i] = 0.0F;
     for (std::int64_t i = 0; i < padded; i += kW) {
       const F x = L::load(scratch->grad + i) * F(factor);

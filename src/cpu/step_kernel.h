@@ -31,16 +31,18 @@ class TileStep {
   }
 
  public:
-  static void run(const StepTask& t) {
-    const std::int64_t tile = t.block > kTile ? t.block : kTile;
-    for (std::int64_t done = 0; done < t.count; done += tile) {
-      const std::int64_t rest = t.count - done;
-      TileStep(t, t.begin + done, rest < tile ? rest : tile).run_tile();
-    }
-  }
+  static void run(const StepTask& t) { TileStep(t).run_tiles(); }
 
  private:
-  TileStep(const StepTask& task, std::int64_t at, std::int64_t n) : t_(task), s_(*task.scratch), at_(at), n_(n) {}
+  explicit TileStep(const StepTask& task) : t_(task), s_(*task.scratch), end_(task.begin + task.count) {}
+
+  void run_tiles() {
+    const std::int64_t tile = t_.block > kTile ? t_.block : kTile;
+    for (at_ = t_.begin; at_ < end_; at_ += tile) {
+      n_ = end_ - at_ < tile ? end_ - at_ : tile;
+      run_tile();
+    }
+  }
 
   void run_tile() {
     const bool whole = n_ % kW == 0;
@@ -55,23 +57,19 @@ class TileStep {
       grad_ = s_.grad;
     }
     for_slots([&](auto slot) { open<slot()>(whole); });
-
-    if constexpr (Codec::kBlocked) {
-      for (std::int64_t b = 0; b < n_; b += t_.block) run_block(b, n_ - b < t_.block ? n_ - b : t_.block);
-    } else {
-      run_block(0, n_);
-    }
-
+    for (std::int64_t b = 0; b < n_; b += span()) run_block(b, n_ - b < span() ? n_ - b : span());
     for_slots([&](auto slot) { close<slot()>(); });
     if (!param_in_place && !t_.measure) store_weights<L>(t_, s_.param, at_, n_);
   }
 
+  // Elements that share a scale; formats without blocks have none, and the tile is one.
+  [[nodiscard]] std::int64_t span() const { return Codec::kBlocked ? t_.block : n_; }
+
   template <int kSlot>
   void open(bool whole) {
     if constexpr (Codec::kBlocked) {
-      codes_in_[kSlot] = codes_in<L, Codec>(t_.codes[kSlot], at_, n_, s_.codes[kSlot]);
-      codes_out_[kSlot] = codes_out<L, Codec>(t_.codes[kSlot], at_, n_, s_.codes[kSlot]);
       state_[kSlot] = s_.state[kSlot];
+      decode_codes<L, Codec, Algo::kMoments[kSlot]>(codes_in<Codec>(t_.codes[kSlot], at_), n_, s_.state[kSlot], s_.codes[kSlot]);
       if constexpr (kOwnScale<kSlot>) {
         rank1_scales(t_.shape, t_.scales_in[kSlot], at_, n_, s_.scale_in[kSlot]);
         if (!t_.measure) rank1_scales(t_.shape, t_.scales_out[kSlot], at_, n_, s_.scale_out[kSlot]);
@@ -84,69 +82,87 @@ class TileStep {
     }
   }
 
-  // Reads n elements from b on, writes weights and new moments, and encodes the moments of blocked formats.
+  // The formula over n elements from b on, in place on weights and moments; then the block's maxima.
   void run_block(std::int64_t b, std::int64_t n) {
     const Consts c = *static_cast<const Consts*>(t_.consts);
     F scales[kSlots + 1];
     I maxima[kSlots + 1];
-    for_slots([&](auto slot) {
-      maxima[slot()] = I(0);
-      if constexpr (Codec::kBlocked && !kOwnScale<slot()>) scales[slot()] = F(t_.scales_in[slot()][(at_ + b) / t_.block]);
-    });
-
-    std::int64_t i = b;
-    for (; i + kW <= b + n; i += kW) run_vector<false>(c, i, 0, scales, maxima);
-    if (i < b + n) run_vector<true>(c, i, b + n - i, scales, maxima);
-
+    // Any NaN or infinity stored makes this NaN: one instruction a vector instead of mending each value on its way.
+    F watch(0.0F);
     if constexpr (Codec::kBlocked) {
-      if (t_.measure) return;
       for_slots([&](auto slot) {
-        constexpr int kSlot = slot();
-        constexpr Moment kMoment = Algo::kMoments[kSlot];
-        if constexpr (kOwnScale<kSlot>) {
-          encode_scaled<L, Codec, kMoment>(state_[kSlot] + b, s_.scale_out[kSlot] + b, n, codes_out_[kSlot] + b);
-        } else {
-          t_.scales_out[kSlot][(at_ + b) / t_.block] = encode_block<L, Codec, kMoment>(
-              state_[kSlot] + b, n, L::reduce_max_u31(maxima[kSlot]), codes_out_[kSlot] + b);
-        }
+        if constexpr (!kOwnScale<slot()>) scales[slot()] = F(t_.scales_in[slot()][(at_ + b) / t_.block]);
       });
+    }
+    std::int64_t i = b;
+    for (; i + kW <= b + n; i += kW) run_vector<false>(c, i, 0, scales, maxima, watch);
+    if (i < b + n) run_vector<true>(c, i, b + n - i, scales, maxima, watch);
+    if (L::any_nan(watch)) [[unlikely]] make_canonical(b, n);
+    if constexpr (Codec::kBlocked) {
+      for_slots([&](auto slot) { s_.max_bits[slot()][b / t_.block] = L::reduce_max_u31(maxima[slot()]); });
     }
   }
 
-  // One vector of elements. In a tail, lanes from `valid` on hold nothing: they must not reach the block's maximum.
+  // One vector. In a tail, lanes from `valid` on hold nothing: they must not reach the block's maximum.
   template <bool kTail>
-  void run_vector(const Consts& c, std::int64_t i, std::int64_t valid, const F* scales, I* maxima) {
+  void run_vector(const Consts& c, std::int64_t i, std::int64_t valid, const F* scales, I* maxima, F& watch) {
     F s[kSlots + 1];
     for_slots([&](auto slot) {
       constexpr int kSlot = slot();
-      if constexpr (Codec::kBlocked) {
-        const F value = Codec::template decode<Algo::kMoments[kSlot], L>(L::load_u8(codes_in_[kSlot] + i));
-        s[kSlot] = value * (kOwnScale<kSlot> ? L::load(s_.scale_in[kSlot] + i) : scales[kSlot]);
-      } else {
-        s[kSlot] = L::load(state_[kSlot] + i);
-      }
+      s[kSlot] = L::load(state_[kSlot] + i);
+      if constexpr (Codec::kBlocked) s[kSlot] = s[kSlot] * (kOwnScale<kSlot> ? L::load(s_.scale_in[kSlot] + i) : scales[kSlot]);
     });
     const F p = Algo::update(c, L::load(grad_ + i), L::load(param_ + i), s);
-    L::store(formula::canonical(p), param_ + i);
+    L::store(p, param_ + i);
+    watch = fma(p, F(0.0F), watch);
     for_slots([&](auto slot) {
       constexpr int kSlot = slot();
       if constexpr (Codec::kBlocked) {
         if constexpr (kTail) s[kSlot] = select(L::iota() < I(static_cast<std::int32_t>(valid)), s[kSlot], F(0.0F));
         maxima[kSlot] = max(maxima[kSlot], bits(s[kSlot]) & I(0x7FFFFFFF));
-        L::store(s[kSlot], state_[kSlot] + i);
       } else {
-        L::store(formula::canonical(s[kSlot]), state_[kSlot] + i);
+        watch = fma(s[kSlot], F(0.0F), watch);
       }
+      L::store(s[kSlot], state_[kSlot] + i);
     });
+  }
+
+  // The tile's moments back to codes. All blocks together, after the formula: each block's scale waits for its maximum,
+  // two divisions and the formula's last results, and here the blocks wait side by side.
+  template <int kSlot>
+  void encode() {
+    constexpr Moment kMoment = Algo::kMoments[kSlot];
+    if (t_.measure) {
+      if constexpr (kOwnScale<kSlot>) raise_axis_maxima(t_.shape, state_[kSlot], at_, n_, t_.scales_out[kSlot]);
+      return;
+    }
+    std::uint8_t* out = codes_out<L, Codec>(t_.codes[kSlot], at_, n_, s_.codes[kSlot]);
+    if constexpr (kOwnScale<kSlot>) {
+      encode_scaled<L, Codec, kMoment>(state_[kSlot], s_.scale_out[kSlot], n_, out);
+    } else {
+      for (std::int64_t b = 0; b < n_; b += t_.block) {
+        const std::int64_t n = n_ - b < t_.block ? n_ - b : t_.block;
+        t_.scales_out[kSlot][(at_ + b) / t_.block] =
+            encode_block<L, Codec, kMoment>(state_[kSlot] + b, n, s_.max_bits[kSlot][b / t_.block], out + b);
+      }
+    }
+    finish_codes<L, Codec>(out, t_.codes[kSlot], at_, n_);
+  }
+
+  // NaNs that the step stored, in the form that every backend stores.
+  void make_canonical(std::int64_t b, std::int64_t n) {
+    const auto mend = [&](float* values) {
+      for (std::int64_t i = 0; i < n; i += kW) L::store(formula::canonical(L::load(values + i)), values + i);
+    };
+    mend(param_ + b);
+    if constexpr (!Codec::kBlocked) for_slots([&](auto slot) { mend(state_[slot()] + b); });
   }
 
   template <int kSlot>
   void close() {
     constexpr Moment kMoment = Algo::kMoments[kSlot];
-    if (t_.measure) {
-      if constexpr (kOwnScale<kSlot>) raise_axis_maxima(t_.shape, state_[kSlot], at_, n_, t_.scales_out[kSlot]);
-    } else if constexpr (Codec::kBlocked) {
-      finish_codes<Codec>(codes_out_[kSlot], t_.codes[kSlot], at_, n_);
+    if constexpr (Codec::kBlocked) {
+      encode<kSlot>();
     } else if constexpr (Codec::kBits == 16) {
       auto* to = static_cast<std::uint16_t*>(t_.codes[kSlot]);
       if constexpr (kMoment == Moment::second) {
@@ -162,12 +178,11 @@ class TileStep {
 
   const StepTask& t_;
   Scratch& s_;
-  const std::int64_t at_, n_;
+  const std::int64_t end_;
+  std::int64_t at_ = 0, n_ = 0;  // the tile
   float* param_ = nullptr;
   const float* grad_ = nullptr;
   float* state_[kSlots + 1] = {};
-  const std::uint8_t* codes_in_[kSlots + 1] = {};
-  std::uint8_t* codes_out_[kSlots + 1] = {};
 };
 
 }  // namespace octavo::cpu

@@ -91,6 +91,7 @@ struct Lane {
   static void store_i8(I a, std::int8_t* p) { *p = static_cast<std::int8_t>(a.v); }
   static void store_u16(I a, std::uint16_t* p) { *p = static_cast<std::uint16_t>(a.v); }
   static void store_i16(I a, std::int16_t* p) { *p = static_cast<std::int16_t>(a.v); }
+  static bool any_nan(F a) { return is_nan(a).v; }
   // 0, 1, 2, … across the lane.
   static I iota() { return {0}; }
   static std::uint32_t reduce_max_u31(I a) { return a.u(); }
