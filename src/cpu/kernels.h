@@ -14,7 +14,7 @@
 namespace octavo::cpu {
 
 // Elements worked on while they stay in the first-level cache; a block that is larger is a tile of its own.
-inline constexpr std::int64_t kTile = 2048;
+inline constexpr std::int64_t kTile = 1024;
 inline constexpr std::int64_t kMaxTile = kMaxBlockSize;
 static_assert(kMaxTile >= kTile);
 // Room for one whole vector beyond a tile's end, so that tails need no code of their own.

@@ -14,6 +14,7 @@ namespace {
 // Walks a flat range as runs along the last axis: f(coordinates of the leading axes, first column, length, at).
 template <class Fn>
 void for_rows(Shape shape, std::int64_t begin, std::int64_t count, Fn&& f) {
+  if (count == 0) return;  // a dimension may be zero
   std::array<std::int64_t, kMaxDims> at{};
   std::int64_t rest = begin;
   for (int axis = shape.ndim - 1; axis >= 0; --axis) {

@@ -103,6 +103,22 @@ class TileStep {
     }
   }
 
+  // The next tile's lines, while this one is computed: a tile is a burst of arithmetic between bursts of memory, and the
+  // hardware's own prefetchers stop at each page.
+  void prefetch(std::int64_t i) const {
+    if (i % kLine != 0 && kW < kLine) return;
+    const std::int64_t ahead = at_ + i + kTile;
+    __builtin_prefetch(static_cast<const std::byte*>(t_.param) + ahead * dtype_size(t_.param_dtype), 1, 2);
+    __builtin_prefetch(static_cast<const std::byte*>(t_.grad) + ahead * dtype_size(t_.grad_dtype), 0, 2);
+    for_slots([&](auto slot) {
+      if (Codec::kBits == 32 || i % (kLine * 32 / Codec::kBits) == 0) {
+        __builtin_prefetch(static_cast<const std::byte*>(t_.codes[slot()]) + ahead * Codec::kBits / 8, 1, 2);
+      }
+    });
+  }
+  static constexpr std::int64_t kLine = 16;  // floats
+  static constexpr std::int64_t dtype_size(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
+
   // One vector. In a tail, lanes from `valid` on hold nothing: they must not reach the block's maximum.
   template <bool kTail>
   void run_vector(const Consts& c, std::int64_t i, std::int64_t valid, const F* scales, I* maxima, F& watch) {
@@ -112,6 +128,7 @@ class TileStep {
       s[kSlot] = L::load(state_[kSlot] + i);
       if constexpr (Codec::kBlocked) s[kSlot] = s[kSlot] * (kOwnScale<kSlot> ? L::load(s_.scale_in[kSlot] + i) : scales[kSlot]);
     });
+    prefetch(i);
     const F p = Algo::update(c, L::load(grad_ + i), L::load(param_ + i), s);
     L::store(p, param_ + i);
     watch = fma(p, F(0.0F), watch);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cfenv>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -16,28 +15,19 @@
 #endif
 
 namespace octavo::cpu {
-namespace {
 
-// The default floating-point mode while it lives: a caller may have asked for flush-to-zero, our results must not.
-class FloatMode {
- public:
 #if defined(__x86_64__)
-  FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1F80); }
-  ~FloatMode() { _mm_setcsr(saved_); }
-
- private:
-  unsigned saved_;
+FloatMode::FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1F80); }
+FloatMode::~FloatMode() { _mm_setcsr(saved_); }
 #else
-  FloatMode() { std::fegetenv(&saved_); std::fesetenv(FE_DFL_ENV); }
-  ~FloatMode() { std::fesetenv(&saved_); }
-
- private:
-  std::fenv_t saved_{};
+FloatMode::FloatMode() {
+  std::fegetenv(&saved_);
+  std::fesetenv(FE_DFL_ENV);
+}
+FloatMode::~FloatMode() { std::fesetenv(&saved_); }
 #endif
- public:
-  FloatMode(const FloatMode&) = delete;
-  FloatMode& operator=(const FloatMode&) = delete;
-};
+
+namespace {
 
 struct Job {
   std::int64_t count;

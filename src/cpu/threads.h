@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cfenv>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -12,6 +13,22 @@ namespace octavo::cpu {
 int available_cpus();
 int default_pool_threads();
 void set_default_pool_threads(int threads);
+
+// The default floating-point mode while it lives: a caller may have asked for flush-to-zero, our results must not.
+class FloatMode {
+ public:
+  FloatMode();
+  ~FloatMode();
+  FloatMode(const FloatMode&) = delete;
+  FloatMode& operator=(const FloatMode&) = delete;
+
+ private:
+#if defined(__x86_64__)
+  unsigned saved_;
+#else
+  std::fenv_t saved_{};
+#endif
+};
 
 // A reference to a callable; it must outlive the call.
 class BodyRef {

@@ -62,7 +62,7 @@ struct AmsGrad : Adam {
   template <class F>
   OCTAVO_HD static F update(const Consts& c, F raw, F p, F* s) {
     const F v = moments(c, raw, p, s);
-    s[2] = select(s[2] > v, s[2], v);  // a NaN in v propagates, as in torch.maximum
+    s[2] = select(is_nan(v), v, select(v > s[2], v, s[2]));  // a NaN in either stays, as in torch.maximum
     return apply(c, s[0], s[2], p);
   }
 };

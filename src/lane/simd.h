@@ -65,7 +65,8 @@ HWY_INLINE F32 min(F32 a, F32 b) { return each<F32>([](VF x, VF y) { return hn::
 HWY_INLINE F32 max(F32 a, F32 b) { return each<F32>([](VF x, VF y) { return hn::Max(x, y); }, a, b); }
 HWY_INLINE MaskF operator<(F32 a, F32 b) { return each<MaskF>([](VF x, VF y) { return hn::Lt(x, y); }, a, b); }
 HWY_INLINE MaskF operator>(F32 a, F32 b) { return each<MaskF>([](VF x, VF y) { return hn::Gt(x, y); }, a, b); }
-HWY_INLINE MaskF is_nan(F32 a) { return each<MaskF>([](VF x) { return hn::Ne(x, x); }, a); }
+// (Highway's Ne is an ordered comparison: false for NaN.)
+HWY_INLINE MaskF is_nan(F32 a) { return each<MaskF>([](VF x) { return hn::Not(hn::Eq(x, x)); }, a); }
 
 HWY_INLINE I32 operator+(I32 a, I32 b) { return each<I32>([](VI x, VI y) { return hn::Add(x, y); }, a, b); }
 HWY_INLINE I32 operator-(I32 a, I32 b) { return each<I32>([](VI x, VI y) { return hn::Sub(x, y); }, a, b); }
@@ -307,7 +308,7 @@ struct Lane {
     store_u8(d + I(bias), p + 3 * kWidth);
 #endif
   }
-  static HWY_INLINE bool any_nan(F a) { return !hn::AllFalse(DF(), hn::Ne(a.v, a.v)); }
+  static HWY_INLINE bool any_nan(F a) { return !hn::AllTrue(DF(), hn::Eq(a.v, a.v)); }
   // 0, 1, 2, … across the lane.
   static HWY_INLINE I iota() { return I(hn::Iota(DI(), 0)); }
   // The largest element, none of which is negative.

@@ -62,6 +62,7 @@ Result<GradNorm> grad_norm(std::span<const GradView> grads, std::span<double> wo
   const auto kernels = cpu::kernels();
   if (!kernels.ok()) return kernels.status();
 
+  const cpu::FloatMode mode;
   std::atomic<std::uint32_t> max_bits{0};
   std::atomic<std::int64_t> nonfinite{0};
   auto body = [&](std::int64_t chunk) {
@@ -85,8 +86,8 @@ Result<GradNorm> grad_norm(std::span<const GradView> grads, std::span<double> wo
 }
 
 double clip_factor(double l2, double max_norm, double unscale) {
-  const double norm = l2 * std::fabs(unscale);
-  return std::min(1.0, max_norm / (norm + 1e-6)) * unscale;
+  const double ratio = max_norm / (l2 * std::fabs(unscale) + 1e-6);
+  return (ratio > 1.0 ? 1.0 : ratio) * unscale;  // NaN stays NaN
 }
 
 }  // namespace octavo

@@ -197,6 +197,7 @@ Result<StepReport> Group::step(const StepArgs& args) {
   const auto kernels = cpu::kernels();
   if (!kernels.ok()) return kernels.status();
 
+  const cpu::FloatMode mode;
   StepReport report;
   if (args.guard) {
     report.nonfinite = group.count_nonfinite(**kernels, args);

@@ -1,0 +1,152 @@
+// `octavo info`: what this build and machine offer. Every list and table comes from the library's own lists.
+// SPDX-License-Identifier: MIT
+#include "bench_report.h"
+#include "cli.h"
+#include "table.h"
+
+#include <octavo/backend.h>
+#include <octavo/optimizer.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+
+namespace octavo::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+// State bytes per parameter of a large tensor, or nothing where the library does not offer the pair.
+std::optional<double> bytes_per_param(Algorithm algorithm, StateFormat format) {
+  GroupConfig config;
+  config.algorithm = algorithm;
+  TensorSpec spec;
+  spec.numel = std::int64_t{1} << 24;
+  spec.shape = {std::int64_t{1} << 12, std::int64_t{1} << 12};
+  spec.ndim = 2;
+  spec.format = format;
+  const Result<TensorLayout> needs = layout(config, spec);
+  if (!needs.ok()) return std::nullopt;
+  return static_cast<double>(needs->state_bytes()) / static_cast<double>(spec.numel);
+}
+
+// Backends that run every formula: one name per device, each with at least one implementation.
+std::vector<std::string> backends() {
+  std::vector<std::string> out;
+  if (!implementations().empty()) out.emplace_back("cpu");
+  return out;
+}
+
+template <class T>
+json names(std::span<const T> values) {
+  json out = json::array();
+  for (const T value : values) out.push_back(name(value));
+  return out;
+}
+
+json gather() {
+  const std::string_view chosen = take(implementation());
+  json out = {{"version", version()},
+              {"cpu", cpu_json()},
+              {"threads", default_threads()},
+              {"gpus", json::array()},
+              {"implementations", json::array()},
+              {"backends", backends()},
+              {"optimizers", names(all_algorithms())},
+              {"states", names(all_state_formats())},
+              {"stores", names(all_weight_stores())},
+              {"dtypes", names(all_dtypes())},
+              {"support", json::array()}};
+  const GpuReport gpus = gpu_info();
+  for (const GpuInfo& gpu : gpus.gpus) {
+    out["gpus"].push_back(
+        {{"name", gpu.name},
+         {"compute_capability", std::to_string(gpu.compute_major) + "." + std::to_string(gpu.compute_minor)},
+         {"memory_bytes", gpu.memory_bytes}});
+  }
+  out["gpu_note"] = gpus.note;
+  for (const Implementation& each : implementations()) {
+    out["implementations"].push_back({{"name", each.name},
+                                      {"description", each.description},
+                                      {"supported", each.supported},
+                                      {"chosen", each.name == chosen}});
+  }
+  for (const Algorithm algorithm : all_algorithms()) {
+    for (const StateFormat format : all_state_formats()) {
+      const std::optional<double> bytes = bytes_per_param(algorithm, format);
+      out["support"].push_back({{"optimizer", name(algorithm)},
+                                {"state", name(format)},
+                                {"backends", bytes ? json(backends()) : json::array()},
+                                {"bytes_per_param", bytes ? json(*bytes) : json()}});
+    }
+  }
+  return out;
+}
+
+std::string joined(const json& list, const char* between) {
+  std::string out;
+  for (const auto& each : list) out += (out.empty() ? "" : between) + each.get<std::string>();
+  return out;
+}
+
+// Optimizers down, states across; a cell names the backends and the state's bytes per parameter.
+std::string support_table(const json& info) {
+  std::vector<Table::Column> columns = {{"optimizer"}};
+  for (const auto& state : info["states"]) columns.push_back({state.get<std::string>()});
+  Table table(columns);
+  auto cell = info["support"].begin();
+  for (const auto& optimizer : info["optimizers"]) {
+    std::vector<std::string> cells = {optimizer.get<std::string>()};
+    for (std::size_t i = 0; i < info["states"].size(); ++i, ++cell) {
+      const bool offered = !(*cell)["backends"].empty();
+      cells.push_back(offered ? joined((*cell)["backends"], "+") + ' ' + fixed((*cell)["bytes_per_param"], 2)
+                              : "-");
+    }
+    table.add(cells);
+  }
+  return table.text();
+}
+
+std::string text(const json& info) {
+  const json& cpu = info["cpu"];
+  std::string out = "octavo " + info["version"].get<std::string>() + "\n\n";
+  out += "CPU      " + cpu["model"].get<std::string>() + ", " + cpu["cores"].dump() + " cores, " +
+         info["threads"].dump() + " threads\n";
+  out += "         " + joined(cpu["features"], " ") + '\n';
+  for (const auto& gpu : info["gpus"]) {
+    out += "GPU      " + gpu["name"].get<std::string>() + ", compute capability " +
+           gpu["compute_capability"].get<std::string>() + ", " + human_bytes(gpu["memory_bytes"]) + '\n';
+  }
+  if (info["gpus"].empty()) out += "GPU      none: " + info["gpu_note"].get<std::string>() + '\n';
+  out += "stores   " + joined(info["stores"], ", ") + '\n';
+  out += "dtypes   " + joined(info["dtypes"], ", ") + "\n\n";
+
+  Table table({{"implementation"}, {"this CPU"}, {"description"}});
+  for (const auto& each : info["implementations"]) {
+    const char* mark = each["chosen"].get<bool>()      ? "chosen"
+                       : each["supported"].get<bool>() ? "supported"
+                                                       : "no";
+    table.add({each["name"], mark, each["description"]});
+  }
+  out += table.text() + '\n';
+  out += "Optimizers x states: backends, and bytes of state per parameter\n\n" + support_table(info);
+  return out;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("info", "Show version, hardware, implementations, optimizers and formats");
+  auto as_json = std::make_shared<bool>(false);
+  command->add_flag("--json", *as_json, "Print JSON on stdout, nothing else");
+  command->callback([as_json] {
+    const json info = gather();
+    std::cout << (*as_json ? info.dump(2) + '\n' : text(info));
+  });
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,71 @@
+// Tables and numbers for people; see table.h.
+// SPDX-License-Identifier: MIT
+#include "table.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <stdexcept>
+#include <utility>
+
+namespace octavo::cli {
+namespace {
+
+std::string padded(const std::string& text, std::size_t width, Table::Align align) {
+  const std::string blanks(width - std::min(width, text.size()), ' ');
+  return align == Table::Align::left ? text + blanks : blanks + text;
+}
+
+void end_line(std::string& out) {
+  while (!out.empty() && out.back() == ' ') out.pop_back();
+  out += '\n';
+}
+
+}  // namespace
+
+void Table::add(std::vector<std::string> cells) {
+  if (cells.size() != columns_.size())
+    throw std::logic_error("Table::add: a row has the wrong number of cells");
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::text() const {
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    std::size_t width = columns_[c].title.size();
+    for (const auto& row : rows_) width = std::max(width, row[c].size());
+    widths.push_back(width);
+  }
+  std::string out;
+  const auto line = [&](auto&& cell) {
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      if (c > 0) out += "  ";
+      out += padded(cell(c), widths[c], columns_[c].align);
+    }
+    end_line(out);
+  };
+  line([&](std::size_t c) { return columns_[c].title; });
+  line([&](std::size_t c) { return std::string(widths[c], '-'); });
+  for (const auto& row : rows_) line([&](std::size_t c) { return row[c]; });
+  return out;
+}
+
+std::string fixed(double value, int decimals) {
+  std::array<char, 64> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
+  return buffer.data();
+}
+
+std::string human_bytes(std::int64_t bytes) {
+  static constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024.0 && unit + 1 < kUnits.size()) {
+    value /= 1024.0;
+    ++unit;
+  }
+  return fixed(value, unit == 0 ? 0 : 1) + ' ' + kUnits[unit];
+}
+
+}  // namespace octavo::cli

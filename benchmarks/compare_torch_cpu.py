@@ -1,0 +1,179 @@
+"""AdamW on the CPU: the library's state formats against torch.optim.AdamW(fused=True), in one run.
+
+fp32 parameters and gradients, one flat tensor, the same number of threads. It checks results first, and
+stops where they are wrong; then, for each format, torch and the library step in turns. See
+benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from typing import Any
+
+import harness  # first: it finds the modules of tests/python
+import octavo_abi as octavo
+import torch
+from rounding import Bound, Hyper, doubles, ratio
+
+HYPER = Hyper(weight_decay=1e-2)
+FIELDS = {"lr": HYPER.lr, "beta1": 0.9, "beta2": 0.999, "eps": HYPER.eps, "weight_decay": HYPER.weight_decay}
+STATES = ("fp32", "8bit", "4bit", "fp8")
+TORCH_MOVED = 28  # bytes per parameter: reads p, g, m, v; writes p, m, v
+CHECK_NUMEL, CHECK_STEPS = 100_003, 5
+
+
+def check(states: list[str], threads: int) -> float:
+    """How much of the derived bound fp32 states use against torch; raises where a result is wrong.
+
+    The low-bit formats are held to the fp32 one: their first step starts from the same zeros and uses the
+    moments before they are encoded, so it must give the same parameters in bits.
+    """
+    generator = torch.Generator().manual_seed(0)
+    start = 0.02 * torch.randn(CHECK_NUMEL, generator=generator)
+    reference, grad = torch.nn.Parameter(start.clone()), torch.zeros(CHECK_NUMEL)
+    reference.grad = grad
+    optimizer = torch.optim.AdamW([reference], weight_decay=HYPER.weight_decay, foreach=False, fused=False)
+    parameters = {state: octavo.Parameter(start.clone(), grad, state) for state in {"fp32", *states}}
+    groups = {state: octavo.Group("adamw", [parameter]) for state, parameter in parameters.items()}
+    bound, worst = Bound(HYPER), 0.0
+    before = [doubles(start), doubles(torch.zeros_like(start)), doubles(torch.zeros_like(start))]
+    for step in range(1, CHECK_STEPS + 1):
+        grad.copy_(0.01 * torch.randn(CHECK_NUMEL, generator=generator))
+        optimizer.step()
+        for group in groups.values():
+            group.step(step, threads=threads, **FIELDS)
+        state = optimizer.state[reference]
+        after = [doubles(reference.detach()), doubles(state["exp_avg"]), doubles(state["exp_avg_sq"])]
+        bound.adam(step, doubles(grad), tuple(before), tuple(after))
+        before = after
+        worst = max(worst, ratio(parameters["fp32"].param, after[0], bound.param))
+        if step == 1:
+            for name, parameter in parameters.items():
+                if not torch.equal(parameter.param, parameters["fp32"].param):
+                    raise SystemExit(f"{name}: the first step differs from that of fp32 states")
+    if worst > 1.0:
+        raise SystemExit(f"fp32 states differ from torch by {worst:.2f} times the derived bound")
+    return worst
+
+
+def measure(state: str, numel: int, threads: int, repeat: int) -> dict[str, Any]:
+    torch.manual_seed(1)
+    grad = torch.randn(numel).mul_(0.01)
+    theirs = torch.nn.Parameter(torch.randn(numel).mul_(0.02))
+    theirs.grad = grad
+    optimizer = torch.optim.AdamW([theirs], weight_decay=HYPER.weight_decay, fused=True)
+    mine = octavo.Parameter(theirs.detach().clone(), grad, state, allocate=harness.torch_zeros)
+    group = octavo.Group("adamw", [mine])
+    steps = 0
+
+    def octavo_step() -> None:
+        nonlocal steps
+        steps += 1
+        group.step(steps, threads=threads, **FIELDS)
+
+    times = harness.interleave({"torch": optimizer.step, "octavo": octavo_step}, repeat)
+    moved = 12 + 2 * mine.state_bytes() / numel  # reads p and g, writes p; reads and writes the state
+    torch_ms, octavo_ms = (statistics.median(times[side]) for side in ("torch", "octavo"))
+    rounds = [a / b for a, b in zip(times["torch"], times["octavo"], strict=True)]
+    return {
+        "optimizer": "adamw",
+        "state": state,
+        "param_dtype": "fp32",
+        "grad_dtype": "fp32",
+        "implementation": octavo.implementation(),
+        "threads": threads,
+        "numel": numel,
+        "repeat": repeat,
+        "state_bytes_per_param": mine.state_bytes() / numel,
+        "moved_bytes_per_param": moved,
+        "ms_median": octavo_ms,
+        "ms_min": min(times["octavo"]),
+        "torch_ms_median": torch_ms,
+        "torch_ms_min": min(times["torch"]),
+        "speedup": torch_ms / octavo_ms,
+        "speedup_min": min(rounds),
+        "speedup_max": max(rounds),
+        "gb_per_s": 1e-6 * moved * numel / octavo_ms,
+        "torch_gb_per_s": 1e-6 * TORCH_MOVED * numel / torch_ms,
+    }
+
+
+def report(rows: list[dict[str, Any]], copy: harness.CopySpeed, used: float) -> str:
+    first = rows[0]
+    lines = [
+        f"{harness.cpu_name()}, {first['implementation']}, threads: {first['threads']}",
+        f"AdamW, fp32 params and grads, {first['numel']} parameters in one tensor, {first['repeat']} rounds",
+        f"torch {torch.__version__} (fused=True; {torch.backends.cpu.get_cpu_capability()} kernels)",
+        f"copy: {copy.gb_per_s:.1f} GB/s ({copy.how})",
+        f"checked: fp32 states within {used:.2f} of the derived bound against torch",
+        "",
+    ]
+    header = [
+        "state",
+        "B/param",
+        "moved",
+        "octavo ms",
+        "torch ms",
+        "speedup",
+        "(by round)",
+        "GB/s",
+        "% of copy",
+        "torch % of copy",
+    ]
+    cells = [
+        [
+            row["state"],
+            f"{row['state_bytes_per_param']:.2f}",
+            f"{row['moved_bytes_per_param']:.2f}",
+            f"{row['ms_median']:.2f}",
+            f"{row['torch_ms_median']:.2f}",
+            f"{row['speedup']:.2f}x",
+            f"{row['speedup_min']:.2f} to {row['speedup_max']:.2f}",
+            f"{row['gb_per_s']:.1f}",
+            f"{row['percent_of_copy']:.0f}",
+            f"{row['torch_percent_of_copy']:.0f}",
+        ]
+        for row in rows
+    ]
+    return "\n".join([*lines, harness.table(header, cells)])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--numel", type=harness.parse_numel, default=1 << 26, help="parameters (default 2^26)"
+    )
+    parser.add_argument("--threads", type=int, default=harness.available_threads())
+    parser.add_argument("--repeat", type=int, default=11, help="timed rounds (default 11)")
+    parser.add_argument("--state", default=",".join(STATES), help="state formats, comma-separated")
+    parser.add_argument("--json", action="store_true", help="print JSON, nothing else")
+    options = parser.parse_args()
+    states = options.state.split(",")
+
+    torch.set_num_threads(options.threads)
+    used = check(states, options.threads)
+    copies = [harness.copy_speed(options.threads)]
+    rows = [measure(state, options.numel, options.threads, options.repeat) for state in states]
+    copies.append(harness.copy_speed(options.threads))
+    copy = harness.CopySpeed(statistics.mean(c.gb_per_s for c in copies), copies[0].how)
+    for row in rows:
+        row["copy_gb_per_s"] = copy.gb_per_s
+        row["percent_of_copy"] = 100 * row["gb_per_s"] / copy.gb_per_s
+        row["torch_percent_of_copy"] = 100 * row["torch_gb_per_s"] / copy.gb_per_s
+    if options.json:
+        versions = {
+            "torch": torch.__version__,
+            "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        }
+        result = {"cpu": harness.cpu_name(), **versions, "copy": copy.how, "bound_used": used, "rows": rows}
+        print(json.dumps(result, indent=2))
+    else:
+        print(report(rows, copy, used))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+# Compiler flags of Octavo's own targets: `octavo_internal_flags` (linked privately, never exported), ccache and the
+# sanitizers. Floating point is exact on purpose: CPU and CUDA give the same bits only when the compiler neither
+# contracts a*b+c nor takes fast-math liberties, so both are switched off here and after any user flags.
+
+add_library(octavo_internal_flags INTERFACE)
+target_compile_features(octavo_internal_flags INTERFACE cxx_std_20)
+
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  set(octavo_cxx_options
+    -fno-fast-math -ffp-contract=off
+    -Wall -Wextra -Wpedantic -Wconversion -Wdouble-promotion -Wshadow -Wundef -Wcast-qual
+    -Wformat=2 -Wvla -Wmissing-declarations -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast)
+  if(OCTAVO_DEVELOPER)
+    list(APPEND octavo_cxx_options -Werror)
+  endif()
+  if(OCTAVO_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND octavo_cxx_options -Wno-maybe-uninitialized)  # false positives in instrumented code
+  endif()
+  target_compile_options(octavo_internal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${octavo_cxx_options}>")
+else()
+  message(WARNING "octavo: ${CMAKE_CXX_COMPILER_ID} is untested; equal bits on every backend need its floating-point "
+                  "contraction switched off")
+endif()
+# CUDA_STANDARD 20 would do nothing: CMake before 3.26 does not know that nvcc can.
+target_compile_options(octavo_internal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--fmad=false>")
+
+if(OCTAVO_SANITIZE)
+  if(OCTAVO_SANITIZE MATCHES "address" AND OCTAVO_SANITIZE MATCHES "thread")
+    message(FATAL_ERROR "OCTAVO_SANITIZE: address and thread cannot be combined")
+  endif()
+  set(octavo_sanitize_options -fsanitize=${OCTAVO_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${octavo_sanitize_options}>")
+  add_link_options(-fsanitize=${OCTAVO_SANITIZE})
+endif()
+
+if(PROJECT_IS_TOP_LEVEL)
+  find_program(OCTAVO_CCACHE ccache DOC "Compiler cache; empty for none")
+  if(OCTAVO_CCACHE)
+    foreach(language CXX CUDA)
+      if(NOT CMAKE_${language}_COMPILER_LAUNCHER)
+        set(CMAKE_${language}_COMPILER_LAUNCHER ${OCTAVO_CCACHE})
+      endif()
+    endforeach()
+  endif()
+endif()

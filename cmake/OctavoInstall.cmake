@@ -1,0 +1,29 @@
+# Install rules: the library, its headers, the CMake package (find_package(octavo CONFIG) gives octavo::octavo) and a
+# pkg-config file. Everything is relocatable: no path of this machine is written into an installed file.
+
+include(CMakePackageConfigHelpers)
+set(octavo_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/octavo)
+
+install(TARGETS octavo EXPORT octavo-targets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/octavo DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
+install(EXPORT octavo-targets NAMESPACE octavo:: DESTINATION ${octavo_package_dir})
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/octavo-config.cmake.in
+  ${PROJECT_BINARY_DIR}/octavo-config.cmake INSTALL_DESTINATION ${octavo_package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/octavo-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/octavo-config.cmake ${PROJECT_BINARY_DIR}/octavo-config-version.cmake
+  DESTINATION ${octavo_package_dir})
+
+file(RELATIVE_PATH octavo_pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(${PROJECT_SOURCE_DIR}/cmake/octavo.pc.in ${PROJECT_BINARY_DIR}/octavo.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/octavo.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(OCTAVO_BUILD_APPS)
+  file(RELATIVE_PATH octavo_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(octavo_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib}")
+  install(TARGETS octavo_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

@@ -1,0 +1,36 @@
+# octavo_add_test(<name> <source>... [LABELS fast|gpu|nightly...] [TIMEOUT seconds] [PUBLIC_API])
+#
+# One GoogleTest binary in <build>/tests, one entry in ctest; the label is `fast` unless given. A test links the
+# library's objects statically and sees src/ as well as include/, so internals can be tested although the shared
+# library hides them. With PUBLIC_API it links the library as a user would and sees include/ only.
+
+octavo_find_googletest()
+
+function(octavo_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "PUBLIC_API" "TIMEOUT" "LABELS")
+  if(NOT arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "octavo_add_test(${name}): no sources")
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS fast)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 600)
+  endif()
+
+  add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE octavo_internal_flags GTest::gtest_main GTest::gmock)
+  if(arg_PUBLIC_API)
+    target_link_libraries(${name} PRIVATE octavo::octavo)
+  else()
+    target_link_libraries(${name} PRIVATE octavo_internal)
+  endif()
+
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${arg_LABELS}"
+    TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "UBSAN_OPTIONS=print_stacktrace=1")
+endfunction()

@@ -1,0 +1,275 @@
+// The C ABI: the same bytes as the C++ API, struct sizes, null arguments, error strings per thread.
+// SPDX-License-Identifier: MIT
+#include "support/buffers.h"
+#include "support/c_structs.h"
+#include "support/cases.h"
+#include "support/moment.h"
+#include "support/random.h"
+
+#include <octavo/grad_norm.h>
+#include <octavo/octavo.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+
+namespace test {
+namespace {
+
+constexpr octavo_status kInvalid = 1;
+
+TensorSet small_set(const OptimizerCase& optimizer, octavo::StateFormat format) {
+  octavo::TensorSpec matrix =
+      tensor_spec(30 * 40, octavo::DType::bf16, octavo::DType::f16, octavo::WeightStore::residual8, format);
+  matrix.shape = {30, 40};
+  matrix.ndim = 2;
+  const octavo::TensorSpec vector = tensor_spec(77, octavo::DType::f32, octavo::DType::f32,
+                                                octavo::WeightStore::nearest, octavo::StateFormat::fp32);
+  const std::vector<octavo::TensorSpec> specs = {matrix, vector};
+  return {optimizer.config, specs, 15};
+}
+
+TEST(CApi, StepEqualsTheCppStep) {
+  for (const OptimizerCase& optimizer : optimizers(true)) {
+    for (const octavo::StateFormat format : octavo::all_state_formats()) {
+      TensorSet cpp = small_set(optimizer, format);
+      TensorSet c = cpp;
+      const octavo_group_config config = c_config(optimizer.config);
+      const std::vector<octavo_tensor> tensors = c_tensors(c);
+      octavo_group* group = nullptr;
+      ASSERT_EQ(octavo_group_create(&config, tensors.data(), 2, &group), 0u) << octavo_last_error();
+      std::vector<double> workspace(static_cast<std::size_t>(octavo_group_workspace_bytes(group) / 8 + 2));
+      for (int i = 1; i <= 3; ++i) {
+        octavo_step_args args = c_step_args(step_args(optimizer, i));
+        args.workspace = workspace.data();
+        args.workspace_bytes = octavo_group_workspace_bytes(group);
+        auto report = sized<octavo_step_report>();
+        ASSERT_EQ(octavo_group_step(group, &args, &report), 0u) << octavo_last_error();
+        EXPECT_EQ(report.skipped, 0u);
+        ASSERT_TRUE(cpp.step(step_args(optimizer, i)).ok());
+      }
+      EXPECT_EQ(c.difference(cpp), "") << optimizer.name << " " << octavo::name(format);
+      octavo_group_destroy(group);
+    }
+  }
+  octavo_group_destroy(nullptr);
+}
+
+TEST(CApi, LayoutEqualsTheCppLayout) {
+  for (const OptimizerCase& optimizer : optimizers(false)) {
+    for (const octavo::StateFormat format : octavo::all_state_formats()) {
+      const TensorSet set = small_set(optimizer, format);
+      const octavo_group_config config = c_config(optimizer.config);
+      const octavo_tensor tensor = c_tensors(set)[0];
+      auto got = sized<octavo_tensor_layout>();
+      ASSERT_EQ(octavo_layout(&config, &tensor.spec, &got), 0u);
+      const octavo::TensorLayout& expected = set.tensors()[0].layout;
+      EXPECT_EQ(got.slots, expected.slots);
+      EXPECT_EQ(got.residual_bytes, expected.residual_bytes);
+      EXPECT_EQ(got.workspace_bytes, expected.workspace_bytes);
+      for (std::size_t slot = 0; slot < 3; ++slot) {
+        EXPECT_EQ(got.codes_bytes[slot], expected.slot[slot].codes_bytes);
+        EXPECT_EQ(got.scales[slot], expected.slot[slot].scales);
+      }
+      EXPECT_EQ(got.struct_size, sizeof got);
+    }
+  }
+}
+
+TEST(CApi, CodecsEqualTheCppOnes) {
+  for (const octavo::StateFormat format : octavo::all_state_formats()) {
+    const octavo::MomentSpec cpp{octavo::Moment::second, format, 0, 1001, {}, 0};
+    auto spec = sized<octavo_moment_spec>();
+    spec.moment = 1;
+    spec.format = static_cast<uint32_t>(format);
+    spec.numel = 1001;
+    auto values = spread_values(1001, 3);
+    make_second_moment(values);
+    const EncodedBuffers expected = encode(cpp, values);
+    const EncodedBuffers got = make_buffers(cpp);
+    int64_t codes_bytes = -1, scales = -1;
+    ASSERT_EQ(octavo_moment_layout(&spec, &codes_bytes, &scales), 0u);
+    EXPECT_EQ(codes_bytes, got.codes.size());
+    EXPECT_EQ(4 * scales, got.scales.size());
+    ASSERT_EQ(octavo_encode(&spec, values.data(), got.codes.data(), got.scales.as<float>()), 0u)
+        << octavo_last_error();
+    EXPECT_TRUE(std::ranges::equal(got.codes.bytes(), expected.codes.bytes()));
+    EXPECT_TRUE(std::ranges::equal(got.scales.bytes(), expected.scales.bytes()));
+    std::vector<float> decoded(1001);
+    ASSERT_EQ(octavo_decode(&spec, got.codes.data(), got.scales.as<float>(), decoded.data()), 0u);
+    EXPECT_EQ(decoded, decode(cpp, expected));
+    auto report = sized<octavo_moment_report>();
+    ASSERT_EQ(octavo_inspect(&spec, got.codes.data(), got.scales.as<float>(), values.data(), &report), 0u);
+    EXPECT_EQ(report.bytes, got.codes.size() + got.scales.size());
+    octavo_moment_spec wide = spec;
+    wide.format = 0;
+    std::vector<float> converted(1001);
+    ASSERT_EQ(
+        octavo_convert(&spec, got.codes.data(), got.scales.as<float>(), &wide, converted.data(), nullptr),
+        0u);
+    EXPECT_EQ(converted, decoded);
+  }
+}
+
+TEST(CApi, GradNormEqualsTheCppOne) {
+  const auto values = spread_values(100001, 4);
+  const octavo_grad_view view{values.data(), 0, 0, 100001};
+  const octavo::GradView cpp_view{values.data(), octavo::DType::f32, 100001};
+  std::vector<double> workspace(static_cast<std::size_t>(octavo_grad_norm_workspace(&view, 1)));
+  EXPECT_EQ(octavo_grad_norm_workspace(&view, 1), octavo::grad_norm_workspace({&cpp_view, 1}));
+  auto result = sized<octavo_grad_norm_result>();
+  ASSERT_EQ(octavo_grad_norm(&view, 1, workspace.data(), static_cast<int64_t>(workspace.size()), 2, &result),
+            0u);
+  const auto expected = octavo::grad_norm({&cpp_view, 1}, workspace, 1).value();
+  EXPECT_EQ(result.l2, expected.l2);
+  EXPECT_EQ(result.max, expected.max);
+  EXPECT_EQ(result.nonfinite, 0);
+  EXPECT_EQ(octavo_clip_factor(3.0, 1.5, 0.5), octavo::clip_factor(3.0, 1.5, 0.5));
+  EXPECT_LT(octavo_grad_norm_workspace(nullptr, 1), 0);
+  EXPECT_LT(octavo_grad_norm_workspace(&view, -1), 0);
+}
+
+TEST(CApi, DefaultsAreTheCppDefaults) {
+  octavo_step_args args;
+  std::memset(&args, 0xFF, sizeof args);
+  octavo_step_args_init(&args);
+  EXPECT_EQ(args.struct_size, sizeof args);
+  EXPECT_EQ(args.lr, 1e-3);
+  EXPECT_EQ(args.beta1, 0.9);
+  EXPECT_EQ(args.beta2, 0.999);
+  EXPECT_EQ(args.eps, 1e-8);
+  EXPECT_EQ(args.grad_factor, 1.0);
+  EXPECT_EQ(args.weight_decay, 0.0);
+  EXPECT_EQ(args.step, 0);
+  EXPECT_EQ(args.coupled, 0u);
+  EXPECT_EQ(args.workspace, nullptr);
+}
+
+TEST(CApi, NullArgumentsAreErrors) {
+  const OptimizerCase adamw = optimizers(false)[1];
+  const TensorSet set = small_set(adamw, octavo::StateFormat::int8);
+  const octavo_group_config config = c_config(adamw.config);
+  const std::vector<octavo_tensor> tensors = c_tensors(set);
+  auto layout = sized<octavo_tensor_layout>();
+  auto moment = sized<octavo_moment_spec>();
+  moment.numel = 10;
+  moment.format = 2;
+  octavo_group* group = nullptr;
+  uint32_t number = 0;
+  int64_t size = 0;
+  float values[10] = {}, scale = 0.0f;
+  char codes[10] = {};
+  auto report = sized<octavo_moment_report>();
+  const auto invalid = [](octavo_status status, const char* argument) {
+    EXPECT_EQ(status, kInvalid) << argument;
+    EXPECT_NE(std::string(octavo_last_error()).find(argument), std::string::npos) << octavo_last_error();
+  };
+  invalid(octavo_layout(nullptr, &tensors[0].spec, &layout), "config");
+  invalid(octavo_layout(&config, nullptr, &layout), "spec");
+  invalid(octavo_layout(&config, &tensors[0].spec, nullptr), "out");
+  invalid(octavo_group_create(nullptr, tensors.data(), 2, &group), "config");
+  invalid(octavo_group_create(&config, nullptr, 2, &group), "tensors");
+  invalid(octavo_group_create(&config, tensors.data(), -1, &group), "count");
+  invalid(octavo_group_create(&config, tensors.data(), 2, nullptr), "out");
+  EXPECT_EQ(group, nullptr);
+  invalid(octavo_group_rebind(nullptr, tensors.data(), 2), "group");
+  const octavo_step_args args = c_step_args(step_args(adamw, 1));
+  invalid(octavo_group_step(nullptr, &args, nullptr), "group");
+  ASSERT_EQ(octavo_group_create(&config, tensors.data(), 2, &group), 0u);
+  invalid(octavo_group_step(group, nullptr, nullptr), "args");
+  EXPECT_EQ(octavo_group_step(group, &args, nullptr), 0u) << "the report may be null";
+  octavo_group_destroy(group);
+  invalid(octavo_parse(nullptr, "8bit", &number), "kind");
+  invalid(octavo_parse("state", nullptr, &number), "name");
+  invalid(octavo_parse("state", "8bit", nullptr), "out");
+  invalid(octavo_moment_layout(nullptr, &size, &size), "spec");
+  invalid(octavo_moment_layout(&moment, nullptr, &size), "codes_bytes");
+  invalid(octavo_moment_layout(&moment, &size, nullptr), "scales");
+  invalid(octavo_encode(nullptr, values, codes, &scale), "spec");
+  invalid(octavo_encode(&moment, nullptr, codes, &scale), "values");
+  invalid(octavo_encode(&moment, values, nullptr, &scale), "codes");
+  invalid(octavo_encode(&moment, values, codes, nullptr), "scales");
+  invalid(octavo_decode(&moment, nullptr, &scale, values), "codes");
+  invalid(octavo_decode(&moment, codes, nullptr, values), "scales");
+  invalid(octavo_decode(&moment, codes, &scale, nullptr), "values");
+  invalid(octavo_convert(&moment, codes, &scale, nullptr, codes, &scale), "to");
+  invalid(octavo_inspect(&moment, nullptr, &scale, nullptr, &report), "codes");
+  invalid(octavo_inspect(&moment, codes, &scale, nullptr, nullptr), "out");
+  invalid(octavo_grad_norm(nullptr, 1, nullptr, 0, 1, nullptr), "grads");
+  EXPECT_EQ(octavo_group_workspace_bytes(nullptr), 0);
+  octavo_step_args_init(nullptr);
+}
+
+TEST(CApi, StructSizes) {
+  const OptimizerCase adamw = optimizers(false)[1];
+  TensorSet set = small_set(adamw, octavo::StateFormat::int8);
+  const TensorSet before = set;
+  octavo_group_config config = c_config(adamw.config);
+  std::vector<octavo_tensor> tensors = c_tensors(set);
+  octavo_group* group = nullptr;
+  for (const uint32_t size : {0u, 3u, static_cast<uint32_t>(sizeof config) - 1, 0xFFFFFFFFu}) {
+    config.struct_size = size;
+    EXPECT_EQ(octavo_group_create(&config, tensors.data(), 2, &group), kInvalid) << size;
+    EXPECT_NE(std::string(octavo_last_error()).find("struct_size"), std::string::npos);
+  }
+  config.struct_size = sizeof config;
+  tensors[1].spec.struct_size = 8;
+  EXPECT_EQ(octavo_group_create(&config, tensors.data(), 2, &group), kInvalid);
+  tensors[1].spec.struct_size = sizeof(octavo_tensor_spec);
+
+  // A caller compiled against a later header passes a longer struct: what is known is read, the rest is left
+  // alone.
+  struct Longer {
+    octavo_tensor_layout known;
+    uint64_t later[4];
+  };
+  Longer longer{};
+  longer.known.struct_size = sizeof longer;
+  std::fill(std::begin(longer.later), std::end(longer.later), 7u);
+  ASSERT_EQ(octavo_layout(&config, &tensors[0].spec, &longer.known), 0u) << octavo_last_error();
+  EXPECT_EQ(longer.known.slots, 2);
+  EXPECT_EQ(longer.known.struct_size, sizeof longer);
+  for (const uint64_t value : longer.later) EXPECT_EQ(value, 7u);
+
+  ASSERT_EQ(octavo_group_create(&config, tensors.data(), 2, &group), 0u);
+  octavo_step_args args = c_step_args(step_args(adamw, 1));
+  octavo_step_report report{};  // no struct_size: the step must not be taken
+  EXPECT_EQ(octavo_group_step(group, &args, &report), kInvalid);
+  EXPECT_EQ(set.difference(before), "");
+  octavo_group_destroy(group);
+}
+
+TEST(CApi, ErrorsBelongToTheThread) {
+  uint32_t number = 77;
+  ASSERT_EQ(octavo_parse("state", "5bit", &number), kInvalid);
+  EXPECT_EQ(number, 77u);
+  const std::string mine = octavo_last_error();
+  EXPECT_NE(mine.find("5bit"), std::string::npos);
+  std::thread([&] {
+    EXPECT_STREQ(octavo_last_error(), "");
+    EXPECT_EQ(octavo_parse("color", "8bit", &number), kInvalid);
+    EXPECT_NE(std::string(octavo_last_error()).find("color"), std::string::npos);
+  }).join();
+  EXPECT_EQ(octavo_last_error(), mine);
+  EXPECT_EQ(octavo_parse("state", "4bit", &number), 0u);
+  EXPECT_EQ(number, 3u);
+  EXPECT_EQ(octavo_parse("dtype", "bf16", &number), 0u);
+  EXPECT_EQ(number, 1u);
+}
+
+TEST(CApi, VersionAndImplementation) {
+  EXPECT_EQ(octavo_abi_version(), static_cast<uint32_t>(OCTAVO_ABI_VERSION));
+  EXPECT_EQ(octavo_version_string(), octavo::version());
+  for (const std::string& name : supported_implementations()) {
+    ASSERT_EQ(octavo_force_implementation(name.c_str()), 0u);
+    EXPECT_EQ(octavo_implementation(), name);
+  }
+  EXPECT_EQ(octavo_force_implementation("abacus"), kInvalid);
+  EXPECT_EQ(octavo_force_implementation(""), 0u);
+  EXPECT_EQ(octavo_set_default_threads(-5), kInvalid);
+  EXPECT_GE(octavo_default_threads(), 1);
+}
+
+}  // namespace
+}  // namespace test

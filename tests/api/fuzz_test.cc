@@ -1,0 +1,310 @@
+// Random calls of the C ABI over valid memory: wrong enums, sizes, shapes, pointers and numbers among right
+// ones. No call may crash, write outside its buffers, or change a buffer and then fail. Ten seconds by
+// default; OCTAVO_FUZZ_SECONDS=600 and OCTAVO_FUZZ_SEED=n run it longer or again (build it with the asan
+// preset for that). SPDX-License-Identifier: MIT
+#include "support/buffers.h"
+#include "support/cases.h"
+#include "support/random.h"
+
+#include <octavo/octavo.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace test {
+namespace {
+
+constexpr std::int64_t kRoom = 1 << 16;  // bytes of every buffer; a request beyond it is not made
+
+double seconds() {
+  const char* text = std::getenv("OCTAVO_FUZZ_SECONDS");
+  return text != nullptr ? std::atof(text) : 10.0;
+}
+
+std::uint64_t seed() {
+  const char* text = std::getenv("OCTAVO_FUZZ_SEED");
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : 1;
+}
+
+class Fuzzer {
+ public:
+  explicit Fuzzer(std::uint64_t start) : random_(start) {}
+
+  void run_one() {
+    switch (random_.below(8)) {
+      case 0:
+        return moment();
+      case 1:
+        return norm();
+      case 2:
+        return names();
+      default:
+        return group();
+    }
+  }
+
+  std::int64_t accepted = 0;
+
+ private:
+  // Mostly a small valid number, sometimes anything.
+  uint32_t enumerator(std::uint64_t count) {
+    return static_cast<uint32_t>(random_.chance(40) ? random_.bits() : random_.below(count));
+  }
+
+  std::int64_t wild_integer() {
+    constexpr std::array<std::int64_t, 10> kWild = {
+        -1, INT64_MIN, INT64_MAX, 0, 1, 33, 31, 1 << 20, std::int64_t{1} << 48, (std::int64_t{1} << 62) + 1};
+    return random_.chance(2) ? kWild[random_.below(kWild.size())] : static_cast<std::int64_t>(random_.bits());
+  }
+
+  double number(double usual) {
+    constexpr double kInf = std::numeric_limits<double>::infinity();
+    constexpr double kWild[] = {-1.0,   0.0,    -0.0,  1.0,    1e300,
+                                -1e300, 5e-324, 1e-45, 3.4e38, 0.9999999999999999};
+    if (!random_.chance(25)) return usual;
+    switch (random_.below(4)) {
+      case 0:
+        return std::numeric_limits<double>::quiet_NaN();
+      case 1:
+        return random_.chance(2) ? kInf : -kInf;
+      case 2:
+        return kWild[random_.below(std::size(kWild))];
+      default:
+        return std::bit_cast<double>(random_.bits());
+    }
+  }
+
+  std::int64_t block_size() {
+    if (random_.chance(20)) return wild_integer();
+    return random_.chance(2) ? 0 : std::int64_t{32} << random_.below(8);
+  }
+
+  // A number of elements and a shape; most agree.
+  void shape(std::int64_t& numel, int32_t& ndim, int64_t (&dims)[8]) {
+    ndim = static_cast<int32_t>(random_.below(5));
+    numel = 1;
+    for (int i = 0; i < ndim; ++i)
+      numel *= dims[i] = static_cast<std::int64_t>(random_.below(random_.chance(6) ? 2 : 9));
+    if (ndim == 0) numel = static_cast<std::int64_t>(random_.below(2500));
+    if (random_.chance(30)) numel = wild_integer();
+    if (random_.chance(60)) ndim = static_cast<int32_t>(random_.bits());
+    if (random_.chance(30)) dims[random_.below(8)] = wild_integer();
+  }
+
+  uint32_t size_field(std::size_t right) {
+    return random_.chance(80) ? static_cast<uint32_t>(random_.bits()) : static_cast<uint32_t>(right);
+  }
+
+  // A buffer of exactly `bytes` with random contents; now and then its pointer is null or off by one byte.
+  void* pointer(std::int64_t bytes, std::int64_t unit) {
+    buffers_.emplace_back(std::clamp<std::int64_t>(bytes, 0, kRoom),
+                          unit * static_cast<std::int64_t>(random_.below(4)));
+    Buffer& buffer = buffers_.back();
+    for (std::int64_t i = 0; i < buffer.size(); ++i)
+      buffer.data()[i] = static_cast<std::byte>(random_.bits());
+    if (random_.chance(60)) return nullptr;
+    if (unit > 1 && random_.chance(60)) return buffer.data() + 1;  // refused before it is used
+    return buffer.data();
+  }
+
+  void forget() { buffers_.clear(); }
+
+  [[nodiscard]] bool intact() const {
+    return std::all_of(buffers_.begin(), buffers_.end(),
+                       [](const Buffer& b) { return b.surroundings_intact(); });
+  }
+
+  std::vector<std::vector<std::byte>> snapshot() const {
+    std::vector<std::vector<std::byte>> copy;
+    for (const Buffer& buffer : buffers_) copy.emplace_back(buffer.bytes().begin(), buffer.bytes().end());
+    return copy;
+  }
+
+  void check(octavo_status status, const std::vector<std::vector<std::byte>>& before, const char* what) {
+    ASSERT_TRUE(intact()) << what << ": wrote outside a buffer";
+    ASSERT_LE(status, 3u);
+    if (status == 0) {
+      ++accepted;
+    } else {
+      ASSERT_STRNE(octavo_last_error(), "");
+      ASSERT_EQ(snapshot(), before) << what << ": failed after writing, " << octavo_last_error();
+    }
+  }
+
+  void group() {
+    forget();
+    octavo_group_config config{};
+    config.struct_size = size_field(sizeof config);
+    config.algorithm = enumerator(4);
+    config.amsgrad = config.algorithm < 2 || random_.chance(10) ? enumerator(2) : 0;
+    config.momentum = enumerator(2);
+    std::vector<octavo_tensor> tensors(random_.below(4));
+    for (octavo_tensor& t : tensors) {
+      t.spec.struct_size = size_field(sizeof t.spec);
+      t.spec.param_dtype = enumerator(3);
+      t.spec.grad_dtype = enumerator(3);
+      t.spec.store = t.spec.param_dtype == 1 || random_.chance(10) ? enumerator(4) : 0;
+      t.spec.format = enumerator(7);
+      shape(t.spec.numel, t.spec.ndim, t.spec.shape);
+      t.spec.block_size = t.spec.format < 2 && !random_.chance(10) ? 0 : block_size();
+      t.id = random_.bits();
+      t.offset = random_.chance(4) ? wild_integer() : 0;
+      octavo_tensor_layout layout{};
+      layout.struct_size = sizeof layout;
+      if (octavo_layout(&config, &t.spec, &layout) != 0) layout = {};  // create must refuse it too
+      const std::int64_t numel = std::clamp<std::int64_t>(t.spec.numel, 0, kRoom);
+      if (t.spec.numel > kRoom / 8 || layout.workspace_bytes > kRoom) return;
+      for (int slot = 0; slot < 3; ++slot) {
+        if (layout.codes_bytes[slot] > kRoom || 4 * layout.scales[slot] > kRoom) return;
+        t.codes[slot] = pointer(layout.codes_bytes[slot], t.spec.format == 0   ? 4
+                                                          : t.spec.format == 1 ? 2
+                                                                               : 1);
+        t.scales[slot] = static_cast<float*>(pointer(4 * layout.scales[slot], 4));
+      }
+      t.param = pointer(numel * (t.spec.param_dtype == 0 ? 4 : 2), t.spec.param_dtype == 0 ? 4 : 2);
+      t.grad = pointer(numel * (t.spec.grad_dtype == 0 ? 4 : 2), t.spec.grad_dtype == 0 ? 4 : 2);
+      if (t.spec.param_dtype == t.spec.grad_dtype && random_.chance(20))
+        t.grad = t.param;  // refused, or empty
+      t.residual = pointer(layout.residual_bytes, t.spec.store == 3 ? 2 : 1);
+    }
+    octavo_group* made = nullptr;
+    auto before = snapshot();
+    const octavo_status status =
+        octavo_group_create(&config, tensors.data(), static_cast<std::int64_t>(tensors.size()), &made);
+    check(status, before, "create");
+    if (testing::Test::HasFatalFailure() || status != 0) return;
+    octavo_step_args args;
+    octavo_step_args_init(&args);
+    args.struct_size = size_field(sizeof args);
+    args.guard = enumerator(2);
+    args.threads =
+        random_.chance(30) ? static_cast<int32_t>(random_.bits()) : static_cast<int32_t>(random_.below(4));
+    args.nesterov = random_.chance(4) ? 1 : 0;
+    args.maximize = enumerator(2);
+    args.coupled = enumerator(2);
+    args.step = random_.chance(10) ? wild_integer() : 1 + static_cast<std::int64_t>(random_.below(1000));
+    args.seed = random_.bits();
+    args.lr = number(1e-3);
+    args.beta1 = number(0.9);
+    args.beta2 = number(0.999);
+    args.eps = number(1e-8);
+    args.weight_decay = number(0.01);
+    args.momentum = config.algorithm == 2 && config.momentum == 0 ? number(0.0) : number(0.9);
+    args.dampening = number(0.0);
+    args.grad_factor = number(1.0);
+    const std::int64_t needed = octavo_group_workspace_bytes(made);
+    buffers_.emplace_back(needed);
+    args.workspace = random_.chance(30) ? nullptr : buffers_.back().data();
+    args.workspace_bytes = random_.chance(30) ? wild_integer() % (needed + 1) : needed;
+    octavo_step_report report{};
+    report.struct_size = size_field(sizeof report);
+    before = snapshot();
+    const octavo_status stepped = octavo_group_step(made, &args, random_.chance(3) ? nullptr : &report);
+    check(stepped, before, "step");
+    octavo_group_destroy(made);
+  }
+
+  void moment() {
+    forget();
+    octavo_moment_spec spec{};
+    spec.struct_size = size_field(sizeof spec);
+    spec.moment = enumerator(2);
+    spec.format = enumerator(7);
+    shape(spec.numel, spec.ndim, spec.shape);
+    spec.block_size = spec.format < 2 && !random_.chance(10) ? 0 : block_size();
+    octavo_moment_spec other = spec;
+    other.format = enumerator(7);
+    other.block_size = other.format < 2 ? 0 : block_size();
+    int64_t codes_bytes = 0, scales = 0, other_codes = 0, other_scales = 0;
+    if (octavo_moment_layout(&spec, &codes_bytes, &scales) != 0) codes_bytes = scales = 0;
+    if (octavo_moment_layout(&other, &other_codes, &other_scales) != 0) other_codes = other_scales = 0;
+    if (spec.numel > kRoom / 8 || std::max({codes_bytes, 4 * scales, other_codes, 4 * other_scales}) > kRoom)
+      return;
+    const auto unit = [](uint32_t format) { return format == 0 ? 4 : format == 1 ? 2 : 1; };
+    auto* values = static_cast<float*>(pointer(4 * std::max<std::int64_t>(spec.numel, 0), 4));
+    void* codes = pointer(codes_bytes, unit(spec.format));
+    auto* scale = static_cast<float*>(pointer(4 * scales, 4));
+    void* to_codes = pointer(other_codes, unit(other.format));
+    auto* to_scale = static_cast<float*>(pointer(4 * other_scales, 4));
+    const auto call = [&](const char* what, auto function) {
+      const auto before = snapshot();
+      check(function(), before, what);
+    };
+    call("decode", [&] { return octavo_decode(&spec, codes, scale, values); });
+    call("encode", [&] { return octavo_encode(&spec, values, codes, scale); });
+    call("convert", [&] { return octavo_convert(&spec, codes, scale, &other, to_codes, to_scale); });
+    octavo_moment_report report{};
+    report.struct_size = size_field(sizeof report);
+    call("inspect",
+         [&] { return octavo_inspect(&spec, codes, scale, random_.chance(2) ? nullptr : values, &report); });
+  }
+
+  void norm() {
+    forget();
+    std::vector<octavo_grad_view> views(random_.below(4));
+    for (octavo_grad_view& view : views) {
+      view.dtype = enumerator(3);
+      view.numel = random_.chance(20) ? wild_integer() : static_cast<std::int64_t>(random_.below(3000));
+      if (view.numel > kRoom / 8) return;
+      const std::int64_t unit = view.dtype == 0 ? 4 : 2;
+      view.data = pointer(unit * std::max<std::int64_t>(view.numel, 0), unit);
+    }
+    const auto count = static_cast<std::int64_t>(views.size());
+    const std::int64_t needed = std::max<std::int64_t>(0, octavo_grad_norm_workspace(views.data(), count));
+    std::vector<double> workspace(static_cast<std::size_t>(needed) + 1);
+    octavo_grad_norm_result result{};
+    result.struct_size = size_field(sizeof result);
+    const auto before = snapshot();
+    check(octavo_grad_norm(views.data(), count, workspace.data(),
+                           random_.chance(9) ? wild_integer() % (needed + 1) : needed,
+                           static_cast<int32_t>(random_.below(3)), &result),
+          before, "grad_norm");
+    (void)octavo_clip_factor(number(1.0), number(1.0), number(1.0));
+  }
+
+  void names() {
+    constexpr const char* kKinds[] = {"dtype", "state", "store", "optimizer", "", "colour"};
+    std::string text;
+    for (std::uint64_t i = random_.below(12); i > 0; --i) text += static_cast<char>(1 + random_.below(255));
+    uint32_t number = 0;
+    (void)octavo_parse(kKinds[random_.below(std::size(kKinds))], text.c_str(), &number);
+    (void)octavo_force_implementation((text + "?").c_str());
+    (void)octavo_last_error();
+  }
+
+  Random random_;
+  std::vector<Buffer> buffers_;
+};
+
+TEST(Fuzz, NoCallOverValidMemoryMisbehaves) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds());
+  std::int64_t calls = 0;
+  std::int64_t accepted = 0;
+  while (std::chrono::steady_clock::now() < end) {
+    // Every round has its own seed, so that a failure is repeated by OCTAVO_FUZZ_SEED alone.
+    const std::uint64_t round = seed() + static_cast<std::uint64_t>(calls / 200);
+    const std::vector<std::string> implementations = supported_implementations();
+    const ForcedImplementation forced(implementations[round % implementations.size()]);
+    Fuzzer fuzzer(round * 0x10001u);
+    for (int i = 0; i < 200; ++i, ++calls) {
+      fuzzer.run_one();
+      if (HasFatalFailure()) FAIL() << "again with OCTAVO_FUZZ_SEED=" << round;
+    }
+    accepted += fuzzer.accepted;
+  }
+  RecordProperty("calls", std::to_string(calls));
+  RecordProperty("accepted", std::to_string(accepted));
+  std::printf("%lld rounds, %lld calls accepted\n", static_cast<long long>(calls),
+              static_cast<long long>(accepted));
+  EXPECT_GT(accepted, calls / 10) << "too few calls are valid for the fuzz to mean something";
+}
+
+}  // namespace
+}  // namespace test

@@ -1,0 +1,290 @@
+"""The command `octavo` from outside: JSON keys, byte counts, checksums across implementations, errors.
+
+OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo. No timing is asserted.
+"""
+
+import functools
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEFAULT_BINARY = ROOT / "build" / "bin" / "octavo"
+BINARY = os.environ.get("OCTAVO_BIN") or os.environ.get("OCTAVO_COMMAND") or str(DEFAULT_BINARY)
+
+ROW_KEYS = set(
+    "optimizer state param_dtype grad_dtype shape device implementation threads numel tensors"
+    " ms_median ms_min state_bytes_per_param moved_bytes_per_param gb_per_s copy_gb_per_s"
+    " percent_of_copy checksum store block_size guard".split()
+)
+TIMING_KEYS = {"ms_median", "ms_min", "gb_per_s", "copy_gb_per_s", "percent_of_copy"}
+TENSORS = {"gpt2": (148, 124_475_904), "parakeet": (651, 627_008_134)}
+OPTIMIZERS = ["adam", "adamw", "sgd", "lion"]
+STORES = ["nearest", "stochastic", "bf16+8", "bf16+16"]
+
+
+def octavo(*args, impl=None):
+    env = {k: v for k, v in os.environ.items() if k != "OCTAVO_FORCE_IMPL"}
+    if impl is not None:
+        env["OCTAVO_FORCE_IMPL"] = impl
+    return subprocess.run([BINARY, *args], env=env, capture_output=True, text=True, timeout=300)
+
+
+def octavo_json(*args, impl=None):
+    done = octavo(*args, "--json", impl=impl)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def dry_rows(*args, impl=None):
+    return octavo_json("bench", "optimizer", "--dry-run", *args, impl=impl)["rows"]
+
+
+@functools.cache
+def info():
+    return octavo_json("info")
+
+
+def assert_fails(done, code, *words):
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert done.stdout == ""
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("octavo: "), done.stderr
+    for word in words:
+        assert word in last, last
+
+
+def test_info_json_has_the_interface_keys():
+    out = info()
+    keys = {"version", "cpu", "gpus", "implementations", "optimizers", "states", "stores", "dtypes"}
+    assert keys <= out.keys()
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", out["version"])
+    assert out["cpu"]["model"] and out["cpu"]["cores"] >= 1
+    assert out["gpus"] or out["gpu_note"]
+    for key in ("optimizers", "states", "stores", "dtypes"):
+        assert out[key] and all(isinstance(name, str) for name in out[key])
+    assert out["optimizers"] == OPTIMIZERS
+    assert out["stores"] == STORES
+    assert {"fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2"} == set(out["states"])
+
+
+def test_info_marks_exactly_one_chosen_implementation():
+    implementations = info()["implementations"]
+    for each in implementations:
+        assert {"name", "description", "supported", "chosen"} <= each.keys()
+    chosen = [each for each in implementations if each["chosen"]]
+    assert len(chosen) == 1 and chosen[0]["supported"]
+    assert implementations[-1]["name"] == "scalar" and implementations[-1]["supported"]
+
+
+def test_info_supports_every_optimizer_with_every_state():
+    cells = {(cell["optimizer"], cell["state"]): cell for cell in info()["support"]}
+    assert cells.keys() == {(o, s) for o in info()["optimizers"] for s in info()["states"]}
+    assert all("cpu" in cell["backends"] for cell in cells.values())
+    assert cells["adamw", "fp32"]["bytes_per_param"] == 8
+    assert cells["lion", "8bit"]["bytes_per_param"] == 1 + 4 / 256
+
+
+def test_info_text_lists_every_name():
+    text = octavo("info").stdout
+    for key in ("optimizers", "states", "stores", "dtypes"):
+        for name in info()[key]:
+            assert name in text
+
+
+def test_forced_implementation_is_reported():
+    out = octavo_json("info", impl="scalar")
+    assert [each["name"] for each in out["implementations"] if each["chosen"]] == ["scalar"]
+
+
+def test_timed_row_has_every_key_and_consistent_numbers():
+    flags = ["--numel", "2^18", "--state", "8bit", "--threads", "1", "--repeat", "3"]
+    out = octavo_json("bench", "optimizer", *flags)
+    assert {"version", "cpu", "rows"} <= out.keys()
+    (row,) = out["rows"]
+    assert ROW_KEYS <= row.keys()
+    assert row["numel"] == 2**18 and row["tensors"] == 1 and row["threads"] == 1
+    assert 0 < row["ms_min"] <= row["ms_median"]
+    moved = row["moved_bytes_per_param"] * row["numel"]
+    assert math.isclose(row["gb_per_s"], moved / row["ms_median"] / 1e6, rel_tol=1e-9)
+    assert math.isclose(row["percent_of_copy"], 100 * row["gb_per_s"] / row["copy_gb_per_s"], rel_tol=1e-9)
+
+
+def test_dry_run_has_null_times_and_real_checksums():
+    for row in dry_rows("--state", "all"):
+        assert ROW_KEYS <= row.keys()
+        assert all(row[key] is None for key in TIMING_KEYS)
+        assert re.fullmatch(r"[0-9a-f]{16}", row["checksum"])
+
+
+@pytest.mark.parametrize("shape", TENSORS)
+def test_model_shapes_have_their_totals(shape):
+    (row,) = dry_rows("--shape", shape, "--state", "fp32")
+    assert (row["tensors"], row["numel"]) == TENSORS[shape]
+
+
+# The sizes of Parakeet's tensors, written down a second time: (numel, how often).
+PARAKEET = [
+    *((2304, 3), (256, 5), (65536, 2), (1024 * 4096, 1), (1024, 1)),  # subsampling
+    *((1024, 24 * 14), (4096 * 1024, 24 * 4), (2048 * 1024, 24), (9216, 24), (1024 * 1024, 24 * 6)),  # layers
+    *((8193 * 640, 1), (4 * 640 * 640, 4), (2560, 4)),  # embedding, LSTM
+    *((640 * 640, 1), (640, 2), (640 * 1024, 1), (8198 * 640, 1), (8198, 1)),  # joint
+]
+
+
+# Two moments; tensors below 4096 elements keep fp32 states.
+@pytest.mark.parametrize(
+    ("state", "bits", "block"),
+    [
+        ("fp32", 32, 0),
+        ("bf16", 16, 0),
+        ("8bit", 8, 256),
+        ("4bit", 4, 128),
+        ("fp8", 8, 256),
+        ("fp8-e5m2", 8, 256),
+    ],
+)
+def test_parakeet_state_bytes_are_exact(state, bits, block):
+    def moment(numel):
+        if numel < 4096:
+            return 4 * numel
+        return math.ceil(numel * bits / 8) + (4 * math.ceil(numel / block) if block else 0)
+
+    assert sum(count for _, count in PARAKEET) == TENSORS["parakeet"][0]
+    (row,) = dry_rows("--shape", "parakeet", "--state", state)
+    expected = sum(2 * count * moment(numel) for numel, count in PARAKEET)
+    assert row["state_bytes_per_param"] * row["numel"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_parakeet_rank1_needs_no_more_than_blockwise():
+    blockwise, rank1 = dry_rows("--shape", "parakeet", "--state", "4bit,4bit-rank1")
+    assert 1 < rank1["state_bytes_per_param"] < blockwise["state_bytes_per_param"]
+
+
+@pytest.mark.parametrize(
+    ("state", "param", "grad", "store", "expected"),
+    [
+        ("fp32", "fp32", "fp32", "nearest", 28),
+        ("8bit", "fp32", "fp32", "nearest", 12 + 2 * (2 + 8 / 256)),
+        ("4bit", "float32", "fp32", "nearest", 12 + 2 * (1 + 8 / 128)),
+        ("bf16", "bf16", "bf16", "nearest", 14),
+        ("8bit", "bfloat16", "fp32", "bf16+8", 8 + 2 + 2 * (2 + 8 / 256)),
+        ("fp8", "bf16", "bf16", "bf16+16", 6 + 4 + 2 * (2 + 8 / 256)),
+        ("fp32", "half", "fp16", "nearest", 22),
+    ],
+)
+def test_moved_bytes(state, param, grad, store, expected):
+    args = ("--state", state, "--param-dtype", param, "--grad-dtype", grad, "--store", store)
+    assert dry_rows(*args)[0]["moved_bytes_per_param"] == expected
+    grad_bytes = 4 if grad == "fp32" else 2
+    assert dry_rows(*args, "--guard")[0]["moved_bytes_per_param"] == expected + grad_bytes
+
+
+def checksums(*args, impl=None):
+    rows = dry_rows("--state", "all", "--optimizer", "all", *args, impl=impl)
+    return {(row["optimizer"], row["state"]): row["checksum"] for row in rows}
+
+
+VARIANTS = [[], ["--param-dtype", "fp16"], *(["--param-dtype", "bf16", "--store", store] for store in STORES)]
+
+
+@pytest.mark.parametrize("extra", VARIANTS, ids=" ".join)
+def test_checksums_do_not_depend_on_how_they_are_computed(extra):
+    scalar = checksums(*extra, "--threads", "1", impl="scalar")
+    assert len(scalar) == len(OPTIMIZERS) * len(info()["states"])
+    for each in info()["implementations"]:
+        if each["supported"]:
+            assert checksums(*extra, "--threads", "2", impl=each["name"]) == scalar
+    assert checksums(*extra, "--threads", "1") == scalar
+    assert checksums(*extra, "--guard", "--shape", "gpt2") == scalar
+
+
+def test_checksums_depend_on_what_is_computed():
+    plain = checksums()
+    for optimizer in ("sgd", "lion"):  # no second moment, so nothing for rank1 to scale
+        assert plain.pop((optimizer, "4bit-rank1")) == plain[optimizer, "4bit"]
+    assert len(set(plain.values())) == len(plain)
+    for other in (["--param-dtype", "bf16"], ["--grad-dtype", "fp16"]):
+        assert not set(plain.values()) & set(checksums(*other).values())
+    (block,) = dry_rows("--state", "8bit", "--block-size", "64")
+    assert block["block_size"] == 64 and block["checksum"] != plain["adamw", "8bit"]
+    (amsgrad,) = dry_rows("--state", "8bit", "--amsgrad")
+    assert amsgrad["checksum"] != plain["adamw", "8bit"]
+    assert amsgrad["state_bytes_per_param"] == 3 * (1 + 4 / 256)
+
+
+@pytest.mark.parametrize(
+    ("text", "numel"),
+    [("5", 5), ("64M", 64_000_000), ("64Mi", 2**26), ("2^26", 2**26), ("1G", 10**9), ("2K", 2000)],
+)
+def test_numel_spellings(text, numel):
+    (row,) = dry_rows("--numel", text, "--state", "fp32")
+    assert row["numel"] == numel
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "", "x", "1.5M", "2^", "2^99", "2^-1", "64Q", "Mi", "9999999999G", "1 2"]
+)
+def test_bad_numel(text):
+    assert_fails(octavo("bench", "optimizer", "--dry-run", f"--numel={text}"), 2, "--numel")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--state", "7bit"], ["--state", "7bit", "8bit"]),
+        (["--state", "8bit,"], ["--state"]),
+        (["--optimizer", "adamx"], ["--optimizer", "adamx", "adamw"]),
+        (["--param-dtype", "int8"], ["--param-dtype", "int8", "bf16"]),
+        (["--store", "exact"], ["--store", "exact", "nearest"]),
+        (["--shape", "gpt2", "--numel", "5"], ["--numel", "gpt2"]),
+        (["--shape", "cube"], ["--shape", "cube", "parakeet"]),
+        (["--device", "tpu"], ["--device", "tpu", "cpu"]),
+        (["--param-dtype", "fp32", "--store", "bf16+8"], ["bf16"]),
+        (["--block-size", "100", "--state", "8bit"], ["block", "100"]),
+        (["--block-size", "8"], ["--block-size"]),
+        (["--threads", "0"], ["--threads"]),
+        (["--repeat", "0"], ["--repeat"]),
+        (["--frobnicate"], ["--frobnicate"]),
+    ],
+)
+def test_wrong_usage_is_named_and_exits_2(args, words):
+    assert_fails(octavo("bench", "optimizer", "--dry-run", *args), 2, *words)
+
+
+@pytest.mark.parametrize("args", [["info"], ["bench", "optimizer", "--dry-run", "--state", "fp32"]])
+def test_unknown_forced_implementation_is_an_error(args):
+    done = octavo(*args, impl="bogus")
+    assert_fails(done, done.returncode, "bogus", "scalar")
+    assert done.returncode in (1, 2)
+
+
+def test_cuda_says_that_this_build_has_none():
+    if info()["gpus"]:
+        pytest.skip("this machine has a GPU")
+    assert_fails(octavo("bench", "optimizer", "--device", "cuda"), 1, "CUDA")
+
+
+def test_more_memory_than_there_is_fails_before_allocating():
+    done = octavo("bench", "optimizer", "--numel", "2^48", "--state", "fp32", "--repeat", "1")
+    assert_fails(done, 1, "memory")
+
+
+def test_no_subcommand_and_help():
+    assert_fails(octavo(), 2, "subcommand")
+    done = octavo("bench", "optimizer", "--help")
+    assert done.returncode == 0 and "--param-dtype" in done.stdout and "16.06" in done.stdout
+    assert octavo("--version").stdout.strip() == info()["version"]
+
+
+def test_table_has_a_row_per_state():
+    done = octavo("bench", "optimizer", "--dry-run", "--state", "fp32,8bit", "--shape", "gpt2")
+    assert done.returncode == 0
+    assert "148 tensors, 124475904 parameters" in done.stdout
+    for cells in (["adamw", "fp32", "8.00", "28.00"], ["adamw", "8bit", "2.04", "16.07"]):
+        assert re.search(r"^" + r"\s+".join(cells), done.stdout, re.M), done.stdout

@@ -1,0 +1,173 @@
+// Where one code ends and the next begins: the float nearest to every midpoint and three floats on each side,
+// for every map, against a search by exact distance. And every code comes back from its own value.
+// SPDX-License-Identifier: MIT
+#include "reference/minifloat.h"
+#include "support/moment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace test {
+namespace {
+
+using octavo::Moment;
+using octavo::MomentSpec;
+using octavo::StateFormat;
+
+struct Grid {
+  MomentSpec spec;
+  std::vector<float> values;  // by code; NaN where a code has no place in the search
+  float largest = 1.0f;       // a block with this maximum has scale 1
+};
+
+Grid grid_of(StateFormat format, Moment moment) {
+  Grid grid{{moment, format, 4096, 0, {}, 0}, {}, 1.0f};
+  if (format == StateFormat::int8) {
+    const auto& map = reference::map_8bit(moment);
+    grid.values.assign(map.begin(), map.end());
+  } else if (format == StateFormat::int4) {
+    const auto& map = reference::map_4bit(moment);
+    grid.values.assign(map.begin(), map.end());
+  } else {
+    const auto& fp8 = format == StateFormat::fp8_e4m3 ? reference::kE4M3 : reference::kE5M2;
+    grid.largest = static_cast<float>(fp8.max_finite);
+    for (std::uint32_t code = 0; code < 256; ++code) {
+      const double value = fp8.value(code);
+      const bool searched = std::isfinite(value) && code != 0x80;
+      grid.values.push_back(searched ? static_cast<float>(value) : NAN);
+    }
+  }
+  return grid;
+}
+
+std::vector<Grid> grids() {
+  std::vector<Grid> list;
+  for (const StateFormat format :
+       {StateFormat::int8, StateFormat::int4, StateFormat::fp8_e4m3, StateFormat::fp8_e5m2}) {
+    list.push_back(grid_of(format, Moment::first));
+    list.push_back(grid_of(format, Moment::second));
+  }
+  return list;
+}
+
+bool is_fp8(const Grid& grid) {
+  return grid.spec.format != StateFormat::int8 && grid.spec.format != StateFormat::int4;
+}
+
+// The nearest code by exact distance. long double holds every difference of these values exactly.
+int nearest_by_distance(const Grid& grid, float x) {
+  int best = -1;
+  long double best_distance = 0;
+  for (int code = 0; code < static_cast<int>(grid.values.size()); ++code) {
+    const float value = grid.values[static_cast<std::size_t>(code)];
+    if (std::isnan(value)) continue;
+    const long double distance = std::fabs(static_cast<long double>(x) - static_cast<long double>(value));
+    bool take = best < 0 || distance < best_distance;
+    if (!take && distance == best_distance) {
+      const bool smaller = std::fabs(value) < std::fabs(grid.values[static_cast<std::size_t>(best)]);
+      take = is_fp8(grid) ? code % 2 == 0 : smaller;
+    }
+    if (take) {
+      best = code;
+      best_distance = distance;
+    }
+  }
+  const bool zero = grid.values[static_cast<std::size_t>(best)] == 0.0f;
+  return zero && x > 0.0f && grid.spec.moment == Moment::second ? best + 1 : best;
+}
+
+std::vector<float> around_midpoints(const Grid& grid) {
+  std::vector<float> sorted;
+  for (const float value : grid.values) {
+    if (std::isnan(value) || (grid.spec.moment == Moment::second && value < 0.0f)) continue;
+    sorted.push_back(value);
+  }
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<float> points;
+  for (std::size_t i = 0; i + 1 < sorted.size(); ++i) {
+    const double middle = (static_cast<double>(sorted[i]) + static_cast<double>(sorted[i + 1])) / 2.0;
+    float x = static_cast<float>(middle);
+    for (int ulp = 0; ulp < 3; ++ulp) x = std::nextafter(x, -INFINITY);
+    for (int ulp = -3; ulp <= 3; ++ulp) {
+      if (grid.spec.moment == Moment::first || x >= 0.0f) points.push_back(x);
+      x = std::nextafter(x, INFINITY);
+    }
+    points.push_back(sorted[i]);
+  }
+  return points;
+}
+
+int code_at(const Grid& grid, const EncodedBuffers& encoded, std::size_t i) {
+  const auto codes = encoded.code_bytes();
+  if (grid.spec.format != StateFormat::int4) return codes[i];
+  return i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
+}
+
+TEST(Boundary, NearestCodeWithinThreeUlpOfEveryMidpoint) {
+  for (const std::string& implementation : supported_implementations()) {
+    const ForcedImplementation forced(implementation);
+    for (Grid grid : grids()) {
+      for (const int exponent : {0, -20, 40}) {  // a power of two scales a block without rounding
+        std::vector<float> values = around_midpoints(grid);
+        const std::vector<float> points = values;
+        ASSERT_LT(values.size(), 4096u);
+        values.push_back(grid.largest);
+        for (float& value : values) value = std::ldexp(value, exponent);
+        grid.spec.numel = static_cast<std::int64_t>(values.size());
+        const EncodedBuffers encoded = encode(grid.spec, values);
+        ASSERT_EQ(encoded.scale_span()[0], std::ldexp(1.0f, exponent));
+        for (std::size_t i = 0; i < points.size(); ++i) {
+          ASSERT_EQ(code_at(grid, encoded, i), nearest_by_distance(grid, points[i]))
+              << implementation << ", " << name_of(grid.spec) << ", x = " << std::hexfloat << points[i];
+        }
+      }
+    }
+  }
+}
+
+TEST(Boundary, EveryCodeReturnsFromItsValue) {
+  for (const std::string& implementation : supported_implementations()) {
+    const ForcedImplementation forced(implementation);
+    for (Grid grid : grids()) {
+      for (const float scale : {1.0f, 0x1p-120f, 0x1p100f, 3.7e-5f, 1e-30f, 2.9e33f}) {
+        if (is_fp8(grid) && std::ldexp(1.0f, std::ilogb(scale)) != scale) continue;  // a / 448 would round
+        std::vector<float> values;
+        std::vector<int> codes;
+        for (int code = 0; code < static_cast<int>(grid.values.size()); ++code) {
+          const float value = grid.values[static_cast<std::size_t>(code)];
+          if (std::isnan(value) || (grid.spec.moment == Moment::second && value < 0.0f)) continue;
+          values.push_back(value * scale);
+          codes.push_back(code);
+        }
+        grid.spec.numel = static_cast<std::int64_t>(values.size());
+        const EncodedBuffers encoded = encode(grid.spec, values);
+        const std::vector<float> decoded = decode(grid.spec, encoded);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          ASSERT_EQ(code_at(grid, encoded, i), codes[i])
+              << implementation << ", " << name_of(grid.spec) << " " << scale;
+          ASSERT_EQ(reference::bits_of(decoded[i]), reference::bits_of(values[i])) << name_of(grid.spec);
+        }
+      }
+    }
+  }
+}
+
+// Ties, their neighbours, infinities and NaN, over the whole range of exponents.
+TEST(Boundary, Bf16StateRoundsToNearestEven) {
+  std::vector<float> values;
+  for (std::uint32_t high = 0; high < 0x10000u; high += 37) {
+    for (const std::uint32_t low : {0x0000u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) {
+      values.push_back(reference::from_bits((high << 16) | low));
+    }
+  }
+  const MomentSpec spec{Moment::first, StateFormat::bf16, 0, static_cast<std::int64_t>(values.size()), {}, 0};
+  for (const std::string& implementation : supported_implementations()) {
+    const ForcedImplementation forced(implementation);
+    EXPECT_EQ(encode_difference(spec, values), "") << implementation;
+  }
+}
+
+}  // namespace
+}  // namespace test

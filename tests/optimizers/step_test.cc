@@ -1,0 +1,173 @@
+// Every optimizer and option x state format x weight store x gradient type: three steps of the library equal
+// three steps of the reference in bytes, on every implementation. SPDX-License-Identifier: MIT
+#include "reference/step.h"
+#include "support/buffers.h"
+#include "support/cases.h"
+#include "support/moment.h"
+#include "support/random.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace test {
+namespace {
+
+using octavo::DType;
+using octavo::StateFormat;
+using octavo::TensorSpec;
+
+// Small tensors around the blocks; with two or more dimensions where the format looks at them.
+std::vector<TensorSpec> specs(StateFormat format, const StoreCase& store, DType grad) {
+  std::vector<TensorSpec> list;
+  for (const std::int64_t numel : {1, 31, 0, 257, 448}) {
+    const std::int64_t block = has_blocks(format) && numel == 448 ? 32 : 0;
+    TensorSpec spec = tensor_spec(numel, store.dtype, grad, store.store, format, block);
+    if (numel > 31) give_shape(spec);
+    list.push_back(spec);
+  }
+  return list;
+}
+
+void fill_states(TensorSet& set, std::uint64_t seed) {
+  for (TensorBuffers& t : set.tensors()) {
+    for (int slot = 0; slot < t.layout.slots; ++slot) {
+      const octavo::MomentSpec spec = reference::slot_spec(t.spec, slot);
+      auto values = spread_values(t.spec.numel, seed + static_cast<std::uint64_t>(slot), 6);
+      if (spec.moment == octavo::Moment::second) make_second_moment(values);
+      const reference::Encoded encoded = reference::encode(spec, values);
+      const auto index = static_cast<std::size_t>(slot);
+      if (!encoded.codes.empty())
+        std::memcpy(t.codes[index].data(), encoded.codes.data(), encoded.codes.size());
+      if (!encoded.scales.empty()) {
+        std::memcpy(t.scales[index].data(), encoded.scales.data(), 4 * encoded.scales.size());
+      }
+    }
+  }
+}
+
+struct Scenario {
+  std::int64_t first_step = 1;
+  bool special = false;        // NaN, infinities and the like among the gradients
+  bool stored_states = false;  // states that are not the initial zeros
+  double grad_factor = 1.0;
+};
+
+std::string compare(const OptimizerCase& optimizer, StateFormat format, const StoreCase& store, DType grad,
+                    const Scenario& run) {
+  TensorSet expected(optimizer.config, specs(format, store, grad), 100 + static_cast<std::uint64_t>(format));
+  if (run.stored_states) fill_states(expected, 7);
+  const std::vector<std::string> implementations = supported_implementations();
+  std::vector<TensorSet> got(implementations.size(), expected);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const auto seed = 500 + static_cast<std::uint64_t>(i);
+    octavo::StepArgs args = step_args(optimizer, run.first_step + i);
+    args.grad_factor = run.grad_factor;
+    expected.fill_grads(seed, run.special && i == 1);
+    reference::step(expected.config(), expected.args(), args);
+    for (std::size_t k = 0; k < got.size(); ++k) {
+      const ForcedImplementation forced(implementations[k]);
+      got[k].fill_grads(seed, run.special && i == 1);
+      const auto report = got[k].step(args);
+      if (!report.ok()) return report.status().message();
+      const std::string difference = got[k].difference(expected);
+      if (!difference.empty()) {
+        return implementations[k] + ", " + optimizer.name + ", " + std::string(octavo::name(format)) + ", " +
+               store.name + ", grad " + std::string(octavo::name(grad)) + ", step " +
+               std::to_string(args.step) + ": " + difference;
+      }
+    }
+  }
+  return "";
+}
+
+class Step : public testing::TestWithParam<OptimizerCase> {};
+
+TEST_P(Step, EqualsReference) {
+  for (const StateFormat format : octavo::all_state_formats()) {
+    for (const StoreCase& store : stores()) {
+      for (const DType grad : octavo::all_dtypes()) {
+        ASSERT_EQ(compare(GetParam(), format, store, grad, {}), "");
+      }
+    }
+  }
+}
+
+TEST_P(Step, EqualsReferenceFromStoredStatesWithFactor) {
+  for (const StateFormat format : octavo::all_state_formats()) {
+    for (const StoreCase& store : stores()) {
+      Scenario run;
+      run.first_step = 123456;
+      run.stored_states = true;
+      run.grad_factor = 0.37;
+      ASSERT_EQ(compare(GetParam(), format, store, DType::bf16, run), "");
+      run.first_step = 1;  // sgd forgets its state at step 1
+      ASSERT_EQ(compare(GetParam(), format, store, DType::f32, run), "");
+    }
+  }
+}
+
+TEST_P(Step, EqualsReferenceWithSpecialGradients) {
+  for (const StateFormat format : octavo::all_state_formats()) {
+    for (const StoreCase& store : stores()) {
+      for (const DType grad : {DType::f32, DType::f16}) {
+        Scenario run;
+        run.special = true;
+        ASSERT_EQ(compare(GetParam(), format, store, grad, run), "");
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, Step, testing::ValuesIn(optimizers(true)), test_name);
+
+// Powers of beta by square and multiply: late steps, and betas that never decay.
+TEST(StepCount, LateStepsAndExtremeBetas) {
+  OptimizerCase adamw = optimizers(false)[1];
+  for (const double beta : {0.0, 0.5, 0.9, 0.999999}) {
+    adamw.hyper.beta1 = beta;
+    adamw.hyper.beta2 = beta;
+    for (const std::int64_t step :
+         {std::int64_t{1}, std::int64_t{2}, std::int64_t{1000003}, std::int64_t{1} << 40}) {
+      Scenario run;
+      run.first_step = step;
+      ASSERT_EQ(compare(adamw, StateFormat::fp32, stores()[0], DType::f32, run), "") << beta << " " << step;
+    }
+  }
+}
+
+// amsgrad: a NaN maximum stays NaN, as torch.maximum keeps it.
+TEST(AmsGrad, NanInTheMaximumStays) {
+  const OptimizerCase amsgrad = optimizers(false)[2];
+  const TensorSpec spec =
+      tensor_spec(64, DType::f32, DType::f32, octavo::WeightStore::nearest, StateFormat::fp32);
+  for (const std::string& implementation : supported_implementations()) {
+    const ForcedImplementation forced(implementation);
+    TensorSet set(amsgrad.config, {&spec, 1}, 3);
+    set.tensors()[0].codes[2].as<float>()[5] = NAN;
+    TensorSet expected = set;
+    const octavo::StepArgs args = step_args(amsgrad, 2);
+    ASSERT_TRUE(set.step(args).ok());
+    reference::step(expected.config(), expected.args(), args);
+    EXPECT_EQ(set.difference(expected), "") << implementation;
+    EXPECT_TRUE(std::isnan(set.tensors()[0].codes[2].as<float>()[5])) << implementation;
+  }
+}
+
+// An infinite parameter without decay is not turned into NaN by a multiplication with zero.
+TEST(Decay, NoneLeavesAnInfiniteParameterAlone) {
+  for (OptimizerCase optimizer : optimizers(true)) {
+    optimizer.hyper.weight_decay = 0.0;
+    const TensorSpec spec =
+        tensor_spec(40, DType::f32, DType::f32, octavo::WeightStore::nearest, StateFormat::fp32);
+    for (const std::string& implementation : supported_implementations()) {
+      const ForcedImplementation forced(implementation);
+      TensorSet set(optimizer.config, {&spec, 1}, 3);
+      set.tensors()[0].param.as<float>()[33] = INFINITY;
+      ASSERT_TRUE(set.step(step_args(optimizer, 1)).ok());
+      EXPECT_EQ(set.tensors()[0].param.as<float>()[33], INFINITY) << implementation << " " << optimizer.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace test

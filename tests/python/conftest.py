@@ -1,0 +1,30 @@
+"""Where the Python tests find what was built: ctest passes the paths, a plain pytest run uses build/."""
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def library() -> ctypes.CDLL:
+    """The shared library, through its C ABI."""
+    return ctypes.CDLL(os.environ.get("OCTAVO_LIBRARY", str(ROOT / "build/lib/liboctavo.so")))
+
+
+@pytest.fixture(scope="session")
+def command() -> str:
+    """The path of the octavo command."""
+    return os.environ.get("OCTAVO_COMMAND", str(ROOT / "build/bin/octavo"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_torch_thread() -> None:
+    """Tensors here are small: on a busy machine torch's threads would wait longer than they compute."""
+    if importlib.util.find_spec("torch") is not None:
+        importlib.import_module("torch").set_num_threads(1)

@@ -1,0 +1,374 @@
+"""The C ABI of include/octavo/octavo.h through ctypes, for the Python tests and benchmarks.
+
+Not the Python package: no autograd, no optimizer class, nothing that a user should import. It mirrors the
+structs, turns a failed call into OctavoError with the library's message, and keeps the arrays alive that a
+group points into.
+
+An array here is a numpy array or a CPU torch tensor, contiguous; torch itself is not imported. The library
+is the one that OCTAVO_LIBRARY names, else build/lib/liboctavo.so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MAX_SLOTS = 3
+MAX_DIMS = 8
+FIRST, SECOND = 0, 1  # moments
+
+Array = Any  # numpy.ndarray or torch.Tensor: torch is not imported here
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+Allocate = Callable[[int], Array]
+
+_u32, _i32, _u64, _i64 = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_int64
+
+
+class OctavoError(RuntimeError):
+    """A call failed; the message is the library's own."""
+
+
+class GroupConfig(ctypes.Structure):
+    _fields_ = (("struct_size", _u32), ("algorithm", _u32), ("amsgrad", _u32), ("momentum", _u32))
+
+
+class TensorSpec(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", _u32),
+        ("param_dtype", _u32),
+        ("grad_dtype", _u32),
+        ("store", _u32),
+        ("format", _u32),
+        ("ndim", _i32),
+        ("numel", _i64),
+        ("block_size", _i64),
+        ("shape", _i64 * MAX_DIMS),
+    )
+
+
+class TensorLayout(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", _u32),
+        ("slots", _i32),
+        ("codes_bytes", _i64 * MAX_SLOTS),
+        ("scales", _i64 * MAX_SLOTS),
+        ("residual_bytes", _i64),
+        ("workspace_bytes", _i64),
+    )
+
+
+class TensorArgs(ctypes.Structure):
+    _fields_ = (
+        ("spec", TensorSpec),
+        ("param", ctypes.c_void_p),
+        ("grad", ctypes.c_void_p),
+        ("residual", ctypes.c_void_p),
+        ("codes", ctypes.c_void_p * MAX_SLOTS),
+        ("scales", ctypes.c_void_p * MAX_SLOTS),
+        ("id", _u64),
+        ("offset", _i64),
+    )
+
+
+class StepArgs(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", _u32),
+        ("guard", _u32),
+        ("threads", _i32),
+        ("nesterov", _u32),
+        ("maximize", _u32),
+        ("coupled", _u32),
+        ("step", _i64),
+        ("seed", _u64),
+        ("lr", ctypes.c_double),
+        ("beta1", ctypes.c_double),
+        ("beta2", ctypes.c_double),
+        ("eps", ctypes.c_double),
+        ("weight_decay", ctypes.c_double),
+        ("momentum", ctypes.c_double),
+        ("dampening", ctypes.c_double),
+        ("grad_factor", ctypes.c_double),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_bytes", _i64),
+    )
+
+
+class StepReport(ctypes.Structure):
+    _fields_ = (("struct_size", _u32), ("skipped", _u32), ("nonfinite", _i64))
+
+
+class MomentSpec(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", _u32),
+        ("moment", _u32),
+        ("format", _u32),
+        ("ndim", _i32),
+        ("numel", _i64),
+        ("block_size", _i64),
+        ("shape", _i64 * MAX_DIMS),
+    )
+
+
+# What each function returns and takes; ABI functions that tests do not use are left out.
+_pointer = ctypes.POINTER
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "octavo_version_string": (ctypes.c_char_p, ()),
+    "octavo_abi_version": (_u32, ()),
+    "octavo_last_error": (ctypes.c_char_p, ()),
+    "octavo_implementation": (ctypes.c_char_p, ()),
+    "octavo_parse": (_u32, (ctypes.c_char_p, ctypes.c_char_p, _pointer(_u32))),
+    "octavo_layout": (_u32, (_pointer(GroupConfig), _pointer(TensorSpec), _pointer(TensorLayout))),
+    "octavo_step_args_init": (None, (_pointer(StepArgs),)),
+    "octavo_group_create": (
+        _u32,
+        (_pointer(GroupConfig), _pointer(TensorArgs), _i64, _pointer(ctypes.c_void_p)),
+    ),
+    "octavo_group_step": (_u32, (ctypes.c_void_p, _pointer(StepArgs), _pointer(StepReport))),
+    "octavo_group_workspace_bytes": (_i64, (ctypes.c_void_p,)),
+    "octavo_group_destroy": (None, (ctypes.c_void_p,)),
+    "octavo_moment_layout": (_u32, (_pointer(MomentSpec), _pointer(_i64), _pointer(_i64))),
+    "octavo_encode": (_u32, (_pointer(MomentSpec), ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)),
+    "octavo_decode": (_u32, (_pointer(MomentSpec), ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)),
+}
+
+
+def library_path() -> pathlib.Path:
+    return pathlib.Path(os.environ.get("OCTAVO_LIBRARY", str(ROOT / "build/lib/liboctavo.so")))
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    path = library_path()
+    if not path.exists():
+        raise OctavoError(f"{path} does not exist: build it with `make`, or name another with OCTAVO_LIBRARY")
+    loaded = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+def check(status: int) -> None:
+    if status != 0:
+        raise OctavoError(library().octavo_last_error().decode())
+
+
+def parse(kind: str, name: str) -> int:
+    """The number of a name; kind is dtype, state, store or optimizer."""
+    number = _u32()
+    check(library().octavo_parse(kind.encode(), name.encode(), ctypes.byref(number)))
+    return number.value
+
+
+def implementation() -> str:
+    name = library().octavo_implementation()
+    if name is None:
+        raise OctavoError(library().octavo_last_error().decode())
+    return str(name.decode())
+
+
+def address(array: Array | None) -> int:
+    if array is None:
+        return 0
+    if isinstance(array, np.ndarray):
+        if not array.flags["C_CONTIGUOUS"]:
+            raise ValueError("the array is not contiguous")
+        return int(array.ctypes.data)
+    if not array.is_contiguous() or array.device.type != "cpu":
+        raise ValueError("the tensor is not contiguous, or not on the CPU")
+    return int(array.data_ptr())
+
+
+def numel(array: Array) -> int:
+    return int(array.size if isinstance(array, np.ndarray) else array.numel())
+
+
+def dtype_number(array: Array) -> int:
+    return parse("dtype", str(array.dtype).removeprefix("torch."))
+
+
+def _moment_spec(moment: int, state: str, shape: Sequence[int], block_size: int) -> MomentSpec:
+    spec = MomentSpec(struct_size=ctypes.sizeof(MomentSpec), moment=moment, format=parse("state", state))
+    spec.ndim, spec.numel, spec.block_size = len(shape), int(np.prod(shape, dtype=np.int64)), block_size
+    spec.shape[: len(shape)] = list(shape)
+    return spec
+
+
+def moment_layout(moment: int, state: str, shape: Sequence[int], block_size: int = 0) -> tuple[int, int]:
+    """Bytes of codes and number of scales."""
+    codes, scales = _i64(), _i64()
+    spec = _moment_spec(moment, state, shape, block_size)
+    check(library().octavo_moment_layout(ctypes.byref(spec), ctypes.byref(codes), ctypes.byref(scales)))
+    return codes.value, scales.value
+
+
+def encode(values: Floats, moment: int, state: str, block_size: int = 0) -> tuple[Bytes, Floats]:
+    """fp32 -> codes and scales."""
+    values = np.ascontiguousarray(values, dtype=np.float32)
+    codes_bytes, scale_count = moment_layout(moment, state, values.shape, block_size)
+    codes, scales = np.zeros(codes_bytes, np.uint8), np.zeros(scale_count, np.float32)
+    spec = _moment_spec(moment, state, values.shape, block_size)
+    check(library().octavo_encode(ctypes.byref(spec), address(values), address(codes), address(scales)))
+    return codes, scales
+
+
+def decode(
+    codes: Array, scales: Array, moment: int, state: str, shape: Sequence[int], block_size: int = 0
+) -> Floats:
+    """Codes and scales -> fp32. The buffers may be larger than the layout, not smaller."""
+    codes_bytes, scale_count = moment_layout(moment, state, shape, block_size)
+    if _byte_size(codes) < codes_bytes or _byte_size(scales) < 4 * scale_count:
+        raise ValueError(f"expected {codes_bytes} bytes of codes and {scale_count} scales")
+    values = np.empty(shape, np.float32)
+    spec = _moment_spec(moment, state, shape, block_size)
+    check(library().octavo_decode(ctypes.byref(spec), address(codes), address(scales), address(values)))
+    return values
+
+
+def code_map(moment: int, state: str) -> Floats:
+    """The values of all codes of 8bit or 4bit, in the codes' order."""
+    codes = np.arange(256 if state == "8bit" else 16, dtype=np.uint8)
+    packed = codes if state == "8bit" else (codes[0::2] * np.uint8(16)) | codes[1::2]
+    return decode(packed, np.ones(1, np.float32), moment, state, (codes.size,))
+
+
+def _byte_size(array: Array) -> int:
+    return int(array.nbytes)
+
+
+def _numpy_zeros(byte_count: int) -> Bytes:
+    return np.zeros(byte_count, np.uint8)
+
+
+class Parameter:
+    """A parameter, its gradient and its state buffers. Zero bytes are the initial state of every format.
+
+    `allocate` gives a zeroed array of so many bytes: benchmarks pass torch's, so that both sides use one
+    allocator.
+    """
+
+    def __init__(
+        self,
+        param: Array,
+        grad: Array,
+        state: str = "fp32",
+        *,
+        store: str = "nearest",
+        block_size: int = 0,
+        allocate: Allocate = _numpy_zeros,
+    ) -> None:
+        if numel(param) != numel(grad):
+            raise ValueError(f"the gradient has {numel(grad)} elements, expected {numel(param)}")
+        self.param, self.grad, self.state, self.block_size = param, grad, state, block_size
+        self._store, self._allocate = store, allocate
+        self.codes: list[Array] = []
+        self.scales: list[Array] = []
+        self.moments: tuple[int, ...] = ()
+        self.residual: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.param.shape)
+
+    def spec(self) -> TensorSpec:
+        shape = self.shape
+        spec = TensorSpec(
+            struct_size=ctypes.sizeof(TensorSpec),
+            param_dtype=dtype_number(self.param),
+            grad_dtype=dtype_number(self.grad),
+            store=parse("store", self._store),
+            format=parse("state", self.state),
+            ndim=len(shape),
+            numel=numel(self.param),
+            block_size=self.block_size,
+        )
+        spec.shape[: len(shape)] = list(shape)
+        return spec
+
+    def allocate(self, layout: TensorLayout, moments: tuple[int, ...]) -> None:
+        self.moments = moments
+        self.codes = [self._allocate(layout.codes_bytes[i]) for i in range(layout.slots)]
+        self.scales = [self._allocate(4 * layout.scales[i]) for i in range(layout.slots)]
+        self.residual = self._allocate(layout.residual_bytes) if layout.residual_bytes else None
+
+    def args(self, index: int) -> TensorArgs:
+        args = TensorArgs(spec=self.spec(), id=index)
+        args.param, args.grad, args.residual = address(self.param), address(self.grad), address(self.residual)
+        args.codes[: len(self.codes)] = [address(codes) for codes in self.codes]
+        args.scales[: len(self.scales)] = [address(scales) for scales in self.scales]
+        return args
+
+    def state_bytes(self) -> int:
+        return sum(_byte_size(buffer) for buffer in [*self.codes, *self.scales])
+
+    def moment(self, slot: int) -> Floats:
+        """The slot's moment in fp32."""
+        moment = self.moments[slot]
+        return decode(self.codes[slot], self.scales[slot], moment, self.state, self.shape, self.block_size)
+
+    def load(self, slot: int, codes: Array, scales: Array) -> None:
+        """Overwrites the slot with another's bytes: numpy arrays or tensors of the layout's sizes."""
+        for target, source in ((self.codes[slot], codes), (self.scales[slot], scales)):
+            if _byte_size(target) != _byte_size(source):
+                raise ValueError(f"got {_byte_size(source)} bytes, expected {_byte_size(target)}")
+            ctypes.memmove(address(target), address(source), _byte_size(target))
+
+
+class Group:
+    """Parameters that step together. Their buffers must not be replaced while the group lives."""
+
+    def __init__(
+        self, algorithm: str, parameters: Sequence[Parameter], *, amsgrad: bool = False, momentum: bool = True
+    ) -> None:
+        self.parameters = list(parameters)
+        self._handle = ctypes.c_void_p()
+        config = GroupConfig(ctypes.sizeof(GroupConfig), parse("optimizer", algorithm), amsgrad, momentum)
+        moments = (FIRST, SECOND, SECOND)
+        for parameter in self.parameters:
+            layout = TensorLayout(struct_size=ctypes.sizeof(TensorLayout))
+            check(library().octavo_layout(ctypes.byref(config), parameter.spec(), ctypes.byref(layout)))
+            parameter.allocate(layout, moments[: layout.slots])
+        args = (TensorArgs * len(self.parameters))(*(p.args(i) for i, p in enumerate(self.parameters)))
+        check(
+            library().octavo_group_create(
+                ctypes.byref(config), args, len(self.parameters), ctypes.byref(self._handle)
+            )
+        )
+        self._workspace = np.zeros(library().octavo_group_workspace_bytes(self._handle), np.uint8)
+        self._args = StepArgs()
+        library().octavo_step_args_init(ctypes.byref(self._args))
+        self._args.workspace = address(self._workspace) if self._workspace.size else None
+        self._args.workspace_bytes = self._workspace.size
+
+    def step(self, step: int, **fields: float) -> StepReport:
+        """One step. Fields of octavo_step_args by name: lr, beta1, weight_decay, threads, guard …"""
+        args = StepArgs.from_buffer_copy(self._args)
+        args.step = step
+        for name, value in fields.items():
+            if not hasattr(args, name):
+                raise AttributeError(f"octavo_step_args has no field {name}")
+            setattr(args, name, value)
+        report = StepReport(struct_size=ctypes.sizeof(StepReport))
+        check(library().octavo_group_step(self._handle, ctypes.byref(args), ctypes.byref(report)))
+        return report
+
+    def close(self) -> None:
+        if self._handle:
+            library().octavo_group_destroy(self._handle)
+            self._handle = ctypes.c_void_p()
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self.parameters)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()

@@ -1,0 +1,39 @@
+// The state formats as docs/formats.md defines them, one element at a time and slow on
+// purpose. Written from the definitions; shares no code with src/. Tests compare the library's bytes with
+// these. SPDX-License-Identifier: MIT
+#pragma once
+
+#include "reference/elements.h"
+
+#include <octavo/codec.h>
+#include <octavo/types.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace reference {
+
+// The value of each code.
+const std::array<float, 256>& map_8bit(octavo::Moment moment);
+const std::array<float, 16>& map_4bit(octavo::Moment moment);
+
+struct Encoded {
+  std::vector<std::uint8_t> codes;
+  std::vector<float> scales;
+};
+
+// 16 random bits of an element; only bf16 second moments use it, and only in a step.
+using Rand16 = std::function<std::uint32_t(std::int64_t index)>;
+
+Encoded encode(const octavo::MomentSpec& spec, std::span<const float> values, const Rand16& rand16 = {});
+std::vector<float> decode(const octavo::MomentSpec& spec, std::span<const std::uint8_t> codes,
+                          std::span<const float> scales);
+
+// Sizes of the two buffers.
+std::int64_t codes_bytes(const octavo::MomentSpec& spec);
+std::int64_t scale_count(const octavo::MomentSpec& spec);
+
+}  // namespace reference

@@ -1,0 +1,134 @@
+// See cases.h.
+// SPDX-License-Identifier: MIT
+#include "support/cases.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace test {
+namespace {
+
+bool is_set(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && text[0] == '1';
+}
+
+}  // namespace
+
+using octavo::Algorithm;
+using octavo::DType;
+using octavo::StateFormat;
+using octavo::WeightStore;
+
+std::vector<OptimizerCase> optimizers(bool options) {
+  octavo::HyperParams plain;
+  plain.lr = 3e-3;
+  plain.weight_decay = 0.05;
+  plain.momentum = 0.9;
+  octavo::HyperParams coupled = plain;
+  coupled.decoupled = false;
+  octavo::HyperParams no_momentum = plain;
+  no_momentum.momentum = 0.0;
+  std::vector<OptimizerCase> list = {
+      {"adam", {Algorithm::adam, false, true}, plain},
+      {"adamw", {Algorithm::adamw, false, true}, plain},
+      {"adamw-amsgrad", {Algorithm::adamw, true, true}, plain},
+      {"sgd", {Algorithm::sgd, false, false}, no_momentum},
+      {"sgd-momentum", {Algorithm::sgd, false, true}, coupled},
+      {"lion", {Algorithm::lion, false, true}, plain},
+  };
+  if (!options) return list;
+
+  octavo::HyperParams maximize = plain;
+  maximize.maximize = true;
+  maximize.beta1 = 0.95;
+  maximize.beta2 = 0.98;
+  octavo::HyperParams no_decay = plain;
+  no_decay.weight_decay = 0.0;
+  octavo::HyperParams nesterov = plain;
+  nesterov.nesterov = true;
+  octavo::HyperParams dampening = coupled;
+  dampening.dampening = 0.3;
+  dampening.maximize = true;
+  no_momentum.decoupled = false;
+  no_momentum.maximize = true;
+  const std::vector<OptimizerCase> more = {
+      {"adam-amsgrad-maximize", {Algorithm::adam, true, true}, maximize},
+      {"adam-no-decay", {Algorithm::adam, false, true}, no_decay},
+      {"adamw-maximize", {Algorithm::adamw, false, true}, maximize},
+      {"sgd-coupled-maximize", {Algorithm::sgd, false, false}, no_momentum},
+      {"sgd-nesterov", {Algorithm::sgd, false, true}, nesterov},
+      {"sgd-dampening-maximize", {Algorithm::sgd, false, true}, dampening},
+      {"lion-coupled", {Algorithm::lion, false, true}, coupled},
+      {"lion-maximize", {Algorithm::lion, false, true}, maximize},
+  };
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
+
+void PrintTo(const OptimizerCase& optimizer, std::ostream* out) { *out << optimizer.name; }
+
+std::string test_name(const testing::TestParamInfo<OptimizerCase>& parameter) {
+  std::string name = parameter.param.name;
+  for (char& c : name) c = c == '-' ? '_' : c;
+  return name;
+}
+
+std::vector<StoreCase> stores() {
+  return {
+      {"fp32", DType::f32, WeightStore::nearest},
+      {"bf16", DType::bf16, WeightStore::nearest},
+      {"fp16", DType::f16, WeightStore::nearest},
+      {"bf16-stochastic", DType::bf16, WeightStore::stochastic},
+      {"bf16-residual8", DType::bf16, WeightStore::residual8},
+      {"bf16-residual16", DType::bf16, WeightStore::residual16},
+  };
+}
+
+octavo::StepArgs step_args(const OptimizerCase& optimizer, std::int64_t step) {
+  octavo::StepArgs args;
+  args.hyper = optimizer.hyper;
+  args.step = step;
+  args.seed = 0x5EEDu;
+  args.threads = 1;
+  return args;
+}
+
+bool has_blocks(StateFormat format) { return format != StateFormat::fp32 && format != StateFormat::bf16; }
+
+bool quick() { return is_set("OCTAVO_TEST_QUICK"); }
+bool full() { return is_set("OCTAVO_TEST_FULL"); }
+
+std::vector<std::string> supported_implementations() {
+  std::vector<std::string> names;
+  for (const octavo::Implementation& implementation : octavo::implementations()) {
+    if (implementation.supported) names.emplace_back(implementation.name);
+  }
+  return names;
+}
+
+std::string first_difference(const void* got, const void* expected, std::size_t count,
+                             std::size_t element_bytes) {
+  const auto* a = static_cast<const unsigned char*>(got);
+  const auto* b = static_cast<const unsigned char*>(expected);
+  std::size_t different = 0;
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::memcmp(a + i * element_bytes, b + i * element_bytes, element_bytes) == 0) continue;
+    if (different++ > 0) continue;
+    std::uint64_t x = 0;
+    std::uint64_t y = 0;
+    std::memcpy(&x, a + i * element_bytes, element_bytes);
+    std::memcpy(&y, b + i * element_bytes, element_bytes);
+    char line[96];
+    std::snprintf(line, sizeof line, "element %zu: got %0*llx, expected %0*llx", i,
+                  static_cast<int>(2 * element_bytes), static_cast<unsigned long long>(x),
+                  static_cast<int>(2 * element_bytes), static_cast<unsigned long long>(y));
+    text = line;
+  }
+  if (different > 1) text += " and " + std::to_string(different - 1) + " more";
+  return text;
+}
+
+}  // namespace test

@@ -1,0 +1,67 @@
+// What the tests multiply out: optimizers with their options, weight stores, formats, implementations.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/backend.h>
+#include <octavo/codec.h>
+#include <octavo/optimizer.h>
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace test {
+
+struct OptimizerCase {
+  const char* name;
+  octavo::GroupConfig config;
+  octavo::HyperParams hyper;
+};
+
+// How a failure shows a case.
+void PrintTo(const OptimizerCase& optimizer, std::ostream* out);
+
+// The name of a parameterised test.
+std::string test_name(const testing::TestParamInfo<OptimizerCase>& parameter);
+
+struct StoreCase {
+  const char* name;
+  octavo::DType dtype;
+  octavo::WeightStore store;
+};
+
+// One of each algorithm's kernels; with `options`, every switch as well.
+std::vector<OptimizerCase> optimizers(bool options);
+std::vector<StoreCase> stores();
+
+octavo::StepArgs step_args(const OptimizerCase& optimizer, std::int64_t step);
+
+// Codes per element of the formats that have blocks.
+bool has_blocks(octavo::StateFormat format);
+
+// OCTAVO_TEST_QUICK=1 and OCTAVO_TEST_FULL=1: do less, or all, of what takes long.
+bool quick();
+bool full();
+
+// Implementations that this machine can run, the scalar one last.
+std::vector<std::string> supported_implementations();
+
+// Uses one implementation until the end of the scope.
+class ForcedImplementation {
+ public:
+  explicit ForcedImplementation(std::string_view name) {
+    EXPECT_TRUE(octavo::force_implementation(name).ok()) << name;
+  }
+  ~ForcedImplementation() { EXPECT_TRUE(octavo::force_implementation("").ok()); }
+  ForcedImplementation(const ForcedImplementation&) = delete;
+  ForcedImplementation& operator=(const ForcedImplementation&) = delete;
+};
+
+// Where two arrays differ first, as text for a failure; "" when equal in bytes.
+std::string first_difference(const void* got, const void* expected, std::size_t count,
+                             std::size_t element_bytes);
+
+}  // namespace test
