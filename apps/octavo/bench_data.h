@@ -3,7 +3,8 @@
 // Element i of a stream is s * 2^(shift-24), where s is the sum of the four 16-bit quarters of
 // splitmix64(stream, i), less 131070: |s| < 2^17.0001, standard deviation 37837. fp32 holds it exactly;
 // bf16 and fp16 keep its leading 8 and 11 bits, truncated. With shift 0 the deviation is 0.0023, as of
-// gradients; with shift 3 it is 0.018, as of weights. SPDX-License-Identifier: MIT
+// gradients; with shift 3 it is 0.018, as of weights.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <octavo/types.h>

@@ -1,5 +1,6 @@
 // Memory and threads for benchmarks: page-aligned buffers, work in contiguous slices, and how much memory is
-// free. SPDX-License-Identifier: MIT
+// free.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstddef>

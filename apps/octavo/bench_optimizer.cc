@@ -1,5 +1,6 @@
 // `octavo bench optimizer`: for each optimizer and state format, first a checksum of what it computes, then
-// its time, beside the copy speed of the same machine in the same run. SPDX-License-Identifier: MIT
+// its time, beside the copy speed of the same machine in the same run.
+// SPDX-License-Identifier: MIT
 #include "bench_report.h"
 #include "cli.h"
 #include "copy_speed.h"
@@ -10,6 +11,8 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <bit>
+#include <charconv>
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -23,12 +26,16 @@ constexpr int kWarmUps = 2;
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxCopies = 5;  // before and after each row
 
-constexpr const char* kFooter = R"(
+constexpr const char* kFooter = R"(Examples:
+  octavo bench optimizer --state fp32,8bit --numel 2^24
+  octavo bench optimizer --shape gpt2 --param-dtype bf16 --store bf16+16
+  octavo bench optimizer --optimizer all --state all --dry-run --json
+
 Bytes. "B/param" is what the optimizer keeps for a parameter: codes and scales of all moments,
 exactly as layout() gives them, small tensors (below 4096 elements: fp32 states) included.
 "moved" is what a step must read and write: the parameter, its states with their scales and its
 residual both ways, the gradient once (twice with --guard). So AdamW with fp32 parameters moves
-28 B with fp32 states and 16.06 with 8-bit ones (16.03 for those who count the scales one way).
+28 B with fp32 states and 16.06 B with 8-bit ones (16.03 for those who count the scales one way).
 A format that needs a second pass over the tensor (4bit-rank1) is counted as if it made one.
 
 Time. Two warm-up steps, then --repeat steps: median and minimum; GB/s is moved bytes over the
@@ -78,6 +85,10 @@ std::vector<RunSpec> plan_runs(const Flags& flags) {
   run.grad_dtype =
       flags.grad_dtype.empty() ? run.param_dtype : parse_element("--grad-dtype", flags.grad_dtype);
   run.store = take(parse_weight_store(flags.store), "--store");
+  if (run.store != WeightStore::nearest && run.param_dtype != DType::bf16)
+    throw Failure(kExitUsage, "--store: got '" + flags.store + "' with " +
+                                  std::string(name(run.param_dtype)) +
+                                  " parameters; add --param-dtype bf16, or use --store nearest");
   run.block_size = flags.block_size;
   run.guard = flags.guard;
   run.threads = flags.threads > 0 ? flags.threads : default_threads();
@@ -137,13 +148,35 @@ std::int64_t time_rows(std::vector<BenchRow>& rows, std::span<const TensorShape>
   return meter.bytes();
 }
 
+// Accepts digits only, and a value in the range.
+CLI::Validator whole_number(std::int64_t low, std::int64_t high, bool power_of_two = false) {
+  const auto wrong = [=](const std::string& text) {
+    std::int64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    const bool in_range = error == std::errc() && stop == end && low <= value && value <= high;
+    if (in_range && (!power_of_two || std::has_single_bit(static_cast<std::uint64_t>(value))))
+      return std::string();
+    return "got '" + text + "', expected a " + (power_of_two ? "power of two" : "whole number") + " from " +
+           std::to_string(low) + " to " + std::to_string(high);
+  };
+  return {wrong, ""};
+}
+
+template <class T>
+std::string names(std::span<const T> values) {
+  std::vector<std::string_view> out;
+  for (const T value : values) out.push_back(name(value));
+  return joined(out);
+}
+
 void bench_optimizer(const Flags& flags) {
   if (flags.device == "cuda")
     throw Failure(kExitFailure, "--device cuda: this build has no CUDA; use --device cpu");
   if (flags.device != "cpu")
-    throw Failure(kExitUsage, "--device: got \"" + flags.device + "\", expected one of cpu, cuda");
+    throw Failure(kExitUsage, "--device: got '" + flags.device + "', expected one of cpu, cuda");
   if (flags.shape != "flat" && flags.numel_given)
-    throw Failure(kExitUsage, "--numel: got \"" + flags.numel + "\" with --shape " + flags.shape +
+    throw Failure(kExitUsage, "--numel: got '" + flags.numel + "' with --shape " + flags.shape +
                                   ", whose tensors have their own sizes; drop one of the two");
   const std::vector<TensorShape> shapes =
       tensor_list(flags.shape, flags.numel_given ? parse_numel(flags.numel) : kDefaultNumel);
@@ -172,30 +205,33 @@ void add_bench(CLI::App& app) {
   bench->require_subcommand(1);
   CLI::App* command = bench->add_subcommand("optimizer", "Time the optimizer step for each state format");
   auto flags = std::make_shared<Flags>();
-  command->add_option("--shape", flags->shape, "Tensors: flat, gpt2 (124M) or parakeet (627M)")
-      ->capture_default_str();
-  CLI::Option* numel = command->add_option(
-      "--numel", flags->numel, "Elements of flat: 67108864, 2^26 (default), 64M (10^6) or 64Mi (2^20)");
-  command->add_option("--state", flags->states, "State formats, comma-separated, or all")
-      ->capture_default_str();
-  command->add_option("--optimizer", flags->optimizers, "Optimizers, comma-separated, or all")
-      ->capture_default_str();
-  command->add_flag("--amsgrad", flags->amsgrad, "Keep the maximum of v (adam, adamw)");
-  command->add_option("--param-dtype", flags->param_dtype, "fp32, bf16 or fp16")->capture_default_str();
-  command->add_option("--grad-dtype", flags->grad_dtype, "fp32, bf16 or fp16 (default: as the parameters)");
-  command->add_option("--store", flags->store, "Weight store: nearest, stochastic, bf16+8 or bf16+16")
-      ->capture_default_str();
-  command
-      ->add_option("--block-size", flags->block_size, "Elements that share a scale (default: the format's)")
-      ->check(CLI::Range(kMinBlockSize, kMaxBlockSize));
-  command->add_option("--threads", flags->threads, "Threads (default: the CPUs this process may use)")
-      ->check(CLI::Range(1, kMaxThreads));
-  command->add_option("--device", flags->device, "cpu or cuda")->capture_default_str();
-  command->add_option("--repeat", flags->repeat, "Timed steps")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
-  command->add_flag("--guard", flags->guard, "Check gradients first, skip a step on NaN or infinity");
-  command->add_flag("--dry-run", flags->dry_run, "Bytes and checksums only; times are null");
+  const auto text = [&](const char* flag, std::string& value, const char* type, const std::string& help) {
+    return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
+  };
+  const auto number = [&](const char* flag, auto& value, const CLI::Validator& valid,
+                          const std::string& help) {
+    return command->add_option(flag, value, help)->type_name("N")->check(valid);
+  };
+  text("--shape", flags->shape, "NAME", "Tensors: flat (one), gpt2 (124M parameters) or parakeet (627M)");
+  CLI::Option* numel = text("--numel", flags->numel, "N",
+                            "Elements of flat: 67108864, 2^26 (the default), 64M (10^6) or 64Mi (2^20)");
+  text("--state", flags->states, "LIST",
+       "State formats, comma-separated, or all: " + names(all_state_formats()));
+  text("--optimizer", flags->optimizers, "LIST",
+       "Optimizers, comma-separated, or all: " + names(all_algorithms()));
+  command->add_flag("--amsgrad", flags->amsgrad, "Keep the maximum of v (adam and adamw only)");
+  text("--param-dtype", flags->param_dtype, "NAME", "Parameters: " + names(all_dtypes()));
+  text("--grad-dtype", flags->grad_dtype, "NAME", "Gradients: the same names (default: as the parameters)");
+  text("--store", flags->store, "NAME",
+       "Weight store: " + names(all_weight_stores()) + " (all but nearest need --param-dtype bf16)");
+  number("--block-size", flags->block_size, whole_number(kMinBlockSize, kMaxBlockSize, true),
+         "Elements that share a scale: a power of two from 32 to 4096 (default: the format's)");
+  number("--threads", flags->threads, whole_number(1, kMaxThreads),
+         "Threads (default: the CPUs this process may use)");
+  text("--device", flags->device, "NAME", "cpu or cuda");
+  number("--repeat", flags->repeat, whole_number(1, 1000000), "Timed steps")->capture_default_str();
+  command->add_flag("--guard", flags->guard, "Check gradients first and skip the step on NaN or infinity");
+  command->add_flag("--dry-run", flags->dry_run, "Bytes and checksums only: nothing is timed");
   command->add_flag("--json", flags->json, "Print JSON on stdout, nothing else");
   command->footer(kFooter);
   command->callback([flags, numel] {

@@ -96,11 +96,11 @@ std::string table_report(const BenchRun& run, const std::vector<BenchRow>& rows)
   if (rows.empty()) return {};
   const RunSpec& first = rows.front().run;
   std::string out = headline(run, rows);
-  out += run.shape + ": " + std::to_string(rows.front().bytes.tensors) +
-         (rows.front().bytes.tensors == 1 ? " tensor, " : " tensors, ") +
-         std::to_string(rows.front().bytes.numel) + " parameters; params " +
-         std::string(name(first.param_dtype)) + " (" + std::string(name(first.store)) + "), grads " +
-         std::string(name(first.grad_dtype)) + (first.guard ? ", guard on" : "") + "\n\n";
+  out += run.shape + ": " + grouped(rows.front().bytes.tensors) +
+         (rows.front().bytes.tensors == 1 ? " tensor, " : " tensors, ") + grouped(rows.front().bytes.numel) +
+         " parameters; params " + std::string(name(first.param_dtype)) + " (" +
+         std::string(name(first.store)) + "), grads " + std::string(name(first.grad_dtype)) +
+         (first.guard ? ", guard on" : "") + "\n\n";
   constexpr auto kRight = Table::Align::right;
   Table table({{"optimizer"},
                {"state"},

@@ -1,7 +1,8 @@
 // Buffers, bytes, steps and checksums of one optimizer over one list of tensors; see bench_workload.h.
 // One arena per kind of buffer (params, grads, residuals, each moment's codes and scales), tensors one after
 // another on cache lines: what a framework's allocator gives, and first touched in the slices that the
-// threads work on. SPDX-License-Identifier: MIT
+// threads work on.
+// SPDX-License-Identifier: MIT
 #include "bench_workload.h"
 
 #include "bench_data.h"

@@ -1,5 +1,6 @@
 // One optimizer over one list of tensors: its buffers, its bytes, its step, and the checksum of a fixed
-// problem. SPDX-License-Identifier: MIT
+// problem.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include "bench_memory.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 chose it
 class App;
@@ -28,19 +29,34 @@ class Failure : public std::runtime_error {
   int exit_code_;
 };
 
-// Throws if `status` is not ok; `what` (a flag, a file) goes before the library's message.
-inline void check(const Status& status, std::string_view what = {}) {
+// Throws if `status` is not ok. `flag` replaces the library's name of the argument ("[octavo] state: ") in
+// its message: the user gave the flag.
+inline void check(const Status& status, std::string_view flag = {}) {
   if (status.ok()) return;
-  const std::string prefix = what.empty() ? std::string() : std::string(what) + ": ";
-  throw Failure(status.code() == StatusCode::invalid_argument ? kExitUsage : kExitFailure,
-                prefix + status.message());
+  std::string message(status.message());
+  if (!flag.empty()) {
+    const std::size_t got = message.find(": got ");
+    message = std::string(flag) + (got == std::string::npos ? ": " + message : message.substr(got));
+  }
+  throw Failure(status.code() == StatusCode::invalid_argument ? kExitUsage : kExitFailure, message);
 }
 
 // The value of `result`, or check's failure.
 template <class T>
-T take(Result<T> result, std::string_view what = {}) {
-  check(result.status(), what);
+T take(Result<T> result, std::string_view flag = {}) {
+  check(result.status(), flag);
   return std::move(*result);
+}
+
+// "a, b, c".
+template <class Names>
+std::string joined(const Names& names, std::string_view between = ", ") {
+  std::string out;
+  for (const auto& name : names) {
+    if (!out.empty()) out += between;
+    out += name;
+  }
+  return out;
 }
 
 // Each adds its subcommand, with the work as its callback. The app must outlive the parse.

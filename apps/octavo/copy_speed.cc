@@ -1,6 +1,7 @@
 // Measures the copy ceiling: memcpy and a loop of streaming stores, 1 GiB each side (less when memory is
 // short). Streaming stores skip the read that an ordinary store makes of its cache line; memcpy may or may
-// not use them. SPDX-License-Identifier: MIT
+// not use them.
+// SPDX-License-Identifier: MIT
 #include "copy_speed.h"
 
 #include "cli.h"

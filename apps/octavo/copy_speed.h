@@ -1,6 +1,7 @@
 // The ceiling that benchmarks compare with: how fast this machine copies memory with the same number of
 // threads. Shared machines change speed from minute to minute, so copies are timed right before and right
-// after what is compared. SPDX-License-Identifier: MIT
+// after what is compared.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include "bench_memory.h"

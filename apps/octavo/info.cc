@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -86,11 +87,7 @@ json gather() {
   return out;
 }
 
-std::string joined(const json& list, const char* between) {
-  std::string out;
-  for (const auto& each : list) out += (out.empty() ? "" : between) + each.get<std::string>();
-  return out;
-}
+std::vector<std::string> strings(const json& list) { return list; }
 
 // Optimizers down, states across; a cell names the backends and the state's bytes per parameter.
 std::string support_table(const json& info) {
@@ -102,7 +99,8 @@ std::string support_table(const json& info) {
     std::vector<std::string> cells = {optimizer.get<std::string>()};
     for (std::size_t i = 0; i < info["states"].size(); ++i, ++cell) {
       const bool offered = !(*cell)["backends"].empty();
-      cells.push_back(offered ? joined((*cell)["backends"], "+") + ' ' + fixed((*cell)["bytes_per_param"], 2)
+      cells.push_back(offered ? joined(strings((*cell)["backends"]), "+") + ' ' +
+                                    fixed((*cell)["bytes_per_param"], 2)
                               : "-");
     }
     table.add(cells);
@@ -115,14 +113,14 @@ std::string text(const json& info) {
   std::string out = "octavo " + info["version"].get<std::string>() + "\n\n";
   out += "CPU      " + cpu["model"].get<std::string>() + ", " + cpu["cores"].dump() + " cores, " +
          info["threads"].dump() + " threads\n";
-  out += "         " + joined(cpu["features"], " ") + '\n';
+  out += "         " + joined(strings(cpu["features"]), " ") + '\n';
   for (const auto& gpu : info["gpus"]) {
     out += "GPU      " + gpu["name"].get<std::string>() + ", compute capability " +
            gpu["compute_capability"].get<std::string>() + ", " + human_bytes(gpu["memory_bytes"]) + '\n';
   }
   if (info["gpus"].empty()) out += "GPU      none: " + info["gpu_note"].get<std::string>() + '\n';
-  out += "stores   " + joined(info["stores"], ", ") + '\n';
-  out += "dtypes   " + joined(info["dtypes"], ", ") + "\n\n";
+  out += "stores   " + joined(strings(info["stores"])) + '\n';
+  out += "dtypes   " + joined(strings(info["dtypes"])) + "\n\n";
 
   Table table({{"implementation"}, {"this CPU"}, {"description"}});
   for (const auto& each : info["implementations"]) {
@@ -131,8 +129,14 @@ std::string text(const json& info) {
                                                        : "no";
     table.add({each["name"], mark, each["description"]});
   }
-  out += table.text() + '\n';
-  out += "Optimizers x states: backends, and bytes of state per parameter\n\n" + support_table(info);
+  out += table.text();
+  // The library takes an empty value as none.
+  const char* const forced = std::getenv("OCTAVO_FORCE_IMPL");
+  out += forced != nullptr && *forced != '\0'
+             ? "(chosen by OCTAVO_FORCE_IMPL)\n\n"
+             : "(chosen: the first that this CPU supports; OCTAVO_FORCE_IMPL=scalar would choose scalar)\n\n";
+  out += "Optimizers x state formats: where they run, and bytes of state per parameter\n\n" +
+         support_table(info);
   return out;
 }
 

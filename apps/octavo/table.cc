@@ -57,6 +57,13 @@ std::string fixed(double value, int decimals) {
   return buffer.data();
 }
 
+std::string grouped(std::int64_t value) {
+  std::string out = std::to_string(value);
+  const std::size_t first = value < 0 ? 1 : 0;  // of the digits
+  for (std::size_t at = out.size(); at > first + 3;) out.insert(at -= 3, 1, ',');
+  return out;
+}
+
 std::string human_bytes(std::int64_t bytes) {
   static constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);

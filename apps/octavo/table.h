@@ -33,6 +33,9 @@ class Table {
 // `value` with `decimals` digits after the point.
 std::string fixed(double value, int decimals);
 
+// 124475904 as "124,475,904".
+std::string grouped(std::int64_t value);
+
 // "1.0 GiB", "512.0 MiB": bytes for people.
 std::string human_bytes(std::int64_t bytes);
 

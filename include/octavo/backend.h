@@ -14,19 +14,20 @@ namespace octavo {
 OCTAVO_API std::string_view version();
 
 struct Implementation {
-  std::string_view name;         // "avx512", "avx2", "neon", "scalar": what OCTAVO_FORCE_IMPL takes
+  std::string_view name;  // "avx512", "avx2", "neon", "scalar": what OCTAVO_FORCE_IMPL takes
   std::string_view description;
-  bool supported = false;        // by this CPU
+  bool supported = false;  // by this CPU
 };
 
 // Compiled implementations, fastest first; the last is always "scalar".
 OCTAVO_API std::vector<Implementation> implementations();
 
-// The one in use: the first supported, or what OCTAVO_FORCE_IMPL names. A name that is unknown or not supported here
-// is an error, returned by every operation, never replaced in silence.
+// The one in use: the first supported, or what OCTAVO_FORCE_IMPL names. A name that is unknown or not
+// supported here is an error, returned by every operation, never replaced in silence.
 OCTAVO_API Result<std::string_view> implementation();
 
-// Overrides the environment for this process (tests, benchmarks); an empty name returns to the default choice.
+// Overrides the environment for this process (tests, benchmarks); an empty name returns to the default
+// choice.
 OCTAVO_API Status force_implementation(std::string_view name);
 
 // Threads the pool uses when a call asks for 0; at first the CPUs this process may run on.

@@ -1,4 +1,5 @@
-// State formats on their own: convert a moment between fp32 and any format, and inspect what a conversion loses.
+// State formats on their own: convert a moment between fp32 and any format, and inspect what a conversion
+// loses.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,29 +25,29 @@ struct MomentSpec {
 // Bytes and floats of one moment.
 OCTAVO_API Result<SlotLayout> layout(const MomentSpec& spec);
 
-// fp32 -> format. `values` has spec.numel elements; the outputs have the sizes of layout(spec). bf16 rounds to
-// nearest here: conversion has no step to key stochastic rounding with.
+// fp32 -> format. `values` has spec.numel elements; the outputs have the sizes of layout(spec). bf16 rounds
+// to nearest here: conversion has no step to key stochastic rounding with.
 OCTAVO_API Status encode(const MomentSpec& spec, std::span<const float> values, std::span<std::byte> codes,
                          std::span<float> scales);
 
 // format -> fp32.
-OCTAVO_API Status decode(const MomentSpec& spec, std::span<const std::byte> codes, std::span<const float> scales,
-                         std::span<float> values);
+OCTAVO_API Status decode(const MomentSpec& spec, std::span<const std::byte> codes,
+                         std::span<const float> scales, std::span<float> values);
 
-// Any format -> any format and block size of the same moment, through fp32 in pieces: needs no fp32 copy of the whole.
-// (From or to 4bit-rank1 the piece is the tensor.)
+// Any format -> any format and block size of the same moment, through fp32 in pieces: needs no fp32 copy of
+// the whole. (From or to 4bit-rank1 the piece is the tensor.)
 OCTAVO_API Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
-                          std::span<const float> from_scales, const MomentSpec& to, std::span<std::byte> to_codes,
-                          std::span<float> to_scales);
+                          std::span<const float> from_scales, const MomentSpec& to,
+                          std::span<std::byte> to_codes, std::span<float> to_scales);
 
 struct MomentReport {
-  std::int64_t bytes = 0;             // codes and scales
-  double max_error = 0.0;             // largest |decoded - reference|
-  double relative_error = 0.0;        // ||decoded - reference|| / ||reference||
-  std::int64_t saturated = 0;         // elements on the outermost code of their block
-  std::int64_t zeros = 0;             // elements that decode to zero
-  std::int64_t lost = 0;              // nonzero in the reference, zero when decoded
-  std::int64_t nonfinite = 0;         // elements that decode to NaN or infinity
+  std::int64_t bytes = 0;       // codes and scales
+  double max_error = 0.0;       // largest |decoded - reference|
+  double relative_error = 0.0;  // ||decoded - reference|| / ||reference||
+  std::int64_t saturated = 0;   // elements on the outermost code of their block
+  std::int64_t zeros = 0;       // elements that decode to zero
+  std::int64_t lost = 0;        // nonzero in the reference, zero when decoded
+  std::int64_t nonfinite = 0;   // elements that decode to NaN or infinity
 };
 
 // What a stored moment holds, compared with `reference` (spec.numel floats; may be empty, then errors are 0).

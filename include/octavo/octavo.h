@@ -1,9 +1,9 @@
 /* The C ABI: everything the C++ API does, over plain structs, for engines and other languages.
  *
- * Rules: every function that can fail returns an octavo_status and, on failure, leaves a message for this thread in
- * octavo_last_error(). A failed call writes no buffer. Structs begin with struct_size, set by the caller to
- * sizeof(the struct it was compiled with): fields added later at the end read as zero from older callers.
- * Enumerators have the values of octavo/types.h. The caller owns all memory.
+ * Rules: every function that can fail returns an octavo_status and, on failure, leaves a message for this
+ * thread in octavo_last_error(). A failed call writes no buffer. Structs begin with struct_size, set by the
+ * caller to sizeof(the struct it was compiled with): fields added later at the end read as zero from older
+ * callers. Enumerators have the values of octavo/types.h. The caller owns all memory.
  * SPDX-License-Identifier: MIT */
 #ifndef OCTAVO_OCTAVO_H_
 #define OCTAVO_OCTAVO_H_
@@ -96,13 +96,15 @@ typedef struct {
   int64_t nonfinite;
 } octavo_step_report;
 
-/* args with every default of the C++ API (lr 1e-3, betas 0.9 and 0.999, eps 1e-8, factor 1; step 0 must be set). */
+/* args with every default of the C++ API (lr 1e-3, betas 0.9 and 0.999, eps 1e-8, factor 1; step 0 must be
+ * set). */
 OCTAVO_API void octavo_step_args_init(octavo_step_args* args);
 
 typedef struct octavo_group octavo_group;
 OCTAVO_API octavo_status octavo_group_create(const octavo_group_config* config, const octavo_tensor* tensors,
                                              int64_t count, octavo_group** out);
-OCTAVO_API octavo_status octavo_group_rebind(octavo_group* group, const octavo_tensor* tensors, int64_t count);
+OCTAVO_API octavo_status octavo_group_rebind(octavo_group* group, const octavo_tensor* tensors,
+                                             int64_t count);
 OCTAVO_API octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* args,
                                            octavo_step_report* report);
 OCTAVO_API int64_t octavo_group_workspace_bytes(const octavo_group* group);
@@ -126,7 +128,8 @@ typedef struct {
 /* Doubles that octavo_grad_norm needs as workspace; negative on a bad argument. */
 OCTAVO_API int64_t octavo_grad_norm_workspace(const octavo_grad_view* grads, int64_t count);
 OCTAVO_API octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, double* workspace,
-                                          int64_t workspace_count, int32_t threads, octavo_grad_norm_result* out);
+                                          int64_t workspace_count, int32_t threads,
+                                          octavo_grad_norm_result* out);
 OCTAVO_API double octavo_clip_factor(double l2, double max_norm, double unscale);
 
 typedef struct {
@@ -139,14 +142,15 @@ typedef struct {
   int64_t shape[8];
 } octavo_moment_spec;
 
-OCTAVO_API octavo_status octavo_moment_layout(const octavo_moment_spec* spec, int64_t* codes_bytes, int64_t* scales);
+OCTAVO_API octavo_status octavo_moment_layout(const octavo_moment_spec* spec, int64_t* codes_bytes,
+                                              int64_t* scales);
 OCTAVO_API octavo_status octavo_encode(const octavo_moment_spec* spec, const float* values, void* codes,
                                        float* scales);
 OCTAVO_API octavo_status octavo_decode(const octavo_moment_spec* spec, const void* codes, const float* scales,
                                        float* values);
 OCTAVO_API octavo_status octavo_convert(const octavo_moment_spec* from, const void* from_codes,
-                                        const float* from_scales, const octavo_moment_spec* to, void* to_codes,
-                                        float* to_scales);
+                                        const float* from_scales, const octavo_moment_spec* to,
+                                        void* to_codes, float* to_scales);
 
 typedef struct {
   uint32_t struct_size;
@@ -160,8 +164,9 @@ typedef struct {
   int64_t nonfinite;
 } octavo_moment_report;
 
-OCTAVO_API octavo_status octavo_inspect(const octavo_moment_spec* spec, const void* codes, const float* scales,
-                                        const float* reference, octavo_moment_report* out);
+OCTAVO_API octavo_status octavo_inspect(const octavo_moment_spec* spec, const void* codes,
+                                        const float* scales, const float* reference,
+                                        octavo_moment_report* out);
 
 #ifdef __cplusplus
 } /* extern "C" */

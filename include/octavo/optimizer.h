@@ -1,7 +1,8 @@
-// The optimizer step over any number of tensors at once: what each tensor needs (layout), and the step itself (Group).
+// The optimizer step over any number of tensors at once: what each tensor needs (layout), and the step itself
+// (Group).
 //
-// Memory: the caller owns every buffer. A Group keeps pointers, not data; they must stay valid until the Group is
-// destroyed or rebound. Zero bytes are the initial state of every format.
+// Memory: the caller owns every buffer. A Group keeps pointers, not data; they must stay valid until the
+// Group is destroyed or rebound. Zero bytes are the initial state of every format.
 // Threads: a Group is used by one thread at a time; different Groups are independent.
 // Errors: everything is checked before the first byte is written; a failed call changes no buffer.
 // SPDX-License-Identifier: MIT
@@ -20,8 +21,8 @@ namespace octavo {
 // What fixes the number of moments. The rest of the hyper-parameters may change at every step.
 struct GroupConfig {
   Algorithm algorithm = Algorithm::adamw;
-  bool amsgrad = false;   // adam and adamw: keep the running maximum of v, a third moment
-  bool momentum = true;   // sgd: false keeps no state at all
+  bool amsgrad = false;  // adam and adamw: keep the running maximum of v, a third moment
+  bool momentum = true;  // sgd: false keeps no state at all
 };
 
 // A tensor's description, without its buffers.
@@ -33,7 +34,7 @@ struct TensorSpec {
   DType grad_dtype = DType::f32;
   WeightStore store = WeightStore::nearest;
   StateFormat format = StateFormat::fp32;
-  std::int64_t block_size = 0;                 // 0: the format's default
+  std::int64_t block_size = 0;  // 0: the format's default
 };
 
 struct SlotLayout {
@@ -61,8 +62,9 @@ struct TensorLayout {
 // The buffers a tensor needs. Exact: the planner and the benchmark print these numbers.
 OCTAVO_API Result<TensorLayout> layout(const GroupConfig& config, const TensorSpec& spec);
 
-// The format a parameter should get when `wanted` is asked for: small parameters keep fp32 states. `whole_numel` is
-// the size of the whole parameter, never of the shard at hand, so that sharding does not change precision.
+// The format a parameter should get when `wanted` is asked for: small parameters keep fp32 states.
+// `whole_numel` is the size of the whole parameter, never of the shard at hand, so that sharding does not
+// change precision.
 OCTAVO_API StateFormat effective_format(StateFormat wanted, std::int64_t whole_numel,
                                         std::int64_t min_quantized_size = kMinQuantizedSize);
 
@@ -77,43 +79,44 @@ struct TensorArgs {
   const void* grad = nullptr;  // never written
   void* residual = nullptr;    // for the residual stores
   std::array<StateSlot, kMaxSlots> state{};
-  // Stochastic rounding is keyed by (seed, step, id, offset + index): give each parameter its id, and each shard the
-  // index of its first element in the whole parameter.
+  // Stochastic rounding is keyed by (seed, step, id, offset + index): give each parameter its id, and each
+  // shard the index of its first element in the whole parameter.
   std::uint64_t id = 0;
   std::int64_t offset = 0;
 };
 
 struct HyperParams {
-  double lr = 1e-3;          // rounded to fp32 before anything is derived from it
+  double lr = 1e-3;  // rounded to fp32 before anything is derived from it
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  double momentum = 0.0;     // sgd
-  double dampening = 0.0;    // sgd
-  bool nesterov = false;     // sgd
+  double momentum = 0.0;   // sgd
+  double dampening = 0.0;  // sgd
+  bool nesterov = false;   // sgd
   bool maximize = false;
-  bool decoupled = true;     // sgd, lion: false adds the decay to the gradient; adam and adamw fix it by name
+  bool decoupled = true;  // sgd, lion: false adds the decay to the gradient; adam and adamw fix it by name
 };
 
 struct StepArgs {
   HyperParams hyper;
-  std::int64_t step = 0;       // 1 for the first step; sgd's first step stores the plain gradient, as torch does
-  double grad_factor = 1.0;    // multiplies every gradient: 1 / loss scale, clipping, or both
-  bool guard = false;          // a non-finite gradient (or its square) skips the step whole
-  std::uint64_t seed = 0;      // of stochastic rounding
-  int threads = 0;             // 0: the pool's size
+  std::int64_t step = 0;             // from 1; sgd's first step stores the plain gradient, as torch does
+  double grad_factor = 1.0;          // multiplies every gradient: 1 / loss scale, clipping, or both
+  bool guard = false;                // a non-finite gradient (or its square) skips the step whole
+  std::uint64_t seed = 0;            // of stochastic rounding
+  int threads = 0;                   // 0: the pool's size
   std::span<std::byte> workspace{};  // at least Group::workspace_bytes(), aligned to 16
 };
 
 struct StepReport {
-  bool skipped = false;             // the guard found a non-finite gradient and nothing was written
-  std::int64_t nonfinite = 0;       // elements that caused it (counted only with the guard on)
+  bool skipped = false;        // the guard found a non-finite gradient and nothing was written
+  std::int64_t nonfinite = 0;  // elements that caused it (counted only with the guard on)
 };
 
 class OCTAVO_API Group {
  public:
-  // Checks every argument and buffer (null, alignment, overlap) once; step then only checks its own arguments.
+  // Checks every argument and buffer (null, alignment, overlap) once; step then only checks its own
+  // arguments.
   static Result<Group> create(const GroupConfig& config, std::span<const TensorArgs> tensors);
 
   Group(Group&&) noexcept;
@@ -135,6 +138,7 @@ class OCTAVO_API Group {
 };
 
 // Create and step in one call, for callers whose buffers move every time.
-OCTAVO_API Result<StepReport> step(const GroupConfig& config, std::span<const TensorArgs> tensors, const StepArgs& args);
+OCTAVO_API Result<StepReport> step(const GroupConfig& config, std::span<const TensorArgs> tensors,
+                                   const StepArgs& args);
 
 }  // namespace octavo

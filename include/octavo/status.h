@@ -1,5 +1,5 @@
-// How the core reports failure: a Status, or a Result that holds a value or a Status.
-// The core never prints, exits or aborts, and never throws; only Result::value() does, for callers who want that.
+// How the core reports failure: a Status, or a Result that holds a value or a Status. The core never prints,
+// exits or aborts, and never throws; only Result::value() does, for callers who want that.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -51,8 +51,8 @@ class Error : public std::runtime_error {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : held_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
-  Result(Status status) : held_(std::move(status)) {}   // NOLINT(google-explicit-constructor)
+  Result(T value) : held_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : held_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool ok() const { return std::holds_alternative<T>(held_); }
   [[nodiscard]] Status status() const { return ok() ? Status() : std::get<Status>(held_); }

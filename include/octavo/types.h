@@ -17,7 +17,7 @@ enum class DType : std::uint32_t { f32 = 0, bf16 = 1, f16 = 2 };
 // How the optimizer's moments are stored; docs/formats.md gives every byte.
 enum class StateFormat : std::uint32_t {
   fp32 = 0,
-  bf16 = 1,        // first moments to nearest, second moments stochastically (a nearest bf16 variance cannot decrease)
+  bf16 = 1,        // m to nearest, v stochastically: rounded to nearest, a variance could not decrease
   int8 = 2,        // "8bit": dynamic maps in blocks of 256
   int4 = 3,        // "4bit": dynamic-exponent m, linear v without zero, blocks of 128
   int4_rank1 = 4,  // "4bit-rank1": as 4bit, with v scaled by the smallest of its per-axis maxima
@@ -46,7 +46,8 @@ enum class Moment : std::uint32_t { first = 0, second = 1 };
 // Moments that one tensor can have (m, v and amsgrad's maximum of v).
 inline constexpr int kMaxSlots = 3;
 inline constexpr int kMaxDims = 8;
-// Below this many elements in the whole parameter a caller keeps fp32 states (see effective_format in optimizer.h).
+// Below this many elements in the whole parameter a caller keeps fp32 states (see effective_format in
+// optimizer.h).
 inline constexpr std::int64_t kMinQuantizedSize = 4096;
 inline constexpr std::int64_t kMinBlockSize = 32;
 inline constexpr std::int64_t kMaxBlockSize = 4096;

@@ -1,4 +1,5 @@
-// The C ABI over the C++ API: copies structs, catches what memory exhaustion throws, keeps the last error per thread.
+// The C ABI over the C++ API: copies structs, catches what memory exhaustion throws, keeps the last error per
+// thread.
 // SPDX-License-Identifier: MIT
 #include <octavo/backend.h>
 #include <octavo/codec.h>
@@ -42,16 +43,19 @@ octavo_status guarded(Fn&& fn) noexcept {
   return static_cast<octavo_status>(octavo::StatusCode::failed);
 }
 
-Status null_argument(const char* name) { return Status::invalid(std::string("[octavo] ") + name + ": got null"); }
+Status null_argument(const char* name) {
+  return Status::invalid(std::string("[octavo] ") + name + ": got null");
+}
 
-// A caller's struct as this library knows it: what the caller's version lacks is zero, and `minimum` is the size of
-// the first version of the struct, below which nothing works.
+// A caller's struct as this library knows it: what the caller's version lacks is zero, and `minimum` is the
+// size of the first version of the struct, below which nothing works.
 template <class T>
 Result<T> read_struct(const char* name, const T* from, std::size_t minimum = sizeof(T)) {
   if (from == nullptr) return null_argument(name);
   if (from->struct_size < minimum || from->struct_size > 65536) {
-    return Status::invalid(std::string("[octavo] ") + name + ".struct_size: got " + std::to_string(from->struct_size) +
-                           ", expected sizeof, " + std::to_string(sizeof(T)));
+    return Status::invalid(std::string("[octavo] ") + name + ".struct_size: got " +
+                           std::to_string(from->struct_size) + ", expected sizeof, " +
+                           std::to_string(sizeof(T)));
   }
   T copy{};
   std::memcpy(&copy, from, std::min<std::size_t>(from->struct_size, sizeof(T)));
@@ -131,16 +135,19 @@ struct MomentBuffers {
   std::span<std::byte> codes;
   std::span<float> scales;
 };
-Result<MomentBuffers> buffers(const char* name, const octavo_moment_spec* from, const void* codes, const float* scales) {
+Result<MomentBuffers> buffers(const char* name, const octavo_moment_spec* from, const void* codes,
+                              const float* scales) {
   const auto spec = convert(name, from);
   if (!spec.ok()) return spec.status();
   const auto size = octavo::layout(*spec);
   if (!size.ok()) return size.status();
   if (size->codes_bytes > 0 && codes == nullptr) return null_argument("codes");
   if (size->scales > 0 && scales == nullptr) return null_argument("scales");
-  // Constness is put back by the callee's own span types; nothing is written through a pointer given as const.
+  // Constness is put back by the callee's own span types; nothing is written through a pointer given as
+  // const.
   auto* bytes = const_cast<std::byte*>(static_cast<const std::byte*>(codes));
-  return MomentBuffers{*spec, {bytes, static_cast<std::size_t>(size->codes_bytes)},
+  return MomentBuffers{*spec,
+                       {bytes, static_cast<std::size_t>(size->codes_bytes)},
                        {const_cast<float*>(scales), static_cast<std::size_t>(size->scales)}};
 }
 
@@ -153,7 +160,8 @@ Result<std::vector<octavo::GradView>> convert(const octavo_grad_view* grads, int
   list.reserve(static_cast<std::size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     if (grads[i].numel < 0 || grads[i].numel > (int64_t{1} << 48)) {
-      return Status::invalid("[grad_norm] grads[" + std::to_string(i) + "].numel: got " + std::to_string(grads[i].numel) + ", expected 0 to 2^48");
+      return Status::invalid("[grad_norm] grads[" + std::to_string(i) + "].numel: got " +
+                             std::to_string(grads[i].numel) + ", expected 0 to 2^48");
     }
     list.push_back({grads[i].data, static_cast<octavo::DType>(grads[i].dtype), grads[i].numel});
   }
@@ -197,11 +205,13 @@ octavo_status octavo_parse(const char* kind, const char* name, uint32_t* out) {
     if (which == "state") return put(octavo::parse_state_format(name));
     if (which == "store") return put(octavo::parse_weight_store(name));
     if (which == "optimizer") return put(octavo::parse_algorithm(name));
-    return Status::invalid("[octavo] kind: got '" + std::string(which) + "', expected dtype, state, store or optimizer");
+    return Status::invalid("[octavo] kind: got '" + std::string(which) +
+                           "', expected dtype, state, store or optimizer");
   });
 }
 
-octavo_status octavo_layout(const octavo_group_config* config, const octavo_tensor_spec* spec, octavo_tensor_layout* out) {
+octavo_status octavo_layout(const octavo_group_config* config, const octavo_tensor_spec* spec,
+                            octavo_tensor_layout* out) {
   return guarded([&]() -> Status {
     const auto c = read_struct("config", config);
     if (!c.ok()) return c.status();
@@ -233,7 +243,8 @@ void octavo_step_args_init(octavo_step_args* args) {
   args->grad_factor = defaults.grad_factor;
 }
 
-octavo_status octavo_group_create(const octavo_group_config* config, const octavo_tensor* tensors, int64_t count, octavo_group** out) {
+octavo_status octavo_group_create(const octavo_group_config* config, const octavo_tensor* tensors,
+                                  int64_t count, octavo_group** out) {
   return guarded([&]() -> Status {
     if (out == nullptr) return null_argument("out");
     const auto c = read_struct("config", config);
@@ -264,15 +275,19 @@ octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* arg
     if (out != nullptr) {  // before the step: a bad report must not follow a step that was taken
       if (const auto known = read_struct("report", out); !known.ok()) return known.status();
     }
-    if (c->workspace_bytes < 0) return Status::invalid("[octavo] workspace_bytes: got " + std::to_string(c->workspace_bytes) + ", expected at least 0");
+    if (c->workspace_bytes < 0)
+      return Status::invalid("[octavo] workspace_bytes: got " + std::to_string(c->workspace_bytes) +
+                             ", expected at least 0");
     octavo::StepArgs step;
-    step.hyper = {c->lr, c->beta1, c->beta2, c->eps, c->weight_decay, c->momentum, c->dampening, c->nesterov != 0, c->maximize != 0, c->coupled == 0};
+    step.hyper = {c->lr,       c->beta1,     c->beta2,         c->eps,           c->weight_decay,
+                  c->momentum, c->dampening, c->nesterov != 0, c->maximize != 0, c->coupled == 0};
     step.step = c->step;
     step.grad_factor = c->grad_factor;
     step.guard = c->guard != 0;
     step.seed = c->seed;
     step.threads = c->threads;
-    step.workspace = {static_cast<std::byte*>(c->workspace), c->workspace == nullptr ? 0 : static_cast<std::size_t>(c->workspace_bytes)};
+    step.workspace = {static_cast<std::byte*>(c->workspace),
+                      c->workspace == nullptr ? 0 : static_cast<std::size_t>(c->workspace_bytes)};
     const auto done = group->group.step(step);
     if (!done.ok() || out == nullptr) return done.status();
     octavo_step_report result{};
@@ -282,7 +297,9 @@ octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* arg
   });
 }
 
-int64_t octavo_group_workspace_bytes(const octavo_group* group) { return group == nullptr ? 0 : group->group.workspace_bytes(); }
+int64_t octavo_group_workspace_bytes(const octavo_group* group) {
+  return group == nullptr ? 0 : group->group.workspace_bytes();
+}
 void octavo_group_destroy(octavo_group* group) { delete group; }
 
 int64_t octavo_grad_norm_workspace(const octavo_grad_view* grads, int64_t count) {
@@ -295,14 +312,15 @@ int64_t octavo_grad_norm_workspace(const octavo_grad_view* grads, int64_t count)
   return status == 0 ? total : -1;
 }
 
-octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, double* workspace, int64_t workspace_count, int32_t threads,
-                               octavo_grad_norm_result* out) {
+octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, double* workspace,
+                               int64_t workspace_count, int32_t threads, octavo_grad_norm_result* out) {
   return guarded([&]() -> Status {
     const auto list = convert(grads, count);
     if (!list.ok()) return list.status();
     if (const auto known = read_struct("out", out); !known.ok()) return known.status();
     const bool none = workspace == nullptr || workspace_count <= 0;
-    const auto norm = octavo::grad_norm(*list, {none ? nullptr : workspace, none ? 0 : static_cast<std::size_t>(workspace_count)}, threads);
+    const auto norm = octavo::grad_norm(
+        *list, {none ? nullptr : workspace, none ? 0 : static_cast<std::size_t>(workspace_count)}, threads);
     if (!norm.ok()) return norm.status();
     octavo_grad_norm_result result{};
     result.l2 = norm->l2;
@@ -312,7 +330,9 @@ octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, dou
   });
 }
 
-double octavo_clip_factor(double l2, double max_norm, double unscale) { return octavo::clip_factor(l2, max_norm, unscale); }
+double octavo_clip_factor(double l2, double max_norm, double unscale) {
+  return octavo::clip_factor(l2, max_norm, unscale);
+}
 
 octavo_status octavo_moment_layout(const octavo_moment_spec* spec, int64_t* codes_bytes, int64_t* scales) {
   return guarded([&]() -> Status {
@@ -336,7 +356,8 @@ octavo_status octavo_encode(const octavo_moment_spec* spec, const float* values,
   });
 }
 
-octavo_status octavo_decode(const octavo_moment_spec* spec, const void* codes, const float* scales, float* values) {
+octavo_status octavo_decode(const octavo_moment_spec* spec, const void* codes, const float* scales,
+                            float* values) {
   return guarded([&]() -> Status {
     const auto b = buffers("spec", spec, codes, scales);
     if (!b.ok()) return b.status();
@@ -344,19 +365,20 @@ octavo_status octavo_decode(const octavo_moment_spec* spec, const void* codes, c
   });
 }
 
-octavo_status octavo_convert(const octavo_moment_spec* from, const void* from_codes, const float* from_scales, const octavo_moment_spec* to,
-                             void* to_codes, float* to_scales) {
+octavo_status octavo_convert(const octavo_moment_spec* from, const void* from_codes, const float* from_scales,
+                             const octavo_moment_spec* to, void* to_codes, float* to_scales) {
   return guarded([&]() -> Status {
     const auto source = buffers("from", from, from_codes, from_scales);
     if (!source.ok()) return source.status();
     const auto target = buffers("to", to, to_codes, to_scales);
     if (!target.ok()) return target.status();
-    return octavo::convert(source->spec, source->codes, source->scales, target->spec, target->codes, target->scales);
+    return octavo::convert(source->spec, source->codes, source->scales, target->spec, target->codes,
+                           target->scales);
   });
 }
 
-octavo_status octavo_inspect(const octavo_moment_spec* spec, const void* codes, const float* scales, const float* reference,
-                             octavo_moment_report* out) {
+octavo_status octavo_inspect(const octavo_moment_spec* spec, const void* codes, const float* scales,
+                             const float* reference, octavo_moment_report* out) {
   return guarded([&]() -> Status {
     const auto b = buffers("spec", spec, codes, scales);
     if (!b.ok()) return b.status();

@@ -21,9 +21,11 @@ struct TypeList {
   static constexpr std::size_t kSize = sizeof...(T);
 };
 
-using Formats = TypeList<codecs::Fp32, codecs::Bf16, codecs::Int8, codecs::Int4, codecs::Int4Rank1, codecs::E4M3, codecs::E5M2>;
+using Formats = TypeList<codecs::Fp32, codecs::Bf16, codecs::Int8, codecs::Int4, codecs::Int4Rank1,
+                         codecs::E4M3, codecs::E5M2>;
 
-using Algorithms = TypeList<formula::Adam, formula::AmsGrad, formula::Sgd, formula::SgdMomentum, formula::Lion>;
+using Algorithms =
+    TypeList<formula::Adam, formula::AmsGrad, formula::Sgd, formula::SgdMomentum, formula::Lion>;
 
 // Calls f with a value of each type in turn.
 template <class... T, class Fn>

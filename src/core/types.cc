@@ -17,18 +17,23 @@ struct Named {
   std::string_view also = {};  // another spelling that parses
 };
 
-constexpr std::array kDTypes = {Named<DType>{DType::f32, "fp32", "float32"}, Named<DType>{DType::bf16, "bf16", "bfloat16"},
+constexpr std::array kDTypes = {Named<DType>{DType::f32, "fp32", "float32"},
+                                Named<DType>{DType::bf16, "bf16", "bfloat16"},
                                 Named<DType>{DType::f16, "fp16", "float16"}};
-constexpr std::array kFormats = {
-    Named<StateFormat>{StateFormat::fp32, "fp32", "float32"}, Named<StateFormat>{StateFormat::bf16, "bf16", "bfloat16"},
-    Named<StateFormat>{StateFormat::int8, "8bit"},            Named<StateFormat>{StateFormat::int4, "4bit"},
-    Named<StateFormat>{StateFormat::int4_rank1, "4bit-rank1"}, Named<StateFormat>{StateFormat::fp8_e4m3, "fp8", "fp8-e4m3"},
-    Named<StateFormat>{StateFormat::fp8_e5m2, "fp8-e5m2"}};
-constexpr std::array kStores = {
-    Named<WeightStore>{WeightStore::nearest, "nearest"}, Named<WeightStore>{WeightStore::stochastic, "stochastic"},
-    Named<WeightStore>{WeightStore::residual8, "bf16+8", "24"}, Named<WeightStore>{WeightStore::residual16, "bf16+16", "32"}};
-constexpr std::array kAlgorithms = {Named<Algorithm>{Algorithm::adam, "adam"}, Named<Algorithm>{Algorithm::adamw, "adamw"},
-                                    Named<Algorithm>{Algorithm::sgd, "sgd"}, Named<Algorithm>{Algorithm::lion, "lion"}};
+constexpr std::array kFormats = {Named<StateFormat>{StateFormat::fp32, "fp32", "float32"},
+                                 Named<StateFormat>{StateFormat::bf16, "bf16", "bfloat16"},
+                                 Named<StateFormat>{StateFormat::int8, "8bit"},
+                                 Named<StateFormat>{StateFormat::int4, "4bit"},
+                                 Named<StateFormat>{StateFormat::int4_rank1, "4bit-rank1"},
+                                 Named<StateFormat>{StateFormat::fp8_e4m3, "fp8", "fp8-e4m3"},
+                                 Named<StateFormat>{StateFormat::fp8_e5m2, "fp8-e5m2"}};
+constexpr std::array kStores = {Named<WeightStore>{WeightStore::nearest, "nearest"},
+                                Named<WeightStore>{WeightStore::stochastic, "stochastic"},
+                                Named<WeightStore>{WeightStore::residual8, "bf16+8", "24"},
+                                Named<WeightStore>{WeightStore::residual16, "bf16+16", "32"}};
+constexpr std::array kAlgorithms = {
+    Named<Algorithm>{Algorithm::adam, "adam"}, Named<Algorithm>{Algorithm::adamw, "adamw"},
+    Named<Algorithm>{Algorithm::sgd, "sgd"}, Named<Algorithm>{Algorithm::lion, "lion"}};
 static_assert(kFormats.size() == Formats::kSize, "every format of core/lists.h has a name here");
 
 template <class E, std::size_t kSize>
@@ -57,7 +62,8 @@ Result<E> parse_in(const std::array<Named<E>, kSize>& table, std::string_view wh
     if (text == entry.name || (!entry.also.empty() && text == entry.also)) return entry.value;
     known += (known.empty() ? "" : ", ") + std::string(entry.name);
   }
-  return Status::invalid("[octavo] " + std::string(what) + ": got '" + std::string(text) + "', expected one of " + known);
+  return Status::invalid("[octavo] " + std::string(what) + ": got '" + std::string(text) +
+                         "', expected one of " + known);
 }
 
 }  // namespace

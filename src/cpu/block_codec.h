@@ -72,8 +72,8 @@ inline void finish_codes(const std::uint8_t* written, void* codes, std::int64_t 
 }
 
 // Codes of n elements by the tables, one at a time: what a SIMD encoder leaves undecided.
-template <class Codec, Moment kMoment>
-inline void encode_by_table(const float* values, const float* factors, std::int64_t n, std::uint8_t* codes) {
+template <class L, class Codec, Moment kMoment>
+[[gnu::noinline, gnu::cold]] void encode_by_table(const float* values, const float* factors, std::int64_t n, std::uint8_t* codes) {
   for (std::int64_t i = 0; i < n; ++i) {
     scalar::I32 none;
     const scalar::F32 raw(values[i]);
@@ -99,7 +99,7 @@ inline void encode_codes(const float* values, std::int64_t n, Inverse&& inverse,
       if (L::reduce_min_u(suspect) >= Codec::kSuspectBelow) [[likely]] return;
       alignas(64) float factors[4 * kW];
       for (std::int64_t k = 0; k < count; k += kW) L::store(inverse(i + k), factors + k);
-      encode_by_table<Codec, kMoment>(values + i, factors, count, codes + i);
+      encode_by_table<L, Codec, kMoment>(values + i, factors, count, codes + i);
     }
   };
   std::int64_t i = 0;

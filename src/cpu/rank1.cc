@@ -46,7 +46,10 @@ void raise(float& maximum, std::uint32_t bits) {
 
 std::int64_t axis_maxima_count(Shape shape) {
   std::int64_t total = 0;
-  for (int axis = 0; axis < shape.ndim; ++axis) total += shape.dims[axis];
+  for (int axis = 0; axis < shape.ndim; ++axis) {
+    if (shape.dims[axis] == 0) return 0;  // no elements, no maxima
+    total += shape.dims[axis];
+  }
   return total;
 }
 

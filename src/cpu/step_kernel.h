@@ -69,6 +69,7 @@ class TileStep {
   void open(bool whole) {
     if constexpr (Codec::kBlocked) {
       state_[kSlot] = s_.state[kSlot];
+      prefetch(codes_in<Codec>(t_.codes[kSlot], at_ + kTile), 0, n_ * Codec::kBits / 8);
       decode_codes<L, Codec, Algo::kMoments[kSlot]>(codes_in<Codec>(t_.codes[kSlot], at_), n_, s_.state[kSlot], s_.codes[kSlot]);
       if constexpr (kOwnScale<kSlot>) {
         rank1_scales(t_.shape, t_.scales_in[kSlot], at_, n_, s_.scale_in[kSlot]);
@@ -103,21 +104,25 @@ class TileStep {
     }
   }
 
-  // The next tile's lines, while this one is computed: a tile is a burst of arithmetic between bursts of memory, and the
-  // hardware's own prefetchers stop at each page.
-  void prefetch(std::int64_t i) const {
-    if (i % kLine != 0 && kW < kLine) return;
-    const std::int64_t ahead = at_ + i + kTile;
-    __builtin_prefetch(static_cast<const std::byte*>(t_.param) + ahead * dtype_size(t_.param_dtype), 1, 2);
-    __builtin_prefetch(static_cast<const std::byte*>(t_.grad) + ahead * dtype_size(t_.grad_dtype), 0, 2);
-    for_slots([&](auto slot) {
-      if (Codec::kBits == 32 || i % (kLine * 32 / Codec::kBits) == 0) {
-        __builtin_prefetch(static_cast<const std::byte*>(t_.codes[slot()]) + ahead * Codec::kBits / 8, 1, 2);
-      }
-    });
+  // A tile is a burst of arithmetic between bursts of memory, and the hardware's own prefetchers stop at each page: so
+  // each stage asks for a part of the next tile, few lines at a time, and the memory is busy while we compute.
+  template <class T>
+  static void prefetch(const T* data, std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t kLine = 64;
+    const auto* bytes = reinterpret_cast<const std::byte*>(data);
+    for (std::int64_t at = begin; at < end; at += kLine) __builtin_prefetch(bytes + at, 0, 2);
   }
-  static constexpr std::int64_t kLine = 16;  // floats
-  static constexpr std::int64_t dtype_size(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
+  void prefetch_weights(std::int64_t b, std::int64_t n) const {
+    const std::int64_t size = dtype_bytes_of(t_.param_dtype);
+    const std::int64_t at = at_ + b + kTile;
+    prefetch(static_cast<const std::byte*>(t_.param), at * size, (at + n) * size);
+  }
+  void prefetch_grads(std::int64_t b, std::int64_t n) const {
+    const std::int64_t size = dtype_bytes_of(t_.grad_dtype);
+    const std::int64_t at = at_ + b + kTile;
+    prefetch(static_cast<const std::byte*>(t_.grad), at * size, (at + n) * size);
+  }
+  static constexpr std::int64_t dtype_bytes_of(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 
   // One vector. In a tail, lanes from `valid` on hold nothing: they must not reach the block's maximum.
   template <bool kTail>
@@ -128,7 +133,6 @@ class TileStep {
       s[kSlot] = L::load(state_[kSlot] + i);
       if constexpr (Codec::kBlocked) s[kSlot] = s[kSlot] * (kOwnScale<kSlot> ? L::load(s_.scale_in[kSlot] + i) : scales[kSlot]);
     });
-    prefetch(i);
     const F p = Algo::update(c, L::load(grad_ + i), L::load(param_ + i), s);
     L::store(p, param_ + i);
     watch = fma(p, F(0.0F), watch);
@@ -159,6 +163,8 @@ class TileStep {
     } else {
       for (std::int64_t b = 0; b < n_; b += t_.block) {
         const std::int64_t n = n_ - b < t_.block ? n_ - b : t_.block;
+        if (kSlot == 0) prefetch_weights(b, n);
+        if (kSlot == kSlots - 1) prefetch_grads(b, n);
         t_.scales_out[kSlot][(at_ + b) / t_.block] =
             encode_block<L, Codec, kMoment>(state_[kSlot] + b, n, s_.max_bits[kSlot][b / t_.block], out + b);
       }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -45,48 +46,51 @@ struct Job {
 
 class Pool {
  public:
-  // Workers wait for a new generation; those with an index below `helpers_` take part and count themselves out.
+  // Workers wait for a new word: a generation, and how many of them take part in it. Both in one word, because a worker
+  // that sits a generation out may look only when the next has begun.
   void run(Job& job, int helpers) {
-    while (static_cast<int>(workers_.size()) < helpers) {
-      const int index = static_cast<int>(workers_.size());
-      workers_.emplace_back([this, index, seen = generation_.load()] { loop(index, seen); });
-    }
+    helpers = hire(helpers);
     job_ = &job;
-    helpers_ = helpers;
     working_.store(helpers, std::memory_order_relaxed);
-    generation_.fetch_add(1, std::memory_order_release);
-    generation_.notify_all();
+    word_.store((word_.load(std::memory_order_relaxed) / kMaxHelpers + 1) * kMaxHelpers + static_cast<std::uint64_t>(helpers),
+                std::memory_order_release);
+    word_.notify_all();
     job.work();
     for (int left = working_.load(std::memory_order_acquire); left != 0; left = working_.load(std::memory_order_acquire)) {
       working_.wait(left, std::memory_order_acquire);
     }
   }
 
-  ~Pool() {
-    stop_ = true;
-    generation_.fetch_add(1, std::memory_order_release);
-    generation_.notify_all();
-    for (auto& worker : workers_) worker.join();
+ private:
+  static constexpr std::uint64_t kMaxHelpers = 8192;
+
+  // As many workers as wanted, or as the system grants.
+  int hire(int wanted) {
+    try {
+      while (static_cast<int>(workers_.size()) < wanted) {
+        const int index = static_cast<int>(workers_.size());
+        workers_.emplace_back([this, index, seen = word_.load()] { loop(index, seen); });
+      }
+    } catch (const std::system_error&) {
+      wanted = static_cast<int>(workers_.size());
+    }
+    return wanted;
   }
 
- private:
-  void loop(int index, std::uint32_t seen) {
+  void loop(int index, std::uint64_t seen) {
     for (;;) {
-      generation_.wait(seen, std::memory_order_acquire);
-      seen = generation_.load(std::memory_order_acquire);
-      if (stop_) return;
-      if (index >= helpers_) continue;
+      word_.wait(seen, std::memory_order_acquire);
+      seen = word_.load(std::memory_order_acquire);
+      if (index >= static_cast<int>(seen % kMaxHelpers)) continue;
       job_->work();
       if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) working_.notify_one();
     }
   }
 
   std::vector<std::thread> workers_;
-  std::atomic<std::uint32_t> generation_{0};
+  std::atomic<std::uint64_t> word_{0};
   std::atomic<int> working_{0};
   Job* job_ = nullptr;
-  int helpers_ = 0;
-  bool stop_ = false;
 };
 
 std::mutex pool_mutex;

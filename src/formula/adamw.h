@@ -1,5 +1,5 @@
-// Adam and AdamW (Kingma & Ba 2015; Loshchilov & Hutter 2019), as torch.optim computes them: decay before the update,
-// eps outside the root. AmsGrad keeps the running maximum of v as a third moment.
+// Adam and AdamW (Kingma & Ba 2015; Loshchilov & Hutter 2019), as torch.optim computes them: decay before the
+// update, eps outside the root. AmsGrad keeps the running maximum of v as a third moment.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,8 +13,8 @@ namespace octavo::formula {
 
 struct AdamConsts : Common {
   float beta1, one_minus_beta1, beta2, one_minus_beta2;
-  float step_size;  // lr / (1 - beta1^t)
-  float root_scale; // 1 / sqrt(1 - beta2^t)
+  float step_size;   // lr / (1 - beta1^t)
+  float root_scale;  // 1 / sqrt(1 - beta2^t)
   float eps;
 };
 

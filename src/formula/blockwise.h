@@ -1,5 +1,6 @@
-// The scale of a block: from the bits of its largest magnitude to what is stored and what elements are multiplied by.
-// The maximum is taken over bit patterns: independent of order, and a NaN or infinity is the largest of all.
+// The scale of a block: from the bits of its largest magnitude to what is stored and what elements are
+// multiplied by. The maximum is taken over bit patterns: independent of order, and a NaN or infinity is the
+// largest of all.
 // SPDX-License-Identifier: MIT
 #pragma once
 

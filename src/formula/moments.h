@@ -19,13 +19,14 @@ OCTAVO_HD inline double power(double beta, std::int64_t t) {
 
 // What every algorithm is given besides its own constants.
 struct Common {
-  float factor = 1.0F;     // of the gradient, negative when maximizing
-  float decay = 0.0F;      // coupled: added to the gradient times the parameter
-  float keep = 1.0F;       // decoupled: the parameter's factor, 1 - lr * weight_decay
+  float factor = 1.0F;  // of the gradient, negative when maximizing
+  float decay = 0.0F;   // coupled: added to the gradient times the parameter
+  float keep = 1.0F;    // decoupled: the parameter's factor, 1 - lr * weight_decay
   bool coupled = false;
 };
 
-// The gradient after scaling and coupled decay. A switch is a branch: 0 * p would turn an infinite p into NaN.
+// The gradient after scaling and coupled decay. A switch is a branch: 0 * p would turn an infinite p into
+// NaN.
 template <class F>
 OCTAVO_HD inline F gradient(const Common& c, F raw, F p) {
   const F g = raw * F(c.factor);

@@ -1,5 +1,5 @@
-// Between fp32 and what weights are stored as: bf16, fp16, and the split masters. Integer arithmetic on bits, so that
-// every backend gives the same result; a NaN is always written in its canonical form.
+// Between fp32 and what weights are stored as: bf16, fp16, and the split masters. Integer arithmetic on bits,
+// so that every backend gives the same result; a NaN is always written in its canonical form.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -60,7 +60,8 @@ OCTAVO_HD inline auto float_to_fp16(F x) {
   const I magnitude = b & I(0x7FFFFFFF);
   const I sign = shr<16>(b) & I(0x8000);
   const I normal = shr<13>(magnitude - I((127 - 15) << 23) + I(0xFFF) + (shr<13>(magnitude) & I(1)));
-  // Adding 2^-1 aligns the subnormal's last bit (2^-24) with the float's: the sum's rounding is the rounding we want.
+  // Adding 2^-1 aligns the subnormal's last bit (2^-24) with the float's: the sum's rounding is the rounding
+  // we want.
   const I subnormal = bits(from_bits(magnitude) + F(0.5F)) - bits(F(0.5F));
   const I finite = select(magnitude < I((127 - 14) << 23), subnormal, min(normal, I(0x7C00)));
   const I special = select(magnitude > I(kInf32), I(0x7E00), I(0x7C00));
@@ -68,8 +69,9 @@ OCTAVO_HD inline auto float_to_fp16(F x) {
   return select(magnitude > I(kInf32), half, half | sign);
 }
 
-// A master of 32 or 24 bits as a bf16 weight and what the weight lacks. The weight is rounded half up in magnitude, so
-// that the residual fits its signed type, and weight and residual together are the master again in bits.
+// A master of 32 or 24 bits as a bf16 weight and what the weight lacks. The weight is rounded half up in
+// magnitude, so that the residual fits its signed type, and weight and residual together are the master again
+// in bits.
 template <class I>
 struct Split {
   I weight, residual;

@@ -1,5 +1,6 @@
-// Randomness without state: sixteen bits that depend only on (seed, step, parameter id, stream, element index), so that
-// the noise is the same on any device, for any number of threads or shards, and after a resume.
+// Randomness without state: sixteen bits that depend only on (seed, step, parameter id, stream, element
+// index), so that the noise is the same on any device, for any number of threads or shards, and after a
+// resume.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,7 +21,8 @@ OCTAVO_HD inline std::uint64_t mix64(std::uint64_t x) {  // the finalizer of spl
 }
 
 // `stream` tells a tensor's uses apart: 0 its weights, 1 + slot its moments.
-OCTAVO_HD inline RoundKey round_key(std::uint64_t seed, std::uint64_t step, std::uint64_t id, std::uint32_t stream) {
+OCTAVO_HD inline RoundKey round_key(std::uint64_t seed, std::uint64_t step, std::uint64_t id,
+                                    std::uint32_t stream) {
   constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15U;
   const std::uint64_t x = mix64(mix64(mix64(seed + kGolden) ^ (step + kGolden)) ^ (id * kGolden + stream));
   return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(x >> 32)};
@@ -31,15 +33,18 @@ OCTAVO_HD inline std::uint32_t high_word(RoundKey key, std::uint32_t index_high)
   return static_cast<std::uint32_t>(mix64(key.high ^ (static_cast<std::uint64_t>(index_high) << 32)));
 }
 
-// Sixteen uniform bits for elements index + lane. A multiply-xorshift hash of the low word, keyed before each multiply.
+// Sixteen uniform bits for elements index + lane. A multiply-xorshift hash of the low word, keyed before each
+// multiply.
 template <class I>
 OCTAVO_HD inline I random16(RoundKey key, std::uint64_t index, I lane) {
   const auto low = static_cast<std::uint32_t>(index);
   const auto high = static_cast<std::uint32_t>(index >> 32);
   const I at = I::of(low) + lane;
-  // A vector may straddle a multiple of 2^32: lanes that wrapped (at < low, unsigned) take the next high word.
+  // A vector may straddle a multiple of 2^32: lanes that wrapped (at < low, unsigned) take the next high
+  // word.
   const I flip = I::of(0x80000000U);
-  const I second = select((at ^ flip) < (I::of(low) ^ flip), I::of(high_word(key, high + 1)), I::of(high_word(key, high)));
+  const I second =
+      select((at ^ flip) < (I::of(low) ^ flip), I::of(high_word(key, high + 1)), I::of(high_word(key, high)));
   I x = at ^ I::of(key.low);
   x = (x ^ shr<16>(x)) * I::of(0x21F0AAADU);
   x = x ^ shr<15>(x) ^ second;

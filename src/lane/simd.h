@@ -112,6 +112,8 @@ HWY_INLINE I32 apply_sign(I32 a, I32 b) {
       [](VI x, VI y) {
 #if HWY_TARGET == HWY_AVX2
         return VI{_mm256_sign_epi32(x.raw, y.raw)};
+#elif HWY_TARGET == HWY_AVX3
+        return VI{_mm512_mask_sub_epi32(x.raw, _mm512_movepi32_mask(y.raw), _mm512_setzero_si512(), x.raw)};
 #else
         return hn::IfThenElse(hn::MaskFromVec(hn::BroadcastSignBit(y)), hn::Neg(x), x);
 #endif
@@ -119,12 +121,28 @@ HWY_INLINE I32 apply_sign(I32 a, I32 b) {
       a, b);
 }
 
-// a plus or minus one where the mask holds: one operation, because a vector mask is -1.
+// a plus or minus one where the mask holds: one operation, because a vector mask is -1 (or, in AVX-512, a predicate).
 HWY_INLINE I32 add_where(I32 a, MaskF m) {
-  return each<I32>([](VI x, MF k) { return hn::Sub(x, hn::VecFromMask(DI(), hn::RebindMask(DI(), k))); }, a, m);
+  return each<I32>(
+      [](VI x, MF k) {
+#if HWY_TARGET == HWY_AVX3
+        return VI{_mm512_mask_add_epi32(x.raw, k.raw, x.raw, _mm512_set1_epi32(1))};
+#else
+        return hn::Sub(x, hn::VecFromMask(DI(), hn::RebindMask(DI(), k)));
+#endif
+      },
+      a, m);
 }
 HWY_INLINE I32 sub_where(I32 a, MaskI m) {
-  return each<I32>([](VI x, MI k) { return hn::Add(x, hn::VecFromMask(DI(), k)); }, a, m);
+  return each<I32>(
+      [](VI x, MI k) {
+#if HWY_TARGET == HWY_AVX3
+        return VI{_mm512_mask_sub_epi32(x.raw, k.raw, x.raw, _mm512_set1_epi32(1))};
+#else
+        return hn::Add(x, hn::VecFromMask(DI(), k));
+#endif
+      },
+      a, m);
 }
 
 // REQUIRES: the value fits an int32 (the raw instruction; Highway's ConvertTo would add a saturation).

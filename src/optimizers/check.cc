@@ -1,4 +1,5 @@
-// Every check of what a caller passes, in one place. Messages name the argument, what it is, and what it should be.
+// Every check of what a caller passes, in one place. Messages name the argument, what it is, and what it
+// should be.
 // SPDX-License-Identifier: MIT
 #include "optimizers/resolve.h"
 
@@ -34,8 +35,8 @@ bool known(E value, std::span<const E> all) {
 template <class E>
 Status check_enum(const std::string& where, const char* field, E value, std::span<const E> all) {
   if (known(value, all)) return {};
-  return Status::invalid(where + "." + field + ": got " + text(static_cast<std::int64_t>(value)) + ", expected 0 to " +
-                         text(static_cast<std::int64_t>(all.size()) - 1));
+  return Status::invalid(where + "." + field + ": got " + text(static_cast<std::int64_t>(value)) +
+                         ", expected 0 to " + text(static_cast<std::int64_t>(all.size()) - 1));
 }
 
 struct Range {
@@ -45,6 +46,25 @@ struct Range {
   const char* field;
 };
 
+// Every buffer of a tensor: f(field, address, bytes, alignment, written), until one is not ok.
+template <class Fn>
+Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
+  static constexpr const char* kCodeFields[] = {"state[0].codes", "state[1].codes", "state[2].codes"};
+  static constexpr const char* kScaleFields[] = {"state[0].scales", "state[1].scales", "state[2].scales"};
+  const std::int64_t param = dtype_bytes(t.spec.param_dtype);
+  const std::int64_t grad = dtype_bytes(t.spec.grad_dtype);
+  if (Status bad = f("param", t.param, t.spec.numel * param, param, true); !bad.ok()) return bad;
+  if (Status bad = f("grad", t.grad, t.spec.numel * grad, grad, false); !bad.ok()) return bad;
+  const std::int64_t residual = t.spec.store == WeightStore::residual16 ? 2 : 1;
+  if (Status bad = f("residual", t.residual, size.residual_bytes, residual, true); !bad.ok()) return bad;
+  for (std::size_t s = 0; s < static_cast<std::size_t>(size.slots); ++s) {
+    const std::int64_t codes = code_alignment(t.spec.format);
+    if (Status bad = f(kCodeFields[s], t.state[s].codes, size.slot[s].codes_bytes, codes, true); !bad.ok()) return bad;
+    if (Status bad = f(kScaleFields[s], t.state[s].scales, 4 * size.slot[s].scales, std::int64_t{4}, true); !bad.ok()) return bad;
+  }
+  return {};
+}
+
 // Two buffers may share bytes only if neither is written.
 Status check_overlap(const std::string& where, std::vector<Range>& ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -53,8 +73,8 @@ Status check_overlap(const std::string& where, std::vector<Range>& ranges) {
     for (const int written : {0, 1}) {
       const Range* before = reach[written];
       if (before != nullptr && before->end > now.begin && (now.written || before->written)) {
-        return Status::invalid(where + " tensors[" + std::to_string(now.tensor) + "]." + now.field + ": overlaps tensors[" +
-                               std::to_string(before->tensor) + "]." + before->field +
+        return Status::invalid(where + " tensors[" + std::to_string(now.tensor) + "]." + now.field +
+                               ": overlaps tensors[" + std::to_string(before->tensor) + "]." + before->field +
                                "; buffers that are written must not share memory");
       }
     }
@@ -66,10 +86,13 @@ Status check_overlap(const std::string& where, std::vector<Range>& ranges) {
 
 }  // namespace
 
-std::string tag(const GroupConfig& config) { return std::string("[").append(name(config.algorithm)).append("]"); }
+std::string tag(const GroupConfig& config) {
+  return std::string("[").append(name(config.algorithm)).append("]");
+}
 
 Status check_config(const GroupConfig& config) {
-  if (Status bad = check_enum("[octavo] config", "algorithm", config.algorithm, all_algorithms()); !bad.ok()) return bad;
+  if (Status bad = check_enum("[octavo] config", "algorithm", config.algorithm, all_algorithms()); !bad.ok())
+    return bad;
   if (config.amsgrad && config.algorithm != Algorithm::adam && config.algorithm != Algorithm::adamw) {
     return Status::invalid(tag(config) + " amsgrad: got true, expected false (it belongs to adam and adamw)");
   }
@@ -84,13 +107,16 @@ Status check_format(const std::string& where, StateFormat format, std::int64_t b
   }
   if (default_block_size(format) == 0) {
     if (block != 0) {
-      return Status::invalid(where + ".block_size: got " + text(block) + ", expected 0 (" + std::string(name(format)) + " has no blocks)");
+      return Status::invalid(where + ".block_size: got " + text(block) + ", expected 0 (" +
+                             std::string(name(format)) + " has no blocks)");
     }
-  } else if (block != 0 && (block < kMinBlockSize || block > kMaxBlockSize || !std::has_single_bit(static_cast<std::uint64_t>(block)))) {
+  } else if (block != 0 && (block < kMinBlockSize || block > kMaxBlockSize ||
+                            !std::has_single_bit(static_cast<std::uint64_t>(block)))) {
     return Status::invalid(where + ".block_size: got " + text(block) + ", expected a power of two from " +
                            text(kMinBlockSize) + " to " + text(kMaxBlockSize) + ", or 0 for the default");
   }
-  if (ndim < 0 || ndim > kMaxDims) return Status::invalid(where + ".ndim: got " + text(ndim) + ", expected 0 to 8");
+  if (ndim < 0 || ndim > kMaxDims)
+    return Status::invalid(where + ".ndim: got " + text(ndim) + ", expected 0 to 8");
   std::int64_t product = 1;
   for (int i = 0; i < ndim; ++i) {
     const std::int64_t dim = shape[static_cast<std::size_t>(i)];
@@ -102,19 +128,23 @@ Status check_format(const std::string& where, StateFormat format, std::int64_t b
     if (product < 0) break;
   }
   if (ndim > 0 && product != numel) {
-    return Status::invalid(where + ".shape: its product is " + (product < 0 ? std::string("over 2^63") : text(product)) +
-                           ", expected numel, " + text(numel));
+    return Status::invalid(where + ".shape: its product is " +
+                           (product < 0 ? std::string("over 2^63") : text(product)) + ", expected numel, " +
+                           text(numel));
   }
   return {};
 }
 
 Status check_spec(const std::string& where, const TensorSpec& spec) {
-  if (Status bad = check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim); !bad.ok()) return bad;
+  if (Status bad = check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim);
+      !bad.ok())
+    return bad;
   if (Status bad = check_enum(where, "param_dtype", spec.param_dtype, all_dtypes()); !bad.ok()) return bad;
   if (Status bad = check_enum(where, "grad_dtype", spec.grad_dtype, all_dtypes()); !bad.ok()) return bad;
   if (Status bad = check_enum(where, "store", spec.store, all_weight_stores()); !bad.ok()) return bad;
   if (spec.store != WeightStore::nearest && spec.param_dtype != DType::bf16) {
-    return Status::invalid(where + ".store: got " + std::string(name(spec.store)) + " with " + std::string(name(spec.param_dtype)) +
+    return Status::invalid(where + ".store: got " + std::string(name(spec.store)) + " with " +
+                           std::string(name(spec.param_dtype)) +
                            " parameters, expected bf16 parameters or the store nearest");
   }
   return {};
@@ -123,9 +153,11 @@ Status check_spec(const std::string& where, const TensorSpec& spec) {
 Status check_buffer(const std::string& where, const void* data, std::int64_t bytes, std::int64_t alignment) {
   if (bytes == 0) return {};
   const auto address = reinterpret_cast<std::uintptr_t>(data);
-  if (data == nullptr) return Status::invalid(where + ": got null, expected a buffer of " + text(bytes) + " bytes");
+  if (data == nullptr)
+    return Status::invalid(where + ": got null, expected a buffer of " + text(bytes) + " bytes");
   if (address % static_cast<std::uintptr_t>(alignment) != 0) {
-    return Status::invalid(where + ": got an address that is not a multiple of " + text(alignment) + ", the size of its element");
+    return Status::invalid(where + ": got an address that is not a multiple of " + text(alignment) +
+                           ", the size of its element");
   }
   if (address + static_cast<std::uintptr_t>(bytes) < address) {
     return Status::invalid(where + ": its " + text(bytes) + " bytes run past the end of the address space");
@@ -137,8 +169,6 @@ Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tens
   if (Status bad = check_config(config); !bad.ok()) return bad;
   std::vector<Range> ranges;
   ranges.reserve(tensors.size() * 7);
-  static constexpr const char* kCodeFields[] = {"state[0].codes", "state[1].codes", "state[2].codes"};
-  static constexpr const char* kScaleFields[] = {"state[0].scales", "state[1].scales", "state[2].scales"};
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorArgs& t = tensors[i];
     const std::string where = tag(config) + " tensors[" + std::to_string(i) + "]";
@@ -154,18 +184,20 @@ Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tens
       if (bytes > 0) ranges.push_back({begin, begin + static_cast<std::uintptr_t>(bytes), written, i, field});
       return {};
     };
-    const std::int64_t param_bytes = dtype_bytes(t.spec.param_dtype);
-    const std::int64_t grad_bytes = dtype_bytes(t.spec.grad_dtype);
-    if (Status bad = add("param", t.param, t.spec.numel * param_bytes, param_bytes, true); !bad.ok()) return bad;
-    if (Status bad = add("grad", t.grad, t.spec.numel * grad_bytes, grad_bytes, false); !bad.ok()) return bad;
-    const std::int64_t residual_alignment = t.spec.store == WeightStore::residual16 ? 2 : 1;
-    if (Status bad = add("residual", t.residual, sizes->residual_bytes, residual_alignment, true); !bad.ok()) return bad;
-    for (std::size_t s = 0; s < static_cast<std::size_t>(sizes->slots); ++s) {
-      if (Status bad = add(kCodeFields[s], t.state[s].codes, sizes->slot[s].codes_bytes, code_alignment(t.spec.format), true); !bad.ok()) return bad;
-      if (Status bad = add(kScaleFields[s], t.state[s].scales, 4 * sizes->slot[s].scales, 4, true); !bad.ok()) return bad;
-    }
+    if (Status bad = for_buffers(t, *sizes, add); !bad.ok()) return bad;
   }
   return check_overlap(tag(config), ranges);
+}
+
+const char* overlapping(const TensorArgs& t, const TensorLayout& size, std::span<const std::byte> other) {
+  const char* found = nullptr;
+  const auto begin = reinterpret_cast<std::uintptr_t>(other.data());
+  const Status stopped = for_buffers(t, size, [&](const char* field, const void* data, std::int64_t bytes, std::int64_t, bool) -> Status {
+    const auto at = reinterpret_cast<std::uintptr_t>(data);
+    if (bytes > 0 && at < begin + other.size() && begin < at + static_cast<std::uintptr_t>(bytes)) found = field;
+    return {};
+  });
+  return stopped.ok() ? found : nullptr;
 }
 
 Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t workspace_bytes) {
@@ -178,7 +210,8 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
   const auto finite = [](double x) { return std::isfinite(static_cast<float>(x)); };
   const auto fraction = [](double x) { return x >= 0.0 && x < 1.0; };
   if (!non_negative(h.lr)) return bad_number("lr", h.lr, "a finite number of at least 0");
-  if (!non_negative(h.weight_decay)) return bad_number("weight_decay", h.weight_decay, "a finite number of at least 0");
+  if (!non_negative(h.weight_decay))
+    return bad_number("weight_decay", h.weight_decay, "a finite number of at least 0");
   if (!finite(args.grad_factor)) return bad_number("grad_factor", args.grad_factor, "a finite number");
   if (config.algorithm == Algorithm::sgd) {
     if (!non_negative(h.momentum)) return bad_number("momentum", h.momentum, "a finite number of at least 0");
@@ -187,8 +220,9 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
       return bad_number("momentum", h.momentum, "0, or a group that was created with momentum");
     }
     if (h.nesterov && (h.momentum == 0.0 || h.dampening != 0.0)) {
-      return Status::invalid(where + "nesterov: got true with momentum " + text(h.momentum) + " and dampening " +
-                             text(h.dampening) + ", expected a positive momentum and no dampening");
+      return Status::invalid(where + "nesterov: got true with momentum " + text(h.momentum) +
+                             " and dampening " + text(h.dampening) +
+                             ", expected a positive momentum and no dampening");
     }
   } else {
     if (!fraction(h.beta1)) return bad_number("beta1", h.beta1, "at least 0 and below 1");
@@ -197,13 +231,14 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
       return bad_number("eps", h.eps, "a finite number of at least 0");
     }
   }
-  if (args.step < 1) return Status::invalid(where + "step: got " + text(args.step) + ", expected 1 for the first step");
+  if (args.step < 1)
+    return Status::invalid(where + "step: got " + text(args.step) + ", expected 1 for the first step");
   if (args.threads < 0 || args.threads > 4096) {
     return Status::invalid(where + "threads: got " + text(args.threads) + ", expected 0 to 4096");
   }
   if (static_cast<std::int64_t>(args.workspace.size()) < workspace_bytes) {
-    return Status::invalid(where + "workspace: got " + std::to_string(args.workspace.size()) + " bytes, expected " +
-                           text(workspace_bytes) + " (Group::workspace_bytes)");
+    return Status::invalid(where + "workspace: got " + std::to_string(args.workspace.size()) +
+                           " bytes, expected " + text(workspace_bytes) + " (Group::workspace_bytes)");
   }
   return check_buffer(where + "workspace", args.workspace.data(), workspace_bytes, 16);
 }

@@ -52,10 +52,18 @@ Result<GradNorm> grad_norm(std::span<const GradView> grads, std::span<double> wo
   }
   first.push_back(chunks);
   if (static_cast<std::int64_t>(workspace.size()) < chunks) {
-    return Status::invalid("[grad_norm] workspace: got " + std::to_string(workspace.size()) + " doubles, expected " +
-                           std::to_string(chunks) + " (grad_norm_workspace)");
+    return Status::invalid("[grad_norm] workspace: got " + std::to_string(workspace.size()) +
+                           " doubles, expected " + std::to_string(chunks) + " (grad_norm_workspace)");
   }
-  if (Status bad = check_buffer("[grad_norm] workspace", workspace.data(), 8 * chunks, 8); !bad.ok()) return bad;
+  if (Status bad = check_buffer("[grad_norm] workspace", workspace.data(), 8 * chunks, 8); !bad.ok())
+    return bad;
+  const auto sums = std::as_bytes(workspace.first(static_cast<std::size_t>(chunks)));
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    const auto* begin = static_cast<const std::byte*>(grads[i].data);
+    if (grads[i].numel > 0 && !sums.empty() && begin < sums.data() + sums.size() && sums.data() < begin + grads[i].numel * dtype_bytes(grads[i].dtype)) {
+      return Status::invalid("[grad_norm] workspace: overlaps grads[" + std::to_string(i) + "].data; it must not share memory with a gradient");
+    }
+  }
   if (threads < 0 || threads > 4096) {
     return Status::invalid("[grad_norm] threads: got " + std::to_string(threads) + ", expected 0 to 4096");
   }
@@ -66,12 +74,15 @@ Result<GradNorm> grad_norm(std::span<const GradView> grads, std::span<double> wo
   std::atomic<std::uint32_t> max_bits{0};
   std::atomic<std::int64_t> nonfinite{0};
   auto body = [&](std::int64_t chunk) {
-    const auto tensor = static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), chunk) - first.begin()) - 1;
+    const auto tensor =
+        static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), chunk) - first.begin()) - 1;
     const std::int64_t begin = (chunk - first[tensor]) * cpu::kNormChunk;
     const std::int64_t count = std::min(cpu::kNormChunk, grads[tensor].numel - begin);
-    const cpu::NormPart part = (*kernels)->norm(grads[tensor].data, grads[tensor].dtype, begin, count, 1.0F, &cpu::thread_scratch());
+    const cpu::NormPart part =
+        (*kernels)->norm(grads[tensor].data, grads[tensor].dtype, begin, count, 1.0F, &cpu::thread_scratch());
     workspace[static_cast<std::size_t>(chunk)] = part.sum;
-    for (std::uint32_t old = max_bits.load(); old < part.max_bits && !max_bits.compare_exchange_weak(old, part.max_bits);) {
+    for (std::uint32_t old = max_bits.load();
+         old < part.max_bits && !max_bits.compare_exchange_weak(old, part.max_bits);) {
     }
     nonfinite += part.nonfinite;
   };

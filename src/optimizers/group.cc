@@ -16,7 +16,8 @@
 namespace octavo {
 namespace {
 
-// Elements a thread takes at a time: long enough to hide the hand-over, short enough to balance. A multiple of any block.
+// Elements a thread takes at a time: long enough to hide the hand-over, short enough to balance. A multiple
+// of any block.
 constexpr std::int64_t kRun = 8 * kMaxBlockSize;
 
 struct Run {
@@ -72,7 +73,6 @@ struct Group::Impl {
   std::vector<Tensor> tensors;
   std::vector<Run> runs;
   std::int64_t workspace_floats = 0;
-  bool any_rank1 = false;
 
   Status bind(std::span<const TensorArgs> given) {
     if (Status bad = check_tensors(config, given); !bad.ok()) return bad;
@@ -82,13 +82,12 @@ struct Group::Impl {
     runs.clear();
     tensors.reserve(given.size());
     workspace_floats = 0;
-    any_rank1 = false;
     for (std::size_t i = 0; i < given.size(); ++i) {
       Tensor t{given[i], stored_format(given[i].spec.format, given[i].spec.ndim),
                block_of(given[i].spec.format, given[i].spec.block_size)};
       for (std::size_t s = 0; s < static_cast<std::size_t>(slots.count); ++s) {
         if (!has_rank1_scale(t.stored, slots.moment[s])) continue;
-        t.rank1 = any_rank1 = true;
+        t.rank1 = true;
         t.workspace_at[s] = workspace_floats;
         workspace_floats += cpu::axis_maxima_count({given[i].spec.shape.data(), given[i].spec.ndim});
       }
@@ -113,7 +112,8 @@ struct Group::Impl {
       task.scales_in[s] = t.args.state[s].scales;
       const bool own = has_rank1_scale(t.stored, slots.moment[s]);
       task.scales_out[s] = own ? workspace + t.workspace_at[s] : t.args.state[s].scales;
-      task.keys[1 + s] = formula::round_key(args.seed, static_cast<std::uint64_t>(args.step), t.args.id, static_cast<std::uint32_t>(1 + s));
+      task.keys[1 + s] = formula::round_key(args.seed, static_cast<std::uint64_t>(args.step), t.args.id,
+                                            static_cast<std::uint32_t>(1 + s));
     }
     task.keys[0] = formula::round_key(args.seed, static_cast<std::uint64_t>(args.step), t.args.id, 0);
     task.param_dtype = spec.param_dtype;
@@ -128,6 +128,21 @@ struct Group::Impl {
     task.consts = consts;
     task.scratch = &cpu::thread_scratch();
     return task;
+  }
+
+  // The workspace is written between reads of the tensors' buffers.
+  [[nodiscard]] Status check_workspace(const StepArgs& args) const {
+    if (workspace_floats == 0) return {};
+    const std::span<const std::byte> workspace = args.workspace.first(static_cast<std::size_t>(4 * workspace_floats));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto size = layout(config, tensors[i].args.spec);
+      if (!size.ok()) return size.status();
+      if (const char* field = overlapping(tensors[i].args, *size, workspace)) {
+        return Status::invalid(tag(config) + " workspace: overlaps tensors[" + std::to_string(i) + "]." + field +
+                               "; it must not share memory with a buffer of the step");
+      }
+    }
+    return {};
   }
 
   // Elements whose scaled gradient, or its square, is not finite.
@@ -194,6 +209,7 @@ std::size_t Group::size() const { return impl_->tensors.size(); }
 Result<StepReport> Group::step(const StepArgs& args) {
   const Impl& group = *impl_;
   if (Status bad = check_step(group.config, args, workspace_bytes()); !bad.ok()) return bad;
+  if (Status bad = group.check_workspace(args); !bad.ok()) return bad;
   const auto kernels = cpu::kernels();
   if (!kernels.ok()) return kernels.status();
 
@@ -205,16 +221,17 @@ Result<StepReport> Group::step(const StepArgs& args) {
     if (report.skipped) return report;
   }
   const auto consts = derive(group.config, group.algorithm, args);
-  if (group.any_rank1) {
+  if (workspace_bytes() > 0) {
     std::memset(args.workspace.data(), 0, static_cast<std::size_t>(workspace_bytes()));
     group.pass(**kernels, args, consts.bytes, true);
   }
   group.pass(**kernels, args, consts.bytes, false);
-  if (group.any_rank1) group.publish_rank1(args);
+  if (workspace_bytes() > 0) group.publish_rank1(args);
   return report;
 }
 
-Result<StepReport> step(const GroupConfig& config, std::span<const TensorArgs> tensors, const StepArgs& args) {
+Result<StepReport> step(const GroupConfig& config, std::span<const TensorArgs> tensors,
+                        const StepArgs& args) {
   auto group = Group::create(config, tensors);
   if (!group.ok()) return group.status();
   return group->step(args);

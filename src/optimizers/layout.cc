@@ -4,7 +4,8 @@
 
 namespace octavo {
 
-SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, std::int64_t numel, cpu::Shape shape) {
+SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, std::int64_t numel,
+                       cpu::Shape shape) {
   SlotLayout slot;
   slot.codes_bytes = (numel * code_bits(stored) + 7) / 8;
   if (has_rank1_scale(stored, moment)) {

@@ -14,9 +14,12 @@ namespace octavo {
 inline std::size_t algorithm_index(const GroupConfig& config) {
   switch (config.algorithm) {
     case Algorithm::adam:
-    case Algorithm::adamw: return config.amsgrad ? 1 : 0;
-    case Algorithm::sgd: return config.momentum ? 3 : 2;
-    case Algorithm::lion: break;
+    case Algorithm::adamw:
+      return config.amsgrad ? 1 : 0;
+    case Algorithm::sgd:
+      return config.momentum ? 3 : 2;
+    case Algorithm::lion:
+      break;
   }
   return 4;
 }
@@ -45,12 +48,16 @@ inline std::int64_t block_of(StateFormat format, std::int64_t asked) {
   return asked != 0 ? asked : default_block_size(format);
 }
 inline int code_bits(StateFormat format) {
-  return at_index(Formats{}, static_cast<std::size_t>(format), [](auto codec) { return decltype(codec)::kBits; });
+  return at_index(Formats{}, static_cast<std::size_t>(format),
+                  [](auto codec) { return decltype(codec)::kBits; });
 }
-inline std::int64_t code_alignment(StateFormat format) { return code_bits(format) <= 8 ? 1 : code_bits(format) / 8; }
+inline std::int64_t code_alignment(StateFormat format) {
+  return code_bits(format) <= 8 ? 1 : code_bits(format) / 8;
+}
 
 // REQUIRES: a checked spec.
-SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, std::int64_t numel, cpu::Shape shape);
+SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, std::int64_t numel,
+                       cpu::Shape shape);
 
 // The checks of specs and arguments; `where` begins the message, as in "[adamw] tensors[3]".
 Status check_config(const GroupConfig& config);
@@ -61,6 +68,9 @@ Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tens
 Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t workspace_bytes);
 // Null, misaligned or wrapping buffers.
 Status check_buffer(const std::string& where, const void* data, std::int64_t bytes, std::int64_t alignment);
+
+// The name of a tensor's buffer that shares bytes with `other`, or null.
+const char* overlapping(const TensorArgs& t, const TensorLayout& size, std::span<const std::byte> other);
 
 std::string tag(const GroupConfig& config);
 

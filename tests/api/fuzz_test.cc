@@ -1,7 +1,8 @@
 // Random calls of the C ABI over valid memory: wrong enums, sizes, shapes, pointers and numbers among right
 // ones. No call may crash, write outside its buffers, or change a buffer and then fail. Ten seconds by
 // default; OCTAVO_FUZZ_SECONDS=600 and OCTAVO_FUZZ_SEED=n run it longer or again (build it with the asan
-// preset for that). SPDX-License-Identifier: MIT
+// preset for that).
+// SPDX-License-Identifier: MIT
 #include "support/buffers.h"
 #include "support/cases.h"
 #include "support/random.h"

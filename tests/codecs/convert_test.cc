@@ -1,5 +1,6 @@
 // Conversion between any two formats equals decoding and encoding; the inspector counts what a plain loop
-// counts. SPDX-License-Identifier: MIT
+// counts.
+// SPDX-License-Identifier: MIT
 #include "support/moment.h"
 #include "support/random.h"
 

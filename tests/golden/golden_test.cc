@@ -1,6 +1,7 @@
 // Bytes that must not change from version to version: the encoding of fixed values in every format, and three
 // steps of every optimizer in every format and every weight store. The files are written by the reference in
-// tests/reference, so that the library and the reference are each held to them. SPDX-License-Identifier: MIT
+// tests/reference, so that the library and the reference are each held to them.
+// SPDX-License-Identifier: MIT
 #include "support/golden.h"
 #include "reference/step.h"
 #include "support/buffers.h"

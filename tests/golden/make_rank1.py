@@ -1,9 +1,9 @@
-"""Writes rank1.txt: second moments in 4bit-rank1 by the definition of the paper (arXiv 2309.01507), with numpy.
+"""Writes rank1.txt: second moments in 4bit-rank1 by the definition of the paper (arXiv 2309.01507).
 
-For each axis r, mu_r[j] is the largest value in the slice with index j on that axis; an element's scale is
-the smallest of its mu_r; its code is the nearest of 1/16, 2/16 ... 1 to value / scale, less one. A tie goes to
-the smaller code. Octavo multiplies by the rounded reciprocal instead of dividing, so this does too, and checks
-that dividing gives the same codes here. Usage: python tests/golden/make_rank1.py
+For each axis r, mu_r[j] is the largest value in the slice with index j on that axis; an element's scale
+is the smallest of its mu_r; its code is the nearest of 1/16, 2/16 ... 1 to value / scale, less one. A tie
+goes to the smaller code. Octavo multiplies by the rounded reciprocal instead of dividing, so this does too,
+and checks that dividing gives the same codes here. Usage: python tests/golden/make_rank1.py
 """
 
 import pathlib

@@ -1,5 +1,6 @@
 // The gradient norm against a long double sum, its exact counts, and its bits over implementations and
-// threads. SPDX-License-Identifier: MIT
+// threads.
+// SPDX-License-Identifier: MIT
 #include "reference/formats.h"
 #include "support/buffers.h"
 #include "support/cases.h"

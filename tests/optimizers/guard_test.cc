@@ -1,6 +1,6 @@
 // The non-finite guard: one bad gradient leaves every byte of every tensor as it was and is counted; without
-// it, or with good gradients, the step is the usual one. And the gradient factor. SPDX-License-Identifier:
-// MIT
+// it, or with good gradients, the step is the usual one. And the gradient factor.
+// SPDX-License-Identifier: MIT
 #include "reference/formats.h"
 #include "support/buffers.h"
 #include "support/cases.h"

@@ -2,12 +2,10 @@
 // midway. The update of each format is compared in direction (cosine) and length (norm ratio) every 50 steps.
 //
 // What a format keeps depends on the gradients. Two kinds run here:
-//   signal: every element has a steady part (+2 or -2) under noise of deviation 1; its scale is
-//   log-normal, 1.0 by rows
-//           and 0.25 by elements. Bounds: cosine 0.99 for 8bit and 0.95 for 4bit, length within 5%.
-//   noise:  no steady part at all, element scales of 0.5. The first moment is then a random walk that a store
-//   rounds at
-//           every step; 8bit keeps 0.99. 4bit cannot reach 0.95 here: rounding to its 16 values alone leaves
+//   signal: every element has a steady part (+2 or -2) under noise of deviation 1; its scale is log-normal,
+//           1.0 by rows and 0.25 by elements. Bounds: cosine 0.99 for 8bit, 0.95 for 4bit, length within 5%.
+//   noise:  no steady part at all, element scales of 0.5. The first moment is then a random walk, rounded at
+//           every store; 8bit keeps 0.99. 4bit cannot reach 0.95 here: rounding to its 16 values alone leaves
 //           0.94 with equal scales and 0.87 with these. Its numbers are printed, and no bound is claimed.
 // Bounds are for the mean over each half of the run; the worst checkpoint, printed too, is the one right
 // after the gradients shrink, where the first moment still falls by a tenth at every step.

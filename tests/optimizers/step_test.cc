@@ -1,5 +1,6 @@
 // Every optimizer and option x state format x weight store x gradient type: three steps of the library equal
-// three steps of the reference in bytes, on every implementation. SPDX-License-Identifier: MIT
+// three steps of the reference in bytes, on every implementation.
+// SPDX-License-Identifier: MIT
 #include "reference/step.h"
 #include "support/buffers.h"
 #include "support/cases.h"

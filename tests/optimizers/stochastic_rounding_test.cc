@@ -1,6 +1,7 @@
 // Stochastic rounding as a user sees it: unbiased, uniform, keyed by seed, step, id and global index, and the
 // same for a tensor cut into shards. The bits are read through the step: p - 0 stores p rounded by its
-// sixteen random bits. SPDX-License-Identifier: MIT
+// sixteen random bits.
+// SPDX-License-Identifier: MIT
 #include "reference/formats.h"
 #include "reference/step.h"
 #include "support/buffers.h"

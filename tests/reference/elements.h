@@ -1,5 +1,6 @@
 // Elements of parameters, gradients and states one at a time: fp32, bf16 and fp16 by definition, and the bits
-// of a float. SPDX-License-Identifier: MIT
+// of a float.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <octavo/types.h>

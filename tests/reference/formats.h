@@ -1,6 +1,7 @@
 // The state formats as docs/formats.md defines them, one element at a time and slow on
 // purpose. Written from the definitions; shares no code with src/. Tests compare the library's bytes with
-// these. SPDX-License-Identifier: MIT
+// these.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include "reference/elements.h"

@@ -1,6 +1,7 @@
 // One optimizer step by its formulas, element by element in fp32, on the caller's buffers: the same arguments
 // as octavo::step, so a test runs both on copies of one state and compares bytes. No guard, no threads, no
-// checks. SPDX-License-Identifier: MIT
+// checks.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <octavo/codec.h>

@@ -1,5 +1,6 @@
 // Numbers for tests, from integers alone: the same on every machine and standard library, so golden files can
-// pin them. SPDX-License-Identifier: MIT
+// pin them.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <bit>
