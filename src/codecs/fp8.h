@@ -1,5 +1,5 @@
 // "fp8" (E4M3, no infinities) and "fp8-e5m2": one byte per element in blocks of 256, the block's maximum at the
-// format's largest finite value. Rounded to nearest even with saturation, as the hardware conversions do.
+// format's largest finite value. Rounded to nearest even with saturation, the sign of zero kept: as the hardware does.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +19,7 @@ struct Fp8 {
   static constexpr bool kSuspects = false;
   static constexpr std::uint32_t kSuspectBelow = 0;
 
-  static constexpr std::int16_t code_bias(Moment) { return 0; }
+  static constexpr std::int16_t code_bias(Moment) { return -static_cast<std::int16_t>((128 - kBias) << kMantissa); }
 
   static constexpr int kShift = 23 - kMantissa;  // from a float's mantissa to the code's
   static constexpr std::int32_t kRebias = (127 - kBias) << 23;
@@ -44,29 +44,37 @@ struct Fp8 {
   static typename L::F decode(typename L::I code) {
     using F = typename L::F;
     using I = typename L::I;
-    const I magnitude = code & I(0x7F);
-    const I normal = shl<kShift>(magnitude) + I(kRebias);
-    const I subnormal = bits(to_float(magnitude) * F(kUnit));
-    const I finite = select(magnitude < I(1 << kMantissa), subnormal, normal);
-    const I special = select(magnitude < I(kFirstNan), I(formula::kInf32), I(formula::kNan32));
-    return from_bits(select(magnitude > I(kLargestCode), special, finite) | shl<24>(code & I(0x80)));
+    // Read as a normal number, a subnormal m / 2^kMantissa of the smallest normal comes out as half of that plus half of
+    // itself; twice it less the smallest normal is right, and below it. All of it is exact.
+    const F normal = from_bits(shl<kShift>(code & I(0x7F)) + I(kRebias));
+    const F magnitude = min(normal, fma(F(2.0F), normal, F(-kSmallestNormal)));
+    const I value = bits(magnitude) | shl<24>(code & I(0x80));
+    if constexpr (kLargestCode + 1 == kFirstNan) {
+      return from_bits(ones_where(value, normal > F(kLargest)));  // a NaN
+    } else {
+      const I infinite = shl<24>(code & I(0x80)) | I(formula::kInf32);
+      const F largest_infinite = from_bits(shl<kShift>(I(kFirstNan - 1)) + I(kRebias));
+      return from_bits(ones_where(select(normal > F(kLargest), infinite, value), normal > largest_infinite));
+    }
   }
 
+  // Adding 2^kShift times the magnitude's power of two (at least the smallest normal's) leaves its kMantissa + 1 leading
+  // bits, rounded to nearest even, at the end of the sum; power and bits together are the code, subnormals included.
+  // The result is less code_bias.
   template <Moment kMoment, class L>
   static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& /*suspect*/) {
     using F = typename L::F;
     using I = typename L::I;
     const I b = bits(x);
     const F magnitude = min(from_bits(b & I(0x7FFFFFFF)), F(kLargest));
-    const I mb = bits(magnitude);
-    const I normal = shr<kShift>(mb - I(kRebias) + I((1 << (kShift - 1)) - 1) + (shr<kShift>(mb) & I(1)));
-    // In units of the subnormal the magnitude is below 2^kMantissa: adding 2^23 rounds it to an integer, to even.
-    const I subnormal = bits(magnitude * F(1.0F / kUnit) + F(0x1p23F)) - I(std::bit_cast<std::int32_t>(0x1p23F));
-    const I code = select(magnitude < F(kSmallestNormal), subnormal, normal);
+    const I power = max(bits(magnitude) & I(formula::kInf32), I(std::bit_cast<std::int32_t>(kSmallestNormal)));
+    const I anchor = power + I(kShift << 23);
+    const I code = bits(magnitude + from_bits(anchor)) - anchor + shr<kShift>(power);
     if constexpr (kMoment == Moment::second) {
-      return select(raw > F(0.0F), max(code, I(1)), code);
+      // Zero has the bits 0: any other variance is at least code 1.
+      return max(code, min_u(bits(raw), I(1)) - I(code_bias(kMoment)));
     } else {
-      return select(code == I(0), I(0), code | (shr<24>(b) & I(0x80)));
+      return code + (shr<24>(b) & I(0x80));
     }
   }
 };

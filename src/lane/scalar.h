@@ -61,6 +61,7 @@ template <int kBits>
 OCTAVO_HD inline I32 sar(I32 a) { return {a.v >> kBits}; }
 OCTAVO_HD inline I32 min(I32 a, I32 b) { return b.v < a.v ? b : a; }
 OCTAVO_HD inline I32 max(I32 a, I32 b) { return b.v > a.v ? b : a; }
+OCTAVO_HD inline I32 min_u(I32 a, I32 b) { return b.u() < a.u() ? b : a; }
 OCTAVO_HD inline Mask operator<(I32 a, I32 b) { return {a.v < b.v}; }
 OCTAVO_HD inline Mask operator>(I32 a, I32 b) { return {a.v > b.v}; }
 OCTAVO_HD inline Mask operator==(I32 a, I32 b) { return {a.v == b.v}; }

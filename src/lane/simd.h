@@ -145,6 +145,11 @@ HWY_INLINE I32 sub_where(I32 a, MaskI m) {
       a, m);
 }
 
+// All bits set where the mask holds (as a float, a NaN).
+HWY_INLINE I32 ones_where(I32 a, MaskF m) {
+  return each<I32>([](VI x, MF k) { return hn::Or(x, hn::VecFromMask(DI(), hn::RebindMask(DI(), k))); }, a, m);
+}
+
 // REQUIRES: the value fits an int32 (the raw instruction; Highway's ConvertTo would add a saturation).
 HWY_INLINE I32 truncate(F32 a) {
   return each<I32>(

@@ -90,7 +90,7 @@ int encode_element(const MomentSpec& spec, float value, float scale) {
   if (!std::isfinite(scale)) return 0;
   const bool positive_variance = spec.moment == Moment::second && value > 0.0f;
   const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-  const float x = scale == 0.0f ? 0.0f : value * inverse;
+  const float x = value * inverse;
   switch (spec.format) {
     case StateFormat::int8: {
       const int code = nearest_code(map_8bit(spec.moment), x);
@@ -103,7 +103,7 @@ int encode_element(const MomentSpec& spec, float value, float scale) {
     case StateFormat::fp8_e5m2: {
       const Minifloat& fp8 = spec.format == StateFormat::fp8_e4m3 ? kE4M3 : kE5M2;
       const auto magnitude = static_cast<int>(fp8.nearest_magnitude(x, true));
-      if (magnitude == 0) return positive_variance ? 1 : 0;
+      if (magnitude == 0 && positive_variance) return 1;
       return std::signbit(x) ? magnitude | 0x80 : magnitude;
     }
     default:
@@ -238,6 +238,7 @@ std::int64_t codes_bytes(const MomentSpec& spec) {
 std::int64_t scale_count(const MomentSpec& spec) {
   if (spec.format == StateFormat::fp32 || spec.format == StateFormat::bf16) return 0;
   if (!is_rank1(spec)) return (spec.numel + block_of(spec) - 1) / block_of(spec);
+  if (spec.numel == 0) return 0;
   std::int64_t count = 0;
   for (int axis = 0; axis < spec.ndim; ++axis) count += spec.shape[static_cast<std::size_t>(axis)];
   return count;
