@@ -14,7 +14,7 @@ namespace octavo {
 OCTAVO_API std::string_view version();
 
 struct Implementation {
-  std::string_view name;  // "avx512", "avx2", "neon", "scalar": what OCTAVO_FORCE_IMPL takes
+  std::string_view name;  // "avx512vbmi", "avx512", "avx2", "neon", "scalar": what OCTAVO_FORCE_IMPL takes
   std::string_view description;
   bool supported = false;  // by this CPU
 };

@@ -1,4 +1,5 @@
-/* The C ABI: everything the C++ API does, over plain structs, for engines and other languages.
+/* The C ABI: steps, norms, layouts, converters and the inspector over plain structs, for engines and other
+ * languages.
  *
  * Rules: every function that can fail returns an octavo_status and, on failure, leaves a message for this
  * thread in octavo_last_error(). A failed call writes no buffer. Structs begin with struct_size, set by the
@@ -81,7 +82,7 @@ typedef struct {
   int32_t threads;
   uint32_t nesterov;
   uint32_t maximize;
-  uint32_t coupled; /* sgd, lion: add the decay to the gradient */
+  uint32_t decay; /* 0 by the optimizer's name, 1 added to the gradient, 2 applied to the parameter */
   int64_t step;
   uint64_t seed;
   double lr, beta1, beta2, eps, weight_decay, momentum, dampening;

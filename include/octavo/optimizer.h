@@ -85,6 +85,10 @@ struct TensorArgs {
   std::int64_t offset = 0;
 };
 
+// Where weight decay goes. By name: into the gradient for adam and sgd (as torch's), onto the parameter for
+// adamw and lion.
+enum class Decay : std::uint32_t { by_name = 0, coupled = 1, decoupled = 2 };
+
 struct HyperParams {
   double lr = 1e-3;  // rounded to fp32 before anything is derived from it
   double beta1 = 0.9;
@@ -95,11 +99,11 @@ struct HyperParams {
   double dampening = 0.0;  // sgd
   bool nesterov = false;   // sgd
   bool maximize = false;
-  bool decoupled = true;  // sgd, lion: false adds the decay to the gradient; adam and adamw fix it by name
+  Decay decay = Decay::by_name;
 };
 
 struct StepArgs {
-  HyperParams hyper;
+  HyperParams hyper{};
   std::int64_t step = 0;             // from 1; sgd's first step stores the plain gradient, as torch does
   double grad_factor = 1.0;          // multiplies every gradient: 1 / loss scale, clipping, or both
   bool guard = false;                // a non-finite gradient (or its square) skips the step whole

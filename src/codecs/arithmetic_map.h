@@ -1,12 +1,12 @@
-// The dynamic maps without memory look-ups, for SIMD lanes: gathers are slow, and slower still with the mitigations that
-// many servers run, but a table of 8 or 16 entries in a register costs one instruction.
+// The dynamic maps without memory look-ups, for SIMD lanes: gathers are slow, and slower still with the
+// mitigations that many servers run, but a table of 8 or 16 entries in a register costs one instruction.
 //
-// Decoding: with q the rank, 2q + 1 has the decade in its exponent and the odd number 2j + 1 behind it. The value is
-// edge + half_step * (2j + 1), and a correction of at most three units in the last place, two bits per code, makes it the
-// map's exact value.
-// Encoding: the class of a magnitude (its decade) comes from its top eight bits and one exact comparison, its rank from one fma in
-// fixed point. Where the fraction lies so close to a boundary that rounding could decide, the element is reported as
-// suspect and the caller encodes it again by table; so the result is always the nearest code.
+// Decoding: with q the rank, 2q + 1 has the decade in its exponent and the odd number 2j + 1 behind it. The
+// value is edge + half_step * (2j + 1), and a correction of at most three units in the last place, two bits
+// per code, makes it the map's exact value. Encoding: the class of a magnitude (its decade) comes from its
+// top eight bits and one exact comparison, its rank from one fma in fixed point. Where the fraction lies so
+// close to a boundary that rounding could decide, the element is reported as suspect and the caller encodes
+// it again by table; so the result is always the nearest code.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -25,22 +25,23 @@ struct ArithmeticMap {
   alignas(64) std::array<float, 8> half_step{};
   alignas(64) std::array<std::int32_t, 17> correction{};  // two bits per q, 16 to a word
 
-  // Encoding. Two binades share their top eight bits and hold at most one class boundary: the class of the lower end, by those
-  // bits less kFirstTop, saturated.
+  // Encoding. Two binades share their top eight bits and hold at most one class boundary: the class of the
+  // lower end, by those bits less kFirstTop, saturated.
   alignas(64) std::array<std::uint8_t, 16> lower_class{};
   // By class, the last of which is the magnitude 1 alone.
-  alignas(64) std::array<float, 8> upper{};   // x > upper[k] belongs to class k + 1
-  alignas(64) std::array<float, 8> slope{};   // rank in fixed point = offset + slope * x, at most last
+  alignas(64) std::array<float, 8> upper{};  // x > upper[k] belongs to class k + 1
+  alignas(64) std::array<float, 8> slope{};  // rank in fixed point = offset + slope * x, at most last
   alignas(64) std::array<float, 8> offset{};
   alignas(64) std::array<float, 8> last{};
 };
 
 inline constexpr std::uint8_t kFirstTop = 52;
-// The rank has 15 fraction bits and 2^23 added: the bits of the float are then kRankBase plus the fixed-point number.
+// The rank has 15 fraction bits and 2^23 added: the bits of the float are then kRankBase plus the fixed-point
+// number.
 inline constexpr int kFractionBits = 15;
 inline constexpr std::int32_t kRankBase = 0x4B000000;
-// Bound of all errors of the rank in units of 2^-15, ranks being at most 2^8: the fma's rounding 0.5, the offset's 0.5,
-// the slope's 0.25, and the map's distance from the straight line, 2 ulp or 2.
+// Bound of all errors of the rank in units of 2^-15, ranks being at most 2^8: the fma's rounding 0.5, the
+// offset's 0.5, the slope's 0.25, and the map's distance from the straight line, 2 ulp or 2.
 inline constexpr int kRankError = 4;
 
 constexpr void set_correction(ArithmeticMap& a, int q, int stored) {
@@ -56,20 +57,24 @@ constexpr void fit_decoder(ArithmeticMap& a, const Magnitudes<kCount>& map, int 
   const auto value = [&](int q) { return map.value[static_cast<std::size_t>(q - shift)]; };
   const auto bits_of = [](float x) { return std::bit_cast<std::int32_t>(x); };
   const int top = kCount - 1 + shift;  // q of 1.0, a power of two
-  // Per decade, among the few lines nearest to the ideal one, the line that no value misses by more than two bits hold.
+  // Per decade, among the few lines nearest to the ideal one, the line that no value misses by more than two
+  // bits hold.
   for (int n = 1 << shift; n < top; n *= 2) {
     const auto slot = static_cast<std::size_t>((bits_of(static_cast<float>(2 * n)) >> 23) & 7);
-    const double step = n > 1 ? (static_cast<double>(value(2 * n - 1)) - static_cast<double>(value(n))) / (n - 1) : 0.0;
+    const double step =
+        n > 1 ? (static_cast<double>(value(2 * n - 1)) - static_cast<double>(value(n))) / (n - 1) : 0.0;
     const auto half = static_cast<float>(step / 2);
     const auto base = static_cast<float>(static_cast<double>(value(n)) - step / 2);
     bool found = false;
     for (int trial = 0; trial < 128 && !found; ++trial) {
       const int ulp = trial % 16;
       const float edge = std::bit_cast<float>(bits_of(base) - trial / 16);
-      const float slope = n == 1 ? 0.0F : std::bit_cast<float>(bits_of(half) + ((ulp & 1) != 0 ? -(ulp + 1) / 2 : ulp / 2));
+      const float slope =
+          n == 1 ? 0.0F : std::bit_cast<float>(bits_of(half) + ((ulp & 1) != 0 ? -(ulp + 1) / 2 : ulp / 2));
       found = true;
       for (int q = n; q < 2 * n && found; ++q) {
-        const auto line = static_cast<float>(static_cast<double>(edge) + static_cast<double>(slope) * (2 * (q - n) + 1));
+        const auto line =
+            static_cast<float>(static_cast<double>(edge) + static_cast<double>(slope) * (2 * (q - n) + 1));
         const int stored = bits_of(value(q)) - bits_of(line);
         found = stored >= 0 && stored <= 3;
         set_correction(a, q, stored);
@@ -93,7 +98,9 @@ constexpr void fit_decoder(ArithmeticMap& a, const Magnitudes<kCount>& map, int 
 template <int kCount>
 constexpr ArithmeticMap arithmetic_map(const Magnitudes<kCount>& map, int shift) {
   ArithmeticMap a;
-  const auto value = [&](int q) { return static_cast<double>(map.value[static_cast<std::size_t>(q - shift)]); };
+  const auto value = [&](int q) {
+    return static_cast<double>(map.value[static_cast<std::size_t>(q - shift)]);
+  };
   const int top = kCount - 1 + shift;  // q of 1.0, a power of two
   const double unit = 1 << kFractionBits;
   const auto fixed = [&](double rank) { return static_cast<float>(0x1p23 + rank * unit); };
@@ -102,7 +109,8 @@ constexpr ArithmeticMap arithmetic_map(const Magnitudes<kCount>& map, int shift)
     const int n = (1 << k) << shift;
     if (n == top) {
       a.upper[i] = std::bit_cast<float>(0x7F800000);
-      a.offset[i] = a.last[i] = std::bit_cast<float>(kRankBase + static_cast<std::int32_t>((top + 0.5) * unit));
+      a.offset[i] = a.last[i] =
+          std::bit_cast<float>(kRankBase + static_cast<std::int32_t>((top + 0.5) * unit));
       continue;
     }
     a.upper[i] = map.boundary(2 * n - 1 - shift);
@@ -112,8 +120,8 @@ constexpr ArithmeticMap arithmetic_map(const Magnitudes<kCount>& map, int shift)
       a.slope[i] = static_cast<float>(unit / step);
       a.offset[i] = fixed(n + 0.5 - value(n) / step + kRankError / unit);
     } else {
-      // The lowest class: two ranks (zero and the first magnitude, or the first two variances) and the boundary between
-      // them, on a line that keeps everything below at the lower rank.
+      // The lowest class: two ranks (zero and the first magnitude, or the first two variances) and the
+      // boundary between them, on a line that keeps everything below at the lower rank.
       const double middle = (value(shift + shift) + value(shift + shift + 1)) / 2;
       a.slope[i] = static_cast<float>(unit * 0.98 / middle);
       a.offset[i] = fixed(shift + shift + 0.02 + kRankError / unit);
@@ -124,7 +132,8 @@ constexpr ArithmeticMap arithmetic_map(const Magnitudes<kCount>& map, int shift)
     const std::int64_t begin = t == 0 ? 0 : static_cast<std::int64_t>(t + kFirstTop) << 24;
     int k = 0;
     while (k < 7 && std::bit_cast<std::int32_t>(a.upper[static_cast<std::size_t>(k)]) < begin) ++k;
-    if (k < 6 && std::bit_cast<std::int32_t>(a.upper[static_cast<std::size_t>(k) + 1]) < end) throw "two boundaries share their top bits";
+    if (k < 6 && std::bit_cast<std::int32_t>(a.upper[static_cast<std::size_t>(k) + 1]) < end)
+      throw "two boundaries share their top bits";
     a.lower_class[t] = static_cast<std::uint8_t>(k);
   }
   fit_decoder(a, map, shift);

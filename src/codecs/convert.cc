@@ -25,9 +25,12 @@ struct Resolved {
 
 Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
   if (spec.moment != Moment::first && spec.moment != Moment::second) {
-    return Status::invalid(where + ".moment: got " + std::to_string(static_cast<std::uint32_t>(spec.moment)) + ", expected 0 or 1");
+    return Status::invalid(where + ".moment: got " + std::to_string(static_cast<std::uint32_t>(spec.moment)) +
+                           ", expected 0 or 1");
   }
-  if (Status bad = check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim); !bad.ok()) return bad;
+  if (Status bad = check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim);
+      !bad.ok())
+    return bad;
   Resolved r{};
   r.stored = stored_format(spec.format, spec.ndim);
   r.block = block_of(spec.format, spec.block_size);
@@ -36,26 +39,44 @@ Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
   return r;
 }
 
-Status check_sizes(const std::string& where, const Resolved& r, std::span<const std::byte> codes, std::span<const float> scales) {
+Status check_sizes(const std::string& where, const Resolved& r, std::span<const std::byte> codes,
+                   std::span<const float> scales) {
   if (static_cast<std::int64_t>(codes.size()) != r.size.codes_bytes) {
-    return Status::invalid(where + " codes: got " + std::to_string(codes.size()) + " bytes, expected " + std::to_string(r.size.codes_bytes));
+    return Status::invalid(where + " codes: got " + std::to_string(codes.size()) + " bytes, expected " +
+                           std::to_string(r.size.codes_bytes));
   }
   if (static_cast<std::int64_t>(scales.size()) != r.size.scales) {
-    return Status::invalid(where + " scales: got " + std::to_string(scales.size()) + " floats, expected " + std::to_string(r.size.scales));
+    return Status::invalid(where + " scales: got " + std::to_string(scales.size()) + " floats, expected " +
+                           std::to_string(r.size.scales));
   }
-  if (Status bad = check_buffer(where + " codes", codes.data(), r.size.codes_bytes, code_alignment(r.stored)); !bad.ok()) return bad;
+  if (Status bad = check_buffer(where + " codes", codes.data(), r.size.codes_bytes, code_alignment(r.stored));
+      !bad.ok())
+    return bad;
   return check_buffer(where + " scales", scales.data(), 4 * r.size.scales, 4);
 }
 
 Status check_values(const std::string& where, const MomentSpec& spec, std::span<const float> values) {
   if (static_cast<std::int64_t>(values.size()) != spec.numel) {
-    return Status::invalid(where + " values: got " + std::to_string(values.size()) + " floats, expected numel, " + std::to_string(spec.numel));
+    return Status::invalid(where + " values: got " + std::to_string(values.size()) +
+                           " floats, expected numel, " + std::to_string(spec.numel));
   }
   return check_buffer(where + " values", values.data(), 4 * spec.numel, 4);
 }
 
 bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
   return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
+}
+
+// A variance below zero is a mistake upstream, and no format has a code for it.
+Status check_variance(const std::string& where, const MomentSpec& spec, std::span<const float> values) {
+  if (spec.moment != Moment::second) return {};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] < 0.0F) {
+      return Status::invalid(where + "[" + std::to_string(i) + "]: got " + std::to_string(values[i]) +
+                             ", expected at least 0 in a second moment");
+    }
+  }
+  return {};
 }
 
 struct Job {
@@ -65,27 +86,36 @@ struct Job {
 
   [[nodiscard]] std::size_t format() const { return static_cast<std::size_t>(how.stored); }
   [[nodiscard]] std::size_t moment() const { return static_cast<std::size_t>(spec.moment); }
-  [[nodiscard]] std::int64_t code_at(std::int64_t element) const { return element * code_bits(how.stored) / 8; }
-  [[nodiscard]] std::int64_t scale_at(std::int64_t element) const { return how.block > 0 ? element / how.block : 0; }
+  [[nodiscard]] std::int64_t code_at(std::int64_t element) const {
+    return element * code_bits(how.stored) / 8;
+  }
+  [[nodiscard]] std::int64_t scale_at(std::int64_t element) const {
+    return how.block > 0 ? element / how.block : 0;
+  }
   [[nodiscard]] cpu::Shape shape() const { return {spec.shape.data(), spec.ndim}; }
 
   // Elements [at, at + n); `at` is a multiple of kPiece.
-  void decode(const std::byte* codes, const float* scales, std::int64_t at, std::int64_t n, float* values) const {
+  void decode(const std::byte* codes, const float* scales, std::int64_t at, std::int64_t n,
+              float* values) const {
     auto& scratch = cpu::thread_scratch();
     if (!how.rank1) {
-      kernels.decode[format()][moment()](codes + code_at(at), scales + scale_at(at), n, how.block, values, &scratch);
+      kernels.decode[format()][moment()](codes + code_at(at), scales + scale_at(at), n, how.block, values,
+                                         &scratch);
       return;
     }
-    std::vector<float> unit(static_cast<std::size_t>((n + how.block - 1) / how.block), 1.0F), own(static_cast<std::size_t>(n));
+    std::vector<float> unit(static_cast<std::size_t>((n + how.block - 1) / how.block), 1.0F),
+        own(static_cast<std::size_t>(n));
     kernels.decode[format()][moment()](codes + code_at(at), unit.data(), n, how.block, values, &scratch);
     cpu::rank1_scales(shape(), scales, at, n, own.data());
     for (std::int64_t i = 0; i < n; ++i) {
-      values[i] = formula::canonical(scalar::F32(values[i]) * scalar::F32(own[static_cast<std::size_t>(i)])).v;
+      values[i] =
+          formula::canonical(scalar::F32(values[i]) * scalar::F32(own[static_cast<std::size_t>(i)])).v;
     }
   }
 
   void encode(const float* values, std::int64_t at, std::int64_t n, std::byte* codes, float* scales) const {
-    kernels.encode[format()][moment()](values, n, how.block, codes + code_at(at), scales + scale_at(at), &cpu::thread_scratch());
+    kernels.encode[format()][moment()](values, n, how.block, codes + code_at(at), scales + scale_at(at),
+                                       &cpu::thread_scratch());
   }
 
   // The whole tensor: its scales depend on all of it.
@@ -105,12 +135,15 @@ struct Job {
         scalar::I32 none;
         const scalar::F32 raw(values[at + i]);
         const scalar::F32 x = raw * scalar::F32(finite && s > 0.0F ? 1.0F / s : 0.0F);
-        const int code = finite ? codecs::Int4Rank1::encode<Moment::second, scalar::Lane>(x, raw, none).v + codecs::Int4Rank1::code_bias(Moment::second) : 0;
+        const int code = finite ? codecs::Int4Rank1::encode<Moment::second, scalar::Lane>(x, raw, none).v +
+                                      codecs::Int4Rank1::code_bias(Moment::second)
+                                : 0;
         out[i / 2] = static_cast<std::uint8_t>(out[i / 2] | code << (i % 2 == 0 ? 4 : 0));
       }
     };
     cpu::parallel_for((spec.numel + kPiece - 1) / kPiece, 0, body);
-    for (std::int64_t i = 0; i < how.size.scales; ++i) scales[i] = formula::canonical(scalar::F32(scales[i])).v;
+    for (std::int64_t i = 0; i < how.size.scales; ++i)
+      scales[i] = formula::canonical(scalar::F32(scales[i])).v;
   }
 
   void encode_all(const float* values, std::byte* codes, float* scales) const {
@@ -139,12 +172,15 @@ Result<SlotLayout> layout(const MomentSpec& spec) {
   return how->size;
 }
 
-Status encode(const MomentSpec& spec, std::span<const float> values, std::span<std::byte> codes, std::span<float> scales) {
+Status encode(const MomentSpec& spec, std::span<const float> values, std::span<std::byte> codes,
+              std::span<float> scales) {
   const auto how = resolve("[encode] spec", spec);
   if (!how.ok()) return how.status();
   if (Status bad = check_values("[encode]", spec, values); !bad.ok()) return bad;
   if (Status bad = check_sizes("[encode]", *how, codes, scales); !bad.ok()) return bad;
-  if (overlap(std::as_bytes(values), codes) || overlap(std::as_bytes(values), std::as_bytes(scales)) || overlap(codes, std::as_bytes(scales))) {
+  if (Status bad = check_variance("[encode] values", spec, values); !bad.ok()) return bad;
+  if (overlap(std::as_bytes(values), codes) || overlap(std::as_bytes(values), std::as_bytes(scales)) ||
+      overlap(codes, std::as_bytes(scales))) {
     return Status::invalid("[encode] values, codes and scales overlap; they must not share memory");
   }
   const auto kernels = cpu::kernels();
@@ -153,7 +189,8 @@ Status encode(const MomentSpec& spec, std::span<const float> values, std::span<s
   return {};
 }
 
-Status decode(const MomentSpec& spec, std::span<const std::byte> codes, std::span<const float> scales, std::span<float> values) {
+Status decode(const MomentSpec& spec, std::span<const std::byte> codes, std::span<const float> scales,
+              std::span<float> values) {
   const auto how = resolve("[decode] spec", spec);
   if (!how.ok()) return how.status();
   if (Status bad = check_values("[decode]", spec, values); !bad.ok()) return bad;
@@ -167,17 +204,20 @@ Status decode(const MomentSpec& spec, std::span<const std::byte> codes, std::spa
   return {};
 }
 
-Status convert(const MomentSpec& from, std::span<const std::byte> from_codes, std::span<const float> from_scales,
-               const MomentSpec& to, std::span<std::byte> to_codes, std::span<float> to_scales) {
+Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
+               std::span<const float> from_scales, const MomentSpec& to, std::span<std::byte> to_codes,
+               std::span<float> to_scales) {
   const auto source = resolve("[convert] from", from);
   if (!source.ok()) return source.status();
   const auto target = resolve("[convert] to", to);
   if (!target.ok()) return target.status();
   if (from.numel != to.numel || from.moment != to.moment) {
-    return Status::invalid("[convert] to: its numel and moment must equal those of from (" + std::to_string(from.numel) + " elements)");
+    return Status::invalid("[convert] to: its numel and moment must equal those of from (" +
+                           std::to_string(from.numel) + " elements)");
   }
   if (Status bad = check_sizes("[convert] from", *source, from_codes, from_scales); !bad.ok()) return bad;
   if (Status bad = check_sizes("[convert] to", *target, to_codes, to_scales); !bad.ok()) return bad;
+  if (Status bad = check_variance("[convert] from scales", from, from_scales); !bad.ok()) return bad;
   const std::span<const std::byte> in[] = {from_codes, std::as_bytes(from_scales)};
   const std::span<const std::byte> out[] = {to_codes, std::as_bytes(to_scales)};
   for (const auto& i : in) {
@@ -185,7 +225,8 @@ Status convert(const MomentSpec& from, std::span<const std::byte> from_codes, st
       if (overlap(i, o)) return Status::invalid("[convert] from and to overlap; they must not share memory");
     }
   }
-  if (overlap(out[0], out[1])) return Status::invalid("[convert] to codes and scales overlap; they must not share memory");
+  if (overlap(out[0], out[1]))
+    return Status::invalid("[convert] to codes and scales overlap; they must not share memory");
   const auto kernels = cpu::kernels();
   if (!kernels.ok()) return kernels.status();
   const Job reader{**kernels, from, *source};

@@ -1,8 +1,10 @@
-// The dynamic maps: the 256 values of the 8-bit format and the 16 of the 4-bit one, equal bit for bit to those of
-// bitsandbytes and torchao, with the boundaries between neighbouring codes. All of it is computed at compile time.
+// The dynamic maps: the 256 values of the 8-bit format and the 16 of the 4-bit one, equal bit for bit to
+// those of bitsandbytes and torchao, with the boundaries between neighbouring codes. All of it is computed at
+// compile time.
 //
-// A map is a row of decades. Decade d holds 2^d magnitudes, the midpoints of 2^d equal steps from 0.1 to 1, times a
-// power of ten. With q the rank of a magnitude (q = 2^d + j), the decade is the exponent of q and j its position.
+// A map is a row of decades. Decade d holds 2^d magnitudes, the midpoints of 2^d equal steps from 0.1 to 1,
+// times a power of ten. With q the rank of a magnitude (q = 2^d + j), the decade is the exponent of q and j
+// its position.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,8 +16,9 @@ namespace octavo::codecs {
 
 inline constexpr float kPowersOfTen[8] = {1e-7F, 1e-6F, 1e-5F, 1e-4F, 1e-3F, 1e-2F, 1e-1F, 1.0F};
 
-// Magnitude j of the 2^d in decade d, scaled by `power`. Peers build it with a float linspace that works from both
-// ends with fused operations; products and sums here are exact in double, so each cast is that one rounding.
+// Magnitude j of the 2^d in decade d, scaled by `power`. Peers build it with a float linspace that works from
+// both ends with fused operations; products and sums here are exact in double, so each cast is that one
+// rounding.
 constexpr float decade_value(int d, int j, float power) {
   const int n = 1 << d;
   const double slope = static_cast<double>(1.0F - 0.1F) / n;
@@ -31,17 +34,20 @@ template <int kCount>
 struct Magnitudes {
   std::array<float, kCount> value{};
 
-  // The largest float that still belongs to q when the choice is between q and q + 1: the exact midpoint, rounded
-  // down. So x > boundary(q) picks q + 1, and a tie stays with the smaller magnitude.
+  // The largest float that still belongs to q when the choice is between q and q + 1: the exact midpoint,
+  // rounded down. So x > boundary(q) picks q + 1, and a tie stays with the smaller magnitude.
   [[nodiscard]] constexpr float boundary(int q) const {
     const double middle = (static_cast<double>(value[static_cast<std::size_t>(q)]) +
-                           static_cast<double>(value[static_cast<std::size_t>(q) + 1])) / 2.0;
+                           static_cast<double>(value[static_cast<std::size_t>(q) + 1])) /
+                          2.0;
     const auto near = static_cast<float>(middle);
-    return static_cast<double>(near) <= middle ? near : std::bit_cast<float>(std::bit_cast<std::uint32_t>(near) - 1);
+    return static_cast<double>(near) <= middle ? near
+                                               : std::bit_cast<float>(std::bit_cast<std::uint32_t>(near) - 1);
   }
 };
 
-// Signed maps: q = |code - zero|; q = 0 is 0, decades 0 … kDecades - 1 follow, and the last q is 1 (positive only).
+// Signed maps: q = |code - zero|; q = 0 is 0, decades 0 … kDecades - 1 follow, and the last q is 1 (positive
+// only).
 template <int kDecades>
 constexpr auto signed_magnitudes() {
   Magnitudes<(1 << kDecades) + 1> m;
@@ -70,9 +76,9 @@ inline constexpr auto kSigned8 = signed_magnitudes<7>();
 inline constexpr auto kUnsigned8 = unsigned_magnitudes();
 inline constexpr auto kSigned4 = signed_magnitudes<3>();
 
-// Nearest magnitude by one look-up. Floats in [2^kLowExponent, 2) fall into buckets by exponent and top mantissa bits,
-// so narrow that each holds at most one boundary. An entry is (q << kLowBits) + (2^kLowBits - 1 - boundary's low
-// bits): adding the low bits of x carries into q exactly when x lies above the boundary.
+// Nearest magnitude by one look-up. Floats in [2^kLowExponent, 2) fall into buckets by exponent and top
+// mantissa bits, so narrow that each holds at most one boundary. An entry is (q << kLowBits) + (2^kLowBits -
+// 1 - boundary's low bits): adding the low bits of x carries into q exactly when x lies above the boundary.
 template <int kMantissaBits, int kLowExponent>
 struct Buckets {
   static constexpr int kLowBits = 23 - kMantissaBits;

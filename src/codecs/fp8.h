@@ -1,5 +1,6 @@
-// "fp8" (E4M3, no infinities) and "fp8-e5m2": one byte per element in blocks of 256, the block's maximum at the
-// format's largest finite value. Rounded to nearest even with saturation, the sign of zero kept: as the hardware does.
+// "fp8" (E4M3, no infinities) and "fp8-e5m2": one byte per element in blocks of 256, the block's maximum at
+// the format's largest finite value. Rounded to nearest even with saturation, the sign of zero kept: as the
+// hardware does.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,7 +20,9 @@ struct Fp8 {
   static constexpr bool kSuspects = false;
   static constexpr std::uint32_t kSuspectBelow = 0;
 
-  static constexpr std::int16_t code_bias(Moment) { return -static_cast<std::int16_t>((128 - kBias) << kMantissa); }
+  static constexpr std::int16_t code_bias(Moment) {
+    return -static_cast<std::int16_t>((128 - kBias) << kMantissa);
+  }
 
   static constexpr int kShift = 23 - kMantissa;  // from a float's mantissa to the code's
   static constexpr std::int32_t kRebias = (127 - kBias) << 23;
@@ -32,9 +35,14 @@ struct Fp8 {
     std::array<float, 256> out{};
     for (int code = 0; code < 256; ++code) {
       const int magnitude = code & 0x7F;
-      const float finite = magnitude < (1 << kMantissa) ? static_cast<float>(magnitude) * kUnit : std::bit_cast<float>((magnitude << kShift) + kRebias);
+      const float finite = magnitude < (1 << kMantissa)
+                               ? static_cast<float>(magnitude) * kUnit
+                               : std::bit_cast<float>((magnitude << kShift) + kRebias);
       // E5M2 has one code for infinity before its NaNs, E4M3 none.
-      const float value = magnitude <= kLargestCode ? finite : std::bit_cast<float>(magnitude < kFirstNan ? formula::kInf32 : formula::kNan32);
+      const float value =
+          magnitude <= kLargestCode
+              ? finite
+              : std::bit_cast<float>(magnitude < kFirstNan ? formula::kInf32 : formula::kNan32);
       out[static_cast<std::size_t>(code)] = code < 128 ? value : -value;
     }
     return out;
@@ -44,8 +52,8 @@ struct Fp8 {
   static typename L::F decode(typename L::I code) {
     using F = typename L::F;
     using I = typename L::I;
-    // Read as a normal number, a subnormal m / 2^kMantissa of the smallest normal comes out as half of that plus half of
-    // itself; twice it less the smallest normal is right, and below it. All of it is exact.
+    // Read as a normal number, a subnormal m / 2^kMantissa of the smallest normal comes out as half of that
+    // plus half of itself; twice it less the smallest normal is right, and below it. All of it is exact.
     const F normal = from_bits(shl<kShift>(code & I(0x7F)) + I(kRebias));
     const F magnitude = min(normal, fma(F(2.0F), normal, F(-kSmallestNormal)));
     const I value = bits(magnitude) | shl<24>(code & I(0x80));
@@ -58,16 +66,17 @@ struct Fp8 {
     }
   }
 
-  // Adding 2^kShift times the magnitude's power of two (at least the smallest normal's) leaves its kMantissa + 1 leading
-  // bits, rounded to nearest even, at the end of the sum; power and bits together are the code, subnormals included.
-  // The result is less code_bias.
+  // Adding 2^kShift times the magnitude's power of two (at least the smallest normal's) leaves its kMantissa
+  // + 1 leading bits, rounded to nearest even, at the end of the sum; power and bits together are the code,
+  // subnormals included. The result is less code_bias.
   template <Moment kMoment, class L>
   static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& /*suspect*/) {
     using F = typename L::F;
     using I = typename L::I;
     const I b = bits(x);
     const F magnitude = min(from_bits(b & I(0x7FFFFFFF)), F(kLargest));
-    const I power = max(bits(magnitude) & I(formula::kInf32), I(std::bit_cast<std::int32_t>(kSmallestNormal)));
+    const I power =
+        max(bits(magnitude) & I(formula::kInf32), I(std::bit_cast<std::int32_t>(kSmallestNormal)));
     const I anchor = power + I(kShift << 23);
     const I code = bits(magnitude + from_bits(anchor)) - anchor + shr<kShift>(power);
     if constexpr (kMoment == Moment::second) {

@@ -10,18 +10,22 @@
 
 namespace octavo {
 
-Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> codes, std::span<const float> scales,
-                             std::span<const float> reference) {
+Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> codes,
+                             std::span<const float> scales, std::span<const float> reference) {
   if (!reference.empty() && static_cast<std::int64_t>(reference.size()) != spec.numel) {
-    return Status::invalid("[inspect] reference: got " + std::to_string(reference.size()) + " floats, expected none or numel, " +
-                           std::to_string(spec.numel));
+    return Status::invalid("[inspect] reference: got " + std::to_string(reference.size()) +
+                           " floats, expected none or numel, " + std::to_string(spec.numel));
   }
-  if (Status bad = check_buffer("[inspect] reference", reference.data(), 4 * static_cast<std::int64_t>(reference.size()), 4); !bad.ok()) return bad;
+  if (Status bad = check_buffer("[inspect] reference", reference.data(),
+                                4 * static_cast<std::int64_t>(reference.size()), 4);
+      !bad.ok())
+    return bad;
   const auto size = layout(spec);
   if (!size.ok()) return size.status();
   // Before memory is taken for a tensor that the codes do not hold.
   if (static_cast<std::int64_t>(codes.size()) != size->codes_bytes) {
-    return Status::invalid("[inspect] codes: got " + std::to_string(codes.size()) + " bytes, expected " + std::to_string(size->codes_bytes));
+    return Status::invalid("[inspect] codes: got " + std::to_string(codes.size()) + " bytes, expected " +
+                           std::to_string(size->codes_bytes));
   }
   std::vector<float> values(static_cast<std::size_t>(spec.numel));
   if (Status bad = decode(spec, codes, scales, values); !bad.ok()) return bad;
@@ -50,8 +54,9 @@ Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> 
         }
       });
       const float negative = stored == StateFormat::int8 ? -codecs::kSigned8.value[127]
-                             : stored == StateFormat::int4 || stored == StateFormat::int4_rank1 ? -codecs::kSigned4.value[7]
-                                                                                                : -largest;
+                             : stored == StateFormat::int4 || stored == StateFormat::int4_rank1
+                                 ? -codecs::kSigned4.value[7]
+                                 : -largest;
       report.saturated += values[at] == outer(largest) || values[at] == outer(negative) ? 1 : 0;
     }
     if (!reference.empty()) {

@@ -1,5 +1,6 @@
-// "4bit": half a byte per element, blocks of 128; m on a dynamic-exponent map with zero, v on (code + 1) / 16 without.
-// "4bit-rank1": the same codes, with v scaled as in Li et al. 2023: by the smallest of its per-axis maxima.
+// "4bit": half a byte per element, blocks of 128; m on a dynamic-exponent map with zero, v on (code + 1) / 16
+// without. "4bit-rank1": the same codes, with v scaled as in Li et al. 2023: by the smallest of its per-axis
+// maxima.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -27,7 +28,8 @@ struct Int4 {
     for (int code = 0; code < 16; ++code) {
       const float magnitude = kSigned4.value[static_cast<std::size_t>(code < 7 ? 7 - code : code - 7)];
       const float first = code < 7 ? -magnitude : magnitude;
-      out[static_cast<std::size_t>(code)] = kMoment == Moment::first ? first : static_cast<float>(code + 1) / 16.0F;
+      out[static_cast<std::size_t>(code)] =
+          kMoment == Moment::first ? first : static_cast<float>(code + 1) / 16.0F;
     }
     return out;
   }
@@ -37,7 +39,8 @@ struct Int4 {
     using F = typename L::F;
     using I = typename L::I;
     if constexpr (kMoment == Moment::second) {
-      // 16x to nearest, ties down: the float just below plus a half, truncated. Anything under 1/16 is code 0.
+      // 16x to nearest, ties down: the float just below plus a half, truncated. Anything under 1/16 is code
+      // 0.
       const F scaled = max(x, F(0.0625F)) * F(16.0F);
       return truncate(from_bits(bits(scaled) - I(1)) + F(0.5F));
     } else {
@@ -55,7 +58,8 @@ struct Int4 {
         const std::uint32_t bucket = clamped >> buckets.kLowBits;
         std::int32_t rank = 0;
         if (bucket >= buckets.kFirst) {
-          rank = static_cast<std::int32_t>((buckets.entry[bucket - buckets.kFirst] + (clamped & buckets.kLowMask)) >> buckets.kLowBits);
+          rank = static_cast<std::int32_t>(
+              (buckets.entry[bucket - buckets.kFirst] + (clamped & buckets.kLowMask)) >> buckets.kLowBits);
         }
         return b.v < 0 ? -rank : rank;
       }

@@ -25,7 +25,8 @@ struct Int8 {
     std::array<float, 256> out{};
     for (int code = 0; code < 256; ++code) {
       const int q = code < 127 ? 127 - code : code - 127;
-      out[static_cast<std::size_t>(code)] = code < 127 ? -kSigned8.value[static_cast<std::size_t>(q)] : kSigned8.value[static_cast<std::size_t>(q)];
+      out[static_cast<std::size_t>(code)] = code < 127 ? -kSigned8.value[static_cast<std::size_t>(q)]
+                                                       : kSigned8.value[static_cast<std::size_t>(q)];
     }
     return out;
   }
@@ -40,19 +41,22 @@ struct Int8 {
     const I twice = q + q;
     const auto f = to_float(twice | I(1));
     const I d = shr<23>(bits(f));
-    const auto line = fma(lookup8(a.half_step.data(), d), f - lookup8(a.power.data(), d), lookup8(a.edge.data(), d));
-    const I group = shr<4>(q);  // 9 or 17 of them: the last code, 1.0, wraps to the first, both of which need none
-    const I word = kMoment == Moment::first ? lookup8(a.correction.data(), group) : lookup16(a.correction.data(), group);
+    const auto line =
+        fma(lookup8(a.half_step.data(), d), f - lookup8(a.power.data(), d), lookup8(a.edge.data(), d));
+    const I group =
+        shr<4>(q);  // 9 or 17 of them: the last code, 1.0, wraps to the first, both of which need none
+    const I word =
+        kMoment == Moment::first ? lookup8(a.correction.data(), group) : lookup16(a.correction.data(), group);
     const I value = bits(line) + (shrv(word, twice & I(30)) & I(3));
     return from_bits(kMoment == Moment::first ? value | (ranked & I::of(0x80000000U)) : value);
   }
 
-  // The code nearest to x, less code_bias, by one table look-up. x is the moment over its block's scale and `raw` the
-  // moment itself: where that is above zero, a variance's code is never that of zero. A negative maximum (there is no
-  // -1) gives -1 with the bias added: stores clamp it to 0.
+  // The code nearest to x, less code_bias, by one table look-up. x is the moment over its block's scale and
+  // `raw` the moment itself: where that is above zero, a variance's code is never that of zero. A negative
+  // maximum (there is no -1) gives -1 with the bias added: stores clamp it to 0.
   template <Moment kMoment, class L>
-    requires(!L::kSimd)
-  static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& /*suspect*/) {
+  requires(!L::kSimd) static typename L::I
+      encode(typename L::F x, typename L::F raw, typename L::I& /*suspect*/) {
     constexpr auto& buckets = pick<kMoment>();
     const std::uint32_t b = bits(x).u();
     const std::uint32_t magnitude = b & 0x7FFFFFFFU;
@@ -72,14 +76,15 @@ struct Int8 {
 
   // The same without memory; `suspect` gets the smallest distance to a boundary, in the top bits.
   template <Moment kMoment, class L>
-    requires(L::kSimd)
-  static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& suspect) {
+  requires(L::kSimd) static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& suspect) {
     using F = typename L::F;
     using I = typename L::I;
     constexpr auto& a = arithmetic<kMoment>();
     const I b = bits(x);
-    const F magnitude = kMoment == Moment::first ? from_bits(b & I(0x7FFFFFFF)) : x;  // a variance is not negative
-    const I lower = lookup_bytes(a.lower_class.data(), saturated_sub_bytes(shr<24>(bits(magnitude)), kFirstTop));
+    const F magnitude =
+        kMoment == Moment::first ? from_bits(b & I(0x7FFFFFFF)) : x;  // a variance is not negative
+    const I lower =
+        lookup_bytes(a.lower_class.data(), saturated_sub_bytes(shr<24>(bits(magnitude)), kFirstTop));
     const I k = add_where(lower, magnitude > lookup8(a.upper.data(), lower));
     const F line = fma(lookup8(a.slope.data(), k), magnitude, lookup8(a.offset.data(), k));
     const I fixed = bits(min(line, lookup8(a.last.data(), k)));
@@ -88,13 +93,15 @@ struct Int8 {
     if constexpr (kMoment == Moment::first) {
       return apply_sign(rank, b);
     } else {
-      return sub_where(rank, bits(raw) == I(0));  // the lowest class starts at rank 2: only zero itself goes below
+      return sub_where(rank,
+                       bits(raw) == I(0));  // the lowest class starts at rank 2: only zero itself goes below
     }
   }
 
   static constexpr std::int16_t code_bias(Moment moment) { return moment == Moment::first ? 127 : -1; }
 
-  static constexpr std::uint32_t kSuspectBelow = static_cast<std::uint32_t>(2 * kRankError) << (32 - kFractionBits);
+  static constexpr std::uint32_t kSuspectBelow = static_cast<std::uint32_t>(2 * kRankError)
+                                                 << (32 - kFractionBits);
 
  private:
   template <Moment kMoment>

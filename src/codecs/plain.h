@@ -1,5 +1,5 @@
-// "fp32" and "bf16": moments without blocks or scales. bf16 rounds first moments to nearest and second moments
-// stochastically: to nearest, a bf16 variance with beta2 = 0.999 could grow but never shrink.
+// "fp32" and "bf16": moments without blocks or scales. bf16 rounds first moments to nearest and second
+// moments stochastically: to nearest, a bf16 variance with beta2 = 0.999 could grow but never shrink.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -279,8 +279,9 @@ octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* arg
       return Status::invalid("[octavo] workspace_bytes: got " + std::to_string(c->workspace_bytes) +
                              ", expected at least 0");
     octavo::StepArgs step;
-    step.hyper = {c->lr,       c->beta1,     c->beta2,         c->eps,           c->weight_decay,
-                  c->momentum, c->dampening, c->nesterov != 0, c->maximize != 0, c->coupled == 0};
+    step.hyper = {
+        c->lr,       c->beta1,     c->beta2,         c->eps,           c->weight_decay,
+        c->momentum, c->dampening, c->nesterov != 0, c->maximize != 0, static_cast<octavo::Decay>(c->decay)};
     step.step = c->step;
     step.grad_factor = c->grad_factor;
     step.guard = c->guard != 0;

@@ -18,8 +18,8 @@ inline void unpack_nibbles(const std::uint8_t* from, std::int64_t n, std::uint8_
   }
 }
 
-// The map's values of n codes: by byte look-ups where the lane has them, else by arithmetic, else by table. `bytes` has
-// room for n codes and a vector more.
+// The map's values of n codes: by byte look-ups where the lane has them, else by arithmetic, else by table.
+// `bytes` has room for n codes and a vector more.
 template <class L, class Codec, Moment kMoment>
 inline void decode_codes(const std::uint8_t* codes, std::int64_t n, float* values, std::uint8_t* bytes) {
   static constexpr auto kValues = Codec::template values<kMoment>();
@@ -33,14 +33,15 @@ inline void decode_codes(const std::uint8_t* codes, std::int64_t n, float* value
       static constexpr typename L::template Planes<kValues.size()> kPlanes(kValues);
       for (; i + 4 * L::kWidth <= n; i += 4 * L::kWidth) L::lookup_bytes4(kPlanes, codes + i, values + i);
     } else {
-      for (; i + L::kWidth <= n; i += L::kWidth) L::store(Codec::template decode<kMoment, L>(L::load_u8(codes + i)), values + i);
+      for (; i + L::kWidth <= n; i += L::kWidth)
+        L::store(Codec::template decode<kMoment, L>(L::load_u8(codes + i)), values + i);
     }
   }
   for (; i < n; ++i) values[i] = kValues[codes[i]];
 }
 
-// Two codes to a byte, the even element in the high nibble; an odd n leaves the last low nibble zero. (A template over
-// the lane: compiled once per instruction set, and vectorized by the compiler.)
+// Two codes to a byte, the even element in the high nibble; an odd n leaves the last low nibble zero. (A
+// template over the lane: compiled once per instruction set, and vectorized by the compiler.)
 template <class L>
 inline void pack_nibbles(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
   for (std::int64_t i = 0; i < n / 2; ++i) {
@@ -56,7 +57,8 @@ template <class Codec>
 inline const std::uint8_t* codes_in(const void* codes, std::int64_t at) {
   return static_cast<const std::uint8_t*>(codes) + at * Codec::kBits / 8;
 }
-// Where a run's codes may be written as bytes: in place, or in scratch (nibbles; a tail that a vector would overrun).
+// Where a run's codes may be written as bytes: in place, or in scratch (nibbles; a tail that a vector would
+// overrun).
 template <class L, class Codec>
 inline std::uint8_t* codes_out(void* codes, std::int64_t at, std::int64_t n, std::uint8_t* scratch) {
   return Codec::kBits == 8 && n % L::kWidth == 0 ? static_cast<std::uint8_t*>(codes) + at : scratch;
@@ -73,17 +75,19 @@ inline void finish_codes(const std::uint8_t* written, void* codes, std::int64_t 
 
 // Codes of n elements by the tables, one at a time: what a SIMD encoder leaves undecided.
 template <class L, class Codec, Moment kMoment>
-[[gnu::noinline, gnu::cold]] void encode_by_table(const float* values, const float* factors, std::int64_t n, std::uint8_t* codes) {
+[[gnu::noinline, gnu::cold]] void encode_by_table(const float* values, const float* factors, std::int64_t n,
+                                                  std::uint8_t* codes) {
   for (std::int64_t i = 0; i < n; ++i) {
     scalar::I32 none;
     const scalar::F32 raw(values[i]);
-    const scalar::I32 code = Codec::template encode<kMoment, scalar::Lane>(raw * scalar::F32(factors[i]), raw, none);
+    const scalar::I32 code =
+        Codec::template encode<kMoment, scalar::Lane>(raw * scalar::F32(factors[i]), raw, none);
     scalar::Lane::store_u8(code + scalar::I32(Codec::code_bias(kMoment)), codes + i);
   }
 }
 
-// Codes of n elements, `inverse(i)` giving the multiplier of the vector at i; values and codes have room to the next
-// whole vector.
+// Codes of n elements, `inverse(i)` giving the multiplier of the vector at i; values and codes have room to
+// the next whole vector.
 template <class L, class Codec, Moment kMoment, class Inverse>
 inline void encode_codes(const float* values, std::int64_t n, Inverse&& inverse, std::uint8_t* codes) {
   using F = typename L::F;
@@ -96,7 +100,8 @@ inline void encode_codes(const float* values, std::int64_t n, Inverse&& inverse,
   };
   const auto settle = [&](std::int64_t i, std::int64_t count, I suspect) {
     if constexpr (L::kSimd && Codec::kSuspects) {
-      if (L::reduce_min_u(suspect) >= Codec::kSuspectBelow) [[likely]] return;
+      if (L::reduce_min_u(suspect) >= Codec::kSuspectBelow) [[likely]]
+        return;
       alignas(64) float factors[4 * kW];
       for (std::int64_t k = 0; k < count; k += kW) L::store(inverse(i + k), factors + k);
       encode_by_table<L, Codec, kMoment>(values + i, factors, count, codes + i);
@@ -130,7 +135,8 @@ inline float encode_block(const float* values, std::int64_t n, std::uint32_t max
     std::memset(codes, 0, static_cast<std::size_t>(n));
   } else {
     const F inverse(scale.inverse);
-    encode_codes<L, Codec, kMoment>(values, n, [&](std::int64_t) { return inverse; }, codes);
+    encode_codes<L, Codec, kMoment>(
+        values, n, [&](std::int64_t) { return inverse; }, codes);
   }
   return scale.scale;
 }
@@ -170,12 +176,14 @@ inline std::uint32_t magnitude_max(const float* values, std::int64_t n) {
 
 // fp32 -> format, for the converters: whole blocks, the last may be partial.
 template <class L, class Codec, Moment kMoment>
-void encode_run(const float* values, std::int64_t count, std::int64_t block, void* codes, float* scales, Scratch* scratch) {
+void encode_run(const float* values, std::int64_t count, std::int64_t block, void* codes, float* scales,
+                Scratch* scratch) {
   if constexpr (Codec::kBlocked) {
     for (std::int64_t at = 0; at < count; at += block, ++scales) {
       const std::int64_t n = count - at < block ? count - at : block;
       std::memset(scratch->param + n, 0, kPad * sizeof(float));
-      std::memcpy(scratch->param, values + at, static_cast<std::size_t>(n) * sizeof(float));
+      for (std::int64_t i = 0; i < n; ++i)
+        scratch->param[i] = kMoment == Moment::second ? values[at + i] + 0.0F : values[at + i];  // no -0
       std::uint8_t* out = codes_out<L, Codec>(codes, at, n, scratch->codes[0]);
       *scales = encode_block<L, Codec, kMoment>(scratch->param, n, magnitude_max<L>(values + at, n), out);
       finish_codes<L, Codec>(out, codes, at, n);
@@ -189,11 +197,12 @@ void encode_run(const float* values, std::int64_t count, std::int64_t block, voi
       if constexpr (Codec::kBits == 32) {
         store_values<L>(scratch->param, n, codes, DType::f32, at);
       } else {
-        narrow<L>(scratch->param, n, static_cast<std::uint16_t*>(codes) + at, [](F x, std::uint16_t* p, std::int64_t) {
-          I half = formula::float_to_bf16(x);
-          if (kMoment == Moment::second) half = select(x > F(0.0F), max(half, I(1)), half);
-          L::store_u16(half, p);
-        });
+        narrow<L>(scratch->param, n, static_cast<std::uint16_t*>(codes) + at,
+                  [](F x, std::uint16_t* p, std::int64_t) {
+                    I half = formula::float_to_bf16(x);
+                    if (kMoment == Moment::second) half = select(x > F(0.0F), max(half, I(1)), half);
+                    L::store_u16(half, p);
+                  });
       }
     }
   }
@@ -201,20 +210,23 @@ void encode_run(const float* values, std::int64_t count, std::int64_t block, voi
 
 // format -> fp32.
 template <class L, class Codec, Moment kMoment>
-void decode_run(const void* codes, const float* scales, std::int64_t count, std::int64_t block, float* values, Scratch* scratch) {
+void decode_run(const void* codes, const float* scales, std::int64_t count, std::int64_t block, float* values,
+                Scratch* scratch) {
   using F = typename L::F;
   if constexpr (Codec::kBlocked) {
     for (std::int64_t at = 0; at < count; at += block, ++scales) {
       const std::int64_t n = count - at < block ? count - at : block;
       decode_codes<L, Codec, kMoment>(codes_in<Codec>(codes, at), n, scratch->param, scratch->codes[0]);
-      widen<L>(scratch->param, n, scratch->param, [&](const float* p) { return formula::canonical(L::load(p) * F(*scales)); });
+      widen<L>(scratch->param, n, scratch->param,
+               [&](const float* p) { return formula::canonical(L::load(p) * F(*scales)); });
       std::memcpy(values + at, scratch->param, static_cast<std::size_t>(n) * sizeof(float));
     }
   } else {
     for (std::int64_t at = 0; at < count; at += kMaxTile) {
       const std::int64_t n = count - at < kMaxTile ? count - at : kMaxTile;
       load_values<L>(codes, Codec::kBits == 32 ? DType::f32 : DType::bf16, at, n, scratch->param);
-      narrow<L>(scratch->param, n, values + at, [](F x, float* p, std::int64_t) { L::store(formula::canonical(x), p); });
+      narrow<L>(scratch->param, n, values + at,
+                [](F x, float* p, std::int64_t) { L::store(formula::canonical(x), p); });
     }
   }
 }

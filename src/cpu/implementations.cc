@@ -37,11 +37,13 @@ bool has_avx2() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
          __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt") &&
-         __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("aes") && __builtin_cpu_supports("pclmul");
+         __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("aes") &&
+         __builtin_cpu_supports("pclmul");
 }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
 }
 bool has_avx512vbmi() { return has_avx512() && __builtin_cpu_supports("avx512vbmi"); }
 #endif
@@ -72,7 +74,8 @@ Result<const Kernels*> find(std::string_view wanted, std::string_view source) {
     }
     if (supported) usable += (usable.empty() ? "" : ", ") + std::string(candidate.kernels->name);
   }
-  return Status::invalid("[cpu] " + std::string(source) + ": got '" + std::string(wanted) + "', expected one of " + usable);
+  return Status::invalid("[cpu] " + std::string(source) + ": got '" + std::string(wanted) +
+                         "', expected one of " + usable);
 }
 
 const Kernels* best() {
@@ -88,7 +91,8 @@ Result<const Kernels*> kernels() {
   if (const Kernels* chosen = forced.load(std::memory_order_acquire)) return chosen;
   static const Result<const Kernels*> from_environment = [] {
     const char* name = std::getenv("OCTAVO_FORCE_IMPL");
-    return name != nullptr && *name != '\0' ? find(name, "OCTAVO_FORCE_IMPL") : Result<const Kernels*>(best());
+    return name != nullptr && *name != '\0' ? find(name, "OCTAVO_FORCE_IMPL")
+                                            : Result<const Kernels*>(best());
   }();
   return from_environment;
 }
@@ -103,7 +107,8 @@ Scratch& thread_scratch() {
 #define OCTAVO_TEXT_(x) #x
 #define OCTAVO_TEXT(x) OCTAVO_TEXT_(x)
 std::string_view version() {
-  return OCTAVO_TEXT(OCTAVO_VERSION_MAJOR) "." OCTAVO_TEXT(OCTAVO_VERSION_MINOR) "." OCTAVO_TEXT(OCTAVO_VERSION_PATCH);
+  return OCTAVO_TEXT(OCTAVO_VERSION_MAJOR) "." OCTAVO_TEXT(OCTAVO_VERSION_MINOR) "." OCTAVO_TEXT(
+      OCTAVO_VERSION_PATCH);
 }
 
 std::vector<Implementation> implementations() {
@@ -134,7 +139,8 @@ int default_threads() { return cpu::default_pool_threads(); }
 
 Status set_default_threads(int threads) {
   if (threads < 0 || threads > 4096) {
-    return Status::invalid("[threads] threads: got " + std::to_string(threads) + ", expected 1 to 4096, or 0 for all CPUs");
+    return Status::invalid("[threads] threads: got " + std::to_string(threads) +
+                           ", expected 1 to 4096, or 0 for all CPUs");
   }
   cpu::set_default_pool_threads(threads);
   return {};

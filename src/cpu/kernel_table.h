@@ -14,15 +14,18 @@ constexpr void fill_steps(StepFn* row, TypeList<Codec...>) {
 }
 
 template <class L, class... Algo, class... Codec>
-constexpr Kernels make_kernels(const char* name, const char* description, TypeList<Algo...>, TypeList<Codec...>) {
+constexpr Kernels make_kernels(const char* name, const char* description, TypeList<Algo...>,
+                               TypeList<Codec...>) {
   Kernels k{};
   k.name = name;
   k.description = description;
   auto* row = k.step;
   (fill_steps<L, Algo>(*row++, TypeList<Codec...>{}), ...);
   std::size_t i = 0;
-  ((k.encode[i][0] = &encode_run<L, Codec, Moment::first>, k.encode[i][1] = &encode_run<L, Codec, Moment::second>,
-    k.decode[i][0] = &decode_run<L, Codec, Moment::first>, k.decode[i][1] = &decode_run<L, Codec, Moment::second>, ++i),
+  ((k.encode[i][0] = &encode_run<L, Codec, Moment::first>,
+    k.encode[i][1] = &encode_run<L, Codec, Moment::second>,
+    k.decode[i][0] = &decode_run<L, Codec, Moment::first>,
+    k.decode[i][1] = &decode_run<L, Codec, Moment::second>, ++i),
    ...);
   k.norm = &norm_chunk<L>;
   return k;

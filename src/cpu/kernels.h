@@ -1,5 +1,6 @@
 // What a CPU implementation offers: a table of functions over spans, filled once per instruction set
-// (kernels_scalar.cc, kernels_avx2.cc, …) and chosen at run time (implementations.cc). No SIMD type crosses it.
+// (kernels_scalar.cc, kernels_avx2.cc, …) and chosen at run time (implementations.cc). No SIMD type crosses
+// it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -25,8 +26,9 @@ struct Scratch {
   alignas(64) float param[kMaxTile + kPad];
   alignas(64) float grad[kMaxTile + kPad];
   alignas(64) float state[kMaxSlots][kMaxTile + kPad];
-  alignas(64) float scale_in[kMaxSlots][kMaxTile + kPad];   // 4bit-rank1: the scale of each element, before the step
-  alignas(64) float scale_out[kMaxSlots][kMaxTile + kPad];  // and after
+  alignas(64) float scale_in[kMaxSlots]
+                            [kMaxTile + kPad];  // 4bit-rank1: the scale of each element, before the step
+  alignas(64) float scale_out[kMaxSlots][kMaxTile + kPad];      // and after
   std::uint32_t max_bits[kMaxSlots][kMaxTile / kMinBlockSize];  // of each block in the tile
   alignas(64) std::uint8_t codes[kMaxSlots][kMaxTile + kPad];
 };
@@ -48,27 +50,29 @@ struct StepTask {
   WeightStore store;
   std::int64_t begin, count;
   std::int64_t block;
-  std::uint64_t index;           // of element `begin` in the whole parameter, for stochastic rounding
+  std::uint64_t index;  // of element `begin` in the whole parameter, for stochastic rounding
   formula::RoundKey keys[1 + kMaxSlots];
-  Shape shape;                   // 4bit-rank1
-  bool measure;                  // 4bit-rank1, first pass: only raise scales_out to the new moments' maxima
-  const void* consts;            // the algorithm's Consts
+  Shape shape;         // 4bit-rank1
+  bool measure;        // 4bit-rank1, first pass: only raise scales_out to the new moments' maxima
+  const void* consts;  // the algorithm's Consts
   Scratch* scratch;
 };
 using StepFn = void (*)(const StepTask&);
 
 // One chunk of the gradient norm.
 struct NormPart {
-  double sum = 0.0;             // of squares
-  std::uint32_t max_bits = 0;   // of magnitudes
+  double sum = 0.0;            // of squares
+  std::uint32_t max_bits = 0;  // of magnitudes
   std::int64_t nonfinite = 0;
 };
-using NormFn = NormPart (*)(const void* data, DType dtype, std::int64_t begin, std::int64_t count, float factor,
-                            Scratch* scratch);
+using NormFn = NormPart (*)(const void* data, DType dtype, std::int64_t begin, std::int64_t count,
+                            float factor, Scratch* scratch);
 
 // A run of whole blocks (the last may be partial).
-using EncodeFn = void (*)(const float* values, std::int64_t count, std::int64_t block, void* codes, float* scales, Scratch* scratch);
-using DecodeFn = void (*)(const void* codes, const float* scales, std::int64_t count, std::int64_t block, float* values, Scratch* scratch);
+using EncodeFn = void (*)(const float* values, std::int64_t count, std::int64_t block, void* codes,
+                          float* scales, Scratch* scratch);
+using DecodeFn = void (*)(const void* codes, const float* scales, std::int64_t count, std::int64_t block,
+                          float* values, Scratch* scratch);
 
 struct Kernels {
   const char* name;
@@ -83,7 +87,8 @@ struct Kernels {
 inline constexpr std::int64_t kNormChunk = 65536;
 
 // Raises axis maxima by the moments of elements [begin, begin + count), in any order and from any thread.
-void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count, float* maxima);
+void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count,
+                       float* maxima);
 // The rank-1 scale of each element: the smallest of its axis maxima, at least 2^-126 where it is not zero.
 void rank1_scales(Shape shape, const float* maxima, std::int64_t begin, std::int64_t count, float* scales);
 // Floats that a shape's axis maxima take.

@@ -1,4 +1,5 @@
-// 8 lanes, AVX2 with FMA. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run only where the CPU has it.
+// 8 lanes, AVX2 with FMA. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run only
+// where the CPU has it.
 // SPDX-License-Identifier: MIT
 #define OCTAVO_LANE avx2
 #include "lane/simd.h"

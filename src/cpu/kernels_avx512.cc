@@ -1,4 +1,5 @@
-// 16 lanes, AVX-512 F, BW, CD, DQ and VL. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run only where the CPU has it.
+// 16 lanes, AVX-512 F, BW, CD, DQ and VL. Compiled with the flags of its instruction set (src/CMakeLists.txt)
+// and run only where the CPU has it.
 // SPDX-License-Identifier: MIT
 #define OCTAVO_LANE avx512
 #include "lane/simd.h"
@@ -11,5 +12,6 @@
 
 namespace octavo::cpu {
 extern const Kernels kAvx512Kernels;
-constinit const Kernels kAvx512Kernels = make_kernels<avx512::Lane>("avx512", "16 lanes, AVX-512 F, BW, CD, DQ and VL");
+constinit const Kernels kAvx512Kernels =
+    make_kernels<avx512::Lane>("avx512", "16 lanes, AVX-512 F, BW, CD, DQ and VL");
 }  // namespace octavo::cpu

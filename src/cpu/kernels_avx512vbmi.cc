@@ -1,5 +1,5 @@
-// 16 lanes, AVX-512 as since Ice Lake and Zen 4, with look-ups in tables of bytes (VBMI). Compiled with the flags of its
-// instruction set (src/CMakeLists.txt) and run only where the CPU has it.
+// 16 lanes, AVX-512 as since Ice Lake and Zen 4, with look-ups in tables of bytes (VBMI). Compiled with the
+// flags of its instruction set (src/CMakeLists.txt) and run only where the CPU has it.
 // SPDX-License-Identifier: MIT
 #define OCTAVO_LANE avx512vbmi
 #include "lane/simd.h"

@@ -1,4 +1,5 @@
-// 4 lanes, AArch64 Advanced SIMD. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run only where the CPU has it.
+// 4 lanes, AArch64 Advanced SIMD. Compiled with the flags of its instruction set (src/CMakeLists.txt) and run
+// only where the CPU has it.
 // SPDX-License-Identifier: MIT
 #define OCTAVO_LANE neon
 #include "lane/simd.h"

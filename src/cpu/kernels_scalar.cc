@@ -5,5 +5,6 @@
 
 namespace octavo::cpu {
 extern const Kernels kScalarKernels;
-constinit const Kernels kScalarKernels = make_kernels<scalar::Lane>("scalar", "one element at a time, tables for the 8-bit maps");
+constinit const Kernels kScalarKernels =
+    make_kernels<scalar::Lane>("scalar", "one element at a time, tables for the 8-bit maps");
 }  // namespace octavo::cpu

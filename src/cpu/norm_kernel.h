@@ -1,5 +1,5 @@
-// One chunk of the gradient norm: sixteen double sums over interleaved elements, joined by a fixed tree, so that every
-// instruction set gives the same bits. Squares of floats are exact in double.
+// One chunk of the gradient norm: sixteen double sums over interleaved elements, joined by a fixed tree, so
+// that every instruction set gives the same bits. Squares of floats are exact in double.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,11 +8,13 @@
 
 namespace octavo::cpu {
 
-// Above this magnitude (the bits of the largest float whose square is finite) an element counts as non-finite.
+// Above this magnitude (the bits of the largest float whose square is finite) an element counts as
+// non-finite.
 inline constexpr std::int32_t kLargestSquarable = 0x5F7FFFFF;
 
 template <class L>
-NormPart norm_chunk(const void* data, DType dtype, std::int64_t begin, std::int64_t count, float factor, Scratch* scratch) {
+NormPart norm_chunk(const void* data, DType dtype, std::int64_t begin, std::int64_t count, float factor,
+                    Scratch* scratch) {
   using I = typename L::I;
   using F = typename L::F;
   constexpr int kSums = 16;  // part of the definition of the sum

@@ -1,5 +1,5 @@
-// Rank-1 scales (Li et al. 2023): per axis the largest magnitude of every slice, per element the smallest over axes.
-// Maxima and minima compare bit patterns: order-free, so the result does not depend on threads.
+// Rank-1 scales (Li et al. 2023): per axis the largest magnitude of every slice, per element the smallest
+// over axes. Maxima and minima compare bit patterns: order-free, so the result does not depend on threads.
 // SPDX-License-Identifier: MIT
 #include "cpu/kernels.h"
 #include "formula/blockwise.h"
@@ -11,7 +11,8 @@
 namespace octavo::cpu {
 namespace {
 
-// Walks a flat range as runs along the last axis: f(coordinates of the leading axes, first column, length, at).
+// Walks a flat range as runs along the last axis: f(coordinates of the leading axes, first column, length,
+// at).
 template <class Fn>
 void for_rows(Shape shape, std::int64_t begin, std::int64_t count, Fn&& f) {
   if (count == 0) return;  // a dimension may be zero
@@ -53,41 +54,45 @@ std::int64_t axis_maxima_count(Shape shape) {
   return total;
 }
 
-void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count, float* maxima) {
-  for_rows(shape, begin, count, [&](const auto& at, std::int64_t column, std::int64_t run, std::int64_t done) {
-    std::int64_t first = 0;
-    for (int axis = 0; axis < shape.ndim - 1; ++axis) first += shape.dims[axis];
-    std::uint32_t row = 0;
-    for (std::int64_t i = 0; i < run; ++i) {
-      const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[done + i]) & 0x7FFFFFFFU;
-      raise(maxima[first + column + i], bits);
-      if (bits > row) row = bits;
-    }
-    std::int64_t start = 0;
-    for (int axis = 0; axis < shape.ndim - 1; ++axis) {
-      raise(maxima[start + at[static_cast<std::size_t>(axis)]], row);
-      start += shape.dims[axis];
-    }
-  });
+void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count,
+                       float* maxima) {
+  for_rows(shape, begin, count,
+           [&](const auto& at, std::int64_t column, std::int64_t run, std::int64_t done) {
+             std::int64_t first = 0;
+             for (int axis = 0; axis < shape.ndim - 1; ++axis) first += shape.dims[axis];
+             std::uint32_t row = 0;
+             for (std::int64_t i = 0; i < run; ++i) {
+               const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[done + i]) & 0x7FFFFFFFU;
+               raise(maxima[first + column + i], bits);
+               if (bits > row) row = bits;
+             }
+             std::int64_t start = 0;
+             for (int axis = 0; axis < shape.ndim - 1; ++axis) {
+               raise(maxima[start + at[static_cast<std::size_t>(axis)]], row);
+               start += shape.dims[axis];
+             }
+           });
 }
 
 void rank1_scales(Shape shape, const float* maxima, std::int64_t begin, std::int64_t count, float* scales) {
-  for_rows(shape, begin, count, [&](const auto& at, std::int64_t column, std::int64_t run, std::int64_t done) {
-    std::uint32_t row = 0xFFFFFFFFU;
-    std::int64_t start = 0;
-    for (int axis = 0; axis < shape.ndim - 1; ++axis) {
-      const auto bits = std::bit_cast<std::uint32_t>(maxima[start + at[static_cast<std::size_t>(axis)]]);
-      if (bits < row) row = bits;
-      start += shape.dims[axis];
-    }
-    constexpr auto kSmallest = std::bit_cast<std::uint32_t>(formula::kSmallestScale);
-    for (std::int64_t i = 0; i < run; ++i) {
-      auto bits = std::bit_cast<std::uint32_t>(maxima[start + column + i]);
-      if (row < bits) bits = row;
-      if (bits != 0 && bits < kSmallest) bits = kSmallest;
-      scales[done + i] = std::bit_cast<float>(bits);
-    }
-  });
+  for_rows(
+      shape, begin, count, [&](const auto& at, std::int64_t column, std::int64_t run, std::int64_t done) {
+        std::uint32_t row = 0xFFFFFFFFU;
+        std::int64_t start = 0;
+        for (int axis = 0; axis < shape.ndim - 1; ++axis) {
+          const std::uint32_t bits =
+              std::bit_cast<std::uint32_t>(maxima[start + at[static_cast<std::size_t>(axis)]]) & 0x7FFFFFFFU;
+          if (bits < row) row = bits;
+          start += shape.dims[axis];
+        }
+        constexpr auto kSmallest = std::bit_cast<std::uint32_t>(formula::kSmallestScale);
+        for (std::int64_t i = 0; i < run; ++i) {
+          std::uint32_t bits = std::bit_cast<std::uint32_t>(maxima[start + column + i]) & 0x7FFFFFFFU;
+          if (row < bits) bits = row;
+          if (bits != 0 && bits < kSmallest) bits = kSmallest;
+          scales[done + i] = std::bit_cast<float>(bits);
+        }
+      });
 }
 
 }  // namespace octavo::cpu

@@ -21,13 +21,14 @@ class TileStep {
   static constexpr int kSlots = Algo::kSlots;
 
   template <int kSlot>
-  static constexpr bool kOwnScale = Codec::kRank1 && Algo::kMoments[kSlot] == Moment::second;
+  static constexpr bool kOwnScale = Codec::kRank1&& Algo::kMoments[kSlot] == Moment::second;
 
   template <class Fn>
   static void for_slots(Fn&& f) {
     [&]<int... kSlot>(std::integer_sequence<int, kSlot...>) {
       (f(std::integral_constant<int, kSlot>{}), ...);
-    }(std::make_integer_sequence<int, kSlots>{});
+    }
+    (std::make_integer_sequence<int, kSlots>{});
   }
 
  public:
@@ -70,7 +71,8 @@ class TileStep {
     if constexpr (Codec::kBlocked) {
       state_[kSlot] = s_.state[kSlot];
       prefetch(codes_in<Codec>(t_.codes[kSlot], at_ + kTile), 0, n_ * Codec::kBits / 8);
-      decode_codes<L, Codec, Algo::kMoments[kSlot]>(codes_in<Codec>(t_.codes[kSlot], at_), n_, s_.state[kSlot], s_.codes[kSlot]);
+      decode_codes<L, Codec, Algo::kMoments[kSlot]>(codes_in<Codec>(t_.codes[kSlot], at_), n_,
+                                                    s_.state[kSlot], s_.codes[kSlot]);
       if constexpr (kOwnScale<kSlot>) {
         rank1_scales(t_.shape, t_.scales_in[kSlot], at_, n_, s_.scale_in[kSlot]);
         if (!t_.measure) rank1_scales(t_.shape, t_.scales_out[kSlot], at_, n_, s_.scale_out[kSlot]);
@@ -79,7 +81,8 @@ class TileStep {
       state_[kSlot] = static_cast<float*>(t_.codes[kSlot]) + at_;
     } else {
       state_[kSlot] = s_.state[kSlot];
-      load_values<L>(t_.codes[kSlot], Codec::kBits == 32 ? DType::f32 : DType::bf16, at_, n_, s_.state[kSlot]);
+      load_values<L>(t_.codes[kSlot], Codec::kBits == 32 ? DType::f32 : DType::bf16, at_, n_,
+                     s_.state[kSlot]);
     }
   }
 
@@ -88,7 +91,8 @@ class TileStep {
     const Consts c = *static_cast<const Consts*>(t_.consts);
     F scales[kSlots + 1];
     I maxima[kSlots + 1];
-    // Any NaN or infinity stored makes this NaN: one instruction a vector instead of mending each value on its way.
+    // Any NaN or infinity stored makes this NaN: one instruction a vector instead of mending each value on
+    // its way.
     F watch(0.0F);
     if constexpr (Codec::kBlocked) {
       for_slots([&](auto slot) {
@@ -98,14 +102,16 @@ class TileStep {
     std::int64_t i = b;
     for (; i + kW <= b + n; i += kW) run_vector<false>(c, i, 0, scales, maxima, watch);
     if (i < b + n) run_vector<true>(c, i, b + n - i, scales, maxima, watch);
-    if (L::any_nan(watch)) [[unlikely]] make_canonical(b, n);
+    if (L::any_nan(watch)) [[unlikely]]
+      make_canonical(b, n);
     if constexpr (Codec::kBlocked) {
       for_slots([&](auto slot) { s_.max_bits[slot()][b / t_.block] = L::reduce_max_u31(maxima[slot()]); });
     }
   }
 
-  // A tile is a burst of arithmetic between bursts of memory, and the hardware's own prefetchers stop at each page: so
-  // each stage asks for a part of the next tile, few lines at a time, and the memory is busy while we compute.
+  // A tile is a burst of arithmetic between bursts of memory, and the hardware's own prefetchers stop at each
+  // page: so each stage asks for a part of the next tile, few lines at a time, and the memory is busy while
+  // we compute.
   template <class T>
   static void prefetch(const T* data, std::int64_t begin, std::int64_t end) {
     constexpr std::int64_t kLine = 64;
@@ -131,7 +137,8 @@ class TileStep {
     for_slots([&](auto slot) {
       constexpr int kSlot = slot();
       s[kSlot] = L::load(state_[kSlot] + i);
-      if constexpr (Codec::kBlocked) s[kSlot] = s[kSlot] * (kOwnScale<kSlot> ? L::load(s_.scale_in[kSlot] + i) : scales[kSlot]);
+      if constexpr (Codec::kBlocked)
+        s[kSlot] = s[kSlot] * (kOwnScale<kSlot> ? L::load(s_.scale_in[kSlot] + i) : scales[kSlot]);
     });
     const F p = Algo::update(c, L::load(grad_ + i), L::load(param_ + i), s);
     L::store(p, param_ + i);
@@ -139,7 +146,8 @@ class TileStep {
     for_slots([&](auto slot) {
       constexpr int kSlot = slot();
       if constexpr (Codec::kBlocked) {
-        if constexpr (kTail) s[kSlot] = select(L::iota() < I(static_cast<std::int32_t>(valid)), s[kSlot], F(0.0F));
+        if constexpr (kTail)
+          s[kSlot] = select(L::iota() < I(static_cast<std::int32_t>(valid)), s[kSlot], F(0.0F));
         maxima[kSlot] = max(maxima[kSlot], bits(s[kSlot]) & I(0x7FFFFFFF));
       } else {
         watch = fma(s[kSlot], F(0.0F), watch);
@@ -148,13 +156,14 @@ class TileStep {
     });
   }
 
-  // The tile's moments back to codes. All blocks together, after the formula: each block's scale waits for its maximum,
-  // two divisions and the formula's last results, and here the blocks wait side by side.
+  // The tile's moments back to codes. All blocks together, after the formula: each block's scale waits for
+  // its maximum, two divisions and the formula's last results, and here the blocks wait side by side.
   template <int kSlot>
   void encode() {
     constexpr Moment kMoment = Algo::kMoments[kSlot];
     if (t_.measure) {
-      if constexpr (kOwnScale<kSlot>) raise_axis_maxima(t_.shape, state_[kSlot], at_, n_, t_.scales_out[kSlot]);
+      if constexpr (kOwnScale<kSlot>)
+        raise_axis_maxima(t_.shape, state_[kSlot], at_, n_, t_.scales_out[kSlot]);
       return;
     }
     std::uint8_t* out = codes_out<L, Codec>(t_.codes[kSlot], at_, n_, s_.codes[kSlot]);

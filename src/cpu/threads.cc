@@ -46,17 +46,19 @@ struct Job {
 
 class Pool {
  public:
-  // Workers wait for a new word: a generation, and how many of them take part in it. Both in one word, because a worker
-  // that sits a generation out may look only when the next has begun.
+  // Workers wait for a new word: a generation, and how many of them take part in it. Both in one word,
+  // because a worker that sits a generation out may look only when the next has begun.
   void run(Job& job, int helpers) {
     helpers = hire(helpers);
     job_ = &job;
     working_.store(helpers, std::memory_order_relaxed);
-    word_.store((word_.load(std::memory_order_relaxed) / kMaxHelpers + 1) * kMaxHelpers + static_cast<std::uint64_t>(helpers),
+    word_.store((word_.load(std::memory_order_relaxed) / kMaxHelpers + 1) * kMaxHelpers +
+                    static_cast<std::uint64_t>(helpers),
                 std::memory_order_release);
     word_.notify_all();
     job.work();
-    for (int left = working_.load(std::memory_order_acquire); left != 0; left = working_.load(std::memory_order_acquire)) {
+    for (int left = working_.load(std::memory_order_acquire); left != 0;
+         left = working_.load(std::memory_order_acquire)) {
       working_.wait(left, std::memory_order_acquire);
     }
   }
@@ -96,8 +98,8 @@ class Pool {
 std::mutex pool_mutex;
 std::atomic<int> default_threads{0};
 
-// The pool of this process: a forked child has none of its parent's threads and starts anew (the old object leaks,
-// its threads are gone).
+// The pool of this process: a forked child has none of its parent's threads and starts anew (the old object
+// leaks, its threads are gone).
 Pool& pool() {
   static Pool* current = nullptr;
   static pid_t owner = 0;

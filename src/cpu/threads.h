@@ -14,7 +14,8 @@ int available_cpus();
 int default_pool_threads();
 void set_default_pool_threads(int threads);
 
-// The default floating-point mode while it lives: a caller may have asked for flush-to-zero, our results must not.
+// The default floating-point mode while it lives: a caller may have asked for flush-to-zero, our results must
+// not.
 class FloatMode {
  public:
   FloatMode();
@@ -34,8 +35,8 @@ class FloatMode {
 class BodyRef {
  public:
   template <class Fn>
-    requires(!std::is_same_v<std::remove_cvref_t<Fn>, BodyRef>)
-  BodyRef(Fn& fn)  // NOLINT(google-explicit-constructor)
+  requires(!std::is_same_v<std::remove_cvref_t<Fn>, BodyRef>)
+      BodyRef(Fn& fn)  // NOLINT(google-explicit-constructor)
       : object_(std::addressof(fn)), call_([](void* o, std::int64_t i) { (*static_cast<Fn*>(o))(i); }) {}
   void operator()(std::int64_t i) const { call_(object_, i); }
 
@@ -44,10 +45,10 @@ class BodyRef {
   void (*call_)(void*, std::int64_t);
 };
 
-// body(i) for every i in [0, count), each once, on up to `threads` threads (0: the default), the caller's among them.
-// Returns when all are done. While another thread uses the pool, the caller works alone. Denormals are kept and
-// rounding is to nearest in `body` whatever the calling thread has set; its own setting is restored.
-// The body must not throw.
+// body(i) for every i in [0, count), each once, on up to `threads` threads (0: the default), the caller's
+// among them. Returns when all are done. While another thread uses the pool, the caller works alone.
+// Denormals are kept and rounding is to nearest in `body` whatever the calling thread has set; its own
+// setting is restored. The body must not throw.
 void parallel_for(std::int64_t count, int threads, BodyRef body);
 
 }  // namespace octavo::cpu

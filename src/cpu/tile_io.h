@@ -9,7 +9,8 @@
 
 namespace octavo::cpu {
 
-// Reads whole vectors while they fit and copies the rest to a padded buffer: load(p) sees W readable elements.
+// Reads whole vectors while they fit and copies the rest to a padded buffer: load(p) sees W readable
+// elements.
 template <class L, class T, class Load>
 inline void widen(const T* from, std::int64_t n, float* to, Load&& load) {
   constexpr std::int64_t kW = L::kWidth;
@@ -38,7 +39,9 @@ inline void narrow(const float* from, std::int64_t n, T* to, Store&& store) {
 template <class L>
 inline void load_values(const void* data, DType dtype, std::int64_t at, std::int64_t n, float* to) {
   switch (dtype) {
-    case DType::f32: widen<L>(static_cast<const float*>(data) + at, n, to, [](const float* p) { return L::load(p); }); break;
+    case DType::f32:
+      widen<L>(static_cast<const float*>(data) + at, n, to, [](const float* p) { return L::load(p); });
+      break;
     case DType::bf16:
       widen<L>(static_cast<const std::uint16_t*>(data) + at, n, to,
                [](const std::uint16_t* p) { return formula::bf16_to_float(L::load_u16(p)); });
@@ -101,7 +104,9 @@ inline void load_weights(const StepTask& t, std::int64_t at, std::int64_t n, flo
   };
   switch (t.store) {
     case WeightStore::nearest:
-    case WeightStore::stochastic: load_values<L>(t.param, t.param_dtype, at, n, to); break;
+    case WeightStore::stochastic:
+      load_values<L>(t.param, t.param_dtype, at, n, to);
+      break;
     case WeightStore::residual8:
       join(static_cast<const std::int8_t*>(t.residual),
            [](I w, const std::int8_t* r) { return formula::join8(w, L::load_i8(r)); });
@@ -121,7 +126,9 @@ inline void store_weights(const StepTask& t, const float* from, std::int64_t at,
               [&](F x, std::uint16_t* p, std::int64_t) { L::store_u16(split(x).weight, p); });
   };
   switch (t.store) {
-    case WeightStore::nearest: store_values<L>(from, n, t.param, t.param_dtype, at); break;
+    case WeightStore::nearest:
+      store_values<L>(from, n, t.param, t.param_dtype, at);
+      break;
     case WeightStore::stochastic:
       store_bf16_stochastic<L>(from, n, static_cast<std::uint16_t*>(t.param) + at, t.keys[0],
                                t.index + static_cast<std::uint64_t>(at - t.begin), false);

@@ -1,8 +1,9 @@
 // The lane of width one: the reference that every other lane equals in bits, and what a CUDA thread uses.
 //
-// A lane is a pair of value types, F32 and I32, with the free functions below. Formulas and codecs are templates over
-// them, so that they are written once. Contract: every operation rounds once (IEEE nearest even, denormals kept), fma
-// is fused, shifts are logical unless named sar, and a Mask comes only from the comparisons here.
+// A lane is a pair of value types, F32 and I32, with the free functions below. Formulas and codecs are
+// templates over them, so that they are written once. Contract: every operation rounds once (IEEE nearest
+// even, denormals kept), fma is fused, shifts are logical unless named sar, and a Mask comes only from the
+// comparisons here.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -54,11 +55,17 @@ OCTAVO_HD inline I32 operator&(I32 a, I32 b) { return {a.v & b.v}; }
 OCTAVO_HD inline I32 operator|(I32 a, I32 b) { return {a.v | b.v}; }
 OCTAVO_HD inline I32 operator^(I32 a, I32 b) { return {a.v ^ b.v}; }
 template <int kBits>
-OCTAVO_HD inline I32 shl(I32 a) { return I32::of(a.u() << kBits); }
+OCTAVO_HD inline I32 shl(I32 a) {
+  return I32::of(a.u() << kBits);
+}
 template <int kBits>
-OCTAVO_HD inline I32 shr(I32 a) { return I32::of(a.u() >> kBits); }
+OCTAVO_HD inline I32 shr(I32 a) {
+  return I32::of(a.u() >> kBits);
+}
 template <int kBits>
-OCTAVO_HD inline I32 sar(I32 a) { return {a.v >> kBits}; }
+OCTAVO_HD inline I32 sar(I32 a) {
+  return {a.v >> kBits};
+}
 OCTAVO_HD inline I32 min(I32 a, I32 b) { return b.v < a.v ? b : a; }
 OCTAVO_HD inline I32 max(I32 a, I32 b) { return b.v > a.v ? b : a; }
 OCTAVO_HD inline I32 min_u(I32 a, I32 b) { return b.u() < a.u() ? b : a; }
@@ -90,7 +97,9 @@ struct Lane {
   static I load_u16(const std::uint16_t* p) { return {*p}; }
   static I load_i16(const std::int16_t* p) { return {*p}; }
   // REQUIRES: the value is in the type's range, but for store_u8, which clamps.
-  static void store_u8(I a, std::uint8_t* p) { *p = static_cast<std::uint8_t>(a.v < 0 ? 0 : a.v > 255 ? 255 : a.v); }
+  static void store_u8(I a, std::uint8_t* p) {
+    *p = static_cast<std::uint8_t>(a.v < 0 ? 0 : a.v > 255 ? 255 : a.v);
+  }
   static void store_i8(I a, std::int8_t* p) { *p = static_cast<std::int8_t>(a.v); }
   static void store_u16(I a, std::uint16_t* p) { *p = static_cast<std::uint16_t>(a.v); }
   static void store_i16(I a, std::int16_t* p) { *p = static_cast<std::int16_t>(a.v); }

@@ -1,6 +1,7 @@
-// The SIMD lane over Highway's static target: include it only from a file that is compiled for one instruction set
-// (src/cpu/kernels_*.cc), whose flags choose the target. Same contract as lane/scalar.h, which see.
-// The including file names the namespace, so that objects of several instruction sets link together.
+// The SIMD lane over Highway's static target: include it only from a file that is compiled for one
+// instruction set (src/cpu/kernels_*.cc), whose flags choose the target. Same contract as lane/scalar.h,
+// which see. The including file names the namespace, so that objects of several instruction sets link
+// together.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -55,37 +56,89 @@ HWY_INLINE Out each(Fn&& f, const Arg&... arg) {
 HWY_INLINE VU unsigned_of(VI x) { return hn::BitCast(DU(), x); }
 HWY_INLINE VI signed_of(VU x) { return hn::BitCast(DI(), x); }
 
-HWY_INLINE F32 operator+(F32 a, F32 b) { return each<F32>([](VF x, VF y) { return hn::Add(x, y); }, a, b); }
-HWY_INLINE F32 operator-(F32 a, F32 b) { return each<F32>([](VF x, VF y) { return hn::Sub(x, y); }, a, b); }
-HWY_INLINE F32 operator*(F32 a, F32 b) { return each<F32>([](VF x, VF y) { return hn::Mul(x, y); }, a, b); }
-HWY_INLINE F32 operator/(F32 a, F32 b) { return each<F32>([](VF x, VF y) { return hn::Div(x, y); }, a, b); }
-HWY_INLINE F32 fma(F32 a, F32 b, F32 c) { return each<F32>([](VF x, VF y, VF z) { return hn::MulAdd(x, y, z); }, a, b, c); }
-HWY_INLINE F32 sqrt(F32 a) { return each<F32>([](VF x) { return hn::Sqrt(x); }, a); }
-HWY_INLINE F32 min(F32 a, F32 b) { return each<F32>([](VF x, VF y) { return hn::Min(x, y); }, a, b); }
-HWY_INLINE F32 max(F32 a, F32 b) { return each<F32>([](VF x, VF y) { return hn::Max(x, y); }, a, b); }
-HWY_INLINE MaskF operator<(F32 a, F32 b) { return each<MaskF>([](VF x, VF y) { return hn::Lt(x, y); }, a, b); }
-HWY_INLINE MaskF operator>(F32 a, F32 b) { return each<MaskF>([](VF x, VF y) { return hn::Gt(x, y); }, a, b); }
+HWY_INLINE F32 operator+(F32 a, F32 b) {
+  return each<F32>([](VF x, VF y) { return hn::Add(x, y); }, a, b);
+}
+HWY_INLINE F32 operator-(F32 a, F32 b) {
+  return each<F32>([](VF x, VF y) { return hn::Sub(x, y); }, a, b);
+}
+HWY_INLINE F32 operator*(F32 a, F32 b) {
+  return each<F32>([](VF x, VF y) { return hn::Mul(x, y); }, a, b);
+}
+HWY_INLINE F32 operator/(F32 a, F32 b) {
+  return each<F32>([](VF x, VF y) { return hn::Div(x, y); }, a, b);
+}
+HWY_INLINE F32 fma(F32 a, F32 b, F32 c) {
+  return each<F32>([](VF x, VF y, VF z) { return hn::MulAdd(x, y, z); }, a, b, c);
+}
+HWY_INLINE F32 sqrt(F32 a) {
+  return each<F32>([](VF x) { return hn::Sqrt(x); }, a);
+}
+HWY_INLINE F32 min(F32 a, F32 b) {
+  return each<F32>([](VF x, VF y) { return hn::Min(x, y); }, a, b);
+}
+HWY_INLINE F32 max(F32 a, F32 b) {
+  return each<F32>([](VF x, VF y) { return hn::Max(x, y); }, a, b);
+}
+HWY_INLINE MaskF operator<(F32 a, F32 b) {
+  return each<MaskF>([](VF x, VF y) { return hn::Lt(x, y); }, a, b);
+}
+HWY_INLINE MaskF operator>(F32 a, F32 b) {
+  return each<MaskF>([](VF x, VF y) { return hn::Gt(x, y); }, a, b);
+}
 // (Highway's Ne is an ordered comparison: false for NaN.)
-HWY_INLINE MaskF is_nan(F32 a) { return each<MaskF>([](VF x) { return hn::Not(hn::Eq(x, x)); }, a); }
+HWY_INLINE MaskF is_nan(F32 a) {
+  return each<MaskF>([](VF x) { return hn::Not(hn::Eq(x, x)); }, a);
+}
 
-HWY_INLINE I32 operator+(I32 a, I32 b) { return each<I32>([](VI x, VI y) { return hn::Add(x, y); }, a, b); }
-HWY_INLINE I32 operator-(I32 a, I32 b) { return each<I32>([](VI x, VI y) { return hn::Sub(x, y); }, a, b); }
-HWY_INLINE I32 operator*(I32 a, I32 b) { return each<I32>([](VI x, VI y) { return hn::Mul(x, y); }, a, b); }
-HWY_INLINE I32 operator&(I32 a, I32 b) { return each<I32>([](VI x, VI y) { return hn::And(x, y); }, a, b); }
-HWY_INLINE I32 operator|(I32 a, I32 b) { return each<I32>([](VI x, VI y) { return hn::Or(x, y); }, a, b); }
-HWY_INLINE I32 operator^(I32 a, I32 b) { return each<I32>([](VI x, VI y) { return hn::Xor(x, y); }, a, b); }
+HWY_INLINE I32 operator+(I32 a, I32 b) {
+  return each<I32>([](VI x, VI y) { return hn::Add(x, y); }, a, b);
+}
+HWY_INLINE I32 operator-(I32 a, I32 b) {
+  return each<I32>([](VI x, VI y) { return hn::Sub(x, y); }, a, b);
+}
+HWY_INLINE I32 operator*(I32 a, I32 b) {
+  return each<I32>([](VI x, VI y) { return hn::Mul(x, y); }, a, b);
+}
+HWY_INLINE I32 operator&(I32 a, I32 b) {
+  return each<I32>([](VI x, VI y) { return hn::And(x, y); }, a, b);
+}
+HWY_INLINE I32 operator|(I32 a, I32 b) {
+  return each<I32>([](VI x, VI y) { return hn::Or(x, y); }, a, b);
+}
+HWY_INLINE I32 operator^(I32 a, I32 b) {
+  return each<I32>([](VI x, VI y) { return hn::Xor(x, y); }, a, b);
+}
 template <int kBits>
-HWY_INLINE I32 shl(I32 a) { return each<I32>([](VI x) { return hn::ShiftLeft<kBits>(x); }, a); }
+HWY_INLINE I32 shl(I32 a) {
+  return each<I32>([](VI x) { return hn::ShiftLeft<kBits>(x); }, a);
+}
 template <int kBits>
-HWY_INLINE I32 shr(I32 a) { return each<I32>([](VI x) { return signed_of(hn::ShiftRight<kBits>(unsigned_of(x))); }, a); }
+HWY_INLINE I32 shr(I32 a) {
+  return each<I32>([](VI x) { return signed_of(hn::ShiftRight<kBits>(unsigned_of(x))); }, a);
+}
 template <int kBits>
-HWY_INLINE I32 sar(I32 a) { return each<I32>([](VI x) { return hn::ShiftRight<kBits>(x); }, a); }
-HWY_INLINE I32 min(I32 a, I32 b) { return each<I32>([](VI x, VI y) { return hn::Min(x, y); }, a, b); }
-HWY_INLINE I32 max(I32 a, I32 b) { return each<I32>([](VI x, VI y) { return hn::Max(x, y); }, a, b); }
-HWY_INLINE I32 abs(I32 a) { return each<I32>([](VI x) { return hn::Abs(x); }, a); }
-HWY_INLINE MaskI operator<(I32 a, I32 b) { return each<MaskI>([](VI x, VI y) { return hn::Lt(x, y); }, a, b); }
-HWY_INLINE MaskI operator>(I32 a, I32 b) { return each<MaskI>([](VI x, VI y) { return hn::Gt(x, y); }, a, b); }
-HWY_INLINE MaskI operator==(I32 a, I32 b) { return each<MaskI>([](VI x, VI y) { return hn::Eq(x, y); }, a, b); }
+HWY_INLINE I32 sar(I32 a) {
+  return each<I32>([](VI x) { return hn::ShiftRight<kBits>(x); }, a);
+}
+HWY_INLINE I32 min(I32 a, I32 b) {
+  return each<I32>([](VI x, VI y) { return hn::Min(x, y); }, a, b);
+}
+HWY_INLINE I32 max(I32 a, I32 b) {
+  return each<I32>([](VI x, VI y) { return hn::Max(x, y); }, a, b);
+}
+HWY_INLINE I32 abs(I32 a) {
+  return each<I32>([](VI x) { return hn::Abs(x); }, a);
+}
+HWY_INLINE MaskI operator<(I32 a, I32 b) {
+  return each<MaskI>([](VI x, VI y) { return hn::Lt(x, y); }, a, b);
+}
+HWY_INLINE MaskI operator>(I32 a, I32 b) {
+  return each<MaskI>([](VI x, VI y) { return hn::Gt(x, y); }, a, b);
+}
+HWY_INLINE MaskI operator==(I32 a, I32 b) {
+  return each<MaskI>([](VI x, VI y) { return hn::Eq(x, y); }, a, b);
+}
 
 using MF = hn::Mask<DF>;
 using MI = hn::Mask<DI>;
@@ -96,15 +149,23 @@ HWY_INLINE I32 select(MaskI m, I32 yes, I32 no) {
   return each<I32>([](MI k, VI x, VI y) { return hn::IfThenElse(k, x, y); }, m, yes, no);
 }
 HWY_INLINE I32 select(MaskF m, I32 yes, I32 no) {
-  return each<I32>([](MF k, VI x, VI y) { return hn::IfThenElse(hn::RebindMask(DI(), k), x, y); }, m, yes, no);
+  return each<I32>([](MF k, VI x, VI y) { return hn::IfThenElse(hn::RebindMask(DI(), k), x, y); }, m, yes,
+                   no);
 }
 HWY_INLINE F32 select(MaskI m, F32 yes, F32 no) {
-  return each<F32>([](MI k, VF x, VF y) { return hn::IfThenElse(hn::RebindMask(DF(), k), x, y); }, m, yes, no);
+  return each<F32>([](MI k, VF x, VF y) { return hn::IfThenElse(hn::RebindMask(DF(), k), x, y); }, m, yes,
+                   no);
 }
 
-HWY_INLINE I32 bits(F32 a) { return each<I32>([](VF x) { return hn::BitCast(DI(), x); }, a); }
-HWY_INLINE F32 from_bits(I32 a) { return each<F32>([](VI x) { return hn::BitCast(DF(), x); }, a); }
-HWY_INLINE F32 to_float(I32 a) { return each<F32>([](VI x) { return hn::ConvertTo(DF(), x); }, a); }
+HWY_INLINE I32 bits(F32 a) {
+  return each<I32>([](VF x) { return hn::BitCast(DI(), x); }, a);
+}
+HWY_INLINE F32 from_bits(I32 a) {
+  return each<F32>([](VI x) { return hn::BitCast(DF(), x); }, a);
+}
+HWY_INLINE F32 to_float(I32 a) {
+  return each<F32>([](VI x) { return hn::ConvertTo(DF(), x); }, a);
+}
 
 // a with the sign of b: a, -a, or (b zero) a or 0, so that b = 0 requires a = 0.
 HWY_INLINE I32 apply_sign(I32 a, I32 b) {
@@ -121,7 +182,8 @@ HWY_INLINE I32 apply_sign(I32 a, I32 b) {
       a, b);
 }
 
-// a plus or minus one where the mask holds: one operation, because a vector mask is -1 (or, in AVX-512, a predicate).
+// a plus or minus one where the mask holds: one operation, because a vector mask is -1 (or, in AVX-512, a
+// predicate).
 HWY_INLINE I32 add_where(I32 a, MaskF m) {
   return each<I32>(
       [](VI x, MF k) {
@@ -147,7 +209,8 @@ HWY_INLINE I32 sub_where(I32 a, MaskI m) {
 
 // All bits set where the mask holds (as a float, a NaN).
 HWY_INLINE I32 ones_where(I32 a, MaskF m) {
-  return each<I32>([](VI x, MF k) { return hn::Or(x, hn::VecFromMask(DI(), hn::RebindMask(DI(), k))); }, a, m);
+  return each<I32>([](VI x, MF k) { return hn::Or(x, hn::VecFromMask(DI(), hn::RebindMask(DI(), k))); }, a,
+                   m);
 }
 
 // REQUIRES: the value fits an int32 (the raw instruction; Highway's ConvertTo would add a saturation).
@@ -173,7 +236,8 @@ HWY_INLINE I32 min_u(I32 a, I32 b) {
   return each<I32>([](VI x, VI y) { return signed_of(hn::Min(unsigned_of(x), unsigned_of(y))); }, a, b);
 }
 
-// Bytes of a lane: a - b, not below zero; and table[a] for a below 16, zero bytes giving table[0], which must be zero.
+// Bytes of a lane: a - b, not below zero; and table[a] for a below 16, zero bytes giving table[0], which must
+// be zero.
 HWY_INLINE I32 saturated_sub_bytes(I32 a, std::uint8_t b) {
   return each<I32>(
       [b](VI x) {
@@ -199,8 +263,10 @@ HWY_INLINE VI lookup8_vector(const std::int32_t* table, VI i) {
   const __m512i twice = _mm512_broadcast_i64x4(_mm256_load_si256(reinterpret_cast<const __m256i*>(table)));
   return VI{_mm512_permutexvar_epi32(i.raw, twice)};
 #elif HWY_TARGET == HWY_NEON
-  const uint8x16x2_t bytes = {{vreinterpretq_u8_s32(vld1q_s32(table)), vreinterpretq_u8_s32(vld1q_s32(table + 4))}};
-  const VI at = hn::Add(hn::Mul(hn::And(i, hn::Set(DI(), 7)), hn::Set(DI(), 0x04040404)), hn::Set(DI(), 0x03020100));
+  const uint8x16x2_t bytes = {
+      {vreinterpretq_u8_s32(vld1q_s32(table)), vreinterpretq_u8_s32(vld1q_s32(table + 4))}};
+  const VI at =
+      hn::Add(hn::Mul(hn::And(i, hn::Set(DI(), 7)), hn::Set(DI(), 0x04040404)), hn::Set(DI(), 0x03020100));
   return VI{vreinterpretq_s32_u8(vqtbl2q_u8(bytes, vreinterpretq_u8_s32(at.raw)))};
 #else
 #error "lookup8 knows AVX2, AVX-512 and NEON"
@@ -213,7 +279,8 @@ HWY_INLINE VI lookup16_vector(const std::int32_t* table, VI i) {
   // The blend looks at the sign bit only.
   const __m256 low = _mm256_castsi256_ps(lookup8_vector(table, i).raw);
   const __m256 high = _mm256_castsi256_ps(lookup8_vector(table + 8, i).raw);
-  return VI{_mm256_castps_si256(_mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i.raw, 28))))};
+  return VI{
+      _mm256_castps_si256(_mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i.raw, 28))))};
 #else
   const auto upper = hn::MaskFromVec(hn::BroadcastSignBit(hn::ShiftLeft<28>(i)));
   return hn::IfThenElse(upper, lookup8_vector(table + 8, i), lookup8_vector(table, i));
@@ -225,7 +292,9 @@ HWY_INLINE I32 lookup16(const std::int32_t* table, I32 i) {
 HWY_INLINE I32 lookup8(const std::int32_t* table, I32 i) {
   return each<I32>([table](VI x) { return lookup8_vector(table, x); }, i);
 }
-HWY_INLINE F32 lookup8(const float* table, I32 i) { return from_bits(lookup8(reinterpret_cast<const std::int32_t*>(table), i)); }
+HWY_INLINE F32 lookup8(const float* table, I32 i) {
+  return from_bits(lookup8(reinterpret_cast<const std::int32_t*>(table), i));
+}
 
 struct Lane {
   using F = F32;
@@ -288,36 +357,40 @@ struct Lane {
     return hn::TableLookupBytes(hn::LoadDup128(DB(), table), codes);
   }
 
-  // The floats of 4 * kWidth codes, one to a byte. Interleaving works within blocks of 16 bytes; taking the codes in
-  // another order first makes its results come out in theirs.
+  // The floats of 4 * kWidth codes, one to a byte. Interleaving works within blocks of 16 bytes; taking the
+  // codes in another order first makes its results come out in theirs.
   template <std::size_t kSize>
   static HWY_INLINE void lookup_bytes4(const Planes<kSize>& planes, const std::uint8_t* codes, float* out) {
     hn::Vec<DB> c = hn::LoadU(DB(), codes);
 #if HWY_TARGET == HWY_AVX2
     c.raw = _mm256_permutevar8x32_epi32(c.raw, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 #elif HWY_TARGET == HWY_AVX3
-    c.raw = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), c.raw);
+    c.raw = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+                                     c.raw);
 #endif
     const hn::Repartition<std::uint16_t, DI> d16;
     const auto b0 = lookup_plane(planes.byte[0], c), b1 = lookup_plane(planes.byte[1], c);
     const auto b2 = lookup_plane(planes.byte[2], c), b3 = lookup_plane(planes.byte[3], c);
-    const auto low01 = hn::BitCast(d16, hn::InterleaveLower(DB(), b0, b1)), high01 = hn::BitCast(d16, hn::InterleaveUpper(DB(), b0, b1));
-    const auto low23 = hn::BitCast(d16, hn::InterleaveLower(DB(), b2, b3)), high23 = hn::BitCast(d16, hn::InterleaveUpper(DB(), b2, b3));
+    const auto low01 = hn::BitCast(d16, hn::InterleaveLower(DB(), b0, b1)),
+               high01 = hn::BitCast(d16, hn::InterleaveUpper(DB(), b0, b1));
+    const auto low23 = hn::BitCast(d16, hn::InterleaveLower(DB(), b2, b3)),
+               high23 = hn::BitCast(d16, hn::InterleaveUpper(DB(), b2, b3));
     hn::StoreU(hn::BitCast(DF(), hn::InterleaveLower(d16, low01, low23)), DF(), out);
     hn::StoreU(hn::BitCast(DF(), hn::InterleaveUpper(d16, low01, low23)), DF(), out + kWidth);
     hn::StoreU(hn::BitCast(DF(), hn::InterleaveLower(d16, high01, high23)), DF(), out + 2 * kWidth);
     hn::StoreU(hn::BitCast(DF(), hn::InterleaveUpper(d16, high01, high23)), DF(), out + 3 * kWidth);
   }
 
-  // Four lanes of codes less `bias`, clamped to bytes. Narrowing in pairs and adding the bias to 16-bit lanes costs a
-  // third of four store_u8.
+  // Four lanes of codes less `bias`, clamped to bytes. Narrowing in pairs and adding the bias to 16-bit lanes
+  // costs a third of four store_u8.
   static HWY_INLINE void store_codes4(I a, I b, I c, I d, std::int16_t bias, std::uint8_t* p) {
 #if HWY_TARGET == HWY_AVX2
     const __m256i add = _mm256_set1_epi16(bias);
     const __m256i low = _mm256_add_epi16(_mm256_packs_epi32(a.v.raw, b.v.raw), add);
     const __m256i high = _mm256_add_epi16(_mm256_packs_epi32(c.v.raw, d.v.raw), add);
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order));
 #elif HWY_TARGET == HWY_AVX3
     const __m512i add = _mm512_set1_epi16(bias);
     const __m512i low = _mm512_add_epi16(_mm512_packs_epi32(a.v.raw, b.v.raw), add);

@@ -59,8 +59,11 @@ Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
   if (Status bad = f("residual", t.residual, size.residual_bytes, residual, true); !bad.ok()) return bad;
   for (std::size_t s = 0; s < static_cast<std::size_t>(size.slots); ++s) {
     const std::int64_t codes = code_alignment(t.spec.format);
-    if (Status bad = f(kCodeFields[s], t.state[s].codes, size.slot[s].codes_bytes, codes, true); !bad.ok()) return bad;
-    if (Status bad = f(kScaleFields[s], t.state[s].scales, 4 * size.slot[s].scales, std::int64_t{4}, true); !bad.ok()) return bad;
+    if (Status bad = f(kCodeFields[s], t.state[s].codes, size.slot[s].codes_bytes, codes, true); !bad.ok())
+      return bad;
+    if (Status bad = f(kScaleFields[s], t.state[s].scales, 4 * size.slot[s].scales, std::int64_t{4}, true);
+        !bad.ok())
+      return bad;
   }
   return {};
 }
@@ -178,7 +181,8 @@ Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tens
     }
     const auto sizes = layout(config, t.spec);
     if (!sizes.ok()) return sizes.status();
-    const auto add = [&](const char* field, const void* data, std::int64_t bytes, std::int64_t alignment, bool written) -> Status {
+    const auto add = [&](const char* field, const void* data, std::int64_t bytes, std::int64_t alignment,
+                         bool written) -> Status {
       if (Status bad = check_buffer(where + "." + field, data, bytes, alignment); !bad.ok()) return bad;
       const auto begin = reinterpret_cast<std::uintptr_t>(data);
       if (bytes > 0) ranges.push_back({begin, begin + static_cast<std::uintptr_t>(bytes), written, i, field});
@@ -192,11 +196,13 @@ Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tens
 const char* overlapping(const TensorArgs& t, const TensorLayout& size, std::span<const std::byte> other) {
   const char* found = nullptr;
   const auto begin = reinterpret_cast<std::uintptr_t>(other.data());
-  const Status stopped = for_buffers(t, size, [&](const char* field, const void* data, std::int64_t bytes, std::int64_t, bool) -> Status {
-    const auto at = reinterpret_cast<std::uintptr_t>(data);
-    if (bytes > 0 && at < begin + other.size() && begin < at + static_cast<std::uintptr_t>(bytes)) found = field;
-    return {};
-  });
+  const Status stopped = for_buffers(
+      t, size, [&](const char* field, const void* data, std::int64_t bytes, std::int64_t, bool) -> Status {
+        const auto at = reinterpret_cast<std::uintptr_t>(data);
+        if (bytes > 0 && at < begin + other.size() && begin < at + static_cast<std::uintptr_t>(bytes))
+          found = field;
+        return {};
+      });
   return stopped.ok() ? found : nullptr;
 }
 
@@ -212,6 +218,10 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
   if (!non_negative(h.lr)) return bad_number("lr", h.lr, "a finite number of at least 0");
   if (!non_negative(h.weight_decay))
     return bad_number("weight_decay", h.weight_decay, "a finite number of at least 0");
+  if (h.decay != Decay::by_name && h.decay != Decay::coupled && h.decay != Decay::decoupled) {
+    return Status::invalid(where + "decay: got " + text(static_cast<std::uint32_t>(h.decay)) +
+                           ", expected 0 (by name), 1 (coupled) or 2 (decoupled)");
+  }
   if (!finite(args.grad_factor)) return bad_number("grad_factor", args.grad_factor, "a finite number");
   if (config.algorithm == Algorithm::sgd) {
     if (!non_negative(h.momentum)) return bad_number("momentum", h.momentum, "a finite number of at least 0");

@@ -60,8 +60,10 @@ Result<GradNorm> grad_norm(std::span<const GradView> grads, std::span<double> wo
   const auto sums = std::as_bytes(workspace.first(static_cast<std::size_t>(chunks)));
   for (std::size_t i = 0; i < grads.size(); ++i) {
     const auto* begin = static_cast<const std::byte*>(grads[i].data);
-    if (grads[i].numel > 0 && !sums.empty() && begin < sums.data() + sums.size() && sums.data() < begin + grads[i].numel * dtype_bytes(grads[i].dtype)) {
-      return Status::invalid("[grad_norm] workspace: overlaps grads[" + std::to_string(i) + "].data; it must not share memory with a gradient");
+    if (grads[i].numel > 0 && !sums.empty() && begin < sums.data() + sums.size() &&
+        sums.data() < begin + grads[i].numel * dtype_bytes(grads[i].dtype)) {
+      return Status::invalid("[grad_norm] workspace: overlaps grads[" + std::to_string(i) +
+                             "].data; it must not share memory with a gradient");
     }
   }
   if (threads < 0 || threads > 4096) {

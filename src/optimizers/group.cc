@@ -46,9 +46,8 @@ ConstsOf<Algorithms> derive(const GroupConfig& config, std::size_t algorithm, co
   const HyperParams& h = args.hyper;
   formula::Common common;
   common.factor = static_cast<float>(h.maximize ? -args.grad_factor : args.grad_factor);
-  const bool by_name = config.algorithm == Algorithm::adam || config.algorithm == Algorithm::adamw;
-  const bool decoupled = by_name ? config.algorithm == Algorithm::adamw : h.decoupled;
-  if (decoupled) {
+  const bool by_name = config.algorithm == Algorithm::adamw || config.algorithm == Algorithm::lion;
+  if (h.decay == Decay::by_name ? by_name : h.decay == Decay::decoupled) {
     common.keep = static_cast<float>(1.0 - static_cast<double>(static_cast<float>(h.lr)) * h.weight_decay);
   } else {
     common.coupled = h.weight_decay != 0.0;
@@ -133,13 +132,14 @@ struct Group::Impl {
   // The workspace is written between reads of the tensors' buffers.
   [[nodiscard]] Status check_workspace(const StepArgs& args) const {
     if (workspace_floats == 0) return {};
-    const std::span<const std::byte> workspace = args.workspace.first(static_cast<std::size_t>(4 * workspace_floats));
+    const std::span<const std::byte> workspace =
+        args.workspace.first(static_cast<std::size_t>(4 * workspace_floats));
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const auto size = layout(config, tensors[i].args.spec);
       if (!size.ok()) return size.status();
       if (const char* field = overlapping(tensors[i].args, *size, workspace)) {
-        return Status::invalid(tag(config) + " workspace: overlaps tensors[" + std::to_string(i) + "]." + field +
-                               "; it must not share memory with a buffer of the step");
+        return Status::invalid(tag(config) + " workspace: overlaps tensors[" + std::to_string(i) + "]." +
+                               field + "; it must not share memory with a buffer of the step");
       }
     }
     return {};

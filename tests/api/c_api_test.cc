@@ -142,7 +142,7 @@ TEST(CApi, DefaultsAreTheCppDefaults) {
   EXPECT_EQ(args.grad_factor, 1.0);
   EXPECT_EQ(args.weight_decay, 0.0);
   EXPECT_EQ(args.step, 0);
-  EXPECT_EQ(args.coupled, 0u);
+  EXPECT_EQ(args.decay, 0u);
   EXPECT_EQ(args.workspace, nullptr);
 }
 

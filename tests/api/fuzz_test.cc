@@ -189,7 +189,7 @@ class Fuzzer {
         random_.chance(30) ? static_cast<int32_t>(random_.bits()) : static_cast<int32_t>(random_.below(4));
     args.nesterov = random_.chance(4) ? 1 : 0;
     args.maximize = enumerator(2);
-    args.coupled = enumerator(2);
+    args.decay = enumerator(3);
     args.step = random_.chance(10) ? wild_integer() : 1 + static_cast<std::int64_t>(random_.below(1000));
     args.seed = random_.bits();
     args.lr = number(1e-3);

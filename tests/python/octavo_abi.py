@@ -86,7 +86,7 @@ class StepArgs(ctypes.Structure):
         ("threads", _i32),
         ("nesterov", _u32),
         ("maximize", _u32),
-        ("coupled", _u32),
+        ("decay", _u32),
         ("step", _i64),
         ("seed", _u64),
         ("lr", ctypes.c_double),

@@ -103,7 +103,7 @@ def octavo_fields(hyper: Hyper) -> dict[str, float]:
         "beta2": hyper.betas[1],
         "eps": hyper.eps,
         "weight_decay": hyper.weight_decay,
-        "coupled": not hyper.decoupled,
+        "decay": 2 if hyper.decoupled else 1,
         "maximize": hyper.maximize,
         "momentum": hyper.momentum,
         "dampening": hyper.dampening,

@@ -42,9 +42,8 @@ bool is_adam(const GroupConfig& config) {
 }
 
 bool is_coupled(const GroupConfig& config, const HyperParams& hyper) {
-  if (config.algorithm == Algorithm::adam) return true;
-  if (config.algorithm == Algorithm::adamw) return false;
-  return !hyper.decoupled;
+  if (hyper.decay != octavo::Decay::by_name) return hyper.decay == octavo::Decay::coupled;
+  return config.algorithm == Algorithm::adam || config.algorithm == Algorithm::sgd;
 }
 
 int slots_of(const GroupConfig& config) {

@@ -71,7 +71,7 @@ inline octavo_step_args c_step_args(const octavo::StepArgs& args) {
   c.dampening = args.hyper.dampening;
   c.nesterov = args.hyper.nesterov ? 1 : 0;
   c.maximize = args.hyper.maximize ? 1 : 0;
-  c.coupled = args.hyper.decoupled ? 0 : 1;
+  c.decay = static_cast<uint32_t>(args.hyper.decay);
   c.grad_factor = args.grad_factor;
   return c;
 }

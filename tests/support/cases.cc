@@ -27,7 +27,7 @@ std::vector<OptimizerCase> optimizers(bool options) {
   plain.weight_decay = 0.05;
   plain.momentum = 0.9;
   octavo::HyperParams coupled = plain;
-  coupled.decoupled = false;
+  coupled.decay = octavo::Decay::coupled;
   octavo::HyperParams no_momentum = plain;
   no_momentum.momentum = 0.0;
   std::vector<OptimizerCase> list = {
@@ -47,11 +47,12 @@ std::vector<OptimizerCase> optimizers(bool options) {
   octavo::HyperParams no_decay = plain;
   no_decay.weight_decay = 0.0;
   octavo::HyperParams nesterov = plain;
+  nesterov.decay = octavo::Decay::decoupled;
   nesterov.nesterov = true;
   octavo::HyperParams dampening = coupled;
   dampening.dampening = 0.3;
   dampening.maximize = true;
-  no_momentum.decoupled = false;
+  no_momentum.decay = octavo::Decay::coupled;
   no_momentum.maximize = true;
   const std::vector<OptimizerCase> more = {
       {"adam-amsgrad-maximize", {Algorithm::adam, true, true}, maximize},
