@@ -103,6 +103,15 @@ struct Buckets {
       entry[b] = e;
     }
   }
+
+  // The rank of the nearest magnitude; anything from 1 on is 1, anything below the first bucket zero.
+  [[nodiscard]] constexpr std::int32_t rank(std::uint32_t magnitude_bits) const {
+    constexpr std::uint32_t kOne = 0x3F800000U;
+    const std::uint32_t clamped = magnitude_bits < kOne ? magnitude_bits : kOne;
+    const std::uint32_t bucket = clamped >> kLowBits;
+    if (bucket < kFirst) return 0;
+    return static_cast<std::int32_t>((entry[bucket - kFirst] + (clamped & kLowMask)) >> kLowBits);
+  }
 };
 
 inline constexpr Buckets<6, -22> kSigned8Buckets(kSigned8);

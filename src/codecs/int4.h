@@ -53,14 +53,7 @@ struct Int4 {
         for (const float boundary : kBoundaries) rank = add_where(rank, m > F(boundary));
         return apply_sign(rank, b);
       } else {
-        constexpr auto& buckets = kSigned4Buckets;
-        const std::uint32_t clamped = magnitude.u() < 0x3F800000U ? magnitude.u() : 0x3F800000U;
-        const std::uint32_t bucket = clamped >> buckets.kLowBits;
-        std::int32_t rank = 0;
-        if (bucket >= buckets.kFirst) {
-          rank = static_cast<std::int32_t>(
-              (buckets.entry[bucket - buckets.kFirst] + (clamped & buckets.kLowMask)) >> buckets.kLowBits);
-        }
+        const std::int32_t rank = kSigned4Buckets.rank(magnitude.u());
         return b.v < 0 ? -rank : rank;
       }
     }

@@ -57,16 +57,8 @@ struct Int8 {
   template <Moment kMoment, class L>
   requires(!L::kSimd) static typename L::I
       encode(typename L::F x, typename L::F raw, typename L::I& /*suspect*/) {
-    constexpr auto& buckets = pick<kMoment>();
     const std::uint32_t b = bits(x).u();
-    const std::uint32_t magnitude = b & 0x7FFFFFFFU;
-    const std::uint32_t clamped = magnitude < 0x3F800000U ? magnitude : 0x3F800000U;
-    const std::uint32_t bucket = clamped >> buckets.kLowBits;
-    std::uint32_t q = 0;
-    if (bucket >= buckets.kFirst) {
-      q = (buckets.entry[bucket - buckets.kFirst] + (clamped & buckets.kLowMask)) >> buckets.kLowBits;
-    }
-    const auto rank = static_cast<std::int32_t>(q);
+    const std::int32_t rank = pick<kMoment>().rank(b & 0x7FFFFFFFU);
     if constexpr (kMoment == Moment::first) {
       return (b >> 31) != 0 ? -rank : rank;
     } else {
