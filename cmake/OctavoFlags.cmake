@@ -8,8 +8,11 @@ target_compile_features(octavo_internal_flags INTERFACE cxx_std_20)
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   set(octavo_cxx_options
     -fno-fast-math -ffp-contract=off
-    -Wall -Wextra -Wpedantic -Wconversion -Wdouble-promotion -Wshadow -Wundef -Wcast-qual
+    -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wcast-qual
     -Wformat=2 -Wvla -Wmissing-declarations -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND octavo_cxx_options -Wdouble-promotion)  # Clang's version warns of `double d = f;` too
+  endif()
   if(OCTAVO_DEVELOPER)
     list(APPEND octavo_cxx_options -Werror)
   endif()

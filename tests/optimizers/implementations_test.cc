@@ -166,6 +166,7 @@ TEST(Threads, GroupsStepAtTheSameTime) {
     }
   };
   std::vector<std::thread> callers;
+  callers.reserve(sets.size());
   for (TensorSet& set : sets) callers.emplace_back([&] { run(set); });
   for (std::thread& caller : callers) caller.join();
   run(alone);
