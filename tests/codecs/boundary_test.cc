@@ -120,7 +120,8 @@ TEST(Boundary, NearestCodeWithinThreeUlpOfEveryMidpoint) {
         ASSERT_EQ(encoded.scale_span()[0], std::ldexp(1.0f, exponent));
         for (std::size_t i = 0; i < points.size(); ++i) {
           int expected = nearest_by_distance(grid, points[i]);
-          const bool fp8 = grid.spec.format == StateFormat::fp8_e4m3 || grid.spec.format == StateFormat::fp8_e5m2;
+          const bool fp8 =
+              grid.spec.format == StateFormat::fp8_e4m3 || grid.spec.format == StateFormat::fp8_e5m2;
           if (fp8 && expected == 0 && std::signbit(points[i])) expected = 0x80;  // the sign of zero is kept
           ASSERT_EQ(code_at(grid, encoded, i), expected)
               << implementation << ", " << name_of(grid.spec) << ", x = " << std::hexfloat << points[i];
