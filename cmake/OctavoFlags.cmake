@@ -25,7 +25,10 @@ else()
                   "contraction switched off")
 endif()
 # CUDA_STANDARD 20 would do nothing: CMake before 3.26 does not know that nvcc can.
-target_compile_options(octavo_internal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--fmad=false>")
+target_compile_options(octavo_internal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--fmad=false;--expt-relaxed-constexpr>")
+if(OCTAVO_DEVELOPER)
+  target_compile_options(octavo_internal_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
+endif()
 
 if(OCTAVO_SANITIZE)
   if(OCTAVO_SANITIZE MATCHES "address" AND OCTAVO_SANITIZE MATCHES "thread")

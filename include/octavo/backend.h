@@ -44,11 +44,17 @@ OCTAVO_API CpuInfo cpu_info();
 struct GpuInfo {
   std::string name;
   int compute_major = 0, compute_minor = 0;
+  int multiprocessors = 0;
   std::int64_t memory_bytes = 0;
+  bool usable = false;        // this build has code for it
+  bool fp8_hardware = false;  // converts fp8 in hardware; elsewhere in software, with the same bits
+  std::string note;           // why it is not usable, where it is not
 };
 struct GpuReport {
   std::vector<GpuInfo> gpus;
-  std::string note;  // why the list is empty, where it is
+  std::string note;         // why the list is empty, where it is
+  int runtime_version = 0;  // of the CUDA runtime in this build, 13000 for 13.0; 0 without CUDA
+  int driver_version = 0;   // the newest CUDA that the driver supports; 0 without a driver
 };
 OCTAVO_API GpuReport gpu_info();
 

@@ -5,7 +5,9 @@
 
 #include <octavo/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace octavo {
@@ -28,6 +30,33 @@ OCTAVO_API std::int64_t grad_norm_workspace(std::span<const GradView> grads);
 // `workspace` is written; nothing else is. `threads` 0 means the pool's size.
 OCTAVO_API Result<GradNorm> grad_norm(std::span<const GradView> grads, std::span<double> workspace,
                                       int threads = 0);
+
+// The same on the device of the gradients, without the host waiting for it: `run` leaves the result in the
+// device's memory, where StepScalars::norm takes it. A NormGroup keeps pointers, not data, and is used by one
+// thread at a time.
+class OCTAVO_API NormGroup {
+ public:
+  static Result<NormGroup> create(Device device, std::span<const GradView> grads);
+
+  NormGroup(NormGroup&&) noexcept;
+  NormGroup& operator=(NormGroup&&) noexcept;
+  ~NormGroup();
+
+  // `workspace`: at least workspace_bytes(), aligned to 16; `out`: aligned to 8; both on the device. On a GPU
+  // the work is queued on `stream` (a cudaStream_t) and the same untouched workspace at every run saves
+  // writing the table of gradients again; on the CPU it is done on return.
+  Status run(std::span<std::byte> workspace, GradNorm* out, void* stream = nullptr, int threads = 0);
+
+  // New gradients; on error the old ones stay.
+  Status rebind(std::span<const GradView> grads);
+
+  [[nodiscard]] std::int64_t workspace_bytes() const;
+
+ private:
+  struct Impl;
+  explicit NormGroup(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
 
 // The factor that scales gradients of norm `l2` (after multiplying by `unscale`) to at most `max_norm`, as
 // torch.nn.utils.clip_grad_norm_ computes it (1e-6 in the denominator), times `unscale`:

@@ -39,6 +39,8 @@ typedef struct {
   uint32_t algorithm;
   uint32_t amsgrad;
   uint32_t momentum;
+  uint32_t device_kind; /* 0 cpu, 1 cuda: where every buffer of the group is */
+  int32_t device_index;
 } octavo_group_config;
 
 typedef struct {
@@ -76,6 +78,20 @@ typedef struct {
   int64_t offset;
 } octavo_tensor;
 
+/* What a device reads and writes in its own memory: these have no struct_size and never change. */
+typedef struct {
+  uint8_t skipped;
+  uint8_t pending; /* 0 once it is written here */
+  uint8_t reserved[6];
+  int64_t nonfinite;
+} octavo_device_report;
+
+typedef struct {
+  double l2;
+  double max;
+  int64_t nonfinite;
+} octavo_device_norm;
+
 typedef struct {
   uint32_t struct_size;
   uint32_t guard;
@@ -89,23 +105,40 @@ typedef struct {
   double grad_factor;
   void* workspace;
   int64_t workspace_bytes;
+  void* stream;    /* cuda: the cudaStream_t to work on */
+  double max_norm; /* with scalar_norm: gradients are clipped to it; 0 does not clip */
+  /* In the memory of the group's device; null: the value above is used. */
+  const float* scalar_lr;
+  int64_t* scalar_step;           /* steps taken so far; a step that is taken adds one and uses the sum */
+  const float* scalar_loss_scale; /* gradients are divided by it, besides grad_factor */
+  const float* scalar_found_inf;  /* not zero: the step is skipped */
+  const octavo_device_norm* scalar_norm; /* of the gradients as they are; with guard its count decides */
+  octavo_device_report* scalar_report;   /* receives what happened */
 } octavo_step_args;
 
 typedef struct {
   uint32_t struct_size;
   uint32_t skipped;
   int64_t nonfinite;
+  uint32_t pending; /* cuda: the outcome is not known yet; scalar_report receives it */
+  uint32_t reserved;
 } octavo_step_report;
 
 /* args with every default of the C++ API (lr 1e-3, betas 0.9 and 0.999, eps 1e-8, factor 1; step 0 must be
- * set). */
+ * set). The function of the short name fills the first version of the struct, which is all the room that a
+ * program compiled then has; sources get the other one, and so should other languages. */
 OCTAVO_API void octavo_step_args_init(octavo_step_args* args);
+OCTAVO_API void octavo_step_args_init_sized(octavo_step_args* args, size_t struct_size);
+#define octavo_step_args_init(args) octavo_step_args_init_sized((args), sizeof(octavo_step_args))
 
 typedef struct octavo_group octavo_group;
 OCTAVO_API octavo_status octavo_group_create(const octavo_group_config* config, const octavo_tensor* tensors,
                                              int64_t count, octavo_group** out);
 OCTAVO_API octavo_status octavo_group_rebind(octavo_group* group, const octavo_tensor* tensors,
                                              int64_t count);
+/* New gradients of the same dtypes and sizes, one per tensor. */
+OCTAVO_API octavo_status octavo_group_rebind_grads(octavo_group* group, const void* const* grads,
+                                                   int64_t count);
 OCTAVO_API octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* args,
                                            octavo_step_report* report);
 OCTAVO_API int64_t octavo_group_workspace_bytes(const octavo_group* group);
@@ -131,6 +164,17 @@ OCTAVO_API int64_t octavo_grad_norm_workspace(const octavo_grad_view* grads, int
 OCTAVO_API octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, double* workspace,
                                           int64_t workspace_count, int32_t threads,
                                           octavo_grad_norm_result* out);
+/* The same on the gradients' device, into its memory: what scalar_norm takes. The workspace, aligned to 16,
+ * and out are on the device too; stream as in octavo_step_args. */
+typedef struct octavo_norm octavo_norm;
+OCTAVO_API octavo_status octavo_norm_create(uint32_t device_kind, int32_t device_index,
+                                            const octavo_grad_view* grads, int64_t count, octavo_norm** out);
+OCTAVO_API octavo_status octavo_norm_rebind(octavo_norm* norm, const octavo_grad_view* grads, int64_t count);
+OCTAVO_API octavo_status octavo_norm_run(octavo_norm* norm, void* workspace, int64_t workspace_bytes,
+                                         octavo_device_norm* out, void* stream, int32_t threads);
+OCTAVO_API int64_t octavo_norm_workspace_bytes(const octavo_norm* norm);
+OCTAVO_API void octavo_norm_destroy(octavo_norm* norm);
+
 OCTAVO_API double octavo_clip_factor(double l2, double max_norm, double unscale);
 
 typedef struct {

@@ -1,13 +1,17 @@
 // The optimizer step over any number of tensors at once: what each tensor needs (layout), and the step itself
-// (Group).
+// (Group), on the CPU or on a GPU.
 //
 // Memory: the caller owns every buffer. A Group keeps pointers, not data; they must stay valid until the
 // Group is destroyed or rebound. Zero bytes are the initial state of every format.
 // Threads: a Group is used by one thread at a time; different Groups are independent.
-// Errors: everything is checked before the first byte is written; a failed call changes no buffer.
+// Streams: on a GPU every call works on the stream it is given and returns without waiting for it; nothing is
+// allocated and nothing synchronises, so a step may be captured in a CUDA graph. A null stream is the
+// device's default stream, as in the CUDA API. Errors: everything is checked before the first byte is
+// written; a failed call changes no buffer.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <octavo/grad_norm.h>
 #include <octavo/types.h>
 
 #include <array>
@@ -23,6 +27,7 @@ struct GroupConfig {
   Algorithm algorithm = Algorithm::adamw;
   bool amsgrad = false;  // adam and adamw: keep the running maximum of v, a third moment
   bool momentum = true;  // sgd: false keeps no state at all
+  Device device{};       // where every buffer of the group is
 };
 
 // A tensor's description, without its buffers.
@@ -102,19 +107,38 @@ struct HyperParams {
   Decay decay = Decay::by_name;
 };
 
-struct StepArgs {
-  HyperParams hyper{};
-  std::int64_t step = 0;             // from 1; sgd's first step stores the plain gradient, as torch does
-  double grad_factor = 1.0;          // multiplies every gradient: 1 / loss scale, clipping, or both
-  bool guard = false;                // a non-finite gradient (or its square) skips the step whole
-  std::uint64_t seed = 0;            // of stochastic rounding
-  int threads = 0;                   // 0: the pool's size
-  std::span<std::byte> workspace{};  // at least Group::workspace_bytes(), aligned to 16
+struct StepReport {
+  bool skipped = false;        // the step was not taken: no parameter or state was written
+  bool pending = false;        // on a GPU the outcome is not known when step returns: see StepScalars::report
+  std::int64_t nonfinite = 0;  // elements that caused it (counted only with the guard on)
 };
 
-struct StepReport {
-  bool skipped = false;        // the guard found a non-finite gradient and nothing was written
-  std::int64_t nonfinite = 0;  // elements that caused it (counted only with the guard on)
+// Inputs that may live in the memory of the group's device, so that they can change without the host (a CUDA
+// graph, a norm still being computed). They are read, and step and report written, in stream order. Null: the
+// value in StepArgs is used.
+struct StepScalars {
+  const float* lr = nullptr;          // instead of hyper.lr
+  std::int64_t* step = nullptr;       // steps taken so far; a step that is taken adds one and uses the sum
+  const float* loss_scale = nullptr;  // gradients are divided by it, besides grad_factor
+  const float* found_inf = nullptr;   // not zero: the step is skipped, as torch's GradScaler asks
+  const GradNorm* norm = nullptr;  // of the gradients as they are, before any factor: see StepArgs::max_norm
+  StepReport* report = nullptr;    // receives what happened
+};
+
+struct StepArgs {
+  HyperParams hyper{};
+  std::int64_t step = 0;     // from 1; sgd's first step stores the plain gradient, as torch does
+  double grad_factor = 1.0;  // multiplies every gradient: 1 / loss scale, clipping, or both
+  double max_norm = 0.0;     // with scalars.norm: gradients are clipped to it; 0 does not clip
+  bool guard = false;        // a non-finite gradient (or its square) skips the step whole; with scalars.norm
+                             // its count decides and the gradients are not read once more
+  std::uint64_t seed = 0;    // of stochastic rounding
+  int threads = 0;           // CPU; 0: the pool's size
+  void* stream = nullptr;    // GPU: the cudaStream_t to work on, of the group's device
+  StepScalars scalars{};
+  // At least Group::workspace_bytes(), aligned to 16, on the group's device. On a GPU the group keeps its
+  // table of tensors there: the same untouched buffer at every step saves writing it again.
+  std::span<std::byte> workspace{};
 };
 
 class OCTAVO_API Group {
@@ -131,6 +155,10 @@ class OCTAVO_API Group {
 
   // New buffers for the same config; on error the group keeps its old ones.
   Status rebind(std::span<const TensorArgs> tensors);
+
+  // New gradients of the same dtypes and sizes, one per tensor in order: what changes from step to step when
+  // gradients are freed in between. Cheaper than rebind: overlap with other buffers is not checked again.
+  Status rebind_grads(std::span<const void* const> grads);
 
   [[nodiscard]] std::int64_t workspace_bytes() const;
   [[nodiscard]] std::size_t size() const;

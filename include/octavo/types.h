@@ -43,6 +43,14 @@ enum class Algorithm : std::uint32_t {
 // What a moment may hold: it decides the map, and that a positive variance never becomes zero.
 enum class Moment : std::uint32_t { first = 0, second = 1 };
 
+// Where tensors live. A group's tensors, its workspace and its scalars are all on one device.
+enum class DeviceKind : std::uint32_t { cpu = 0, cuda = 1 };
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
 // Moments that one tensor can have (m, v and amsgrad's maximum of v).
 inline constexpr int kMaxSlots = 3;
 inline constexpr int kMaxDims = 8;

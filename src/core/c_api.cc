@@ -8,6 +8,7 @@
 #include <octavo/optimizer.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -17,6 +18,19 @@
 struct octavo_group {
   octavo::Group group;
 };
+struct octavo_norm {
+  octavo::NormGroup norm;
+};
+
+// Device memory is shared as it is, without a copy between two structs.
+static_assert(sizeof(bool) == 1 && sizeof(octavo_device_report) == sizeof(octavo::StepReport) &&
+              offsetof(octavo_device_report, skipped) == offsetof(octavo::StepReport, skipped) &&
+              offsetof(octavo_device_report, pending) == offsetof(octavo::StepReport, pending) &&
+              offsetof(octavo_device_report, nonfinite) == offsetof(octavo::StepReport, nonfinite));
+static_assert(sizeof(octavo_device_norm) == sizeof(octavo::GradNorm) &&
+              offsetof(octavo_device_norm, l2) == offsetof(octavo::GradNorm, l2) &&
+              offsetof(octavo_device_norm, max) == offsetof(octavo::GradNorm, max) &&
+              offsetof(octavo_device_norm, nonfinite) == offsetof(octavo::GradNorm, nonfinite));
 
 namespace {
 
@@ -47,12 +61,22 @@ Status null_argument(const char* name) {
   return Status::invalid(std::string("[octavo] ") + name + ": got null");
 }
 
-// A caller's struct as this library knows it: what the caller's version lacks is zero, and `minimum` is the
-// size of the first version of the struct, below which nothing works.
+// The size of a struct's first version, below which nothing works: where it has grown, up to its first new
+// field.
 template <class T>
-Result<T> read_struct(const char* name, const T* from, std::size_t minimum = sizeof(T)) {
+constexpr std::size_t kFirstSize = sizeof(T);
+template <>
+constexpr std::size_t kFirstSize<octavo_group_config> = offsetof(octavo_group_config, device_kind);
+template <>
+constexpr std::size_t kFirstSize<octavo_step_args> = offsetof(octavo_step_args, stream);
+template <>
+constexpr std::size_t kFirstSize<octavo_step_report> = offsetof(octavo_step_report, pending);
+
+// A caller's struct as this library knows it: what the caller's version lacks is zero.
+template <class T>
+Result<T> read_struct(const char* name, const T* from) {
   if (from == nullptr) return null_argument(name);
-  if (from->struct_size < minimum || from->struct_size > 65536) {
+  if (from->struct_size < kFirstSize<T> || from->struct_size > 65536) {
     return Status::invalid(std::string("[octavo] ") + name + ".struct_size: got " +
                            std::to_string(from->struct_size) + ", expected sizeof, " +
                            std::to_string(sizeof(T)));
@@ -74,7 +98,10 @@ Status write_struct(const char* name, const T& value, T* to) {
 }
 
 octavo::GroupConfig convert(const octavo_group_config& c) {
-  return {static_cast<octavo::Algorithm>(c.algorithm), c.amsgrad != 0, c.momentum != 0};
+  return {static_cast<octavo::Algorithm>(c.algorithm),
+          c.amsgrad != 0,
+          c.momentum != 0,
+          {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index}};
 }
 
 Result<octavo::TensorSpec> convert(const char* name, const octavo_tensor_spec* from) {
@@ -92,11 +119,25 @@ Result<octavo::TensorSpec> convert(const char* name, const octavo_tensor_spec* f
   return spec;
 }
 
-Result<std::vector<octavo::TensorArgs>> convert(const octavo_tensor* tensors, int64_t count) {
+Status check_array(const char* name, const void* array, int64_t count) {
   if (count < 0 || count > (int64_t{1} << 32)) {
     return Status::invalid("[octavo] count: got " + std::to_string(count) + ", expected 0 to 2^32");
   }
-  if (count > 0 && tensors == nullptr) return null_argument("tensors");
+  return count > 0 && array == nullptr ? null_argument(name) : Status();
+}
+
+// A workspace as a span; null has no bytes, whatever its size says.
+Result<std::span<std::byte>> workspace_span(void* workspace, int64_t bytes) {
+  if (bytes < 0) {
+    return Status::invalid("[octavo] workspace_bytes: got " + std::to_string(bytes) +
+                           ", expected at least 0");
+  }
+  return std::span<std::byte>(static_cast<std::byte*>(workspace),
+                              workspace == nullptr ? 0 : static_cast<std::size_t>(bytes));
+}
+
+Result<std::vector<octavo::TensorArgs>> convert(const octavo_tensor* tensors, int64_t count) {
+  if (Status bad = check_array("tensors", tensors, count); !bad.ok()) return bad;
   std::vector<octavo::TensorArgs> list;
   list.reserve(static_cast<std::size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
@@ -152,10 +193,7 @@ Result<MomentBuffers> buffers(const char* name, const octavo_moment_spec* from, 
 }
 
 Result<std::vector<octavo::GradView>> convert(const octavo_grad_view* grads, int64_t count) {
-  if (count < 0 || count > (int64_t{1} << 32)) {
-    return Status::invalid("[octavo] count: got " + std::to_string(count) + ", expected 0 to 2^32");
-  }
-  if (count > 0 && grads == nullptr) return null_argument("grads");
+  if (Status bad = check_array("grads", grads, count); !bad.ok()) return bad;
   std::vector<octavo::GradView> list;
   list.reserve(static_cast<std::size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
@@ -231,16 +269,23 @@ octavo_status octavo_layout(const octavo_group_config* config, const octavo_tens
   });
 }
 
-void octavo_step_args_init(octavo_step_args* args) {
+void octavo_step_args_init_sized(octavo_step_args* args, size_t struct_size) {
   if (args == nullptr) return;
   const octavo::StepArgs defaults;
-  *args = {};
-  args->struct_size = sizeof *args;
-  args->lr = defaults.hyper.lr;
-  args->beta1 = defaults.hyper.beta1;
-  args->beta2 = defaults.hyper.beta2;
-  args->eps = defaults.hyper.eps;
-  args->grad_factor = defaults.grad_factor;
+  octavo_step_args filled{};
+  filled.struct_size = static_cast<uint32_t>(struct_size);
+  filled.lr = defaults.hyper.lr;
+  filled.beta1 = defaults.hyper.beta1;
+  filled.beta2 = defaults.hyper.beta2;
+  filled.eps = defaults.hyper.eps;
+  filled.grad_factor = defaults.grad_factor;
+  std::memset(args, 0, struct_size);  // fields of a header later than this library too
+  std::memcpy(args, &filled, std::min(struct_size, sizeof filled));
+}
+
+// The name in parentheses is the function, not the macro.
+void(octavo_step_args_init)(octavo_step_args* args) {
+  octavo_step_args_init_sized(args, kFirstSize<octavo_step_args>);
 }
 
 octavo_status octavo_group_create(const octavo_group_config* config, const octavo_tensor* tensors,
@@ -267,6 +312,14 @@ octavo_status octavo_group_rebind(octavo_group* group, const octavo_tensor* tens
   });
 }
 
+octavo_status octavo_group_rebind_grads(octavo_group* group, const void* const* grads, int64_t count) {
+  return guarded([&]() -> Status {
+    if (group == nullptr) return null_argument("group");
+    if (Status bad = check_array("grads", grads, count); !bad.ok()) return bad;
+    return group->group.rebind_grads({grads, static_cast<std::size_t>(count)});
+  });
+}
+
 octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* args, octavo_step_report* out) {
   return guarded([&]() -> Status {
     if (group == nullptr) return null_argument("group");
@@ -275,9 +328,8 @@ octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* arg
     if (out != nullptr) {  // before the step: a bad report must not follow a step that was taken
       if (const auto known = read_struct("report", out); !known.ok()) return known.status();
     }
-    if (c->workspace_bytes < 0)
-      return Status::invalid("[octavo] workspace_bytes: got " + std::to_string(c->workspace_bytes) +
-                             ", expected at least 0");
+    const auto workspace = workspace_span(c->workspace, c->workspace_bytes);
+    if (!workspace.ok()) return workspace.status();
     octavo::StepArgs step;
     step.hyper = {
         c->lr,       c->beta1,     c->beta2,         c->eps,           c->weight_decay,
@@ -287,12 +339,20 @@ octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* arg
     step.guard = c->guard != 0;
     step.seed = c->seed;
     step.threads = c->threads;
-    step.workspace = {static_cast<std::byte*>(c->workspace),
-                      c->workspace == nullptr ? 0 : static_cast<std::size_t>(c->workspace_bytes)};
+    step.workspace = *workspace;
+    step.max_norm = c->max_norm;
+    step.stream = c->stream;
+    step.scalars = {c->scalar_lr,
+                    c->scalar_step,
+                    c->scalar_loss_scale,
+                    c->scalar_found_inf,
+                    reinterpret_cast<const octavo::GradNorm*>(c->scalar_norm),
+                    reinterpret_cast<octavo::StepReport*>(c->scalar_report)};
     const auto done = group->group.step(step);
     if (!done.ok() || out == nullptr) return done.status();
     octavo_step_report result{};
     result.skipped = done->skipped ? 1 : 0;
+    result.pending = done->pending ? 1 : 0;
     result.nonfinite = done->nonfinite;
     return write_struct("report", result, out);
   });
@@ -330,6 +390,44 @@ octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, dou
     return write_struct("out", result, out);
   });
 }
+
+octavo_status octavo_norm_create(uint32_t device_kind, int32_t device_index, const octavo_grad_view* grads,
+                                 int64_t count, octavo_norm** out) {
+  return guarded([&]() -> Status {
+    if (out == nullptr) return null_argument("out");
+    const auto list = convert(grads, count);
+    if (!list.ok()) return list.status();
+    auto norm =
+        octavo::NormGroup::create({static_cast<octavo::DeviceKind>(device_kind), device_index}, *list);
+    if (!norm.ok()) return norm.status();
+    *out = new octavo_norm{std::move(*norm)};
+    return {};
+  });
+}
+
+octavo_status octavo_norm_rebind(octavo_norm* norm, const octavo_grad_view* grads, int64_t count) {
+  return guarded([&]() -> Status {
+    if (norm == nullptr) return null_argument("norm");
+    const auto list = convert(grads, count);
+    if (!list.ok()) return list.status();
+    return norm->norm.rebind(*list);
+  });
+}
+
+octavo_status octavo_norm_run(octavo_norm* norm, void* workspace, int64_t workspace_bytes,
+                              octavo_device_norm* out, void* stream, int32_t threads) {
+  return guarded([&]() -> Status {
+    if (norm == nullptr) return null_argument("norm");
+    const auto bytes = workspace_span(workspace, workspace_bytes);
+    if (!bytes.ok()) return bytes.status();
+    return norm->norm.run(*bytes, reinterpret_cast<octavo::GradNorm*>(out), stream, threads);
+  });
+}
+
+int64_t octavo_norm_workspace_bytes(const octavo_norm* norm) {
+  return norm == nullptr ? 0 : norm->norm.workspace_bytes();
+}
+void octavo_norm_destroy(octavo_norm* norm) { delete norm; }
 
 double octavo_clip_factor(double l2, double max_norm, double unscale) {
   return octavo::clip_factor(l2, max_norm, unscale);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/lists.h"
+#include "formula/norm.h"
 #include "formula/stochastic_round.h"
 
 #include <octavo/optimizer.h>
@@ -83,8 +84,7 @@ struct Kernels {
   NormFn norm;
 };
 
-// Elements of a norm chunk: part of the definition of the sum, never tuned.
-inline constexpr std::int64_t kNormChunk = 65536;
+using formula::kNormChunk;
 
 // Raises axis maxima by the moments of elements [begin, begin + count), in any order and from any thread.
 void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count,

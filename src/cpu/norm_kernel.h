@@ -8,16 +8,12 @@
 
 namespace octavo::cpu {
 
-// Above this magnitude (the bits of the largest float whose square is finite) an element counts as
-// non-finite.
-inline constexpr std::int32_t kLargestSquarable = 0x5F7FFFFF;
-
 template <class L>
 NormPart norm_chunk(const void* data, DType dtype, std::int64_t begin, std::int64_t count, float factor,
                     Scratch* scratch) {
   using I = typename L::I;
   using F = typename L::F;
-  constexpr int kSums = 16;  // part of the definition of the sum
+  constexpr int kSums = formula::kNormSums;
   constexpr std::int64_t kStep = 64;
   constexpr std::int64_t kW = L::kWidth;
   static_assert(kStep % kSums == 0 && kStep % kW == 0 && kPad >= kStep);
@@ -33,7 +29,7 @@ NormPart norm_chunk(const void* data, DType dtype, std::int64_t begin, std::int6
       const F x = L::load(scratch->grad + i) * F(factor);
       const I b = bits(x) & I(0x7FFFFFFF);
       max_bits = max(max_bits, b);
-      bad = bad + select(b > I(kLargestSquarable), I(1), I(0));
+      bad = bad + select(b > I(formula::kLargestSquarable), I(1), I(0));
       L::store(x, scratch->grad + i);
     }
     for (std::int64_t i = 0; i < padded; i += kSums) {

@@ -140,7 +140,8 @@ class TileStep {
       if constexpr (Codec::kBlocked)
         s[kSlot] = s[kSlot] * (kOwnScale<kSlot> ? L::load(s_.scale_in[kSlot] + i) : scales[kSlot]);
     });
-    const F p = Algo::update(c, L::load(grad_ + i), L::load(param_ + i), s);
+    const F before = L::load(param_ + i);
+    const F p = Algo::update(c, formula::gradient(c, L::load(grad_ + i), before), before, s);
     L::store(p, param_ + i);
     watch = fma(p, F(0.0F), watch);
     for_slots([&](auto slot) {

@@ -34,9 +34,17 @@ struct Adam {
     c.eps = static_cast<float>(h.eps);
   }
 
+  // What no scalar on a device can change: `c` gets it from constants that the host derived.
+  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+    c.beta1 = host.beta1;
+    c.one_minus_beta1 = host.one_minus_beta1;
+    c.beta2 = host.beta2;
+    c.one_minus_beta2 = host.one_minus_beta2;
+    c.eps = host.eps;
+  }
+
   template <class F>
-  OCTAVO_HD static F moments(const Consts& c, F raw, F p, F* s) {
-    const F g = gradient(c, raw, p);
+  OCTAVO_HD static F moments(const Consts& c, F g, F* s) {
     s[0] = fma(F(c.beta1), s[0], F(c.one_minus_beta1) * g);
     s[1] = fma(F(c.beta2), s[1], F(c.one_minus_beta2) * (g * g));
     return s[1];
@@ -49,8 +57,8 @@ struct Adam {
   }
 
   template <class F>
-  OCTAVO_HD static F update(const Consts& c, F raw, F p, F* s) {
-    const F v = moments(c, raw, p, s);
+  OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
+    const F v = moments(c, g, s);
     return apply(c, s[0], v, p);
   }
 };
@@ -60,8 +68,8 @@ struct AmsGrad : Adam {
   static constexpr Moment kMoments[kMaxSlots] = {Moment::first, Moment::second, Moment::second};
 
   template <class F>
-  OCTAVO_HD static F update(const Consts& c, F raw, F p, F* s) {
-    const F v = moments(c, raw, p, s);
+  OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
+    const F v = moments(c, g, s);
     s[2] = select(is_nan(v), v, select(v > s[2], v, s[2]));  // a NaN in either stays, as in torch.maximum
     return apply(c, s[0], s[2], p);
   }

@@ -25,9 +25,15 @@ struct Lion {
     c.one_minus_beta2 = static_cast<float>(1.0 - h.beta2);
   }
 
+  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {  // as Adam's
+    c.beta1 = host.beta1;
+    c.one_minus_beta1 = host.one_minus_beta1;
+    c.beta2 = host.beta2;
+    c.one_minus_beta2 = host.one_minus_beta2;
+  }
+
   template <class F>
-  OCTAVO_HD static F update(const Consts& c, F raw, F p, F* s) {
-    const F g = gradient(c, raw, p);
+  OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
     const F blend = fma(F(c.beta1), s[0], F(c.one_minus_beta1) * g);
     // Zero and NaN keep themselves.
     const F sign = select(blend > F(0.0F), F(1.0F), select(blend < F(0.0F), F(-1.0F), blend));

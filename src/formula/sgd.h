@@ -27,9 +27,15 @@ struct Sgd {
     c.first = step == 1;
   }
 
+  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {  // as Adam's
+    c.momentum = host.momentum;
+    c.one_minus_dampening = host.one_minus_dampening;
+    c.nesterov = host.nesterov;
+  }
+
   template <class F>
-  OCTAVO_HD static F update(const Consts& c, F raw, F p, F* /*no state*/) {
-    return fma(F(-c.lr), gradient(c, raw, p), p * F(c.keep));
+  OCTAVO_HD static F update(const Consts& c, F g, F p, F* /*no state*/) {
+    return fma(F(-c.lr), g, p * F(c.keep));
   }
 };
 
@@ -38,8 +44,7 @@ struct SgdMomentum : Sgd {
   static constexpr Moment kMoments[kMaxSlots] = {Moment::first};
 
   template <class F>
-  OCTAVO_HD static F update(const Consts& c, F raw, F p, F* s) {
-    const F g = gradient(c, raw, p);
+  OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
     s[0] = c.first ? g : fma(F(c.momentum), s[0], F(c.one_minus_dampening) * g);
     const F direction = c.nesterov ? fma(F(c.momentum), s[0], g) : s[0];
     return fma(F(-c.lr), direction, p * F(c.keep));

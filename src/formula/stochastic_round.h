@@ -20,12 +20,21 @@ OCTAVO_HD inline std::uint64_t mix64(std::uint64_t x) {  // the finalizer of spl
   return x ^ (x >> 31);
 }
 
+inline constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15U;
+
+// What all tensors of a step share.
+OCTAVO_HD inline std::uint64_t round_base(std::uint64_t seed, std::uint64_t step) {
+  return mix64(mix64(seed + kGolden) ^ (step + kGolden));
+}
+
 // `stream` tells a tensor's uses apart: 0 its weights, 1 + slot its moments.
+OCTAVO_HD inline RoundKey round_key(std::uint64_t base, std::uint64_t id, std::uint32_t stream) {
+  const std::uint64_t x = mix64(base ^ (id * kGolden + stream));
+  return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(x >> 32)};
+}
 OCTAVO_HD inline RoundKey round_key(std::uint64_t seed, std::uint64_t step, std::uint64_t id,
                                     std::uint32_t stream) {
-  constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15U;
-  const std::uint64_t x = mix64(mix64(mix64(seed + kGolden) ^ (step + kGolden)) ^ (id * kGolden + stream));
-  return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(x >> 32)};
+  return round_key(round_base(seed, step), id, stream);
 }
 
 // The part of the hash that is the same for 2^32 neighbouring elements.

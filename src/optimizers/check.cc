@@ -87,10 +87,37 @@ Status check_overlap(const std::string& where, std::vector<Range>& ranges) {
   return {};
 }
 
+Status check_scalars(const std::string& where, const StepScalars& s) {
+  const auto aligned = [&](const char* field, const auto* pointer) -> Status {
+    if (pointer == nullptr) return {};
+    return check_buffer(where + " scalars." + field, pointer, sizeof *pointer, alignof(decltype(*pointer)));
+  };
+  if (Status bad = aligned("lr", s.lr); !bad.ok()) return bad;
+  if (Status bad = aligned("step", s.step); !bad.ok()) return bad;
+  if (Status bad = aligned("loss_scale", s.loss_scale); !bad.ok()) return bad;
+  if (Status bad = aligned("found_inf", s.found_inf); !bad.ok()) return bad;
+  if (Status bad = aligned("norm", s.norm); !bad.ok()) return bad;
+  return aligned("report", s.report);
+}
+
 }  // namespace
 
 std::string tag(const GroupConfig& config) {
   return std::string("[").append(name(config.algorithm)).append("]");
+}
+
+Status check_device(const std::string& where, Device device) {
+  if (device.kind != DeviceKind::cpu && device.kind != DeviceKind::cuda) {
+    return Status::invalid(where + " device.kind: got " + text(static_cast<std::uint32_t>(device.kind)) +
+                           ", expected 0 (cpu) or 1 (cuda)");
+  }
+  if (device.index < 0)
+    return Status::invalid(where + " device.index: got " + text(device.index) + ", expected at least 0");
+  if (device.kind == DeviceKind::cpu && device.index != 0) {
+    return Status::invalid(where + " device.index: got " + text(device.index) +
+                           " for the CPU, expected 0 (there is one)");
+  }
+  return {};
 }
 
 Status check_config(const GroupConfig& config) {
@@ -99,7 +126,7 @@ Status check_config(const GroupConfig& config) {
   if (config.amsgrad && config.algorithm != Algorithm::adam && config.algorithm != Algorithm::adamw) {
     return Status::invalid(tag(config) + " amsgrad: got true, expected false (it belongs to adam and adamw)");
   }
-  return {};
+  return check_device(tag(config), config.device);
 }
 
 Status check_format(const std::string& where, StateFormat format, std::int64_t block, std::int64_t numel,
@@ -160,7 +187,7 @@ Status check_buffer(const std::string& where, const void* data, std::int64_t byt
     return Status::invalid(where + ": got null, expected a buffer of " + text(bytes) + " bytes");
   if (address % static_cast<std::uintptr_t>(alignment) != 0) {
     return Status::invalid(where + ": got an address that is not a multiple of " + text(alignment) +
-                           ", the size of its element");
+                           ", its alignment");
   }
   if (address + static_cast<std::uintptr_t>(bytes) < address) {
     return Status::invalid(where + ": its " + text(bytes) + " bytes run past the end of the address space");
@@ -193,17 +220,65 @@ Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tens
   return check_overlap(tag(config), ranges);
 }
 
+Status check_grads(std::span<const GradView> grads) {
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    const std::string where = "[grad_norm] grads[" + std::to_string(i) + "]";
+    TensorSpec spec;
+    spec.numel = grads[i].numel;
+    spec.grad_dtype = grads[i].dtype;
+    if (Status bad = check_spec(where, spec); !bad.ok()) return bad;
+    const std::int64_t size = dtype_bytes(grads[i].dtype);
+    if (Status bad = check_buffer(where + ".data", grads[i].data, grads[i].numel * size, size); !bad.ok())
+      return bad;
+  }
+  return {};
+}
+
+Status check_apart(const char* field, std::span<const std::byte> bytes, std::span<const GradView> grads) {
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    const auto size = static_cast<std::size_t>(grads[i].numel * dtype_bytes(grads[i].dtype));
+    if (shares_bytes({static_cast<const std::byte*>(grads[i].data), size}, bytes)) {
+      return Status::invalid(std::string("[grad_norm] ") + field + ": overlaps grads[" + std::to_string(i) +
+                             "].data; it must not share memory with a gradient");
+    }
+  }
+  return {};
+}
+
 const char* overlapping(const TensorArgs& t, const TensorLayout& size, std::span<const std::byte> other) {
   const char* found = nullptr;
-  const auto begin = reinterpret_cast<std::uintptr_t>(other.data());
   const Status stopped = for_buffers(
       t, size, [&](const char* field, const void* data, std::int64_t bytes, std::int64_t, bool) -> Status {
-        const auto at = reinterpret_cast<std::uintptr_t>(data);
-        if (bytes > 0 && at < begin + other.size() && begin < at + static_cast<std::uintptr_t>(bytes))
-          found = field;
+        const auto size_bytes = static_cast<std::size_t>(bytes);
+        if (shares_bytes({static_cast<const std::byte*>(data), size_bytes}, other)) found = field;
         return {};
       });
   return stopped.ok() ? found : nullptr;
+}
+
+bool shares_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
+  const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data());
+  const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data());
+  return !a.empty() && !b.empty() && begin_a < begin_b + b.size() && begin_b < begin_a + a.size();
+}
+
+Status check_threads(const std::string& where, int threads) {
+  if (threads >= 0 && threads <= 4096) return {};
+  return Status::invalid(where + " threads: got " + text(threads) + ", expected 0 to 4096");
+}
+
+Status check_stream(const std::string& where, Device device, const void* stream) {
+  if (stream == nullptr || device.kind != DeviceKind::cpu) return {};
+  return Status::invalid(where + " stream: got a stream, expected null (the work is on the CPU)");
+}
+
+Status check_workspace(const std::string& where, std::span<const std::byte> workspace, std::int64_t needed,
+                       const char* source) {
+  if (static_cast<std::int64_t>(workspace.size()) < needed) {
+    return Status::invalid(where + " workspace: got " + std::to_string(workspace.size()) +
+                           " bytes, expected " + text(needed) + " (" + source + ")");
+  }
+  return check_buffer(where + " workspace", workspace.data(), needed, 16);
 }
 
 Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t workspace_bytes) {
@@ -215,7 +290,8 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
   const auto non_negative = [](double x) { return std::isfinite(static_cast<float>(x)) && x >= 0.0; };
   const auto finite = [](double x) { return std::isfinite(static_cast<float>(x)); };
   const auto fraction = [](double x) { return x >= 0.0 && x < 1.0; };
-  if (!non_negative(h.lr)) return bad_number("lr", h.lr, "a finite number of at least 0");
+  if (args.scalars.lr == nullptr && !non_negative(h.lr))
+    return bad_number("lr", h.lr, "a finite number of at least 0");
   if (!non_negative(h.weight_decay))
     return bad_number("weight_decay", h.weight_decay, "a finite number of at least 0");
   if (h.decay != Decay::by_name && h.decay != Decay::coupled && h.decay != Decay::decoupled) {
@@ -223,6 +299,14 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
                            ", expected 0 (by name), 1 (coupled) or 2 (decoupled)");
   }
   if (!finite(args.grad_factor)) return bad_number("grad_factor", args.grad_factor, "a finite number");
+  if (!std::isfinite(args.max_norm) || args.max_norm < 0.0)
+    return bad_number("max_norm", args.max_norm, "a finite number of at least 0");
+  if (args.max_norm > 0.0 && args.scalars.norm == nullptr) {
+    return bad_number(
+        "max_norm", args.max_norm,
+        "0 where scalars.norm is null; give it the norm of the gradients (NormGroup), or clip with "
+        "grad_factor (clip_factor)");
+  }
   if (config.algorithm == Algorithm::sgd) {
     if (!non_negative(h.momentum)) return bad_number("momentum", h.momentum, "a finite number of at least 0");
     if (!finite(h.dampening)) return bad_number("dampening", h.dampening, "a finite number");
@@ -241,16 +325,12 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
       return bad_number("eps", h.eps, "a finite number of at least 0");
     }
   }
-  if (args.step < 1)
+  if (args.scalars.step == nullptr && args.step < 1)
     return Status::invalid(where + "step: got " + text(args.step) + ", expected 1 for the first step");
-  if (args.threads < 0 || args.threads > 4096) {
-    return Status::invalid(where + "threads: got " + text(args.threads) + ", expected 0 to 4096");
-  }
-  if (static_cast<std::int64_t>(args.workspace.size()) < workspace_bytes) {
-    return Status::invalid(where + "workspace: got " + std::to_string(args.workspace.size()) +
-                           " bytes, expected " + text(workspace_bytes) + " (Group::workspace_bytes)");
-  }
-  return check_buffer(where + "workspace", args.workspace.data(), workspace_bytes, 16);
+  if (Status bad = check_scalars(tag(config), args.scalars); !bad.ok()) return bad;
+  if (Status bad = check_threads(tag(config), args.threads); !bad.ok()) return bad;
+  if (Status bad = check_stream(tag(config), config.device, args.stream); !bad.ok()) return bad;
+  return check_workspace(tag(config), args.workspace, workspace_bytes, "Group::workspace_bytes");
 }
 
 }  // namespace octavo

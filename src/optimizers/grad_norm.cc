@@ -1,106 +1,87 @@
-// The norm over many tensors: chunks in parallel, then a fixed tree over the chunks.
+// The public norm: checks what it is given and leaves the sum to the backend of its device.
 // SPDX-License-Identifier: MIT
-#include "cpu/implementations.h"
-#include "cpu/threads.h"
+#include "formula/decide.h"
+#include "optimizers/backend.h"
 #include "optimizers/resolve.h"
 
 #include <octavo/grad_norm.h>
 
-#include <algorithm>
-#include <atomic>
-#include <bit>
-#include <cmath>
 #include <vector>
 
 namespace octavo {
-namespace {
-
-std::int64_t chunks_of(std::int64_t numel) { return (numel + cpu::kNormChunk - 1) / cpu::kNormChunk; }
-
-// Pairs of neighbours, level by level: depends on the number of chunks alone.
-double tree_sum(std::span<double> values) {
-  for (std::size_t size = values.size(); size > 1; size = (size + 1) / 2) {
-    for (std::size_t i = 0; i < size / 2; ++i) values[i] = values[2 * i] + values[2 * i + 1];
-    if ((size & 1) != 0) values[size / 2] = values[size - 1];
-  }
-  return values.empty() ? 0.0 : values[0];
-}
-
-}  // namespace
-
-std::int64_t grad_norm_workspace(std::span<const GradView> grads) {
-  std::int64_t total = 0;
-  for (const GradView& grad : grads) total += chunks_of(std::max<std::int64_t>(0, grad.numel));
-  return total;
-}
 
 Result<GradNorm> grad_norm(std::span<const GradView> grads, std::span<double> workspace, int threads) {
-  std::vector<std::int64_t> first;  // chunk of each tensor, and the end
-  first.reserve(grads.size() + 1);
-  std::int64_t chunks = 0;
-  for (std::size_t i = 0; i < grads.size(); ++i) {
-    const GradView& grad = grads[i];
-    const std::string where = "[grad_norm] grads[" + std::to_string(i) + "]";
-    TensorSpec spec;
-    spec.numel = grad.numel;
-    spec.grad_dtype = grad.dtype;
-    if (Status bad = check_spec(where, spec); !bad.ok()) return bad;
-    const std::int64_t size = dtype_bytes(grad.dtype);
-    if (Status bad = check_buffer(where + ".data", grad.data, grad.numel * size, size); !bad.ok()) return bad;
-    first.push_back(chunks);
-    chunks += chunks_of(grad.numel);
-  }
-  first.push_back(chunks);
-  if (static_cast<std::int64_t>(workspace.size()) < chunks) {
+  if (Status bad = check_grads(grads); !bad.ok()) return bad;
+  const std::int64_t sums = grad_norm_workspace(grads);
+  if (static_cast<std::int64_t>(workspace.size()) < sums) {
     return Status::invalid("[grad_norm] workspace: got " + std::to_string(workspace.size()) +
-                           " doubles, expected " + std::to_string(chunks) + " (grad_norm_workspace)");
+                           " doubles, expected " + std::to_string(sums) + " (grad_norm_workspace)");
   }
-  if (Status bad = check_buffer("[grad_norm] workspace", workspace.data(), 8 * chunks, 8); !bad.ok())
+  if (Status bad = check_buffer("[grad_norm] workspace", workspace.data(), 8 * sums, 8); !bad.ok())
     return bad;
-  const auto sums = std::as_bytes(workspace.first(static_cast<std::size_t>(chunks)));
-  for (std::size_t i = 0; i < grads.size(); ++i) {
-    const auto* begin = static_cast<const std::byte*>(grads[i].data);
-    if (grads[i].numel > 0 && !sums.empty() && begin < sums.data() + sums.size() &&
-        sums.data() < begin + grads[i].numel * dtype_bytes(grads[i].dtype)) {
-      return Status::invalid("[grad_norm] workspace: overlaps grads[" + std::to_string(i) +
-                             "].data; it must not share memory with a gradient");
-    }
-  }
-  if (threads < 0 || threads > 4096) {
-    return Status::invalid("[grad_norm] threads: got " + std::to_string(threads) + ", expected 0 to 4096");
-  }
-  const auto kernels = cpu::kernels();
-  if (!kernels.ok()) return kernels.status();
-
-  const cpu::FloatMode mode;
-  std::atomic<std::uint32_t> max_bits{0};
-  std::atomic<std::int64_t> nonfinite{0};
-  auto body = [&](std::int64_t chunk) {
-    const auto tensor =
-        static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), chunk) - first.begin()) - 1;
-    const std::int64_t begin = (chunk - first[tensor]) * cpu::kNormChunk;
-    const std::int64_t count = std::min(cpu::kNormChunk, grads[tensor].numel - begin);
-    const cpu::NormPart part =
-        (*kernels)->norm(grads[tensor].data, grads[tensor].dtype, begin, count, 1.0F, &cpu::thread_scratch());
-    workspace[static_cast<std::size_t>(chunk)] = part.sum;
-    for (std::uint32_t old = max_bits.load();
-         old < part.max_bits && !max_bits.compare_exchange_weak(old, part.max_bits);) {
-    }
-    nonfinite += part.nonfinite;
-  };
-  cpu::parallel_for(chunks, threads, body);
-
+  const auto bytes = std::as_writable_bytes(workspace.first(static_cast<std::size_t>(sums)));
+  if (Status bad = check_apart("workspace", bytes, grads); !bad.ok()) return bad;
+  if (Status bad = check_threads("[grad_norm]", threads); !bad.ok()) return bad;
+  const auto backend = make_cpu_norm(grads);
+  if (!backend.ok()) return backend.status();
   GradNorm out;
-  out.l2 = std::sqrt(tree_sum(workspace.first(static_cast<std::size_t>(chunks))));
-  const float max = std::bit_cast<float>(max_bits.load());
-  out.max = static_cast<double>(formula::canonical(scalar::F32(max)).v);
-  out.nonfinite = nonfinite;
+  if (Status bad = (*backend)->run(bytes, &out, nullptr, threads); !bad.ok()) return bad;
   return out;
 }
 
+struct NormGroup::Impl {
+  Device device;
+  std::vector<GradView> grads;
+  std::unique_ptr<NormBackend> backend;
+
+  static Result<std::unique_ptr<Impl>> make(Device device, std::span<const GradView> grads) {
+    if (Status bad = check_device("[grad_norm]", device); !bad.ok()) return bad;
+    if (Status bad = check_grads(grads); !bad.ok()) return bad;
+    auto backend =
+        device.kind == DeviceKind::cuda ? make_cuda_norm(device.index, grads) : make_cpu_norm(grads);
+    if (!backend.ok()) return backend.status();
+    return std::make_unique<Impl>(Impl{device, {grads.begin(), grads.end()}, std::move(*backend)});
+  }
+};
+
+NormGroup::NormGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+NormGroup::NormGroup(NormGroup&&) noexcept = default;
+NormGroup& NormGroup::operator=(NormGroup&&) noexcept = default;
+NormGroup::~NormGroup() = default;
+
+Result<NormGroup> NormGroup::create(Device device, std::span<const GradView> grads) {
+  auto impl = Impl::make(device, grads);
+  if (!impl.ok()) return impl.status();
+  return NormGroup(std::move(*impl));
+}
+
+Status NormGroup::rebind(std::span<const GradView> grads) {
+  auto fresh = Impl::make(impl_->device, grads);
+  if (fresh.ok()) impl_ = std::move(*fresh);
+  return fresh.status();
+}
+
+std::int64_t NormGroup::workspace_bytes() const { return impl_->backend->workspace_bytes(); }
+
+Status NormGroup::run(std::span<std::byte> workspace, GradNorm* out, void* stream, int threads) {
+  const std::string where = "[grad_norm]";
+  const std::int64_t needed = workspace_bytes();
+  if (Status bad = check_workspace(where, workspace, needed, "NormGroup::workspace_bytes"); !bad.ok())
+    return bad;
+  if (Status bad = check_buffer(where + " out", out, sizeof *out, alignof(GradNorm)); !bad.ok()) return bad;
+  const auto sums = workspace.first(static_cast<std::size_t>(needed));
+  const auto result = std::as_bytes(std::span(out, 1));
+  if (Status bad = check_apart("workspace", sums, impl_->grads); !bad.ok()) return bad;
+  if (Status bad = check_apart("out", result, impl_->grads); !bad.ok()) return bad;
+  if (shares_bytes(sums, result))
+    return Status::invalid(where + " out: overlaps workspace; it must not share memory with it");
+  if (Status bad = check_stream(where, impl_->device, stream); !bad.ok()) return bad;
+  if (Status bad = check_threads(where, threads); !bad.ok()) return bad;
+  return impl_->backend->run(sums, out, stream, threads);
+}
+
 double clip_factor(double l2, double max_norm, double unscale) {
-  const double ratio = max_norm / (l2 * std::fabs(unscale) + 1e-6);
-  return (ratio > 1.0 ? 1.0 : ratio) * unscale;  // NaN stays NaN
+  return formula::clip(l2, max_norm, unscale);
 }
 
 }  // namespace octavo

@@ -6,6 +6,7 @@
 #include "cpu/kernels.h"
 
 #include <octavo/codec.h>
+#include <octavo/grad_norm.h>
 #include <octavo/optimizer.h>
 
 namespace octavo {
@@ -69,6 +70,17 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
 // Null, misaligned or wrapping buffers.
 Status check_buffer(const std::string& where, const void* data, std::int64_t bytes, std::int64_t alignment);
 
+// What a NormGroup or grad_norm is given; check_apart: a buffer that is written and the gradients.
+Status check_grads(std::span<const GradView> grads);
+Status check_apart(const char* field, std::span<const std::byte> bytes, std::span<const GradView> grads);
+Status check_device(const std::string& where, Device device);
+Status check_stream(const std::string& where, Device device, const void* stream);
+Status check_threads(const std::string& where, int threads);
+// `source`: what says how many bytes are needed.
+Status check_workspace(const std::string& where, std::span<const std::byte> workspace, std::int64_t needed,
+                       const char* source);
+
+bool shares_bytes(std::span<const std::byte> a, std::span<const std::byte> b);
 // The name of a tensor's buffer that shares bytes with `other`, or null.
 const char* overlapping(const TensorArgs& t, const TensorLayout& size, std::span<const std::byte> other);
 

@@ -18,6 +18,7 @@ namespace test {
 namespace {
 
 constexpr octavo_status kInvalid = 1;
+constexpr octavo_status kUnsupported = 2;
 
 TensorSet small_set(const OptimizerCase& optimizer, octavo::StateFormat format) {
   octavo::TensorSpec matrix =
@@ -29,6 +30,25 @@ TensorSet small_set(const OptimizerCase& optimizer, octavo::StateFormat format) 
   const std::vector<octavo::TensorSpec> specs = {matrix, vector};
   return {optimizer.config, specs, 15};
 }
+
+// The structs that have grown since, as the first header had them.
+struct FirstGroupConfig {
+  uint32_t struct_size, algorithm, amsgrad, momentum;
+};
+struct FirstStepArgs {
+  uint32_t struct_size, guard;
+  int32_t threads;
+  uint32_t nesterov, maximize, decay;
+  int64_t step;
+  uint64_t seed;
+  double lr, beta1, beta2, eps, weight_decay, momentum, dampening, grad_factor;
+  void* workspace;
+  int64_t workspace_bytes;
+};
+struct FirstStepReport {
+  uint32_t struct_size, skipped;
+  int64_t nonfinite;
+};
 
 TEST(CApi, StepEqualsTheCppStep) {
   for (const OptimizerCase& optimizer : optimizers(true)) {
@@ -144,6 +164,176 @@ TEST(CApi, DefaultsAreTheCppDefaults) {
   EXPECT_EQ(args.step, 0);
   EXPECT_EQ(args.decay, 0u);
   EXPECT_EQ(args.workspace, nullptr);
+  EXPECT_EQ(args.stream, nullptr);
+  EXPECT_EQ(args.max_norm, 0.0);
+  EXPECT_EQ(args.scalar_lr, nullptr);
+  EXPECT_EQ(args.scalar_report, nullptr);
+}
+
+// A program compiled against the first header: its structs are shorter, and nothing beyond them may be
+// touched.
+TEST(CApi, CallersOfTheFirstHeaderStillWork) {
+  const OptimizerCase adamw = optimizers(false)[1];
+  TensorSet set = small_set(adamw, octavo::StateFormat::int8);
+  TensorSet expected = set;
+  const Buffer config_bytes(sizeof(FirstGroupConfig));
+  const Buffer args_bytes(sizeof(FirstStepArgs));
+  const Buffer report_bytes(sizeof(FirstStepReport));
+
+  *config_bytes.as<FirstGroupConfig>() = {sizeof(FirstGroupConfig), 1, 0, 1};
+  const auto* config = config_bytes.as<octavo_group_config>();
+  const std::vector<octavo_tensor> tensors = c_tensors(set);
+  octavo_group* group = nullptr;
+  ASSERT_EQ(octavo_group_create(config, tensors.data(), 2, &group), 0u) << octavo_last_error();
+  auto layout = sized<octavo_tensor_layout>();
+  EXPECT_EQ(octavo_layout(config, &tensors[0].spec, &layout), 0u) << octavo_last_error();
+
+  // In parentheses: the function that such a program calls, which is a macro today.
+  (octavo_step_args_init)(args_bytes.as<octavo_step_args>());
+  auto* args = args_bytes.as<FirstStepArgs>();
+  EXPECT_EQ(args->struct_size, sizeof(FirstStepArgs));
+  EXPECT_EQ(args->beta2, 0.999);
+  EXPECT_EQ(args->grad_factor, 1.0);
+  octavo::StepArgs cpp;
+  args->step = cpp.step = 1;
+  args->threads = cpp.threads = 1;
+  args->guard = 1;
+  args->lr = cpp.hyper.lr = 0.02;
+  auto* report = report_bytes.as<FirstStepReport>();
+  report->struct_size = sizeof *report;
+  report->skipped = 7;
+  ASSERT_EQ(
+      octavo_group_step(group, args_bytes.as<octavo_step_args>(), report_bytes.as<octavo_step_report>()), 0u)
+      << octavo_last_error();
+  EXPECT_EQ(report->struct_size, sizeof *report);
+  EXPECT_EQ(report->skipped, 0u);
+  EXPECT_TRUE(config_bytes.surroundings_intact());
+  EXPECT_TRUE(args_bytes.surroundings_intact());
+  EXPECT_TRUE(report_bytes.surroundings_intact());
+  ASSERT_TRUE(expected.step(cpp).ok());
+  EXPECT_EQ(set.difference(expected), "");
+
+  for (uint32_t* size : {&args->struct_size, &report->struct_size}) {  // less than the first version had
+    --*size;
+    EXPECT_EQ(
+        octavo_group_step(group, args_bytes.as<octavo_step_args>(), report_bytes.as<octavo_step_report>()),
+        kInvalid);
+    ++*size;
+  }
+  octavo_group_destroy(group);
+}
+
+TEST(CApi, ScalarsEqualTheCppOnes) {
+  const OptimizerCase adamw = optimizers(false)[1];
+  for (const float found_inf : {0.0f, 1.0f}) {
+    TensorSet cpp = small_set(adamw, octavo::StateFormat::int4);
+    TensorSet c = cpp;
+    struct Memory {
+      float lr = 0.02f, loss_scale = 768.0f, found_inf = 0.0f;
+      int64_t step = 6;
+      octavo::GradNorm norm{10.0, 3.0, 2};
+      octavo::StepReport report{true, true, 99};
+    };
+    Memory memory[2];
+    const auto args_over = [&](Memory& m) {
+      m.found_inf = found_inf;
+      octavo::StepArgs args = step_args(adamw, 0);
+      args.max_norm = 0.001;
+      args.scalars = {&m.lr, &m.step, &m.loss_scale, &m.found_inf, &m.norm, &m.report};
+      return args;
+    };
+    const auto expected = cpp.step(args_over(memory[0]));
+    ASSERT_TRUE(expected.ok()) << expected.status().message();
+    const octavo_group_config config = c_config(adamw.config);
+    const std::vector<octavo_tensor> tensors = c_tensors(c);
+    octavo_group* group = nullptr;
+    ASSERT_EQ(octavo_group_create(&config, tensors.data(), 2, &group), 0u) << octavo_last_error();
+    octavo_step_args args = c_step_args(args_over(memory[1]));
+    octavo_device_report seen{1, 1, {}, 99};
+    args.scalar_report = &seen;
+    auto report = sized<octavo_step_report>();
+    report.pending = 7;
+    ASSERT_EQ(octavo_group_step(group, &args, &report), 0u) << octavo_last_error();
+    EXPECT_EQ(c.difference(cpp), "");
+    EXPECT_EQ(memory[1].step, memory[0].step);
+    EXPECT_EQ(memory[1].step, found_inf == 0.0f ? 7 : 6);
+    EXPECT_EQ(report.skipped, expected->skipped ? 1u : 0u);
+    EXPECT_EQ(report.skipped, found_inf == 0.0f ? 0u : 1u);
+    EXPECT_EQ(report.pending, 0u);
+    EXPECT_EQ(seen.skipped, report.skipped);
+    EXPECT_EQ(seen.pending, 0);
+    EXPECT_EQ(seen.nonfinite, 0);
+
+    args.guard = 1;  // the count of the norm decides
+    ASSERT_EQ(octavo_group_step(group, &args, &report), 0u) << octavo_last_error();
+    EXPECT_EQ(report.skipped, 1u);
+    EXPECT_EQ(report.nonfinite, 2);
+    EXPECT_EQ(seen.nonfinite, 2);
+    EXPECT_EQ(c.difference(cpp), "");
+    octavo_group_destroy(group);
+  }
+}
+
+TEST(CApi, RebindGradsIsTheCppOne) {
+  const OptimizerCase adamw = optimizers(false)[1];
+  TensorSet set = small_set(adamw, octavo::StateFormat::int8);
+  TensorSet other = set;
+  other.fill_grads(123);
+  const octavo_group_config config = c_config(adamw.config);
+  const std::vector<octavo_tensor> tensors = c_tensors(set);
+  octavo_group* group = nullptr;
+  ASSERT_EQ(octavo_group_create(&config, tensors.data(), 2, &group), 0u) << octavo_last_error();
+  const void* const grads[] = {other.tensors()[0].grad.data(), other.tensors()[1].grad.data()};
+  EXPECT_EQ(octavo_group_rebind_grads(group, grads, 1), kInvalid);
+  ASSERT_EQ(octavo_group_rebind_grads(group, grads, 2), 0u) << octavo_last_error();
+  const octavo_step_args args = c_step_args(step_args(adamw, 1));
+  ASSERT_EQ(octavo_group_step(group, &args, nullptr), 0u) << octavo_last_error();
+  octavo_group_destroy(group);
+  ASSERT_TRUE(other.step(step_args(adamw, 1)).ok());
+  EXPECT_EQ(set.difference(other), "");
+}
+
+TEST(CApi, NormEqualsGradNorm) {
+  const auto values = spread_values(100001, 4);
+  const auto others = spread_values(5000, 5);
+  const octavo_grad_view views[] = {{values.data(), 0, 0, 100001}, {others.data(), 0, 0, 5000}};
+  octavo_norm* norm = nullptr;
+  ASSERT_EQ(octavo_norm_create(0, 0, views, 1, &norm), 0u) << octavo_last_error();
+  for (const int64_t count : {1, 2}) {
+    ASSERT_EQ(octavo_norm_rebind(norm, views, count), 0u) << octavo_last_error();
+    const Buffer workspace(octavo_norm_workspace_bytes(norm));
+    octavo_device_norm got{-1.0, -1.0, -1};
+    ASSERT_EQ(octavo_norm_run(norm, workspace.data(), workspace.size(), &got, nullptr, 2), 0u)
+        << octavo_last_error();
+    std::vector<double> sums(static_cast<std::size_t>(octavo_grad_norm_workspace(views, count)));
+    auto expected = sized<octavo_grad_norm_result>();
+    ASSERT_EQ(octavo_grad_norm(views, count, sums.data(), static_cast<int64_t>(sums.size()), 1, &expected),
+              0u);
+    EXPECT_EQ(got.l2, expected.l2);
+    EXPECT_EQ(got.max, expected.max);
+    EXPECT_EQ(got.nonfinite, 0);
+    EXPECT_TRUE(workspace.surroundings_intact());
+  }
+  octavo_norm_destroy(norm);
+  octavo_norm_destroy(nullptr);
+}
+
+TEST(CApi, ADeviceThatIsNotThere) {
+  if (octavo::gpu_info().runtime_version != 0) GTEST_SKIP() << "this build has a CUDA backend";
+  const OptimizerCase adamw = optimizers(false)[1];
+  const TensorSet set = small_set(adamw, octavo::StateFormat::int8);
+  octavo_group_config config = c_config(adamw.config);
+  config.device_kind = 1;
+  config.device_index = 3;
+  octavo_group* group = nullptr;
+  EXPECT_EQ(octavo_group_create(&config, c_tensors(set).data(), 2, &group), kUnsupported);
+  EXPECT_STREQ(octavo_last_error(),
+               "[adamw] device: got cuda:3, but this build has no CUDA backend; configure with "
+               "-DOCTAVO_CUDA=ON");
+  EXPECT_EQ(group, nullptr);
+  octavo_norm* norm = nullptr;
+  EXPECT_EQ(octavo_norm_create(1, 0, nullptr, 0, &norm), kUnsupported);
+  EXPECT_EQ(norm, nullptr);
 }
 
 TEST(CApi, NullArgumentsAreErrors) {
@@ -178,6 +368,7 @@ TEST(CApi, NullArgumentsAreErrors) {
   invalid(octavo_group_step(nullptr, &args, nullptr), "group");
   ASSERT_EQ(octavo_group_create(&config, tensors.data(), 2, &group), 0u);
   invalid(octavo_group_step(group, nullptr, nullptr), "args");
+  invalid(octavo_group_rebind_grads(group, nullptr, 2), "grads");
   EXPECT_EQ(octavo_group_step(group, &args, nullptr), 0u) << "the report may be null";
   octavo_group_destroy(group);
   invalid(octavo_parse(nullptr, "8bit", &number), "kind");
@@ -197,6 +388,19 @@ TEST(CApi, NullArgumentsAreErrors) {
   invalid(octavo_inspect(&moment, nullptr, &scale, nullptr, &report), "codes");
   invalid(octavo_inspect(&moment, codes, &scale, nullptr, nullptr), "out");
   invalid(octavo_grad_norm(nullptr, 1, nullptr, 0, 1, nullptr), "grads");
+  invalid(octavo_group_rebind_grads(nullptr, nullptr, 0), "group");
+  octavo_norm* norm = nullptr;
+  octavo_device_norm result{};
+  invalid(octavo_norm_create(0, 0, nullptr, 1, &norm), "grads");
+  invalid(octavo_norm_create(0, 0, nullptr, -1, &norm), "count");
+  invalid(octavo_norm_create(0, 0, nullptr, 0, nullptr), "out");
+  invalid(octavo_norm_rebind(nullptr, nullptr, 0), "norm");
+  invalid(octavo_norm_run(nullptr, nullptr, 0, &result, nullptr, 1), "norm");
+  ASSERT_EQ(octavo_norm_create(0, 0, nullptr, 0, &norm), 0u) << octavo_last_error();
+  invalid(octavo_norm_run(norm, nullptr, 0, nullptr, nullptr, 1), "out");
+  invalid(octavo_norm_run(norm, nullptr, -1, &result, nullptr, 1), "workspace_bytes");
+  octavo_norm_destroy(norm);
+  EXPECT_EQ(octavo_norm_workspace_bytes(nullptr), 0);
   EXPECT_EQ(octavo_group_workspace_bytes(nullptr), 0);
   octavo_step_args_init(nullptr);
 }
@@ -208,7 +412,7 @@ TEST(CApi, StructSizes) {
   octavo_group_config config = c_config(adamw.config);
   std::vector<octavo_tensor> tensors = c_tensors(set);
   octavo_group* group = nullptr;
-  for (const uint32_t size : {0u, 3u, static_cast<uint32_t>(sizeof config) - 1, 0xFFFFFFFFu}) {
+  for (const uint32_t size : {0u, 3u, static_cast<uint32_t>(sizeof(FirstGroupConfig)) - 1, 0xFFFFFFFFu}) {
     config.struct_size = size;
     EXPECT_EQ(octavo_group_create(&config, tensors.data(), 2, &group), kInvalid) << size;
     EXPECT_NE(std::string(octavo_last_error()).find("struct_size"), std::string::npos);

@@ -200,6 +200,17 @@ class Fuzzer {
     args.momentum = config.algorithm == 2 && config.momentum == 0 ? number(0.0) : number(0.9);
     args.dampening = number(0.0);
     args.grad_factor = number(1.0);
+    const auto scalar = [&](std::int64_t bytes, std::int64_t unit) {
+      return random_.chance(4) ? pointer(bytes, unit) : nullptr;
+    };
+    args.scalar_lr = static_cast<float*>(scalar(4, 4));
+    args.scalar_step = static_cast<int64_t*>(scalar(8, 8));
+    args.scalar_loss_scale = static_cast<float*>(scalar(4, 4));
+    args.scalar_found_inf = static_cast<float*>(scalar(4, 4));
+    args.scalar_norm = static_cast<octavo_device_norm*>(scalar(sizeof(octavo_device_norm), 8));
+    args.scalar_report = static_cast<octavo_device_report*>(scalar(sizeof(octavo_device_report), 8));
+    args.max_norm = number(args.scalar_norm != nullptr ? 1.0 : 0.0);
+    args.stream = random_.chance(60) ? &args : nullptr;  // refused: the group is on the CPU
     const std::int64_t needed = octavo_group_workspace_bytes(made);
     buffers_.emplace_back(needed);
     args.workspace = random_.chance(30) ? nullptr : buffers_.back().data();
@@ -267,6 +278,14 @@ class Fuzzer {
                            random_.chance(9) ? wild_integer() % (needed + 1) : needed,
                            static_cast<int32_t>(random_.below(3)), &result),
           before, "grad_norm");
+    octavo_norm* made = nullptr;
+    if (octavo_norm_create(0, random_.chance(60) ? 1 : 0, views.data(), count, &made) != 0) return;
+    auto* out = static_cast<octavo_device_norm*>(pointer(sizeof(octavo_device_norm), 8));
+    auto* room = pointer(octavo_norm_workspace_bytes(made), 16);
+    const auto prepared = snapshot();
+    check(octavo_norm_run(made, room, octavo_norm_workspace_bytes(made), out, nullptr, 1), prepared,
+          "norm_run");
+    octavo_norm_destroy(made);
     (void)octavo_clip_factor(number(1.0), number(1.0), number(1.0));
   }
 

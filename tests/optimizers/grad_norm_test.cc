@@ -1,5 +1,5 @@
-// The gradient norm against a long double sum, its exact counts, and its bits over implementations and
-// threads.
+// The gradient norm against a long double sum, its exact counts, and its bits over implementations, threads
+// and both ways to ask for it.
 // SPDX-License-Identifier: MIT
 #include "reference/formats.h"
 #include "support/buffers.h"
@@ -155,6 +155,58 @@ TEST(GradNorm, CountsWhatIsNotFinite) {
     mixed.add(DType::f16, values);
     EXPECT_EQ(mixed.norm(2).nonfinite, 1000) << implementation;
   }
+}
+
+GradNorm run(octavo::NormGroup& group, int threads = 1) {
+  const Buffer workspace(group.workspace_bytes());
+  GradNorm out{-1.0, -1.0, -1};
+  const octavo::Status status =
+      group.run({workspace.data(), static_cast<std::size_t>(workspace.size())}, &out, nullptr, threads);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(workspace.surroundings_intact());
+  return out;
+}
+
+void expect_same_bits(const GradNorm& got, const GradNorm& expected) {
+  EXPECT_EQ(std::bit_cast<std::uint64_t>(got.l2), std::bit_cast<std::uint64_t>(expected.l2));
+  EXPECT_EQ(std::bit_cast<std::uint64_t>(got.max), std::bit_cast<std::uint64_t>(expected.max));
+  EXPECT_EQ(got.nonfinite, expected.nonfinite);
+}
+
+TEST(NormGroup, EqualsGradNorm) {
+  for (const DType dtype : octavo::all_dtypes()) {
+    Grads grads = many_sizes(dtype, 30);
+    auto group = octavo::NormGroup::create({}, grads.views);
+    ASSERT_TRUE(group.ok()) << group.status().message();
+    for (const int threads : {0, 1, 2, 5}) expect_same_bits(run(*group, threads), grads.norm());
+    // It keeps pointers: what is written there later is seen.
+    const GradNorm before = grads.norm();
+    for (const float value : {-7.5f, INFINITY, NAN}) {
+      reference::store_nearest(dtype, grads.buffers.back().data(), 100000, value);
+      expect_same_bits(run(*group), grads.norm());
+      EXPECT_NE(run(*group).max, before.max);
+    }
+    EXPECT_EQ(run(*group).nonfinite, 1);
+  }
+}
+
+TEST(NormGroup, RebindTakesNewGradientsOrKeepsTheOld) {
+  const Grads small = many_sizes(DType::bf16, 4);
+  Grads large = many_sizes(DType::f32, 4);
+  large.add(DType::f16, spread_values(300007, 99, 4));
+  auto group = octavo::NormGroup::create({}, small.views);
+  ASSERT_TRUE(group.ok());
+  const std::int64_t bytes = group->workspace_bytes();
+  ASSERT_TRUE(group->rebind(large.views).ok());
+  EXPECT_GT(group->workspace_bytes(), bytes);
+  expect_same_bits(run(*group), large.norm());
+  std::vector<GradView> bad = small.views;
+  bad.back().data = nullptr;
+  EXPECT_FALSE(group->rebind(bad).ok());
+  octavo::NormGroup moved = std::move(*group);
+  expect_same_bits(run(moved), large.norm());
+  ASSERT_TRUE(moved.rebind({}).ok());
+  expect_same_bits(run(moved), GradNorm{});
 }
 
 TEST(ClipFactor, IsTorchsClipGradNorm) {

@@ -38,7 +38,14 @@ class OctavoError(RuntimeError):
 
 
 class GroupConfig(ctypes.Structure):
-    _fields_ = (("struct_size", _u32), ("algorithm", _u32), ("amsgrad", _u32), ("momentum", _u32))
+    _fields_ = (
+        ("struct_size", _u32),
+        ("algorithm", _u32),
+        ("amsgrad", _u32),
+        ("momentum", _u32),
+        ("device_kind", _u32),
+        ("device_index", _i32),
+    )
 
 
 class TensorSpec(ctypes.Structure):
@@ -99,11 +106,25 @@ class StepArgs(ctypes.Structure):
         ("grad_factor", ctypes.c_double),
         ("workspace", ctypes.c_void_p),
         ("workspace_bytes", _i64),
+        ("stream", ctypes.c_void_p),
+        ("max_norm", ctypes.c_double),
+        ("scalar_lr", ctypes.c_void_p),
+        ("scalar_step", ctypes.c_void_p),
+        ("scalar_loss_scale", ctypes.c_void_p),
+        ("scalar_found_inf", ctypes.c_void_p),
+        ("scalar_norm", ctypes.c_void_p),
+        ("scalar_report", ctypes.c_void_p),
     )
 
 
 class StepReport(ctypes.Structure):
-    _fields_ = (("struct_size", _u32), ("skipped", _u32), ("nonfinite", _i64))
+    _fields_ = (
+        ("struct_size", _u32),
+        ("skipped", _u32),
+        ("nonfinite", _i64),
+        ("pending", _u32),
+        ("reserved", _u32),
+    )
 
 
 class MomentSpec(ctypes.Structure):
@@ -127,7 +148,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_implementation": (ctypes.c_char_p, ()),
     "octavo_parse": (_u32, (ctypes.c_char_p, ctypes.c_char_p, _pointer(_u32))),
     "octavo_layout": (_u32, (_pointer(GroupConfig), _pointer(TensorSpec), _pointer(TensorLayout))),
-    "octavo_step_args_init": (None, (_pointer(StepArgs),)),
+    "octavo_step_args_init_sized": (None, (_pointer(StepArgs), ctypes.c_size_t)),
     "octavo_group_create": (
         _u32,
         (_pointer(GroupConfig), _pointer(TensorArgs), _i64, _pointer(ctypes.c_void_p)),
@@ -345,7 +366,7 @@ class Group:
         )
         self._workspace = np.zeros(library().octavo_group_workspace_bytes(self._handle), np.uint8)
         self._args = StepArgs()
-        library().octavo_step_args_init(ctypes.byref(self._args))
+        library().octavo_step_args_init_sized(ctypes.byref(self._args), ctypes.sizeof(StepArgs))
         self._args.workspace = address(self._workspace) if self._workspace.size else None
         self._args.workspace_bytes = self._workspace.size
 

@@ -23,6 +23,8 @@ inline octavo_group_config c_config(const octavo::GroupConfig& config) {
   c.algorithm = static_cast<uint32_t>(config.algorithm);
   c.amsgrad = config.amsgrad ? 1 : 0;
   c.momentum = config.momentum ? 1 : 0;
+  c.device_kind = static_cast<uint32_t>(config.device.kind);
+  c.device_index = config.device.index;
   return c;
 }
 
@@ -73,6 +75,14 @@ inline octavo_step_args c_step_args(const octavo::StepArgs& args) {
   c.maximize = args.hyper.maximize ? 1 : 0;
   c.decay = static_cast<uint32_t>(args.hyper.decay);
   c.grad_factor = args.grad_factor;
+  c.stream = args.stream;
+  c.max_norm = args.max_norm;
+  c.scalar_lr = args.scalars.lr;
+  c.scalar_step = args.scalars.step;
+  c.scalar_loss_scale = args.scalars.loss_scale;
+  c.scalar_found_inf = args.scalars.found_inf;
+  c.scalar_norm = reinterpret_cast<const octavo_device_norm*>(args.scalars.norm);
+  c.scalar_report = reinterpret_cast<octavo_device_report*>(args.scalars.report);
   return c;
 }
 

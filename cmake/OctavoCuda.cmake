@@ -1,0 +1,55 @@
+# The CUDA compiler and what it builds for. Sets OCTAVO_WITH_CUDA.
+#
+#   OCTAVO_CUDA=AUTO|ON|OFF       AUTO looks for nvcc
+#   CMAKE_CUDA_ARCHITECTURES      the GPU of this machine, or 90, unless given; `release` for every supported one and
+#                                 PTX for those to come
+
+set(OCTAVO_WITH_CUDA OFF)
+if(OCTAVO_CUDA STREQUAL "AUTO")
+  if(CMAKE_CROSSCOMPILING OR OCTAVO_SANITIZE)  # sanitizers do not follow into the device's code
+    set(found OFF)
+  else()
+    include(CheckLanguage)
+    check_language(CUDA)
+    set(found ${CMAKE_CUDA_COMPILER})
+  endif()
+else()
+  set(found ${OCTAVO_CUDA})
+endif()
+
+if(found)
+  # Before CMake 3.24 "native" is not known; and where no GPU is, it is an error.
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+      OUTPUT_VARIABLE present RESULT_VARIABLE failed ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+    if(NOT failed AND present MATCHES "^[0-9.\n]+$")
+      string(REPLACE "." "" present "${present}")
+      string(REPLACE "\n" ";" present "${present}")
+      list(REMOVE_DUPLICATES present)
+      set(CMAKE_CUDA_ARCHITECTURES ${present})
+    else()
+      set(CMAKE_CUDA_ARCHITECTURES 90)
+    endif()
+  endif()
+  set(wanted ${CMAKE_CUDA_ARCHITECTURES})
+  if(wanted STREQUAL "release")
+    set(CMAKE_CUDA_ARCHITECTURES 80)  # for the compiler check; the list needs its version
+  endif()
+  enable_language(CUDA)
+  if(wanted STREQUAL "release")
+    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90-real)
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 13)
+      list(PREPEND CMAKE_CUDA_ARCHITECTURES 70-real)
+    endif()
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+      list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real 120-real 120-virtual)
+    else()
+      list(APPEND CMAKE_CUDA_ARCHITECTURES 90-virtual)
+    endif()
+  endif()
+  find_package(CUDAToolkit REQUIRED)
+  set(OCTAVO_WITH_CUDA ON)
+  message(STATUS "octavo: CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
+elseif(OCTAVO_CUDA STREQUAL "AUTO")
+  message(STATUS "octavo: no CUDA compiler was looked for or found; building for the CPU alone")
+endif()

@@ -1,0 +1,74 @@
+// Rank-1 scales on a GPU (cpu/rank1.cc has the definition): per axis the largest magnitude of every slice,
+// per element the smallest over axes. Maxima compare as bit patterns, so any order gives the same.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cuda/table.h"
+#include "formula/blockwise.h"
+
+namespace octavo::cuda {
+
+// Walks neighbouring elements of a tensor. The maxima of all axes lie one after the other.
+class AxisWalk {
+ public:
+  __device__ AxisWalk(const TensorEntry& t, std::int64_t at) : t_(t), at_(at) { locate(); }
+
+  __device__ void next() {
+    ++at_;
+    if (++column_ == t_.shape[t_.ndim - 1]) locate();
+  }
+
+  // The smallest maximum of the element's slices, at least 2^-126 where it is not zero.
+  __device__ float scale(const float* maxima) const {
+    std::uint32_t bits = magnitude(maxima, last_ + column_);
+    for_leading([&](std::int64_t slice) { bits = min(bits, magnitude(maxima, slice)); });
+    constexpr auto kSmallest = std::bit_cast<std::uint32_t>(formula::kSmallestScale);
+    return __uint_as_float(bits != 0 && bits < kSmallest ? kSmallest : bits);
+  }
+
+  __device__ void raise(float* maxima, float value) const {
+    const std::uint32_t bits = __float_as_uint(value) & 0x7FFFFFFFU;
+    raise_one(maxima + last_ + column_, bits);
+    for_leading([&](std::int64_t slice) { raise_one(maxima + slice, bits); });
+  }
+
+ private:
+  __device__ void locate() {
+    std::int64_t rest = at_;
+    last_ = 0;
+    for (int axis = t_.ndim - 1; axis >= 0; --axis) {
+      const std::int64_t coordinate = rest % t_.shape[axis];
+      rest /= t_.shape[axis];
+      if (axis == t_.ndim - 1) {
+        column_ = coordinate;
+      } else {
+        slice_[axis] = static_cast<std::uint32_t>(coordinate);
+        last_ += t_.shape[axis];
+      }
+    }
+  }
+
+  template <class Fn>
+  __device__ void for_leading(Fn&& f) const {
+    std::int64_t start = 0;
+    for (int axis = 0; axis < t_.ndim - 1; ++axis) {
+      f(start + slice_[axis]);
+      start += t_.shape[axis];
+    }
+  }
+
+  __device__ static std::uint32_t magnitude(const float* maxima, std::int64_t slice) {
+    return __float_as_uint(maxima[slice]) & 0x7FFFFFFFU;
+  }
+  // Most values are below the maximum already: a look costs less than an atomic operation.
+  __device__ static void raise_one(float* maximum, std::uint32_t bits) {
+    auto* word = reinterpret_cast<std::uint32_t*>(maximum);
+    if (*reinterpret_cast<volatile std::uint32_t*>(word) < bits) atomicMax(word, bits);
+  }
+
+  const TensorEntry& t_;
+  std::int64_t at_, column_ = 0, last_ = 0;
+  std::uint32_t slice_[kMaxDims] = {};
+};
+
+}  // namespace octavo::cuda

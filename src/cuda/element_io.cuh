@@ -1,0 +1,305 @@
+// Eight neighbouring elements of a tensor between memory and registers, and single ones where a vector would
+// not fit.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cuda/kernels.h"
+#include "cuda/table.h"
+#include "formula/narrow.h"
+
+namespace octavo::cuda {
+
+__device__ inline unsigned warp_sum(unsigned x) {
+  for (int o = 16; o > 0; o /= 2) x += __shfl_xor_sync(~0U, x, o);
+  return x;
+}
+__device__ inline unsigned warp_max(unsigned x) {
+  for (int o = 16; o > 0; o /= 2) x = max(x, __shfl_xor_sync(~0U, x, o));
+  return x;
+}
+
+// Data is touched once a step: it should not stay in the caches.
+template <class V>
+__device__ inline V load(const void* base, std::int64_t bytes) {
+  return __ldcs(reinterpret_cast<const V*>(static_cast<const char*>(base) + bytes));
+}
+template <class V>
+__device__ inline void store(void* base, std::int64_t bytes, V value) {
+  __stcs(reinterpret_cast<V*>(static_cast<char*>(base) + bytes), value);
+}
+
+__device__ inline bool is_f32(std::uint8_t dtype) { return dtype == static_cast<std::uint8_t>(DType::f32); }
+__device__ inline bool is_bf16(std::uint8_t dtype) { return dtype == static_cast<std::uint8_t>(DType::bf16); }
+
+__device__ inline void unpack_bf16(std::uint32_t word, float* out) {
+  out[0] = __uint_as_float(word << 16);
+  out[1] = __uint_as_float(word & 0xFFFF0000U);
+}
+__device__ inline void unpack_bf16x8(const uint4& raw, float* out) {
+  unpack_bf16(raw.x, out);
+  unpack_bf16(raw.y, out + 2);
+  unpack_bf16(raw.z, out + 4);
+  unpack_bf16(raw.w, out + 6);
+}
+__device__ inline void unpack_f16(std::uint32_t word, float* out) {
+  asm("{.reg .f16 lo, hi; mov.b32 {lo, hi}, %2; cvt.f32.f16 %0, lo; cvt.f32.f16 %1, hi;}"
+      : "=f"(out[0]), "=f"(out[1])
+      : "r"(word));
+}
+__device__ inline void as_floats(const uint4& raw, float* out) {
+  out[0] = __uint_as_float(raw.x);
+  out[1] = __uint_as_float(raw.y);
+  out[2] = __uint_as_float(raw.z);
+  out[3] = __uint_as_float(raw.w);
+}
+__device__ inline uint4 as_words(const float* x) {
+  return make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
+                    __float_as_uint(x[3]));
+}
+__device__ inline void unpack_halves(const uint4& words, std::uint8_t dtype, float* out) {
+  if (is_bf16(dtype)) {
+    unpack_bf16x8(words, out);
+  } else {
+    unpack_f16(words.x, out);
+    unpack_f16(words.y, out + 2);
+    unpack_f16(words.z, out + 4);
+    unpack_f16(words.w, out + 6);
+  }
+}
+// The gradients of a lane's two chunks. Sixteen-bit ones are loaded together; of fp32, a chunk takes both
+// places.
+template <bool kWide>
+struct Grads {
+  uint4 words[2];
+
+  template <int kChunkIndex>
+  __device__ void load(const TensorEntry& t, std::int64_t first, std::int64_t apart) {
+    if constexpr (kWide) {
+      words[0] = cuda::load<uint4>(t.grad, (first + kChunkIndex * apart) * 4);
+      words[1] = cuda::load<uint4>(t.grad, (first + kChunkIndex * apart) * 4 + 16);
+    } else if constexpr (kChunkIndex == 0) {
+      words[0] = cuda::load<uint4>(t.grad, first * 2);
+      words[1] = cuda::load<uint4>(t.grad, (first + apart) * 2);
+    }
+  }
+
+  template <int kChunkIndex>
+  __device__ void unpack(const TensorEntry& t, float* out) const {
+    if constexpr (kWide) {
+      as_floats(words[0], out);
+      as_floats(words[1], out + 4);
+    } else {
+      unpack_halves(words[kChunkIndex], t.grad_dtype, out);
+    }
+  }
+};
+
+// Hardware conversions round as formula/narrow.h does; only their NaN differs, and NaNs take another path.
+__device__ inline std::uint32_t pack_bf16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  std::uint32_t out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+#else
+  return formula::float_to_bf16(scalar::F32(low)).u() | formula::float_to_bf16(scalar::F32(high)).u() << 16;
+#endif
+}
+__device__ inline std::uint32_t pack_f16(float low, float high) {
+  std::uint32_t out;
+  asm("{.reg .f16 lo, hi; cvt.rn.f16.f32 lo, %1; cvt.rn.f16.f32 hi, %2; mov.b32 %0, {lo, hi};}"
+      : "=r"(out)
+      : "f"(low), "f"(high));
+  return out;
+}
+__device__ inline uint4 pack_bf16x8(const float* x) {
+  return make_uint4(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]),
+                    pack_bf16(x[6], x[7]));
+}
+
+// NaN where a weight is NaN or infinite; zero otherwise.
+__device__ inline float watch8(const float* x) {
+  float watch = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) watch = __fmaf_rn(x[i], 0.0F, watch);
+  return watch;
+}
+__device__ inline float watch_bf16x8(const uint4& words) {
+#if __CUDA_ARCH__ >= 800
+  std::uint32_t watch = 0;
+  const std::uint32_t w[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(watch) : "r"(w[i]), "r"(0));
+  float both[2];
+  unpack_bf16(watch, both);
+  return both[0] + both[1];
+#else
+  float x[kChunk];
+  unpack_bf16x8(words, x);
+  return watch8(x);
+#endif
+}
+
+// The weights of a lane's two chunks on their way in and out.
+template <WeightKind kKind>
+struct Weights {
+  static constexpr bool kWide = kKind == WeightKind::f32;
+  uint4 words[2];      // a chunk each; of fp32, the two halves of one chunk
+  uint4 residuals[2];  // residual8: both chunks in the first
+
+  // Sixteen-bit weights of both chunks are loaded with the first.
+  template <int kChunkIndex>
+  __device__ void load(const TensorEntry& t, std::int64_t first, std::int64_t apart) {
+    if constexpr (kWide) {
+      words[0] = cuda::load<uint4>(t.param, (first + kChunkIndex * apart) * 4);
+      words[1] = cuda::load<uint4>(t.param, (first + kChunkIndex * apart) * 4 + 16);
+    } else if constexpr (kChunkIndex == 0) {
+      words[0] = cuda::load<uint4>(t.param, first * 2);
+      words[1] = cuda::load<uint4>(t.param, (first + apart) * 2);
+      if constexpr (kKind == WeightKind::residual16) {
+        residuals[0] = cuda::load<uint4>(t.residual, first * 2);
+        residuals[1] = cuda::load<uint4>(t.residual, (first + apart) * 2);
+      }
+      if constexpr (kKind == WeightKind::residual8) {
+        const auto low = cuda::load<uint2>(t.residual, first);
+        const auto high = cuda::load<uint2>(t.residual, first + apart);
+        residuals[0] = make_uint4(low.x, low.y, high.x, high.y);
+      }
+    }
+  }
+
+  template <int kChunkIndex>
+  __device__ void unpack(const TensorEntry& t, float* out) const {
+    if constexpr (kWide) {
+      as_floats(words[0], out);
+      as_floats(words[1], out + 4);
+    } else if constexpr (kKind == WeightKind::half) {
+      unpack_halves(words[kChunkIndex], t.param_dtype, out);
+    } else if constexpr (kKind == WeightKind::stochastic) {
+      unpack_bf16x8(words[kChunkIndex], out);
+    } else {
+      const uint4& from = words[kChunkIndex];
+      const uint4& rest = residuals[kKind == WeightKind::residual16 ? kChunkIndex : 0];
+      const std::uint32_t w[4] = {from.x, from.y, from.z, from.w};
+      const std::uint32_t r[4] = {rest.x, rest.y, rest.z, rest.w};
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const auto weight = scalar::I32::of((w[i / 2] >> (16 * (i % 2))) & 0xFFFFU);
+        if constexpr (kKind == WeightKind::residual16) {
+          const auto residual = static_cast<std::int16_t>(r[i / 2] >> (16 * (i % 2)));
+          out[i] = formula::join16(weight, scalar::I32(residual)).v;
+        } else {
+          const auto residual = static_cast<std::int8_t>(r[2 * kChunkIndex + i / 4] >> (8 * (i % 4)));
+          out[i] = formula::join8(weight, scalar::I32(residual)).v;
+        }
+      }
+    }
+  }
+
+  // Puts a chunk's new weights in the place of the old ones. Returns NaN where one is NaN or infinite, else
+  // zero.
+  template <int kChunkIndex>
+  __device__ float pack(const TensorEntry& t, std::uint64_t round_base, std::int64_t at, const float* x) {
+    if constexpr (kWide) {
+      words[0] = as_words(x);
+      words[1] = as_words(x + 4);
+    } else if constexpr (kKind == WeightKind::half) {
+      uint4& to = words[kChunkIndex];
+      if (is_bf16(t.param_dtype)) {
+        to = pack_bf16x8(x);
+        return watch_bf16x8(to);
+      }
+      to = make_uint4(pack_f16(x[0], x[1]), pack_f16(x[2], x[3]), pack_f16(x[4], x[5]), pack_f16(x[6], x[7]));
+    } else {
+      std::uint32_t w[4] = {};
+      std::uint32_t r[4] = {};
+      [[maybe_unused]] formula::RoundKey key{};
+      if constexpr (kKind == WeightKind::stochastic) key = formula::round_key(round_base, t.id, 0);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const scalar::F32 value(x[i]);
+        if constexpr (kKind == WeightKind::stochastic) {
+          const auto random =
+              formula::random16(key, static_cast<std::uint64_t>(t.offset + at), scalar::I32(i));
+          w[i / 2] |= formula::float_to_bf16_stochastic(value, random).u() << (16 * (i % 2));
+        } else if constexpr (kKind == WeightKind::residual16) {
+          const auto split = formula::split16(value);
+          w[i / 2] |= (split.weight.u() & 0xFFFFU) << (16 * (i % 2));
+          r[i / 2] |= (split.residual.u() & 0xFFFFU) << (16 * (i % 2));
+        } else {
+          const auto split = formula::split8(value);
+          w[i / 2] |= (split.weight.u() & 0xFFFFU) << (16 * (i % 2));
+          r[i / 4] |= (split.residual.u() & 0xFFU) << (8 * (i % 4));
+        }
+      }
+      words[kChunkIndex] = make_uint4(w[0], w[1], w[2], w[3]);
+      if constexpr (kKind == WeightKind::residual16)
+        residuals[kChunkIndex] = make_uint4(r[0], r[1], r[2], r[3]);
+      if constexpr (kKind == WeightKind::residual8) {
+        (kChunkIndex == 0 ? residuals[0].x : residuals[0].z) = r[0];
+        (kChunkIndex == 0 ? residuals[0].y : residuals[0].w) = r[1];
+      }
+    }
+    return watch8(x);
+  }
+
+  template <int kChunkIndex>
+  __device__ void write(const TensorEntry& t, std::int64_t at) const {
+    if constexpr (kWide) {
+      cuda::store(t.param, at * 4, words[0]);
+      cuda::store(t.param, at * 4 + 16, words[1]);
+    } else {
+      cuda::store(t.param, at * 2, words[kChunkIndex]);
+      if constexpr (kKind == WeightKind::residual16) cuda::store(t.residual, at * 2, residuals[kChunkIndex]);
+      if constexpr (kKind == WeightKind::residual8) {
+        const uint4& r = residuals[0];
+        cuda::store(t.residual, at, kChunkIndex == 0 ? make_uint2(r.x, r.y) : make_uint2(r.z, r.w));
+      }
+    }
+  }
+};
+
+// One element at a time: tails, unaligned tensors, and what the vector path leaves.
+__device__ inline float load_one(const void* base, std::uint8_t dtype, std::int64_t at) {
+  if (is_f32(dtype)) return static_cast<const float*>(base)[at];
+  const scalar::I32 half(static_cast<const std::uint16_t*>(base)[at]);
+  return is_bf16(dtype) ? formula::bf16_to_float(half).v : formula::fp16_to_float(half).v;
+}
+
+template <WeightKind kKind>
+__device__ inline float load_weight(const TensorEntry& t, std::int64_t at) {
+  const auto weight = [&] { return scalar::I32(static_cast<const std::uint16_t*>(t.param)[at]); };
+  if constexpr (kKind == WeightKind::residual16) {
+    return formula::join16(weight(), scalar::I32(static_cast<const std::int16_t*>(t.residual)[at])).v;
+  } else if constexpr (kKind == WeightKind::residual8) {
+    return formula::join8(weight(), scalar::I32(static_cast<const std::int8_t*>(t.residual)[at])).v;
+  } else {
+    return load_one(t.param, t.param_dtype, at);
+  }
+}
+
+template <WeightKind kKind>
+__device__ inline void store_weight(const TensorEntry& t, std::uint64_t round_base, std::int64_t at,
+                                    float x) {
+  const scalar::F32 value = formula::canonical(scalar::F32(x));
+  auto* halves = static_cast<std::uint16_t*>(t.param);
+  const auto put = [&](scalar::I32 half) { halves[at] = static_cast<std::uint16_t>(half.u()); };
+  if constexpr (kKind == WeightKind::f32) {
+    static_cast<float*>(t.param)[at] = value.v;
+  } else if constexpr (kKind == WeightKind::half) {
+    put(is_bf16(t.param_dtype) ? formula::float_to_bf16(value) : formula::float_to_fp16(value));
+  } else if constexpr (kKind == WeightKind::stochastic) {
+    const formula::RoundKey key = formula::round_key(round_base, t.id, 0);
+    const auto random = formula::random16(key, static_cast<std::uint64_t>(t.offset + at), scalar::I32(0));
+    put(formula::float_to_bf16_stochastic(value, random));
+  } else if constexpr (kKind == WeightKind::residual16) {
+    const auto split = formula::split16(value);
+    put(split.weight);
+    static_cast<std::int16_t*>(t.residual)[at] = static_cast<std::int16_t>(split.residual.v);
+  } else {
+    const auto split = formula::split8(value);
+    put(split.weight);
+    static_cast<std::int8_t*>(t.residual)[at] = static_cast<std::int8_t>(split.residual.v);
+  }
+}
+
+}  // namespace octavo::cuda

@@ -1,0 +1,477 @@
+// The multi-tensor step on a GPU, the host's part: which kernels a group needs, the table they walk, and the
+// calls that a step makes.
+//
+// The table lives in the caller's workspace. It is written by kernels that carry it as arguments, so no host
+// memory has to outlive the call, nothing waits, and a step may be captured in a graph. A graph that contains
+// the writing replays it; so once a graph does, steps outside it write the table every time.
+// SPDX-License-Identifier: MIT
+#include "cuda/kernels.h"
+#include "cuda/runtime.h"
+#include "optimizers/backend.h"
+#include "optimizers/resolve.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <vector>
+
+namespace octavo {
+namespace cuda {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;  // of the parts of a workspace
+std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+WeightKind kind_of(const TensorSpec& spec) {
+  switch (spec.store) {
+    case WeightStore::nearest:
+      break;
+    case WeightStore::stochastic:
+      return WeightKind::stochastic;
+    case WeightStore::residual8:
+      return WeightKind::residual8;
+    case WeightStore::residual16:
+      return WeightKind::residual16;
+  }
+  return spec.param_dtype == DType::f32 ? WeightKind::f32 : WeightKind::half;
+}
+
+bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
+
+// Tensors that one launch takes: of one format and one kind of weight, and small ones with fp32 states.
+struct Launch {
+  StateFormat format;
+  WeightKind kind;
+  StepKernel kernel;
+  int shared = 0;
+  std::vector<TensorEntry> entries;  // and one behind, whose first_unit is `units`
+  std::vector<std::size_t> tensor;   // of each entry
+  std::int64_t units = 0;
+  std::int64_t entries_at = 0, map_at = 0;  // in the workspace
+
+  [[nodiscard]] std::int64_t tensors() const { return static_cast<std::int64_t>(tensor.size()); }
+};
+
+// Axis maxima of a 4bit-rank1 moment: where the new ones are collected and where they go.
+struct Axes {
+  std::int64_t at, count;
+  float* scales;
+};
+
+class CudaStep final : public StepBackend {
+ public:
+  CudaStep(const GroupConfig& config, std::size_t algorithm)
+      : config_(config), algorithm_(algorithm), slots_(slots_of(algorithm)), device_(config.device.index) {}
+
+  Status bind(std::span<const TensorArgs> tensors) {
+    blocks_ = multiprocessors(device_);
+    sort_tensors(tensors);
+    for (Launch& launch : launches_) {
+      if (Status bad = prepare_kernel(tag(config_), launch.kernel.kernel, launch.kernel.shared_bytes, device_,
+                                      &launch.shared);
+          !bad.ok())
+        return bad;
+    }
+    lay_out();
+    return {};
+  }
+
+  Status bind_grads(std::span<const void* const> grads) override {
+    for (std::size_t i = 0; i < grads.size(); ++i) {
+      if (numel_[i] == 0) continue;
+      const std::string where = tag(config_) + " grads[" + std::to_string(i) + "]";
+      if (Status bad = check_pointer(where, grads[i], device_); !bad.ok()) return bad;
+    }
+    for (Launch& launch : launches_) {
+      for (std::size_t i = 0; i < launch.tensor.size(); ++i) {
+        TensorEntry& entry = launch.entries[i];
+        const void* grad = grads[launch.tensor[i]];
+        // Alignment decides the path: where it changes, the whole entry does.
+        const bool same = is_aligned(entry.grad) == is_aligned(grad);
+        entry.grad = grad;
+        if (!same) {
+          entry.aligned = all_aligned(entry) ? 1 : 0;
+          table_at_ = nullptr;
+        }
+      }
+    }
+    grads_fresh_ = false;
+    return {};
+  }
+
+  Result<StepReport> step(const StepArgs& args) override {
+    auto* stream = static_cast<cudaStream_t>(args.stream);
+    if (Status bad = check_places(args, stream); !bad.ok()) return bad;
+    const DeviceScope scope(device_);
+    auto* workspace = args.workspace.data();
+    if (Status bad = refresh_table(workspace, stream); !bad.ok()) return bad;
+
+    const formula::Order order = formula::order_of(config_, args);
+    const StepScalars& s = args.scalars;
+    StepReport report;
+    report.pending = order.guard || s.found_inf != nullptr;
+    const bool on_device = report.pending || s.lr != nullptr || s.step != nullptr ||
+                           s.loss_scale != nullptr || s.norm != nullptr || s.report != nullptr;
+    StepParams params{};
+    // The host's constants serve in any case: they hold what no scalar on the device changes.
+    formula::Order host = order;
+    host.scalars = {};
+    host.guard = false;
+    params.constants = prepare_on_host(algorithm_, host);
+    if (on_device) {
+      params.prepared = reinterpret_cast<const Prepared*>(workspace);
+      if (Status bad = decide_on_device(order, workspace, stream); !bad.ok()) return bad;
+    }
+    if (axes_floats_ > 0) {
+      const cudaError_t error = cudaMemsetAsync(workspace + axes_at_, 0, 4 * axes_floats_, stream);
+      if (error != cudaSuccess) return launch_failed("clearing axis maxima", error);
+      params.measure = 1;
+      for (const Launch& launch : launches_) {
+        if (launch.format != StateFormat::int4_rank1) continue;
+        if (Status bad = run(launch, params, workspace, stream); !bad.ok()) return bad;
+      }
+      params.measure = 0;
+    }
+    for (const Launch& launch : launches_) {
+      if (Status bad = run(launch, params, workspace, stream); !bad.ok()) return bad;
+    }
+    for (const Axes& axes : axes_) {
+      const auto* from = reinterpret_cast<const float*>(workspace + axes_at_) + axes.at;
+      if (const cudaError_t error = publish_axes(params.prepared, from, axes.scales, axes.count, stream);
+          error != cudaSuccess)
+        return launch_failed("publishing axis maxima", error);
+    }
+    return report;
+  }
+
+  [[nodiscard]] std::int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+ private:
+  void sort_tensors(std::span<const TensorArgs> tensors) {
+    std::map<std::pair<StateFormat, WeightKind>, std::vector<std::size_t>> by_kernel;
+    numel_.reserve(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const TensorSpec& spec = tensors[i].spec;
+      numel_.push_back(spec.numel);
+      if (spec.numel == 0) continue;
+      const StateFormat format =
+          slots_.count == 0 ? StateFormat::fp32 : stored_format(spec.format, spec.ndim);
+      by_kernel[{format, kind_of(spec)}].push_back(i);
+    }
+    // Small tensors with fp32 states ride along with a format that has blocks.
+    for (auto plain = by_kernel.begin(); plain != by_kernel.end();) {
+      auto host = by_kernel.end();
+      if (plain->first.first == StateFormat::fp32) {
+        host = std::find_if(by_kernel.begin(), by_kernel.end(), [&](const auto& other) {
+          return other.first.second == plain->first.second && default_block_size(other.first.first) > 0 &&
+                 other.first.first != StateFormat::int4_rank1;
+        });
+      }
+      if (host == by_kernel.end() || !all_small(tensors, plain->second)) {
+        ++plain;
+      } else {
+        host->second.insert(host->second.end(), plain->second.begin(), plain->second.end());
+        plain = by_kernel.erase(plain);
+      }
+    }
+    for (const auto& [key, list] : by_kernel) {
+      Launch launch{key.first, key.second, step_kernel(algorithm_, key.first, key.second), 0, {}, {}, 0,
+                    0,         0};
+      for (const std::size_t i : list) add(launch, i, tensors[i]);
+      TensorEntry end{};
+      end.first_unit = launch.units;
+      launch.entries.push_back(end);
+      launches_.push_back(std::move(launch));
+    }
+  }
+
+  static bool all_small(std::span<const TensorArgs> tensors, const std::vector<std::size_t>& list) {
+    return std::all_of(list.begin(), list.end(),
+                       [&](std::size_t i) { return tensors[i].spec.numel < kMinQuantizedSize; });
+  }
+
+  void add(Launch& launch, std::size_t index, const TensorArgs& t) {
+    TensorEntry entry{};
+    entry.param = t.param;
+    entry.grad = t.grad;
+    entry.residual = t.residual;
+    const bool blocked = default_block_size(launch.format) > 0;
+    const StateFormat stored = stored_format(t.spec.format, t.spec.ndim);
+    entry.plain = blocked && stored == StateFormat::fp32 ? 1 : 0;
+    entry.block =
+        static_cast<std::int32_t>(slots_.count == 0 ? 0 : block_of(t.spec.format, t.spec.block_size));
+    entry.numel = t.spec.numel;
+    entry.offset = t.offset;
+    entry.id = t.id;
+    entry.first_unit = launch.units;
+    entry.param_dtype = static_cast<std::uint8_t>(t.spec.param_dtype);
+    entry.grad_dtype = static_cast<std::uint8_t>(t.spec.grad_dtype);
+    entry.ndim = t.spec.ndim;
+    std::copy(t.spec.shape.begin(), t.spec.shape.end(), entry.shape);
+    for (std::size_t s = 0; s < static_cast<std::size_t>(slots_.count); ++s) {
+      entry.codes[s] = t.state[s].codes;
+      entry.scales[s] = t.state[s].scales;
+      if (!has_rank1_scale(stored, slots_.moment[s])) continue;
+      const std::int64_t count = cpu::axis_maxima_count({t.spec.shape.data(), t.spec.ndim});
+      // An address comes when the workspace does; until then the place in it.
+      if (entry.new_scales == nullptr)
+        axes_of_.push_back({launches_.size(), launch.tensor.size(), axes_floats_});
+      axes_.push_back({axes_floats_, count, t.state[s].scales});
+      axes_floats_ += count;
+      entry.new_scales = entry.scales[s];  // not null: seen
+    }
+    entry.aligned = all_aligned(entry) ? 1 : 0;
+    const std::int64_t unit = std::max<std::int64_t>(kTile, entry.block);
+    launch.units += (entry.numel + unit - 1) / unit;
+    launch.entries.push_back(entry);
+    launch.tensor.push_back(index);
+  }
+
+  [[nodiscard]] static bool all_aligned(const TensorEntry& entry) {
+    bool good = is_aligned(entry.param) && is_aligned(entry.grad) && is_aligned(entry.residual);
+    for (const void* codes : entry.codes) good = good && is_aligned(codes);
+    return good;
+  }
+
+  // The workspace: what a step decides, its count of non-finite elements, tables and maps, axis maxima.
+  void lay_out() {
+    std::int64_t at = aligned(sizeof(Prepared)) + kAlignment;
+    for (Launch& launch : launches_) {
+      launch.entries_at = at;
+      at += aligned(static_cast<std::int64_t>(launch.entries.size() * sizeof(TensorEntry)));
+      launch.map_at = at;
+      at += aligned(4 * ((launch.units + kMapStep - 1) / kMapStep));
+    }
+    axes_at_ = at;
+    workspace_bytes_ = at + 4 * axes_floats_;
+  }
+  static std::int64_t counter_at() { return aligned(sizeof(Prepared)); }
+
+  // Pointers that are not the tensors': checked again only where they change.
+  Status check_places(const StepArgs& args, cudaStream_t stream) {
+    const std::string where = tag(config_) + " ";
+    if (args.workspace.data() != checked_workspace_) {
+      if (Status bad = check_pointer(where + "workspace", args.workspace.data(), device_); !bad.ok())
+        return bad;
+      checked_workspace_ = args.workspace.data();
+    }
+    const StepScalars& s = args.scalars;
+    const void* given[] = {s.lr, s.step, s.loss_scale, s.found_inf, s.norm, s.report};
+    static constexpr const char* kNames[] = {"lr", "step", "loss_scale", "found_inf", "norm", "report"};
+    for (std::size_t i = 0; i < std::size(given); ++i) {
+      if (given[i] == checked_scalars_[i]) continue;
+      if (Status bad = check_pointer(where + "scalars." + kNames[i], given[i], device_); !bad.ok())
+        return bad;
+      checked_scalars_[i] = given[i];
+    }
+    if (stream != checked_stream_) {
+      if (Status bad = check_stream(where, stream, device_); !bad.ok()) return bad;
+      checked_stream_ = stream;
+    }
+    return {};
+  }
+
+  Status refresh_table(std::byte* workspace, cudaStream_t stream) {
+    if (launches_.empty() || (table_at_ == workspace && grads_fresh_)) return {};
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (const cudaError_t error = cudaStreamIsCapturing(stream, &capture); error != cudaSuccess)
+      return launch_failed("asking for the capture status", error);
+    const bool whole = table_at_ != workspace;
+    for (const auto& [launch, entry, at] : axes_of_)
+      launches_[launch].entries[entry].new_scales = reinterpret_cast<float*>(workspace + axes_at_) + at;
+    for (Launch& launch : launches_) {
+      auto* entries = reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
+      cudaError_t error = cudaSuccess;
+      if (whole) {
+        error = upload(std::as_bytes(std::span(launch.entries)), entries, stream);
+        if (error == cudaSuccess)
+          error = build_map(entries, launch.tensors(), launch.units,
+                            reinterpret_cast<std::uint32_t*>(workspace + launch.map_at), stream);
+      } else {
+        std::vector<const void*> grads;
+        std::vector<std::uint32_t> index;
+        grads.reserve(launch.tensor.size());
+        index.reserve(launch.tensor.size());
+        for (std::size_t i = 0; i < launch.tensor.size(); ++i) {
+          grads.push_back(launch.entries[i].grad);
+          index.push_back(static_cast<std::uint32_t>(i));
+        }
+        error = upload_grads(index, grads, entries, stream);
+      }
+      if (error != cudaSuccess) return launch_failed("writing the table of tensors", error);
+    }
+    if (capture != cudaStreamCaptureStatusNone) in_graph_ = true;
+    table_at_ = in_graph_ ? nullptr : workspace;
+    grads_fresh_ = true;
+    return {};
+  }
+
+  Status decide_on_device(const formula::Order& order, std::byte* workspace, cudaStream_t stream) {
+    auto* counter = reinterpret_cast<std::int64_t*>(workspace + counter_at());
+    const bool counting = formula::must_count(order);
+    if (counting) {
+      if (const cudaError_t error = cudaMemsetAsync(counter, 0, sizeof *counter, stream);
+          error != cudaSuccess)
+        return launch_failed("clearing a counter", error);
+      for (const Launch& launch : launches_) {
+        const cudaError_t error =
+            count_nonfinite(order, reinterpret_cast<const TensorEntry*>(workspace + launch.entries_at),
+                            reinterpret_cast<const std::uint32_t*>(workspace + launch.map_at), launch.units,
+                            counter, blocks_, stream);
+        if (error != cudaSuccess) return launch_failed("count_kernel", error);
+      }
+    }
+    const cudaError_t error = prepare(algorithm_, order, counting ? counter : nullptr,
+                                      reinterpret_cast<Prepared*>(workspace), stream);
+    return error == cudaSuccess ? Status() : launch_failed("prepare_kernel", error);
+  }
+
+  Status run(const Launch& launch, StepParams params, std::byte* workspace, cudaStream_t stream) const {
+    params.tensors = reinterpret_cast<const TensorEntry*>(workspace + launch.entries_at);
+    params.map = reinterpret_cast<const std::uint32_t*>(workspace + launch.map_at);
+    params.units = launch.units;
+    void* arguments[] = {&params};
+    const std::int64_t warps = launch.kernel.threads / 32;
+    const auto grid = std::min<std::int64_t>(blocks_, (launch.units + warps - 1) / warps);
+    const cudaError_t error = cudaLaunchKernel(launch.kernel.kernel, dim3(static_cast<unsigned>(grid)),
+                                               dim3(static_cast<unsigned>(launch.kernel.threads)), arguments,
+                                               static_cast<std::size_t>(launch.shared), stream);
+    if (error == cudaSuccess) return {};
+    (void)cudaGetLastError();
+    return launch_failed("step_kernel (" + std::string(name(launch.format)) + ", " +
+                             std::to_string(launch.tensors()) + " tensors, " + std::to_string(grid) +
+                             " blocks of " + std::to_string(launch.kernel.threads) + " threads, " +
+                             std::to_string(launch.shared) + " bytes of shared memory)",
+                         error);
+  }
+
+  [[nodiscard]] Status launch_failed(const std::string& what, cudaError_t error) const {
+    return failed(tag(config_) + " " + what + " on cuda:" + std::to_string(device_), error);
+  }
+
+  struct AxesOf {
+    std::size_t launch, entry;
+    std::int64_t at;
+  };
+
+  const GroupConfig config_;
+  const std::size_t algorithm_;
+  const SlotList slots_;
+  const int device_;
+  int blocks_ = 1;
+  std::vector<Launch> launches_;
+  std::vector<std::int64_t> numel_;
+  std::vector<Axes> axes_;
+  std::vector<AxesOf> axes_of_;
+  std::int64_t axes_floats_ = 0, axes_at_ = 0, workspace_bytes_ = 0;
+  const std::byte* table_at_ = nullptr;  // the workspace that holds the table
+  bool grads_fresh_ = true;
+  bool in_graph_ = false;
+  const void* checked_workspace_ = nullptr;
+  const void* checked_scalars_[6] = {};
+  cudaStream_t checked_stream_ = nullptr;
+};
+
+class CudaNorm final : public NormBackend {
+ public:
+  CudaNorm(int device, std::span<const GradView> grads) : device_(device) {
+    for (const GradView& grad : grads) {
+      if (grad.numel == 0) continue;
+      entries_.push_back({grad.data, grad.numel, chunks_, static_cast<std::uint32_t>(grad.dtype), 0});
+      chunks_ += (grad.numel + formula::kNormChunk - 1) / formula::kNormChunk;
+    }
+    entries_.push_back({nullptr, 0, chunks_, 0, 0});
+    sums_at_ = kAlignment + aligned(static_cast<std::int64_t>(entries_.size() * sizeof(NormEntry)));
+  }
+
+  Status run(std::span<std::byte> workspace, GradNorm* out, void* stream_handle, int /*threads*/) override {
+    auto* stream = static_cast<cudaStream_t>(stream_handle);
+    if (Status bad = check_places(workspace.data(), out, stream); !bad.ok()) return bad;
+    const DeviceScope scope(device_);
+    auto* totals = reinterpret_cast<NormTotals*>(workspace.data());
+    auto* entries = reinterpret_cast<NormEntry*>(workspace.data() + kAlignment);
+    cudaError_t error = cudaMemsetAsync(totals, 0, sizeof *totals, stream);
+    if (error == cudaSuccess && table_at_ != workspace.data()) {
+      cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+      error = cudaStreamIsCapturing(stream, &capture);
+      if (error == cudaSuccess) error = upload(std::as_bytes(std::span(entries_)), entries, stream);
+      if (capture != cudaStreamCaptureStatusNone) in_graph_ = true;
+      table_at_ = in_graph_ ? nullptr : workspace.data();
+    }
+    if (error == cudaSuccess) {
+      error = norm(entries, static_cast<std::int64_t>(entries_.size()) - 1, chunks_,
+                   reinterpret_cast<double*>(workspace.data() + sums_at_), totals, out, stream);
+    }
+    if (error == cudaSuccess) return {};
+    return failed("[grad_norm] norm of " + std::to_string(entries_.size() - 1) +
+                      " gradients on cuda:" + std::to_string(device_),
+                  error);
+  }
+
+  [[nodiscard]] std::int64_t workspace_bytes() const override { return sums_at_ + 8 * chunks_; }
+
+ private:
+  Status check_places(const void* workspace, const void* out, cudaStream_t stream) {
+    if (workspace != checked_workspace_) {
+      if (Status bad = check_pointer("[grad_norm] workspace", workspace, device_); !bad.ok()) return bad;
+      checked_workspace_ = workspace;
+    }
+    if (out != checked_out_) {
+      if (Status bad = check_pointer("[grad_norm] out", out, device_); !bad.ok()) return bad;
+      checked_out_ = out;
+    }
+    if (stream != checked_stream_) {
+      if (Status bad = check_stream("[grad_norm] ", stream, device_); !bad.ok()) return bad;
+      checked_stream_ = stream;
+    }
+    return {};
+  }
+
+  const int device_;
+  std::vector<NormEntry> entries_;
+  std::int64_t chunks_ = 0, sums_at_ = 0;
+  const std::byte* table_at_ = nullptr;
+  bool in_graph_ = false;
+  const void* checked_workspace_ = nullptr;
+  const void* checked_out_ = nullptr;
+  cudaStream_t checked_stream_ = nullptr;
+};
+
+}  // namespace
+}  // namespace cuda
+
+Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
+                                                    std::span<const TensorArgs> tensors) {
+  if (Status bad = cuda::check_device(tag(config), config.device.index); !bad.ok()) return bad;
+  const int device = config.device.index;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorArgs& t = tensors[i];
+    if (t.spec.numel == 0) continue;
+    const std::string where = tag(config) + " tensors[" + std::to_string(i) + "].";
+    const auto check = [&](const char* field, const void* data) {
+      return cuda::check_pointer(where + field, data, device);
+    };
+    if (Status bad = check("param", t.param); !bad.ok()) return bad;
+    if (Status bad = check("grad", t.grad); !bad.ok()) return bad;
+    if (Status bad = check("residual", t.residual); !bad.ok()) return bad;
+    for (const StateSlot& slot : t.state) {
+      if (Status bad = check("state.codes", slot.codes); !bad.ok()) return bad;
+      if (Status bad = check("state.scales", slot.scales); !bad.ok()) return bad;
+    }
+  }
+  auto backend = std::make_unique<cuda::CudaStep>(config, algorithm_index(config));
+  if (Status bad = backend->bind(tensors); !bad.ok()) return bad;
+  return std::unique_ptr<StepBackend>(std::move(backend));
+}
+
+Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> grads) {
+  if (Status bad = cuda::check_device("[grad_norm]", device); !bad.ok()) return bad;
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    if (grads[i].numel == 0) continue;
+    const std::string where = "[grad_norm] grads[" + std::to_string(i) + "].data";
+    if (Status bad = cuda::check_pointer(where, grads[i].data, device); !bad.ok()) return bad;
+  }
+  return std::unique_ptr<NormBackend>(std::make_unique<cuda::CudaNorm>(device, grads));
+}
+
+}  // namespace octavo

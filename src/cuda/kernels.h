@@ -1,0 +1,72 @@
+// The kernels of the CUDA backend as the host sees them.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "core/lists.h"
+#include "cuda/table.h"
+
+#include <octavo/grad_norm.h>
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <span>
+
+namespace octavo::cuda {
+
+// What a parameter is made of, as far as kernels know at compile time. bf16 and fp16 are told apart at run
+// time.
+enum class WeightKind { f32, half, stochastic, residual8, residual16 };
+inline constexpr int kWeightKinds = 5;
+
+struct StepKernel {
+  const void* kernel = nullptr;             // takes StepParams
+  int (*shared_bytes)(int arch) = nullptr;  // by the architecture it was compiled for
+  int threads = 0;                          // of a block; one block a multiprocessor
+};
+// One table per algorithm (step_adam.cu, …), chosen by index into Algorithms. An algorithm without states has
+// one kernel for every format.
+const StepKernel& step_kernel(std::size_t algorithm, StateFormat format, WeightKind kind);
+
+// Some kernel: whether it loads says whether this build has code for a device.
+const void* any_kernel();
+
+// Copies host bytes to the device in stream order without keeping them: they travel as kernel arguments.
+cudaError_t upload(std::span<const std::byte> from, void* to, cudaStream_t stream);
+// entries[index[i]].grad = grads[i], likewise.
+cudaError_t upload_grads(std::span<const std::uint32_t> index, std::span<const void* const> grads,
+                         TensorEntry* entries, cudaStream_t stream);
+// The tensor of every kMapStep-th unit.
+cudaError_t build_map(const TensorEntry* entries, std::int64_t tensors, std::int64_t units,
+                      std::uint32_t* map, cudaStream_t stream);
+// Adds the elements whose scaled gradient, or its square, is not finite.
+cudaError_t count_nonfinite(const formula::Order& order, const TensorEntry* entries, const std::uint32_t* map,
+                            std::int64_t units, std::int64_t* count, int blocks, cudaStream_t stream);
+// Decides on the device whether and how a step is taken.
+cudaError_t prepare(std::size_t algorithm, const formula::Order& order, const std::int64_t* counted,
+                    Prepared* prepared, cudaStream_t stream);
+// The same on the host, where everything is known there.
+Prepared prepare_on_host(std::size_t algorithm, const formula::Order& order);
+// 4bit-rank1: new axis maxima become the scales, unless the step was skipped.
+cudaError_t publish_axes(const Prepared* prepared, const float* from, float* to, std::int64_t count,
+                         cudaStream_t stream);
+
+// One gradient of a norm.
+struct NormEntry {
+  const void* data;
+  std::int64_t numel;
+  std::int64_t first_chunk;
+  std::uint32_t dtype;
+  std::uint32_t unused;
+};
+struct NormTotals {
+  unsigned long long nonfinite;
+  std::uint32_t max_bits;
+  std::uint32_t unused;
+};
+// Sums of all chunks, then their tree; `entries` ends with one whose first_chunk is `chunks`. `totals` is
+// zero.
+cudaError_t norm(const NormEntry* entries, std::int64_t tensors, std::int64_t chunks, double* sums,
+                 NormTotals* totals, GradNorm* out, cudaStream_t stream);
+
+}  // namespace octavo::cuda

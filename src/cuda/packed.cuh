@@ -1,0 +1,383 @@
+// Codes on a GPU, eight elements of a lane at a time: from packed words to the map's values and back.
+//
+// The tables are the codecs' own (codecs/*.h) in the shape that shared memory likes. Decoding reads a value
+// (for nibbles, a pair) whose address is one byte permutation away: every lane has its own copy, in its own
+// bank, where a multiprocessor has the room. Encoding finds the nearest code by one look-up: the entry of a
+// magnitude's exponent and top seven mantissa bits, plus the magnitude's bits, carries the rank in its third
+// byte (codecs/dynamic_map.h, Buckets). Signs and biases are applied to four bytes at once.
+//
+// Encoders take the moments of one block and the reciprocal of its scale, both finite, and leave zero
+// variances to the caller: a second moment's code is at least that of the smallest positive value.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "codecs/dynamic_map.h"
+#include "core/lists.h"
+#include "lane/scalar.h"
+
+#include <cstdint>
+
+namespace octavo::cuda {
+
+// Architectures with room for a copy of the tables per lane; `arch` as in __CUDA_ARCH__.
+constexpr bool has_large_shared(int arch) {
+  return arch == 800 || arch == 870 || arch == 900 || (arch >= 1000 && arch < 1200);
+}
+constexpr bool converts_fp8(int arch) { return arch >= 890; }
+#if defined(__CUDA_ARCH__)
+inline constexpr int kArch = __CUDA_ARCH__;
+#else
+inline constexpr int kArch = 0;
+#endif
+
+// Shared memory by its own 32-bit addresses: one instruction where a pointer would take an addition more.
+__device__ inline float shared_f32(std::uint32_t address, int offset) {
+  float out;
+  asm("ld.shared.f32 %0, [%1];" : "=f"(out) : "r"(address + offset));
+  return out;
+}
+__device__ inline float2 shared_f32x2(std::uint32_t address, int offset) {
+  float2 out;
+  asm("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(out.x), "=f"(out.y) : "r"(address + offset));
+  return out;
+}
+__device__ inline std::uint32_t shared_u32(std::uint32_t address, int offset) {
+  std::uint32_t out;
+  asm("ld.shared.u32 %0, [%1];" : "=r"(out) : "r"(address + offset));
+  return out;
+}
+// As __byte_perm, which ignores the selectors that replicate a sign; and opaque to the compiler, which would
+// turn shifts by whole bytes back into longer sequences.
+template <std::uint32_t kSelector>
+__device__ inline std::uint32_t permute(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "n"(kSelector));
+  return out;
+}
+
+// Buckets with the bucket's own bits subtracted: entry + bits of x is rank << 16 and something below. Ranks
+// below `lowest` are raised to it.
+template <int kLowExponent>
+struct PackedBuckets {
+  using Source = codecs::Buckets<7, kLowExponent>;
+  static_assert(Source::kLowBits == 16);
+  std::uint32_t entry[Source::kCount]{};
+
+  template <int kSize>
+  constexpr PackedBuckets(const codecs::Magnitudes<kSize>& map, std::uint32_t lowest) {
+    const Source source(map);
+    for (std::uint32_t b = 0; b < Source::kCount; ++b) {
+      const std::uint32_t e = source.entry[b];
+      // A bucket whose both ranks are below the lowest has no boundary left.
+      const std::uint32_t raised = (e >> 16) < lowest ? lowest << 16 : e;
+      entry[b] = raised - ((b + Source::kFirst) << 16);
+    }
+  }
+};
+
+__device__ const PackedBuckets<-22> kSigned8Packed(codecs::kSigned8, 0);
+__device__ const PackedBuckets<-23> kUnsigned8Packed(codecs::kUnsigned8, 1);
+__device__ const PackedBuckets<-9> kSigned4Packed(codecs::kSigned4, 0);
+
+template <int kCount>
+struct Values {
+  float value[kCount]{};
+  constexpr Values(const std::array<float, kCount>& from) {  // NOLINT(google-explicit-constructor)
+    for (int i = 0; i < kCount; ++i) value[i] = from[static_cast<std::size_t>(i)];
+  }
+};
+template <class Codec, Moment kMoment>
+__device__ const Values<1 << Codec::kBits> kValues(Codec::template values<kMoment>());
+
+// The rank of a magnitude in the third byte; `entries` is the address of the table less that of bucket zero.
+template <int kLowExponent>
+__device__ inline std::uint32_t rank_sum(std::uint32_t entries, float magnitude) {
+  const std::uint32_t b = __float_as_uint(fmaxf(magnitude, __int_as_float((127 + kLowExponent) << 23)));
+  const std::uint32_t bucket = permute<0x4432>(b, 0);  // its upper half
+  return shared_u32(entries + 4 * bucket,
+                    -4 * static_cast<int>(PackedBuckets<kLowExponent>::Source::kFirst)) +
+         b;
+}
+// The third byte of each.
+__device__ inline std::uint32_t third_bytes(const std::uint32_t* r) {
+  return permute<0x5410>(permute<0x0062>(r[0], r[1]), permute<0x0062>(r[2], r[3]));
+}
+// 0xFF where negative.
+__device__ inline std::uint32_t sign_bytes(const float* x) {
+  const auto b = [&](int i) { return __float_as_uint(x[i]); };
+  return permute<0x5410>(permute<0x00FB>(b(0), b(1)), permute<0x00FB>(b(2), b(3)));
+}
+
+// Four codes of a signed map from ranks r <= kOne (the rank of 1, a power of two) and signs: zero is kOne -
+// 1, positive codes are above it, and a negative maximum, which has no code of its own, takes code 0.
+template <std::uint32_t kOne, int kOneBit>
+__device__ inline std::uint32_t signed_codes(std::uint32_t ranks, std::uint32_t signs) {
+  constexpr std::uint32_t kZero = (kOne - 1) * 0x01010101U;
+  const std::uint32_t clamped = ranks - ((ranks >> kOneBit) & 0x01010101U);
+  return (signs & (kZero ^ clamped)) | (~signs & (ranks + kZero));
+}
+
+// Words into shared memory, all threads of the block together.
+template <class Fn>
+__device__ inline void fill(std::uint32_t to, int count, Fn&& value) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x))
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + 4U * static_cast<std::uint32_t>(i)), "r"(value(i))
+                 : "memory");
+}
+
+template <class Codec>
+struct Packed;
+
+// Where the copies of a decoding table start: at an address whose low sixteen bits are zero, so that a byte
+// of code and the lane's offset can be put in their place.
+__device__ inline std::uint32_t copies_at(std::uint32_t tables) { return (tables + 0xFFFFU) & ~0xFFFFU; }
+inline constexpr int kCopiesAlignment = 0x10000;
+template <int kByte>
+__device__ inline std::uint32_t decode_address(std::uint32_t lane_copy, std::uint32_t word) {
+  return permute<0x3200U | ((4U + kByte) << 4)>(lane_copy, word);
+}
+
+template <>
+struct Packed<codecs::Int8> {
+  using Codec = codecs::Int8;
+  static constexpr int kWords = 2;  // of eight codes
+  static constexpr int kCopyBytes = 256 * 2 * 4;
+  static constexpr int kSecondAt = static_cast<int>(sizeof(kSigned8Packed));
+  static constexpr int kEntriesBytes = kSecondAt + static_cast<int>(sizeof(kUnsigned8Packed));
+  static constexpr int shared_bytes(int arch) {
+    return has_large_shared(arch) ? kCopiesAlignment + 32 * kCopyBytes : kEntriesBytes + kCopyBytes;
+  }
+
+  __device__ static void fill_tables(std::uint32_t tables) {
+    const auto& first = kValues<Codec, Moment::first>;
+    const auto& second = kValues<Codec, Moment::second>;
+    constexpr int kCopies = has_large_shared(kArch) ? 32 : 1;
+    fill(decode_at(tables), 256 * 2 * kCopies, [&](int i) {
+      const int code = i / (2 * kCopies);
+      return __float_as_uint((i / kCopies) % 2 == 0 ? first.value[code] : second.value[code]);
+    });
+    fill(tables, PackedBuckets<-22>::Source::kCount, [](int i) { return kSigned8Packed.entry[i]; });
+    fill(tables + kSecondAt, PackedBuckets<-23>::Source::kCount,
+         [](int i) { return kUnsigned8Packed.entry[i]; });
+  }
+
+  template <Moment kMoment>
+  __device__ static void decode(std::uint32_t tables, const std::uint32_t* words, float* out) {
+    constexpr int kSlot = kMoment == Moment::first ? 0 : 1;
+    if constexpr (has_large_shared(kArch)) {
+      const std::uint32_t lane = copies_at(tables) + (threadIdx.x & 31U) * 4U;
+#pragma unroll
+      for (int w = 0; w < 2; ++w) {
+        out[4 * w] = shared_f32(decode_address<0>(lane, words[w]), kSlot * 128);
+        out[4 * w + 1] = shared_f32(decode_address<1>(lane, words[w]), kSlot * 128);
+        out[4 * w + 2] = shared_f32(decode_address<2>(lane, words[w]), kSlot * 128);
+        out[4 * w + 3] = shared_f32(decode_address<3>(lane, words[w]), kSlot * 128);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i)
+        out[i] = shared_f32(decode_at(tables) + 8U * ((words[i / 4] >> (8 * (i % 4))) & 255U), kSlot * 4);
+    }
+  }
+
+  template <Moment kMoment>
+  __device__ static void encode(std::uint32_t tables, const float* s, float inverse, std::uint32_t* words) {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      float x[4];
+      std::uint32_t r[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        x[i] = s[4 * w + i] * inverse;
+        r[i] = kMoment == Moment::first ? rank_sum<-22>(tables, fabsf(x[i]))
+                                        : rank_sum<-23>(tables + kSecondAt, x[i]);
+      }
+      words[w] = third_bytes(r);
+      if constexpr (kMoment == Moment::first) words[w] = signed_codes<128, 7>(words[w], sign_bytes(x));
+    }
+  }
+
+ private:
+  __device__ static std::uint32_t decode_at(std::uint32_t tables) {
+    return has_large_shared(kArch) ? copies_at(tables) : tables + kEntriesBytes;
+  }
+};
+
+template <>
+struct Packed<codecs::Int4> {
+  using Codec = codecs::Int4;
+  static constexpr int kWords = 1;
+  static constexpr int kCopyBytes = 256 * 8;  // of one moment: a pair of values per byte
+  static constexpr int kEntriesBytes = (static_cast<int>(sizeof(kSigned4Packed)) + 7) / 8 * 8;
+  static constexpr int shared_bytes(int arch) {
+    return has_large_shared(arch) ? kCopiesAlignment + 2 * 32 * kCopyBytes : kEntriesBytes + 2 * kCopyBytes;
+  }
+
+  // The even element is the high nibble.
+  __device__ static void fill_tables(std::uint32_t tables) {
+    const auto& first = kValues<Codec, Moment::first>;
+    const auto& second = kValues<Codec, Moment::second>;
+    constexpr int kCopies = has_large_shared(kArch) ? 32 : 1;
+    fill(decode_at(tables), 2 * 256 * 2 * kCopies, [&](int i) {
+      const int byte = (i / (2 * kCopies)) % 256;
+      const int code = i % 2 == 0 ? byte >> 4 : byte & 15;
+      return __float_as_uint(i < 2 * 256 * kCopies ? first.value[code] : second.value[code]);
+    });
+    fill(tables, PackedBuckets<-9>::Source::kCount, [](int i) { return kSigned4Packed.entry[i]; });
+  }
+
+  template <Moment kMoment>
+  __device__ static void decode(std::uint32_t tables, const std::uint32_t* words, float* out) {
+    constexpr int kCopies = has_large_shared(kArch) ? 32 : 1;
+    constexpr int kOffset = kMoment == Moment::first ? 0 : kCopies * kCopyBytes;
+    float2 pairs[4];
+    if constexpr (has_large_shared(kArch)) {
+      const std::uint32_t lane = copies_at(tables) + (threadIdx.x & 31U) * 8U;
+      pairs[0] = shared_f32x2(decode_address<0>(lane, words[0]), kOffset);
+      pairs[1] = shared_f32x2(decode_address<1>(lane, words[0]), kOffset);
+      pairs[2] = shared_f32x2(decode_address<2>(lane, words[0]), kOffset);
+      pairs[3] = shared_f32x2(decode_address<3>(lane, words[0]), kOffset);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        pairs[i] = shared_f32x2(decode_at(tables) + 8U * ((words[0] >> (8 * i)) & 255U), kOffset);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      out[2 * i] = pairs[i].x;
+      out[2 * i + 1] = pairs[i].y;
+    }
+  }
+
+  // Four codes, one to a byte, of every second element.
+  template <Moment kMoment>
+  __device__ static std::uint32_t encode4(std::uint32_t tables, const float* s, float inverse) {
+    float x[4];
+    std::uint32_t r[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      x[i] = s[2 * i] * inverse;
+      if constexpr (kMoment == Moment::first) {
+        r[i] = rank_sum<-9>(tables, fabsf(x[i]));
+      } else {
+        // 2^23 + 16x - 1/2, rounded up: 16x to nearest, ties down, in the low byte.
+        r[i] = __float_as_uint(__fmaf_ru(fmaxf(x[i], 0.0625F), 16.0F, 8388607.5F));
+      }
+    }
+    if constexpr (kMoment == Moment::first) {
+      return signed_codes<8, 3>(third_bytes(r), sign_bytes(x));
+    } else {
+      const std::uint32_t low = permute<0x5410>(permute<0x0040>(r[0], r[1]), permute<0x0040>(r[2], r[3]));
+      return low - 0x01010101U;
+    }
+  }
+  template <Moment kMoment>
+  __device__ static void encode(std::uint32_t tables, const float* s, float inverse, std::uint32_t* words) {
+    words[0] = (encode4<kMoment>(tables, s, inverse) << 4) | encode4<kMoment>(tables, s + 1, inverse);
+  }
+
+ private:
+  __device__ static std::uint32_t decode_at(std::uint32_t tables) {
+    return has_large_shared(kArch) ? copies_at(tables) : tables + kEntriesBytes;
+  }
+};
+
+template <>
+struct Packed<codecs::Int4Rank1> : Packed<codecs::Int4> {};
+
+// fp8: conversions in hardware, two at a time, where there are any; else a table and the codec's arithmetic.
+template <class Fp8>
+struct PackedFp8 {
+  using Codec = Fp8;
+  static constexpr int kWords = 2;
+  static constexpr bool kHardware = converts_fp8(kArch);
+  static constexpr bool kE4M3 = Fp8::kFormat == StateFormat::fp8_e4m3;
+  static constexpr int shared_bytes(int arch) { return converts_fp8(arch) ? 0 : 256 * 4; }
+
+  __device__ static void fill_tables(std::uint32_t tables) {
+    if constexpr (!kHardware) {
+      fill(tables, 256, [](int i) { return __float_as_uint(kValues<Fp8, Moment::first>.value[i]); });
+    }
+  }
+
+  template <Moment kMoment>
+  __device__ static void decode(std::uint32_t tables, const std::uint32_t* words, float* out) {
+#pragma unroll
+    for (int i = 0; i < kChunk; i += 2) {
+      const std::uint32_t pair = words[i / 4] >> (8 * (i % 4));
+      if constexpr (kHardware) {
+        std::uint32_t halves = 0;
+        const auto both = static_cast<std::uint16_t>(pair);
+#if __CUDA_ARCH__ >= 890
+        if constexpr (kE4M3) {
+          asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(both));
+        } else {
+          asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(both));
+        }
+#endif
+        asm("{.reg .f16 lo, hi; mov.b32 {lo, hi}, %2; cvt.f32.f16 %0, lo; cvt.f32.f16 %1, hi;}"
+            : "=f"(out[i]), "=f"(out[i + 1])
+            : "r"(halves));
+      } else {
+        out[i] = shared_f32(tables + 4U * (pair & 255U), 0);
+        out[i + 1] = shared_f32(tables + 4U * ((pair >> 8) & 255U), 0);
+      }
+    }
+  }
+
+  template <Moment kMoment>
+  __device__ static void encode(std::uint32_t /*tables*/, const float* s, float inverse,
+                                std::uint32_t* words) {
+    const auto scaled = [&](int i) {
+      return kMoment == Moment::first ? s[i] * inverse : fmaxf(s[i] * inverse, Fp8::kUnit);
+    };
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      if constexpr (kHardware) {
+        std::uint16_t low = 0;
+        std::uint16_t high = 0;
+#if __CUDA_ARCH__ >= 890
+        if constexpr (kE4M3) {
+          asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
+              : "=h"(low)
+              : "f"(scaled(4 * w + 1)), "f"(scaled(4 * w)));
+          asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
+              : "=h"(high)
+              : "f"(scaled(4 * w + 3)), "f"(scaled(4 * w + 2)));
+        } else {
+          asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;"
+              : "=h"(low)
+              : "f"(scaled(4 * w + 1)), "f"(scaled(4 * w)));
+          asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;"
+              : "=h"(high)
+              : "f"(scaled(4 * w + 3)), "f"(scaled(4 * w + 2)));
+        }
+#endif
+        words[w] = static_cast<std::uint32_t>(high) << 16 | low;
+      } else {
+        words[w] = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          scalar::I32 none;
+          const scalar::I32 code =
+              Fp8::template encode<kMoment, scalar::Lane>(scaled(4 * w + i), s[4 * w + i], none);
+          words[w] |= ((code.u() + static_cast<std::uint32_t>(Fp8::code_bias(kMoment))) & 255U) << (8 * i);
+        }
+      }
+    }
+  }
+};
+template <>
+struct Packed<codecs::E4M3> : PackedFp8<codecs::E4M3> {};
+template <>
+struct Packed<codecs::E5M2> : PackedFp8<codecs::E5M2> {};
+
+// Formats without blocks need no tables.
+template <class Codec>
+requires(!Codec::kBlocked) struct Packed<Codec> {
+  static constexpr int kWords = 1;
+  static constexpr int shared_bytes(int) { return 0; }
+  __device__ static void fill_tables(std::uint32_t) {}
+};
+
+}  // namespace octavo::cuda

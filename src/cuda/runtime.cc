@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/runtime.h"
+
+#include "cuda/kernels.h"
+
+#include <octavo/backend.h>
+
+#include <mutex>
+#include <vector>
+
+namespace octavo {
+namespace cuda {
+namespace {
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string cuda_name(int device) { return "cuda:" + std::to_string(device); }
+
+// Why there is no GPU to use, from what the runtime says.
+std::string no_gpu_reason(cudaError_t error) {
+  int driver = 0;
+  int runtime = 0;
+  (void)cudaDriverGetVersion(&driver);
+  (void)cudaRuntimeGetVersion(&runtime);
+  if (driver == 0) return "no NVIDIA driver was found on this machine";
+  if (error == cudaErrorInsufficientDriver || driver / 1000 < runtime / 1000) {
+    return "the NVIDIA driver is too old: it supports CUDA " + version_text(driver) +
+           ", this build uses CUDA " + version_text(runtime) +
+           "; update the driver, or build with an older CUDA toolkit";
+  }
+  if (error == cudaSuccess || error == cudaErrorNoDevice) return "the NVIDIA driver found no GPU";
+  return std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")";
+}
+
+}  // namespace
+
+Status failed(const std::string& what, cudaError_t error) {
+  return Status::failed(what + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
+}
+
+Status check_device(const std::string& where, int device) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    (void)cudaGetLastError();  // so that a later call does not report it again
+    return Status::unsupported(where + " device: got " + cuda_name(device) + ", but " + no_gpu_reason(error));
+  }
+  if (device < 0 || device >= count) {
+    return Status::invalid(where + " device: got " + cuda_name(device) + ", expected cuda:0 to " +
+                           cuda_name(count - 1));
+  }
+  const GpuReport report = gpu_info();
+  const GpuInfo& gpu = report.gpus[static_cast<std::size_t>(device)];
+  if (!gpu.usable)
+    return Status::unsupported(where + " device: " + cuda_name(device) + " (" + gpu.name + "): " + gpu.note);
+  return {};
+}
+
+Status check_pointer(const std::string& where, const void* data, int device) {
+  if (data == nullptr) return {};
+  cudaPointerAttributes attributes{};
+  const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  if (error != cudaSuccess || attributes.type == cudaMemoryTypeUnregistered ||
+      attributes.type == cudaMemoryTypeHost) {
+    return Status::invalid(where + ": got a host pointer, expected memory of " + cuda_name(device));
+  }
+  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device) {
+    return Status::invalid(where + ": got memory of " + cuda_name(attributes.device) +
+                           ", expected memory of " + cuda_name(device));
+  }
+  return {};
+}
+
+Status check_stream(const std::string& where, cudaStream_t stream, int device) {
+#if CUDART_VERSION >= 12080
+  // The default streams belong to whichever device is current.
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return {};
+  int of = device;
+  if (const cudaError_t error = cudaStreamGetDevice(stream, &of); error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return Status::invalid(where + "stream: got a handle that is not a CUDA stream (" +
+                           cudaGetErrorName(error) + ")");
+  }
+  if (of != device) {
+    return Status::invalid(where + "stream: got a stream of " + cuda_name(of) + ", expected one of " +
+                           cuda_name(device) + ", where the tensors are");
+  }
+#else
+  (void)where, (void)stream, (void)device;
+#endif
+  return {};
+}
+
+int multiprocessors(int device) {
+  int count = 0;
+  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) count = 1;
+  return count;
+}
+
+DeviceScope::DeviceScope(int device) : device_(device) {
+  if (cudaGetDevice(&before_) != cudaSuccess) before_ = -1;
+  if (before_ != device) (void)cudaSetDevice(device);
+}
+DeviceScope::~DeviceScope() {
+  if (before_ >= 0 && before_ != device_) (void)cudaSetDevice(before_);
+}
+
+Status prepare_kernel(const std::string& where, const void* kernel, int (*shared_bytes)(int), int device,
+                      int* shared) {
+  const DeviceScope scope(device);
+  cudaFuncAttributes attributes{};
+  if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return failed(where + " loading a kernel on " + cuda_name(device), error);
+  }
+  // What the code was compiled for decides its tables, not what it runs on: PTX may be older than the device.
+  *shared = shared_bytes(attributes.ptxVersion * 10);
+  if (*shared > 0) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, *shared);
+    if (error != cudaSuccess) {
+      (void)cudaGetLastError();
+      return failed(where + " asking for " + std::to_string(*shared) + " bytes of shared memory on " +
+                        cuda_name(device),
+                    error);
+    }
+  }
+  return {};
+}
+
+}  // namespace cuda
+
+GpuReport gpu_info() {
+  GpuReport report;
+  (void)cudaRuntimeGetVersion(&report.runtime_version);
+  (void)cudaDriverGetVersion(&report.driver_version);
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    (void)cudaGetLastError();
+    report.note = cuda::no_gpu_reason(error);
+    return report;
+  }
+  for (int i = 0; i < count; ++i) {
+    GpuInfo gpu;
+    cudaDeviceProp properties{};
+    if (const cudaError_t bad = cudaGetDeviceProperties(&properties, i); bad != cudaSuccess) {
+      (void)cudaGetLastError();
+      gpu.note = cudaGetErrorString(bad);
+      report.gpus.push_back(gpu);
+      continue;
+    }
+    gpu.name = properties.name;
+    gpu.compute_major = properties.major;
+    gpu.compute_minor = properties.minor;
+    gpu.multiprocessors = properties.multiProcessorCount;
+    gpu.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+    gpu.fp8_hardware = properties.major * 10 + properties.minor >= 89;
+    const cuda::DeviceScope scope(i);
+    cudaFuncAttributes attributes{};
+    const cudaError_t code = cudaFuncGetAttributes(&attributes, cuda::any_kernel());
+    gpu.usable = code == cudaSuccess;
+    if (!gpu.usable) {
+      (void)cudaGetLastError();
+      gpu.note = code == cudaErrorNoKernelImageForDevice
+                     ? "this build has no code for compute capability " + std::to_string(properties.major) +
+                           "." + std::to_string(properties.minor) +
+                           "; configure with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(properties.major) +
+                           std::to_string(properties.minor)
+                     : std::string(cudaGetErrorString(code)) + " (" + cudaGetErrorName(code) + ")";
+    }
+    report.gpus.push_back(gpu);
+  }
+  return report;
+}
+
+}  // namespace octavo

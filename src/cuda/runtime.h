@@ -1,0 +1,44 @@
+// The CUDA runtime as the rest of the backend sees it: errors as Status, devices, where a pointer lives.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/types.h>
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+namespace octavo::cuda {
+
+// "[adamw] step_kernel over 646 tensors on cuda:0: an illegal memory access was encountered
+// (cudaErrorIllegalAddress)".
+Status failed(const std::string& what, cudaError_t error);
+
+// An error where the device cannot be used: no driver, an old one, no such device, no code for it.
+Status check_device(const std::string& where, int device);
+
+// An error where `data` is not memory of the device.
+Status check_pointer(const std::string& where, const void* data, int device);
+// An error where `stream` belongs to another device.
+Status check_stream(const std::string& where, cudaStream_t stream, int device);
+
+int multiprocessors(int device);
+
+// The current device is `device` while it lives.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int before_ = -1;
+  int device_;
+};
+
+// Allows a kernel the shared memory that it asks for, and says how much that is.
+Status prepare_kernel(const std::string& where, const void* kernel, int (*shared_bytes)(int arch), int device,
+                      int* shared);
+
+}  // namespace octavo::cuda

@@ -1,0 +1,43 @@
+// Fills an algorithm's row of kernels: every format with every kind of weight.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cuda/kernels.h"
+#include "cuda/step_kernel.cuh"
+
+#include <array>
+
+namespace octavo::cuda {
+
+using KernelRow = std::array<std::array<StepKernel, kWeightKinds>, Formats::kSize>;
+
+template <class Algo, class Codec, WeightKind kKind>
+StepKernel one_kernel() {
+  return {reinterpret_cast<const void*>(&step_kernel<Algo, Codec, kKind>), &Packed<Codec>::shared_bytes,
+          kThreads};
+}
+template <class Algo, class Codec>
+std::array<StepKernel, kWeightKinds> kernels_of_format() {
+  return {one_kernel<Algo, Codec, WeightKind::f32>(), one_kernel<Algo, Codec, WeightKind::half>(),
+          one_kernel<Algo, Codec, WeightKind::stochastic>(), one_kernel<Algo, Codec, WeightKind::residual8>(),
+          one_kernel<Algo, Codec, WeightKind::residual16>()};
+}
+
+template <class Algo, class... Codec>
+KernelRow make_row(TypeList<Codec...>) {
+  if constexpr (Algo::kSlots == 0) {
+    KernelRow row;
+    row.fill(kernels_of_format<Algo, codecs::Fp32>());  // no states, no formats
+    return row;
+  } else {
+    return {kernels_of_format<Algo, Codec>()...};
+  }
+}
+
+const KernelRow& adam_kernels();
+const KernelRow& amsgrad_kernels();
+const KernelRow& sgd_kernels();
+const KernelRow& sgd_momentum_kernels();
+const KernelRow& lion_kernels();
+
+}  // namespace octavo::cuda

@@ -1,0 +1,59 @@
+// What host and device share: the table of tensors that a launch walks, and the constants of a step.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "formula/decide.h"
+
+#include <octavo/optimizer.h>
+
+#include <cstdint>
+
+namespace octavo::cuda {
+
+// Elements a warp works on at a time: sixteen a lane, in two chunks of eight.
+inline constexpr int kChunk = 8;
+inline constexpr int kTile = 2 * kChunk * 32;
+// The tensor of every kMapStep-th tile is looked up; from there a warp walks to its own.
+inline constexpr int kMapStep = 8;
+
+// One tensor. A unit is a tile, or a block where that is larger; units are counted over all tensors of a
+// launch.
+struct TensorEntry {
+  void* param;
+  const void* grad;
+  void* residual;
+  void* codes[kMaxSlots];
+  float* scales[kMaxSlots];
+  float* new_scales;  // 4bit-rank1: axis maxima of the new second moment, in the workspace
+  std::int64_t numel;
+  std::int64_t offset;  // of its first element in the whole parameter
+  std::uint64_t id;
+  std::int64_t first_unit;
+  std::int32_t block;  // elements; 0 without blocks
+  std::uint8_t param_dtype, grad_dtype;
+  std::uint8_t plain;    // fp32 states beside a launch's own format
+  std::uint8_t aligned;  // every buffer to 16 bytes
+  std::int32_t ndim;
+  std::int32_t unused;
+  std::int64_t shape[kMaxDims];  // 4bit-rank1
+};
+static_assert(sizeof(TensorEntry) % 16 == 0);
+
+// The constants of a step, written by the host or, where a scalar lives on the device, by a kernel before it.
+struct alignas(16) Prepared {
+  std::byte consts[64];      // the algorithm's Consts
+  std::uint64_t round_base;  // of stochastic rounding: seed and step
+  std::uint32_t skip;        // nothing is written
+  std::uint32_t in_range;    // the constants allow the lane without branches
+};
+
+struct StepParams {
+  const TensorEntry* tensors;
+  const std::uint32_t* map;
+  const Prepared* prepared;  // null: `constants`
+  std::int64_t units;
+  std::uint32_t measure;  // 4bit-rank1, first pass
+  Prepared constants;
+};
+
+}  // namespace octavo::cuda

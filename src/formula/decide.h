@@ -1,0 +1,89 @@
+// What a step does before its first element, the same on host and device: the learning rate, step count and
+// gradient factor from wherever they live, and whether the step is taken at all.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "formula/moments.h"
+#include "formula/stochastic_round.h"
+
+#include <octavo/optimizer.h>
+
+namespace octavo::formula {
+
+// A step's arguments without its buffers.
+struct Order {
+  HyperParams hyper;
+  StepScalars scalars;
+  std::int64_t step;
+  double grad_factor, max_norm;
+  std::uint64_t seed;
+  bool guard;
+  bool decoupled;  // weight decay goes onto the parameter
+};
+
+// REQUIRES: checked arguments.
+inline Order order_of(const GroupConfig& config, const StepArgs& args) {
+  const bool by_name = config.algorithm == Algorithm::adamw || config.algorithm == Algorithm::lion;
+  const Decay decay = args.hyper.decay;
+  return {
+      args.hyper,    args.scalars, args.step,  args.grad_factor,
+      args.max_norm, args.seed,    args.guard, decay == Decay::by_name ? by_name : decay == Decay::decoupled};
+}
+
+// max_norm over the norm of the gradients after `unscale`, at most 1, times `unscale`: as
+// torch.nn.utils.clip_grad_norm_ computes it, 1e-6 in the denominator. NaN stays NaN.
+OCTAVO_HD inline double clip(double l2, double max_norm, double unscale) {
+  const double ratio = max_norm / (l2 * (unscale < 0.0 ? -unscale : unscale) + 1e-6);
+  return (ratio > 1.0 ? 1.0 : ratio) * unscale;
+}
+
+// What multiplies gradients before clipping.
+OCTAVO_HD inline double unscale_of(const Order& order) {
+  const float* scale = order.scalars.loss_scale;
+  return scale == nullptr ? order.grad_factor : order.grad_factor / static_cast<double>(*scale);
+}
+
+// The guard has to read the gradients: no norm was given that has.
+OCTAVO_HD inline bool must_count(const Order& order) { return order.guard && order.scalars.norm == nullptr; }
+
+struct Decision {
+  HyperParams hyper;  // with the learning rate in use
+  std::int64_t step;
+  double factor;
+  StepReport report;
+};
+
+// `counted`: the non-finite elements, where must_count. Reads every scalar; advances the device's step count
+// and fills its report.
+OCTAVO_HD inline Decision decide(const Order& order, std::int64_t counted) {
+  const StepScalars& s = order.scalars;
+  Decision d{order.hyper, order.step, unscale_of(order), {}};
+  if (order.guard) d.report.nonfinite = s.norm != nullptr ? s.norm->nonfinite : counted;
+  d.report.skipped = d.report.nonfinite > 0 || (s.found_inf != nullptr && *s.found_inf != 0.0F);
+  if (s.lr != nullptr) d.hyper.lr = static_cast<double>(*s.lr);
+  if (s.step != nullptr) {
+    d.step = *s.step + 1;
+    if (!d.report.skipped) *s.step = d.step;
+  }
+  if (s.norm != nullptr && order.max_norm > 0.0) d.factor = clip(s.norm->l2, order.max_norm, d.factor);
+  if (s.report != nullptr) *s.report = d.report;
+  return d;
+}
+
+// The part of an algorithm's constants that all share, and then its own.
+template <class Algo>
+OCTAVO_HD inline typename Algo::Consts constants(const Order& order, const Decision& d) {
+  typename Algo::Consts c{};
+  c.factor = static_cast<float>(d.hyper.maximize ? -d.factor : d.factor);
+  if (order.decoupled) {
+    c.keep =
+        static_cast<float>(1.0 - static_cast<double>(static_cast<float>(d.hyper.lr)) * d.hyper.weight_decay);
+  } else {
+    c.coupled = d.hyper.weight_decay != 0.0;
+    c.decay = static_cast<float>(d.hyper.weight_decay);
+  }
+  Algo::derive(d.hyper, d.step, c);
+  return c;
+}
+
+}  // namespace octavo::formula

@@ -1,0 +1,18 @@
+// The definition of the gradient norm's sum, for every backend: chunks of kNormChunk elements, in each
+// kNormSums interleaved double sums that are joined by halves, then neighbouring chunks in pairs, level by
+// level. Squares of floats are exact in double. None of it is ever tuned.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+namespace octavo::formula {
+
+inline constexpr std::int64_t kNormChunk = 65536;
+inline constexpr int kNormSums = 16;
+
+// Above this magnitude (the bits of the largest float whose square is finite) an element counts as
+// non-finite.
+inline constexpr std::int32_t kLargestSquarable = 0x5F7FFFFF;
+
+}  // namespace octavo::formula

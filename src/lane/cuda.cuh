@@ -1,0 +1,52 @@
+// The lane of a CUDA thread where operands are known to be in range: the same values as scalar::F32, with a
+// division and a square root that have no branch. Both are the sequences that IEEE results are made of,
+// without the check for operands whose intermediate results would overflow or lose bits; so a caller must
+// check, once for many elements, that they do not (kSmall… kLarge…), and use the scalar lane where they
+// might.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "lane/scalar.h"
+
+namespace octavo::cuda {
+
+struct F32 {
+  float v;
+  __device__ F32(float x = 0.0F) : v(x) {}  // NOLINT(google-explicit-constructor)
+};
+
+// Where division and root are exact: |numerators| (first moments) and radicands (second moments). A
+// denominator is then root * root_scale + eps, from 2^-50 to 2^61 with what `in_range` of the constants
+// allows.
+inline constexpr float kSmallFirst = 0x1p-60F, kLargeFirst = 0x1p60F;
+inline constexpr float kSmallSecond = 0x1p-100F, kLargeSecond = 0x1p80F;
+inline constexpr float kLargeFactor = 0x1p20F;
+
+__device__ inline F32 operator+(F32 a, F32 b) { return a.v + b.v; }
+__device__ inline F32 operator-(F32 a, F32 b) { return a.v - b.v; }
+__device__ inline F32 operator*(F32 a, F32 b) { return a.v * b.v; }
+__device__ inline F32 fma(F32 a, F32 b, F32 c) { return __fmaf_rn(a.v, b.v, c.v); }
+__device__ inline scalar::Mask operator<(F32 a, F32 b) { return {a.v < b.v}; }
+__device__ inline scalar::Mask operator>(F32 a, F32 b) { return {a.v > b.v}; }
+__device__ inline scalar::Mask is_nan(F32 a) { return {a.v != a.v}; }
+__device__ inline F32 select(scalar::Mask m, F32 yes, F32 no) { return m.v ? yes : no; }
+
+// An estimate of the reciprocal, one Newton step, and a quotient corrected by its exact remainder, twice.
+__device__ inline F32 operator/(F32 a, F32 b) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(b.v));
+  y = __fmaf_rn(y, __fmaf_rn(-b.v, y, 1.0F), y);
+  float q = a.v * y;
+  q = __fmaf_rn(y, __fmaf_rn(-b.v, q, a.v), q);
+  return __fmaf_rn(y, __fmaf_rn(-b.v, q, a.v), q);
+}
+
+// An estimate of the reciprocal root, and a root corrected by its exact remainder.
+__device__ inline F32 sqrt(F32 a) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a.v));
+  const float root = a.v * y;
+  return __fmaf_rn(__fmaf_rn(-root, root, a.v), 0.5F * y, root);
+}
+
+}  // namespace octavo::cuda

@@ -1,0 +1,26 @@
+// The CUDA backends of a build without CUDA: an error that says how to get them.
+// SPDX-License-Identifier: MIT
+#include "optimizers/backend.h"
+
+#include "optimizers/resolve.h"
+
+namespace octavo {
+namespace {
+
+Status no_cuda(const std::string& where, int device) {
+  return Status::unsupported(where + " device: got cuda:" + std::to_string(device) +
+                             ", but this build has no CUDA backend; configure with -DOCTAVO_CUDA=ON");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
+                                                    std::span<const TensorArgs> /*tensors*/) {
+  return no_cuda(tag(config), config.device.index);
+}
+
+Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> /*grads*/) {
+  return no_cuda("[grad_norm]", device);
+}
+
+}  // namespace octavo

@@ -1,0 +1,92 @@
+// The norm over many tensors on the CPU: chunks in parallel, then a fixed tree over the chunks.
+// SPDX-License-Identifier: MIT
+#include "cpu/implementations.h"
+#include "cpu/threads.h"
+#include "optimizers/backend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+namespace octavo {
+namespace {
+
+std::int64_t chunks_of(std::int64_t numel) { return (numel + cpu::kNormChunk - 1) / cpu::kNormChunk; }
+
+// Pairs of neighbours, level by level: depends on the number of chunks alone.
+double tree_sum(std::span<double> values) {
+  for (std::size_t size = values.size(); size > 1; size = (size + 1) / 2) {
+    for (std::size_t i = 0; i < size / 2; ++i) values[i] = values[2 * i] + values[2 * i + 1];
+    if ((size & 1) != 0) values[size / 2] = values[size - 1];
+  }
+  return values.empty() ? 0.0 : values[0];
+}
+
+class CpuNorm final : public NormBackend {
+ public:
+  explicit CpuNorm(std::span<const GradView> grads) : grads_(grads.begin(), grads.end()) {
+    first_.reserve(grads.size() + 1);
+    std::int64_t chunks = 0;
+    for (const GradView& grad : grads) {
+      first_.push_back(chunks);
+      chunks += chunks_of(grad.numel);
+    }
+    first_.push_back(chunks);
+  }
+
+  // One double per chunk.
+  Status run(std::span<std::byte> workspace, GradNorm* out, void* /*stream*/, int threads) override {
+    const auto kernels = cpu::kernels();
+    if (!kernels.ok()) return kernels.status();
+
+    const cpu::FloatMode mode;
+    const std::int64_t chunks = first_.back();
+    const std::span<double> sums{reinterpret_cast<double*>(workspace.data()),
+                                 static_cast<std::size_t>(chunks)};
+    std::atomic<std::uint32_t> max_bits{0};
+    std::atomic<std::int64_t> nonfinite{0};
+    auto body = [&](std::int64_t chunk) {
+      const auto tensor =
+          static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), chunk) - first_.begin()) -
+          1;
+      const GradView& grad = grads_[tensor];
+      const std::int64_t begin = (chunk - first_[tensor]) * cpu::kNormChunk;
+      const std::int64_t count = std::min(cpu::kNormChunk, grad.numel - begin);
+      const cpu::NormPart part =
+          (*kernels)->norm(grad.data, grad.dtype, begin, count, 1.0F, &cpu::thread_scratch());
+      sums[static_cast<std::size_t>(chunk)] = part.sum;
+      for (std::uint32_t old = max_bits.load();
+           old < part.max_bits && !max_bits.compare_exchange_weak(old, part.max_bits);) {
+      }
+      nonfinite += part.nonfinite;
+    };
+    cpu::parallel_for(chunks, threads, body);
+
+    const float max = std::bit_cast<float>(max_bits.load());
+    *out = {std::sqrt(tree_sum(sums)), static_cast<double>(formula::canonical(scalar::F32(max)).v),
+            nonfinite};
+    return {};
+  }
+
+  [[nodiscard]] std::int64_t workspace_bytes() const override { return 8 * first_.back(); }
+
+ private:
+  std::vector<GradView> grads_;
+  std::vector<std::int64_t> first_;  // chunk of each tensor, and the end
+};
+
+}  // namespace
+
+std::int64_t grad_norm_workspace(std::span<const GradView> grads) {
+  std::int64_t total = 0;
+  for (const GradView& grad : grads) total += chunks_of(std::max<std::int64_t>(0, grad.numel));
+  return total;
+}
+
+Result<std::unique_ptr<NormBackend>> make_cpu_norm(std::span<const GradView> grads) {
+  return std::unique_ptr<NormBackend>(std::make_unique<CpuNorm>(grads));
+}
+
+}  // namespace octavo
