@@ -9,9 +9,17 @@
 
 #include <octavo/types.h>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+// A GPU makes the same numbers by the same functions.
+#if defined(__CUDACC__)
+#define OCTAVO_CLI_HD __host__ __device__
+#else
+#define OCTAVO_CLI_HD
+#endif
 
 namespace octavo::cli {
 
@@ -19,7 +27,46 @@ inline constexpr int kGradShift = 0;
 inline constexpr int kWeightShift = 3;
 
 // The `index`-th output of the splitmix64 generator that starts at `stream`.
-std::uint64_t splitmix64(std::uint64_t stream, std::uint64_t index);
+OCTAVO_CLI_HD inline std::uint64_t splitmix64(std::uint64_t stream, std::uint64_t index) {
+  std::uint64_t z = stream + (index + 1) * 0x9e3779b97f4a7c15ULL;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+// Element `index` of a stream, in units of 2^-24.
+OCTAVO_CLI_HD inline std::int32_t sample(std::uint64_t stream, std::int64_t index, int shift) {
+  const std::uint64_t z = splitmix64(stream, static_cast<std::uint64_t>(index));
+  const std::uint64_t sum = (z & 0xffff) + ((z >> 16) & 0xffff) + ((z >> 32) & 0xffff) + (z >> 48);
+  return (static_cast<std::int32_t>(sum) - 131070) * (1 << shift);
+}
+
+// The element types as functions of such units.
+struct AsF32 {
+  using Type = float;
+  OCTAVO_CLI_HD static float of(std::int32_t units) { return static_cast<float>(units) * 0x1p-24F; }
+};
+struct AsBf16 {
+  using Type = std::uint16_t;
+  OCTAVO_CLI_HD static std::uint16_t of(std::int32_t units) {
+    return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(AsF32::of(units)) >> 16);
+  }
+};
+struct AsF16 {  // whose smallest denormal is one unit
+  using Type = std::uint16_t;
+  OCTAVO_CLI_HD static std::uint16_t of(std::int32_t units) {
+    const std::uint32_t sign = units < 0 ? 0x8000U : 0U;
+    auto magnitude = static_cast<std::uint32_t>(units < 0 ? -units : units);
+    // Bits of the magnitude, from the exponent of its (exact) float; below 0 for 0.
+    const int width =
+        static_cast<int>(std::bit_cast<std::uint32_t>(static_cast<float>(magnitude)) >> 23) - 126;
+    if (width > 11) {  // keep 11 bits, the leading one implied by the exponent
+      const int drop = width - 11;
+      magnitude = (static_cast<std::uint32_t>(drop) << 10) + (magnitude >> drop);
+    }
+    return static_cast<std::uint16_t>(sign | magnitude);
+  }
+};
 
 // The stream of one tensor: kind 0 for weights, the step (from 1) for gradients.
 std::uint64_t stream_of(std::uint64_t tensor, std::uint64_t kind);

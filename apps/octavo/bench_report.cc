@@ -1,17 +1,13 @@
-// JSON, table and progress lines of the optimizer benchmark; see bench_report.h.
+// JSON and table of the optimizer benchmark; see bench_report.h.
 // SPDX-License-Identifier: MIT
 #include "bench_report.h"
 
+#include "hardware_json.h"
 #include "table.h"
-
-#include <octavo/backend.h>
 
 #include <nlohmann/json.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <iostream>
 
 namespace octavo::cli {
 namespace {
@@ -22,19 +18,37 @@ double per_param(std::int64_t bytes, const Footprint& of) {
   return static_cast<double>(bytes) / static_cast<double>(of.numel);
 }
 
-// REQUIRES: row.timing.
-double gb_per_s(const BenchRow& row) {
-  return 1e-6 * static_cast<double>(row.bytes.moved_bytes) / row.timing->ms_median;
+double gb_per_s(std::int64_t moved, const Timing& timing) {
+  return 1e-6 * static_cast<double>(moved) / timing.ms_median;
 }
 
-double percent_of_copy(const BenchRow& row) { return 100.0 * gb_per_s(row) / row.timing->copy_gb_per_s; }
+double percent_of_copy(std::int64_t moved, const Timing& timing) {
+  return 100.0 * gb_per_s(moved, timing) / timing.copy_gb_per_s;
+}
+
+bool on_gpu(const BenchRun& run) { return run.device.kind == DeviceKind::cuda; }
+
+GpuInfo gpu_of(const BenchRun& run) { return run.gpus.gpus.at(static_cast<std::size_t>(run.device.index)); }
 
 std::int64_t block_size(const RunSpec& run) {
   const std::int64_t preset = default_block_size(run.state);
   return preset > 0 && run.block_size > 0 ? run.block_size : preset;
 }
 
-json row_json(const BenchRun& common, const BenchRow& row) {
+// Adds what was measured, null where nothing was.
+void add_timing(json& out, const BenchRun& common, std::int64_t moved, const std::optional<Timing>& timing,
+                const std::string& error) {
+  const auto timed = [&](auto value) { return timing ? json(value(*timing)) : json(); };
+  out["ms_median"] = timed([](const Timing& t) { return t.ms_median; });
+  out["ms_min"] = timed([](const Timing& t) { return t.ms_min; });
+  out["gb_per_s"] = timed([&](const Timing& t) { return gb_per_s(moved, t); });
+  out["copy_gb_per_s"] = timed([](const Timing& t) { return t.copy_gb_per_s; });
+  out["copy_bytes"] = timed([&](const Timing&) { return common.copy_bytes; });
+  out["percent_of_copy"] = timed([&](const Timing& t) { return percent_of_copy(moved, t); });
+  out["error"] = error.empty() ? json() : json(error);
+}
+
+json row_json(const BenchRun& common, const std::string& shape, const BenchRow& row) {
   json out = {{"optimizer", name(row.run.config.algorithm)},
               {"amsgrad", row.run.config.amsgrad},
               {"state", name(row.run.state)},
@@ -43,102 +57,145 @@ json row_json(const BenchRun& common, const BenchRow& row) {
               {"grad_dtype", name(row.run.grad_dtype)},
               {"store", name(row.run.store)},
               {"guard", row.run.guard},
-              {"shape", common.shape},
-              {"device", common.device},
-              {"implementation", common.implementation},
-              {"threads", common.threads},
+              {"shape", shape},
+              {"device", device_name(common.device)},
+              {"implementation", on_gpu(common) ? "cuda" : common.implementation},
+              {"threads", on_gpu(common) ? json() : json(common.threads)},
               {"numel", row.bytes.numel},
               {"tensors", row.bytes.tensors},
               {"state_bytes_per_param", per_param(row.bytes.state_bytes, row.bytes)},
               {"moved_bytes_per_param", per_param(row.bytes.moved_bytes, row.bytes)},
               {"checksum", row.checksum}};
-  const auto timed = [&](auto value) { return row.timing ? json(value(*row.timing)) : json(); };
-  out["ms_median"] = timed([](const Timing& t) { return t.ms_median; });
-  out["ms_min"] = timed([](const Timing& t) { return t.ms_min; });
-  out["gb_per_s"] = timed([&](const Timing&) { return gb_per_s(row); });
-  out["copy_gb_per_s"] = timed([](const Timing& t) { return t.copy_gb_per_s; });
-  out["copy_bytes"] = timed([&](const Timing&) { return common.copy_bytes; });
-  out["percent_of_copy"] = timed([&](const Timing&) { return percent_of_copy(row); });
+  add_timing(out, common, row.bytes.moved_bytes, row.timing, row.error);
+  if (!on_gpu(common)) return out;
+  const bool guarded = row.timing && row.timing->ms_guard;
+  out["ms_guard"] = guarded ? json(*row.timing->ms_guard) : json();
+  const auto host = [&](auto part) {
+    return row.timing && row.timing->host ? json((*row.timing->host).*part) : json();
+  };
+  out["host_us"] = host(&HostTiming::step_us);
+  out["host_us_rebind_grads"] = host(&HostTiming::rebind_grads_us);
+  out["host_us_after_rebind"] = host(&HostTiming::rebound_step_us);
   return out;
 }
 
-// The CPU, what runs on it, and the copy speed: one value, or the range over the rows.
-std::string headline(const BenchRun& run, const std::vector<BenchRow>& rows) {
-  std::string out = cpu_info().model + ", " + run.implementation + ", " + std::to_string(run.threads) +
-                    (run.threads == 1 ? " thread" : " threads");
-  if (rows.front().timing) {
-    const auto slower = [](const BenchRow& a, const BenchRow& b) {
-      return a.timing->copy_gb_per_s < b.timing->copy_gb_per_s;
-    };
-    const auto [least, most] = std::minmax_element(rows.begin(), rows.end(), slower);
-    const std::string low = fixed(least->timing->copy_gb_per_s, 1),
-                      high = fixed(most->timing->copy_gb_per_s, 1);
+json norm_json(const BenchRun& common, const BenchSection& section) {
+  const NormRow& norm = *section.norm;
+  json out = {{"shape", section.shape},
+              {"grad_dtype", name(section.rows.front().run.grad_dtype)},
+              {"device", device_name(common.device)},
+              {"numel", norm.bytes.numel},
+              {"tensors", norm.bytes.tensors},
+              {"moved_bytes_per_param", per_param(norm.bytes.grad_bytes, norm.bytes)}};
+  add_timing(out, common, norm.bytes.grad_bytes, norm.timing, norm.error);
+  return out;
+}
+
+// What runs, and the copy speed: one value, or the range over the rows.
+std::string headline(const BenchRun& run, const std::vector<BenchSection>& sections) {
+  std::string out;
+  if (on_gpu(run)) {
+    const GpuInfo gpu = gpu_of(run);
+    const json cuda = cuda_json(run.gpus);
+    out = gpu.name + " (" + device_name(run.device) + "), compute capability " + compute_capability(gpu) +
+          ", " + std::to_string(gpu.multiprocessors) + " SMs, CUDA " + cuda["runtime"].get<std::string>();
+  } else {
+    out = cpu_info().model + ", " + run.implementation + ", " + std::to_string(run.threads) +
+          (run.threads == 1 ? " thread" : " threads");
+  }
+  std::vector<double> copies;
+  for (const BenchSection& section : sections)
+    for (const BenchRow& row : section.rows)
+      if (row.timing) copies.push_back(row.timing->copy_gb_per_s);
+  if (!copies.empty()) {
+    const auto [least, most] = std::minmax_element(copies.begin(), copies.end());
+    const std::string low = fixed(*least, 1), high = fixed(*most, 1);
     out += ", copy " + low + (low == high ? "" : " to " + high) + " GB/s (" + human_bytes(run.copy_bytes) +
            " each side)";
   }
   return out + '\n';
 }
 
-}  // namespace
-
-nlohmann::ordered_json cpu_json() {
-  const CpuInfo cpu = cpu_info();
-  return {{"model", cpu.model}, {"cores", cpu.cores}, {"features", cpu.features}};
+std::string section_title(const BenchSection& section) {
+  const Footprint& bytes = section.rows.front().bytes;
+  const RunSpec& first = section.rows.front().run;
+  return section.shape + ": " + grouped(bytes.tensors) + (bytes.tensors == 1 ? " tensor, " : " tensors, ") +
+         grouped(bytes.numel) + " parameters; params " + std::string(name(first.param_dtype)) + " (" +
+         std::string(name(first.store)) + "), grads " + std::string(name(first.grad_dtype)) +
+         (first.guard ? ", guard on" : "") + "\n\n";
 }
 
-std::string json_report(const BenchRun& run, const std::vector<BenchRow>& rows) {
-  json out = {{"version", version()}, {"cpu", cpu_json()}, {"rows", json::array()}};
-  for (const BenchRow& row : rows) out["rows"].push_back(row_json(run, row));
+// ms, GB/s, % of copy.
+std::vector<std::string> timing_cells(bool gpu, std::int64_t moved, const std::optional<Timing>& timing,
+                                      const std::string& error) {
+  if (!error.empty()) return {"error", "-", "-"};
+  if (!timing) return {"-", "-", "-"};
+  return {fixed(timing->ms_median, gpu ? 3 : 2), fixed(gb_per_s(moved, *timing), 1),
+          fixed(percent_of_copy(moved, *timing), gpu ? 1 : 0)};
+}
+
+std::string section_text(bool gpu, const BenchSection& section) {
+  constexpr auto kRight = Table::Align::right;
+  std::vector<Table::Column> columns = {
+      {"optimizer"},  {"state"},        {"B/param", kRight},  {"moved B/param", kRight},
+      {"ms", kRight}, {"GB/s", kRight}, {"% of copy", kRight}};
+  if (gpu)
+    for (const char* title : {"guard ms", "host us", "rebound us"}) columns.push_back({title, kRight});
+  Table table(columns);
+  std::string errors;
+  const auto add = [&](std::vector<std::string> cells, const std::vector<std::string>& measured,
+                       const std::optional<Timing>& timing) {
+    cells.insert(cells.end(), measured.begin(), measured.end());
+    if (gpu) {
+      const bool host = timing && timing->host;
+      cells.push_back(timing && timing->ms_guard ? fixed(*timing->ms_guard, 3) : "-");
+      cells.push_back(host ? fixed(timing->host->step_us, 1) : "-");
+      cells.push_back(host ? fixed(timing->host->rebind_grads_us + timing->host->rebound_step_us, 1) : "-");
+    }
+    table.add(cells);
+  };
+  for (const BenchRow& row : section.rows) {
+    add({std::string(name(row.run.config.algorithm)) + (row.run.config.amsgrad ? " amsgrad" : ""),
+         std::string(name(row.run.state)), fixed(per_param(row.bytes.state_bytes, row.bytes), 2),
+         fixed(per_param(row.bytes.moved_bytes, row.bytes), 2)},
+        timing_cells(gpu, row.bytes.moved_bytes, row.timing, row.error), row.timing);
+    if (!row.error.empty()) errors += label(row.run) + ": " + row.error + '\n';
+  }
+  if (const auto& norm = section.norm) {
+    add({"norm", "-", "-", fixed(per_param(norm->bytes.grad_bytes, norm->bytes), 2)},
+        timing_cells(gpu, norm->bytes.grad_bytes, norm->timing, norm->error), norm->timing);
+    if (!norm->error.empty()) errors += "norm: " + norm->error + '\n';
+  }
+  return section_title(section) + table.text() + errors;
+}
+
+}  // namespace
+
+std::string label(const RunSpec& run) {
+  return std::string(name(run.config.algorithm)) + ' ' + std::string(name(run.state));
+}
+
+std::string json_report(const BenchRun& run, const std::vector<BenchSection>& sections) {
+  json out = {{"version", version()}, {"cpu", cpu_json()}};
+  if (on_gpu(run)) {
+    out["gpu"] = gpu_json(gpu_of(run));
+    out["cuda"] = cuda_json(run.gpus);
+  }
+  out["rows"] = json::array();
+  for (const BenchSection& section : sections) {
+    for (const BenchRow& row : section.rows) out["rows"].push_back(row_json(run, section.shape, row));
+    if (section.norm) out["norms"].push_back(norm_json(run, section));
+  }
   return out.dump(2) + '\n';
 }
 
-std::string table_report(const BenchRun& run, const std::vector<BenchRow>& rows) {
-  if (rows.empty()) return {};
-  const RunSpec& first = rows.front().run;
-  std::string out = headline(run, rows);
-  out += run.shape + ": " + grouped(rows.front().bytes.tensors) +
-         (rows.front().bytes.tensors == 1 ? " tensor, " : " tensors, ") + grouped(rows.front().bytes.numel) +
-         " parameters; params " + std::string(name(first.param_dtype)) + " (" +
-         std::string(name(first.store)) + "), grads " + std::string(name(first.grad_dtype)) +
-         (first.guard ? ", guard on" : "") + "\n\n";
-  constexpr auto kRight = Table::Align::right;
-  Table table({{"optimizer"},
-               {"state"},
-               {"B/param", kRight},
-               {"moved B/param", kRight},
-               {"ms", kRight},
-               {"GB/s", kRight},
-               {"% of copy", kRight}});
-  for (const BenchRow& row : rows) {
-    const bool timed = row.timing.has_value();
-    table.add({std::string(name(row.run.config.algorithm)) + (row.run.config.amsgrad ? " amsgrad" : ""),
-               std::string(name(row.run.state)), fixed(per_param(row.bytes.state_bytes, row.bytes), 2),
-               fixed(per_param(row.bytes.moved_bytes, row.bytes), 2),
-               timed ? fixed(row.timing->ms_median, 2) : "-", timed ? fixed(gb_per_s(row), 1) : "-",
-               timed ? fixed(percent_of_copy(row), 0) : "-"});
+std::string table_report(const BenchRun& run, const std::vector<BenchSection>& sections) {
+  std::string out = headline(run, sections);
+  for (const BenchSection& section : sections) {
+    if (&section != &sections.front()) out += '\n';
+    out += section_text(on_gpu(run), section);
   }
-  return out + table.text();
-}
-
-Progress::Progress() : terminal_(isatty(STDERR_FILENO) != 0) {}
-Progress::~Progress() { clear(); }
-
-void Progress::clear() {
-  if (terminal_) std::cerr << "\r\033[K" << std::flush;
-}
-
-void Progress::say(std::string_view what) {
-  clear();
-  std::cerr << what;
-  if (terminal_)
-    std::cerr << std::flush;
-  else
-    std::cerr << '\n';
-}
-
-void Progress::note(std::string_view what) {
-  clear();
-  std::cerr << what << '\n';
+  return out;
 }
 
 }  // namespace octavo::cli

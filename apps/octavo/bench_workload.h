@@ -1,9 +1,8 @@
-// One optimizer over one list of tensors: its buffers, its bytes, its step, and the checksum of a fixed
-// problem.
+// One optimizer over one list of tensors on one device: its buffers, its bytes, and its step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench_memory.h"
+#include "bench_device.h"
 #include "shapes.h"
 
 #include <octavo/optimizer.h>
@@ -17,7 +16,7 @@ namespace octavo::cli {
 
 // What one row of the benchmark runs.
 struct RunSpec {
-  GroupConfig config;
+  GroupConfig config;  // its device is that of the Workload
   StateFormat state = StateFormat::fp32;
   DType param_dtype = DType::f32;
   DType grad_dtype = DType::f32;
@@ -35,40 +34,50 @@ std::vector<TensorSpec> tensor_specs(const RunSpec& run, std::span<const TensorS
 struct Footprint {
   std::int64_t numel = 0;
   std::int64_t tensors = 0;
+  std::int64_t grad_bytes = 0;
   std::int64_t state_bytes = 0;  // codes and scales
   std::int64_t moved_bytes =
       0;  // params, states, residuals read and written; grads read (twice with the guard)
-  std::int64_t memory_bytes = 0;  // all buffers together
+  std::int64_t memory_bytes = 0;  // all buffers together, and what lies between them
 };
 Footprint footprint(const RunSpec& run, std::span<const TensorSpec> specs);
 
 // Buffers filled with reproducible weights and gradients, zero states, and the group over them.
 class Workload {
  public:
-  Workload(const RunSpec& run, std::span<const TensorSpec> specs);
+  // The device must outlive it.
+  Workload(BenchDevice& device, const RunSpec& run, std::span<const TensorSpec> specs);
 
   // New gradients; a fresh Workload holds those of step 1.
   void fill_grads(std::int64_t step);
-  void step(std::int64_t step);
-  // FNV-1a over each tensor's param, residual, then codes and scales of each moment.
-  [[nodiscard]] std::uint64_t hash() const;
+  // The next step, from 1. On a GPU it is queued.
+  void step(bool guard);
+  void step() { step(run_.guard); }
+  // Gives the group its gradients at other addresses (256 bytes along, and back the next time), as a
+  // framework does that frees them between steps.
+  void move_grads();
+  // A Failure if the last step with the guard was skipped: the gradients are finite.
+  void check_taken();
+
+  [[nodiscard]] std::vector<GradView> grads() const;
+
+  // Each tensor's param, residual, then codes and scales of each moment.
+  struct Piece {
+    std::string what;
+    std::vector<std::byte> bytes;
+  };
+  [[nodiscard]] std::vector<Piece> read() const;
 
  private:
-  void for_elements(
-      const std::function<void(std::size_t tensor, std::int64_t begin, std::int64_t end)>& work) const;
-
+  BenchDevice& device_;
   RunSpec run_;
+  std::int64_t steps_ = 0;
   std::vector<TensorArgs> args_;
   std::vector<TensorLayout> layouts_;
-  std::vector<PageBuffer> buffers_;
-  PageBuffer workspace_;
-  std::vector<Group> group_;  // exactly one; a Group has no default
+  std::vector<Buffer> buffers_;
+  Buffer workspace_, report_;
+  std::vector<const void*> elsewhere_;  // where the gradients go next
+  std::vector<Group> group_;            // exactly one; a Group has no default
 };
-
-// The hash, in hex, after three steps on a fixed list of tensors: sizes 1, 31, 255, 256, 257, 4095, 4097,
-// 100003 in one dimension, and 64x96, 1024x1x9, 16x3x5x7; all in the format asked for. It depends on
-// optimizer, format, dtypes, store and block size alone: not on the implementation, threads, guard, or what
-// is timed.
-std::string checksum(const RunSpec& run);
 
 }  // namespace octavo::cli

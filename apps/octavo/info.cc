@@ -1,15 +1,15 @@
 // `octavo info`: what this build and machine offer. Every list and table comes from the library's own lists.
 // SPDX-License-Identifier: MIT
-#include "bench_report.h"
 #include "cli.h"
+#include "hardware_json.h"
 #include "table.h"
 
-#include <octavo/backend.h>
 #include <octavo/optimizer.h>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -34,10 +34,12 @@ std::optional<double> bytes_per_param(Algorithm algorithm, StateFormat format) {
   return static_cast<double>(needs->state_bytes()) / static_cast<double>(spec.numel);
 }
 
-// Backends that run every formula: one name per device, each with at least one implementation.
-std::vector<std::string> backends() {
+// Backends that run every formula on this machine: the CPU, and CUDA where a GPU can be used.
+std::vector<std::string> backends(const GpuReport& gpus) {
   std::vector<std::string> out;
   if (!implementations().empty()) out.emplace_back("cpu");
+  if (std::any_of(gpus.gpus.begin(), gpus.gpus.end(), [](const GpuInfo& gpu) { return gpu.usable; }))
+    out.emplace_back("cuda");
   return out;
 }
 
@@ -50,25 +52,22 @@ json names(std::span<const T> values) {
 
 json gather() {
   const std::string_view chosen = take(implementation());
+  const GpuReport gpus = gpu_info();
+  const std::vector<std::string> where = backends(gpus);
   json out = {{"version", version()},
               {"cpu", cpu_json()},
               {"threads", default_threads()},
               {"gpus", json::array()},
+              {"gpu_note", gpus.note},
+              {"cuda", cuda_json(gpus)},
               {"implementations", json::array()},
-              {"backends", backends()},
+              {"backends", where},
               {"optimizers", names(all_algorithms())},
               {"states", names(all_state_formats())},
               {"stores", names(all_weight_stores())},
               {"dtypes", names(all_dtypes())},
               {"support", json::array()}};
-  const GpuReport gpus = gpu_info();
-  for (const GpuInfo& gpu : gpus.gpus) {
-    out["gpus"].push_back(
-        {{"name", gpu.name},
-         {"compute_capability", std::to_string(gpu.compute_major) + "." + std::to_string(gpu.compute_minor)},
-         {"memory_bytes", gpu.memory_bytes}});
-  }
-  out["gpu_note"] = gpus.note;
+  for (const GpuInfo& gpu : gpus.gpus) out["gpus"].push_back(gpu_json(gpu));
   for (const Implementation& each : implementations()) {
     out["implementations"].push_back({{"name", each.name},
                                       {"description", each.description},
@@ -80,7 +79,7 @@ json gather() {
       const std::optional<double> bytes = bytes_per_param(algorithm, format);
       out["support"].push_back({{"optimizer", name(algorithm)},
                                 {"state", name(format)},
-                                {"backends", bytes ? json(backends()) : json::array()},
+                                {"backends", bytes ? json(where) : json::array()},
                                 {"bytes_per_param", bytes ? json(*bytes) : json()}});
     }
   }
@@ -108,17 +107,31 @@ std::string support_table(const json& info) {
   return table.text();
 }
 
+// A line per GPU, or why there is none, and the versions of CUDA.
+std::string gpu_text(const json& info) {
+  std::string out;
+  for (const auto& gpu : info["gpus"]) {
+    out += "GPU      " + gpu["name"].get<std::string>() + ", compute capability " +
+           gpu["compute_capability"].get<std::string>() + ", " + gpu["multiprocessors"].dump() + " SMs, " +
+           human_bytes(gpu["memory_bytes"]) + ", fp8 conversion in " +
+           gpu["fp8_conversion"].get<std::string>() + ", " +
+           (gpu["usable"].get<bool>() ? "usable" : "not usable: " + gpu["note"].get<std::string>()) + '\n';
+  }
+  if (info["gpus"].empty()) out += "GPU      none: " + info["gpu_note"].get<std::string>() + '\n';
+  if (const json& cuda = info["cuda"]; !cuda.is_null()) {
+    out += "CUDA     runtime " + cuda["runtime"].get<std::string>() + ", driver " +
+           (cuda["driver"].is_null() ? "none" : "for up to " + cuda["driver"].get<std::string>()) + '\n';
+  }
+  return out;
+}
+
 std::string text(const json& info) {
   const json& cpu = info["cpu"];
   std::string out = "octavo " + info["version"].get<std::string>() + "\n\n";
   out += "CPU      " + cpu["model"].get<std::string>() + ", " + cpu["cores"].dump() + " cores, " +
          info["threads"].dump() + " threads\n";
   out += "         " + joined(strings(cpu["features"]), " ") + '\n';
-  for (const auto& gpu : info["gpus"]) {
-    out += "GPU      " + gpu["name"].get<std::string>() + ", compute capability " +
-           gpu["compute_capability"].get<std::string>() + ", " + human_bytes(gpu["memory_bytes"]) + '\n';
-  }
-  if (info["gpus"].empty()) out += "GPU      none: " + info["gpu_note"].get<std::string>() + '\n';
+  out += gpu_text(info);
   out += "stores   " + joined(strings(info["stores"])) + '\n';
   out += "dtypes   " + joined(strings(info["dtypes"])) + "\n\n";
 

@@ -43,11 +43,11 @@ struct Launch {
   StateFormat format;
   WeightKind kind;
   StepKernel kernel;
-  int shared = 0;
+  LaunchShape shape;
   std::vector<TensorEntry> entries;  // and one behind, whose first_unit is `units`
   std::vector<std::size_t> tensor;   // of each entry
   std::int64_t units = 0;
-  std::int64_t entries_at = 0, map_at = 0;  // in the workspace
+  std::int64_t counters_at = 0, entries_at = 0, map_at = 0;  // in the workspace
 
   [[nodiscard]] std::int64_t tensors() const { return static_cast<std::int64_t>(tensor.size()); }
 };
@@ -67,10 +67,13 @@ class CudaStep final : public StepBackend {
     blocks_ = multiprocessors(device_);
     sort_tensors(tensors);
     for (Launch& launch : launches_) {
-      if (Status bad = prepare_kernel(tag(config_), launch.kernel.kernel, launch.kernel.shared_bytes, device_,
-                                      &launch.shared);
-          !bad.ok())
-        return bad;
+      const auto shape = prepare_kernel(tag(config_), launch.kernel, device_);
+      if (!shape.ok()) return shape.status();
+      launch.shape = *shape;
+      if (launch.units >= kMaxUnits) {
+        return Status::invalid(tag(config_) + " tensors: got over 2^40 elements of one format, expected fewer; make " +
+                               "several groups of them");
+      }
     }
     lay_out();
     return {};
@@ -90,13 +93,17 @@ class CudaStep final : public StepBackend {
         const bool same = is_aligned(entry.grad) == is_aligned(grad);
         entry.grad = grad;
         if (!same) {
-          entry.aligned = all_aligned(entry) ? 1 : 0;
+          set_alignment(launch.format, entry);
           table_at_ = nullptr;
         }
       }
     }
     grads_fresh_ = false;
     return {};
+  }
+
+  void follow(const StepBackend& before) override {
+    in_graph_ = static_cast<const CudaStep&>(before).in_graph_;
   }
 
   Result<StepReport> step(const StepArgs& args) override {
@@ -170,16 +177,17 @@ class CudaStep final : public StepBackend {
       if (host == by_kernel.end() || !all_small(tensors, plain->second)) {
         ++plain;
       } else {
-        host->second.insert(host->second.end(), plain->second.begin(), plain->second.end());
+        // First: they take a warp longest, and should not be what the others wait for at the end.
+        host->second.insert(host->second.begin(), plain->second.begin(), plain->second.end());
         plain = by_kernel.erase(plain);
       }
     }
     for (const auto& [key, list] : by_kernel) {
-      Launch launch{key.first, key.second, step_kernel(algorithm_, key.first, key.second), 0, {}, {}, 0,
+      Launch launch{key.first, key.second, step_kernel(algorithm_, key.first, key.second), {}, {}, {}, 0,
                     0,         0};
       for (const std::size_t i : list) add(launch, i, tensors[i]);
       TensorEntry end{};
-      end.first_unit = launch.units;
+      end.first_unit = static_cast<std::uint32_t>(launch.units);
       launch.entries.push_back(end);
       launches_.push_back(std::move(launch));
     }
@@ -203,7 +211,7 @@ class CudaStep final : public StepBackend {
     entry.numel = t.spec.numel;
     entry.offset = t.offset;
     entry.id = t.id;
-    entry.first_unit = launch.units;
+    entry.first_unit = static_cast<std::uint32_t>(launch.units);
     entry.param_dtype = static_cast<std::uint8_t>(t.spec.param_dtype);
     entry.grad_dtype = static_cast<std::uint8_t>(t.spec.grad_dtype);
     entry.ndim = t.spec.ndim;
@@ -220,13 +228,20 @@ class CudaStep final : public StepBackend {
       axes_floats_ += count;
       entry.new_scales = entry.scales[s];  // not null: seen
     }
-    entry.aligned = all_aligned(entry) ? 1 : 0;
+    set_alignment(launch.format, entry);
     const std::int64_t unit = std::max<std::int64_t>(kTile, entry.block);
     launch.units += (entry.numel + unit - 1) / unit;
     launch.entries.push_back(entry);
     launch.tensor.push_back(index);
   }
 
+  // Whole tiles of aligned buffers are quick, where the kernel has a way for the format and its blocks.
+  static void set_alignment(StateFormat format, TensorEntry& entry) {
+    entry.aligned = all_aligned(entry) ? 1 : 0;
+    const bool quick = entry.aligned != 0 && entry.plain == 0 && entry.block <= kTile &&
+                       format != StateFormat::int4_rank1;
+    entry.quick_units = quick ? static_cast<std::uint32_t>(entry.numel / kTile) : 0;
+  }
   [[nodiscard]] static bool all_aligned(const TensorEntry& entry) {
     bool good = is_aligned(entry.param) && is_aligned(entry.grad) && is_aligned(entry.residual);
     for (const void* codes : entry.codes) good = good && is_aligned(codes);
@@ -237,7 +252,9 @@ class CudaStep final : public StepBackend {
   void lay_out() {
     std::int64_t at = aligned(sizeof(Prepared)) + kAlignment;
     for (Launch& launch : launches_) {
-      launch.entries_at = at;
+      launch.counters_at = at;
+      launch.entries_at = at + kAlignment;
+      at = launch.entries_at;
       at += aligned(static_cast<std::int64_t>(launch.entries.size() * sizeof(TensorEntry)));
       launch.map_at = at;
       at += aligned(4 * ((launch.units + kMapStep - 1) / kMapStep));
@@ -272,18 +289,21 @@ class CudaStep final : public StepBackend {
   }
 
   Status refresh_table(std::byte* workspace, cudaStream_t stream) {
-    if (launches_.empty() || (table_at_ == workspace && grads_fresh_)) return {};
+    if (launches_.empty()) return {};
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     if (const cudaError_t error = cudaStreamIsCapturing(stream, &capture); error != cudaSuccess)
       return launch_failed("asking for the capture status", error);
-    const bool whole = table_at_ != workspace;
+    if (capture != cudaStreamCaptureStatusNone) in_graph_ = true;
+    if (!in_graph_ && table_at_ == workspace && grads_fresh_) return {};
+    const bool whole = in_graph_ || table_at_ != workspace;
     for (const auto& [launch, entry, at] : axes_of_)
       launches_[launch].entries[entry].new_scales = reinterpret_cast<float*>(workspace + axes_at_) + at;
     for (Launch& launch : launches_) {
       auto* entries = reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
       cudaError_t error = cudaSuccess;
       if (whole) {
-        error = upload(std::as_bytes(std::span(launch.entries)), entries, stream);
+        error = cudaMemsetAsync(workspace + launch.counters_at, 0, kAlignment, stream);
+        if (error == cudaSuccess) error = upload(std::as_bytes(std::span(launch.entries)), entries, stream);
         if (error == cudaSuccess)
           error = build_map(entries, launch.tensors(), launch.units,
                             reinterpret_cast<std::uint32_t*>(workspace + launch.map_at), stream);
@@ -300,8 +320,7 @@ class CudaStep final : public StepBackend {
       }
       if (error != cudaSuccess) return launch_failed("writing the table of tensors", error);
     }
-    if (capture != cudaStreamCaptureStatusNone) in_graph_ = true;
-    table_at_ = in_graph_ ? nullptr : workspace;
+    table_at_ = workspace;
     grads_fresh_ = true;
     return {};
   }
@@ -329,19 +348,20 @@ class CudaStep final : public StepBackend {
   Status run(const Launch& launch, StepParams params, std::byte* workspace, cudaStream_t stream) const {
     params.tensors = reinterpret_cast<const TensorEntry*>(workspace + launch.entries_at);
     params.map = reinterpret_cast<const std::uint32_t*>(workspace + launch.map_at);
-    params.units = launch.units;
+    params.counters = reinterpret_cast<std::uint32_t*>(workspace + launch.counters_at);
+    params.units = static_cast<std::uint32_t>(launch.units);
     void* arguments[] = {&params};
-    const std::int64_t warps = launch.kernel.threads / 32;
+    const std::int64_t warps = launch.shape.threads / 32;
     const auto grid = std::min<std::int64_t>(blocks_, (launch.units + warps - 1) / warps);
     const cudaError_t error = cudaLaunchKernel(launch.kernel.kernel, dim3(static_cast<unsigned>(grid)),
-                                               dim3(static_cast<unsigned>(launch.kernel.threads)), arguments,
-                                               static_cast<std::size_t>(launch.shared), stream);
+                                               dim3(static_cast<unsigned>(launch.shape.threads)), arguments,
+                                               static_cast<std::size_t>(launch.shape.shared), stream);
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return launch_failed("step_kernel (" + std::string(name(launch.format)) + ", " +
                              std::to_string(launch.tensors()) + " tensors, " + std::to_string(grid) +
-                             " blocks of " + std::to_string(launch.kernel.threads) + " threads, " +
-                             std::to_string(launch.shared) + " bytes of shared memory)",
+                             " blocks of " + std::to_string(launch.shape.threads) + " threads, " +
+                             std::to_string(launch.shape.shared) + " bytes of shared memory)",
                          error);
   }
 
@@ -384,19 +404,23 @@ class CudaNorm final : public NormBackend {
     sums_at_ = kAlignment + aligned(static_cast<std::int64_t>(entries_.size() * sizeof(NormEntry)));
   }
 
+  void follow(const NormBackend& before) override {
+    in_graph_ = static_cast<const CudaNorm&>(before).in_graph_;
+  }
+
   Status run(std::span<std::byte> workspace, GradNorm* out, void* stream_handle, int /*threads*/) override {
     auto* stream = static_cast<cudaStream_t>(stream_handle);
     if (Status bad = check_places(workspace.data(), out, stream); !bad.ok()) return bad;
     const DeviceScope scope(device_);
     auto* totals = reinterpret_cast<NormTotals*>(workspace.data());
     auto* entries = reinterpret_cast<NormEntry*>(workspace.data() + kAlignment);
-    cudaError_t error = cudaMemsetAsync(totals, 0, sizeof *totals, stream);
-    if (error == cudaSuccess && table_at_ != workspace.data()) {
-      cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-      error = cudaStreamIsCapturing(stream, &capture);
-      if (error == cudaSuccess) error = upload(std::as_bytes(std::span(entries_)), entries, stream);
-      if (capture != cudaStreamCaptureStatusNone) in_graph_ = true;
-      table_at_ = in_graph_ ? nullptr : workspace.data();
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t error = cudaStreamIsCapturing(stream, &capture);
+    if (capture != cudaStreamCaptureStatusNone) in_graph_ = true;
+    if (error == cudaSuccess) error = cudaMemsetAsync(totals, 0, sizeof *totals, stream);
+    if (error == cudaSuccess && (in_graph_ || table_at_ != workspace.data())) {
+      error = upload(std::as_bytes(std::span(entries_)), entries, stream);
+      table_at_ = workspace.data();
     }
     if (error == cudaSuccess) {
       error = norm(entries, static_cast<std::int64_t>(entries_.size()) - 1, chunks_,
@@ -454,9 +478,10 @@ Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
     if (Status bad = check("param", t.param); !bad.ok()) return bad;
     if (Status bad = check("grad", t.grad); !bad.ok()) return bad;
     if (Status bad = check("residual", t.residual); !bad.ok()) return bad;
-    for (const StateSlot& slot : t.state) {
-      if (Status bad = check("state.codes", slot.codes); !bad.ok()) return bad;
-      if (Status bad = check("state.scales", slot.scales); !bad.ok()) return bad;
+    for (std::size_t s = 0; s < t.state.size(); ++s) {
+      const std::string slot = "state[" + std::to_string(s) + "].";
+      if (Status bad = check((slot + "codes").c_str(), t.state[s].codes); !bad.ok()) return bad;
+      if (Status bad = check((slot + "scales").c_str(), t.state[s].scales); !bad.ok()) return bad;
     }
   }
   auto backend = std::make_unique<cuda::CudaStep>(config, algorithm_index(config));

@@ -21,8 +21,9 @@ inline constexpr int kWeightKinds = 5;
 
 struct StepKernel {
   const void* kernel = nullptr;             // takes StepParams
-  int (*shared_bytes)(int arch) = nullptr;  // by the architecture it was compiled for
-  int threads = 0;                          // of a block; one block a multiprocessor
+  // By the architecture it was compiled for; one block a multiprocessor.
+  int (*shared_bytes)(int arch) = nullptr;
+  int (*threads)(int arch) = nullptr;
 };
 // One table per algorithm (step_adam.cu, …), chosen by index into Algorithms. An algorithm without states has
 // one kernel for every format.

@@ -10,15 +10,53 @@ namespace {
 
 using formula::kNormChunk;
 constexpr int kSums = formula::kNormSums;
-constexpr int kNormThreads = 256;
+constexpr int kNormThreads = 64;  // few chunks are to be spread over many multiprocessors
 
-struct Reader {
-  const void* data;
-  std::uint8_t dtype;
-  __device__ float operator()(std::int64_t at) const {
-    if (is_f32(dtype)) return __ldcs(static_cast<const float*>(data) + at);
-    const scalar::I32 half(__ldcs(static_cast<const unsigned short*>(data) + at));
-    return is_bf16(dtype) ? formula::bf16_to_float(half).v : formula::fp16_to_float(half).v;
+template <DType kDtype>
+__device__ inline float read(const void* data, std::int64_t at) {
+  if constexpr (kDtype == DType::f32) return __ldcs(static_cast<const float*>(data) + at);
+  const scalar::I32 half(__ldcs(static_cast<const unsigned short*>(data) + at));
+  if constexpr (kDtype == DType::bf16) return formula::bf16_to_float(half).v;
+  return formula::fp16_to_float(half).v;
+}
+
+// One of a chunk's sums: every kSums-th element from `i` on.
+struct Sum {
+  double squares = 0.0;
+  std::uint32_t max_bits = 0;
+  unsigned bad = 0;
+
+  __device__ void add(float x) {
+    const std::uint32_t b = __float_as_uint(x) & 0x7FFFFFFFU;
+    max_bits = max(max_bits, b);
+    bad += b > static_cast<std::uint32_t>(formula::kLargestSquarable) ? 1U : 0U;
+    squares = fma(static_cast<double>(x), static_cast<double>(x), squares);  // the product is exact
+  }
+
+  // The additions wait for one another, the loads must not: many at a time, and the next ones before these are
+  // added.
+  template <DType kDtype>
+  __device__ void add_all(const void* data, std::int64_t i, std::int64_t end) {
+    constexpr int kAhead = 16;
+    constexpr std::int64_t kStep = kAhead * kSums;
+    const auto whole = [&](std::int64_t first) { return first + kStep - kSums < end; };
+    float x[kAhead];
+    if (whole(i)) {
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) x[j] = read<kDtype>(data, i + j * kSums);
+      for (; whole(i); i += kStep) {
+        float next[kAhead] = {};
+        if (whole(i + kStep)) {
+#pragma unroll
+          for (int j = 0; j < kAhead; ++j) next[j] = read<kDtype>(data, i + kStep + j * kSums);
+        }
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) add(x[j]);
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) x[j] = next[j];
+      }
+    }
+    for (; i < end; i += kSums) add(read<kDtype>(data, i));
   }
 };
 
@@ -27,9 +65,7 @@ __global__ void chunk_kernel(const NormEntry* entries, std::int64_t tensors, std
   const std::int64_t chunk =
       static_cast<std::int64_t>(blockIdx.x) * (kNormThreads / kSums) + threadIdx.x / kSums;
   const int k = static_cast<int>(threadIdx.x % kSums);
-  double sum = 0.0;
-  std::uint32_t max_bits = 0;
-  unsigned bad = 0;
+  Sum own;
   if (chunk < chunks) {
     std::int64_t low = 0;
     std::int64_t high = tensors;
@@ -40,28 +76,20 @@ __global__ void chunk_kernel(const NormEntry* entries, std::int64_t tensors, std
     const NormEntry& t = entries[low];
     const std::int64_t begin = (chunk - t.first_chunk) * kNormChunk;
     const std::int64_t end = min(t.numel, begin + kNormChunk);
-    const Reader read{t.data, static_cast<std::uint8_t>(t.dtype)};
-    const auto add = [&](float x) {
-      const std::uint32_t b = __float_as_uint(x) & 0x7FFFFFFFU;
-      max_bits = max(max_bits, b);
-      bad += b > static_cast<std::uint32_t>(formula::kLargestSquarable) ? 1U : 0U;
-      sum = fma(static_cast<double>(x), static_cast<double>(x), sum);  // the product is exact
-    };
-    std::int64_t i = begin + k;
-    constexpr int kAhead = 16;
-    for (; i + (kAhead - 1) * kSums < end; i += kAhead * kSums) {
-      float x[kAhead];
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) x[j] = read(i + j * kSums);
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) add(x[j]);
+    const auto dtype = static_cast<std::uint8_t>(t.dtype);
+    if (is_f32(dtype)) {
+      own.add_all<DType::f32>(t.data, begin + k, end);
+    } else if (is_bf16(dtype)) {
+      own.add_all<DType::bf16>(t.data, begin + k, end);
+    } else {
+      own.add_all<DType::f16>(t.data, begin + k, end);
     }
-    for (; i < end; i += kSums) add(read(i));
   }
+  double sum = own.squares;
   for (int half = kSums / 2; half > 0; half /= 2) sum += __shfl_down_sync(~0U, sum, half, kSums);
   if (k == 0 && chunk < chunks) sums[chunk] = sum;
-  max_bits = warp_max(max_bits);
-  bad = warp_sum(bad);
+  const unsigned max_bits = warp_max(own.max_bits);
+  const unsigned bad = warp_sum(own.bad);
   if (threadIdx.x % 32 == 0) {
     if (max_bits != 0) atomicMax(&totals->max_bits, max_bits);
     if (bad != 0) atomicAdd(&totals->nonfinite, static_cast<unsigned long long>(bad));

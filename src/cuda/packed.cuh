@@ -132,6 +132,7 @@ struct Packed;
 // of code and the lane's offset can be put in their place.
 __device__ inline std::uint32_t copies_at(std::uint32_t tables) { return (tables + 0xFFFFU) & ~0xFFFFU; }
 inline constexpr int kCopiesAlignment = 0x10000;
+inline constexpr int kCopiesBytes = 0x10000;
 template <int kByte>
 __device__ inline std::uint32_t decode_address(std::uint32_t lane_copy, std::uint32_t word) {
   return permute<0x3200U | ((4U + kByte) << 4)>(lane_copy, word);
@@ -143,10 +144,9 @@ struct Packed<codecs::Int8> {
   static constexpr int kWords = 2;  // of eight codes
   static constexpr int kCopyBytes = 256 * 2 * 4;
   static constexpr int kSecondAt = static_cast<int>(sizeof(kSigned8Packed));
-  static constexpr int kEntriesBytes = kSecondAt + static_cast<int>(sizeof(kUnsigned8Packed));
-  static constexpr int shared_bytes(int arch) {
-    return has_large_shared(arch) ? kCopiesAlignment + 32 * kCopyBytes : kEntriesBytes + kCopyBytes;
-  }
+  static constexpr int kDecodeAt = kSecondAt + static_cast<int>(sizeof(kUnsigned8Packed));
+  static constexpr bool kCopied = true;
+  static constexpr int table_bytes(int arch) { return kDecodeAt + (has_large_shared(arch) ? 0 : kCopyBytes); }
 
   __device__ static void fill_tables(std::uint32_t tables) {
     const auto& first = kValues<Codec, Moment::first>;
@@ -199,7 +199,7 @@ struct Packed<codecs::Int8> {
 
  private:
   __device__ static std::uint32_t decode_at(std::uint32_t tables) {
-    return has_large_shared(kArch) ? copies_at(tables) : tables + kEntriesBytes;
+    return has_large_shared(kArch) ? copies_at(tables) : tables + kDecodeAt;
   }
 };
 
@@ -207,32 +207,32 @@ template <>
 struct Packed<codecs::Int4> {
   using Codec = codecs::Int4;
   static constexpr int kWords = 1;
-  static constexpr int kCopyBytes = 256 * 8;  // of one moment: a pair of values per byte
-  static constexpr int kEntriesBytes = (static_cast<int>(sizeof(kSigned4Packed)) + 7) / 8 * 8;
-  static constexpr int shared_bytes(int arch) {
-    return has_large_shared(arch) ? kCopiesAlignment + 2 * 32 * kCopyBytes : kEntriesBytes + 2 * kCopyBytes;
+  static constexpr int kDecodeAt = (static_cast<int>(sizeof(kSigned4Packed)) + 7) / 8 * 8;
+  static constexpr bool kCopied = true;
+  static constexpr int table_bytes(int arch) {
+    return kDecodeAt + (has_large_shared(arch) ? 0 : 256 * 2 * 8);
   }
+  // A pair of values per byte, the even element in the high nibble. Pairs are read by half a warp at a time, so
+  // sixteen copies keep every lane in its own banks.
+  static constexpr int kCopies = has_large_shared(kArch) ? 16 : 1;
 
-  // The even element is the high nibble.
   __device__ static void fill_tables(std::uint32_t tables) {
     const auto& first = kValues<Codec, Moment::first>;
     const auto& second = kValues<Codec, Moment::second>;
-    constexpr int kCopies = has_large_shared(kArch) ? 32 : 1;
-    fill(decode_at(tables), 2 * 256 * 2 * kCopies, [&](int i) {
-      const int byte = (i / (2 * kCopies)) % 256;
+    fill(decode_at(tables), 256 * 2 * kCopies * 2, [&](int i) {
+      const int byte = i / (2 * kCopies * 2);
       const int code = i % 2 == 0 ? byte >> 4 : byte & 15;
-      return __float_as_uint(i < 2 * 256 * kCopies ? first.value[code] : second.value[code]);
+      return __float_as_uint((i / (2 * kCopies)) % 2 == 0 ? first.value[code] : second.value[code]);
     });
     fill(tables, PackedBuckets<-9>::Source::kCount, [](int i) { return kSigned4Packed.entry[i]; });
   }
 
   template <Moment kMoment>
   __device__ static void decode(std::uint32_t tables, const std::uint32_t* words, float* out) {
-    constexpr int kCopies = has_large_shared(kArch) ? 32 : 1;
-    constexpr int kOffset = kMoment == Moment::first ? 0 : kCopies * kCopyBytes;
+    constexpr int kOffset = kMoment == Moment::first ? 0 : kCopies * 8;
     float2 pairs[4];
     if constexpr (has_large_shared(kArch)) {
-      const std::uint32_t lane = copies_at(tables) + (threadIdx.x & 31U) * 8U;
+      const std::uint32_t lane = copies_at(tables) + (threadIdx.x & 15U) * 8U;
       pairs[0] = shared_f32x2(decode_address<0>(lane, words[0]), kOffset);
       pairs[1] = shared_f32x2(decode_address<1>(lane, words[0]), kOffset);
       pairs[2] = shared_f32x2(decode_address<2>(lane, words[0]), kOffset);
@@ -240,7 +240,7 @@ struct Packed<codecs::Int4> {
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        pairs[i] = shared_f32x2(decode_at(tables) + 8U * ((words[0] >> (8 * i)) & 255U), kOffset);
+        pairs[i] = shared_f32x2(decode_at(tables) + 16U * ((words[0] >> (8 * i)) & 255U), kOffset);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -278,7 +278,7 @@ struct Packed<codecs::Int4> {
 
  private:
   __device__ static std::uint32_t decode_at(std::uint32_t tables) {
-    return has_large_shared(kArch) ? copies_at(tables) : tables + kEntriesBytes;
+    return has_large_shared(kArch) ? copies_at(tables) : tables + kDecodeAt;
   }
 };
 
@@ -292,7 +292,8 @@ struct PackedFp8 {
   static constexpr int kWords = 2;
   static constexpr bool kHardware = converts_fp8(kArch);
   static constexpr bool kE4M3 = Fp8::kFormat == StateFormat::fp8_e4m3;
-  static constexpr int shared_bytes(int arch) { return converts_fp8(arch) ? 0 : 256 * 4; }
+  static constexpr bool kCopied = false;
+  static constexpr int table_bytes(int arch) { return converts_fp8(arch) ? 0 : 256 * 4; }
 
   __device__ static void fill_tables(std::uint32_t tables) {
     if constexpr (!kHardware) {
@@ -376,7 +377,8 @@ struct Packed<codecs::E5M2> : PackedFp8<codecs::E5M2> {};
 template <class Codec>
 requires(!Codec::kBlocked) struct Packed<Codec> {
   static constexpr int kWords = 1;
-  static constexpr int shared_bytes(int) { return 0; }
+  static constexpr bool kCopied = false;
+  static constexpr int table_bytes(int) { return 0; }
   __device__ static void fill_tables(std::uint32_t) {}
 };
 

@@ -52,39 +52,44 @@ __global__ void map_kernel(const TensorEntry* entries, std::int64_t tensors, std
 }
 
 __global__ void count_kernel(const __grid_constant__ formula::Order order, const TensorEntry* entries,
-                             const std::uint32_t* map, std::int64_t units, unsigned long long* count) {
+                             const std::uint32_t* map, std::uint32_t units, unsigned long long* count) {
   const auto factor = static_cast<float>(formula::unscale_of(order));
-  const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * (blockDim.x / 32);
   const int lane = static_cast<int>(threadIdx.x & 31U);
   unsigned bad = 0;
   const auto check = [&](float g) {
-    bad +=
-        (__float_as_uint(g * factor) & 0x7FFFFFFFU) > static_cast<std::uint32_t>(formula::kLargestSquarable)
-            ? 1U
-            : 0U;
+    const std::uint32_t magnitude = __float_as_uint(g * factor) & 0x7FFFFFFFU;
+    bad += magnitude > static_cast<std::uint32_t>(formula::kLargestSquarable) ? 1U : 0U;
   };
-  for (std::int64_t unit = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
-       unit < units; unit += warps) {
-    const TensorEntry* t = entries + map[unit / kMapStep];
-    while (t[1].first_unit <= unit) ++t;
-    const int size = t->block > kTile ? t->block : kTile;
-    const std::int64_t at = (unit - t->first_unit) * size;
-    for (int i = 0; i < size; i += kTile) {
-      if (t->aligned != 0 && at + i + kTile <= t->numel) {
-        const auto read = [&]<bool kWide>(std::bool_constant<kWide>) {
-          Grads<kWide> g;
-          float x[kChunk];
-          g.template load<0>(*t, at + i + lane * kChunk, kTile / 2);
-          g.template unpack<0>(*t, x);
+  // A map's entry and the units it stands for, at a time.
+  const std::uint32_t stride = gridDim.x * (blockDim.x / 32) * kMapStep;
+  for (std::uint32_t start = (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * kMapStep; start < units;
+       start += stride) {
+    const TensorEntry* t = entries + map[start / kMapStep];
+    for (std::uint32_t unit = start; unit < start + kMapStep && unit < units; ++unit) {
+      while (t[1].first_unit <= unit) ++t;
+      const int size = t->block > kTile ? t->block : kTile;
+      const std::int64_t at = static_cast<std::int64_t>(unit - t->first_unit) * size;
+      for (int i = 0; i < size; i += kTile) {
+        const std::int64_t first = at + i + lane * kChunk;
+        if (t->aligned != 0 && at + i + kTile <= t->numel) {
+          float x[2 * kChunk];
+          if (is_f32(t->grad_dtype)) {
+            as_floats(load<uint4>(t->grad, first * 4), x);
+            as_floats(load<uint4>(t->grad, first * 4 + 16), x + 4);
+            as_floats(load<uint4>(t->grad, (first + kTile / 2) * 4), x + 8);
+            as_floats(load<uint4>(t->grad, (first + kTile / 2) * 4 + 16), x + 12);
+          } else {
+            const auto low = load<uint4>(t->grad, first * 2);
+            const auto high = load<uint4>(t->grad, (first + kTile / 2) * 2);
+            unpack_halves(low, t->grad_dtype, x);
+            unpack_halves(high, t->grad_dtype, x + kChunk);
+          }
+#pragma unroll
           for (const float one : x) check(one);
-          g.template load<1>(*t, at + i + lane * kChunk, kTile / 2);
-          g.template unpack<1>(*t, x);
-          for (const float one : x) check(one);
-        };
-        is_f32(t->grad_dtype) ? read(std::true_type{}) : read(std::false_type{});
-      } else {
-        for (std::int64_t e = at + i + lane; e < at + i + kTile && e < t->numel; e += 32)
-          check(load_one(t->grad, t->grad_dtype, e));
+        } else {
+          for (std::int64_t e = at + i + lane; e < at + i + kTile && e < t->numel; e += 32)
+            check(load_one(t->grad, t->grad_dtype, e));
+        }
       }
     }
   }
@@ -176,9 +181,9 @@ cudaError_t build_map(const TensorEntry* entries, std::int64_t tensors, std::int
 cudaError_t count_nonfinite(const formula::Order& order, const TensorEntry* entries, const std::uint32_t* map,
                             std::int64_t units, std::int64_t* count, int blocks, cudaStream_t stream) {
   constexpr int kCountThreads = 512;
-  const auto grid = std::min<std::int64_t>(std::int64_t{4} * blocks, (units + 15) / 16);
+  const auto grid = std::min<std::int64_t>(std::int64_t{4} * blocks, (units + 127) / 128);
   count_kernel<<<static_cast<unsigned>(grid), kCountThreads, 0, stream>>>(
-      order, entries, map, units, reinterpret_cast<unsigned long long*>(count));
+      order, entries, map, static_cast<std::uint32_t>(units), reinterpret_cast<unsigned long long*>(count));
   return cudaGetLastError();
 }
 

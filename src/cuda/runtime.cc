@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime.h"
 
-#include "cuda/kernels.h"
-
 #include <octavo/backend.h>
 
 #include <mutex>
@@ -78,6 +76,9 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device) {
 #if CUDART_VERSION >= 12080
   // The default streams belong to whichever device is current.
   if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return {};
+  // A stream that is being captured may not be asked; where it does not belong, its first kernel fails.
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &capture) == cudaSuccess && capture != cudaStreamCaptureStatusNone) return {};
   int of = device;
   if (const cudaError_t error = cudaStreamGetDevice(stream, &of); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -108,27 +109,25 @@ DeviceScope::~DeviceScope() {
   if (before_ >= 0 && before_ != device_) (void)cudaSetDevice(before_);
 }
 
-Status prepare_kernel(const std::string& where, const void* kernel, int (*shared_bytes)(int), int device,
-                      int* shared) {
+Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& kernel, int device) {
   const DeviceScope scope(device);
   cudaFuncAttributes attributes{};
-  if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess) {
+  if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.kernel); error != cudaSuccess) {
     (void)cudaGetLastError();
     return failed(where + " loading a kernel on " + cuda_name(device), error);
   }
-  // What the code was compiled for decides its tables, not what it runs on: PTX may be older than the device.
-  *shared = shared_bytes(attributes.ptxVersion * 10);
-  if (*shared > 0) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, *shared);
-    if (error != cudaSuccess) {
-      (void)cudaGetLastError();
-      return failed(where + " asking for " + std::to_string(*shared) + " bytes of shared memory on " +
-                        cuda_name(device),
-                    error);
-    }
+  // What the code was compiled for decides its shape, not what it runs on: PTX may be older than the device.
+  const int arch = attributes.ptxVersion * 10;
+  const LaunchShape shape{kernel.threads(arch), kernel.shared_bytes(arch)};
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared);
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return failed(where + " asking for " + std::to_string(shape.shared) + " bytes of shared memory on " +
+                      cuda_name(device),
+                  error);
   }
-  return {};
+  return shape;
 }
 
 }  // namespace cuda

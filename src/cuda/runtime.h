@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "cuda/kernels.h"
+
 #include <octavo/types.h>
 
 #include <cuda_runtime_api.h>
@@ -37,8 +39,12 @@ class DeviceScope {
   int device_;
 };
 
-// Allows a kernel the shared memory that it asks for, and says how much that is.
-Status prepare_kernel(const std::string& where, const void* kernel, int (*shared_bytes)(int arch), int device,
-                      int* shared);
+// How a kernel is launched on a device.
+struct LaunchShape {
+  int threads = 0;
+  int shared = 0;  // bytes
+};
+// Allows a kernel the shared memory that it asks for.
+Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& kernel, int device);
 
 }  // namespace octavo::cuda

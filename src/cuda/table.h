@@ -28,8 +28,9 @@ struct TensorEntry {
   std::int64_t numel;
   std::int64_t offset;  // of its first element in the whole parameter
   std::uint64_t id;
-  std::int64_t first_unit;
-  std::int32_t block;  // elements; 0 without blocks
+  std::uint32_t first_unit;
+  std::uint32_t quick_units;  // from the first on: those that vectors can do
+  std::int32_t block;         // elements; 0 without blocks
   std::uint8_t param_dtype, grad_dtype;
   std::uint8_t plain;    // fp32 states beside a launch's own format
   std::uint8_t aligned;  // every buffer to 16 bytes
@@ -38,6 +39,9 @@ struct TensorEntry {
   std::int64_t shape[kMaxDims];  // 4bit-rank1
 };
 static_assert(sizeof(TensorEntry) % 16 == 0);
+
+// Units of one launch: 2^40 elements, more than any device holds.
+inline constexpr std::int64_t kMaxUnits = std::int64_t{1} << 31;
 
 // The constants of a step, written by the host or, where a scalar lives on the device, by a kernel before it.
 struct alignas(16) Prepared {
@@ -50,8 +54,9 @@ struct alignas(16) Prepared {
 struct StepParams {
   const TensorEntry* tensors;
   const std::uint32_t* map;
+  std::uint32_t* counters;   // two zeros: units taken, warps done; zeros again when the launch ends
   const Prepared* prepared;  // null: `constants`
-  std::int64_t units;
+  std::uint32_t units;
   std::uint32_t measure;  // 4bit-rank1, first pass
   Prepared constants;
 };

@@ -39,8 +39,19 @@ ROW_KEYS = {
     "store",
     "block_size",
     "guard",
+    "error",
 }
 TIMING_KEYS = {"ms_median", "ms_min", "gb_per_s", "copy_gb_per_s", "percent_of_copy"}
+GPU_TIMING_KEYS = {"ms_guard", "host_us", "host_us_rebind_grads", "host_us_after_rebind"}
+GPU_KEYS = {
+    "name",
+    "compute_capability",
+    "multiprocessors",
+    "memory_bytes",
+    "usable",
+    "note",
+    "fp8_conversion",
+}
 TENSORS = {"gpt2": (148, 124_475_904), "parakeet": (646, 627_006_854)}
 OPTIMIZERS = ["adam", "adamw", "sgd", "lion"]
 STORES = ["nearest", "stochastic", "bf16+8", "bf16+16"]
@@ -271,6 +282,10 @@ def test_bad_numel(text):
         (["--shape", "gpt2", "--numel", "5"], ["--numel", "gpt2"]),
         (["--shape", "cube"], ["--shape", "cube", "parakeet"]),
         (["--device", "tpu"], ["--device", "tpu", "cpu"]),
+        (["--device", "cuda:x"], ["--device", "cuda:x", "cuda:N"]),
+        (["--device", "cuda:-1"], ["--device", "cuda:-1", "cuda:N"]),
+        (["--device", "cuda:"], ["--device", "'cuda:'", "cuda:N"]),
+        (["--device", "CUDA"], ["--device", "CUDA", "cuda:N"]),
         (["--param-dtype", "fp32", "--store", "bf16+8"], ["bf16"]),
         (["--block-size", "100", "--state", "8bit"], ["--block-size", "100", "power of two"]),
         (["--block-size", "48", "--state", "fp32"], ["--block-size", "48", "power of two"]),
@@ -297,10 +312,115 @@ def test_unknown_forced_implementation_is_an_error(args):
     assert done.returncode in (1, 2)
 
 
-def test_cuda_says_that_this_build_has_none():
+def usable_gpus():
+    return [gpu for gpu in info()["gpus"] if gpu["usable"]]
+
+
+def needs_gpu():
+    if not usable_gpus():
+        pytest.skip("no GPU that this build can use: " + (info()["gpu_note"] or "see octavo info"))
+
+
+def test_info_describes_gpus_and_cuda():
+    for gpu in info()["gpus"]:
+        assert gpu.keys() >= GPU_KEYS
+        assert re.fullmatch(r"\d+\.\d+", gpu["compute_capability"])
+        assert gpu["multiprocessors"] > 0
+        assert gpu["fp8_conversion"] in ("hardware", "software")
+        assert gpu["usable"] or gpu["note"]
+    assert ("cuda" in info()["backends"]) == bool(usable_gpus())
+    cuda = info()["cuda"]
+    if cuda is None:
+        assert not info()["gpus"]
+    else:
+        assert re.fullmatch(r"\d+\.\d", cuda["runtime"])
+        assert cuda["driver"] is None or re.fullmatch(r"\d+\.\d", cuda["driver"])
+
+
+def test_info_text_says_what_there_is_for_gpus():
+    text = octavo("info").stdout
+    for gpu in info()["gpus"]:
+        for part in (gpu["name"], gpu["compute_capability"], f"{gpu['multiprocessors']} SMs"):
+            assert part in text
+        assert f"fp8 conversion in {gpu['fp8_conversion']}" in text
+    if not info()["gpus"]:
+        assert f"none: {info()['gpu_note']}" in text
+    cuda = info()["cuda"]
+    assert ("CUDA     runtime" in text) == (cuda is not None)
+    if cuda is not None:
+        assert f"runtime {cuda['runtime']}" in text
+
+
+@pytest.mark.parametrize("extra", [[], ["--dry-run"], ["--json"]], ids=" ".join)
+def test_cuda_without_a_gpu_says_why(extra):
     if info()["gpus"]:
         pytest.skip("this machine has a GPU")
-    assert_fails(octavo("bench", "optimizer", "--device", "cuda"), 1, "CUDA")
+    done = octavo("bench", "optimizer", "--device", "cuda", *extra)
+    assert_fails(done, 1, "--device cuda:0", info()["gpu_note"], "--device cpu")
+
+
+def test_cuda_index_beyond_the_last_gpu_is_an_error():
+    needs_gpu()
+    last = len(info()["gpus"]) - 1
+    done = octavo("bench", "optimizer", "--device", f"cuda:{last + 1}")
+    assert_fails(done, 2, f"cuda:{last + 1}", f"cuda:{last}")
+
+
+@pytest.mark.parametrize("extra", VARIANTS, ids=" ".join)
+def test_cuda_agrees_with_the_cpu(extra):
+    needs_gpu()
+    rows = dry_rows("--device", "cuda", "--state", "all", "--optimizer", "all", *extra)
+    assert [row["error"] for row in rows] == [None] * len(rows)
+    assert {(row["optimizer"], row["state"]): row["checksum"] for row in rows} == checksums(*extra)
+
+
+def test_cuda_rows_have_every_key():
+    needs_gpu()
+    flags = ["--device", "cuda", "--numel", "2^22", "--state", "all", "--repeat", "3", "--norm"]
+    out = octavo_json("bench", "optimizer", *flags)
+    assert out["gpu"].keys() >= GPU_KEYS
+    for row in out["rows"]:
+        assert row.keys() >= ROW_KEYS | GPU_TIMING_KEYS
+        assert row["device"] == "cuda:0"
+        assert all(row[key] > 0 for key in TIMING_KEYS | GPU_TIMING_KEYS)
+    assert all(norm["percent_of_copy"] > 0 and norm["error"] is None for norm in out["norms"])
+
+
+def test_more_gpu_memory_than_there_is_fails_before_allocating():
+    needs_gpu()
+    done = octavo("bench", "optimizer", "--device", "cuda", "--numel", "2^44", "--state", "8bit")
+    assert_fails(done, 1, "needs", "cuda:0", "are free")
+
+
+def test_norm_adds_a_row():
+    out = octavo_json("bench", "optimizer", "--numel", "2^16", "--state", "fp32", "--repeat", "1", "--norm")
+    (norm,) = out["norms"]
+    assert norm["moved_bytes_per_param"] == 4
+    assert norm["ms_median"] > 0
+    assert norm["error"] is None
+
+
+def test_all_shapes_are_sections_of_one_run():
+    rows = dry_rows("--shape", "all", "--numel", "1000", "--state", "fp32,8bit")
+    expected = [("flat", 1, 1000), *((shape, *TENSORS[shape]) for shape in TENSORS)]
+    assert [(row["shape"], row["tensors"], row["numel"]) for row in rows[::2]] == expected
+    assert [row["state"] for row in rows] == ["fp32", "8bit"] * len(expected)
+
+
+@pytest.mark.parametrize("shape", TENSORS)
+def test_shapes_lists_every_tensor(shape):
+    out = octavo_json("bench", "shapes", shape)
+    assert (len(out["tensors"]), out["numel"]) == TENSORS[shape]
+    assert sum(math.prod(tensor["shape"]) for tensor in out["tensors"]) == out["numel"]
+    assert len({tensor["name"] for tensor in out["tensors"]}) == len(out["tensors"])
+    text = octavo("bench", "shapes", shape).stdout
+    assert f"{len(out['tensors'])} tensors" in text
+
+
+def test_shapes_of_flat_and_of_an_unknown_name():
+    assert octavo_json("bench", "shapes", "flat", "--numel", "2^10")["tensors"][0]["shape"] == [1024]
+    assert_fails(octavo("bench", "shapes", "cube"), 2, "cube", "parakeet")
+    assert_fails(octavo("bench", "shapes"), 2, "name", "octavo bench shapes --help")
 
 
 def test_more_memory_than_there_is_fails_before_allocating():

@@ -4,8 +4,10 @@ Not the Python package: no autograd, no optimizer class, nothing that a user sho
 structs, turns a failed call into OctavoError with the library's message, and keeps the arrays alive that a
 group points into.
 
-An array here is a numpy array or a CPU torch tensor, contiguous; torch itself is not imported. The library
-is the one that OCTAVO_LIBRARY names, else build/lib/liboctavo.so.
+An array here is a numpy array or a torch tensor, contiguous; torch itself is not imported. Tensors are on
+the CPU, but for those of a group whose parameters are all on one GPU: its state and workspace come from the
+parameters' `allocate`, and `step` takes the stream to work on. The library is the one that OCTAVO_LIBRARY
+names, else build/lib/liboctavo.so.
 """
 
 from __future__ import annotations
@@ -204,9 +206,27 @@ def address(array: Array | None) -> int:
         if not array.flags["C_CONTIGUOUS"]:
             raise ValueError("the array is not contiguous")
         return int(array.ctypes.data)
-    if not array.is_contiguous() or array.device.type != "cpu":
-        raise ValueError("the tensor is not contiguous, or not on the CPU")
+    if array.device.type != "cpu":
+        raise ValueError("the tensor is not on the CPU")
+    return pointer(array)
+
+
+def pointer(array: Array | None) -> int:
+    """The address of an array on any device."""
+    if array is None or isinstance(array, np.ndarray):
+        return address(array)
+    if not array.is_contiguous():
+        raise ValueError("the tensor is not contiguous")
     return int(array.data_ptr())
+
+
+def device_of(array: Array) -> tuple[int, int]:
+    """Device kind (0 CPU, 1 CUDA) and index, as octavo_group_config has them."""
+    if isinstance(array, np.ndarray) or array.device.type == "cpu":
+        return 0, 0
+    if array.device.type != "cuda":
+        raise ValueError(f"got a tensor on {array.device}, expected the CPU or CUDA")
+    return 1, int(array.device.index)
 
 
 def numel(array: Array) -> int:
@@ -290,7 +310,7 @@ class Parameter:
         if numel(param) != numel(grad):
             raise ValueError(f"the gradient has {numel(grad)} elements, expected {numel(param)}")
         self.param, self.grad, self.state, self.block_size = param, grad, state, block_size
-        self._store, self._allocate = store, allocate
+        self._store, self.new_buffer = store, allocate
         self.codes: list[Array] = []
         self.scales: list[Array] = []
         self.moments: tuple[int, ...] = ()
@@ -317,15 +337,15 @@ class Parameter:
 
     def allocate(self, layout: TensorLayout, moments: tuple[int, ...]) -> None:
         self.moments = moments
-        self.codes = [self._allocate(layout.codes_bytes[i]) for i in range(layout.slots)]
-        self.scales = [self._allocate(4 * layout.scales[i]) for i in range(layout.slots)]
-        self.residual = self._allocate(layout.residual_bytes) if layout.residual_bytes else None
+        self.codes = [self.new_buffer(layout.codes_bytes[i]) for i in range(layout.slots)]
+        self.scales = [self.new_buffer(4 * layout.scales[i]) for i in range(layout.slots)]
+        self.residual = self.new_buffer(layout.residual_bytes) if layout.residual_bytes else None
 
     def args(self, index: int) -> TensorArgs:
         args = TensorArgs(spec=self.spec(), id=index)
-        args.param, args.grad, args.residual = address(self.param), address(self.grad), address(self.residual)
-        args.codes[: len(self.codes)] = [address(codes) for codes in self.codes]
-        args.scales[: len(self.scales)] = [address(scales) for scales in self.scales]
+        args.param, args.grad, args.residual = pointer(self.param), pointer(self.grad), pointer(self.residual)
+        args.codes[: len(self.codes)] = [pointer(codes) for codes in self.codes]
+        args.scales[: len(self.scales)] = [pointer(scales) for scales in self.scales]
         return args
 
     def state_bytes(self) -> int:
@@ -352,7 +372,13 @@ class Group:
     ) -> None:
         self.parameters = list(parameters)
         self._handle = ctypes.c_void_p()
-        config = GroupConfig(ctypes.sizeof(GroupConfig), parse("optimizer", algorithm), amsgrad, momentum)
+        arrays = [array for p in self.parameters for array in (p.param, p.grad)]
+        if len(devices := {device_of(array) for array in arrays} or {(0, 0)}) > 1:
+            raise ValueError("the parameters and gradients of a group are on several devices")
+        (device,) = devices
+        config = GroupConfig(
+            ctypes.sizeof(GroupConfig), parse("optimizer", algorithm), amsgrad, momentum, *device
+        )
         moments = (FIRST, SECOND, SECOND)
         for parameter in self.parameters:
             layout = TensorLayout(struct_size=ctypes.sizeof(TensorLayout))
@@ -364,11 +390,13 @@ class Group:
                 ctypes.byref(config), args, len(self.parameters), ctypes.byref(self._handle)
             )
         )
-        self._workspace = np.zeros(library().octavo_group_workspace_bytes(self._handle), np.uint8)
+        byte_count = library().octavo_group_workspace_bytes(self._handle)
+        on_gpu = device[0] != 0 and byte_count > 0
+        self._workspace = self.parameters[0].new_buffer(byte_count) if on_gpu else _numpy_zeros(byte_count)
         self._args = StepArgs()
         library().octavo_step_args_init_sized(ctypes.byref(self._args), ctypes.sizeof(StepArgs))
-        self._args.workspace = address(self._workspace) if self._workspace.size else None
-        self._args.workspace_bytes = self._workspace.size
+        self._args.workspace = pointer(self._workspace) if byte_count else None
+        self._args.workspace_bytes = byte_count
 
     def step(self, step: int, **fields: float) -> StepReport:
         """One step. Fields of octavo_step_args by name: lr, beta1, weight_decay, threads, guard …"""

@@ -1,0 +1,16 @@
+// `octavo bench`: one subcommand per thing that is measured.
+// SPDX-License-Identifier: MIT
+#include "cli.h"
+
+#include <CLI/CLI.hpp>
+
+namespace octavo::cli {
+
+void add_bench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed");
+  bench->require_subcommand(1);
+  add_bench_optimizer(*bench);
+  add_bench_shapes(*bench);
+}
+
+}  // namespace octavo::cli

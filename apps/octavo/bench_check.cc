@@ -1,0 +1,100 @@
+// Checksums, and the comparison of GPU and CPU; see bench_check.h.
+// SPDX-License-Identifier: MIT
+#include "bench_check.h"
+
+#include "bench_data.h"
+#include "bench_norm.h"
+#include "cli.h"
+
+#include <array>
+#include <bit>
+#include <cstdio>
+
+namespace octavo::cli {
+namespace {
+
+constexpr int kSteps = 3;
+
+std::vector<TensorShape> fixed_shapes() {
+  std::vector<TensorShape> shapes;
+  for (const std::int64_t numel : {1, 31, 255, 256, 257, 4095, 4097, 100003})
+    shapes.push_back(TensorShape("flat", {numel}));
+  shapes.push_back(TensorShape("2d", {64, 96}));
+  shapes.push_back(TensorShape("3d", {1024, 1, 9}));
+  shapes.push_back(TensorShape("4d", {16, 3, 5, 7}));
+  return shapes;
+}
+
+std::vector<Workload::Piece> results(BenchDevice& device, const RunSpec& run) {
+  Workload workload(device, run, tensor_specs(run, fixed_shapes(), true));
+  for (int step = 1; step <= kSteps; ++step) {
+    workload.fill_grads(step);
+    workload.step();
+  }
+  if (run.guard) workload.check_taken();
+  return workload.read();
+}
+
+std::string checksum(const std::vector<Workload::Piece>& pieces) {
+  std::uint64_t hash = kHashStart;
+  for (const Workload::Piece& piece : pieces) hash = fnv1a(hash, piece.bytes);
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return text.data();
+}
+
+std::string hex(std::byte value) {
+  std::array<char, 5> text{};
+  std::snprintf(text.data(), text.size(), "0x%02x", std::to_integer<unsigned>(value));
+  return text.data();
+}
+
+// The first piece that differs, with its first byte that does; empty where none does.
+std::string difference(const std::vector<Workload::Piece>& cpu, const std::vector<Workload::Piece>& gpu) {
+  for (std::size_t i = 0; i < cpu.size(); ++i) {
+    const auto &a = cpu[i].bytes, &b = gpu[i].bytes;
+    std::size_t count = 0, first = 0;
+    for (std::size_t at = 0; at < a.size(); ++at)
+      if (a[at] != b[at] && count++ == 0) first = at;
+    if (count > 0)
+      return "GPU and CPU differ in " + cpu[i].what + ": " + std::to_string(count) + " of " +
+             std::to_string(a.size()) + " bytes, first byte " + std::to_string(first) + " (CPU " +
+             hex(a[first]) + ", GPU " + hex(b[first]) + ")";
+  }
+  return {};
+}
+
+}  // namespace
+
+Check check_steps(BenchDevice& device, const RunSpec& run) {
+  const std::unique_ptr<BenchDevice> host = make_host_device(run.threads);
+  const std::vector<Workload::Piece> expected = results(*host, run);
+  Check out{checksum(expected), {}};
+  if (!device.on_gpu()) return out;
+  try {
+    out.error = difference(expected, results(device, run));
+  } catch (const Failure& failure) {
+    out.error = failure.what();
+  }
+  return out;
+}
+
+std::string check_norm(BenchDevice& device, const RunSpec& run) {
+  if (!device.on_gpu()) return {};
+  const std::unique_ptr<BenchDevice> host = make_host_device(run.threads);
+  const std::vector<TensorShape> shapes = fixed_shapes();
+  try {
+    const GradNorm cpu = NormWorkload(*host, run, shapes).result(),
+                   gpu = NormWorkload(device, run, shapes).result();
+    const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
+    if (bits(cpu.l2) == bits(gpu.l2) && bits(cpu.max) == bits(gpu.max) && cpu.nonfinite == gpu.nonfinite)
+      return {};
+    return "GPU and CPU differ in the norm: l2 " + std::to_string(gpu.l2) + " and " + std::to_string(cpu.l2) +
+           ", max " + std::to_string(gpu.max) + " and " + std::to_string(cpu.max) + ", non-finite " +
+           std::to_string(gpu.nonfinite) + " and " + std::to_string(cpu.nonfinite);
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,26 @@
+// What is checked before anything is timed: the results of a fixed problem. Its checksum is printed; a GPU
+// must agree with the CPU in every byte.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "bench_workload.h"
+
+#include <string>
+
+namespace octavo::cli {
+
+struct Check {
+  std::string checksum;  // 16 hex digits
+  std::string error;     // how the GPU's results differ from the CPU's, or why there are none; else empty
+};
+
+// Three steps on a fixed list of tensors: sizes 1, 31, 255, 256, 257, 4095, 4097, 100003 in one dimension,
+// and 64x96, 1024x1x9, 16x3x5x7; all in the format asked for. The checksum (FNV-1a over each tensor's param,
+// residual, codes and scales) depends on optimizer, format, dtypes, store and block size alone: not on the
+// device, the implementation, threads, guard, or what is timed.
+Check check_steps(BenchDevice& device, const RunSpec& run);
+
+// The norm of the same tensors' gradients: empty, or how the GPU's differs from the CPU's.
+std::string check_norm(BenchDevice& device, const RunSpec& run);
+
+}  // namespace octavo::cli

@@ -1,0 +1,44 @@
+// The benchmark's gradient norm; see bench_norm.h.
+// SPDX-License-Identifier: MIT
+#include "bench_norm.h"
+
+#include "cli.h"
+
+#include <cstring>
+
+namespace octavo::cli {
+
+RunSpec without_states(RunSpec run) {
+  run.config.algorithm = Algorithm::sgd;
+  run.config.amsgrad = false;
+  run.config.momentum = false;
+  run.state = StateFormat::fp32;
+  run.store = WeightStore::nearest;
+  run.block_size = 0;
+  run.guard = false;
+  return run;
+}
+
+NormWorkload::NormWorkload(BenchDevice& device, const RunSpec& run, std::span<const TensorShape> shapes)
+    : device_(device),
+      threads_(run.threads),
+      tensors_(device, without_states(run), tensor_specs(without_states(run), shapes, true)),
+      out_(device.allocate(sizeof(GradNorm))) {
+  group_.push_back(take(NormGroup::create(device.device(), tensors_.grads())));
+  workspace_ = device.allocate(group_.front().workspace_bytes());
+}
+
+void NormWorkload::step() {
+  check(group_.front().run({workspace_.data(), static_cast<std::size_t>(workspace_.size)},
+                           reinterpret_cast<GradNorm*>(out_.data()), device_.stream(), threads_));
+}
+
+GradNorm NormWorkload::result() {
+  step();
+  const std::vector<std::byte> bytes = device_.read(out_.data(), out_.size);
+  GradNorm out;
+  std::memcpy(&out, bytes.data(), sizeof out);
+  return out;
+}
+
+}  // namespace octavo::cli

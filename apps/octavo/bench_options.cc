@@ -1,0 +1,147 @@
+// Options of the optimizer benchmark; see bench_options.h.
+// SPDX-License-Identifier: MIT
+#include "bench_options.h"
+
+#include "cli.h"
+
+#include <octavo/backend.h>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+
+namespace octavo::cli {
+namespace {
+
+constexpr std::int64_t kFlatOnCpu = std::int64_t{1} << 26, kFlatOnGpu = std::int64_t{1} << 28;
+constexpr int kRepeatOnCpu = 10, kRepeatOnGpu = 20;
+constexpr int kMaxThreads = 1024;
+
+// A comma-separated list of names, or all of them.
+template <class T>
+std::vector<T> parse_list(const std::string& flag, const std::string& text, std::span<const T> all,
+                          Result<T> (*parse)(std::string_view)) {
+  if (text == "all") return {all.begin(), all.end()};
+  std::vector<T> out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    out.push_back(take(parse(std::string_view(text).substr(at, comma - at)), flag));
+    at = comma + 1;
+  }
+  return out;
+}
+
+// The library's names, and those that frameworks use.
+DType parse_element(const std::string& flag, const std::string& text) {
+  const auto is = [&](auto... names) { return ((text == names) || ...); };
+  if (is("fp32", "f32", "float32", "float")) return DType::f32;
+  if (is("bf16", "bfloat16")) return DType::bf16;
+  if (is("fp16", "f16", "float16", "half")) return DType::f16;
+  return take(parse_dtype(text), flag);
+}
+
+std::vector<RunSpec> plan_runs(const BenchFlags& flags) {
+  RunSpec run;
+  run.param_dtype = parse_element("--param-dtype", flags.param_dtype);
+  run.grad_dtype =
+      flags.grad_dtype.empty() ? run.param_dtype : parse_element("--grad-dtype", flags.grad_dtype);
+  run.store = take(parse_weight_store(flags.store), "--store");
+  if (run.store != WeightStore::nearest && run.param_dtype != DType::bf16)
+    throw Failure(kExitUsage, "--store: got '" + flags.store + "' with " +
+                                  std::string(name(run.param_dtype)) +
+                                  " parameters; add --param-dtype bf16, or use --store nearest");
+  run.block_size = flags.block_size;
+  run.guard = flags.guard;
+  run.threads = flags.threads > 0 ? flags.threads : default_threads();
+  run.config.amsgrad = flags.amsgrad;
+  std::vector<RunSpec> runs;
+  for (const Algorithm algorithm :
+       parse_list("--optimizer", flags.optimizers, all_algorithms(), parse_algorithm)) {
+    for (const StateFormat state :
+         parse_list("--state", flags.states, all_state_formats(), parse_state_format)) {
+      run.config.algorithm = algorithm;
+      run.state = state;
+      runs.push_back(run);
+    }
+  }
+  return runs;
+}
+
+// Accepts digits only, and a value in the range.
+CLI::Validator whole_number(std::int64_t low, std::int64_t high, bool power_of_two = false) {
+  const auto wrong = [=](const std::string& text) {
+    std::int64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    const bool in_range = error == std::errc() && stop == end && low <= value && value <= high;
+    if (in_range && (!power_of_two || std::has_single_bit(static_cast<std::uint64_t>(value))))
+      return std::string();
+    return "got '" + text + "', expected a " + (power_of_two ? "power of two" : "whole number") + " from " +
+           std::to_string(low) + " to " + std::to_string(high);
+  };
+  return {wrong, ""};
+}
+
+template <class T>
+std::string names(std::span<const T> values) {
+  std::vector<std::string_view> out;
+  for (const T value : values) out.push_back(name(value));
+  return joined(out);
+}
+
+}  // namespace
+
+void add_bench_options(CLI::App& command, BenchFlags& flags) {
+  const auto text = [&](const char* flag, std::string& value, const char* type, const std::string& help) {
+    return command.add_option(flag, value, help)->type_name(type)->capture_default_str();
+  };
+  const auto number = [&](const char* flag, auto& value, const CLI::Validator& valid,
+                          const std::string& help) {
+    return command.add_option(flag, value, help)->type_name("N")->check(valid);
+  };
+  text("--device", flags.device, "NAME", "cpu, cuda, or cuda:N for another than the first GPU");
+  text("--shape", flags.shape, "NAME",
+       "Tensors: flat (one), gpt2 (124M parameters), parakeet (627M), or all of them");
+  command
+      .add_option("--numel", flags.numel,
+                  "Elements of flat: 67108864, 2^26 (the default; 2^28 on a GPU), 64M (10^6) or 64Mi (2^20)")
+      ->type_name("N");
+  text("--state", flags.states, "LIST",
+       "State formats, comma-separated, or all: " + names(all_state_formats()));
+  text("--optimizer", flags.optimizers, "LIST",
+       "Optimizers, comma-separated, or all: " + names(all_algorithms()));
+  command.add_flag("--amsgrad", flags.amsgrad, "Keep the maximum of v (adam and adamw only)");
+  text("--param-dtype", flags.param_dtype, "NAME", "Parameters: " + names(all_dtypes()));
+  text("--grad-dtype", flags.grad_dtype, "NAME", "Gradients: the same names (default: as the parameters)");
+  text("--store", flags.store, "NAME",
+       "Weight store: " + names(all_weight_stores()) + " (all but nearest need --param-dtype bf16)");
+  number("--block-size", flags.block_size, whole_number(kMinBlockSize, kMaxBlockSize, true),
+         "Elements that share a scale: a power of two from 32 to 4096 (default: the format's)");
+  number("--threads", flags.threads, whole_number(1, kMaxThreads),
+         "Threads of the CPU (default: the CPUs this process may use)");
+  number("--repeat", flags.repeat, whole_number(1, 1000000), "Timed steps (default: 10, on a GPU 20)");
+  command.add_flag("--guard", flags.guard, "Check gradients first and skip the step on NaN or infinity");
+  command.add_flag("--norm", flags.norm, "Add a row for the norm of all gradients");
+  command.add_flag("--dry-run", flags.dry_run, "Bytes and checksums only: nothing is timed");
+  command.add_flag("--json", flags.json, "Print JSON on stdout, nothing else");
+}
+
+BenchPlan plan_bench(const BenchFlags& flags) {
+  BenchPlan plan;
+  plan.device = parse_device(flags.device);
+  const bool gpu = plan.device.kind == DeviceKind::cuda;
+  const bool all = flags.shape == "all";
+  if (flags.numel && flags.shape != "flat" && !all)
+    throw Failure(kExitUsage, "--numel: got '" + *flags.numel + "' with --shape " + flags.shape +
+                                  ", whose tensors have their own sizes; drop one of the two");
+  plan.flat_numel = flags.numel ? parse_numel(*flags.numel) : gpu ? kFlatOnGpu : kFlatOnCpu;
+  plan.shapes = all ? shape_names() : std::vector<std::string>{flags.shape};
+  for (const std::string& shape : plan.shapes) (void)tensor_list(shape, plan.flat_numel);
+  plan.runs = plan_runs(flags);
+  plan.repeat = flags.repeat > 0 ? flags.repeat : gpu ? kRepeatOnGpu : kRepeatOnCpu;
+  return plan;
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,40 @@
+// The options of `octavo bench optimizer`: what the user wrote, and what it asks for.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "bench_workload.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 chose it
+class App;
+}
+
+namespace octavo::cli {
+
+struct BenchFlags {
+  std::string shape = "flat", states = "fp32,8bit,4bit,fp8", optimizers = "adamw";
+  std::string param_dtype = "fp32", grad_dtype, store = "nearest", device = "cpu";
+  std::optional<std::string> numel;
+  std::int64_t block_size = 0;
+  int threads = 0, repeat = 0;  // 0: the default
+  bool amsgrad = false, guard = false, norm = false, json = false, dry_run = false;
+};
+
+// Adds the options to a subcommand; parsing writes them to `flags`, which must live until then.
+void add_bench_options(CLI::App& command, BenchFlags& flags);
+
+struct BenchPlan {
+  Device device;
+  std::vector<std::string> shapes;  // names for tensor_list
+  std::int64_t flat_numel = 0;
+  std::vector<RunSpec> runs;  // at least one; the rows for each shape
+  int repeat = 0;
+};
+
+// Checks everything that needs no hardware; a usage Failure names the flag.
+BenchPlan plan_bench(const BenchFlags& flags);
+
+}  // namespace octavo::cli

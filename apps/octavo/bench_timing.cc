@@ -1,0 +1,82 @@
+// Times steps and norms; see bench_timing.h.
+// SPDX-License-Identifier: MIT
+#include "bench_timing.h"
+
+#include "bench_norm.h"
+#include "copy_speed.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+namespace octavo::cli {
+namespace {
+
+constexpr int kWarmUpsCpu = 2;
+constexpr int kWarmUpsGpu = 5;
+// Before them, on a GPU, where filling costs nothing: each with gradients of its own.
+constexpr int kVariedSteps = 5;
+// Calls whose host time is taken. A device's queue holds about 1000 launches and a full one makes the caller
+// wait, so the queue is emptied after every batch.
+constexpr int kBatches = 20;
+constexpr int kCallsPerBatch = 10;
+
+int warm_ups(const BenchDevice& device) { return device.on_gpu() ? kWarmUpsGpu : kWarmUpsCpu; }
+
+double us_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
+HostTiming time_host(BenchDevice& device, Workload& workload) {
+  std::vector<double> plain, rebind, rebound;
+  for (int batch = 0; batch < kBatches; ++batch) {
+    device.wait();
+    for (int i = 0; i < kCallsPerBatch; ++i) plain.push_back(us_of([&] { workload.step(false); }));
+    device.wait();
+    for (int i = 0; i < kCallsPerBatch; ++i) {
+      rebind.push_back(us_of([&] { workload.move_grads(); }));
+      rebound.push_back(us_of([&] { workload.step(false); }));
+    }
+  }
+  device.wait();
+  return {median(plain), median(rebind), median(rebound)};
+}
+
+Timing summary(const std::vector<double>& milliseconds) {
+  Timing out;
+  out.ms_median = median(milliseconds);
+  out.ms_min = *std::min_element(milliseconds.begin(), milliseconds.end());
+  return out;
+}
+
+// Warm-ups and timed calls right behind them.
+std::vector<double> time_calls(BenchDevice& device, int repeat, const std::function<void()>& work) {
+  for (int i = 0; i < warm_ups(device); ++i) work();
+  return device.time_ms(repeat, work);
+}
+
+}  // namespace
+
+Timing time_steps(BenchDevice& device, const RunSpec& run, std::span<const TensorShape> shapes, int repeat) {
+  Workload workload(device, run, tensor_specs(run, shapes, false));
+  for (int step = 1; device.on_gpu() && step <= kVariedSteps; ++step) {
+    workload.fill_grads(step);
+    workload.step();
+  }
+  Timing out = summary(time_calls(device, repeat, [&] { workload.step(); }));
+  if (run.guard) workload.check_taken();
+  if (!device.on_gpu()) return out;
+  out.host = time_host(device, workload);
+  out.ms_guard = median(time_calls(device, repeat, [&] { workload.step(true); }));
+  workload.check_taken();
+  return out;
+}
+
+Timing time_norm(BenchDevice& device, const RunSpec& run, std::span<const TensorShape> shapes, int repeat) {
+  NormWorkload workload(device, run, shapes);
+  return summary(time_calls(device, repeat, [&] { workload.step(); }));
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,21 @@
+// The kernels that benchmarks need besides the library's: reproducible data, and a copy to compare with.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/types.h>
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace octavo::cli {
+
+// As fill in bench_data.h, for the first `numel` elements.
+cudaError_t launch_fill(void* data, DType dtype, std::uint64_t stream_of_data, int shift, std::int64_t numel,
+                        cudaStream_t stream);
+
+// REQUIRES: both aligned to 16 and `bytes` a multiple of it.
+cudaError_t launch_copy(std::byte* to, const std::byte* from, std::int64_t bytes, cudaStream_t stream);
+
+}  // namespace octavo::cli

@@ -1,0 +1,12 @@
+// What a build without CUDA has in place of cuda_device.cc.
+// SPDX-License-Identifier: MIT
+#include "cli.h"
+#include "cuda_device.h"
+
+namespace octavo::cli {
+
+std::unique_ptr<BenchDevice> make_cuda_device(int /*index*/) {
+  throw Failure(kExitFailure, "--device cuda: this build has no CUDA; configure with -DOCTAVO_CUDA=ON");
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,32 @@
+// Progress lines; see progress.h.
+// SPDX-License-Identifier: MIT
+#include "progress.h"
+
+#include <unistd.h>
+
+#include <iostream>
+
+namespace octavo::cli {
+
+Progress::Progress() : terminal_(isatty(STDERR_FILENO) != 0) {}
+Progress::~Progress() { clear(); }
+
+void Progress::clear() {
+  if (terminal_) std::cerr << "\r\033[K" << std::flush;
+}
+
+void Progress::say(std::string_view what) {
+  clear();
+  std::cerr << what;
+  if (terminal_)
+    std::cerr << std::flush;
+  else
+    std::cerr << '\n';
+}
+
+void Progress::note(std::string_view what) {
+  clear();
+  std::cerr << what << '\n';
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,139 @@
+"""The sides of compare_peers_cuda.py: the library and the optimizers of others, made over torch's parameters.
+
+A side's optimizer has step(). One whose package cannot be imported raises PeerMissingError when it is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import harness  # noqa: F401  first: it finds the modules of tests/python
+import octavo_abi as octavo
+import torch
+
+LR, WEIGHT_DECAY, EPS = 1e-3, 1e-2, 1e-8
+MIN_QUANTIZED = 4096  # elements; below, states stay fp32: kMinQuantizedSize in octavo/types.h
+BASE = "octavo 8bit"  # what the others are compared with
+
+Params = list[torch.nn.Parameter]
+
+
+class PeerMissingError(Exception):
+    """A peer that cannot be imported."""
+
+
+@dataclass(frozen=True)
+class Side:
+    name: str
+    make: Callable[[Params], Any]
+    dtypes: tuple[str, ...] = ("bf16", "fp32")  # of params and grads that it takes
+
+
+class OctavoAdamW:
+    """The library's step over torch's tensors, on torch's current stream."""
+
+    def __init__(self, params: Params, state: str, store: str = "nearest") -> None:
+        device = params[0].device
+
+        def zeros(byte_count: int) -> torch.Tensor:
+            return torch.zeros(byte_count, dtype=torch.uint8, device=device)
+
+        self._parameters = [
+            octavo.Parameter(
+                param.detach(),
+                param.grad,
+                state if param.numel() >= MIN_QUANTIZED else "fp32",
+                store=store,
+                allocate=zeros,
+            )
+            for param in params
+        ]
+        self._group = octavo.Group("adamw", self._parameters)
+        self._count = 0
+
+    def step(self) -> None:
+        self._count += 1
+        stream = torch.cuda.current_stream().cuda_stream
+        self._group.step(self._count, stream=stream, lr=LR, weight_decay=WEIGHT_DECAY, eps=EPS)
+
+    def state_bytes(self) -> int:
+        residuals = (p.residual.nbytes for p in self._parameters if p.residual is not None)
+        return sum(p.state_bytes() for p in self._parameters) + sum(residuals)
+
+
+def imported(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # a broken build of a peer raises anything
+        raise PeerMissingError(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+
+
+def torchao_class(name: str) -> Any:
+    try:
+        return getattr(imported("torchao.optim"), name)
+    except PeerMissingError:
+        return getattr(imported("torchao.prototype.low_bit_optim"), name)
+
+
+def sides() -> list[Side]:
+    common: dict[str, Any] = {"lr": LR, "weight_decay": WEIGHT_DECAY, "eps": EPS}
+
+    def torch_adamw(**how: bool) -> Callable[[Params], Any]:
+        return lambda params: torch.optim.AdamW(params, **common, **how)
+
+    def torchao(name: str) -> Callable[[Params], Any]:
+        return lambda params: torchao_class(name)(params, **common)
+
+    def flash(bits: int | None) -> Callable[[Params], Any]:
+        return lambda params: imported("flashoptim").FlashAdamW(params, master_weight_bits=bits, **common)
+
+    def ours(state: str, store: str = "nearest") -> Callable[[Params], Any]:
+        return lambda params: OctavoAdamW(params, state, store)
+
+    return [
+        Side("octavo fp32", ours("fp32")),
+        Side("octavo bf16", ours("bf16"), ("bf16",)),
+        Side(BASE, ours("8bit")),
+        Side("octavo 4bit", ours("4bit")),
+        Side("octavo fp8", ours("fp8")),
+        Side("octavo 8bit, 24-bit master", ours("8bit", "bf16+8"), ("bf16",)),
+        Side("torch fused", torch_adamw(fused=True)),
+        Side("torch foreach", torch_adamw(foreach=True)),
+        Side("bitsandbytes 8bit", lambda p: imported("bitsandbytes").optim.AdamW8bit(p, **common)),
+        Side("torchao 8bit", torchao("AdamW8bit")),
+        Side("torchao 4bit", torchao("AdamW4bit")),
+        Side("torchao fp8", torchao("AdamWFp8")),
+        Side("flashoptim 8bit", flash(None)),
+        Side("flashoptim 8bit, 24-bit master", flash(24), ("bf16",)),
+    ]
+
+
+def inner_tensors(value: Any, depth: int = 4) -> Iterable[torch.Tensor]:
+    """The plain tensors in an optimizer's state: of subclasses and other objects, what they wrap."""
+    parts: Iterable[Any] = ()
+    if isinstance(value, torch.Tensor):
+        if not hasattr(value, "__tensor_flatten__"):
+            yield value
+            return
+        parts = [getattr(value, name) for name in value.__tensor_flatten__()[0]]
+    elif isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, list | tuple):
+        parts = value
+    elif hasattr(value, "__dict__"):
+        parts = vars(value).values()
+    if depth > 0:
+        for part in parts:
+            yield from inner_tensors(part, depth - 1)
+
+
+def state_bytes(optimizer: Any, params: Params) -> int:
+    if isinstance(optimizer, OctavoAdamW):
+        return optimizer.state_bytes()
+    own = {tensor.data_ptr() for param in params for tensor in (param, param.grad) if tensor is not None}
+    # By storage: maps that all parameters share count once.
+    found = {tensor.data_ptr(): tensor.nbytes for tensor in inner_tensors(dict(optimizer.state))}
+    return sum(size for at, size in found.items() if at not in own)

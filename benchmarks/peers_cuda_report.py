@@ -1,0 +1,67 @@
+"""What compare_peers_cuda.py finds: one Result per side and workload, as JSON or as markdown tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import peers_cuda as peers
+import torch
+
+
+@dataclass
+class Result:
+    side: str
+    workload: str
+    dtype: str
+    ms_median: float | None = None
+    ms_min: float | None = None
+    host_ms_median: float | None = None  # of the calling thread, which may run ahead of the GPU
+    repeats: int = 0
+    state_bytes_per_param: float | None = None
+    error: str = ""
+    times_ms: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Outcome:
+    gpu: str
+    copy_gb_per_s: list[float]  # before and after
+    results: list[Result] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)  # side: why
+    torch: str = torch.__version__
+
+    def json(self) -> str:
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    def text(self, dtypes: Sequence[str], workloads: Sequence[str]) -> str:
+        low, high = min(self.copy_gb_per_s), max(self.copy_gb_per_s)
+        parts = [f"{self.gpu}, torch {self.torch}, copy {low:.0f} to {high:.0f} GB/s (read and written)"]
+        parts += [self.markdown(dtype, workloads) for dtype in dtypes]
+        parts += [f"missing: {name}: {why}" for name, why in self.missing.items()]
+        failed = [r for r in self.results if r.error]
+        parts += [f"error: {r.side}, {r.dtype} {r.workload}: {r.error}" for r in failed]
+        return "\n\n".join(parts)
+
+    def markdown(self, dtype: str, workloads: Sequence[str]) -> str:
+        """A table: each side's ms, and how many times that of the base it is, for every workload."""
+        cells = {(r.side, r.workload): r for r in self.results if r.dtype == dtype}
+        names = list(dict.fromkeys(side for side, _ in cells))
+        titles = [f"{dtype} params and grads", "state B/param"]
+        for workload in workloads:
+            titles += [f"{workload} ms", f"x of {peers.BASE}"]
+        lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+        for name in names:
+            known = [r for workload in workloads if (r := cells.get((name, workload)))]
+            sizes = [r.state_bytes_per_param for r in known if r.state_bytes_per_param is not None]
+            row = [name, f"{sizes[-1]:.2f}" if sizes else "-"]
+            for workload in workloads:
+                own, base = cells.get((name, workload)), cells.get((peers.BASE, workload))
+                if own is None or own.ms_median is None:
+                    row += ["error" if own is not None and own.error else "-", "-"]
+                    continue
+                row.append(f"{own.ms_median:.3f}")
+                row.append(f"{own.ms_median / base.ms_median:.2f}" if base and base.ms_median else "-")
+            lines.append("| " + " | ".join(row) + " |")
+        return "\n".join(lines)

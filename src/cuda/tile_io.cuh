@@ -1,0 +1,186 @@
+// How a lane's share of a tile comes and goes. Where the hardware copies to shared memory in the background
+// (compute capability 8 and later) each lane asks for its share of the next tile before it works on this one, so
+// that no register waits for memory; elsewhere it loads when it needs. No lane reads what another has fetched, so
+// nothing is synchronised. Results go from registers to memory.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cuda/element_io.cuh"
+#include "cuda/kernels.h"
+#include "cuda/packed.cuh"
+
+namespace octavo::cuda {
+
+inline constexpr bool kStaged = kArch >= 800;
+
+template <int kBytes>
+struct WordOf;
+template <>
+struct WordOf<4> {
+  using Type = unsigned;
+};
+template <>
+struct WordOf<8> {
+  using Type = uint2;
+};
+template <>
+struct WordOf<16> {
+  using Type = uint4;
+};
+
+// Eight elements of a lane in an array of kBits an element: kBits bytes. They are neighbours or, with kQuads, two
+// groups of four that are kQuadApart elements apart, so that fp32 arrays too are touched sixteen bytes a lane and
+// without gaps.
+inline constexpr int kQuadApart = kTile / 4;
+template <int kBits, bool kQuads>
+struct Eight {
+  static constexpr int kPieces = kQuads || kBits > 16 ? 2 : 1;
+  static constexpr int kBytes = kBits / kPieces;                     // of a piece
+  static constexpr int kApart = (kQuads ? kQuadApart : 4) * kBits / 8;  // bytes from piece to piece
+  using Word = typename WordOf<kBytes>::Type;
+  Word piece[kPieces];
+};
+
+__device__ inline void copy_async(std::uint32_t to, const void* from, [[maybe_unused]] std::integral_constant<int, 16>) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
+}
+template <int kBytes>
+__device__ inline void copy_async(std::uint32_t to, const void* from, std::integral_constant<int, kBytes>) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "n"(kBytes)
+               : "memory");
+}
+__device__ inline void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until all but the last group of copies are there.
+__device__ inline void wait_copies() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
+
+template <class V>
+__device__ inline V shared_load(std::uint32_t address) {
+  V out;
+  if constexpr (sizeof(V) == 16) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
+                 : "r"(address)
+                 : "memory");
+  } else if constexpr (sizeof(V) == 8) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(out.x), "=r"(out.y) : "r"(address) : "memory");
+  } else {
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(out) : "r"(address) : "memory");
+  }
+  return out;
+}
+
+// One array of a tile: kBits an element, `kAt` bytes from the start of a warp's stage.
+template <int kBits, bool kQuads, int kAt>
+struct ArrayIo {
+  using Share = Eight<kBits, kQuads>;
+  using Word = typename Share::Word;
+
+  // Both chunks of a lane: from element `first` on, and `apart` elements further.
+  static __device__ void fetch(std::uint32_t stage, const void* base, std::int64_t first, std::uint32_t apart) {
+    const char* from = static_cast<const char*>(base) + first * kBits / 8;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+#pragma unroll
+      for (int p = 0; p < Share::kPieces; ++p)
+        copy_async(address(stage, c, p), from + c * (apart * kBits / 8) + p * Share::kApart,
+                   std::integral_constant<int, Share::kBytes>{});
+    }
+  }
+  template <int kIndex>
+  static __device__ Share take(std::uint32_t stage) {
+    Share out;
+#pragma unroll
+    for (int p = 0; p < Share::kPieces; ++p) out.piece[p] = shared_load<Word>(address(stage, kIndex, p));
+    return out;
+  }
+  static __device__ Share get(const void* base, std::int64_t element) {
+    Share out;
+#pragma unroll
+    for (int p = 0; p < Share::kPieces; ++p) out.piece[p] = load<Word>(base, element * kBits / 8 + p * Share::kApart);
+    return out;
+  }
+  static __device__ void put(void* base, std::int64_t element, const Share& words) {
+#pragma unroll
+    for (int p = 0; p < Share::kPieces; ++p) store(base, element * kBits / 8 + p * Share::kApart, words.piece[p]);
+  }
+
+ private:
+  static __device__ std::uint32_t address(std::uint32_t stage, int index, int piece) {
+    return stage + kAt + (index * Share::kPieces + piece) * 32 * Share::kBytes + (threadIdx.x & 31U) * Share::kBytes;
+  }
+};
+
+// The arrays of a tile.
+template <WeightKind kKind, class State, int kSlots>
+struct TileArrays {
+  static constexpr bool kQuads = !State::kBlocked;
+  static constexpr bool kWideWeights = kKind == WeightKind::f32;
+  static constexpr int kParamBits = kWideWeights ? 32 : 16;
+  static constexpr int kResidualBits = kKind == WeightKind::residual16 ? 16 : kKind == WeightKind::residual8 ? 8 : 0;
+  static constexpr int bytes(int bits) { return kTile * bits / 8; }
+  static constexpr int kResidualAt = bytes(kParamBits);
+  static constexpr int kGradAt = kResidualAt + bytes(kResidualBits);
+  static constexpr int kCodesAt = kGradAt + bytes(kParamBits);
+  static constexpr int kScalesAt = kCodesAt + kSlots * bytes(State::kBits);  // one a lane and slot
+  static constexpr int kStageBytes = kScalesAt + (State::kBlocked ? kSlots * 128 : 0);
+  static __device__ std::uint32_t scale_at(std::uint32_t stage, int slot) {
+    return stage + kScalesAt + static_cast<std::uint32_t>(slot) * 128U + (threadIdx.x & 31U) * 4U;
+  }
+
+  using Param = ArrayIo<kParamBits, kQuads, 0>;
+  using Residual = ArrayIo<kResidualBits == 0 ? 16 : kResidualBits, kQuads, kResidualAt>;
+  template <bool kWide>
+  using Grad = ArrayIo<kWide ? 32 : 16, kQuads, kGradAt>;
+  template <int kSlot>
+  using Codes = ArrayIo<State::kBits, kQuads, kCodesAt + kSlot * bytes(State::kBits)>;
+  // Gradients as wide as the weights are fetched ahead, others when they are needed.
+  static constexpr bool fetched(bool wide) { return kStaged && wide == kWideWeights; }
+};
+
+// Shared memory of a block: the codec's tables, and two stages for each warp. Copies of decoding tables start at a
+// multiple of 64 KB; stages fill the room before them first.
+template <class Codes, class Arrays, int kSlots>
+struct SharedMap {
+  static constexpr int kReserved = 1024;  // by the system, below ours
+  static constexpr int kStage = 2 * Arrays::kStageBytes;  // of a warp
+  static_assert(kStage % 128 == 0);
+#if defined(OCTAVO_WARPS)
+  static constexpr int kMostWarps = OCTAVO_WARPS;
+#else
+  static constexpr int kMostWarps = kSlots > 2 ? 16 : 20;
+#endif
+
+  static constexpr bool staged(int arch) { return arch >= 800; }
+  static constexpr bool copied(int arch) { return Codes::kCopied && has_large_shared(arch); }
+  static constexpr int limit(int arch) {
+    return has_large_shared(arch) ? (arch < 900 ? 163 : 227) * 1024 : (arch >= 860 ? 99 : 64) * 1024;
+  }
+  static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }
+  static constexpr int kCopiesEnd = kCopiesAlignment - kReserved + kCopiesBytes;
+  // Warps whose stages lie before the copies.
+  static constexpr int early(int arch) {
+    return copied(arch) ? (kCopiesAlignment - kReserved - stages_at(arch)) / kStage : kMostWarps;
+  }
+  static constexpr int warps(int arch) {
+    if (!staged(arch)) return kMostWarps;
+    const int room = copied(arch) ? early(arch) + (limit(arch) - kCopiesEnd - kReserved) / kStage
+                                  : (limit(arch) - stages_at(arch)) / kStage;
+    return room < kMostWarps ? room / 4 * 4 : kMostWarps;
+  }
+  static constexpr int threads(int arch) { return 32 * warps(arch); }
+  static constexpr int bytes(int arch) {
+    const int stages = staged(arch) ? warps(arch) : 0;
+    if (!copied(arch)) return stages_at(arch) + stages * kStage;
+    const int late = stages > early(arch) ? stages - early(arch) : 0;
+    return kCopiesEnd + kReserved + late * kStage;
+  }
+  static __device__ std::uint32_t stage_of(std::uint32_t shared, std::uint32_t warp) {
+    if constexpr (copied(kArch)) {
+      constexpr std::uint32_t kEarly = early(kArch);
+      if (warp >= kEarly) return copies_at(shared) + kCopiesBytes + (warp - kEarly) * kStage;
+    }
+    return shared + stages_at(kArch) + warp * kStage;
+  }
+};
+
+}  // namespace octavo::cuda

@@ -1,0 +1,64 @@
+// Division and square root without branches (src/lane/cuda.cuh) round as IEEE asks: every float in range for
+// the root and for the quotients of a block's scale, random pairs for the rest.
+// SPDX-License-Identifier: MIT
+#include "cuda/device.h"
+#include "cuda/lane_kernels.h"
+
+#include <bit>
+
+namespace test {
+namespace {
+
+class LaneCuda : public GpuTest {};
+class SmallLaneCuda : public GpuTest {};
+
+void expect_equal(cudaError_t error, const LaneMismatch& m, const std::string& what) {
+  ASSERT_EQ(error, cudaSuccess) << what << ": " << cudaGetErrorString(error);
+  EXPECT_GT(m.checked, 0u) << what;
+  if (m.count == 0) return;
+  const auto value = [](std::uint32_t bits) { return static_cast<double>(std::bit_cast<float>(bits)); };
+  char line[200];
+  std::snprintf(line, sizeof line, "%llu of %llu differ; a %a, b %a: got %a (%08x), expected %a (%08x)",
+                m.count, m.checked, value(m.a), value(m.b), value(m.got), m.got, value(m.expected),
+                m.expected);
+  ADD_FAILURE() << what << ": " << line;
+}
+
+TEST_F(LaneCuda, TheRootOfEveryFloatInRange) {
+  const LaneRange range = lane_range();
+  LaneMismatch m{};
+  expect_equal(check_roots(range.second_low, range.second_high, &m), m, "sqrt");
+}
+
+// A block's scale is its maximum over the largest code, and then one over the scale (from 2^-76: 57344).
+TEST_F(LaneCuda, TheScaleOfEveryMaximumInRange) {
+  const LaneRange range = lane_range();
+  LaneMismatch m{};
+  expect_equal(check_quotients_of(1.0F, range.first_low - 17, range.first_high + 1, &m), m, "1 / x");
+  for (const float largest : {448.0F, 57344.0F})
+    expect_equal(check_quotients_by(largest, range.first_low, range.first_high, &m), m,
+                 "x / " + std::to_string(largest));
+}
+
+TEST_F(LaneCuda, RandomQuotients) {
+  LaneMismatch m{};
+  expect_equal(check_random_quotients(1LL << 28, &m), m, "a / b");
+}
+
+TEST_F(LaneCuda, EveryMantissaOverSomeDenominators) {
+  LaneMismatch m{};
+  for (const float b :
+       {1.0F, 0x1.000002p0F, 0x1.fffffep0F, 3.0F, 0x1.8p-50F, 0x1.fffffep60F, 0x1.555556p3F}) {
+    expect_equal(check_quotients_by(b, -60, -59, &m), m, "small x / " + std::to_string(b));
+    expect_equal(check_quotients_by(b, 0, 1, &m), m, "x / " + std::to_string(b));
+    expect_equal(check_quotients_by(b, 59, 60, &m), m, "large x / " + std::to_string(b));
+  }
+}
+
+TEST_F(SmallLaneCuda, SomeOfEach) {
+  LaneMismatch m{};
+  expect_equal(check_random_quotients(1 << 16, &m), m, "a / b");
+}
+
+}  // namespace
+}  // namespace test

@@ -1,0 +1,120 @@
+// See lane_kernels.h.
+// SPDX-License-Identifier: MIT
+#include "cuda/lane_kernels.h"
+
+#include "lane/cuda.cuh"
+
+#include <cmath>
+
+namespace test {
+namespace {
+
+constexpr int kBlocks = 1056;
+constexpr int kThreadsOfBlock = 256;
+
+__device__ void compare(float a, float b, float got, float expected, LaneMismatch* out) {
+  if (__float_as_uint(got) == __float_as_uint(expected)) return;
+  if (atomicAdd(&out->count, 1ULL) != 0) return;
+  out->a = __float_as_uint(a);
+  out->b = __float_as_uint(b);
+  out->got = __float_as_uint(got);
+  out->expected = __float_as_uint(expected);
+}
+
+enum class Check { root, of, by };
+
+template <Check kCheck>
+__global__ void every_kernel(std::uint32_t first, long long count, float other, LaneMismatch* out) {
+  const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
+  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    const float x = __uint_as_float(first + static_cast<std::uint32_t>(i));
+    const octavo::cuda::F32 lane(x);
+    const octavo::cuda::F32 constant(other);
+    if constexpr (kCheck == Check::root) {
+      compare(x, 0.0F, octavo::cuda::sqrt(lane).v, __fsqrt_rn(x), out);
+    } else if constexpr (kCheck == Check::of) {
+      compare(other, x, (constant / lane).v, __fdiv_rn(other, x), out);
+    } else {
+      compare(x, other, (lane / constant).v, __fdiv_rn(x, other), out);
+    }
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) out->checked = static_cast<unsigned long long>(count);
+}
+
+__device__ std::uint64_t mix(std::uint64_t x) {  // splitmix64
+  x += 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+// A float of 2^low up to 2^high; one in four lies next to a power of two.
+__device__ float random_float(std::uint64_t bits, int low, int high) {
+  const auto exponent = static_cast<std::uint32_t>(127 + low) +
+                        static_cast<std::uint32_t>((bits >> 40) % static_cast<std::uint64_t>(high - low));
+  auto mantissa = static_cast<std::uint32_t>(bits) & 0x7FFFFFU;
+  if ((bits >> 30 & 7U) == 0) mantissa &= 15U;
+  if ((bits >> 30 & 7U) == 1) mantissa |= 0x7FFFF0U;
+  return __uint_as_float(exponent << 23 | mantissa);
+}
+
+__global__ void random_kernel(long long pairs, LaneMismatch* out) {
+  const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
+  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < pairs; i += step) {
+    const std::uint64_t one = mix(static_cast<std::uint64_t>(2 * i));
+    float a = random_float(one, -60, 60);
+    if ((one >> 63) != 0) a = -a;
+    const float b = random_float(mix(static_cast<std::uint64_t>(2 * i + 1)), -50, 61);
+    compare(a, b, (octavo::cuda::F32(a) / octavo::cuda::F32(b)).v, __fdiv_rn(a, b), out);
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) out->checked = static_cast<unsigned long long>(pairs);
+}
+
+template <class Fn>
+cudaError_t on_device(LaneMismatch* out, Fn&& launch) {
+  *out = {};
+  LaneMismatch* device = nullptr;
+  if (const cudaError_t error = cudaMalloc(&device, sizeof *out); error != cudaSuccess) return error;
+  cudaError_t error = cudaMemcpy(device, out, sizeof *out, cudaMemcpyHostToDevice);
+  if (error == cudaSuccess) {
+    launch(device);
+    error = cudaGetLastError();
+  }
+  if (error == cudaSuccess) error = cudaMemcpy(out, device, sizeof *out, cudaMemcpyDeviceToHost);
+  (void)cudaFree(device);
+  return error;
+}
+
+template <Check kCheck>
+cudaError_t every(float other, int first, int end, LaneMismatch* out) {
+  return on_device(out, [&](LaneMismatch* device) {
+    every_kernel<kCheck><<<kBlocks, kThreadsOfBlock>>>(static_cast<std::uint32_t>(127 + first) << 23,
+                                                       static_cast<long long>(end - first) << 23, other,
+                                                       device);
+  });
+}
+
+int exponent_of(float x) { return std::ilogb(x); }
+
+}  // namespace
+
+cudaError_t check_roots(int first_exponent, int end_exponent, LaneMismatch* out) {
+  return every<Check::root>(0.0F, first_exponent, end_exponent, out);
+}
+cudaError_t check_quotients_of(float numerator, int first_exponent, int end_exponent, LaneMismatch* out) {
+  return every<Check::of>(numerator, first_exponent, end_exponent, out);
+}
+cudaError_t check_quotients_by(float denominator, int first_exponent, int end_exponent, LaneMismatch* out) {
+  return every<Check::by>(denominator, first_exponent, end_exponent, out);
+}
+cudaError_t check_random_quotients(long long pairs, LaneMismatch* out) {
+  return on_device(out,
+                   [&](LaneMismatch* device) { random_kernel<<<kBlocks, kThreadsOfBlock>>>(pairs, device); });
+}
+
+LaneRange lane_range() {
+  return {exponent_of(octavo::cuda::kSmallFirst), exponent_of(octavo::cuda::kLargeFirst),
+          exponent_of(octavo::cuda::kSmallSecond), exponent_of(octavo::cuda::kLargeSecond)};
+}
+
+}  // namespace test

@@ -1,0 +1,32 @@
+// The exact lane of a CUDA thread (src/lane/cuda.cuh) beside the hardware's own rounded operations, element
+// by element on the device. Each call counts the results that differ and keeps one of them.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace test {
+
+struct LaneMismatch {
+  unsigned long long checked, count;
+  std::uint32_t a, b, got, expected;  // bits of one of them
+};
+
+// Roots of every float of 2^first_exponent up to 2^end_exponent.
+cudaError_t check_roots(int first_exponent, int end_exponent, LaneMismatch* out);
+// numerator / x for every such float.
+cudaError_t check_quotients_of(float numerator, int first_exponent, int end_exponent, LaneMismatch* out);
+// x / denominator for every such float.
+cudaError_t check_quotients_by(float denominator, int first_exponent, int end_exponent, LaneMismatch* out);
+// Random pairs: |a| in [2^-60, 2^60], b in [2^-50, 2^61), mantissas random or next to a power of two.
+cudaError_t check_random_quotients(long long pairs, LaneMismatch* out);
+
+// The limits that the header documents, as exponents.
+struct LaneRange {
+  int first_low, first_high, second_low, second_high;
+};
+LaneRange lane_range();
+
+}  // namespace test
