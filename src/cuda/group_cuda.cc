@@ -52,12 +52,6 @@ struct Launch {
   [[nodiscard]] std::int64_t tensors() const { return static_cast<std::int64_t>(tensor.size()); }
 };
 
-// Axis maxima of a 4bit-rank1 moment: where the new ones are collected and where they go.
-struct Axes {
-  std::int64_t at, count;
-  float* scales;
-};
-
 class CudaStep final : public StepBackend {
  public:
   CudaStep(const GroupConfig& config, std::size_t algorithm)
@@ -71,7 +65,8 @@ class CudaStep final : public StepBackend {
       if (!shape.ok()) return shape.status();
       launch.shape = *shape;
       if (launch.units >= kMaxUnits) {
-        return Status::invalid(tag(config_) + " tensors: got over 2^40 elements of one format, expected fewer; make " +
+        return Status::invalid(tag(config_) +
+                               " tensors: got over 2^40 elements of one format, expected fewer; make " +
                                "several groups of them");
       }
     }
@@ -142,11 +137,11 @@ class CudaStep final : public StepBackend {
     for (const Launch& launch : launches_) {
       if (Status bad = run(launch, params, workspace, stream); !bad.ok()) return bad;
     }
-    for (const Axes& axes : axes_) {
-      const auto* from = reinterpret_cast<const float*>(workspace + axes_at_) + axes.at;
-      if (const cudaError_t error = publish_axes(params.prepared, from, axes.scales, axes.count, stream);
-          error != cudaSuccess)
-        return launch_failed("publishing axis maxima", error);
+    if (!axes_.empty()) {
+      const cudaError_t error =
+          publish_axes(params.prepared, reinterpret_cast<const AxesEntry*>(workspace + axes_table_at_),
+                       static_cast<std::int64_t>(axes_.size()), stream);
+      if (error != cudaSuccess) return launch_failed("publishing axis maxima", error);
     }
     return report;
   }
@@ -224,7 +219,8 @@ class CudaStep final : public StepBackend {
       // An address comes when the workspace does; until then the place in it.
       if (entry.new_scales == nullptr)
         axes_of_.push_back({launches_.size(), launch.tensor.size(), axes_floats_});
-      axes_.push_back({axes_floats_, count, t.state[s].scales});
+      axes_.push_back({nullptr, t.state[s].scales, count, 0});
+      axes_floats_at_.push_back(axes_floats_);
       axes_floats_ += count;
       entry.new_scales = entry.scales[s];  // not null: seen
     }
@@ -238,8 +234,9 @@ class CudaStep final : public StepBackend {
   // Whole tiles of aligned buffers are quick, where the kernel has a way for the format and its blocks.
   static void set_alignment(StateFormat format, TensorEntry& entry) {
     entry.aligned = all_aligned(entry) ? 1 : 0;
-    const bool quick = entry.aligned != 0 && entry.plain == 0 && entry.block <= kTile &&
-                       format != StateFormat::int4_rank1;
+    // Rank-1 scales are looked up by rows: chunks must not cross them.
+    const bool rows = format != StateFormat::int4_rank1 || entry.shape[entry.ndim - 1] % kChunk == 0;
+    const bool quick = entry.aligned != 0 && entry.plain == 0 && entry.block <= kTile && rows;
     entry.quick_units = quick ? static_cast<std::uint32_t>(entry.numel / kTile) : 0;
   }
   [[nodiscard]] static bool all_aligned(const TensorEntry& entry) {
@@ -259,8 +256,9 @@ class CudaStep final : public StepBackend {
       launch.map_at = at;
       at += aligned(4 * ((launch.units + kMapStep - 1) / kMapStep));
     }
-    axes_at_ = at;
-    workspace_bytes_ = at + 4 * axes_floats_;
+    axes_table_at_ = at;
+    axes_at_ = at + aligned(static_cast<std::int64_t>(axes_.size() * sizeof(AxesEntry)));
+    workspace_bytes_ = axes_at_ + 4 * axes_floats_;
   }
   static std::int64_t counter_at() { return aligned(sizeof(Prepared)); }
 
@@ -296,8 +294,14 @@ class CudaStep final : public StepBackend {
     if (capture != cudaStreamCaptureStatusNone) in_graph_ = true;
     if (!in_graph_ && table_at_ == workspace && grads_fresh_) return {};
     const bool whole = in_graph_ || table_at_ != workspace;
+    auto* maxima = reinterpret_cast<float*>(workspace + axes_at_);
     for (const auto& [launch, entry, at] : axes_of_)
-      launches_[launch].entries[entry].new_scales = reinterpret_cast<float*>(workspace + axes_at_) + at;
+      launches_[launch].entries[entry].new_scales = maxima + at;
+    for (std::size_t i = 0; i < axes_.size(); ++i) axes_[i].from = maxima + axes_floats_at_[i];
+    if (whole && !axes_.empty()) {
+      const cudaError_t error = upload(std::as_bytes(std::span(axes_)), workspace + axes_table_at_, stream);
+      if (error != cudaSuccess) return launch_failed("writing the table of axes", error);
+    }
     for (Launch& launch : launches_) {
       auto* entries = reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
       cudaError_t error = cudaSuccess;
@@ -381,9 +385,10 @@ class CudaStep final : public StepBackend {
   int blocks_ = 1;
   std::vector<Launch> launches_;
   std::vector<std::int64_t> numel_;
-  std::vector<Axes> axes_;
+  std::vector<AxesEntry> axes_;
+  std::vector<std::int64_t> axes_floats_at_;  // of each, in floats
   std::vector<AxesOf> axes_of_;
-  std::int64_t axes_floats_ = 0, axes_at_ = 0, workspace_bytes_ = 0;
+  std::int64_t axes_floats_ = 0, axes_table_at_ = 0, axes_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;  // the workspace that holds the table
   bool grads_fresh_ = true;
   bool in_graph_ = false;

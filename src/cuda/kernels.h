@@ -20,7 +20,7 @@ enum class WeightKind { f32, half, stochastic, residual8, residual16 };
 inline constexpr int kWeightKinds = 5;
 
 struct StepKernel {
-  const void* kernel = nullptr;             // takes StepParams
+  const void* kernel = nullptr;  // takes StepParams
   // By the architecture it was compiled for; one block a multiprocessor.
   int (*shared_bytes)(int arch) = nullptr;
   int (*threads)(int arch) = nullptr;
@@ -48,8 +48,15 @@ cudaError_t prepare(std::size_t algorithm, const formula::Order& order, const st
                     Prepared* prepared, cudaStream_t stream);
 // The same on the host, where everything is known there.
 Prepared prepare_on_host(std::size_t algorithm, const formula::Order& order);
-// 4bit-rank1: new axis maxima become the scales, unless the step was skipped.
-cudaError_t publish_axes(const Prepared* prepared, const float* from, float* to, std::int64_t count,
+// 4bit-rank1: the axis maxima of one moment.
+struct AxesEntry {
+  const float* from;  // the new ones, in the workspace
+  float* to;          // the scales
+  std::int64_t count;
+  std::int64_t unused;
+};
+// New axis maxima become the scales, unless the step was skipped.
+cudaError_t publish_axes(const Prepared* prepared, const AxesEntry* entries, std::int64_t count,
                          cudaStream_t stream);
 
 // One gradient of a norm.

@@ -33,8 +33,8 @@ struct Sum {
     squares = fma(static_cast<double>(x), static_cast<double>(x), squares);  // the product is exact
   }
 
-  // The additions wait for one another, the loads must not: many at a time, and the next ones before these are
-  // added.
+  // The additions wait for one another, the loads must not: many at a time, and the next ones before these
+  // are added.
   template <DType kDtype>
   __device__ void add_all(const void* data, std::int64_t i, std::int64_t end) {
     constexpr int kAhead = 16;

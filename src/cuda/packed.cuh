@@ -212,8 +212,8 @@ struct Packed<codecs::Int4> {
   static constexpr int table_bytes(int arch) {
     return kDecodeAt + (has_large_shared(arch) ? 0 : 256 * 2 * 8);
   }
-  // A pair of values per byte, the even element in the high nibble. Pairs are read by half a warp at a time, so
-  // sixteen copies keep every lane in its own banks.
+  // A pair of values per byte, the even element in the high nibble. Pairs are read by half a warp at a time,
+  // so sixteen copies keep every lane in its own banks.
   static constexpr int kCopies = has_large_shared(kArch) ? 16 : 1;
 
   __device__ static void fill_tables(std::uint32_t tables) {

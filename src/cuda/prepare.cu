@@ -125,10 +125,11 @@ __global__ void prepare_kernel(const __grid_constant__ formula::Order order, con
   *out = prepared_of<Algo>(order, counted != nullptr ? *counted : 0);
 }
 
-__global__ void publish_kernel(const Prepared* prepared, const float* from, float* to, std::int64_t count) {
+__global__ void publish_kernel(const Prepared* prepared, const AxesEntry* entries) {
   if (prepared != nullptr && prepared->skip != 0) return;
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count) to[i] = formula::canonical(scalar::F32(from[i])).v;
+  const AxesEntry entry = entries[blockIdx.x];
+  for (std::int64_t i = threadIdx.x; i < entry.count; i += blockDim.x)
+    entry.to[i] = formula::canonical(scalar::F32(entry.from[i])).v;
 }
 
 unsigned blocks_for(std::int64_t count, int threads) {
@@ -199,9 +200,9 @@ Prepared prepare_on_host(std::size_t algorithm, const formula::Order& order) {
   return at_index(Algorithms{}, algorithm, [&](auto algo) { return prepared_of<decltype(algo)>(order, 0); });
 }
 
-cudaError_t publish_axes(const Prepared* prepared, const float* from, float* to, std::int64_t count,
+cudaError_t publish_axes(const Prepared* prepared, const AxesEntry* entries, std::int64_t count,
                          cudaStream_t stream) {
-  publish_kernel<<<blocks_for(count, 256), 256, 0, stream>>>(prepared, from, to, count);
+  publish_kernel<<<static_cast<unsigned>(count), 1024, 0, stream>>>(prepared, entries);
   return cudaGetLastError();
 }
 

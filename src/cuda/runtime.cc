@@ -78,7 +78,8 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device) {
   if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return {};
   // A stream that is being captured may not be asked; where it does not belong, its first kernel fails.
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(stream, &capture) == cudaSuccess && capture != cudaStreamCaptureStatusNone) return {};
+  if (cudaStreamIsCapturing(stream, &capture) == cudaSuccess && capture != cudaStreamCaptureStatusNone)
+    return {};
   int of = device;
   if (const cudaError_t error = cudaStreamGetDevice(stream, &of); error != cudaSuccess) {
     (void)cudaGetLastError();

@@ -87,8 +87,8 @@ class Step {
     c_.coupled = host.coupled;
   }
 
-  // Takes kTogether neighbouring units at a time until none are left: warps that meet slow ones take fewer. The next
-  // ones are asked for early, since the answer takes as long as memory does.
+  // Takes kTogether neighbouring units at a time until none are left: warps that meet slow ones take fewer.
+  // The next ones are asked for early, since the answer takes as long as memory does.
   __device__ void run(std::uint32_t warps) const {
     std::uint32_t unit = kTogether * answer(ask());
     std::uint32_t asked = ask();
@@ -119,7 +119,8 @@ class Step {
       }
       if (!quick(now) || !tile(now)) {
         const TensorEntry& t = entry(now);
-        slow(params_, prepared_, t, static_cast<std::int64_t>(now.index) * (t.block > kTile ? t.block : kTile));
+        slow(params_, prepared_, t,
+             static_cast<std::int64_t>(now.index) * (t.block > kTile ? t.block : kTile));
       }
       now = next;
     }
@@ -127,10 +128,8 @@ class Step {
   }
 
  private:
-#ifndef OCTAVO_TOGETHER
-#define OCTAVO_TOGETHER 4
-#endif
-  static constexpr std::uint32_t kTogether = OCTAVO_TOGETHER;
+  // Measured: formats that compute longer gain from fewer questions.
+  static constexpr std::uint32_t kTogether = Codes::kCopied ? 8 : 4;
 
   // A unit of work, small enough to be carried along while another is done.
   struct Work {
@@ -144,7 +143,9 @@ class Step {
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x & 31U); }
   __device__ const TensorEntry& entry(const Work& work) const { return params_.tensors[work.entry]; }
-  static __device__ std::int64_t at(const Work& work) { return static_cast<std::int64_t>(work.index) * kTile; }
+  static __device__ std::int64_t at(const Work& work) {
+    return static_cast<std::int64_t>(work.index) * kTile;
+  }
 
   // Lane 0 counts for the warp. The last warp of a launch leaves the counters as it found them.
   __device__ std::uint32_t ask() const { return lane() == 0 ? atomicAdd(params_.counters, 1U) : 0U; }
@@ -189,7 +190,9 @@ class Step {
       apart = where.apart;
 #pragma unroll
       for (int k = 0; k < kSlots; ++k)
-        copy_async(Arrays::scale_at(work.stage, k), scales[k] + where.block, std::integral_constant<int, 4>{});
+        if (!own_scale(k))
+          copy_async(Arrays::scale_at(work.stage, k), scales[k] + where.block,
+                     std::integral_constant<int, 4>{});
     }
     Arrays::Param::fetch(work.stage, param, first, apart);
     if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::fetch(work.stage, residual, first, apart);
@@ -386,13 +389,21 @@ class Step {
     const std::int64_t first = at(now) + where.first;
     float scale[kStates];
 #pragma unroll
-    for (int k = 0; k < kSlots; ++k) scale[k] = scale_of_block(now, k, where.block);
+    for (int k = 0; k < kSlots; ++k)
+      if (!own_scale(k)) scale[k] = scale_of_block(now, k, where.block);
     float s[kStates][2 * kChunk];
     Bounds bounds;
     Eights p[2];
     float watch = chunk<0, kWide>(now, first, scale, p[0], s, bounds);
-    asm volatile("" ::: "memory");  // one chunk after the other: side by side they would not fit the registers
+    asm volatile("" ::
+                     : "memory");  // one chunk after the other: side by side they would not fit the registers
     watch += chunk<1, kWide>(now, first + where.apart, scale, p[1], s, bounds);
+    if constexpr (Codec::kRank1) {
+      if (params_.measure != 0) {  // the moments are exact whatever their range
+        raise_rows(t, first, where.apart, s);
+        return true;
+      }
+    }
     if (__any_sync(~0U, !bounds.in_range() || watch != 0.0F)) return false;
     store_weights(t, first, p[0]);
     store_weights(t, first + where.apart, p[1]);
@@ -401,6 +412,17 @@ class Step {
     encode_slots<0>(t, first, s, encoded, std::make_integer_sequence<int, kSlots>{});
     encode_slots<1>(t, first + where.apart, s, encoded, std::make_integer_sequence<int, kSlots>{});
     return true;
+  }
+
+  static __device__ void raise_rows(const TensorEntry& t, std::int64_t first, std::uint32_t apart,
+                                    const float (&s)[kStates][2 * kChunk]) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const AxisRow row(t, first + c * apart);
+#pragma unroll
+      for (int k = 0; k < kSlots; ++k)
+        if (own_scale(k)) row.raise(new_scales(t, k), s[k] + c * kChunk);
+    }
   }
 
   template <int kIndex, bool kWide>
@@ -422,23 +444,36 @@ class Step {
                                float (&s)[kStates][2 * kChunk], std::integer_sequence<int, kSlot...>) const {
     const auto get = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
-      const auto words = share<kIndex, typename Arrays::template Codes<kOne>>(now, entry(now).codes[kOne], at);
+      const auto words =
+          share<kIndex, typename Arrays::template Codes<kOne>>(now, entry(now).codes[kOne], at);
       float* to = s[kOne] + kIndex * kChunk;
       Codes::template decode<moment(kOne)>(tables(), reinterpret_cast<const std::uint32_t*>(&words), to);
+      float own[kChunk];
+      if constexpr (own_scale(kOne)) AxisRow(entry(now), at).scales(entry(now).scales[kOne], own);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) to[i] *= scale[kOne];
+      for (int i = 0; i < kChunk; ++i) to[i] *= own_scale(kOne) ? own[i] : scale[kOne];
     };
     (get(std::integral_constant<int, kSlot>{}), ...);
   }
 
   template <int kIndex, int... kSlot>
-  static __device__ void encode_slots(const TensorEntry& t, std::int64_t at, const float (&s)[kStates][2 * kChunk],
-                                      const Scale (&scale)[kStates], std::integer_sequence<int, kSlot...>) {
+  static __device__ void encode_slots(const TensorEntry& t, std::int64_t at,
+                                      const float (&s)[kStates][2 * kChunk], const Scale (&scale)[kStates],
+                                      std::integer_sequence<int, kSlot...>) {
     const auto put = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
       using Array = typename Arrays::template Codes<kOne>;
       typename Array::Share words;
-      encode_words<kOne>(s[kOne] + kIndex * kChunk, scale[kOne], reinterpret_cast<std::uint32_t*>(&words));
+      const float* from = s[kOne] + kIndex * kChunk;
+      if constexpr (own_scale(kOne)) {
+        float x[kChunk];
+        AxisRow(t, at).scales(new_scales(t, kOne), x);
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) x[i] = over_own_scale(from[i], x[i]);
+        Codes::template encode<Moment::second>(tables(), x, 1.0F, reinterpret_cast<std::uint32_t*>(&words));
+      } else {
+        encode_words<kOne>(from, scale[kOne], reinterpret_cast<std::uint32_t*>(&words));
+      }
       Array::put(t.codes[kOne], at, words);
     };
     (put(std::integral_constant<int, kSlot>{}), ...);
@@ -461,8 +496,7 @@ class Step {
     std::uint32_t whole[kStates] = {};  // maxima of a block that is larger than a tile
     if (tiles > 1 || measure_only) {
       Bounds bounds;
-      for (int i = 0; i < tiles; ++i)
-        measure(t, prepared, at + i * kTile, place(t, at + i * kTile), bounds);
+      for (int i = 0; i < tiles; ++i) measure(t, prepared, at + i * kTile, place(t, at + i * kTile), bounds);
       if (measure_only) return;
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) whole[k] = reduce_max(bounds.high[k], 32);
@@ -488,8 +522,7 @@ class Step {
       Scale encoded[kStates];
       const std::int64_t block_at = tiles > 1 ? at : tile_at + where.first - where.lane * kChunk;
       // A block's scale changes with its last tile: those before are decoded by the old one.
-      scales(t, where, i == tiles - 1 && block_at < t.numel, bounds, tiles > 1 ? whole : nullptr,
-             encoded);
+      scales(t, where, i == tiles - 1 && block_at<t.numel, bounds, tiles> 1 ? whole : nullptr, encoded);
 #pragma unroll 1
       for (int c = 0; c < 2; ++c) {
         const std::int64_t e = tile_at + where.first + c * where.apart;
@@ -530,22 +563,23 @@ class Step {
     (put(std::integral_constant<int, kSlot>{}), ...);
   }
 
-  // Moments over their own scales; where that is zero or not finite, zero.
+  // A moment over its own scale; where that is zero or not finite, zero.
+  static __device__ float over_own_scale(float moment, float own) {
+    const bool usable = own > 0.0F && __float_as_uint(own) < static_cast<std::uint32_t>(formula::kInf32);
+    return usable ? moment * (1.0F / own) : 0.0F;
+  }
   static __device__ void scale_by_axes(const TensorEntry& t, const float* maxima, std::int64_t at, int valid,
                                        const float* s, float* x) {
     AxisWalk walk(t, at);
     for (int i = 0; i < valid; ++i) {
-      const float own = walk.scale(maxima);
-      const bool usable = own > 0.0F && __float_as_uint(own) < static_cast<std::uint32_t>(formula::kInf32);
-      x[i] = usable ? s[i] * (1.0F / own) : 0.0F;
+      x[i] = over_own_scale(s[i], walk.scale(maxima));
       if (i + 1 < valid) walk.next();
     }
   }
 
   // The moments a step would give, without taking it.
   static __device__ void measure(const TensorEntry& t, const Prepared& prepared, std::int64_t tile_at,
-                                 const Place& where,
-                                 Bounds& bounds) {
+                                 const Place& where, Bounds& bounds) {
 #pragma unroll 1
     for (int c = 0; c < 2; ++c) {
       const std::int64_t at = tile_at + where.first + c * where.apart;
@@ -607,8 +641,7 @@ class Step {
         }
       }
       const formula::BlockScale scale = scale_of(mine, Codec::kLargest);
-      if (where.lane < 2 && exists)
-        (odd ? t.scales[1] : t.scales[0])[where.block] = scale.scale;
+      if (where.lane < 2 && exists) (odd ? t.scales[1] : t.scales[0])[where.block] = scale.scale;
       const float coded = scale.finite ? scale.inverse : -1.0F;
       const float other = __shfl_xor_sync(~0U, coded, 1);
       const float inverse[2] = {odd ? other : coded, odd ? coded : other};
@@ -667,8 +700,7 @@ class Step {
 
   template <int kIndex, int... kSlot>
   static __device__ void load_states(const Work& now, const TensorEntry& t, std::int64_t at,
-                                     float (&s)[kStates][kChunk],
-                                     std::integer_sequence<int, kSlot...>) {
+                                     float (&s)[kStates][kChunk], std::integer_sequence<int, kSlot...>) {
     const auto get = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
       const auto words = share<kIndex, typename Arrays::template Codes<kOne>>(now, t.codes[kOne], at);
@@ -704,10 +736,10 @@ class Step {
     (put(std::integral_constant<int, kSlot>{}), ...);
   }
 
-  static __device__ __noinline__ void slow_plain(const Prepared& prepared, const TensorEntry& t, std::int64_t at) {
+  static __device__ __noinline__ void slow_plain(const Prepared& prepared, const TensorEntry& t,
+                                                 std::int64_t at) {
 #pragma unroll 1
-    for (int c = 0; c < 2; ++c)
-      slow_plain_chunk(prepared, t, at + c * (kTile / 2) + lane() * kChunk, kChunk);
+    for (int c = 0; c < 2; ++c) slow_plain_chunk(prepared, t, at + c * (kTile / 2) + lane() * kChunk, kChunk);
   }
   static __device__ __noinline__ void slow_plain_chunk(const Prepared& prepared, const TensorEntry& t,
                                                        std::int64_t at, int most) {
@@ -719,8 +751,8 @@ class Step {
   }
 
   // A bf16 state, to nearest or, of a second moment, stochastically and never to zero.
-  static __device__ std::uint32_t narrow_state(int slot, const formula::RoundKey& key, std::uint64_t index, int i,
-                                               float value) {
+  static __device__ std::uint32_t narrow_state(int slot, const formula::RoundKey& key, std::uint64_t index,
+                                               int i, float value) {
     const scalar::F32 x = formula::canonical(scalar::F32(value));
     if (!is_second(slot)) return formula::float_to_bf16(x).u() & 0xFFFFU;
     const scalar::I32 half =
@@ -731,8 +763,8 @@ class Step {
     return formula::round_key(prepared.round_base, t.id, 1U + static_cast<std::uint32_t>(slot));
   }
 
-  static __device__ void store_plain(const Prepared& prepared, const TensorEntry& t, int slot, std::int64_t at,
-                                     int valid, const float* s) {
+  static __device__ void store_plain(const Prepared& prepared, const TensorEntry& t, int slot,
+                                     std::int64_t at, int valid, const float* s) {
     for (int i = 0; i < valid; ++i) {
       if constexpr (State::kBits == 32) {
         static_cast<float*>(t.codes[slot])[at + i] = formula::canonical(scalar::F32(s[i])).v;

@@ -1,7 +1,7 @@
 // How a lane's share of a tile comes and goes. Where the hardware copies to shared memory in the background
-// (compute capability 8 and later) each lane asks for its share of the next tile before it works on this one, so
-// that no register waits for memory; elsewhere it loads when it needs. No lane reads what another has fetched, so
-// nothing is synchronised. Results go from registers to memory.
+// (compute capability 8 and later) each lane asks for its share of the next tile before it works on this one,
+// so that no register waits for memory; elsewhere it loads when it needs. No lane reads what another has
+// fetched, so nothing is synchronised. Results go from registers to memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -28,25 +28,28 @@ struct WordOf<16> {
   using Type = uint4;
 };
 
-// Eight elements of a lane in an array of kBits an element: kBits bytes. They are neighbours or, with kQuads, two
-// groups of four that are kQuadApart elements apart, so that fp32 arrays too are touched sixteen bytes a lane and
-// without gaps.
+// Eight elements of a lane in an array of kBits an element: kBits bytes. They are neighbours or, with kQuads,
+// two groups of four that are kQuadApart elements apart, so that fp32 arrays too are touched sixteen bytes a
+// lane and without gaps.
 inline constexpr int kQuadApart = kTile / 4;
 template <int kBits, bool kQuads>
 struct Eight {
   static constexpr int kPieces = kQuads || kBits > 16 ? 2 : 1;
-  static constexpr int kBytes = kBits / kPieces;                     // of a piece
+  static constexpr int kBytes = kBits / kPieces;                        // of a piece
   static constexpr int kApart = (kQuads ? kQuadApart : 4) * kBits / 8;  // bytes from piece to piece
   using Word = typename WordOf<kBytes>::Type;
   Word piece[kPieces];
 };
 
-__device__ inline void copy_async(std::uint32_t to, const void* from, [[maybe_unused]] std::integral_constant<int, 16>) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
+__device__ inline void copy_async(std::uint32_t to, const void* from,
+                                  [[maybe_unused]] std::integral_constant<int, 16>) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from))
+               : "memory");
 }
 template <int kBytes>
 __device__ inline void copy_async(std::uint32_t to, const void* from, std::integral_constant<int, kBytes>) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "n"(kBytes)
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
+               "n"(kBytes)
                : "memory");
 }
 __device__ inline void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -76,7 +79,8 @@ struct ArrayIo {
   using Word = typename Share::Word;
 
   // Both chunks of a lane: from element `first` on, and `apart` elements further.
-  static __device__ void fetch(std::uint32_t stage, const void* base, std::int64_t first, std::uint32_t apart) {
+  static __device__ void fetch(std::uint32_t stage, const void* base, std::int64_t first,
+                               std::uint32_t apart) {
     const char* from = static_cast<const char*>(base) + first * kBits / 8;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
@@ -96,17 +100,20 @@ struct ArrayIo {
   static __device__ Share get(const void* base, std::int64_t element) {
     Share out;
 #pragma unroll
-    for (int p = 0; p < Share::kPieces; ++p) out.piece[p] = load<Word>(base, element * kBits / 8 + p * Share::kApart);
+    for (int p = 0; p < Share::kPieces; ++p)
+      out.piece[p] = load<Word>(base, element * kBits / 8 + p * Share::kApart);
     return out;
   }
   static __device__ void put(void* base, std::int64_t element, const Share& words) {
 #pragma unroll
-    for (int p = 0; p < Share::kPieces; ++p) store(base, element * kBits / 8 + p * Share::kApart, words.piece[p]);
+    for (int p = 0; p < Share::kPieces; ++p)
+      store(base, element * kBits / 8 + p * Share::kApart, words.piece[p]);
   }
 
  private:
   static __device__ std::uint32_t address(std::uint32_t stage, int index, int piece) {
-    return stage + kAt + (index * Share::kPieces + piece) * 32 * Share::kBytes + (threadIdx.x & 31U) * Share::kBytes;
+    return stage + kAt + (index * Share::kPieces + piece) * 32 * Share::kBytes +
+           (threadIdx.x & 31U) * Share::kBytes;
   }
 };
 
@@ -116,7 +123,9 @@ struct TileArrays {
   static constexpr bool kQuads = !State::kBlocked;
   static constexpr bool kWideWeights = kKind == WeightKind::f32;
   static constexpr int kParamBits = kWideWeights ? 32 : 16;
-  static constexpr int kResidualBits = kKind == WeightKind::residual16 ? 16 : kKind == WeightKind::residual8 ? 8 : 0;
+  static constexpr int kResidualBits = kKind == WeightKind::residual16  ? 16
+                                       : kKind == WeightKind::residual8 ? 8
+                                                                        : 0;
   static constexpr int bytes(int bits) { return kTile * bits / 8; }
   static constexpr int kResidualAt = bytes(kParamBits);
   static constexpr int kGradAt = kResidualAt + bytes(kResidualBits);
@@ -137,11 +146,11 @@ struct TileArrays {
   static constexpr bool fetched(bool wide) { return kStaged && wide == kWideWeights; }
 };
 
-// Shared memory of a block: the codec's tables, and two stages for each warp. Copies of decoding tables start at a
-// multiple of 64 KB; stages fill the room before them first.
+// Shared memory of a block: the codec's tables, and two stages for each warp. Copies of decoding tables start
+// at a multiple of 64 KB; stages fill the room before them first.
 template <class Codes, class Arrays, int kSlots>
 struct SharedMap {
-  static constexpr int kReserved = 1024;  // by the system, below ours
+  static constexpr int kReserved = 1024;                  // by the system, below ours
   static constexpr int kStage = 2 * Arrays::kStageBytes;  // of a warp
   static_assert(kStage % 128 == 0);
 #if defined(OCTAVO_WARPS)

@@ -63,7 +63,8 @@ struct Weights {
       for (int i = 0; i < kChunk; ++i) {
         const auto weight = scalar::I32::of((w[i / 2] >> (16 * (i % 2))) & 0xFFFFU);
         if constexpr (kKind == WeightKind::residual16) {
-          out[i] = formula::join16(weight, scalar::I32(static_cast<std::int16_t>(r[i / 2] >> (16 * (i % 2))))).v;
+          out[i] =
+              formula::join16(weight, scalar::I32(static_cast<std::int16_t>(r[i / 2] >> (16 * (i % 2))))).v;
         } else {
           out[i] = formula::join8(weight, scalar::I32(static_cast<std::int8_t>(r[i / 4] >> (8 * (i % 4))))).v;
         }
@@ -71,7 +72,8 @@ struct Weights {
     }
   }
 
-  // New weights in place of the old ones. Returns NaN where one is NaN or infinite, else zero. `at`: of the first.
+  // New weights in place of the old ones. Returns NaN where one is NaN or infinite, else zero. `at`: of the
+  // first.
   __device__ float pack(const TensorEntry& t, std::uint64_t round_base, std::int64_t at, const float* x) {
     if constexpr (kKind == WeightKind::f32) {
       param = as_eight<kQuads>(x);
@@ -106,7 +108,8 @@ struct Weights {
         }
       }
       param = eight_of<kQuads>(make_uint4(w[0], w[1], w[2], w[3]));
-      if constexpr (kKind == WeightKind::residual16) residual = eight_of<kQuads>(make_uint4(r[0], r[1], r[2], r[3]));
+      if constexpr (kKind == WeightKind::residual16)
+        residual = eight_of<kQuads>(make_uint4(r[0], r[1], r[2], r[3]));
       if constexpr (kKind == WeightKind::residual8) {
         if constexpr (kQuads) {
           residual.piece[0] = r[0];
