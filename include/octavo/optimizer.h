@@ -51,7 +51,7 @@ struct TensorLayout {
   int slots = 0;
   std::array<SlotLayout, kMaxSlots> slot{};
   std::int64_t residual_bytes = 0;
-  std::int64_t workspace_bytes = 0;  // summed over the group's tensors and passed to step
+  std::int64_t workspace_bytes = 0;  // on the CPU; Group::workspace_bytes says what a group needs in all
 
   // Codes and scales of all moments; what "bytes per parameter" counts.
   [[nodiscard]] std::int64_t state_bytes() const {

@@ -20,7 +20,7 @@ struct Fp8 {
   static constexpr bool kSuspects = false;
   static constexpr std::uint32_t kSuspectBelow = 0;
 
-  static constexpr std::int16_t code_bias(Moment) {
+  OCTAVO_HD static constexpr std::int16_t code_bias(Moment) {
     return -static_cast<std::int16_t>((128 - kBias) << kMantissa);
   }
 
@@ -70,7 +70,7 @@ struct Fp8 {
   // + 1 leading bits, rounded to nearest even, at the end of the sum; power and bits together are the code,
   // subnormals included. The result is less code_bias.
   template <Moment kMoment, class L>
-  static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& /*suspect*/) {
+  OCTAVO_HD static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& /*suspect*/) {
     using F = typename L::F;
     using I = typename L::I;
     const I b = bits(x);

@@ -72,11 +72,13 @@ class AxisWalk {
   std::int64_t slice_[kMaxDims] = {};
 };
 
-// Eight neighbouring elements of one row: their slices are looked up once.
-// REQUIRES: a last axis whose length is a multiple of eight, and an element that is one too.
+// Eight neighbouring elements of one row: their slices are looked up once. Rows run along the last axis that
+// is longer than one; axes of length one behind it hold the maximum of all, and change no minimum. REQUIRES:
+// rows of a multiple of eight elements, and a first element that is one too.
 class AxisRow {
  public:
-  __device__ AxisRow(const TensorEntry& t, std::int64_t at) : t_(t) {
+  __device__ AxisRow(const TensorEntry& t, std::int64_t at) : t_(t), axes_(t.ndim) {
+    while (axes_ > 1 && t.shape[axes_ - 1] == 1) --axes_;
     if (t.numel <= 0xFFFFFFFFLL) {
       locate(static_cast<std::uint32_t>(at));  // divisions of half the width take a quarter of the time
     } else {
@@ -104,12 +106,15 @@ class AxisRow {
       raise_maximum(maxima + columns_ + i, bits);
     }
     for_leading([&](std::int64_t slice) { raise_maximum(maxima + slice, row); });
+    std::int64_t trailing = 0;
+    for (int axis = 0; axis < axes_; ++axis) trailing += t_.shape[axis];
+    for (int axis = axes_; axis < t_.ndim; ++axis) raise_maximum(maxima + trailing++, row);
   }
 
  private:
   template <class Index>
   __device__ void locate(Index rest) {
-    const int last = t_.ndim - 1;
+    const int last = axes_ - 1;
     columns_ = static_cast<std::int64_t>(rest % static_cast<Index>(t_.shape[last]));
     rest /= static_cast<Index>(t_.shape[last]);
     for (int axis = last - 1; axis >= 0; --axis) {
@@ -121,7 +126,7 @@ class AxisRow {
   template <class Fn>
   __device__ void for_leading(Fn&& f) const {
     std::int64_t start = 0;
-    for (int axis = 0; axis < t_.ndim - 1; ++axis) {
+    for (int axis = 0; axis < axes_ - 1; ++axis) {
       f(start + slice_[axis]);
       start += t_.shape[axis];
     }
@@ -129,6 +134,7 @@ class AxisRow {
   __device__ static std::uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFFU; }
 
   const TensorEntry& t_;
+  int axes_;              // without those of length one at the end
   std::int64_t columns_;  // the first element's place among all maxima
   std::int64_t slice_[kMaxDims - 1] = {};
 };

@@ -235,7 +235,9 @@ class CudaStep final : public StepBackend {
   static void set_alignment(StateFormat format, TensorEntry& entry) {
     entry.aligned = all_aligned(entry) ? 1 : 0;
     // Rank-1 scales are looked up by rows: chunks must not cross them.
-    const bool rows = format != StateFormat::int4_rank1 || entry.shape[entry.ndim - 1] % kChunk == 0;
+    int axes = entry.ndim;
+    while (axes > 1 && entry.shape[axes - 1] == 1) --axes;
+    const bool rows = format != StateFormat::int4_rank1 || entry.shape[axes - 1] % kChunk == 0;
     const bool quick = entry.aligned != 0 && entry.plain == 0 && entry.block <= kTile && rows;
     entry.quick_units = quick ? static_cast<std::uint32_t>(entry.numel / kTile) : 0;
   }

@@ -308,7 +308,7 @@ struct PackedFp8 {
       const std::uint32_t pair = words[i / 4] >> (8 * (i % 4));
       if constexpr (kHardware) {
         std::uint32_t halves = 0;
-        const auto both = static_cast<std::uint16_t>(pair);
+        [[maybe_unused]] const auto both = static_cast<std::uint16_t>(pair);
 #if __CUDA_ARCH__ >= 890
         if constexpr (kE4M3) {
           asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(both));

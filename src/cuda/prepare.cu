@@ -97,14 +97,18 @@ __global__ void count_kernel(const __grid_constant__ formula::Order order, const
   if (lane == 0 && bad != 0) atomicAdd(count, static_cast<unsigned long long>(bad));
 }
 
-// Whether the constants keep the lane without branches exact (lane/cuda.cuh).
+// Whether the constants keep the lane without branches exact (lane/cuda.cuh). An algorithm that has not been
+// thought through gets the scalar lane.
 template <class Consts>
 OCTAVO_HD bool in_range(const Consts&) {
-  return true;
+  return false;
 }
 OCTAVO_HD inline bool in_range(const formula::AdamConsts& c) {
   return c.root_scale >= 1.0F && c.root_scale <= kLargeFactor && c.eps >= 0.0F && c.eps <= kLargeFactor;
 }
+// Neither divides nor takes roots.
+OCTAVO_HD inline bool in_range(const formula::SgdConsts&) { return true; }
+OCTAVO_HD inline bool in_range(const formula::LionConsts&) { return true; }
 
 template <class Algo>
 OCTAVO_HD Prepared prepared_of(const formula::Order& order, std::int64_t counted) {

@@ -190,9 +190,7 @@ class Step {
       apart = where.apart;
 #pragma unroll
       for (int k = 0; k < kSlots; ++k)
-        if (!own_scale(k))
-          copy_async(Arrays::scale_at(work.stage, k), scales[k] + where.block,
-                     std::integral_constant<int, 4>{});
+        if (!own_scale(k)) copy_async<4, false>(Arrays::scale_at(work.stage, k), scales[k] + where.block);
     }
     Arrays::Param::fetch(work.stage, param, first, apart);
     if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::fetch(work.stage, residual, first, apart);

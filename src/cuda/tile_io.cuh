@@ -41,16 +41,18 @@ struct Eight {
   Word piece[kPieces];
 };
 
-__device__ inline void copy_async(std::uint32_t to, const void* from,
-                                  [[maybe_unused]] std::integral_constant<int, 16>) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from))
-               : "memory");
-}
-template <int kBytes>
-__device__ inline void copy_async(std::uint32_t to, const void* from, std::integral_constant<int, kBytes>) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
-               "n"(kBytes)
-               : "memory");
+// `kOnce`: nothing else of the touched sectors will be asked for, so they need not pass through the
+// first-level cache.
+template <int kBytes, bool kOnce>
+__device__ inline void copy_async(std::uint32_t to, const void* from) {
+  if constexpr (kBytes == 16 && kOnce) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from))
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
+                 "n"(kBytes)
+                 : "memory");
+  }
 }
 __device__ inline void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until all but the last group of copies are there.
@@ -86,8 +88,8 @@ struct ArrayIo {
     for (int c = 0; c < 2; ++c) {
 #pragma unroll
       for (int p = 0; p < Share::kPieces; ++p)
-        copy_async(address(stage, c, p), from + c * (apart * kBits / 8) + p * Share::kApart,
-                   std::integral_constant<int, Share::kBytes>{});
+        copy_async<Share::kBytes, kQuads || Share::kPieces == 1>(
+            address(stage, c, p), from + c * (apart * kBits / 8) + p * Share::kApart);
     }
   }
   template <int kIndex>

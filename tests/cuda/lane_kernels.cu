@@ -85,6 +85,30 @@ cudaError_t on_device(LaneMismatch* out, Fn&& launch) {
   return error;
 }
 
+// One denominator a thread, all numerators in turn.
+__global__ void all_kernel(std::uint32_t first, std::uint32_t count, LaneMismatch* out) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  constexpr std::uint32_t kOne = 0x3F800000U;
+  constexpr std::uint32_t kMantissas = 1U << 23;
+  const float b = __uint_as_float(kOne | (first + i));
+  unsigned long long wrong = 0;
+#pragma unroll 4
+  for (std::uint32_t m = 0; m < kMantissas; ++m) {
+    const float a = __uint_as_float(kOne | m);
+    const float got = (octavo::cuda::F32(a) / octavo::cuda::F32(b)).v;
+    const float expected = __fdiv_rn(a, b);
+    if (got == expected) continue;
+    ++wrong;
+    out->a = __float_as_uint(a);
+    out->b = __float_as_uint(b);
+    out->got = __float_as_uint(got);
+    out->expected = __float_as_uint(expected);
+  }
+  atomicAdd(&out->checked, static_cast<unsigned long long>(kMantissas));
+  if (wrong != 0) atomicAdd(&out->count, wrong);
+}
+
 template <Check kCheck>
 cudaError_t every(float other, int first, int end, LaneMismatch* out) {
   return on_device(out, [&](LaneMismatch* device) {
@@ -110,6 +134,11 @@ cudaError_t check_quotients_by(float denominator, int first_exponent, int end_ex
 cudaError_t check_random_quotients(long long pairs, LaneMismatch* out) {
   return on_device(out,
                    [&](LaneMismatch* device) { random_kernel<<<kBlocks, kThreadsOfBlock>>>(pairs, device); });
+}
+
+cudaError_t check_all_quotients(std::uint32_t first, std::uint32_t count, LaneMismatch* out) {
+  return on_device(
+      out, [&](LaneMismatch* device) { all_kernel<<<(count + 255) / 256, 256>>>(first, count, device); });
 }
 
 LaneRange lane_range() {

@@ -23,6 +23,9 @@ cudaError_t check_quotients_by(float denominator, int first_exponent, int end_ex
 // Random pairs: |a| in [2^-60, 2^60], b in [2^-50, 2^61), mantissas random or next to a power of two.
 cudaError_t check_random_quotients(long long pairs, LaneMismatch* out);
 
+// Every mantissa over the `count` mantissas from `first` on, both in [1, 2).
+cudaError_t check_all_quotients(std::uint32_t first, std::uint32_t count, LaneMismatch* out);
+
 // The limits that the header documents, as exponents.
 struct LaneRange {
   int first_low, first_high, second_low, second_high;
