@@ -33,7 +33,7 @@ __device__ inline F32 select(scalar::Mask m, F32 yes, F32 no) { return m.v ? yes
 
 // An estimate of the reciprocal, one Newton step, and a quotient corrected by its exact remainder. Compilers
 // correct twice; over all 2^46 pairs of mantissas the second correction changes nothing
-// (tests/cuda/lane_cuda_test.cc).
+// (LaneCuda.AllPairsOfMantissas with OCTAVO_TEST_FULL=1).
 __device__ inline F32 operator/(F32 a, F32 b) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(b.v));
