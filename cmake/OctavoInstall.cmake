@@ -2,6 +2,7 @@
 # pkg-config file. Everything is relocatable: no path of this machine is written into an installed file.
 
 include(CMakePackageConfigHelpers)
+get_target_property(octavo_type octavo TYPE)
 set(octavo_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/octavo)
 
 install(TARGETS octavo EXPORT octavo-targets
@@ -12,6 +13,12 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/octavo DESTINATION ${CMAKE_INSTA
   FILES_MATCHING PATTERN "*.h")
 install(EXPORT octavo-targets NAMESPACE octavo:: DESTINATION ${octavo_package_dir})
 
+set(OCTAVO_PACKAGE_NEEDS_CUDA OFF)
+set(octavo_pc_cuda "")
+if(OCTAVO_WITH_CUDA AND octavo_type STREQUAL "STATIC_LIBRARY")
+  set(OCTAVO_PACKAGE_NEEDS_CUDA ON)
+  set(octavo_pc_cuda " -lcudart_static -lrt -ldl")
+endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/octavo-config.cmake.in
   ${PROJECT_BINARY_DIR}/octavo-config.cmake INSTALL_DESTINATION ${octavo_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/octavo-config-version.cmake COMPATIBILITY SameMinorVersion)
