@@ -1,5 +1,6 @@
 # Install rules: the library, its headers, the CMake package (find_package(octavo CONFIG) gives octavo::octavo) and a
-# pkg-config file. Everything is relocatable: no path of this machine is written into an installed file.
+# pkg-config file. Everything is relocatable: no path of this machine is written into an installed file, but for that of
+# the CUDA toolkit in the pkg-config file of a static library.
 
 include(CMakePackageConfigHelpers)
 get_target_property(octavo_type octavo TYPE)
@@ -17,7 +18,7 @@ set(OCTAVO_PACKAGE_NEEDS_CUDA OFF)
 set(octavo_pc_cuda "")
 if(OCTAVO_WITH_CUDA AND octavo_type STREQUAL "STATIC_LIBRARY")
   set(OCTAVO_PACKAGE_NEEDS_CUDA ON)
-  set(octavo_pc_cuda " -lcudart_static -lrt -ldl")
+  set(octavo_pc_cuda " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt -ldl")
 endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/octavo-config.cmake.in
   ${PROJECT_BINARY_DIR}/octavo-config.cmake INSTALL_DESTINATION ${octavo_package_dir})
