@@ -1,0 +1,239 @@
+// The step element by element in the scalar lane: ends of tensors, unaligned ones, blocks larger than a tile,
+// rows that vectors would cross, small tensors with fp32 states beside another format, and whatever the quick
+// path found to be out of range.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cuda/axis_scales.cuh"
+#include "cuda/step_traits.cuh"
+
+namespace octavo::cuda {
+
+template <class Algo, class Codec, WeightKind kKind>
+class SlowStep : StepTraits<Algo, Codec> {
+  using Traits = StepTraits<Algo, Codec>;
+  using Traits::encode_words;
+  using Traits::is_second;
+  using Traits::kSlots;
+  using Traits::kStates;
+  using Traits::kZeroCode;
+  using Traits::lane;
+  using Traits::narrow_state;
+  using Traits::new_scales;
+  using Traits::over_own_scale;
+  using Traits::own_scale;
+  using Traits::place;
+  using Traits::reduce_max;
+  using Traits::scales;
+  using Traits::state_key;
+  using typename Traits::Bounds;
+  using typename Traits::Codes;
+  using typename Traits::Consts;
+  using typename Traits::Place;
+  using typename Traits::Scale;
+  using typename Traits::State;
+
+ public:
+  // A unit from element `at` on.
+  static __device__ void run(const StepParams& params, const Prepared& prepared, const TensorEntry& t,
+                             std::int64_t at) {
+    if constexpr (Codec::kBlocked) {
+      if (t.plain == 0) {
+        slow_unit(params, prepared, t, at);
+        return;
+      }
+    }
+    slow_plain(prepared, t, at);
+  }
+
+  // Up to `most` neighbouring elements of a tensor without blocks.
+  static __device__ __noinline__ void slow_plain_chunk(const Prepared& prepared, const TensorEntry& t,
+                                                       std::int64_t at, int most) {
+    const int valid = min(valid_at(t, at), most);
+    float out[kStates * kChunk];
+    careful<State>(t, prepared, at, valid, true, out);
+#pragma unroll
+    for (int k = 0; k < kSlots; ++k) store_plain(prepared, t, k, at, valid, out + k * kChunk);
+  }
+
+ private:
+  // One element at a time in the scalar lane: whatever its alignment, range and number. Moments go to `out`,
+  // zero beyond `valid`.
+  template <class S>
+  static __device__ __noinline__ void careful(const TensorEntry& t, const Prepared& prepared, std::int64_t at,
+                                              int valid, bool write, float* out) {
+    const Consts c = *reinterpret_cast<const Consts*>(prepared.consts);
+    for (int i = 0; i < kChunk; ++i) {
+      scalar::F32 s[kStates];
+      if (i < valid) {
+        const std::int64_t e = at + i;
+#pragma unroll
+        for (int k = 0; k < kSlots; ++k) s[k] = load_state<S>(t, k, e);
+        const scalar::F32 before(load_weight<kKind>(t, e));
+        const scalar::F32 raw(load_one(t.grad, t.grad_dtype, e));
+        const scalar::F32 p = Algo::update(c, formula::gradient(c, raw, before), before, s);
+        if (write) store_weight<kKind>(t, prepared.round_base, e, p.v);
+      }
+#pragma unroll
+      for (int k = 0; k < kSlots; ++k) out[k * kChunk + i] = s[k].v;
+    }
+  }
+
+  template <class S>
+  static __device__ scalar::F32 load_state(const TensorEntry& t, int slot, std::int64_t e) {
+    if constexpr (!S::kBlocked) {
+      if constexpr (S::kBits == 32) return static_cast<const float*>(t.codes[slot])[e];
+      return formula::bf16_to_float(scalar::I32(static_cast<const std::uint16_t*>(t.codes[slot])[e]));
+    } else {
+      const auto* bytes = static_cast<const std::uint8_t*>(t.codes[slot]);
+      const bool second = is_second(slot);
+      std::uint32_t code;
+      if constexpr (S::kBits == 4) {
+        code = (bytes[e / 2] >> (e % 2 == 0 ? 4 : 0)) & 15U;
+      } else {
+        code = bytes[e];
+      }
+      const float value = second ? kValues<typename Codes::Codec, Moment::second>.value[code]
+                                 : kValues<typename Codes::Codec, Moment::first>.value[code];
+      const float scale =
+          Codec::kRank1 && second ? AxisWalk(t, e).scale(t.scales[slot]) : t.scales[slot][e / t.block];
+      return scalar::F32(value) * scalar::F32(scale);
+    }
+  }
+
+  static __device__ int valid_at(const TensorEntry& t, std::int64_t at) {
+    const std::int64_t left = t.numel - at;
+    return left >= kChunk ? kChunk : left > 0 ? static_cast<int>(left) : 0;
+  }
+
+  // Anything else with blocks: ends of tensors, unaligned ones, blocks larger than a tile, rank-1 scales.
+  static __device__ __noinline__ void slow_unit(const StepParams& params, const Prepared& prepared,
+                                                const TensorEntry& t, std::int64_t at) {
+    const int tiles = t.block > kTile ? t.block / kTile : 1;
+    const bool measure_only = Codec::kRank1 && params.measure != 0;
+    std::uint32_t whole[kStates] = {};  // maxima of a block that is larger than a tile
+    if (tiles > 1 || measure_only) {
+      Bounds bounds;
+      for (int i = 0; i < tiles; ++i) measure(t, prepared, at + i * kTile, place(t, at + i * kTile), bounds);
+      if (measure_only) return;
+#pragma unroll
+      for (int k = 0; k < kSlots; ++k) whole[k] = reduce_max(bounds.high[k], 32);
+    }
+#pragma unroll 1
+    for (int i = 0; i < tiles; ++i) {
+      const std::int64_t tile_at = at + i * kTile;
+      const Place where = place(t, tile_at);
+      float s[kStates][2 * kChunk];
+      Bounds bounds;
+#pragma unroll 1
+      for (int c = 0; c < 2; ++c) {
+        const std::int64_t e = tile_at + where.first + c * where.apart;
+        float out[kStates * kChunk];
+        careful<Codec>(t, prepared, e, valid_at(t, e), true, out);
+        for (int j = 0; j < kChunk; ++j) {
+          float kept[kStates] = {};
+#pragma unroll
+          for (int k = 0; k < kSlots; ++k) s[k][c * kChunk + j] = kept[k] = out[k * kChunk + j];
+          bounds.add(kept);
+        }
+      }
+      Scale encoded[kStates];
+      const std::int64_t block_at = tiles > 1 ? at : tile_at + where.first - where.lane * kChunk;
+      // A block's scale changes with its last tile: those before are decoded by the old one.
+      scales(t, where, i == tiles - 1 && block_at<t.numel, bounds, tiles> 1 ? whole : nullptr, encoded);
+#pragma unroll 1
+      for (int c = 0; c < 2; ++c) {
+        const std::int64_t e = tile_at + where.first + c * where.apart;
+        encode_slow(t, e, valid_at(t, e), s, c, encoded, std::make_integer_sequence<int, kSlots>{});
+      }
+    }
+  }
+
+  template <int... kSlot>
+  static __device__ void encode_slow(const TensorEntry& t, std::int64_t at, int valid,
+                                     const float (&s)[kStates][2 * kChunk], int c,
+                                     const Scale (&scale)[kStates], std::integer_sequence<int, kSlot...>) {
+    const auto put = [&](auto slot) {
+      constexpr int kOne = decltype(slot)::value;
+      std::uint32_t words[Codes::kWords];
+      if constexpr (own_scale(kOne)) {
+        float x[kChunk] = {};
+        if (valid > 0) scale_by_axes(t, new_scales(t, kOne), at, valid, s[kOne] + c * kChunk, x);
+        Codes::template encode<Moment::second>(tables(), x, 1.0F, words);
+      } else {
+        encode_words<kOne>(s[kOne] + c * kChunk, scale[kOne], words);
+        if constexpr (kZeroCode && is_second(kOne)) {
+#pragma unroll
+          for (int i = 0; i < kChunk; ++i)
+            if (s[kOne][c * kChunk + i] == 0.0F) words[i / 4] &= ~(255U << (8 * (i % 4)));
+        }
+      }
+      if constexpr (Codec::kBits == 4) {
+        if (valid % 2 == 1) words[0] &= ~(15U << (8 * (valid / 2)));  // an odd end leaves its low nibble zero
+      }
+      auto* bytes = static_cast<std::uint8_t*>(t.codes[kOne]) + at * Codec::kBits / 8;
+#pragma unroll
+      for (int i = 0; i < Codec::kBits; ++i) {
+        if (i < (valid * Codec::kBits + 7) / 8)
+          bytes[i] = static_cast<std::uint8_t>(words[i / 4] >> (8 * (i % 4)));
+      }
+    };
+    (put(std::integral_constant<int, kSlot>{}), ...);
+  }
+
+  static __device__ void scale_by_axes(const TensorEntry& t, const float* maxima, std::int64_t at, int valid,
+                                       const float* s, float* x) {
+    AxisWalk walk(t, at);
+    for (int i = 0; i < valid; ++i) {
+      x[i] = over_own_scale(s[i], walk.scale(maxima));
+      if (i + 1 < valid) walk.next();
+    }
+  }
+
+  // The moments a step would give, without taking it.
+  static __device__ void measure(const TensorEntry& t, const Prepared& prepared, std::int64_t tile_at,
+                                 const Place& where, Bounds& bounds) {
+#pragma unroll 1
+    for (int c = 0; c < 2; ++c) {
+      const std::int64_t at = tile_at + where.first + c * where.apart;
+      const int valid = valid_at(t, at);
+      if (valid == 0) continue;
+      float out[kStates * kChunk];
+      careful<Codec>(t, prepared, at, valid, false, out);
+      for (int i = 0; i < valid; ++i) {
+        float kept[kStates] = {};
+        for (int k = 0; k < kSlots; ++k) kept[k] = out[k * kChunk + i];
+        bounds.add(kept);
+      }
+      if constexpr (Codec::kRank1) raise_axes(t, at, valid, out);
+    }
+  }
+  static __device__ void raise_axes(const TensorEntry& t, std::int64_t at, int valid, const float* out) {
+    for (int k = 0; k < kSlots; ++k) {
+      if (!own_scale(k)) continue;
+      AxisWalk walk(t, at);
+      for (int i = 0; i < valid; ++i) {
+        walk.raise(new_scales(t, k), out[k * kChunk + i]);
+        if (i + 1 < valid) walk.next();
+      }
+    }
+  }
+  static __device__ __noinline__ void slow_plain(const Prepared& prepared, const TensorEntry& t,
+                                                 std::int64_t at) {
+#pragma unroll 1
+    for (int c = 0; c < 2; ++c) slow_plain_chunk(prepared, t, at + c * (kTile / 2) + lane() * kChunk, kChunk);
+  }
+  static __device__ void store_plain(const Prepared& prepared, const TensorEntry& t, int slot,
+                                     std::int64_t at, int valid, const float* s) {
+    for (int i = 0; i < valid; ++i) {
+      if constexpr (State::kBits == 32) {
+        static_cast<float*>(t.codes[slot])[at + i] = formula::canonical(scalar::F32(s[i])).v;
+      } else {
+        static_cast<std::uint16_t*>(t.codes[slot])[at + i] = static_cast<std::uint16_t>(narrow_state(
+            slot, state_key(prepared, t, slot), static_cast<std::uint64_t>(t.offset + at), i, s[i]));
+      }
+    }
+  }
+};
+
+}  // namespace octavo::cuda
