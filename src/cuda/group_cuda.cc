@@ -2,8 +2,9 @@
 // calls that a step makes.
 //
 // The table lives in the caller's workspace. It is written by kernels that carry it as arguments, so no host
-// memory has to outlive the call, nothing waits, and a step may be captured in a graph. A graph that contains
-// the writing replays it; so once a graph does, steps outside it write the table every time.
+// memory has to outlive the call, nothing waits, and a step may be captured in a graph. A graph always
+// contains the writing, and so keeps the tensors it was captured with; once there is one, steps outside it
+// write the table every time.
 // SPDX-License-Identifier: MIT
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
@@ -11,7 +12,6 @@
 #include "optimizers/resolve.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <vector>
 

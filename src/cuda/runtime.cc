@@ -3,9 +3,6 @@
 
 #include <octavo/backend.h>
 
-#include <mutex>
-#include <vector>
-
 namespace octavo {
 namespace cuda {
 namespace {

@@ -140,7 +140,8 @@ class SlowStep : StepTraits<Algo, Codec> {
       Scale encoded[kStates];
       const std::int64_t block_at = tiles > 1 ? at : tile_at + where.first - where.lane * kChunk;
       // A block's scale changes with its last tile: those before are decoded by the old one.
-      scales(t, where, i == tiles - 1 && block_at<t.numel, bounds, tiles> 1 ? whole : nullptr, encoded);
+      const bool last = i == tiles - 1 && block_at < t.numel;
+      scales(t, where, last, bounds, tiles > 1 ? whole : nullptr, encoded);
 #pragma unroll 1
       for (int c = 0; c < 2; ++c) {
         const std::int64_t e = tile_at + where.first + c * where.apart;
