@@ -1,0 +1,25 @@
+"""Octavo: low-bit optimizers for PyTorch. `octavo.optim` has them, `octavo.nn` the embeddings that go with
+them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._abi import OctavoError
+
+if TYPE_CHECKING:
+    from . import checkpoint, nn, ops, optim
+
+__all__ = ["OctavoError", "__version__", "checkpoint", "nn", "ops", "optim"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from ._abi import library
+
+        return library().octavo_version_string().decode()
+    if name in ("checkpoint", "nn", "ops", "optim"):
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'octavo' has no attribute {name!r}")

@@ -1,0 +1,122 @@
+"""Moments of one tensor in each state format: how many bytes they take, and to and from fp32, on the CPU.
+
+Codes are flat uint8 tensors here and scales flat fp32 ones, as the core lays them out; `shape` matters to
+4bit-rank1 alone. A state on another device is brought here one tensor at a time by whoever calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from . import _abi
+
+Moment = Literal["first", "second"]
+
+# The element type in which codes of each format are kept, None for packed nibbles.
+CODE_DTYPES: dict[str, torch.dtype | None] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "8bit": torch.uint8,
+    "4bit": None,
+    "4bit-rank1": None,
+    "fp8": torch.float8_e4m3fn,
+    "fp8-e5m2": torch.float8_e5m2,
+}
+_DEFAULT_BLOCKS = {"8bit": 256, "4bit": 128, "4bit-rank1": 128, "fp8": 256, "fp8-e5m2": 256}
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 32, 4096
+
+
+def check_state(name: object) -> str:
+    """`name` if it is a state format."""
+    if name not in CODE_DTYPES:
+        known = ", ".join(repr(state) for state in CODE_DTYPES)
+        raise ValueError(f"Invalid state: {name!r}, expected one of {known}")
+    return str(name)
+
+
+def default_block_size(state: str) -> int:
+    """0 for formats without blocks."""
+    return _DEFAULT_BLOCKS.get(state, 0)
+
+
+def check_block_size(block_size: int) -> int:
+    """`block_size` if blocks may be that long."""
+    if not _SMALLEST_BLOCK <= block_size <= _LARGEST_BLOCK or block_size & (block_size - 1):
+        raise ValueError(
+            f"Invalid block_size: {block_size}, expected a power of two from {_SMALLEST_BLOCK} to "
+            f"{_LARGEST_BLOCK}"
+        )
+    return block_size
+
+
+def core_shape(shape: Sequence[int]) -> list[int]:
+    """The shape as the core takes it: only 4bit-rank1 looks at it, and no more than eight dimensions."""
+    dims = [int(n) for n in shape]
+    return dims if len(dims) <= _abi.MAX_DIMS else [math.prod(dims)]
+
+
+def _spec(moment: Moment, state: str, shape: Sequence[int], block_size: int) -> _abi.MomentSpec:
+    dims = core_shape(shape)
+    spec = _abi.new(_abi.MomentSpec, moment=0 if moment == "first" else 1, format=_abi.parse("state", state))
+    spec.ndim, spec.numel, spec.block_size = len(dims), math.prod(dims), block_size
+    spec.shape[: len(dims)] = dims
+    return spec
+
+
+@functools.lru_cache(maxsize=4096)
+def layout(moment: Moment, state: str, shape: tuple[int, ...], block_size: int = 0) -> tuple[int, int]:
+    """Bytes of codes and number of scales."""
+    codes, scales = _abi.i64(), _abi.i64()
+    spec = _spec(moment, state, shape, block_size)
+    _abi.check(
+        _abi.library().octavo_moment_layout(ctypes.byref(spec), ctypes.byref(codes), ctypes.byref(scales))
+    )
+    return codes.value, scales.value
+
+
+def encode(moment: Moment, state: str, values: Tensor, block_size: int = 0) -> tuple[Tensor, Tensor]:
+    """fp32 values on the CPU -> codes and scales."""
+    values = values.detach().to(dtype=torch.float32).contiguous()
+    code_bytes, scale_count = layout(moment, state, tuple(values.shape), block_size)
+    codes, scales = torch.zeros(code_bytes, dtype=torch.uint8), torch.zeros(scale_count)
+    spec = _spec(moment, state, values.shape, block_size)
+    _abi.check(
+        _abi.library().octavo_encode(
+            ctypes.byref(spec), values.data_ptr(), codes.data_ptr(), scales.data_ptr()
+        )
+    )
+    return codes, scales
+
+
+def decode(
+    moment: Moment,
+    state: str,
+    codes: Tensor,
+    scales: Tensor | None,
+    shape: Sequence[int],
+    block_size: int = 0,
+) -> Tensor:
+    """Codes and scales on the CPU -> fp32 values of `shape`."""
+    code_bytes, scale_count = layout(moment, state, tuple(shape), block_size)
+    flat = codes.detach().contiguous().view(-1).view(torch.uint8)
+    floats = torch.empty(0) if scales is None else scales.detach().to(torch.float32).contiguous().view(-1)
+    if flat.numel() != code_bytes or floats.numel() != scale_count:
+        raise ValueError(
+            f"got {flat.numel()} bytes of {state} codes and {floats.numel()} scales, expected {code_bytes} "
+            f"and {scale_count} for shape {tuple(shape)}"
+        )
+    values = torch.empty(tuple(shape))
+    spec = _spec(moment, state, shape, block_size)
+    _abi.check(
+        _abi.library().octavo_decode(
+            ctypes.byref(spec), flat.data_ptr(), floats.data_ptr(), values.data_ptr()
+        )
+    )
+    return values

@@ -1,0 +1,104 @@
+"""What of a parameter lies in this process: plain tensors whole, DTensors the rows of their local shard.
+
+Only shards of dimension 0 and replicas are understood; anything else is an error that says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+except ImportError:  # a torch built without distributed
+    DTensor = Replicate = Shard = None  # type: ignore[assignment,misc]
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    return DTensor is not None and isinstance(tensor, DTensor)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part in this process, without a copy and without autograd."""
+    return tensor._local_tensor if is_sharded(tensor) else tensor  # type: ignore[attr-defined,no-any-return]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """A run of rows (slices of dimension 0) of a whole parameter."""
+
+    shape: tuple[int, ...]  # of the whole
+    first: int
+    count: int
+
+    @property
+    def row(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def offset(self) -> int:
+        return self.first * self.row
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        return (self.count, *self.shape[1:]) if self.shape else ()
+
+
+def rows_of(tensor: Tensor) -> Rows:
+    """The rows that are here. ValueError for a tensor that is split in another way."""
+    shape = tuple(tensor.shape)
+    if not is_sharded(tensor):
+        return Rows(shape, 0, shape[0] if shape else 1)
+    first, count = 0, shape[0] if shape else 1
+    for size, coordinate, placement in zip(
+        tensor.device_mesh.shape,  # type: ignore[attr-defined]
+        tensor.device_mesh.get_coordinate() or (),  # type: ignore[attr-defined]
+        tensor.placements,  # type: ignore[attr-defined]
+        strict=True,
+    ):
+        if type(placement) is Replicate:
+            continue
+        if type(placement) is not Shard or placement.dim != 0:
+            raise ValueError(
+                f"the parameter is split as {tensor.placements}, expected Shard(dim=0) or Replicate(): "  # type: ignore[attr-defined]
+                "optimizer states follow rows; shard it on dimension 0"
+            )
+        # As torch.chunk: rows of ceil(n / size), the last ones shorter or empty.
+        chunk = -(-count // size)
+        begin = min(coordinate * chunk, count)
+        first, count = first + begin, min(chunk, count - begin)
+    here = tuple(local(tensor).shape)
+    if shape and here != (count, *shape[1:]):
+        raise ValueError(f"the local shard has shape {here}, expected {(count, *shape[1:])}")
+    return Rows(shape, first, count)
+
+
+def like(local_tensor: Tensor, parameter: Any, shape: tuple[int, ...]) -> Tensor:
+    """A DTensor of `shape` whose rows are split as the parameter's."""
+    stride, step = [], 1
+    for n in reversed(shape):
+        stride.append(step)
+        step *= n
+    return DTensor.from_local(  # type: ignore[no-any-return]
+        local_tensor,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=torch.Size(shape),
+        stride=tuple(reversed(stride)),
+    )
+
+
+def reduction_groups(tensor: Tensor) -> tuple[Any, ...]:
+    """The process groups over which sums of this tensor's elements must go; () where all of it is here."""
+    if not is_sharded(tensor):
+        return ()
+    mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
+    return tuple(
+        mesh.get_group(dim) for dim, placement in enumerate(placements) if isinstance(placement, Shard)
+    )

@@ -1,0 +1,51 @@
+"""Master bits of bf16 parameters: joined to fp32, split from it, and between widths (docs/formats.md, weight
+stores).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .native import Loaded
+
+
+def join(param: Tensor, residual: Tensor) -> Tensor:
+    """The fp32 master of a bf16 parameter and its residual (int8 or int16)."""
+    high = param.detach().contiguous().view(torch.int16).to(torch.int32) << 16
+    low = residual.to(torch.int32)
+    return (high + (low << 8 if residual.dtype == torch.int8 else low)).view(torch.float32)
+
+
+def residual_of(param: Tensor, master: Tensor, bits: int) -> Tensor:
+    """The residual of `bits` (24 or 32) that brings a bf16 parameter closest to an fp32 master."""
+    wanted = master.detach().to(torch.float32).contiguous().view(torch.int32).to(torch.int64)
+    high = param.detach().contiguous().view(torch.int16).to(torch.int64) << 16
+    difference = wanted - (high if high.dim() else high.view(()))
+    # int32 bit patterns of negative numbers compare as their magnitudes do.
+    difference = (difference + (1 << 31)) % (1 << 32) - (1 << 31)
+    if bits == 24:
+        return ((difference + 0x80) >> 8).clamp_(-128, 127).to(torch.int8)
+    return difference.clamp_(-(1 << 15), (1 << 15) - 1).to(torch.int16)
+
+
+def residual_for(item: Loaded, param: Tensor) -> Tensor:
+    """What a loaded state says of the local parameter's master bits, in the width that is kept here."""
+    from .native import of_local_rows
+
+    bits = 24 if item.kind.master == 24 else 32
+    here = param.detach().cpu()
+    saved: Tensor | None = None
+    if item.residual is not None:
+        residual = of_local_rows(item.residual, item).cpu()
+        if item.residual_bits == bits:
+            return residual
+        saved = join(here, residual)
+    elif (master := item.saved.master(here)) is not None:
+        saved = master
+    if saved is None:
+        return torch.zeros_like(here, dtype=torch.int8 if bits == 24 else torch.int16)
+    return residual_of(here, saved, bits)

@@ -1,0 +1,392 @@
+"""State dicts of this library: writing them, and loading them and those of others into an optimizer.
+
+A load has two halves. Reading looks at every entry and raises where something does not fit; then states are
+replaced one parameter at a time, so that neither a second set of states nor their fp32 values are ever held.
+A buffer that already has the right shape is written in place: what a CUDA graph or a plan points into stays
+where it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .. import _codec
+from .._shards import Rows, is_sharded, like, local
+from . import masters, rows
+from .importers import read_peer_state
+from .saved import MOMENTS, SavedMoment, SavedState
+
+if TYPE_CHECKING:
+    from ..optim.base import Optimizer
+    from ..optim.state import Kind
+
+SCALE = "_scale"
+PHASE = "block_phase"
+ORDER = "dim_order"
+MASTER = "master"
+# What an optimizer keeps of its own groups when it loads others'.
+_OWN_OPTIONS = frozenset(
+    (
+        "state",
+        "block_size",
+        "master",
+        "min_quantized_size",
+        "capturable",
+        "fused",
+        "foreach",
+        "differentiable",
+    )
+)
+
+
+# --- Writing --------------------------------------------------------------------------------------
+
+
+def save_entry(entry: Mapping[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
+    """One parameter's entry of a state dict. Tensors are the optimizer's own, but for the step count, which
+    parameters share in memory and must not share in a file that is loaded in place.
+    """
+    saved = dict(entry)
+    if isinstance(saved.get("step"), Tensor):
+        saved["step"] = saved["step"].clone()
+    if is_sharded(param):
+        return _save_rows(saved, param, kind)
+    if kind.order != tuple(range(len(kind.order))):
+        saved[ORDER] = kind.order
+    return saved
+
+
+def _save_rows(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
+    shape, here, row = kind.rows.shape, kind.rows.local_shape, kind.rows.row
+    saved = {key: value for key, value in entry.items() if key not in MOMENTS}
+    for name in (n for n in MOMENTS if n in entry):
+        codes = rows.codes_to_rows(entry[name], kind.state, here)
+        saved[name] = like(codes, param, (shape[0], *codes.shape[1:]))
+        if name + SCALE in entry:
+            scales = rows.scales_to_rows(entry[name + SCALE], here[0], row, kind.block_size)
+            saved[name + SCALE] = like(scales, param, (shape[0], *scales.shape[1:]))
+    if kind.block_size and row % kind.block_size:
+        phase = rows.phases(here[0], row, kind.block_size, local(param).device)
+        saved[PHASE] = like(phase, param, shape[:1])
+    if MASTER in entry:
+        bits = entry[MASTER].view(torch.uint8).view(*here, -1)  # no collective moves int16
+        saved[MASTER] = like(bits, param, (*shape, bits.shape[-1]))
+    return saved
+
+
+def kind_of_entry(entry: Mapping[str, Any], asked: Kind, names: tuple[str, ...]) -> Kind:
+    """The kind that the tensors of a live entry show, where the optimizer has forgotten it (a copied
+    optimizer).
+    """
+    name = next((n for n in names if n in entry), None)
+    if name is None:
+        return asked
+    codes = entry[name]
+    by_dtype = {
+        dtype: state for state, dtype in _codec.CODE_DTYPES.items() if dtype not in (None, torch.uint8)
+    }
+    state = by_dtype.get(codes.dtype)
+    if state is None:
+        packed = codes.shape != torch.Size(asked.rows.local_shape)
+        state = "8bit" if not packed and not asked.state.startswith("4bit") else asked.state
+        if packed and not state.startswith("4bit"):
+            state = "4bit"
+    block = asked.block_size if state == asked.state else _codec.default_block_size(state)
+    return dataclasses.replace(asked, state=state, block_size=block)
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(slots=True)
+class Loaded:
+    """One parameter's state, read and checked."""
+
+    param: Tensor
+    kind: Kind
+    saved: SavedState
+    whole: bool  # the saved tensors are of the whole parameter, not of the rows that are here
+    order: tuple[int, ...]  # memory order of the saved codes
+    residual: Tensor | None
+    residual_bits: int
+
+
+def _unsharded(entry: Mapping[str, Any], param: Tensor) -> tuple[dict[str, Any], bool]:
+    """The entry without DTensors, and whether its tensors are of the whole parameter."""
+    whole = True
+    out: dict[str, Any] = {}
+    for key, value in entry.items():
+        if isinstance(value, Tensor) and is_sharded(value):
+            if is_sharded(param) and value.placements == param.placements:  # type: ignore[attr-defined]
+                value, whole = local(value), False
+            else:
+                value = value.full_tensor()  # type: ignore[attr-defined]
+        out[key] = value
+    return out, whole or not is_sharded(param)
+
+
+def _read_own(
+    entry: Mapping[str, Any], shape: tuple[int, ...], group: Mapping[str, Any]
+) -> tuple[SavedState, tuple[int, ...]] | None:
+    """Our own entry; None where it is not (floats alone read the same in every library)."""
+    names = [name for name in MOMENTS if isinstance(entry.get(name), Tensor)]
+    if not any(name + SCALE in entry for name in names) or "step" not in entry:
+        return None
+    order = tuple(entry.get(ORDER, range(len(shape))))
+    if sorted(order) != list(range(len(shape))):
+        raise ValueError(f"{ORDER} is {order}, expected an order of {len(shape)} dimensions")
+    moments = {name: _read_moment(entry, name, shape, order, group) for name in names}
+    return SavedState(read_step(entry["step"]), moments), order
+
+
+def read_step(value: Any) -> int:
+    step = float(value)
+    if not (step >= 0 and step == int(step)):
+        raise ValueError(f"step is {step}, expected a whole number of at least 0")
+    return int(step)
+
+
+def _state_of(name: str, codes: Tensor, shape: tuple[int, ...], group: Mapping[str, Any]) -> str:
+    for state, dtype in _codec.CODE_DTYPES.items():
+        if dtype == codes.dtype != torch.uint8:
+            return state
+    if codes.dtype != torch.uint8:
+        raise ValueError(
+            f"{name} has dtype {codes.dtype}, expected codes (uint8 or float8) beside its scales"
+        )
+    said = group.get("state")
+    if said in ("fp8", "fp8-e5m2", "4bit", "4bit-rank1"):
+        return str(said)
+    return "8bit" if tuple(codes.shape) == shape else "4bit"
+
+
+def _read_moment(
+    entry: Mapping[str, Any],
+    name: str,
+    shape: tuple[int, ...],
+    order: tuple[int, ...],
+    group: Mapping[str, Any],
+) -> SavedMoment:
+    moment, codes, scales = MOMENTS[name], entry[name], entry.get(name + SCALE)
+    if scales is None:
+        raise ValueError(f"{name + SCALE} is missing: {name} cannot be read without its scales")
+    if not isinstance(scales, Tensor) or scales.dtype != torch.float32:
+        raise ValueError(
+            f"{name + SCALE} is {getattr(scales, 'dtype', type(scales))}, expected torch.float32"
+        )
+    if bool((scales < 0).any()):
+        raise ValueError(f"{name + SCALE} has negative entries: the state is corrupt")
+    state = _state_of(name, codes, shape, group)
+    memory = tuple(shape[d] for d in order)
+    if state == "4bit-rank1" and (moment == "first" or len(memory) < 2):
+        state = "4bit"  # the same bytes
+    if scales.dim() == 2:
+        return _read_rows(entry, name, shape, state, group)
+    if _codec.CODE_DTYPES[state] is not None:
+        if tuple(codes.shape) != shape:
+            raise ValueError(f"{name} has shape {tuple(codes.shape)}, but the parameter has shape {shape}")
+        codes = codes.permute(order).reshape(-1)
+    block = int(group.get("block_size") or _codec.default_block_size(state))
+    expected = _codec.layout(moment, state, memory, block)
+    got = codes.numel() * codes.element_size(), scales.numel()
+    if got != expected:
+        raise ValueError(
+            f"{name} has {got[0]} bytes of {state} codes and {got[1]} scales, expected {expected[0]} and "
+            f"{expected[1]} for shape {shape} and blocks of {block}"
+        )
+    return SavedMoment(moment, memory, state, block, codes, scales)
+
+
+def _read_rows(
+    entry: Mapping[str, Any], name: str, shape: tuple[int, ...], state: str, group: Mapping[str, Any]
+) -> SavedMoment:
+    moment, codes, scales = MOMENTS[name], entry[name], entry[name + SCALE]
+    block = int(group.get("block_size") or _codec.default_block_size(state))
+    here = Rows(shape, 0, shape[0])
+    per_row = here.row if _codec.CODE_DTYPES[state] is not None or here.row % 2 else here.row // 2
+    want = (shape[0] * per_row, (shape[0], rows.touched(here.row, block)))
+    if (codes.numel(), tuple(scales.shape)) != want:
+        raise ValueError(
+            f"{name} has {codes.numel()} codes and scales of shape {tuple(scales.shape)}, expected {want[0]} "
+            f"and {want[1]} for rows of shape {shape}"
+        )
+    phase = entry.get(PHASE)
+    if here.row % block == 0:
+        phase = None
+    elif not isinstance(phase, Tensor) or tuple(phase.shape) != shape[:1]:
+        raise ValueError(f"{PHASE} is missing or has another length than dimension 0 of shape {shape}")
+    if phase is None or torch.equal(phase, rows.phases(shape[0], here.row, block, phase.device)):
+        flat = rows.rows_to_codes(codes, state, shape)
+        return SavedMoment(moment, shape, state, block, flat, rows.rows_to_scales(scales, here.row, block))
+    return SavedMoment(
+        moment, shape, "", block, None, None,
+        lambda: rows.decode_rows(moment, state, codes, scales, phase, shape, block),
+    )  # fmt: skip
+
+
+def _read_residual(entry: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[Tensor | None, int]:
+    bits = entry.get(MASTER)
+    if not isinstance(bits, Tensor):
+        return None, 0
+    if bits.dtype == torch.uint8 and tuple(bits.shape[:-1]) == shape and bits.shape[-1] in (1, 2):
+        width = bits.shape[-1]
+        bits = bits.contiguous().view(torch.int8 if width == 1 else torch.int16).view(shape)
+    if bits.dtype not in (torch.int8, torch.int16) or tuple(bits.shape) != shape:
+        raise ValueError(
+            f"{MASTER} is {bits.dtype} of shape {tuple(bits.shape)}, expected int8 or int16 of shape {shape}"
+        )
+    return bits, 24 if bits.dtype == torch.int8 else 32
+
+
+def read_entry(
+    entry: Mapping[str, Any], param: Tensor, kind: Kind, group: Mapping[str, Any], wanted: tuple[str, ...]
+) -> Loaded:
+    """One parameter's entry of any known state dict. ValueError where it does not fit the parameter."""
+    plain, whole = _unsharded(entry, param)
+    shape = kind.rows.shape if whole else kind.rows.local_shape
+    order = tuple(range(len(shape)))
+    if (own := _read_own(plain, shape, group)) is not None:
+        saved, order = own
+    else:
+        peer = read_peer_state(plain, shape, group)
+        if peer is None:
+            keys = ", ".join(map(str, entry))
+            raise ValueError(f"its state has the keys {keys}, which no known optimizer writes")
+        saved = peer
+    missing = [name for name in wanted if name not in saved.moments]
+    if missing:
+        raise ValueError(
+            f"its state has no {' and no '.join(missing)}: it comes from another kind of optimizer"
+        )
+    residual, bits = _read_residual(plain, shape)
+    return Loaded(param, kind, saved, whole, order, residual, bits)
+
+
+# --- Loading --------------------------------------------------------------------------------------
+
+
+def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
+    """torch.optim.Optimizer.load_state_dict for any state dict that is known here."""
+    from ..optim.state import kind_of, moments_of
+
+    given: Any = dict(state_dict)
+    for hook in optimizer._optimizer_load_state_dict_pre_hooks.values():
+        replaced = hook(optimizer, given)
+        given = given if replaced is None else replaced
+    groups, saved_groups = optimizer.param_groups, given["param_groups"]
+    if len(groups) != len(saved_groups):
+        raise ValueError(
+            f"loaded state dict has a different number of parameter groups ({len(saved_groups)}, expected "
+            f"{len(groups)})"
+        )
+    merged, loaded, known = [], [], set()
+    for group, saved_group in zip(groups, saved_groups, strict=True):
+        if len(group["params"]) != len(saved_group["params"]):
+            raise ValueError(
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's "
+                f"group ({len(saved_group['params'])}, expected {len(group['params'])})"
+            )
+        merged.append(_merge(group, saved_group))
+        wanted = tuple(name for name, _ in moments_of(optimizer.algorithm, merged[-1]))
+        for index, (param, number) in enumerate(zip(group["params"], saved_group["params"], strict=True)):
+            known.add(number)
+            entry = given["state"].get(number)
+            if entry:
+                with optimizer._named(group, index):
+                    loaded.append(read_entry(entry, param, kind_of(param, group), saved_group, wanted))
+    optimizer._replace_state(merged, loaded, {k: v for k, v in given["state"].items() if k not in known})
+    for post_hook in optimizer._optimizer_load_state_dict_post_hooks.values():
+        post_hook(optimizer)
+
+
+def _merge(group: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The group after loading: the saved options, but for what says how states are kept here."""
+    from ..optim.options import check_group
+
+    taken = {k: copy.deepcopy(v) for k, v in saved.items() if k not in _OWN_OPTIONS and k != "params"}
+    merged = {**group, **taken}
+    if "lr" in taken and not isinstance(group["lr"], Tensor):
+        merged["lr"] = float(taken["lr"])
+    check_group(merged)
+    return merged
+
+
+def write_entry(entry: dict[str, Any], item: Loaded, moments: tuple[tuple[str, Any], ...]) -> None:
+    """Turns a live entry of optimizer.state into what was read."""
+    kind, here = item.kind, local(item.param)
+    fitting = item.order == kind.order and (not item.whole or kind.rows.count == (kind.rows.shape or (1,))[0])
+    for name, moment in moments:
+        saved = item.saved.moments[name]
+        taken = saved.take_over(kind.state, kind.block_size) if fitting else None
+        if taken is not None:
+            codes, scales = taken
+        else:
+            codes, scales = _encode(saved, item, moment)
+        _put(entry, name, _shaped(codes, kind, here), here.device)
+        if scales is not None and _codec.default_block_size(kind.state):
+            _put(entry, name + SCALE, scales.reshape(-1).to(torch.float32), here.device)
+        else:
+            entry.pop(name + SCALE, None)
+    if kind.master in (24, 32):
+        _put(entry, MASTER, masters.residual_for(item, here), here.device)
+    else:
+        entry.pop(MASTER, None)
+
+
+def of_local_rows(values: Tensor, item: Loaded) -> Tensor:
+    """Values in the parameter's logical shape, cut to the rows that are here."""
+    if not item.whole or not is_sharded(item.param):
+        return values
+    first = item.kind.rows.first
+    return values[first : first + item.kind.rows.count]
+
+
+def _encode(saved: SavedMoment, item: Loaded, moment: _codec.Moment) -> tuple[Tensor, Tensor]:
+    kind = item.kind
+    values = saved.values()
+    if item.order != tuple(range(len(item.order))):
+        back = [item.order.index(d) for d in range(len(item.order))]
+        values = values.permute(back)
+    values = of_local_rows(values, item).permute(kind.order)
+    return _codec.encode(moment, kind.state, values, kind.block_size)
+
+
+def _shaped(codes: Tensor, kind: Kind, param: Tensor) -> Tensor:
+    """Flat codes in memory order (or floats in the logical shape) as the entry keeps them."""
+    dtype = _codec.CODE_DTYPES[kind.state]
+    if dtype is None:
+        return codes.reshape(-1).view(torch.uint8)
+    if codes.dtype != dtype:
+        codes = codes.contiguous().view(-1).view(torch.uint8).view(dtype)
+    if (codes.dim() == 1 and tuple(codes.shape) != kind.memory_shape) or kind.order != tuple(
+        range(param.dim())
+    ):
+        back = [kind.order.index(d) for d in range(len(kind.order))]
+        return codes.reshape(kind.memory_shape).permute(back)
+    return codes.reshape(tuple(param.shape))
+
+
+def _put(entry: dict[str, Any], key: str, value: Tensor, device: torch.device) -> None:
+    present = entry.get(key)
+    value = value.detach()
+    if (
+        isinstance(present, Tensor)
+        and present.dtype == value.dtype
+        and present.shape == value.shape
+        and present.device == device
+    ):
+        _bytes(present).copy_(_bytes(value))
+    else:
+        entry[key] = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+        _bytes(entry[key]).copy_(_bytes(value))
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """float8 as bytes: not every device copies it."""
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor

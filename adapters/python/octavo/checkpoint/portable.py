@@ -1,0 +1,72 @@
+"""What other optimizers read: fp32 moments and a step count under torch's names, and fp32 master weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .. import _codec
+from .._shards import is_sharded, like, local
+from . import masters
+from .saved import MOMENTS
+
+if TYPE_CHECKING:
+    from ..optim.base import Optimizer
+    from ..optim.state import Kind
+
+# Options that torch's optimizers do not know, or know by another meaning.
+_OURS = frozenset(("state", "block_size", "master", "min_quantized_size", "seed"))
+
+
+def moment_values(entry: dict[str, Any], name: str, kind: Kind) -> Tensor:
+    """A moment of the local parameter: fp32 on the CPU, in the parameter's logical shape."""
+    codes, scales = entry[name].detach().cpu(), entry.get(name + "_scale")
+    if codes.dtype == torch.float32:
+        return codes.clone()
+    if _codec.CODE_DTYPES[kind.state] is not None:
+        codes = codes.permute(kind.order).contiguous()
+    scales = None if scales is None else scales.cpu()
+    values = _codec.decode(MOMENTS[name], kind.state, codes, scales, kind.memory_shape, kind.block_size)
+    return values.permute([kind.order.index(d) for d in range(len(kind.order))])
+
+
+def portable_state_dict(optimizer: Optimizer) -> dict[str, Any]:
+    states: dict[int, dict[str, Any]] = {}
+    groups: list[dict[str, Any]] = []
+    number = 0
+    for group in optimizer.param_groups:
+        packed = {k: v for k, v in group.items() if k != "params" and k not in _OURS}
+        packed.update(foreach=None, fused=None, capturable=False, differentiable=False)
+        packed["params"] = list(range(number, number + len(group["params"])))
+        groups.append(packed)
+        for param in group["params"]:
+            entry = optimizer.state.get(param)
+            if entry:
+                states[number] = _entry(optimizer, param, entry, group)
+            number += 1
+    return {"state": states, "param_groups": groups}
+
+
+def _entry(
+    optimizer: Optimizer, param: Tensor, entry: dict[str, Any], group: dict[str, Any]
+) -> dict[str, Any]:
+    kind = optimizer._kind(param, group)
+    out: dict[str, Any] = {}
+    if optimizer.algorithm != "sgd":  # torch's keeps no count
+        out["step"] = torch.tensor(float(entry["step"]), dtype=torch.float32)
+    for name in (n for n in MOMENTS if n in entry):
+        values = moment_values(entry, name, kind)
+        if is_sharded(param):
+            values = like(values.to(local(param).device), param, tuple(param.shape))
+        out[name] = values
+    return out
+
+
+def master_parameters(optimizer: Optimizer) -> dict[Tensor, Tensor]:
+    return {
+        param: masters.join(local(param).cpu(), entry["master"].cpu())
+        for param, entry in optimizer.state.items()
+        if "master" in entry
+    }

@@ -1,0 +1,105 @@
+"""Blocks of a shard in a form that splits and joins by rows, for checkpoints that change the number of ranks.
+
+In memory a shard's blocks start at its first element. A checkpoint keeps, for every row, the scales of the
+blocks that the row touches and how far into a block it begins (its phase); codes go by rows anyway. Wherever
+rows come to lie at the same phases again, the blocks are put together as they were, bit for bit. Elsewhere
+the rows are decoded and encoded anew. Where a row is a whole number of blocks, all phases are zero and none
+is stored.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import _codec
+
+
+def phases(count: int, row: int, block: int, device: torch.device) -> Tensor:
+    """How far into a block each of `count` rows begins, in a shard of its own."""
+    return (torch.arange(count, device=device, dtype=torch.int64) * row % block).to(torch.int32)
+
+
+def touched(row: int, block: int) -> int:
+    """Blocks that a row of `row` elements can touch."""
+    return row // block if row % block == 0 else (row + block - 2) // block + 1
+
+
+def _first_blocks(count: int, row: int, block: int, device: torch.device) -> Tensor:
+    return torch.arange(count, device=device, dtype=torch.int64) * row // block
+
+
+def scales_to_rows(scales: Tensor, count: int, row: int, block: int) -> Tensor:
+    """Flat scales of a shard -> the scales that each row touches; unused places repeat the last block."""
+    width = touched(row, block)
+    if row % block == 0 or count == 0:
+        return scales.view(count, width) if count else scales.new_zeros((0, width))
+    index = _first_blocks(count, row, block, scales.device)[:, None] + torch.arange(
+        width, device=scales.device
+    )
+    return scales[index.clamp_(max=scales.numel() - 1)]
+
+
+def rows_to_scales(by_row: Tensor, row: int, block: int) -> Tensor:
+    """The reverse, for rows at the phases of one shard."""
+    count = by_row.shape[0]
+    if row % block == 0 or count == 0:
+        return by_row.reshape(-1)
+    blocks = torch.arange(-(-count * row // block), device=by_row.device, dtype=torch.int64)
+    rows = blocks * block // row
+    return by_row[rows, blocks - rows * row // block]
+
+
+def codes_to_rows(codes: Tensor, state: str, shape: tuple[int, ...]) -> Tensor:
+    """Codes of a shard with dimension 0 in front: bytes of the shard's shape, or packed nibbles row by row
+    (one code a byte where a row has an odd number of them).
+    """
+    count, row = shape[0], _row(shape)
+    if _codec.CODE_DTYPES[state] is not None:
+        return codes.view(torch.uint8) if codes.element_size() == 1 else codes
+    if row % 2 == 0:
+        return codes.view(count, row // 2)
+    return torch.stack([codes >> 4, codes & 15], dim=1).view(-1)[: count * row].view(count, row)
+
+
+def rows_to_codes(by_row: Tensor, state: str, shape: tuple[int, ...]) -> Tensor:
+    """The reverse: flat bytes, or floats of the shard's shape."""
+    row = _row(shape)
+    if _codec.CODE_DTYPES[state] is not None:
+        return by_row if by_row.element_size() > 1 else by_row.contiguous().view(torch.uint8).view(-1)
+    flat = by_row.reshape(-1)
+    if row % 2 == 0:
+        return flat
+    if flat.numel() % 2:
+        flat = torch.cat([flat, flat.new_zeros(1)])
+    return (flat[0::2] << 4) | flat[1::2]
+
+
+def decode_rows(
+    moment: _codec.Moment,
+    state: str,
+    by_row: Tensor,
+    scales: Tensor,
+    phase: Tensor,
+    shape: tuple[int, ...],
+    block: int,
+) -> Tensor:
+    """fp32 values (on the CPU) of rows at any phases."""
+    count, row = shape[0], _row(shape)
+    codes = rows_to_codes(by_row.cpu(), state, shape)
+    # The value of a code times one, then the row's own scale: the product that the codec computes.
+    _, ones = _codec.layout(moment, state, (count * row,), block)
+    values = _codec.decode(moment, state, codes, torch.ones(ones), (count, row), block)
+    for r, (scale, begin) in enumerate(zip(scales.cpu(), phase.cpu().tolist(), strict=True)):
+        first = min(block - begin, row)
+        values[r, :first] *= scale[0]
+        full = scale[1 : 1 + -(-(row - first) // block)]
+        values[r, first:] *= full.repeat_interleave(block)[: row - first]
+    return values.view(shape)
+
+
+def _row(shape: tuple[int, ...]) -> int:
+    out = 1
+    for n in shape[1:]:
+        out *= n
+    return out

@@ -1,0 +1,92 @@
+"""Reading torchao's optimizer checkpoints with torch.load(weights_only=True), with or without torchao.
+
+torchao pickles a state as a tensor of its own class with `codes`, `scale` and `qmap` as attributes, and
+weights_only refuses classes it has not been told of. Where torchao is not installed, stand-ins take the
+place of its classes: they carry the attributes and do nothing else. (The importer goes by the name of the
+class.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_aten = torch.ops.aten
+_COPIES = (_aten.detach.default, _aten.clone.default, _aten._to_copy.default)
+# The classes moved out of torchao.prototype with 0.9; a file says where they were when it was written.
+_PACKAGES = ("torchao.optim", "torchao.prototype.low_bit_optim")
+
+
+class _StandIn(Tensor):
+    """A wrapper without storage. It can be copied and moved, as loading does, and has no values."""
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func not in _COPIES:
+            raise NotImplementedError(
+                f"{func} on a torchao state that was loaded without torchao: give the checkpoint to "
+                "load_state_dict of an octavo optimizer, or install torchao"
+            )
+        source, options = args[0], dict(kwargs or {})
+        dtype = options.pop("dtype", None) or source.dtype  # for show: codes and scales keep theirs
+        options.pop("memory_format", None)
+        device = options.get("device") or source.device
+        out = Tensor._make_wrapper_subclass(type(source), source.shape, dtype=dtype, device=device)
+        for name, value in vars(source).items():
+            setattr(out, name, func(value, **options) if isinstance(value, Tensor) else value)
+        return out
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"{type(self).__name__}(shape={tuple(self.shape)}, loaded without torchao)"
+
+
+class OptimState8bit(_StandIn):
+    pass
+
+
+class OptimState4bit(_StandIn):
+    pass
+
+
+class OptimStateFp8(_StandIn):
+    pass
+
+
+_STAND_INS = {
+    "subclass_8bit.OptimState8bit": OptimState8bit,
+    "subclass_4bit.OptimState4bit": OptimState4bit,
+    "subclass_fp8.OptimStateFp8": OptimStateFp8,
+}
+
+
+def _classes() -> dict[str, type[Tensor]]:
+    """torchao's classes, from where this version has them; else the stand-ins."""
+    for package in _PACKAGES:
+        try:
+            return {
+                path: getattr(importlib.import_module(f"{package}.{path.split('.')[0]}"), stand_in.__name__)
+                for path, stand_in in _STAND_INS.items()
+            }
+        except ImportError:
+            continue
+    return dict(_STAND_INS)
+
+
+@contextlib.contextmanager
+def torchao_classes() -> Iterator[None]:
+    """Inside, torch.load with weights_only=True reads optimizer checkpoints of torchao:
+
+    with octavo.checkpoint.torchao_classes():
+        saved = torch.load("optimizer.pt", weights_only=True, map_location="cpu")
+    optimizer.load_state_dict(saved)
+    """
+    paths = [(kind, f"{package}.{path}") for path, kind in _classes().items() for package in _PACKAGES]
+    with torch.serialization.safe_globals(paths):
+        yield

@@ -1,0 +1,441 @@
+"""The optimizer that all classes of octavo.optim are: torch.optim.Optimizer over native multi-tensor steps.
+
+A step looks at all groups first (gradients that cannot be used raise before anything is written), then makes
+one native call per group, device and step count, on the current stream, without waiting for it. Nothing is
+remembered that torch, a trainer or a sharding library may change between two steps; plan.py says what is
+asked again.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from .. import _engine
+from .._shards import local
+from ..checkpoint import native as native_form
+from ..checkpoint import portable
+from . import options, state
+from .norms import Norms
+from .plan import Cohort, Plan, Ready, check_grad, check_param
+from .release import GradientRelease
+
+_DECAY_NUMBERS = {"adam": 1, "sgd": 1, "adamw": 2, "lion": 2}
+_bump_versions = torch.autograd.graph.increment_version
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Base of the optimizers here; use one of its subclasses.
+
+    Beyond torch's arguments: `state` is the format of the moments and `master` what a bf16 parameter keeps
+    beyond its 16 bits (docs/guides/python.md lists them), both also per parameter group. `clip_grad_norm`
+    clips the norm of all gradients inside the step, `skip_nonfinite` leaves everything as it is when a
+    gradient is NaN or infinite, `gradient_release` steps each parameter in the backward pass and frees its
+    gradient. `fused=True` takes `torch.amp.GradScaler`'s scale and found-inf on the device, `capturable=True`
+    keeps the step count there, as torch's own optimizers do. `seed` is that of stochastic rounding.
+    """
+
+    algorithm: ClassVar[str]
+
+    def __init__(
+        self,
+        params: Any,
+        defaults: dict[str, Any],
+        *,
+        clip_grad_norm: float | None = None,
+        skip_nonfinite: bool = False,
+        gradient_release: bool = False,
+    ) -> None:
+        self._fresh_caches()
+        clip = options.from_text(clip_grad_norm)
+        if clip is not None and not (isinstance(clip, (int, float)) and 0 < clip < float("inf")):
+            raise ValueError(f"Invalid clip_grad_norm: {clip_grad_norm}, expected a positive number or None")
+        self._clip = clip
+        self._guard = bool(options.from_text(skip_nonfinite))
+        self._release: GradientRelease | None = None
+        super().__init__(params, defaults)
+        if options.from_text(gradient_release):
+            self._release = GradientRelease(self)
+
+    # What is not the optimizer's state: rebuilt at will.
+    def _fresh_caches(self) -> None:
+        self._plans: dict[int, Plan] = {}
+        self._kinds: dict[Tensor, state.Kind] = {}
+        self._norms = Norms()
+        self._reports: dict[torch.device, Tensor] = {}
+        self._last_norm: Tensor | None = None
+        self._captured: list[Any] = []  # what a CUDA graph may still point into
+
+    def __getstate__(self) -> dict[str, Any]:
+        extra = {"_clip": self._clip, "_guard": self._guard, "_released": self._release is not None}
+        return {**super().__getstate__(), **extra}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        saved = dict(saved)
+        released = saved.pop("_released", None)
+        super().__setstate__(saved)
+        self._fresh_caches()
+        if released is not None:
+            self._release = GradientRelease(self) if released else None
+
+    # --- Parameter groups -------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        for name, default in self.defaults.items():
+            param_group.setdefault(name, default)
+        options.check_group(param_group)
+        super().add_param_group(param_group)
+        added = self.param_groups[-1]
+        try:
+            for index, param in enumerate(added["params"]):
+                with self._named(added, index):
+                    check_param(param)
+                    state.kind_of(param, added)
+        except Exception:
+            self.param_groups.pop()
+            raise
+        self._fresh_caches()
+        # GradScaler asks the optimizer, not its groups.
+        if any(group.get("fused") for group in self.param_groups):
+            self._step_supports_amp_scaling = True
+        if getattr(self, "_release", None) is not None:
+            self._release.watch(added)  # type: ignore[union-attr]
+
+    def _name(self, group: Mapping[str, Any], index: int) -> str:
+        names = group.get("param_names")
+        if names:
+            return f"parameter {names[index]!r}"
+        number = next((i for i, g in enumerate(self.param_groups) if g is group), len(self.param_groups))
+        return f"parameter {index} of group {number}"
+
+    @contextlib.contextmanager
+    def _named(self, group: Mapping[str, Any], index: int) -> Iterator[None]:
+        """Puts the class and the parameter in front of an error's message."""
+        try:
+            yield
+        except (ValueError, RuntimeError, TypeError) as error:
+            kind = type(error) if type(error) in (ValueError, TypeError) else RuntimeError
+            raise kind(f"{type(self).__name__}: {self._name(group, index)}: {error}") from error
+
+    # --- The step ---------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step over every parameter that has a gradient. Returns the closure's loss."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._step()
+        return loss
+
+    @torch._disable_dynamo
+    def _step(self) -> None:
+        self._check_capture()
+        if self._release is not None:
+            if getattr(self, "found_inf", None) is not None:
+                raise RuntimeError(
+                    f"{type(self).__name__}: gradient_release steps during the backward pass, before "
+                    "GradScaler can unscale; train in bfloat16 without a scaler, or without gradient_release"
+                )
+            self._release.end_of_step()
+        self.step_groups([(group, group["params"], id(group)) for group in self.param_groups])
+
+    def step_groups(
+        self,
+        parts: Iterable[tuple[dict[str, Any], list[Tensor], int]],
+        norm_of: Callable[[Ready], Mapping[torch.device, Tensor]] | None = None,
+    ) -> None:
+        """Steps lists of parameters of groups; the number names the plan. `norm_of` replaces the norm of all
+        of them.
+        """
+        ready = []
+        for group, params, number in parts:
+            if (found := self._ready(group, params, number)) is not None:
+                ready.append((group, found))
+        if not ready:
+            return
+        norms: Mapping[torch.device, Tensor] = {}
+        if norm_of is not None:
+            norms = norm_of(ready[0][1])
+        elif self._clip is not None or self._guard:
+            everything = [r for _, r in ready]
+            norms = self._norms.total(
+                [p for r in everything for p in r.plan.active], [g for r in everything for g in r.grads]
+            )
+        self._last_norm = next(iter(norms.values()), None)
+        for group, found in ready:
+            for cohort in found.plan.cohorts:
+                self._launch(group, found, cohort, norms)
+            _bump_versions(found.plan.bumped)
+
+    def _ready(self, group: dict[str, Any], params: list[Tensor], number: int) -> Ready | None:
+        key = (bool(group.get("amsgrad")), group.get("momentum", 0) != 0, self._counts_on_device(group))
+        plan = self._plans.get(number)
+        if plan is not None and (found := plan.ready(params, key)) is not None:
+            return found
+        present = [p.grad is not None for p in params]
+        if not any(present):
+            return None
+        index_of = {id(p): i for i, p in enumerate(group["params"])}
+        for param in params:
+            if param.grad is not None:
+                with self._named(group, index_of[id(param)]):
+                    check_param(param)
+                    check_grad(param, param.grad)
+        plan = Plan(params, present, key)
+        grads = [local(p.grad) for p in plan.active]  # type: ignore[arg-type]
+        plan.dtypes = [g.dtype for g in grads]
+        grads = plan.in_memory_order(grads)
+        self._build(plan, group, grads, index_of)
+        self._plans[number] = plan
+        return Ready(plan, grads, array.array("Q", [g.data_ptr() for g in grads]))
+
+    def _build(
+        self, plan: Plan, group: dict[str, Any], grads: list[Tensor], index_of: Mapping[int, int]
+    ) -> None:
+        """States where they are missing or elsewhere, then one native group per device and step count."""
+        first = 0
+        for other in self.param_groups:
+            if other is group:
+                break
+            first += len(other["params"])
+        moments = state.moments_of(self.algorithm, group)
+        fresh: dict[torch.device, Tensor] = {}  # the step count of parameters that step for the first time
+        cohorts: dict[tuple[torch.device, int], tuple[Tensor, list[int], list[_engine.Bound]]] = {}
+        for place, (param, grad) in enumerate(zip(plan.active, grads, strict=True)):
+            with self._named(group, index_of[id(param)]):
+                here = local(param)
+                kind = self._kind(param, group)
+                entry = self.state[param]
+                self._move(entry, here, group)
+                if "step" not in entry:
+                    entry["step"] = fresh.setdefault(here.device, self._new_step(here.device, group))
+                state.fill_missing(entry, here, kind, moments)
+                counted = entry["step"]
+                count = id(counted) if self._counts_on_device(group) else int(counted)
+                _, members, tensors = cohorts.setdefault((here.device, count), (counted, [], []))
+                members.append(place)
+                tensors.append(state.bound(entry, here, grad, kind, moments, first + index_of[id(param)]))
+        for (device, _), (counted, members, tensors) in cohorts.items():
+            counted = self._own_count(counted, [plan.active[i] for i in members])
+            native = _engine.NativeGroup(
+                self.algorithm,
+                device,
+                tensors,
+                amsgrad=bool(group.get("amsgrad")),
+                momentum=group.get("momentum", 0) != 0,
+            )
+            plan.cohorts.append(Cohort(native, members, counted, members == list(range(len(grads)))))
+
+    def _own_count(self, counted: Tensor, members: list[Tensor]) -> Tensor:
+        """One tensor that counts the steps of these parameters and of no others."""
+        ours = {id(p) for p in members}
+        shared = any(entry.get("step") is counted for p, entry in self.state.items() if id(p) not in ours)
+        counted = counted.clone() if shared else counted
+        for param in members:
+            self.state[param]["step"] = counted
+        return counted
+
+    def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
+        """Whether the host does not know if a step was taken, or does not take part."""
+        return bool(group.get("capturable") or group.get("fused") or self._guard)
+
+    def _new_step(self, device: torch.device, group: Mapping[str, Any]) -> Tensor:
+        return torch.zeros(
+            (), dtype=torch.int64, device=device if self._counts_on_device(group) else torch.device("cpu")
+        )
+
+    def _kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
+        """How the state is stored: as it was when it was made, whatever the group says since."""
+        asked = state.kind_of(param, group)
+        known = self._kinds.get(param)
+        entry = self.state.get(param, {})
+        if known is None and len(entry) > 1:
+            names = tuple(name for name, _ in state.MOMENTS[self.algorithm])
+            known = native_form.kind_of_entry(entry, asked, names)
+        if known is not None and (known.rows, known.order) != (asked.rows, asked.order):
+            raise RuntimeError(
+                f"its state was made for shape {known.rows.local_shape}, expected {asked.rows.local_shape}; "
+                "parameters must keep their shape and memory format (or make a new optimizer)"
+            )
+        if known is not None and known.master != asked.master:
+            known = state.Kind(known.state, known.block_size, asked.master, known.rows, known.order)
+            entry.pop(state.MASTER, None)
+        self._kinds[param] = known or asked
+        return self._kinds[param]
+
+    def _move(self, entry: dict[str, Any], param: Tensor, group: Mapping[str, Any]) -> None:
+        """A state whose parameter was moved follows it."""
+        for key, value in entry.items():
+            if not isinstance(value, Tensor):
+                continue
+            target = param.device
+            if key == "step" and not self._counts_on_device(group):
+                target = torch.device("cpu")
+            if value.device != target:
+                entry[key] = value.to(target)
+
+    def _launch(
+        self, group: Mapping[str, Any], found: Ready, cohort: Cohort, norms: Mapping[torch.device, Tensor]
+    ) -> None:
+        native = cohort.native
+        device = native.device
+        addresses = found.addresses
+        if not cohort.everyone:
+            addresses = array.array("Q", [addresses[i] for i in cohort.members])
+        native.bind_grads(addresses)
+        args = native.args
+        alive = self._set_numbers(args, group, device)
+        norm = norms.get(device)
+        args.guard, args.max_norm, args.scalar_norm = int(self._guard), 0.0, None
+        if norm is not None:
+            args.max_norm, args.scalar_norm = self._clip or 0.0, norm.data_ptr()
+        for key, field in (("grad_scale", "scalar_loss_scale"), ("found_inf", "scalar_found_inf")):
+            scalar = getattr(self, key, None)
+            if scalar is not None:
+                scalar = scalar.to(device=device, dtype=torch.float32)
+                alive.append(scalar)
+            setattr(args, field, None if scalar is None else scalar.data_ptr())
+        args.scalar_report = None
+        if self._guard:
+            args.scalar_report = self._report_buffer(device).data_ptr()
+        on_device = self._counts_on_device(group)
+        if on_device:
+            args.scalar_step, args.step = cohort.step.data_ptr(), 0
+        else:
+            args.scalar_step, args.step = None, int(cohort.step) + 1
+        native.step()
+        if not on_device:
+            cohort.step.add_(1)
+        if self._capturing:
+            self._captured.extend([found.plan, alive, norm, self._norms, self._reports])
+
+    def _set_numbers(self, args: Any, group: Mapping[str, Any], device: torch.device) -> list[Tensor]:
+        """The hyper-parameters. Returns tensors that must live until the call is made."""
+        alive: list[Tensor] = []
+        lr = group["lr"]
+        args.scalar_lr = None
+        if not isinstance(lr, Tensor):
+            args.lr = lr
+        elif lr.device == device and device.type != "cpu":
+            lr = lr.detach().to(torch.float32)
+            alive.append(lr)
+            args.scalar_lr = lr.data_ptr()
+        else:
+            args.lr = float(lr)
+        args.weight_decay, args.maximize = float(group["weight_decay"]), int(group["maximize"])
+        args.decay = _DECAY_NUMBERS[self.algorithm]
+        args.seed = group["seed"]
+        if "betas" in group:
+            args.beta1, args.beta2 = map(float, group["betas"])
+        if "eps" in group:
+            args.eps = float(group["eps"])
+        if "momentum" in group:
+            args.momentum, args.dampening = float(group["momentum"]), float(group["dampening"])
+            args.nesterov = int(group["nesterov"])
+        return alive
+
+    # --- CUDA graphs, reports ---------------------------------------------------------------------
+
+    _capturing = False
+
+    def _check_capture(self) -> None:
+        self._capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+        if self._capturing and not all(group.get("capturable") for group in self.param_groups):
+            raise RuntimeError(
+                f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__} but "
+                "param_groups' capturable is False."
+            )
+
+    def _report_buffer(self, device: torch.device) -> Tensor:
+        if device not in self._reports:
+            self._reports[device] = torch.zeros(2, dtype=torch.int64, device=device)
+        return self._reports[device]
+
+    @property
+    def grad_norm(self) -> Tensor | None:
+        """The norm of the last step's gradients before clipping (a 0-d tensor on their device), where it was
+        computed.
+        """
+        return None if self._last_norm is None else self._last_norm[0]
+
+    def last_step_skipped(self) -> bool:
+        """Whether `skip_nonfinite` left the last step out. Waits for the device."""
+        return any(bool(buffer[0].item() & 0xFF) for buffer in self._reports.values())
+
+    def state_bytes(self) -> int:
+        """Bytes of optimizer state in this process: moments, scales, master bits."""
+        return sum(state.state_bytes(entry) for entry in self.state.values())
+
+    # --- Checkpoints ------------------------------------------------------------------------------
+
+    @torch._disable_dynamo
+    def state_dict(self) -> dict[str, Any]:
+        """torch's form; docs/guides/checkpoints.md describes the tensors. Sharded parameters give DTensors"""
+        saved = super().state_dict()
+        params = [(p, group) for group in self.param_groups for p in group["params"]]
+        for number, entry in saved["state"].items():
+            if isinstance(number, int):
+                param, group = params[number]
+                saved["state"][number] = native_form.save_entry(entry, param, self._kind(param, group))
+        return saved
+
+    @torch._disable_dynamo
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Loads a state dict of this library, of torch.optim, torchao, bitsandbytes or flashoptim.
+
+        Formats and block sizes stay those of this optimizer: states are converted where they differ.
+        Everything is checked first; on an error nothing has changed.
+        """
+        native_form.load(self, state_dict)
+
+    def _replace_state(
+        self, groups: list[dict[str, Any]], loaded: list[native_form.Loaded], others: Mapping[Any, Any]
+    ) -> None:
+        """Takes over what a load has read: groups, and the states one by one."""
+        for group, merged in zip(self.param_groups, groups, strict=True):
+            lr, new = group["lr"], merged["lr"]
+            if isinstance(lr, Tensor):  # a scheduler or a graph may hold it
+                lr.fill_(float(new))
+                merged["lr"] = lr
+            group.update(merged)
+        group_of = {id(p): group for group in self.param_groups for p in group["params"]}
+        counts: dict[tuple[torch.device, int], Tensor] = {}
+        kept = {id(item.param) for item in loaded}
+        for param in [p for p in self.state if isinstance(p, Tensor) and id(p) not in kept]:
+            del self.state[param]
+        for item in loaded:
+            group, entry = group_of[id(item.param)], self.state[item.param]
+            native_form.write_entry(entry, item, state.moments_of(self.algorithm, group))
+            self._kinds[item.param] = item.kind
+            device = local(item.param).device
+            key = (device, item.saved.step)
+            if key not in counts:
+                counts[key] = self._new_step(device, group).fill_(item.saved.step)
+            entry["step"] = counts[key]
+        self.state.update(others)
+        # Where buffers are still the ones that a plan was made for it fits; step counts are new tensors.
+        self._plans = {}
+
+    def portable_state_dict(self) -> dict[str, Any]:
+        """A state dict that torch.optim's optimizer of the same name loads: fp32 moments on the CPU, and
+        `step`.
+        """
+        return portable.portable_state_dict(self)
+
+    def master_parameters(self) -> dict[Tensor, Tensor]:
+        """The full-precision value (fp32, on the CPU) of each parameter that keeps master bits."""
+        return portable.master_parameters(self)
+
+
+def warn_paged(name: str) -> None:
+    warnings.warn(f"{name}: paging is not built in yet; states stay on the parameters' device", stacklevel=4)

@@ -1,0 +1,146 @@
+"""What stays the same from step to step in one parameter group: the native groups, and how to tell that they
+still fit.
+
+A plan is built by looking at everything and reused while the parameters lie where they lay and the same ones
+have gradients. Nothing about a gradient is trusted from one step to the next: address, size, dtype, device
+and memory order are asked for at every step, in loops that run in C.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._engine import DTYPES, NativeGroup
+from .._shards import is_sharded, local
+
+_address = torch.Tensor.data_ptr
+_numel = torch.Tensor.numel
+_device = torch.Tensor.get_device
+_contiguous = torch.Tensor.is_contiguous
+_dtype = operator.attrgetter("dtype")
+_grad = operator.attrgetter("grad")
+_stride = torch.Tensor.stride
+
+
+@dataclasses.dataclass(slots=True)
+class Cohort:
+    """Parameters of one device with one step count: one native call."""
+
+    native: NativeGroup
+    members: list[int]  # places among the plan's gradients
+    step: Tensor  # shared by the members' states
+    everyone: bool  # members are all gradients of the plan, in order
+
+
+@dataclasses.dataclass(slots=True)
+class Ready:
+    """A plan with the gradients of this step: `grads` are local, in the parameters' memory order."""
+
+    plan: Plan
+    grads: list[Tensor]
+    addresses: array.array[int]
+
+
+class Plan:
+    def __init__(self, params: Sequence[Tensor], present: list[bool], key: tuple[Any, ...]) -> None:
+        self.params = list(params)
+        self.key = key  # of the options that a native group is made for
+        self.present = present
+        self.cohorts: list[Cohort] = []
+        self.sharded = any(is_sharded(p) for p in params)
+        self.active = [p for p, here in zip(params, present, strict=True) if here]
+        locals_ = self._locals(self.params)
+        self.addresses = list(map(_address, locals_))
+        active = [t for t, here in zip(locals_, present, strict=True) if here]
+        self.numels = list(map(_numel, active))
+        self.devices = list(map(_device, active))
+        self.contiguous = all(map(_contiguous, active))
+        self.strides = list(map(_stride, active))
+        self.dtypes: list[torch.dtype] = []  # of the gradients, set by the builder
+        self.bumped = [p for p in self.active if not p.is_inference()]
+
+    def _locals(self, tensors: list[Tensor]) -> list[Tensor]:
+        return [local(t) for t in tensors] if self.sharded else tensors
+
+    def ready(self, params: Sequence[Tensor], key: tuple[Any, ...]) -> Ready | None:
+        """The gradients of this step, or None where the plan no longer fits."""
+        if key != self.key or len(params) != len(self.params):
+            return None
+        if not all(map(operator.is_, params, self.params)):
+            return None
+        found = list(map(_grad, params))
+        if [g is not None for g in found] != self.present:
+            return None
+        if list(map(_address, self._locals(self.params))) != self.addresses:
+            return None
+        grads = self._locals(found if len(found) == len(self.active) else [g for g in found if g is not None])
+        try:
+            fits = (
+                list(map(_numel, grads)) == self.numels
+                and list(map(_device, grads)) == self.devices
+                and list(map(_dtype, grads)) == self.dtypes
+            )
+            if not fits:
+                return None
+            grads = self.in_memory_order(grads)
+            return Ready(self, grads, array.array("Q", map(_address, grads)))
+        except RuntimeError:  # a gradient without memory of its own: sparse, for one
+            return None
+
+    def in_memory_order(self, grads: list[Tensor]) -> list[Tensor]:
+        """The gradients with the parameters' strides; copies where theirs are others."""
+        if self.contiguous:
+            if all(map(_contiguous, grads)):
+                return grads
+        elif list(map(_stride, grads)) == self.strides:
+            return grads
+        return [
+            g if g.stride() == stride or g.numel() < 2 else _copy(g, stride)
+            for g, stride in zip(grads, self.strides, strict=True)
+        ]
+
+
+def _copy(grad: Tensor, stride: tuple[int, ...]) -> Tensor:
+    return torch.empty_strided(grad.shape, stride, dtype=grad.dtype, device=grad.device).copy_(grad)
+
+
+def check_param(param: Tensor) -> None:
+    """TypeError or RuntimeError, in torch's words, for a parameter that cannot be optimized."""
+    if param.is_complex():
+        raise RuntimeError("complex parameters are not supported; view them as real with torch.view_as_real")
+    if local(param).layout != torch.strided:
+        raise RuntimeError(f"{param.layout} parameters are not supported, expected a dense tensor")
+    if param.dtype not in DTYPES:
+        raise RuntimeError(
+            f"{param.dtype} parameters are not supported, expected float32, bfloat16 or float16"
+        )
+    if param.device.type not in ("cpu", "cuda"):
+        raise RuntimeError(f"parameters on {param.device} are not supported, expected cpu or cuda")
+
+
+def check_grad(param: Tensor, grad: Tensor) -> None:
+    if grad.is_sparse or grad.layout != torch.strided:
+        raise RuntimeError("sparse gradients are not supported; use sparse=False or torch.optim.SparseAdam")
+    if is_sharded(param) != is_sharded(grad):
+        raise RuntimeError("the parameter and its gradient must both be DTensors, or neither")
+    if is_sharded(param) and param.placements != grad.placements:  # type: ignore[attr-defined]
+        raise RuntimeError(
+            f"the gradient is placed {grad.placements}, expected the parameter's {param.placements}"  # type: ignore[attr-defined]
+        )
+    mine, its = local(param), local(grad)
+    if its.device != mine.device:
+        raise RuntimeError(f"its gradient is on {its.device}, expected {mine.device}, where the parameter is")
+    if its.shape != mine.shape:
+        raise RuntimeError(f"its gradient has shape {tuple(its.shape)}, expected {tuple(mine.shape)}")
+    if its.dtype not in DTYPES:
+        raise RuntimeError(f"{its.dtype} gradients are not supported, expected float32, bfloat16 or float16")
+
+
+Builder = Callable[[Plan, list[Tensor]], None]

@@ -1,0 +1,91 @@
+"""Gradient release: each parameter is stepped as soon as its gradient is complete, and the gradient is freed.
+
+A whole model's gradients are then never in memory at once. It needs one backward pass per step (no
+accumulation, no GradScaler). Clipping cannot know this step's norm before its last gradient, so it uses the
+previous step's; the first step is not clipped.
+"""
+
+from __future__ import annotations
+
+import array
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .._engine import NativeNorm
+from .._shards import reduction_groups
+from .norms import _over_ranks
+
+if TYPE_CHECKING:
+    from .base import Optimizer
+    from .plan import Ready
+
+
+class GradientRelease:
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._previous: dict[torch.device, Tensor] = {}  # norm of the last whole step
+        self._parts: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # of this step: parameter and norm, by the parameter's id
+        self._natives: dict[int, NativeNorm] = {}
+        for group in optimizer.param_groups:
+            self.watch(group)
+
+    def watch(self, group: dict[str, Any]) -> None:
+        """Steps the group's parameters from now on when their gradients are complete."""
+        owner = self._optimizer
+
+        def stepped(param: Tensor) -> None:
+            optimizer = owner()
+            if optimizer is None:
+                return
+            current = next((g for g in optimizer.param_groups if any(p is param for p in g["params"])), None)
+            if current is not None:
+                self._step(optimizer, current, param)
+
+        for param in group["params"]:
+            if param.requires_grad:
+                param.register_post_accumulate_grad_hook(stepped)
+
+    @torch.no_grad()
+    def _step(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
+        if optimizer._clip is None and not optimizer._guard:
+            optimizer.step_groups([(group, [param], id(param))])
+        else:
+            optimizer.step_groups([(group, [param], id(param))], self._norm_of)
+        param.grad = None
+
+    def _norm_of(self, ready: Ready) -> Mapping[torch.device, Tensor]:
+        """The previous step's norm, with the count of this gradient's non-finite elements for the guard."""
+        param, grad = ready.plan.active[0], ready.grads[0]
+        native = self._natives.get(id(param)) or self._natives.setdefault(id(param), NativeNorm(grad.device))
+        mine = native.run([grad], array.array("Q", [grad.data_ptr()]))
+        for group in reduction_groups(param):
+            mine = _over_ranks(mine, group)
+        self._parts[id(param)] = (param, mine)
+        before = self._previous.get(grad.device)
+        out = torch.zeros_like(mine) if before is None else before.clone()
+        out[2:] = mine[2:]
+        return {grad.device: out}
+
+    def end_of_step(self) -> None:
+        """Takes this step's norm for the next one; a norm that is not finite is not taken."""
+        by_device: dict[torch.device, list[Tensor]] = {}
+        for _, part in self._parts.values():
+            by_device.setdefault(part.device, []).append(part)
+        self._parts = {}
+        if not by_device:
+            return
+        devices = list(by_device)
+        squares = [torch.stack(parts)[:, 0].square().sum() for parts in by_device.values()]
+        for device in devices:
+            total = torch.stack([square.to(device) for square in squares]).sum().sqrt()
+            before = self._previous.get(device)
+            if before is None:
+                before = torch.zeros(3, dtype=torch.float64, device=device)
+            self._previous[device] = before.clone()
+            self._previous[device][0] = torch.where(torch.isfinite(total), total, before[0])

@@ -1,0 +1,171 @@
+"""The state of one parameter: which format it gets, its tensors in optimizer.state[p], and what the core
+needs of it.
+
+Tensors of one code per element have the parameter's shape and memory order; packed nibbles and scales are
+flat. Zero bytes are the initial state of every format.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _codec, _engine
+from .._codec import Moment
+from .._shards import Rows, is_sharded, local, rows_of
+
+# The moments of each algorithm, by their names in torch's state dicts.
+MOMENTS: dict[str, tuple[tuple[str, Moment], ...]] = {
+    "adam": (("exp_avg", "first"), ("exp_avg_sq", "second")),
+    "adamw": (("exp_avg", "first"), ("exp_avg_sq", "second")),
+    "sgd": (("momentum_buffer", "first"),),
+    "lion": (("exp_avg", "first"),),
+}
+AMSGRAD: tuple[str, Moment] = ("max_exp_avg_sq", "second")
+MASTER = "master"
+SCALE = "_scale"
+OVERRIDE = "_octavo_override"  # attribute of a parameter: see groups.py
+
+
+def moments_of(algorithm: str, group: Mapping[str, Any]) -> tuple[tuple[str, Moment], ...]:
+    if algorithm == "sgd" and group["momentum"] == 0:
+        return ()
+    return (*MOMENTS[algorithm], AMSGRAD) if group.get("amsgrad") else MOMENTS[algorithm]
+
+
+def memory_order(tensor: Tensor) -> tuple[int, ...]:
+    """The dimensions from the slowest to the fastest in memory. ValueError where elements are not side by
+    side.
+    """
+    if tensor.is_contiguous():
+        return tuple(range(tensor.dim()))
+    order = tuple(sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), d)))
+    if not tensor.permute(order).is_contiguous():
+        raise ValueError(
+            f"its memory has gaps (shape {tuple(tensor.shape)}, strides {tensor.stride()}), expected a "
+            "dense tensor; make it a parameter of its own with .contiguous()"
+        )
+    return order
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind:
+    """How a parameter's state is stored."""
+
+    state: str
+    block_size: int  # 0 where the format has no blocks
+    master: str | int
+    rows: Rows
+    order: tuple[int, ...]  # the local tensor's dimensions as they lie in memory
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        shape = self.rows.local_shape
+        return tuple(shape[d] for d in self.order)
+
+
+def kind_of(param: Tensor, group: Mapping[str, Any]) -> Kind:
+    """What the group (and an override on the parameter) asks for. ValueError where it cannot be."""
+    asked = {**group, **getattr(param, OVERRIDE, {})}
+    here = local(param)
+    state, master = asked["state"], asked["master"]
+    if param.numel() < asked["min_quantized_size"] and _codec.default_block_size(state):
+        state = "fp32"
+    block_size = (
+        (asked["block_size"] or _codec.default_block_size(state)) if _codec.default_block_size(state) else 0
+    )
+    if here.dtype == torch.float32:
+        master = "native"  # it is its own master
+    if master != "native" and here.dtype != torch.bfloat16:
+        raise ValueError(
+            f"it is {here.dtype}, and master={master!r} needs torch.bfloat16 (or float32, its own master); "
+            "use master='native'"
+        )
+    if state == "4bit-rank1" and is_sharded(param):
+        raise ValueError("a sharded parameter cannot have '4bit-rank1' states: use '4bit'")
+    rows = rows_of(param)
+    order = memory_order(here)
+    if is_sharded(param) and order != tuple(range(here.dim())):
+        raise ValueError("the local shard is not contiguous")
+    return Kind(state, block_size, master, rows, order)
+
+
+def codes_dtype(state: str) -> torch.dtype:
+    return _codec.CODE_DTYPES[state] or torch.uint8
+
+
+def new_codes(param: Tensor, kind: Kind, moment: Moment) -> Tensor:
+    """Zeroed codes of a moment of the (local) parameter."""
+    if _codec.CODE_DTYPES[kind.state] is None:
+        size, _ = _codec.layout(moment, kind.state, kind.memory_shape, kind.block_size)
+        return torch.zeros(size, dtype=torch.uint8, device=param.device)
+    # Through bytes: not every device fills float8.
+    dtype = codes_dtype(kind.state)
+    if dtype.itemsize == 1:
+        return torch.zeros_like(param, dtype=torch.uint8, requires_grad=False).view(dtype)
+    return torch.zeros_like(param, dtype=dtype, requires_grad=False)
+
+
+def new_scales(param: Tensor, kind: Kind, moment: Moment) -> Tensor | None:
+    _, count = _codec.layout(moment, kind.state, kind.memory_shape, kind.block_size)
+    if not _codec.default_block_size(kind.state):
+        return None
+    return torch.zeros(count, dtype=torch.float32, device=param.device)
+
+
+def new_master(param: Tensor, kind: Kind) -> Tensor | None:
+    if kind.master not in (24, 32):
+        return None
+    return torch.zeros_like(
+        param, dtype=torch.int8 if kind.master == 24 else torch.int16, requires_grad=False
+    )
+
+
+def fill_missing(
+    entry: dict[str, Any], param: Tensor, kind: Kind, moments: tuple[tuple[str, Moment], ...]
+) -> None:
+    """Adds the tensors that the entry of optimizer.state lacks; `param` is local."""
+    for name, moment in moments:
+        if name not in entry:
+            entry[name] = new_codes(param, kind, moment)
+            if (scales := new_scales(param, kind, moment)) is not None:
+                entry[name + SCALE] = scales
+    if MASTER not in entry and (master := new_master(param, kind)) is not None:
+        entry[MASTER] = master
+
+
+def bound(
+    entry: Mapping[str, Any],
+    param: Tensor,
+    grad: Tensor,
+    kind: Kind,
+    moments: tuple[tuple[str, Moment], ...],
+    number: int,
+) -> _engine.Bound:
+    return _engine.Bound(
+        param=param,
+        grad=grad,
+        shape=kind.memory_shape,
+        state=kind.state,
+        block_size=kind.block_size,
+        master=kind.master,
+        codes=[entry[name] for name, _ in moments],
+        scales=[entry.get(name + SCALE) for name, _ in moments],
+        residual=entry.get(MASTER),
+        id=number,
+        offset=kind.rows.offset,
+    )
+
+
+def state_bytes(entry: Mapping[str, Any]) -> int:
+    """Bytes of moments, scales and master bits."""
+    return sum(
+        math.prod(value.shape) * value.element_size()
+        for key, value in entry.items()
+        if isinstance(value, Tensor) and key != "step"
+    )
