@@ -1,8 +1,9 @@
 """AdamW on one GPU: the library against torch, bitsandbytes, torchao and flashoptim, in one process.
 
 Workloads are the tensor lists of `octavo bench shapes`. Sides run one after another, each over parameters,
-gradients and states of its own: warm-ups, then the median of CUDA events around each step; nothing waits
-between steps. A slow side does fewer of them (--time-limit). A peer that cannot be imported is named and left
+gradients and states of its own: warm-ups, then the median of CUDA events around each step while nothing waits
+between steps, the host's time in the call, and the wall clock of a step alone (the GPU idle before it, waited
+for after it). A slow side does fewer of them (--time-limit). A peer that cannot be imported is named and left
 out; one that fails is named with its error.
 
     python benchmarks/compare_peers_cuda.py --library build-cuda/lib/liboctavo.so
@@ -110,6 +111,13 @@ def time_steps(optimizer: Any, result: Result, warm_ups: int, repeat: int, limit
     result.times_ms = [start_event.elapsed_time(end_event) for start_event, end_event in events]
     result.ms_median, result.ms_min = statistics.median(result.times_ms), min(result.times_ms)
     result.host_ms_median = statistics.median(host)
+    alone: list[float] = []
+    for _ in range(result.repeats):
+        start = time.perf_counter()
+        optimizer.step()
+        torch.cuda.synchronize()
+        alone.append(1e3 * (time.perf_counter() - start))
+    result.alone_ms_median = statistics.median(alone)
 
 
 def release() -> None:

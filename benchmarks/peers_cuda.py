@@ -1,4 +1,4 @@
-"""The sides of compare_peers_cuda.py: the library and the optimizers of others, made over torch's parameters.
+"""The sides of compare_peers_cuda.py: the library by its C ABI and by its Python package, and others.
 
 A side's optimizer has step(). One whose package cannot be imported raises PeerMissingError when it is made.
 """
@@ -64,6 +64,13 @@ class OctavoAdamW:
         return sum(p.state_bytes() for p in self._parameters) + sum(residuals)
 
 
+def package(state: str, **options: Any) -> Callable[[Params], Any]:
+    """The Python package's optimizer: what a user of PyTorch calls."""
+    return lambda params: imported("octavo.optim").AdamW(
+        params, lr=LR, weight_decay=WEIGHT_DECAY, eps=EPS, state=state, **options
+    )
+
+
 def imported(module: str) -> Any:
     try:
         return importlib.import_module(module)
@@ -100,6 +107,10 @@ def sides() -> list[Side]:
         Side("octavo 4bit", ours("4bit")),
         Side("octavo fp8", ours("fp8")),
         Side("octavo 8bit, 24-bit master", ours("8bit", "bf16+8"), ("bf16",)),
+        Side("octavo.optim 8bit", package("8bit")),
+        Side("octavo.optim 4bit", package("4bit")),
+        Side("octavo.optim fp8", package("fp8")),
+        Side("octavo.optim 8bit, clipped", package("8bit", clip_grad_norm=1.0)),
         Side("torch fused", torch_adamw(fused=True)),
         Side("torch foreach", torch_adamw(foreach=True)),
         Side("bitsandbytes 8bit", lambda p: imported("bitsandbytes").optim.AdamW8bit(p, **common)),

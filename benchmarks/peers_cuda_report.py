@@ -18,6 +18,7 @@ class Result:
     ms_median: float | None = None
     ms_min: float | None = None
     host_ms_median: float | None = None  # of the calling thread, which may run ahead of the GPU
+    alone_ms_median: float | None = None  # wall clock of a step with the GPU idle before and waited for after
     repeats: int = 0
     state_bytes_per_param: float | None = None
     error: str = ""
@@ -50,7 +51,7 @@ class Outcome:
         names = list(dict.fromkeys(side for side, _ in cells))
         titles = [f"{dtype} params and grads", "state B/param"]
         for workload in workloads:
-            titles += [f"{workload} ms", f"x of {peers.BASE}"]
+            titles += [f"{workload} ms", f"x of {peers.BASE}", "host ms", "alone ms"]
         lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
         for name in names:
             known = [r for workload in workloads if (r := cells.get((name, workload)))]
@@ -59,9 +60,10 @@ class Outcome:
             for workload in workloads:
                 own, base = cells.get((name, workload)), cells.get((peers.BASE, workload))
                 if own is None or own.ms_median is None:
-                    row += ["error" if own is not None and own.error else "-", "-"]
+                    row += ["error" if own is not None and own.error else "-", "-", "-", "-"]
                     continue
                 row.append(f"{own.ms_median:.3f}")
                 row.append(f"{own.ms_median / base.ms_median:.2f}" if base and base.ms_median else "-")
+                row += [f"{own.host_ms_median or 0:.3f}", f"{own.alone_ms_median or 0:.3f}"]
             lines.append("| " + " | ".join(row) + " |")
         return "\n".join(lines)

@@ -150,6 +150,15 @@ class NativeGroup:
         return self._report
 
 
+def grad_views(grads: Sequence[Tensor]) -> array.array[int]:
+    """octavo_grad_view for each gradient: address, dtype and padding, number of elements."""
+    views = array.array("Q", bytes(24 * len(grads)))
+    views[0::3] = array.array("Q", [g.data_ptr() for g in grads])
+    views[1::3] = array.array("Q", [DTYPES[g.dtype] for g in grads])
+    views[2::3] = array.array("Q", [g.numel() for g in grads])
+    return views
+
+
 class NativeNorm:
     """The norm of many gradients of one device, left in `out`: l2, the maximum, and (as int64) the count of
     non-finite elements."""
@@ -163,12 +172,8 @@ class NativeNorm:
         self._close: weakref.finalize[Any, Any] | None = None
         self._workspace = torch.empty(0, dtype=torch.uint8, device=device)
 
-    def run(self, grads: Sequence[Tensor], addresses: array.array[int]) -> Tensor:
-        # octavo_grad_view: address, dtype and padding, number of elements.
-        views = array.array("Q", bytes(24 * len(grads)))
-        views[0::3] = addresses
-        views[1::3] = array.array("Q", [DTYPES[g.dtype] for g in grads])
-        views[2::3] = array.array("Q", [g.numel() for g in grads])
+    def run(self, views: array.array[int]) -> Tensor:
+        """`views` are those of grad_views, with addresses."""
         if views != self._views or not self._handle:
             self._bind(views)
         on_cpu = self.device.type == "cpu"

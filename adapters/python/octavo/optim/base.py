@@ -26,7 +26,7 @@ from .norms import Norms
 from .plan import Cohort, Plan, Ready, check_grad, check_param
 from .release import GradientRelease
 
-_DECAY_NUMBERS = {"adam": 1, "sgd": 1, "adamw": 2, "lion": 2}
+DECAY_NUMBERS = {"adam": 1, "sgd": 1, "adamw": 2, "lion": 2}
 _bump_versions = torch.autograd.graph.increment_version
 
 
@@ -167,10 +167,7 @@ class Optimizer(torch.optim.Optimizer):
         if norm_of is not None:
             norms = norm_of(ready[0][1])
         elif self._clip is not None or self._guard:
-            everything = [r for _, r in ready]
-            norms = self._norms.total(
-                [p for r in everything for p in r.plan.active], [g for r in everything for g in r.grads]
-            )
+            norms = self._norms.total([found for _, found in ready])
         self._last_norm = next(iter(norms.values()), None)
         for group, found in ready:
             for cohort in found.plan.cohorts:
@@ -193,8 +190,7 @@ class Optimizer(torch.optim.Optimizer):
                     check_grad(param, param.grad)
         plan = Plan(params, present, key)
         grads = [local(p.grad) for p in plan.active]  # type: ignore[arg-type]
-        plan.dtypes = [g.dtype for g in grads]
-        grads = plan.in_memory_order(grads)
+        grads = plan.first_grads(grads)
         self._build(plan, group, grads, index_of)
         self._plans[number] = plan
         return Ready(plan, grads, array.array("Q", [g.data_ptr() for g in grads]))
@@ -234,7 +230,8 @@ class Optimizer(torch.optim.Optimizer):
                 amsgrad=bool(group.get("amsgrad")),
                 momentum=group.get("momentum", 0) != 0,
             )
-            plan.cohorts.append(Cohort(native, members, counted, members == list(range(len(grads)))))
+            everyone = len(members) == len(grads)
+            plan.cohorts.append(Cohort(native, None if everyone else members, counted))
 
     def _own_count(self, counted: Tensor, members: list[Tensor]) -> Tensor:
         """One tensor that counts the steps of these parameters and of no others."""
@@ -289,10 +286,7 @@ class Optimizer(torch.optim.Optimizer):
     ) -> None:
         native = cohort.native
         device = native.device
-        addresses = found.addresses
-        if not cohort.everyone:
-            addresses = array.array("Q", [addresses[i] for i in cohort.members])
-        native.bind_grads(addresses)
+        native.bind_grads(found.addresses_of(cohort.members))
         args = native.args
         alive = self._set_numbers(args, group, device)
         norm = norms.get(device)
@@ -333,7 +327,7 @@ class Optimizer(torch.optim.Optimizer):
         else:
             args.lr = float(lr)
         args.weight_decay, args.maximize = float(group["weight_decay"]), int(group["maximize"])
-        args.decay = _DECAY_NUMBERS[self.algorithm]
+        args.decay = DECAY_NUMBERS[self.algorithm]
         args.seed = group["seed"]
         if "betas" in group:
             args.beta1, args.beta2 = map(float, group["betas"])
@@ -409,7 +403,7 @@ class Optimizer(torch.optim.Optimizer):
                 merged["lr"] = lr
             group.update(merged)
         group_of = {id(p): group for group in self.param_groups for p in group["params"]}
-        counts: dict[tuple[torch.device, int], Tensor] = {}
+        counts = self._kept_counts(loaded)
         kept = {id(item.param) for item in loaded}
         for param in [p for p in self.state if isinstance(p, Tensor) and id(p) not in kept]:
             del self.state[param]
@@ -417,14 +411,27 @@ class Optimizer(torch.optim.Optimizer):
             group, entry = group_of[id(item.param)], self.state[item.param]
             native_form.write_entry(entry, item, state.moments_of(self.algorithm, group))
             self._kinds[item.param] = item.kind
-            device = local(item.param).device
-            key = (device, item.saved.step)
-            if key not in counts:
-                counts[key] = self._new_step(device, group).fill_(item.saved.step)
-            entry["step"] = counts[key]
+            counted = self._new_step(local(item.param).device, group)
+            key = (counted.device, item.saved.step)
+            entry["step"] = counts.setdefault(key, counted.fill_(item.saved.step))
         self.state.update(others)
         # Where buffers are still the ones that a plan was made for it fits; step counts are new tensors.
         self._plans = {}
+
+    def _kept_counts(self, loaded: list[native_form.Loaded]) -> dict[tuple[torch.device, int], Tensor]:
+        """Step counts that stay the same tensors, as a graph may hold them: where all parameters load one."""
+        wanted: dict[int, set[int]] = {}
+        tensors: dict[int, Tensor] = {}
+        for item in loaded:
+            counted = self.state.get(item.param, {}).get("step")
+            if isinstance(counted, Tensor):
+                tensors[id(counted)] = counted
+                wanted.setdefault(id(counted), set()).add(item.saved.step)
+        kept = {}
+        for number, steps in wanted.items():
+            if len(steps) == 1 and (key := (tensors[number].device, next(iter(steps)))) not in kept:
+                kept[key] = tensors[number].fill_(key[1])
+        return kept
 
     def portable_state_dict(self) -> dict[str, Any]:
         """A state dict that torch.optim's optimizer of the same name loads: fp32 moments on the CPU, and

@@ -9,40 +9,45 @@ from __future__ import annotations
 
 import array
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._engine import NativeNorm
-from .._shards import local, reduction_groups
+from .plan import NormKey, Ready
 
 
 class Norms:
     """Norm buffers as the core reads them: l2, maximum, and the count of non-finite elements as int64."""
 
     def __init__(self) -> None:
-        self._natives: dict[tuple[torch.device, tuple[int, ...]], NativeNorm] = {}
+        self._natives: dict[NormKey, NativeNorm] = {}
 
-    def total(self, params: Sequence[Tensor], grads: Sequence[Tensor]) -> dict[torch.device, Tensor]:
-        """The norm over all of them, once per device. `grads` are the local ones of `params`."""
-        parts: dict[tuple[torch.device, tuple[int, ...]], list[Tensor]] = {}
-        reductions = {}
-        for param, grad in zip(params, grads, strict=True):
-            groups = reduction_groups(param)
-            key = (local(param).device, tuple(id(g) for g in groups))
-            reductions[key] = groups
-            parts.setdefault(key, []).append(grad)
-        found = []
-        for key, members in parts.items():
-            native = self._natives.get(key) or self._natives.setdefault(key, NativeNorm(key[0]))
-            buffer = native.run(members, array.array("Q", [g.data_ptr() for g in members]))
-            for group in reductions[key]:
-                buffer = _over_ranks(buffer, group)
-            found.append(buffer)
+    def total(self, steps: Sequence[Ready]) -> dict[torch.device, Tensor]:
+        """The norm over all their gradients, once per device."""
+        parts: dict[NormKey, array.array[int]] = {}
+        groups: dict[NormKey, tuple[Any, ...]] = {}
+        for ready in steps:
+            for part in ready.plan.norm_parts:
+                views = array.array("Q", part.views)
+                views[0::3] = ready.addresses_of(part.members)
+                parts.setdefault(part.key, array.array("Q")).extend(views)
+                groups[part.key] = part.groups
+        found = [self._run(key, views, groups[key]) for key, views in parts.items()]
         if len(found) == 1:
             return {found[0].device: found[0]}
-        devices = {key[0] for key in parts}
+        devices = {device for device, _ in parts}
         return {device: combine([part.to(device, non_blocking=True) for part in found]) for device in devices}
+
+    def _run(self, key: NormKey, views: array.array[int], groups: tuple[Any, ...]) -> Tensor:
+        native = self._natives.get(key)
+        if native is None:
+            native = self._natives[key] = NativeNorm(key[0])
+        buffer = native.run(views)
+        for group in groups:
+            buffer = over_ranks(buffer, group)
+        return buffer
 
 
 def combine(parts: Sequence[Tensor]) -> Tensor:
@@ -55,13 +60,14 @@ def combine(parts: Sequence[Tensor]) -> Tensor:
     return out
 
 
-def _over_ranks(part: Tensor, group: object) -> Tensor:
+def over_ranks(part: Tensor, group: Any) -> Tensor:
+    """The norm of all ranks' parts."""
     import torch.distributed as dist
 
     sums = torch.stack([part[0].square(), part.view(torch.int64)[2].double()])
     largest = part[1].clone()
-    dist.all_reduce(sums, group=group)  # type: ignore[arg-type]
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)  # type: ignore[arg-type]
+    dist.all_reduce(sums, group=group)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
     out = torch.empty_like(part)
     out[0], out[1] = sums[0].sqrt(), largest
     out.view(torch.int64)[2] = sums[1].long()

@@ -11,21 +11,21 @@ from __future__ import annotations
 import array
 import dataclasses
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._engine import DTYPES, NativeGroup
-from .._shards import is_sharded, local
+from .._engine import DTYPES, NativeGroup, grad_views
+from .._shards import is_sharded, local, reduction_groups
+
+NormKey = tuple[torch.device, tuple[int, ...]]  # device, and the process groups that share the gradients
 
 _address = torch.Tensor.data_ptr
 _numel = torch.Tensor.numel
 _device = torch.Tensor.get_device
 _contiguous = torch.Tensor.is_contiguous
-_dtype = operator.attrgetter("dtype")
-_grad = operator.attrgetter("grad")
 _stride = torch.Tensor.stride
 
 
@@ -34,9 +34,18 @@ class Cohort:
     """Parameters of one device with one step count: one native call."""
 
     native: NativeGroup
-    members: list[int]  # places among the plan's gradients
+    members: list[int] | None  # places among the plan's gradients; None: all of them
     step: Tensor  # shared by the members' states
-    everyone: bool  # members are all gradients of the plan, in order
+
+
+@dataclasses.dataclass(slots=True)
+class NormPart:
+    """Gradients whose norm is taken together."""
+
+    key: NormKey
+    groups: tuple[Any, ...]  # process groups to sum over
+    members: list[int] | None
+    views: array.array[int]  # octavo_grad_view of each, but for the address
 
 
 @dataclasses.dataclass(slots=True)
@@ -46,6 +55,11 @@ class Ready:
     plan: Plan
     grads: list[Tensor]
     addresses: array.array[int]
+
+    def addresses_of(self, members: list[int] | None) -> array.array[int]:
+        if members is None:
+            return self.addresses
+        return array.array("Q", [self.addresses[i] for i in members])
 
 
 class Plan:
@@ -63,11 +77,28 @@ class Plan:
         self.devices = list(map(_device, active))
         self.contiguous = all(map(_contiguous, active))
         self.strides = list(map(_stride, active))
-        self.dtypes: list[torch.dtype] = []  # of the gradients, set by the builder
         self.bumped = [p for p in self.active if not p.is_inference()]
+        # What the first gradients show: first_grads.
+        self.dtypes: list[torch.dtype] = []
+        self.norm_parts: list[NormPart] = []
+        self._seen = array.array("Q")  # addresses of gradients that were looked at in full
 
     def _locals(self, tensors: list[Tensor]) -> list[Tensor]:
         return [local(t) for t in tensors] if self.sharded else tensors
+
+    def first_grads(self, grads: list[Tensor]) -> list[Tensor]:
+        """Takes note of the local gradients that the plan is made for; returns them in memory order."""
+        self.dtypes = [g.dtype for g in grads]
+        by_key: dict[NormKey, tuple[tuple[Any, ...], list[int]]] = {}
+        for place, param in enumerate(self.active):
+            groups = reduction_groups(param)
+            key = (local(param).device, tuple(id(group) for group in groups))
+            by_key.setdefault(key, (groups, []))[1].append(place)
+        for key, (groups, members) in by_key.items():
+            everyone = len(members) == len(grads)
+            views = grad_views([grads[i] for i in members])
+            self.norm_parts.append(NormPart(key, groups, None if everyone else members, views))
+        return self.in_memory_order(grads)
 
     def ready(self, params: Sequence[Tensor], key: tuple[Any, ...]) -> Ready | None:
         """The gradients of this step, or None where the plan no longer fits."""
@@ -75,24 +106,27 @@ class Plan:
             return None
         if not all(map(operator.is_, params, self.params)):
             return None
-        found = list(map(_grad, params))
+        found = [p.grad for p in params]
         if [g is not None for g in found] != self.present:
             return None
         if list(map(_address, self._locals(self.params))) != self.addresses:
             return None
         grads = self._locals(found if len(found) == len(self.active) else [g for g in found if g is not None])
         try:
-            fits = (
-                list(map(_numel, grads)) == self.numels
-                and list(map(_device, grads)) == self.devices
-                and list(map(_dtype, grads)) == self.dtypes
-            )
-            if not fits:
+            addresses = array.array("Q", map(_address, grads))
+            # A gradient where one of the right size and device was has them too.
+            if addresses != self._seen:
+                if list(map(_numel, grads)) != self.numels or list(map(_device, grads)) != self.devices:
+                    return None
+                self._seen = addresses
+            if [g.dtype for g in grads] != self.dtypes:
                 return None
-            grads = self.in_memory_order(grads)
-            return Ready(self, grads, array.array("Q", map(_address, grads)))
         except RuntimeError:  # a gradient without memory of its own: sparse, for one
             return None
+        ordered = self.in_memory_order(grads)
+        if ordered is not grads:
+            addresses = array.array("Q", map(_address, ordered))
+        return Ready(self, ordered, addresses)
 
     def in_memory_order(self, grads: list[Tensor]) -> list[Tensor]:
         """The gradients with the parameters' strides; copies where theirs are others."""
@@ -141,6 +175,3 @@ def check_grad(param: Tensor, grad: Tensor) -> None:
         raise RuntimeError(f"its gradient has shape {tuple(its.shape)}, expected {tuple(mine.shape)}")
     if its.dtype not in DTYPES:
         raise RuntimeError(f"{its.dtype} gradients are not supported, expected float32, bfloat16 or float16")
-
-
-Builder = Callable[[Plan, list[Tensor]], None]

@@ -7,7 +7,6 @@ previous step's; the first step is not clipped.
 
 from __future__ import annotations
 
-import array
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .._engine import NativeNorm
-from .._shards import reduction_groups
-from .norms import _over_ranks
+from .norms import Norms
 
 if TYPE_CHECKING:
     from .base import Optimizer
@@ -31,7 +28,7 @@ class GradientRelease:
         self._parts: dict[
             int, tuple[Tensor, Tensor]
         ] = {}  # of this step: parameter and norm, by the parameter's id
-        self._natives: dict[int, NativeNorm] = {}
+        self._norms: dict[int, Norms] = {}  # one per parameter: each has its buffer
         for group in optimizer.param_groups:
             self.watch(group)
 
@@ -61,16 +58,13 @@ class GradientRelease:
 
     def _norm_of(self, ready: Ready) -> Mapping[torch.device, Tensor]:
         """The previous step's norm, with the count of this gradient's non-finite elements for the guard."""
-        param, grad = ready.plan.active[0], ready.grads[0]
-        native = self._natives.get(id(param)) or self._natives.setdefault(id(param), NativeNorm(grad.device))
-        mine = native.run([grad], array.array("Q", [grad.data_ptr()]))
-        for group in reduction_groups(param):
-            mine = _over_ranks(mine, group)
+        param, device = ready.plan.active[0], ready.grads[0].device
+        mine = self._norms.setdefault(id(param), Norms()).total([ready])[device]
         self._parts[id(param)] = (param, mine)
-        before = self._previous.get(grad.device)
+        before = self._previous.get(device)
         out = torch.zeros_like(mine) if before is None else before.clone()
         out[2:] = mine[2:]
-        return {grad.device: out}
+        return {device: out}
 
     def end_of_step(self) -> None:
         """Takes this step's norm for the next one; a norm that is not finite is not taken."""

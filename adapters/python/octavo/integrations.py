@@ -1,0 +1,174 @@
+"""Putting an optimizer of this library where a framework has already set up its own.
+
+`swap_optimizer` replaces an optimizer that has a learning rate schedule, and perhaps steps, behind it;
+`register_with_nemo` makes the classes known to NeMo by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from . import optim
+
+_New = TypeVar("_New", bound=torch.optim.Optimizer)
+
+# Options of torch's groups that say how torch computes; how this library does is for the new class to say.
+_TORCHS_OWN = frozenset(("foreach", "fused", "differentiable", "decoupled_weight_decay"))
+# How states are kept: a group has these of the old optimizer only where it differs from that one's default.
+_FORMAT = ("state", "block_size", "master", "min_quantized_size", "seed")
+_HOOKS = (
+    "_optimizer_step_pre_hooks",
+    "_optimizer_step_post_hooks",
+    "_optimizer_state_dict_pre_hooks",
+    "_optimizer_state_dict_post_hooks",
+    "_optimizer_load_state_dict_pre_hooks",
+    "_optimizer_load_state_dict_post_hooks",
+)
+
+
+def swap_optimizer(
+    optimizer: torch.optim.Optimizer, cls: type[_New], *, scheduler: Any = None, **options: Any
+) -> _New:
+    """A `cls` in the place of `optimizer`: the same groups with their options, its states and its hooks.
+
+    `options` are arguments of `cls`; one that groups have too (`lr`, `weight_decay`) replaces theirs. States
+    are converted as `cls.load_state_dict` does; clear `optimizer.state` first to begin anew. `scheduler` is
+    the schedule of `optimizer`, or several (a list), as it is or as the "scheduler" of a dict or object (as
+    Lightning has it): it goes on with the new optimizer. Use the old one no more; drop it, and its states are
+    freed. On an error nothing has changed.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"expected a torch.optim.Optimizer to replace, got {type(optimizer).__name__}")
+    if isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        raise TypeError(
+            f"{type(optimizer).__name__} wraps another optimizer: swap that one before it is wrapped (with "
+            "Accelerate, before prepare)"
+        )
+    scheduled = any(hasattr(optimizer.step, mark) for mark in ("_wrapped_by_lr_sched", "_with_counter"))
+    pointing = _schedulers_of(optimizer, scheduler)
+    new = cls(_groups(optimizer, options), **options)
+    for name in new.defaults.keys() - options.keys() - set(_FORMAT) - _TORCHS_OWN:
+        new.defaults[name] = optimizer.defaults.get(name, new.defaults[name])
+    if any(optimizer.state.values()):
+        asked = [dict(group) for group in new.param_groups]
+        new.load_state_dict(optimizer.state_dict())
+        for group, kept in zip(new.param_groups, asked, strict=True):
+            group.clear()
+            group.update(kept)  # the old optimizer's options came with its states
+    for name in _HOOKS:
+        hooks = getattr(optimizer, name)
+        hooks.update(getattr(new, name))
+        setattr(new, name, hooks)  # the dict itself: handles remove from it
+    if scheduled:
+        _Attached(new)
+        for name in ("_opt_called", "_step_count"):
+            if hasattr(optimizer, name):
+                setattr(new, name, getattr(optimizer, name))
+        if not pointing:
+            warnings.warn(
+                f"the {type(optimizer).__name__} that is replaced has a learning rate scheduler, which goes "
+                "on changing that one: pass it as scheduler=",
+                stacklevel=2,
+            )
+    for found in pointing:
+        found.optimizer = new
+    return new
+
+
+class _Attached(LRScheduler):
+    """Makes torch count an optimizer's steps, which its schedulers look for, and changes nothing else."""
+
+    def get_lr(self) -> list[Any]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+
+def _groups(old: torch.optim.Optimizer, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    groups = []
+    for group in old.param_groups:
+        taken = {k: v for k, v in group.items() if k not in _TORCHS_OWN and k not in options}
+        for key in _FORMAT:
+            if key in taken and key in old.defaults and taken[key] == old.defaults[key]:
+                del taken[key]
+        groups.append({**taken, "params": list(group["params"])})
+    return groups
+
+
+def _schedulers_of(optimizer: torch.optim.Optimizer, scheduler: Any) -> list[Any]:
+    """The schedulers given, and those inside them. ValueError where one is another optimizer's."""
+    found = list(_nested(scheduler))
+    for each in found:
+        if each.optimizer is not optimizer:
+            raise ValueError(
+                f"the {type(each).__name__} given as scheduler changes another optimizer, a "
+                f"{type(each.optimizer).__name__}; expected schedulers of the one that is replaced"
+            )
+    return found
+
+
+def _nested(scheduler: Any) -> Iterator[Any]:
+    if scheduler is None:
+        return
+    if isinstance(scheduler, list | tuple):
+        inner = list(scheduler)
+    elif isinstance(scheduler, Mapping):
+        inner = [scheduler["scheduler"]]
+    else:
+        inner = [getattr(scheduler, "scheduler", None), *getattr(scheduler, "_schedulers", ())]
+        if hasattr(scheduler, "optimizer"):
+            yield scheduler
+        elif inner == [None]:
+            raise TypeError(f"expected a learning rate scheduler, got {type(scheduler).__name__}")
+    for each in inner:
+        yield from _nested(each)
+
+
+# --- NeMo -----------------------------------------------------------------------------------------
+
+_NEMO_DEFAULT = tuple(
+    f"{base}{suffix}" for base in ("Adam", "AdamW", "SGD", "Lion") for suffix in ("8bit", "4bit", "Fp8")
+)
+
+
+def register_with_nemo(*classes: type[optim.Optimizer]) -> list[str]:
+    """Makes classes (by default the 8-bit, 4-bit and fp8 ones) known to NeMo: `optim.name: AdamW8bit`.
+
+    Returns their names in NeMo, which are the classes'. A class that is known already is left as it is.
+    """
+    from nemo.core.config import OptimizerParams
+    from nemo.core.optim import optimizers as registry
+
+    chosen = classes or tuple(getattr(optim, name) for name in _NEMO_DEFAULT)
+    for cls in chosen:
+        if registry.AVAILABLE_OPTIMIZERS.get(cls.__name__) is not cls:
+            registry.register_optimizer(cls.__name__, cls, _nemo_params(cls, OptimizerParams))
+    return [cls.__name__ for cls in chosen]
+
+
+def _nemo_params(cls: type[optim.Optimizer], base: type) -> type:
+    """NeMo's form of a class's arguments: a dataclass of what a config file can say."""
+    fields: list[tuple[str, Any, Any]] = [
+        ("block_size", typing.Optional[int], None),  # noqa: UP045 OmegaConf reads this spelling in any version
+        ("master", str, "native"),
+        ("min_quantized_size", int, optim.options.MIN_QUANTIZED_SIZE),
+        ("maximize", bool, False),
+        ("seed", int, 0),
+    ]
+    for name, parameter in inspect.signature(cls).parameters.items():
+        default = parameter.default
+        if name == "betas":
+            fields.append((name, tuple[float, float], default))
+        elif name in ("amsgrad", "nesterov"):
+            fields.append((name, bool, default))
+        elif name in ("eps", "weight_decay", "momentum", "dampening"):
+            default = getattr(cls, "_weight_decay", 0.0) if default is None else default
+            fields.append((name, float, float(default)))
+    described = [(name, kind, dataclasses.field(default=value)) for name, kind, value in fields]
+    return dataclasses.make_dataclass(f"{cls.__name__}Params", described, bases=(base,))

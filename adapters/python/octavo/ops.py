@@ -1,0 +1,141 @@
+"""The step as an operator of torch, `torch.ops.octavo.step`, for code that torch.compile traces in full.
+
+The optimizers of octavo.optim call the library directly, which is quicker; under torch.compile their step()
+is a graph break. This operator has a schema that says what it writes and a fake kernel, so it can stand
+inside a graph.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import _codec, _engine
+from .optim.base import DECAY_NUMBERS
+
+_MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "lion": 1}
+_BY_DTYPE = {dtype: state for state, dtype in _codec.CODE_DTYPES.items() if dtype is not None}
+
+
+@torch.library.custom_op(
+    "octavo::step",
+    mutates_args=("params", "codes", "scales", "masters", "step"),
+    device_types=("cpu", "cuda"),
+)
+def step(
+    algorithm: str,
+    params: list[Tensor],
+    grads: list[Tensor],
+    codes: list[Tensor],
+    scales: list[Tensor],
+    masters: list[Tensor],
+    step: Tensor,
+    lr: Tensor,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    momentum: float = 0.0,
+    maximize: bool = False,
+    stochastic: bool = False,
+    block_size: int = 0,
+    seed: int = 0,
+) -> None:
+    """One step of `algorithm` ("adam", "adamw", "sgd", "lion") over contiguous tensors of one device.
+
+    `codes` holds the first moments of all parameters, then (for adam and adamw) the second ones; their dtype
+    is the format: float32, bfloat16, uint8 of the parameter's shape (8bit) or packed and flat (4bit), float8.
+    `scales` goes with it, float32, empty where a format has none. `masters` is empty, or has the int8 or
+    int16 master bits of each (bf16) parameter. `step` (0-d int64, on the CPU or on the device) counts the
+    steps taken and is advanced; `lr` is 0-d. Zeros are the initial state. 4bit-rank1 states are not offered
+    here.
+    """
+    count, moments = len(params), _MOMENTS[algorithm]
+    if len(grads) != count or len(codes) != moments * count or len(scales) != len(codes):
+        raise ValueError(
+            f"octavo::step: got {len(grads)} gradients, {len(codes)} codes and {len(scales)} scales for "
+            f"{count} parameters, expected {count}, {moments * count} and {moments * count}"
+        )
+    if len(masters) not in (0, count):
+        raise ValueError(f"octavo::step: got {len(masters)} masters, expected none or {count}")
+    if not params:
+        return
+    device = params[0].device
+    bound = []
+    for place, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        own_codes = codes[place::count]
+        state = _BY_DTYPE.get(own_codes[0].dtype)
+        if state is None or (state == "8bit" and own_codes[0].shape != param.shape):
+            state = "4bit"
+        blocks = _codec.default_block_size(state) > 0
+        residual = masters[place] if masters else None
+        master: str | int = "stochastic" if stochastic and param.dtype == torch.bfloat16 else "native"
+        if residual is not None:
+            master = 24 if residual.dtype == torch.int8 else 32
+        for tensor in (param, grad, *own_codes):
+            if tensor.device != device or not tensor.is_contiguous():
+                raise ValueError(f"octavo::step: tensor {place}: expected contiguous tensors on {device}")
+        own_scales = [s if blocks else None for s in scales[place::count]]
+        _check_sizes(place, param, grad, state, own_codes, own_scales, block_size)
+        bound.append(
+            _engine.Bound(
+                param=param,
+                grad=grad,
+                shape=tuple(param.shape),
+                state=state,
+                block_size=block_size if blocks else 0,
+                master=master,
+                codes=own_codes,
+                scales=own_scales,
+                residual=residual,
+                id=place,
+                offset=0,
+            )
+        )
+    native = _engine.NativeGroup(algorithm, device, bound, amsgrad=False, momentum=momentum != 0)
+    args = native.args
+    args.beta1, args.beta2, args.eps, args.weight_decay = beta1, beta2, eps, weight_decay
+    args.momentum, args.maximize, args.seed = momentum, int(maximize), seed
+    args.decay = DECAY_NUMBERS[algorithm]
+    rate = lr.detach().to(torch.float32)
+    if lr.device == device:
+        args.scalar_lr = rate.data_ptr()
+    else:
+        args.lr = float(rate)
+    if step.device == device:
+        args.scalar_step = step.data_ptr()
+    else:
+        args.step = int(step) + 1
+    native.step()
+    if step.device != device:
+        step.add_(1)
+
+
+def _check_sizes(
+    place: int,
+    param: Tensor,
+    grad: Tensor,
+    state: str,
+    codes: list[Tensor],
+    scales: list[Tensor | None],
+    block_size: int,
+) -> None:
+    """The core trusts the sizes of buffers; nobody else does."""
+    if grad.numel() != param.numel():
+        raise ValueError(
+            f"octavo::step: gradient {place} has {grad.numel()} elements, expected {param.numel()}"
+        )
+    for moment, code, scale in zip(("first", "second"), codes, scales, strict=False):
+        blocks = block_size if _codec.default_block_size(state) else 0
+        want = _codec.layout(moment, state, tuple(param.shape), blocks)  # type: ignore[arg-type]
+        got = (code.numel() * code.element_size(), 0 if scale is None else scale.numel())
+        if got != want:
+            raise ValueError(
+                f"octavo::step: the {moment} moment of parameter {place} has {got[0]} bytes of codes "
+                f"and {got[1]} scales, expected {want[0]} and {want[1]} for {state}"
+            )
+
+
+@step.register_fake
+def _fake_step(*args: object, **kwargs: object) -> None:
+    return None

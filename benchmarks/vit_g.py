@@ -1,0 +1,146 @@
+"""A training step of ViT-g (1.1B parameters) with each optimizer: seconds an iteration and peak GPU memory.
+
+The model is Dinov2 of transformers: width 1536, 40 layers, 24 heads, SwiGLU; pure bf16, activation
+checkpointing, batch 32 at 224 px; the loss is the mean of squares of the last hidden state. Each optimizer
+runs in a process of its own, so that peaks do not mix.
+
+PYTHONPATH=adapters/python python benchmarks/vit_g.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+LR = 1e-4
+
+
+def _octavo(name: str, **options: Any) -> Callable[[Any], Any]:
+    def make(params: Any) -> Any:
+        import octavo.optim
+
+        return getattr(octavo.optim, name)(params, lr=LR, **options)
+
+    return make
+
+
+def _bitsandbytes(name: str) -> Callable[[Any], Any]:
+    def make(params: Any) -> Any:
+        import bitsandbytes
+
+        return getattr(bitsandbytes.optim, name)(params, lr=LR)
+
+    return make
+
+
+def _torchao(name: str) -> Callable[[Any], Any]:
+    def make(params: Any) -> Any:
+        import torchao.optim
+
+        return getattr(torchao.optim, name)(params, lr=LR)
+
+    return make
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "torch AdamW fused": lambda params: torch.optim.AdamW(params, lr=LR, fused=True),
+    "octavo AdamW8bit": _octavo("AdamW8bit"),
+    "octavo AdamW4bit": _octavo("AdamW4bit"),
+    "octavo AdamWFp8": _octavo("AdamWFp8"),
+    "octavo AdamW8bit, 24-bit master": _octavo("AdamW8bit", master=24),
+    "octavo AdamW8bit, gradient release": _octavo("AdamW8bit", gradient_release=True),
+    "octavo AdamW4bit, gradient release": _octavo("AdamW4bit", gradient_release=True),
+    "bitsandbytes AdamW8bit": _bitsandbytes("AdamW8bit"),
+    "torchao AdamW8bit": _torchao("AdamW8bit"),
+    "torchao AdamW4bit": _torchao("AdamW4bit"),
+}
+
+
+def model() -> Any:
+    from transformers import Dinov2Config, Dinov2Model
+
+    config = Dinov2Config(
+        hidden_size=1536,
+        num_hidden_layers=40,
+        num_attention_heads=24,
+        use_swiglu_ffn=True,
+        image_size=224,
+        patch_size=14,
+    )
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        made = Dinov2Model(config).to(torch.bfloat16)
+    made.gradient_checkpointing_enable()
+    made.train()
+    return made
+
+
+def run(name: str, warm_up: int, repeat: int) -> dict[str, Any]:
+    net = model()
+    optimizer = OPTIMIZERS[name](net.parameters())
+    images = torch.randn(32, 3, 224, 224, device="cuda", dtype=torch.bfloat16)
+    times = []
+    for turn in range(warm_up + repeat):
+        if turn == warm_up:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        loss = net(images).last_hidden_state.float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return {
+        "optimizer": name,
+        "params": sum(p.numel() for p in net.parameters()),
+        "seconds": statistics.median(times[warm_up:]),
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+        "loss": float(loss),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--optimizer", help="only those whose name contains one of these, comma-separated")
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--warm-up", type=int, default=3)
+    parser.add_argument("--json", help="write the results there as well")
+    parser.add_argument("--one", choices=list(OPTIMIZERS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(run(options.one, options.warm_up, options.repeat)))
+        return 0
+    if not torch.cuda.is_available():
+        parser.error("torch finds no GPU")
+    wanted = options.optimizer.split(",") if options.optimizer else [""]
+    found = []
+    print("| optimizer | s/iteration | peak GB |\n|---|---|---|")
+    for name in (n for n in OPTIMIZERS if any(text in n for text in wanted)):
+        arguments = ["--one", name, "--repeat", str(options.repeat), "--warm-up", str(options.warm_up)]
+        done = subprocess.run(
+            [sys.executable, os.path.abspath(__file__), *arguments], capture_output=True, text=True
+        )
+        if done.returncode != 0:
+            print(f"| {name} | failed: {(done.stderr.strip().splitlines() or ['?'])[-1]} | |", flush=True)
+            continue
+        result = json.loads(done.stdout.splitlines()[-1])
+        found.append(result)
+        print(f"| {name} | {result['seconds']:.3f} | {result['peak_gb']:.2f} |", flush=True)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(found, file, indent=2)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
