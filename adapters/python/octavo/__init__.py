@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ._abi import OctavoError
 
 if TYPE_CHECKING:
-    from . import checkpoint, nn, ops, optim
+    from . import checkpoint, integrations, nn, ops, optim
 
-__all__ = ["OctavoError", "__version__", "checkpoint", "nn", "ops", "optim"]
+__all__ = ["OctavoError", "__version__", "checkpoint", "integrations", "nn", "ops", "optim"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,6 +20,6 @@ def __getattr__(name: str) -> Any:
         from ._abi import library
 
         return library().octavo_version_string().decode()
-    if name in ("checkpoint", "nn", "ops", "optim"):
+    if name in ("checkpoint", "integrations", "nn", "ops", "optim"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'octavo' has no attribute {name!r}")

@@ -20,7 +20,7 @@ from torch import Tensor
 from . import _abi, _codec
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-_STORES = {"native": "nearest", "stochastic": "stochastic", 24: "residual8", 32: "residual16"}
+_STORES = {"native": "nearest", "stochastic": "stochastic", 24: "bf16+8", 32: "bf16+16"}
 
 
 @dataclasses.dataclass(slots=True)

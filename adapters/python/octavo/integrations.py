@@ -55,6 +55,7 @@ def swap_optimizer(
     scheduled = any(hasattr(optimizer.step, mark) for mark in ("_wrapped_by_lr_sched", "_with_counter"))
     pointing = _schedulers_of(optimizer, scheduler)
     new = cls(_groups(optimizer, options), **options)
+    _compare_decay(optimizer, new)
     for name in new.defaults.keys() - options.keys() - set(_FORMAT) - _TORCHS_OWN:
         new.defaults[name] = optimizer.defaults.get(name, new.defaults[name])
     if any(optimizer.state.values()):
@@ -99,6 +100,21 @@ def _groups(old: torch.optim.Optimizer, options: Mapping[str, Any]) -> list[dict
                 del taken[key]
         groups.append({**taken, "params": list(group["params"])})
     return groups
+
+
+def _compare_decay(old: torch.optim.Optimizer, new: torch.optim.Optimizer) -> None:
+    """Warns where one weight decay is added to the gradient and the other is applied to the parameter."""
+    to_parameter = {"adam": False, "adamw": True}.get(getattr(new, "algorithm", ""))
+    for before, after in zip(old.param_groups, new.param_groups, strict=True):
+        was = before.get("decoupled_weight_decay")
+        if after["weight_decay"] != 0 and None not in (was, to_parameter) and was != to_parameter:
+            ways = ("is added to the gradient", "is applied to the parameter")
+            warnings.warn(
+                f"the weight decay {after['weight_decay']} of {type(old).__name__} {ways[was]}, but that of "
+                f"{type(new).__name__} {ways[to_parameter]}",
+                stacklevel=3,
+            )
+            return
 
 
 def _schedulers_of(optimizer: torch.optim.Optimizer, scheduler: Any) -> list[Any]:

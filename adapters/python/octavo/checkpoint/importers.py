@@ -22,7 +22,7 @@ from .saved import MOMENTS, SavedMoment, SavedState, plain_moment
 
 _KEYS = {"step", "error_bits", *MOMENTS} | {f(name) for name in MOMENTS for f in (quantized_key, scales_key)}
 
-_OWN = {"master", "block_phase", "dim_order"}  # beside plain floats in our own form; not for this file
+_OWN = {"master", "dim_order"}  # beside plain floats in our own form; not for this file
 
 
 def read_peer_state(

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..optim.state import Kind
 
 SCALE = "_scale"
-PHASE = "block_phase"
 ORDER = "dim_order"
 MASTER = "master"
 # What an optimizer keeps of its own groups when it loads others'.
@@ -71,11 +70,9 @@ def _save_rows(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, An
         if name + SCALE in entry:
             scales = rows.scales_to_rows(entry[name + SCALE], here[0], row, kind.block_size)
             saved[name + SCALE] = like(scales, param, (shape[0], *scales.shape[1:]))
-    if kind.block_size and row % kind.block_size:
-        phase = rows.phases(here[0], row, kind.block_size, local(param).device)
-        saved[PHASE] = like(phase, param, shape[:1])
     if MASTER in entry:
-        bits = entry[MASTER].view(torch.uint8).view(*here, -1)  # no collective moves int16
+        # Bytes: no collective moves int16.
+        bits = entry[MASTER].view(torch.uint8).view(*here, entry[MASTER].element_size())
         saved[MASTER] = like(bits, param, (*shape, bits.shape[-1]))
     return saved
 
@@ -210,17 +207,17 @@ def _read_rows(
     block = int(group.get("block_size") or _codec.default_block_size(state))
     here = Rows(shape, 0, shape[0])
     per_row = here.row if _codec.CODE_DTYPES[state] is not None or here.row % 2 else here.row // 2
-    want = (shape[0] * per_row, (shape[0], rows.touched(here.row, block)))
+    want = (shape[0] * per_row, (shape[0], rows.columns(here.row, block)))
     if (codes.numel(), tuple(scales.shape)) != want:
         raise ValueError(
             f"{name} has {codes.numel()} codes and scales of shape {tuple(scales.shape)}, expected {want[0]} "
             f"and {want[1]} for rows of shape {shape}"
         )
-    phase = entry.get(PHASE)
-    if here.row % block == 0:
-        phase = None
-    elif not isinstance(phase, Tensor) or tuple(phase.shape) != shape[:1]:
-        raise ValueError(f"{PHASE} is missing or has another length than dimension 0 of shape {shape}")
+    phase = None
+    if here.row % block:
+        scales, phase = scales[:, :-1], scales[:, -1]
+        if not bool(((phase == phase.floor()) & (phase >= 0) & (phase < block)).all()):
+            raise ValueError(f"the last column of {name + SCALE} is not a place in a block of {block}")
     if phase is None or torch.equal(phase, rows.phases(shape[0], here.row, block, phase.device)):
         flat = rows.rows_to_codes(codes, state, shape)
         return SavedMoment(moment, shape, state, block, flat, rows.rows_to_scales(scales, here.row, block))

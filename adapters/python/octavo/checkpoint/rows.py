@@ -2,9 +2,10 @@
 
 In memory a shard's blocks start at its first element. A checkpoint keeps, for every row, the scales of the
 blocks that the row touches and how far into a block it begins (its phase); codes go by rows anyway. Wherever
-rows come to lie at the same phases again, the blocks are put together as they were, bit for bit. Elsewhere
-the rows are decoded and encoded anew. Where a row is a whole number of blocks, all phases are zero and none
-is stored.
+the rows of a shard come to lie at the same phases again, the blocks are put together as they were, bit for
+bit. Elsewhere the shard is decoded and encoded anew. Where a row is a whole number of blocks, all phases are
+zero and none is stored. Elsewhere they are a last column of the scales, and not a tensor of their own:
+torch.distributed.checkpoint looks for the names that optimizer.state has, and drops others.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from torch import Tensor
 from .. import _codec
 
 
+_ELEMENTS_AT_ONCE = 1 << 20  # of a decoded shard, so that its indices stay small
+
+
 def phases(count: int, row: int, block: int, device: torch.device) -> Tensor:
-    """How far into a block each of `count` rows begins, in a shard of its own."""
-    return (torch.arange(count, device=device, dtype=torch.int64) * row % block).to(torch.int32)
+    """How far into a block each of `count` rows begins, in a shard of its own; whole numbers in fp32."""
+    return (torch.arange(count, device=device, dtype=torch.int64) * row % block).to(torch.float32)
 
 
 def touched(row: int, block: int) -> int:
@@ -30,18 +34,28 @@ def _first_blocks(count: int, row: int, block: int, device: torch.device) -> Ten
 
 
 def scales_to_rows(scales: Tensor, count: int, row: int, block: int) -> Tensor:
-    """Flat scales of a shard -> the scales that each row touches; unused places repeat the last block."""
+    """Flat scales of a shard -> the scales that each row touches (unused places repeat the last block), and
+    its phase behind them where it can differ from zero.
+    """
     width = touched(row, block)
-    if row % block == 0 or count == 0:
-        return scales.view(count, width) if count else scales.new_zeros((0, width))
+    if row % block == 0:
+        return scales.view(count, width)
+    if count == 0:
+        return scales.new_zeros((0, width + 1))
     index = _first_blocks(count, row, block, scales.device)[:, None] + torch.arange(
         width, device=scales.device
     )
-    return scales[index.clamp_(max=scales.numel() - 1)]
+    own = scales[index.clamp_(max=scales.numel() - 1)]
+    return torch.cat([own, phases(count, row, block, scales.device)[:, None]], dim=1)
+
+
+def columns(row: int, block: int) -> int:
+    """How many numbers scales_to_rows keeps of a row."""
+    return touched(row, block) + (row % block != 0)
 
 
 def rows_to_scales(by_row: Tensor, row: int, block: int) -> Tensor:
-    """The reverse, for rows at the phases of one shard."""
+    """The reverse, for rows at the phases of one shard; without the column of phases."""
     count = by_row.shape[0]
     if row % block == 0 or count == 0:
         return by_row.reshape(-1)
@@ -90,11 +104,12 @@ def decode_rows(
     # The value of a code times one, then the row's own scale: the product that the codec computes.
     _, ones = _codec.layout(moment, state, (count * row,), block)
     values = _codec.decode(moment, state, codes, torch.ones(ones), (count, row), block)
-    for r, (scale, begin) in enumerate(zip(scales.cpu(), phase.cpu().tolist(), strict=True)):
-        first = min(block - begin, row)
-        values[r, :first] *= scale[0]
-        full = scale[1 : 1 + -(-(row - first) // block)]
-        values[r, first:] *= full.repeat_interleave(block)[: row - first]
+    scales, phase = scales.cpu(), phase.cpu().to(torch.int64)
+    inside = torch.arange(row)
+    rows_at_once = max(1, _ELEMENTS_AT_ONCE // max(row, 1))
+    for begin in range(0, count, rows_at_once):
+        part = slice(begin, begin + rows_at_once)
+        values[part] *= scales[part].gather(1, (phase[part, None] + inside) // block)
     return values.view(shape)
 
 
