@@ -3,10 +3,12 @@
 #   JOBS=n          parallel jobs (all cores by default)
 #   DEVELOPER=OFF   warnings do not stop the build
 #   CTEST_ARGS=...  for example CTEST_ARGS='-R status_test -V'
+#   WHEEL_ARGS=...  for example WHEEL_ARGS=--config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=release
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 DEVELOPER ?= ON
 CTEST_ARGS ?=
+WHEEL_ARGS ?=
 MAKEFLAGS += --no-print-directory
 
 configure = cmake --preset $(1) -DOCTAVO_DEVELOPER=$(DEVELOPER)
@@ -16,7 +18,7 @@ sources = git ls-files --cached --others --exclude-standard -- $(1)
 cxx_sources = $(call sources,'*.h' '*.cc' '*.c' '*.cu' '*.cuh')
 
 .DEFAULT_GOAL := build
-.PHONY: build test demo asan neon tidy format format-check clean help
+.PHONY: build test demo wheel asan neon tidy format format-check clean help
 
 build: ## build everything into build/: the command is build/bin/octavo (the default)
 	@scripts/bootstrap --no-python
@@ -32,6 +34,11 @@ test: ## build and run every test, C++ and Python
 demo: build ## show this machine's backends and a short comparison of state formats
 	build/bin/octavo info
 	build/bin/octavo bench optimizer --shape flat --numel 16777216 --repeat 5
+
+wheel: ## build the Python package: dist/octavo-<version>-py3-none-<platform>.whl
+	@scripts/bootstrap
+	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) .venv/bin/python -m pip --disable-pip-version-check wheel --no-build-isolation \
+	  --no-deps --wheel-dir dist $(WHEEL_ARGS) .
 
 asan: ## the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, in build-asan/
 	@scripts/bootstrap --no-python

@@ -1,6 +1,7 @@
 # Install rules: the library, its headers, the CMake package (find_package(octavo CONFIG) gives octavo::octavo) and a
-# pkg-config file. Everything is relocatable: no path of this machine is written into an installed file, but for that of
-# the CUDA toolkit in the pkg-config file of a static library.
+# pkg-config file; and, as a component that the wheel alone takes, the library for the Python package. Everything is
+# relocatable: no path of this machine is written into an installed file, but for that of the CUDA toolkit in the
+# pkg-config file of a static library.
 
 include(CMakePackageConfigHelpers)
 get_target_property(octavo_type octavo TYPE)
@@ -34,4 +35,13 @@ if(OCTAVO_BUILD_APPS)
   file(RELATIVE_PATH octavo_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
   set_target_properties(octavo_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib}")
   install(TARGETS octavo_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+# What pyproject.toml installs, and a plain `cmake --install` does not: one file, for a wheel cannot hold symbolic links.
+if(octavo_type STREQUAL "SHARED_LIBRARY")
+  install(FILES $<TARGET_FILE:octavo> DESTINATION octavo/lib
+    RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}octavo${CMAKE_SHARED_LIBRARY_SUFFIX}
+    COMPONENT python EXCLUDE_FROM_ALL)
+elseif(SKBUILD)
+  message(FATAL_ERROR "octavo: BUILD_SHARED_LIBS is OFF, but the Python package loads a shared library: leave it ON")
 endif()

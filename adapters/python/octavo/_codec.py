@@ -31,6 +31,7 @@ CODE_DTYPES: dict[str, torch.dtype | None] = {
 }
 _DEFAULT_BLOCKS = {"8bit": 256, "4bit": 128, "4bit-rank1": 128, "fp8": 256, "fp8-e5m2": 256}
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 32, 4096
+BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 def check_state(name: object) -> str:

@@ -1,7 +1,7 @@
 """Native groups over torch tensors: addresses in, one multi-tensor call out.
 
-A NativeGroup holds tensors that step together: one device, one step count. It keeps the tensors it points
-into alive, takes its workspace from torch's allocator (so that memory tools see it) and works on the current
+A NativeGroup steps tensors together: one device, one step count. It does not keep them alive (whoever steps
+it knows that they are still there), takes its workspace from torch's allocator (so that memory tools see it) and works on the current
 stream.
 """
 
@@ -104,8 +104,6 @@ class NativeGroup:
         self.device = device
         self.on_cpu = device.type == "cpu"
         self.count = len(tensors)
-        # Gradients are not kept alive: they are bound anew at every step.
-        self._alive = [(t.param, t.codes, t.scales, t.residual) for t in tensors]
         config = group_config(algorithm, device, amsgrad=amsgrad, momentum=momentum)
         native = (_abi.TensorArgs * self.count)()
         for slot, t in zip(native, tensors, strict=True):

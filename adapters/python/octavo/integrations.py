@@ -177,6 +177,8 @@ def _nemo_params(cls: type[optim.Optimizer], base: type) -> type:
         ("maximize", bool, False),
         ("seed", int, 0),
     ]
+    if getattr(cls, "_state", None) is None:  # its name does not say
+        fields.append(("state", str, "fp32"))
     for name, parameter in inspect.signature(cls).parameters.items():
         default = parameter.default
         if name == "betas":

@@ -37,10 +37,8 @@ def our_map(moment: _codec.Moment, state: str) -> Tensor:
 def is_our_map(qmap: Tensor, moment: _codec.Moment, state: str) -> bool:
     """Whether a stored map is ours in bits."""
     ours = our_map(moment, state)
-    if qmap.dtype != torch.float32 or qmap.numel() != ours.numel():
-        return False
     stored = qmap.detach().cpu().contiguous().view(-1)
-    return torch.equal(stored.view(torch.int32), ours.view(torch.int32))
+    return stored.dtype == ours.dtype and torch.equal(stored.view(torch.int32), ours.view(torch.int32))
 
 
 def is_our_block(block_size: int) -> bool:

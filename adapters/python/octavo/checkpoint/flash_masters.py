@@ -24,10 +24,8 @@ def master_weights(parameter: Tensor, error_bits: Tensor) -> Tensor:
     check_shape("error_bits", error_bits, tuple(parameter.shape))
     mantissa, bias = NARROW[parameter.dtype]
     magnitude = parameter.view(torch.int16).int() & 0x7FFF
-    exponent = (magnitude >> mantissa).clamp_(
-        min=1
-    ) - bias  # subnormals lie as far apart as the least normals
-    half_gap = exponent - mantissa - 1
+    # Subnormals lie as far apart as the least normal numbers.
+    half_gap = (magnitude >> mantissa).clamp_(min=1) - bias - mantissa - 1
     largest = 127 if error_bits.dtype == torch.int8 else 32767
     error = error_bits.cpu().float() / largest
     # 2^half_gap may be below the normal fp32 numbers, so in two factors.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ def save_entry(entry: Mapping[str, Any], param: Tensor, kind: Kind) -> dict[str,
     saved = dict(entry)
     if isinstance(saved.get("step"), Tensor):
         saved["step"] = saved["step"].clone()
-    if is_sharded(param):
+    if is_sharded(param) and kind.rows.shape:
         return _save_rows(saved, param, kind)
     if kind.order != tuple(range(len(kind.order))):
         saved[ORDER] = kind.order
@@ -68,7 +69,7 @@ def _save_rows(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, An
         codes = rows.codes_to_rows(entry[name], kind.state, here)
         saved[name] = like(codes, param, (shape[0], *codes.shape[1:]))
         if name + SCALE in entry:
-            scales = rows.scales_to_rows(entry[name + SCALE], here[0], row, kind.block_size)
+            scales = rows.scales_to_rows(entry[name + SCALE], kind.state, here[0], row, kind.block_size)
             saved[name + SCALE] = like(scales, param, (shape[0], *scales.shape[1:]))
     if MASTER in entry:
         # Bytes: no collective moves int16.
@@ -77,25 +78,47 @@ def _save_rows(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, An
     return saved
 
 
-def kind_of_entry(entry: Mapping[str, Any], asked: Kind, names: tuple[str, ...]) -> Kind:
-    """The kind that the tensors of a live entry show, where the optimizer has forgotten it (a copied
-    optimizer).
+def kind_of_entry(entry: Mapping[str, Any], hint: Kind) -> Kind:
+    """The kind that the tensors of a live entry show; `hint` where several would look the same. RuntimeError
+    where none fits: the core trusts the sizes of buffers.
     """
-    name = next((n for n in names if n in entry), None)
-    if name is None:
-        return asked
-    codes = entry[name]
-    by_dtype = {
-        dtype: state for state, dtype in _codec.CODE_DTYPES.items() if dtype not in (None, torch.uint8)
-    }
-    state = by_dtype.get(codes.dtype)
-    if state is None:
-        packed = codes.shape != torch.Size(asked.rows.local_shape)
-        state = "8bit" if not packed and not asked.state.startswith("4bit") else asked.state
-        if packed and not state.startswith("4bit"):
-            state = "4bit"
-    block = asked.block_size if state == asked.state else _codec.default_block_size(state)
-    return dataclasses.replace(asked, state=state, block_size=block)
+    found = _shown_format(entry, hint.rows.local_shape, hint.memory_shape, hint.state, hint.block_size)
+    if found is None:
+        shown = ", ".join(
+            f"{k} {v.dtype} {tuple(v.shape)}" for k, v in entry.items() if isinstance(v, Tensor)
+        )
+        raise RuntimeError(
+            f"its state fits no format for shape {hint.rows.local_shape}: {shown}; parameters must keep their "
+            "shape (or make a new optimizer)"
+        )
+    return dataclasses.replace(hint, state=found[0], block_size=found[1])
+
+
+def _shown_format(
+    entry: Mapping[str, Any], shape: tuple[int, ...], memory: tuple[int, ...], state: str, block_size: int
+) -> tuple[str, int] | None:
+    """Format and block size (0 without blocks) that all moments of an entry fit; the given ones first. The
+    number of scales tells the block size, but where there is a single block: then it does not matter.
+    """
+    names = [name for name in MOMENTS if isinstance(entry.get(name), Tensor)]
+    for candidate in (state, *(s for s in _codec.CODE_DTYPES if s != state)):
+        dtype = _codec.CODE_DTYPES[candidate]
+        if any(entry[name].dtype != (dtype or torch.uint8) for name in names):
+            continue
+        if any(tuple(entry[name].shape) != shape if dtype else entry[name].dim() != 1 for name in names):
+            continue
+        default = _codec.default_block_size(candidate)
+        blocks = (block_size or default, default, *_codec.BLOCK_SIZES) if default else (0,)
+        for block in blocks:
+            if all(_fits(entry, name, candidate, memory, block) for name in names):
+                return candidate, block
+    return None
+
+
+def _fits(entry: Mapping[str, Any], name: str, state: str, memory: tuple[int, ...], block: int) -> bool:
+    codes, scales = entry[name], entry.get(name + SCALE)
+    count = scales.numel() if isinstance(scales, Tensor) else 0
+    return (codes.numel() * codes.element_size(), count) == _codec.layout(MOMENTS[name], state, memory, block)
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -117,10 +140,16 @@ class Loaded:
 def _unsharded(entry: Mapping[str, Any], param: Tensor) -> tuple[dict[str, Any], bool]:
     """The entry without DTensors, and whether its tensors are of the whole parameter."""
     whole = True
+    # A dict of unsharded parameters that torch.distributed.checkpoint has cut: flat scales and packed codes
+    # are not cut between rows.
+    by_rows = not any(
+        key.endswith(SCALE) and isinstance(value, Tensor) and is_sharded(value) and value.dim() == 1
+        for key, value in entry.items()
+    )
     out: dict[str, Any] = {}
     for key, value in entry.items():
         if isinstance(value, Tensor) and is_sharded(value):
-            if is_sharded(param) and value.placements == param.placements:  # type: ignore[attr-defined]
+            if by_rows and is_sharded(param) and value.placements == param.placements:  # type: ignore[attr-defined]
                 value, whole = local(value), False
             else:
                 value = value.full_tensor()  # type: ignore[attr-defined]
@@ -138,6 +167,13 @@ def _read_own(
     order = tuple(entry.get(ORDER, range(len(shape))))
     if sorted(order) != list(range(len(shape))):
         raise ValueError(f"{ORDER} is {order}, expected an order of {len(shape)} dimensions")
+    # What the tensors show, not what the group says: a parameter may have been kept in a format of its own.
+    said = group.get("state") if group.get("state") in _codec.CODE_DTYPES else "8bit"
+    memory = tuple(shape[d] for d in order)
+    by_rows = any(name + SCALE in entry and entry[name + SCALE].dim() == 2 for name in names)
+    found = None if by_rows else _shown_format(entry, shape, memory, said, int(group.get("block_size") or 0))
+    if found is not None:
+        group = {"state": found[0], "block_size": found[1]}
     moments = {name: _read_moment(entry, name, shape, order, group) for name in names}
     return SavedState(read_step(entry["step"]), moments), order
 
@@ -179,12 +215,12 @@ def _read_moment(
         )
     if bool((scales < 0).any()):
         raise ValueError(f"{name + SCALE} has negative entries: the state is corrupt")
+    if scales.dim() == 2:
+        return _read_rows(name, codes, scales, shape)
     state = _state_of(name, codes, shape, group)
     memory = tuple(shape[d] for d in order)
     if state == "4bit-rank1" and (moment == "first" or len(memory) < 2):
         state = "4bit"  # the same bytes
-    if scales.dim() == 2:
-        return _read_rows(entry, name, shape, state, group)
     if _codec.CODE_DTYPES[state] is not None:
         if tuple(codes.shape) != shape:
             raise ValueError(f"{name} has shape {tuple(codes.shape)}, but the parameter has shape {shape}")
@@ -200,27 +236,26 @@ def _read_moment(
     return SavedMoment(moment, memory, state, block, codes, scales)
 
 
-def _read_rows(
-    entry: Mapping[str, Any], name: str, shape: tuple[int, ...], state: str, group: Mapping[str, Any]
-) -> SavedMoment:
-    moment, codes, scales = MOMENTS[name], entry[name], entry[name + SCALE]
-    block = int(group.get("block_size") or _codec.default_block_size(state))
-    here = Rows(shape, 0, shape[0])
-    per_row = here.row if _codec.CODE_DTYPES[state] is not None or here.row % 2 else here.row // 2
-    want = (shape[0] * per_row, (shape[0], rows.columns(here.row, block)))
-    if (codes.numel(), tuple(scales.shape)) != want:
+def _read_rows(name: str, codes: Tensor, scales: Tensor, shape: tuple[int, ...]) -> SavedMoment:
+    moment, count, row = MOMENTS[name], shape[0], Rows(shape, 0, shape[0]).row
+    if count == 0:
+        return SavedMoment(moment, shape, "fp32", 0, torch.zeros(shape), None)
+    try:
+        state, block, phase = rows.read_tags(scales[:, -1])
+    except ValueError as error:
+        raise ValueError(f"{name + SCALE}: {error}") from None
+    per_row = row if _codec.CODE_DTYPES[state] is not None or row % 2 else row // 2
+    want = (torch.uint8, count * per_row, (count, rows.touched(row, block) + 1))
+    got = (codes.dtype, codes.numel(), tuple(scales.shape))
+    if got != want:
         raise ValueError(
-            f"{name} has {codes.numel()} codes and scales of shape {tuple(scales.shape)}, expected {want[0]} "
-            f"and {want[1]} for rows of shape {shape}"
+            f"{name} has {got[1]} codes of {got[0]} and scales of shape {got[2]}, expected {want[1]} of {want[0]} "
+            f"and {want[2]} for rows of shape {shape} in {state}"
         )
-    phase = None
-    if here.row % block:
-        scales, phase = scales[:, :-1], scales[:, -1]
-        if not bool(((phase == phase.floor()) & (phase >= 0) & (phase < block)).all()):
-            raise ValueError(f"the last column of {name + SCALE} is not a place in a block of {block}")
-    if phase is None or torch.equal(phase, rows.phases(shape[0], here.row, block, phase.device)):
+    scales = scales[:, :-1]
+    if torch.equal(phase, rows.phases(count, row, block, phase.device)):
         flat = rows.rows_to_codes(codes, state, shape)
-        return SavedMoment(moment, shape, state, block, flat, rows.rows_to_scales(scales, here.row, block))
+        return SavedMoment(moment, shape, state, block, flat, rows.rows_to_scales(scales, row, block))
     return SavedMoment(
         moment, shape, "", block, None, None,
         lambda: rows.decode_rows(moment, state, codes, scales, phase, shape, block),
@@ -242,16 +277,21 @@ def _read_residual(entry: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[Te
 
 
 def read_entry(
-    entry: Mapping[str, Any], param: Tensor, kind: Kind, group: Mapping[str, Any], wanted: tuple[str, ...]
+    entry: Mapping[str, Any],
+    param: Tensor,
+    kind: Kind,
+    own_group: Mapping[str, Any],
+    group: Mapping[str, Any],
+    wanted: tuple[str, ...],
 ) -> Loaded:
-    """One parameter's entry of any known state dict. ValueError where it does not fit the parameter."""
+    """One parameter's entry of any known state dict, whose group is `group`. ValueError where it does not fit."""
     plain, whole = _unsharded(entry, param)
     shape = kind.rows.shape if whole else kind.rows.local_shape
     order = tuple(range(len(shape)))
     if (own := _read_own(plain, shape, group)) is not None:
         saved, order = own
     else:
-        peer = read_peer_state(plain, shape, group)
+        peer = read_peer_state(plain, shape, own_group, group)
         if peer is None:
             keys = ", ".join(map(str, entry))
             raise ValueError(f"its state has the keys {keys}, which no known optimizer writes")
@@ -283,6 +323,7 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
             f"{len(groups)})"
         )
     merged, loaded, known = [], [], set()
+    ignored: set[str] = set()
     for group, saved_group in zip(groups, saved_groups, strict=True):
         if len(group["params"]) != len(saved_group["params"]):
             raise ValueError(
@@ -296,8 +337,13 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
             entry = given["state"].get(number)
             if entry:
                 with optimizer._named(group, index):
-                    loaded.append(read_entry(entry, param, kind_of(param, group), saved_group, wanted))
+                    kind = kind_of(param, group)
+                    loaded.append(read_entry(entry, param, kind, group, saved_group, wanted))
+                    ignored.update(loaded[-1].saved.ignored)
     optimizer._replace_state(merged, loaded, {k: v for k, v in given["state"].items() if k not in known})
+    if ignored:
+        names = ", ".join(sorted(ignored))
+        warnings.warn(f"{type(optimizer).__name__} has no use for {names} of the loaded states", stacklevel=3)
     for post_hook in optimizer._optimizer_load_state_dict_post_hooks.values():
         post_hook(optimizer)
 
@@ -317,14 +363,9 @@ def _merge(group: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]
 def write_entry(entry: dict[str, Any], item: Loaded, moments: tuple[tuple[str, Any], ...]) -> None:
     """Turns a live entry of optimizer.state into what was read."""
     kind, here = item.kind, local(item.param)
-    fitting = item.order == kind.order and (not item.whole or kind.rows.count == (kind.rows.shape or (1,))[0])
     for name, moment in moments:
         saved = item.saved.moments[name]
-        taken = saved.take_over(kind.state, kind.block_size) if fitting else None
-        if taken is not None:
-            codes, scales = taken
-        else:
-            codes, scales = _encode(saved, item, moment)
+        codes, scales = _taken(saved, item) or _encode(saved, item, moment)
         _put(entry, name, _shaped(codes, kind, here), here.device)
         if scales is not None and _codec.default_block_size(kind.state):
             _put(entry, name + SCALE, scales.reshape(-1).to(torch.float32), here.device)
@@ -334,6 +375,15 @@ def write_entry(entry: dict[str, Any], item: Loaded, moments: tuple[tuple[str, A
         _put(entry, MASTER, masters.residual_for(item, here), here.device)
     else:
         entry.pop(MASTER, None)
+
+
+def _taken(saved: SavedMoment, item: Loaded) -> tuple[Tensor, Tensor | None] | None:
+    """The saved bytes of what is here; None where they do not fit."""
+    kind = item.kind
+    taken = saved.take_over(kind.state, kind.block_size) if item.order == kind.order else None
+    if taken is None or not item.whole or not is_sharded(item.param):
+        return taken
+    return rows.cut(*taken, kind.state, kind.block_size, kind.rows.offset, kind.rows.count * kind.rows.row)
 
 
 def of_local_rows(values: Tensor, item: Loaded) -> Tensor:

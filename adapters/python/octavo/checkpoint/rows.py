@@ -3,8 +3,10 @@
 In memory a shard's blocks start at its first element. A checkpoint keeps, for every row, the scales of the
 blocks that the row touches and how far into a block it begins (its phase); codes go by rows anyway. Wherever
 the rows of a shard come to lie at the same phases again, the blocks are put together as they were, bit for
-bit. Elsewhere the shard is decoded and encoded anew. Where a row is a whole number of blocks, all phases are
-zero and none is stored. Elsewhere they are a last column of the scales, and not a tensor of their own:
+bit. Elsewhere the shard is decoded and encoded anew.
+
+The phase is part of a number behind the row's scales, its tag, that also tells the format and the block size:
+shapes do not tell them, and a parameter group may say something else by then. It is no tensor of its own:
 torch.distributed.checkpoint looks for the names that optimizer.state has, and drops others.
 """
 
@@ -13,19 +15,43 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import _codec
-
+from .. import _abi, _codec
 
 _ELEMENTS_AT_ONCE = 1 << 20  # of a decoded shard, so that its indices stay small
 
 
+_TAG_BLOCKS = 1 << 13  # above twice the largest block
+
+
 def phases(count: int, row: int, block: int, device: torch.device) -> Tensor:
-    """How far into a block each of `count` rows begins, in a shard of its own; whole numbers in fp32."""
-    return (torch.arange(count, device=device, dtype=torch.int64) * row % block).to(torch.float32)
+    """How far into a block each of `count` rows begins, in a shard of its own."""
+    return torch.arange(count, device=device, dtype=torch.int64) * row % block
+
+
+def tags(state: str, count: int, row: int, block: int, device: torch.device) -> Tensor:
+    """Number of the format * 2^13 + block size + phase: below 2^24, so exact in fp32."""
+    base = _abi.parse("state", state) * _TAG_BLOCKS + block
+    return (phases(count, row, block, device) + base).to(torch.float32)
+
+
+def read_tags(column: Tensor) -> tuple[str, int, Tensor]:
+    """Format, block size (a power of two, the phase is below it) and phases. ValueError for anything else."""
+    whole = column.nan_to_num(-1.0).to(torch.int64)
+    number, low = divmod(int(whole[0]), _TAG_BLOCKS)
+    block = 1 << (low.bit_length() - 1) if low > 0 else 0
+    state = next((s for s in _codec.CODE_DTYPES if _abi.parse("state", s) == number), "")
+    phase = whole - (number * _TAG_BLOCKS + block)
+    if (
+        block not in _codec.BLOCK_SIZES
+        or not _codec.default_block_size(state)
+        or bool(((whole != column) | (phase < 0) | (phase >= block)).any())
+    ):
+        raise ValueError(f"the last column begins with {float(column[0])}, which says nothing of its rows")
+    return state, block, phase
 
 
 def touched(row: int, block: int) -> int:
-    """Blocks that a row of `row` elements can touch."""
+    """How many blocks a row of `row` elements can touch."""
     return row // block if row % block == 0 else (row + block - 2) // block + 1
 
 
@@ -33,29 +59,18 @@ def _first_blocks(count: int, row: int, block: int, device: torch.device) -> Ten
     return torch.arange(count, device=device, dtype=torch.int64) * row // block
 
 
-def scales_to_rows(scales: Tensor, count: int, row: int, block: int) -> Tensor:
-    """Flat scales of a shard -> the scales that each row touches (unused places repeat the last block), and
-    its phase behind them where it can differ from zero.
+def scales_to_rows(scales: Tensor, state: str, count: int, row: int, block: int) -> Tensor:
+    """Flat scales of a shard -> for each row the scales of the blocks that it touches (in unused places those
+    of its neighbours), and its tag.
     """
-    width = touched(row, block)
-    if row % block == 0:
-        return scales.view(count, width)
-    if count == 0:
-        return scales.new_zeros((0, width + 1))
-    index = _first_blocks(count, row, block, scales.device)[:, None] + torch.arange(
-        width, device=scales.device
-    )
-    own = scales[index.clamp_(max=scales.numel() - 1)]
-    return torch.cat([own, phases(count, row, block, scales.device)[:, None]], dim=1)
-
-
-def columns(row: int, block: int) -> int:
-    """How many numbers scales_to_rows keeps of a row."""
-    return touched(row, block) + (row % block != 0)
+    device, width = scales.device, touched(row, block)
+    index = _first_blocks(count, row, block, device)[:, None] + torch.arange(width, device=device)
+    own = scales[index.clamp_(max=max(scales.numel() - 1, 0))]
+    return torch.cat([own, tags(state, count, row, block, device)[:, None]], dim=1)
 
 
 def rows_to_scales(by_row: Tensor, row: int, block: int) -> Tensor:
-    """The reverse, for rows at the phases of one shard; without the column of phases."""
+    """The reverse, for rows at the phases of one shard, without their tags."""
     count = by_row.shape[0]
     if row % block == 0 or count == 0:
         return by_row.reshape(-1)
@@ -89,6 +104,23 @@ def rows_to_codes(by_row: Tensor, state: str, shape: tuple[int, ...]) -> Tensor:
     return (flat[0::2] << 4) | flat[1::2]
 
 
+def cut(
+    codes: Tensor, scales: Tensor | None, state: str, block: int, offset: int, count: int
+) -> tuple[Tensor, Tensor | None] | None:
+    """Codes and scales of `count` elements of a whole tensor, flat; None where they begin inside a block."""
+    if scales is None:
+        return codes.reshape(-1)[offset : offset + count], None
+    if offset % block:
+        return None
+    own = scales[offset // block : -(-(offset + count) // block)]
+    if _codec.CODE_DTYPES[state] is not None:
+        return codes.reshape(-1)[offset : offset + count], own
+    packed = codes[offset // 2 : -(-(offset + count) // 2)].clone()
+    if count % 2:
+        packed[-1] &= 0xF0  # the next shard's first element
+    return packed, own
+
+
 def decode_rows(
     moment: _codec.Moment,
     state: str,
@@ -104,7 +136,7 @@ def decode_rows(
     # The value of a code times one, then the row's own scale: the product that the codec computes.
     _, ones = _codec.layout(moment, state, (count * row,), block)
     values = _codec.decode(moment, state, codes, torch.ones(ones), (count, row), block)
-    scales, phase = scales.cpu(), phase.cpu().to(torch.int64)
+    scales, phase = scales.cpu(), phase.cpu()
     inside = torch.arange(row)
     rows_at_once = max(1, _ELEMENTS_AT_ONCE // max(row, 1))
     for begin in range(0, count, rows_at_once):

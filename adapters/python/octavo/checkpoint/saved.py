@@ -78,8 +78,8 @@ class SavedMoment:
 class SavedState:
     """All that is saved of one parameter.
 
-    `error_bits` are flashoptim's master weights (see flash_masters.py). They are *not* the residual bits of our own
-    masters: encode what `master()` returns.
+    `error_bits` are flashoptim's master weights (see flash_masters.py). They are *not* the residual bits of
+    our own masters: encode what `master()` returns.
     """
 
     step: int

@@ -36,7 +36,6 @@ class _StandIn(Tensor):
             )
         source, options = args[0], dict(kwargs or {})
         dtype = options.pop("dtype", None) or source.dtype  # for show: codes and scales keep theirs
-        options.pop("memory_format", None)
         device = options.get("device") or source.device
         out = Tensor._make_wrapper_subclass(type(source), source.shape, dtype=dtype, device=device)
         for name, value in vars(source).items():

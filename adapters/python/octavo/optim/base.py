@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import array
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from .. import _engine
 from .._shards import local
@@ -66,7 +68,7 @@ class Optimizer(torch.optim.Optimizer):
     # What is not the optimizer's state: rebuilt at will.
     def _fresh_caches(self) -> None:
         self._plans: dict[int, Plan] = {}
-        self._kinds: dict[Tensor, state.Kind] = {}
+        self._kinds = WeakTensorKeyDictionary()  # of parameters that have a state
         self._norms = Norms()
         self._reports: dict[torch.device, Tensor] = {}
         self._last_norm: Tensor | None = None
@@ -95,14 +97,18 @@ class Optimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         added = self.param_groups[-1]
         try:
+            seen: set[int] = set()
             for index, param in enumerate(added["params"]):
                 with self._named(added, index):
+                    if id(param) in seen:
+                        raise ValueError("it is in the group twice, and one step would write it twice")
+                    seen.add(id(param))
                     check_param(param)
                     state.kind_of(param, added)
         except Exception:
             self.param_groups.pop()
             raise
-        self._fresh_caches()
+        self._plans = {}
         # GradScaler asks the optimizer, not its groups.
         if any(group.get("fused") for group in self.param_groups):
             self._step_supports_amp_scaling = True
@@ -157,10 +163,16 @@ class Optimizer(torch.optim.Optimizer):
         """Steps lists of parameters of groups; the number names the plan. `norm_of` replaces the norm of all
         of them.
         """
+        found = [
+            (group, params, number, self._known(group, params, number)) for group, params, number in parts
+        ]
+        for group, params, _, fits in found:
+            if fits is None:
+                self._check(group, params)
         ready = []
-        for group, params, number in parts:
-            if (found := self._ready(group, params, number)) is not None:
-                ready.append((group, found))
+        for group, params, number, fits in found:
+            if (fits := fits or self._planned(group, params, number)) is not None:
+                ready.append((group, fits))
         if not ready:
             return
         norms: Mapping[torch.device, Tensor] = {}
@@ -174,68 +186,79 @@ class Optimizer(torch.optim.Optimizer):
                 self._launch(group, found, cohort, norms)
             _bump_versions(found.plan.bumped)
 
-    def _ready(self, group: dict[str, Any], params: list[Tensor], number: int) -> Ready | None:
-        key = (bool(group.get("amsgrad")), group.get("momentum", 0) != 0, self._counts_on_device(group))
+    def _key(self, group: Mapping[str, Any]) -> tuple[bool, ...]:
+        """The options that native groups are made for."""
+        return (bool(group.get("amsgrad")), group.get("momentum", 0) != 0, self._counts_on_device(group))
+
+    def _known(self, group: Mapping[str, Any], params: list[Tensor], number: int) -> Ready | None:
+        """The plan of an earlier step, where it still fits."""
         plan = self._plans.get(number)
-        if plan is not None and (found := plan.ready(params, key)) is not None:
-            return found
-        present = [p.grad is not None for p in params]
-        if not any(present):
-            return None
+        return None if plan is None else plan.ready(params, self._key(group), self.state)
+
+    def _check(self, group: Mapping[str, Any], params: list[Tensor]) -> None:
+        """Raises where a parameter that has a gradient cannot be stepped. Makes no state."""
         index_of = {id(p): i for i, p in enumerate(group["params"])}
         for param in params:
             if param.grad is not None:
                 with self._named(group, index_of[id(param)]):
                     check_param(param)
                     check_grad(param, param.grad)
-        plan = Plan(params, present, key)
+                    self._kind(param, group)
+
+    def _planned(self, group: dict[str, Any], params: list[Tensor], number: int) -> Ready | None:
+        """A new plan, for gradients that have been checked."""
+        present = [p.grad is not None for p in params]
+        if not any(present):
+            return None
+        plan = Plan(params, present, self._key(group))
         grads = [local(p.grad) for p in plan.active]  # type: ignore[arg-type]
         grads = plan.first_grads(grads)
-        self._build(plan, group, grads, index_of)
+        self._build(plan, group, grads)
         self._plans[number] = plan
         return Ready(plan, grads, array.array("Q", [g.data_ptr() for g in grads]))
 
-    def _build(
-        self, plan: Plan, group: dict[str, Any], grads: list[Tensor], index_of: Mapping[int, int]
-    ) -> None:
+    def _build(self, plan: Plan, group: dict[str, Any], grads: list[Tensor]) -> None:
         """States where they are missing or elsewhere, then one native group per device and step count."""
-        first = 0
-        for other in self.param_groups:
-            if other is group:
-                break
-            first += len(other["params"])
+        number_of = {id(p): i for i, p in enumerate(p for g in self.param_groups for p in g["params"])}
         moments = state.moments_of(self.algorithm, group)
         fresh: dict[torch.device, Tensor] = {}  # the step count of parameters that step for the first time
-        cohorts: dict[tuple[torch.device, int], tuple[Tensor, list[int], list[_engine.Bound]]] = {}
-        for place, (param, grad) in enumerate(zip(plan.active, grads, strict=True)):
-            with self._named(group, index_of[id(param)]):
-                here = local(param)
-                kind = self._kind(param, group)
-                entry = self.state[param]
-                self._move(entry, here, group)
-                if "step" not in entry:
-                    entry["step"] = fresh.setdefault(here.device, self._new_step(here.device, group))
-                state.fill_missing(entry, here, kind, moments)
-                counted = entry["step"]
-                count = id(counted) if self._counts_on_device(group) else int(counted)
-                _, members, tensors = cohorts.setdefault((here.device, count), (counted, [], []))
-                members.append(place)
-                tensors.append(state.bound(entry, here, grad, kind, moments, first + index_of[id(param)]))
-        for (device, _), (counted, members, tensors) in cohorts.items():
-            counted = self._own_count(counted, [plan.active[i] for i in members])
+        bound: list[_engine.Bound] = []
+        for param, grad in zip(plan.active, grads, strict=True):
+            here, kind, entry = local(param), self._kind(param, group), self.state[param]
+            self._move(entry, here, group)
+            if "step" not in entry:
+                entry["step"] = fresh.setdefault(here.device, self._new_step(here.device, group))
+            state.fill_missing(entry, here, kind, moments)
+            bound.append(state.bound(entry, here, grad, kind, moments, number_of[id(param)]))
+            self._kinds[param] = kind
+        for members in self._cohorts(plan, group):
+            counted = self._own_count([plan.active[i] for i in members])
             native = _engine.NativeGroup(
                 self.algorithm,
-                device,
-                tensors,
+                bound[members[0]].param.device,
+                [bound[i] for i in members],
                 amsgrad=bool(group.get("amsgrad")),
                 momentum=group.get("momentum", 0) != 0,
             )
             everyone = len(members) == len(grads)
             plan.cohorts.append(Cohort(native, None if everyone else members, counted))
+        plan.watch(self.state)
 
-    def _own_count(self, counted: Tensor, members: list[Tensor]) -> Tensor:
+    def _cohorts(self, plan: Plan, group: Mapping[str, Any]) -> list[list[int]]:
+        """Places of the parameters that one call can step: on one device, with one step count."""
+        counts = {id(self.state[p]["step"]): self.state[p]["step"] for p in plan.active}
+        # One count on the device needs no look at it, and in a capture there cannot be one.
+        unread = self._counts_on_device(group) and (len(counts) == 1 or self._capturing)
+        values = {name: name if unread else int(count) for name, count in counts.items()}
+        out: dict[tuple[torch.device, int], list[int]] = {}
+        for place, param in enumerate(plan.active):
+            key = (local(param).device, values[id(self.state[param]["step"])])
+            out.setdefault(key, []).append(place)
+        return list(out.values())
+
+    def _own_count(self, members: list[Tensor]) -> Tensor:
         """One tensor that counts the steps of these parameters and of no others."""
-        ours = {id(p) for p in members}
+        ours, counted = {id(p) for p in members}, self.state[members[0]]["step"]
         shared = any(entry.get("step") is counted for p, entry in self.state.items() if id(p) not in ours)
         counted = counted.clone() if shared else counted
         for param in members:
@@ -254,21 +277,19 @@ class Optimizer(torch.optim.Optimizer):
     def _kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
         """How the state is stored: as it was when it was made, whatever the group says since."""
         asked = state.kind_of(param, group)
-        known = self._kinds.get(param)
         entry = self.state.get(param, {})
-        if known is None and len(entry) > 1:
-            names = tuple(name for name, _ in state.MOMENTS[self.algorithm])
-            known = native_form.kind_of_entry(entry, asked, names)
-        if known is not None and (known.rows, known.order) != (asked.rows, asked.order):
+        if not entry.keys() & native_form.MOMENTS.keys():
+            return asked
+        known = self._kinds.get(param, asked)
+        if (known.rows, known.order) != (asked.rows, asked.order):
             raise RuntimeError(
                 f"its state was made for shape {known.rows.local_shape}, expected {asked.rows.local_shape}; "
                 "parameters must keep their shape and memory format (or make a new optimizer)"
             )
-        if known is not None and known.master != asked.master:
-            known = state.Kind(known.state, known.block_size, asked.master, known.rows, known.order)
+        if known.master != asked.master:
+            known = dataclasses.replace(known, master=asked.master)
             entry.pop(state.MASTER, None)
-        self._kinds[param] = known or asked
-        return self._kinds[param]
+        return native_form.kind_of_entry(entry, known)
 
     def _move(self, entry: dict[str, Any], param: Tensor, group: Mapping[str, Any]) -> None:
         """A state whose parameter was moved follows it."""
@@ -311,7 +332,7 @@ class Optimizer(torch.optim.Optimizer):
         if not on_device:
             cohort.step.add_(1)
         if self._capturing:
-            self._captured.extend([found.plan, alive, norm, self._norms, self._reports])
+            self._captured.extend([found.plan, found.plan.tensors(), alive, norm, self._norms, self._reports])
 
     def _set_numbers(self, args: Any, group: Mapping[str, Any], device: torch.device) -> list[Tensor]:
         """The hyper-parameters. Returns tensors that must live until the call is made."""
@@ -375,13 +396,19 @@ class Optimizer(torch.optim.Optimizer):
     @torch._disable_dynamo
     def state_dict(self) -> dict[str, Any]:
         """torch's form; docs/guides/checkpoints.md describes the tensors. Sharded parameters give DTensors"""
-        saved = super().state_dict()
+        # In front of the hooks that others have registered: they see what the caller gets.
+        first = self.register_state_dict_post_hook(Optimizer._in_saved_form, prepend=True)
+        try:
+            return super().state_dict()
+        finally:
+            first.remove()
+
+    def _in_saved_form(self, saved: dict[str, Any]) -> None:
         params = [(p, group) for group in self.param_groups for p in group["params"]]
         for number, entry in saved["state"].items():
             if isinstance(number, int):
                 param, group = params[number]
                 saved["state"][number] = native_form.save_entry(entry, param, self._kind(param, group))
-        return saved
 
     @torch._disable_dynamo
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -85,7 +85,7 @@ class _AdamBase(_Named):
         min_8bit_size: int | None = None,
         **given: Any,
     ) -> None:
-        del args  # bitsandbytes': an object of further options that nothing reads
+        options.take_args(args)
         named = self._options(given, optim_bits, min_8bit_size)
         own = named.pop("own")
         defaults = {
@@ -131,7 +131,7 @@ class SGD(_Named):
         min_8bit_size: int | None = None,
         **given: Any,
     ) -> None:
-        del args
+        options.take_args(args)
         named = self._options(given, optim_bits, min_8bit_size)
         own = named.pop("own")
         defaults = {
@@ -161,7 +161,7 @@ class Lion(_Named):
         min_8bit_size: int | None = None,
         **given: Any,
     ) -> None:
-        del args
+        options.take_args(args)
         named = self._options(given, optim_bits, min_8bit_size)
         own = named.pop("own")
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, **named}, **own)

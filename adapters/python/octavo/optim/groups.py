@@ -8,6 +8,7 @@ param_groups there.
 from __future__ import annotations
 
 import fnmatch
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -81,11 +82,23 @@ class GlobalOptimManager:
 
     _instance: GlobalOptimManager | None = None
 
+    def __init__(self) -> None:
+        self._overridden: dict[int, weakref.ref[Tensor]] = {}  # by id; for initialize() alone
+
     @classmethod
     def get_instance(cls) -> GlobalOptimManager:
         if cls._instance is None:
             cls._instance = cls()
         return cls._instance
+
+    def initialize(self) -> None:
+        """Takes back the overrides of parameters that were overridden here. States that exist stay as they
+        are.
+        """
+        for parameter in (ref() for ref in self._overridden.values()):
+            if parameter is not None and hasattr(parameter, state.OVERRIDE):
+                delattr(parameter, state.OVERRIDE)
+        self._overridden = {}
 
     def register_parameters(self, params: Iterable[Any]) -> None:
         """Nothing to do: an override is kept by the parameter. There so that calls of it work."""
@@ -103,10 +116,14 @@ class GlobalOptimManager:
             asked[key] = value
         config = _translated(asked)
         for parameter in [parameters] if isinstance(parameters, torch.Tensor) else parameters:
-            set_state(parameter, **config)
+            self._override(parameter, config)
 
     def register_module_override(self, module: nn.Module, param_name: str, config: Mapping[str, Any]) -> None:
-        set_state(getattr(module, param_name), **_translated(config))
+        self._override(getattr(module, param_name), _translated(config))
+
+    def _override(self, parameter: Tensor, config: Mapping[str, Any]) -> None:
+        set_state(parameter, **config)
+        self._overridden[id(parameter)] = weakref.ref(parameter)
 
 
 def _translated(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,8 +64,11 @@ def over_ranks(part: Tensor, group: Any) -> Tensor:
     """The norm of all ranks' parts."""
     import torch.distributed as dist
 
-    sums = torch.stack([part[0].square(), part.view(torch.int64)[2].double()])
-    largest = part[1].clone()
+    # Shards that are offloaded to the CPU, while the group moves a GPU's memory alone.
+    reached = [device.type for device in group._device_types]
+    device = part.device if part.device.type in reached else torch.device(reached[0])
+    sums = torch.stack([part[0].square(), part.view(torch.int64)[2].double()]).to(device)
+    largest = part[1].clone().to(device)
     dist.all_reduce(sums, group=group)
     dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
     out = torch.empty_like(part)

@@ -48,6 +48,14 @@ def take_removed(options: dict[str, Any]) -> None:
             warnings.warn(f"{name} has no effect: {_REMOVED[name]}", stacklevel=5)
 
 
+def take_args(args: Any) -> None:
+    """bitsandbytes' `args` is an object of options that nothing reads. A number there is another argument:
+    its SGD8bit, Lion8bit and their like have no optim_bits before `args`, ours have.
+    """
+    if isinstance(args, (int, float)):
+        raise TypeError(f"args is {args!r}, expected None or an object: give min_8bit_size by name")
+
+
 def state_of_bits(optim_bits: Any) -> str | None:
     """bitsandbytes' optim_bits as a state format."""
     bits = from_text(optim_bits)

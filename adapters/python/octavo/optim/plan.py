@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -72,6 +73,7 @@ class Plan:
         self.active = [p for p, here in zip(params, present, strict=True) if here]
         locals_ = self._locals(self.params)
         self.addresses = list(map(_address, locals_))
+        self._strides = list(map(_stride, locals_))
         active = [t for t, here in zip(locals_, present, strict=True) if here]
         self.numels = list(map(_numel, active))
         self.devices = list(map(_device, active))
@@ -81,7 +83,10 @@ class Plan:
         # What the first gradients show: first_grads.
         self.dtypes: list[torch.dtype] = []
         self.norm_parts: list[NormPart] = []
-        self._seen = array.array("Q")  # addresses of gradients that were looked at in full
+        # Where the states lie: watch.
+        self._entries: list[dict[str, Any]] = []
+        self._held: list[int] = []
+        self._seen = array.array("Q")  # addresses of gradients whose devices were looked at
 
     def _locals(self, tensors: list[Tensor]) -> list[Tensor]:
         return [local(t) for t in tensors] if self.sharded else tensors
@@ -100,7 +105,31 @@ class Plan:
             self.norm_parts.append(NormPart(key, groups, None if everyone else members, views))
         return self.in_memory_order(grads)
 
-    def ready(self, params: Sequence[Tensor], key: tuple[Any, ...]) -> Ready | None:
+    def watch(self, states: Mapping[Tensor, dict[str, Any]]) -> None:
+        """Takes note of where the states lie. They are not kept alive: whoever takes them out of the
+        optimizer, to another device for a while, wants their memory.
+        """
+        self._entries = [states[p] for p in self.active]
+        self._held = self._state_addresses()
+
+    def tensors(self) -> list[Tensor]:
+        """The states' tensors."""
+        values = itertools.chain.from_iterable(map(dict.values, self._entries))
+        return [value for value in values if isinstance(value, Tensor)]
+
+    def _state_addresses(self) -> list[int]:
+        try:
+            return list(map(_address, itertools.chain.from_iterable(map(dict.values, self._entries))))
+        except TypeError:  # somebody keeps something else there, too
+            return list(map(_address, self.tensors()))
+
+    def _states_moved(self, states: Mapping[Tensor, dict[str, Any]]) -> bool:
+        same = all(map(operator.is_, map(states.get, self.active), self._entries))
+        return not same or self._state_addresses() != self._held
+
+    def ready(
+        self, params: Sequence[Tensor], key: tuple[Any, ...], states: Mapping[Tensor, dict[str, Any]]
+    ) -> Ready | None:
         """The gradients of this step, or None where the plan no longer fits."""
         if key != self.key or len(params) != len(self.params):
             return None
@@ -109,18 +138,23 @@ class Plan:
         found = [p.grad for p in params]
         if [g is not None for g in found] != self.present:
             return None
-        if list(map(_address, self._locals(self.params))) != self.addresses:
+        here = self._locals(self.params)
+        if list(map(_address, here)) != self.addresses or self._states_moved(states):
+            return None
+        if (
+            not (self.contiguous and all(map(_contiguous, here)))
+            and list(map(_stride, here)) != self._strides
+        ):
             return None
         grads = self._locals(found if len(found) == len(self.active) else [g for g in found if g is not None])
         try:
             addresses = array.array("Q", map(_address, grads))
-            # A gradient where one of the right size and device was has them too.
-            if addresses != self._seen:
-                if list(map(_numel, grads)) != self.numels or list(map(_device, grads)) != self.devices:
+            if list(map(_numel, grads)) != self.numels or [g.dtype for g in grads] != self.dtypes:
+                return None
+            if addresses != self._seen:  # no two devices share an address
+                if list(map(_device, grads)) != self.devices:
                     return None
                 self._seen = addresses
-            if [g.dtype for g in grads] != self.dtypes:
-                return None
         except RuntimeError:  # a gradient without memory of its own: sparse, for one
             return None
         ordered = self.in_memory_order(grads)

@@ -2,17 +2,21 @@
 
 A whole model's gradients are then never in memory at once. It needs one backward pass per step (no
 accumulation, no GradScaler). Clipping cannot know this step's norm before its last gradient, so it uses the
-previous step's; the first step is not clipped.
+previous step's; the first step is not clipped. FSDP2 calls the hooks when its shards of gradients are
+reduced; DistributedDataParallel only afterwards averages what they have freed, so it is refused.
 """
 
 from __future__ import annotations
 
+import gc
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from .norms import Norms
 
@@ -29,6 +33,7 @@ class GradientRelease:
             int, tuple[Tensor, Tensor]
         ] = {}  # of this step: parameter and norm, by the parameter's id
         self._norms: dict[int, Norms] = {}  # one per parameter: each has its buffer
+        self._averaged_later: bool | None = None  # not looked yet
         for group in optimizer.param_groups:
             self.watch(group)
 
@@ -50,6 +55,13 @@ class GradientRelease:
 
     @torch.no_grad()
     def _step(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
+        if self._averaged_later is None:  # the module may have been wrapped after the optimizer was made
+            self._averaged_later = _in_ddp(p for g in optimizer.param_groups for p in g["params"])
+        if self._averaged_later:
+            raise RuntimeError(
+                f"{type(optimizer).__name__}: gradient_release steps each parameter before "
+                "DistributedDataParallel averages its gradient; use FSDP2, or no gradient_release"
+            )
         if optimizer._clip is None and not optimizer._guard:
             optimizer.step_groups([(group, [param], id(param))])
         else:
@@ -83,3 +95,12 @@ class GradientRelease:
                 before = torch.zeros(3, dtype=torch.float64, device=device)
             self._previous[device] = before.clone()
             self._previous[device][0] = torch.where(torch.isfinite(total), total, before[0])
+
+
+def _in_ddp(params: Iterable[Tensor]) -> bool:
+    """Whether DistributedDataParallel has any of them. It leaves no mark on parameters that can be read."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return False
+    ours = {id(p) for p in params}
+    wrappers = [o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel)]
+    return any(id(p) in ours for wrapper in wrappers for p in wrapper.parameters())

@@ -91,7 +91,9 @@ def kind_of(param: Tensor, group: Mapping[str, Any]) -> Kind:
     rows = rows_of(param)
     order = memory_order(here)
     if is_sharded(param) and order != tuple(range(here.dim())):
-        raise ValueError("the local shard is not contiguous")
+        raise ValueError(
+            f"its local shard has strides {here.stride()}, expected a contiguous one; call .contiguous()"
+        )
     return Kind(state, block_size, master, rows, order)
 
 
