@@ -21,7 +21,10 @@ from typing import Any
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests/python"))  # octavo_abi, rounding, peers
+sys.path[:0] = [
+    str(ROOT / "tests/python"),
+    str(ROOT / "adapters/python"),
+]  # octavo_abi, rounding, peers; octavo
 
 Side = Callable[[], Any]
 

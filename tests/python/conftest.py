@@ -5,10 +5,12 @@ import importlib
 import importlib.util
 import os
 import pathlib
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "adapters/python"))  # the package of this tree, whatever is installed
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +30,11 @@ def one_torch_thread() -> None:
     """Tensors here are small: on a busy machine torch's threads would wait longer than they compute."""
     if importlib.util.find_spec("torch") is not None:
         importlib.import_module("torch").set_num_threads(1)
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> str:
+    """Where a test's tensors lie; without a GPU the second half skips."""
+    if request.param == "cuda" and not importlib.import_module("torch").cuda.is_available():
+        pytest.skip("no CUDA device")
+    return str(request.param)

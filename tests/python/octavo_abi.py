@@ -1,202 +1,45 @@
-"""The C ABI of include/octavo/octavo.h through ctypes, for the Python tests and benchmarks.
-
-Not the Python package: no autograd, no optimizer class, nothing that a user should import. It mirrors the
-structs, turns a failed call into OctavoError with the library's message, and keeps the arrays alive that a
-group points into.
+"""The core's groups and codecs over plain arrays, for the Python tests and benchmarks: the package's _abi,
+nothing of the package above it, and the arrays kept alive that a group points into.
 
 An array here is a numpy array or a torch tensor, contiguous; torch itself is not imported. Tensors are on
 the CPU, but for those of a group whose parameters are all on one GPU: its state and workspace come from the
 parameters' `allocate`, and `step` takes the stream to work on. The library is the one that OCTAVO_LIBRARY
-names, else build/lib/liboctavo.so.
+names, else the package's own or build/lib/liboctavo.so.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import os
-import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from octavo._abi import (
+    GroupConfig,
+    MomentSpec,
+    OctavoError,
+    StepArgs,
+    StepReport,
+    TensorArgs,
+    TensorLayout,
+    TensorSpec,
+    check,
+    i64,
+    implementation,
+    library,
+    library_path,
+    parse,
+)
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MAX_SLOTS = 3
-MAX_DIMS = 8
+__all__ = ["OctavoError", "check", "implementation", "library", "library_path", "parse"]
+
 FIRST, SECOND = 0, 1  # moments
 
 Array = Any  # numpy.ndarray or torch.Tensor: torch is not imported here
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 Allocate = Callable[[int], Array]
-
-_u32, _i32, _u64, _i64 = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_int64
-
-
-class OctavoError(RuntimeError):
-    """A call failed; the message is the library's own."""
-
-
-class GroupConfig(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", _u32),
-        ("algorithm", _u32),
-        ("amsgrad", _u32),
-        ("momentum", _u32),
-        ("device_kind", _u32),
-        ("device_index", _i32),
-    )
-
-
-class TensorSpec(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", _u32),
-        ("param_dtype", _u32),
-        ("grad_dtype", _u32),
-        ("store", _u32),
-        ("format", _u32),
-        ("ndim", _i32),
-        ("numel", _i64),
-        ("block_size", _i64),
-        ("shape", _i64 * MAX_DIMS),
-    )
-
-
-class TensorLayout(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", _u32),
-        ("slots", _i32),
-        ("codes_bytes", _i64 * MAX_SLOTS),
-        ("scales", _i64 * MAX_SLOTS),
-        ("residual_bytes", _i64),
-        ("workspace_bytes", _i64),
-    )
-
-
-class TensorArgs(ctypes.Structure):
-    _fields_ = (
-        ("spec", TensorSpec),
-        ("param", ctypes.c_void_p),
-        ("grad", ctypes.c_void_p),
-        ("residual", ctypes.c_void_p),
-        ("codes", ctypes.c_void_p * MAX_SLOTS),
-        ("scales", ctypes.c_void_p * MAX_SLOTS),
-        ("id", _u64),
-        ("offset", _i64),
-    )
-
-
-class StepArgs(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", _u32),
-        ("guard", _u32),
-        ("threads", _i32),
-        ("nesterov", _u32),
-        ("maximize", _u32),
-        ("decay", _u32),
-        ("step", _i64),
-        ("seed", _u64),
-        ("lr", ctypes.c_double),
-        ("beta1", ctypes.c_double),
-        ("beta2", ctypes.c_double),
-        ("eps", ctypes.c_double),
-        ("weight_decay", ctypes.c_double),
-        ("momentum", ctypes.c_double),
-        ("dampening", ctypes.c_double),
-        ("grad_factor", ctypes.c_double),
-        ("workspace", ctypes.c_void_p),
-        ("workspace_bytes", _i64),
-        ("stream", ctypes.c_void_p),
-        ("max_norm", ctypes.c_double),
-        ("scalar_lr", ctypes.c_void_p),
-        ("scalar_step", ctypes.c_void_p),
-        ("scalar_loss_scale", ctypes.c_void_p),
-        ("scalar_found_inf", ctypes.c_void_p),
-        ("scalar_norm", ctypes.c_void_p),
-        ("scalar_report", ctypes.c_void_p),
-    )
-
-
-class StepReport(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", _u32),
-        ("skipped", _u32),
-        ("nonfinite", _i64),
-        ("pending", _u32),
-        ("reserved", _u32),
-    )
-
-
-class MomentSpec(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", _u32),
-        ("moment", _u32),
-        ("format", _u32),
-        ("ndim", _i32),
-        ("numel", _i64),
-        ("block_size", _i64),
-        ("shape", _i64 * MAX_DIMS),
-    )
-
-
-# What each function returns and takes; ABI functions that tests do not use are left out.
-_pointer = ctypes.POINTER
-_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "octavo_version_string": (ctypes.c_char_p, ()),
-    "octavo_abi_version": (_u32, ()),
-    "octavo_last_error": (ctypes.c_char_p, ()),
-    "octavo_implementation": (ctypes.c_char_p, ()),
-    "octavo_parse": (_u32, (ctypes.c_char_p, ctypes.c_char_p, _pointer(_u32))),
-    "octavo_layout": (_u32, (_pointer(GroupConfig), _pointer(TensorSpec), _pointer(TensorLayout))),
-    "octavo_step_args_init_sized": (None, (_pointer(StepArgs), ctypes.c_size_t)),
-    "octavo_group_create": (
-        _u32,
-        (_pointer(GroupConfig), _pointer(TensorArgs), _i64, _pointer(ctypes.c_void_p)),
-    ),
-    "octavo_group_step": (_u32, (ctypes.c_void_p, _pointer(StepArgs), _pointer(StepReport))),
-    "octavo_group_workspace_bytes": (_i64, (ctypes.c_void_p,)),
-    "octavo_group_destroy": (None, (ctypes.c_void_p,)),
-    "octavo_moment_layout": (_u32, (_pointer(MomentSpec), _pointer(_i64), _pointer(_i64))),
-    "octavo_encode": (_u32, (_pointer(MomentSpec), ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)),
-    "octavo_decode": (_u32, (_pointer(MomentSpec), ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)),
-}
-
-
-def library_path() -> pathlib.Path:
-    return pathlib.Path(os.environ.get("OCTAVO_LIBRARY", str(ROOT / "build/lib/liboctavo.so")))
-
-
-@functools.cache
-def library() -> ctypes.CDLL:
-    path = library_path()
-    if not path.exists():
-        raise OctavoError(f"{path} does not exist: build it with `make`, or name another with OCTAVO_LIBRARY")
-    loaded = ctypes.CDLL(str(path))
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
-    return loaded
-
-
-def check(status: int) -> None:
-    if status != 0:
-        raise OctavoError(library().octavo_last_error().decode())
-
-
-def parse(kind: str, name: str) -> int:
-    """The number of a name; kind is dtype, state, store or optimizer."""
-    number = _u32()
-    check(library().octavo_parse(kind.encode(), name.encode(), ctypes.byref(number)))
-    return number.value
-
-
-def implementation() -> str:
-    name = library().octavo_implementation()
-    if name is None:
-        raise OctavoError(library().octavo_last_error().decode())
-    return str(name.decode())
 
 
 def address(array: Array | None) -> int:
@@ -246,7 +89,7 @@ def _moment_spec(moment: int, state: str, shape: Sequence[int], block_size: int)
 
 def moment_layout(moment: int, state: str, shape: Sequence[int], block_size: int = 0) -> tuple[int, int]:
     """Bytes of codes and number of scales."""
-    codes, scales = _i64(), _i64()
+    codes, scales = i64(), i64()
     spec = _moment_spec(moment, state, shape, block_size)
     check(library().octavo_moment_layout(ctypes.byref(spec), ctypes.byref(codes), ctypes.byref(scales)))
     return codes.value, scales.value
@@ -387,7 +230,7 @@ class Group:
         args = (TensorArgs * len(self.parameters))(*(p.args(i) for i, p in enumerate(self.parameters)))
         check(
             library().octavo_group_create(
-                ctypes.byref(config), args, len(self.parameters), ctypes.byref(self._handle)
+                ctypes.byref(config), ctypes.addressof(args), len(self.parameters), ctypes.byref(self._handle)
             )
         )
         byte_count = library().octavo_group_workspace_bytes(self._handle)
