@@ -1,0 +1,74 @@
+"""Equivalence of paired losses: two one-sided tests at a margin (TOST).
+
+Equivalent at margin d and level 5% means that the 90% confidence interval of the mean paired difference
+lies inside (-d, d). An interval that lies outside shows a difference larger than d; one that reaches out of
+it only towards lower losses still shows that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LEVEL = 0.05
+FEWEST = 3  # pairs; with two, Student's t has one degree of freedom and the interval says nothing
+
+
+def student_cdf(t: float, degrees: int) -> float:
+    """P(T <= t) for whole degrees of freedom: the finite series (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
+    angle = math.atan(t / math.sqrt(degrees))
+    cosine2 = math.cos(angle) ** 2
+    odd = degrees % 2
+    # Partial products of (2/3)(4/5)... for odd degrees and (1/2)(3/4)... for even ones, by powers of cos^2.
+    term, total = 1.0, 0.0
+    for k in range(degrees // 2):
+        total += term
+        term *= cosine2 * (2 * k + 1 + odd) / (2 * k + 2 + odd)
+    sine = math.sin(angle)
+    between = 2 / math.pi * (angle + sine * math.cos(angle) * total) if odd else sine * total
+    return 0.5 + 0.5 * between
+
+
+def student_quantile(probability: float, degrees: int) -> float:
+    """The t whose cdf is `probability` (at least one half), by bisection."""
+    low, high = 0.0, 1.0
+    while student_cdf(high, degrees) < probability:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_cdf(middle, degrees) < probability else (low, middle)
+    return (low + high) / 2
+
+
+@dataclass(frozen=True)
+class Comparison:
+    pairs: int
+    mean: float  # of the differences; not a number where there is none or a run diverged
+    low: float
+    high: float
+    verdict: str
+
+
+def compare(differences: Sequence[float], margin: float) -> Comparison:
+    """Verdicts: equivalent, worse, better (by more than the margin), not worse, not shown, too few, diverged."""
+    n = len(differences)
+    if n and not all(math.isfinite(d) for d in differences):
+        return Comparison(n, math.nan, math.nan, math.nan, "diverged")
+    mean = statistics.fmean(differences) if n else math.nan
+    if n < FEWEST:
+        return Comparison(n, mean, math.nan, math.nan, "too few")
+    half = student_quantile(1 - LEVEL, n - 1) * statistics.stdev(differences) / math.sqrt(n)
+    low, high = mean - half, mean + half
+    if -margin < low and high < margin:
+        verdict = "equivalent"
+    elif low >= margin:
+        verdict = "worse"
+    elif high <= -margin:
+        verdict = "better"
+    elif high < margin:
+        verdict = "not worse"
+    else:
+        verdict = "not shown"
+    return Comparison(n, mean, low, high, verdict)
