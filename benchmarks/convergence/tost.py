@@ -52,7 +52,7 @@ class Comparison:
 
 
 def compare(differences: Sequence[float], margin: float) -> Comparison:
-    """Verdicts: equivalent, worse, better (by more than the margin), not worse, not shown, too few, diverged."""
+    """Equivalent, worse or better (by more than the margin), not worse, not shown, too few, diverged."""
     n = len(differences)
     if n and not all(math.isfinite(d) for d in differences):
         return Comparison(n, math.nan, math.nan, math.nan, "diverged")

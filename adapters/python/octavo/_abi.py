@@ -10,6 +10,7 @@ import ctypes
 import functools
 import os
 import pathlib
+import sys
 from typing import Any
 
 MAX_SLOTS = 3
@@ -157,7 +158,9 @@ def library_path() -> pathlib.Path:
         candidates = [pathlib.Path(named)]
     else:
         here = pathlib.Path(__file__).resolve().parent
-        candidates = [here / "lib/liboctavo.so"]
+        # An editable install has its sources here and its library in another folder of the package.
+        folders = [pathlib.Path(folder) for folder in sys.modules[__name__.partition(".")[0]].__path__]
+        candidates = [folder / "lib/liboctavo.so" for folder in dict.fromkeys([here, *folders])]
         if len(here.parents) > 2:
             candidates.append(here.parents[2] / "build/lib/liboctavo.so")
     for path in candidates:

@@ -30,7 +30,6 @@ CODE_DTYPES: dict[str, torch.dtype | None] = {
     "fp8-e5m2": torch.float8_e5m2,
 }
 _DEFAULT_BLOCKS = {"8bit": 256, "4bit": 128, "4bit-rank1": 128, "fp8": 256, "fp8-e5m2": 256}
-_SMALLEST_BLOCK, _LARGEST_BLOCK = 32, 4096
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
@@ -49,10 +48,10 @@ def default_block_size(state: str) -> int:
 
 def check_block_size(block_size: int) -> int:
     """`block_size` if blocks may be that long."""
-    if not _SMALLEST_BLOCK <= block_size <= _LARGEST_BLOCK or block_size & (block_size - 1):
+    if block_size not in BLOCK_SIZES or isinstance(block_size, (bool, float)):
         raise ValueError(
-            f"Invalid block_size: {block_size}, expected a power of two from {_SMALLEST_BLOCK} to "
-            f"{_LARGEST_BLOCK}"
+            f"Invalid block_size: {block_size!r}, expected a power of two from {BLOCK_SIZES[0]} to "
+            f"{BLOCK_SIZES[-1]}"
         )
     return block_size
 

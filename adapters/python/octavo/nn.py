@@ -24,8 +24,8 @@ class StableEmbedding(Embedding):
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
-        device, dtype = self.weight.device, self.weight.dtype
-        self.norm = nn.LayerNorm(embedding_dim, device=device, dtype=dtype)
+        # Not in the weight's dtype: bitsandbytes' norm is fp32 beside a bf16 weight, too.
+        self.norm = nn.LayerNorm(embedding_dim, device=self.weight.device)
 
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)
@@ -34,6 +34,6 @@ class StableEmbedding(Embedding):
                 self.weight[self.padding_idx].fill_(0)
 
     def forward(self, input: Tensor) -> Tensor:
-        # The norm in its own precision, whatever autocast says.
-        embedded = super().forward(input).to(torch.get_default_dtype())
+        # The norm in its own precision, whatever the weight's is.
+        embedded = super().forward(input).to(self.norm.weight.dtype)
         return self.norm(embedded).to(self.weight.dtype)  # type: ignore[no-any-return]

@@ -82,14 +82,17 @@ def kind_of_entry(entry: Mapping[str, Any], hint: Kind) -> Kind:
     """The kind that the tensors of a live entry show; `hint` where several would look the same. RuntimeError
     where none fits: the core trusts the sizes of buffers.
     """
-    found = _shown_format(entry, hint.rows.local_shape, hint.memory_shape, hint.state, hint.block_size)
+    shape, memory = hint.rows.local_shape, hint.memory_shape
+    if _fits(entry, shape, memory, hint.state, hint.block_size):
+        return hint
+    found = _shown_format(entry, shape, memory, hint.state, hint.block_size)
     if found is None:
         shown = ", ".join(
             f"{k} {v.dtype} {tuple(v.shape)}" for k, v in entry.items() if isinstance(v, Tensor)
         )
         raise RuntimeError(
-            f"its state fits no format for shape {hint.rows.local_shape}: {shown}; parameters must keep their "
-            "shape (or make a new optimizer)"
+            f"its state fits no format for shape {shape}: {shown}; parameters must keep "
+            "their shape (or make a new optimizer)"
         )
     return dataclasses.replace(hint, state=found[0], block_size=found[1])
 
@@ -100,25 +103,28 @@ def _shown_format(
     """Format and block size (0 without blocks) that all moments of an entry fit; the given ones first. The
     number of scales tells the block size, but where there is a single block: then it does not matter.
     """
-    names = [name for name in MOMENTS if isinstance(entry.get(name), Tensor)]
     for candidate in (state, *(s for s in _codec.CODE_DTYPES if s != state)):
-        dtype = _codec.CODE_DTYPES[candidate]
-        if any(entry[name].dtype != (dtype or torch.uint8) for name in names):
-            continue
-        if any(tuple(entry[name].shape) != shape if dtype else entry[name].dim() != 1 for name in names):
-            continue
         default = _codec.default_block_size(candidate)
-        blocks = (block_size or default, default, *_codec.BLOCK_SIZES) if default else (0,)
-        for block in blocks:
-            if all(_fits(entry, name, candidate, memory, block) for name in names):
+        for block in (block_size or default, default, *_codec.BLOCK_SIZES) if default else (0,):
+            if _fits(entry, shape, memory, candidate, block):
                 return candidate, block
     return None
 
 
-def _fits(entry: Mapping[str, Any], name: str, state: str, memory: tuple[int, ...], block: int) -> bool:
-    codes, scales = entry[name], entry.get(name + SCALE)
-    count = scales.numel() if isinstance(scales, Tensor) else 0
-    return (codes.numel() * codes.element_size(), count) == _codec.layout(MOMENTS[name], state, memory, block)
+def _fits(
+    entry: Mapping[str, Any], shape: tuple[int, ...], memory: tuple[int, ...], state: str, block: int
+) -> bool:
+    dtype = _codec.CODE_DTYPES[state]
+    for name, moment in MOMENTS.items():
+        codes, scales = entry.get(name), entry.get(name + SCALE)
+        if not isinstance(codes, Tensor):
+            continue
+        if codes.dtype != (dtype or torch.uint8) or (codes.shape != shape if dtype else codes.dim() != 1):
+            return False
+        count = scales.numel() if isinstance(scales, Tensor) else 0
+        if (codes.numel() * codes.element_size(), count) != _codec.layout(moment, state, memory, block):
+            return False
+    return True
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -162,8 +168,10 @@ def _read_own(
 ) -> tuple[SavedState, tuple[int, ...]] | None:
     """Our own entry; None where it is not (floats alone read the same in every library)."""
     names = [name for name in MOMENTS if isinstance(entry.get(name), Tensor)]
-    if not any(name + SCALE in entry for name in names) or "step" not in entry:
+    if not any(name + SCALE in entry for name in names):
         return None
+    if "step" not in entry:
+        raise ValueError("step is missing: bias correction needs it")
     order = tuple(entry.get(ORDER, range(len(shape))))
     if sorted(order) != list(range(len(shape))):
         raise ValueError(f"{ORDER} is {order}, expected an order of {len(shape)} dimensions")
@@ -194,7 +202,7 @@ def _state_of(name: str, codes: Tensor, shape: tuple[int, ...], group: Mapping[s
             f"{name} has dtype {codes.dtype}, expected codes (uint8 or float8) beside its scales"
         )
     said = group.get("state")
-    if said in ("fp8", "fp8-e5m2", "4bit", "4bit-rank1"):
+    if _codec.default_block_size(str(said)):
         return str(said)
     return "8bit" if tuple(codes.shape) == shape else "4bit"
 
@@ -249,8 +257,8 @@ def _read_rows(name: str, codes: Tensor, scales: Tensor, shape: tuple[int, ...])
     got = (codes.dtype, codes.numel(), tuple(scales.shape))
     if got != want:
         raise ValueError(
-            f"{name} has {got[1]} codes of {got[0]} and scales of shape {got[2]}, expected {want[1]} of {want[0]} "
-            f"and {want[2]} for rows of shape {shape} in {state}"
+            f"{name} has {got[1]} codes of {got[0]} and scales of shape {got[2]}, expected {want[1]} of "
+            f"{want[0]} and {want[2]} for rows of shape {shape} in {state}"
         )
     scales = scales[:, :-1]
     if torch.equal(phase, rows.phases(count, row, block, phase.device)):
@@ -276,6 +284,10 @@ def _read_residual(entry: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[Te
     return bits, 24 if bits.dtype == torch.int8 else 32
 
 
+def _negative(values: Tensor | None) -> bool:
+    return values is not None and bool((values < 0).any())
+
+
 def read_entry(
     entry: Mapping[str, Any],
     param: Tensor,
@@ -284,7 +296,9 @@ def read_entry(
     group: Mapping[str, Any],
     wanted: tuple[str, ...],
 ) -> Loaded:
-    """One parameter's entry of any known state dict, whose group is `group`. ValueError where it does not fit."""
+    """One parameter's entry of any known state dict, whose group is `group`. ValueError where it does not
+    fit.
+    """
     plain, whole = _unsharded(entry, param)
     shape = kind.rows.shape if whole else kind.rows.local_shape
     order = tuple(range(len(shape)))
@@ -296,6 +310,9 @@ def read_entry(
             keys = ", ".join(map(str, entry))
             raise ValueError(f"its state has the keys {keys}, which no known optimizer writes")
         saved = peer
+    for name, moment in saved.moments.items():
+        if moment.moment == "second" and moment.format in ("fp32", "bf16", "") and _negative(moment.codes):
+            raise ValueError(f"{name} has negative entries: the state is corrupt")
     missing = [name for name in wanted if name not in saved.moments]
     if missing:
         raise ValueError(

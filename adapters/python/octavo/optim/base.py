@@ -72,6 +72,7 @@ class Optimizer(torch.optim.Optimizer):
         self._norms = Norms()
         self._reports: dict[torch.device, Tensor] = {}
         self._last_norm: Tensor | None = None
+        self._last_scale: Tensor | None = None
         self._captured: list[Any] = []  # what a CUDA graph may still point into
 
     def __getstate__(self) -> dict[str, Any]:
@@ -83,6 +84,7 @@ class Optimizer(torch.optim.Optimizer):
         released = saved.pop("_released", None)
         super().__setstate__(saved)
         self._fresh_caches()
+        self._tell_scaler()
         if released is not None:
             self._release = GradientRelease(self) if released else None
 
@@ -109,11 +111,14 @@ class Optimizer(torch.optim.Optimizer):
             self.param_groups.pop()
             raise
         self._plans = {}
-        # GradScaler asks the optimizer, not its groups.
-        if any(group.get("fused") for group in self.param_groups):
-            self._step_supports_amp_scaling = True
+        self._tell_scaler()
         if getattr(self, "_release", None) is not None:
             self._release.watch(added)  # type: ignore[union-attr]
+
+    def _tell_scaler(self) -> None:
+        """GradScaler asks the optimizer, not its groups, who unscales."""
+        if any(group.get("fused") for group in self.param_groups):
+            self._step_supports_amp_scaling = True
 
     def _name(self, group: Mapping[str, Any], index: int) -> str:
         names = group.get("param_names")
@@ -163,16 +168,18 @@ class Optimizer(torch.optim.Optimizer):
         """Steps lists of parameters of groups; the number names the plan. `norm_of` replaces the norm of all
         of them.
         """
-        found = [
-            (group, params, number, self._known(group, params, number)) for group, params, number in parts
-        ]
-        for group, params, _, fits in found:
-            if fits is None:
-                self._check(group, params)
+        # All are looked at before any gets a state.
+        checked = []
+        for group, params, number in parts:
+            found = self._known(group, params, number)
+            kinds = self._check(group, params) if found is None else {}
+            checked.append((group, params, number, found, kinds))
         ready = []
-        for group, params, number, fits in found:
-            if (fits := fits or self._planned(group, params, number)) is not None:
-                ready.append((group, fits))
+        for group, params, number, found, kinds in checked:
+            if kinds:
+                found = self._planned(group, params, number, kinds)
+            if found is not None:
+                ready.append((group, found))
         if not ready:
             return
         norms: Mapping[torch.device, Tensor] = {}
@@ -180,7 +187,9 @@ class Optimizer(torch.optim.Optimizer):
             norms = norm_of(ready[0][1])
         elif self._clip is not None or self._guard:
             norms = self._norms.total([found for _, found in ready])
-        self._last_norm = next(iter(norms.values()), None)
+        self._last_norm, self._last_scale = next(iter(norms.values()), None), None
+        if norms and getattr(self, "grad_scale", None) is not None:
+            self._last_scale = self.grad_scale.detach().clone()  # the scaler updates its own in place
         for group, found in ready:
             for cohort in found.plan.cohorts:
                 self._launch(group, found, cohort, norms)
@@ -188,43 +197,47 @@ class Optimizer(torch.optim.Optimizer):
 
     def _key(self, group: Mapping[str, Any]) -> tuple[bool, ...]:
         """The options that native groups are made for."""
-        return (bool(group.get("amsgrad")), group.get("momentum", 0) != 0, self._counts_on_device(group))
+        return (bool(group.get("amsgrad")), self._has_momentum(group), self._counts_on_device(group))
 
     def _known(self, group: Mapping[str, Any], params: list[Tensor], number: int) -> Ready | None:
         """The plan of an earlier step, where it still fits."""
         plan = self._plans.get(number)
         return None if plan is None else plan.ready(params, self._key(group), self.state)
 
-    def _check(self, group: Mapping[str, Any], params: list[Tensor]) -> None:
-        """Raises where a parameter that has a gradient cannot be stepped. Makes no state."""
+    def _check(self, group: Mapping[str, Any], params: list[Tensor]) -> dict[int, state.Kind]:
+        """The kinds of the parameters that have a gradient, by id. Raises where one cannot be stepped."""
         index_of = {id(p): i for i, p in enumerate(group["params"])}
+        kinds = {}
         for param in params:
             if param.grad is not None:
                 with self._named(group, index_of[id(param)]):
                     check_param(param)
                     check_grad(param, param.grad)
-                    self._kind(param, group)
+                    kinds[id(param)] = self._kind(param, group)
+        return kinds
 
-    def _planned(self, group: dict[str, Any], params: list[Tensor], number: int) -> Ready | None:
-        """A new plan, for gradients that have been checked."""
+    def _planned(
+        self, group: dict[str, Any], params: list[Tensor], number: int, kinds: Mapping[int, state.Kind]
+    ) -> Ready:
+        """A new plan, for parameters that have been checked."""
         present = [p.grad is not None for p in params]
-        if not any(present):
-            return None
         plan = Plan(params, present, self._key(group))
         grads = [local(p.grad) for p in plan.active]  # type: ignore[arg-type]
         grads = plan.first_grads(grads)
-        self._build(plan, group, grads)
+        self._build(plan, group, grads, kinds)
         self._plans[number] = plan
         return Ready(plan, grads, array.array("Q", [g.data_ptr() for g in grads]))
 
-    def _build(self, plan: Plan, group: dict[str, Any], grads: list[Tensor]) -> None:
+    def _build(
+        self, plan: Plan, group: dict[str, Any], grads: list[Tensor], kinds: Mapping[int, state.Kind]
+    ) -> None:
         """States where they are missing or elsewhere, then one native group per device and step count."""
         number_of = {id(p): i for i, p in enumerate(p for g in self.param_groups for p in g["params"])}
         moments = state.moments_of(self.algorithm, group)
         fresh: dict[torch.device, Tensor] = {}  # the step count of parameters that step for the first time
         bound: list[_engine.Bound] = []
         for param, grad in zip(plan.active, grads, strict=True):
-            here, kind, entry = local(param), self._kind(param, group), self.state[param]
+            here, kind, entry = local(param), kinds[id(param)], self.state[param]
             self._move(entry, here, group)
             if "step" not in entry:
                 entry["step"] = fresh.setdefault(here.device, self._new_step(here.device, group))
@@ -238,7 +251,7 @@ class Optimizer(torch.optim.Optimizer):
                 bound[members[0]].param.device,
                 [bound[i] for i in members],
                 amsgrad=bool(group.get("amsgrad")),
-                momentum=group.get("momentum", 0) != 0,
+                momentum=self._has_momentum(group),
             )
             everyone = len(members) == len(grads)
             plan.cohorts.append(Cohort(native, None if everyone else members, counted))
@@ -264,6 +277,9 @@ class Optimizer(torch.optim.Optimizer):
         for param in members:
             self.state[param]["step"] = counted
         return counted
+
+    def _has_momentum(self, group: Mapping[str, Any]) -> bool:
+        return self.algorithm == "sgd" and group["momentum"] != 0
 
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
         """Whether the host does not know if a step was taken, or does not take part."""
@@ -347,6 +363,8 @@ class Optimizer(torch.optim.Optimizer):
             args.scalar_lr = lr.data_ptr()
         else:
             args.lr = float(lr)
+        if -options.RATE_SLACK <= args.lr < 0:
+            args.lr = 0.0
         args.weight_decay, args.maximize = float(group["weight_decay"]), int(group["maximize"])
         args.decay = DECAY_NUMBERS[self.algorithm]
         args.seed = group["seed"]
@@ -354,7 +372,7 @@ class Optimizer(torch.optim.Optimizer):
             args.beta1, args.beta2 = map(float, group["betas"])
         if "eps" in group:
             args.eps = float(group["eps"])
-        if "momentum" in group:
+        if self.algorithm == "sgd":
             args.momentum, args.dampening = float(group["momentum"]), float(group["dampening"])
             args.nesterov = int(group["nesterov"])
         return alive
@@ -376,12 +394,21 @@ class Optimizer(torch.optim.Optimizer):
             self._reports[device] = torch.zeros(2, dtype=torch.int64, device=device)
         return self._reports[device]
 
+    def released(self, norm: Tensor, nonfinite: Tensor) -> None:
+        """What gradient_release has found over all gradients of a step."""
+        self._last_norm, self._last_scale = norm.reshape(1), None
+        if self._guard:
+            self._report_buffer(norm.device)[0] = nonfinite > 0
+
     @property
     def grad_norm(self) -> Tensor | None:
-        """The norm of the last step's gradients before clipping (a 0-d tensor on their device), where it was
-        computed.
+        """The norm of the last step's gradients (unscaled, before clipping; a 0-d tensor on their device),
+        where it was computed.
         """
-        return None if self._last_norm is None else self._last_norm[0]
+        if self._last_norm is None:
+            return None
+        norm = self._last_norm[0].clone()  # the next step writes the same buffer
+        return norm if self._last_scale is None else norm / self._last_scale
 
     def last_step_skipped(self) -> bool:
         """Whether `skip_nonfinite` left the last step out. Waits for the device."""

@@ -86,6 +86,8 @@ class _AdamBase(_Named):
         **given: Any,
     ) -> None:
         options.take_args(args)
+        if options.from_text(given.pop("decoupled_weight_decay", False)) and self.algorithm == "adam":
+            raise ValueError("decoupled_weight_decay=True is AdamW: use the class of that name")
         named = self._options(given, optim_bits, min_8bit_size)
         own = named.pop("own")
         defaults = {

@@ -17,6 +17,7 @@ from .. import _codec
 
 MIN_QUANTIZED_SIZE = 4096
 MASTERS = ("native", "stochastic", 24, 32)
+RATE_SLACK = 1e-12  # schedulers that end at 0 (LinearLR) come to lie at -1e-19; that is 0
 
 # Accepted for the sake of old calls; what is done instead.
 _REMOVED = {
@@ -74,6 +75,8 @@ def _number(
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise ValueError(f"Tensor {key} must be 1-element")
+        if value.device.type == "cpu" and not low <= float(value) < high:  # elsewhere it would be a wait
+            raise ValueError(f"Invalid {label}: {value}")
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < high:
         raise ValueError(f"Invalid {label}: {value}")
@@ -87,23 +90,23 @@ def check_group(group: dict[str, Any]) -> None:
     group.pop("optim_bits", None)
     if (size := from_text(group.pop("min_8bit_size", None))) is not None:
         group["min_quantized_size"] = size
-    group["lr"] = _number(group, "lr", "learning rate")
+    group["lr"] = _number(group, "lr", "learning rate", low=-RATE_SLACK)
     group["weight_decay"] = _number(group, "weight_decay", "weight_decay value")
     if "eps" in group:
         group["eps"] = _number(group, "eps", "epsilon value")
-    if "momentum" in group:
+    if "dampening" in group:  # SGD's; others' groups may have a momentum that means nothing here
         group["momentum"] = _number(group, "momentum", "momentum value")
         group["dampening"] = _number(group, "dampening", "dampening value", low=-float("inf"))
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
     if "betas" in group:
-        betas = tuple(from_text(group["betas"]))
-        if len(betas) != 2:
-            raise ValueError(f"Invalid betas: {betas}, expected two numbers")
+        betas = from_text(group["betas"])
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise ValueError(f"Invalid betas: {betas!r}, expected two numbers")
         for index, beta in enumerate(betas):
             if isinstance(beta, bool) or not isinstance(beta, (int, float, Tensor)) or not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-        group["betas"] = betas
+        group["betas"] = tuple(betas)
     _check_format(group)
 
 
@@ -111,8 +114,7 @@ def _check_format(group: dict[str, Any]) -> None:
     _codec.check_state(group["state"])
     block_size = from_text(group["block_size"])
     if block_size is not None:
-        _codec.check_block_size(int(block_size))
-        block_size = int(block_size)
+        _codec.check_block_size(block_size)
     group["block_size"] = block_size
     group["master"] = from_text(group["master"])
     if group["master"] not in MASTERS:

@@ -24,9 +24,9 @@ from .._shards import is_sharded, local, reduction_groups
 NormKey = tuple[torch.device, tuple[int, ...]]  # device, and the process groups that share the gradients
 
 _address = torch.Tensor.data_ptr
-_numel = torch.Tensor.numel
 _device = torch.Tensor.get_device
 _contiguous = torch.Tensor.is_contiguous
+_size = torch.Tensor.size
 _stride = torch.Tensor.stride
 
 
@@ -75,7 +75,7 @@ class Plan:
         self.addresses = list(map(_address, locals_))
         self._strides = list(map(_stride, locals_))
         active = [t for t, here in zip(locals_, present, strict=True) if here]
-        self.numels = list(map(_numel, active))
+        self.sizes = list(map(_size, active))
         self.devices = list(map(_device, active))
         self.contiguous = all(map(_contiguous, active))
         self.strides = list(map(_stride, active))
@@ -149,7 +149,7 @@ class Plan:
         grads = self._locals(found if len(found) == len(self.active) else [g for g in found if g is not None])
         try:
             addresses = array.array("Q", map(_address, grads))
-            if list(map(_numel, grads)) != self.numels or [g.dtype for g in grads] != self.dtypes:
+            if list(map(_size, grads)) != self.sizes or [g.dtype for g in grads] != self.dtypes:
                 return None
             if addresses != self._seen:  # no two devices share an address
                 if list(map(_device, grads)) != self.devices:

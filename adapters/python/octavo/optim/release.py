@@ -86,7 +86,7 @@ class GradientRelease:
         self._parts = {}
         if not by_device:
             return
-        devices = list(by_device)
+        optimizer, devices = self._optimizer(), list(by_device)
         squares = [torch.stack(parts)[:, 0].square().sum() for parts in by_device.values()]
         for device in devices:
             total = torch.stack([square.to(device) for square in squares]).sum().sqrt()
@@ -95,6 +95,8 @@ class GradientRelease:
                 before = torch.zeros(3, dtype=torch.float64, device=device)
             self._previous[device] = before.clone()
             self._previous[device][0] = torch.where(torch.isfinite(total), total, before[0])
+            if optimizer is not None:
+                optimizer.released(total, torch.stack(by_device[device]).view(torch.int64)[:, 2].sum())
 
 
 def _in_ddp(params: Iterable[Tensor]) -> bool:
