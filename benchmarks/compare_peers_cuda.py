@@ -1,12 +1,12 @@
 """AdamW on one GPU: the library against torch, bitsandbytes, torchao and flashoptim, in one process.
 
-Workloads are the tensor lists of `octavo bench shapes`. Sides run one after another, each over parameters,
-gradients and states of its own: warm-ups, then the median of CUDA events around each step while nothing waits
-between steps, the host's time in the call, and the wall clock of a step alone (the GPU idle before it, waited
-for after it). A slow side does fewer of them (--time-limit). A peer that cannot be imported is named and left
-out; one that fails is named with its error.
+Workloads are the tensor lists of `octavo bench shapes`, and `lora`: thousands of tiny ones. Sides run one
+after another, each over parameters, gradients and states of its own: warm-ups, then the median of CUDA events
+around each step while nothing waits between steps, the host's time in the call, and the wall clock of a step
+alone (the GPU idle before it, waited for after it). A slow side does fewer of them (--time-limit). A peer
+that cannot be imported is named and left out; one that fails is named with its error.
 
-    python benchmarks/compare_peers_cuda.py --library build-cuda/lib/liboctavo.so
+python benchmarks/compare_peers_cuda.py --library build-cuda/lib/liboctavo.so
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ import peers_cuda as peers
 import torch
 from peers_cuda_report import Outcome, Result
 
-WORKLOADS = ("flat", "gpt2", "parakeet")
+WORKLOADS = ("flat", "gpt2", "parakeet", "lora")
+LORA = [[8, 1024], [1024, 8]] * 1536  # adapters of rank 8: 3,072 tensors of 8,192 elements
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 LEAST_REPEATS = 3
 
@@ -40,6 +41,8 @@ Shapes = Sequence[Sequence[int]]
 
 
 def load_shapes(command: pathlib.Path, workload: str, numel: int) -> list[list[int]]:
+    if workload == "lora":
+        return LORA
     arguments = [str(command), "bench", "shapes", workload, "--json", "--numel", str(numel)]
     done = subprocess.run(arguments, capture_output=True, text=True)
     if done.returncode != 0:

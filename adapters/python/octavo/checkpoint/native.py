@@ -306,6 +306,8 @@ def read_entry(
         saved, order = own
     else:
         peer = read_peer_state(plain, shape, own_group, group)
+        if peer is None and not wanted and "step" in plain:  # SGD without momentum only counts
+            peer = SavedState(read_step(plain["step"]), {})
         if peer is None:
             keys = ", ".join(map(str, entry))
             raise ValueError(f"its state has the keys {keys}, which no known optimizer writes")

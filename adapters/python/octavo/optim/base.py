@@ -195,9 +195,10 @@ class Optimizer(torch.optim.Optimizer):
                 self._launch(group, found, cohort, norms)
             _bump_versions(found.plan.bumped)
 
-    def _key(self, group: Mapping[str, Any]) -> tuple[bool, ...]:
+    def _key(self, group: Mapping[str, Any]) -> tuple[Any, ...]:
         """The options that native groups are made for."""
-        return (bool(group.get("amsgrad")), self._has_momentum(group), self._counts_on_device(group))
+        amsgrad, momentum = bool(group.get("amsgrad")), self._has_momentum(group)
+        return (amsgrad, momentum, group["master"], self._counts_on_device(group))
 
     def _known(self, group: Mapping[str, Any], params: list[Tensor], number: int) -> Ready | None:
         """The plan of an earlier step, where it still fits."""
@@ -239,7 +240,8 @@ class Optimizer(torch.optim.Optimizer):
         for param, grad in zip(plan.active, grads, strict=True):
             here, kind, entry = local(param), kinds[id(param)], self.state[param]
             self._move(entry, here, group)
-            if "step" not in entry:
+            # SGD's momentum begins with a first step's gradient, also where it is switched on later.
+            if "step" not in entry or (self.algorithm == "sgd" and moments and moments[0][0] not in entry):
                 entry["step"] = fresh.setdefault(here.device, self._new_step(here.device, group))
             state.fill_missing(entry, here, kind, moments)
             bound.append(state.bound(entry, here, grad, kind, moments, number_of[id(param)]))
@@ -255,7 +257,7 @@ class Optimizer(torch.optim.Optimizer):
             )
             everyone = len(members) == len(grads)
             plan.cohorts.append(Cohort(native, None if everyone else members, counted))
-        plan.watch(self.state)
+        plan.watch(self.state, moments[0][0] if moments else None)
 
     def _cohorts(self, plan: Plan, group: Mapping[str, Any]) -> list[list[int]]:
         """Places of the parameters that one call can step: on one device, with one step count."""
@@ -294,6 +296,8 @@ class Optimizer(torch.optim.Optimizer):
         """How the state is stored: as it was when it was made, whatever the group says since."""
         asked = state.kind_of(param, group)
         entry = self.state.get(param, {})
+        if state.MASTER in entry and entry[state.MASTER].dtype != state.MASTER_DTYPES.get(asked.master):
+            del entry[state.MASTER]  # of a parameter that was bf16, or of another width
         if not entry.keys() & native_form.MOMENTS.keys():
             return asked
         known = self._kinds.get(param, asked)
@@ -304,7 +308,6 @@ class Optimizer(torch.optim.Optimizer):
             )
         if known.master != asked.master:
             known = dataclasses.replace(known, master=asked.master)
-            entry.pop(state.MASTER, None)
         return native_form.kind_of_entry(entry, known)
 
     def _move(self, entry: dict[str, Any], param: Tensor, group: Mapping[str, Any]) -> None:

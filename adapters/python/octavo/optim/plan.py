@@ -26,6 +26,7 @@ NormKey = tuple[torch.device, tuple[int, ...]]  # device, and the process groups
 _address = torch.Tensor.data_ptr
 _device = torch.Tensor.get_device
 _contiguous = torch.Tensor.is_contiguous
+_numel = torch.Tensor.numel
 _size = torch.Tensor.size
 _stride = torch.Tensor.stride
 
@@ -75,6 +76,7 @@ class Plan:
         self.addresses = list(map(_address, locals_))
         self._strides = list(map(_stride, locals_))
         active = [t for t, here in zip(locals_, present, strict=True) if here]
+        self.numels = list(map(_numel, active))
         self.sizes = list(map(_size, active))
         self.devices = list(map(_device, active))
         self.contiguous = all(map(_contiguous, active))
@@ -85,8 +87,10 @@ class Plan:
         self.norm_parts: list[NormPart] = []
         # Where the states lie: watch.
         self._entries: list[dict[str, Any]] = []
+        self._moment: str | None = None
         self._held: list[int] = []
-        self._seen = array.array("Q")  # addresses of gradients whose devices were looked at
+        self._ids: list[int] = []
+        self._seen = array.array("Q")  # addresses of gradients that were looked at in full
 
     def _locals(self, tensors: list[Tensor]) -> list[Tensor]:
         return [local(t) for t in tensors] if self.sharded else tensors
@@ -105,27 +109,35 @@ class Plan:
             self.norm_parts.append(NormPart(key, groups, None if everyone else members, views))
         return self.in_memory_order(grads)
 
-    def watch(self, states: Mapping[Tensor, dict[str, Any]]) -> None:
-        """Takes note of where the states lie. They are not kept alive: whoever takes them out of the
+    def watch(self, states: Mapping[Tensor, dict[str, Any]], moment: str | None) -> None:
+        """Takes note of the states: which tensors they are, and where one moment of each lies (all addresses
+        would take twice as long to ask for). They are not kept alive: whoever takes them out of the
         optimizer, to another device for a while, wants their memory.
         """
         self._entries = [states[p] for p in self.active]
-        self._held = self._state_addresses()
+        self._moment = moment
+        self._held = [] if moment is None else [entry[moment].data_ptr() for entry in self._entries]
+        self._ids = self._tensor_ids()
+
+    def _tensor_ids(self) -> list[int]:
+        return list(map(id, itertools.chain.from_iterable(map(dict.values, self._entries))))
 
     def tensors(self) -> list[Tensor]:
         """The states' tensors."""
         values = itertools.chain.from_iterable(map(dict.values, self._entries))
         return [value for value in values if isinstance(value, Tensor)]
 
-    def _state_addresses(self) -> list[int]:
-        try:
-            return list(map(_address, itertools.chain.from_iterable(map(dict.values, self._entries))))
-        except TypeError:  # somebody keeps something else there, too
-            return list(map(_address, self.tensors()))
-
     def _states_moved(self, states: Mapping[Tensor, dict[str, Any]]) -> bool:
-        same = all(map(operator.is_, map(states.get, self.active), self._entries))
-        return not same or self._state_addresses() != self._held
+        if not all(map(operator.is_, map(states.get, self.active), self._entries)):
+            return True
+        if self._tensor_ids() != self._ids:
+            return True
+        if self._moment is None:
+            return False
+        try:
+            return [entry[self._moment].data_ptr() for entry in self._entries] != self._held
+        except (KeyError, AttributeError):
+            return True
 
     def ready(
         self, params: Sequence[Tensor], key: tuple[Any, ...], states: Mapping[Tensor, dict[str, Any]]
@@ -149,10 +161,12 @@ class Plan:
         grads = self._locals(found if len(found) == len(self.active) else [g for g in found if g is not None])
         try:
             addresses = array.array("Q", map(_address, grads))
-            if list(map(_size, grads)) != self.sizes or [g.dtype for g in grads] != self.dtypes:
+            if list(map(_numel, grads)) != self.numels or [g.dtype for g in grads] != self.dtypes:
                 return None
-            if addresses != self._seen:  # no two devices share an address
-                if list(map(_device, grads)) != self.devices:
+            # Torch lets no gradient of another shape or device be set; one that is put there behind its back
+            # (by .data) has an address of its own, or is as long as the one before.
+            if addresses != self._seen:
+                if list(map(_size, grads)) != self.sizes or list(map(_device, grads)) != self.devices:
                     return None
                 self._seen = addresses
         except RuntimeError:  # a gradient without memory of its own: sparse, for one

@@ -28,6 +28,7 @@ MOMENTS: dict[str, tuple[tuple[str, Moment], ...]] = {
 }
 AMSGRAD: tuple[str, Moment] = ("max_exp_avg_sq", "second")
 MASTER = "master"
+MASTER_DTYPES: dict[str | int, torch.dtype] = {24: torch.int8, 32: torch.int16}
 SCALE = "_scale"
 OVERRIDE = "_octavo_override"  # attribute of a parameter: see groups.py
 
@@ -121,11 +122,8 @@ def new_scales(param: Tensor, kind: Kind, moment: Moment) -> Tensor | None:
 
 
 def new_master(param: Tensor, kind: Kind) -> Tensor | None:
-    if kind.master not in (24, 32):
-        return None
-    return torch.zeros_like(
-        param, dtype=torch.int8 if kind.master == 24 else torch.int16, requires_grad=False
-    )
+    dtype = MASTER_DTYPES.get(kind.master)
+    return None if dtype is None else torch.zeros_like(param, dtype=dtype, requires_grad=False)
 
 
 def fill_missing(

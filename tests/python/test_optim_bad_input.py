@@ -1,0 +1,155 @@
+"""Parameters and gradients that cannot be used: an error in torch's style that names the parameter, and not
+one byte of parameters, states and groups changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from models import gradients, make_params, set_grads, snapshot, train
+from octavo import optim
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+NAMES = ("first", "second", "third", "fourth")
+
+
+def trained(device: str, named: bool = True, steps: int = 2, **options: Any) -> tuple[list[Parameter], Any]:
+    params = make_params(device=device)
+    given: Any = list(zip(NAMES, params, strict=True)) if named else params
+    optimizer = optim.AdamW([{"params": given[:2]}, {"params": given[2:], "lr": 0.5}], **options)
+    train(optimizer, params, gradients(params, steps))
+    return params, optimizer
+
+
+@contextlib.contextmanager
+def refused(optimizer: Any, error: type[Exception], message: str) -> Iterator[None]:
+    """The body raises, and changes nothing."""
+    before = snapshot(optimizer)
+    with pytest.raises(error, match=message):
+        yield
+    assert snapshot(optimizer) == before
+
+
+# --- Parameters -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda d: torch.zeros(3, dtype=torch.complex64, device=d), RuntimeError, "complex parameters"),
+        (lambda d: torch.zeros(3, dtype=torch.float64, device=d), RuntimeError, "torch.float64 parameters"),
+        (lambda d: torch.zeros(4, 4, device=d).to_sparse(), RuntimeError, "parameters are not supported"),
+        (lambda d: torch.zeros(3, device="meta"), RuntimeError, "parameters on meta are not supported"),
+    ],
+)
+def test_parameters(make: Any, error: type[Exception], message: str, device: str) -> None:
+    bad = Parameter(make(device))
+    with pytest.raises(error, match=rf"AdamW: parameter 0 of group 0: .*{message}"):
+        optim.AdamW([bad])
+    _, optimizer = trained(device)
+    with refused(optimizer, error, rf"AdamW: parameter 'bad': .*{message}"):
+        optimizer.add_param_group({"params": [("good", make_params([(3,)], device)[0]), ("bad", bad)]})
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32])
+def test_a_parameter_that_becomes_something_else(dtype: torch.dtype, device: str) -> None:
+    model = nn.Linear(3, 4).to(device)
+    optimizer = optim.AdamW(model.named_parameters())
+    train(optimizer, list(model.parameters()), gradients(list(model.parameters()), 1))
+    if dtype == torch.float64:
+        model.double()
+        with refused(optimizer, RuntimeError, "parameter 'weight': torch.float64 parameters are not"):
+            optimizer.step()
+    else:
+        model.weight.data = model.weight.data[:2].clone()
+        model.weight.grad = torch.ones(2, 3, device=device)
+        with refused(optimizer, RuntimeError, "parameter 'weight': its state was made for shape"):
+            optimizer.step()
+
+
+# --- Gradients ------------------------------------------------------------------------------------
+
+
+def sparse(param: Tensor) -> None:
+    param.grad = torch.ones_like(param).to_sparse()
+
+
+def of_another_shape(param: Tensor) -> None:
+    param.grad = torch.ones_like(param)
+    param.grad.data = torch.ones(2, 2, device=param.device)
+
+
+def shortened_in_place(param: Tensor) -> None:
+    """Its address stays that of the gradient before."""
+    param.grad.data = param.grad.data[:3]
+
+
+def turned(param: Tensor) -> None:
+    """As long as it should be, in memory of its own."""
+    other = torch.ones(130, 40, device=param.device)
+    param.grad = torch.ones_like(param)
+    param.grad.data = other
+
+
+def of_another_dtype(param: Tensor) -> None:
+    param.grad = torch.ones_like(param)
+    param.grad.data = param.grad.data.double()
+
+
+def on_another_device(param: Tensor) -> None:
+    param.grad = torch.ones_like(param)
+    param.grad.data = torch.ones(param.shape, device="cuda" if param.device.type == "cpu" else "cpu")
+
+
+GRADIENTS: dict[str, tuple[Callable[[Tensor], None], str]] = {
+    "sparse": (sparse, "sparse gradients are not supported"),
+    "shape": (of_another_shape, r"its gradient has shape \(2, 2\), expected \(40, 130\)"),
+    "shortened": (shortened_in_place, r"its gradient has shape \(3, 130\), expected \(40, 130\)"),
+    "turned": (turned, r"its gradient has shape \(130, 40\), expected \(40, 130\)"),
+    "dtype": (of_another_dtype, "torch.float64 gradients are not supported"),
+    "device": (on_another_device, "where the parameter is"),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("when", ["first", "later"])
+@pytest.mark.parametrize("where", [0, 1])
+def test_gradients(where: int, when: str, name: str, device: str) -> None:
+    """Whichever group it is in and however many steps there have been: no group steps, none gets states."""
+    if name == "device" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    spoil, message = GRADIENTS[name]
+    params = make_params([(40, 130), (40, 130)], device)
+    optimizer = optim.AdamW8bit([{"params": [("a", params[0])]}, {"params": [("b", params[1])]}])
+    steps = gradients(params, 3)
+    train(optimizer, params, steps[:2] if when == "later" else [])
+    set_grads(params, steps[2])
+    if when == "later":
+        optimizer.step()
+    spoil(params[where])
+    with refused(optimizer, RuntimeError, f"AdamW8bit: parameter '{'ab'[where]}': {message}"):
+        optimizer.step()
+    assert len(optimizer.state) == (2 if when == "later" else 0)
+    before = snapshot(optimizer)["params"]
+    train(optimizer, params, steps[2:])  # and the next one is fine
+    assert snapshot(optimizer)["params"] != before
+
+
+def test_an_embedding_with_sparse_gradients(device: str) -> None:
+    module = nn.Embedding(10, 4, sparse=True).to(device)
+    optimizer = optim.AdamW(module.named_parameters())
+    module(torch.tensor([1, 2], device=device)).sum().backward()
+    with refused(optimizer, RuntimeError, "parameter 'weight': sparse gradients.*SparseAdam"):
+        optimizer.step()
+
+
+def test_without_names_the_place_is_told(device: str) -> None:
+    params, optimizer = trained(device, named=False)
+    sparse(params[3])
+    with refused(optimizer, RuntimeError, "parameter 1 of group 1: sparse gradients"):
+        optimizer.step()

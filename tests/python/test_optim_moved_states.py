@@ -1,0 +1,132 @@
+"""What others do to optimizer.state between two steps: taken away and brought back, cleared, written into.
+What a step wrote is what the state dict says.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from models import (
+    Beside,
+    frozen,
+    gradients,
+    make_params,
+    moments_of,
+    same_params,
+    train,
+)
+from octavo import optim
+from torch import Tensor
+from torch.nn import Parameter
+
+OTHER = {"cpu": "cuda", "cuda": "cpu"}
+
+
+# --- States ---------------------------------------------------------------------------------------
+
+
+def moved(optimizer: torch.optim.Optimizer, move: Any) -> None:
+    """As trainers that offload do it: every tensor of the state is replaced."""
+    for entry in optimizer.state.values():
+        for key, value in entry.items():
+            if isinstance(value, Tensor):
+                entry[key] = move(value)
+
+
+@pytest.mark.parametrize(
+    "options", [{"state": "8bit"}, {"state": "4bit", "skip_nonfinite": True}, {}], ids=str
+)
+def test_states_taken_away_and_brought_back(options: dict[str, Any], device: str) -> None:
+    params, plain = make_params(device=device), make_params(device=device)
+    optimizer, other = optim.AdamW(params, **options), optim.AdamW(plain, **options)
+    steps = gradients(params, 6)
+    for grads in steps:
+        train(optimizer, params, [grads])
+        moved(optimizer, lambda value: value.to("cpu", copy=True))
+        moved(optimizer, lambda value: value.to(device, copy=True))
+    train(other, plain, steps)
+    assert same_params(params, plain)
+    # What the state dict says is what the steps wrote.
+    assert frozen(moments_of(optimizer)) == frozen(moments_of(other))
+    assert [int(optimizer.state[p]["step"]) for p in params] == [6] * 4
+
+
+def test_states_taken_away_are_freed(device: str) -> None:
+    """Memory is what they are taken away for: nothing may hold it."""
+    params = make_params(device=device)
+    optimizer = optim.AdamW8bit(params)
+    train(optimizer, params, gradients(params, 2))
+    watched = [weakref.ref(v) for v in optimizer.state[params[0]].values() if v.dim()]
+    assert len(watched) == 4
+    moved(optimizer, lambda value: value.to("cpu", copy=True))
+    gc.collect()
+    assert [ref() for ref in watched] == [None] * 4
+
+
+def test_states_cleared(device: str) -> None:
+    """A reset of the optimizer: as a new one."""
+    params = make_params(device=device)
+    optimizer = optim.AdamW8bit(params)
+    steps = gradients(params, 4)
+    train(optimizer, params, steps[:2])
+    optimizer.state.clear()
+    plain = [Parameter(p.detach().clone()) for p in params]
+    train(optimizer, params, steps[2:])
+    train(optim.AdamW8bit(plain), plain, steps[2:])
+    assert same_params(params, plain)
+    assert int(optimizer.state[params[0]]["step"]) == 2
+
+
+def test_a_state_written_in_place(device: str) -> None:
+    """Resets as ReLoRA's write into the tensors themselves."""
+    params = make_params(device=device)
+    beside = Beside("adamw", params)
+    steps = gradients(params, 4)
+    for grads in steps[:2]:
+        beside.step(grads)
+    for ours, theirs in zip(params, beside.copies, strict=True):
+        for name, slot in (("exp_avg", 0), ("exp_avg_sq", 1)):
+            beside.ours.state[ours][name].mul_(0.0)
+            beside.theirs.state[theirs][name].mul_(0.0)
+            beside.bounds[id(theirs)].moments[slot] = 0.0
+    for grads in steps[2:]:
+        beside.step(grads)
+
+
+def test_foreign_values_in_a_state(device: str) -> None:
+    """Others keep their notes there; they stay, and steps go on."""
+    params, plain = make_params(device=device), make_params(device=device)
+    optimizer = optim.AdamW8bit(params)
+    steps = gradients(params, 3)
+    train(optimizer, params, steps[:1])
+    optimizer.state[params[0]]["note"] = "kept"
+    optimizer.state["trainer"] = {"round": 3}
+    train(optimizer, params, steps[1:])
+    train(optim.AdamW8bit(plain), plain, steps)
+    assert same_params(params, plain)
+    saved = optimizer.state_dict()["state"]
+    assert saved[0]["note"] == "kept"
+    assert saved["trainer"] == {"round": 3}
+
+
+def test_the_format_of_a_group_changed_after_the_first_step(device: str) -> None:
+    """States keep the format they were made in, through a checkpoint and in a copy, too."""
+    params = make_params([(64, 64)], device)
+    optimizer, plain = optim.AdamW8bit(params), make_params([(64, 64)], device)
+    steps = gradients(params, 4)
+    train(optimizer, params, steps[:1])
+    optimizer.param_groups[0].update(state="4bit", block_size=32)
+    train(optimizer, params, steps[1:3])
+    train(optim.AdamW8bit(plain), plain, steps[:3])
+    assert same_params(params, plain)
+    assert optimizer.state[params[0]]["exp_avg"].shape == (64, 64)
+    again = [Parameter(p.detach().clone()) for p in params]
+    other = optim.AdamW8bit(again)
+    other.load_state_dict(optimizer.state_dict())
+    train(optimizer, params, steps[3:])
+    train(other, again, steps[3:])
+    assert same_params(params, again)

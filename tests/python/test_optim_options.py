@@ -1,0 +1,286 @@
+"""Arguments as torch, torchao, bitsandbytes and transformers' `optim_args` spell them, and the ones that are
+refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from models import gradients, make_params, same_params, train
+from octavo import optim
+from torch.nn import Parameter
+
+PAGED = sorted(name for name in optim.__all__ if name.startswith("Paged"))
+
+
+def big(device: str = "cpu") -> list[Parameter]:
+    return make_params([(64, 64)], device)
+
+
+def group_of(optimizer: torch.optim.Optimizer, *keys: str) -> list[Any]:
+    return [optimizer.param_groups[0][key] for key in keys]
+
+
+# --- The same calls -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD"])
+def test_torchs_signature(name: str) -> None:
+    """Every argument of torch's class is taken, by the same name, place and default."""
+    theirs = inspect.signature(getattr(torch.optim, name)).parameters
+    ours = inspect.signature(getattr(optim, name)).parameters
+    cls = getattr(optim, name)
+    reference = getattr(torch.optim, name)(big()).param_groups[0]
+    mine = cls(big()).param_groups[0]
+    placed = [p for p in theirs if theirs[p].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert list(ours)[: len(placed)] == placed
+    for argument in theirs:
+        if argument == "params":
+            continue
+        if argument not in ("differentiable", "decoupled_weight_decay"):
+            assert mine[argument] == reference[argument], argument
+        cls(big(), **{argument: reference[argument]})
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("AdamW8bit", "8bit"),
+        ("AdamW4bit", "4bit"),
+        ("AdamWFp8", "fp8"),
+        ("Adam8bit", "8bit"),
+        ("Adam4bit", "4bit"),
+        ("AdamFp8", "fp8"),
+    ],
+)
+def test_torchaos_calls(name: str, state: str) -> None:
+    optimizer = getattr(optim, name)(
+        big(), 1e-4, (0.9, 0.95), 1e-6, 0.1, False, block_size=256, bf16_stochastic_round=True
+    )
+    assert group_of(optimizer, "lr", "betas", "eps", "weight_decay", "amsgrad", "block_size") == [
+        1e-4,
+        (0.9, 0.95),
+        1e-6,
+        0.1,
+        False,
+        256,
+    ]
+    assert group_of(optimizer, "state", "master") == [state, "stochastic"]
+
+
+def test_bitsandbytes_calls() -> None:
+    """optim_bits by its place; args is an object that nothing reads."""
+    options = (1e-4, (0.9, 0.95), 1e-6, 0.1, False)
+    for bits, state in ((32, "fp32"), (8, "8bit"), (4, "4bit"), (16, "bf16"), ("8", "8bit")):
+        optimizer = optim.AdamW(big(), *options, bits, object(), 2048)
+        assert group_of(optimizer, "state", "min_quantized_size") == [state, 2048]
+    assert group_of(optim.AdamW8bit(big(), *options, 32), "state") == ["8bit"]  # its default there
+    assert group_of(optim.SGD8bit(big(), 0.1, 0.9, 0.0, 0.1, True), "state", "nesterov") == ["8bit", True]
+    assert group_of(optim.Lion8bit(big(), 1e-4, (0.9, 0.99), 0.1), "state", "weight_decay") == ["8bit", 0.1]
+    assert group_of(optim.Adam32bit(big()), "state") == ["fp32"]
+    groups = [{"params": big(), "optim_bits": 8, "min_8bit_size": 16}]
+    assert group_of(optim.AdamW(groups), "state", "min_quantized_size") == ["8bit", 16]
+
+
+def test_every_name_of_the_module() -> None:
+    for name in optim.__all__:
+        cls = getattr(optim, name)
+        if not (inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer)) or name == "Optimizer":
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if name.startswith("Paged") else "error")
+            options = {"momentum": 0.9} if name.startswith("SGD") else {}
+            params = big()
+            optimizer = cls(params, **options)
+        before = params[0].detach().clone()
+        train(optimizer, params, gradients(params, 2))
+        assert not torch.equal(params[0], before)
+        assert repr(optimizer).startswith(f"{name} (")
+        assert cls.__doc__
+
+
+STRINGS = [
+    ({"betas": "0.9,0.95"}, {"betas": (0.9, 0.95)}),
+    ({"betas": "(0.9, 0.95)"}, {"betas": (0.9, 0.95)}),
+    ({"lr": "1e-4"}, {"lr": 1e-4}),
+    ({"eps": "1e-6"}, {"eps": 1e-6}),
+    ({"weight_decay": "0.1"}, {"weight_decay": 0.1}),
+    ({"block_size": "256"}, {"block_size": 256}),
+    ({"block_size": "None"}, {"block_size": None}),
+    ({"amsgrad": "True"}, {"amsgrad": True}),
+    ({"amsgrad": "false"}, {"amsgrad": False}),
+    ({"maximize": "True"}, {"maximize": True}),
+    ({"bf16_stochastic_round": "True"}, {"master": "stochastic"}),
+    ({"master": "32"}, {"master": 32}),
+    ({"min_8bit_size": "2048"}, {"min_quantized_size": 2048}),
+    ({"min_quantized_size": "0"}, {"min_quantized_size": 0}),
+    ({"optim_bits": "8"}, {"state": "8bit"}),
+    ({"fused": "True"}, {"fused": True}),
+    ({"seed": "7"}, {"seed": 7}),
+]
+
+
+@pytest.mark.parametrize(("given", "meant"), STRINGS, ids=str)
+def test_strings(given: dict[str, str], meant: dict[str, Any]) -> None:
+    """What `--optim_args "betas=(0.9,0.95)"` becomes; the step is that of the value itself."""
+    text, value = big(), big()
+    ours, plain = optim.AdamW(text, **given), optim.AdamW(value, **meant)
+    assert frozenset(ours.param_groups[0]) == frozenset(plain.param_groups[0])
+    (key,) = meant
+    assert group_of(ours, key) == [meant[key]]
+    assert type(ours.param_groups[0][key]) is type(meant[key])
+    steps = gradients(text, 2)
+    train(ours, text, steps)
+    train(plain, value, steps)
+    assert same_params(text, value)
+
+
+def test_strings_of_the_optimizers_own_options() -> None:
+    clipped, plain = big(), big()
+    steps = gradients(clipped, 2)
+    train(optim.SGD(clipped, clip_grad_norm="0.5", skip_nonfinite="True", nesterov="False"), clipped, steps)
+    train(optim.SGD(plain, clip_grad_norm=0.5, skip_nonfinite=True, nesterov=False), plain, steps)
+    assert same_params(clipped, plain)
+    assert not same_params(clipped, big())
+    released = optim.SGD(big(), gradient_release="True")
+    (param,) = released.param_groups[0]["params"]
+    param.sum().backward()
+    assert param.grad is None
+
+
+# --- Warnings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PAGED)
+def test_paged_names_warn_once(name: str) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        optimizer = getattr(optim, name)(big())
+        train(optimizer, optimizer.param_groups[0]["params"], gradients(big(), 2))
+    assert len(seen) == 1
+    assert f"{name}: paging is not built in" in str(seen[0].message)
+    assert seen[0].filename == __file__
+
+
+def test_is_paged_warns_once() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        optim.AdamW8bit(big(), is_paged=True)
+        optim.AdamW8bit(big(), is_paged="True")
+        optim.AdamW8bit(big(), is_paged=False)
+    assert [str(w.message).split(":")[0] for w in seen] == ["AdamW8bit", "AdamW8bit"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "neutral"),
+    [
+        ("percentile_clipping", 5, 100),
+        ("block_wise", False, True),
+        ("max_unorm", 1.0, 0.0),
+        ("skip_zeros", True, False),
+    ],
+)
+def test_removed_arguments(name: str, value: Any, neutral: Any) -> None:
+    """A value that asked for something warns that it has none; the default says nothing."""
+    with pytest.warns(UserWarning, match=f"{name} has no effect"):
+        optim.AdamW8bit(big(), **{name: value})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optim.AdamW8bit(big(), **{name: neutral})
+
+
+# --- Refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["AdamW", "SGD", "Lion8bit", "PagedAdamW8bit"])
+def test_unknown_arguments(name: str) -> None:
+    cls = getattr(optim, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(TypeError, match=rf"{name}.__init__\(\) got an unexpected keyword .* 'typo'"):
+            cls(big(), typo=1)
+    if "betas" not in inspect.signature(cls).parameters:
+        with pytest.raises(TypeError, match="'betas'"):
+            cls(big(), betas=(0.9, 0.99))
+
+
+NOT_OF_GROUPS = {"clip_grad_norm", "optim_bits", "bf16_stochastic_round", "differentiable"}
+NOT_OF_GROUPS |= {"decoupled_weight_decay"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("AdamW", {"state": "8bit", "optim_bits": 4}, "which differ"),
+        ("AdamW", {"state": "8bit", "optim_bits": 32}, "which differ"),
+        ("AdamW8bit", {"state": "4bit"}, "AdamW8bit keeps 8bit states, got state='4bit'"),
+        ("AdamW4bit", {"optim_bits": 8}, "AdamW4bit keeps 4bit states, got optim_bits=8"),
+        ("AdamW", {"optim_bits": 7}, "Invalid optim_bits: 7, expected 32, 16, 8 or 4"),
+        ("AdamW", {"bf16_stochastic_round": True, "master": 32}, "which differ"),
+        ("AdamW", {"differentiable": True}, "differentiable=True is not supported"),
+        ("Adam", {"decoupled_weight_decay": True}, "decoupled_weight_decay=True is AdamW"),
+        ("AdamW", {"state": "int7"}, "Invalid state: 'int7', expected one of 'fp32', 'bf16', '8bit'"),
+        ("AdamW", {"state": "8bit", "block_size": 100}, "Invalid block_size: 100, expected a power of two"),
+        ("AdamW", {"block_size": 16}, "Invalid block_size: 16"),
+        ("AdamW", {"block_size": 8192}, "Invalid block_size: 8192"),
+        ("AdamW", {"block_size": 256.5}, "Invalid block_size: 256.5"),
+        ("AdamW", {"block_size": "large"}, "Invalid block_size: 'large'"),
+        ("AdamW", {"master": 16}, "Invalid master: 16, expected 'native', 'stochastic', 24 or 32"),
+        ("AdamW", {"min_quantized_size": -1}, "Invalid min_quantized_size: -1"),
+        ("AdamW", {"clip_grad_norm": 0}, "Invalid clip_grad_norm: 0"),
+        ("AdamW", {"clip_grad_norm": -1.0}, "Invalid clip_grad_norm: -1.0"),
+        ("AdamW", {"clip_grad_norm": float("nan")}, "Invalid clip_grad_norm: nan"),
+        ("AdamW", {"clip_grad_norm": "much"}, "Invalid clip_grad_norm: much"),
+        ("AdamW", {"lr": -1e-3}, "Invalid learning rate: -0.001"),
+        ("AdamW", {"lr": float("nan")}, "Invalid learning rate: nan"),
+        ("AdamW", {"lr": "fast"}, "Invalid learning rate: fast"),
+        ("AdamW", {"lr": torch.tensor(-1.0)}, "Invalid learning rate"),
+        ("AdamW", {"lr": torch.ones(2)}, "Tensor lr must be 1-element"),
+        ("AdamW", {"eps": -1e-8}, "Invalid epsilon value: -1e-08"),
+        ("AdamW", {"weight_decay": -0.1}, "Invalid weight_decay value: -0.1"),
+        ("AdamW", {"betas": (1.0, 0.9)}, "Invalid beta parameter at index 0: 1.0"),
+        ("AdamW", {"betas": (0.9, -0.1)}, "Invalid beta parameter at index 1: -0.1"),
+        ("AdamW", {"betas": (0.9,)}, "Invalid betas"),
+        ("AdamW", {"betas": 0.9}, "Invalid betas: 0.9"),
+        ("AdamW", {"betas": "high"}, "Invalid betas: 'high'"),
+        ("SGD", {"momentum": -0.9}, "Invalid momentum value: -0.9"),
+        ("SGD", {"nesterov": True}, "Nesterov momentum requires a momentum and zero dampening"),
+        ("SGD", {"nesterov": True, "momentum": 0.9, "dampening": 0.1}, "Nesterov momentum requires"),
+    ],
+    ids=str,
+)
+def test_bad_arguments(name: str, options: dict[str, Any], message: str) -> None:
+    cls = getattr(optim, name)
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        cls(big(), **options)
+    if name[-3:] != "bit" and not set(options) & NOT_OF_GROUPS:  # the same of a group, in mid-training
+        params = big()
+        optimizer = cls(params)
+        with pytest.raises(ValueError, match=message):
+            optimizer.add_param_group({"params": big(), **options})
+        assert len(optimizer.param_groups) == 1
+        train(optimizer, params, gradients(params, 1))
+
+
+def test_names_that_are_not_here() -> None:
+    with pytest.raises(AttributeError, match="of bitsandbytes' optimizers it has Adam, AdamW, SGD and Lion"):
+        _ = optim.PagedAdEMAMix8bit
+    with pytest.raises(AttributeError, match="offload"):
+        _ = optim.CPUOffloadOptimizer
+    with pytest.raises(AttributeError, match="has no attribute 'Nadam'"):
+        _ = optim.Nadam
+
+
+def test_no_parameters() -> None:
+    with pytest.raises(ValueError, match="optimizer got an empty parameter list"):
+        optim.AdamW([])
+    with pytest.raises(TypeError):
+        optim.AdamW(torch.ones(3))
+    with pytest.raises(TypeError, match="param_group must be a dict"):
+        optim.AdamW(big()).add_param_group(big())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="non-leaf"):
+        optim.AdamW([big()[0] * 2])

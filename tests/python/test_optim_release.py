@@ -1,0 +1,278 @@
+"""gradient_release: steps in the backward pass, the same bits as after it, with the gradients freed."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from models import frozen, same_params
+from octavo import optim
+from torch import Tensor, nn
+from torch.amp import GradScaler
+
+
+def network(device: str, dtype: torch.dtype = torch.float32) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, 80), nn.Tanh(), nn.Linear(80, 64), nn.Tanh(), nn.Linear(64, 3, bias=False)]
+    return nn.Sequential(*layers).to(device=device, dtype=dtype)
+
+
+def batch(turn: int, model: nn.Module) -> Tensor:
+    weight = next(model.parameters())
+    data = torch.randn(16, 64, generator=torch.Generator().manual_seed(turn))
+    return data.to(weight.device, weight.dtype)
+
+
+def loss_of(model: nn.Module, turn: int) -> Tensor:
+    return model(batch(turn, model)).square().sum()
+
+
+def run(model: nn.Module, optimizer: torch.optim.Optimizer, turns: int = 5) -> None:
+    for turn in range(turns):
+        optimizer.zero_grad()
+        loss_of(model, turn).backward()
+        optimizer.step()
+
+
+def params_of(model: nn.Module) -> list[nn.Parameter]:
+    return list(model.parameters())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"state": "8bit"},
+        {"state": "4bit", "amsgrad": True},
+        {"state": "8bit", "master": "stochastic", "seed": 3},
+        {"state": "fp8", "master": 24},
+        {"skip_nonfinite": True},
+    ],
+    ids=str,
+)
+def test_the_same_bits(options: dict[str, Any], device: str) -> None:
+    dtype = torch.bfloat16 if "master" in options else torch.float32
+    released, plain = network(device, dtype), network(device, dtype)
+    ours = optim.AdamW(released.parameters(), lr=1e-2, gradient_release=True, **options)
+    other = optim.AdamW(plain.parameters(), lr=1e-2, **options)
+    run(released, ours)
+    run(plain, other)
+    assert same_params(params_of(released), params_of(plain))
+    assert frozen(ours.state_dict()["state"]) == frozen(other.state_dict()["state"])
+
+
+@pytest.mark.parametrize("name", ["SGD", "Lion", "Adam"])
+def test_the_other_algorithms(name: str, device: str) -> None:
+    options: dict[str, Any] = {"momentum": 0.9} if name == "SGD" else {}
+    released, plain = network(device), network(device)
+    run(released, getattr(optim, name)(released.parameters(), gradient_release=True, **options))
+    run(plain, getattr(optim, name)(plain.parameters(), **options))
+    assert same_params(params_of(released), params_of(plain))
+
+
+def test_gradients_are_freed_on_the_way(device: str) -> None:
+    """When a layer's turn comes, the layers behind it have given theirs back."""
+    model = network(device)
+    optimizer = optim.AdamW8bit(model.parameters(), gradient_release=True)
+    held: list[int] = []
+
+    def count(*_: Any) -> None:
+        held.append(sum(p.grad is not None for p in model.parameters()))
+
+    for param in model.parameters():
+        param.register_hook(count)
+    before = [p.detach().clone() for p in model.parameters()]
+    loss_of(model, 0).backward()
+    assert len(held) == 5
+    assert max(held) <= 1  # the other one of the layer, where it is not stepped yet
+    assert all(p.grad is None for p in model.parameters())
+    assert not any(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+    after = [p.detach().clone() for p in model.parameters()]
+    optimizer.step()  # there is nothing left to do
+    assert same_params(params_of(model), after)
+
+
+def test_clipping_by_the_norm_before(device: str) -> None:
+    """The first step is not clipped, each other one by the norm of the step before it."""
+    limit = 0.5
+    released, plain = network(device), network(device)
+    ours = optim.AdamW(released.parameters(), lr=1e-2, gradient_release=True, clip_grad_norm=limit)
+    other = optim.AdamW(plain.parameters(), lr=1e-2)
+    previous, factors = 0.0, []
+    for turn in range(5):
+        loss_of(released, turn).backward()
+        ours.step()
+        other.zero_grad()
+        loss_of(plain, turn).backward()
+        norm = float(torch.cat([p.grad.double().view(-1) for p in plain.parameters()]).norm())
+        factor = torch.tensor(min(1.0, limit / (previous + 1e-6)), dtype=torch.float32)
+        for p in plain.parameters():
+            p.grad.mul_(factor.to(device))
+        other.step()
+        assert float(ours.grad_norm) == pytest.approx(norm, rel=1e-5)
+        factors.append(float(factor))
+        previous = norm
+        # The norm is a double here and there, summed in another order: the factor is the same float but for
+        # a last bit, the parameters but for an ulp or two.
+        for p, q in zip(released.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-7)
+            p.data.copy_(q.data)
+    assert factors[0] == 1.0
+    assert min(factors) < 1.0
+
+
+def spoil(model: nn.Module, index: int) -> Any:
+    """A hook that makes the gradient of one parameter infinite."""
+    return params_of(model)[index].register_hook(lambda grad: torch.full_like(grad, float("inf")))
+
+
+def test_the_guard_is_per_parameter(device: str) -> None:
+    """A parameter with a bad gradient waits, the others have stepped; its count waits with it."""
+    model, plain = network(device), network(device)
+    optimizer = optim.AdamW8bit(model.parameters(), gradient_release=True, skip_nonfinite=True)
+    other = optim.AdamW8bit(plain.parameters())
+    run(model, optimizer, 1)
+    run(plain, other, 1)
+    assert not optimizer.last_step_skipped()
+    handle = spoil(model, 2)
+    before = frozen(params_of(model)[2])
+    loss_of(model, 7).backward()
+    optimizer.step()
+    handle.remove()
+    assert frozen(params_of(model)[2]) == before
+    assert optimizer.last_step_skipped()
+    other.zero_grad()
+    loss_of(plain, 7).backward()
+    params_of(plain)[2].grad = None
+    other.step()
+    assert same_params(params_of(model), params_of(plain))
+    assert [int(optimizer.state[p]["step"]) for p in model.parameters()] == [2, 2, 1, 2, 2]
+    loss_of(model, 8).backward()
+    optimizer.step()
+    assert not optimizer.last_step_skipped()
+
+
+def test_a_bad_norm_is_not_clipped_by(device: str) -> None:
+    """A step with an infinite gradient leaves the norm before it in use."""
+    model = network(device)
+    optimizer = optim.SGD(
+        model.parameters(), lr=1.0, gradient_release=True, clip_grad_norm=0.5, skip_nonfinite=True
+    )
+    run(model, optimizer, 1)
+    norm = float(optimizer.grad_norm)
+    handle = spoil(model, 0)
+    loss_of(model, 1).backward()
+    optimizer.step()
+    handle.remove()
+    weight = params_of(model)[4]
+    before, seen = weight.detach().clone(), []
+    handle = weight.register_hook(lambda grad: seen.append(grad.clone()))
+    loss_of(model, 2).backward()
+    handle.remove()
+    factor = min(1.0, 0.5 / (norm + 1e-6))
+    torch.testing.assert_close(before - weight.detach(), seen[0] * factor, rtol=1e-4, atol=1e-6)
+
+
+def test_a_scaler_is_refused(device: str) -> None:
+    """It would unscale gradients that have been used."""
+    model = network(device)
+    optimizer = optim.AdamW(model.parameters(), gradient_release=True, fused=True)
+    scaler = GradScaler(device, init_scale=8.0)
+    scaler.scale(loss_of(model, 0)).backward()
+    optimizer.grad_scale = optimizer.found_inf = torch.zeros((), device=device)  # as the scaler's step does
+    with pytest.raises(RuntimeError, match="gradient_release steps during the backward pass, before Grad"):
+        optimizer.step()
+    plain = network(device)
+    released = optim.AdamW(plain.parameters(), gradient_release=True)
+    scaler.scale(loss_of(plain, 0)).backward()
+    with pytest.raises((AssertionError, RuntimeError)):
+        scaler.step(released)
+
+
+def test_a_group_added_later(device: str) -> None:
+    model, plain = network(device), network(device)
+    ours = optim.AdamW(model[0].parameters(), gradient_release=True)
+    other = optim.AdamW(plain[0].parameters())
+    for optimizer, its in ((ours, model), (other, plain)):
+        optimizer.add_param_group({"params": list(itertools.chain(its[2].parameters(), its[4].parameters()))})
+    loss_of(model, 0).backward()
+    assert all(p.grad is None for p in model.parameters())
+    ours.step()
+    loss_of(plain, 0).backward()
+    other.step()
+    other.zero_grad()
+    run(model, ours, 3)
+    run(plain, other, 3)
+    assert same_params(params_of(model), params_of(plain))
+
+
+def test_parameters_unfrozen_later(device: str) -> None:
+    """They have no hook: their gradients wait for step(), which takes them."""
+    model, plain = network(device), network(device)
+    for its in (model, plain):
+        its[0].requires_grad_(False)
+    ours = optim.AdamW(model.parameters(), gradient_release=True)
+    other = optim.AdamW(plain.parameters())
+    run(model, ours, 2)
+    run(plain, other, 2)
+    for its in (model, plain):
+        its[0].requires_grad_(True)
+    run(model, ours, 3)
+    run(plain, other, 3)
+    assert same_params(params_of(model), params_of(plain))
+
+
+def test_a_schedule_goes_by_step(device: str) -> None:
+    model, plain = network(device), network(device)
+    for its, release in ((model, True), (plain, False)):
+        optimizer = optim.AdamW(its.parameters(), gradient_release=release)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        for turn in range(4):
+            optimizer.zero_grad()
+            loss_of(its, turn).backward()
+            optimizer.step()
+            scheduler.step()
+    assert same_params(params_of(model), params_of(plain))
+
+
+def test_an_optimizer_that_is_gone_steps_no_more(device: str) -> None:
+    model = network(device)
+    optimizer = optim.AdamW(model.parameters(), gradient_release=True)
+    run(model, optimizer, 1)
+    del optimizer
+    gc.collect()
+    before = [p.detach().clone() for p in model.parameters()]
+    loss_of(model, 1).backward()
+    assert same_params(params_of(model), before)
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_copies_release_their_own(device: str) -> None:
+    model = network(device)
+    optimizer = optim.AdamW8bit(model.parameters(), gradient_release=True)
+    run(model, optimizer, 2)
+    twin, theirs = copy.deepcopy((model, optimizer))
+    loss_of(twin, 5).backward()
+    assert all(p.grad is None for p in twin.parameters())
+    assert not same_params(params_of(model), params_of(twin))
+    theirs.step()
+    loss_of(model, 5).backward()
+    optimizer.step()
+    assert same_params(params_of(model), params_of(twin))
+
+
+def test_a_checkpoint_between_the_modes(device: str) -> None:
+    model = network(device)
+    optimizer = optim.AdamW8bit(model.parameters(), gradient_release=True)
+    run(model, optimizer, 3)
+    plain = copy.deepcopy(model)
+    other = optim.AdamW8bit(plain.parameters())
+    other.load_state_dict(optimizer.state_dict())
+    optimizer.load_state_dict(optimizer.state_dict())
+    run(model, optimizer, 2)
+    run(plain, other, 2)
+    assert same_params(params_of(model), params_of(plain))
