@@ -112,7 +112,7 @@ GRADIENTS: dict[str, tuple[Callable[[Tensor], None], str]] = {
     "shortened": (shortened_in_place, r"its gradient has shape \(3, 130\), expected \(40, 130\)"),
     "turned": (turned, r"its gradient has shape \(130, 40\), expected \(40, 130\)"),
     "dtype": (of_another_dtype, "torch.float64 gradients are not supported"),
-    "device": (on_another_device, "where the parameter is"),
+    "device": (on_another_device, "its gradient is on cpu, expected cuda:0, where the parameter is"),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from models import OURS, STATES, gradients, make_params, same_params, same_state, snapshot, train
 from octavo import optim
+from octavo.optim.norms import combine
 from torch import Tensor
 
 LIMIT = 0.25
@@ -77,6 +78,33 @@ def test_the_norm_is_of_all_groups(device: str) -> None:
         assert optimizer.grad_norm.dim() == 0
         assert optimizer.grad_norm.device.type == device
         assert float(optimizer.grad_norm) == pytest.approx(double_norm(seen), rel=1e-11)
+
+
+def test_parts_of_a_norm() -> None:
+    """Of several devices: the sums of squares and the counts add up, the maximum is the largest."""
+    parts = [torch.tensor([3.0, 2.0, 0.0], dtype=torch.float64), torch.tensor([4.0, 1.0, 0.0]).double()]
+    for part, count in zip(parts, (2, 5), strict=True):
+        part.view(torch.int64)[2] = count
+    whole = combine(parts)
+    assert whole[:2].tolist() == [5.0, 2.0]
+    assert int(whole.view(torch.int64)[2]) == 7
+
+
+def test_parameters_on_two_devices(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("needs a second device")
+    params = [*make_params([(40, 3)], "cuda"), *make_params([(50,)], "cpu", seed=2)]
+    plain = [torch.nn.Parameter(p.detach().cpu().clone()) for p in params]
+    ours, other = (optim.AdamW(its, clip_grad_norm=0.1, skip_nonfinite=True) for its in (params, plain))
+    steps = gradients(params, 3)
+    steps[1][1][3] = float("inf")
+    for grads in steps:
+        train(ours, params, [grads])
+        train(other, plain, [grads])
+        assert ours.last_step_skipped() == other.last_step_skipped()
+    # The norm's sum is made of two parts: the factor may differ in its last bit.
+    for p, q in zip(params, plain, strict=True):
+        torch.testing.assert_close(p.cpu(), q, rtol=1e-6, atol=1e-8)
 
 
 def test_a_norm_that_was_read_does_not_change(device: str) -> None:

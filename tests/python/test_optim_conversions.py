@@ -127,6 +127,7 @@ def test_portable_loads_in_torch(state: str, amsgrad: bool, device: str, tmp_pat
     for algorithm in ("adam", "adamw"):
         ours, theirs = twins(algorithm, device, state=state, amsgrad=amsgrad)
         portable = through_a_file(ours.portable_state_dict(), tmp_path / "portable.pt")
+        assert set(portable["param_groups"][0]) <= set(theirs.param_groups[0])
         theirs.load_state_dict(portable)
         assert theirs.param_groups[0]["lr"] == 1e-2
         params = theirs.param_groups[0]["params"]

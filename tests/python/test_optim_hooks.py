@@ -115,6 +115,9 @@ def test_state_dict_hooks(device: str) -> None:
     other.register_load_state_dict_post_hook(lambda which: seen.append(len(which.state)))
     other.load_state_dict(saved)
     assert seen[2:] == [7, 4]
+    other.register_load_state_dict_pre_hook(lambda which, given: {**given, "state": {}})
+    other.load_state_dict(saved)
+    assert len(other.state) == 0  # what a hook returns is what is loaded
 
 
 def test_a_post_hook_may_rename_entries(device: str) -> None:

@@ -111,6 +111,9 @@ def test_foreign_values_in_a_state(device: str) -> None:
     saved = optimizer.state_dict()["state"]
     assert saved[0]["note"] == "kept"
     assert saved["trainer"] == {"round": 3}
+    other = optim.AdamW8bit(plain)
+    other.load_state_dict(optimizer.state_dict())
+    assert other.state["trainer"] == {"round": 3}
 
 
 def test_the_format_of_a_group_changed_after_the_first_step(device: str) -> None:

@@ -257,7 +257,7 @@ class Optimizer(torch.optim.Optimizer):
             )
             everyone = len(members) == len(grads)
             plan.cohorts.append(Cohort(native, None if everyone else members, counted))
-        plan.watch(self.state, moments[0][0] if moments else None)
+        plan.watch(self.state)
 
     def _cohorts(self, plan: Plan, group: Mapping[str, Any]) -> list[list[int]]:
         """Places of the parameters that one call can step: on one device, with one step count."""

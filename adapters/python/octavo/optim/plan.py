@@ -87,9 +87,7 @@ class Plan:
         self.norm_parts: list[NormPart] = []
         # Where the states lie: watch.
         self._entries: list[dict[str, Any]] = []
-        self._moment: str | None = None
         self._held: list[int] = []
-        self._ids: list[int] = []
         self._seen = array.array("Q")  # addresses of gradients that were looked at in full
 
     def _locals(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -109,35 +107,27 @@ class Plan:
             self.norm_parts.append(NormPart(key, groups, None if everyone else members, views))
         return self.in_memory_order(grads)
 
-    def watch(self, states: Mapping[Tensor, dict[str, Any]], moment: str | None) -> None:
-        """Takes note of the states: which tensors they are, and where one moment of each lies (all addresses
-        would take twice as long to ask for). They are not kept alive: whoever takes them out of the
+    def watch(self, states: Mapping[Tensor, dict[str, Any]]) -> None:
+        """Takes note of where the states lie. They are not kept alive: whoever takes them out of the
         optimizer, to another device for a while, wants their memory.
         """
         self._entries = [states[p] for p in self.active]
-        self._moment = moment
-        self._held = [] if moment is None else [entry[moment].data_ptr() for entry in self._entries]
-        self._ids = self._tensor_ids()
-
-    def _tensor_ids(self) -> list[int]:
-        return list(map(id, itertools.chain.from_iterable(map(dict.values, self._entries))))
+        self._held = self._state_addresses()
 
     def tensors(self) -> list[Tensor]:
         """The states' tensors."""
         values = itertools.chain.from_iterable(map(dict.values, self._entries))
         return [value for value in values if isinstance(value, Tensor)]
 
-    def _states_moved(self, states: Mapping[Tensor, dict[str, Any]]) -> bool:
-        if not all(map(operator.is_, map(states.get, self.active), self._entries)):
-            return True
-        if self._tensor_ids() != self._ids:
-            return True
-        if self._moment is None:
-            return False
+    def _state_addresses(self) -> list[int]:
         try:
-            return [entry[self._moment].data_ptr() for entry in self._entries] != self._held
-        except (KeyError, AttributeError):
-            return True
+            return list(map(_address, itertools.chain.from_iterable(map(dict.values, self._entries))))
+        except TypeError:  # somebody keeps something else there, too
+            return list(map(_address, self.tensors()))
+
+    def _states_moved(self, states: Mapping[Tensor, dict[str, Any]]) -> bool:
+        same = all(map(operator.is_, map(states.get, self.active), self._entries))
+        return not same or self._state_addresses() != self._held
 
     def ready(
         self, params: Sequence[Tensor], key: tuple[Any, ...], states: Mapping[Tensor, dict[str, Any]]
