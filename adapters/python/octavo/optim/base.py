@@ -27,6 +27,7 @@ from . import options, state
 from .norms import Norms
 from .plan import Cohort, Plan, Ready, check_grad, check_param
 from .release import GradientRelease
+from .tracked import States
 
 DECAY_NUMBERS = {"adam": 1, "sgd": 1, "adamw": 2, "lion": 2}
 _bump_versions = torch.autograd.graph.increment_version
@@ -62,6 +63,7 @@ class Optimizer(torch.optim.Optimizer):
         self._guard = bool(options.from_text(skip_nonfinite))
         self._release: GradientRelease | None = None
         super().__init__(params, defaults)
+        self.state = States(self.state)
         if options.from_text(gradient_release):
             self._release = GradientRelease(self)
 
@@ -83,6 +85,7 @@ class Optimizer(torch.optim.Optimizer):
         saved = dict(saved)
         released = saved.pop("_released", None)
         super().__setstate__(saved)
+        self.state = States(self.state)
         self._fresh_caches()
         self._tell_scaler()
         if released is not None:
@@ -151,6 +154,8 @@ class Optimizer(torch.optim.Optimizer):
     @torch._disable_dynamo
     def _step(self) -> None:
         self._check_capture()
+        if type(self.state) is not States:  # somebody has put another one in its place
+            self.state = States(self.state)
         if self._release is not None:
             if getattr(self, "found_inf", None) is not None:
                 raise RuntimeError(
@@ -257,7 +262,7 @@ class Optimizer(torch.optim.Optimizer):
             )
             everyone = len(members) == len(grads)
             plan.cohorts.append(Cohort(native, None if everyone else members, counted))
-        plan.watch(self.state)
+        plan.watch(self.state, moments[0][0] if moments else None)
 
     def _cohorts(self, plan: Plan, group: Mapping[str, Any]) -> list[list[int]]:
         """Places of the parameters that one call can step: on one device, with one step count."""
@@ -277,7 +282,8 @@ class Optimizer(torch.optim.Optimizer):
         shared = any(entry.get("step") is counted for p, entry in self.state.items() if id(p) not in ours)
         counted = counted.clone() if shared else counted
         for param in members:
-            self.state[param]["step"] = counted
+            if self.state[param]["step"] is not counted:
+                self.state[param]["step"] = counted
         return counted
 
     def _has_momentum(self, group: Mapping[str, Any]) -> bool:

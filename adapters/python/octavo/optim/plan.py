@@ -12,7 +12,7 @@ import array
 import dataclasses
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .._engine import DTYPES, NativeGroup, grad_views
 from .._shards import is_sharded, local, reduction_groups
+from .tracked import States
 
 NormKey = tuple[torch.device, tuple[int, ...]]  # device, and the process groups that share the gradients
 
@@ -88,6 +89,9 @@ class Plan:
         # Where the states lie: watch.
         self._entries: list[dict[str, Any]] = []
         self._held: list[int] = []
+        self._held_moments: list[int] = []
+        self._moment: str | None = None
+        self._changes = -1
         self._seen = array.array("Q")  # addresses of gradients that were looked at in full
 
     def _locals(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -107,12 +111,14 @@ class Plan:
             self.norm_parts.append(NormPart(key, groups, None if everyone else members, views))
         return self.in_memory_order(grads)
 
-    def watch(self, states: Mapping[Tensor, dict[str, Any]]) -> None:
+    def watch(self, states: States, moment: str | None) -> None:
         """Takes note of where the states lie. They are not kept alive: whoever takes them out of the
         optimizer, to another device for a while, wants their memory.
         """
         self._entries = [states[p] for p in self.active]
-        self._held = self._state_addresses()
+        self._moment = moment
+        self._changes = states.changes.count
+        self._held, self._held_moments = self._state_addresses(), self._moment_addresses()
 
     def tensors(self) -> list[Tensor]:
         """The states' tensors."""
@@ -120,18 +126,23 @@ class Plan:
         return [value for value in values if isinstance(value, Tensor)]
 
     def _state_addresses(self) -> list[int]:
-        try:
-            return list(map(_address, itertools.chain.from_iterable(map(dict.values, self._entries))))
-        except TypeError:  # somebody keeps something else there, too
-            return list(map(_address, self.tensors()))
+        return list(map(_address, self.tensors()))
 
-    def _states_moved(self, states: Mapping[Tensor, dict[str, Any]]) -> bool:
+    def _moment_addresses(self) -> list[int]:
+        return [] if self._moment is None else [entry[self._moment].data_ptr() for entry in self._entries]
+
+    def _states_moved(self, states: States) -> bool:
+        count = states.changes.count
+        if count == self._changes:
+            # No tensor was replaced. One whose memory was moved has taken the others of its state along.
+            return self._moment_addresses() != self._held_moments
         same = all(map(operator.is_, map(states.get, self.active), self._entries))
-        return not same or self._state_addresses() != self._held
+        if not same or self._state_addresses() != self._held:
+            return True
+        self._changes = count
+        return False
 
-    def ready(
-        self, params: Sequence[Tensor], key: tuple[Any, ...], states: Mapping[Tensor, dict[str, Any]]
-    ) -> Ready | None:
+    def ready(self, params: Sequence[Tensor], key: tuple[Any, ...], states: States) -> Ready | None:
         """The gradients of this step, or None where the plan no longer fits."""
         if key != self.key or len(params) != len(self.params):
             return None

@@ -1,0 +1,76 @@
+"""optimizer.state as dictionaries that count the changes made to them: a step that finds the count it knows
+need not look at every tensor of every state again.
+
+They are dictionaries to everybody else, and plain ones in copies and pickles. What goes around them (a
+tensor's own .data) is not counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class Changes:
+    """A count that the states of an optimizer share."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class _Counting:
+    changes: Changes
+
+
+def _counted(name: str) -> Callable[..., Any]:
+    plain = getattr(dict, name)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.changes.count += 1
+        return plain(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = plain.__doc__
+    return method
+
+
+_WRITERS = ("__delitem__", "pop", "popitem", "clear", "update", "setdefault", "__ior__")
+for _name in _WRITERS:
+    setattr(_Counting, _name, _counted(_name))
+
+
+class Entry(_Counting, dict):  # type: ignore[type-arg]
+    """The state of one parameter."""
+
+    __setitem__ = _counted("__setitem__")
+
+    def __init__(self, items: Mapping[Any, Any], changes: Changes) -> None:
+        super().__init__(items)
+        self.changes = changes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (), None, None, iter(self.items())
+
+
+class States(_Counting, defaultdict):  # type: ignore[type-arg]
+    """The states of all parameters. A dictionary that is put in becomes an Entry."""
+
+    def __init__(self, items: Mapping[Any, Any] | None = None) -> None:
+        super().__init__(dict)
+        self.changes = Changes()
+        for key, value in (items or {}).items():
+            self[key] = value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.changes.count += 1
+        if isinstance(value, dict) and getattr(value, "changes", None) is not self.changes:
+            value = Entry(value, self.changes)
+        dict.__setitem__(self, key, value)
+
+    def __missing__(self, key: Any) -> Any:
+        self[key] = {}
+        return self[key]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return defaultdict, (dict,), None, None, iter(self.items())
