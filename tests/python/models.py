@@ -7,16 +7,18 @@ CPU, one tensor at a time (foreach=False, fused=False): the loops that rounding.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pytest
 import torch
 from octavo import optim
 from rounding import Bound, Hyper, doubles, ratio
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 
 STATES = ("fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2")
@@ -130,6 +132,56 @@ def moments_of(optimizer: Any) -> list[dict[str, Tensor]]:
 
 
 # --- Beside torch ---------------------------------------------------------------------------------
+
+
+def clones(params: Any) -> list[Parameter]:
+    return [Parameter(p.detach().clone(memory_format=torch.preserve_format)) for p in params]
+
+
+def trained(
+    device: str, steps: int = 3, dtype: torch.dtype = torch.float32, name: str = "AdamW", **options: Any
+) -> tuple[list[Parameter], Any]:
+    """Parameters and an optimizer that has taken some steps on them."""
+    params = make_params(device=device, dtype=dtype)
+    optimizer = getattr(optim, name)(params, lr=1e-2, **options)
+    train(optimizer, params, gradients(params, steps))
+    return params, optimizer
+
+
+NAMES = ("first", "second", "third", "fourth")
+
+
+def trained_groups(
+    device: str, named: bool = True, steps: int = 2, **options: Any
+) -> tuple[list[Parameter], Any]:
+    """The same with two groups, of parameters with names."""
+    params = make_params(device=device)
+    given: Any = list(zip(NAMES, params, strict=True)) if named else params
+    optimizer = optim.AdamW([{"params": given[:2]}, {"params": given[2:], "lr": 0.5}], **options)
+    train(optimizer, params, gradients(params, steps))
+    return params, optimizer
+
+
+@contextlib.contextmanager
+def refused(optimizer: Any, error: type[Exception], message: str) -> Iterator[None]:
+    """The body raises, and changes nothing."""
+    before = snapshot(optimizer)
+    with pytest.raises(error, match=message):
+        yield
+    assert snapshot(optimizer) == before
+
+
+def small_model(device: str = "cpu") -> nn.Module:
+    """An embedding, a block and a head, by names that patterns can tell apart."""
+    torch.manual_seed(0)
+    model = nn.ModuleDict(
+        {
+            "embed": nn.Embedding(64, 64),
+            "block": nn.ModuleDict({"proj": nn.Linear(64, 64), "norm": nn.LayerNorm(64)}),
+            "head": nn.Linear(64, 64, bias=False),
+        }
+    )
+    return model.to(device)
 
 
 def hyper_of(algorithm: str, group: Mapping[str, Any]) -> Hyper:

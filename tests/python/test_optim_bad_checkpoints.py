@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from models import STATES, gradients, make_params, snapshot, train
+from models import STATES, gradients, make_params, refused, train
+from models import trained_groups as trained
 from octavo import optim
-from torch.nn import Parameter
-
-NAMES = ("first", "second", "third", "fourth")
-
-
-def trained(device: str, named: bool = True, steps: int = 2, **options: Any) -> tuple[list[Parameter], Any]:
-    params = make_params(device=device)
-    given: Any = list(zip(NAMES, params, strict=True)) if named else params
-    optimizer = optim.AdamW([{"params": given[:2]}, {"params": given[2:], "lr": 0.5}], **options)
-    train(optimizer, params, gradients(params, steps))
-    return params, optimizer
-
-
-@contextlib.contextmanager
-def refused(optimizer: Any, error: type[Exception], message: str) -> Iterator[None]:
-    """The body raises, and changes nothing."""
-    before = snapshot(optimizer)
-    with pytest.raises(error, match=message):
-        yield
-    assert snapshot(optimizer) == before
-
 
 # --- State dicts ----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from models import (
     SHAPES,
     STATES,
     Beside,
+    clones,
     frozen,
     gradients,
     make_params,
@@ -22,24 +23,12 @@ from models import (
     same_state,
     through_a_file,
     train,
+    trained,
 )
 from octavo import optim
 from torch.nn import Parameter
 
 ADAM_LIKE = {"adam": {}, "adamw": {}, "sgd": {"momentum": 0.9}, "lion": {}}
-
-
-def clones(params: Any) -> list[Parameter]:
-    return [Parameter(p.detach().clone(memory_format=torch.preserve_format)) for p in params]
-
-
-def trained(
-    device: str, steps: int = 3, dtype: torch.dtype = torch.float32, name: str = "AdamW", **options: Any
-) -> tuple[list[Parameter], Any]:
-    params = make_params(device=device, dtype=dtype)
-    optimizer = getattr(optim, name)(params, lr=1e-2, **options)
-    train(optimizer, params, gradients(params, steps))
-    return params, optimizer
 
 
 # --- The same bits --------------------------------------------------------------------------------

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from models import STATES, frozen, gradients, make_params, same_params, train
+from models import STATES, frozen, gradients, make_params, same_params, small_model, train
 from octavo import optim
-from torch import nn
 
 DTYPES = {
     "fp32": torch.float32,
@@ -138,18 +137,6 @@ def test_small_parameters_keep_fp32(size: int, quantised: bool, device: str) -> 
 
 
 # --- By name --------------------------------------------------------------------------------------
-
-
-def small_model(device: str = "cpu") -> nn.Module:
-    torch.manual_seed(0)
-    model = nn.ModuleDict(
-        {
-            "embed": nn.Embedding(64, 64),
-            "block": nn.ModuleDict({"proj": nn.Linear(64, 64), "norm": nn.LayerNorm(64)}),
-            "head": nn.Linear(64, 64, bias=False),
-        }
-    )
-    return model.to(device)
 
 
 def test_param_groups(device: str) -> None:

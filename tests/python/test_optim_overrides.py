@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import STATES, frozen, gradients, make_params, same_params, train
+from models import STATES, frozen, gradients, make_params, same_params, small_model, train
 from octavo import optim
 from octavo.nn import Embedding, StableEmbedding
 from torch import Tensor, nn
@@ -22,18 +22,6 @@ DTYPES = {
     "fp8": torch.float8_e4m3fn,
     "fp8-e5m2": torch.float8_e5m2,
 }
-
-
-def small_model(device: str = "cpu") -> nn.Module:
-    torch.manual_seed(0)
-    model = nn.ModuleDict(
-        {
-            "embed": nn.Embedding(64, 64),
-            "block": nn.ModuleDict({"proj": nn.Linear(64, 64), "norm": nn.LayerNorm(64)}),
-            "head": nn.Linear(64, 64, bias=False),
-        }
-    )
-    return model.to(device)
 
 
 # --- By override ----------------------------------------------------------------------------------

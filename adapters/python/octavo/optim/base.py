@@ -508,4 +508,4 @@ class Optimizer(torch.optim.Optimizer):
 
 
 def warn_paged(name: str) -> None:
-    warnings.warn(f"{name}: paging is not built in yet; states stay on the parameters' device", stacklevel=4)
+    warnings.warn(f"{name}: paging is not built in yet; states stay on the parameters' device", stacklevel=5)

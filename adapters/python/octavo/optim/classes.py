@@ -16,6 +16,14 @@ class _Named(Optimizer):
     _state: ClassVar[str | None] = None  # None: the `state` argument decides
     _paged: ClassVar[bool] = False
 
+    def _start(self, params: Any, defaults: dict[str, Any], given: dict[str, Any], *theirs: Any) -> None:
+        """The rest of every __init__; `theirs` are bitsandbytes' optim_bits, args and min_8bit_size."""
+        optim_bits, args, min_8bit_size = theirs
+        options.take_args(args)
+        named = self._options(given, optim_bits, min_8bit_size)
+        own = named.pop("own")
+        Optimizer.__init__(self, params, {**defaults, **named}, **own)
+
     def _options(self, given: dict[str, Any], optim_bits: Any, min_8bit_size: Any) -> dict[str, Any]:
         """Defaults of the parameter groups, and the optimizer's own options under "own"."""
         options.take_removed(given)
@@ -85,20 +93,16 @@ class _AdamBase(_Named):
         min_8bit_size: int | None = None,
         **given: Any,
     ) -> None:
-        options.take_args(args)
         if options.from_text(given.pop("decoupled_weight_decay", False)) and self.algorithm == "adam":
             raise ValueError("decoupled_weight_decay=True is AdamW: use the class of that name")
-        named = self._options(given, optim_bits, min_8bit_size)
-        own = named.pop("own")
         defaults = {
             "lr": lr,
             "betas": betas,
             "eps": eps,
             "weight_decay": self._weight_decay if weight_decay is None else weight_decay,
             "amsgrad": bool(options.from_text(amsgrad)),
-            **named,
         }
-        super().__init__(params, defaults, **own)
+        self._start(params, defaults, given, optim_bits, args, min_8bit_size)
 
 
 class Adam(_AdamBase):
@@ -133,18 +137,14 @@ class SGD(_Named):
         min_8bit_size: int | None = None,
         **given: Any,
     ) -> None:
-        options.take_args(args)
-        named = self._options(given, optim_bits, min_8bit_size)
-        own = named.pop("own")
         defaults = {
             "lr": lr,
             "momentum": momentum,
             "dampening": dampening,
             "weight_decay": weight_decay,
             "nesterov": bool(options.from_text(nesterov)),
-            **named,
         }
-        super().__init__(params, defaults, **own)
+        self._start(params, defaults, given, optim_bits, args, min_8bit_size)
 
 
 class Lion(_Named):
@@ -163,10 +163,8 @@ class Lion(_Named):
         min_8bit_size: int | None = None,
         **given: Any,
     ) -> None:
-        options.take_args(args)
-        named = self._options(given, optim_bits, min_8bit_size)
-        own = named.pop("own")
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, **named}, **own)
+        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay}
+        self._start(params, defaults, given, optim_bits, args, min_8bit_size)
 
 
 # Every further name is a class with its format fixed, its states paged, or both.
