@@ -24,6 +24,7 @@ import gpt
 import lanes
 import records
 import schedule
+import shadow
 
 CPU = torch.device("cpu")
 TINY = ["--layers", "1", "--heads", "2", "--width", "32", "--block", "16", "--batch", "4", "--device", "cpu"]
@@ -347,3 +348,20 @@ def test_the_bad_arm_is_caught_and_the_null_arm_is_not(
     assert "(caught)" in capsys.readouterr().out
     drawing = ElementTree.fromstring(plot.read_text())
     assert len(drawing.findall("{*}polyline")) == 3 + 2
+
+
+# --- Updates side by side -----------------------------------------------------------------------------------
+
+
+def test_shadow_finds_fp32_equal_to_itself(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    text = tmp_path / "text.txt"
+    text.write_bytes(text_of())
+    small = ["--layers", "1", "--width", "32", "--block", "16", "--batch", "4", "--steps", "5"]
+    monkeypatch.setattr("sys.argv", ["shadow.py", "--text", str(text), "--states", "fp32,4bit", *small])
+    assert shadow.main() == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if "| fp32" in line]
+    assert len(rows) == 3
+    assert all(row[3:5] == ["1.000", "1.0000"] for row in rows)

@@ -187,3 +187,15 @@ def test_fp16_parameters_with_fused_scaling(device: str) -> None:
         scaler.update()
         train(other, plain, [normal])
     assert same_params(params, plain)
+
+
+def test_one_fused_group_beside_another(device: str) -> None:
+    """The scaler leaves skipping to the step as soon as one group is fused; no group counts a skipped one."""
+    params = make_params(device=device)
+    optimizer = optim.AdamW([{"params": params[:2], "fused": True}, {"params": params[2:]}])
+    scaler = scaler_on(device)
+    for grads in given(params):
+        scaled_backward(scaler, params, grads)
+        scaler.step(optimizer)
+        scaler.update()
+    assert [int(optimizer.state[p]["step"]) for p in params] == [STEPS - 1] * 4

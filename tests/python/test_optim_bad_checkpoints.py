@@ -171,3 +171,35 @@ def test_live_states_that_do_not_fit(device: str) -> None:
         optimizer.step()
     optimizer.state[params[0]]["exp_avg_scale"] = good
     optimizer.step()
+
+
+def test_live_masters_and_scales_that_do_not_fit(device: str) -> None:
+    params = make_params([(40, 130)], device, torch.bfloat16)
+    optimizer = optim.AdamW8bit(params, master=24)
+    train(optimizer, params, gradients(params, 1))
+    entry = optimizer.state[params[0]]
+    for key, value, message in (
+        ("master", entry["master"][:2].clone(), r"master bits have shape \(2, 130\), expected \(40, 130\)"),
+        ("exp_avg_scale", entry["exp_avg_scale"].half(), "its state fits no format"),
+    ):
+        good, entry[key] = entry[key], value
+        with refused(optimizer, RuntimeError, message):
+            optimizer.step()
+        entry[key] = good
+    optimizer.step()
+
+
+def test_expanded_tensors_load(device: str) -> None:
+    """One number as many: a file may hold it so, the core reads all of them."""
+    params = make_params([(8192,)], device)
+    optimizer = optim.AdamW8bit(params)
+    train(optimizer, params, gradients(params, 1))
+    saved = optimizer.state_dict()
+    saved["state"][0]["exp_avg_scale"] = torch.ones(1).expand(32)
+    saved["state"][0]["exp_avg"] = torch.full((1,), 200, dtype=torch.uint8).expand(8192)
+    again = make_params([(8192,)], device)
+    other = optim.AdamW8bit(again)
+    other.load_state_dict(saved)
+    assert other.state[again[0]]["exp_avg"].is_contiguous()
+    assert other.state[again[0]]["exp_avg"].unique().tolist() == [200]
+    train(other, again, gradients(again, 1))

@@ -232,3 +232,17 @@ def test_inference_parameters(device: str) -> None:
         param.grad = torch.ones(5, device=device)
         optim.AdamW([param], lr=0.5, weight_decay=0.0).step()
         assert bool((param == 0.5).all())
+
+
+def test_masters_from_another_memory_order(device: str) -> None:
+    """A checkpoint of a contiguous model in a channels-last one."""
+    params = make_params([(8, 3, 5, 5)], device, torch.bfloat16)
+    optimizer = optim.AdamW(params, lr=1e-4, master=32)
+    steps = gradients(params, 12)
+    train(optimizer, params, steps[:6])
+    again = [Parameter(p.detach().clone().to(memory_format=torch.channels_last)) for p in params]
+    other = optim.AdamW(again, lr=1e-4, master=32)
+    other.load_state_dict(optimizer.state_dict())
+    train(optimizer, params, steps[6:])
+    train(other, again, steps[6:])
+    assert same_params(params, again)

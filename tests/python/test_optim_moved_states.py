@@ -133,3 +133,86 @@ def test_the_format_of_a_group_changed_after_the_first_step(device: str) -> None
     train(optimizer, params, steps[3:])
     train(other, again, steps[3:])
     assert same_params(params, again)
+
+
+@pytest.mark.parametrize("key", ["exp_avg", "exp_avg_sq"])
+def test_one_moment_moved_behind_the_optimizer(key: str, device: str) -> None:
+    """By .data, which no dictionary sees, and without the other moment: the old memory may be anybody's."""
+    params = make_params(device=device)
+    beside = Beside("adamw", params)
+    steps = gradients(params, 4)
+    for grads in steps[:2]:
+        beside.step(grads)
+    old = [beside.ours.state[p][key].data for p in params]
+    kept = [o.clone() for o in old]
+    for p in params:
+        beside.ours.state[p][key].data = beside.ours.state[p][key].data.clone()
+    for grads in steps[2:]:
+        beside.step(grads)
+    assert same_params(old, kept)
+
+
+def test_other_states_in_their_place(device: str) -> None:
+    """optimizer.state replaced as a whole, by as many changes as the old one had."""
+    params, plain = make_params([(64, 64)], device), make_params([(64, 64)], device)
+    optimizer, other = optim.AdamW8bit(params), optim.AdamW8bit(plain)
+    steps = gradients(params, 4)
+    train(optimizer, params, steps[:2])
+    train(other, plain, steps[:2])
+    taken = {key: v.clone() for key, v in optimizer.state[params[0]].items()}
+    before = optimizer.state.changes.count
+    optimizer.state = {params[0]: taken}
+    optimizer._track_state()
+    optimizer.state.changes.count = before
+    train(optimizer, params, steps[2:])
+    train(other, plain, steps[2:])
+    assert same_params(params, plain)
+    assert frozen(moments_of(optimizer)) == frozen(moments_of(other))
+
+
+@pytest.mark.parametrize("count", [2, 2.0, torch.tensor(2.0), torch.tensor([2])], ids=str)
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_count_that_others_have_written(count: Any, fused: bool, device: str) -> None:
+    """torch's counts are floats, and older files have numbers."""
+    params, plain = make_params(device=device), make_params(device=device)
+    optimizer, other = optim.AdamW(params, fused=fused), optim.AdamW(plain)
+    steps = gradients(params, 4)
+    train(optimizer, params, steps[:2])
+    for p in params:
+        optimizer.state[p]["step"] = count
+    train(optimizer, params, steps[2:])
+    train(other, plain, steps)
+    assert same_params(params, plain)
+    assert [int(optimizer.state[p]["step"]) for p in params] == [4] * 4
+
+
+@pytest.mark.parametrize("options", [{"state": "8bit"}, {"state": "4bit", "master": 32}, {}], ids=str)
+def test_states_in_another_memory_order(options: dict[str, Any], device: str) -> None:
+    """Tensors of the right shape that somebody has copied without their strides, or with gaps."""
+    shapes, dtype = [(64, 3, 8, 8)], torch.bfloat16
+    params, plain = (make_params(shapes, device, dtype) for _ in range(2))
+    for p in (*params, *plain):
+        p.data = p.data.to(memory_format=torch.channels_last)
+    optimizer, other = optim.AdamW(params, **options), optim.AdamW(plain, **options)
+    steps = gradients(params, 4)
+    train(optimizer, params, steps[:2])
+    moved(optimizer, lambda v: torch.stack([v, v], dim=-1)[..., 0] if v.dim() else v)
+    assert not optimizer.state[params[0]]["exp_avg"].is_contiguous()
+    train(optimizer, params, steps[2:3])
+    moved(optimizer, lambda v: v.contiguous())
+    train(optimizer, params, steps[3:])
+    train(other, plain, steps)
+    assert same_params(params, plain)
+    assert frozen(moments_of(optimizer)) == frozen(moments_of(other))
+
+
+def test_a_state_that_is_no_dictionary(device: str) -> None:
+    params = make_params(device=device)
+    optimizer = optim.AdamW8bit(params)
+    optimizer.state["calls"] = 3
+    train(optimizer, params, gradients(params, 2))
+    assert optimizer.state_dict()["state"]["calls"] == 3
+    assert optimizer.state_bytes() == sum(
+        v.numel() * v.element_size() for p in params for k, v in optimizer.state[p].items() if k != "step"
+    )
+    assert optimizer.master_parameters() == {}

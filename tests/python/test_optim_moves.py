@@ -219,3 +219,43 @@ def test_a_parameter_that_was_removed_is_freed(device: str) -> None:
     train(optimizer, params, [steps[1][1:]])
     gc.collect()
     assert gone() is None
+
+
+def test_tensors_swapped(device: str) -> None:
+    """model.to() of sharded parameters swaps tensors, which torch refuses where a weak reference is held."""
+    params = make_params(device=device)
+    beside = Beside("adamw", params)
+    steps = gradients(params, 4)
+    for grads in steps[:2]:
+        beside.step(grads)
+    for p in params:
+        p.grad = None
+        torch.utils.swap_tensors(p, Parameter(p.detach().clone()))
+    for grads in steps[2:]:
+        beside.step(grads)
+
+
+def test_another_size_at_the_same_address(device: str) -> None:
+    """With a gradient from before: memory behind the parameter is not written."""
+    memory = torch.ones(4096, device=device)
+    param = Parameter(memory)
+    optimizer = optim.AdamW([param])
+    param.grad = torch.ones_like(param)
+    optimizer.step()
+    param.data = memory[:10]
+    kept = memory.clone()
+    with pytest.raises(RuntimeError, match=r"its gradient has shape \(4096,\), expected \(10,\)"):
+        optimizer.step()
+    assert same_params([memory], [kept])
+
+
+def test_a_group_that_was_removed_is_freed(device: str) -> None:
+    first, second = make_params([(20,), (30,)], device)
+    optimizer = optim.AdamW([{"params": [first]}, {"params": [second]}])
+    train(optimizer, [first, second], gradients([first, second], 1))
+    watched = weakref.ref(second)
+    optimizer.param_groups.pop()
+    del optimizer.state[second], second
+    train(optimizer, [first], gradients([first], 1))
+    gc.collect()
+    assert watched() is None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections import UserList
 from typing import Any
 
 import pytest
@@ -284,3 +285,14 @@ def test_no_parameters() -> None:
         optim.AdamW(big()).add_param_group(big())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="non-leaf"):
         optim.AdamW([big()[0] * 2])
+
+
+def test_numbers_of_numpy_and_of_configurations() -> None:
+    """As torch takes them; a state dict has Python's."""
+    numpy = pytest.importorskip("numpy")
+    optimizer = optim.AdamW(
+        big(), lr=numpy.float32(0.5), weight_decay=numpy.int64(0), betas=UserList([numpy.float64(0.5), 0.75])
+    )
+    group = optimizer.param_groups[0]
+    assert (group["lr"], group["weight_decay"], group["betas"]) == (0.5, 0, (0.5, 0.75))
+    assert [type(v) for v in (group["lr"], group["weight_decay"], *group["betas"])] == [float] * 4
