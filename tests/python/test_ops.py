@@ -135,3 +135,36 @@ def test_a_compiled_training_step_equals_the_eager_one(device: str) -> None:
     train(model, optim.AdamW8bit(model.parameters(), lr=1e-2), False)
     train(other, optim.AdamW8bit(other.parameters(), lr=1e-2), True)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_does_not_fit_is_refused(device: str) -> None:
+    """The core trusts addresses and sizes."""
+    param = torch.ones(5000, dtype=torch.bfloat16, device=device)
+    codes, scales = state_tensors([param], "8bit", 2)
+    master, count, rate = torch.zeros_like(param, dtype=torch.int8), torch.tensor(0), torch.tensor(0.1)
+
+    def step(
+        algorithm: str = "adamw",
+        param: Tensor = param,
+        scales: list[Tensor] = scales,
+        master: Tensor = master,
+        count: Tensor = count,
+    ) -> None:
+        octavo.ops.step(algorithm, [param], [param.clone()], codes, scales, [master], count, rate)
+
+    with pytest.raises(ValueError, match="algorithm is 'rprop', expected one of adam, adamw, sgd, lion"):
+        step(algorithm="rprop")
+    with pytest.raises(ValueError, match=r"tensor 0 is torch.float64, expected float32"):
+        step(param=param.double())
+    with pytest.raises(ValueError, match=r"scales 0 are torch.float16"):
+        step(scales=[s.half() for s in scales])
+    with pytest.raises(
+        ValueError, match=r"master 0 is torch.int8 of 3 elements, expected int8 or int16 of 5000"
+    ):
+        step(master=master[:3])
+    with pytest.raises(ValueError, match=r"step is torch.float32 of 1 elements, expected one int64"):
+        step(count=count.float())
+    assert bool((param == 1).all())
+    step()
+    assert not bool((param == 1).any())

@@ -24,6 +24,7 @@ _New = TypeVar("_New", bound=torch.optim.Optimizer)
 _TORCHS_OWN = frozenset(("foreach", "fused", "differentiable", "decoupled_weight_decay"))
 # How states are kept: a group has these of the old optimizer only where it differs from that one's default.
 _FORMAT = ("state", "block_size", "master", "min_quantized_size", "seed")
+_TORCHS_DECAY = {torch.optim.Adam: False, torch.optim.AdamW: True}
 _HOOKS = (
     "_optimizer_step_pre_hooks",
     "_optimizer_step_post_hooks",
@@ -106,7 +107,8 @@ def _compare_decay(old: torch.optim.Optimizer, new: torch.optim.Optimizer) -> No
     """Warns where one weight decay is added to the gradient and the other is applied to the parameter."""
     to_parameter = {"adam": False, "adamw": True}.get(getattr(new, "algorithm", ""))
     for before, after in zip(old.param_groups, new.param_groups, strict=True):
-        was = before.get("decoupled_weight_decay")
+        # Before torch 2.7 the class alone says it.
+        was = before.get("decoupled_weight_decay", _TORCHS_DECAY.get(type(old)))
         if after["weight_decay"] != 0 and None not in (was, to_parameter) and was != to_parameter:
             ways = ("is added to the gradient", "is applied to the parameter")
             warnings.warn(

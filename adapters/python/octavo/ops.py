@@ -15,12 +15,20 @@ from .optim.base import DECAY_NUMBERS
 
 _MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "lion": 1}
 _BY_DTYPE = {dtype: state for state, dtype in _codec.CODE_DTYPES.items() if dtype is not None}
+# Written out: torch 2.5 does not infer it from list[Tensor].
+_SCHEMA = (
+    "(str algorithm, Tensor(a1!)[] params, Tensor[] grads, Tensor(a3!)[] codes, Tensor(a4!)[] scales, "
+    "Tensor(a5!)[] masters, Tensor(a6!) step, Tensor lr, float beta1=0.9, float beta2=0.999, float eps=1e-8, "
+    "float weight_decay=0.0, float momentum=0.0, bool maximize=False, bool stochastic=False, "
+    "SymInt block_size=0, SymInt seed=0) -> ()"
+)
 
 
 @torch.library.custom_op(
     "octavo::step",
     mutates_args=("params", "codes", "scales", "masters", "step"),
     device_types=("cpu", "cuda"),
+    schema=_SCHEMA,
 )
 def step(
     algorithm: str,
@@ -50,6 +58,10 @@ def step(
     steps taken and is advanced; `lr` is 0-d. Zeros are the initial state. 4bit-rank1 states are not offered
     here.
     """
+    if algorithm not in _MOMENTS:
+        raise ValueError(f"octavo::step: algorithm is {algorithm!r}, expected one of {', '.join(_MOMENTS)}")
+    if step.dtype != torch.int64 or step.numel() != 1:
+        raise ValueError(f"octavo::step: step is {step.dtype} of {step.numel()} elements, expected one int64")
     count, moments = len(params), _MOMENTS[algorithm]
     if len(grads) != count or len(codes) != moments * count or len(scales) != len(codes):
         raise ValueError(
@@ -72,11 +84,12 @@ def step(
         master: str | int = "stochastic" if stochastic and param.dtype == torch.bfloat16 else "native"
         if residual is not None:
             master = 24 if residual.dtype == torch.int8 else 32
-        for tensor in (param, grad, *own_codes):
+        own_scales = [s if blocks else None for s in scales[place::count]]
+        parts = (param, grad, residual, *own_codes, *own_scales)
+        for tensor in (part for part in parts if part is not None):
             if tensor.device != device or not tensor.is_contiguous():
                 raise ValueError(f"octavo::step: tensor {place}: expected contiguous tensors on {device}")
-        own_scales = [s if blocks else None for s in scales[place::count]]
-        _check_sizes(place, param, grad, state, own_codes, own_scales, block_size)
+        _check_sizes(place, param, grad, residual, state, own_codes, own_scales, block_size)
         bound.append(
             _engine.Bound(
                 param=param,
@@ -115,12 +128,25 @@ def _check_sizes(
     place: int,
     param: Tensor,
     grad: Tensor,
+    master: Tensor | None,
     state: str,
     codes: list[Tensor],
     scales: list[Tensor | None],
     block_size: int,
 ) -> None:
     """The core trusts the sizes of buffers; nobody else does."""
+    for tensor in (param, grad):
+        if tensor.dtype not in _engine.DTYPES:
+            raise ValueError(
+                f"octavo::step: tensor {place} is {tensor.dtype}, expected float32, bfloat16 or float16"
+            )
+    if master is not None and (
+        master.dtype not in (torch.int8, torch.int16) or master.numel() != param.numel()
+    ):
+        raise ValueError(
+            f"octavo::step: master {place} is {master.dtype} of {master.numel()} elements, expected int8 or "
+            f"int16 of {param.numel()}"
+        )
     if grad.numel() != param.numel():
         raise ValueError(
             f"octavo::step: gradient {place} has {grad.numel()} elements, expected {param.numel()}"
@@ -129,6 +155,8 @@ def _check_sizes(
         blocks = block_size if _codec.default_block_size(state) else 0
         want = _codec.layout(moment, state, tuple(param.shape), blocks)  # type: ignore[arg-type]
         got = (code.numel() * code.element_size(), 0 if scale is None else scale.numel())
+        if scale is not None and scale.dtype != torch.float32:
+            raise ValueError(f"octavo::step: scales {place} are {scale.dtype}, expected torch.float32")
         if got != want:
             raise ValueError(
                 f"octavo::step: the {moment} moment of parameter {place} has {got[0]} bytes of codes "

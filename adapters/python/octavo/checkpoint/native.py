@@ -121,6 +121,8 @@ def _fits(
             continue
         if codes.dtype != (dtype or torch.uint8) or (codes.shape != shape if dtype else codes.dim() != 1):
             return False
+        if isinstance(scales, Tensor) and scales.dtype != torch.float32:
+            return False
         count = scales.numel() if isinstance(scales, Tensor) else 0
         if (codes.numel() * codes.element_size(), count) != _codec.layout(moment, state, memory, block):
             return False
@@ -449,7 +451,7 @@ def _put(entry: dict[str, Any], key: str, value: Tensor, device: torch.device) -
     ):
         _bytes(present).copy_(_bytes(value))
     else:
-        entry[key] = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+        entry[key] = torch.empty_like(value, device=device)  # dense, whatever the file's strides
         _bytes(entry[key]).copy_(_bytes(value))
 
 

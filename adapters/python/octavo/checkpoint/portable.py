@@ -68,5 +68,5 @@ def master_parameters(optimizer: Optimizer) -> dict[Tensor, Tensor]:
     return {
         param: masters.join(local(param).cpu(), entry["master"].cpu())
         for param, entry in optimizer.state.items()
-        if "master" in entry
+        if isinstance(entry, dict) and "master" in entry
     }

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from .. import _engine
 from .._shards import local
@@ -31,6 +30,13 @@ from .tracked import States
 
 DECAY_NUMBERS = {"adam": 1, "sgd": 1, "adamw": 2, "lion": 2}
 _bump_versions = torch.autograd.graph.increment_version
+try:
+    _bump_versions([])
+except (RuntimeError, TypeError):  # torch 2.5 takes one tensor at a time
+
+    def _bump_versions(tensor: Any) -> None:
+        for each in tensor:
+            torch.autograd.graph.increment_version(each)
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -70,7 +76,6 @@ class Optimizer(torch.optim.Optimizer):
     # What is not the optimizer's state: rebuilt at will.
     def _fresh_caches(self) -> None:
         self._plans: dict[int, Plan] = {}
-        self._kinds = WeakTensorKeyDictionary()  # of parameters that have a state
         self._norms = Norms()
         self._reports: dict[torch.device, Tensor] = {}
         self._last_norm: Tensor | None = None
@@ -154,8 +159,6 @@ class Optimizer(torch.optim.Optimizer):
     @torch._disable_dynamo
     def _step(self) -> None:
         self._check_capture()
-        if type(self.state) is not States:  # somebody has put another one in its place
-            self.state = States(self.state)
         if self._release is not None:
             if getattr(self, "found_inf", None) is not None:
                 raise RuntimeError(
@@ -163,7 +166,13 @@ class Optimizer(torch.optim.Optimizer):
                     "GradScaler can unscale; train in bfloat16 without a scaler, or without gradient_release"
                 )
             self._release.end_of_step()
+        elif len(self._plans) > len(self.param_groups):  # groups were taken away, and plans keep parameters
+            self._plans = {}
         self.step_groups([(group, group["params"], id(group)) for group in self.param_groups])
+
+    def _track_state(self) -> None:
+        if type(self.state) is not States:  # somebody has put another one in its place
+            self.state = States(self.state)
 
     def step_groups(
         self,
@@ -173,6 +182,7 @@ class Optimizer(torch.optim.Optimizer):
         """Steps lists of parameters of groups; the number names the plan. `norm_of` replaces the norm of all
         of them.
         """
+        self._track_state()
         # All are looked at before any gets a state.
         checked = []
         for group, params, number in parts:
@@ -249,8 +259,9 @@ class Optimizer(torch.optim.Optimizer):
             if "step" not in entry or (self.algorithm == "sgd" and moments and moments[0][0] not in entry):
                 entry["step"] = fresh.setdefault(here.device, self._new_step(here.device, group))
             state.fill_missing(entry, here, kind, moments)
+            state.lay_out(entry, kind, moments)
             bound.append(state.bound(entry, here, grad, kind, moments, number_of[id(param)]))
-            self._kinds[param] = kind
+            entry.kind = kind
         for members in self._cohorts(plan, group):
             counted = self._own_count([plan.active[i] for i in members])
             native = _engine.NativeGroup(
@@ -262,7 +273,7 @@ class Optimizer(torch.optim.Optimizer):
             )
             everyone = len(members) == len(grads)
             plan.cohorts.append(Cohort(native, None if everyone else members, counted))
-        plan.watch(self.state, moments[0][0] if moments else None)
+        plan.watch(self.state)
 
     def _cohorts(self, plan: Plan, group: Mapping[str, Any]) -> list[list[int]]:
         """Places of the parameters that one call can step: on one device, with one step count."""
@@ -279,7 +290,8 @@ class Optimizer(torch.optim.Optimizer):
     def _own_count(self, members: list[Tensor]) -> Tensor:
         """One tensor that counts the steps of these parameters and of no others."""
         ours, counted = {id(p) for p in members}, self.state[members[0]]["step"]
-        shared = any(entry.get("step") is counted for p, entry in self.state.items() if id(p) not in ours)
+        others = [e for p, e in self.state.items() if id(p) not in ours and isinstance(e, dict)]
+        shared = any(entry.get("step") is counted for entry in others)
         counted = counted.clone() if shared else counted
         for param in members:
             if self.state[param]["step"] is not counted:
@@ -291,7 +303,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
         """Whether the host does not know if a step was taken, or does not take part."""
-        return bool(group.get("capturable") or group.get("fused") or self._guard)
+        by_group = group.get("capturable") or group.get("fused")
+        # A scaler that leaves the skipping to one group leaves it to all of them.
+        return bool(by_group or self._guard or getattr(self, "_step_supports_amp_scaling", False))
 
     def _new_step(self, device: torch.device, group: Mapping[str, Any]) -> Tensor:
         return torch.zeros(
@@ -304,9 +318,14 @@ class Optimizer(torch.optim.Optimizer):
         entry = self.state.get(param, {})
         if state.MASTER in entry and entry[state.MASTER].dtype != state.MASTER_DTYPES.get(asked.master):
             del entry[state.MASTER]  # of a parameter that was bf16, or of another width
+        if state.MASTER in entry and entry[state.MASTER].shape != asked.rows.local_shape:
+            raise RuntimeError(
+                f"its master bits have shape {tuple(entry[state.MASTER].shape)}, expected "
+                f"{asked.rows.local_shape}"
+            )
         if not entry.keys() & native_form.MOMENTS.keys():
             return asked
-        known = self._kinds.get(param, asked)
+        known = getattr(entry, "kind", None) or asked
         if (known.rows, known.order) != (asked.rows, asked.order):
             raise RuntimeError(
                 f"its state was made for shape {known.rows.local_shape}, expected {asked.rows.local_shape}; "
@@ -317,7 +336,12 @@ class Optimizer(torch.optim.Optimizer):
         return native_form.kind_of_entry(entry, known)
 
     def _move(self, entry: dict[str, Any], param: Tensor, group: Mapping[str, Any]) -> None:
-        """A state whose parameter was moved follows it."""
+        """A state whose parameter was moved follows it; a step count is made what it is here."""
+        count = entry.get("step")
+        if "step" in entry and not (
+            isinstance(count, Tensor) and count.dtype == torch.int64 and not count.dim()
+        ):
+            entry["step"] = torch.tensor(native_form.read_step(count), dtype=torch.int64)
         for key, value in entry.items():
             if not isinstance(value, Tensor):
                 continue
@@ -425,7 +449,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def state_bytes(self) -> int:
         """Bytes of optimizer state in this process: moments, scales, master bits."""
-        return sum(state.state_bytes(entry) for entry in self.state.values())
+        return sum(state.state_bytes(entry) for entry in self.state.values() if isinstance(entry, dict))
 
     # --- Checkpoints ------------------------------------------------------------------------------
 
@@ -459,6 +483,7 @@ class Optimizer(torch.optim.Optimizer):
         self, groups: list[dict[str, Any]], loaded: list[native_form.Loaded], others: Mapping[Any, Any]
     ) -> None:
         """Takes over what a load has read: groups, and the states one by one."""
+        self._track_state()
         for group, merged in zip(self.param_groups, groups, strict=True):
             lr, new = group["lr"], merged["lr"]
             if isinstance(lr, Tensor):  # a scheduler or a graph may hold it
@@ -473,7 +498,7 @@ class Optimizer(torch.optim.Optimizer):
         for item in loaded:
             group, entry = group_of[id(item.param)], self.state[item.param]
             native_form.write_entry(entry, item, state.moments_of(self.algorithm, group))
-            self._kinds[item.param] = item.kind
+            entry.kind = item.kind
             counted = self._new_step(local(item.param).device, group)
             key = (counted.device, item.saved.step)
             entry["step"] = counts.setdefault(key, counted.fill_(item.saved.step))

@@ -7,6 +7,7 @@ Values may be strings, as `optim_args` of transformers passes them.
 from __future__ import annotations
 
 import ast
+import numbers
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -78,9 +79,14 @@ def _number(
         if value.device.type == "cpu" and not low <= float(value) < high:  # elsewhere it would be a wait
             raise ValueError(f"Invalid {label}: {value}")
         return value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < high:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= value < high:
         raise ValueError(f"Invalid {label}: {value}")
-    return value
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers as Python's, which torch.load(weights_only=True) reads."""
+    return float(value) if isinstance(value, numbers.Real) and type(value) is not int else value
 
 
 def check_group(group: dict[str, Any]) -> None:
@@ -101,12 +107,16 @@ def check_group(group: dict[str, Any]) -> None:
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
     if "betas" in group:
         betas = from_text(group["betas"])
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        if isinstance(betas, str) or not hasattr(betas, "__len__") or len(betas) != 2:
             raise ValueError(f"Invalid betas: {betas!r}, expected two numbers")
         for index, beta in enumerate(betas):
-            if isinstance(beta, bool) or not isinstance(beta, (int, float, Tensor)) or not 0.0 <= beta < 1.0:
+            if (
+                isinstance(beta, bool)
+                or not isinstance(beta, (numbers.Real, Tensor))
+                or not 0.0 <= beta < 1.0
+            ):
                 raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-        group["betas"] = tuple(betas)
+        group["betas"] = tuple(map(_plain, betas))
     _check_format(group)
 
 

@@ -20,11 +20,12 @@ from torch import Tensor
 
 from .._engine import DTYPES, NativeGroup, grad_views
 from .._shards import is_sharded, local, reduction_groups
-from .tracked import States
+from .tracked import Changes, States
 
 NormKey = tuple[torch.device, tuple[int, ...]]  # device, and the process groups that share the gradients
 
 _address = torch.Tensor.data_ptr
+_bytes = operator.attrgetter("nbytes")
 _device = torch.Tensor.get_device
 _contiguous = torch.Tensor.is_contiguous
 _numel = torch.Tensor.numel
@@ -75,6 +76,7 @@ class Plan:
         self.active = [p for p, here in zip(params, present, strict=True) if here]
         locals_ = self._locals(self.params)
         self.addresses = list(map(_address, locals_))
+        self._bytes = list(map(_bytes, locals_))
         self._strides = list(map(_stride, locals_))
         active = [t for t, here in zip(locals_, present, strict=True) if here]
         self.numels = list(map(_numel, active))
@@ -88,10 +90,10 @@ class Plan:
         self.norm_parts: list[NormPart] = []
         # Where the states lie: watch.
         self._entries: list[dict[str, Any]] = []
+        self._tensors: list[Tensor] = []
+        self._counts: list[Any] = []
         self._held: list[int] = []
-        self._held_moments: list[int] = []
-        self._moment: str | None = None
-        self._changes = -1
+        self._changes: tuple[Changes | None, int] = (None, 0)
         self._seen = array.array("Q")  # addresses of gradients that were looked at in full
 
     def _locals(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -111,36 +113,39 @@ class Plan:
             self.norm_parts.append(NormPart(key, groups, None if everyone else members, views))
         return self.in_memory_order(grads)
 
-    def watch(self, states: States, moment: str | None) -> None:
+    def watch(self, states: States) -> None:
         """Takes note of where the states lie. They are not kept alive: whoever takes them out of the
         optimizer, to another device for a while, wants their memory.
         """
         self._entries = [states[p] for p in self.active]
-        self._moment = moment
-        self._changes = states.changes.count
-        self._held, self._held_moments = self._state_addresses(), self._moment_addresses()
+        self._counts = [entry["step"] for entry in self._entries]
+        self._hold(states)
+        self._held = list(map(_address, self._tensors))
+
+    def _hold(self, states: States) -> None:
+        # Without the counts: a step asks those themselves.
+        items = itertools.chain.from_iterable(map(dict.items, self._entries))
+        self._tensors = [value for key, value in items if key != "step" and isinstance(value, Tensor)]
+        self._changes = (states.changes, states.changes.count)
+        states.changes.tell(self)
+
+    def let_go(self) -> None:
+        self._tensors = []
 
     def tensors(self) -> list[Tensor]:
         """The states' tensors."""
         values = itertools.chain.from_iterable(map(dict.values, self._entries))
         return [value for value in values if isinstance(value, Tensor)]
 
-    def _state_addresses(self) -> list[int]:
-        return list(map(_address, self.tensors()))
-
-    def _moment_addresses(self) -> list[int]:
-        return [] if self._moment is None else [entry[self._moment].data_ptr() for entry in self._entries]
-
     def _states_moved(self, states: States) -> bool:
-        count = states.changes.count
-        if count == self._changes:
-            # No tensor was replaced. One whose memory was moved has taken the others of its state along.
-            return self._moment_addresses() != self._held_moments
-        same = all(map(operator.is_, map(states.get, self.active), self._entries))
-        if not same or self._state_addresses() != self._held:
-            return True
-        self._changes = count
-        return False
+        if (states.changes, states.changes.count) != self._changes:
+            if not all(map(operator.is_, map(states.get, self.active), self._entries)):
+                return True
+            if any(e.get("step") is not n for e, n in zip(self._entries, self._counts, strict=True)):
+                return True
+            self._hold(states)
+        # Each of them: whoever moves memory by .data may move one moment and not the other.
+        return list(map(_address, self._tensors)) != self._held
 
     def ready(self, params: Sequence[Tensor], key: tuple[Any, ...], states: States) -> Ready | None:
         """The gradients of this step, or None where the plan no longer fits."""
@@ -152,7 +157,9 @@ class Plan:
         if [g is not None for g in found] != self.present:
             return None
         here = self._locals(self.params)
-        if list(map(_address, here)) != self.addresses or self._states_moved(states):
+        if list(map(_address, here)) != self.addresses or list(map(_bytes, here)) != self._bytes:
+            return None
+        if self._states_moved(states):
             return None
         if (
             not (self.contiguous and all(map(_contiguous, here)))

@@ -139,6 +139,21 @@ def fill_missing(
         entry[MASTER] = master
 
 
+def lay_out(entry: dict[str, Any], kind: Kind, moments: tuple[tuple[str, Moment], ...]) -> None:
+    """Tensors that others have put there, copied where they do not lie in memory as the core goes through
+    them: codes and master bits as the parameter does, packed codes and scales side by side.
+    """
+    per_element = [name for name, _ in moments] if _codec.CODE_DTYPES[kind.state] is not None else []
+    for key in [key for name, _ in moments for key in (name, name + SCALE)] + [MASTER]:
+        value = entry.get(key)
+        if not isinstance(value, Tensor):
+            continue
+        order = kind.order if key in (*per_element, MASTER) else tuple(range(value.dim()))
+        if not value.permute(order).is_contiguous():
+            back = [order.index(d) for d in range(len(order))]
+            entry[key] = value.permute(order).contiguous().permute(back)
+
+
 def bound(
     entry: Mapping[str, Any],
     param: Tensor,

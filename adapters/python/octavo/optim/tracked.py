@@ -1,22 +1,40 @@
 """optimizer.state as dictionaries that count the changes made to them: a step that finds the count it knows
-need not look at every tensor of every state again.
+need not look for every tensor of every state again.
 
 They are dictionaries to everybody else, and plain ones in copies and pickles. What goes around them (a
-tensor's own .data) is not counted.
+tensor's own .data) is not counted: a step asks every tensor for its address.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
+
+
+class Holder(Protocol):
+    def let_go(self) -> None: ...
 
 
 class Changes:
-    """A count that the states of an optimizer share."""
+    """A count that the states of an optimizer share, and who is to be told of the next change: whoever holds
+    tensors of a state lets go of them then, since who takes a state away wants its memory.
+    """
 
     def __init__(self) -> None:
         self.count = 0
+        self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+
+    def tell(self, holder: Holder) -> None:
+        self._holders.add(holder)
+
+    def note(self) -> None:
+        self.count += 1
+        if self._holders:
+            for holder in self._holders:
+                holder.let_go()
+            self._holders.clear()
 
 
 class _Counting:
@@ -27,7 +45,7 @@ def _counted(name: str) -> Callable[..., Any]:
     plain = getattr(dict, name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.changes.count += 1
+        self.changes.note()
         return plain(self, *args, **kwargs)
 
     method.__name__ = name
@@ -41,13 +59,14 @@ for _name in _WRITERS:
 
 
 class Entry(_Counting, dict):  # type: ignore[type-arg]
-    """The state of one parameter."""
+    """The state of one parameter. `kind` is how it is stored, once that is known."""
 
     __setitem__ = _counted("__setitem__")
 
     def __init__(self, items: Mapping[Any, Any], changes: Changes) -> None:
         super().__init__(items)
         self.changes = changes
+        self.kind: Any = getattr(items, "kind", None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (), None, None, iter(self.items())
@@ -63,7 +82,7 @@ class States(_Counting, defaultdict):  # type: ignore[type-arg]
             self[key] = value
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.changes.count += 1
+        self.changes.note()
         if isinstance(value, dict) and getattr(value, "changes", None) is not self.changes:
             value = Entry(value, self.changes)
         dict.__setitem__(self, key, value)

@@ -1,0 +1,157 @@
+// The core's C ABI over torch tensors: names, streams and errors translated, handles that free themselves. C
+// rather than the C++ API, whose headers need C++20: LibTorch's users may compile as C++17.
+// Memory comes from torch's allocator, so that its tools see it; work is queued on torch's current stream.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <octavo/octavo.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace octavo::torch::native {
+
+using ::torch::Tensor;
+
+// Any failure of the core is a c10::Error with the core's message.
+template <class Where>
+void check(octavo_status status, const Where& where) {
+  TORCH_CHECK(status == 0, where, octavo_last_error());
+}
+
+template <class T>
+T sized() {
+  T out{};
+  out.struct_size = static_cast<std::uint32_t>(sizeof(T));
+  return out;
+}
+
+inline std::uint32_t parse(const char* kind, const std::string& name) {
+  std::uint32_t number = 0;
+  check(octavo_parse(kind, name.c_str(), &number), "");
+  return number;
+}
+
+// -1 for a type that the core does not step.
+inline int dtype_number(::torch::ScalarType type) {
+  switch (type) {
+    case ::torch::kFloat32: return 0;
+    case ::torch::kBFloat16: return 1;
+    case ::torch::kFloat16: return 2;
+    default: return -1;
+  }
+}
+
+inline std::uint32_t device_kind(const ::torch::Device& device) { return device.is_cpu() ? 0 : 1; }
+inline std::int32_t device_index(const ::torch::Device& device) { return device.is_cpu() ? 0 : device.index(); }
+
+// Stream::native_handle where this LibTorch has it.
+template <class Stream>
+auto handle_of(const Stream& stream, int) -> decltype(stream.native_handle()) {
+  return stream.native_handle();
+}
+template <class Stream>
+void* handle_of(const Stream& stream, long) {
+  TORCH_CHECK(stream.id() == 0,
+              "octavo: this LibTorch has no Stream::native_handle, so only the default stream can be used; leave "
+              "the stream guard before step(), or use a newer LibTorch");
+  return nullptr;
+}
+
+// The cudaStream_t that torch works on. Through the device guard, which every LibTorch has: c10_cuda is in
+// CUDA builds alone, and nothing here names it.
+inline void* current_stream(const ::torch::Device& device) {
+  if (device.is_cpu()) return nullptr;
+  return handle_of(c10::impl::getDeviceGuardImpl(device.type())->getStream(device), 0);
+}
+
+inline Tensor bytes(std::int64_t count, const ::torch::Device& device) {
+  return ::torch::empty({count > 0 ? count : 1}, ::torch::TensorOptions().dtype(::torch::kUInt8).device(device));
+}
+
+// Tensors that one call steps: one device, one step count. Keeps addresses, not tensors.
+class Group {
+ public:
+  Group(const octavo_group_config& config, const ::torch::Device& device, const std::vector<octavo_tensor>& tensors)
+      : device_(device) {
+    octavo_group* made = nullptr;
+    check(octavo_group_create(&config, tensors.data(), static_cast<std::int64_t>(tensors.size()), &made), "octavo: ");
+    group_.reset(made);
+    for (const octavo_tensor& t : tensors) grads_.push_back(t.grad);
+    workspace_bytes_ = octavo_group_workspace_bytes(made);
+    workspace_ = bytes(workspace_bytes_, device);
+  }
+
+  // Gradients of the same dtypes and sizes, in the tensors' order.
+  void bind_grads(std::vector<const void*> grads) {
+    if (grads == grads_) return;
+    const auto count = static_cast<std::int64_t>(grads.size());
+    check(octavo_group_rebind_grads(group_.get(), grads.data(), count), "octavo: ");
+    grads_ = std::move(grads);
+  }
+
+  // `args` but for workspace, stream and threads.
+  void step(octavo_step_args args) {
+    args.workspace = workspace_.data_ptr();
+    args.workspace_bytes = workspace_bytes_;
+    args.stream = current_stream(device_);
+    args.threads = at::get_num_threads();
+    octavo_step_report report = sized<octavo_step_report>();
+    check(octavo_group_step(group_.get(), &args, &report), "octavo: ");
+  }
+
+ private:
+  struct Destroy {
+    void operator()(octavo_group* group) const { octavo_group_destroy(group); }
+  };
+  std::unique_ptr<octavo_group, Destroy> group_;
+  ::torch::Device device_;
+  std::vector<const void*> grads_;
+  std::int64_t workspace_bytes_ = 0;
+  Tensor workspace_;
+};
+
+// The norm of many gradients of one device, left in `out`: l2, the maximum, and (as int64) the count of
+// non-finite elements; octavo_device_norm.
+class Norm {
+ public:
+  explicit Norm(const ::torch::Device& device)
+      : device_(device),
+        workspace_(bytes(0, device)),
+        out_(::torch::zeros({3}, ::torch::TensorOptions().dtype(::torch::kFloat64).device(device))) {}
+
+  const Tensor& run(const std::vector<octavo_grad_view>& views) {
+    const auto count = static_cast<std::int64_t>(views.size());
+    if (norm_ == nullptr) {
+      octavo_norm* made = nullptr;
+      check(octavo_norm_create(device_kind(device_), device_index(device_), views.data(), count, &made), "octavo: ");
+      norm_.reset(made);
+    } else {
+      check(octavo_norm_rebind(norm_.get(), views.data(), count), "octavo: ");
+    }
+    const std::int64_t size = octavo_norm_workspace_bytes(norm_.get());
+    if (workspace_.numel() < size) workspace_ = bytes(size, device_);
+    auto* out = static_cast<octavo_device_norm*>(out_.data_ptr());
+    check(octavo_norm_run(norm_.get(), workspace_.data_ptr(), workspace_.numel(), out, current_stream(device_),
+                          device_.is_cpu() ? at::get_num_threads() : 0),
+          "octavo: ");
+    return out_;
+  }
+
+ private:
+  struct Destroy {
+    void operator()(octavo_norm* norm) const { octavo_norm_destroy(norm); }
+  };
+  std::unique_ptr<octavo_norm, Destroy> norm_;
+  ::torch::Device device_;
+  Tensor workspace_, out_;
+};
+
+}  // namespace octavo::torch::native
