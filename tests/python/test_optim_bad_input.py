@@ -133,3 +133,18 @@ def test_without_names_the_place_is_told(device: str) -> None:
     sparse(params[3])
     with refused(optimizer, RuntimeError, "parameter 1 of group 1: sparse gradients"):
         optimizer.step()
+
+
+@pytest.mark.parametrize(("key", "value"), [("lr", float("nan")), ("lr", "fast"), ("betas", (0.9, 1.0))])
+def test_numbers_that_go_bad_later(key: str, value: Any, device: str) -> None:
+    """In the last group: the first one must not have stepped when it is found."""
+    params, optimizer = trained(device)
+    set_grads(params, gradients(params, 1)[0])
+    good = optimizer.param_groups[1][key]
+    optimizer.param_groups[1][key] = value
+    before = snapshot(optimizer)
+    with pytest.raises(ValueError, match="Invalid"):
+        optimizer.step()
+    assert snapshot(optimizer)["params"] == before["params"]
+    optimizer.param_groups[1][key] = good
+    optimizer.step()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import frozen, same_params
+from models import frozen, make_params, same_params
 from octavo import optim
 from torch import Tensor, nn
 from torch.amp import GradScaler
@@ -276,3 +276,15 @@ def test_a_checkpoint_between_the_modes(device: str) -> None:
     run(model, optimizer, 2)
     run(plain, other, 2)
     assert same_params(params_of(model), params_of(plain))
+
+
+def test_hooks_go_with_their_optimizer(device: str) -> None:
+    params = make_params(device=device)
+    optimizer = optim.AdamW8bit(params, gradient_release=True)
+    del optimizer
+    gc.collect()
+    before = [p.detach().clone() for p in params]
+    sum(p.square().sum() for p in params).backward()
+    assert all(p.grad is not None for p in params)
+    assert same_params(params, before)
+    assert not any(p._post_accumulate_grad_hooks for p in params)

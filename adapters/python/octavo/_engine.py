@@ -126,6 +126,7 @@ class NativeGroup:
         self.args = _abi.StepArgs()
         self._library.octavo_step_args_init_sized(ctypes.byref(self.args), ctypes.sizeof(_abi.StepArgs))
         self.args.workspace, self.args.workspace_bytes = self.workspace.data_ptr(), size
+        self._stream = stream_of(device)  # whose memory the workspace is
         self._report = _abi.new(_abi.StepReport)
         self._refs = (ctypes.byref(self.args), ctypes.byref(self._report))
 
@@ -143,9 +144,16 @@ class NativeGroup:
         if self.on_cpu:
             self.args.threads = torch.get_num_threads()
         else:
-            self.args.stream = stream_of(self.device)
+            self.args.stream = self._on_stream()
         _abi.check(self._library.octavo_group_step(self._handle, *self._refs))
         return self._report
+
+    def _on_stream(self) -> int | None:
+        """The current stream. Torch's allocator is told when the workspace is used on another one."""
+        stream = stream_of(self.device)
+        if stream != self._stream and not torch.cuda.is_current_stream_capturing():
+            self.workspace.record_stream(torch.cuda.current_stream(self.device))
+        return stream
 
 
 def grad_views(grads: Sequence[Tensor]) -> array.array[int]:

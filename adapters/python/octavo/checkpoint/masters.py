@@ -4,6 +4,7 @@ stores).
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,8 +45,10 @@ def residual_for(item: Loaded, param: Tensor) -> Tensor:
         if item.residual_bits == bits:
             return residual
         saved = join(here, residual)
-    elif (master := item.saved.master(here)) is not None:
-        saved = master
+    elif item.saved.error_bits is not None:
+        saved = dataclasses.replace(item.saved, error_bits=of_local_rows(item.saved.error_bits, item)).master(
+            here
+        )
     if saved is None:
         return torch.zeros_like(here, dtype=torch.int8 if bits == 24 else torch.int16)
     return residual_of(here, saved, bits)

@@ -197,6 +197,9 @@ class Optimizer(torch.optim.Optimizer):
                 ready.append((group, found))
         if not ready:
             return
+        if len(ready) > 1:  # a single one the core checks before it writes
+            for group, _ in ready:
+                options.check_numbers(group)
         norms: Mapping[torch.device, Tensor] = {}
         if norm_of is not None:
             norms = norm_of(ready[0][1])

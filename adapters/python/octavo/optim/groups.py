@@ -73,7 +73,7 @@ def set_state(parameter: Tensor, **asked: Any) -> None:
             f"cannot override {unknown[0]!r} for one parameter, expected one of {', '.join(_KEYS)}"
         )
     checked = {"state": "fp32", "block_size": None, "master": "native", "min_quantized_size": 0, **merged}
-    options._check_format(checked)
+    options.check_format(checked)
     setattr(parameter, state.OVERRIDE, {key: checked[key] for key in merged})
 
 

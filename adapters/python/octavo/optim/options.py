@@ -96,6 +96,12 @@ def check_group(group: dict[str, Any]) -> None:
     group.pop("optim_bits", None)
     if (size := from_text(group.pop("min_8bit_size", None))) is not None:
         group["min_quantized_size"] = size
+    check_numbers(group)
+    check_format(group)
+
+
+def check_numbers(group: dict[str, Any]) -> None:
+    """The options that may change between steps, in place."""
     group["lr"] = _number(group, "lr", "learning rate", low=-RATE_SLACK)
     group["weight_decay"] = _number(group, "weight_decay", "weight_decay value")
     if "eps" in group:
@@ -117,10 +123,10 @@ def check_group(group: dict[str, Any]) -> None:
             ):
                 raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
         group["betas"] = tuple(map(_plain, betas))
-    _check_format(group)
 
 
-def _check_format(group: dict[str, Any]) -> None:
+def check_format(group: dict[str, Any]) -> None:
+    """The options that say how states are kept, in place."""
     _codec.check_state(group["state"])
     block_size = from_text(group["block_size"])
     if block_size is not None:

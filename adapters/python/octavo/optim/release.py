@@ -29,11 +29,12 @@ class GradientRelease:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = weakref.ref(optimizer)
         self._previous: dict[torch.device, Tensor] = {}  # norm of the last whole step
-        self._parts: dict[
-            int, tuple[Tensor, Tensor]
-        ] = {}  # of this step: parameter and norm, by the parameter's id
+        # Of this step: parameter and norm, by the parameter's id.
+        self._parts: dict[int, tuple[Tensor, Tensor]] = {}
         self._norms: dict[int, Norms] = {}  # one per parameter: each has its buffer
         self._averaged_later: bool | None = None  # not looked yet
+        self._hooks: list[Any] = []
+        weakref.finalize(optimizer, _remove, self._hooks)
         for group in optimizer.param_groups:
             self.watch(group)
 
@@ -43,15 +44,14 @@ class GradientRelease:
 
         def stepped(param: Tensor) -> None:
             optimizer = owner()
-            if optimizer is None:
-                return
-            current = next((g for g in optimizer.param_groups if any(p is param for p in g["params"])), None)
-            if current is not None:
-                self._step(optimizer, current, param)
+            if optimizer is not None and any(g is group for g in optimizer.param_groups):
+                self._step(optimizer, group, param)
 
-        for param in group["params"]:
-            if param.requires_grad:
-                param.register_post_accumulate_grad_hook(stepped)
+        self._hooks.extend(
+            param.register_post_accumulate_grad_hook(stepped)
+            for param in group["params"]
+            if param.requires_grad
+        )
 
     @torch.no_grad()
     def _step(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
@@ -97,6 +97,12 @@ class GradientRelease:
             self._previous[device][0] = torch.where(torch.isfinite(total), total, before[0])
             if optimizer is not None:
                 optimizer.released(total, torch.stack(by_device[device]).view(torch.int64)[:, 2].sum())
+
+
+def _remove(hooks: list[Any]) -> None:
+    """Parameters outlive their optimizer; its hooks should not."""
+    for hook in hooks:
+        hook.remove()
 
 
 def _in_ddp(params: Iterable[Tensor]) -> bool:

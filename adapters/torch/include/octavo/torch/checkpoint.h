@@ -1,0 +1,97 @@
+// save and load of octavo::torch::Optimizer: torch's archives, with states by their parameter's number among
+// all groups. Included by optimizer.h.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/torch/optimizer.h>
+
+namespace octavo::torch {
+
+constexpr std::int64_t kArchiveVersion = 1;
+
+inline void Optimizer::save(::torch::serialize::OutputArchive& archive) const {
+  const auto write_options = [&](const std::string& key, const ::torch::optim::OptimizerOptions& options) {
+    ::torch::serialize::OutputArchive inner(archive.compilation_unit());
+    options.serialize(inner);
+    archive.write(key, inner);
+  };
+  archive.write("octavo_version", c10::IValue(kArchiveVersion));
+  archive.write("optimizer", c10::IValue(std::string(name_)));
+  archive.write("groups", c10::IValue(static_cast<std::int64_t>(param_groups_.size())));
+  write_options("defaults", *defaults_);
+  std::int64_t number = 0;
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    const std::string group = "group_" + std::to_string(g);
+    const auto& params = param_groups_[g].params();
+    archive.write(group + "_size", c10::IValue(static_cast<std::int64_t>(params.size())));
+    write_options(group + "_options", param_groups_[g].options());
+    for (const Tensor& param : params) {
+      if (const ParamState* state = find_state(param)) {
+        ::torch::serialize::OutputArchive inner(archive.compilation_unit());
+        state->serialize(inner);
+        archive.write("state_" + std::to_string(number), inner);
+      }
+      ++number;
+    }
+  }
+}
+
+inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
+  complete_groups();
+  const std::string who = std::string("octavo::torch::") + name_ + ": load: ";
+  const auto read = [&](const std::string& key) {
+    c10::IValue value;
+    TORCH_CHECK(archive.try_read(key, value), who, "the archive has no '", key, "'; it was not saved by octavo::torch");
+    return value;
+  };
+  const auto read_options = [&](const std::string& key) {
+    ::torch::serialize::InputArchive inner;
+    TORCH_CHECK(archive.try_read(key, inner), who, "the archive has no '", key, "'");
+    auto options = defaults_->clone();
+    options->serialize(inner);
+    static_cast<Options&>(*options).check();
+    return options;
+  };
+  const std::int64_t version = read("octavo_version").toInt();
+  TORCH_CHECK(version == kArchiveVersion, who, "the archive is of version ", version, ", expected ", kArchiveVersion);
+  const std::string saved = read("optimizer").toStringRef();
+  TORCH_CHECK(saved == name_, who, "the archive is of ", saved, ", expected ", name_);
+  const auto groups = static_cast<std::size_t>(read("groups").toInt());
+  TORCH_CHECK(groups == param_groups_.size(), who, "the archive has ", groups, " parameter groups, expected ",
+              param_groups_.size());
+
+  auto defaults = read_options("defaults");
+  std::vector<std::unique_ptr<::torch::optim::OptimizerOptions>> options;
+  std::vector<std::pair<Tensor, std::unique_ptr<ParamState>>> states;  // null: none was saved
+  std::int64_t number = 0;
+  for (std::size_t g = 0; g < groups; ++g) {
+    const std::string group = "group_" + std::to_string(g);
+    const auto& params = param_groups_[g].params();
+    const std::int64_t size = read(group + "_size").toInt();
+    TORCH_CHECK(size == static_cast<std::int64_t>(params.size()), who, "group ", g, " of the archive has ", size,
+                " parameters, expected ", params.size());
+    options.push_back(read_options(group + "_options"));
+    const Settings& settings = static_cast<const Options&>(*options.back()).settings();
+    for (std::size_t i = 0; i < params.size(); ++i, ++number) {
+      ::torch::serialize::InputArchive inner;
+      states.emplace_back(params[i], nullptr);
+      if (!archive.try_read("state_" + std::to_string(number), inner)) continue;
+      auto state = std::make_unique<ParamState>();
+      state->serialize(inner);
+      const Where where{name_, g, i};
+      check_state(*state, kind_of(params[i], params[i].scalar_type(), number_, settings, state.get(), where), where);
+      states.back().second = std::move(state);
+    }
+  }
+
+  // Nothing below fails.
+  defaults_ = std::move(defaults);
+  for (std::size_t g = 0; g < groups; ++g) param_groups_[g].set_options(std::move(options[g]));
+  for (auto& [param, state] : states) {
+    state_.erase(param.unsafeGetTensorImpl());
+    if (state != nullptr) state_[param.unsafeGetTensorImpl()] = std::move(state);
+  }
+  for (auto& plan : plans_) plan.reset();
+}
+
+}  // namespace octavo::torch

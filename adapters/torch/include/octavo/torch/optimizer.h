@@ -1,0 +1,161 @@
+// The optimizer that all classes of octavo/torch/optim.h are: torch::optim::Optimizer over native multi-tensor
+// steps. A step looks at all groups first (what cannot be used throws before anything is written), then makes
+// one native call per group, device and step count, on the current stream, without waiting for it.
+// Not thread-safe, as torch's. Must not be used inside a CUDA graph capture.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/torch/norms.h>
+#include <octavo/torch/plan.h>
+#include <torch/utils.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace octavo::torch {
+
+class Optimizer : public ::torch::optim::Optimizer {
+ public:
+  using Tensor = ::torch::Tensor;
+  using ParamGroup = ::torch::optim::OptimizerParamGroup;
+
+  // One step over every parameter that has a gradient. Returns the closure's loss.
+  Tensor step(LossClosure closure = nullptr) override;
+
+  // torch's, with the group's options completed and checked; on an error the group is not added.
+  void add_param_group(const ParamGroup& group);
+
+  // The norm of the last step's gradients before clipping (a 0-d tensor on their device), where max_grad_norm
+  // or guard had it computed; else undefined.
+  Tensor grad_norm() const { return norm_.defined() ? norm_[0].clone() : Tensor(); }
+  // Whether the guard left the last step out. Waits for the device.
+  bool last_step_skipped() const;
+
+  // Bytes of moments, scales and master bits.
+  std::int64_t state_bytes() const;
+  // A parameter's state; null before its first step.
+  const ParamState* state_of(const Tensor& param) const;
+
+  // Groups must be those that were saved, in the same order: parameters have no names here. Options are
+  // loaded with the states. Everything is checked first: on an error nothing has changed.
+  void save(::torch::serialize::OutputArchive& archive) const override;
+  void load(::torch::serialize::InputArchive& archive) override;
+
+ protected:
+  Optimizer(const char* class_name, const char* algorithm, const std::vector<ParamGroup>& groups,
+            std::unique_ptr<Options> defaults);
+
+ private:
+  struct Work {
+    std::vector<Item> items;
+    std::vector<Kind> kinds;  // empty: the plan of an earlier step fits
+    PlanKey key;
+  };
+
+  const Options& own_defaults() const { return static_cast<const Options&>(*defaults_); }
+  const Settings& settings_of(std::size_t group) const;
+  ParamState* find_state(const Tensor& param) const;
+  void complete_groups();
+  std::vector<Work> look();
+  void prepare(std::size_t group, Work& work);
+  void launch(std::size_t group, const Work& work, const DeviceNorms& norms);
+  Tensor& report_of(const ::torch::Device& device);
+
+  const char* name_;
+  std::string algorithm_;
+  std::uint32_t number_;
+  std::vector<std::optional<Plan>> plans_;  // one per group
+  Norms norms_;
+  Tensor norm_;
+  std::vector<Tensor> reports_;  // octavo_device_report, one per device
+};
+
+inline Optimizer::Optimizer(const char* class_name, const char* algorithm, const std::vector<ParamGroup>& groups,
+                            std::unique_ptr<Options> defaults)
+    : ::torch::optim::Optimizer(std::vector<ParamGroup>{}, std::move(defaults)),
+      name_(class_name),
+      algorithm_(algorithm),
+      number_(native::parse("optimizer", algorithm)) {
+  own_defaults().check();
+  for (const ParamGroup& group : groups) add_param_group(group);
+}
+
+inline void Optimizer::add_param_group(const ParamGroup& group) {
+  ::torch::optim::Optimizer::add_param_group(group);
+  // torch may have merged nothing, or the defaults alone: what the caller gave is the truth.
+  if (group.has_options()) param_groups_.back().set_options(group.options().clone());
+  try {
+    complete_groups();
+  } catch (...) {
+    param_groups_.pop_back();
+    throw;
+  }
+}
+
+// Groups may also be added through torch's class, whose function is not virtual: so this is asked at every step.
+inline void Optimizer::complete_groups() {
+  bool complete = plans_.size() == param_groups_.size();
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    auto* options = dynamic_cast<Options*>(&param_groups_[g].options());
+    TORCH_CHECK(options != nullptr && typeid(*options) == typeid(*defaults_), "octavo::torch::", name_, ": group ", g,
+                " has options of another class, expected octavo::torch::", name_, "Options");
+    if (options->complete()) continue;
+    const Settings& mine = options->settings();
+    const Settings& all = own_defaults().settings();
+    TORCH_CHECK(!mine.max_grad_norm.given || mine.max_grad_norm.value == all.max_grad_norm.value, "octavo::torch::",
+                name_, ": group ", g, ": max_grad_norm is of the whole optimizer; set it on the optimizer's options");
+    TORCH_CHECK(!mine.guard.given || mine.guard.value == all.guard.value, "octavo::torch::", name_, ": group ", g,
+                ": guard is of the whole optimizer; set it on the optimizer's options");
+    const std::unique_ptr<::torch::optim::OptimizerOptions> merged = options->clone();
+    static_cast<Options&>(*merged).inherit(own_defaults());
+    static_cast<Options&>(*merged).check();
+    options->inherit(own_defaults());
+    complete = false;
+  }
+  if (complete) return;
+  std::unordered_set<const void*> seen;
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    const auto& params = param_groups_[g].params();
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const Where where{name_, g, i};
+      check_param(params[i], where);
+      TORCH_CHECK(seen.insert(params[i].unsafeGetTensorImpl()).second, where,
+                  "it is there twice, and one step would write it twice");
+      store_of(params[i], settings_of(g).master.value, where);
+    }
+  }
+  plans_.resize(param_groups_.size());
+}
+
+inline const Settings& Optimizer::settings_of(std::size_t group) const {
+  return static_cast<const Options&>(param_groups_[group].options()).settings();
+}
+
+inline ParamState* Optimizer::find_state(const Tensor& param) const {
+  const auto found = state_.find(param.unsafeGetTensorImpl());
+  return found == state_.end() ? nullptr : dynamic_cast<ParamState*>(found->second.get());
+}
+
+inline const ParamState* Optimizer::state_of(const Tensor& param) const { return find_state(param); }
+
+inline std::int64_t Optimizer::state_bytes() const {
+  std::int64_t total = 0;
+  for (const auto& group : param_groups_) {
+    for (const Tensor& param : group.params()) {
+      if (const ParamState* state = find_state(param)) total += state->bytes();
+    }
+  }
+  return total;
+}
+
+}  // namespace octavo::torch
+
+#include <octavo/torch/checkpoint.h>  // IWYU pragma: export
+#include <octavo/torch/step.h>        // IWYU pragma: export

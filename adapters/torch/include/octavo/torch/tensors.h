@@ -1,0 +1,138 @@
+// What a parameter and its gradient must be, and what the core needs to know of them: shape in memory order,
+// format and sizes of the state. Everything here only looks; it throws c10::Error naming the parameter.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/torch/options.h>
+#include <octavo/torch/param_state.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <ostream>
+#include <string>
+
+namespace octavo::torch {
+
+// The beginning of an error's message.
+struct Where {
+  const char* optimizer;
+  std::size_t group, index;
+
+  friend std::ostream& operator<<(std::ostream& out, const Where& where) {
+    return out << "octavo::torch::" << where.optimizer << ": parameter " << where.index << " of group " << where.group
+               << ": ";
+  }
+};
+
+inline void check_param(const ::torch::Tensor& param, const Where& where) {
+  TORCH_CHECK(param.defined(), where, "it is undefined, expected a tensor");
+  TORCH_CHECK(param.layout() == ::torch::kStrided, where, param.layout(),
+              " parameters are not supported, expected a dense tensor");
+  TORCH_CHECK(native::dtype_number(param.scalar_type()) >= 0, where, c10::toString(param.scalar_type()),
+              " parameters are not supported, expected Float, BFloat16 or Half");
+  TORCH_CHECK(param.is_cpu() || param.is_cuda(), where, "parameters on ", param.device(),
+              " are not supported, expected cpu or cuda");
+  TORCH_CHECK(param.is_non_overlapping_and_dense(), where, "its memory has gaps (shape ", param.sizes(), ", strides ",
+              param.strides(), "), expected a dense tensor; make it a parameter of its own with contiguous()");
+}
+
+inline void check_grad(const ::torch::Tensor& param, const ::torch::Tensor& grad, const Where& where) {
+  TORCH_CHECK(grad.layout() == ::torch::kStrided, where,
+              "sparse gradients are not supported; make the embedding with sparse(false)");
+  TORCH_CHECK(grad.device() == param.device(), where, "its gradient is on ", grad.device(), ", expected ",
+              param.device(), ", where the parameter is");
+  TORCH_CHECK(grad.sizes() == param.sizes(), where, "its gradient has shape ", grad.sizes(), ", expected ",
+              param.sizes());
+  TORCH_CHECK(native::dtype_number(grad.scalar_type()) >= 0, where, c10::toString(grad.scalar_type()),
+              " gradients are not supported, expected Float, BFloat16 or Half");
+}
+
+// The gradient as the parameter lies in memory; a copy where it lies otherwise.
+inline ::torch::Tensor in_memory_order(const ::torch::Tensor& grad, const ::torch::Tensor& param) {
+  if (grad.strides() == param.strides() || (grad.is_contiguous() && param.is_contiguous())) return grad;
+  return ::torch::empty_strided(param.sizes(), param.strides(), grad.options()).copy_(grad);
+}
+
+// The sizes from the slowest dimension to the fastest.
+inline at::DimVector memory_shape(const ::torch::Tensor& param) {
+  at::DimVector shape(param.sizes().begin(), param.sizes().end());
+  if (param.is_contiguous()) return shape;
+  at::DimVector order(shape.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return param.stride(a) > param.stride(b); });
+  std::transform(order.begin(), order.end(), shape.begin(), [&](auto d) { return param.size(d); });
+  return shape;
+}
+
+// How one parameter is stepped: its description for the core, and the buffers that this takes.
+struct Kind {
+  octavo_tensor_spec spec;
+  octavo_tensor_layout layout;
+  std::string format;
+  std::int64_t block_size;
+};
+
+inline std::uint32_t store_of(const ::torch::Tensor& param, const std::string& master, const Where& where) {
+  if (master == "none" || master == "native" || param.scalar_type() == ::torch::kFloat32) {
+    return 0;  // a float parameter is its own master
+  }
+  TORCH_CHECK(param.scalar_type() == ::torch::kBFloat16, where, "it is ", c10::toString(param.scalar_type()),
+              ", and master \"", master, "\" needs BFloat16 (or Float, its own master); use master(\"none\")");
+  return native::parse("store", master == "24" ? "bf16+8" : master == "32" ? "bf16+16" : master);
+}
+
+inline octavo_group_config config_of(std::uint32_t algorithm, const Settings& settings, const ::torch::Device& device) {
+  octavo_group_config config = native::sized<octavo_group_config>();
+  config.algorithm = algorithm;
+  config.amsgrad = settings.amsgrad.value ? 1 : 0;
+  config.momentum = settings.momentum.value != 0 ? 1 : 0;
+  config.device_kind = native::device_kind(device);
+  config.device_index = native::device_index(device);
+  return config;
+}
+
+// What `settings` ask for, or what `state` (null: none yet) was made with.
+inline Kind kind_of(const ::torch::Tensor& param, ::torch::ScalarType grad_dtype, std::uint32_t algorithm,
+                    const Settings& settings, const ParamState* state, const Where& where) {
+  Kind kind{native::sized<octavo_tensor_spec>(), native::sized<octavo_tensor_layout>(), settings.state.value,
+            settings.block_size.value};
+  const bool has_blocks = kind.format != "fp32" && kind.format != "bf16";
+  if (has_blocks && param.numel() < settings.min_quantized_size.value) kind.format = "fp32";
+  if (!has_blocks || kind.format == "fp32") kind.block_size = 0;
+  if (state != nullptr && !state->format.empty()) kind.format = state->format, kind.block_size = state->block_size;
+
+  octavo_tensor_spec& spec = kind.spec;
+  spec.param_dtype = static_cast<std::uint32_t>(native::dtype_number(param.scalar_type()));
+  spec.grad_dtype = static_cast<std::uint32_t>(native::dtype_number(grad_dtype));
+  spec.store = store_of(param, settings.master.value, where);
+  spec.format = native::parse("state", kind.format);
+  spec.numel = param.numel();
+  spec.block_size = kind.block_size;
+  const at::DimVector shape = memory_shape(param);
+  if (shape.size() <= std::size(spec.shape)) {  // more: one dimension, as the core takes no more than that
+    spec.ndim = static_cast<std::int32_t>(shape.size());
+    std::copy(shape.begin(), shape.end(), spec.shape);
+  }
+  const octavo_group_config config = config_of(algorithm, settings, param.device());
+  native::check(octavo_layout(&config, &spec, &kind.layout), where);
+  return kind;
+}
+
+// That the tensors of a state (loaded, or of a parameter that has since changed) are of the sizes needed.
+inline void check_state(const ParamState& state, const Kind& kind, const Where& where) {
+  for (std::size_t slot = 0; slot < static_cast<std::size_t>(kind.layout.slots); ++slot) {
+    if (!state.codes[slot].defined()) continue;
+    const auto codes = static_cast<std::int64_t>(state.codes[slot].nbytes());
+    const std::int64_t scales = state.scales[slot].defined() ? state.scales[slot].numel() : 0;
+    TORCH_CHECK(codes == kind.layout.codes_bytes[slot] && scales == kind.layout.scales[slot], where, "its ",
+                kind.format, " state has ", codes, " bytes and ", scales, " scales, expected ",
+                kind.layout.codes_bytes[slot], " and ", kind.layout.scales[slot],
+                "; parameters must keep their shape (or make a new optimizer)");
+    TORCH_CHECK(state.codes[slot].is_contiguous() && (scales == 0 || state.scales[slot].is_contiguous()), where,
+                "its state has gaps in memory, expected contiguous tensors");
+  }
+}
+
+}  // namespace octavo::torch
