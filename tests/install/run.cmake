@@ -41,6 +41,13 @@ if(KIND STREQUAL "embedded")
   return()
 endif()
 
+if(KIND STREQUAL "torch")
+  # Configuring is enough here too: tests/torch and examples/cpp compile and link the same targets.
+  run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
+  run(${consumer} -DCMAKE_PREFIX_PATH=${prefix} -DOCTAVO_COMPONENTS=torch -DTorch_DIR=${TORCH_DIR})
+  return()
+endif()
+
 # The build that runs this test is installed as it is; the other kind of library gets a build of its own, kept for the
 # next run. Its objects are the same, flag by flag, so that ccache has them already.
 set(library_build ${BUILD_DIR})

@@ -41,7 +41,8 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
   const std::string who = std::string("octavo::torch::") + name_ + ": load: ";
   const auto read = [&](const std::string& key) {
     c10::IValue value;
-    TORCH_CHECK(archive.try_read(key, value), who, "the archive has no '", key, "'; it was not saved by octavo::torch");
+    TORCH_CHECK(archive.try_read(key, value), who, "the archive has no '", key,
+                "'; it was not saved by octavo::torch");
     return value;
   };
   const auto read_options = [&](const std::string& key) {
@@ -53,7 +54,8 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
     return options;
   };
   const std::int64_t version = read("octavo_version").toInt();
-  TORCH_CHECK(version == kArchiveVersion, who, "the archive is of version ", version, ", expected ", kArchiveVersion);
+  TORCH_CHECK(version == kArchiveVersion, who, "the archive is of version ", version, ", expected ",
+              kArchiveVersion);
   const std::string saved = read("optimizer").toStringRef();
   TORCH_CHECK(saved == name_, who, "the archive is of ", saved, ", expected ", name_);
   const auto groups = static_cast<std::size_t>(read("groups").toInt());
@@ -68,8 +70,8 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
     const std::string group = "group_" + std::to_string(g);
     const auto& params = param_groups_[g].params();
     const std::int64_t size = read(group + "_size").toInt();
-    TORCH_CHECK(size == static_cast<std::int64_t>(params.size()), who, "group ", g, " of the archive has ", size,
-                " parameters, expected ", params.size());
+    TORCH_CHECK(size == static_cast<std::int64_t>(params.size()), who, "group ", g, " of the archive has ",
+                size, " parameters, expected ", params.size());
     options.push_back(read_options(group + "_options"));
     const Settings& settings = static_cast<const Options&>(*options.back()).settings();
     for (std::size_t i = 0; i < params.size(); ++i, ++number) {
@@ -79,7 +81,8 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
       auto state = std::make_unique<ParamState>();
       state->serialize(inner);
       const Where where{name_, g, i};
-      check_state(*state, kind_of(params[i], params[i].scalar_type(), number_, settings, state.get(), where), where);
+      check_state(*state, kind_of(params[i], params[i].scalar_type(), number_, settings, state.get(), where),
+                  where);
       states.back().second = std::move(state);
     }
   }

@@ -6,6 +6,7 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <dlfcn.h>
 #include <octavo/octavo.h>
 #include <torch/types.h>
 
@@ -42,27 +43,38 @@ inline std::uint32_t parse(const char* kind, const std::string& name) {
 // -1 for a type that the core does not step.
 inline int dtype_number(::torch::ScalarType type) {
   switch (type) {
-    case ::torch::kFloat32: return 0;
-    case ::torch::kBFloat16: return 1;
-    case ::torch::kFloat16: return 2;
-    default: return -1;
+    case ::torch::kFloat32:
+      return 0;
+    case ::torch::kBFloat16:
+      return 1;
+    case ::torch::kFloat16:
+      return 2;
+    default:
+      return -1;
   }
 }
 
 inline std::uint32_t device_kind(const ::torch::Device& device) { return device.is_cpu() ? 0 : 1; }
-inline std::int32_t device_index(const ::torch::Device& device) { return device.is_cpu() ? 0 : device.index(); }
+inline std::int32_t device_index(const ::torch::Device& device) {
+  return device.is_cpu() ? 0 : device.index();
+}
 
-// Stream::native_handle where this LibTorch has it.
+// A stream's cudaStream_t: Stream::native_handle, or before LibTorch had it (2.9) the C function of its CUDA
+// library, found by name at run time because CPU builds do not have it.
 template <class Stream>
 auto handle_of(const Stream& stream, int) -> decltype(stream.native_handle()) {
   return stream.native_handle();
 }
 template <class Stream>
 void* handle_of(const Stream& stream, long) {
-  TORCH_CHECK(stream.id() == 0,
-              "octavo: this LibTorch has no Stream::native_handle, so only the default stream can be used; leave "
-              "the stream guard before step(), or use a newer LibTorch");
-  return nullptr;
+  using Current = std::int32_t (*)(std::int32_t, void**);
+  static const auto current =
+      reinterpret_cast<Current>(dlsym(RTLD_DEFAULT, "aoti_torch_get_current_cuda_stream"));
+  void* handle = nullptr;
+  TORCH_CHECK(current != nullptr && current(stream.device_index(), &handle) == 0,
+              "octavo: this LibTorch does not tell the CUDA stream of ", stream.device(),
+              "; use a newer one");
+  return handle;
 }
 
 // The cudaStream_t that torch works on. Through the device guard, which every LibTorch has: c10_cuda is in
@@ -73,16 +85,19 @@ inline void* current_stream(const ::torch::Device& device) {
 }
 
 inline Tensor bytes(std::int64_t count, const ::torch::Device& device) {
-  return ::torch::empty({count > 0 ? count : 1}, ::torch::TensorOptions().dtype(::torch::kUInt8).device(device));
+  return ::torch::empty({count > 0 ? count : 1},
+                        ::torch::TensorOptions().dtype(::torch::kUInt8).device(device));
 }
 
 // Tensors that one call steps: one device, one step count. Keeps addresses, not tensors.
 class Group {
  public:
-  Group(const octavo_group_config& config, const ::torch::Device& device, const std::vector<octavo_tensor>& tensors)
+  Group(const octavo_group_config& config, const ::torch::Device& device,
+        const std::vector<octavo_tensor>& tensors)
       : device_(device) {
     octavo_group* made = nullptr;
-    check(octavo_group_create(&config, tensors.data(), static_cast<std::int64_t>(tensors.size()), &made), "octavo: ");
+    check(octavo_group_create(&config, tensors.data(), static_cast<std::int64_t>(tensors.size()), &made),
+          "octavo: ");
     group_.reset(made);
     for (const octavo_tensor& t : tensors) grads_.push_back(t.grad);
     workspace_bytes_ = octavo_group_workspace_bytes(made);
@@ -131,7 +146,8 @@ class Norm {
     const auto count = static_cast<std::int64_t>(views.size());
     if (norm_ == nullptr) {
       octavo_norm* made = nullptr;
-      check(octavo_norm_create(device_kind(device_), device_index(device_), views.data(), count, &made), "octavo: ");
+      check(octavo_norm_create(device_kind(device_), device_index(device_), views.data(), count, &made),
+            "octavo: ");
       norm_.reset(made);
     } else {
       check(octavo_norm_rebind(norm_.get(), views.data(), count), "octavo: ");
@@ -139,8 +155,8 @@ class Norm {
     const std::int64_t size = octavo_norm_workspace_bytes(norm_.get());
     if (workspace_.numel() < size) workspace_ = bytes(size, device_);
     auto* out = static_cast<octavo_device_norm*>(out_.data_ptr());
-    check(octavo_norm_run(norm_.get(), workspace_.data_ptr(), workspace_.numel(), out, current_stream(device_),
-                          device_.is_cpu() ? at::get_num_threads() : 0),
+    check(octavo_norm_run(norm_.get(), workspace_.data_ptr(), workspace_.numel(), out,
+                          current_stream(device_), device_.is_cpu() ? at::get_num_threads() : 0),
           "octavo: ");
     return out_;
   }

@@ -1,7 +1,7 @@
-// The optimizer that all classes of octavo/torch/optim.h are: torch::optim::Optimizer over native multi-tensor
-// steps. A step looks at all groups first (what cannot be used throws before anything is written), then makes
-// one native call per group, device and step count, on the current stream, without waiting for it.
-// Not thread-safe, as torch's. Must not be used inside a CUDA graph capture.
+// The optimizer that all classes of octavo/torch/optim.h are: torch::optim::Optimizer over native
+// multi-tensor steps. A step looks at all groups first (what cannot be used throws before anything is
+// written), then makes one native call per group, device and step count, on the current stream, without
+// waiting for it. Not thread-safe, as torch's. Must not be used inside a CUDA graph capture.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -77,8 +77,8 @@ class Optimizer : public ::torch::optim::Optimizer {
   std::vector<Tensor> reports_;  // octavo_device_report, one per device
 };
 
-inline Optimizer::Optimizer(const char* class_name, const char* algorithm, const std::vector<ParamGroup>& groups,
-                            std::unique_ptr<Options> defaults)
+inline Optimizer::Optimizer(const char* class_name, const char* algorithm,
+                            const std::vector<ParamGroup>& groups, std::unique_ptr<Options> defaults)
     : ::torch::optim::Optimizer(std::vector<ParamGroup>{}, std::move(defaults)),
       name_(class_name),
       algorithm_(algorithm),
@@ -99,20 +99,22 @@ inline void Optimizer::add_param_group(const ParamGroup& group) {
   }
 }
 
-// Groups may also be added through torch's class, whose function is not virtual: so this is asked at every step.
+// Groups may also be added through torch's class, whose function is not virtual: so this is asked at every
+// step.
 inline void Optimizer::complete_groups() {
   bool complete = plans_.size() == param_groups_.size();
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     auto* options = dynamic_cast<Options*>(&param_groups_[g].options());
-    TORCH_CHECK(options != nullptr && typeid(*options) == typeid(*defaults_), "octavo::torch::", name_, ": group ", g,
-                " has options of another class, expected octavo::torch::", name_, "Options");
+    TORCH_CHECK(options != nullptr && typeid(*options) == typeid(*defaults_), "octavo::torch::", name_,
+                ": group ", g, " has options of another class, expected octavo::torch::", name_, "Options");
     if (options->complete()) continue;
     const Settings& mine = options->settings();
     const Settings& all = own_defaults().settings();
-    TORCH_CHECK(!mine.max_grad_norm.given || mine.max_grad_norm.value == all.max_grad_norm.value, "octavo::torch::",
-                name_, ": group ", g, ": max_grad_norm is of the whole optimizer; set it on the optimizer's options");
-    TORCH_CHECK(!mine.guard.given || mine.guard.value == all.guard.value, "octavo::torch::", name_, ": group ", g,
-                ": guard is of the whole optimizer; set it on the optimizer's options");
+    TORCH_CHECK(!mine.max_grad_norm.given || mine.max_grad_norm.value == all.max_grad_norm.value,
+                "octavo::torch::", name_, ": group ", g,
+                ": max_grad_norm is of the whole optimizer; set it on the optimizer's options");
+    TORCH_CHECK(!mine.guard.given || mine.guard.value == all.guard.value, "octavo::torch::", name_,
+                ": group ", g, ": guard is of the whole optimizer; set it on the optimizer's options");
     const std::unique_ptr<::torch::optim::OptimizerOptions> merged = options->clone();
     static_cast<Options&>(*merged).inherit(own_defaults());
     static_cast<Options&>(*merged).check();

@@ -91,10 +91,12 @@ class Options : public ::torch::optim::OptimizerOptions {
     TORCH_CHECK(s.min_quantized_size.value >= 0, "Invalid min_quantized_size: ", s.min_quantized_size.value,
                 ", expected a number of elements");
     TORCH_CHECK(s.max_grad_norm.value >= 0 && std::isfinite(s.max_grad_norm.value),
-                "Invalid max_grad_norm: ", s.max_grad_norm.value, ", expected a positive number, or 0 for none");
+                "Invalid max_grad_norm: ", s.max_grad_norm.value,
+                ", expected a positive number, or 0 for none");
     const std::string& master = s.master.value;
-    TORCH_CHECK(master == "none" || master == "native" || master == "stochastic" || master == "24" || master == "32",
-                "Invalid master: '", master, "', expected \"none\", \"stochastic\", \"24\" or \"32\"");
+    TORCH_CHECK(
+        master == "none" || master == "native" || master == "stochastic" || master == "24" || master == "32",
+        "Invalid master: '", master, "', expected \"none\", \"stochastic\", \"24\" or \"32\"");
     octavo_moment_spec spec = native::sized<octavo_moment_spec>();  // the core knows names and block sizes
     spec.format = native::parse("state", s.state.value);
     spec.numel = 4096;
@@ -104,7 +106,8 @@ class Options : public ::torch::optim::OptimizerOptions {
   }
 
   void serialize(::torch::serialize::OutputArchive& archive) const override {
-    Settings::each([&](const char* name, auto field) { archive.write(name, c10::IValue((settings_.*field).value)); });
+    Settings::each(
+        [&](const char* name, auto field) { archive.write(name, c10::IValue((settings_.*field).value)); });
   }
   void serialize(::torch::serialize::InputArchive& archive) override {
     Settings::each([&](const char* name, auto field) {
@@ -140,8 +143,8 @@ class CommonOptions : public Options {
   // How moments are stored: "fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8" or "fp8-e5m2".
   const std::string& state() const { return settings_.state.value; }
   Derived& state(const std::string& value) { return set(&Settings::state, value); }
-  // What bf16 parameters keep beyond their 16 bits: "none" (rounded to nearest), "stochastic" (rounding), "24"
-  // or "32" (bits of a master weight, the latter equal to fp32's).
+  // What bf16 parameters keep beyond their 16 bits: "none" (rounded to nearest), "stochastic" (rounding),
+  // "24" or "32" (bits of a master weight, the latter equal to fp32's).
   const std::string& master() const { return settings_.master.value; }
   Derived& master(const std::string& value) { return set(&Settings::master, value); }
   // Elements per scale; 0: the format's default.

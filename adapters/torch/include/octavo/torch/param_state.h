@@ -1,6 +1,6 @@
 // The state of one parameter: its step count, moments, scales and master bits, and in which format they are.
-// Tensors are flat, in the order in which the parameter lies in memory, and zero bytes at first. A state keeps
-// the format that it was made with, whatever its group's options say later.
+// Tensors are flat, in the order in which the parameter lies in memory, and zero bytes at first. A state
+// keeps the format that it was made with, whatever its group's options say later.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -45,8 +45,8 @@ struct Signature {
   }
 
   bool operator==(const Signature& o) const {
-    return addresses == o.addresses && shape == o.shape && dtypes == o.dtypes && device == o.device && id == o.id &&
-           format == o.format && block_size == o.block_size;
+    return addresses == o.addresses && shape == o.shape && dtypes == o.dtypes && device == o.device &&
+           id == o.id && format == o.format && block_size == o.block_size;
   }
 
   std::array<const void*, 4 + 2 * kSlots> addresses{};
@@ -112,7 +112,8 @@ inline void complete_state(ParamState& state, const ::torch::Tensor& param, cons
     // SGD's momentum begins with a first step's gradient, also where it is switched on later.
     if (sgd) state.count = ::torch::Tensor();
     state.codes[slot] = zeros(kind.layout.codes_bytes[slot], codes_type);
-    if (kind.layout.scales[slot] > 0) state.scales[slot] = zeros(4 * kind.layout.scales[slot], ::torch::kFloat32);
+    if (kind.layout.scales[slot] > 0)
+      state.scales[slot] = zeros(4 * kind.layout.scales[slot], ::torch::kFloat32);
     state.format = kind.format, state.block_size = kind.block_size;
   }
   const std::int64_t master = kind.layout.residual_bytes;
@@ -160,7 +161,8 @@ inline Plan make_plan(const PlanKey& key, const std::vector<Item>& items, const 
     native::Group group(config_of(algorithm, settings, device), device, tensors);
     const ::torch::Device counts = key.counts_on_device ? device : ::torch::Device(::torch::kCPU);
     const auto options = ::torch::TensorOptions().dtype(::torch::kInt64).device(counts);
-    plan.cohorts.push_back({std::move(group), device, members, ::torch::full({}, where_and_when.second, options)});
+    plan.cohorts.push_back(
+        {std::move(group), device, members, ::torch::full({}, where_and_when.second, options)});
   }
   return plan;
 }

@@ -1,5 +1,5 @@
-// The step of octavo::torch::Optimizer, in the order in which it happens: look, prepare, norm, launch. Nothing
-// is written before all groups have been looked at and prepared. Included by optimizer.h.
+// The step of octavo::torch::Optimizer, in the order in which it happens: look, prepare, norm, launch.
+// Nothing is written before all groups have been looked at and prepared. Included by optimizer.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -59,7 +59,8 @@ inline std::vector<Optimizer::Work> Optimizer::look() {
     if (plan && plan->key == work.key && plan->signatures == signatures(work.items)) continue;
     for (const Item& item : work.items) {
       const Where where{name_, g, item.index};
-      work.kinds.push_back(kind_of(item.param, item.grad.scalar_type(), number_, settings, item.state, where));
+      work.kinds.push_back(
+          kind_of(item.param, item.grad.scalar_type(), number_, settings, item.state, where));
       if (item.state != nullptr) check_state(*item.state, work.kinds.back(), where);
     }
     if (work.items.empty()) plans_[g].reset();

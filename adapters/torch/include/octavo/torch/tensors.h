@@ -21,8 +21,8 @@ struct Where {
   std::size_t group, index;
 
   friend std::ostream& operator<<(std::ostream& out, const Where& where) {
-    return out << "octavo::torch::" << where.optimizer << ": parameter " << where.index << " of group " << where.group
-               << ": ";
+    return out << "octavo::torch::" << where.optimizer << ": parameter " << where.index << " of group "
+               << where.group << ": ";
   }
 };
 
@@ -34,8 +34,9 @@ inline void check_param(const ::torch::Tensor& param, const Where& where) {
               " parameters are not supported, expected Float, BFloat16 or Half");
   TORCH_CHECK(param.is_cpu() || param.is_cuda(), where, "parameters on ", param.device(),
               " are not supported, expected cpu or cuda");
-  TORCH_CHECK(param.is_non_overlapping_and_dense(), where, "its memory has gaps (shape ", param.sizes(), ", strides ",
-              param.strides(), "), expected a dense tensor; make it a parameter of its own with contiguous()");
+  TORCH_CHECK(param.is_non_overlapping_and_dense(), where, "its memory has gaps (shape ", param.sizes(),
+              ", strides ", param.strides(),
+              "), expected a dense tensor; make it a parameter of its own with contiguous()");
 }
 
 inline void check_grad(const ::torch::Tensor& param, const ::torch::Tensor& grad, const Where& where) {
@@ -61,7 +62,8 @@ inline at::DimVector memory_shape(const ::torch::Tensor& param) {
   if (param.is_contiguous()) return shape;
   at::DimVector order(shape.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return param.stride(a) > param.stride(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](auto a, auto b) { return param.stride(a) > param.stride(b); });
   std::transform(order.begin(), order.end(), shape.begin(), [&](auto d) { return param.size(d); });
   return shape;
 }
@@ -79,11 +81,13 @@ inline std::uint32_t store_of(const ::torch::Tensor& param, const std::string& m
     return 0;  // a float parameter is its own master
   }
   TORCH_CHECK(param.scalar_type() == ::torch::kBFloat16, where, "it is ", c10::toString(param.scalar_type()),
-              ", and master \"", master, "\" needs BFloat16 (or Float, its own master); use master(\"none\")");
+              ", and master \"", master,
+              "\" needs BFloat16 (or Float, its own master); use master(\"none\")");
   return native::parse("store", master == "24" ? "bf16+8" : master == "32" ? "bf16+16" : master);
 }
 
-inline octavo_group_config config_of(std::uint32_t algorithm, const Settings& settings, const ::torch::Device& device) {
+inline octavo_group_config config_of(std::uint32_t algorithm, const Settings& settings,
+                                     const ::torch::Device& device) {
   octavo_group_config config = native::sized<octavo_group_config>();
   config.algorithm = algorithm;
   config.amsgrad = settings.amsgrad.value ? 1 : 0;
@@ -101,7 +105,8 @@ inline Kind kind_of(const ::torch::Tensor& param, ::torch::ScalarType grad_dtype
   const bool has_blocks = kind.format != "fp32" && kind.format != "bf16";
   if (has_blocks && param.numel() < settings.min_quantized_size.value) kind.format = "fp32";
   if (!has_blocks || kind.format == "fp32") kind.block_size = 0;
-  if (state != nullptr && !state->format.empty()) kind.format = state->format, kind.block_size = state->block_size;
+  if (state != nullptr && !state->format.empty())
+    kind.format = state->format, kind.block_size = state->block_size;
 
   octavo_tensor_spec& spec = kind.spec;
   spec.param_dtype = static_cast<std::uint32_t>(native::dtype_number(param.scalar_type()));
@@ -130,8 +135,8 @@ inline void check_state(const ParamState& state, const Kind& kind, const Where& 
                 kind.format, " state has ", codes, " bytes and ", scales, " scales, expected ",
                 kind.layout.codes_bytes[slot], " and ", kind.layout.scales[slot],
                 "; parameters must keep their shape (or make a new optimizer)");
-    TORCH_CHECK(state.codes[slot].is_contiguous() && (scales == 0 || state.scales[slot].is_contiguous()), where,
-                "its state has gaps in memory, expected contiguous tensors");
+    TORCH_CHECK(state.codes[slot].is_contiguous() && (scales == 0 || state.scales[slot].is_contiguous()),
+                where, "its state has gaps in memory, expected contiguous tensors");
   }
 }
 

@@ -1,0 +1,101 @@
+// save and load of the LibTorch adapter: a run that is saved and loaded continues to the same bits, and an
+// archive that does not fit changes nothing.
+// SPDX-License-Identifier: MIT
+#include "torch/support.h"
+
+#include <sstream>
+
+namespace test {
+namespace {
+
+using octavo::torch::Adam;
+using octavo::torch::AdamW;
+using octavo::torch::Lion;
+using octavo::torch::SGD;
+using testing::HasSubstr;
+
+std::string saved(const torch::optim::Optimizer& optimizer) {
+  std::ostringstream out;
+  torch::save(optimizer, out);
+  return out.str();
+}
+
+void load(torch::optim::Optimizer& optimizer, const std::string& bytes) {
+  std::istringstream in(bytes);
+  torch::load(optimizer, in);
+}
+
+template <class Class, class Options>
+void expect_continues(const Options& options, torch::ScalarType type) {
+  const Tensors params = make_params(type);
+  Class uninterrupted(params, options);
+  run(uninterrupted, params, 1, 3);
+  const Tensors at_save = copies(params), resumed = copies(params);
+  const std::string bytes = saved(uninterrupted);
+  run(uninterrupted, params, 4, 6);
+
+  Class optimizer(resumed, Options(0.5));  // everything comes from the archive
+  run(optimizer, resumed, 90, 91);         // also over a state that is there
+  for (std::size_t i = 0; i < resumed.size(); ++i) resumed[i].set_data(at_save[i].detach());
+  load(optimizer, bytes);
+  EXPECT_EQ(static_cast<const Options&>(optimizer.param_groups()[0].options()).lr(), options.lr());
+  run(optimizer, resumed, 4, 6);
+  EXPECT_TRUE(same_bits(resumed, params)) << options.state();
+  EXPECT_TRUE(same_bits(states(optimizer), states(uninterrupted))) << options.state();
+}
+
+TEST(TorchCheckpoint, ContinuesToTheSameBits) {
+  for (const std::string& format : formats()) {
+    expect_continues<AdamW>(AdamWOptions(1e-2).state(format).seed(3), torch::kFloat32);
+    expect_continues<AdamW>(AdamWOptions(1e-2).state(format).master("24").guard(true), torch::kBFloat16);
+  }
+  expect_continues<AdamW>(AdamWOptions(1e-2).state("8bit").block_size(64).amsgrad(true), torch::kFloat32);
+  expect_continues<Adam>(AdamOptions(1e-2).state("4bit").master("stochastic").seed(9), torch::kBFloat16);
+  expect_continues<SGD>(SGDOptions(1e-2).state("8bit").momentum(0.9).max_grad_norm(1), torch::kFloat32);
+  expect_continues<SGD>(SGDOptions(1e-2), torch::kFloat32);
+  expect_continues<Lion>(LionOptions(1e-2).state("fp8"), torch::kFloat32);
+}
+
+TEST(TorchCheckpoint, StatesOfLateParameters) {
+  const Tensors params = make_params();
+  AdamW optimizer(params, AdamWOptions(1e-2));
+  params[0].mutable_grad() = gradient(params[0], 1);
+  optimizer.step();
+  run(optimizer, params, 2, 3);
+  const Tensors copy = copies(params);
+  AdamW other(copy, AdamWOptions(1e-2));
+  load(other, saved(optimizer));
+  EXPECT_EQ(other.state_of(copy[0])->step(), 3);
+  EXPECT_EQ(other.state_of(copy[1])->step(), 2);
+  run(optimizer, params, 4, 5);
+  run(other, copy, 4, 5);
+  EXPECT_TRUE(same_bits(params, copy));
+}
+
+TEST(TorchCheckpoint, AnArchiveThatDoesNotFitChangesNothing) {
+  const Tensors params = make_params();
+  AdamW optimizer(params, AdamWOptions(1e-2).state("8bit"));
+  run(optimizer, params, 1, 2);
+  const Tensors before = states(optimizer);
+  const auto error = [&](const torch::optim::Optimizer& other) {
+    const std::string bytes = saved(other);
+    const std::string message = error_of([&] { load(optimizer, bytes); });
+    EXPECT_TRUE(same_bits(states(optimizer), before));
+    EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 1e-2);
+    return message;
+  };
+  const Tensors own = copies(params);
+  EXPECT_THAT(error(Adam(own)),
+              HasSubstr("octavo::torch::AdamW: load: the archive is of Adam, expected AdamW"));
+  EXPECT_THAT(error(torch::optim::AdamW(own)), HasSubstr("it was not saved by octavo::torch"));
+  EXPECT_THAT(error(AdamW({ParamGroup({own[0]}), ParamGroup({own[1]})})),
+              HasSubstr("the archive has 2 parameter groups, expected 1"));
+  EXPECT_THAT(error(AdamW({own[0]})), HasSubstr("group 0 of the archive has 1 parameters, expected 2"));
+  const Tensors others = {own[0], torch::zeros({34}).requires_grad_()};
+  AdamW larger(others, AdamWOptions(0.5).state("8bit"));
+  run(larger, others, 1, 1);
+  EXPECT_THAT(error(larger), HasSubstr("parameter 1 of group 0: its fp32 state has 136 bytes"));
+}
+
+}  // namespace
+}  // namespace test

@@ -1,0 +1,164 @@
+// BDH against numbers of the published implementation (make_bdh_golden.py): logits, loss and every gradient.
+// SPDX-License-Identifier: MIT
+#include "models/bdh.h"
+
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+// 0.2 sin(0.37 i + phase), in double, rounded once: the weights of make_bdh_golden.py.
+torch::Tensor wave(std::int64_t count, double phase) {
+  return (0.2 * torch::sin(0.37 * torch::arange(count, torch::kFloat64) + phase)).to(torch::kFloat32);
+}
+
+torch::Tensor tokens(std::int64_t batch, std::int64_t length, std::int64_t shift) {
+  return ((torch::arange(batch * length, torch::kInt64) * 37 + 11 + shift) % 256).view({batch, length});
+}
+
+struct Sampled {
+  double norm = 0.0;
+  std::vector<double> values;
+};
+struct Case {
+  std::string name;
+  BdhConfig config;
+  std::int64_t batch = 0, length = 0;
+  double loss = 0.0;
+  std::map<std::string, Sampled> tensors;  // "logits", and parameters' gradients by name
+};
+
+Sampled read_sampled(std::istringstream& line) {
+  Sampled out;
+  line >> out.norm;
+  for (double value = 0.0; line >> value;) out.values.push_back(value);
+  return out;
+}
+
+std::vector<Case> read_cases() {
+  std::ifstream file(OCTAVO_TEST_BDH_GOLDEN);
+  std::vector<Case> cases;
+  for (std::string text; std::getline(file, text);) {
+    std::istringstream line(text);
+    std::string kind, name;
+    line >> kind;
+    if (kind == "case") {
+      Case next;
+      line >> next.name >> next.config.n_layer >> next.config.n_embd >> next.config.n_head >>
+          next.config.mlp_internal_dim_multiplier >> next.batch >> next.length;
+      next.config.dropout = 0.0;
+      cases.push_back(next);
+    } else if (kind == "loss") {
+      line >> cases.back().loss;
+    } else {
+      if (kind == "grad") line >> name;
+      cases.back().tensors[kind == "grad" ? name : kind] = read_sampled(line);
+    }
+  }
+  return cases;
+}
+
+// Both sides sum the same fp32 products in other orders: errors grow with the number of terms of the longest
+// sum (neurons of all heads) and with the layers they pass. 2^-24 is half an ulp; the factor 8 covers norms
+// and attention, which divide by sums of the same kind.
+double tolerance(const Case& given) {
+  const auto terms = static_cast<double>(given.config.neurons() * given.config.n_head);
+  return 8.0 * static_cast<double>(given.config.n_layer) * std::sqrt(terms) * std::ldexp(1.0, -24);
+}
+
+void expect_near(const torch::Tensor& got, const Sampled& want, double relative, const std::string& what) {
+  const torch::Tensor flat = got.detach().flatten().to(torch::kFloat64);
+  EXPECT_NEAR(flat.norm().item<double>(), want.norm, relative * want.norm) << what;
+  const auto count = static_cast<std::int64_t>(want.values.size());
+  const std::int64_t step = std::max<std::int64_t>(1, flat.numel() / 24);
+  // An element's error is that of the whole tensor's scale: small ones are differences of large terms.
+  const double scale = flat.abs().max().item<double>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double element = flat[i * step].item<double>();
+    EXPECT_NEAR(element, want.values[static_cast<std::size_t>(i)], relative * scale)
+        << what << " sample " << i;
+  }
+}
+
+TEST(Bdh, EqualsTheReference) {
+  const std::vector<Case> cases = read_cases();
+  ASSERT_EQ(cases.size(), 2U);
+  for (const Case& given : cases) {
+    SCOPED_TRACE(given.name);
+    Bdh model(given.config);
+    {
+      const torch::NoGradGuard guard;
+      double phase = 0.0;
+      for (const char* name : {"decoder", "encoder", "encoder_v", "lm_head", "embed.weight"}) {
+        torch::Tensor& weight = model->named_parameters()[name];
+        weight.copy_(wave(weight.numel(), phase).view(weight.sizes()));
+        phase += 1.0;
+      }
+    }
+    const torch::Tensor logits = model->forward(tokens(given.batch, given.length, 0));
+    const torch::Tensor loss = torch::nn::functional::cross_entropy(
+        logits.view({-1, 256}), tokens(given.batch, given.length, 37).view(-1));
+    loss.backward();
+    const double near = tolerance(given);
+    EXPECT_NEAR(loss.item<double>(), given.loss, near * given.loss);
+    expect_near(logits, given.tensors.at("logits"), near, "logits");
+    for (const auto& parameter : model->named_parameters())
+      expect_near(parameter.value().grad(), given.tensors.at(parameter.key()), near, parameter.key());
+    EXPECT_EQ(given.tensors.size(), model->named_parameters().size() + 1);
+  }
+}
+
+TEST(Bdh, LooksAtThePastAlone) {
+  torch::manual_seed(1);
+  Bdh model(BdhConfig{2, 16, 2, 8, 256, 0.0});
+  const torch::Tensor before = tokens(1, 8, 0);
+  torch::Tensor after = before.clone();
+  after[0][5] = (after[0][5] + 1) % 256;
+  const torch::Tensor change = (model->forward(before) - model->forward(after)).abs().sum(-1)[0];
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(change[i].item<float>(), 0.0F) << i;
+  EXPECT_GT(change[5].item<float>(), 0.0F);
+}
+
+TEST(Bdh, DropoutActsInTrainingOnly) {
+  torch::manual_seed(1);
+  Bdh model(BdhConfig{2, 16, 2, 8, 256, 0.5});
+  const torch::Tensor input = tokens(1, 8, 0);
+  EXPECT_FALSE(torch::equal(model->forward(input), model->forward(input)));
+  model->eval();
+  EXPECT_TRUE(torch::equal(model->forward(input), model->forward(input)));
+}
+
+TEST(Bdh, CheckpointingChangesNoGradient) {
+  std::vector<std::vector<torch::Tensor>> grads;
+  for (const bool checkpointed : {false, true}) {
+    torch::manual_seed(1);
+    Bdh model(BdhConfig{3, 16, 2, 8, 256, 0.2, checkpointed});
+    torch::manual_seed(2);
+    model->forward(tokens(2, 8, 0)).square().mean().backward();
+    grads.emplace_back();
+    for (const torch::Tensor& parameter : model->parameters()) grads.back().push_back(parameter.grad());
+  }
+  ASSERT_EQ(grads[0].size(), 5U);
+  // Each layer's share is added to the shared weights in the same order, but by another path.
+  for (std::size_t i = 0; i < grads[0].size(); ++i) EXPECT_TRUE(torch::equal(grads[0][i], grads[1][i])) << i;
+}
+
+TEST(Bdh, RefusesWhatIsNoModel) {
+  EXPECT_THROW(Bdh(BdhConfig{0, 16, 2, 8, 256, 0.0}), c10::Error);
+  EXPECT_THROW(Bdh(BdhConfig{1, 16, 3, 8, 256, 0.0}), c10::Error);
+  EXPECT_THROW(Bdh(BdhConfig{1, 16, 2, 8, 256, 1.0}), c10::Error);
+  EXPECT_THROW(Bdh(BdhConfig{1, 16, 2, 8, 256, 0.0})->forward(torch::zeros({3}, torch::kInt64)), c10::Error);
+}
+
+}  // namespace
+}  // namespace octavo::train

@@ -1,0 +1,293 @@
+// What a config means: defaults, flat and nested keys, other spellings, overrides, origins, and the ways back
+// to text.
+// SPDX-License-Identifier: MIT
+#include "train/config/config.h"
+
+#include "train/config/lookup.h"
+#include "train/config/schema.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace octavo::train {
+namespace {
+
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+constexpr std::string_view kGuide = R"(
+model:    {name: bdh, n_layer: 8, n_embd: 384, n_head: 6, mlp_internal_dim_multiplier: 64, dropout: 0.2, gradient_checkpointing: true}
+data:     {train: corpus.txt, validation: null, block_size: 256, max_samples: -1, seed: 7, dataloader_num_workers: 3}
+training:
+  optimizer: adamw_4bit        # a comment
+  learning_rate: 1.5e-3
+  weight_decay: 0.05
+  compute_dtype: bfloat16
+  master_weights: 32
+  per_device_train_batch_size: 16
+  per_device_eval_batch_size: 2
+  gradient_accumulation_steps: 4
+  max_grad_norm: 0.5
+  max_steps: 100
+  eval_steps: 20
+  save_steps: 50
+  resume_from_checkpoint: runs/a/checkpoint-50
+  optimizer_fallback: adamw
+  num_gpus: 1
+  device: cuda:1
+output_dir: runs/shakespeare
+)";
+
+Config parsed(std::string_view text, const Words& words = {}) {
+  auto config = parse(text, "run.yaml", words);
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  return config.ok() ? *config : parse("", "empty").value();
+}
+
+TrainingSettings training_of(std::string_view text, const Words& words = {}) {
+  return parsed(text, words).settings.training;
+}
+
+TEST(Config, NestedFileSetsEveryKeyItNames) {
+  const Settings s = parsed(kGuide).settings;
+  EXPECT_EQ(s.model.n_layer, 8);
+  EXPECT_EQ(s.model.n_embd, 384);
+  EXPECT_EQ(s.model.n_head, 6);
+  EXPECT_EQ(s.model.mlp_internal_dim_multiplier, 64);
+  EXPECT_EQ(s.model.dropout, 0.2);
+  EXPECT_TRUE(s.model.gradient_checkpointing);
+  EXPECT_EQ(s.data.train, std::vector<std::string>{"corpus.txt"});
+  EXPECT_EQ(s.data.validation, std::nullopt);
+  EXPECT_EQ(s.data.block_size, 256);
+  EXPECT_EQ(s.data.max_samples, -1);
+  EXPECT_EQ(s.data.seed, 7);
+  EXPECT_EQ(s.data.dataloader_num_workers, 3);
+  const OptimizerName four_bits{Algorithm::adamw, StateFormat::int4};
+  EXPECT_EQ(s.training.optimizer, four_bits);
+  EXPECT_EQ(s.training.learning_rate, 1.5e-3);
+  EXPECT_EQ(s.training.weight_decay, 0.05);
+  EXPECT_EQ(s.training.compute_dtype, DType::bf16);
+  EXPECT_EQ(weight_store(s.training), WeightStore::residual16);
+  EXPECT_EQ(s.training.per_device_train_batch_size, 16);
+  EXPECT_EQ(s.training.per_device_eval_batch_size, 2);
+  EXPECT_EQ(s.training.gradient_accumulation_steps, 4);
+  EXPECT_EQ(s.training.max_grad_norm, 0.5);
+  EXPECT_EQ(s.training.max_steps, 100);
+  EXPECT_EQ(s.training.num_train_epochs, std::nullopt);
+  EXPECT_EQ(s.training.eval_steps, 20);
+  EXPECT_EQ(s.training.save_steps, 50);
+  EXPECT_EQ(s.training.resume_from_checkpoint, (Resume{false, "runs/a/checkpoint-50"}));
+  EXPECT_EQ(s.training.optimizer_fallback, OptimizerName{});
+  EXPECT_EQ(s.training.device, (DeviceName{DeviceName::Kind::cuda, 1}));
+  EXPECT_EQ(s.output_dir, "runs/shakespeare");
+}
+
+TEST(Config, EmptyFileIsTheDefaults) {
+  for (const std::string_view text : {"", "# nothing\n", "---\n", "training:\nmodel: {}\n", "null"}) {
+    const Config config = parsed(text);
+    for (std::size_t i = 0; i < schema().size(); ++i) {
+      const Setting* setting = schema()[i].setting();
+      if (setting == nullptr) continue;
+      // A default is written as it is printed, so that docs and --print-config agree.
+      EXPECT_EQ(setting->type.show(config.settings), setting->fallback) << schema()[i].path;
+      EXPECT_EQ(config.origins[i].text(), "default") << schema()[i].path;
+    }
+  }
+}
+
+TEST(Config, FlatAndUpperCaseAndDottedKeysAreTheNestedOnes) {
+  const std::string nested = to_yaml(parsed("training: {learning_rate: 3e-4}\nmodel: {n_layer: 2}").settings);
+  EXPECT_EQ(to_yaml(parsed("learning_rate: 3e-4\nn_layer: 2").settings), nested);
+  EXPECT_EQ(to_yaml(parsed("LEARNING_RATE: 3e-4\nN_LAYER: 2").settings), nested);
+  EXPECT_EQ(to_yaml(parsed("training.learning_rate: 3e-4\nmodel.N_LAYER: 2").settings), nested);
+  EXPECT_EQ(to_yaml(parsed("TRAINING: {LEARNING_RATE: 0.0003}\nmodel: {n_layer: 2}").settings), nested);
+}
+
+TEST(Config, TheOtherGuidesFlatSpellings) {
+  const Config config = parsed(
+      "USE_4BIT_OPTIMIZER: true\nCOMPUTE_DTYPE: \"float16\"\nUSE_FP8: false\nBATCH_SIZE: 3\n"
+      "MAX_ITERS: 9\nLOG_FREQ: 1\nTEST_FREQ: 2\nCHECKPOINT_FREQ: 4\nCHECKPOINT_DIR: here\nBLOCK_SIZE: 64\n");
+  const TrainingSettings& training = config.settings.training;
+  EXPECT_EQ(training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::int4}));
+  EXPECT_EQ(config.origin("training.optimizer").text(), "run.yaml:1 (use_4bit_optimizer)");
+  EXPECT_EQ(training.compute_dtype, DType::f16);
+  EXPECT_EQ(training.per_device_train_batch_size, 3);
+  EXPECT_EQ(training.max_steps, 9);
+  EXPECT_EQ(training.logging_steps, 1);
+  EXPECT_EQ(training.eval_steps, 2);
+  EXPECT_EQ(training.save_steps, 4);
+  EXPECT_EQ(config.settings.output_dir, "here");
+  EXPECT_EQ(config.settings.data.block_size, 64);
+  EXPECT_EQ(training_of("use_4bit_optimizer: yes").optimizer.state, StateFormat::int4);
+  EXPECT_EQ(training_of("use_4bit_optimizer: false").optimizer.state, StateFormat::int8);
+}
+
+TEST(Config, OptimizerNamesInBothSpellings) {
+  const auto name_of = [](const std::string& text) { return training_of("optimizer: " + text).optimizer; };
+  for (const Algorithm algorithm : all_algorithms()) {
+    const std::string base(name(algorithm));
+    EXPECT_EQ(name_of(base), (OptimizerName{algorithm, StateFormat::fp32}));
+    EXPECT_EQ(name_of(base + "_32bit"), (OptimizerName{algorithm, StateFormat::fp32}));
+    for (const StateFormat format : all_state_formats()) {
+      const OptimizerName expected{algorithm, format};
+      EXPECT_EQ(name_of(base + "_" + std::string(name(format))), expected);
+      EXPECT_EQ(name_of(base + std::string(name(format))), expected);
+    }
+  }
+  EXPECT_EQ(name_of("AdamW8bit"), (OptimizerName{Algorithm::adamw, StateFormat::int8}));
+  EXPECT_EQ(name_of("adamw_fp8_e5m2"), (OptimizerName{Algorithm::adamw, StateFormat::fp8_e5m2}));
+  EXPECT_EQ(name_of("adam_4bit_rank1"), (OptimizerName{Algorithm::adam, StateFormat::int4_rank1}));
+  EXPECT_EQ(training_of("optimizer: lion").beta2, std::nullopt);
+  EXPECT_EQ(second_beta(training_of("optimizer: lion")), 0.99);
+  EXPECT_EQ(second_beta(training_of("optimizer: adamw")), 0.999);
+  EXPECT_EQ(second_beta(training_of("{optimizer: lion, beta2: 0.95}")), 0.95);
+}
+
+TEST(Config, SpellingsOfComputeDtype) {
+  const auto dtype = [](std::string_view text, const Words& words = {}) {
+    return training_of(text, words).compute_dtype;
+  };
+  EXPECT_EQ(dtype("bf16: true"), DType::bf16);
+  EXPECT_EQ(dtype("fp16: true"), DType::f16);
+  EXPECT_EQ(dtype("bf16: false"), DType::f32);  // the default is bfloat16
+  EXPECT_EQ(dtype("fp16: false"), DType::bf16);
+  EXPECT_EQ(dtype("{bf16: false, fp16: false}"), DType::f32);
+  EXPECT_EQ(dtype("{bf16: false, fp16: true}"), DType::f16);
+  EXPECT_EQ(dtype("{bf16: true, fp16: false, compute_dtype: bf16}"), DType::bf16);
+  EXPECT_EQ(dtype("{bf16: false, compute_dtype: float16}"), DType::f16);
+  // The command line overrides whichever spelling the file has.
+  EXPECT_EQ(dtype("bf16: true", {"compute_dtype=float16"}), DType::f16);
+  EXPECT_EQ(dtype("compute_dtype: float16", {"bf16=true"}), DType::bf16);
+  EXPECT_EQ(dtype("compute_dtype: float16", {"fp16=false"}), DType::f32);
+  EXPECT_EQ(dtype("fp16: true", {"bf16=false"}), DType::f16);
+}
+
+TEST(Config, MasterWeights) {
+  const auto store = [](std::string_view text) { return weight_store(training_of(text)); };
+  EXPECT_EQ(store("compute_dtype: bfloat16"), WeightStore::residual8);
+  EXPECT_EQ(store("master_weights: 24"), WeightStore::residual8);
+  EXPECT_EQ(store("master_weights: \"32\""), WeightStore::residual16);
+  EXPECT_EQ(store("master_weights: stochastic"), WeightStore::stochastic);
+  EXPECT_EQ(store("master_weights: none"), WeightStore::nearest);
+  EXPECT_EQ(store("compute_dtype: float32"), WeightStore::nearest);
+  EXPECT_EQ(store("{compute_dtype: float16, master_weights: none}"), WeightStore::nearest);
+}
+
+TEST(Config, DevicesStagesPathsAndResume) {
+  using Kind = DeviceName::Kind;
+  const auto device = [](const std::string& text) { return training_of("device: " + text).device; };
+  EXPECT_EQ(device("auto"), (DeviceName{Kind::automatic, {}}));
+  EXPECT_EQ(device("cpu"), (DeviceName{Kind::cpu, {}}));
+  EXPECT_EQ(device("mps"), (DeviceName{Kind::mps, {}}));
+  EXPECT_EQ(device("cuda"), (DeviceName{Kind::cuda, {}}));
+  EXPECT_EQ(device("cuda:0"), (DeviceName{Kind::cuda, 0}));
+  EXPECT_EQ(parsed("data: {stages: [100000, 500000, -1]}").settings.data.stages,
+            (std::vector<std::int64_t>{100000, 500000, -1}));
+  EXPECT_EQ(parsed("train: [a.txt, 'b c.txt']").settings.data.train,
+            (std::vector<std::string>{"a.txt", "b c.txt"}));
+  EXPECT_EQ(training_of("resume_from_checkpoint: true").resume_from_checkpoint, (Resume{true, ""}));
+  EXPECT_EQ(training_of("resume_from_checkpoint: no").resume_from_checkpoint, (Resume{false, ""}));
+  EXPECT_EQ(training_of("resume_from_checkpoint: 'no'").resume_from_checkpoint, (Resume{false, "no"}));
+}
+
+TEST(Config, StepsOrEpochs) {
+  EXPECT_EQ(training_of("num_train_epochs: 2").max_steps, std::nullopt);
+  EXPECT_EQ(training_of("{max_steps: -1, num_train_epochs: 2.5}").num_train_epochs, 2.5);
+  EXPECT_EQ(training_of("max_steps: 5", {"num_train_epochs=2"}).max_steps, std::nullopt);
+  const Config config = parsed("num_train_epochs: 5", {"max_steps=7"});
+  EXPECT_EQ(config.settings.training.max_steps, 7);
+  EXPECT_EQ(config.settings.training.num_train_epochs, std::nullopt);
+  EXPECT_EQ(config.origin("training.num_train_epochs").text(), "command line (max_steps)");
+}
+
+TEST(Config, OverridesAndOrigins) {
+  const Config config =
+      parsed(kGuide, {"learning_rate=1", "training.learning_rate=3e-4", "model={n_layer: 2, n_head: 2}",
+                      "validation=[a.txt, b.txt]", "optimizer_fallback="});
+  EXPECT_EQ(config.settings.training.learning_rate, 3e-4);  // the last one holds
+  EXPECT_EQ(config.settings.model.n_layer, 2);
+  EXPECT_EQ(config.settings.data.validation, (std::vector<std::string>{"a.txt", "b.txt"}));
+  EXPECT_EQ(config.settings.training.optimizer_fallback, std::nullopt);
+  EXPECT_EQ(config.origin("training.learning_rate").text(), "command line");
+  EXPECT_EQ(config.origin("model.n_embd").text(), "run.yaml:2");
+  EXPECT_EQ(config.origin("training.weight_decay").place(), "run.yaml:7:3");
+  EXPECT_EQ(config.origin("training.eps").text(), "default");
+}
+
+TEST(Config, TableShowsEveryKeyItsValueOriginAndMeaning) {
+  const Config config = parsed("learning_rate: 3e-4\nbf16: false", {"max_steps=5"});
+  const std::string table = to_table(config);
+  for (const Key& key : schema()) {
+    if (key.setting() == nullptr) continue;
+    EXPECT_THAT(table, HasSubstr(std::string("\n").append(key.path).append(" ")));
+    EXPECT_THAT(table, HasSubstr(std::string("  ").append(key.meaning).append("\n")));
+  }
+  EXPECT_THAT(table, ::testing::ContainsRegex("learning_rate +3\\.0e-04 +run\\.yaml:1 "));
+  EXPECT_THAT(table, ::testing::ContainsRegex("compute_dtype +float32 +run\\.yaml:2 \\(bf16\\) "));
+  EXPECT_THAT(table, ::testing::ContainsRegex("max_steps +5 +command line "));
+}
+
+TEST(Config, YamlReadsBackAsTheSameSettings) {
+  const std::vector<std::string> paths = {
+      "a b",       "null",        "Yes",         "~",      "-",   "1e3",  "a: b", "#x", "\"q\\",
+      "tab\there", "line\nbreak", "caf\xC3\xA9", " edge ", "[x]", "true", "*a",   "x:", "\xEF\xBB\xBF"};
+  for (const std::string& path : paths) {
+    Settings settings = parsed(kGuide).settings;
+    settings.output_dir = path;
+    settings.data.train = {path, "other"};
+    settings.data.validation = {path};
+    settings.training.resume_from_checkpoint = {false, path};
+    const std::string text = to_yaml(settings);
+    const Settings again = parsed(text).settings;
+    EXPECT_EQ(again.output_dir, path);
+    EXPECT_EQ(again.data.train, settings.data.train);
+    EXPECT_EQ(again.data.validation, settings.data.validation);
+    EXPECT_EQ(again.training.resume_from_checkpoint, settings.training.resume_from_checkpoint);
+    EXPECT_EQ(to_yaml(again), text);
+  }
+  EXPECT_EQ(parsed(to_yaml(parsed("learning_rate: 0.1234567890123456789").settings))
+                .settings.training.learning_rate,
+            0.1234567890123456789);
+}
+
+TEST(Schema, PathsAreUniqueAndSwitchesPointAtSettings) {
+  std::set<std::string_view> paths;
+  for (const Key& key : schema()) {
+    EXPECT_TRUE(paths.insert(key.path).second) << key.path;
+    if (const auto* spelling = std::get_if<Switch>(&key.role)) {
+      ASSERT_NE(key_index(spelling->target), kNoKey) << key.path;
+      EXPECT_NE(schema()[key_index(spelling->target)].setting(), nullptr) << key.path;
+    }
+    EXPECT_EQ(key.meaning.empty(), std::holds_alternative<Refused>(key.role)) << key.path;
+  }
+}
+
+TEST(Schema, ReferencePageIsUpToDate) {
+  const std::string path = std::string(OCTAVO_TEST_DOCS_DIR) + "/config.md";
+  if (std::getenv("OCTAVO_UPDATE_DOCS") != nullptr) {
+    std::ofstream file(path, std::ios::binary);
+    file << reference_page();
+    ASSERT_TRUE(file.good()) << path;
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_TRUE(text.str() == reference_page()) << path
+                                              << " is not what train/config/schema.cc says; write it with "
+                                                 "OCTAVO_UPDATE_DOCS=1 build/tests/train_config_test";
+}
+
+TEST(Lookup, EditDistance) {
+  EXPECT_EQ(edit_distance("", "abc"), 3u);
+  EXPECT_EQ(edit_distance("abc", "abc"), 0u);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+  EXPECT_EQ(edit_distance("min_rl", "min_lr"), 1u);  // a swap is one mistake
+}
+
+}  // namespace
+}  // namespace octavo::train

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#include "checkpointing.h"
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// The state of the generators that a segment may draw from.
+class RandomState {
+ public:
+  explicit RandomState(const std::vector<Tensor>& inputs) {
+    add(at::Device(at::kCPU));
+    for (const Tensor& input : inputs) {
+      const bool known = std::any_of(states_.begin(), states_.end(),
+                                     [&](const auto& state) { return state.first == input.device(); });
+      if (!known) add(input.device());
+    }
+  }
+
+  void restore() const {
+    for (const auto& [device, state] : states_) {
+      at::Generator generator = at::globalContext().defaultGenerator(device);
+      const std::lock_guard<std::mutex> lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+
+ private:
+  void add(at::Device device) {
+    at::Generator generator = at::globalContext().defaultGenerator(device);
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    states_.emplace_back(device, generator.get_state());
+  }
+
+  std::vector<std::pair<at::Device, Tensor>> states_;
+};
+
+// Autocast as it was when it was made, for a scope in whichever thread the backward pass runs.
+class Autocast {
+ public:
+  explicit Autocast(at::DeviceType device)
+      : device_(device),
+        enabled_(at::autocast::is_autocast_enabled(device)),
+        dtype_(at::autocast::get_autocast_dtype(device)) {}
+
+  void apply() const {
+    at::autocast::set_autocast_enabled(device_, enabled_);
+    at::autocast::set_autocast_dtype(device_, dtype_);
+  }
+
+ private:
+  at::DeviceType device_;
+  bool enabled_;
+  at::ScalarType dtype_;
+};
+
+class AutocastScope {
+ public:
+  explicit AutocastScope(const std::vector<Autocast>& wanted, const std::vector<Tensor>& inputs) {
+    for (const Tensor& input : inputs) before_.emplace_back(input.device().type());
+    for (const Autocast& one : wanted) one.apply();
+    at::autocast::increment_nesting();
+  }
+  ~AutocastScope() {
+    // Weights that were cast in here are not to be found by others.
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    for (const Autocast& one : before_) one.apply();
+  }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  std::vector<Autocast> before_;
+};
+
+// What a backward pass needs to run a segment again.
+struct Replay : torch::CustomClassHolder {
+  Replay(Segment segment, const std::vector<Tensor>& inputs) : run(std::move(segment)), random(inputs) {
+    for (const Tensor& input : inputs) autocast.emplace_back(input.device().type());
+  }
+  Segment run;
+  RandomState random;
+  std::vector<Autocast> autocast;
+};
+
+struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
+  static Tensor forward(AutogradContext* context, const c10::intrusive_ptr<Replay>& replay,
+                        at::TensorList list) {
+    const variable_list inputs = list.vec();
+    context->save_for_backward(inputs);
+    context->saved_data["replay"] = c10::IValue::make_capsule(replay);
+    const torch::NoGradGuard no_grad;
+    return replay->run(inputs);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const auto replay = c10::static_intrusive_pointer_cast<Replay>(context->saved_data["replay"].toCapsule());
+    variable_list inputs;
+    for (const Tensor& saved : context->get_saved_variables())
+      inputs.push_back(saved.detach().requires_grad_(saved.requires_grad()));
+    Tensor output;
+    {
+      const torch::AutoGradMode with_grad(true);
+      const RandomState now(inputs);
+      replay->random.restore();
+      const AutocastScope scope(replay->autocast, inputs);
+      output = replay->run(inputs);
+      now.restore();
+    }
+    torch::autograd::backward({output}, {grads[0]});
+    variable_list out{Tensor()};  // of the replay, which is no tensor
+    for (const Tensor& input : inputs) out.push_back(input.requires_grad() ? input.grad() : Tensor());
+    return out;
+  }
+};
+
+}  // namespace
+
+Tensor checkpoint(Segment segment, std::vector<Tensor> inputs) {
+  const bool needed =
+      torch::GradMode::is_enabled() &&
+      std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.requires_grad(); });
+  if (!needed) return segment(inputs);
+  auto replay = c10::make_intrusive<Replay>(std::move(segment), inputs);
+  return CheckpointFunction::apply(std::move(replay), at::TensorList(inputs));
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,26 @@
+// Activation checkpointing: a segment of a model whose inner activations are not kept for the backward pass
+// but computed again in it. Slower by one forward pass of the segment, smaller by everything inside it.
+//
+// The second run sees what the first saw: the same random numbers (the generators of the CPU and of the
+// inputs' devices are set back, and afterwards restored) and the same autocast settings, so gradients are
+// those of the plain segment. Segments may nest. Gradients go to the inputs and, by accumulation, to every
+// parameter that the segment uses: call backward(), as training does; torch::autograd::grad() does not see
+// those parameters.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <vector>
+
+namespace octavo::train {
+
+// A pure function but for its random numbers: it may be called again later, from another thread, with equal
+// inputs. Tensors that need gradients are inputs or parameters (leaves); nothing else that it captures may.
+using Segment = std::function<torch::Tensor(const std::vector<torch::Tensor>&)>;
+
+// segment(inputs). Where gradients are off, or no input needs one, it is just called.
+torch::Tensor checkpoint(Segment segment, std::vector<torch::Tensor> inputs);
+
+}  // namespace octavo::train

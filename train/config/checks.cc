@@ -1,0 +1,97 @@
+// Rules between keys; see checks.h. A rule for one key alone is its type in schema.cc.
+// SPDX-License-Identifier: MIT
+#include "train/config/checks.h"
+
+#include "train/config/schema.h"
+
+#include <algorithm>
+
+namespace octavo::train {
+namespace {
+
+std::string value_of(const Config& config, std::string_view path) {
+  return schema()[key_index(path)].setting()->type.show(config.settings);
+}
+
+// `run.yaml:7:3: training.min_lr: got 1, but training.learning_rate is 0.001 (default); …`
+std::string clash(const Config& config, std::string_view path, std::string_view other, std::string_view fix) {
+  return config.origin(path).place() + ": " + std::string(path) + ": got " + value_of(config, path) +
+         ", but " + std::string(other) + " is " + value_of(config, other) + " (" +
+         config.origin(other).place() + "); " + std::string(fix);
+}
+
+// Of the two lengths of a run, the one that was given later in the order of precedence holds.
+Status settle_length(Config& config) {
+  TrainingSettings& training = config.settings.training;
+  Origin& steps = config.origins[key_index("training.max_steps")];
+  Origin& epochs = config.origins[key_index("training.num_train_epochs")];
+  if (!training.max_steps && !training.num_train_epochs) {
+    const Origin& last = steps.level >= epochs.level ? steps : epochs;
+    return Status::invalid(last.place() +
+                           ": training.max_steps: got null, and training.num_train_epochs is null (" +
+                           epochs.place() + "); give one of them, so that the run ends");
+  }
+  if (!training.max_steps || !training.num_train_epochs) return {};
+  if (steps.level == epochs.level) {
+    return Status::invalid(clash(config, "training.num_train_epochs", "training.max_steps",
+                                 "keep one, or set the other to null"));
+  }
+  if (steps.level < epochs.level) {
+    training.max_steps.reset();
+    steps = epochs;
+    steps.via = "num_train_epochs";
+  } else {
+    training.num_train_epochs.reset();
+    epochs = steps;
+    epochs.via = "max_steps";
+  }
+  return {};
+}
+
+}  // namespace
+
+Status settle_and_check(Config& config) {
+  if (Status status = settle_length(config); !status.ok()) return status;
+  const auto& [model, data, training, output_dir] = config.settings;
+
+  if (training.num_gpus > 1) {
+    return Status::unsupported(config.origin("training.num_gpus").place() + ": training.num_gpus: got " +
+                               std::to_string(training.num_gpus) +
+                               ", but multi-GPU training is not built in yet; use num_gpus: 1");
+  }
+  // The neurons are divided among the heads, and rotary attention takes them in pairs.
+  if (model.n_embd * model.mlp_internal_dim_multiplier % (2 * model.n_head) != 0) {
+    return Status::invalid(clash(config, "model.n_head", "model.n_embd",
+                                 "n_embd * mlp_internal_dim_multiplier must be a multiple of 2 * n_head"));
+  }
+  if (training.min_lr > training.learning_rate) {
+    return Status::invalid(clash(config, "training.min_lr", "training.learning_rate",
+                                 "min_lr is where a decay ends: make it the smaller one"));
+  }
+  const bool has_master =
+      training.master_weights != MasterWeights::automatic && training.master_weights != MasterWeights::none;
+  if (has_master && training.compute_dtype != DType::bf16) {
+    return Status::invalid(clash(config, "training.master_weights", "training.compute_dtype",
+                                 "only bfloat16 weights have a master: use master_weights: auto"));
+  }
+  if (data.stages && data.max_samples != -1) {
+    return Status::invalid(clash(config, "data.stages", "data.max_samples",
+                                 "stages are the values that max_samples takes: use max_samples: -1"));
+  }
+  if (training.lr_scheduler != Scheduler::wsd && training.decay_steps) {
+    return Status::invalid(clash(config, "training.decay_steps", "training.lr_scheduler",
+                                 "only wsd has a decay of its own length: use decay_steps: null"));
+  }
+  return {};
+}
+
+Status check_complete(const Config& config) {
+  if (config.settings.data.train) return {};
+  const Origin& origin = config.origin("data.train");
+  return Status::invalid(
+      (origin.level == Origin::Level::standard ? "" : origin.place() + ": ") +
+      "data.train: not given; name the text to train on, `data: {train: corpus.txt}` in the file or "
+      "data.train=corpus.txt after it");
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,176 @@
+// The plain types: numbers, words, paths. Numbers are read whole, by the C++ library's locale-free parser:
+// 1e-3 is a number (some YAML readers take it for a word), "1e-3" in quotes, 0x10 and 1_000 are not.
+// SPDX-License-Identifier: MIT
+#include "train/config/codec.h"
+
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+namespace octavo::train {
+namespace {
+
+template <class T>
+std::optional<T> number_in(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::scalar || !node.plain) return std::nullopt;
+  std::string_view text = node.text;
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// The shortest text that reads back as the same double. It has a point wherever it has an exponent: YAML
+// readers of version 1.1, Python's among them, take 1e-08 for a word.
+std::string number_text(double value) {
+  std::array<char, 32> buffer{};
+  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  std::string text(buffer.data(), end);  // it always fits
+  const auto exponent = text.find('e');
+  if (exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
+  return text;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+std::optional<bool> flag_in(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::scalar || !node.plain) return std::nullopt;
+  const std::string word = lower(node.text);
+  if (word == "true" || word == "yes" || word == "on") return true;
+  if (word == "false" || word == "no" || word == "off") return false;
+  return std::nullopt;
+}
+
+std::optional<std::string> path_in(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::scalar || node.text.empty()) return std::nullopt;
+  if (node.text.find('\0') != std::string::npos) return std::nullopt;
+  return node.text;
+}
+
+template <class T>
+std::string list_text(const std::vector<T>& values, const std::function<std::string(const T&)>& write) {
+  std::string out;
+  for (const T& value : values) out += (out.empty() ? "" : ", ") + write(value);
+  return "[" + out + "]";
+}
+
+std::string path_text(const std::string& value) { return yaml_text(value); }
+
+std::string range_text(const Range& range) {
+  const std::string low = number_text(range.low);
+  if (std::isinf(range.high)) return (range.above ? "a number above " : "a number ≥ ") + low;
+  return (range.above ? "a number above " : "a number from ") + low + (range.below ? " to below " : " to ") +
+         number_text(range.high);
+}
+
+// A large limit is a power of two, and easier to read as one.
+std::string limit_text(std::int64_t limit) {
+  const auto bits = static_cast<std::uint64_t>(limit);
+  const bool is_large_power = limit >= (1 << 20) && std::has_single_bit(bits);
+  return is_large_power ? "2^" + std::to_string(std::countr_zero(bits)) : std::to_string(limit);
+}
+
+}  // namespace
+
+Codec<bool> flag() {
+  return {"true or false", flag_in, [](const bool& value) { return std::string(value ? "true" : "false"); }};
+}
+
+Codec<std::int64_t> integer(std::int64_t low, std::int64_t high) {
+  auto read = [low, high](const YamlNode& node) {
+    const auto value = number_in<std::int64_t>(node);
+    return value && *value >= low && *value <= high ? value : std::nullopt;
+  };
+  const bool bounded = high != std::numeric_limits<std::int64_t>::max();
+  return {bounded ? "an integer from " + std::to_string(low) + " to " + limit_text(high)
+                  : "an integer ≥ " + std::to_string(low),
+          read, [](const std::int64_t& value) { return std::to_string(value); }};
+}
+
+Codec<std::int64_t> count_or_all() {
+  auto read = [](const YamlNode& node) {
+    const auto value = number_in<std::int64_t>(node);
+    return value && (*value >= 1 || *value == -1) ? value : std::nullopt;
+  };
+  return {"an integer ≥ 1, or -1 for all", read,
+          [](const std::int64_t& value) { return std::to_string(value); }};
+}
+
+Codec<double> real(Range range) {
+  auto read = [range](const YamlNode& node) -> std::optional<double> {
+    const auto value = number_in<double>(node);
+    if (!value || !std::isfinite(*value)) return std::nullopt;
+    if (*value < range.low || (range.above && *value <= range.low)) return std::nullopt;
+    if (*value > range.high || (range.below && *value >= range.high)) return std::nullopt;
+    return *value == 0 ? 0.0 : value;  // -0 is 0
+  };
+  return {range_text(range), read, [](const double& value) { return number_text(value); }};
+}
+
+Codec<std::string> path() { return {"a path", path_in, path_text}; }
+
+Codec<std::vector<std::string>> paths() {
+  auto read = [](const YamlNode& node) -> std::optional<std::vector<std::string>> {
+    std::vector<std::string> out;
+    if (node.kind == YamlNode::Kind::scalar) {
+      auto one = path_in(node);
+      if (!one) return std::nullopt;
+      return std::vector<std::string>{std::move(*one)};
+    }
+    if (node.kind != YamlNode::Kind::list || node.items.empty()) return std::nullopt;
+    for (const YamlNode& item : node.items) {
+      auto one = path_in(item);
+      if (!one) return std::nullopt;
+      out.push_back(std::move(*one));
+    }
+    return out;
+  };
+  auto write = [](const std::vector<std::string>& value) {
+    if (value.size() == 1) return path_text(value[0]);
+    return list_text<std::string>(value, path_text);
+  };
+  return {"a path or a list of paths", read, write};
+}
+
+Codec<std::vector<std::int64_t>> stage_sizes() {
+  auto read = [](const YamlNode& node) -> std::optional<std::vector<std::int64_t>> {
+    if (node.kind != YamlNode::Kind::list || node.items.empty()) return std::nullopt;
+    std::vector<std::int64_t> out;
+    for (const YamlNode& item : node.items) {
+      const auto value = number_in<std::int64_t>(item);
+      if (!value || (!out.empty() && out.back() == -1)) return std::nullopt;
+      if (*value != -1 && *value <= (out.empty() ? 0 : out.back())) return std::nullopt;
+      out.push_back(*value);
+    }
+    return out;
+  };
+  auto write = [](const std::vector<std::int64_t>& value) {
+    return list_text<std::int64_t>(value, [](const std::int64_t& one) { return std::to_string(one); });
+  };
+  return {"a list of rising sizes such as [100000, 500000, -1], where -1 (all) can only be the last", read,
+          write};
+}
+
+Codec<Resume> resume_choice() {
+  auto read = [](const YamlNode& node) -> std::optional<Resume> {
+    if (const auto latest = flag_in(node)) return Resume{*latest, {}};
+    auto from = path_in(node);
+    if (!from) return std::nullopt;
+    return Resume{false, std::move(*from)};
+  };
+  auto write = [](const Resume& value) {
+    return value.path.empty() ? std::string(value.latest ? "true" : "false") : path_text(value.path);
+  };
+  return {"true (the newest, if any), false, or a checkpoint's path", read, write};
+}
+
+}  // namespace octavo::train

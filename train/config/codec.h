@@ -1,0 +1,137 @@
+// The types that a key can have. A codec reads a value from a YamlNode, writes it as YAML that reads back as
+// the same value, and says in words what it accepts; a key's Type is a codec bound to a field of Settings.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/node.h"
+#include "train/config/settings.h"
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+
+template <class T>
+struct Codec {
+  std::string expected;  // "an integer from 1 to 8", after "expected "
+  std::function<std::optional<T>(const YamlNode&)> read;
+  std::function<std::string(const T&)> write;
+};
+
+struct Range {
+  double low;
+  double high = std::numeric_limits<double>::infinity();
+  bool above = false;  // low itself is not allowed
+  bool below = false;  // high itself is not allowed
+};
+
+// One name is written, all are read.
+template <class E>
+struct Spelling {
+  E value;
+  std::string_view name;
+  std::string_view also = {};
+};
+
+Codec<bool> flag();
+Codec<std::int64_t> integer(std::int64_t low, std::int64_t high);
+Codec<std::int64_t> count_or_all();  // -1 is all
+Codec<double> real(Range range);
+Codec<std::string> path();
+Codec<std::vector<std::string>> paths();         // one or a list
+Codec<std::vector<std::int64_t>> stage_sizes();  // rising; -1 (all) may be the last
+Codec<OptimizerName> optimizer_name();
+Codec<DeviceName> device_name();
+Codec<Resume> resume_choice();
+
+template <class E>
+Codec<E> choice(std::vector<Spelling<E>> spellings) {
+  std::string expected;
+  for (const auto& spelling : spellings) {
+    const bool last = &spelling == &spellings.back();
+    expected += (expected.empty() ? "" : last ? " or " : ", ") + std::string(spelling.name);
+  }
+  auto read = [spellings](const YamlNode& node) -> std::optional<E> {
+    if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
+    for (const auto& spelling : spellings) {
+      if (node.text == spelling.name || (!spelling.also.empty() && node.text == spelling.also)) {
+        return spelling.value;
+      }
+    }
+    return std::nullopt;
+  };
+  auto write = [spellings](const E& value) {
+    for (const auto& spelling : spellings) {
+      if (spelling.value == value) return std::string(spelling.name);
+    }
+    return std::string("null");  // no reader gives a value without a name
+  };
+  return {std::move(expected), std::move(read), std::move(write)};
+}
+
+struct Type {
+  std::string expected;
+  std::function<bool(const YamlNode&, Settings&)>
+      set;  // false, and nothing set, where the value is not what is expected
+  std::function<std::string(const Settings&)> show;
+};
+
+// The section that a field belongs to, of a Settings or of a const one.
+template <class Section, class S>
+auto& section_of(S& settings) {
+  if constexpr (std::is_same_v<Section, ModelSettings>) {
+    return settings.model;
+  } else if constexpr (std::is_same_v<Section, DataSettings>) {
+    return settings.data;
+  } else if constexpr (std::is_same_v<Section, TrainingSettings>) {
+    return settings.training;
+  } else {
+    static_assert(std::is_same_v<Section, Settings>);
+    return settings;
+  }
+}
+
+template <class Section, class T>
+Type field(T Section::*member, Codec<T> codec) {
+  auto set = [member, read = codec.read](const YamlNode& node, Settings& settings) {
+    std::optional<T> value = read(node);
+    if (!value) return false;
+    section_of<Section>(settings).*member = std::move(*value);
+    return true;
+  };
+  auto show = [member, write = codec.write](const Settings& settings) {
+    return write(section_of<Section>(settings).*member);
+  };
+  return {std::move(codec.expected), std::move(set), std::move(show)};
+}
+
+// An optional field also takes null, and what stands for it in other tools (`none`, as plain text).
+template <class Section, class T>
+Type field(std::optional<T> Section::*member, Codec<T> codec, std::string_view none = "") {
+  auto set = [member, read = codec.read, none](const YamlNode& node, Settings& settings) {
+    const bool is_none =
+        node.kind == YamlNode::Kind::scalar && node.plain && !none.empty() && node.text == none;
+    std::optional<T> value;
+    if (node.kind != YamlNode::Kind::null && !is_none) {
+      value = read(node);
+      if (!value) return false;
+    }
+    section_of<Section>(settings).*member = std::move(value);
+    return true;
+  };
+  auto show = [member, write = codec.write](const Settings& settings) {
+    const auto& value = section_of<Section>(settings).*member;
+    return value ? write(*value) : std::string("null");
+  };
+  return {codec.expected + ", or null" + (none.empty() ? "" : " (also " + std::string(none) + ")"),
+          std::move(set), std::move(show)};
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,241 @@
+// Merging default, file and command line. Each level is first collected (which key does every word mean, is
+// one given twice), then applied: settings, then switches, which are other spellings of settings and must not
+// contradict those of their level.
+// SPDX-License-Identifier: MIT
+#include "train/config/config.h"
+
+#include "train/config/checks.h"
+#include "train/config/lookup.h"
+#include "train/config/node.h"
+#include "train/config/schema.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+struct Assignment {
+  std::size_t key;
+  std::string word;  // as written
+  YamlNode value;
+  Place place;  // of the word
+};
+
+Origin origin_of(const Source& source, Place place) {
+  if (!source.is_file) return {.level = Origin::Level::command_line};
+  return {.level = Origin::Level::file, .file = source.name, .line = place.line, .column = place.column};
+}
+
+// An error at a place: `run.yaml:7:3: ` before the message.
+Status error_at(const Source& source, Place place, const Status& status) {
+  return {status.code(), at(source, place) + ": " + status.message()};
+}
+
+// One level of precedence: what a file, or all words of a command line, assign.
+class Level {
+ public:
+  explicit Level(Source source) : source_(std::move(source)) {}
+
+  Status collect(const YamlNode& map, std::string_view section = {}) {
+    for (std::size_t i = 0; i < map.keys.size(); ++i) {
+      const YamlNode& word = map.keys[i];
+      const YamlNode& value = map.items[i];
+      auto found = find_key(section, word.text);
+      if (!found.ok()) return error_at(source_, word.place, found.status());
+      if (found->key != kNoKey) {
+        if (Status status = add({found->key, word.text, value, word.place}); !status.ok()) return status;
+      } else if (Status status = collect_section(found->section, word, value); !status.ok()) {
+        return status;
+      }
+    }
+    return {};
+  }
+
+  Status apply(Config& config) const {
+    for (const Assignment& one : given_) {
+      if (Status status = apply_setting(one, config); !status.ok()) return status;
+    }
+    for (const bool wanted : {true, false}) {
+      for (const Assignment& one : given_) {
+        if (Status status = apply_switch(one, wanted, config); !status.ok()) return status;
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status collect_section(const std::string& section, const YamlNode& word, const YamlNode& value) {
+    if (value.kind == YamlNode::Kind::map) return collect(value, section);
+    if (value.kind == YamlNode::Kind::null) return {};
+    return Status::invalid(at(source_, value.place) + ": " + shown(word.text) + ": got " + shown(value) +
+                           ", expected a mapping: this is a section, its keys go below it");
+  }
+
+  // In a file a second value is a mistake; on a command line, where words are appended, the last one holds.
+  Status add(Assignment one) {
+    const auto same =
+        std::find_if(given_.begin(), given_.end(), [&](const auto& other) { return other.key == one.key; });
+    if (same != given_.end() && source_.is_file) {
+      return Status::invalid(at(source_, one.place) + ": " + shown(one.word) + ": given twice; " +
+                             std::string(schema()[one.key].path) + " has a value at " +
+                             at(source_, same->place) + ": remove one");
+    }
+    if (same != given_.end()) given_.erase(same);
+    given_.push_back(std::move(one));
+    return {};
+  }
+
+  Status apply_setting(const Assignment& one, Config& config) const {
+    const Key& key = schema()[one.key];
+    if (const Setting* setting = key.setting()) {
+      if (!setting->type.set(one.value, config.settings)) {
+        return Status::invalid(at(source_, one.value.place) + ": " + std::string(key.path) + ": got " +
+                               shown(one.value) + ", expected " + setting->type.expected);
+      }
+      config.origins[one.key] = origin_of(source_, one.place);
+    } else if (const Refused* refused = std::get_if<Refused>(&key.role)) {
+      const bool asks = one.value.kind != YamlNode::Kind::null && flag().read(one.value) != false;
+      if (asks) {
+        return Status::unsupported(at(source_, one.place) + ": " + shown(one.word) + ": " +
+                                   std::string(refused->reason));
+      }
+    }
+    return {};
+  }
+
+  Status apply_switch(const Assignment& one, bool wanted, Config& config) const {
+    const Switch* spelling = std::get_if<Switch>(&schema()[one.key].role);
+    if (spelling == nullptr) return {};
+    const auto is_on = flag().read(one.value);
+    if (!is_on) {
+      return Status::invalid(at(source_, one.value.place) + ": " + shown(one.word) + ": got " +
+                             shown(one.value) + ", expected " + flag().expected);
+    }
+    if (*is_on != wanted) return {};
+
+    const std::size_t target = key_index(spelling->target);
+    const Type& type = schema()[target].setting()->type;
+    const bool has_value = type.show(config.settings) == spelling->value;
+    // Set by this level already, by the key itself or by another switch: then both must say the same.
+    const bool is_here = config.origins[target].level == origin_of(source_, one.place).level;
+    if (is_here && has_value != *is_on) {
+      const Origin& other = config.origins[target];
+      return Status::invalid(at(source_, one.place) + ": " + shown(one.word) + ": got " + shown(one.value) +
+                             ", but " + std::string(spelling->target) + " is " + type.show(config.settings) +
+                             " (" + other.place() + "); remove one of them");
+    }
+    if (is_here || (!*is_on && !has_value)) return {};
+    const YamlNode value{.kind = YamlNode::Kind::scalar,
+                         .text = std::string(*is_on ? spelling->value : spelling->otherwise),
+                         .plain = true,
+                         .place = one.place};
+    if (!type.set(value, config.settings)) {
+      return Status::failed("schema: " + std::string(spelling->target) + " does not take " + value.text);
+    }
+    config.origins[target] = origin_of(source_, one.place);
+    config.origins[target].via = schema()[one.key].name();
+    return {};
+  }
+
+  Source source_;
+  std::vector<Assignment> given_;
+};
+
+Result<Config> defaults() {
+  Config config;
+  config.origins.resize(schema().size());
+  const Source source{"schema.cc", false};
+  for (const Key& key : schema()) {
+    const Setting* setting = key.setting();
+    if (setting == nullptr) continue;
+    auto value = read_yaml(setting->fallback, source);
+    if (!value.ok()) return value.status();
+    if (!setting->type.set(*value, config.settings)) {
+      return Status::failed("schema: " + std::string(key.path) + " does not take its default");
+    }
+  }
+  return config;
+}
+
+Status apply_file(std::string_view text, std::string_view name, Config& config) {
+  const Source source{std::string(name), true};
+  auto root = read_yaml(text, source);
+  if (!root.ok()) return root.status();
+  if (root->kind != YamlNode::Kind::map && root->kind != YamlNode::Kind::null) {
+    return Status::invalid(at(source, root->place) + ": got " + shown(*root) +
+                           ", expected lines of `key: value`");
+  }
+  Level level(source);
+  if (Status status = level.collect(*root); !status.ok()) return status;
+  return level.apply(config);
+}
+
+Status apply_words(std::span<const std::string> words, Config& config) {
+  const Source source{"command line", false};
+  Level level(source);
+  for (const std::string& word : words) {
+    const auto equals = word.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return Status::invalid(source.name + ": " + shown(word) +
+                             ": expected key=value, such as learning_rate=3e-4");
+    }
+    auto value = read_yaml(std::string_view(word).substr(equals + 1),
+                           {source.name + ": " + shown(word.substr(0, equals)), false});
+    if (!value.ok()) return value.status();
+    YamlNode pair{.kind = YamlNode::Kind::map};
+    pair.keys.push_back({.kind = YamlNode::Kind::scalar, .text = word.substr(0, equals), .plain = true});
+    pair.items.push_back(std::move(*value));
+    if (Status status = level.collect(pair); !status.ok()) return status;
+  }
+  return level.apply(config);
+}
+
+Result<std::string> read_file(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (file == nullptr) return Status::failed(path + ": cannot be opened: " + std::strerror(errno));
+  std::string text(kMaxConfigBytes + 1, '\0');  // one more than allowed: read_yaml then says so
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  if (std::ferror(file.get()) != 0) return Status::failed(path + ": cannot be read: " + std::strerror(errno));
+  return text;
+}
+
+}  // namespace
+
+std::string Origin::text() const {
+  const std::string where = level == Level::standard ? "default"
+                            : level == Level::file   ? file + ":" + std::to_string(line)
+                                                     : "command line";
+  return via.empty() ? where : where + " (" + via + ")";
+}
+
+std::string Origin::place() const {
+  if (level != Level::file) return text();
+  const std::string where = file + ":" + std::to_string(line) + ":" + std::to_string(column);
+  return via.empty() ? where : where + " (" + via + ")";
+}
+
+const Origin& Config::origin(std::string_view path) const { return origins.at(key_index(path)); }
+
+Result<Config> parse(std::string_view text, std::string_view name, std::span<const std::string> overrides) {
+  static const Result<Config> start = defaults();
+  Result<Config> config = start;
+  if (!config.ok()) return config;
+  if (Status status = apply_file(text, name, *config); !status.ok()) return status;
+  if (Status status = apply_words(overrides, *config); !status.ok()) return status;
+  if (Status status = settle_and_check(*config); !status.ok()) return status;
+  return config;
+}
+
+Result<Config> load(const std::string& path, std::span<const std::string> overrides) {
+  auto text = read_file(path);
+  if (!text.ok()) return text.status();
+  return parse(*text, path, overrides);
+}
+
+}  // namespace octavo::train

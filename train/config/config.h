@@ -1,0 +1,62 @@
+// A run's config: read from a YAML file and `key=value` words, checked, with the origin of every value. The
+// order of precedence is default, file, command line. Everything is derived from the table in schema.cc.
+//
+//   auto config = octavo::train::load("run.yaml", {"learning_rate=3e-4", "data.block_size=1024"});
+//   if (!config.ok()) …config.status().message()…   // run.yaml:7:3: training.learning_rat: unknown key; did
+//   you mean …? config->settings.training.learning_rate
+//
+// Nothing here throws, prints or touches a device; whether files, GPUs and memory are there is for others to
+// ask.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/settings.h"
+
+#include <octavo/status.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octavo::train {
+
+// Where a value was given.
+struct Origin {
+  enum class Level { standard, file, command_line };  // later ones override
+  Level level = Level::standard;
+  std::string file = {};
+  int line = 0;
+  int column = 0;
+  std::string via = {};  // the key that was written, where it is another one: bf16 for compute_dtype
+
+  [[nodiscard]] std::string text() const;   // default, run.yaml:7, command line (bf16)
+  [[nodiscard]] std::string place() const;  // the same with the column, as errors begin
+};
+
+struct Config {
+  Settings settings;
+  std::vector<Origin> origins;  // one per key of schema()
+
+  // REQUIRES: `path` is a key's path, such as training.learning_rate.
+  [[nodiscard]] const Origin& origin(std::string_view path) const;
+};
+
+// `name` is what errors call the text.
+Result<Config> parse(std::string_view text, std::string_view name,
+                     std::span<const std::string> overrides = {});
+Result<Config> load(const std::string& path, std::span<const std::string> overrides = {});
+
+// What a run cannot do without, which a config that is only looked at may lack: data.train.
+Status check_complete(const Config& config);
+
+// The whole config as YAML that parse() reads to the same settings: what is saved with a run.
+std::string to_yaml(const Settings& settings);
+
+// Every key, its value, origin and meaning, a line each: `octavo train --print-config`.
+std::string to_table(const Config& config);
+
+// docs/config.md.
+std::string reference_page();
+
+}  // namespace octavo::train

@@ -1,0 +1,131 @@
+// Finding keys; see lookup.h. The schema is small: everything is a walk over it.
+// SPDX-License-Identifier: MIT
+#include "train/config/lookup.h"
+
+#include "train/config/node.h"
+#include "train/config/schema.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::size_t kLongestWord = 64;  // a longer word is like no key
+
+std::string lower(std::string_view word) {
+  std::string out(word);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+// UPPER_CASE is a spelling; Mixed_Case is a mistake, to be reported as it was written.
+std::string canonical_case(std::string_view word) {
+  const bool has_lower = std::any_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  return has_lower ? std::string(word) : lower(word);
+}
+
+bool is_section(std::string_view word) {
+  return std::any_of(schema().begin(), schema().end(),
+                     [&](const Key& key) { return !word.empty() && key.section() == word; });
+}
+
+std::vector<std::string_view> names_of(const Key& key) {
+  std::vector<std::string_view> names = {key.name()};
+  if (const Setting* setting = key.setting()) {
+    names.insert(names.end(), setting->also.begin(), setting->also.end());
+  }
+  return names;
+}
+
+bool has_name(const Key& key, std::string_view name) {
+  const auto names = names_of(key);
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The path of the key that is most like section.name, or nothing where none is alike. Another section counts
+// as one mistake, so that a key in the wrong section is found, and one in the right section wins.
+std::string nearest(std::string_view section, std::string_view written) {
+  if (written.size() > kLongestWord) return {};
+  const std::string name = lower(written);
+  const std::string whole = section.empty() ? name : std::string(section) + "." + name;
+  std::size_t best = std::max<std::size_t>(2, name.size() / 3) + 1;
+  std::string found;
+  for (const Key& key : schema()) {
+    for (const std::string_view known : names_of(key)) {
+      const std::size_t elsewhere = !section.empty() && section != key.section() ? 1 : 0;
+      const std::size_t distance = std::min({edit_distance(name, known) + elsewhere,
+                                             edit_distance(whole, key.path), edit_distance(name, key.path)});
+      if (distance >= best || distance >= known.size()) continue;
+      best = distance;
+      found = key.path;
+    }
+  }
+  return found;
+}
+
+Status unknown(std::string_view section, std::string_view word, std::string_view name) {
+  const std::string written =
+      (section.empty() ? "" : std::string(section) + ".") + (word.empty() ? "''" : shown(word));
+  for (const Key& key : schema()) {
+    const bool at_top = section.empty() && !key.section().empty() && word.size() <= kLongestWord;
+    if (at_top && edit_distance(word, key.section()) == 1) {
+      return Status::invalid(written + ": unknown key; did you mean the section " +
+                             std::string(key.section()) + "?");
+    }
+  }
+  const std::string like = nearest(section, name);
+  return Status::invalid(
+      written + ": unknown key; " +
+      (like.empty() ? "docs/config.md lists the known ones" : "did you mean " + like + "?"));
+}
+
+}  // namespace
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before;  // two rows above
+  std::vector<std::size_t> above;
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    before = std::move(above);
+    above = row;
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+  }
+  return row[b.size()];
+}
+
+Result<Found> find_key(std::string_view section, std::string_view word) {
+  std::string inside(section);
+  std::string name = canonical_case(word);
+  if (inside.empty()) {
+    if (is_section(name)) return Found{kNoKey, name};
+    if (const auto dot = name.find('.'); dot != std::string::npos && is_section(name.substr(0, dot))) {
+      inside = name.substr(0, dot);
+      name = canonical_case(std::string_view(word).substr(dot + 1));
+    }
+  }
+  std::vector<std::size_t> matches;
+  for (std::size_t i = 0; i < schema().size(); ++i) {
+    const Key& key = schema()[i];
+    if (has_name(key, name) && (inside.empty() || key.section() == inside)) matches.push_back(i);
+  }
+  if (matches.size() == 1) return Found{matches[0], {}};
+  if (matches.empty()) {
+    return section.empty() && !inside.empty()
+               ? unknown(inside, std::string_view(word).substr(inside.size() + 1), name)
+               : unknown(section, word, name);
+  }
+  std::string all;
+  for (const std::size_t i : matches) all += (all.empty() ? "" : " or ") + std::string(schema()[i].path);
+  return Status::invalid(shown(word) + ": more than one section has this key; write " + all);
+}
+
+}  // namespace octavo::train

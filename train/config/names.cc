@@ -1,0 +1,106 @@
+// Names with a grammar of their own: optimizers (algorithm and state format in one word) and devices.
+// SPDX-License-Identifier: MIT
+#include "train/config/codec.h"
+
+#include <octavo/types.h>
+
+#include <charconv>
+#include <system_error>
+
+namespace octavo::train {
+namespace {
+
+constexpr int kMaxDeviceIndex = 1023;
+
+// adamw_8bit and adamw8bit, fp8-e5m2 and fp8_e5m2, are one name each.
+std::string squashed(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c != '_' && c != '-') out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return out;
+}
+
+std::optional<StateFormat> state_in(std::string_view squashed_name) {
+  if (squashed_name.empty() || squashed_name == "32bit") return StateFormat::fp32;
+  for (const StateFormat format : all_state_formats()) {
+    if (squashed_name == squashed(name(format))) return format;
+  }
+  return std::nullopt;
+}
+
+std::optional<OptimizerName> optimizer_in(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
+  const std::string text = squashed(node.text);
+  for (const Algorithm algorithm : all_algorithms()) {
+    const std::string_view prefix = name(algorithm);
+    if (!text.starts_with(prefix)) continue;
+    // adam is a prefix of adamw: what follows decides, and no format starts with a w.
+    if (const auto state = state_in(std::string_view(text).substr(prefix.size()))) {
+      return OptimizerName{algorithm, *state};
+    }
+  }
+  return std::nullopt;
+}
+
+std::string optimizer_text(const OptimizerName& value) {
+  std::string out(name(value.algorithm));
+  if (value.state != StateFormat::fp32) out.append("_").append(name(value.state));
+  for (char& c : out) {
+    if (c == '-') c = '_';
+  }
+  return out;
+}
+
+std::string expected_optimizer() {
+  std::string out = "one of ";
+  for (const Algorithm algorithm : all_algorithms()) out.append(name(algorithm)).append(", ");
+  out += "alone (fp32 states) or followed by one of";
+  for (const StateFormat format : all_state_formats()) {
+    if (format == StateFormat::fp32) continue;
+    const std::string_view algorithm = name(Algorithm::adamw);
+    out.append(" ").append(optimizer_text({Algorithm::adamw, format}).substr(algorithm.size()));
+  }
+  return out;
+}
+
+std::optional<DeviceName> device_in(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
+  std::string_view text = node.text;
+  if (text == "auto") return DeviceName{DeviceName::Kind::automatic, {}};
+  if (text == "cpu") return DeviceName{DeviceName::Kind::cpu, {}};
+  if (text == "mps") return DeviceName{DeviceName::Kind::mps, {}};
+  if (text == "cuda") return DeviceName{DeviceName::Kind::cuda, {}};
+  if (!text.starts_with("cuda:")) return std::nullopt;
+  text.remove_prefix(5);
+  int index = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  if (error != std::errc() || end != text.data() + text.size() || index < 0 || index > kMaxDeviceIndex) {
+    return std::nullopt;
+  }
+  return DeviceName{DeviceName::Kind::cuda, index};
+}
+
+std::string device_text(const DeviceName& value) {
+  switch (value.kind) {
+    case DeviceName::Kind::automatic:
+      return "auto";
+    case DeviceName::Kind::cpu:
+      return "cpu";
+    case DeviceName::Kind::mps:
+      return "mps";
+    case DeviceName::Kind::cuda:
+      break;
+  }
+  return value.index ? "cuda:" + std::to_string(*value.index) : "cuda";
+}
+
+}  // namespace
+
+Codec<OptimizerName> optimizer_name() { return {expected_optimizer(), optimizer_in, optimizer_text}; }
+
+Codec<DeviceName> device_name() {
+  return {"auto, cpu, cuda, cuda:0 (or another number) or mps", device_in, device_text};
+}
+
+}  // namespace octavo::train

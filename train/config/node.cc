@@ -1,0 +1,235 @@
+// YAML text to YamlNode, by the library's events rather than its nodes: events carry every place, cost what
+// the text costs, and let an alias be refused before it multiplies anything.
+// SPDX-License-Identifier: MIT
+#include "train/config/node.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::size_t kMaxDepth = 8;  // a config needs three
+constexpr std::size_t kMaxShown = 60;
+
+struct Refusal {
+  Place place;
+  std::string reason;
+};
+
+Place place_of(const YAML::Mark& mark) { return {mark.line + 1, mark.column + 1}; }
+
+// Keeps the first refusal and ignores what follows: an error of syntax further on, which may be the cause,
+// comes first.
+class TreeBuilder final : public YAML::EventHandler {
+ public:
+  YamlNode root;
+  std::optional<Refusal> refusal;
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (documents_++ > 0) {
+      refuse(place_of(mark),
+             "the config has ended before this: a second document (`---`), or a bracket too many");
+    }
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (accepts(mark, "", anchor)) add({.place = place_of(mark)});
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override {
+    refuse(place_of(mark), "aliases (*name) are not part of a config; write the value out");
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    if (!accepts(mark, tag, anchor)) return;
+    add({.kind = YamlNode::Kind::scalar, .text = value, .plain = tag != kQuoted, .place = place_of(mark)});
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value /*style*/) override {
+    if (accepts(mark, tag, anchor)) open({.kind = YamlNode::Kind::list, .place = place_of(mark)});
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value /*style*/) override {
+    if (accepts(mark, tag, anchor)) open({.kind = YamlNode::Kind::map, .place = place_of(mark)});
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  // The library's two marks for "no tag".
+  static constexpr std::string_view kNoTag = "?";
+  static constexpr std::string_view kQuoted = "!";
+
+  void refuse(Place place, std::string reason) {
+    if (!refusal) refusal = Refusal{place, std::move(reason)};
+  }
+  bool accepts(const YAML::Mark& mark, std::string_view tag, YAML::anchor_t anchor) {
+    if (anchor != 0) refuse(place_of(mark), "anchors (&name) are not part of a config; remove it");
+    if (!tag.empty() && tag != kNoTag && tag != kQuoted) {
+      refuse(place_of(mark), "tags (!name) are not part of a config; remove it");
+    }
+    return !refusal;
+  }
+  void open(YamlNode node) {
+    if (open_.size() >= kMaxDepth) {
+      refuse(node.place, "nested too deeply; a config has sections and keys");
+    } else if (expects_key()) {
+      refuse(node.place, "a key must be a word, not a list or a mapping");
+    } else {
+      open_.push_back(std::move(node));
+    }
+  }
+  void close() {
+    if (refusal) return;
+    YamlNode done = std::move(open_.back());
+    open_.pop_back();
+    add(std::move(done));
+  }
+  [[nodiscard]] bool expects_key() const {
+    return !open_.empty() && open_.back().kind == YamlNode::Kind::map &&
+           open_.back().keys.size() == open_.back().items.size();
+  }
+  void add(YamlNode node) {
+    if (open_.empty()) {
+      root = std::move(node);
+    } else if (!expects_key()) {
+      open_.back().items.push_back(std::move(node));
+    } else if (node.kind == YamlNode::Kind::scalar) {
+      open_.back().keys.push_back(std::move(node));
+    } else {
+      refuse(node.place, "a key is missing before `:`");
+    }
+  }
+
+  std::vector<YamlNode> open_;  // the lists and maps around what comes next
+  int documents_ = 0;
+};
+
+// The length of the UTF-8 character that `text` starts with; 0 where it does not start with one.
+std::size_t character_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return first >= 0x20 || first == '\t' || first == '\n' || first == '\r' ? 1 : 0;
+  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+  const bool bad = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
+                   (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F);
+  return bad ? 0 : length;
+}
+
+Status check_text(std::string_view text, const Source& source) {
+  if (text.size() > kMaxConfigBytes) {
+    return Status::invalid(source.name + ": " + std::to_string(text.size()) +
+                           " bytes; a config has at most " + std::to_string(kMaxConfigBytes) +
+                           " (is this the right file?)");
+  }
+  Place place;
+  while (!text.empty()) {
+    const std::size_t length = character_length(text);
+    if (length == 0) {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      const auto byte = static_cast<unsigned char>(text[0]);
+      return Status::invalid(at(source, place) + ": byte 0x" + kDigits[byte >> 4] + kDigits[byte & 15] +
+                             " is not text; save the file as UTF-8");
+    }
+    if (text[0] == '\n') {
+      place = {place.line + 1, 1};
+    } else {
+      place.column += static_cast<int>(length);
+    }
+    text.remove_prefix(length);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string at(const Source& source, Place place) {
+  if (!source.is_file) return source.name;
+  return source.name + ":" + std::to_string(place.line) + ":" + std::to_string(place.column);
+}
+
+Result<YamlNode> read_yaml(std::string_view text, const Source& source) {
+  if (Status status = check_text(text, source); !status.ok()) return status;
+  try {
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    TreeBuilder builder;
+    // The library does not move past a bracket that closes nothing: without the refusal of a second document
+    // there would be documents without end.
+    while (!builder.refusal && parser.HandleNextDocument(builder)) {
+    }
+    if (builder.refusal) {
+      return Status::invalid(at(source, builder.refusal->place) + ": " + builder.refusal->reason);
+    }
+    return std::move(builder.root);
+  } catch (const YAML::Exception& error) {
+    const Place place = error.mark.is_null() ? Place{} : place_of(error.mark);
+    return Status::invalid(at(source, place) + ": not YAML: " + error.msg);
+  }
+}
+
+std::string shown(std::string_view text) {
+  std::size_t length = std::min(text.size(), kMaxShown);
+  const bool is_whole = length == text.size();
+  while (!is_whole && length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
+  std::string out(text.substr(0, length));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  return is_whole ? out : out + "…";
+}
+
+std::string shown(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::null:
+      return "null";
+    case YamlNode::Kind::scalar:
+      return node.plain ? shown(node.text) : "the text \"" + shown(node.text) + "\"";
+    case YamlNode::Kind::list:
+      return "a list";
+    case YamlNode::Kind::map:
+      break;
+  }
+  return "a mapping";
+}
+
+std::string yaml_text(std::string_view text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:";
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_/";
+  constexpr std::array<std::string_view, 7> kWords = {"null", "true", "false", "yes", "no", "on", "off"};
+  bool plain = !text.empty() && kLetters.find(text[0]) != std::string_view::npos && text.back() != ':' &&
+               text.find_first_not_of(kPlain) == std::string_view::npos;
+  for (const std::string_view word : kWords) {
+    plain = plain && (text.size() != word.size() || (text[0] | 0x20) != word[0]);
+  }
+  if (plain) return std::string(text);
+
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+}  // namespace octavo::train

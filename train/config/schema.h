@@ -1,0 +1,54 @@
+// The keys of a config: one table, schema.cc, from which reading, checking, printing and docs/config.md are
+// derived.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/codec.h"
+
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace octavo::train {
+
+// A key with a value of its own.
+struct Setting {
+  Type type;
+  std::string_view fallback;                // the default, as YAML
+  std::vector<std::string_view> also = {};  // names that other tools give it
+};
+
+// A yes-or-no spelling of another key's value: true sets it; false excludes it, and what would have had it
+// gets `otherwise`.
+struct Switch {
+  std::string_view target;
+  std::string_view value;
+  std::string_view otherwise;
+};
+
+// A known key of another tool that asks for what is not built in. false and null ask for nothing.
+struct Refused {
+  std::string_view reason;
+};
+
+struct Key {
+  std::string_view path;  // section.name, or a name alone
+  std::variant<Setting, Switch, Refused> role;
+  std::string_view meaning;
+
+  [[nodiscard]] std::string_view section() const {
+    const auto dot = path.find('.');
+    return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
+  }
+  [[nodiscard]] std::string_view name() const { return path.substr(path.find('.') + 1); }
+  [[nodiscard]] const Setting* setting() const { return std::get_if<Setting>(&role); }
+};
+
+// In the order in which they are printed; the keys of a section lie together.
+const std::vector<Key>& schema();
+
+// Positions in schema(). REQUIRES for key_index: `path` is a key's path.
+inline constexpr std::size_t kNoKey = static_cast<std::size_t>(-1);
+std::size_t key_index(std::string_view path);
+
+}  // namespace octavo::train

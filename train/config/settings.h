@@ -1,0 +1,120 @@
+// What a run is told, as C++ types: one field per key of schema.cc, which has the meanings, the defaults and
+// the limits. The fields start empty; only parse() and load() of config.h fill them, so a Settings in use is
+// complete and checked.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+enum class ModelName { bdh };
+enum class Scheduler { cosine, linear, constant, wsd };
+
+// The master of bf16 weights. `automatic` is resolved: see weight_store().
+enum class MasterWeights { automatic, bits24, bits32, stochastic, none };
+
+struct OptimizerName {
+  Algorithm algorithm = Algorithm::adamw;
+  StateFormat state = StateFormat::fp32;
+  friend bool operator==(const OptimizerName&, const OptimizerName&) = default;
+};
+
+struct DeviceName {
+  enum class Kind { automatic, cpu, cuda, mps };
+  Kind kind = Kind::automatic;
+  std::optional<int> index;  // of cuda alone; none is the current device
+  friend bool operator==(const DeviceName&, const DeviceName&) = default;
+};
+
+struct Resume {
+  bool latest = false;  // from the newest checkpoint of output_dir, if there is one
+  std::string path;     // or from this one, which must be there
+  friend bool operator==(const Resume&, const Resume&) = default;
+};
+
+struct ModelSettings {
+  ModelName name{};
+  std::int64_t n_layer = 0;
+  std::int64_t n_embd = 0;
+  std::int64_t n_head = 0;
+  std::int64_t mlp_internal_dim_multiplier = 0;
+  double dropout = 0;
+  bool gradient_checkpointing = false;
+};
+
+struct DataSettings {
+  std::optional<std::vector<std::string>> train;
+  std::optional<std::vector<std::string>> validation;
+  std::int64_t block_size = 0;
+  std::int64_t max_samples = 0;  // -1: all
+  std::optional<std::vector<std::int64_t>> stages;
+  std::int64_t seed = 0;
+  std::int64_t dataloader_num_workers = 0;
+};
+
+struct TrainingSettings {
+  OptimizerName optimizer;
+  std::optional<OptimizerName> optimizer_fallback;
+  double learning_rate = 0;
+  Scheduler lr_scheduler{};
+  std::int64_t warmup_steps = 0;
+  std::optional<std::int64_t> decay_steps;
+  double min_lr = 0;
+  double weight_decay = 0;
+  double beta1 = 0;
+  std::optional<double> beta2;
+  double eps = 0;
+  double momentum = 0;
+  DType compute_dtype{};
+  MasterWeights master_weights{};
+  std::int64_t per_device_train_batch_size = 0;
+  std::int64_t per_device_eval_batch_size = 0;
+  std::int64_t gradient_accumulation_steps = 0;
+  double max_grad_norm = 0;                // 0: no clipping
+  std::optional<std::int64_t> max_steps;   // exactly one of the two
+  std::optional<double> num_train_epochs;  // has a value
+  std::optional<std::int64_t> eval_steps;
+  std::optional<std::int64_t> save_steps;
+  std::optional<std::int64_t> save_total_limit;
+  std::int64_t logging_steps = 0;
+  Resume resume_from_checkpoint;
+  std::int64_t num_gpus = 0;
+  DeviceName device;
+  std::int64_t seed = 0;
+};
+
+struct Settings {
+  ModelSettings model;
+  DataSettings data;
+  TrainingSettings training;
+  std::string output_dir;
+};
+
+// What `master_weights: auto` and `beta2: null` come to.
+[[nodiscard]] inline WeightStore weight_store(const TrainingSettings& training) {
+  if (training.compute_dtype != DType::bf16) return WeightStore::nearest;
+  switch (training.master_weights) {
+    case MasterWeights::automatic:
+    case MasterWeights::bits24:
+      return WeightStore::residual8;
+    case MasterWeights::bits32:
+      return WeightStore::residual16;
+    case MasterWeights::stochastic:
+      return WeightStore::stochastic;
+    case MasterWeights::none:
+      break;
+  }
+  return WeightStore::nearest;
+}
+
+[[nodiscard]] inline double second_beta(const TrainingSettings& training) {
+  return training.beta2.value_or(training.optimizer.algorithm == Algorithm::lion ? 0.99 : 0.999);
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,51 @@
+// BDH (Dragon Hatchling), the published architecture: three weight tensors shared by all layers, ReLU-sparse
+// codes of many neurons, rotary attention without softmax between the codes (strictly lower-triangular),
+// bytes as tokens. Given the reference implementation's weights it computes the reference's logits;
+// tests/train/bdh_golden.txt holds them.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <cstdint>
+
+namespace octavo::train {
+
+struct BdhConfig {
+  std::int64_t n_layer = 6;
+  std::int64_t n_embd = 256;
+  std::int64_t n_head = 4;
+  std::int64_t mlp_internal_dim_multiplier = 128;
+  std::int64_t vocab_size = 256;
+  double dropout = 0.1;
+  bool gradient_checkpointing = false;  // of each layer: see checkpointing.h
+
+  // Neurons of one head.
+  [[nodiscard]] std::int64_t neurons() const { return mlp_internal_dim_multiplier * n_embd / n_head; }
+};
+
+class BdhImpl : public torch::nn::Module {
+ public:
+  // Weights normal with deviation 0.02, from torch's generator. Throws c10::Error where the config is no
+  // model: sizes below 1, heads that do not divide the neurons, an odd number of neurons (rotations take
+  // pairs).
+  explicit BdhImpl(const BdhConfig& config);
+
+  // Tokens [batch, length] (int64, below vocab_size) to logits [batch, length, vocab_size].
+  torch::Tensor forward(const torch::Tensor& tokens);
+
+  [[nodiscard]] const BdhConfig& config() const { return config_; }
+
+ private:
+  torch::Tensor layer(const torch::Tensor& x, const torch::Tensor& cosines, const torch::Tensor& sines);
+
+  BdhConfig config_;
+  // Named as in the reference, so that its state dicts load.
+  torch::Tensor decoder_, encoder_, encoder_v_, lm_head_, embed_;
+  torch::Tensor frequencies_;  // turns per position, fp32 whatever the weights are
+};
+TORCH_MODULE(Bdh);
+
+}  // namespace octavo::train
