@@ -1,12 +1,12 @@
 // A run's config: read from a YAML file and `key=value` words, checked, with the origin of every value. The
 // order of precedence is default, file, command line. Everything is derived from the table in schema.cc.
 //
-//   auto config = octavo::train::load("run.yaml", {"learning_rate=3e-4", "data.block_size=1024"});
-//   if (!config.ok()) …config.status().message()…   // run.yaml:7:3: training.learning_rat: unknown key; did
-//   you mean …? config->settings.training.learning_rate
+//   std::vector<std::string> words = {"learning_rate=3e-4", "data.block_size=1024"};
+//   auto config = octavo::train::load("run.yaml", words);
+//   if (!config.ok()) show(config.status().message());  // run.yaml:7:3: learning_rat: unknown key; …
+//   use(config->settings.training.learning_rate);
 //
-// Nothing here throws, prints or touches a device; whether files, GPUs and memory are there is for others to
-// ask.
+// Nothing here throws, prints, or asks whether files, devices and memory are there.
 // SPDX-License-Identifier: MIT
 #pragma once
 
