@@ -29,6 +29,10 @@ CODE_DTYPES: dict[str, torch.dtype | None] = {
     "fp8": torch.float8_e4m3fn,
     "fp8-e5m2": torch.float8_e5m2,
 }
+# Names beside a moment's own in the state of a parameter: its scales, and the master bits by their number.
+SCALE = "_scale"
+MASTER = "master"
+MASTER_DTYPES: dict[str | int, torch.dtype] = {24: torch.int8, 32: torch.int16}
 _DEFAULT_BLOCKS = {"8bit": 256, "4bit": 128, "4bit-rank1": 128, "fp8": 256, "fp8-e5m2": 256}
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -54,6 +58,11 @@ def check_block_size(block_size: int) -> int:
             f"{BLOCK_SIZES[-1]}"
         )
     return block_size
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The order of dimensions that undoes a permutation by `order`."""
+    return [order.index(d) for d in range(len(order))]
 
 
 def core_shape(shape: Sequence[int]) -> list[int]:

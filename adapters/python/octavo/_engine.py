@@ -79,13 +79,6 @@ def tensor_spec(
     return spec
 
 
-def layout(config: Any, spec: Any) -> Any:
-    """Bytes of each buffer that a tensor needs (octavo_tensor_layout)."""
-    out = _abi.new(_abi.TensorLayout)
-    _abi.check(_abi.library().octavo_layout(ctypes.byref(config), ctypes.byref(spec), ctypes.byref(out)))
-    return out
-
-
 def stream_of(device: torch.device) -> int | None:
     """The current stream's cudaStream_t; None on the CPU."""
     if device.type == "cpu":

@@ -80,17 +80,13 @@ def rows_of(tensor: Tensor) -> Rows:
 
 def like(local_tensor: Tensor, parameter: Any, shape: tuple[int, ...]) -> Tensor:
     """A DTensor of `shape` whose rows are split as the parameter's."""
-    stride, step = [], 1
-    for n in reversed(shape):
-        stride.append(step)
-        step *= n
     return DTensor.from_local(  # type: ignore[no-any-return]
         local_tensor,
         parameter.device_mesh,
         parameter.placements,
         run_check=False,
         shape=torch.Size(shape),
-        stride=tuple(reversed(stride)),
+        stride=torch.empty(shape, device="meta").stride(),
     )
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from . import _codec, _engine
 from .optim.base import DECAY_NUMBERS
+from .optim.state import MOMENTS
 
-_MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "lion": 1}
 _BY_DTYPE = {dtype: state for state, dtype in _codec.CODE_DTYPES.items() if dtype is not None}
 # Written out: torch 2.5 does not infer it from list[Tensor].
 _SCHEMA = (
@@ -58,11 +58,11 @@ def step(
     steps taken and is advanced; `lr` is 0-d. Zeros are the initial state. 4bit-rank1 states are not offered
     here.
     """
-    if algorithm not in _MOMENTS:
-        raise ValueError(f"octavo::step: algorithm is {algorithm!r}, expected one of {', '.join(_MOMENTS)}")
+    if algorithm not in MOMENTS:
+        raise ValueError(f"octavo::step: algorithm is {algorithm!r}, expected one of {', '.join(MOMENTS)}")
     if step.dtype != torch.int64 or step.numel() != 1:
         raise ValueError(f"octavo::step: step is {step.dtype} of {step.numel()} elements, expected one int64")
-    count, moments = len(params), _MOMENTS[algorithm]
+    count, moments = len(params), len(MOMENTS[algorithm])
     if len(grads) != count or len(codes) != moments * count or len(scales) != len(codes):
         raise ValueError(
             f"octavo::step: got {len(grads)} gradients, {len(codes)} codes and {len(scales)} scales for "

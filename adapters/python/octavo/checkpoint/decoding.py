@@ -13,12 +13,6 @@ from .. import _codec
 _CHUNK = 1 << 20  # elements decoded at a time: bounds the temporaries of decode_blocks()
 
 
-def local(value: Tensor) -> Tensor:
-    """This process's part of a DTensor; any other tensor as it is."""
-    to_local = getattr(value, "to_local", None)
-    return value if to_local is None else to_local()
-
-
 def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(value.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(value.shape)}, but the parameter has shape {shape}")

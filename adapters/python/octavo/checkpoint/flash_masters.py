@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .decoding import check_shape, local
+from .._shards import local
+from .decoding import check_shape
 
 # Of the parameter's type: bits of the mantissa, bias of the exponent.
 NARROW = {torch.bfloat16: (7, 127), torch.float16: (10, 15)}

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .decoding import check_shape, is_our_map, local, map_decoder
+from .._shards import local
+from .decoding import check_shape, is_our_map, map_decoder
 from .saved import MOMENTS, SavedMoment, plain_moment
 
 NESTED = "__bnb_optimizer_quant_state__"

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .decoding import check_shape, decode_blocks, local
+from .._shards import local
+from .decoding import check_shape, decode_blocks
 from .flash_masters import NARROW
 from .saved import MOMENTS, SavedMoment
 

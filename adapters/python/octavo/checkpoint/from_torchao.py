@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .decoding import check_shape, is_our_block, is_our_map, local, map_decoder
+from .._shards import local
+from .decoding import check_shape, is_our_block, is_our_map, map_decoder
 from .saved import MOMENTS, SavedMoment
 
 CLASSES = {"OptimState8bit": "8bit", "OptimState4bit": "4bit", "OptimStateFp8": "fp8"}

@@ -14,8 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
+from .._codec import SCALE
+from .._shards import local
 from . import from_bitsandbytes as bitsandbytes
-from .decoding import local
 from .from_flashoptim import flashoptim_error_bits, flashoptim_moment, quantized_key, scales_key
 from .from_torchao import is_torchao, torchao_moment
 from .saved import MOMENTS, SavedMoment, SavedState, plain_moment
@@ -44,7 +45,7 @@ def read_peer_state(
         flat = bitsandbytes.flatten(entry)
         moments = bitsandbytes.bitsandbytes_moments(flat, shape, group, saved_group or {})
         return SavedState(_step(flat, moments, saved), moments, ignored=_others(flat, bitsandbytes.KEYS))
-    if any(f"{name}_scale" in entry for name in MOMENTS) or not entry.keys() & (_KEYS - {"step"}):
+    if any(name + SCALE in entry for name in MOMENTS) or not entry.keys() & (_KEYS - {"step"}):
         return None
     found = {name: _moment(name, entry, shape) for name in MOMENTS}
     moments = {name: moment for name, moment in found.items() if moment is not None}

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from .._codec import MASTER_DTYPES
+
 if TYPE_CHECKING:
     from .native import Loaded
 
@@ -50,5 +52,5 @@ def residual_for(item: Loaded, param: Tensor) -> Tensor:
             here
         )
     if saved is None:
-        return torch.zeros_like(here, dtype=torch.int8 if bits == 24 else torch.int16)
+        return torch.zeros_like(here, dtype=MASTER_DTYPES[bits])
     return residual_of(here, saved, bits)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .. import _codec
+from .._codec import MASTER, SCALE
 from .._shards import Rows, is_sharded, like, local
 from . import masters, rows
 from .importers import read_peer_state
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
     from ..optim.base import Optimizer
     from ..optim.state import Kind
 
-SCALE = "_scale"
 ORDER = "dim_order"
-MASTER = "master"
 # What an optimizer keeps of its own groups when it loads others'.
 _OWN_OPTIONS = frozenset(
     (
@@ -419,8 +418,7 @@ def _encode(saved: SavedMoment, item: Loaded, moment: _codec.Moment) -> tuple[Te
     kind = item.kind
     values = saved.values()
     if item.order != tuple(range(len(item.order))):
-        back = [item.order.index(d) for d in range(len(item.order))]
-        values = values.permute(back)
+        values = values.permute(_codec.inverse(item.order))
     values = of_local_rows(values, item).permute(kind.order)
     return _codec.encode(moment, kind.state, values, kind.block_size)
 
@@ -435,8 +433,7 @@ def _shaped(codes: Tensor, kind: Kind, param: Tensor) -> Tensor:
     if (codes.dim() == 1 and tuple(codes.shape) != kind.memory_shape) or kind.order != tuple(
         range(param.dim())
     ):
-        back = [kind.order.index(d) for d in range(len(kind.order))]
-        return codes.reshape(kind.memory_shape).permute(back)
+        return codes.reshape(kind.memory_shape).permute(_codec.inverse(kind.order))
     return codes.reshape(tuple(param.shape))
 
 

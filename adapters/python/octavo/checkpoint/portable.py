@@ -22,14 +22,14 @@ _OURS = frozenset(("state", "block_size", "master", "min_quantized_size", "seed"
 
 def moment_values(entry: dict[str, Any], name: str, kind: Kind) -> Tensor:
     """A moment of the local parameter: fp32 on the CPU, in the parameter's logical shape."""
-    codes, scales = entry[name].detach().cpu(), entry.get(name + "_scale")
+    codes, scales = entry[name].detach().cpu(), entry.get(name + _codec.SCALE)
     if codes.dtype == torch.float32:
         return codes.clone()
     if _codec.CODE_DTYPES[kind.state] is not None:
         codes = codes.permute(kind.order).contiguous()
     scales = None if scales is None else scales.cpu()
     values = _codec.decode(MOMENTS[name], kind.state, codes, scales, kind.memory_shape, kind.block_size)
-    return values.permute([kind.order.index(d) for d in range(len(kind.order))])
+    return values.permute(_codec.inverse(kind.order))
 
 
 def portable_state_dict(optimizer: Optimizer) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _entry(
 
 def master_parameters(optimizer: Optimizer) -> dict[Tensor, Tensor]:
     return {
-        param: masters.join(local(param).cpu(), entry["master"].cpu())
+        param: masters.join(local(param).cpu(), entry[_codec.MASTER].cpu())
         for param, entry in optimizer.state.items()
-        if isinstance(entry, dict) and "master" in entry
+        if isinstance(entry, dict) and _codec.MASTER in entry
     }

@@ -12,6 +12,8 @@ torch.distributed.checkpoint looks for the names that optimizer.state has, and d
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -83,7 +85,7 @@ def codes_to_rows(codes: Tensor, state: str, shape: tuple[int, ...]) -> Tensor:
     """Codes of a shard with dimension 0 in front: bytes of the shard's shape, or packed nibbles row by row
     (one code a byte where a row has an odd number of them).
     """
-    count, row = shape[0], _row(shape)
+    count, row = shape[0], math.prod(shape[1:])
     if _codec.CODE_DTYPES[state] is not None:
         return codes.view(torch.uint8) if codes.element_size() == 1 else codes
     if row % 2 == 0:
@@ -93,7 +95,7 @@ def codes_to_rows(codes: Tensor, state: str, shape: tuple[int, ...]) -> Tensor:
 
 def rows_to_codes(by_row: Tensor, state: str, shape: tuple[int, ...]) -> Tensor:
     """The reverse: flat bytes, or floats of the shard's shape."""
-    row = _row(shape)
+    row = math.prod(shape[1:])
     if _codec.CODE_DTYPES[state] is not None:
         return by_row if by_row.element_size() > 1 else by_row.contiguous().view(torch.uint8).view(-1)
     flat = by_row.reshape(-1)
@@ -131,7 +133,7 @@ def decode_rows(
     block: int,
 ) -> Tensor:
     """fp32 values (on the CPU) of rows at any phases."""
-    count, row = shape[0], _row(shape)
+    count, row = shape[0], math.prod(shape[1:])
     codes = rows_to_codes(by_row.cpu(), state, shape)
     # The value of a code times one, then the row's own scale: the product that the codec computes.
     _, ones = _codec.layout(moment, state, (count * row,), block)
@@ -143,10 +145,3 @@ def decode_rows(
         part = slice(begin, begin + rows_at_once)
         values[part] *= scales[part].gather(1, (phase[part, None] + inside) // block)
     return values.view(shape)
-
-
-def _row(shape: tuple[int, ...]) -> int:
-    out = 1
-    for n in shape[1:]:
-        out *= n
-    return out

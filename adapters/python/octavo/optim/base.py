@@ -506,8 +506,7 @@ class Optimizer(torch.optim.Optimizer):
             key = (counted.device, item.saved.step)
             entry["step"] = counts.setdefault(key, counted.fill_(item.saved.step))
         self.state.update(others)
-        # Where buffers are still the ones that a plan was made for it fits; step counts are new tensors.
-        self._plans = {}
+        self._plans = {}  # step counts and buffers may be other tensors now
 
     def _kept_counts(self, loaded: list[native_form.Loaded]) -> dict[tuple[torch.device, int], Tensor]:
         """Step counts that stay the same tensors, as a graph may hold them: where all parameters load one."""

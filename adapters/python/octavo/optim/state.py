@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import _codec, _engine
-from .._codec import Moment
+from .._codec import MASTER, MASTER_DTYPES, SCALE, Moment
 from .._shards import Rows, is_sharded, local, rows_of
 
 # The moments of each algorithm, by their names in torch's state dicts.
@@ -27,9 +27,6 @@ MOMENTS: dict[str, tuple[tuple[str, Moment], ...]] = {
     "lion": (("exp_avg", "first"),),
 }
 AMSGRAD: tuple[str, Moment] = ("max_exp_avg_sq", "second")
-MASTER = "master"
-MASTER_DTYPES: dict[str | int, torch.dtype] = {24: torch.int8, 32: torch.int16}
-SCALE = "_scale"
 OVERRIDE = "_octavo_override"  # attribute of a parameter: see groups.py
 
 
@@ -150,8 +147,7 @@ def lay_out(entry: dict[str, Any], kind: Kind, moments: tuple[tuple[str, Moment]
             continue
         order = kind.order if key in (*per_element, MASTER) else tuple(range(value.dim()))
         if not value.permute(order).is_contiguous():
-            back = [order.index(d) for d in range(len(order))]
-            entry[key] = value.permute(order).contiguous().permute(back)
+            entry[key] = value.permute(order).contiguous().permute(_codec.inverse(order))
 
 
 def bound(
