@@ -56,12 +56,15 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def check_settings(path: pathlib.Path, records: Iterable[Record], settings: dict[str, Any]) -> None:
+def check_settings(
+    path: pathlib.Path, records: Iterable[Record], settings: dict[str, Any], flag: str = "--results"
+) -> None:
+    """An error where a run was made with others; `flag` is what names the file."""
     for record in records:
         for name, value in settings.items():
             theirs = record["settings"].get(name)
             if theirs != value:
                 raise ValueError(
                     f"{path} holds runs with {name}={theirs}, and this one has {name}={value}: "
-                    "they cannot be compared; name another file with --results"
+                    f"they cannot be compared; name another place with {flag}"
                 )

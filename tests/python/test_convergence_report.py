@@ -13,6 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks
 
 import arms
 import curves_svg
+import panels_svg
 import records
 import summary
 import tost
@@ -158,6 +159,6 @@ def test_the_plot_holds_the_curves() -> None:
 
 
 def test_ticks_are_round() -> None:
-    assert curves_svg.ticks(0, 2000) == [0, 500, 1000, 1500, 2000]
-    assert curves_svg.ticks(-0.02, 0.02) == pytest.approx([-0.02, -0.01, 0, 0.01, 0.02])
-    assert curves_svg.ticks(1.43, 2.51) == pytest.approx([1.6, 1.8, 2.0, 2.2, 2.4])
+    assert panels_svg.ticks(0, 2000) == [0, 500, 1000, 1500, 2000]
+    assert panels_svg.ticks(-0.02, 0.02) == pytest.approx([-0.02, -0.01, 0, 0.01, 0.02])
+    assert panels_svg.ticks(1.43, 2.51) == pytest.approx([1.6, 1.8, 2.0, 2.2, 2.4])

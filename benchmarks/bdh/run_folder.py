@@ -1,0 +1,78 @@
+"""What the folder of an `octavo train` run says: metrics.jsonl, read whole.
+
+A run that was resumed has several "start" records; an "end" counts if no "start" follows it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+import statistics
+from typing import Any
+
+from convergence_parts import records
+
+DONE = ("finished", "diverged")
+
+
+@dataclasses.dataclass
+class Run:
+    validation: dict[int, float] = dataclasses.field(default_factory=dict)  # by step; NaN where it was none
+    rates: dict[int, float] = dataclasses.field(default_factory=dict)
+    speeds: dict[int, float] = dataclasses.field(default_factory=dict)  # tokens per second
+    start: dict[str, Any] = dataclasses.field(default_factory=dict)
+    peak_bytes: int | None = None  # of the device
+    overhead: float | None = None
+    reason: str | None = None  # why it ended; none while it has not
+
+    @property
+    def done(self) -> bool:
+        return self.reason in DONE
+
+    @property
+    def loss(self) -> float:
+        """Of the last evaluation; not a number where the run diverged or had none."""
+        if self.reason == "diverged" or not self.validation:
+            return math.nan
+        return self.validation[max(self.validation)]
+
+    def tokens_per_second(self, warm_up: int) -> float:
+        """The median of what was logged after the first steps."""
+        later = [speed for step, speed in self.speeds.items() if step > warm_up and math.isfinite(speed)]
+        return statistics.median(later) if later else math.nan
+
+    def take(self, record: dict[str, Any]) -> None:
+        kind, step = record["kind"], int(record["step"])
+        if kind == "start":
+            self.start, self.reason, self.overhead = record, None, None
+        elif kind == "train":
+            self.rates[step] = _number(record["lr"])
+            self.speeds[step] = _number(record.get("tokens_per_second"))
+            self._peak(record.get("memory", {}))
+        elif kind == "eval":
+            self.validation[step] = _number(record["loss"])
+        elif kind == "memory":
+            self._peak(record)
+        elif kind == "end":
+            self.reason, self.overhead = record["reason"], record.get("overhead")
+
+    def _peak(self, memory: dict[str, Any]) -> None:
+        found = memory.get("device_peak")
+        if found is not None:
+            self.peak_bytes = max(self.peak_bytes or 0, int(found))
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def read(folder: pathlib.Path) -> Run:
+    """The run so far; an empty one where the folder has no metrics."""
+    run, path = Run(), folder / "metrics.jsonl"
+    for number, record in enumerate(records.load(path), start=1):
+        try:
+            run.take(record)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}, record {number}: {error!r}: not what `octavo train` writes") from error
+    return run
