@@ -31,9 +31,13 @@ test: ## build and run every test, C++ and Python
 	@$(call compile,dev)
 	@$(call ctest,dev)
 
-demo: build ## show this machine's backends and a short comparison of state formats
-	build/bin/octavo info
-	build/bin/octavo bench optimizer --shape flat --numel 16777216 --repeat 5
+demo: ## train a small model on the CPU in about two minutes: a sample, a memory table, an HTML report
+	@scripts/bootstrap
+	@$(call configure,dev)
+	@$(call compile,dev) --target octavo_cli
+	@rm -rf build/demo/run && mkdir -p build/demo
+	build/bin/octavo data make-text build/demo/tales.txt --bytes 2M --force
+	build/bin/octavo train examples/train/demo.yaml
 
 wheel: ## build the Python package: dist/octavo-<version>-py3-none-<platform>.whl
 	@scripts/bootstrap

@@ -62,6 +62,10 @@ std::string joined(const Names& names, std::string_view between = ", ") {
 // Each adds its subcommand, with the work as its callback. The app must outlive the parse.
 void add_info(CLI::App& app);
 void add_bench(CLI::App& app);
+// Those of the trainer, in a build that has it.
+void add_train_commands(CLI::App& app);
+void add_data(CLI::App& app);
+void add_report(CLI::App& app);
 // Subcommands of bench.
 void add_bench_optimizer(CLI::App& bench);
 void add_bench_shapes(CLI::App& bench);

@@ -1,18 +1,9 @@
-// The command `octavo`: builds the command line, runs one subcommand, and turns every failure into one line
-// on stderr ("octavo: ...") and an exit code: 0 done, 1 failed, 2 wrong usage.
+// The command `octavo`.
 // SPDX-License-Identifier: MIT
 #include "cli.h"
-
-#include <octavo/backend.h>
+#include "command.h"
 
 #include <CLI/CLI.hpp>
-
-#include <algorithm>
-#include <exception>
-#include <iostream>
-#include <new>
-#include <string>
-#include <vector>
 
 namespace {
 
@@ -21,74 +12,13 @@ constexpr const char* kFooter = R"(Start here:
   octavo bench optimizer           time AdamW with 32-, 8- and 4-bit states
   octavo bench optimizer --help    every option of it)";
 
-int complain(int exit_code, std::string message) {
-  while (!message.empty() && message.back() == '\n') message.pop_back();
-  std::cerr << "octavo: " << message << '\n';
-  return exit_code;
-}
-
-// What was wrong with the command line, in our words where CLI11's would puzzle a reader, and where to look.
-std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* at = &app;  // the subcommand that met what it does not know, or the last one that was given
-  std::string path = "octavo";
-  while (at->remaining().empty() && !at->get_subcommands().empty()) {
-    at = at->get_subcommands().front();
-    path += ' ' + at->get_name();
-  }
-  std::vector<std::string> known;
-  for (const CLI::App* each : at->get_subcommands([](const CLI::App*) { return true; }))
-    known.push_back(each->get_name());
-  const std::string expected = (known.size() > 1 ? "one of " : "") + octavo::cli::joined(known);
-  const std::vector<std::string> extras = at->remaining();
-  const auto option =
-      std::find_if(extras.begin(), extras.end(), [](const auto& each) { return each.starts_with('-'); });
-
-  std::string what = error.what();
-  const std::string flag = what.substr(0, what.find(':'));
-  if (option != extras.end())
-    what = "unknown option '" + *option + '\'';
-  else if (!extras.empty() && !known.empty())
-    what = "unknown subcommand '" + extras.front() + "', expected " + expected;
-  else if (!extras.empty())
-    what = "unexpected argument '" + extras.front() + '\'';
-  else if (!known.empty())
-    what = "a subcommand is missing, expected " + expected;
-  else if (what.ends_with(" missing"))  // "--state: 1 required TEXT missing"
-    what = flag + ": expected a value";
-  else if (what.find("At Most 1 required") != std::string::npos)
-    what = flag + ": given more than once";
-  return what + " (see " + path + " --help)";
-}
-
-int run(int argc, char** argv) {
-  CLI::App app("Octavo: low-bit optimizers for training.", "octavo");
-  app.set_version_flag("--version", std::string(octavo::version()), "Print the version and exit");
-  app.set_help_flag("-h,--help", "Print this help and exit");
-  app.require_subcommand(1);
-  app.footer(kFooter);
-  octavo::cli::add_info(app);
-  octavo::cli::add_bench(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return complain(octavo::cli::kExitUsage, usage_message(app, error));
-  }
-  std::cout.flush();
-  if (!std::cout) return complain(octavo::cli::kExitFailure, "could not write the output");
-  return 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const octavo::cli::Failure& failure) {
-    return complain(failure.exit_code(), failure.what());
-  } catch (const std::bad_alloc&) {
-    return complain(octavo::cli::kExitFailure, "out of memory");
-  } catch (const std::exception& error) {
-    return complain(octavo::cli::kExitFailure, error.what());
-  }
+  return octavo::cli::run_command(argc, argv, [](CLI::App& app) {
+    app.footer(kFooter);
+    octavo::cli::add_info(app);
+    octavo::cli::add_bench(app);
+    octavo::cli::add_train_commands(app);
+  });
 }

@@ -118,11 +118,11 @@ std::vector<TensorShape> tensor_list(std::string_view name, std::int64_t flat_nu
                 "--shape: got '" + std::string(name) + "', expected one of " + joined(shape_names()));
 }
 
-std::int64_t parse_numel(std::string_view text) {
+std::int64_t parse_numel(std::string_view text, std::string_view flag) {
   constexpr std::int64_t kLimit = std::int64_t{1} << 50;  // byte counts stay far from overflow
   const auto bad = [&] {
     return Failure(kExitUsage,
-                   "--numel: got '" + std::string(text) +
+                   std::string(flag) + ": got '" + std::string(text) +
                        "', expected a whole number from 1 to 2^50, such as 67108864, 2^26, 64M or 64Mi");
   };
   const char* const end = text.data() + text.size();
@@ -139,7 +139,8 @@ std::int64_t parse_numel(std::string_view text) {
   } else if (!rest.empty()) {
     factor = rest.ends_with('i') ? 1024 : 1000;
     if (factor == 1024) rest.remove_suffix(1);
-    const std::size_t unit = std::string_view("KMG").find(rest.size() == 1 ? rest[0] : '?');
+    const std::size_t unit =
+        std::string_view("KMG").find(rest.size() == 1 ? (rest == "k" ? 'K' : rest[0]) : '?');
     if (unit == std::string_view::npos) throw bad();
     times = static_cast<std::int64_t>(unit) + 1;
   }

@@ -29,8 +29,8 @@ std::vector<std::string> shape_names();
 // An unknown name is a usage Failure that lists the known ones.
 std::vector<TensorShape> tensor_list(std::string_view name, std::int64_t flat_numel);
 
-// 67108864, 2^26, 64M (K, M, G: powers of 1000), 64Mi (Ki, Mi, Gi: powers of 1024); 1 to 2^50.
-// Anything else is a usage Failure.
-std::int64_t parse_numel(std::string_view text);
+// 67108864, 2^26, 64M (K or k, M, G: powers of 1000), 64Mi (Ki, Mi, Gi: powers of 1024); 1 to 2^50.
+// Anything else is a usage Failure that names the flag.
+std::int64_t parse_numel(std::string_view text, std::string_view flag = "--numel");
 
 }  // namespace octavo::cli

@@ -53,6 +53,9 @@ Status check_complete(const Config& config);
 // The whole config as YAML that parse() reads to the same settings: what is saved with a run.
 std::string to_yaml(const Settings& settings);
 
+// The keys whose values differ, each as "training.learning_rate: 0.001 -> 0.0003".
+std::vector<std::string> differences(const Settings& then, const Settings& now);
+
 // Every key, its value, origin and meaning, a line each: `octavo train --print-config`.
 std::string to_table(const Config& config);
 

@@ -79,6 +79,17 @@ std::string to_yaml(const Settings& settings) {
   return out;
 }
 
+std::vector<std::string> differences(const Settings& then, const Settings& now) {
+  std::vector<std::string> out;
+  for (const Key& key : schema()) {
+    const Setting* setting = key.setting();
+    if (setting == nullptr) continue;
+    const std::string before = setting->type.show(then), after = setting->type.show(now);
+    if (before != after) out.push_back(std::string(key.path) + ": " + before + " -> " + after);
+  }
+  return out;
+}
+
 std::string to_table(const Config& config) {
   std::vector<std::array<std::string, 4>> rows = {{"key", "value", "origin", "meaning"}};
   for (std::size_t i = 0; i < schema().size(); ++i) {

@@ -49,7 +49,11 @@ std::vector<Key> make() {
       {"data.max_samples", Setting{field(&D::max_samples, count_or_all()), "-1"},
        "train on the first so many sequences; -1: all"},
       {"data.stages", Setting{field(&D::stages, stage_sizes()), "null"},
-       "progressive training: max_samples of each stage, run one after the other"},
+       "progressive training: max_samples of each stage, run one after the other; max_steps are divided "
+       "equally "
+       "among them (the last takes the remainder), num_train_epochs are passes of each over its own samples"},
+      {"data.max_eval_samples", Setting{field(&D::max_eval_samples, count_or_all()), "1024"},
+       "evaluate on so many sequences, evenly spread over the validation text; -1: all"},
       {"data.seed", Setting{field(&D::seed, integer(0, kAny)), "1337"}, "order of the samples"},
       {"data.dataloader_num_workers", Setting{field(&D::dataloader_num_workers, integer(0, 1024)), "2"},
        "threads that prepare batches; 0: the training thread itself"},

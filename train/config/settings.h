@@ -54,6 +54,7 @@ struct DataSettings {
   std::int64_t block_size = 0;
   std::int64_t max_samples = 0;  // -1: all
   std::optional<std::vector<std::int64_t>> stages;
+  std::int64_t max_eval_samples = 0;  // -1: all
   std::int64_t seed = 0;
   std::int64_t dataloader_num_workers = 0;
 };

@@ -5,7 +5,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <torch/nn/module.h>
+#include "models/text_model.h"
+
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
@@ -18,7 +19,7 @@ struct BdhConfig {
   std::int64_t n_embd = 256;
   std::int64_t n_head = 4;
   std::int64_t mlp_internal_dim_multiplier = 128;
-  std::int64_t vocab_size = 256;
+  std::int64_t vocab_size = kByteVocabulary;
   double dropout = 0.1;
   bool gradient_checkpointing = false;  // of each layer: see checkpointing.h
 
@@ -26,7 +27,7 @@ struct BdhConfig {
   [[nodiscard]] std::int64_t neurons() const { return mlp_internal_dim_multiplier * n_embd / n_head; }
 };
 
-class BdhImpl : public torch::nn::Module {
+class BdhImpl : public TextModel {
  public:
   // Weights normal with deviation 0.02, from torch's generator. Throws c10::Error where the config is no
   // model: sizes below 1, heads that do not divide the neurons, an odd number of neurons (rotations take
@@ -34,17 +35,19 @@ class BdhImpl : public torch::nn::Module {
   explicit BdhImpl(const BdhConfig& config);
 
   // Tokens [batch, length] (int64, below vocab_size) to logits [batch, length, vocab_size].
-  torch::Tensor forward(const torch::Tensor& tokens);
+  torch::Tensor forward(const torch::Tensor& tokens) override;
 
   [[nodiscard]] const BdhConfig& config() const { return config_; }
 
  private:
+  void look_up_angles(std::int64_t length, const torch::Device& device);
   torch::Tensor layer(const torch::Tensor& x, const torch::Tensor& cosines, const torch::Tensor& sines);
 
   BdhConfig config_;
   // Named as in the reference, so that its state dicts load.
   torch::Tensor decoder_, encoder_, encoder_v_, lm_head_, embed_;
-  torch::Tensor frequencies_;  // turns per position, fp32 whatever the weights are
+  torch::Tensor frequencies_;      // of pairs of neurons: turns per position, fp32 whatever the weights are
+  torch::Tensor cosines_, sines_;  // [length, pairs], for the last length and device
 };
 TORCH_MODULE(Bdh);
 

@@ -36,6 +36,23 @@ inline void Optimizer::save(::torch::serialize::OutputArchive& archive) const {
   }
 }
 
+inline void Optimizer::set_state(const Tensor& param, std::unique_ptr<ParamState> state) {
+  complete_groups();
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    const auto& params = param_groups_[g].params();
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      if (params[i].unsafeGetTensorImpl() != param.unsafeGetTensorImpl()) continue;
+      const Where where{name_, g, i};
+      check_state(*state, kind_of(param, param.scalar_type(), number_, settings_of(g), state.get(), where),
+                  where);
+      state_[param.unsafeGetTensorImpl()] = std::move(state);
+      plans_[g].reset();
+      return;
+    }
+  }
+  TORCH_CHECK(false, "octavo::torch::", name_, ": set_state: the parameter is not of this optimizer");
+}
+
 inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
   complete_groups();
   const std::string who = std::string("octavo::torch::") + name_ + ": load: ";

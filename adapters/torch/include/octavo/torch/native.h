@@ -104,6 +104,8 @@ class Group {
     workspace_ = bytes(workspace_bytes_, device);
   }
 
+  std::int64_t workspace_bytes() const { return workspace_bytes_; }
+
   // Gradients of the same dtypes and sizes, in the tensors' order.
   void bind_grads(std::vector<const void*> grads) {
     if (grads == grads_) return;
@@ -141,6 +143,8 @@ class Norm {
       : device_(device),
         workspace_(bytes(0, device)),
         out_(::torch::zeros({3}, ::torch::TensorOptions().dtype(::torch::kFloat64).device(device))) {}
+
+  std::int64_t workspace_bytes() const { return static_cast<std::int64_t>(workspace_.nbytes()); }
 
   const Tensor& run(const std::vector<octavo_grad_view>& views) {
     const auto count = static_cast<std::int64_t>(views.size());

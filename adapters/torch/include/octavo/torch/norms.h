@@ -53,6 +53,12 @@ class Norms {
     return combined;
   }
 
+  std::int64_t workspace_bytes() const {
+    std::int64_t total = 0;
+    for (const auto& [where, norm] : natives_) total += norm.workspace_bytes();
+    return total;
+  }
+
  private:
   native::Norm& on(const ::torch::Device& device) {
     for (auto& [where, norm] : natives_) {

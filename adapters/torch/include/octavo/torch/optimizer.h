@@ -37,11 +37,25 @@ class Optimizer : public ::torch::optim::Optimizer {
   Tensor grad_norm() const { return norm_.defined() ? norm_[0].clone() : Tensor(); }
   // Whether the guard left the last step out. Waits for the device.
   bool last_step_skipped() const;
+  // The same without waiting: 0-d, 0 or 1, on the device of the first gradient; undefined without the guard.
+  Tensor skipped() const;
+
+  // Dynamic loss scaling: gradients are divided by this inside the step, before clipping. One float on the
+  // parameters' device, read at each step; undefined (as at first): gradients are as they are. grad_norm() is
+  // of the gradients as they lie there, scaled.
+  void set_loss_scale(Tensor scale);
+
+  const std::string& algorithm() const { return algorithm_; }  // "adamw"
 
   // Bytes of moments, scales and master bits.
   std::int64_t state_bytes() const;
+  // Bytes of what steps and norms use besides, once there was a step.
+  std::int64_t workspace_bytes() const;
   // A parameter's state; null before its first step.
   const ParamState* state_of(const Tensor& param) const;
+  // Gives it one, as a checkpoint of another kind than save() has it. Throws, and changes nothing, where the
+  // state does not fit the parameter or the parameter is not of this optimizer.
+  void set_state(const Tensor& param, std::unique_ptr<ParamState> state);
 
   // Groups must be those that were saved, in the same order: parameters have no names here. Options are
   // loaded with the states. Everything is checked first: on an error nothing has changed.
@@ -74,6 +88,7 @@ class Optimizer : public ::torch::optim::Optimizer {
   std::vector<std::optional<Plan>> plans_;  // one per group
   Norms norms_;
   Tensor norm_;
+  Tensor loss_scale_;
   std::vector<Tensor> reports_;  // octavo_device_report, one per device
 };
 
@@ -146,6 +161,15 @@ inline ParamState* Optimizer::find_state(const Tensor& param) const {
 }
 
 inline const ParamState* Optimizer::state_of(const Tensor& param) const { return find_state(param); }
+
+inline std::int64_t Optimizer::workspace_bytes() const {
+  std::int64_t total = norms_.workspace_bytes();
+  for (const std::optional<Plan>& plan : plans_) {
+    if (!plan) continue;
+    for (const Cohort& cohort : plan->cohorts) total += cohort.group.workspace_bytes();
+  }
+  return total;
+}
 
 inline std::int64_t Optimizer::state_bytes() const {
   std::int64_t total = 0;

@@ -109,6 +109,7 @@ inline void Optimizer::launch(std::size_t group, const Work& work, const DeviceN
   args.maximize = s.maximize.value ? 1 : 0;
   args.seed = static_cast<std::uint64_t>(s.seed.value);
   args.guard = all.guard.value ? 1 : 0;
+  if (loss_scale_.defined()) args.scalar_loss_scale = loss_scale_.data_ptr<float>();
   for (Cohort& cohort : plans_[group]->cohorts) {
     if (const Tensor* norm = norm_on(norms, cohort.device)) {
       args.scalar_norm = static_cast<const octavo_device_norm*>(norm->data_ptr());
@@ -136,6 +137,28 @@ inline ::torch::Tensor& Optimizer::report_of(const ::torch::Device& device) {
   }
   const auto options = ::torch::TensorOptions().dtype(::torch::kInt64).device(device);
   return reports_.emplace_back(::torch::zeros({2}, options));
+}
+
+inline ::torch::Tensor Optimizer::skipped() const {
+  if (!own_defaults().settings().guard.value || reports_.empty()) return {};
+  // The count of all devices decides, so one report is as good as another.
+  static_assert(offsetof(octavo_device_report, skipped) == 0);
+  return reports_[0].view(::torch::kUInt8)[0];
+}
+
+inline void Optimizer::set_loss_scale(Tensor scale) {
+  if (scale.defined()) {
+    TORCH_CHECK(scale.scalar_type() == ::torch::kFloat32 && scale.numel() == 1, "octavo::torch::", name_,
+                ": loss_scale: got ", scale.numel(), " of ", c10::toString(scale.scalar_type()),
+                ", expected one Float");
+    for (const auto& group : param_groups_) {
+      for (const Tensor& param : group.params()) {
+        TORCH_CHECK(param.device() == scale.device(), "octavo::torch::", name_, ": loss_scale is on ",
+                    scale.device(), ", expected ", param.device(), ", where the parameters are");
+      }
+    }
+  }
+  loss_scale_ = std::move(scale);
 }
 
 inline bool Optimizer::last_step_skipped() const {

@@ -1,0 +1,108 @@
+// `octavo data`: text to train on. make-text writes the tales of train/data/make_text.h, without a look at
+// any network; a file that is there is only replaced on request, and always as a whole.
+// SPDX-License-Identifier: MIT
+#include "cli.h"
+#include "shapes.h"
+#include "table.h"
+#include "train/data/make_text.h"
+#include "train/data/text.h"
+#include "train/files/mapped_file.h"
+#include "train/files/output_file.h"
+
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <system_error>
+
+namespace octavo::cli {
+namespace {
+
+struct MakeTextFlags {
+  std::string path;
+  std::string bytes = "2M";
+  std::string seed = "1";
+  bool force = false;
+};
+
+std::uint64_t parse_seed(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || at != end)
+    throw Failure(kExitUsage, "--seed: got '" + text + "', expected a whole number from 0 to 2^64 - 1");
+  return value;
+}
+
+// Calls use(piece) with the text, a tale at a time and `bytes` in all, until it returns false.
+template <class Use>
+void tell(std::int64_t bytes, std::uint64_t seed, Use use) {
+  train::TextMaker maker(seed);
+  for (auto left = static_cast<std::uint64_t>(bytes); left > 0;) {
+    const std::string tale = maker.next();
+    const auto piece = std::as_bytes(std::span(tale).first(std::min<std::uint64_t>(tale.size(), left)));
+    if (!use(piece)) return;
+    left -= piece.size();
+  }
+}
+
+bool holds_text(const std::string& path, std::int64_t bytes, std::uint64_t seed) {
+  const train::MappedFile file = take(train::MappedFile::open(path));
+  std::span<const std::byte> rest = file.bytes();
+  if (rest.size() != static_cast<std::uint64_t>(bytes)) return false;
+  bool same = true;
+  tell(bytes, seed, [&](std::span<const std::byte> piece) {
+    same = std::memcmp(rest.data(), piece.data(), piece.size()) == 0;
+    rest = rest.subspan(piece.size());
+    return same;
+  });
+  return same;
+}
+
+void write_text(const std::string& path, std::int64_t bytes, std::uint64_t seed) {
+  const std::string partial = take(train::partial_path(path));
+  train::OutputFile file = take(train::OutputFile::create(partial, {0, static_cast<std::uint64_t>(bytes)}));
+  tell(bytes, seed, [&](std::span<const std::byte> piece) {
+    check(file.write(piece));
+    return true;
+  });
+  check(file.finish_as(path));
+}
+
+void make_text(const MakeTextFlags& flags) {
+  const std::int64_t bytes = parse_numel(flags.bytes, "--bytes");
+  const std::uint64_t seed = parse_seed(flags.seed);
+  std::error_code ignored;  // what is wrong with the path, the file's own errors say
+  const bool there = std::filesystem::exists(flags.path, ignored);
+  const bool same = there && !flags.force && holds_text(flags.path, bytes, seed);
+  if (there && !flags.force && !same)
+    throw Failure(kExitFailure, flags.path + ": there is another file of this name; --force replaces it");
+  if (!same) write_text(flags.path, bytes, seed);
+
+  const train::TextCorpus corpus = take(train::TextCorpus::open(std::span(&flags.path, 1)));
+  const double entropy = train::unigram_entropy(train::TextRange{corpus, 0, corpus.size()});
+  std::cout << flags.path << (same ? ": was there already, " : ": ") << corpus.size()
+            << " bytes, unigram entropy " << fixed(entropy, 3) << " nats per byte\n";
+}
+
+}  // namespace
+
+void add_data(CLI::App& app) {
+  CLI::App* data = app.add_subcommand("data", "Make text to train on");
+  data->require_subcommand(1);
+  CLI::App* command = data->add_subcommand(
+      "make-text",
+      "Write a corpus of simple tales, the same on every machine for the same --bytes and --seed");
+  auto flags = std::make_shared<MakeTextFlags>();
+  command->add_option("FILE", flags->path, "File to write")->required();
+  command->add_option("--bytes", flags->bytes, "Its size: 500k, 2M, 1G, or 64Mi for powers of 1024")
+      ->capture_default_str();
+  command->add_option("--seed", flags->seed, "Other tales for another number")->capture_default_str();
+  command->add_flag("--force", flags->force, "Replace a file that holds something else");
+  command->callback([flags] { make_text(*flags); });
+}
+
+}  // namespace octavo::cli

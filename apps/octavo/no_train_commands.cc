@@ -1,0 +1,9 @@
+// A build without the trainer has no commands of it.
+// SPDX-License-Identifier: MIT
+#include "cli.h"
+
+namespace octavo::cli {
+
+void add_train_commands(CLI::App& /*app*/) {}
+
+}  // namespace octavo::cli

@@ -1,0 +1,36 @@
+// The command lines of `octavo train` and `octavo sample`: read by `octavo`, which checks them and becomes
+// octavo-trainer, and read again there, where the work is done.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 chose it
+class App;
+}
+
+namespace octavo::cli {
+
+struct TrainRequest {
+  std::string file;  // empty only with print_config
+  std::vector<std::string> overrides;
+  bool print_config = false;
+};
+
+struct SampleRequest {
+  std::string run;  // its folder, or a checkpoint's
+  std::string prompt = "\n";
+  std::int64_t tokens = 200;
+  std::int64_t top_k = 0;  // 0: all
+  double temperature = 1.0;
+  std::uint64_t seed = 1337;
+  std::string device = "auto";
+};
+
+void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& action);
+void add_sample(CLI::App& app, const std::function<void(const SampleRequest&)>& action);
+
+}  // namespace octavo::cli

@@ -1,0 +1,80 @@
+// The commands of the trainer; no_train_commands.cc stands in its place in a build without it. Training and
+// sampling need LibTorch, which takes a second to load: they are checked here and done by octavo-trainer,
+// which this process becomes.
+// SPDX-License-Identifier: MIT
+#include "cli.h"
+#include "train.h"
+#include "train/config/config.h"
+
+#include <CLI/CLI.hpp>
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+namespace octavo::cli {
+namespace {
+
+constexpr const char* kProgram = "octavo-trainer";
+
+[[noreturn]] void become_trainer(std::vector<std::string> arguments) {
+  std::error_code bad;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", bad);
+  const std::string program = (self.parent_path() / kProgram).string();
+  if (access(program.c_str(), X_OK) != 0) {
+    throw Failure(kExitFailure, program +
+                                    " is not there: octavo was built without LibTorch, which training "
+                                    "needs; docs/guides/train.md says how to build with it");
+  }
+  arguments.insert(arguments.begin(), program);
+  std::vector<char*> argv;
+  for (std::string& each : arguments) argv.push_back(each.data());
+  argv.push_back(nullptr);
+  std::cout.flush();
+  execv(program.c_str(), argv.data());
+  throw Failure(kExitFailure, program + " cannot be started: " + std::strerror(errno));
+}
+
+void train(const TrainRequest& request) {
+  auto config = request.file.empty() ? train::parse("", "defaults", request.overrides)
+                                     : train::load(request.file, request.overrides);
+  check(config.status());
+  if (request.print_config) {
+    std::cout << train::to_table(*config);
+    return;
+  }
+  check(train::check_complete(*config));
+  std::vector<std::string> arguments = {"train", request.file};
+  arguments.insert(arguments.end(), request.overrides.begin(), request.overrides.end());
+  become_trainer(std::move(arguments));
+}
+
+void sample(const SampleRequest& request) {
+  if (request.prompt.empty()) throw Failure(kExitUsage, "--prompt: got nothing, expected at least one byte");
+  std::ostringstream temperature;
+  temperature.precision(17);
+  temperature << request.temperature;
+  become_trainer({"sample", "--prompt=" + request.prompt, "--tokens=" + std::to_string(request.tokens),
+                  "--top-k=" + std::to_string(request.top_k), "--temperature=" + temperature.str(),
+                  "--seed=" + std::to_string(request.seed), "--device=" + request.device, request.run});
+}
+
+}  // namespace
+
+void add_train_commands(CLI::App& app) {
+  add_train(app, train);
+  add_sample(app, sample);
+  add_report(app);
+  add_data(app);
+  app.footer(app.get_footer() + R"(
+  octavo train run.yaml            train a model; docs/guides/train.md
+  octavo sample RUN                let it write
+  octavo report RUN [RUN...]       an HTML page about a run, or several side by side
+  octavo data make-text FILE       a text to try it on)");
+}
+
+}  // namespace octavo::cli

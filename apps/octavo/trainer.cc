@@ -1,0 +1,86 @@
+// The program octavo-trainer: what `octavo train` and `octavo sample` do, in a process that loads LibTorch.
+// SPDX-License-Identifier: MIT
+#include "trainer.h"
+
+#include "cli.h"
+#include "command.h"
+#include "evaluate.h"
+#include "progress.h"
+#include "session.h"
+#include "train.h"
+
+#include <CLI/CLI.hpp>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <iostream>
+#include <string>
+
+namespace octavo::cli {
+namespace {
+
+// Progress on a terminal, and now and then a line elsewhere.
+class TerminalConsole : public train::Console {
+ public:
+  void progress(const std::string& line) override {
+    const auto now = std::chrono::steady_clock::now();
+    if (!terminal_ && said_ && now - last_ < std::chrono::seconds(5)) return;
+    progress_.say(line);
+    last_ = now;
+    said_ = true;
+  }
+  void note(const std::string& line) override { progress_.note(line); }
+
+ private:
+  Progress progress_;
+  bool terminal_ = isatty(STDERR_FILENO) != 0;
+  bool said_ = false;
+  std::chrono::steady_clock::time_point last_;
+};
+
+void run_training(const TrainRequest& request) {
+  const train::Config config = take(train::load(request.file, request.overrides));
+  train::Outcome outcome;
+  {
+    TerminalConsole console;
+    outcome = take(train::train(config, console));
+  }
+  if (outcome.signal != 0) {
+    throw Failure(128 + outcome.signal, std::string("stopped by ") +
+                                            (outcome.signal == SIGINT ? "Ctrl-C" : "SIGTERM") + " at step " +
+                                            std::to_string(outcome.step) + "; " + outcome.checkpoint +
+                                            " is saved, and the same command goes on from it");
+  }
+  std::cout << "step " << outcome.step << " is saved in " << outcome.checkpoint
+            << "\nreport: " << outcome.report << '\n';
+}
+
+void run_sampling(const SampleRequest& request) {
+  const std::string words[] = {"training.device=" + request.device};
+  const train::DeviceName device = take(train::parse("", "--device", words)).settings.training.device;
+  const train::LoadedModel loaded = take(train::load_model(request.run, device));
+  train::SampleOptions options;
+  options.tokens = request.tokens;
+  options.top_k = request.top_k;
+  options.temperature = request.temperature;
+  options.seed = request.seed;
+  std::cout << request.prompt;
+  train::generate(*loaded.model, request.prompt, loaded.settings.data.block_size, options, loaded.device,
+                  loaded.settings.training.compute_dtype, [](char c) {
+                    std::cout << c << std::flush;
+                    return static_cast<bool>(std::cout);
+                  });
+  std::cout << '\n';
+}
+
+}  // namespace
+}  // namespace octavo::cli
+
+int main(int argc, char** argv) {
+  return octavo::cli::run_command(argc, argv, [](CLI::App& app) {
+    octavo::cli::add_train(app, octavo::cli::run_training);
+    octavo::cli::add_sample(app, octavo::cli::run_sampling);
+  });
+}

@@ -1,0 +1,125 @@
+// Batches are the sampler's windows whatever the workers, from any draw on, through resets and destruction.
+// SPDX-License-Identifier: MIT
+#include "train/data/loader.h"
+
+#include "train/text_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::int64_t kBlock = 16, kRows = 3;
+constexpr std::uint64_t kBatches = 40;  // several epochs
+using Bytes = std::vector<std::uint8_t>;
+
+class Loader : public ::testing::TestWithParam<int> {
+ protected:
+  Loader() : text_(numbered(997)) {
+    const std::vector<std::string> paths = {files_.write("a", text_.substr(0, 300)),
+                                            files_.write("b", text_.substr(300))};
+    auto corpus = TextCorpus::open(paths);
+    EXPECT_TRUE(corpus.ok());
+    range_ = {*corpus, 7, 990};
+  }
+
+  [[nodiscard]] Sampler sampler(std::int64_t samples = 61, std::uint64_t start = 0) const {
+    return {range_, kBlock, samples, 1337, start};
+  }
+
+  [[nodiscard]] BatchLoader start(const Sampler& sampler, std::uint64_t first_draw) const {
+    return BatchLoader::start(sampler, kRows, first_draw, GetParam()).value();
+  }
+
+  // What a batch must hold, straight from the text.
+  [[nodiscard]] Bytes expected(const Sampler& sampler, std::uint64_t first_draw) const {
+    Bytes out;
+    for (std::uint64_t row = 0; row < kRows; ++row) {
+      const std::string window =
+          text_.substr(static_cast<std::size_t>(sampler.offset(first_draw + row)), kBlock + 1);
+      out.insert(out.end(), window.begin(), window.end());
+    }
+    return out;
+  }
+
+  void expect_batches(BatchLoader& loader, const Sampler& sampler, std::uint64_t first_draw,
+                      std::uint64_t count) const {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const BatchLoader::Batch batch = loader.next();
+      ASSERT_EQ(batch.first_draw, first_draw + i * kRows);
+      ASSERT_EQ(batch.bytes, expected(sampler, batch.first_draw)) << "batch " << i;
+    }
+  }
+
+  TextFiles files_;
+  std::string text_;
+  TextRange range_;
+};
+
+TEST_P(Loader, GivesTheSamplersWindows) {
+  const Sampler draws = sampler();
+  BatchLoader loader = start(draws, 0);
+  expect_batches(loader, draws, 0, kBatches);
+}
+
+TEST_P(Loader, ResumesAtAnyDraw) {
+  const Sampler draws = sampler();
+  for (std::uint64_t first = 0; first < 70; ++first) {
+    BatchLoader loader = start(draws, first);
+    expect_batches(loader, draws, first, 5);
+  }
+}
+
+TEST_P(Loader, AStageEqualsResumptionWithItsSampler) {
+  BatchLoader in_one_run = start(sampler(20), 0);
+  expect_batches(in_one_run, sampler(20), 0, 9);
+  const std::uint64_t draws = 9 * kRows;
+  in_one_run.reset(sampler(61, draws), draws);
+  BatchLoader resumed = start(sampler(61, draws), draws);
+  for (std::uint64_t i = 0; i < kBatches; ++i) {
+    const BatchLoader::Batch a = in_one_run.next(), b = resumed.next();
+    ASSERT_EQ(a.first_draw, b.first_draw);
+    ASSERT_EQ(a.bytes, b.bytes);
+  }
+}
+
+TEST_P(Loader, ResetsAtAnyTime) {
+  BatchLoader loader = start(sampler(), 0);
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    const Sampler draws = sampler(1 + static_cast<std::int64_t>(round), round);
+    loader.reset(draws, round + 2);
+    expect_batches(loader, draws, round + 2, round % 7);
+  }
+}
+
+TEST_P(Loader, IsDestroyedWhileThreadsWorkOrWait) {
+  for (int round = 0; round < 50; ++round) {
+    BatchLoader loader = start(sampler(), 0);
+    if (round % 3 == 1) (void)loader.next();
+    // The queue is full by then, mostly, and the workers wait for room.
+    if (round % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (round % 3 == 2) loader = start(sampler(), 5);
+  }
+}
+
+TEST_P(Loader, AMovedLoaderGoesOn) {
+  BatchLoader first = start(sampler(), 0);
+  expect_batches(first, sampler(), 0, 2);
+  BatchLoader second = std::move(first);
+  expect_batches(second, sampler(), 2 * kRows, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, Loader, ::testing::Values(0, 1, 2, 7));
+
+TEST(LoaderErrors, ABatchBeyondMemory) {
+  const Sampler sampler({{}, 0, std::int64_t{1} << 30}, 1 << 24, 1, 0, 0);
+  const auto too_many = BatchLoader::start(sampler, std::int64_t{1} << 40, 0, 1);
+  EXPECT_THAT(too_many.status().message(),
+              ::testing::HasSubstr("1099511627776 x 16777217 bytes has no place"));
+}
+
+}  // namespace
+}  // namespace octavo::train

@@ -1,0 +1,22 @@
+// Where a run says what it is doing.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+namespace octavo::train {
+
+class Console {
+ public:
+  Console() = default;
+  virtual ~Console() = default;
+  Console(const Console&) = delete;
+  Console& operator=(const Console&) = delete;
+
+  // A state that the next one replaces; where lines cannot be replaced, it may be dropped.
+  virtual void progress(const std::string& line) = 0;
+  // A line that stays.
+  virtual void note(const std::string& line) = 0;
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,19 @@
+// Randomness from counters: every bit of a result depends on every bit of the argument, and on nothing else.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+namespace octavo::train {
+
+// A bijection of 64 bits, the finalizer of SplitMix64; mix(key + n * kStep) for n = 1, 2, … is that
+// generator.
+constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15;
+
+constexpr std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,78 @@
+// Draws to windows by a keyed permutation per epoch; see sampler.h. The constants are part of what a
+// checkpoint promises: with others a resumed run would see another order.
+// SPDX-License-Identifier: MIT
+#include "train/data/sampler.h"
+
+#include "train/data/mix.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::uint64_t kRounds = 6;
+constexpr int kLeastHalfBits = 3;  // in halves of fewer bits six rounds do not make all orders equally likely
+
+// Of the seed and of what else makes an order another one.
+std::uint64_t order_key(std::uint64_t seed, std::int64_t samples, std::uint64_t start) {
+  std::uint64_t key = mix(seed + kStep);
+  key = mix(key + kStep * static_cast<std::uint64_t>(samples));
+  return mix(key + kStep * start);
+}
+
+}  // namespace
+
+Permutation::Permutation(std::uint64_t size, std::uint64_t key)
+    : size_(size),
+      key_(key),
+      half_bits_(std::max(kLeastHalfBits, (static_cast<int>(std::bit_width(size - 1)) + 1) / 2)) {}
+
+// A Feistel network permutes the numbers of 2 * half_bits_ bits, fewer than 4 * size_ of them (64 at least).
+// Walking on from a number outside to its image, until one is inside, permutes those below size_.
+std::uint64_t Permutation::operator()(std::uint64_t index) const {
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  do {
+    std::uint64_t left = index >> half_bits_;
+    std::uint64_t right = index & mask;
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      const std::uint64_t noise = mix(key_ + kStep * (right * kRounds + round + 1));
+      left = std::exchange(right, left ^ (noise >> (64 - half_bits_)));
+    }
+    index = left << half_bits_ | right;
+  } while (index >= size_);
+  return index;
+}
+
+Sampler::Sampler(TextRange range, std::int64_t block_size, std::int64_t samples, std::uint64_t seed,
+                 std::uint64_t start)
+    : range_(std::move(range)),
+      block_size_(block_size),
+      samples_(samples),
+      key_(order_key(seed, samples, start)),
+      start_(start) {
+  if (samples < sample_count(range_, block_size, -1)) range_.end = range_.begin + samples * block_size + 1;
+}
+
+std::uint64_t Sampler::epoch(std::uint64_t draw) const {
+  return (draw - start_) / static_cast<std::uint64_t>(samples_);
+}
+
+std::int64_t Sampler::offset(std::uint64_t draw) const {
+  const auto samples = static_cast<std::uint64_t>(samples_);
+  const std::uint64_t pass = epoch(draw);
+  const std::uint64_t key = mix(key_ + kStep * (2 * pass + 1));
+  const std::uint64_t noise = mix(key_ + kStep * (2 * pass + 2));
+  const auto shift =
+      static_cast<std::int64_t>(pass == 0 ? 0 : noise % static_cast<std::uint64_t>(block_size_));
+  const auto sample = static_cast<std::int64_t>(Permutation(samples, key)((draw - start_) % samples));
+  const std::int64_t last = range_.end - block_size_ - 1;
+  return std::min(range_.begin + sample * block_size_ + shift, last);
+}
+
+void Sampler::read(std::uint64_t draw, std::span<std::uint8_t> out) const {
+  range_.corpus.read(offset(draw), out);
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,84 @@
+// See stages.h.
+// SPDX-License-Identifier: MIT
+#include "train/data/stages.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string>
+
+namespace octavo::train {
+namespace {
+
+// The sizes of the stages that are left when none is larger than the data.
+std::vector<std::int64_t> sizes(const DataSettings& data, std::int64_t available) {
+  std::vector<std::int64_t> out;
+  for (const std::int64_t asked : data.stages.value_or(std::vector{data.max_samples})) {
+    const std::int64_t size = asked < 0 ? available : std::min(asked, available);
+    if (!out.empty() && size == out.back()) break;  // it was all already
+    out.push_back(size);
+  }
+  return out;
+}
+
+// Draws are counted in 64 bits.
+bool can_count(std::int64_t steps, std::int64_t per_step) {
+  return steps <= std::numeric_limits<std::int64_t>::max() / per_step;
+}
+
+Status too_many(std::string_view key, std::string_view value, std::int64_t per_step) {
+  return Status::invalid(
+      std::string(key) + ": got " + std::string(value) + ", but " + std::to_string(per_step) +
+      " samples per step (per_device_train_batch_size x gradient_accumulation_steps) come to "
+      "2^63 or more in all; use less of one");
+}
+
+// Steps for `epochs` passes, rounded up; none if there are too many to count.
+std::optional<std::int64_t> steps_of(double epochs, std::int64_t samples, std::int64_t per_step) {
+  // 0.07 passes over 100 samples are 7 draws, not the 8 that 7.000000000000001 would round up to.
+  const double draws = std::ceil(epochs * static_cast<double>(samples) * (1 - 0x1p-50));
+  if (!(draws < 0x1p62)) return std::nullopt;
+  const std::int64_t whole = std::max<std::int64_t>(static_cast<std::int64_t>(draws), 1);
+  return whole / per_step + (whole % per_step != 0 ? 1 : 0);
+}
+
+}  // namespace
+
+Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingSettings& training,
+                                       std::int64_t samples_available) {
+  const std::int64_t per_step = draws_per_step(training);
+  const std::vector<std::int64_t> samples = sizes(data, samples_available);
+  const auto stages = static_cast<std::int64_t>(samples.size());
+  if (training.max_steps && *training.max_steps < stages) {
+    return Status::invalid("training.max_steps: got " + std::to_string(*training.max_steps) +
+                           ", expected at least " + std::to_string(stages) +
+                           ", one for each stage of data.stages; raise it or use data.stages: null");
+  }
+  std::vector<Stage> out;
+  std::int64_t done = 0;
+  for (const std::int64_t size : samples) {
+    const bool last = static_cast<std::int64_t>(out.size()) + 1 == stages;
+    std::int64_t end = done;
+    if (training.max_steps) {
+      end = last ? *training.max_steps : done + *training.max_steps / stages;
+      if (!can_count(end, per_step)) return too_many("training.max_steps", std::to_string(end), per_step);
+    } else {
+      const double epochs = training.num_train_epochs.value_or(1);
+      const auto steps = steps_of(epochs, size, per_step);
+      if (!steps || *steps > std::numeric_limits<std::int64_t>::max() - done ||
+          !can_count(done + *steps, per_step)) {
+        std::array<char, 32> text = {};
+        std::snprintf(text.data(), text.size(), "%g", epochs);
+        return too_many("training.num_train_epochs", text.data(), per_step);
+      }
+      end = done + *steps;
+    }
+    out.push_back({size, done, end});
+    done = end;
+  }
+  return out;
+}
+
+}  // namespace octavo::train

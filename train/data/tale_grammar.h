@@ -1,0 +1,69 @@
+// A text grammar in a notation of its own, and what expands it. A grammar is text:
+//
+//   = rule           begins a rule; its alternatives follow, one per line or between " / ", and earlier ones
+//                    are chosen more often
+//   fox:foxes        an alternative with two forms; templates take the first unless they ask
+//
+// In an alternative:
+//
+//   <rule>           an alternative of that rule, expanded       <rule.2>   its second form
+//   <x=rule>         the same, remembered until the tale ends    {x} {x.2}  what is remembered in x
+//   [a|b|c]          one of them, expanded; an empty one is allowed
+//   @                a or an, by the letter that follows         ^          the next letter is a capital
+//   ~                a new paragraph                             +          a new line
+//
+// A sentence begins with a capital without ^. What is remembered is expanded once: it is the same ever after.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace octavo::train {
+
+extern const std::string_view kTaleWords;
+extern const std::string_view kTaleSentences;
+
+// The rules of both, parsed once. A reference to a rule that is not there is kept as it is written, where
+// tests see it.
+class Grammar {
+ public:
+  static const Grammar& tales();
+
+  // Null where there is none.
+  [[nodiscard]] const std::vector<std::string_view>* find(std::string_view rule) const;
+
+ private:
+  void add(std::string_view text);
+  std::unordered_map<std::string_view, std::vector<std::string_view>> rules_;
+};
+
+// Expands templates with the choices that a key makes. The same key and calls give the same text.
+class Expander {
+ public:
+  Expander(const Grammar& grammar, std::uint64_t key) : grammar_(grammar), key_(key) {}
+
+  // {name} stands for what the pattern comes to now, which is given back.
+  const std::string& remember(const std::string& name, std::string_view pattern);
+
+  // The template's text, with articles, capitals and paragraphs in place.
+  std::string expand(std::string_view pattern);
+
+  // A number below `count`, every one equally likely. REQUIRES: count >= 1.
+  std::uint64_t below(std::uint64_t count);
+
+ private:
+  void append(std::string_view pattern, std::string& out);
+  void append_rule(std::string_view reference, std::string& out);
+  void append_memory(std::string_view reference, std::string& out);
+
+  const Grammar& grammar_;
+  std::uint64_t key_;
+  std::uint64_t drawn_ = 0;
+  std::unordered_map<std::string, std::string> memory_;
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,93 @@
+// Mapped files as one sequence of bytes, and what is counted over it; see text.h.
+// SPDX-License-Identifier: MIT
+#include "train/data/text.h"
+
+#include "train/files/mapped_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+namespace octavo::train {
+
+struct TextCorpus::Files {
+  std::vector<MappedFile> maps;
+  std::vector<std::int64_t> ends;  // of each file in the whole
+};
+
+Result<TextCorpus> TextCorpus::open(std::span<const std::string> paths) {
+  auto files = std::make_shared<Files>();
+  std::int64_t end = 0;
+  for (const std::string& path : paths) {
+    Result<MappedFile> map = MappedFile::open(path);
+    if (!map.ok()) return map.status();
+    if (map->bytes().empty()) return Status::invalid(path + ": is empty; name a file with text");
+    end += static_cast<std::int64_t>(map->bytes().size());
+    files->maps.push_back(std::move(*map));
+    files->ends.push_back(end);
+  }
+  TextCorpus out;
+  out.files_ = std::move(files);
+  return out;
+}
+
+std::int64_t TextCorpus::size() const { return files_ && !files_->ends.empty() ? files_->ends.back() : 0; }
+
+void TextCorpus::read(std::int64_t offset, std::span<std::uint8_t> out) const {
+  if (out.empty()) return;
+  const auto& ends = files_->ends;
+  auto file = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), offset) - ends.begin());
+  auto at = static_cast<std::size_t>(offset - (file == 0 ? 0 : ends[file - 1]));
+  while (!out.empty()) {
+    const auto from = files_->maps[file].bytes().subspan(at);
+    const std::size_t count = std::min(from.size(), out.size());
+    std::memcpy(out.data(), from.data(), count);
+    out = out.subspan(count);
+    ++file;
+    at = 0;
+  }
+}
+
+namespace {
+
+using Counts = std::array<std::int64_t, 256>;
+
+void count(std::span<const std::uint8_t> bytes, Counts& counts) {
+  for (const std::uint8_t byte : bytes) ++counts[byte];
+}
+
+double entropy(const Counts& counts) {
+  double total = 0;
+  for (const std::int64_t each : counts) total += static_cast<double>(each);
+  double out = 0;
+  for (const std::int64_t each : counts) {
+    if (each == 0) continue;
+    const double share = static_cast<double>(each) / total;
+    out -= share * std::log(share);
+  }
+  return out;
+}
+
+}  // namespace
+
+double unigram_entropy(std::span<const std::uint8_t> bytes) {
+  Counts counts = {};
+  count(bytes, counts);
+  return entropy(counts);
+}
+
+double unigram_entropy(const TextRange& range) {
+  constexpr std::int64_t kPiece = 1 << 16;
+  std::vector<std::uint8_t> piece(static_cast<std::size_t>(std::min(kPiece, range.size())));
+  Counts counts = {};
+  for (std::int64_t at = range.begin; at < range.end; at += kPiece) {
+    const auto bytes = std::span(piece).first(static_cast<std::size_t>(std::min(kPiece, range.end - at)));
+    range.corpus.read(at, bytes);
+    count(bytes, counts);
+  }
+  return entropy(counts);
+}
+
+}  // namespace octavo::train

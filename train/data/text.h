@@ -1,0 +1,77 @@
+// Text to train on: files mapped into memory and seen as one sequence of bytes, a byte being a token. A
+// window of block_size tokens is block_size + 1 bytes, for the last one is only a target.
+//
+//   auto split = octavo::train::split_text(paths, std::nullopt, 512);
+//   if (!split.ok()) show(split.status().message());  // corpus.txt: 100 bytes are too few for …
+//   std::int64_t samples = octavo::train::sample_count(split->train, 512, -1);
+//
+// Offsets count from the start of the first file, in ranges too. Files must keep their size while they are
+// used: bytes that are gone from a mapped file end the process (SIGBUS).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+// Copies share the maps; any number of threads may read.
+class TextCorpus {
+ public:
+  TextCorpus() = default;  // no bytes
+
+  // Files follow each other in the order given, with nothing in between. A file that is missing, empty, not
+  // a regular file or unreadable is an error that names it.
+  static Result<TextCorpus> open(std::span<const std::string> paths);
+
+  [[nodiscard]] std::int64_t size() const;
+
+  // Fills `out` with the bytes from `offset` on, across files where need be.
+  // REQUIRES: 0 <= offset, offset + out.size() <= size().
+  void read(std::int64_t offset, std::span<std::uint8_t> out) const;
+
+ private:
+  struct Files;
+  std::shared_ptr<const Files> files_;
+};
+
+struct TextRange {
+  TextCorpus corpus;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+};
+
+struct TextSplit {
+  TextRange train;
+  TextRange validation;
+};
+
+// Without validation paths the end of the training text is held out: a tenth of it, at least one window and
+// at most 8 MiB (or one window, where that is longer). Each range has room for a window, or it is an error
+// that says what there is and what is needed.
+Result<TextSplit> split_text(std::span<const std::string> train,
+                             const std::optional<std::vector<std::string>>& validation,
+                             std::int64_t block_size);
+
+// How many windows lie side by side in the range, each followed by one more byte; at most max_samples, where
+// that is not -1. REQUIRES: block_size >= 1, max_samples >= 1 or -1.
+std::int64_t sample_count(const TextRange& range, std::int64_t block_size, std::int64_t max_samples);
+
+// Where the windows of an evaluation begin, in order and without overlap; evenly spread over the range if
+// `limit` is smaller than their number. REQUIRES: as sample_count.
+std::vector<std::int64_t> evaluation_offsets(const TextRange& range, std::int64_t block_size,
+                                             std::int64_t limit);
+
+// Of the bytes' frequencies, in nats per byte: the loss of a model that knows nothing else. 0 for no bytes.
+double unigram_entropy(std::span<const std::uint8_t> bytes);
+double unigram_entropy(const TextRange& range);
+
+}  // namespace octavo::train

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#include "device.h"
+
+#include "train/data/mix.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <octavo/backend.h>
+#include <torch/cuda.h>
+#include <torch/mps.h>
+#include <torch/torch.h>
+
+namespace octavo::train {
+namespace {
+
+c10::Stream stream_of(const torch::Device& device) {
+  return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
+}
+
+}  // namespace
+
+Result<torch::Device> choose_device(const DeviceName& wanted) {
+  using Kind = DeviceName::Kind;
+  const std::int64_t gpus =
+      torch::cuda::is_available() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
+  switch (wanted.kind) {
+    case Kind::cpu:
+      return torch::Device(torch::kCPU);
+    case Kind::mps:
+      if (torch::mps::is_available()) return torch::Device(torch::kMPS);
+      return Status::unsupported("training.device: mps is not available here; use device: auto or cpu");
+    case Kind::automatic:
+      if (gpus == 0) return torch::Device(torch::kCPU);
+      break;
+    case Kind::cuda:
+      if (gpus == 0) {
+        return Status::unsupported(
+            "training.device: cuda was asked for, but this LibTorch sees no CUDA device (" +
+            std::string(torch::hasCUDA() ? "is there a GPU and a driver?" : "it is a CPU build") +
+            "); use device: auto or cpu");
+      }
+      break;
+  }
+  const int index = wanted.index.value_or(0);
+  if (index >= gpus) {
+    return Status::unsupported("training.device: cuda:" + std::to_string(index) +
+                               " was asked for, but there are " + std::to_string(gpus) +
+                               " CUDA devices, from cuda:0; use one of them");
+  }
+  return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(index));
+}
+
+bool has_backend(const torch::Device& device) {
+  if (device.is_cpu()) return true;
+  if (!device.is_cuda()) return false;
+  const GpuReport report = gpu_info();
+  const auto index = static_cast<std::size_t>(device.index());
+  return index < report.gpus.size() && report.gpus[index].usable;
+}
+
+std::string device_text(const torch::Device& device) {
+  if (device.is_cpu()) return "cpu (" + std::to_string(at::get_num_threads()) + " threads)";
+  std::string out = device.str();
+  if (device.is_cuda()) {
+    const GpuReport report = gpu_info();
+    const auto index = static_cast<std::size_t>(device.index());
+    if (index < report.gpus.size()) out += ' ' + report.gpus[index].name;
+  }
+  return out;
+}
+
+void wait_for(const torch::Device& device) {
+  if (!device.is_cpu()) stream_of(device).synchronize();
+}
+
+void seed_random(std::int64_t seed, std::int64_t step, std::int64_t pass) {
+  std::uint64_t key = mix(static_cast<std::uint64_t>(seed) + kStep);
+  key = mix(key ^ mix(static_cast<std::uint64_t>(step) + 2 * kStep));
+  torch::manual_seed(mix(key ^ mix(static_cast<std::uint64_t>(pass) + 3 * kStep)));
+}
+
+struct Stopwatch::Events {
+  explicit Events(const torch::Device& device)
+      : begin(device.type(), c10::EventFlag::BACKEND_DEFAULT),
+        end(device.type(), c10::EventFlag::BACKEND_DEFAULT) {}
+  c10::Event begin, end;
+};
+
+Stopwatch::Stopwatch(const torch::Device& device)
+    : device_(device), events_(device.is_cpu() ? nullptr : std::make_unique<Events>(device)) {}
+Stopwatch::~Stopwatch() = default;
+Stopwatch::Stopwatch(Stopwatch&&) noexcept = default;
+Stopwatch& Stopwatch::operator=(Stopwatch&&) noexcept = default;
+
+void Stopwatch::start() {
+  if (events_ == nullptr)
+    begin_ = std::chrono::steady_clock::now();
+  else
+    events_->begin.record(stream_of(device_));
+}
+
+void Stopwatch::stop() {
+  if (events_ == nullptr)
+    end_ = std::chrono::steady_clock::now();
+  else
+    events_->end.record(stream_of(device_));
+}
+
+double Stopwatch::seconds() const {
+  if (events_ == nullptr) return std::chrono::duration<double>(end_ - begin_).count();
+  events_->end.synchronize();
+  return events_->begin.elapsedTime(events_->end) / 1e3;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,53 @@
+// Where a run computes: the device that a config asks for, what is to be known of it, and its clock. Knows
+// CPU and accelerators by torch's generic interfaces alone, so that one source serves CPU and CUDA builds.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/settings.h"
+
+#include <octavo/status.h>
+#include <torch/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace octavo::train {
+
+// `auto` is a CUDA device where there is one. What was asked for by name and is not there is an error.
+Result<torch::Device> choose_device(const DeviceName& wanted);
+
+// Octavo's optimizers have code for it in this build.
+bool has_backend(const torch::Device& device);
+
+std::string device_text(const torch::Device& device);  // "cuda:0 NVIDIA H200", "cpu (8 threads)"
+
+// Waits until all work queued on the device is done.
+void wait_for(const torch::Device& device);
+
+// Random numbers follow from (seed, step, pass) alone, so a checkpoint needs no generator's state and what an
+// evaluation or a sample draws changes nothing.
+void seed_random(std::int64_t seed, std::int64_t step, std::int64_t pass);
+
+// The time between two points of the device's work, which the host does not wait for.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const torch::Device& device);
+  ~Stopwatch();
+  Stopwatch(Stopwatch&&) noexcept;
+  Stopwatch& operator=(Stopwatch&&) noexcept;
+
+  void start();
+  void stop();
+  // Waits for the work before stop().
+  [[nodiscard]] double seconds() const;
+
+ private:
+  struct Events;
+  torch::Device device_;
+  std::chrono::steady_clock::time_point begin_, end_;  // on the CPU
+  std::unique_ptr<Events> events_;                     // elsewhere
+};
+
+}  // namespace octavo::train

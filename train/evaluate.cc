@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#include "evaluate.h"
+
+#include "precision.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace octavo::train {
+namespace {
+
+// Evaluation mode for a scope.
+class EvalScope {
+ public:
+  explicit EvalScope(TextModel& model) : model_(model), training_(model.is_training()) { model_.eval(); }
+  ~EvalScope() { model_.train(training_); }
+  EvalScope(const EvalScope&) = delete;
+  EvalScope& operator=(const EvalScope&) = delete;
+
+ private:
+  TextModel& model_;
+  bool training_;
+};
+
+}  // namespace
+
+TokenBatch to_tokens(std::span<const std::uint8_t> bytes, std::int64_t rows, const torch::Device& device) {
+  const auto row = static_cast<std::int64_t>(bytes.size()) / rows;
+  torch::Tensor host =
+      torch::empty({rows, row}, torch::TensorOptions(torch::kUInt8).pinned_memory(device.is_cuda()));
+  std::memcpy(host.data_ptr(), bytes.data(), bytes.size());
+  // Bytes travel; the device widens them.
+  const torch::Tensor tokens = host.to(device, /*non_blocking=*/device.is_cuda()).to(torch::kInt64);
+  return {tokens.slice(1, 0, row - 1), tokens.slice(1, 1)};
+}
+
+torch::Tensor text_loss(TextModel& model, const TokenBatch& batch) {
+  const torch::Tensor logits = model.forward(batch.inputs).to(torch::kFloat32);
+  return torch::nn::functional::cross_entropy(logits.reshape({-1, logits.size(-1)}),
+                                              batch.targets.reshape(-1));
+}
+
+std::optional<Evaluation> evaluate(TextModel& model, const TextCorpus& corpus,
+                                   const std::vector<std::int64_t>& offsets, std::int64_t block_size,
+                                   std::int64_t rows, const torch::Device& device, DType compute_dtype,
+                                   const std::function<bool()>& stop) {
+  const auto begin = std::chrono::steady_clock::now();
+  const torch::NoGradGuard no_grad;
+  const EvalScope scope(model);
+  const auto row = static_cast<std::size_t>(block_size) + 1;
+  torch::Tensor sum =
+      torch::zeros({}, torch::TensorOptions(torch::kFloat64)
+                           .device(device.type() == torch::kMPS ? torch::Device(torch::kCPU) : device));
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t first = 0; first < offsets.size(); first += static_cast<std::size_t>(rows)) {
+    if (stop()) return std::nullopt;
+    const std::size_t count = std::min(offsets.size() - first, static_cast<std::size_t>(rows));
+    bytes.resize(count * row);
+    for (std::size_t i = 0; i < count; ++i) {
+      corpus.read(offsets[first + i], std::span(bytes).subspan(i * row, row));
+    }
+    const AutocastScope autocast(device, compute_dtype);
+    const auto batch = static_cast<std::int64_t>(count);
+    sum += (text_loss(model, to_tokens(bytes, batch, device)) * batch).to(sum.device(), torch::kFloat64);
+  }
+  Evaluation out;
+  out.loss = sum.item<double>() / static_cast<double>(offsets.size());
+  out.tokens = static_cast<std::int64_t>(offsets.size()) * block_size;
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return out;
+}
+
+std::string generate(TextModel& model, const std::string& prompt, std::int64_t context,
+                     const SampleOptions& options, const torch::Device& device, DType compute_dtype,
+                     const std::function<bool(char)>& each) {
+  const torch::NoGradGuard no_grad;
+  const EvalScope scope(model);
+  // A generator of its own, on the CPU: the same seed gives the same choices on every device.
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
+  std::string text = prompt;
+  for (std::int64_t i = 0; i < options.tokens; ++i) {
+    const auto length = std::min<std::int64_t>(static_cast<std::int64_t>(text.size()), context);
+    const auto* from = reinterpret_cast<const std::uint8_t*>(text.data()) + text.size() - length;
+    const torch::Tensor seen =
+        torch::from_blob(const_cast<std::uint8_t*>(from), {1, length}, torch::kUInt8)  // NOLINT: only read
+            .to(torch::kInt64)
+            .to(device);
+    torch::Tensor logits;
+    {
+      const AutocastScope autocast(device, compute_dtype);
+      logits = model.forward(seen).index({0, -1}).to(torch::kFloat32).cpu();
+    }
+    if (options.top_k > 0 && options.top_k < logits.numel()) {
+      const torch::Tensor least = std::get<0>(logits.topk(options.top_k))[-1];
+      logits = logits.masked_fill(logits < least, -INFINITY);
+    }
+    const torch::Tensor chosen =
+        options.temperature > 0
+            ? torch::multinomial(torch::softmax(logits / options.temperature, -1), 1, false, generator)
+            : logits.argmax().view({1});
+    text += static_cast<char>(chosen.item<std::int64_t>());
+    if (each && !each(text.back())) break;
+  }
+  return text.substr(prompt.size());
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,52 @@
+// The loss of a model on validation text, and text that a model writes.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "models/text_model.h"
+#include "train/data/text.h"
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+// rows x (block_size + 1) bytes as tokens on a device: inputs and, one further on, targets.
+struct TokenBatch {
+  torch::Tensor inputs, targets;
+};
+TokenBatch to_tokens(std::span<const std::uint8_t> bytes, std::int64_t rows, const torch::Device& device);
+
+// Mean cross-entropy in nats per token, in fp32 whatever the logits are.
+torch::Tensor text_loss(TextModel& model, const TokenBatch& batch);
+
+struct Evaluation {
+  double loss = 0;
+  std::int64_t tokens = 0;
+  double seconds = 0;
+};
+
+// Over the windows at `offsets`, `rows` at a time, without dropout. None where `stop` says so in between.
+std::optional<Evaluation> evaluate(TextModel& model, const TextCorpus& corpus,
+                                   const std::vector<std::int64_t>& offsets, std::int64_t block_size,
+                                   std::int64_t rows, const torch::Device& device, DType compute_dtype,
+                                   const std::function<bool()>& stop);
+
+struct SampleOptions {
+  std::int64_t tokens = 200;
+  std::int64_t top_k = 0;  // 0: all
+  double temperature = 1.0;
+  std::uint64_t seed = 1337;
+};
+
+// What follows the prompt, byte by byte; `each`, where given, sees every byte as it comes, and false from it
+// ends the text. The model sees at most the last `context` bytes. REQUIRES: a prompt, context >= 1.
+std::string generate(TextModel& model, const std::string& prompt, std::int64_t context,
+                     const SampleOptions& options, const torch::Device& device, DType compute_dtype,
+                     const std::function<bool(char)>& each = {});
+
+}  // namespace octavo::train

@@ -1,0 +1,132 @@
+// Finding, verifying and removing checkpoints; see checkpoint_folder.h.
+// SPDX-License-Identifier: MIT
+#include "train/files/checkpoint_folder.h"
+
+#include "train/files/checkpoint_names.h"
+#include "train/files/checksums.h"
+#include "train/files/mapped_file.h"
+#include "train/files/text_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::uint64_t kChecksumsLimit = 64 * 1024;
+constexpr std::size_t kPiece = 1 << 20;
+
+Result<std::vector<CheckpointRef>> find_checkpoints(const std::string& run_folder) {
+  const auto names = checkpoint_names(run_folder);
+  if (!names.ok()) return names.status();
+  std::vector<CheckpointRef> found;
+  for (const CheckpointName name : *names) {
+    if (name.state == CheckpointState::partial) continue;
+    const CheckpointName complete{name.step, CheckpointState::complete};
+    if (name != complete && std::ranges::find(*names, complete) != names->end()) continue;
+    found.push_back({name.step, checkpoint_path(run_folder, name)});
+  }
+  return found;
+}
+
+Result<std::string> hash_file(InputFile& file, const std::string& path) {
+  Hasher hasher;
+  std::vector<std::byte> piece(kPiece);
+  for (;;) {
+    const Result<std::size_t> count = file.read(piece, path);
+    if (!count.ok()) return count.status();
+    hasher.add(std::span(piece).first(*count));
+    if (*count < piece.size()) return hasher.hex();
+  }
+}
+
+Status verify_file(const std::string& path, const FileChecksum& expected) {
+  const std::string size = std::to_string(expected.size);
+  if (!path_exists(path)) {
+    return Status::failed(path + ": missing; " + std::string(kChecksumsName) + " lists it with " + size +
+                          " bytes");
+  }
+  Result<InputFile> file = InputFile::open(path);
+  if (!file.ok()) return file.status();
+  if (file->size != expected.size) {
+    return Status::failed(path + ": has " + std::to_string(file->size) + " bytes, expected " + size +
+                          (file->size < expected.size ? "; it is cut short" : "; it has grown"));
+  }
+  const Result<std::string> hash = hash_file(*file, path);
+  if (!hash.ok()) return hash.status();
+  if (*hash != expected.hash) {
+    return Status::failed(path + ": its " + size + " bytes have the hash " + *hash + ", expected " +
+                          expected.hash + "; it was changed or the disk is damaged");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<CheckpointRef> list_checkpoints(const std::string& run_folder) {
+  auto found = find_checkpoints(run_folder);
+  return found.ok() ? std::move(*found) : std::vector<CheckpointRef>();
+}
+
+Status verify_checkpoint(const std::string& path) {
+  const std::string list = path + "/" + std::string(kChecksumsName);
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) {
+    return Status::failed(path + ": not a folder; a checkpoint is one");
+  }
+  if (!path_exists(list)) {
+    return Status::failed(list +
+                          ": missing; the checkpoint was not written to its end, or not by this program");
+  }
+  const Result<std::string> text = read_text_file(list, kChecksumsLimit);
+  if (!text.ok()) return text.status();
+  const auto files = parse_checksums(*text, list);
+  if (!files.ok()) return files.status();
+  for (const FileChecksum& file : *files) {
+    if (Status status = verify_file(path + "/" + file.name, file); !status.ok()) return status;
+  }
+  return {};
+}
+
+Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder) {
+  const auto found = find_checkpoints(run_folder);
+  if (!found.ok()) return found.status();
+  NewestCheckpoint newest;
+  for (const CheckpointRef& checkpoint : *found) {
+    const Status status = verify_checkpoint(checkpoint.path);
+    if (status.ok()) {
+      newest.found = checkpoint;
+      break;
+    }
+    newest.skipped.push_back(status.message());
+  }
+  return newest;
+}
+
+Status prune_checkpoints(const std::string& run_folder, std::int64_t keep) {
+  if (keep < 1) {
+    return Status::invalid("keep: got " + std::to_string(keep) + ", expected 1 or more checkpoints to keep");
+  }
+  if (Status status = remove_leftovers(run_folder); !status.ok()) return status;
+  auto found = find_checkpoints(run_folder);
+  if (!found.ok()) return found.status();
+  std::error_code none;
+  const std::string latest =
+      std::filesystem::read_symlink(run_folder + "/" + std::string(kLatestName), none).filename().native();
+  const auto spared = std::min(found->size(), static_cast<std::size_t>(keep));
+  found->erase(found->begin(), found->begin() + static_cast<std::ptrdiff_t>(spared));
+  std::erase_if(*found, [&](const CheckpointRef& checkpoint) {
+    return CheckpointName{checkpoint.step, CheckpointState::complete}.text() == latest;
+  });
+  if (found->empty()) return {};
+  for (const CheckpointRef& checkpoint : *found) {
+    const std::string partial = checkpoint_path(run_folder, {checkpoint.step, CheckpointState::partial});
+    if (Status status = rename_path(checkpoint.path, partial); !status.ok()) return status;
+  }
+  // The names first, for good: a loss of power must not bring back a checkpoint that has lost files.
+  if (Status status = sync_folder(run_folder); !status.ok()) return status;
+  return remove_leftovers(run_folder);
+}
+
+}  // namespace octavo::train

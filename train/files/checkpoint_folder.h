@@ -1,0 +1,46 @@
+// The checkpoints of a run folder: found, verified, thinned out. What the names mean:
+//
+//   checkpoint-STEP            a checkpoint, complete when it got this name
+//   latest                     a link to the one written last
+//   .checkpoint-STEP.partial   one being written or removed: never read, removed by the next writer
+//   .checkpoint-STEP.replaced  the one of before, while a new one of the same step takes its place; it counts
+//                              as checkpoint-STEP where a crash left it alone
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+struct CheckpointRef {
+  std::int64_t step = 0;
+  std::string path;
+  friend bool operator==(const CheckpointRef&, const CheckpointRef&) = default;
+};
+
+// Newest (highest step) first, by name alone. A run folder that is not there or cannot be read has none.
+std::vector<CheckpointRef> list_checkpoints(const std::string& run_folder);
+
+// Whether every file that checksums.txt lists is there, of its size and hash. The error names what is torn
+// and how. Reads all of it.
+Status verify_checkpoint(const std::string& path);
+
+struct NewestCheckpoint {
+  std::optional<CheckpointRef> found;
+  std::vector<std::string> skipped;  // a message for each newer one that verify_checkpoint() refused
+};
+
+// The newest one that verifies. No run folder, or none in it: nothing found, and no error.
+Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder);
+
+// Removes all but the newest `keep` >= 1, never the one that `latest` names, and what crashed writers left.
+// Each is renamed first: a crash leaves no checkpoint with files missing. REQUIRES: no CheckpointWriter of
+// this run folder is alive, except committed ones.
+Status prune_checkpoints(const std::string& run_folder, std::int64_t keep);
+
+}  // namespace octavo::train

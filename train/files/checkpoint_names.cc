@@ -1,0 +1,96 @@
+// Reading and clearing the names of a run folder; see checkpoint_names.h.
+// SPDX-License-Identifier: MIT
+#include "train/files/checkpoint_names.h"
+
+#include "train/files/file_descriptor.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint-";
+
+std::string_view suffix_of(CheckpointState state) {
+  switch (state) {
+    case CheckpointState::partial:
+      return ".partial";
+    case CheckpointState::replaced:
+      return ".replaced";
+    case CheckpointState::complete:
+      break;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string CheckpointName::text() const {
+  return (state == CheckpointState::complete ? "" : ".") + std::string(kPrefix) + std::to_string(step) +
+         std::string(suffix_of(state));
+}
+
+std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
+  const std::size_t digits = text.find_first_of("0123456789");
+  if (digits == std::string_view::npos) return std::nullopt;
+  CheckpointName name;
+  std::from_chars(text.data() + digits, text.data() + text.size(), name.step);
+  for (const CheckpointState state :
+       {CheckpointState::complete, CheckpointState::partial, CheckpointState::replaced}) {
+    name.state = state;
+    if (name.text() == text) return name;
+  }
+  return std::nullopt;
+}
+
+std::string checkpoint_path(const std::string& run_folder, CheckpointName name) {
+  return run_folder + "/" + name.text();
+}
+
+Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_folder) {
+  std::vector<CheckpointName> names;
+  std::error_code error;
+  std::filesystem::directory_iterator entries(run_folder, error);
+  if (error == std::errc::no_such_file_or_directory) return names;
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    if (const auto name = CheckpointName::parse(entries->path().filename().native())) names.push_back(*name);
+  }
+  if (error) return system_error(run_folder, "list the folder", error.value());
+  std::ranges::sort(names, std::ranges::greater(), &CheckpointName::step);
+  return names;
+}
+
+bool path_exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::symlink_status(path, error).type() != std::filesystem::file_type::not_found;
+}
+
+Status rename_path(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) return system_error(from, "rename to " + to, errno);
+  return {};
+}
+
+Status remove_tree(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  return error ? system_error(path, "remove", error.value()) : Status();
+}
+
+Status remove_leftovers(const std::string& run_folder) {
+  const auto names = checkpoint_names(run_folder);
+  if (!names.ok()) return names.status();
+  for (const CheckpointName name : *names) {
+    const bool replaced = name.state == CheckpointState::replaced &&
+                          path_exists(checkpoint_path(run_folder, {name.step, CheckpointState::complete}));
+    if (name.state != CheckpointState::partial && !replaced) continue;
+    if (Status status = remove_tree(checkpoint_path(run_folder, name)); !status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace octavo::train

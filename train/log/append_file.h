@@ -1,0 +1,39 @@
+// A file that only grows. A write that fails in the middle (a full disk) is taken back, so that what is in
+// the file stays whole. No user-space buffer: what append() accepted survives the death of the process.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace octavo::train {
+
+class AppendFile {
+ public:
+  enum class Mode { create_new, create_or_append, truncate };
+
+  static Result<AppendFile> open(const std::string& path, Mode mode);
+
+  AppendFile(AppendFile&& other) noexcept;
+  AppendFile& operator=(AppendFile&& other) noexcept;
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+  ~AppendFile();
+
+  Status append(std::string_view bytes);
+  Status sync();  // to the disk
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  AppendFile(int descriptor, std::string path, std::int64_t size);
+
+  int descriptor_ = -1;
+  std::string path_;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace octavo::train

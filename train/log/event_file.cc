@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+#include "train/log/event_file.h"
+
+#include <array>
+#include <bit>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::uint32_t kCastagnoli = 0x82f63b78;  // the polynomial, bits reversed
+
+constexpr std::array<std::uint32_t, 256> crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < table.size(); ++i) {
+    std::uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kCastagnoli : 0);
+    table[i] = crc;
+  }
+  return table;
+}
+
+template <class Unsigned>
+void append_little_endian(std::string& out, Unsigned value) {
+  for (std::size_t byte = 0; byte < sizeof(value); ++byte) {
+    out += static_cast<char>((value >> (8 * byte)) & 0xff);
+  }
+}
+
+// The fields of a message. Numbers are those of tensorflow/core/util/event.proto and framework/summary.proto.
+class Message {
+ public:
+  Message& varint(std::uint32_t field, std::uint64_t value) {
+    tag(field, 0);
+    append_varint(value);
+    return *this;
+  }
+  Message& real(std::uint32_t field, double value) {
+    tag(field, 1);
+    append_little_endian(bytes_, std::bit_cast<std::uint64_t>(value));
+    return *this;
+  }
+  Message& real(std::uint32_t field, float value) {
+    tag(field, 5);
+    append_little_endian(bytes_, std::bit_cast<std::uint32_t>(value));
+    return *this;
+  }
+  Message& bytes(std::uint32_t field, std::string_view value) {
+    tag(field, 2);
+    append_varint(value.size());
+    bytes_ += value;
+    return *this;
+  }
+  [[nodiscard]] const std::string& text() const { return bytes_; }
+
+ private:
+  void tag(std::uint32_t field, std::uint32_t wire_type) { append_varint((field << 3) | wire_type); }
+  void append_varint(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>((value & 0x7f) | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+
+  std::string bytes_;
+};
+
+Message event(double wall_time, std::int64_t step) {
+  Message message;
+  message.real(1, wall_time).varint(2, static_cast<std::uint64_t>(step));
+  return message;
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  static constexpr std::array<std::uint32_t, 256> kTable = crc_table();
+  std::uint32_t crc = 0xffffffff;
+  for (const char c : bytes) crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return crc ^ 0xffffffff;
+}
+
+std::uint32_t masked_crc32c(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8; }
+
+std::string tfrecord(std::string_view data) {
+  std::string out;
+  append_little_endian(out, static_cast<std::uint64_t>(data.size()));
+  append_little_endian(out, masked_crc32c(out));
+  out += data;
+  append_little_endian(out, masked_crc32c(data));
+  return out;
+}
+
+std::string version_event(double wall_time) {
+  Message message;
+  message.real(1, wall_time).bytes(3, "brain.Event:2");
+  return tfrecord(message.text());
+}
+
+std::string session_start_event(double wall_time, std::int64_t step) {
+  Message session;
+  session.varint(1, 1);  // status START
+  return tfrecord(event(wall_time, step).bytes(7, session.text()).text());
+}
+
+std::string scalars_event(double wall_time, std::int64_t step, std::span<const Scalar> scalars) {
+  Message summary;
+  for (const Scalar& scalar : scalars) {
+    Message value;
+    value.bytes(1, scalar.tag).real(2, scalar.value);
+    summary.bytes(1, value.text());
+  }
+  return tfrecord(event(wall_time, step).bytes(5, summary.text()).text());
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#include "train/log/run_log.h"
+
+#include "train/log/event_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
+
+constexpr std::string_view kMetrics = "metrics.jsonl";
+constexpr std::string_view kEvents = "events.out.tfevents.";
+
+// What of a record TensorBoard shows: its kind, a path into it, the tag.
+struct TagRule {
+  std::string_view kind;
+  std::string_view path;
+  std::string_view tag;
+};
+constexpr std::array<TagRule, 8> kTagRules{{
+    {"train", "/loss", "train/loss"},
+    {"train", "/lr", "train/lr"},
+    {"train", "/grad_norm", "train/grad_norm"},
+    {"train", "/tokens_per_second", "train/tokens_per_second"},
+    {"train", "/loss_scale", "train/loss_scale"},
+    {"train", "/memory/device", "memory/device"},
+    {"train", "/memory/host", "memory/host"},
+    {"eval", "/loss", "eval/loss"},
+}};
+
+double unix_seconds() {
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  return std::round(now.count() * 1000) / 1000;  // so that it prints in 14 digits
+}
+
+Status failure(const fs::path& path, const std::string& doing, const std::error_code& error) {
+  return Status::failed(path.string() + ": cannot " + doing + ": " + error.message());
+}
+
+// The step of a line that is a record, or -1.
+std::int64_t step_of(const std::string& line) {
+  const json record = json::parse(line, nullptr, false);
+  if (!record.is_object()) return -1;
+  const auto step = record.find("step");
+  if (step == record.end() || !step->is_number_integer()) return -1;
+  return step->get<std::int64_t>();
+}
+
+// The first metrics.N.jsonl that is free. REQUIRES: metrics.jsonl is there.
+Status set_aside(const fs::path& metrics) {
+  std::error_code error;
+  for (int number = 1;; ++number) {
+    const fs::path aside = metrics.parent_path() / ("metrics." + std::to_string(number) + ".jsonl");
+    if (fs::exists(fs::symlink_status(aside, error))) continue;
+    fs::rename(metrics, aside, error);
+    return error ? failure(metrics, "rename it to " + aside.string(), error) : Status();
+  }
+}
+
+// Written beside and renamed: a crash in between leaves the old file or the new one. REQUIRES: it is there.
+Status drop_after(const fs::path& metrics, std::int64_t step) {
+  std::ifstream in(metrics, std::ios::binary);
+  if (!in)
+    return Status::failed(metrics.string() + ": cannot read it; to resume, its lines up to step " +
+                          std::to_string(step) + " are needed");
+  const fs::path beside = metrics.parent_path() / (".metrics.jsonl.partial");
+  Result<AppendFile> out = AppendFile::open(beside.string(), AppendFile::Mode::truncate);
+  if (!out.ok()) return out.status();
+  Status status;
+  std::string line;
+  while (status.ok() && std::getline(in, line)) {
+    const std::int64_t found = step_of(line);
+    if (found >= 0 && found <= step) status = out->append(line + '\n');
+  }
+  if (status.ok() && in.bad()) status = Status::failed(metrics.string() + ": cannot read it to its end");
+  if (status.ok()) status = out->sync();
+  std::error_code error;
+  if (status.ok()) {
+    fs::rename(beside, metrics, error);
+    if (error) status = failure(beside, "rename it to " + metrics.string(), error);
+  }
+  if (!status.ok()) fs::remove(beside, error);
+  return status;
+}
+
+// TensorBoard reads the event files of a folder in the order of their names, so a new one must be the last
+// even where two runs begin within a second.
+Result<AppendFile> new_event_file(const fs::path& folder, double now) {
+  auto seconds = static_cast<std::int64_t>(now);
+  std::error_code error;
+  for (fs::directory_iterator each(folder, error), end; !error && each != end; each.increment(error)) {
+    const std::string name = each->path().filename().string();
+    if (!name.starts_with(kEvents)) continue;
+    const std::int64_t other = std::strtoll(name.c_str() + kEvents.size(), nullptr, 10);
+    if (other >= seconds && other < seconds + 86400) seconds = other + 1;  // further off is no time of ours
+  }
+  if (error) return failure(folder, "list it", error);
+  std::string digits = std::to_string(seconds);
+  digits.insert(0, digits.size() < 10 ? 10 - digits.size() : 0, '0');
+  return AppendFile::open((folder / (std::string(kEvents) + digits + ".octavo")).string(),
+                          AppendFile::Mode::create_new);
+}
+
+// TensorBoard's scalars are floats. A conversion out of range is undefined in C++, so infinity is said.
+float to_float(double value) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  if (std::abs(value) > kLargest)
+    return std::copysign(std::numeric_limits<float>::infinity(), value < 0 ? -1.F : 1.F);
+  return static_cast<float>(value);
+}
+
+std::vector<Scalar> scalars_of(const json& record, const std::string& kind) {
+  std::vector<Scalar> out;
+  for (const TagRule& rule : kTagRules) {
+    if (rule.kind != kind) continue;
+    const json::json_pointer path{std::string(rule.path)};
+    if (!record.contains(path)) continue;
+    const json& value = record.at(path);
+    if (value.is_number()) out.push_back({std::string(rule.tag), to_float(value.get<double>())});
+  }
+  return out;
+}
+
+}  // namespace
+
+RunLog::RunLog(AppendFile metrics, AppendFile events)
+    : metrics_(std::move(metrics)), events_(std::move(events)) {}
+
+Result<RunLog> RunLog::open(const std::string& run_folder, std::int64_t resume_step) {
+  if (resume_step < 0) {
+    return Status::invalid("[log] resume_step: got " + std::to_string(resume_step) +
+                           ", expected 0 for a new run or the step of a checkpoint");
+  }
+  const fs::path folder(run_folder);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return failure(folder, "make the run's folder", error);
+  const fs::path metrics = folder / kMetrics;
+  if (fs::exists(metrics, error)) {
+    const Status status = resume_step == 0 ? set_aside(metrics) : drop_after(metrics, resume_step);
+    if (!status.ok()) return status;
+  }
+  Result<AppendFile> lines = AppendFile::open(metrics.string(), AppendFile::Mode::create_or_append);
+  if (!lines.ok()) return lines.status();
+  const double now = unix_seconds();
+  Result<AppendFile> events = new_event_file(folder, now);
+  if (!events.ok()) return events.status();
+  // A session's START drops its own step too, and resume_step is the last one that is kept.
+  const std::int64_t first = resume_step == 0 ? 0 : resume_step + 1;
+  const Status begun = events->append(version_event(now) + session_start_event(now, first));
+  if (!begun.ok()) return begun;
+  return RunLog(std::move(*lines), std::move(*events));
+}
+
+Status RunLog::write(const json& record) {
+  const auto kind = record.is_object() ? record.find("kind") : record.end();
+  const auto step = record.is_object() ? record.find("step") : record.end();
+  if (kind == record.end() || !kind->is_string() || step == record.end() || !step->is_number_integer() ||
+      step->get<std::int64_t>() < 0) {
+    return Status::invalid("[log] record: got " +
+                           record.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 200) +
+                           ", expected an object with \"kind\" (a string) and \"step\" (an integer from 0)");
+  }
+  const double now = unix_seconds();
+  json line = {{"time", now}};
+  line.update(record);
+  Status status = metrics_.append(line.dump(-1, ' ', false, json::error_handler_t::replace) + '\n');
+  if (!status.ok()) return status;
+  const std::vector<Scalar> scalars = scalars_of(record, kind->get<std::string>());
+  if (!scalars.empty()) status = events_.append(scalars_event(now, step->get<std::int64_t>(), scalars));
+  return status;
+}
+
+Status RunLog::flush() {
+  const Status status = metrics_.sync();
+  return status.ok() ? events_.sync() : status;
+}
+
+}  // namespace octavo::train

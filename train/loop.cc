@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT
+#include "loop.h"
+
+#include "evaluate.h"
+#include "schedule.h"
+#include "signals.h"
+#include "train/files/checkpoint_folder.h"
+#include "train/report/numbers.h"
+
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kBadStepsInARow = 10;
+constexpr std::int64_t kMeasuredStep = 2;  // of this process: by then states and workspaces are there
+
+double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
+
+}  // namespace
+
+Loop::Loop(Session& session, Console& console)
+    : session_(session), console_(console), state_(session.state), readout_(session.device) {}
+
+Result<Outcome> Loop::run() {
+  begin_ = last_log_ = Clock::now();
+  tokens_logged_ = state_.tokens;
+  if (!session_.resumed_from.empty()) saved_step_ = state_.step, checkpoint_ = session_.resumed_from;
+  Outcome outcome;
+  Status status;
+  while (status.ok() && state_.step < session_.steps()) {
+    if (state_.samples != session_.stage().samples) status = next_stage();
+    if (!status.ok()) break;
+    outcome.signal = StopSignals::received();
+    if (outcome.signal != 0) break;
+    step();
+    status = read(/*drain=*/false);
+    if (status.ok()) status = at_step_end(state_.step == session_.steps());
+  }
+  if (status.ok()) status = finish(outcome);
+  if (!status.ok()) {
+    const bool diverged = state_.skipped_in_a_row >= kBadStepsInARow;
+    // The run has failed already; a log that fails too has nothing to add.
+    (void)session_.log->write({{"kind", "end"},
+                               {"step", state_.step},
+                               {"reason", diverged ? "diverged" : "failed"},
+                               {"seconds", seconds_between(begin_, Clock::now())}});
+    return Status(status.code(), status.message() + left_to_go_on_from());
+  }
+  return outcome;
+}
+
+std::string Loop::left_to_go_on_from() const {
+  const auto newest = newest_checkpoint(session_.settings.output_dir);
+  if (newest.ok() && newest->found) return "; the last good checkpoint is " + newest->found->path;
+  return "; no checkpoint was saved before";
+}
+
+void Loop::step() {
+  if (++steps_here_ == kMeasuredStep) {
+    measure_memory();
+  } else {
+    passes_and_update(state_.step + 1);
+  }
+}
+
+// Another step, measured. On a device the whole allocator's peak counts; on the CPU what the step adds.
+void Loop::measure_memory() {
+  session_.sums->clear();
+  const MemoryByOwner held = session_.owners();
+  const PeakMeter meter(session_.device);
+  passes_and_update(state_.step + 1);
+  wait_for(session_.device);
+  MemoryByOwner owners = session_.owners();
+  std::int64_t params_grads = 0;
+  for (const auto& [name, param] : session_.parameters)
+    params_grads += static_cast<std::int64_t>(param.nbytes());
+  const std::int64_t sums = held.grads - params_grads;  // fp32 sums are there all the time
+  const std::int64_t base = held.params + held.states + held.master + held.workspace + sums;
+  const std::int64_t peak =
+      session_.device.is_cpu() ? base + meter.bytes() : device_memory(session_.device).peak;
+  owners.activations = std::max<std::int64_t>(peak - owners.peak(), 0);
+  owners_ = owners;
+}
+
+void Loop::passes_and_update(std::int64_t number) {
+  const TrainingSettings& training = session_.settings.training;
+  const std::int64_t passes = training.gradient_accumulation_steps;
+  session_.sums->clear();
+  std::vector<Stopwatch>& watches = watches_.emplace_back();
+  torch::Tensor loss_sum;
+  for (std::int64_t pass = 0; pass < passes; ++pass) {
+    const BatchLoader::Batch batch = session_.loader->next();
+    const TokenBatch tokens = to_tokens(batch.bytes, training.per_device_train_batch_size, session_.device);
+    seed_random(training.seed, number, pass + 1);
+    Stopwatch& watch = watches.emplace_back(session_.device);
+    watch.start();
+    torch::Tensor loss;
+    {
+      const AutocastScope autocast(session_.device, training.compute_dtype);
+      loss = text_loss(*session_.model, tokens) / static_cast<double>(passes);
+    }
+    session_.scaler->scaled(loss).backward();
+    session_.sums->pass_done();
+    loss_sum = loss_sum.defined() ? loss_sum + loss.detach() : loss.detach();
+    if (pass + 1 == passes) {
+      session_.optimizer->set_learning_rate(learning_rate(training, number, session_.steps()));
+      session_.optimizer->set_loss_scale(session_.scaler->scale());
+      session_.optimizer->step();
+    }
+    watch.stop();
+  }
+  readout_.push(number, loss_sum, session_.optimizer->grad_norm(), session_.optimizer->skipped(),
+                session_.scaler->scale());
+  session_.scaler->update(session_.optimizer->skipped());
+  state_.step = number;
+  state_.draws += static_cast<std::uint64_t>(draws_per_step(training));
+  state_.tokens += draws_per_step(training) * session_.settings.data.block_size;
+}
+
+void Loop::tally_time() {
+  for (const Stopwatch& watch : watches_.front()) computing_ += watch.seconds();
+  watches_.pop_front();
+}
+
+// Takes in the numbers of the steps that are done.
+Status Loop::read(bool drain) {
+  while (const auto numbers = readout_.pop(drain)) {
+    last_ = *numbers;
+    tally_time();
+    if (!last_.skipped) {
+      state_.skipped_in_a_row = 0;
+      state_.loss_sum += last_.loss;
+      ++state_.loss_count;
+      continue;
+    }
+    ++state_.skipped;
+    ++state_.skipped_in_a_row;
+    const std::string what = "step " + std::to_string(last_.step) +
+                             " was left out: its gradients are not finite (loss " +
+                             significant(last_.loss, 6) + ")";
+    console_.note("warning: " + what);
+    if (Status bad = session_.log->write({{"kind", "warning"}, {"step", last_.step}, {"message", what}});
+        !bad.ok())
+      return bad;
+    if (state_.skipped_in_a_row >= kBadStepsInARow) {
+      return Status::failed("training diverged: " + std::to_string(kBadStepsInARow) +
+                            " steps in a row had gradients that are not finite, the last one step " +
+                            std::to_string(last_.step) + "; lower learning_rate or raise warmup_steps");
+    }
+  }
+  return {};
+}
+
+bool Loop::due(const std::optional<std::int64_t>& every) const { return every && state_.step % *every == 0; }
+
+Status Loop::at_step_end(bool last) {
+  const TrainingSettings& training = session_.settings.training;
+  const bool stage_ends =
+      state_.step == session_.stages.back().last_step || state_.samples != session_.stage().samples;
+  const bool log = due(training.logging_steps) || last || (steps_here_ == kMeasuredStep && owners_);
+  const bool evaluate = due(training.eval_steps) || last || stage_ends;
+  const bool save = due(training.save_steps) || last;
+  if (!log && !evaluate && !save) return {};
+  if (Status bad = read(/*drain=*/true); !bad.ok()) return bad;
+  if (due(training.logging_steps) || last) {
+    if (Status bad = log_metrics(); !bad.ok()) return bad;
+  }
+  if (steps_here_ == kMeasuredStep && owners_) {
+    const MemoryByOwner& o = *owners_;
+    Json record = {{"kind", "memory"},
+                   {"step", state_.step},
+                   {"owners",
+                    {{"params", o.params},
+                     {"grads", o.grads},
+                     {"states", o.states},
+                     {"master", o.master},
+                     {"activations", o.activations},
+                     {"workspace", o.workspace}}},
+                   {"peak", o.peak()}};
+    if (!session_.device.is_cpu()) record["device_peak"] = device_memory(session_.device).peak;
+    if (Status bad = session_.log->write(record); !bad.ok()) return bad;
+  }
+  if (evaluate) {
+    if (Status bad = evaluate_now(); !bad.ok()) return bad;
+  }
+  return save ? save_now() : Status();
+}
+
+Status Loop::log_metrics() {
+  const auto now = Clock::now();
+  const double seconds = seconds_between(last_log_, now) - paused_;
+  const double per_second = seconds > 0 ? static_cast<double>(state_.tokens - tokens_logged_) / seconds : 0;
+  const double steps =
+      static_cast<double>(state_.tokens - tokens_logged_) /
+      static_cast<double>(draws_per_step(session_.settings.training) * session_.settings.data.block_size);
+  if (steps > 0) pace_ = pace_ == 0 ? seconds / steps : 0.5 * (pace_ + seconds / steps);
+  // With no good step since the last line there is no mean.
+  const double loss =
+      state_.loss_count > 0 ? state_.loss_sum / static_cast<double>(state_.loss_count) : last_.loss;
+  const DeviceMemory device = device_memory(session_.device);
+  Json memory = Json::object();
+  if (!session_.device.is_cpu()) {
+    memory["device"] = device.allocated;
+    memory["device_peak"] = device.peak;
+    memory["device_reserved"] = device.reserved;
+  }
+  memory["host"] = host_memory();
+  Json record = {{"kind", "train"},
+                 {"step", state_.step},
+                 {"loss", loss},
+                 {"lr", learning_rate(session_.settings.training, state_.step, session_.steps())},
+                 {"grad_norm", last_.grad_norm},
+                 {"tokens", state_.tokens},
+                 {"tokens_per_second", per_second},
+                 {"seconds", seconds_between(begin_, now)},
+                 {"skipped", state_.skipped}};
+  if (last_.loss_scale > 0) record["loss_scale"] = last_.loss_scale;
+  record["memory"] = memory;
+  const std::string line = progress_line(loss, per_second);
+  state_.step == session_.steps() ? console_.note(line) : console_.progress(line);
+  state_.loss_sum = 0;
+  state_.loss_count = 0;
+  tokens_logged_ = state_.tokens;
+  last_log_ = now;
+  paused_ = 0;
+  return session_.log->write(record);
+}
+
+std::string Loop::progress_line(double loss, double tokens_per_second) const {
+  std::string out = "step " + std::to_string(state_.step) + "/" + std::to_string(session_.steps()) +
+                    "  loss " + fixed(loss, 4);
+  if (eval_loss_) out += " (eval " + fixed(*eval_loss_, 4) + ")";
+  out += tokens_per_second >= 9950 ? "  " + fixed(tokens_per_second / 1e3, 1) + "k tok/s"
+                                   : "  " + fixed(tokens_per_second, 0) + " tok/s";
+  out += "  lr " + significant(learning_rate(session_.settings.training, state_.step, session_.steps()), 3);
+  out += "  grad " + significant(last_.grad_norm, 3);
+  if (!session_.device.is_cpu()) out += "  gpu " + bytes_text(device_memory(session_.device).peak);
+  out += "  host " + bytes_text(host_memory());
+  if (state_.skipped > 0) out += "  skipped " + std::to_string(state_.skipped);
+  if (state_.step < session_.steps())
+    out += "  eta " + duration_text(pace_ * static_cast<double>(session_.steps() - state_.step));
+  return out;
+}
+
+Status Loop::evaluate_now() {
+  if (evaluated_step_ == state_.step) return {};
+  const auto begin = Clock::now();
+  const Settings& settings = session_.settings;
+  console_.progress("step " + std::to_string(state_.step) + "/" + std::to_string(session_.steps()) +
+                    "  evaluating");
+  const auto result =
+      evaluate(*session_.model, session_.text.validation.corpus, session_.evaluation,
+               settings.data.block_size, settings.training.per_device_eval_batch_size, session_.device,
+               settings.training.compute_dtype, [] { return StopSignals::received() != 0; });
+  const double took = seconds_between(begin, Clock::now());
+  paused_ += took;
+  all_paused_ += took;
+  if (!result) return {};  // the wish to stop comes first
+  eval_loss_ = result->loss;
+  evaluated_step_ = state_.step;
+  console_.note("step " + std::to_string(state_.step) + ": evaluation loss " + fixed(result->loss, 4));
+  std::int64_t stage = 0;
+  while (session_.stages[static_cast<std::size_t>(stage)].last_step < state_.step) ++stage;
+  return session_.log->write({{"kind", "eval"},
+                              {"step", state_.step},
+                              {"loss", result->loss},
+                              {"tokens", result->tokens},
+                              {"seconds", result->seconds},
+                              {"stage", stage}});
+}
+
+Status Loop::save_now() {
+  if (saved_step_ == state_.step) return {};
+  const auto begin = Clock::now();
+  const std::string& folder = session_.settings.output_dir;
+  auto saved = save_checkpoint(folder, state_, session_.parts(), session_.config_yaml);
+  if (!saved.ok()) return saved.status();
+  saved_step_ = state_.step;
+  checkpoint_ = folder + '/' + saved->path;
+  if (const auto keep = session_.settings.training.save_total_limit) {
+    if (Status bad = prune_checkpoints(folder, *keep); !bad.ok()) console_.note("warning: " + bad.message());
+  }
+  const double took = seconds_between(begin, Clock::now());
+  paused_ += took;
+  all_paused_ += took;
+  return session_.log->write({{"kind", "checkpoint"},
+                              {"step", state_.step},
+                              {"path", saved->path},
+                              {"seconds", saved->seconds},
+                              {"bytes", saved->bytes}});
+}
+
+Status Loop::next_stage() {
+  const Stage& stage = session_.stage();
+  state_.samples = stage.samples;
+  state_.sampler_start = state_.draws;
+  session_.loader->reset(session_.sampler(), state_.draws);
+  const auto number = &stage - session_.stages.data();
+  console_.note("stage " + std::to_string(number + 1) + " of " + std::to_string(session_.stages.size()) +
+                ": " + std::to_string(stage.samples) + " samples, to step " +
+                std::to_string(stage.last_step));
+  return session_.log->write(
+      {{"kind", "stage"}, {"step", state_.step}, {"stage", number}, {"samples", stage.samples}});
+}
+
+Status Loop::finish(Outcome& outcome) {
+  if (Status bad = read(/*drain=*/true); !bad.ok()) return bad;
+  if (outcome.signal != 0) console_.note("stopping: a checkpoint is saved first");
+  if (Status bad = save_now(); !bad.ok()) return bad;
+  const double seconds = seconds_between(begin_, Clock::now());
+  const double working = seconds - all_paused_;
+  Json record = {{"kind", "end"},
+                 {"step", state_.step},
+                 {"reason", outcome.signal != 0 ? "interrupted" : "finished"},
+                 {"seconds", seconds}};
+  // Everything but passes and steps, evaluations and checkpoints; meaningless before a few steps.
+  if (steps_here_ > kMeasuredStep && working > 0)
+    record["overhead"] = std::max(1.0 - computing_ / working, 0.0);
+  outcome.step = state_.step;
+  outcome.eval_loss = eval_loss_;
+  outcome.checkpoint = checkpoint_;
+  return session_.log->write(record);
+}
+
+MemoryByOwner Loop::memory_now() const {
+  MemoryByOwner owners = session_.owners();
+  const std::int64_t peak = device_memory(session_.device).peak;
+  owners.activations = std::max<std::int64_t>(peak - owners.peak(), 0);
+  return owners;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,69 @@
+// The training loop over a session: steps, and between them metrics, evaluations and checkpoints.
+//
+// The device is never waited for within a step: the numbers of a step are read while the next one runs
+// (readout.h). Whatever happens at the end of a step happens in this order: metrics, evaluation, checkpoint,
+// so that a checkpoint has all of its step behind it.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "device.h"
+#include "readout.h"
+#include "session.h"
+#include "trainer.h"
+
+#include <chrono>
+#include <deque>
+#include <vector>
+
+namespace octavo::train {
+
+class Loop {
+ public:
+  Loop(Session& session, Console& console);
+
+  // Until the last step, a signal, or an error.
+  Result<Outcome> run();
+
+  // At the peak of a step of this process; none before the second step.
+  [[nodiscard]] const std::optional<MemoryByOwner>& measured_memory() const { return owners_; }
+  // What the run holds, the passes' part as the allocator's peak says it.
+  [[nodiscard]] MemoryByOwner memory_now() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void step();
+  void passes_and_update(std::int64_t number);
+  void measure_memory();
+  Status read(bool drain);
+  Status at_step_end(bool last);
+  Status log_metrics();
+  Status evaluate_now();
+  Status save_now();
+  Status next_stage();
+  Status finish(Outcome& outcome);
+  [[nodiscard]] bool due(const std::optional<std::int64_t>& every) const;
+  void tally_time();
+  [[nodiscard]] std::string progress_line(double loss, double tokens_per_second) const;
+  [[nodiscard]] std::string left_to_go_on_from() const;
+
+  Session& session_;
+  Console& console_;
+  RunState& state_;
+  Readout readout_;
+  StepNumbers last_;  // of the newest step that was read
+  std::deque<std::vector<Stopwatch>> watches_;
+  std::optional<MemoryByOwner> owners_;
+
+  Clock::time_point begin_, last_log_;
+  double paused_ = 0;      // seconds of evaluations and checkpoints since the last line of metrics
+  double all_paused_ = 0;  // the same since the beginning
+  double computing_ = 0;   // seconds of passes and steps
+  double pace_ = 0;        // seconds per step, for the time left
+  std::int64_t tokens_logged_ = 0, steps_here_ = 0;
+  std::int64_t saved_step_ = -1, evaluated_step_ = -1;
+  std::string checkpoint_;
+  std::optional<double> eval_loss_;
+};
+
+}  // namespace octavo::train

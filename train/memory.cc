@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "memory.h"
+
+#include "train/report/numbers.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <torch/torch.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+c10::DeviceAllocator* allocator_of(const torch::Device& device) {
+  if (device.is_cpu()) return nullptr;
+  return dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+}
+
+// Older LibTorch does not tell.
+template <class Allocator>
+auto room(Allocator& allocator, c10::DeviceIndex index, int) -> decltype(allocator.getMemoryInfo(index)) {
+  return allocator.getMemoryInfo(index);
+}
+template <class Allocator>
+std::pair<std::size_t, std::size_t> room(Allocator& /*allocator*/, c10::DeviceIndex /*index*/, long) {
+  return {0, 0};
+}
+
+std::int64_t signed_of(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
+
+}  // namespace
+
+DeviceMemory device_memory(const torch::Device& device) {
+  DeviceMemory out;
+  c10::DeviceAllocator* allocator = allocator_of(device);
+  if (allocator == nullptr || !allocator->initialized()) return out;
+  const auto stats = allocator->getDeviceStats(device.index());
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  out.allocated = stats.allocated_bytes[kAll].current;
+  out.peak = stats.allocated_bytes[kAll].peak;
+  out.reserved = stats.reserved_bytes[kAll].current;
+  const auto [free, total] = room(*allocator, device.index(), 0);
+  out.free = signed_of(free);
+  out.total = signed_of(total);
+  return out;
+}
+
+void reset_peak(const torch::Device& device) {
+  c10::DeviceAllocator* allocator = allocator_of(device);
+  if (allocator != nullptr && allocator->initialized()) allocator->resetPeakStats(device.index());
+}
+
+std::int64_t host_memory() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t pages = 0, resident = 0;
+  if (!(file >> pages >> resident)) return 0;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+class PeakMeter::Counter : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*pointer*/, std::int64_t size, std::size_t /*allocated*/,
+                         std::size_t /*reserved*/, c10::Device device) override {
+    if (!device.is_cpu()) return;
+    const std::int64_t now = now_.fetch_add(size) + size;
+    std::int64_t peak = peak_.load();
+    while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
+    }
+  }
+  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
+  [[nodiscard]] std::int64_t peak() const { return peak_.load(); }
+
+ private:
+  std::atomic<std::int64_t> now_{0}, peak_{0};
+};
+
+PeakMeter::PeakMeter(const torch::Device& device) : device_(device) {
+  if (device.is_cpu()) {
+    counter_ = std::make_shared<Counter>();
+    guard_ = std::make_unique<c10::DebugInfoGuard>(c10::DebugInfoKind::PROFILER_STATE, counter_);
+  } else {
+    reset_peak(device);
+    start_ = device_memory(device).allocated;
+  }
+}
+PeakMeter::~PeakMeter() = default;
+
+std::int64_t PeakMeter::bytes() const {
+  return counter_ != nullptr ? counter_->peak() : device_memory(device_).peak - start_;
+}
+
+std::vector<std::string> memory_table(const MemoryByOwner& owners) {
+  const std::pair<const char*, std::int64_t> rows[] = {
+      {"weights", owners.params},        {"gradients", owners.grads},     {"optimizer states", owners.states},
+      {"master bits", owners.master},    {"workspace", owners.workspace}, {"activations", owners.activations},
+      {"peak of a step", owners.peak()},
+  };
+  std::vector<std::string> out;
+  for (const auto& [owner, bytes] : rows) {
+    const double share =
+        100.0 * static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(owners.peak(), 1));
+    std::array<char, 64> line{};
+    std::snprintf(line.data(), line.size(), "  %-18s%10s%7.1f%%", owner, bytes_text(bytes).c_str(), share);
+    out.emplace_back(line.data());
+  }
+  return out;
+}
+
+std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
+                                  const DeviceMemory& device, const Settings& settings) {
+  const TrainingSettings& training = settings.training;
+  std::string out = "out of memory: " + what;
+  out += "\n  held by: weights " + bytes_text(owners.params) + ", gradients " + bytes_text(owners.grads) +
+         ", optimizer states " + bytes_text(owners.states) + ", master bits " + bytes_text(owners.master) +
+         ", workspace " + bytes_text(owners.workspace) + ", activations and the rest " +
+         bytes_text(owners.activations);
+  if (device.reserved > 0) {
+    const std::int64_t loose = std::max<std::int64_t>(device.reserved - device.allocated, 0);
+    out += "\n  torch's allocator holds " + bytes_text(device.reserved) + ", of which " + bytes_text(loose) +
+           " is not in use (cache and fragmentation)";
+    if (device.total > 0) {
+      out += "; the device has " + bytes_text(device.total) + ", " + bytes_text(device.free) + " free";
+    }
+  }
+  std::vector<std::string> helps;
+  if (!settings.model.gradient_checkpointing)
+    helps.emplace_back("model.gradient_checkpointing=true (activations of one layer instead of all)");
+  if (training.per_device_train_batch_size > 1) {
+    const std::int64_t half = (training.per_device_train_batch_size + 1) / 2;
+    helps.push_back("per_device_train_batch_size=" + std::to_string(half) + " gradient_accumulation_steps=" +
+                    std::to_string(training.gradient_accumulation_steps * 2) +
+                    " (half the activations, the same step)");
+  }
+  if (training.compute_dtype == DType::f32) helps.emplace_back("compute_dtype=bfloat16");
+  if (training.optimizer.state == StateFormat::fp32 || training.optimizer.state == StateFormat::bf16)
+    helps.emplace_back("optimizer=adamw_8bit (2.03 bytes of state per weight instead of 8)");
+  else if (training.optimizer.state == StateFormat::int8)
+    helps.emplace_back("optimizer=adamw_4bit (1.06 bytes of state per weight instead of 2.03)");
+  if (settings.data.block_size > 128)
+    helps.push_back("data.block_size=" + std::to_string(settings.data.block_size / 2));
+  if (device.reserved - device.allocated > device.reserved / 10) {
+    helps.emplace_back(
+        "the environment variable PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (less fragmentation)");
+  }
+  out += "\n  what would help:";
+  for (const std::string& help : helps) out += "\n    " + help;
+  return out;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,65 @@
+// Who holds memory: what the allocator says, what belongs to whom, and what to say when there is none left.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/settings.h"
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+struct DeviceMemory {
+  std::int64_t allocated = 0, peak = 0, reserved = 0;  // of torch's allocator
+  std::int64_t free = 0, total = 0;                    // of the device; 0: unknown
+};
+
+// All zero on the CPU, whose allocator keeps no count.
+DeviceMemory device_memory(const torch::Device& device);
+void reset_peak(const torch::Device& device);
+
+// Bytes of this process in RAM now; 0 where the system does not say.
+std::int64_t host_memory();
+
+// By owner, at the moment of a step at which most is held: their sum is `peak`.
+struct MemoryByOwner {
+  std::int64_t params = 0, grads = 0, states = 0, master = 0, workspace = 0;
+  std::int64_t activations = 0;  // and everything else that the passes hold
+  [[nodiscard]] std::int64_t peak() const {
+    return params + grads + states + master + workspace + activations;
+  }
+};
+
+// Measures the most that is allocated beyond `held` while it lives: by the allocator's peak, or on the CPU by
+// counting allocations of this thread and of the passes that it starts.
+class PeakMeter {
+ public:
+  explicit PeakMeter(const torch::Device& device);
+  ~PeakMeter();
+  PeakMeter(const PeakMeter&) = delete;
+  PeakMeter& operator=(const PeakMeter&) = delete;
+
+  [[nodiscard]] std::int64_t bytes() const;  // beyond what was allocated when it began
+
+ private:
+  class Counter;
+  torch::Device device_;
+  std::int64_t start_ = 0;
+  std::shared_ptr<Counter> counter_;
+  std::unique_ptr<c10::DebugInfoGuard> guard_;
+};
+
+// What to tell a user whose device is full: what was allocated by whom, how much is fragmentation, and which
+// settings would help, the largest helpers first.
+std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
+                                  const DeviceMemory& device, const Settings& settings);
+
+// A line per owner, aligned, with its share of the peak.
+std::vector<std::string> memory_table(const MemoryByOwner& owners);
+
+}  // namespace octavo::train

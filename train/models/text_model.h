@@ -1,0 +1,26 @@
+// A model of text that the trainer can train: bytes in, logits out. A new one is a class of its own, a name
+// in ModelName, and a line in make_model.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/settings.h"
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <memory>
+
+namespace octavo::train {
+
+constexpr std::int64_t kByteVocabulary = 256;
+
+class TextModel : public torch::nn::Module {
+ public:
+  // Tokens [batch, length] (int64) to logits [batch, length, vocabulary].
+  virtual torch::Tensor forward(const torch::Tensor& tokens) = 0;
+};
+
+// On the CPU, in fp32, weights from torch's generator. Throws c10::Error where the settings are no model.
+std::shared_ptr<TextModel> make_model(const ModelSettings& settings);
+
+}  // namespace octavo::train

@@ -1,0 +1,98 @@
+// Which optimizer runs, what it is called and what it takes.
+// SPDX-License-Identifier: MIT
+#include "optimizer.h"
+
+#include "optimizers.h"
+#include "train/config/config.h"
+
+#include <octavo/optimizer.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace octavo::train {
+namespace {
+
+DType dtype_of(const torch::Tensor& tensor) {
+  return tensor.scalar_type() == torch::kBFloat16 ? DType::bf16 : DType::f32;
+}
+
+std::string reason_against(const OptimizerName& name, const TrainingSettings& training,
+                           const torch::Device& device, bool has_backend) {
+  if (has_backend) return {};
+  const std::string where = "there is no Octavo code for " + device.str() + " in this build";
+  if (name.state != StateFormat::fp32) return where + ", and plain LibTorch has fp32 states alone";
+  if (name.algorithm == Algorithm::lion) return where + ", and plain LibTorch has no Lion";
+  const MasterWeights master = training.master_weights;
+  if (training.compute_dtype == DType::bf16 && master != MasterWeights::automatic &&
+      master != MasterWeights::bits32) {
+    return where + ", and plain LibTorch trains fp32 weights (master_weights: 32)";
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const torch::Device& device,
+                                     bool has_backend) {
+  OptimizerPlan plan{training.optimizer, has_backend, {}, false};
+  std::string against = reason_against(plan.name, training, device, has_backend);
+  if (!against.empty()) {
+    if (!training.optimizer_fallback) {
+      return Status::unsupported("training.optimizer: " + optimizer_text(plan.name) + " cannot run here: " +
+                                 against + "; set optimizer_fallback: adamw, or another device");
+    }
+    plan.name = *training.optimizer_fallback;
+    plan.warning = optimizer_text(plan.name) + " is used instead of " + optimizer_text(training.optimizer) +
+                   " (optimizer_fallback): " + against;
+    against = reason_against(plan.name, training, device, has_backend);
+    if (!against.empty()) {
+      return Status::unsupported("training.optimizer_fallback: " + optimizer_text(plan.name) +
+                                 " cannot run here either: " + against);
+    }
+  }
+  plan.bf16_weights = plan.native && training.compute_dtype == DType::bf16;
+  return plan;
+}
+
+std::string optimizer_text(const OptimizerName& optimizer) {
+  const std::string algorithm = optimizer.algorithm == Algorithm::adamw  ? "AdamW"
+                                : optimizer.algorithm == Algorithm::adam ? "Adam"
+                                : optimizer.algorithm == Algorithm::sgd  ? "SGD"
+                                                                         : "Lion";
+  const std::string state(name(optimizer.state));
+  const std::size_t digits = state.find_first_not_of("0123456789");  // 8bit: 8-bit
+  return algorithm + " " + state.substr(0, digits) + (digits > 0 ? "-" : "") + state.substr(digits);
+}
+
+StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+                                   const NamedTensors& parameters) {
+  GroupConfig config;
+  config.algorithm = plan.name.algorithm;
+  config.momentum = training.momentum > 0;
+  StepOptimizer::Bytes total;
+  for (const auto& [name, param] : parameters) {
+    TensorSpec spec;
+    spec.numel = param.numel();
+    spec.ndim = static_cast<int>(std::min<std::int64_t>(param.dim(), kMaxDims));
+    if (param.dim() <= kMaxDims) std::copy(param.sizes().begin(), param.sizes().end(), spec.shape.begin());
+    if (param.dim() > kMaxDims) spec.ndim = 0;
+    spec.param_dtype = plan.bf16_weights ? DType::bf16 : dtype_of(param);
+    spec.grad_dtype = spec.param_dtype;
+    if (spec.param_dtype == DType::bf16) spec.store = weight_store(training);
+    spec.format = effective_format(plan.name.state, spec.numel);
+    const TensorLayout laid = layout(config, spec).value();
+    total.states += laid.state_bytes();
+    total.master += laid.residual_bytes;
+  }
+  return total;
+}
+
+std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
+                                              NamedTensors parameters) {
+  return plan.native ? make_native_optimizer(plan.name, training, std::move(parameters))
+                     : make_plain_optimizer(plan.name, training, std::move(parameters));
+}
+
+}  // namespace octavo::train

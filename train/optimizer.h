@@ -1,0 +1,76 @@
+// The optimizer of a run, as the loop sees it: Octavo's own, or, on devices that it has no code for, plain
+// LibTorch's with fp32 states. Either clips the gradients' norm and leaves a step out whole where a gradient
+// is not finite.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/settings.h"
+
+#include <octavo/status.h>
+#include <torch/types.h>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+class StepOptimizer {
+ public:
+  StepOptimizer() = default;
+  virtual ~StepOptimizer() = default;
+  StepOptimizer(const StepOptimizer&) = delete;
+  StepOptimizer& operator=(const StepOptimizer&) = delete;
+
+  virtual void set_learning_rate(double rate) = 0;
+  // Gradients are divided by it in the step: one float on the parameters' device, or undefined.
+  virtual void set_loss_scale(torch::Tensor scale) = 0;
+  virtual void step() = 0;
+
+  // Of the last step, 0-d on its device: the norm of the gradients as they lay there (before clipping, times
+  // the loss scale), and whether the step was left out (not 0).
+  [[nodiscard]] virtual torch::Tensor grad_norm() const = 0;
+  [[nodiscard]] virtual torch::Tensor skipped() const = 0;
+
+  struct Bytes {
+    std::int64_t states = 0, master = 0, workspace = 0;
+  };
+  [[nodiscard]] virtual Bytes bytes() const = 0;
+
+  // The state of every parameter: tensors named after it, and a JSON object of numbers. load() checks all of
+  // it first; on an error, which names what differs, nothing has changed.
+  virtual void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const = 0;
+  virtual Status load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) = 0;
+};
+
+// What was asked for and what it takes, known before anything is allocated.
+struct OptimizerPlan {
+  OptimizerName name;
+  bool native = true;         // Octavo's own; else plain LibTorch's
+  std::string warning;        // why name is not what was asked for; else empty
+  bool bf16_weights = false;  // the weights are bf16 (with the master that the settings say); else fp32
+};
+
+// Takes optimizer_fallback where `optimizer` cannot run on the device; without one that is an error that says
+// why. `has_backend`: Octavo has code for the device.
+Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const torch::Device& device,
+                                     bool has_backend);
+
+// "AdamW 8-bit".
+std::string optimizer_text(const OptimizerName& name);
+
+// Bytes of the moments and scales of `parameters`, as the optimizer will allocate them, and of master bits.
+StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+                                   const NamedTensors& parameters);
+
+// REQUIRES: parameters of the plan's dtype on their device. Throws c10::Error.
+std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
+                                              NamedTensors parameters);
+
+}  // namespace octavo::train

@@ -1,0 +1,172 @@
+// Octavo's optimizers behind StepOptimizer, with the guard on: the trainer wants the norm anyway.
+// SPDX-License-Identifier: MIT
+#include "optimizers.h"
+#include "train/config/config.h"
+
+#include <octavo/torch/optim.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using Native = octavo::torch::Optimizer;
+using octavo::torch::ParamState;
+
+const char* master_name(WeightStore store) {
+  switch (store) {
+    case WeightStore::residual8:
+      return "24";
+    case WeightStore::residual16:
+      return "32";
+    case WeightStore::stochastic:
+      return "stochastic";
+    default:
+      return "none";
+  }
+}
+
+std::vector<::torch::Tensor> tensors_of(const NamedTensors& parameters) {
+  std::vector<::torch::Tensor> out;
+  for (const auto& [name, tensor] : parameters) out.push_back(tensor);
+  return out;
+}
+
+template <class Options>
+Options common(Options options, const OptimizerName& optimizer, const TrainingSettings& training) {
+  return options.weight_decay(training.weight_decay)
+      .state(std::string(name(optimizer.state)))
+      .master(master_name(weight_store(training)))
+      .seed(training.seed)
+      .max_grad_norm(training.max_grad_norm)
+      .guard(true);
+}
+
+std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSettings& training,
+                             const NamedTensors& parameters) {
+  namespace ot = octavo::torch;
+  const double lr = training.learning_rate;
+  const ot::Betas betas{training.beta1, second_beta(training)};
+  switch (optimizer.algorithm) {
+    case Algorithm::adam:
+      return std::make_unique<ot::Adam>(
+          tensors_of(parameters),
+          common(ot::AdamOptions(lr).betas(betas).eps(training.eps), optimizer, training));
+    case Algorithm::adamw:
+      return std::make_unique<ot::AdamW>(
+          tensors_of(parameters),
+          common(ot::AdamWOptions(lr).betas(betas).eps(training.eps), optimizer, training));
+    case Algorithm::sgd:
+      return std::make_unique<ot::SGD>(
+          tensors_of(parameters),
+          common(ot::SGDOptions(lr).momentum(training.momentum), optimizer, training));
+    case Algorithm::lion:
+      break;
+  }
+  return std::make_unique<ot::Lion>(tensors_of(parameters),
+                                    common(ot::LionOptions(lr).betas(betas), optimizer, training));
+}
+
+class NativeOptimizer : public StepOptimizer {
+ public:
+  NativeOptimizer(const OptimizerName& name, const TrainingSettings& training, NamedTensors parameters)
+      : parameters_(std::move(parameters)), optimizer_(make(name, training, parameters_)) {}
+
+  void set_learning_rate(double rate) override { optimizer_->param_groups()[0].options().set_lr(rate); }
+  void set_loss_scale(::torch::Tensor scale) override { optimizer_->set_loss_scale(std::move(scale)); }
+  void step() override { optimizer_->step(); }
+  [[nodiscard]] ::torch::Tensor grad_norm() const override { return optimizer_->grad_norm(); }
+  [[nodiscard]] ::torch::Tensor skipped() const override { return optimizer_->skipped(); }
+
+  [[nodiscard]] Bytes bytes() const override {
+    Bytes out;
+    for (const auto& [name, param] : parameters_) {
+      const ParamState* state = optimizer_->state_of(param);
+      if (state != nullptr && state->master.defined()) out.master += bytes_of(state->master);
+    }
+    out.states = optimizer_->state_bytes() - out.master;
+    out.workspace = optimizer_->workspace_bytes();
+    return out;
+  }
+
+  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {
+    for (const auto& [name, param] : parameters_) {
+      const ParamState* state = optimizer_->state_of(param);
+      if (state == nullptr) continue;
+      numbers[name] = {{"step", state->step()}, {"format", state->format}, {"block_size", state->block_size}};
+      ParamState::each(*state, [&, key = name](const std::string& part, const ::torch::Tensor& tensor) {
+        if (tensor.defined()) tensors.emplace_back(key + '.' + part, tensor);
+      });
+    }
+  }
+
+  Status load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override {
+    std::vector<std::unique_ptr<ParamState>> states;
+    std::size_t used = 0;
+    for (const auto& [name, param] : parameters_) {
+      auto& state = states.emplace_back();
+      if (!numbers.contains(name)) continue;
+      const nlohmann::ordered_json& mine = numbers.at(name);
+      state = std::make_unique<ParamState>();
+      state->count = ::torch::tensor(mine.at("step").get<std::int64_t>(), ::torch::kInt64);
+      state->format = mine.at("format").get<std::string>();
+      state->block_size = mine.at("block_size").get<std::int64_t>();
+      ParamState::each(*state, [&, key = name](const std::string& part, ::torch::Tensor& tensor) {
+        if (const ::torch::Tensor* found = find_tensor(tensors, key + '.' + part)) tensor = *found, ++used;
+      });
+    }
+    if (used != tensors.size()) {
+      return Status::invalid("it has " + std::to_string(tensors.size() - used) +
+                             " tensors that no parameter of this model has a place for");
+    }
+    if (Status bad = fits(states); !bad.ok()) return bad;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      if (states[i] != nullptr) optimizer_->set_state(parameters_[i].second, std::move(states[i]));
+    }
+    return {};
+  }
+
+ private:
+  static std::int64_t bytes_of(const ::torch::Tensor& t) { return static_cast<std::int64_t>(t.nbytes()); }
+
+  // What a first step would make, against what was saved: its formats and sizes.
+  [[nodiscard]] Status fits(const std::vector<std::unique_ptr<ParamState>>& states) const {
+    const auto& options = static_cast<const octavo::torch::Options&>(optimizer_->param_groups()[0].options());
+    const std::uint32_t algorithm = octavo::torch::native::parse("optimizer", optimizer_->algorithm());
+    std::string differing;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      if (states[i] == nullptr) continue;
+      const auto& [name, param] = parameters_[i];
+      const octavo::torch::Kind kind = octavo::torch::kind_of(
+          param, param.scalar_type(), algorithm, options.settings(), nullptr, {"optimizer", 0, i});
+      std::int64_t want = kind.layout.residual_bytes;
+      for (int slot = 0; slot < kind.layout.slots; ++slot) {
+        want += kind.layout.codes_bytes[slot] + 4 * kind.layout.scales[slot];
+      }
+      if (states[i]->format == kind.format && states[i]->bytes() == want) continue;
+      if (!differing.empty()) differing += "; ";
+      differing += name + ": " + states[i]->format + " states, " + std::to_string(states[i]->bytes()) +
+                   " bytes, expected " + kind.format + ", " + std::to_string(want) + " bytes";
+    }
+    if (differing.empty()) return {};
+    return Status::invalid(
+        "its optimizer states are of another kind (" + differing +
+        "); use the optimizer and master_weights that it was saved with, or start in another output_dir");
+  }
+
+  NamedTensors parameters_;
+  std::unique_ptr<Native> optimizer_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepOptimizer> make_native_optimizer(const OptimizerName& name,
+                                                     const TrainingSettings& training,
+                                                     NamedTensors parameters) {
+  return std::make_unique<NativeOptimizer>(name, training, std::move(parameters));
+}
+
+}  // namespace octavo::train

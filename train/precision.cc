@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "precision.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr double kFirstScale = 65536.0;
+constexpr double kGrowth = 2.0, kBackoff = 0.5;
+constexpr std::int64_t kGrowthInterval = 2000;
+
+}  // namespace
+
+AutocastScope::AutocastScope(const torch::Device& device, DType dtype)
+    : device_(device.type()),
+      active_(dtype != DType::f32),
+      before_(at::autocast::is_autocast_enabled(device_)),
+      dtype_before_(at::autocast::get_autocast_dtype(device_)) {
+  if (!active_) return;
+  at::autocast::set_autocast_enabled(device_, true);
+  at::autocast::set_autocast_dtype(device_, dtype == DType::bf16 ? torch::kBFloat16 : torch::kFloat16);
+  at::autocast::increment_nesting();
+}
+
+AutocastScope::~AutocastScope() {
+  if (!active_) return;
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(device_, before_);
+  at::autocast::set_autocast_dtype(device_, dtype_before_);
+}
+
+LossScaler::LossScaler(const torch::Device& device, DType compute_dtype) {
+  if (compute_dtype != DType::f16) return;
+  scale_ = torch::full({1}, kFirstScale, torch::TensorOptions(torch::kFloat32).device(device));
+  good_steps_ = torch::zeros({1}, torch::TensorOptions(torch::kInt32).device(device));
+}
+
+torch::Tensor LossScaler::scaled(const torch::Tensor& loss) const {
+  return active() ? loss * scale_[0] : loss;
+}
+
+void LossScaler::update(const torch::Tensor& skipped) {
+  if (!active()) return;
+  const torch::NoGradGuard no_grad;
+  at::_amp_update_scale_(scale_, good_steps_, skipped.to(torch::kFloat32).view({1}), kGrowth, kBackoff,
+                         kGrowthInterval);
+}
+
+void LossScaler::save(nlohmann::ordered_json& numbers) const {
+  if (!active()) return;
+  numbers["scale"] = scale_.item<float>();
+  numbers["good_steps"] = good_steps_.item<int>();
+}
+
+void LossScaler::load(const nlohmann::ordered_json& numbers) {
+  if (!active() || !numbers.contains("scale")) return;
+  scale_.fill_(numbers.at("scale").get<float>());
+  good_steps_.fill_(numbers.at("good_steps").get<int>());
+}
+
+GradientSums::GradientSums(NamedTensors parameters, std::int64_t passes)
+    : parameters_(std::move(parameters)), passes_(passes) {
+  for (const auto& [name, param] : parameters_) {
+    bytes_ += static_cast<std::int64_t>(param.nbytes());
+    const bool own = passes_ > 1 && param.scalar_type() != torch::kFloat32;
+    sums_.push_back(own ? torch::zeros_like(param, torch::TensorOptions(torch::kFloat32)) : torch::Tensor());
+    if (own) bytes_ += static_cast<std::int64_t>(sums_.back().nbytes());
+  }
+}
+
+void GradientSums::clear() {
+  done_ = 0;
+  filled_.assign(parameters_.size(), false);
+  for (auto& [name, param] : parameters_) param.mutable_grad().reset();
+}
+
+void GradientSums::pass_done() {
+  ++done_;
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    torch::Tensor& grad = parameters_[i].second.mutable_grad();
+    if (!sums_[i].defined()) continue;
+    if (grad.defined()) {
+      if (filled_[i])
+        sums_[i].add_(grad);
+      else
+        sums_[i].copy_(grad);
+      filled_[i] = true;
+    }
+    // Torch would add the next pass to a gradient that is left, in bf16.
+    grad = done_ == passes_ && filled_[i] ? sums_[i] : torch::Tensor();
+  }
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,45 @@
+// The numbers of finished steps, without waiting for the device at each of them: they are copied to the host
+// behind the step, and read when the copy is done.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+
+namespace octavo::train {
+
+struct StepNumbers {
+  std::int64_t step = 0;
+  double loss = 0;
+  double grad_norm = 0;   // as it was before clipping, without the loss scale
+  double loss_scale = 0;  // 0: none
+  bool skipped = false;
+};
+
+class Readout {
+ public:
+  // At most `depth` steps are queued before the oldest is waited for: so a wish to stop is soon heard.
+  explicit Readout(const torch::Device& device, std::size_t depth = 2);
+  ~Readout();
+  Readout(const Readout&) = delete;
+  Readout& operator=(const Readout&) = delete;
+
+  // 0-d tensors of the step's device; `scale` undefined: none.
+  void push(std::int64_t step, const torch::Tensor& loss, const torch::Tensor& norm,
+            const torch::Tensor& skipped, const torch::Tensor& scale);
+
+  // The oldest step's numbers, where more than `depth` are queued, or with `drain` any.
+  std::optional<StepNumbers> pop(bool drain);
+
+ private:
+  struct Pending;
+  torch::Device device_;
+  std::size_t depth_;
+  std::deque<Pending> pending_;
+};
+
+}  // namespace octavo::train

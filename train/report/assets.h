@@ -1,0 +1,18 @@
+// The files that are built into the report: embed.cmake writes their definitions.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string_view>
+
+namespace octavo::train {
+
+struct Asset {
+  std::string_view text;
+  std::string_view sha256;  // in hexadecimal digits
+};
+
+extern const Asset chart_js;  // empty in a build without Chart.js
+extern const Asset page_js;
+extern const Asset page_css;
+
+}  // namespace octavo::train

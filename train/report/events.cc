@@ -1,0 +1,124 @@
+// What happened during the runs: samples, evaluations, stages, checkpoints, warnings. Long lists keep their
+// ends: the page says how many are left out, and metrics.jsonl has them all.
+// SPDX-License-Identifier: MIT
+#include "train/report/numbers.h"
+#include "train/report/sections.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::size_t kMostRows = 200;
+constexpr std::size_t kMostSamples = 8;
+constexpr std::size_t kMostSampleBytes = 20000;
+
+std::string step_text(const Record& record) { return grouped(number_in(record, "/step")); }
+
+// The last ones, at most `most`; says so where that leaves some out.
+std::span<const Record> last_of(const std::vector<Record>& records, std::size_t most, std::string& note) {
+  const std::size_t left_out = records.size() > most ? records.size() - most : 0;
+  if (left_out > 0)
+    note = element_of("p", "quiet",
+                      "The last " + std::to_string(most) + " of " + std::to_string(records.size()) + ".") +
+           "\n";
+  return std::span(records).subspan(left_out);
+}
+
+std::string run_heading(std::span<const RunData> runs, std::size_t run) {
+  if (runs.size() == 1) return {};
+  return element("h3", "", element_of("span", "run r" + std::to_string(run % kRunColors), runs[run].name)) +
+         "\n";
+}
+
+// A section with one table per run: `row` makes a row of a record.
+template <class Row>
+std::string tables(std::span<const RunData> runs, std::string_view id, std::string_view heading,
+                   std::vector<Record> RunData::*list, const std::vector<Cell>& head, Row row) {
+  std::string out;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if ((runs[i].*list).empty()) continue;
+    std::string note;
+    HtmlTable table;
+    table.head(head);
+    for (const Record& record : last_of(runs[i].*list, kMostRows, note)) table.row(row(record));
+    out += run_heading(runs, i) + note + table.html();
+  }
+  return section(id, heading, out);
+}
+
+std::string bits_text(std::optional<double> nats) {
+  return fixed(nats ? std::optional(*nats / std::numbers::ln2) : std::nullopt, 4);
+}
+
+std::string sample_html(const Record& sample) {
+  const std::string prompt = text_in(sample, "/prompt").value_or("");
+  std::string text = text_in(sample, "/text").value_or("");
+  if (text.starts_with(prompt)) text.erase(0, prompt.size());
+  if (text.size() > kMostSampleBytes) {
+    std::size_t end = kMostSampleBytes;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+      --end;  // not inside a character
+    text = text.substr(0, end) + "…";
+  }
+  return element("figure", "sample",
+                 element("figcaption", "", "step " + step_text(sample)) +
+                     element("pre", "", element_of("b", "", prompt) + escaped(text))) +
+         "\n";
+}
+
+}  // namespace
+
+std::string samples_html(std::span<const RunData> runs) {
+  std::string out;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].samples.empty()) continue;
+    std::string note, samples;
+    for (const Record& sample : last_of(runs[i].samples, kMostSamples, note)) samples += sample_html(sample);
+    out += run_heading(runs, i) + note + element("div", "samples", "\n" + samples) + "\n";
+  }
+  return section("samples", "Samples", out);
+}
+
+std::string events_html(std::span<const RunData> runs) {
+  const Cell step{"step", "", "num"};
+  std::string out =
+      tables(runs, "warnings", "Warnings", &RunData::warnings, {step, {"message"}}, [](const Record& record) {
+        return std::vector<Cell>{{step_text(record), "", "num"},
+                                 {text_in(record, "/message").value_or(kUnknown)}};
+      });
+  out += tables(runs, "evaluations", "Evaluations", &RunData::evaluations,
+                {step,
+                 {"loss", "", "num"},
+                 {"bits per token", "", "num"},
+                 {"tokens", "", "num"},
+                 {"time", "", "num"},
+                 {"stage", "", "num"}},
+                [](const Record& record) {
+                  const auto loss = number_in(record, "/loss");
+                  return std::vector<Cell>{{step_text(record), "", "num"},
+                                           {fixed(loss, 4), "", "num"},
+                                           {bits_text(loss), "", "num"},
+                                           {grouped(number_in(record, "/tokens")), "", "num"},
+                                           {duration_text(number_in(record, "/seconds")), "", "num"},
+                                           {grouped(number_in(record, "/stage")), "", "num"}};
+                });
+  out += tables(runs, "stages", "Stages", &RunData::stages,
+                {step, {"stage", "", "num"}, {"samples", "", "num"}}, [](const Record& record) {
+                  const auto samples = number_in(record, "/samples");
+                  return std::vector<Cell>{{step_text(record), "", "num"},
+                                           {grouped(number_in(record, "/stage")), "", "num"},
+                                           {samples == -1.0 ? "all" : grouped(samples), "", "num"}};
+                });
+  out += tables(runs, "checkpoints", "Checkpoints", &RunData::checkpoints,
+                {step, {"folder"}, {"size", "", "num"}, {"time", "", "num"}}, [](const Record& record) {
+                  return std::vector<Cell>{{step_text(record), "", "num"},
+                                           {text_in(record, "/path").value_or(kUnknown), "", "code"},
+                                           {bytes_text(number_in(record, "/bytes")), "", "num"},
+                                           {duration_text(number_in(record, "/seconds")), "", "num"}};
+                });
+  return out;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#include "train/report/html.h"
+
+#include <cstddef>
+
+namespace octavo::train {
+namespace {
+
+// The length of the UTF-8 character at the start of `text`, or 0 where there is none.
+std::size_t character_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  const std::size_t length = first < 0x80   ? 1
+                             : first < 0xc2 ? 0
+                             : first < 0xe0 ? 2
+                             : first < 0xf0 ? 3
+                             : first < 0xf5 ? 4
+                                            : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, and what is above U+10FFFF.
+  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
+      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) {
+    return 0;
+  }
+  return length;
+}
+
+std::string cell_html(std::string_view tag, std::string_view attributes, const Cell& cell) {
+  std::string out = "<" + std::string(tag) + std::string(attributes);
+  if (!cell.style.empty()) out += " class=\"" + cell.style + "\"";
+  out += ">" + escaped(cell.text);
+  if (!cell.note.empty()) out += " <small>" + escaped(cell.note) + "</small>";
+  return out + "</" + std::string(tag) + ">";
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  out.reserve(text.size() + text.size() / 8);
+  while (!text.empty()) {
+    const std::size_t length = character_length(text);
+    const auto c = static_cast<unsigned char>(text.front());
+    if (length == 0)
+      out += "\xef\xbf\xbd";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (c == '\'')
+      out += "&#39;";
+    else if (c == 0x7f)
+      out += "\xe2\x90\xa1";
+    else if (c < 0x20 && c != '\n' && c != '\t')
+      out += std::string("\xe2\x90") + static_cast<char>(0x80 + c);
+    else
+      out += text.substr(0, length);
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out;
+}
+
+std::string json_for_script(std::string json) {
+  // Inside JSON these stand in strings alone, where the escape means the same.
+  std::string out;
+  out.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<')
+      out += "\\u003c";
+    else if (c == '>')
+      out += "\\u003e";
+    else if (c == '&')
+      out += "\\u0026";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string HtmlTable::html() const {
+  std::string out = "<div class=\"scroll\"><table class=\"" + style_ + "\">\n";
+  if (!head_.empty()) {
+    out += "<thead><tr>";
+    for (const Cell& cell : head_) out += cell_html("th", " scope=\"col\"", cell);
+    out += "</tr></thead>\n";
+  }
+  out += "<tbody>\n";
+  for (const auto& row : rows_) {
+    out += "<tr>";
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      out += i == 0 ? cell_html("th", " scope=\"row\"", row[i]) : cell_html("td", "", row[i]);
+    }
+    out += "</tr>\n";
+  }
+  return out + "</tbody></table></div>\n";
+}
+
+std::string element(std::string_view tag, std::string_view style, std::string_view inside) {
+  std::string out = "<" + std::string(tag);
+  if (!style.empty()) out += " class=\"" + std::string(style) + "\"";
+  return out + ">" + std::string(inside) + "</" + std::string(tag) + ">";
+}
+
+std::string element_of(std::string_view tag, std::string_view style, std::string_view text) {
+  return element(tag, style, escaped(text));
+}
+
+std::string section(std::string_view id, std::string_view heading, std::string_view inside) {
+  if (inside.empty()) return {};
+  return "<section id=\"" + std::string(id) + "\">\n" + element_of("h2", "", heading) + "\n" +
+         std::string(inside) + "</section>\n";
+}
+
+}  // namespace octavo::train

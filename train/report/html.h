@@ -1,0 +1,46 @@
+// Pieces of HTML. Texts go in as they are and come out escaped: nobody else writes a text onto the page.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octavo::train {
+
+// For the inside of an element or of a quoted attribute. Control characters, which HTML cannot hold, become
+// their pictures (␀ and so on); bytes that are not UTF-8 become U+FFFD.
+std::string escaped(std::string_view text);
+
+// A JSON text that can stand in a <script> element of any type.
+std::string json_for_script(std::string json);
+
+struct Cell {
+  std::string text;
+  std::string note = {};   // smaller, after the text
+  std::string style = {};  // names of classes: "num", "best", "differs", "code"
+};
+
+class HtmlTable {
+ public:
+  explicit HtmlTable(std::string style = {}) : style_(std::move(style)) {}
+  void head(std::vector<Cell> cells) { head_ = std::move(cells); }
+  void row(std::vector<Cell> cells) { rows_.push_back(std::move(cells)); }  // the first cell names the row
+  [[nodiscard]] bool empty() const { return rows_.empty(); }
+  [[nodiscard]] std::string html() const;
+
+ private:
+  std::string style_;
+  std::vector<Cell> head_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
+// <tag class="style">inside</tag>; `inside` is HTML, element_of() takes a text.
+std::string element(std::string_view tag, std::string_view style, std::string_view inside);
+std::string element_of(std::string_view tag, std::string_view style, std::string_view text);
+
+// A section with its heading; empty where `inside` is.
+std::string section(std::string_view id, std::string_view heading, std::string_view inside);
+
+}  // namespace octavo::train

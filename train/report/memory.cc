@@ -1,0 +1,109 @@
+// Memory by owner: a bar per run on a common scale, and a table. The bars are SVG, so they need no script.
+// SPDX-License-Identifier: MIT
+#include "train/report/numbers.h"
+#include "train/report/sections.h"
+
+#include <algorithm>
+#include <array>
+
+namespace octavo::train {
+namespace {
+
+struct Owner {
+  std::string_view key;
+  std::string_view meaning;
+};
+constexpr std::array<Owner, 6> kOwners{{
+    {"params", "the model's weights"},
+    {"grads", "gradients, with what accumulates them"},
+    {"states", "the optimizer's states"},
+    {"master", "the bits that bf16 weights lack"},
+    {"activations", "kept for the backward pass"},
+    {"workspace", "of single operations"},
+}};
+
+constexpr double kWideEnough = 0.16;  // of the bar, for a label to fit in
+
+std::optional<double> owned(const RunData& run, std::string_view key) {
+  const auto bytes = number_in(run.memory, "/owners/" + std::string(key));
+  return bytes && *bytes >= 0 ? bytes : std::nullopt;
+}
+
+double total(const RunData& run) {
+  double out = 0;
+  for (const Owner& owner : kOwners) out += owned(run, owner.key).value_or(0);
+  return out;
+}
+
+std::string bar(const RunData& run, double scale) {
+  std::string out =
+      "<svg class=\"bar\" role=\"img\" aria-label=\"" + escaped(run.name) + ": memory by owner\">";
+  std::string labels;
+  double at = 0;
+  for (const Owner& owner : kOwners) {
+    const double bytes = owned(run, owner.key).value_or(0);
+    if (bytes <= 0) continue;
+    out += "<rect class=\"o-" + std::string(owner.key) + "\" x=\"" + fixed(at / scale * 100, 3) +
+           "%\" y=\"0\" width=\"" + fixed(bytes / scale * 100, 3) + "%\" height=\"100%\">" +
+           element_of("title", "", std::string(owner.key) + ": " + bytes_text(bytes)) + "</rect>";
+    if (bytes / scale >= kWideEnough) {
+      labels += "<text x=\"" + fixed((at + bytes / 2) / scale * 100, 3) + "%\" y=\"50%\">" +
+                std::string(owner.key) + " " + bytes_text(bytes) + "</text>";
+    }
+    at += bytes;
+  }
+  return out + labels + "</svg>";
+}
+
+std::string bars(std::span<const RunData> runs) {
+  double scale = 0;
+  for (const RunData& run : runs) scale = std::max(scale, total(run));
+  std::string out;
+  for (const RunData& run : runs) {
+    if (total(run) <= 0) continue;
+    const std::string name = runs.size() > 1 ? element_of("span", "bar-name", run.name) : "";
+    out += element("div", "bar-row",
+                   name + bar(run, scale) + element_of("span", "bar-total", bytes_text(total(run)))) +
+           "\n";
+  }
+  return element("div", runs.size() > 1 ? "bars named" : "bars", "\n" + out) + "\n";
+}
+
+}  // namespace
+
+std::string memory_html(std::span<const RunData> runs) {
+  if (std::none_of(runs.begin(), runs.end(), [](const RunData& run) { return total(run) > 0; })) return {};
+  HtmlTable table("owners");
+  if (runs.size() > 1) {
+    table.head(run_heads(runs, " num"));
+  } else {
+    table.head({{"owner"}, {"bytes", "", "num"}, {"share", "", "num"}, {"what it is"}});
+  }
+  for (const Owner& owner : kOwners) {
+    std::vector<Cell> cells = {{std::string(owner.key), "", "owner o-" + std::string(owner.key)}};
+    for (const RunData& run : runs) cells.push_back({bytes_text(owned(run, owner.key)), "", "num"});
+    if (runs.size() == 1) {
+      cells.push_back(
+          {percent_text(owned(runs.front(), owner.key).value_or(0) / total(runs.front())), "", "num"});
+      cells.push_back({std::string(owner.meaning)});
+    }
+    table.row(std::move(cells));
+  }
+  std::vector<Cell> sums = {{"together", "", "sum"}}, peaks = {{"device peak"}};
+  for (const RunData& run : runs) {
+    sums.push_back({bytes_text(total(run)), "", "num sum"});
+    peaks.push_back({bytes_text(number_in(run.memory, "/device_peak")), "", "num"});
+  }
+  if (runs.size() == 1) {
+    sums.insert(sums.end(), {{"100%", "", "num sum"}, {"", "", "sum"}});
+    peaks.insert(peaks.end(), {{""}, {"as the device's allocator counts it"}});
+  }
+  table.row(std::move(sums));
+  const bool device = std::any_of(runs.begin(), runs.end(), [](const RunData& run) {
+    return number_in(run.memory, "/device_peak").has_value();
+  });
+  if (device) table.row(std::move(peaks));
+  return section("memory", "Memory by owner", bars(runs) + table.html());
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,22 @@
+// Numbers as people read them. Whatever is not finite or not known is a dash.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace octavo::train {
+
+inline constexpr const char* kUnknown = "–";
+
+std::string fixed(std::optional<double> value, int digits);        // 2.2310
+std::string significant(std::optional<double> value, int digits);  // 0.001, 1.2e-05
+std::string grouped(std::optional<double> value);                  // 25,300,992
+std::string short_count(std::optional<double> value);              // 25.3M
+std::string bytes_text(std::optional<double> value);               // 51.4 MB (decimal units)
+std::string duration_text(std::optional<double> seconds);          // 2 h 05 min
+std::string percent_text(std::optional<double> fraction);          // 25.4%
+std::string date_text(std::optional<double> unix_seconds);         // 2026-11-15 12:43 UTC
+
+}  // namespace octavo::train

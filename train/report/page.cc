@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include "train/report/assets.h"
+#include "train/report/curves.h"
+#include "train/report/html.h"
+#include "train/report/report.h"
+#include "train/report/run_data.h"
+#include "train/report/sections.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+// 'sha256-…' of a script, as a policy wants it: in base64.
+std::string script_source(const Asset& script) {
+  static constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out = "'sha256-";
+  std::uint32_t bits = 0;
+  int held = 0;
+  for (const char c : script.sha256) {
+    bits = (bits << 4) | static_cast<std::uint32_t>(c <= '9' ? c - '0' : c - 'a' + 10);
+    for (held += 4; held >= 6; held -= 6) out += kDigits[(bits >> (held - 6)) & 63];
+  }
+  if (held > 0) out += kDigits[(bits << (6 - held)) & 63];  // 256 bits: four are left, and one sign fills up
+  return out + "='";
+}
+
+std::string head_html(std::span<const RunData> runs) {
+  std::string title;
+  for (const RunData& run : runs) title += (title.empty() ? "" : ", ") + run.name;
+  // Escaping is what keeps a run's texts from running. Should it ever fail, the policy still names every
+  // script that may run, and forbids every request.
+  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+         "'unsafe-inline'; "
+         "script-src " +
+         script_source(chart_js) + " " + script_source(page_js) +
+         "\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+         "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" "
+         "content=\"no-referrer\">\n" +
+         element_of("title", "", title + " · Octavo") + "\n<style>\n" + std::string(page_css.text) +
+         "</style>\n</head>\n";
+}
+
+std::string curves_html(std::span<const RunData> runs) {
+  std::string out = charts_html(runs);
+  if (out.empty())
+    return element_of("p", "quiet", "No training record has been logged yet, so there are no curves.") + "\n";
+  out += element_of(
+             "p", "quiet charts-note",
+             "Curves are against steps. Of one with more than " + std::to_string(kMostPoints) +
+                 " records, the lowest and the highest of each of equal parts are drawn, so no peak is "
+                 "lost; a break in a line is a number that was not finite. metrics.jsonl has every record.") +
+         "\n<noscript>" +
+         element_of("p", "notice",
+                    "Curves need JavaScript, which is off here. Everything else on this page is complete.") +
+         "</noscript>\n";
+  if (chart_js.text.empty()) {
+    out += element_of(
+               "p", "notice",
+               "This build of octavo has no curves: they need Chart.js (Debian's libjs-chart.js) when octavo "
+               "is built. Everything else on this page is complete.") +
+           "\n";
+  }
+  return out;
+}
+
+// Runs are told apart by their names, so no two may share one.
+void name_apart(std::vector<RunData>& runs) {
+  std::map<std::string, int> uses;
+  for (const RunData& run : runs) ++uses[run.name];
+  for (RunData& run : runs) {
+    if (uses[run.name] > 1) run.name = run.path;
+  }
+  std::map<std::string, int> seen;
+  for (RunData& run : runs) {
+    const int count = ++seen[run.name];
+    if (count > 1) run.name += " (" + std::to_string(count) + ")";
+  }
+}
+
+}  // namespace
+
+Result<std::string> make_report(std::span<const std::string> run_folders) {
+  if (run_folders.empty()) return Status::invalid("[report] runs: got none, expected at least one folder");
+  std::vector<RunData> runs;
+  for (const std::string& folder : run_folders) {
+    Result<RunData> run = read_run(folder);
+    if (!run.ok()) return run.status();
+    runs.push_back(std::move(*run));
+  }
+  name_apart(runs);
+  add_differences(runs);
+  std::string out =
+      head_html(runs) + "<body>\n<main>\n" + header_html(runs) + summary_html(runs) +
+      section("curves", "Curves", curves_html(runs)) + memory_html(runs) + samples_html(runs) +
+      settings_html(runs) + events_html(runs) +
+      element_of("footer", "quiet",
+                 "Made by octavo report from config.yaml and metrics.jsonl. This page needs no network.") +
+      "\n</main>\n";
+  out +=
+      "<script type=\"application/json\" id=\"data\">" + json_for_script(curves_json(runs)) + "</script>\n";
+  out += "<script>" + std::string(chart_js.text) + "</script>\n<script>" + std::string(page_js.text) +
+         "</script>\n";
+  return out + "</body>\n</html>\n";
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,59 @@
+// What a run's folder says: its settings, its curves and its events, read leniently. A line that is no record
+// is skipped and counted; a member of an unexpected type counts as missing.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/status.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+
+using Record = nlohmann::json;
+
+// A member as a number or a text, if it is one. `path` is a JSON pointer: /memory/device.
+std::optional<double> number_in(const Record& record, std::string_view path);
+std::optional<std::string> text_in(const Record& record, std::string_view path);
+
+struct Point {
+  double x = 0;
+  double y = 0;  // NaN where the run logged a number that was not finite
+};
+using Curve = std::vector<Point>;
+
+struct RunData {
+  std::string path;
+  std::string name;                                           // the folder's own, unless two runs share it
+  std::vector<std::pair<std::string, std::string>> settings;  // training.learning_rate, 0.001
+
+  Record start;  // the last session's; null where no line has said it
+  Record end;    // how the last session ended; null where it did not
+  Record memory;
+  std::vector<Record> evaluations, samples, checkpoints, stages, warnings;
+
+  Curve train_loss, lr, grad_norm, tokens_per_second, loss_scale, device_memory, host_memory, eval_loss;
+
+  Curve eval_difference;  // to the first of several runs, at the steps that both evaluated
+
+  std::int64_t records = 0;
+  std::int64_t bad_lines = 0;
+  std::int64_t sessions = 0;
+  std::int64_t last_step = 0;
+  double tokens = 0;
+  double skipped_steps = 0;
+  double seconds = 0;  // from the first to the last record of each session
+  std::optional<double> began, last_seen;
+  std::optional<double> device_peak, host_peak;
+};
+
+// An error where the folder is no run: it names the folder and what it lacks.
+Result<RunData> read_run(const std::string& folder);
+
+}  // namespace octavo::train

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+#include "run_state.h"
+
+#include "train/files/checkpoint_writer.h"
+#include "train/files/safetensors.h"
+#include "train/files/text_file.h"
+
+#include <octavo/backend.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;
+constexpr std::uint64_t kStateLimit = 64 << 20;  // bytes of state.json
+constexpr const char* kModelFile = "model.safetensors";
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kStateFile = "state.json";
+constexpr std::size_t kNamedDifferences = 8;  // a message names no more
+
+constexpr std::array<std::pair<torch::ScalarType, const char*>, 9> kDtypes = {{{torch::kFloat32, "F32"},
+                                                                               {torch::kBFloat16, "BF16"},
+                                                                               {torch::kFloat16, "F16"},
+                                                                               {torch::kUInt8, "U8"},
+                                                                               {torch::kInt8, "I8"},
+                                                                               {torch::kInt16, "I16"},
+                                                                               {torch::kInt32, "I32"},
+                                                                               {torch::kInt64, "I64"},
+                                                                               {torch::kFloat64, "F64"}}};
+
+std::string dtype_text(torch::ScalarType type) {
+  for (const auto& [each, text] : kDtypes) {
+    if (each == type) return text;
+  }
+  TORCH_CHECK(false, "tensors of ", c10::toString(type), " cannot be saved");
+}
+
+std::string shape_text(const std::string& dtype, at::IntArrayRef shape) {
+  std::string out = dtype + " [";
+  for (std::size_t i = 0; i < shape.size(); ++i) out += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return out + "]";
+}
+
+// A tensor of a GPU is copied when its turn comes, one at a time.
+std::vector<TensorSource> sources_of(const NamedTensors& tensors) {
+  auto held = std::make_shared<torch::Tensor>();
+  std::vector<TensorSource> out;
+  for (const auto& [name, tensor] : tensors) {
+    out.push_back({name, dtype_text(tensor.scalar_type()), tensor.sizes().vec(),
+                   [held, tensor = tensor]() -> Result<Bytes> {
+                     *held = tensor.detach().cpu().contiguous();
+                     return Bytes(static_cast<const std::byte*>(held->data_ptr()), held->nbytes());
+                   }});
+  }
+  return out;
+}
+
+// A view of the file's bytes.
+torch::Tensor view_of(const StoredTensor& stored) {
+  for (const auto& [type, text] : kDtypes) {
+    if (stored.dtype != text) continue;
+    return torch::from_blob(const_cast<std::byte*>(stored.bytes.data()), stored.shape,
+                            torch::TensorOptions(type));  // NOLINT: only read
+  }
+  return {};
+}
+
+// What there is against giving the file's weights to these parameters; empty: nothing.
+std::string differences(const Safetensors& file, const NamedTensors& parameters) {
+  std::vector<std::string> found;
+  for (const auto& [name, param] : parameters) {
+    const std::string want = shape_text(dtype_text(param.scalar_type()), param.sizes());
+    const StoredTensor* stored = file.find(name);
+    if (stored == nullptr) {
+      found.push_back(name + " is not there, expected " + want);
+    } else if (const std::string have = shape_text(stored->dtype, stored->shape); have != want) {
+      found.push_back(name + " is " + have + ", expected " + want);
+    }
+  }
+  for (const StoredTensor& stored : file.tensors()) {
+    if (std::none_of(parameters.begin(), parameters.end(),
+                     [&](const auto& p) { return p.first == stored.name; }))
+      found.push_back(stored.name + " is " + shape_text(stored.dtype, stored.shape) +
+                      ", which this model has not");
+  }
+  std::string out;
+  for (std::size_t i = 0; i < found.size() && i < kNamedDifferences; ++i)
+    out += (i > 0 ? "; " : "") + found[i];
+  if (found.size() > kNamedDifferences)
+    out += "; and " + std::to_string(found.size() - kNamedDifferences) + " more";
+  return out;
+}
+
+Result<Safetensors> fitting_weights(const std::string& path, const NamedTensors& parameters) {
+  const std::string file_path = path + '/' + kModelFile;
+  auto file = Safetensors::open(file_path);
+  if (!file.ok()) return file.status();
+  if (const std::string differ = differences(*file, parameters); !differ.empty()) {
+    return Status::invalid(
+        file_path + ": it is of another model or precision: " + differ +
+        "; use the model and compute_dtype it was saved with, or start in another output_dir");
+  }
+  return file;
+}
+
+void copy_weights(const Safetensors& file, const NamedTensors& parameters) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, param] : parameters) {
+    torch::Tensor to = param;
+    to.copy_(view_of(*file.find(name)));
+  }
+}
+
+Json to_json(const RunState& state) {
+  return {{"format", kFormat},
+          {"octavo", std::string(version())},
+          {"step", state.step},
+          {"tokens", state.tokens},
+          {"sampler", {{"draws", state.draws}, {"samples", state.samples}, {"start", state.sampler_start}}},
+          {"random", "a function of training.seed, the step and the pass: nothing to keep"},
+          {"skipped", {{"all", state.skipped}, {"in_a_row", state.skipped_in_a_row}}},
+          {"loss", {{"sum", state.loss_sum}, {"count", state.loss_count}}}};
+}
+
+RunState from_json(const Json& json) {
+  RunState state;
+  state.step = json.at("step").get<std::int64_t>();
+  state.tokens = json.at("tokens").get<std::int64_t>();
+  state.draws = json.at("sampler").at("draws").get<std::uint64_t>();
+  state.samples = json.at("sampler").at("samples").get<std::int64_t>();
+  state.sampler_start = json.at("sampler").at("start").get<std::uint64_t>();
+  state.skipped = json.at("skipped").at("all").get<std::int64_t>();
+  state.skipped_in_a_row = json.at("skipped").at("in_a_row").get<std::int64_t>();
+  state.loss_sum = json.at("loss").at("sum").is_null() ? 0.0 : json.at("loss").at("sum").get<double>();
+  state.loss_count = json.at("loss").at("count").get<std::int64_t>();
+  return state;
+}
+
+}  // namespace
+
+Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
+                                        const RunParts& parts, const std::string& config_yaml) {
+  const auto begin = std::chrono::steady_clock::now();
+  NamedTensors states;
+  Json json = to_json(state);
+  json["optimizer"] = Json::object();
+  json["loss_scale"] = Json::object();
+  parts.optimizer.save(states, json["optimizer"]);
+  parts.scaler.save(json["loss_scale"]);
+  const std::vector<TensorSource> weights = sources_of(parts.parameters), moments = sources_of(states);
+  const std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  const std::string text = json.dump(2) + '\n';
+
+  std::uint64_t expected = text.size() + config_yaml.size();
+  for (const auto* sources : {&weights, &moments}) {
+    auto size = safetensors_size(*sources, metadata);
+    if (!size.ok()) return size.status();
+    expected += *size;
+  }
+  auto writer = CheckpointWriter::begin(run_folder, state.step, expected);
+  if (!writer.ok()) return writer.status();
+  Status status = writer->add_tensors(kModelFile, weights, metadata);
+  if (status.ok()) status = writer->add_tensors(kOptimizerFile, moments, metadata);
+  if (status.ok()) status = writer->add_text(kStateFile, text);
+  if (status.ok()) status = writer->add_text("config.yaml", config_yaml);
+  if (status.ok()) status = writer->commit();
+  if (!status.ok()) return status;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  return SavedCheckpoint{"checkpoint-" + std::to_string(state.step),
+                         static_cast<std::int64_t>(writer->bytes_written()), took.count()};
+}
+
+Result<RunState> load_checkpoint(const std::string& path, const RunParts& parts) {
+  auto weights = fitting_weights(path, parts.parameters);
+  if (!weights.ok()) return weights.status();
+  auto moments = Safetensors::open(path + '/' + kOptimizerFile);
+  if (!moments.ok()) return moments.status();
+  auto text = read_text_file(path + '/' + kStateFile, kStateLimit);
+  if (!text.ok()) return text.status();
+  RunState state;
+  try {
+    const Json json = Json::parse(*text);
+    if (json.at("format").get<int>() != kFormat) {
+      return Status::invalid(path + '/' + kStateFile + ": format " + json.at("format").dump() +
+                             ", expected " + std::to_string(kFormat) +
+                             ": it was saved by another version of octavo");
+    }
+    state = from_json(json);
+    NamedTensors states;
+    for (const StoredTensor& stored : moments->tensors()) {
+      torch::Tensor tensor = view_of(stored);
+      if (!tensor.defined())
+        return Status::invalid(path + '/' + kOptimizerFile + ": " + stored.name + " is " + stored.dtype +
+                               ", which no optimizer state is");
+      // The file will be closed, and may be removed.
+      states.emplace_back(stored.name, tensor.clone());
+    }
+    if (Status bad = parts.optimizer.load(states, json.at("optimizer")); !bad.ok())
+      return Status(bad.code(), path + ": " + bad.message());
+    parts.scaler.load(json.at("loss_scale"));
+  } catch (const nlohmann::json::exception& error) {
+    return Status::invalid(path + '/' + kStateFile + ": " + error.what() +
+                           "; it was not saved by octavo train");
+  }
+  copy_weights(*weights, parts.parameters);
+  return state;
+}
+
+Status load_weights(const std::string& path, const NamedTensors& parameters) {
+  auto file = fitting_weights(path, parameters);
+  if (!file.ok()) return file.status();
+  copy_weights(*file, parameters);
+  return {};
+}
+
+}  // namespace octavo::train

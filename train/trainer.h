@@ -1,0 +1,35 @@
+// Trains a model from a config: the whole of `octavo train`. Checkpoints, metrics and the report go to the
+// config's output_dir. Ctrl-C and SIGTERM save a checkpoint and end the run; a run that is started again goes
+// on to the same bits as one that was never stopped.
+//
+//   auto config = octavo::train::load("run.yaml");
+//   auto outcome = octavo::train::train(*config, console);
+//   if (!outcome.ok()) show(outcome.status().message());
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "console.h"
+#include "train/config/config.h"
+
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace octavo::train {
+
+struct Outcome {
+  std::int64_t step = 0;
+  int signal = 0;  // that ended the run early; 0: it is finished
+  std::optional<double> eval_loss;
+  std::string checkpoint;  // the folder that holds the last step
+  std::string report;      // the page's path
+};
+
+// Errors: bad data and settings, divergence (ten steps in a row without finite gradients) and
+// exhausted memory among it; the message names what is left to go on from. Handles SIGINT and SIGTERM while
+// it runs. REQUIRES: one run per process at a time.
+Result<Outcome> train(const Config& config, Console& console);
+
+}  // namespace octavo::train
