@@ -1,5 +1,5 @@
-"""`octavo train` and `octavo sample` from outside: what a run leaves behind, stopping and resuming to the same bits,
-stages, and errors. Tiny models on the CPU; no timing is asserted.
+"""`octavo train` and `octavo sample` from outside: what a run leaves behind, stopping and resuming to the
+same bits, stages, and errors. Tiny models on the CPU; no timing is asserted.
 """
 
 import json
@@ -111,8 +111,12 @@ def safetensors(path):
 
 def test_a_run_and_what_it_leaves(whole):
     said = whole.said
-    assert "AdamW 8-bit: " in said and " B/param, " in said and " instead of " in said
-    assert "step 12/12" in said and "evaluation loss" in said and "a sample:" in said
+    assert "AdamW 8-bit: " in said
+    assert " B/param, " in said
+    assert " instead of " in said
+    assert "step 12/12" in said
+    assert "evaluation loss" in said
+    assert "a sample:" in said
     assert sorted(p.name for p in whole.out.iterdir() if not p.name.startswith("events.")) == [
         "checkpoint-12",
         "checkpoint-4",
@@ -126,17 +130,20 @@ def test_a_run_and_what_it_leaves(whole):
     assert (whole.out / "latest").resolve().name == "checkpoint-12"
     (start,) = whole.records("start")
     assert start["params"] == 2 * 32 * 256 + 3 * 8 * 32 * 32
-    assert start["steps"] == 12 and start["batch_tokens"] == 64
+    assert start["steps"] == 12
+    assert start["batch_tokens"] == 64
     assert [r["step"] for r in whole.records("train")] == [2, 4, 6, 8, 10, 12]
     assert [r["step"] for r in whole.records("eval")] == [6, 12]
     assert [r["step"] for r in whole.records("checkpoint")] == [4, 8, 12]
     (memory,) = whole.records("memory")
     owners = memory["owners"]
     assert owners["params"] == owners["grads"] == 4 * start["params"]
-    assert owners["states"] == start["state_bytes"] and owners["activations"] > 0
+    assert owners["states"] == start["state_bytes"]
+    assert owners["activations"] > 0
     assert memory["peak"] == sum(owners.values())
     (end,) = whole.records("end")
-    assert end["reason"] == "finished" and 0 <= end["overhead"] <= 1
+    assert end["reason"] == "finished"
+    assert 0 <= end["overhead"] <= 1
 
 
 def test_learning_rate_and_tokens(whole):
@@ -212,7 +219,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(whole, tmp_path, text, numb
         if line.startswith("step "):
             break
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    _out, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert "is saved, and the same command goes on from it" in err
     (saved,) = list(run.out.glob("checkpoint-*"))
@@ -246,9 +253,9 @@ def test_a_torn_checkpoint_is_passed_over(whole, tmp_path, text):
     data[-1] ^= 1
     file.write_bytes(data)
     said = run.train("max_steps=8", "lr_scheduler=constant")
-    assert (
-        "warning: not resumed from" in said and "checkpoint-8" in said and "checkpoint-4, step 4 of 8" in said
-    )
+    assert "warning: not resumed from" in said
+    assert "checkpoint-8" in said
+    assert "checkpoint-4, step 4 of 8" in said
     assert run.bits(8) == bits
 
 
@@ -269,7 +276,7 @@ def test_stages_equal_raising_max_samples_by_hand(tmp_path, text):
     staged = Run(tmp_path / "staged", text)
     said = staged.train("data.stages=[10, 40, -1]", *fixed)
     assert "stage 2 of 3: 40 samples, to step 8" in said
-    assert [(r["stage"], r["samples"]) for r in staged.records("stage")][0] == (1, 40)
+    assert next((r["stage"], r["samples"]) for r in staged.records("stage")) == (1, 40)
     assert [r["step"] for r in staged.records("eval")] == [4, 6, 8, 12]
     by_hand = Run(tmp_path / "by_hand", text)
     for steps, samples in ((4, 10), (8, 40), (12, -1)):
@@ -372,12 +379,13 @@ def test_divergence_stops_the_run(tmp_path, text):
         "max_steps=40", "learning_rate=1e38", "optimizer_fallback=null", "max_grad_norm=0", code=1
     )
     assert "diverged: 10 steps in a row" in said
-    assert "the last good checkpoint is" in said and "lower learning_rate" in said
+    assert "the last good checkpoint is" in said
+    assert "lower learning_rate" in said
     assert run.records("end")[-1]["reason"] == "diverged"
     assert sum(r["kind"] == "warning" for r in run.records()) == 10
 
 
-# --- sample -------------------------------------------------------------------------------------------------------
+# --- sample ---
 
 
 def sample(run, *options, code=0):
@@ -390,7 +398,8 @@ def sample(run, *options, code=0):
 
 def test_sample(whole):
     text = sample(whole.out, "--prompt", "Once", "--tokens", "20", "--top-k", "3")
-    assert text.startswith(b"Once") and len(text) == len(b"Once") + 20 + 1
+    assert text.startswith(b"Once")
+    assert len(text) == len(b"Once") + 20 + 1
     assert sample(whole.out, "--prompt", "Once", "--tokens", "20", "--top-k", "3") == text
     assert sample(whole.out / "checkpoint-12", "--prompt", "Once", "--tokens", "20", "--top-k", "3") == text
     assert sample(whole.out, "--prompt", "Once", "--tokens", "20", "--seed", "2") != text
@@ -409,7 +418,7 @@ def test_sample_errors(whole, tmp_path):
     assert "training.device" in sample(whole.out, "--device", "abacus", code=2)
 
 
-# --- errors -------------------------------------------------------------------------------------------------------
+# --- errors ---
 
 
 @pytest.mark.parametrize(
@@ -435,7 +444,8 @@ def test_bad_settings(tmp_path, text, words, code, parts):
     process = run.start(*words)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code if code else process.returncode in (1, 2)
-    assert err.startswith("octavo: ") and "Traceback" not in err
+    assert err.startswith("octavo: ")
+    assert "Traceback" not in err
     for part in parts:
         assert part in err
     assert not run.out.exists(), "a run that cannot start leaves nothing"
@@ -444,7 +454,8 @@ def test_bad_settings(tmp_path, text, words, code, parts):
 @pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there is a GPU")
 def test_cuda_asked_for_and_absent(tmp_path, text):
     said = Run(tmp_path, text).train("device=cuda", code=1)
-    assert "training.device: cuda was asked for" in said and "device: auto or cpu" in said
+    assert "training.device: cuda was asked for" in said
+    assert "device: auto or cpu" in said
 
 
 def test_an_output_folder_that_cannot_be_written(tmp_path, text):
@@ -463,7 +474,8 @@ def test_a_checkpoint_of_another_model(whole, tmp_path, text):
     said = run.train("compute_dtype=bfloat16", code=2)
     assert "encoder is F32 [2, 32, 128], expected BF16 [2, 32, 128]" in said
     said = run.train("optimizer=adamw_4bit", code=2)
-    assert "its optimizer states are of another kind" in said and "encoder: 8bit states" in said
+    assert "its optimizer states are of another kind" in said
+    assert "encoder: 8bit states" in said
     said = run.train("resume_from_checkpoint=false", code=2)
     assert "has checkpoints already" in said
     assert run.bits(2) == before
@@ -480,7 +492,8 @@ def test_out_of_memory(tmp_path, text):
         "data.train=[" + ",".join([str(text)] * 2) + "]", code=1, preexec_fn=little_memory,
     )  # fmt: skip
     assert "out of memory" in said
-    assert "what would help" in said and "gradient_checkpointing=true" in said
+    assert "what would help" in said
+    assert "gradient_checkpointing=true" in said
     assert "per_device_train_batch_size=2048 gradient_accumulation_steps=2" in said
 
 
@@ -492,8 +505,10 @@ def test_print_config(tmp_path, text):
         text=True,
         check=True,
     )
-    assert "training.learning_rate" in done.stdout and "command line" in done.stdout
-    assert "run.yaml:" in done.stdout and "default" in done.stdout
+    assert "training.learning_rate" in done.stdout
+    assert "command line" in done.stdout
+    assert "run.yaml:" in done.stdout
+    assert "default" in done.stdout
     assert not run.out.exists()
     everything = subprocess.run(
         [BINARY, "train", "--print-config"], capture_output=True, text=True, check=True
