@@ -93,14 +93,15 @@ std::string generate(TextModel& model, const std::string& prompt, std::int64_t c
       const AutocastScope autocast(device, compute_dtype);
       logits = model.forward(seen).index({0, -1}).to(torch::kFloat32).cpu();
     }
+    // One alone is the likeliest, and not one of several with equal logits, which low precision has.
+    const bool likeliest = options.temperature <= 0 || options.top_k == 1;
     if (options.top_k > 0 && options.top_k < logits.numel()) {
       const torch::Tensor least = std::get<0>(logits.topk(options.top_k))[-1];
       logits = logits.masked_fill(logits < least, -INFINITY);
     }
     const torch::Tensor chosen =
-        options.temperature > 0
-            ? torch::multinomial(torch::softmax(logits / options.temperature, -1), 1, false, generator)
-            : logits.argmax().view({1});
+        likeliest ? logits.argmax().view({1})
+                  : torch::multinomial(torch::softmax(logits / options.temperature, -1), 1, false, generator);
     text += static_cast<char>(chosen.item<std::int64_t>());
     if (each && !each(text.back())) break;
   }

@@ -5,6 +5,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <octavo/optimizer.h>
 #include <torch/torch.h>
 
 #include <unistd.h>
@@ -115,6 +116,44 @@ std::vector<std::string> memory_table(const MemoryByOwner& owners) {
   return out;
 }
 
+namespace {
+
+double state_bytes_per_weight(const TrainingSettings& training, StateFormat state) {
+  GroupConfig config;
+  config.algorithm = training.optimizer.algorithm;
+  config.momentum = training.momentum > 0;
+  TensorSpec spec;
+  spec.numel = 1 << 20;
+  spec.format = state;
+  return static_cast<double>(layout(config, spec).value().state_bytes()) / static_cast<double>(spec.numel);
+}
+
+// The same optimizer with smaller states; empty: there are none.
+std::string smaller_states(const TrainingSettings& training) {
+  const StateFormat state = training.optimizer.state;
+  if (state == StateFormat::int4 || state == StateFormat::int4_rank1) return {};
+  const bool wide = state == StateFormat::fp32 || state == StateFormat::bf16;
+  const StateFormat smaller = wide ? StateFormat::int8 : StateFormat::int4;
+  const double now = state_bytes_per_weight(training, state);
+  const double then = state_bytes_per_weight(training, smaller);
+  if (then >= now) return {};
+  return "optimizer=" + std::string(name(training.optimizer.algorithm)) + '_' + std::string(name(smaller)) +
+         " (" + significant(then, 3) + " bytes of state per weight instead of " + significant(now, 3) + ')';
+}
+
+// The same step in more and smaller passes; empty: a pass has one sequence already.
+std::string smaller_passes(const TrainingSettings& training) {
+  const std::int64_t batch = training.per_device_train_batch_size;
+  if (batch <= 1) return {};
+  std::int64_t parts = 2;  // its smallest divisor, or the step would be another one
+  while (batch % parts != 0) ++parts;
+  return "per_device_train_batch_size=" + std::to_string(batch / parts) +
+         " gradient_accumulation_steps=" + std::to_string(training.gradient_accumulation_steps * parts) +
+         " (the same step with 1/" + std::to_string(parts) + " of the activations)";
+}
+
+}  // namespace
+
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
                                   const DeviceMemory& device, const Settings& settings) {
   const TrainingSettings& training = settings.training;
@@ -124,7 +163,8 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
          ", workspace " + bytes_text(owners.workspace) + ", activations and the rest " +
          bytes_text(owners.activations);
   if (device.reserved > 0) {
-    const std::int64_t loose = std::max<std::int64_t>(device.reserved - device.allocated, 0);
+    // By now what the passes held is free again: the peak is what counts.
+    const std::int64_t loose = std::max<std::int64_t>(device.reserved - device.peak, 0);
     out += "\n  torch's allocator holds " + bytes_text(device.reserved) + ", of which " + bytes_text(loose) +
            " is not in use (cache and fragmentation)";
     if (device.total > 0) {
@@ -134,24 +174,17 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
   std::vector<std::string> helps;
   if (!settings.model.gradient_checkpointing)
     helps.emplace_back("model.gradient_checkpointing=true (activations of one layer instead of all)");
-  if (training.per_device_train_batch_size > 1) {
-    const std::int64_t half = (training.per_device_train_batch_size + 1) / 2;
-    helps.push_back("per_device_train_batch_size=" + std::to_string(half) + " gradient_accumulation_steps=" +
-                    std::to_string(training.gradient_accumulation_steps * 2) +
-                    " (half the activations, the same step)");
-  }
+  if (std::string help = smaller_passes(training); !help.empty()) helps.push_back(std::move(help));
   if (training.compute_dtype == DType::f32) helps.emplace_back("compute_dtype=bfloat16");
-  if (training.optimizer.state == StateFormat::fp32 || training.optimizer.state == StateFormat::bf16)
-    helps.emplace_back("optimizer=adamw_8bit (2.03 bytes of state per weight instead of 8)");
-  else if (training.optimizer.state == StateFormat::int8)
-    helps.emplace_back("optimizer=adamw_4bit (1.06 bytes of state per weight instead of 2.03)");
+  if (std::string help = smaller_states(training); !help.empty()) helps.push_back(std::move(help));
   if (settings.data.block_size > 128)
     helps.push_back("data.block_size=" + std::to_string(settings.data.block_size / 2));
-  if (device.reserved - device.allocated > device.reserved / 10) {
+  if (device.reserved - device.peak > device.reserved / 10) {
     helps.emplace_back(
         "the environment variable PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (less fragmentation)");
   }
   out += "\n  what would help:";
+  if (helps.empty()) out += " a smaller model or a device with more memory";
   for (const std::string& help : helps) out += "\n    " + help;
   return out;
 }

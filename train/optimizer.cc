@@ -91,8 +91,10 @@ StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSett
 
 std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
                                               NamedTensors parameters) {
-  return plan.native ? make_native_optimizer(plan.name, training, std::move(parameters))
-                     : make_plain_optimizer(plan.name, training, std::move(parameters));
+  TrainingSettings used = training;
+  used.optimizer = plan.name;  // what follows from the name, as beta2 does, is the fallback's
+  return plan.native ? make_native_optimizer(plan.name, used, std::move(parameters))
+                     : make_plain_optimizer(plan.name, used, std::move(parameters));
 }
 
 }  // namespace octavo::train

@@ -85,7 +85,7 @@ class NativeOptimizer : public StepOptimizer {
     Bytes out;
     for (const auto& [name, param] : parameters_) {
       const ParamState* state = optimizer_->state_of(param);
-      if (state != nullptr && state->master.defined()) out.master += bytes_of(state->master);
+      if (state != nullptr) out.master += bytes_of(state->master);
     }
     out.states = optimizer_->state_bytes() - out.master;
     out.workspace = optimizer_->workspace_bytes();
@@ -130,7 +130,22 @@ class NativeOptimizer : public StepOptimizer {
   }
 
  private:
-  static std::int64_t bytes_of(const ::torch::Tensor& t) { return static_cast<std::int64_t>(t.nbytes()); }
+  static std::int64_t bytes_of(const ::torch::Tensor& t) {
+    return t.defined() ? static_cast<std::int64_t>(t.nbytes()) : 0;
+  }
+
+  static bool is_of(const ParamState& state, const octavo::torch::Kind& kind) {
+    bool same = bytes_of(state.master) == kind.layout.residual_bytes;
+    // A state without moments (SGD's without momentum) has no format.
+    if (kind.layout.slots > 0)
+      same = same && state.format == kind.format && state.block_size == kind.block_size;
+    for (std::size_t slot = 0; slot < octavo::torch::kSlots; ++slot) {
+      const bool used = slot < static_cast<std::size_t>(kind.layout.slots);
+      same = same && bytes_of(state.codes[slot]) == (used ? kind.layout.codes_bytes[slot] : 0) &&
+             bytes_of(state.scales[slot]) == (used ? 4 * kind.layout.scales[slot] : 0);
+    }
+    return same;
+  }
 
   // What a first step would make, against what was saved: its formats and sizes.
   [[nodiscard]] Status fits(const std::vector<std::unique_ptr<ParamState>>& states) const {
@@ -142,11 +157,10 @@ class NativeOptimizer : public StepOptimizer {
       const auto& [name, param] = parameters_[i];
       const octavo::torch::Kind kind = octavo::torch::kind_of(
           param, param.scalar_type(), algorithm, options.settings(), nullptr, {"optimizer", 0, i});
+      if (is_of(*states[i], kind)) continue;
       std::int64_t want = kind.layout.residual_bytes;
-      for (int slot = 0; slot < kind.layout.slots; ++slot) {
+      for (int slot = 0; slot < kind.layout.slots; ++slot)
         want += kind.layout.codes_bytes[slot] + 4 * kind.layout.scales[slot];
-      }
-      if (states[i]->format == kind.format && states[i]->bytes() == want) continue;
       if (!differing.empty()) differing += "; ";
       differing += name + ": " + states[i]->format + " states, " + std::to_string(states[i]->bytes()) +
                    " bytes, expected " + kind.format + ", " + std::to_string(want) + " bytes";

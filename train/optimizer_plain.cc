@@ -112,7 +112,11 @@ class PlainOptimizer : public StepOptimizer {
       const auto parts = Parts<State>::get(*state);
       for (std::size_t i = 0; i < parts.size(); ++i) {
         const torch::Tensor* found = find_tensor(tensors, name + '.' + parts[i].first);
-        if (found == nullptr) continue;
+        if (found == nullptr || found->scalar_type() != torch::kFloat32) {
+          return Status::invalid("its optimizer states are not those of plain LibTorch: there is no fp32 " +
+                                 name + '.' + parts[i].first +
+                                 "; use the optimizer and the device it was saved with");
+        }
         if (found->sizes() != param.sizes()) {
           return Status::invalid("its " + name + '.' + parts[i].first +
                                  " has another shape than the parameter; it is of another model");

@@ -60,8 +60,8 @@ void LossScaler::save(nlohmann::ordered_json& numbers) const {
 
 void LossScaler::load(const nlohmann::ordered_json& numbers) {
   if (!active() || !numbers.contains("scale")) return;
-  scale_.fill_(numbers.at("scale").get<float>());
-  good_steps_.fill_(numbers.at("good_steps").get<int>());
+  scale_ = torch::full_like(scale_, numbers.at("scale").get<float>());
+  good_steps_ = torch::full_like(good_steps_, numbers.at("good_steps").get<int>());
 }
 
 GradientSums::GradientSums(NamedTensors parameters, std::int64_t passes)

@@ -41,6 +41,7 @@ class LossScaler {
   void update(const torch::Tensor& skipped);
 
   void save(nlohmann::ordered_json& numbers) const;
+  // A copy made before keeps what it had.
   void load(const nlohmann::ordered_json& numbers);
 
  private:

@@ -205,9 +205,11 @@ Result<RunState> load_checkpoint(const std::string& path, const RunParts& parts)
       // The file will be closed, and may be removed.
       states.emplace_back(stored.name, tensor.clone());
     }
+    LossScaler scaler = parts.scaler;  // what may fail comes before what changes
+    scaler.load(json.at("loss_scale"));
     if (Status bad = parts.optimizer.load(states, json.at("optimizer")); !bad.ok())
       return Status(bad.code(), path + ": " + bad.message());
-    parts.scaler.load(json.at("loss_scale"));
+    parts.scaler = scaler;
   } catch (const nlohmann::json::exception& error) {
     return Status::invalid(path + '/' + kStateFile + ": " + error.what() +
                            "; it was not saved by octavo train");

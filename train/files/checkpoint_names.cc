@@ -3,13 +3,14 @@
 #include "train/files/checkpoint_names.h"
 
 #include "train/files/file_descriptor.h"
+#include "train/files/folders.h"
+
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <filesystem>
-#include <system_error>
 
 namespace octavo::train {
 namespace {
@@ -54,31 +55,23 @@ std::string checkpoint_path(const std::string& run_folder, CheckpointName name) 
 
 Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_folder) {
   std::vector<CheckpointName> names;
-  std::error_code error;
-  std::filesystem::directory_iterator entries(run_folder, error);
-  if (error == std::errc::no_such_file_or_directory) return names;
-  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
-    if (const auto name = CheckpointName::parse(entries->path().filename().native())) names.push_back(*name);
+  const auto found = list_folder(run_folder);
+  if (!found.ok()) return found.status();
+  for (const std::string& each : *found) {
+    if (const auto name = CheckpointName::parse(each)) names.push_back(*name);
   }
-  if (error) return system_error(run_folder, "list the folder", error.value());
   std::ranges::sort(names, std::ranges::greater(), &CheckpointName::step);
   return names;
 }
 
 bool path_exists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::symlink_status(path, error).type() != std::filesystem::file_type::not_found;
+  struct stat found {};
+  return lstat(path.c_str(), &found) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 Status rename_path(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0) return system_error(from, "rename to " + to, errno);
   return {};
-}
-
-Status remove_tree(const std::string& path) {
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  return error ? system_error(path, "remove", error.value()) : Status();
 }
 
 Status remove_leftovers(const std::string& run_folder) {

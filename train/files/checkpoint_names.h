@@ -36,7 +36,6 @@ Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_fold
 [[nodiscard]] bool path_exists(const std::string& path);
 
 Status rename_path(const std::string& from, const std::string& to);
-Status remove_tree(const std::string& path);
 
 // Removes partial checkpoints, and replaced ones whose place is taken.
 Status remove_leftovers(const std::string& run_folder);

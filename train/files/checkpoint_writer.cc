@@ -3,6 +3,7 @@
 #include "train/files/checkpoint_writer.h"
 
 #include "train/files/checkpoint_names.h"
+#include "train/files/folders.h"
 #include "train/files/output_file.h"
 #include "train/files/safetensors_format.h"
 

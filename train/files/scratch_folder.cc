@@ -3,12 +3,11 @@
 #include "train/files/scratch_folder.h"
 
 #include "train/files/file_descriptor.h"
+#include "train/files/folders.h"
 
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <filesystem>
-#include <system_error>
 
 namespace octavo::train {
 
@@ -18,8 +17,7 @@ Result<ScratchFolder> ScratchFolder::make(const std::string& path) {
 }
 
 ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  if (!path_.empty()) (void)remove_tree(path_);  // what stays is removed by the next writer
 }
 
 }  // namespace octavo::train

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/log/run_log.h"
 
+#include "train/files/folders.h"
 #include "train/log/event_file.h"
 
 #include <nlohmann/json.hpp>
@@ -101,14 +102,13 @@ Status drop_after(const fs::path& metrics, std::int64_t step) {
 // even where two runs begin within a second.
 Result<AppendFile> new_event_file(const fs::path& folder, double now) {
   auto seconds = static_cast<std::int64_t>(now);
-  std::error_code error;
-  for (fs::directory_iterator each(folder, error), end; !error && each != end; each.increment(error)) {
-    const std::string name = each->path().filename().string();
+  const auto names = list_folder(folder.string());
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
     if (!name.starts_with(kEvents)) continue;
     const std::int64_t other = std::strtoll(name.c_str() + kEvents.size(), nullptr, 10);
     if (other >= seconds && other < seconds + 86400) seconds = other + 1;  // further off is no time of ours
   }
-  if (error) return failure(folder, "list it", error);
   std::string digits = std::to_string(seconds);
   digits.insert(0, digits.size() < 10 ? 10 - digits.size() : 0, '0');
   return AppendFile::open((folder / (std::string(kEvents) + digits + ".octavo")).string(),

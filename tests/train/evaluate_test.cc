@@ -1,0 +1,226 @@
+// The loss on validation text against one by hand, and text that a model writes.
+// SPDX-License-Identifier: MIT
+#include "evaluate.h"
+
+#include "device.h"
+#include "models/bdh.h"
+#include "train/parts_support.h"
+#include "train/text_files.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace octavo::train {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::SizeIs;
+
+// Says after which bytes it was asked, and wants the next letter. Its second choice is 'z', a little behind;
+// everything else is far off.
+class NextLetter : public TextModel {
+ public:
+  torch::Tensor forward(const torch::Tensor& tokens) override {
+    lengths.push_back(tokens.size(1));
+    was_training = was_training || is_training();
+    torch::Tensor logits = torch::full({tokens.size(0), tokens.size(1), kByteVocabulary}, -20.0F);
+    for (std::int64_t row = 0; row < tokens.size(0); ++row) {
+      for (std::int64_t i = 0; i < tokens.size(1); ++i) {
+        logits[row][i][(tokens[row][i].item<std::int64_t>() + 1) % 256] = 1.0F;
+        logits[row][i]['z'] = second;
+      }
+    }
+    return logits;
+  }
+  std::vector<std::int64_t> lengths;
+  bool was_training = false;
+  float second = 0.5F;
+};
+
+std::string write(TextModel& model, const std::string& prompt, const SampleOptions& options,
+                  std::int64_t context = 8) {
+  return generate(model, prompt, context, options, torch::kCPU, DType::f32);
+}
+
+SampleOptions options(std::int64_t tokens, std::int64_t top_k, double temperature, std::uint64_t seed = 1) {
+  return {tokens, top_k, temperature, seed};
+}
+
+TEST(Generate, TakesTheLikeliestByteAtTemperatureZero) {
+  NextLetter model;
+  EXPECT_EQ(write(model, "xa", options(5, 0, 0.0)), "bcdef");
+  EXPECT_EQ(write(model, "\xFD", options(4, 0, 0.0)), std::string("\xFE\xFF\x00\x01", 4)) << "unsigned bytes";
+  EXPECT_EQ(write(model, "a", options(0, 0, 0.0)), "");
+}
+
+TEST(Generate, TheFirstOfTheTopIsTheLikeliest) {
+  NextLetter model;
+  for (const std::uint64_t seed : {1U, 2U, 3U})
+    EXPECT_EQ(write(model, "a", options(20, 1, 3.0, seed)), write(model, "a", options(20, 0, 0.0)));
+  torch::manual_seed(4);
+  BdhImpl bdh(BdhConfig{2, 16, 2, 8, kByteVocabulary, 0.3});
+  EXPECT_EQ(write(bdh, "To be", options(40, 1, 2.0)), write(bdh, "To be", options(40, 0, 0.0)));
+  // Equal logits, which low precision makes common: the first of them, at any temperature.
+  model.second = 1.0F;
+  for (const std::uint64_t seed : {1U, 2U, 3U})
+    EXPECT_EQ(write(model, "a", options(20, 1, 3.0, seed)), write(model, "a", options(20, 0, 0.0)));
+}
+
+TEST(Generate, TopKLeavesTheOthersOut) {
+  NextLetter model;
+  const std::string text =
+      write(model, "a", options(200, 2, 50.0));  // all nearly alike, but only two are left
+  EXPECT_THAT(text, SizeIs(200));
+  char last = 'a';
+  for (const char c : text) {
+    EXPECT_TRUE(c == 'z' || c == static_cast<char>(last + 1)) << int{c};
+    last = c;
+  }
+  EXPECT_GT(std::count(text.begin(), text.end(), 'z'), 20);
+  const std::string all = write(model, "a", options(200, 0, 50.0));
+  EXPECT_GT(std::set<char>(all.begin(), all.end()).size(), 50U);
+}
+
+TEST(Generate, FollowsItsSeedAndTakesNoOthersNumbers) {
+  torch::manual_seed(4);
+  BdhImpl model(BdhConfig{2, 16, 2, 8, kByteVocabulary, 0.3});
+  const std::string text = write(model, "a", options(30, 0, 1.0, 1));
+  torch::manual_seed(99);
+  const torch::Tensor expected = torch::rand({3});
+  torch::manual_seed(99);
+  EXPECT_EQ(write(model, "a", options(30, 0, 1.0, 1)), text);
+  EXPECT_TRUE(torch::equal(torch::rand({3}), expected)) << "the global generator is where it was";
+  EXPECT_NE(write(model, "a", options(30, 0, 1.0, 2)), text);
+  EXPECT_TRUE(model.is_training());
+}
+
+TEST(Generate, ShowsTheModelNoMoreThanTheContext) {
+  NextLetter model;
+  write(model, "abc", options(5, 0, 0.0), 4);
+  EXPECT_THAT(model.lengths, ElementsAre(3, 4, 4, 4, 4));
+  EXPECT_FALSE(model.was_training);
+  model.lengths.clear();
+  write(model, "abcdefgh", options(2, 0, 0.0), 4);
+  EXPECT_THAT(model.lengths, Each(4));
+}
+
+TEST(Generate, EndsWhereItIsTold) {
+  NextLetter model;
+  std::string seen;
+  const std::string text = generate(model, "a", 8, options(50, 0, 0.0), torch::kCPU, DType::f32, [&](char c) {
+    seen += c;
+    return c != 'e';
+  });
+  EXPECT_EQ(text, "bcde");
+  EXPECT_EQ(seen, text);
+}
+
+struct Validation {
+  TextFiles files;
+  TextCorpus corpus;
+  std::vector<std::int64_t> offsets;
+  static constexpr std::int64_t kBlock = 12;
+
+  explicit Validation(std::size_t windows) {
+    // Texts of their own kinds, so that windows have losses of their own.
+    std::string text;
+    for (std::size_t i = 0; i < windows; ++i)
+      text += i % 4 == 3 ? numbered(kBlock) : std::string(kBlock, 'a');
+    const std::vector<std::string> paths = {files.write("text", text + "a")};
+    corpus = TextCorpus::open(paths).value();
+    for (std::size_t i = 0; i < windows; ++i) offsets.push_back(static_cast<std::int64_t>(i) * kBlock);
+  }
+  [[nodiscard]] std::optional<Evaluation> loss(TextModel& model, std::int64_t rows,
+                                               DType dtype = DType::f32) const {
+    return evaluate(model, corpus, offsets, kBlock, rows, torch::kCPU, dtype, [] { return false; });
+  }
+};
+
+TEST(Evaluate, IsTheMeanOverAllWindows) {
+  torch::manual_seed(4);
+  BdhImpl model(BdhConfig{2, 16, 2, 8, kByteVocabulary, 0.5});
+  {  // losses far from ln 256, so that a window left out shows
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& param : model.parameters()) param.mul_(20);
+  }
+  const Validation text(10);
+  // By hand: one window at a time, in double after the logits.
+  std::vector<double> by_window;
+  {
+    const torch::NoGradGuard no_grad;
+    model.eval();
+    for (const std::int64_t offset : text.offsets) {
+      std::vector<std::uint8_t> bytes(Validation::kBlock + 1);
+      text.corpus.read(offset, bytes);
+      const torch::Tensor tokens = torch::tensor(std::vector<std::int64_t>(bytes.begin(), bytes.end()));
+      const torch::Tensor logits = model.forward(tokens.slice(0, 0, -1).unsqueeze(0))[0].to(torch::kFloat64);
+      double sum = 0;
+      for (std::int64_t i = 0; i < Validation::kBlock; ++i)
+        sum -= torch::log_softmax(logits[i], 0)[tokens[i + 1]].item<double>();
+      by_window.push_back(sum / Validation::kBlock);
+    }
+    model.train();
+  }
+  double mean = 0, of_batches = 0;
+  for (const double loss : by_window) mean += loss / 10;
+  for (const auto& [from, to] : {std::pair(0, 4), std::pair(4, 8), std::pair(8, 10)})
+    for (int i = from; i < to; ++i) of_batches += by_window[static_cast<std::size_t>(i)] / (to - from) / 3;
+  // fp32 logits of a few layers and fp32 losses: far below what tells the two means apart.
+  const double near = 1e-5 * mean;
+  ASSERT_GT(std::abs(of_batches - mean), 100 * near) << "batches of 4, 4 and 2, all counted alike";
+  for (const std::int64_t rows : {4, 1, 3, 10, 64}) {
+    const auto result = text.loss(model, rows);
+    ASSERT_TRUE(result);
+    EXPECT_NEAR(result->loss, mean, near) << rows << " rows";
+    EXPECT_EQ(result->tokens, 120);
+  }
+  EXPECT_TRUE(model.is_training());
+}
+
+TEST(Evaluate, ChangesNoTraining) {
+  torch::manual_seed(4);
+  BdhImpl model(BdhConfig{2, 16, 2, 8, kByteVocabulary, 0.5});
+  const Validation text(5);
+  const TokenBatch batch{torch::randint(256, {2, 12}), torch::randint(256, {2, 12})};
+  const auto train = [&](bool evaluated) {
+    torch::manual_seed(5);
+    for (torch::Tensor& param : model.parameters()) param.mutable_grad().reset();
+    text_loss(model, batch).backward();
+    if (evaluated) {
+      EXPECT_TRUE(text.loss(model, 2, DType::bf16));
+    }
+    text_loss(model, batch).backward();  // draws its dropout from where the first stopped
+    NamedTensors out;
+    for (const auto& each : model.named_parameters())
+      out.emplace_back(each.key(), each.value().grad().clone());
+    return out;
+  };
+  EXPECT_TRUE(same_bits(train(false), train(true)));
+  EXPECT_TRUE(model.is_training());
+  model.eval();
+  EXPECT_TRUE(text.loss(model, 2));
+  EXPECT_FALSE(model.is_training());
+}
+
+TEST(Evaluate, StopsInBetween) {
+  NextLetter model;
+  const Validation text(5);
+  int asked = 0;
+  const auto result = evaluate(model, text.corpus, text.offsets, Validation::kBlock, 2, torch::kCPU,
+                               DType::f32, [&] { return ++asked == 2; });
+  EXPECT_FALSE(result);
+  EXPECT_THAT(model.lengths, SizeIs(1));
+  EXPECT_TRUE(model.is_training());
+}
+
+TEST(ToTokens, TargetsAreOneFurtherOn) {
+  const std::vector<std::uint8_t> bytes = {1, 2, 200, 255, 5, 6};
+  const TokenBatch batch = to_tokens(bytes, 2, torch::kCPU);
+  EXPECT_TRUE(torch::equal(batch.inputs, torch::tensor({{1, 2}, {255, 5}}, torch::kInt64)));
+  EXPECT_TRUE(torch::equal(batch.targets, torch::tensor({{2, 200}, {5, 6}}, torch::kInt64)));
+}
+
+}  // namespace
+}  // namespace octavo::train

@@ -1,0 +1,167 @@
+// Which optimizer runs where, and states that do not fit: errors that name what differs and change nothing.
+// SPDX-License-Identifier: MIT
+#include "train/parts_support.h"
+
+namespace octavo::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// What is said when `other` is given to an optimizer of `words`, which must be as it was afterwards, and step
+// as one that was never asked.
+std::string load_error(const Words& words, const Saved& other, bool native = true) {
+  const TrainingSettings t = training(words);
+  const bool bf16 = native && t.compute_dtype == DType::bf16;
+  const NamedTensors params = make_parameters(bf16 ? torch::kBFloat16 : torch::kFloat32);
+  const NamedTensors clean = copies(params);
+  const auto optimizer = make(t, params, native), reference = make(t, clean, native);
+  take_steps(*optimizer, params, 1, 2);
+  take_steps(*reference, clean, 1, 2);
+  const Status status = optimizer->load(copies(other.tensors), other.numbers);
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(saved(*optimizer) == saved(*reference)) << status.message();
+  take_steps(*optimizer, params, 3, 4);
+  take_steps(*reference, clean, 3, 4);
+  EXPECT_TRUE(same_bits(params, clean)) << status.message();
+  return status.message();
+}
+
+Saved saved_after_steps(const Words& words, const NamedTensors& params, bool native = true) {
+  const auto optimizer = make(training(words), params, native);
+  take_steps(*optimizer, params, 1, 3);
+  return saved(*optimizer);
+}
+
+const Words kFp32 = {"optimizer=adamw", "compute_dtype=float32"};
+const Words k8bit = {"optimizer=adamw_8bit", "compute_dtype=float32"};
+const Words k4bit = {"optimizer=adamw_4bit", "compute_dtype=float32"};
+const Words kMaster24 = {"optimizer=adamw_8bit", "master_weights=24"};
+const Words kMaster32 = {"optimizer=adamw_8bit", "master_weights=32"};
+
+TEST(StepOptimizerLoad, AnotherFormat) {
+  const Saved of_8bit = saved_after_steps(k8bit, make_parameters());
+  EXPECT_THAT(
+      load_error(k4bit, of_8bit),
+      AllOf(HasSubstr("wide: 8bit states"), HasSubstr("expected 4bit"), HasSubstr("deep: 8bit states"),
+            HasSubstr("use the optimizer and master_weights that it was saved with")));
+  EXPECT_THAT(load_error(kFp32, of_8bit), HasSubstr("wide: 8bit states"));
+  EXPECT_THAT(load_error({"optimizer=lion_8bit", "compute_dtype=float32"}, of_8bit), HasSubstr("wide: 8bit"));
+  EXPECT_THAT(load_error(k8bit, saved_after_steps({"optimizer=lion_8bit", "compute_dtype=float32"},
+                                                  make_parameters())),
+              HasSubstr("wide: 8bit"));
+}
+
+TEST(StepOptimizerLoad, AnotherMaster) {
+  const Saved of_24 = saved_after_steps(kMaster24, make_parameters(torch::kBFloat16));
+  EXPECT_THAT(load_error(kMaster32, of_24), AllOf(HasSubstr("wide: 8bit states"), HasSubstr("bytes")));
+  EXPECT_THAT(load_error({"optimizer=adamw_8bit", "master_weights=none"}, of_24), HasSubstr("wide"));
+  EXPECT_THAT(load_error(kMaster24, saved_after_steps(k8bit, make_parameters())), HasSubstr("wide"));
+}
+
+TEST(StepOptimizerLoad, AnotherShapeOrModel) {
+  NamedTensors larger = make_parameters();
+  larger[0].second = torch::ones({71, 61}).requires_grad_();
+  EXPECT_THAT(load_error(k8bit, saved_after_steps(k8bit, larger)), HasSubstr("wide: 8bit states"));
+  EXPECT_THAT(load_error(kFp32, saved_after_steps(kFp32, larger, false), false),
+              HasSubstr("wide.exp_avg has another shape"));
+  NamedTensors renamed = make_parameters();
+  renamed[2].first = "other";
+  EXPECT_THAT(load_error(k8bit, saved_after_steps(k8bit, renamed)),
+              HasSubstr("2 tensors that no parameter of this model has a place for"));
+  EXPECT_THAT(load_error(kFp32, saved_after_steps(kFp32, renamed, false), false),
+              HasSubstr("2 tensors have no place"));
+}
+
+TEST(StepOptimizerLoad, PlainAndNativeAreNotExchanged) {
+  EXPECT_THAT(load_error(kFp32, saved_after_steps(kFp32, make_parameters(), false)),
+              HasSubstr("tensors that no parameter of this model has a place for"));
+  EXPECT_THAT(load_error(kFp32, saved_after_steps(kFp32, make_parameters()), false), HasSubstr("plain"));
+}
+
+TEST(StepOptimizerLoad, TornStates) {
+  // A tensor is missing.
+  for (const bool native : {true, false}) {
+    Saved torn = saved_after_steps(kFp32, make_parameters(), native);
+    torn.tensors.erase(torn.tensors.begin() + 3);
+    EXPECT_THAT(load_error(kFp32, torn, native), HasSubstr("deep"));
+  }
+  // All bytes are there, but not where they belong: only the last parameter shows it.
+  Saved swapped = saved_after_steps(k8bit, make_parameters());
+  swapped.numbers["deep"]["block_size"] = 64;
+  EXPECT_THAT(load_error(k8bit, swapped), HasSubstr("deep"));
+}
+
+TEST(OptimizerPlan, WithABackend) {
+  const TrainingSettings t = training({"optimizer=lion_4bit", "optimizer_fallback=adamw"});
+  const OptimizerPlan plan = plan_optimizer(t, torch::kCPU, true).value();
+  EXPECT_TRUE(plan.native);
+  EXPECT_TRUE(plan.name == t.optimizer);
+  EXPECT_TRUE(plan.bf16_weights);
+  EXPECT_THAT(plan.warning, IsEmpty());
+  EXPECT_FALSE(plan_optimizer(training({"bf16=false"}), torch::kCPU, true).value().bf16_weights);
+  EXPECT_FALSE(plan_optimizer(training({"fp16=true"}), torch::kCPU, true).value().bf16_weights);
+}
+
+// A device that Octavo has no code for.
+Result<OptimizerPlan> elsewhere(const Words& words) {
+  return plan_optimizer(training(words), torch::kMPS, false);
+}
+
+TEST(OptimizerPlan, PlainWhereThereIsNoBackend) {
+  for (const char* name : {"optimizer=adamw", "optimizer=adam", "optimizer=sgd"}) {
+    const OptimizerPlan plan = elsewhere({name}).value();
+    EXPECT_FALSE(plan.native);
+    EXPECT_FALSE(plan.bf16_weights) << "autocast alone";
+    EXPECT_THAT(plan.warning, IsEmpty());
+  }
+  EXPECT_TRUE(elsewhere({"optimizer=adamw", "master_weights=32"}).ok());
+  EXPECT_TRUE(elsewhere({"optimizer=adamw", "master_weights=24", "fp16=true"}).ok()) << "for bf16 alone";
+}
+
+TEST(OptimizerPlan, Errors) {
+  const auto error = [](const Words& words) { return elsewhere(words).status().message(); };
+  EXPECT_THAT(
+      error({"optimizer=adamw_8bit"}),
+      AllOf(HasSubstr("training.optimizer: AdamW 8-bit cannot run here: there is no Octavo code for mps"),
+            HasSubstr("plain LibTorch has fp32 states alone"), HasSubstr("set optimizer_fallback: adamw")));
+  EXPECT_THAT(error({"optimizer=lion"}), HasSubstr("plain LibTorch has no Lion"));
+  EXPECT_THAT(error({"optimizer=adamw", "master_weights=24"}), HasSubstr("(master_weights: 32)"));
+  EXPECT_THAT(error({"optimizer=adamw_8bit", "optimizer_fallback=adamw_4bit"}),
+              HasSubstr("training.optimizer_fallback: AdamW 4-bit cannot run here either"));
+  EXPECT_EQ(elsewhere({"optimizer=lion"}).status().code(), StatusCode::unsupported);
+}
+
+TEST(OptimizerPlan, TheFallbackIsUsedWithAWarning) {
+  const OptimizerPlan plan = elsewhere({"optimizer=lion_8bit", "optimizer_fallback=adamw"}).value();
+  EXPECT_TRUE(plan.name == (OptimizerName{Algorithm::adamw, StateFormat::fp32}));
+  EXPECT_FALSE(plan.native);
+  EXPECT_THAT(plan.warning, AllOf(HasSubstr("AdamW fp32 is used instead of Lion 8-bit (optimizer_fallback)"),
+                                  HasSubstr("no Octavo code for mps")));
+}
+
+// What is derived from the optimizer's name, such as beta2, is the fallback's.
+TEST(OptimizerPlan, TheFallbackStepsAsIfItHadBeenAskedFor) {
+  const TrainingSettings fallen =
+      training({"optimizer=lion_8bit", "optimizer_fallback=adamw", "compute_dtype=float32"});
+  const TrainingSettings asked = training(kFp32);
+  const NamedTensors params = make_parameters(), expected = copies(params);
+  const auto optimizer = make_optimizer(
+      elsewhere({"optimizer=lion_8bit", "optimizer_fallback=adamw", "compute_dtype=float32"}).value(), fallen,
+      params);
+  const auto reference = make(asked, expected, /*native=*/false);
+  take_steps(*optimizer, params, 1, 3);
+  take_steps(*reference, expected, 1, 3);
+  EXPECT_TRUE(same_bits(params, expected));
+}
+
+TEST(OptimizerPlan, Texts) {
+  EXPECT_EQ(optimizer_text({Algorithm::adamw, StateFormat::int8}), "AdamW 8-bit");
+  EXPECT_EQ(optimizer_text({Algorithm::adam, StateFormat::int4_rank1}), "Adam 4-bit-rank1");
+  EXPECT_EQ(optimizer_text({Algorithm::lion, StateFormat::fp32}), "Lion fp32");
+  EXPECT_EQ(optimizer_text({Algorithm::sgd, StateFormat::bf16}), "SGD bf16");
+}
+
+}  // namespace
+}  // namespace octavo::train

@@ -1,0 +1,171 @@
+// The optimizer as the loop sees it: Octavo's own and plain LibTorch's do the same, leave the same steps out,
+// hold what was planned, and go on from what they saved to the same bits.
+// SPDX-License-Identifier: MIT
+#include "train/parts_support.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace octavo::train {
+namespace {
+
+double largest(const torch::Tensor& t) { return t.detach().abs().max().item<double>(); }
+
+void expect_parity(const Words& words) {
+  constexpr int kSteps = 12;
+  constexpr double kRate = 1e-2;
+  Words all = {"learning_rate=0.01", "compute_dtype=float32"};
+  all.insert(all.end(), words.begin(), words.end());
+  const TrainingSettings t = training(all);
+  const NamedTensors ours = make_parameters(), theirs = copies(ours), before = copies(ours);
+  const auto native = make(t, ours), plain = make(t, theirs, /*native=*/false);
+  const torch::Tensor scale = torch::full({1}, 1024.0F);
+  for (auto* each : {native.get(), plain.get()}) each->set_loss_scale(scale);
+  for (int step = 1; step <= kSteps; ++step) {
+    for (auto* each : {native.get(), plain.get()}) each->set_learning_rate(kRate / step);
+    give_gradients(ours, step, 1024.0);
+    give_gradients(theirs, step, 1024.0);
+    const double norm = std::sqrt(70 * 61 + 3 * 40 * 36 + 33);  // of normal numbers, about
+    native->step();
+    plain->step();
+    // fp32 sums of 9,000 squares, in lanes of at least 32.
+    EXPECT_NEAR(native->grad_norm().item<double>(), plain->grad_norm().item<double>(),
+                9000.0 / 32 * 0x1p-24 * 1024 * norm);
+    EXPECT_NEAR(native->grad_norm().item<double>(), 1024 * norm, 0.05 * 1024 * norm) << "as it lay there";
+    EXPECT_EQ(native->skipped().item<int>(), 0);
+    EXPECT_EQ(plain->skipped().item<int>(), 0);
+  }
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    // Each step rounds the parameter to half an ulp and its update, of at most 10 rates, a few times; the
+    // factor of clipping has the relative error of the norm.
+    const double bound = kSteps * 0x1p-24 * (largest(ours[i].second) + (8 + 9000.0 / 32) * 10 * kRate);
+    EXPECT_LE(largest(ours[i].second - theirs[i].second), bound) << words[0] << ", " << ours[i].first;
+    EXPECT_GT(largest(ours[i].second - before[i].second), 100 * bound) << words[0] << ", " << ours[i].first;
+  }
+}
+
+TEST(StepOptimizer, PlainAndNativeTakeTheSameSteps) {
+  for (const char* clip : {"max_grad_norm=50", "max_grad_norm=0"}) {
+    expect_parity({"optimizer=adamw", clip});
+    expect_parity({"optimizer=adam", "beta1=0.8", "beta2=0.95", "eps=1e-6", clip});
+    expect_parity({"optimizer=sgd", clip});
+    expect_parity({"optimizer=sgd", "momentum=0", clip});
+  }
+}
+
+// Adam takes steps of the same size whatever the gradients are; SGD shows whether they were clipped.
+TEST(StepOptimizer, ClipsAfterTheLossScale) {
+  const TrainingSettings t = training({"optimizer=sgd", "momentum=0", "weight_decay=0", "learning_rate=1",
+                                       "max_grad_norm=0.5", "compute_dtype=float32"});
+  for (const bool native : {true, false}) {
+    const NamedTensors params = {{"w", torch::zeros({2}).requires_grad_()}};
+    const auto optimizer = make(t, params, native);
+    optimizer->set_loss_scale(torch::full({1}, 1024.0F));
+    const auto step = [&](float x, float y) {
+      params[0].second.mutable_grad() = torch::tensor({1024 * x, 1024 * y});
+      const torch::Tensor before = params[0].second.detach().clone();
+      optimizer->step();
+      return (before - params[0].second.detach());
+    };
+    EXPECT_LE(largest(step(0.25F, 0.125F) - torch::tensor({0.25F, 0.125F})), 0x1p-24);  // short enough
+    EXPECT_LE(largest(step(30.0F, 40.0F) - torch::tensor({0.3F, 0.4F})), 2e-7) << "0.5 times (0.6, 0.8)";
+  }
+}
+
+TEST(StepOptimizer, ABadGradientLeavesEverythingAsItIs) {
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL}) {
+    for (const bool native : {true, false}) {
+      const TrainingSettings t = training({"optimizer=adamw", "compute_dtype=float32"});
+      const NamedTensors params = make_parameters(), clean = copies(params);
+      const auto optimizer = make(t, params, native), reference = make(t, clean, native);
+      take_steps(*optimizer, params, 1, 2);
+      take_steps(*reference, clean, 1, 2);
+      const Saved before = saved(*optimizer);
+      give_gradients(params, 3);
+      params[1].second.mutable_grad().view(-1)[5] = bad;
+      optimizer->step();
+      EXPECT_NE(optimizer->skipped().item<int>(), 0);
+      EXPECT_TRUE(same_bits(params, clean));
+      EXPECT_TRUE(saved(*optimizer) == before);
+      take_steps(*optimizer, params, 4, 5);
+      take_steps(*reference, clean, 4, 5);
+      EXPECT_EQ(optimizer->skipped().item<int>(), 0);
+      EXPECT_TRUE(same_bits(params, clean));
+    }
+  }
+}
+
+struct Kind {
+  Words words;
+  bool native = true;
+  [[nodiscard]] torch::ScalarType type() const {
+    return native && training(words).compute_dtype == DType::bf16 ? torch::kBFloat16 : torch::kFloat32;
+  }
+};
+
+std::vector<Kind> kinds() {
+  std::vector<Kind> out;
+  const Words algorithms = {"adamw", "adam", "lion", "sgd"};
+  const Words states = {"", "_bf16", "_8bit", "_4bit", "_4bit_rank1", "_fp8", "_fp8_e5m2"};
+  for (const std::string& algorithm : algorithms) {
+    for (const std::string& state : states) {
+      out.push_back({{"optimizer=" + algorithm + state, "compute_dtype=float32"}});
+      for (const char* master : {"24", "32", "stochastic", "none"})
+        out.push_back({{"optimizer=" + algorithm + state, std::string("master_weights=") + master}});
+    }
+    if (algorithm != "lion") out.push_back({{"optimizer=" + algorithm, "compute_dtype=float32"}, false});
+  }
+  for (const bool native : {true, false})
+    out.push_back({{"optimizer=sgd", "momentum=0", "compute_dtype=float32"}, native});
+  out.push_back({{"optimizer=sgd", "momentum=0", "master_weights=24"}});
+  return out;
+}
+
+TEST(StepOptimizer, ContinuesFromWhatItSavedToTheSameBits) {
+  for (const Kind& kind : kinds()) {
+    SCOPED_TRACE(testing::PrintToString(kind.words) + (kind.native ? "" : ", plain"));
+    const TrainingSettings t = training(kind.words);
+    const NamedTensors params = make_parameters(kind.type());
+    const auto uninterrupted = make(t, params, kind.native);
+    take_steps(*uninterrupted, params, 1, 3);
+    const NamedTensors resumed = copies(params);
+    const Saved at_save = saved(*uninterrupted);
+    take_steps(*uninterrupted, params, 4, 6);
+
+    const auto optimizer = make(t, resumed, kind.native);
+    const auto numbers = nlohmann::ordered_json::parse(at_save.numbers.dump());
+    const Status status = optimizer->load(copies(at_save.tensors), numbers);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(saved(*optimizer) == at_save);
+    take_steps(*optimizer, resumed, 4, 6);
+    EXPECT_TRUE(same_bits(resumed, params));
+    EXPECT_TRUE(saved(*optimizer) == saved(*uninterrupted));
+  }
+}
+
+TEST(StepOptimizer, HoldsWhatWasPlanned) {
+  for (const Kind& kind : kinds()) {
+    SCOPED_TRACE(testing::PrintToString(kind.words) + (kind.native ? "" : ", plain"));
+    const TrainingSettings t = training(kind.words);
+    const OptimizerPlan plan = plan_optimizer(t, torch::kCPU, kind.native).value();
+    ASSERT_EQ(plan.native, kind.native);
+    NamedTensors params = make_parameters(kind.type());
+    params.emplace_back("scalar", torch::ones({}, kind.type()).requires_grad_());
+    params.emplace_back("deepest",  // more dimensions than the core knows
+                        torch::ones({2, 2, 2, 2, 2, 2, 2, 2, 2, 9}, kind.type()).requires_grad_());
+    const StepOptimizer::Bytes planned = planned_bytes(plan, t, params);
+    const auto optimizer = make_optimizer(plan, t, params);
+    EXPECT_EQ(optimizer->bytes().states, 0);
+    take_steps(*optimizer, params, 1, 1);
+    EXPECT_EQ(optimizer->bytes().states, planned.states);
+    EXPECT_EQ(optimizer->bytes().master, planned.master);
+    const bool bf16 = kind.type() == torch::kBFloat16;
+    const WeightStore store = weight_store(t);
+    EXPECT_EQ(planned.master > 0, bf16 && store != WeightStore::nearest && store != WeightStore::stochastic);
+    EXPECT_EQ(planned.states > 0, t.optimizer.algorithm != Algorithm::sgd || t.momentum > 0);
+  }
+}
+
+}  // namespace
+}  // namespace octavo::train
