@@ -49,3 +49,10 @@ if(PROJECT_IS_TOP_LEVEL)
     endforeach()
   endif()
 endif()
+
+# For the targets made after it in a directory: GCC 12 sees overlapping copies in "text" + string where there are none.
+macro(octavo_no_restrict_warnings)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  endif()
+endmacro()

@@ -6,7 +6,6 @@
 #include <octavo/optimizer.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <memory>
 
@@ -40,8 +39,9 @@ void expect_same_bits(const Options& options, torch::ScalarType type) {
     reference.step();
     optimizer.step();
     EXPECT_TRUE(same_bits(scaled[0].grad(), kept)) << "gradients are not written";
-    if (reference.grad_norm().defined()) {
-      EXPECT_EQ(optimizer.grad_norm().item<double>(), 1024 * reference.grad_norm().item<double>());
+    const torch::Tensor norm = reference.grad_norm(), scaled_norm = optimizer.grad_norm();
+    if (norm.defined()) {
+      EXPECT_TRUE(torch::equal(scaled_norm, 1024 * norm)) << "of the gradients as they lie there";
     }
   }
   EXPECT_TRUE(same_bits(scaled, plain)) << options.state();
@@ -114,15 +114,6 @@ TEST(TorchGuard, SkippedWithoutWaiting) {
     EXPECT_EQ(optimizer.skipped().dim(), 0);
     EXPECT_EQ(optimizer.skipped().item<int>(), bad ? 1 : 0);
     EXPECT_EQ(optimizer.last_step_skipped(), bad);
-  }
-  // A scale of 0 or infinity leaves nothing that is finite, either.
-  const Tensors before = copies(params);
-  for (const double scale : {0.0, HUGE_VAL}) {
-    optimizer.set_loss_scale(scale_of(scale));
-    give_gradients(params, 3);
-    optimizer.step();
-    EXPECT_TRUE(same_bits(params, before) || scale == HUGE_VAL) << scale;
-    for (const torch::Tensor& p : params) EXPECT_TRUE(p.isfinite().all().item<bool>()) << scale;
   }
 }
 

@@ -60,9 +60,11 @@ TEST(Schedule, Edges) {
     // The run ends before the warmup does, or with it.
     EXPECT_DOUBLE_EQ(learning_rate(scheduled(scheduler, {"warmup_steps=200"}), 100, 100), 0.5) << scheduler;
     EXPECT_DOUBLE_EQ(learning_rate(scheduled(scheduler, {"warmup_steps=100"}), 100, 100), 1.0) << scheduler;
-    // A least rate above the highest is no rise.
-    for (const int step : {1, 50, 100})
-      EXPECT_DOUBLE_EQ(learning_rate(scheduled(scheduler, {"min_lr=2"}), step, 100), 1.0) << scheduler;
+    // A least rate above the highest, which no config has, is no rise.
+    TrainingSettings above = scheduled(scheduler);
+    above.min_lr = 2.0;
+    for (const int step : {1, 50, 100, 101})
+      EXPECT_DOUBLE_EQ(learning_rate(above, step, 100), 1.0) << scheduler;
   }
   // A decay longer than the run is as long as what the warmup leaves: linear's course.
   const TrainingSettings longer = scheduled("wsd", {"decay_steps=500", "warmup_steps=10"});

@@ -5,7 +5,8 @@ python tests/train/make_bdh_golden.py --reference PATH/TO/bdh
 
 PATH is a checkout of the reference (its bdh.py); nothing of it is kept but these numbers. Weights and tokens
 come from formulas that the test repeats, so the file holds results alone: the loss, sampled logits, and of
-every parameter's gradient the norm and sampled elements.
+every parameter's gradient the norm and sampled elements. They are computed in double: in fp32 the reference's
+own rounding would be most of what a comparison shows.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def tokens(batch: int, length: int, shift: int) -> torch.Tensor:
 def sampled(tensor: torch.Tensor, count: int = 24) -> str:
     flat = tensor.detach().flatten()
     step = max(1, flat.numel() // count)
-    return " ".join(f"{float(x):.9g}" for x in flat[::step][:count])
+    return " ".join(f"{float(x):.15g}" for x in flat[::step][:count])
 
 
 def main() -> int:
@@ -57,14 +58,17 @@ def main() -> int:
         with torch.no_grad():
             for phase, key in enumerate(PARAMETERS):
                 named[key].copy_(wave(named[key].numel(), phase).view_as(named[key]))
+        frequencies = model.attn.freqs.clone()  # the reference wants them in fp32
+        model.double()
+        model.attn.freqs = frequencies
         logits, loss = model(tokens(batch, length, 0), tokens(batch, length, 37))
         loss.backward()
         lines.append(f"case {name} {layers} {width} {heads} {multiplier} {batch} {length}")
-        lines.append(f"loss {float(loss):.9g}")
-        lines.append(f"logits {math.sqrt(float(logits.double().square().sum())):.9g} {sampled(logits)}")
+        lines.append(f"loss {float(loss):.15g}")
+        lines.append(f"logits {math.sqrt(float(logits.double().square().sum())):.15g} {sampled(logits)}")
         for key in PARAMETERS:
             grad = named[key].grad
-            lines.append(f"grad {key} {float(grad.double().norm()):.9g} {sampled(grad)}")
+            lines.append(f"grad {key} {float(grad.double().norm()):.15g} {sampled(grad)}")
     asked.out.write_text("\n".join(lines) + "\n")
     return 0
 

@@ -68,7 +68,7 @@ TEST(Memory, TheTableHasEveryOwnerAndTheirSum) {
   ASSERT_EQ(table.size(), 7U);
   EXPECT_THAT(table[0], AllOf(HasSubstr("weights"), HasSubstr("10.0 MB"), HasSubstr(" 10.0%")));
   EXPECT_THAT(table[5], AllOf(HasSubstr("activations"), HasSubstr("34.0 MB"), HasSubstr(" 34.0%")));
-  EXPECT_THAT(table[6], AllOf(HasSubstr("peak"), HasSubstr("100.0 MB"), HasSubstr("100.0%")));
+  EXPECT_THAT(table[6], AllOf(HasSubstr("peak"), HasSubstr("100 MB"), HasSubstr("100.0%")));
   for (const std::string& line : table) EXPECT_EQ(line.size(), table[0].size()) << line;
   EXPECT_EQ(memory_table({}).size(), 7U);
 }
@@ -77,17 +77,17 @@ const MemoryByOwner kOwners{50'600'000, 101'200'000, 51'400'000, 25'300'000, 4'0
 
 TEST(OutOfMemory, NamesOwnersAndFragmentation) {
   DeviceMemory device;
-  device.allocated = 60'000'000'000, device.reserved = 75'000'000'000;
+  device.peak = 60'000'000'000, device.reserved = 75'000'000'000;
   device.total = 80'000'000'000, device.free = 4'000'000'000;
   const std::string text = explain_out_of_memory("tried to allocate 1 GiB", kOwners, device, settings());
   EXPECT_THAT(text, AllOf(HasSubstr("out of memory: tried to allocate 1 GiB"), HasSubstr("weights 50.6 MB"),
-                          HasSubstr("gradients 101.2 MB"), HasSubstr("optimizer states 51.4 MB"),
-                          HasSubstr("master bits 25.3 MB"), HasSubstr("workspace 4.0 MB"),
-                          HasSubstr("activations and the rest 9.0 GB")));
+                          HasSubstr("gradients 101 MB"), HasSubstr("optimizer states 51.4 MB"),
+                          HasSubstr("master bits 25.3 MB"), HasSubstr("workspace 4.00 MB"),
+                          HasSubstr("activations and the rest 9.00 GB")));
   EXPECT_THAT(text,
               AllOf(HasSubstr("holds 75.0 GB, of which 15.0 GB is not in use"),
-                    HasSubstr("the device has 80.0 GB, 4.0 GB free"), HasSubstr("expandable_segments")));
-  device.allocated = 74'000'000'000;
+                    HasSubstr("the device has 80.0 GB, 4.00 GB free"), HasSubstr("expandable_segments")));
+  device.peak = 74'000'000'000;
   EXPECT_THAT(explain_out_of_memory("x", kOwners, device, settings()), Not(HasSubstr("expandable_segments")))
       << "little is loose";
   EXPECT_THAT(explain_out_of_memory("x", kOwners, {}, settings()), Not(HasSubstr("allocator"))) << "the CPU";

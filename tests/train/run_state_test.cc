@@ -143,8 +143,8 @@ TEST(RunState, ManyDifferencesAreCounted) {
   TinyRun run(kBf16);
   const std::string path = save(files, run);
   NamedTensors many;
-  for (int i = 0; i < 9; ++i)
-    many.emplace_back("p" + std::to_string(i), torch::zeros({2}, torch::kBFloat16).requires_grad_());
+  for (const char* name : {"p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8"})
+    many.emplace_back(name, torch::zeros({2}, torch::kBFloat16).requires_grad_());
   TinyRun differs(kBf16, many);
   EXPECT_THAT(load_error(path, differs),
               AllOf(HasSubstr("p7 is not there"), HasSubstr("; and 4 more"), Not(HasSubstr("p8"))));
