@@ -36,6 +36,11 @@ if(OCTAVO_BUILD_APPS)
   file(RELATIVE_PATH octavo_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
   set_target_properties(octavo_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib}")
   install(TARGETS octavo_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TARGET octavo_trainer)  # finds LibTorch where it was at build time
+    set_target_properties(octavo_trainer PROPERTIES
+      INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib}" INSTALL_RPATH_USE_LINK_PATH ON)
+    install(TARGETS octavo_trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
 endif()
 
 # What pyproject.toml installs, and a plain `cmake --install` does not: one file, for a wheel cannot hold symbolic links.

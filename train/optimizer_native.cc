@@ -164,6 +164,10 @@ class NativeOptimizer : public StepOptimizer {
       if (!differing.empty()) differing += "; ";
       differing += name + ": " + states[i]->format + " states, " + std::to_string(states[i]->bytes()) +
                    " bytes, expected " + kind.format + ", " + std::to_string(want) + " bytes";
+      if (states[i]->format == kind.format && states[i]->block_size != kind.block_size) {
+        differing += ", block_size " + std::to_string(states[i]->block_size) + ", expected " +
+                     std::to_string(kind.block_size);
+      }
     }
     if (differing.empty()) return {};
     return Status::invalid(

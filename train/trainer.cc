@@ -28,7 +28,9 @@ bool is_out_of_memory(const c10::Error& error) {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // Torch's own words on a full device, without its advice: ours follows.
-std::string request_of(const std::string& text) { return text.substr(0, text.find(" Including non-PyTorch")); }
+std::string request_of(const std::string& text) {
+  return text.substr(0, text.find(" Including non-PyTorch"));
+}
 
 // Bytes of a model as a terminal can show them: no control characters, and U+FFFD for what is no UTF-8.
 std::string shown(const std::string& bytes) {
@@ -98,8 +100,8 @@ Result<Outcome> train(const Config& config, Console& console) {
     if (!is_out_of_memory(error)) return Status::failed("LibTorch: " + what);
     if (session == nullptr || !loop)
       return Status::failed("out of memory while the model was set up: " + what);
-    return Status::failed(
-        explain_out_of_memory(request_of(what), loop->memory_now(), device_memory(session->device), session->settings));
+    return Status::failed(explain_out_of_memory(request_of(what), loop->memory_now(),
+                                                device_memory(session->device), session->settings));
   } catch (const std::bad_alloc&) {
     return Status::failed("out of memory on the host");
   }

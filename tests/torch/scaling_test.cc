@@ -1,5 +1,5 @@
-// Loss scaling, steps that are left out, states that are handed over, and working memory of the LibTorch
-// adapter: what a training loop of one's own asks for.
+// Loss scaling, steps that are left out, and working memory of the LibTorch adapter: what a training loop of
+// one's own asks for.
 // SPDX-License-Identifier: MIT
 #include "torch/support.h"
 
@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 
 namespace test {
 namespace {
@@ -115,73 +114,6 @@ TEST(TorchGuard, SkippedWithoutWaiting) {
     EXPECT_EQ(optimizer.skipped().item<int>(), bad ? 1 : 0);
     EXPECT_EQ(optimizer.last_step_skipped(), bad);
   }
-}
-
-std::unique_ptr<ParamState> copy_of(const ParamState& state) {
-  auto out = std::make_unique<ParamState>(state);
-  out->count = state.count.clone();
-  ParamState::each(*out, [](const std::string&, torch::Tensor& t) {
-    if (t.defined()) t = t.clone();
-  });
-  return out;
-}
-
-TEST(TorchSetState, ContinuesToTheSameBits) {
-  for (const std::string& format : formats()) {
-    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
-      const auto options = AdamWOptions(1e-2).state(format).master("24").guard(true).seed(3);
-      const Tensors params = make_params(type);
-      AdamW uninterrupted(params, options);
-      run(uninterrupted, params, 1, 3);
-      const Tensors resumed = copies(params), fresh = copies(params);
-      AdamW optimizer(resumed, options), over_others(fresh, options);
-      run(over_others, fresh, 90, 91);
-      for (std::size_t i = 0; i < params.size(); ++i) {
-        const ParamState& state = *uninterrupted.state_of(params[i]);
-        optimizer.set_state(resumed[i], copy_of(state));
-        over_others.set_state(fresh[i], copy_of(state));
-        fresh[i].set_data(params[i].detach().clone());
-      }
-      EXPECT_EQ(optimizer.state_of(resumed[0])->step(), 3);
-      EXPECT_TRUE(same_bits(states(optimizer), states(uninterrupted)));
-      run(uninterrupted, params, 4, 6);
-      run(optimizer, resumed, 4, 6);
-      run(over_others, fresh, 4, 6);
-      EXPECT_TRUE(same_bits(resumed, params)) << format;
-      EXPECT_TRUE(same_bits(fresh, params)) << format;
-      EXPECT_TRUE(same_bits(states(optimizer), states(uninterrupted))) << format;
-    }
-  }
-}
-
-TEST(TorchSetState, WhatDoesNotFitChangesNothing) {
-  const Tensors params = make_params(), other = copies(params);
-  AdamW optimizer(params, AdamWOptions(1e-2).state("8bit")), donor(other, AdamWOptions(1e-2).state("8bit"));
-  run(optimizer, params, 1, 2);
-  run(donor, other, 1, 3);
-  const Tensors before = states(optimizer);
-  const auto error = [&](const torch::Tensor& param, std::unique_ptr<ParamState> state) {
-    const std::string message = error_of([&] { optimizer.set_state(param, std::move(state)); });
-    EXPECT_TRUE(same_bits(states(optimizer), before)) << message;
-    return message;
-  };
-  const ParamState &large = *donor.state_of(other[0]), &small = *donor.state_of(other[1]);
-  EXPECT_THAT(error(other[0], copy_of(large)),
-              HasSubstr("octavo::torch::AdamW: set_state: the parameter is not of this optimizer"));
-  EXPECT_THAT(error(params[0], copy_of(small)),
-              HasSubstr("parameter 0 of group 0: its fp32 state has 132 bytes and 0 scales, expected 17080"));
-  EXPECT_THAT(error(params[1], copy_of(large)), HasSubstr("parameter 1 of group 0: its 8bit state has 4270"));
-  auto finer = copy_of(large);
-  finer->block_size = 64;
-  EXPECT_THAT(error(params[0], std::move(finer)), HasSubstr("17 scales, expected 4270 and 67"));
-  auto unknown = copy_of(large);
-  unknown->format = "7bit";
-  EXPECT_THAT(error(params[0], std::move(unknown)), HasSubstr("7bit"));
-  auto gaps = copy_of(large);
-  gaps->codes[0] = torch::zeros({2 * 4270}, torch::kUInt8).slice(0, 0, 2 * 4270, 2);
-  EXPECT_THAT(error(params[0], std::move(gaps)), HasSubstr("gaps in memory"));
-  EXPECT_EQ(error_of([&] { optimizer.set_state(params[0], copy_of(large)); }), "no error");
-  EXPECT_EQ(optimizer.state_of(params[0])->step(), 3);
 }
 
 // What the core asks for, for the same tensors.

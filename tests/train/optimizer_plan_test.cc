@@ -90,7 +90,8 @@ TEST(StepOptimizerLoad, TornStates) {
   // All bytes are there, but not where they belong: only the last parameter shows it.
   Saved swapped = saved_after_steps(k8bit, make_parameters());
   swapped.numbers["deep"]["block_size"] = 64;
-  EXPECT_THAT(load_error(k8bit, swapped), HasSubstr("deep"));
+  EXPECT_THAT(load_error(k8bit, swapped),
+              AllOf(HasSubstr("deep: 8bit"), HasSubstr("block_size 64, expected")));
 }
 
 TEST(OptimizerPlan, WithABackend) {

@@ -35,7 +35,8 @@ Result<std::vector<std::string>> list_folder(const std::string& path) {
 
 Status remove_tree(const std::string& path) {
   struct stat found {};
-  if (lstat(path.c_str(), &found) != 0) return errno == ENOENT ? Status() : system_error(path, "remove", errno);
+  if (lstat(path.c_str(), &found) != 0)
+    return errno == ENOENT ? Status() : system_error(path, "remove", errno);
   const bool folder = S_ISDIR(found.st_mode);
   if (folder) {
     const auto names = list_folder(path);

@@ -1,6 +1,6 @@
-// Folders by the operating system's own calls. Not by std::filesystem: LibTorch's wheels carry and export a copy
-// of it from another compiler, whose iterators and remove_all() do not fit ours and crash the process that has
-// both.
+// Folders by the operating system's own calls. Not by std::filesystem: LibTorch's wheels carry and export a
+// copy of it from another compiler, whose iterators and remove_all() do not fit ours and crash the process
+// that has both.
 // SPDX-License-Identifier: MIT
 #pragma once
 

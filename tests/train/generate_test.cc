@@ -1,0 +1,121 @@
+// Text that a model writes: choices, seeds, the context that it sees, and where it ends.
+// SPDX-License-Identifier: MIT
+#include "evaluate.h"
+#include "models/bdh.h"
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace octavo::train {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::SizeIs;
+
+// Says after which bytes it was asked, and wants the next letter. Its second choice is 'z', a little behind;
+// everything else is far off.
+class NextLetter : public TextModel {
+ public:
+  torch::Tensor forward(const torch::Tensor& tokens) override {
+    lengths.push_back(tokens.size(1));
+    was_training = was_training || is_training();
+    torch::Tensor logits = torch::full({tokens.size(0), tokens.size(1), kByteVocabulary}, -20.0F);
+    for (std::int64_t row = 0; row < tokens.size(0); ++row) {
+      for (std::int64_t i = 0; i < tokens.size(1); ++i) {
+        logits[row][i][(tokens[row][i].item<std::int64_t>() + 1) % 256] = 1.0F;
+        logits[row][i]['z'] = second;
+      }
+    }
+    return logits;
+  }
+  std::vector<std::int64_t> lengths;
+  bool was_training = false;
+  float second = 0.5F;
+};
+
+std::string write(TextModel& model, const std::string& prompt, const SampleOptions& options,
+                  std::int64_t context = 8) {
+  return generate(model, prompt, context, options, torch::kCPU, DType::f32);
+}
+
+SampleOptions options(std::int64_t tokens, std::int64_t top_k, double temperature, std::uint64_t seed = 1) {
+  return {tokens, top_k, temperature, seed};
+}
+
+TEST(Generate, TakesTheLikeliestByteAtTemperatureZero) {
+  NextLetter model;
+  EXPECT_EQ(write(model, "xa", options(5, 0, 0.0)), "bcdef");
+  EXPECT_EQ(write(model, "\xFD", options(4, 0, 0.0)), std::string("\xFE\xFF\x00\x01", 4)) << "unsigned bytes";
+  EXPECT_EQ(write(model, "a", options(0, 0, 0.0)), "");
+}
+
+TEST(Generate, TheFirstOfTheTopIsTheLikeliest) {
+  NextLetter model;
+  for (const std::uint64_t seed : {1U, 2U, 3U})
+    EXPECT_EQ(write(model, "a", options(20, 1, 3.0, seed)), write(model, "a", options(20, 0, 0.0)));
+  torch::manual_seed(4);
+  BdhImpl bdh(BdhConfig{2, 16, 2, 8, kByteVocabulary, 0.3});
+  EXPECT_EQ(write(bdh, "To be", options(40, 1, 2.0)), write(bdh, "To be", options(40, 0, 0.0)));
+  // Equal logits, which low precision makes common: the first of them, at any temperature.
+  model.second = 1.0F;
+  for (const std::uint64_t seed : {1U, 2U, 3U})
+    EXPECT_EQ(write(model, "a", options(20, 1, 3.0, seed)), write(model, "a", options(20, 0, 0.0)));
+}
+
+TEST(Generate, TopKLeavesTheOthersOut) {
+  NextLetter model;
+  const std::string text =
+      write(model, "a", options(200, 2, 50.0));  // all nearly alike, but only two are left
+  EXPECT_THAT(text, SizeIs(200));
+  char last = 'a';
+  for (const char c : text) {
+    EXPECT_TRUE(c == 'z' || c == static_cast<char>(last + 1)) << int{c};
+    last = c;
+  }
+  EXPECT_GT(std::count(text.begin(), text.end(), 'z'), 20);
+  const std::string all = write(model, "a", options(200, 0, 50.0));
+  EXPECT_GT(std::set<char>(all.begin(), all.end()).size(), 50U);
+}
+
+TEST(Generate, FollowsItsSeedAndTakesNoOthersNumbers) {
+  torch::manual_seed(4);
+  BdhImpl model(BdhConfig{2, 16, 2, 8, kByteVocabulary, 0.3});
+  const std::string text = write(model, "a", options(30, 0, 1.0, 1));
+  torch::manual_seed(99);
+  const torch::Tensor expected = torch::rand({3});
+  torch::manual_seed(99);
+  EXPECT_EQ(write(model, "a", options(30, 0, 1.0, 1)), text);
+  EXPECT_TRUE(torch::equal(torch::rand({3}), expected)) << "the global generator is where it was";
+  EXPECT_NE(write(model, "a", options(30, 0, 1.0, 2)), text);
+  EXPECT_TRUE(model.is_training());
+}
+
+TEST(Generate, ShowsTheModelNoMoreThanTheContext) {
+  NextLetter model;
+  write(model, "abc", options(5, 0, 0.0), 4);
+  EXPECT_THAT(model.lengths, ElementsAre(3, 4, 4, 4, 4));
+  EXPECT_FALSE(model.was_training);
+  model.lengths.clear();
+  write(model, "abcdefgh", options(2, 0, 0.0), 4);
+  EXPECT_THAT(model.lengths, Each(4));
+}
+
+TEST(Generate, EndsWhereItIsTold) {
+  NextLetter model;
+  std::string seen;
+  const std::string text = generate(model, "a", 8, options(50, 0, 0.0), torch::kCPU, DType::f32, [&](char c) {
+    seen += c;
+    return c != 'e';
+  });
+  EXPECT_EQ(text, "bcde");
+  EXPECT_EQ(seen, text);
+}
+
+}  // namespace
+}  // namespace octavo::train
