@@ -99,9 +99,11 @@ std::string generate(TextModel& model, const std::string& prompt, std::int64_t c
       const torch::Tensor least = std::get<0>(logits.topk(options.top_k))[-1];
       logits = logits.masked_fill(logits < least, -INFINITY);
     }
-    const torch::Tensor chosen =
-        likeliest ? logits.argmax().view({1})
-                  : torch::multinomial(torch::softmax(logits / options.temperature, -1), 1, false, generator);
+    // In double and from the top down: a small temperature overflows elsewhere.
+    const torch::Tensor warm = (logits.to(torch::kFloat64) - logits.max()) / options.temperature;
+    const torch::Tensor chosen = likeliest
+                                     ? logits.argmax().view({1})
+                                     : torch::multinomial(torch::softmax(warm, -1), 1, false, generator);
     text += static_cast<char>(chosen.item<std::int64_t>());
     if (each && !each(text.back())) break;
   }

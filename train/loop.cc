@@ -5,6 +5,8 @@
 #include "schedule.h"
 #include "signals.h"
 #include "train/files/checkpoint_folder.h"
+#include "train/files/checkpoint_names.h"
+#include "train/files/text_file.h"
 #include "train/report/numbers.h"
 
 #include <torch/torch.h>
@@ -12,6 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <new>
+#include <tuple>
 #include <utility>
 
 namespace octavo::train {
@@ -37,32 +41,81 @@ Result<Outcome> Loop::run() {
   if (!session_.resumed_from.empty()) saved_step_ = state_.step, checkpoint_ = session_.resumed_from;
   Outcome outcome;
   Status status;
-  while (status.ok() && state_.step < session_.steps()) {
-    if (state_.samples != session_.stage().samples) status = next_stage();
-    if (!status.ok()) break;
-    outcome.signal = StopSignals::received();
-    if (outcome.signal != 0) break;
-    step();
-    status = read(/*drain=*/false);
-    if (status.ok()) status = at_step_end(state_.step == session_.steps());
+  try {
+    status = steps(outcome);
+    if (status.ok()) status = finish(outcome);
+  } catch (const c10::Error& error) {
+    status = explained(error);
+  } catch (const std::bad_alloc&) {
+    status = Status::failed("out of memory on the host");
   }
-  if (status.ok()) status = finish(outcome);
-  if (!status.ok()) {
-    const bool diverged = state_.skipped_in_a_row >= kBadStepsInARow;
-    // The run has failed already; a log that fails too has nothing to add.
-    (void)session_.log->write({{"kind", "end"},
-                               {"step", state_.step},
-                               {"reason", diverged ? "diverged" : "failed"},
-                               {"seconds", seconds_between(begin_, Clock::now())}});
-    return Status(status.code(), status.message() + left_to_go_on_from());
-  }
-  return outcome;
+  return status.ok() ? Result<Outcome>(outcome) : failed(status);
 }
 
+Status Loop::steps(Outcome& outcome) {
+  // One that a signal cut short before the checkpoint.
+  if (!session_.resumed_from.empty() && evaluation_due()) {
+    if (Status bad = evaluate_now(); !bad.ok()) return bad;
+  }
+  while (state_.step < session_.steps()) {
+    outcome.signal = StopSignals::received();
+    if (outcome.signal != 0) return {};
+    if (state_.samples != session_.stage().samples) {
+      if (Status bad = next_stage(); !bad.ok()) return bad;
+    }
+    step();
+    if (Status bad = read(/*drain=*/false); !bad.ok()) return bad;
+    if (Status bad = at_step_end(state_.step == session_.steps()); !bad.ok()) return bad;
+  }
+  if (state_.evaluated != state_.step) outcome.signal = StopSignals::received();
+  return {};
+}
+
+Result<Outcome> Loop::failed(const Status& status) {
+  const bool diverged = state_.skipped_in_a_row >= kBadStepsInARow;
+  const std::string saved = diverged || save_failed_ || updating_ ? std::string() : rescue();
+  const std::string message = status.message() + (saved.empty() ? left_to_go_on_from() : saved);
+  // The run has failed already; a log that fails too has nothing to add.
+  std::ignore = session_.log->write({{"kind", "end"},
+                                     {"step", state_.step},
+                                     {"reason", diverged ? "diverged" : "failed"},
+                                     {"message", message},
+                                     {"seconds", seconds_between(begin_, Clock::now())}});
+  return Status(status.code(), message);
+}
+
+// Saves what there is, if that still works; says where it is.
+std::string Loop::rescue() {
+  try {
+    session_.sums->clear();
+    std::ignore = read(/*drain=*/true);
+    if (state_.step == 0 || state_.skipped_in_a_row > 0 || !save_files().ok()) return {};
+    return "; step " + std::to_string(state_.step) + " is saved in " + checkpoint_;
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+Status Loop::explained(const c10::Error& error) const {
+  std::string what = error.what_without_backtrace();
+  what = what.substr(0, what.find('\n'));
+  // The CPU's allocator has no error of its own.
+  const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+                      what.find("can't allocate memory") != std::string::npos;
+  if (!memory) return Status::failed("LibTorch: " + what);
+  what = what.substr(0, what.find(" Including non-PyTorch"));  // torch's advice: ours follows
+  return Status::failed(explain_out_of_memory(what, memory_now(), device_memory(session_.device),
+                                              session_.settings, evaluating_));
+}
+
+// The step before the first bad one has ruined the weights, so a checkpoint of it is not good either.
 std::string Loop::left_to_go_on_from() const {
-  const auto newest = newest_checkpoint(session_.settings.output_dir);
-  if (newest.ok() && newest->found) return "; the last good checkpoint is " + newest->found->path;
-  return "; no checkpoint was saved before";
+  const bool diverged = state_.skipped_in_a_row >= kBadStepsInARow;
+  for (const CheckpointRef& each : list_checkpoints(session_.settings.output_dir)) {
+    if (diverged && each.step >= first_bad_ - 1) continue;
+    if (verify_checkpoint(each.path).ok()) return "; the last good checkpoint is " + each.path;
+  }
+  return "; no good checkpoint was saved before";
 }
 
 void Loop::step() {
@@ -115,7 +168,9 @@ void Loop::passes_and_update(std::int64_t number) {
     if (pass + 1 == passes) {
       session_.optimizer->set_learning_rate(learning_rate(training, number, session_.steps()));
       session_.optimizer->set_loss_scale(session_.scaler->scale());
+      updating_ = true;
       session_.optimizer->step();
+      updating_ = false;
     }
     watch.stop();
   }
@@ -144,7 +199,7 @@ Status Loop::read(bool drain) {
       continue;
     }
     ++state_.skipped;
-    ++state_.skipped_in_a_row;
+    if (++state_.skipped_in_a_row == 1) first_bad_ = last_.step;
     const std::string what = "step " + std::to_string(last_.step) +
                              " was left out: its gradients are not finite (loss " +
                              significant(last_.loss, 6) + ")";
@@ -163,13 +218,17 @@ Status Loop::read(bool drain) {
 
 bool Loop::due(const std::optional<std::int64_t>& every) const { return every && state_.step % *every == 0; }
 
+bool Loop::evaluation_due() const {
+  const bool stage_ends =
+      state_.step == session_.steps() || (state_.step > 0 && state_.samples != session_.stage().samples);
+  return state_.evaluated != state_.step && (due(session_.settings.training.eval_steps) || stage_ends);
+}
+
 Status Loop::at_step_end(bool last) {
   const TrainingSettings& training = session_.settings.training;
-  const bool stage_ends =
-      state_.step == session_.stages.back().last_step || state_.samples != session_.stage().samples;
   const bool log = due(training.logging_steps) || last || (steps_here_ == kMeasuredStep && owners_);
-  const bool evaluate = due(training.eval_steps) || last || stage_ends;
-  const bool save = due(training.save_steps) || last;
+  const bool evaluate = evaluation_due();
+  const bool save = due(training.save_steps) || last || save_pending_;
   if (!log && !evaluate && !save) return {};
   if (Status bad = read(/*drain=*/true); !bad.ok()) return bad;
   if (due(training.logging_steps) || last) {
@@ -193,10 +252,12 @@ Status Loop::at_step_end(bool last) {
   if (evaluate) {
     if (Status bad = evaluate_now(); !bad.ok()) return bad;
   }
-  return save ? save_now() : Status();
+  save_pending_ = save && !last && state_.skipped_in_a_row > 0;
+  return save && !save_pending_ ? save_now() : Status();
 }
 
 Status Loop::log_metrics() {
+  if (Status bad = write_config(); !bad.ok()) return bad;
   const auto now = Clock::now();
   const double seconds = seconds_between(last_log_, now) - paused_;
   const double per_second = seconds > 0 ? static_cast<double>(state_.tokens - tokens_logged_) / seconds : 0;
@@ -253,7 +314,6 @@ std::string Loop::progress_line(double loss, double tokens_per_second) const {
 }
 
 Status Loop::evaluate_now() {
-  if (evaluated_step_ == state_.step) return {};
   const auto begin = Clock::now();
   const Settings& settings = session_.settings;
   console_.progress("step " + std::to_string(state_.step) + "/" + std::to_string(session_.steps()) +
@@ -262,12 +322,13 @@ Status Loop::evaluate_now() {
       evaluate(*session_.model, session_.text.validation.corpus, session_.evaluation,
                settings.data.block_size, settings.training.per_device_eval_batch_size, session_.device,
                settings.training.compute_dtype, [] { return StopSignals::received() != 0; });
+  evaluating_ = false;
   const double took = seconds_between(begin, Clock::now());
   paused_ += took;
   all_paused_ += took;
   if (!result) return {};  // the wish to stop comes first
   eval_loss_ = result->loss;
-  evaluated_step_ = state_.step;
+  state_.evaluated = state_.step;
   console_.note("step " + std::to_string(state_.step) + ": evaluation loss " + fixed(result->loss, 4));
   std::int64_t stage = 0;
   while (session_.stages[static_cast<std::size_t>(stage)].last_step < state_.step) ++stage;
@@ -282,12 +343,10 @@ Status Loop::evaluate_now() {
 Status Loop::save_now() {
   if (saved_step_ == state_.step) return {};
   const auto begin = Clock::now();
+  if (Status bad = save_files(); !bad.ok()) return bad;
   const std::string& folder = session_.settings.output_dir;
-  auto saved = save_checkpoint(folder, state_, session_.parts(), session_.config_yaml);
-  if (!saved.ok()) return saved.status();
-  saved_step_ = state_.step;
-  checkpoint_ = folder + '/' + saved->path;
-  if (const auto keep = session_.settings.training.save_total_limit) {
+  const auto keep = session_.settings.training.save_total_limit;
+  if (keep && state_.skipped_in_a_row == 0) {
     if (Status bad = prune_checkpoints(folder, *keep); !bad.ok()) console_.note("warning: " + bad.message());
   }
   const double took = seconds_between(begin, Clock::now());
@@ -295,9 +354,43 @@ Status Loop::save_now() {
   all_paused_ += took;
   return session_.log->write({{"kind", "checkpoint"},
                               {"step", state_.step},
-                              {"path", saved->path},
-                              {"seconds", saved->seconds},
-                              {"bytes", saved->bytes}});
+                              {"path", "checkpoint-" + std::to_string(state_.step)},
+                              {"seconds", took},
+                              {"bytes", saved_bytes_}});
+}
+
+// Without a word to the log, which may be what has failed.
+Status Loop::save_files() {
+  if (saved_step_ == state_.step) return {};
+  const std::string& folder = session_.settings.output_dir;
+  auto saved = save_checkpoint(folder, state_, session_.parts(), session_.config_yaml);
+  if (!saved.ok()) {
+    save_failed_ = true;
+    return saved.status();
+  }
+  if (!saved->warning.empty() && !link_noted_) console_.note("warning: " + saved->warning);
+  link_noted_ = link_noted_ || !saved->warning.empty();
+  saved_step_ = state_.step;
+  saved_bytes_ = saved->bytes;
+  checkpoint_ = folder + '/' + saved->path;
+  return write_config();
+}
+
+// With the first numbers or the first checkpoint, not before: a run that fails at once has changed nothing. A
+// file with other settings, of before or of the user's, is kept.
+Status Loop::write_config() {
+  if (config_written_) return {};
+  config_written_ = true;
+  const std::string base = session_.settings.output_dir + "/config";
+  const std::string path = base + ".yaml";
+  if (auto there = read_text_file(path, 1 << 20); there.ok() && *there != session_.config_yaml) {
+    int number = 1;
+    while (path_exists(base + '.' + std::to_string(number) + ".yaml")) ++number;
+    const std::string aside = base + '.' + std::to_string(number) + ".yaml";
+    if (Status bad = rename_path(path, aside); !bad.ok()) return bad;
+    console_.note("the config.yaml that was there is now " + aside);
+  }
+  return write_text_file(path, session_.config_yaml);
 }
 
 Status Loop::next_stage() {

@@ -26,12 +26,13 @@ class Loop {
 
   // At the peak of a step of this process; none before the second step.
   [[nodiscard]] const std::optional<MemoryByOwner>& measured_memory() const { return owners_; }
-  // What the run holds, the passes' part as the allocator's peak says it.
-  [[nodiscard]] MemoryByOwner memory_now() const;
+  // Of this process.
+  [[nodiscard]] std::int64_t steps_done() const { return steps_here_; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  Status steps(Outcome& outcome);
   void step();
   void passes_and_update(std::int64_t number);
   void measure_memory();
@@ -40,6 +41,13 @@ class Loop {
   Status log_metrics();
   Status evaluate_now();
   Status save_now();
+  Status save_files();
+  Status write_config();
+  Result<Outcome> failed(const Status& status);
+  [[nodiscard]] Status explained(const c10::Error& error) const;
+  std::string rescue();
+  [[nodiscard]] MemoryByOwner memory_now() const;
+  [[nodiscard]] bool evaluation_due() const;
   Status next_stage();
   Status finish(Outcome& outcome);
   [[nodiscard]] bool due(const std::optional<std::int64_t>& every) const;
@@ -61,7 +69,11 @@ class Loop {
   double computing_ = 0;   // seconds of passes and steps
   double pace_ = 0;        // seconds per step, for the time left
   std::int64_t tokens_logged_ = 0, steps_here_ = 0;
-  std::int64_t saved_step_ = -1, evaluated_step_ = -1;
+  std::int64_t saved_step_ = -1, saved_bytes_ = 0;
+  std::int64_t first_bad_ = 0;  // of the steps that were left out one after the other
+  bool save_pending_ = false;   // put off while steps are left out: the weights may be ruined
+  bool save_failed_ = false, updating_ = false, evaluating_ = false;
+  bool config_written_ = false, link_noted_ = false;
   std::string checkpoint_;
   std::optional<double> eval_loss_;
 };

@@ -155,13 +155,14 @@ std::string smaller_passes(const TrainingSettings& training) {
 }  // namespace
 
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
-                                  const DeviceMemory& device, const Settings& settings) {
+                                  const DeviceMemory& device, const Settings& settings, bool evaluating) {
   const TrainingSettings& training = settings.training;
   std::string out = "out of memory: " + what;
   out += "\n  held by: weights " + bytes_text(owners.params) + ", gradients " + bytes_text(owners.grads) +
          ", optimizer states " + bytes_text(owners.states) + ", master bits " + bytes_text(owners.master) +
-         ", workspace " + bytes_text(owners.workspace) + ", activations and the rest " +
-         bytes_text(owners.activations);
+         ", workspace " + bytes_text(owners.workspace);
+  // Unknown on the CPU.
+  if (owners.activations > 0) out += ", activations and the rest " + bytes_text(owners.activations);
   if (device.reserved > 0) {
     // By now what the passes held is free again: the peak is what counts.
     const std::int64_t loose = std::max<std::int64_t>(device.reserved - device.peak, 0);
@@ -172,9 +173,14 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
     }
   }
   std::vector<std::string> helps;
-  if (!settings.model.gradient_checkpointing)
-    helps.emplace_back("model.gradient_checkpointing=true (activations of one layer instead of all)");
-  if (std::string help = smaller_passes(training); !help.empty()) helps.push_back(std::move(help));
+  if (evaluating) {
+    if (const std::int64_t rows = training.per_device_eval_batch_size; rows > 1)
+      helps.push_back("per_device_eval_batch_size=" + std::to_string(rows / 2));
+  } else {
+    if (!settings.model.gradient_checkpointing)
+      helps.emplace_back("model.gradient_checkpointing=true (activations of one layer instead of all)");
+    if (std::string help = smaller_passes(training); !help.empty()) helps.push_back(std::move(help));
+  }
   if (training.compute_dtype == DType::f32) helps.emplace_back("compute_dtype=bfloat16");
   if (std::string help = smaller_states(training); !help.empty()) helps.push_back(std::move(help));
   if (settings.data.block_size > 128)

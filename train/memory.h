@@ -55,9 +55,10 @@ class PeakMeter {
 };
 
 // What to tell a user whose device is full: what was allocated by whom, how much is fragmentation, and which
-// settings would help, the largest helpers first.
+// settings would help, the largest helpers first. `evaluating`: it was not a step that failed.
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
-                                  const DeviceMemory& device, const Settings& settings);
+                                  const DeviceMemory& device, const Settings& settings,
+                                  bool evaluating = false);
 
 // A line per owner, aligned, with its share of the peak.
 std::vector<std::string> memory_table(const MemoryByOwner& owners);

@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
-#include <chrono>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -129,6 +128,7 @@ Json to_json(const RunState& state) {
           {"sampler", {{"draws", state.draws}, {"samples", state.samples}, {"start", state.sampler_start}}},
           {"random", "a function of training.seed, the step and the pass: nothing to keep"},
           {"skipped", {{"all", state.skipped}, {"in_a_row", state.skipped_in_a_row}}},
+          {"evaluated", state.evaluated},
           {"loss", {{"sum", state.loss_sum}, {"count", state.loss_count}}}};
 }
 
@@ -141,6 +141,7 @@ RunState from_json(const Json& json) {
   state.sampler_start = json.at("sampler").at("start").get<std::uint64_t>();
   state.skipped = json.at("skipped").at("all").get<std::int64_t>();
   state.skipped_in_a_row = json.at("skipped").at("in_a_row").get<std::int64_t>();
+  state.evaluated = json.at("evaluated").get<std::int64_t>();
   state.loss_sum = json.at("loss").at("sum").is_null() ? 0.0 : json.at("loss").at("sum").get<double>();
   state.loss_count = json.at("loss").at("count").get<std::int64_t>();
   return state;
@@ -150,7 +151,6 @@ RunState from_json(const Json& json) {
 
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
                                         const RunParts& parts, const std::string& config_yaml) {
-  const auto begin = std::chrono::steady_clock::now();
   NamedTensors states;
   Json json = to_json(state);
   json["optimizer"] = Json::object();
@@ -175,9 +175,8 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
   if (status.ok()) status = writer->add_text("config.yaml", config_yaml);
   if (status.ok()) status = writer->commit();
   if (!status.ok()) return status;
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   return SavedCheckpoint{"checkpoint-" + std::to_string(state.step),
-                         static_cast<std::int64_t>(writer->bytes_written()), took.count()};
+                         static_cast<std::int64_t>(writer->bytes_written()), writer->warning()};
 }
 
 Result<RunState> load_checkpoint(const std::string& path, const RunParts& parts) {

@@ -21,7 +21,8 @@ struct RunState {
   std::uint64_t sampler_start = 0;  // and the draw at which it began to
   std::int64_t tokens = 0;
   std::int64_t skipped = 0, skipped_in_a_row = 0;
-  double loss_sum = 0;  // since the last line of metrics
+  std::int64_t evaluated = -1;  // the step that was evaluated last
+  double loss_sum = 0;          // since the last line of metrics
   std::int64_t loss_count = 0;
 };
 
@@ -35,7 +36,7 @@ struct RunParts {
 struct SavedCheckpoint {
   std::string path;
   std::int64_t bytes = 0;
-  double seconds = 0;
+  std::string warning;  // of something beside the checkpoint that failed; else empty
 };
 
 // Waits for the device. On an error every earlier checkpoint is as it was.

@@ -3,6 +3,7 @@
 
 #include "device.h"
 #include "train/files/checkpoint_folder.h"
+#include "train/files/checkpoint_names.h"
 #include "train/files/safetensors.h"
 #include "train/files/text_file.h"
 #include "train/report/numbers.h"
@@ -12,8 +13,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace octavo::train {
@@ -51,8 +57,12 @@ Result<std::string> find_resume(const Settings& settings, Console& console) {
   const Resume& resume = settings.training.resume_from_checkpoint;
   const std::vector<CheckpointRef> there = list_checkpoints(settings.output_dir);
   if (!resume.path.empty()) {
+    const std::string key = "training.resume_from_checkpoint: ";
+    if (!path_exists(resume.path)) return Status::invalid(key + resume.path + " does not exist");
+    if (!list_checkpoints(resume.path).empty())
+      return Status::invalid(key + resume.path + " is a run's folder; name a checkpoint in it, or use true");
     if (Status bad = verify_checkpoint(resume.path); !bad.ok())
-      return Status(bad.code(), "training.resume_from_checkpoint: " + bad.message());
+      return Status(bad.code(), key + bad.message());
     std::error_code ignored;
     for (const CheckpointRef& each : there) {
       if (std::filesystem::equivalent(each.path, resume.path, ignored)) return resume.path;
@@ -132,6 +142,12 @@ void introduce(Session& session, Console& console) {
                std::to_string(last.samples) + " samples of " + std::to_string(settings.data.block_size) +
                " bytes; " + bytes_text(session.text.validation.size()) +
                (settings.data.validation ? " to evaluate on" : " held out to evaluate on"));
+  if (session.stages.size() > 1) {
+    const Stage& stage = session.stage();
+    console.note("stage " + std::to_string(&stage - session.stages.data() + 1) + " of " +
+                 std::to_string(session.stages.size()) + ": " + std::to_string(stage.samples) +
+                 " samples, to step " + std::to_string(stage.last_step));
+  }
   if (!session.resumed_from.empty()) {
     console.note("going on from " + session.resumed_from + ", step " + std::to_string(session.state.step) +
                  " of " + std::to_string(session.steps()));
@@ -160,6 +176,21 @@ void introduce(Session& session, Console& console) {
 }
 
 }  // namespace
+
+Status FolderLock::take(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return Status::failed("output_dir: " + folder + " cannot be made: " + error.message());
+  FileDescriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0) return system_error("output_dir: " + folder, "open the folder", errno);
+  // Some network file systems have no locks: then nobody is known to use it.
+  if (flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return Status::failed("output_dir: another octavo train is using " + folder +
+                          "; wait for it, or choose another");
+  }
+  folder_ = std::move(opened);
+  return {};
+}
 
 const Stage& Session::stage() const {
   for (const Stage& each : stages) {
@@ -220,6 +251,7 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
     auto state = load_checkpoint(s.resumed_from, s.parts());
     if (!state.ok()) return state.status();
     s.state = *state;
+    s.state.skipped_in_a_row = 0;  // who starts it again has changed something, or wants ten more
     if (Status bad = newest_of_all(settings, s.state.step); !bad.ok()) return bad;
     note_changes(s.resumed_from, settings, console);
   }
@@ -232,12 +264,11 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   if (!loader.ok()) return loader.status();
   s.loader.emplace(std::move(*loader));
 
+  if (Status bad = s.lock.take(settings.output_dir); !bad.ok()) return bad;
   auto log = RunLog::open(settings.output_dir, s.state.step);
   if (!log.ok()) return log.status();
   s.log.emplace(std::move(*log));
   s.config_yaml = to_yaml(settings);
-  if (Status bad = write_text_file(settings.output_dir + "/config.yaml", s.config_yaml); !bad.ok())
-    return bad;
   introduce(s, console);
   return session;
 }
@@ -245,7 +276,7 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
 Result<LoadedModel> load_model(const std::string& run, const DeviceName& wanted) {
   LoadedModel out;
   out.checkpoint = run;
-  if (!std::filesystem::exists(run + "/state.json")) {
+  if (!path_exists(run + "/state.json")) {
     auto newest = newest_checkpoint(run);
     if (!newest.ok()) return newest.status();
     if (!newest->found) {
@@ -254,6 +285,7 @@ Result<LoadedModel> load_model(const std::string& run, const DeviceName& wanted)
                              "; expected a run's folder or a checkpoint's");
     }
     out.checkpoint = newest->found->path;
+    out.skipped = newest->skipped;
   } else if (Status bad = verify_checkpoint(run); !bad.ok()) {
     return bad;
   }

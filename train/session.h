@@ -14,6 +14,7 @@
 #include "train/data/loader.h"
 #include "train/data/stages.h"
 #include "train/data/text.h"
+#include "train/files/file_descriptor.h"
 #include "train/log/run_log.h"
 
 #include <octavo/status.h>
@@ -25,6 +26,16 @@
 #include <vector>
 
 namespace octavo::train {
+
+// Of a run's folder, for one process; the system releases it when the process ends, however it does.
+class FolderLock {
+ public:
+  // Makes the folder where it is missing. Another process that has it is an error.
+  Status take(const std::string& folder);
+
+ private:
+  FileDescriptor folder_;
+};
 
 struct Session {
   Settings settings;
@@ -39,6 +50,7 @@ struct Session {
   std::optional<LossScaler> scaler;
   std::optional<GradientSums> sums;
   std::optional<BatchLoader> loader;
+  FolderLock lock;
   std::optional<RunLog> log;
   RunState state;
   std::string resumed_from;  // a checkpoint's path; empty: from the beginning
@@ -61,6 +73,7 @@ struct LoadedModel {
   torch::Device device{torch::kCPU};
   std::shared_ptr<TextModel> model;
   std::string checkpoint;
+  std::vector<std::string> skipped;  // why newer checkpoints were not taken
 };
 
 // `run`: a run's folder (its newest valid checkpoint) or a checkpoint's.

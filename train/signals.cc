@@ -16,21 +16,27 @@ void ask(int signal) {
   asked = signal;
 }
 
+constexpr std::array kHandled = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
+
 }  // namespace
 
 StopSignals::StopSignals() {
+  static_assert(kHandled.size() == kSignals);
   asked = 0;
-  struct sigaction action {};
-  action.sa_handler = ask;
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, &interrupt_before_);
-  sigaction(SIGTERM, &action, &terminate_before_);
+  for (std::size_t i = 0; i < kHandled.size(); ++i) {
+    const int signal = kHandled[i];
+    struct sigaction action {};
+    action.sa_handler = signal == SIGPIPE || signal == SIGXFSZ ? SIG_IGN : ask;
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, nullptr, &before_[i]);
+    if (signal == SIGHUP && before_[i].sa_handler == SIG_IGN) continue;  // nohup
+    sigaction(signal, &action, nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {
-  sigaction(SIGINT, &interrupt_before_, nullptr);
-  sigaction(SIGTERM, &terminate_before_, nullptr);
+  for (std::size_t i = 0; i < kHandled.size(); ++i) sigaction(kHandled[i], &before_[i], nullptr);
 }
 
 int StopSignals::received() { return asked; }

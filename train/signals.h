@@ -1,8 +1,10 @@
-// Ctrl-C and SIGTERM as a wish to stop that the loop looks at, instead of the end of the process. A second
-// Ctrl-C ends it at once.
+// Ctrl-C, SIGTERM and SIGHUP (a closed terminal) as a wish to stop that the loop looks at, instead of the end
+// of the process. A second Ctrl-C ends it at once. What would end it before a checkpoint is saved, a pipe
+// that nobody reads (Ctrl-C ends `| tee` too) or a limit on a file's size, becomes an error of that write.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <csignal>
 
 namespace octavo::train {
@@ -19,8 +21,8 @@ class StopSignals {
   [[nodiscard]] static int received();
 
  private:
-  struct sigaction interrupt_before_ {};
-  struct sigaction terminate_before_ {};
+  static constexpr int kSignals = 5;
+  std::array<struct sigaction, kSignals> before_{};
 };
 
 }  // namespace octavo::train

@@ -12,25 +12,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include <new>
+#include <memory>
+#include <utility>
 
 namespace octavo::train {
 namespace {
 
 constexpr std::int64_t kSampleTokens = 300;
-
-// The CPU's allocator has no error of its own.
-bool is_out_of_memory(const c10::Error& error) {
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  return std::string(error.what_without_backtrace()).find("can't allocate memory") != std::string::npos;
-}
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-// Torch's own words on a full device, without its advice: ours follows.
-std::string request_of(const std::string& text) {
-  return text.substr(0, text.find(" Including non-PyTorch"));
-}
 
 // Bytes of a model as a terminal can show them: no control characters, and U+FFFD for what is no UTF-8.
 std::string shown(const std::string& bytes) {
@@ -51,8 +39,10 @@ Status show_sample(Session& session, std::int64_t step, Console& console) {
   options.tokens = kSampleTokens;
   options.top_k = 3;
   const std::string prompt = "\n";
-  const std::string text = generate(*session.model, prompt, settings.data.block_size, options, session.device,
-                                    settings.training.compute_dtype);
+  console.progress("writing a sample");
+  const std::string text =
+      generate(*session.model, prompt, settings.data.block_size, options, session.device,
+               settings.training.compute_dtype, [](char) { return StopSignals::received() == 0; });
   console.note("a sample:" + prompt + shown(text));
   return session.log->write({{"kind", "sample"}, {"step", step}, {"prompt", prompt}, {"text", text}});
 }
@@ -70,41 +60,41 @@ Result<std::string> write_report(const std::string& run) {
 Result<Outcome> train(const Config& config, Console& console) {
   const StopSignals signals;
   std::unique_ptr<Session> session;
-  std::optional<Loop> loop;
   try {
     auto opened = open_session(config, console);
     if (!opened.ok()) return opened.status();
     session = std::move(*opened);
-    if (session->state.step >= session->steps()) {
-      console.note("nothing to do: " + session->resumed_from + " is at step " +
-                   std::to_string(session->state.step) + " of " + std::to_string(session->steps()) +
-                   "; raise max_steps to go on");
-    }
-    loop.emplace(*session, console);
-    auto outcome = loop->run();
-    if (outcome.ok() && outcome->signal == 0) {
-      if (loop->measured_memory()) {
-        console.note("memory:");
-        for (const std::string& line : memory_table(*loop->measured_memory())) console.note(line);
-      }
-      if (Status bad = show_sample(*session, outcome->step, console); !bad.ok()) return bad;
-    }
-    if (Status bad = session->log->flush(); !bad.ok()) return bad;
-    auto report = write_report(session->settings.output_dir);
-    if (!outcome.ok()) return outcome;
-    if (!report.ok()) return report.status();
-    outcome->report = *report;
-    return outcome;
   } catch (const c10::Error& error) {
-    const std::string what = first_line(error.what_without_backtrace());
-    if (!is_out_of_memory(error)) return Status::failed("LibTorch: " + what);
-    if (session == nullptr || !loop)
-      return Status::failed("out of memory while the model was set up: " + what);
-    return Status::failed(explain_out_of_memory(request_of(what), loop->memory_now(),
-                                                device_memory(session->device), session->settings));
-  } catch (const std::bad_alloc&) {
-    return Status::failed("out of memory on the host");
+    const std::string what = error.what_without_backtrace();
+    return Status::failed("the run could not be set up: " + what.substr(0, what.find('\n')));
   }
+  if (session->state.step >= session->steps()) {
+    console.note("nothing to do: " + session->resumed_from + " is at step " +
+                 std::to_string(session->state.step) + " of " + std::to_string(session->steps()) +
+                 "; raise max_steps to go on");
+  }
+  Loop loop(*session, console);
+  auto outcome = loop.run();
+  // Whatever happened, the steps are saved or lost by now: what fails below is only said.
+  const auto say = [&](const Status& bad) {
+    if (!bad.ok()) console.note("warning: " + bad.message());
+  };
+  try {
+    if (outcome.ok() && outcome->signal == 0 && loop.steps_done() > 0) {
+      if (loop.measured_memory()) {
+        console.note("memory:");
+        for (const std::string& line : memory_table(*loop.measured_memory())) console.note(line);
+      }
+      say(show_sample(*session, outcome->step, console));
+    }
+  } catch (const c10::Error& error) {
+    say(Status::failed(std::string("no sample: ") + error.what_without_backtrace()));
+  }
+  say(session->log->flush());
+  auto report = write_report(session->settings.output_dir);
+  say(report.status());
+  if (outcome.ok() && report.ok()) outcome->report = *report;
+  return outcome;
 }
 
 }  // namespace octavo::train

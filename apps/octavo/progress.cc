@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -17,6 +18,10 @@ void Progress::clear() {
 
 void Progress::say(std::string_view what) {
   clear();
+  // A line that wraps could not be taken back.
+  winsize size{};
+  if (terminal_ && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    what = what.substr(0, size.ws_col - 1U);
   std::cerr << what;
   if (terminal_)
     std::cerr << std::flush;

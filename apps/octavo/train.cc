@@ -43,7 +43,9 @@ void add_sample(CLI::App& app, const std::function<void(const SampleRequest&)>& 
                    "Below 1 more certain, above more varied; 0: the most likely")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  sample->add_option("--seed", request->seed, "Of the choices")->capture_default_str();
+  sample->add_option("--seed", request->seed, "Of the choices")
+      ->check(CLI::Range(std::int64_t{0}, kMost))
+      ->capture_default_str();
   sample->add_option("--device", request->device, "auto, cpu, cuda, cuda:1 or mps")->capture_default_str();
   sample->callback([=] { action(*request); });
 }

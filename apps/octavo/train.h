@@ -26,7 +26,7 @@ struct SampleRequest {
   std::int64_t tokens = 200;
   std::int64_t top_k = 0;  // 0: all
   double temperature = 1.0;
-  std::uint64_t seed = 1337;
+  std::int64_t seed = 1337;
   std::string device = "auto";
 };
 

@@ -48,10 +48,12 @@ void run_training(const TrainRequest& request) {
     outcome = take(train::train(config, console));
   }
   if (outcome.signal != 0) {
-    throw Failure(128 + outcome.signal, std::string("stopped by ") +
-                                            (outcome.signal == SIGINT ? "Ctrl-C" : "SIGTERM") + " at step " +
-                                            std::to_string(outcome.step) + "; " + outcome.checkpoint +
-                                            " is saved, and the same command goes on from it");
+    const char* by = outcome.signal == SIGINT ? "Ctrl-C" : outcome.signal == SIGTERM ? "SIGTERM" : "SIGHUP";
+    const bool latest = config.settings.training.resume_from_checkpoint.latest;
+    throw Failure(128 + outcome.signal,
+                  std::string("stopped by ") + by + " at step " + std::to_string(outcome.step) + "; " +
+                      outcome.checkpoint + " is saved, and the same command " +
+                      (latest ? "" : "with resume_from_checkpoint=true ") + "goes on from it");
   }
   std::cout << "step " << outcome.step << " is saved in " << outcome.checkpoint
             << "\nreport: " << outcome.report << '\n';
@@ -61,11 +63,12 @@ void run_sampling(const SampleRequest& request) {
   const std::string words[] = {"training.device=" + request.device};
   const train::DeviceName device = take(train::parse("", "--device", words)).settings.training.device;
   const train::LoadedModel loaded = take(train::load_model(request.run, device));
+  for (const std::string& reason : loaded.skipped) std::cerr << "warning: not taken: " << reason << '\n';
   train::SampleOptions options;
   options.tokens = request.tokens;
   options.top_k = request.top_k;
   options.temperature = request.temperature;
-  options.seed = request.seed;
+  options.seed = static_cast<std::uint64_t>(request.seed);
   std::cout << request.prompt;
   train::generate(*loaded.model, request.prompt, loaded.settings.data.block_size, options, loaded.device,
                   loaded.settings.training.compute_dtype, [](char c) {
@@ -81,6 +84,13 @@ void run_sampling(const SampleRequest& request) {
 int main(int argc, char** argv) {
   return octavo::cli::run_command(argc, argv, [](CLI::App& app) {
     octavo::cli::add_train(app, octavo::cli::run_training);
-    octavo::cli::add_sample(app, octavo::cli::run_sampling);
+    octavo::cli::add_sample(app, [](const octavo::cli::SampleRequest& request) {
+      try {
+        octavo::cli::run_sampling(request);
+      } catch (const c10::Error& error) {  // whose what() has a backtrace
+        const std::string what = error.what_without_backtrace();
+        throw octavo::cli::Failure(octavo::cli::kExitFailure, "LibTorch: " + what.substr(0, what.find('\n')));
+      }
+    });
   });
 }

@@ -391,6 +391,99 @@ def test_divergence_stops_the_run(tmp_path, text):
     assert sum(r["kind"] == "warning" for r in run.records()) == 10
 
 
+def test_divergence_keeps_what_is_good(tmp_path, text):
+    run = Run(tmp_path, text)
+    run.train("max_steps=4", "save_steps=2")
+    words = ["max_steps=40", "save_steps=3", "learning_rate=1e30", "max_grad_norm=0", "save_total_limit=2"]
+    said = run.train(*words, "warmup_steps=0", code=1)
+    good = [int(p.name.split("-")[1]) for p in run.out.glob("checkpoint-*")]
+    assert f"the last good checkpoint is {run.out}/checkpoint-4" in said, (good, said)
+    run.train(f"resume_from_checkpoint={run.out}/checkpoint-4", "max_steps=8", f"output_dir={tmp_path}/again")
+
+
+def test_a_log_that_cannot_grow_loses_nothing(tmp_path, text):
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300 << 10, 300 << 10))
+
+    run = Run(tmp_path, text)
+    words = ["max_steps=100000", "save_steps=null", "eval_steps=null", "logging_steps=1"]
+    said = run.train(*words, code=1, preexec_fn=small_files)
+    assert "metrics.jsonl: cannot append" in said
+    (saved,) = run.out.glob("checkpoint-*")
+    assert f"is saved in {saved}" in said
+
+
+def test_a_pipe_that_nobody_reads_loses_nothing(tmp_path, text):
+    run = Run(tmp_path, text)
+    words = ["max_steps=100000", "save_steps=null", "eval_steps=null", "logging_steps=1"]
+    process = run.start(*words)
+    while run.lines() < 5:
+        time.sleep(0.01)
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    process.stdout.close()
+    assert process.wait(timeout=60) == 130
+    assert list(run.out.glob("checkpoint-*"))
+
+
+def test_out_of_memory_in_an_evaluation_saves_the_step(tmp_path, text):
+    def little_memory():
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+    run = Run(tmp_path, text)
+    words = ["n_embd=256", "mlp_internal_dim_multiplier=256", "block_size=64", "batch_size=1", "eval_steps=4"]
+    words.append("max_eval_samples=90")
+    said = run.train(*words, "per_device_eval_batch_size=90", code=1, preexec_fn=little_memory)
+    assert "out of memory" in said
+    assert "per_device_eval_batch_size=45" in said
+    assert f"step 4 is saved in {run.out}/checkpoint-4" in said
+    assert run.records("end")[-1]["reason"] == "failed"
+
+
+def test_an_evaluation_that_a_signal_cut_short_is_made_up_for(whole, tmp_path, text):
+    run = Run(tmp_path, text)
+    run.train("max_steps=8", "eval_steps=8", "save_steps=8", "lr_scheduler=constant")
+    state = run.out / "checkpoint-8" / "state.json"
+    data = json.loads(state.read_text())
+    assert data["evaluated"] == 8
+    run.train("max_steps=10", "eval_steps=5", "save_steps=9", "lr_scheduler=constant")
+    assert [r["step"] for r in run.records("eval")] == [8, 10]
+
+
+def test_a_users_config_is_kept(tmp_path, text):
+    run = Run(tmp_path, text)
+    run.out.mkdir()
+    mine = run.out / "config.yaml"
+    mine.write_text("# mine\n" + run.file.read_text())
+    run.file = mine
+    assert "is now" in run.train()
+    assert (run.out / "config.1.yaml").read_text().startswith("# mine\n")
+    before = mine.read_text()
+    run.file = run.folder / "run.yaml"
+    run.train("max_steps=2", "learning_rate=5")  # nothing to do
+    assert mine.read_text() == before
+
+
+def test_one_process_per_folder(tmp_path, text):
+    run = Run(tmp_path, text)
+    words = ["max_steps=100000", "save_steps=null", "eval_steps=null"]
+    first = run.start(*words)
+    while run.lines() < 2:
+        time.sleep(0.01)
+    assert "another octavo train is using" in run.train(*words, code=1)
+    first.send_signal(signal.SIGTERM)
+    _, err = first.communicate(timeout=60)
+    assert first.returncode == 143, err
+
+
+def test_latest_that_is_a_folder_stops_nothing(tmp_path, text):
+    run = Run(tmp_path, text)
+    (run.out / "latest").mkdir(parents=True)
+    said = run.train()
+    assert said.count("itself is saved") == 1
+    assert (run.out / "checkpoint-12").exists()
+
+
 # --- sample ---
 
 
@@ -421,6 +514,8 @@ def test_sample_errors(whole, tmp_path):
     assert "no checkpoint is there" in sample(tmp_path, code=2)
     assert "--prompt" in sample(whole.out, "--prompt", "", code=2)
     assert "--tokens" in sample(whole.out, "--tokens", "-1", code=2)
+    assert "--seed" in sample(whole.out, "--seed", "-1", code=2)
+    assert sample(whole.out, "--prompt", "a", "--tokens", "3", "--temperature", "1e-40")
     assert "training.device" in sample(whole.out, "--device", "abacus", code=2)
 
 

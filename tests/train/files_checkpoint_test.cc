@@ -265,7 +265,10 @@ TEST(CheckpointWriter, BadNamesAndSteps) {
 TEST(CheckpointWriter, SaysWhenLatestIsInTheWay) {
   const TempFolder folder;
   fs::create_directories(folder.at("latest/of/the/user"));
-  EXPECT_THAT(save_checkpoint(folder.path(), 5).message(), HasSubstr("(checkpoint-5 itself is saved)"));
+  auto writer = CheckpointWriter::begin(folder.path(), 5, 0);
+  ASSERT_TRUE(writer->add_text("state.json", "{}").ok());
+  ASSERT_TRUE(writer->commit().ok());
+  EXPECT_THAT(writer->warning(), HasSubstr("(checkpoint-5 itself is saved)"));
   EXPECT_THAT(names_in(folder.path()), ElementsAre("checkpoint-5", "latest"));
   EXPECT_EQ(newest_checkpoint(folder.path())->found->step, 5);
 }

@@ -80,7 +80,8 @@ std::vector<Key> make() {
       {"training.min_lr", Setting{field(&T::min_lr, real(kNotNegative)), "0"},
        "learning rate at the end of a decay"},
       {"training.weight_decay", Setting{field(&T::weight_decay, real(kNotNegative)), "0.1"},
-       "how far weights shrink per step, as a multiple of the learning rate"},
+       "adamw, lion: how far weights shrink per step, as a multiple of the learning rate; adam, sgd: added "
+       "to the gradient as a multiple of the weight"},
       {"training.beta1", Setting{field(&T::beta1, real(kFraction)), "0.9"},
        "memory of the first moment (Adam, Lion)"},
       {"training.beta2", Setting{field(&T::beta2, real(kFraction)), "null"},

@@ -44,6 +44,9 @@ class CheckpointWriter {
   // Replaces a checkpoint of the same step, which a resumed run may write again. Once.
   Status commit();
 
+  // After commit(): why `latest` could not be pointed at the checkpoint, which is saved all the same; or
+  // empty.
+  [[nodiscard]] const std::string& warning() const { return warning_; }
   [[nodiscard]] std::uint64_t bytes_written() const { return written_; }  // of all files so far
 
  private:
@@ -60,6 +63,7 @@ class CheckpointWriter {
   std::uint64_t written_ = 0;
   ScratchFolder partial_;  // removed with the writer, unless commit() has renamed it
   std::vector<FileChecksum> files_;
+  std::string warning_;
   Status failure_;  // of an earlier call: what cannot become a checkpoint any more says why
 };
 
