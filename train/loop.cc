@@ -54,7 +54,7 @@ Result<Outcome> Loop::run() {
 
 Status Loop::steps(Outcome& outcome) {
   // One that a signal cut short before the checkpoint.
-  if (!session_.resumed_from.empty() && evaluation_due()) {
+  if (!session_.resumed_from.empty() && state_.step <= session_.steps() && evaluation_due()) {
     if (Status bad = evaluate_now(); !bad.ok()) return bad;
   }
   while (state_.step < session_.steps()) {
@@ -318,6 +318,7 @@ Status Loop::evaluate_now() {
   const Settings& settings = session_.settings;
   console_.progress("step " + std::to_string(state_.step) + "/" + std::to_string(session_.steps()) +
                     "  evaluating");
+  evaluating_ = true;
   const auto result =
       evaluate(*session_.model, session_.text.validation.corpus, session_.evaluation,
                settings.data.block_size, settings.training.per_device_eval_batch_size, session_.device,
