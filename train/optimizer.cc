@@ -56,6 +56,19 @@ Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const tor
   return plan;
 }
 
+const char* master_name(WeightStore store) {
+  switch (store) {
+    case WeightStore::residual8:
+      return "24";
+    case WeightStore::residual16:
+      return "32";
+    case WeightStore::stochastic:
+      return "stochastic";
+    default:
+      return "none";
+  }
+}
+
 std::string optimizer_text(const OptimizerName& optimizer) {
   const std::string algorithm = optimizer.algorithm == Algorithm::adamw  ? "AdamW"
                                 : optimizer.algorithm == Algorithm::adam ? "Adam"

@@ -62,6 +62,9 @@ struct OptimizerPlan {
 Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const torch::Device& device,
                                      bool has_backend);
 
+// What bf16 weights keep besides, as octavo::torch calls it: "24", "32", "stochastic" or "none".
+const char* master_name(WeightStore store);
+
 // "AdamW 8-bit".
 std::string optimizer_text(const OptimizerName& name);
 

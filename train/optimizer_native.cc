@@ -16,19 +16,6 @@ namespace {
 using Native = octavo::torch::Optimizer;
 using octavo::torch::ParamState;
 
-const char* master_name(WeightStore store) {
-  switch (store) {
-    case WeightStore::residual8:
-      return "24";
-    case WeightStore::residual16:
-      return "32";
-    case WeightStore::stochastic:
-      return "stochastic";
-    default:
-      return "none";
-  }
-}
-
 std::vector<::torch::Tensor> tensors_of(const NamedTensors& parameters) {
   std::vector<::torch::Tensor> out;
   for (const auto& [name, tensor] : parameters) out.push_back(tensor);

@@ -120,17 +120,14 @@ void introduce(Session& session, Console& console) {
   const char* dtype = training.compute_dtype == DType::bf16  ? "bfloat16"
                       : training.compute_dtype == DType::f16 ? "float16"
                                                              : "float32";
-  const std::string master = !session.plan.bf16_weights                          ? "none"
-                             : weight_store(training) == WeightStore::residual8  ? "24"
-                             : weight_store(training) == WeightStore::residual16 ? "32"
-                             : weight_store(training) == WeightStore::stochastic ? "stochastic"
-                                                                                 : "none";
-  console.note("bdh: " + short_count(params) + " parameters, " + bytes_text(bytes_of(session.parameters)) +
-               " in " + (session.plan.bf16_weights ? "bfloat16" : "float32") +
-               (bytes.master > 0
-                    ? " + " + bytes_text(bytes.master) + " of master bits (" + master + "-bit master)"
-                    : "") +
-               ", computing in " + dtype + " on " + device_text(session.device));
+  const std::string master = session.plan.bf16_weights ? master_name(weight_store(training)) : "none";
+  const std::string model(model_name(settings.model.name));
+  console.note(
+      model + ": " + short_count(params) + " parameters, " + bytes_text(bytes_of(session.parameters)) +
+      " in " + (session.plan.bf16_weights ? "bfloat16" : "float32") +
+      (bytes.master > 0 ? " + " + bytes_text(bytes.master) + " of master bits (" + master + "-bit master)"
+                        : "") +
+      ", computing in " + dtype + " on " + device_text(session.device));
   if (!session.plan.warning.empty()) console.note("warning: " + session.plan.warning);
   std::string states = optimizer_text(session.plan.name) + (session.plan.native ? "" : " (plain LibTorch)") +
                        ": " + fixed(static_cast<double>(bytes.states) / static_cast<double>(params), 2) +
@@ -157,7 +154,7 @@ void introduce(Session& session, Console& console) {
   nlohmann::ordered_json start = {{"kind", "start"},
                                   {"step", session.state.step},
                                   {"octavo", std::string(version())},
-                                  {"model", "bdh"},
+                                  {"model", model},
                                   {"params", params},
                                   {"device", device_text(session.device)},
                                   {"optimizer", optimizer_text(session.plan.name)},

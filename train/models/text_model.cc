@@ -5,6 +5,14 @@
 
 namespace octavo::train {
 
+std::string_view model_name(ModelName name) {
+  switch (name) {
+    case ModelName::bdh:
+      return "bdh";
+  }
+  return "unknown";
+}
+
 std::shared_ptr<TextModel> make_model(const ModelSettings& settings) {
   switch (settings.name) {
     case ModelName::bdh:

@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <string_view>
 
 namespace octavo::train {
 
@@ -19,6 +20,8 @@ class TextModel : public torch::nn::Module {
   // Tokens [batch, length] (int64) to logits [batch, length, vocabulary].
   virtual torch::Tensor forward(const torch::Tensor& tokens) = 0;
 };
+
+std::string_view model_name(ModelName name);  // as the config has it
 
 // On the CPU, in fp32, weights from torch's generator. Throws c10::Error where the settings are no model.
 std::shared_ptr<TextModel> make_model(const ModelSettings& settings);
