@@ -23,6 +23,9 @@ bool has_backend(const torch::Device& device);
 
 std::string device_text(const torch::Device& device);  // "cuda:0 NVIDIA H200", "cpu (8 threads)"
 
+// The first line of what an error of torch says: no backtrace.
+std::string error_text(const c10::Error& error);
+
 // Waits until all work queued on the device is done.
 void wait_for(const torch::Device& device);
 

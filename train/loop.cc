@@ -71,8 +71,10 @@ Status Loop::steps(Outcome& outcome) {
   return {};
 }
 
+bool Loop::diverged() const { return state_.skipped_in_a_row >= kBadStepsInARow; }
+
 Result<Outcome> Loop::failed(const Status& status) {
-  const bool diverged = state_.skipped_in_a_row >= kBadStepsInARow;
+  const bool diverged = this->diverged();
   const std::string saved = diverged || save_failed_ || updating_ ? std::string() : rescue();
   const std::string message = status.message() + (saved.empty() ? left_to_go_on_from() : saved);
   // The run has failed already; a log that fails too has nothing to add.
@@ -97,8 +99,7 @@ std::string Loop::rescue() {
 }
 
 Status Loop::explained(const c10::Error& error) const {
-  std::string what = error.what_without_backtrace();
-  what = what.substr(0, what.find('\n'));
+  std::string what = error_text(error);
   // The CPU's allocator has no error of its own.
   const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
                       what.find("can't allocate memory") != std::string::npos;
@@ -110,9 +111,8 @@ Status Loop::explained(const c10::Error& error) const {
 
 // The step before the first bad one has ruined the weights, so a checkpoint of it is not good either.
 std::string Loop::left_to_go_on_from() const {
-  const bool diverged = state_.skipped_in_a_row >= kBadStepsInARow;
   for (const CheckpointRef& each : list_checkpoints(session_.settings.output_dir)) {
-    if (diverged && each.step >= first_bad_ - 1) continue;
+    if (diverged() && each.step >= first_bad_ - 1) continue;
     if (verify_checkpoint(each.path).ok()) return "; the last good checkpoint is " + each.path;
   }
   return "; no good checkpoint was saved before";
@@ -134,10 +134,7 @@ void Loop::measure_memory() {
   passes_and_update(state_.step + 1);
   wait_for(session_.device);
   MemoryByOwner owners = session_.owners();
-  std::int64_t params_grads = 0;
-  for (const auto& [name, param] : session_.parameters)
-    params_grads += static_cast<std::int64_t>(param.nbytes());
-  const std::int64_t sums = held.grads - params_grads;  // fp32 sums are there all the time
+  const std::int64_t sums = held.grads - held.params;  // fp32 sums are there all the time
   const std::int64_t base = held.params + held.states + held.master + held.workspace + sums;
   const std::int64_t peak =
       session_.device.is_cpu() ? base + meter.bytes() : device_memory(session_.device).peak;
@@ -207,7 +204,7 @@ Status Loop::read(bool drain) {
     if (Status bad = session_.log->write({{"kind", "warning"}, {"step", last_.step}, {"message", what}});
         !bad.ok())
       return bad;
-    if (state_.skipped_in_a_row >= kBadStepsInARow) {
+    if (diverged()) {
       return Status::failed("training diverged: " + std::to_string(kBadStepsInARow) +
                             " steps in a row had gradients that are not finite, the last one step " +
                             std::to_string(last_.step) + "; lower learning_rate or raise warmup_steps");
@@ -400,9 +397,7 @@ Status Loop::next_stage() {
   state_.sampler_start = state_.draws;
   session_.loader->reset(session_.sampler(), state_.draws);
   const auto number = &stage - session_.stages.data();
-  console_.note("stage " + std::to_string(number + 1) + " of " + std::to_string(session_.stages.size()) +
-                ": " + std::to_string(stage.samples) + " samples, to step " +
-                std::to_string(stage.last_step));
+  console_.note(session_.stage_text());
   return session_.log->write(
       {{"kind", "stage"}, {"step", state_.step}, {"stage", number}, {"samples", stage.samples}});
 }

@@ -43,6 +43,7 @@ class Loop {
   Status save_now();
   Status save_files();
   Status write_config();
+  [[nodiscard]] bool diverged() const;
   Result<Outcome> failed(const Status& status);
   [[nodiscard]] Status explained(const c10::Error& error) const;
   std::string rescue();

@@ -139,12 +139,7 @@ void introduce(Session& session, Console& console) {
                std::to_string(last.samples) + " samples of " + std::to_string(settings.data.block_size) +
                " bytes; " + bytes_text(session.text.validation.size()) +
                (settings.data.validation ? " to evaluate on" : " held out to evaluate on"));
-  if (session.stages.size() > 1) {
-    const Stage& stage = session.stage();
-    console.note("stage " + std::to_string(&stage - session.stages.data() + 1) + " of " +
-                 std::to_string(session.stages.size()) + ": " + std::to_string(stage.samples) +
-                 " samples, to step " + std::to_string(stage.last_step));
-  }
+  if (session.stages.size() > 1) console.note(session.stage_text());
   if (!session.resumed_from.empty()) {
     console.note("going on from " + session.resumed_from + ", step " + std::to_string(session.state.step) +
                  " of " + std::to_string(session.steps()));
@@ -194,6 +189,12 @@ const Stage& Session::stage() const {
     if (state.step < each.last_step) return each;
   }
   return stages.back();
+}
+
+std::string Session::stage_text() const {
+  const Stage& now = stage();
+  return "stage " + std::to_string(&now - stages.data() + 1) + " of " + std::to_string(stages.size()) + ": " +
+         std::to_string(now.samples) + " samples, to step " + std::to_string(now.last_step);
 }
 
 Sampler Session::sampler() const {

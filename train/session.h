@@ -60,6 +60,7 @@ struct Session {
   [[nodiscard]] RunParts parts() { return {parameters, *optimizer, *scaler}; }
   // The stage that does the step after state.step (or the last one).
   [[nodiscard]] const Stage& stage() const;
+  [[nodiscard]] std::string stage_text() const;  // "stage 2 of 3: 40 samples, to step 8"
   [[nodiscard]] Sampler sampler() const;
   [[nodiscard]] MemoryByOwner owners() const;  // without activations
 };

@@ -65,8 +65,7 @@ Result<Outcome> train(const Config& config, Console& console) {
     if (!opened.ok()) return opened.status();
     session = std::move(*opened);
   } catch (const c10::Error& error) {
-    const std::string what = error.what_without_backtrace();
-    return Status::failed("the run could not be set up: " + what.substr(0, what.find('\n')));
+    return Status::failed("the run could not be set up: " + error_text(error));
   }
   if (session->state.step >= session->steps()) {
     console.note("nothing to do: " + session->resumed_from + " is at step " +

@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "command.h"
+#include "device.h"
 #include "evaluate.h"
 #include "progress.h"
 #include "session.h"
@@ -88,8 +89,8 @@ int main(int argc, char** argv) {
       try {
         octavo::cli::run_sampling(request);
       } catch (const c10::Error& error) {  // whose what() has a backtrace
-        const std::string what = error.what_without_backtrace();
-        throw octavo::cli::Failure(octavo::cli::kExitFailure, "LibTorch: " + what.substr(0, what.find('\n')));
+        throw octavo::cli::Failure(octavo::cli::kExitFailure,
+                                   "LibTorch: " + octavo::train::error_text(error));
       }
     });
   });

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/files/file_descriptor.h"
+
 #include <octavo/status.h>
 
 #include <cstdint>
@@ -17,21 +19,15 @@ class AppendFile {
 
   static Result<AppendFile> open(const std::string& path, Mode mode);
 
-  AppendFile(AppendFile&& other) noexcept;
-  AppendFile& operator=(AppendFile&& other) noexcept;
-  AppendFile(const AppendFile&) = delete;
-  AppendFile& operator=(const AppendFile&) = delete;
-  ~AppendFile();
-
   Status append(std::string_view bytes);
   Status sync();  // to the disk
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  AppendFile(int descriptor, std::string path, std::int64_t size);
+  AppendFile(FileDescriptor descriptor, std::string path);
 
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
   std::string path_;
   std::int64_t size_ = 0;
 };
