@@ -7,10 +7,14 @@ import os
 import pathlib
 import sys
 
+import ambient
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "adapters/python"))  # the package of this tree, whatever is installed
+ambient.bind_main_thread()
+if importlib.util.find_spec("torch") is not None:  # before any test's module makes a tensor
+    ambient.set_defaults()
 
 
 @pytest.fixture(scope="session")
@@ -23,13 +27,6 @@ def library() -> ctypes.CDLL:
 def command() -> str:
     """The path of the octavo command."""
     return os.environ.get("OCTAVO_COMMAND", str(ROOT / "build/bin/octavo"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_torch_thread() -> None:
-    """Tensors here are small: on a busy machine torch's threads would wait longer than they compute."""
-    if importlib.util.find_spec("torch") is not None:
-        importlib.import_module("torch").set_num_threads(1)
 
 
 @pytest.fixture(params=["cpu", "cuda"])

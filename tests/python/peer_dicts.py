@@ -50,7 +50,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 def random_scales(blocks: int, seed: int) -> Tensor:
     """Over many magnitudes, with a 0 (a fresh block), torchao's floor and a subnormal."""
     generator = torch.Generator().manual_seed(seed)
-    scales = 10.0 ** (torch.rand(blocks, generator=generator) * 12 - 10)
+    scales = 10.0 ** (torch.rand(blocks, generator=generator, dtype=torch.float32) * 12 - 10)
     for index, special in enumerate((0.0, 1e-12, 1e-41)[: max(0, blocks - 1)]):
         scales[index] = special
     return scales
@@ -137,7 +137,7 @@ def flashoptim_parts(
     if signed:
         codes = codes.view(torch.int8)
     generator = torch.Generator().manual_seed(seed)
-    scales = (10.0 ** (torch.rand(-(-numel // 32), generator=generator) * 6 - 5)).half()
+    scales = (10.0 ** (torch.rand(-(-numel // 32), generator=generator, dtype=torch.float32) * 6 - 5)).half()
     c = codes.numpy().astype(f32)
     s = scales.numpy().astype(f32)[np.arange(numel) // 32]
     y = c / f32(127 if signed else 255)

@@ -75,7 +75,7 @@ def test_torch(name: str, options: dict[str, Any], names: set[str], dtype: torch
 
 
 def test_values_are_row_major() -> None:
-    v = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    v = torch.rand(2, 3, 4, 5, dtype=torch.float32).to(memory_format=torch.channels_last)
     moment = read({"step": 1, "exp_avg": v}, (2, 3, 4, 5)).moments["exp_avg"]
     assert_values(moment, v.contiguous())
     assert moment.codes is not None
@@ -143,7 +143,7 @@ def test_dtensor_is_read_locally() -> None:
     try:
         mesh = init_device_mesh("cpu", (1,))
         parts, values = dicts.torchao_parts("8bit", True, (16, 256), 256)
-        plain = torch.rand(16, 256)
+        plain = torch.rand(16, 256, dtype=torch.float32)
         sharded = {**parts, "codes": DTensor.from_local(parts["codes"], mesh, [Shard(0)], run_check=False)}
         entry = {
             "step": 1,
@@ -203,7 +203,7 @@ def test_torchao_block_that_is_not_ours(state: str, name: str) -> None:
 def test_torchao_stored_map_wins(state: str, name: str) -> None:
     """One value of the map is one ulp off, as where it was built without FMA."""
     qmap = dicts.MAPS[state, name == "exp_avg"].clone()
-    qmap[9] = torch.nextafter(qmap[9], torch.tensor(2.0))
+    qmap[9] = torch.nextafter(qmap[9], torch.tensor(2.0, dtype=torch.float32))
     moment, parts, values = torchao_moment(state, name, (32, 256), 128, qmap=qmap)
     assert moment.format == ""
     assert moment.take_over(state, 128) is None
@@ -223,9 +223,10 @@ def test_torchao_fresh_state_is_zero(state: str, name: str) -> None:
 
 def test_torchao_zero_variance_in_four_bits() -> None:
     """torchao's all-zero block of v: code 0 and scale 1e-12, which is 6.25e-14 there and here."""
-    codes, scale = torch.zeros(4096, dtype=torch.uint8), torch.full((64,), 1e-12)
+    codes = torch.zeros(4096, dtype=torch.uint8)
+    scale = torch.full((64,), 1e-12, dtype=torch.float32)
     moment, _, _ = torchao_moment("4bit", "exp_avg_sq", (32, 256), 128, codes=codes, scale=scale)
-    assert torch.equal(moment.values(), torch.full((32, 256), 1e-12) / 16)
+    assert torch.equal(moment.values(), torch.full((32, 256), 1e-12, dtype=torch.float32) / 16)
 
 
 def test_torchao_scales_of_a_bf16_default_dtype() -> None:
@@ -256,7 +257,7 @@ def test_four_bits_for_rank_one() -> None:
         ({"scale": torch.ones(0)}, "0 scales"),
         ({"scale": torch.ones(32, dtype=torch.int32)}, "scales of torch.int32"),
         ({"codes": torch.zeros(100, dtype=torch.uint8)}, "100 codes"),
-        ({"codes": torch.zeros(32, 256)}, "codes of torch.float32"),
+        ({"codes": torch.zeros(32, 256, dtype=torch.float32)}, "codes of torch.float32"),
         ({"qmap": torch.ones(16)}, "qmap of 16 entries, expected 256"),
     ],
 )
@@ -325,7 +326,7 @@ def test_codes_of_a_zero_absmax_are_not_interpreted() -> None:
 
 
 def test_bitsandbytes_32_bits() -> None:
-    m, v = torch.randn(10, 10), torch.rand(10, 10)
+    m, v = torch.randn(10, 10, dtype=torch.float32), torch.rand(10, 10, dtype=torch.float32)
     entry = {"step": 4, dicts.NESTED: {"state1": m, "state2": v, "unorm_vec": torch.zeros(1)}}
     saved = read(entry, (10, 10))
     assert_values(saved.moments["exp_avg"], m)

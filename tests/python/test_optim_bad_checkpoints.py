@@ -195,7 +195,7 @@ def test_expanded_tensors_load(device: str) -> None:
     optimizer = optim.AdamW8bit(params)
     train(optimizer, params, gradients(params, 1))
     saved = optimizer.state_dict()
-    saved["state"][0]["exp_avg_scale"] = torch.ones(1).expand(32)
+    saved["state"][0]["exp_avg_scale"] = torch.ones(1, dtype=torch.float32).expand(32)
     saved["state"][0]["exp_avg"] = torch.full((1,), 200, dtype=torch.uint8).expand(8192)
     again = make_params([(8192,)], device)
     other = optim.AdamW8bit(again)

@@ -94,7 +94,8 @@ def encode(moment: Moment, state: str, values: Tensor, block_size: int = 0) -> t
     """fp32 values on the CPU -> codes and scales."""
     values = values.detach().to(dtype=torch.float32).contiguous()
     code_bytes, scale_count = layout(moment, state, tuple(values.shape), block_size)
-    codes, scales = torch.zeros(code_bytes, dtype=torch.uint8), torch.zeros(scale_count)
+    codes = torch.zeros(code_bytes, dtype=torch.uint8, device="cpu")
+    scales = torch.zeros(scale_count, dtype=torch.float32, device="cpu")
     spec = _spec(moment, state, values.shape, block_size)
     _abi.check(
         _abi.library().octavo_encode(
@@ -115,13 +116,15 @@ def decode(
     """Codes and scales on the CPU -> fp32 values of `shape`."""
     code_bytes, scale_count = layout(moment, state, tuple(shape), block_size)
     flat = codes.detach().contiguous().view(-1).view(torch.uint8)
-    floats = torch.empty(0) if scales is None else scales.detach().to(torch.float32).contiguous().view(-1)
+    if scales is None:
+        scales = torch.empty(0, dtype=torch.float32, device="cpu")
+    floats = scales.detach().to(torch.float32).contiguous().view(-1)
     if flat.numel() != code_bytes or floats.numel() != scale_count:
         raise ValueError(
             f"got {flat.numel()} bytes of {state} codes and {floats.numel()} scales, expected {code_bytes} "
             f"and {scale_count} for shape {tuple(shape)}"
         )
-    values = torch.empty(tuple(shape))
+    values = torch.empty(tuple(shape), dtype=torch.float32, device="cpu")
     spec = _spec(moment, state, shape, block_size)
     _abi.check(
         _abi.library().octavo_decode(

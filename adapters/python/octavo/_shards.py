@@ -86,7 +86,7 @@ def like(local_tensor: Tensor, parameter: Any, shape: tuple[int, ...]) -> Tensor
         parameter.placements,
         run_check=False,
         shape=torch.Size(shape),
-        stride=torch.empty(shape, device="meta").stride(),
+        stride=torch.empty(shape, dtype=torch.uint8, device="meta").stride(),
     )
 
 

@@ -22,10 +22,11 @@ def check_shape(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
 def our_map(moment: _codec.Moment, state: str) -> Tensor:
     """The values of the codes of "8bit" or "4bit", in order, from the library itself."""
     count = 256 if state == "8bit" else 16
-    codes = torch.arange(count, dtype=torch.uint8)
+    codes = torch.arange(count, dtype=torch.uint8, device="cpu")
     if state == "4bit":
         codes = (codes[::2] << 4) | codes[1::2]
-    return _codec.decode(moment, state, codes, torch.ones(1), (count,), 256)
+    one = torch.ones(1, dtype=torch.float32, device="cpu")
+    return _codec.decode(moment, state, codes, one, (count,), 256)
 
 
 def is_our_map(qmap: Tensor, moment: _codec.Moment, state: str) -> bool:
@@ -48,7 +49,7 @@ def decode_blocks(
 ) -> Tensor:
     """fl(value_of(code) * scale) of flat codes, on the CPU: what torchao and bitsandbytes compute."""
     codes, scales = codes.detach().cpu(), scales.detach().cpu().to(torch.float32)
-    out = torch.empty(codes.numel(), dtype=torch.float32)
+    out = torch.empty(codes.numel(), dtype=torch.float32, device="cpu")
     chunk = max(_CHUNK // block_size, 1) * block_size
     for start in range(0, codes.numel(), chunk):
         part = value_of(codes[start : start + chunk])

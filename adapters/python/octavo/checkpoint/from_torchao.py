@@ -40,7 +40,7 @@ def torchao_moment(name: str, value: Any, shape: tuple[int, ...]) -> SavedMoment
     return SavedMoment(moment, shape, "", block_size, None, None, decoder)
 
 
-_E4M3 = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+_E4M3 = torch.arange(256, dtype=torch.uint8, device="cpu").view(torch.float8_e4m3fn).float()
 
 
 def _check(name: str, state: str, codes: Tensor, scales: Tensor, numel: int) -> int:

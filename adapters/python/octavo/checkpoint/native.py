@@ -248,7 +248,8 @@ def _read_moment(
 def _read_rows(name: str, codes: Tensor, scales: Tensor, shape: tuple[int, ...]) -> SavedMoment:
     moment, count, row = MOMENTS[name], shape[0], Rows(shape, 0, shape[0]).row
     if count == 0:
-        return SavedMoment(moment, shape, "fp32", 0, torch.zeros(shape), None)
+        nothing = torch.zeros(shape, dtype=torch.float32, device="cpu")
+        return SavedMoment(moment, shape, "fp32", 0, nothing, None)
     try:
         state, block, phase = rows.read_tags(scales[:, -1])
     except ValueError as error:

@@ -55,7 +55,7 @@ def _entry(
     kind = optimizer._kind(param, group)
     out: dict[str, Any] = {}
     if optimizer.algorithm != "sgd":  # torch's keeps no count
-        out["step"] = torch.tensor(float(entry["step"]), dtype=torch.float32)
+        out["step"] = torch.tensor(float(entry["step"]), dtype=torch.float32, device="cpu")
     for name in (n for n in MOMENTS if n in entry):
         values = moment_values(entry, name, kind)
         if is_sharded(param):

@@ -66,7 +66,8 @@ def scales_to_rows(scales: Tensor, state: str, count: int, row: int, block: int)
     of its neighbours), and its tag.
     """
     device, width = scales.device, touched(row, block)
-    index = _first_blocks(count, row, block, device)[:, None] + torch.arange(width, device=device)
+    beside = torch.arange(width, dtype=torch.int64, device=device)
+    index = _first_blocks(count, row, block, device)[:, None] + beside
     own = scales[index.clamp_(max=max(scales.numel() - 1, 0))]
     return torch.cat([own, tags(state, count, row, block, device)[:, None]], dim=1)
 
@@ -102,7 +103,7 @@ def rows_to_codes(by_row: Tensor, state: str, shape: tuple[int, ...]) -> Tensor:
     if row % 2 == 0:
         return flat
     if flat.numel() % 2:
-        flat = torch.cat([flat, flat.new_zeros(1)])
+        flat = torch.cat([flat, torch.zeros(1, dtype=flat.dtype, device=flat.device)])
     return (flat[0::2] << 4) | flat[1::2]
 
 
@@ -136,10 +137,11 @@ def decode_rows(
     count, row = shape[0], math.prod(shape[1:])
     codes = rows_to_codes(by_row.cpu(), state, shape)
     # The value of a code times one, then the row's own scale: the product that the codec computes.
-    _, ones = _codec.layout(moment, state, (count * row,), block)
-    values = _codec.decode(moment, state, codes, torch.ones(ones), (count, row), block)
+    _, blocks = _codec.layout(moment, state, (count * row,), block)
+    ones = torch.ones(blocks, dtype=torch.float32, device="cpu")
+    values = _codec.decode(moment, state, codes, ones, (count, row), block)
     scales, phase = scales.cpu(), phase.cpu()
-    inside = torch.arange(row)
+    inside = torch.arange(row, dtype=torch.int64, device="cpu")
     rows_at_once = max(1, _ELEMENTS_AT_ONCE // max(row, 1))
     for begin in range(0, count, rows_at_once):
         part = slice(begin, begin + rows_at_once)

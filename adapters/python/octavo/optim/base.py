@@ -344,7 +344,7 @@ class Optimizer(torch.optim.Optimizer):
         if "step" in entry and not (
             isinstance(count, Tensor) and count.dtype == torch.int64 and not count.dim()
         ):
-            entry["step"] = torch.tensor(native_form.read_step(count), dtype=torch.int64)
+            entry["step"] = torch.tensor(native_form.read_step(count), dtype=torch.int64, device="cpu")
         for key, value in entry.items():
             if not isinstance(value, Tensor):
                 continue
