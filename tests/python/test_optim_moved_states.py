@@ -4,8 +4,10 @@ What a step wrote is what the state dict says.
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -65,6 +67,64 @@ def test_states_taken_away_are_freed(device: str) -> None:
     moved(optimizer, lambda value: value.to("cpu", copy=True))
     gc.collect()
     assert [ref() for ref in watched] == [None] * 4
+
+
+@pytest.mark.parametrize("take", ["clear", "pop", "delete"])
+def test_states_cleared_are_freed_at_once(take: str, device: str) -> None:
+    """Not at the next step: between the two somebody wants the memory."""
+    params = make_params(device=device)
+    optimizer = optim.AdamW8bit(params)
+    train(optimizer, params, gradients(params, 2))
+    watched = [weakref.ref(v) for p in params for v in optimizer.state[p].values() if v.dim()]
+    assert len(watched) > len(params)
+    if take == "clear":
+        optimizer.state.clear()
+    for param in list(optimizer.state):
+        if take == "pop":
+            optimizer.state.pop(param)
+        else:
+            del optimizer.state[param]
+    gc.collect()
+    assert [ref() for ref in watched] == [None] * len(watched)
+    train(optimizer, params, gradients(params, 1))
+
+
+@pytest.mark.parametrize("way", ["update", "setdefault", "ior"])
+def test_states_put_back_as_plain_dictionaries(way: str, device: str) -> None:
+    """In every way that a dictionary has."""
+    params, plain = make_params(device=device), make_params(device=device)
+    optimizer, other = optim.AdamW8bit(params), optim.AdamW8bit(plain)
+    steps = gradients(params, 4)
+    train(optimizer, params, steps[:2])
+    kept = {param: dict(entry) for param, entry in optimizer.state.items()}
+    optimizer.state.clear()
+    if way == "update":
+        optimizer.state.update(kept)
+    elif way == "ior":
+        optimizer.state |= kept
+    else:
+        for param, entry in kept.items():
+            found = optimizer.state.setdefault(param, entry)
+            assert found is optimizer.state[param]
+            assert optimizer.state.setdefault(param, {}) is found
+    train(optimizer, params, steps[2:])
+    train(other, plain, steps)
+    assert same_params(params, plain)
+    assert frozen(moments_of(optimizer)) == frozen(moments_of(other))
+
+
+def test_shallow_copies_of_the_states(device: str) -> None:
+    """Plain dictionaries with the same tensors; what is put into one is not put into the optimizer."""
+    params = make_params(device=device)
+    optimizer = optim.AdamW8bit(params)
+    train(optimizer, params, gradients(params, 1))
+    extra = {"trainer": {"round": 3}}
+    for made in (copy.copy(optimizer.state), optimizer.state.copy(), optimizer.state | extra):
+        assert type(made) is defaultdict
+        assert made[params[0]]["exp_avg"] is optimizer.state[params[0]]["exp_avg"]
+        made[0]["note"] = 1
+    assert (extra | optimizer.state).keys() == {"trainer", *params}
+    assert optimizer.state.keys() == set(params)
 
 
 def test_states_cleared(device: str) -> None:

@@ -12,6 +12,7 @@ import array
 import dataclasses
 import itertools
 import operator
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from .._engine import DTYPES, NativeGroup, grad_views
 from .._shards import is_sharded, local, reduction_groups
-from .tracked import Changes, States
+from .tracked import Changes, Entry, States
 
 NormKey = tuple[torch.device, tuple[int, ...]]  # device, and the process groups that share the gradients
 
@@ -89,9 +90,8 @@ class Plan:
         self.dtypes: list[torch.dtype] = []
         self.norm_parts: list[NormPart] = []
         # Where the states lie: watch.
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[weakref.ref[Entry]] = []
         self._tensors: list[Tensor] = []
-        self._counts: list[Any] = []
         self._held: list[int] = []
         self._changes: tuple[Changes | None, int] = (None, 0)
         self._seen = array.array("Q")  # addresses of gradients that were looked at in full
@@ -117,14 +117,14 @@ class Plan:
         """Takes note of where the states lie. They are not kept alive: whoever takes them out of the
         optimizer, to another device for a while, wants their memory.
         """
-        self._entries = [states[p] for p in self.active]
-        self._counts = [entry["step"] for entry in self._entries]
+        self._entries = [weakref.ref(states[p]) for p in self.active]
         self._hold(states)
         self._held = list(map(_address, self._tensors))
 
     def _hold(self, states: States) -> None:
         # Without the counts: a step asks those themselves.
-        items = itertools.chain.from_iterable(map(dict.items, self._entries))
+        entries = [states[p] for p in self.active]
+        items = itertools.chain.from_iterable(map(dict.items, entries))
         self._tensors = [value for key, value in items if key != "step" and isinstance(value, Tensor)]
         self._changes = (states.changes, states.changes.count)
         states.changes.tell(self)
@@ -134,14 +134,25 @@ class Plan:
 
     def tensors(self) -> list[Tensor]:
         """The states' tensors."""
-        values = itertools.chain.from_iterable(map(dict.values, self._entries))
+        entries = [entry for ref in self._entries if (entry := ref()) is not None]
+        values = itertools.chain.from_iterable(map(dict.values, entries))
         return [value for value in values if isinstance(value, Tensor)]
+
+    def _same_entries(self, states: States) -> bool:
+        """Whether the states are the dictionaries they were, with the step counts of their cohorts."""
+        found = [states.get(p) for p in self.active]
+        if any(entry is None or entry is not ref() for entry, ref in zip(found, self._entries, strict=True)):
+            return False
+        places = range(len(found))
+        return all(
+            found[i].get("step") is cohort.step  # type: ignore[union-attr]
+            for cohort in self.cohorts
+            for i in (places if cohort.members is None else cohort.members)
+        )
 
     def _states_moved(self, states: States) -> bool:
         if (states.changes, states.changes.count) != self._changes:
-            if not all(map(operator.is_, map(states.get, self.active), self._entries)):
-                return True
-            if any(e.get("step") is not n for e, n in zip(self._entries, self._counts, strict=True)):
+            if not self._same_entries(states):
                 return True
             self._hold(states)
         # Each of them: whoever moves memory by .data may move one moment and not the other.

@@ -53,8 +53,7 @@ def _counted(name: str) -> Callable[..., Any]:
     return method
 
 
-_WRITERS = ("__delitem__", "pop", "popitem", "clear", "update", "setdefault", "__ior__")
-for _name in _WRITERS:
+for _name in ("__delitem__", "pop", "popitem", "clear"):
     setattr(_Counting, _name, _counted(_name))
 
 
@@ -62,6 +61,9 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
     """The state of one parameter. `kind` is how it is stored, once that is known."""
 
     __setitem__ = _counted("__setitem__")
+    update = _counted("update")
+    setdefault = _counted("setdefault")
+    __ior__ = _counted("__ior__")
 
     def __init__(self, items: Mapping[Any, Any], changes: Changes) -> None:
         super().__init__(items)
@@ -90,6 +92,32 @@ class States(_Counting, defaultdict):  # type: ignore[type-arg]
     def __missing__(self, key: Any) -> Any:
         self[key] = {}
         return self[key]
+
+    # dict's own would put plain dictionaries in, past __setitem__.
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def __ior__(self, other: Any) -> States:
+        self.update(other)
+        return self
+
+    # defaultdict's own would call States with two arguments.
+    def copy(self) -> defaultdict[Any, Any]:
+        return defaultdict(dict, self)
+
+    __copy__ = copy
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other if isinstance(other, dict) else NotImplemented
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.copy() if isinstance(other, dict) else NotImplemented
 
     def __reduce__(self) -> tuple[Any, ...]:
         return defaultdict, (dict,), None, None, iter(self.items())
