@@ -16,6 +16,10 @@ ambient.bind_main_thread()
 if importlib.util.find_spec("torch") is not None:  # before any test's module makes a tensor
     ambient.set_defaults()
 
+# flashoptim's kernels are Triton's: without a GPU, Triton's interpreter runs them. Triton reads this when it is imported.
+if importlib.util.find_spec("torch") is not None and not importlib.import_module("torch").cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 
 @pytest.fixture(scope="session")
 def library() -> ctypes.CDLL:
