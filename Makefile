@@ -4,11 +4,13 @@
 #   DEVELOPER=OFF        warnings do not stop the build
 #   OCTAVO_LIBTORCH=...  a LibTorch or torch folder of your own instead of the wheel in .venv
 #   CTEST_ARGS=...       for example CTEST_ARGS='-R status_test -V'
+#   PEERS_ARGS=...       for example PEERS_ARGS=--record, PEERS_ARGS='--device cuda -k adam8bit'
 #   WHEEL_ARGS=...       for example WHEEL_ARGS=--config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=release
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 DEVELOPER ?= ON
 CTEST_ARGS ?=
+PEERS_ARGS ?=
 WHEEL_ARGS ?=
 MAKEFLAGS += --no-print-directory
 
@@ -21,7 +23,7 @@ cxx_sources = $(call sources,'*.h' '*.cc' '*.c' '*.cu' '*.cuh')
 no_tests_yet = $(if $(wildcard build/CMakeCache.txt),,-DOCTAVO_BUILD_TESTS=OFF)
 
 .DEFAULT_GOAL := build
-.PHONY: build test demo check wheel asan neon tidy format clean help
+.PHONY: build test demo check peers wheel asan neon tidy format clean help
 
 build: ## build the library, the command and the trainer: build/bin/octavo, build/lib/liboctavo.so (the default)
 	@scripts/bootstrap build
@@ -41,6 +43,12 @@ demo: ## train a small model on the CPU in about two minutes: a sample, a memory
 	@rm -rf build/demo/run && mkdir -p build/demo
 	build/bin/octavo data make-text build/demo/tales.txt --bytes 2M --force
 	build/bin/octavo train examples/train/demo.yaml
+
+peers: ## the optimizer tests of torchao and bitsandbytes on octavo.optim, on the CPU; their suites are fetched
+	@scripts/bootstrap test
+	@$(call configure,dev)
+	@$(call compile,dev) --target octavo
+	@OCTAVO_LIBRARY=build/lib/liboctavo.so .venv/bin/python tests/peers/run_peer_tests.py --all $(PEERS_ARGS)
 
 wheel: ## build the Python package: dist/octavo-<version>-py3-none-<platform>.whl
 	@scripts/bootstrap test

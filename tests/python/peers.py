@@ -21,6 +21,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
+import pathlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -28,10 +30,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import octavo_abi as octavo
+import pytest
 import torch
 from rounding import Bound, Hyper, U, ratio
 
-VERSIONS = {"torchao": "0.18.0", "bitsandbytes": "0.50.2"}  # what this was last checked against
 FLOOR = 1e-12
 GRID = 1.0 / 65535
 SLACK = (
@@ -55,11 +57,18 @@ class Setting:
         return {"lr": self.lr, "beta1": b1, "beta2": b2, "eps": self.eps, "weight_decay": self.weight_decay}
 
 
-def missing(peer: str) -> str:
-    """Why a peer cannot be used, and how to get it; empty when it can."""
+def pinned() -> dict[str, str]:
+    """The versions that the tests run against, by distribution."""
+    text = (pathlib.Path(__file__).resolve().parents[2] / "requirements-peers.txt").read_text()
+    return dict(line.split("==") for line in text.splitlines() if "==" in line)
+
+
+def need(peer: str) -> Any:
+    """The peer's module. Where it is not installed the test skips; in CI, which installs it, it fails."""
     if importlib.util.find_spec(peer) is None:
-        return f"{peer} is not installed: pip install --no-deps {peer}=={VERSIONS[peer]}"
-    return ""
+        reason = f"{peer} is not installed: pip install --no-deps {peer}=={pinned()[peer]}"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    return importlib.import_module(peer)
 
 
 class Peer(Protocol):

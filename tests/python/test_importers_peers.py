@@ -1,11 +1,11 @@
 """The importers against the libraries themselves, on the CPU: their own dequantized values, in bits.
 
-Where a library is not installed its tests skip. flashoptim needs Triton, of which the interpreter
-(TRITON_INTERPRET=1) is enough.
+flashoptim needs Triton; without a GPU conftest.py chooses its interpreter.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from octavo.checkpoint.importers import read_peer_state
 from octavo.checkpoint.saved import SavedState
 from peer_dicts import same_bits
+from peers import need
 
 ADAM = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}
 SGD = {"lr": 1e-3, "momentum": 0.9}
@@ -47,6 +48,11 @@ def read(saved: dict[str, Any], number: int, shape: Any, group: dict[str, Any]) 
 # --- torchao ---------------------------------------------------------------------------------------------
 
 
+def torchao_module(name: str = "") -> Any:
+    need("torchao")
+    return importlib.import_module(f"torchao.optim.{name}".rstrip("."))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("name", "state", "block"),
@@ -58,7 +64,7 @@ def read(saved: dict[str, Any], number: int, shape: Any, group: dict[str, Any]) 
     ],
 )
 def test_torchao(name: str, state: str, block: int, dtype: torch.dtype) -> None:
-    optim = pytest.importorskip("torchao.optim")
+    optim = torchao_module()
     params = parameters((64, 128), (10, 10), (4097,), dtype=dtype)  # the last two stay plain
     optimizer = train(getattr(optim, name), params, block_size=block)
     saved = optimizer.state_dict()
@@ -82,7 +88,7 @@ def test_torchao(name: str, state: str, block: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", ["OptimState8bit", "OptimState4bit", "OptimStateFp8"])
 def test_torchao_fresh(name: str) -> None:
-    module = pytest.importorskip(f"torchao.optim.subclass_{name.removeprefix('OptimState').lower()}")
+    module = torchao_module(f"subclass_{name.removeprefix('OptimState').lower()}")
     for key, signed in (("exp_avg", True), ("exp_avg_sq", False)):
         options = {} if name == "OptimStateFp8" else {"signed": signed}
         fresh = getattr(module, name).zeros((32, 256), **options)
@@ -93,9 +99,9 @@ def test_torchao_fresh(name: str) -> None:
 
 def test_torchao_map_of_another_machine() -> None:
     """A state whose map was built without FMA: decoded with its own map, as torchao does."""
-    module = pytest.importorskip("torchao.optim.subclass_8bit")
+    module = torchao_module("subclass_8bit")
     params = parameters((64, 128))
-    optimizer = train(pytest.importorskip("torchao.optim").AdamW8bit, params)
+    optimizer = train(torchao_module().AdamW8bit, params)
     live = optimizer.state[params[0]]["exp_avg"]
     qmap = live.qmap.clone()
     qmap[100:140] = torch.nextafter(qmap[100:140], torch.ones(40))
@@ -111,7 +117,7 @@ def test_torchao_map_of_another_machine() -> None:
 
 
 def dequantize(codes: torch.Tensor, absmax: torch.Tensor, qmap: torch.Tensor, block: int) -> torch.Tensor:
-    functional = pytest.importorskip("bitsandbytes").functional
+    functional = need("bitsandbytes").functional
     values: torch.Tensor = functional.dequantize_blockwise(A=codes, absmax=absmax, code=qmap, blocksize=block)
     return values
 
@@ -131,7 +137,7 @@ def dequantize(codes: torch.Tensor, absmax: torch.Tensor, qmap: torch.Tensor, bl
 def test_bitsandbytes(
     name: str, options: dict[str, Any], group: dict[str, Any], names: tuple[str, ...], flat: bool
 ) -> None:
-    bnb = pytest.importorskip("bitsandbytes")
+    bnb = need("bitsandbytes")
     params = parameters((64, 128), (50, 101), (10, 10))  # whole blocks, a tail, below min_8bit_size
     optimizer = train(getattr(bnb.optim, name), params, **options)
     saved = optimizer.state_dict()
@@ -159,7 +165,7 @@ def test_bitsandbytes(
 
 
 def test_bitsandbytes_old_blocks() -> None:
-    functional = pytest.importorskip("bitsandbytes").functional
+    functional = need("bitsandbytes").functional
     entry: dict[str, Any] = {"step": 5}
     right = {}
     for slot, key in ((1, "exp_avg"), (2, "exp_avg_sq")):
@@ -180,7 +186,7 @@ def test_bitsandbytes_old_blocks() -> None:
     [("AdEMAMix8bit", {}, "AdEMAMix"), ("RMSprop8bit", {}, "RMSprop"), ("Adagrad8bit", {}, "Adagrad")],
 )
 def test_bitsandbytes_that_cannot_be_continued(name: str, options: dict[str, Any], message: str) -> None:
-    bnb = pytest.importorskip("bitsandbytes")
+    bnb = need("bitsandbytes")
     saved = train(getattr(bnb.optim, name), parameters((64, 128)), steps=1, **options).state_dict()
     with pytest.raises(ValueError, match=message):
         read(saved, 0, (64, 128), LION)
@@ -190,10 +196,10 @@ def test_bitsandbytes_that_cannot_be_continued(name: str, options: dict[str, Any
 
 
 def flashoptim() -> Any:
-    optimizers = pytest.importorskip("flashoptim.optimizers")
+    need("flashoptim")
     if os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("flashoptim's kernels need TRITON_INTERPRET=1 on the CPU")
-    return optimizers
+        pytest.skip("on a GPU: these tensors are on the CPU, where the kernels need TRITON_INTERPRET=1")
+    return importlib.import_module("flashoptim.optimizers")
 
 
 @pytest.mark.parametrize("name", ["FlashAdamW", "FlashLion", "FlashSGD"])

@@ -1,14 +1,14 @@
 """Parity with torchao and bitsandbytes on the CPU: their maps, their states, and their own tests' tolerances.
 
-peers.py says what is compared and which elements are not. The tests that need a peer skip where it is not
-installed. The library's small tensors keep fp32 states, as the peers' do (below 4096 elements; torchao also
-where a block is partial).
+peers.py says what is compared and which elements are not. The library's small tensors keep fp32 states, as
+the peers' do (below 4096 elements; torchao also where a block is partial).
 """
 
 from __future__ import annotations
 
 import copy
 import importlib
+import importlib.metadata
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,17 @@ import octavo_abi as octavo
 import peers
 import pytest
 import torch
+from peers import need
 from rounding import U
 from torch import nn
 
 STEPS = 50
 
 
-def need(peer: str) -> None:
-    if reason := peers.missing(peer):
-        pytest.skip(reason)
+@pytest.mark.parametrize("name", ["torchao", "bitsandbytes", "flashoptim"])
+def test_the_peers_are_the_pinned_ones(name: str) -> None:
+    need(name)
+    assert importlib.metadata.version(name) == peers.pinned()[name]
 
 
 def run(name: str, state: str, shape: tuple[int, ...], steps: int) -> peers.Comparison:

@@ -7,6 +7,7 @@ from torchao itself where it is installed.
 from __future__ import annotations
 
 import copy
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -15,6 +16,7 @@ import sys
 from typing import Any
 
 import peer_dicts as dicts
+import peers
 import pytest
 import torch
 from octavo.checkpoint import torchao_classes, torchao_files
@@ -30,6 +32,7 @@ WRITER = """
 import sys, types
 import torch
 import peer_dicts as dicts
+import peers
 from test_torchao_files import MODULES, SHAPE
 
 package, path = sys.argv[1:]
@@ -111,7 +114,8 @@ def test_file_without_torchao(package: str, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("name", ["AdamW8bit", "AdamW4bit", "AdamWFp8"])
 def test_file_of_torchao(name: str, tmp_path: pathlib.Path) -> None:
-    optim = pytest.importorskip("torchao.optim")
+    peers.need("torchao")
+    optim = importlib.import_module("torchao.optim")
     params = [torch.nn.Parameter(torch.randn(shape).bfloat16()) for shape in ((64, 128), (7,))]
     optimizer = getattr(optim, name)(params)
     with torch.compiler.set_stance("force_eager"):

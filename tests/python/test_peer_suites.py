@@ -1,0 +1,47 @@
+"""What the peers' own suites rest on (tests/peers): the other names of our states, and the tables of their
+results. The suites themselves are `make peers`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from typing import Any
+
+import peers
+import pytest
+import torch
+from octavo import optim
+from octavo.optim.tracked import Entry
+
+SUITES = pathlib.Path(__file__).resolve().parents[1] / "peers"
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """bitsandbytes with our classes in place of its own, for one test."""
+    peers.need("bitsandbytes")
+    module = importlib.import_module("bitsandbytes")
+    for name in optim.__all__:
+        if hasattr(module.optim, name):  # so that they come back
+            monkeypatch.setattr(module.optim, name, getattr(module.optim, name))
+    monkeypatch.setattr(Entry, "__missing__", None, raising=False)
+    monkeypatch.syspath_prepend(str(SUITES))
+    importlib.import_module("replacements").replace_bitsandbytes()
+    return module
+
+
+def test_states_are_read_by_bitsandbytes_keys(theirs: Any) -> None:
+    param = torch.nn.Parameter(torch.randn(64, 128))
+    param.grad = torch.randn(64, 128)
+    optimizer = theirs.optim.AdamW8bit([param])
+    assert isinstance(optimizer, optim.Optimizer)
+    optimizer.step()
+    entry, portable = optimizer.state[param], optimizer.portable_state_dict()["state"][0]
+    for slot, name in ((1, "exp_avg"), (2, "exp_avg_sq")):
+        values = theirs.functional.dequantize_blockwise(
+            A=entry[f"state{slot}"], absmax=entry[f"absmax{slot}"], code=entry[f"qmap{slot}"], blocksize=256
+        )
+        assert torch.equal(values, portable[name])
+    with pytest.raises(KeyError):
+        entry["state3"]
