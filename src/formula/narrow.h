@@ -84,9 +84,18 @@ OCTAVO_HD inline auto split16(F x) {
   const I weight = shr<16>(b + I(0x8000));
   return Split<I>{weight, b - shl<16>(weight)};
 }
+// Weight and what is added to its bits. A weight of ±0 has no negative residual of its own: one beside it is
+// left from before the weight was set to zero from outside, and counts as none. So every finite weight is a
+// finite master. Added to the magnitude, because a sum below zero is then seen by its sign.
+template <class I>
+OCTAVO_HD inline auto join_bits(I weight, I added) {
+  const I wide = shl<16>(weight);
+  const I magnitude = max((wide & I(0x7FFFFFFF)) + added, I(0));
+  return from_bits(magnitude | (wide & I(INT32_MIN)));
+}
 template <class I>
 OCTAVO_HD inline auto join16(I weight, I residual) {
-  return from_bits(shl<16>(weight) + residual);
+  return join_bits(weight, residual);
 }
 
 template <class F>
@@ -99,7 +108,7 @@ OCTAVO_HD inline auto split8(F x) {
 }
 template <class I>
 OCTAVO_HD inline auto join8(I weight, I residual) {
-  return from_bits(shl<16>(weight) + shl<8>(residual));
+  return join_bits(weight, shl<8>(residual));
 }
 
 }  // namespace octavo::formula

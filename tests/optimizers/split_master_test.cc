@@ -6,7 +6,10 @@
 #include "support/cases.h"
 #include "support/random.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdlib>
 
 namespace test {
 namespace {
@@ -95,6 +98,81 @@ TEST(SplitMaster, SmallStepsAddUpWithEightBits) {
   EXPECT_EQ(run(WeightStore::nearest), 1.0f);
   EXPECT_EQ(run(WeightStore::residual8), 1.0f + 256 * 0x1p-14f);
   EXPECT_EQ(run(WeightStore::residual16), 1.0f + 256 * 0x1p-14f);
+}
+
+// A step that changes no value: it reads each master and writes it again.
+struct Pair {
+  std::uint16_t weight;
+  std::int32_t residual;
+};
+
+std::uint32_t master_bits(const Pair& p, int unit) {
+  const bool left_over = (p.weight & 0x7FFF) == 0 && p.residual < 0;
+  const auto added = static_cast<std::uint32_t>(left_over ? 0 : p.residual * unit);
+  return (static_cast<std::uint32_t>(p.weight) << 16) + added;
+}
+
+template <class Residual>
+void expect_pairs_read_back(WeightStore store, std::int64_t count, auto&& pair_at) {
+  constexpr int kUnit = sizeof(Residual) == 1 ? 256 : 1;
+  OptimizerCase sgd = optimizers(false)[3];
+  sgd.hyper.lr = sgd.hyper.weight_decay = 0.0;
+  const TensorSpec spec = tensor_spec(count, DType::bf16, DType::bf16, store, StateFormat::fp32);
+  TensorSet set(sgd.config, {&spec, 1}, 1);
+  TensorBuffers& t = set.tensors()[0];
+  std::fill_n(t.grad.as<std::uint16_t>(), count, std::uint16_t{0});
+  for (const std::string& implementation : supported_implementations()) {
+    const ForcedImplementation forced(implementation);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Pair p = pair_at(i);
+      t.param.as<std::uint16_t>()[i] = p.weight;
+      t.residual.as<Residual>()[i] = static_cast<Residual>(p.residual);
+    }
+    ASSERT_TRUE(set.step(step_args(sgd, 1)).ok());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Pair before = pair_at(i);
+      const Pair after{t.param.as<std::uint16_t>()[i], t.residual.as<Residual>()[i]};
+      const float expected = reference::from_bits(master_bits(before, kUnit));
+      const float got = reference::from_bits(master_bits(after, kUnit));
+      const bool finite_half = (before.weight & 0x7FFF) < 0x7F80;
+      const bool same = finite_half            ? std::isfinite(got) && got == expected
+                        : std::isnan(expected) ? std::isnan(got)
+                                               : got == expected;
+      const bool encoders = expected != 0.0F && !std::isnan(expected);  // ±0 and NaN have one form each
+      const bool kept = before.weight == after.weight && before.residual == after.residual;
+      ASSERT_TRUE(same && (kept || !encoders))
+          << implementation << " weight " << before.weight << " residual " << before.residual << ": got "
+          << got << " (" << after.weight << ", " << after.residual << "), expected " << expected;
+    }
+  }
+}
+
+std::int64_t fewer_residuals() { return std::getenv("OCTAVO_TEST_QUICK") != nullptr ? 17 : 1; }
+
+// Weights set to zero from outside keep a residual that no encoder wrote beside them: not NaN. All other
+// pairs of a finite weight and a residual are what an encoder writes, and stay.
+TEST(SplitMaster, EveryPairOfEightBitsReadsBack) {
+  const std::int64_t stride = fewer_residuals();  // of 255: both ends stay in
+  const std::int64_t residuals = 255 / stride + 1;
+  expect_pairs_read_back<std::int8_t>(WeightStore::residual8, 65536 * residuals, [=](std::int64_t i) {
+    return Pair{static_cast<std::uint16_t>(i % 65536), static_cast<std::int32_t>(i / 65536 * stride - 128)};
+  });
+}
+
+TEST(SplitMaster, PairsOfSixteenBitsReadBack) {
+  const std::int64_t stride = 257 * fewer_residuals();  // of 65535: both ends stay in
+  const std::int64_t residuals = 65535 / stride + 1;
+  expect_pairs_read_back<std::int16_t>(WeightStore::residual16, 65536 * residuals, [=](std::int64_t i) {
+    return Pair{static_cast<std::uint16_t>(i % 65536), static_cast<std::int32_t>(i / 65536 * stride - 32768)};
+  });
+  // Every residual beside weights at the edges: zeros, the smallest, the largest, infinity, each with both
+  // signs.
+  expect_pairs_read_back<std::int16_t>(WeightStore::residual16, 8 * 65536, [](std::int64_t i) {
+    constexpr std::array<std::uint16_t, 4> kEdges = {0x0000, 0x0001, 0x7F7F, 0x7F80};
+    const auto sign = static_cast<std::uint16_t>((i & 4) != 0 ? 0x8000 : 0);
+    return Pair{static_cast<std::uint16_t>(kEdges[static_cast<std::size_t>(i & 3)] | sign),
+                static_cast<std::int32_t>(i / 8 - 32768)};
+  });
 }
 
 }  // namespace

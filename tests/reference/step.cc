@@ -66,6 +66,7 @@ float load_param(const TensorArgs& t, std::int64_t i) {
     std::memcpy(&low, static_cast<const char*>(t.residual) + 2 * i, 2);
     residual = low;
   }
+  if ((high & 0x7FFFu) == 0 && residual < 0) residual = 0;  // the weight was set to zero from outside
   return from_bits((static_cast<std::uint32_t>(high) << 16) + static_cast<std::uint32_t>(residual));
 }
 
