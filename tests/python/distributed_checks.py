@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from distributed_cases import (
     BLOCKS,
     ENCODING_ERROR,
@@ -38,7 +39,8 @@ from octavo import optim
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 Moments = dict[str, dict[str, Tensor]]  # decoded, by parameter and key
@@ -110,18 +112,41 @@ def ddp_replicas_equal_one_process(here: Rank) -> None:
 
 def ddp_refuses_gradient_release(here: Rank) -> None:
     """DDP averages after the hooks that release gradients: an error instead of replicas that differ."""
-    for wrap_first, options in itertools.product((True, False), ({}, {"static_graph": True})):
+    given: tuple[dict[str, Any], ...] = ({}, {"static_graph": True}, {"gradient_as_bucket_view": True})
+    for wrap_first, options in itertools.product((True, False), given):
         torch.manual_seed(0)
         model = nn.Linear(64, 64)
         before = model.weight.detach().clone()
         replicas = DistributedDataParallel(model, **options) if wrap_first else None
-        optimizer = optim.AdamW(model.parameters(), gradient_release=True)
+        optimizer = optim.AdamW(model.named_parameters(), gradient_release=True)
         replicas = replicas or DistributedDataParallel(model, **options)
-        loss = replicas(torch.randn(4, 64)).square().mean()
-        with pytest.raises(RuntimeError, match="before DistributedDataParallel averages its gradient"):
-            loss.backward()
+        replicas(torch.randn(4, 64)).square().mean().backward()
+        with pytest.raises(
+            RuntimeError, match=r"'weight': .*before DistributedDataParallel .*averages its grad"
+        ):
+            optimizer.step()
         assert torch.equal(model.weight, before)
-        del optimizer
+        assert not optimizer.state
+
+
+def release_without_averaging_works_beside_other_ranks(here: Rank) -> None:
+    """Each rank has a model of its own: the first gradients wait for step(), the next ones are released."""
+    ours, whole = nn.Linear(64, 64), nn.Linear(64, 64)
+    whole.load_state_dict(ours.state_dict())
+    optimizer = optim.AdamW8bit(ours.parameters(), gradient_release=True)
+    reference = optim.AdamW8bit(whole.parameters())
+    for turn in range(3):
+        data = torch.randn(4, 64)
+        for model in (ours, whole):
+            model(data).square().mean().backward()
+        assert (ours.weight.grad is None) == (turn > 0)
+        if turn == 0:
+            optimizer.zero_grad()  # as a loop may do it that knows the step is taken
+        optimizer.step()
+        reference.step()
+        reference.zero_grad()
+        assert ours.weight.grad is None
+        assert same_bits(ours.weight, whole.weight)
 
 
 # --- FSDP2 ----------------------------------------------------------------------------------------------
@@ -347,6 +372,71 @@ def one_bad_gradient_skips_every_rank(here: Rank) -> None:
         assert int(ours.state("rows512")["step"]) == 4
 
 
+def a_rank_without_gradients_joins_the_norm(here: Rank) -> None:
+    """Experts that saw no token on one rank: it has nothing to step, and the others wait for its part."""
+    for group_of_it in (0, 1):  # one of its groups is without, or both are
+        params = [nn.Parameter(distribute_tensor(torch.ones(6, 64), here.mesh, [Shard(0)])) for _ in range(2)]
+        options: Any = {"clip_grad_norm": 1.0, "skip_nonfinite": True, "state": "8bit"}
+        optimizer = optim.AdamW([{"params": [p]} for p in params], **options)
+        for turn, value in enumerate((1.0, float("nan"), 2.0)):
+            for number, param in enumerate(params):
+                absent = here.rank == 0 and number >= group_of_it
+                param.grad = None if absent else as_split(torch.full((6, 64), value), param)
+            optimizer.step()
+            assert optimizer.last_step_skipped() == (turn == 1)
+            present = 2 * 6 * 64 - (2 - group_of_it) * -(-6 // here.world) * 64
+            norm = float(optimizer.grad_norm)  # type: ignore[arg-type]
+            assert norm == pytest.approx(value * math.sqrt(present), rel=1e-12, nan_ok=True)
+        for param in params:
+            param.grad = None
+        optimizer.step()  # nobody has any
+        assert float(optimizer.grad_norm) == 0.0  # type: ignore[arg-type]
+        assert not optimizer.last_step_skipped()
+
+
+def gradients_placed_otherwise(here: Rank) -> None:
+    """Partial sums, replicas of a shard's gradient, and results of collectives that are still under way."""
+    torch.manual_seed(2)
+    for placed, given in ((Replicate(), Partial()), (Shard(0), Replicate()), (Shard(0), Partial())):
+        whole = nn.Parameter(torch.randn(64, 96))
+        ours = nn.Parameter(distribute_tensor(whole.detach().clone(), here.mesh, [placed]))
+        options: Any = {"state": "8bit", "clip_grad_norm": 1.0}
+        reference, optimizer = optim.AdamW([whole], **options), optim.AdamW([ours], **options)
+        for _ in range(3):
+            grad = torch.randint(-8, 9, (64, 96)).float()  # sums are exact
+            its = grad / here.world if isinstance(given, Partial) else grad
+            whole.grad = its * here.world if isinstance(given, Partial) else its
+            ours.grad = DTensor.from_local(its, here.mesh, [given], run_check=False)
+            reference.step()
+            optimizer.step()
+            assert same_bits(ours.full_tensor(), whole)  # type: ignore[attr-defined]
+    norm = parallelize_module(nn.LayerNorm(96), here.mesh, SequenceParallel())
+    optimizer = optim.AdamW(norm.parameters())
+    norm(torch.randn(2, 4 * here.world, 96)).square().sum().backward()
+    assert any(isinstance(p, Partial) for p in norm.weight.grad.placements)  # type: ignore[union-attr]
+    optimizer.step()
+    assert_same_everywhere([local(p) for p in norm.parameters()], here.world)
+
+
+def gradients_of_collectives_are_waited_for(here: Rank) -> None:
+    for sharded in (True, False):
+        whole = nn.Parameter(torch.ones(32, 8))
+        plain = whole.detach().clone()
+        ours = nn.Parameter(distribute_tensor(plain, here.mesh, [Replicate()]) if sharded else plain)
+        reference, optimizer = optim.AdamW([whole]), optim.AdamW([ours])
+        for turn in range(3):
+            mine = torch.full((32, 8), float(here.rank + turn))
+            reduced = funcol.all_reduce(mine, "sum", here.mesh.get_group())
+            assert type(reduced) is funcol.AsyncCollectiveTensor
+            ours.grad = reduced
+            if sharded:
+                ours.grad = DTensor.from_local(reduced, here.mesh, [Replicate()], run_check=False)
+            whole.grad = torch.full((32, 8), float(sum(rank + turn for rank in range(here.world))))
+            reference.step()
+            optimizer.step()
+            assert same_bits(local(ours), whole)
+
+
 # --- Errors ---------------------------------------------------------------------------------------------
 
 
@@ -360,9 +450,9 @@ def unsupported_parameters_are_errors(here: Rank) -> None:
     with pytest.raises(ValueError, match=rank1):
         optim.AdamW([("w", rows)], state="4bit-rank1")
     optimizer = optim.AdamW([rows], state="8bit")
-    rows.grad = DTensor.from_local(torch.randn(64, 96), here.mesh, [Replicate()], run_check=False)
-    placed = r"the gradient is placed \(Replicate\(\),\), expected the parameter's"
-    with pytest.raises(RuntimeError, match=placed):
+    other = init_device_mesh("cpu", (1, here.world), mesh_dim_names=("one", "all"))
+    rows.grad = distribute_tensor(torch.randn(64, 96), other, [Replicate(), Shard(0)])
+    with pytest.raises(RuntimeError, match=r"the gradient is on .*, expected the parameter's"):
         optimizer.step()
     assert not optimizer.state
 
@@ -373,10 +463,12 @@ FOR_WORLD = {
         shards_equal_one_process,
         clipping_uses_the_global_norm,
         one_bad_gradient_skips_every_rank,
+        a_rank_without_gradients_joins_the_norm,
     ),
     2: (
         ddp_replicas_equal_one_process,
         ddp_refuses_gradient_release,
+        release_without_averaging_works_beside_other_ranks,
         shards_equal_one_process,
         training_with_fsdp_equals_one_process,
         parameters_may_be_replaced,
@@ -384,6 +476,9 @@ FOR_WORLD = {
         hybrid_sharding_equals_one_process,
         clipping_uses_the_global_norm,
         one_bad_gradient_skips_every_rank,
+        a_rank_without_gradients_joins_the_norm,
+        gradients_placed_otherwise,
+        gradients_of_collectives_are_waited_for,
         unsupported_parameters_are_errors,
     ),
 }

@@ -151,6 +151,12 @@ def test_parameters_replaced_after_the_optimizer_was_made() -> None:
     assert snapshot(optim.AdamW8bit(old))["params"] == unchanged
 
 
+def test_gradient_release_with_accumulation_is_an_error() -> None:
+    run = Run(optim.AdamW8bit, gradient_release=True)
+    with pytest.raises(RuntimeError, match=r"complete a second time .*gradient_accumulation_steps=1"):
+        run.epoch()
+
+
 def test_a_wrapped_optimizer_is_not_swapped() -> None:
     prepared = accelerate.Accelerator(cpu=True).prepare(torch.optim.AdamW(make_params()))
     with pytest.raises(TypeError, match=r"AcceleratedOptimizer wraps another optimizer.*before prepare"):

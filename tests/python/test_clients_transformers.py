@@ -225,3 +225,14 @@ def test_a_marked_embedding_keeps_fp32_in_the_trainers_groups(tmp_path: Path) ->
     optimizer = watch_of(trainer).optimizer
     assert clients.state_dtypes(optimizer, [embedding]) == {torch.float32}
     assert clients.state_dtypes(optimizer, [model.lm_head.weight]) == {torch.uint8}
+
+
+def test_gradient_release_with_accumulation_is_an_error(tmp_path: Path) -> None:
+    options = {"lr": RATE, "gradient_release": True}
+    trainer = trainer_of(llama(), arguments(tmp_path, max_steps=2), optim.AdamW8bit, options)
+    with pytest.raises(RuntimeError, match=r"complete a second time .*gradient_accumulation_steps=1"):
+        trainer.train()
+    once = arguments(tmp_path, max_steps=2, gradient_accumulation_steps=1, max_grad_norm=0.0)
+    trainer = trainer_of(llama(), once, optim.AdamW8bit, {**options, "clip_grad_norm": CLIP})
+    trainer.train()
+    assert {int(entry["step"]) for entry in watch_of(trainer).optimizer.state.values()} == {2}

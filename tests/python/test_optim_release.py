@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -211,19 +213,87 @@ def test_a_group_added_later(device: str) -> None:
 
 
 def test_parameters_unfrozen_later(device: str) -> None:
-    """They have no hook: their gradients wait for step(), which takes them."""
+    """Their first gradient waits for step(), which takes and frees it; the next ones are released."""
     model, plain = network(device), network(device)
     for its in (model, plain):
         its[0].requires_grad_(False)
-    ours = optim.AdamW(model.parameters(), gradient_release=True)
-    other = optim.AdamW(plain.parameters())
+    ours = optim.AdamW(model.parameters(), gradient_release=True, clip_grad_norm=1e6)
+    other = optim.AdamW(plain.parameters(), clip_grad_norm=1e6)
     run(model, ours, 2)
     run(plain, other, 2)
     for its in (model, plain):
         its[0].requires_grad_(True)
-    run(model, ours, 3)
-    run(plain, other, 3)
+    for turn in range(3):
+        loss_of(model, turn).backward()  # without zero_grad: nothing may be left to zero
+        assert (model[0].weight.grad is None) == (turn > 0)
+        ours.step()
+        assert all(p.grad is None for p in model.parameters())
+        other.zero_grad()
+        loss_of(plain, turn).backward()
+        other.step()
+        assert float(ours.grad_norm) == pytest.approx(float(other.grad_norm), rel=1e-6)
     assert same_params(params_of(model), params_of(plain))
+
+
+@pytest.mark.parametrize("options", [{}, {"clip_grad_norm": 1.0}], ids=str)
+def test_a_second_backward_pass_before_the_step_is_an_error(options: dict[str, Any], device: str) -> None:
+    """Gradient accumulation would step with each part."""
+    model = network(device)
+    optimizer = optim.AdamW(model.named_parameters(), gradient_release=True, **options)
+    run(model, optimizer, 2)
+    loss_of(model, 2).backward()
+    before = [p.detach().clone() for p in model.parameters()]
+    said = (
+        r"AdamW: parameter '4.weight': its gradient is complete a second time .*gradient_accumulation_steps=1"
+    )
+    with pytest.raises(RuntimeError, match=said):
+        loss_of(model, 3).backward()
+    assert same_params(params_of(model), before)
+    assert {int(optimizer.state[p]["step"]) for p in model.parameters()} == {3}
+    optimizer.step()
+    loss_of(model, 3).backward()
+    optimizer.load_state_dict(optimizer.state_dict())  # begins anew
+    loss_of(model, 4).backward()
+
+
+def test_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autograd has a thread per GPU, and each calls the hooks of its parameters."""
+    models = [network("cpu"), network("cpu")]
+    optimizer = optim.AdamW8bit([p for model in models for p in model.parameters()], gradient_release=True)
+    plain = optimizer.step_groups
+    inside, most = [0], [0]
+
+    def slowly(*args: Any) -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.005)
+        plain(*args)
+        inside[0] -= 1
+
+    monkeypatch.setattr(optimizer, "step_groups", slowly)
+    threads = [threading.Thread(target=loss_of(model, 0).backward) for model in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most[0] == 1
+    assert all(p.grad is None for model in models for p in model.parameters())
+
+
+def test_a_step_without_gradients_has_no_norm(device: str) -> None:
+    for release in (True, False):
+        model = network(device)
+        options: dict[str, Any] = {"clip_grad_norm": 1.0, "skip_nonfinite": True, "gradient_release": release}
+        optimizer = optim.AdamW(model.parameters(), **options)
+        handle = spoil(model, 1)
+        run(model, optimizer, 1)
+        handle.remove()
+        assert optimizer.last_step_skipped()
+        assert optimizer.grad_norm is not None
+        optimizer.zero_grad()
+        optimizer.step()
+        assert not optimizer.last_step_skipped()
+        assert optimizer.grad_norm is None
 
 
 def test_a_schedule_goes_by_step(device: str) -> None:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 try:
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
     from torch.distributed.tensor import DTensor, Replicate, Shard
 except ImportError:  # a torch built without distributed
-    DTensor = Replicate = Shard = None  # type: ignore[assignment,misc]
+    AsyncCollectiveTensor = DTensor = Replicate = Shard = None  # type: ignore[assignment,misc]
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -23,8 +25,26 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part in this process, without a copy and without autograd."""
-    return tensor._local_tensor if is_sharded(tensor) else tensor  # type: ignore[attr-defined,no-any-return]
+    """The part in this process, without a copy and without autograd; a collective's result is waited for."""
+    if is_sharded(tensor):
+        tensor = tensor._local_tensor  # type: ignore[attr-defined]
+    if AsyncCollectiveTensor is not None and isinstance(tensor, AsyncCollectiveTensor):
+        return tensor.trigger_wait()  # type: ignore[no-any-return]
+    return tensor
+
+
+def place_grads(params: Iterable[Tensor]) -> None:
+    """Gives gradients that are placed otherwise than their parameters (partial sums, as sequence parallelism
+    leaves them) the parameters' placements, as torch's arithmetic does. Ranks communicate here, so a step
+    does it once.
+    """
+    for param in params:
+        grad = param.grad
+        if grad is None or not (is_sharded(param) and is_sharded(grad)):
+            continue
+        mesh, placements = param.device_mesh, param.placements  # type: ignore[attr-defined]
+        if grad.placements != placements and grad.device_mesh == mesh:  # type: ignore[attr-defined]
+            param.grad = grad.redistribute(mesh, placements)  # type: ignore[attr-defined]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from .. import _engine
-from .._shards import local
+from .._shards import local, place_grads
 from ..checkpoint import native as native_form
 from ..checkpoint import portable
 from . import options, state
 from .norms import Norms
-from .plan import Cohort, Plan, Ready, check_grad, check_param
+from .plan import Cohort, Plan, Ready, check_grad, check_param, shared_norms
 from .release import GradientRelease
 from .tracked import States
 
@@ -165,8 +165,9 @@ class Optimizer(torch.optim.Optimizer):
                     f"{type(self).__name__}: gradient_release steps during the backward pass, before "
                     "GradScaler can unscale; train in bfloat16 without a scaler, or without gradient_release"
                 )
-            self._release.end_of_step()
-        elif len(self._plans) > len(self.param_groups):  # groups were taken away, and plans keep parameters
+            self._release.end_of_step(self)
+            return
+        if len(self._plans) > len(self.param_groups):  # groups were taken away, and plans keep parameters
             self._plans = {}
         self.step_groups([(group, group["params"], id(group)) for group in self.param_groups])
 
@@ -189,13 +190,17 @@ class Optimizer(torch.optim.Optimizer):
             found = self._known(group, params, number)
             kinds = self._check(group, params) if found is None else {}
             checked.append((group, params, number, found, kinds))
-        ready = []
+        ready, shared = [], {}
         for group, params, number, found, kinds in checked:
             if kinds:
                 found = self._planned(group, params, number, kinds)
             if found is not None:
                 ready.append((group, found))
-        if not ready:
+                shared.update(found.plan.shared)
+            elif self.needs_norm():  # other ranks may have gradients
+                shared.update(shared_norms(params))
+        if not ready and not shared:
+            self.nothing_stepped()
             return
         if len(ready) > 1:  # a single one the core checks before it writes
             for group, _ in ready:
@@ -203,8 +208,8 @@ class Optimizer(torch.optim.Optimizer):
         norms: Mapping[torch.device, Tensor] = {}
         if norm_of is not None:
             norms = norm_of(ready[0][1])
-        elif self._clip is not None or self._guard:
-            norms = self._norms.total([found for _, found in ready])
+        elif self.needs_norm():
+            norms = self._norms.total([found for _, found in ready], shared)
         self._last_norm, self._last_scale = next(iter(norms.values()), None), None
         if norms and getattr(self, "grad_scale", None) is not None:
             self._last_scale = self.grad_scale.detach().clone()  # the scaler updates its own in place
@@ -212,6 +217,9 @@ class Optimizer(torch.optim.Optimizer):
             for cohort in found.plan.cohorts:
                 self._launch(group, found, cohort, norms)
             _bump_versions(found.plan.bumped)
+        if self._guard:
+            launched = {cohort.native.device for _, found in ready for cohort in found.plan.cohorts}
+            self._report_elsewhere(norms, launched)
 
     def _key(self, group: Mapping[str, Any]) -> tuple[Any, ...]:
         """The options that native groups are made for."""
@@ -221,10 +229,15 @@ class Optimizer(torch.optim.Optimizer):
     def _known(self, group: Mapping[str, Any], params: list[Tensor], number: int) -> Ready | None:
         """The plan of an earlier step, where it still fits."""
         plan = self._plans.get(number)
-        return None if plan is None else plan.ready(params, self._key(group), self.state)
+        if plan is None:
+            return None
+        if plan.sharded:
+            place_grads(params)
+        return plan.ready(params, self._key(group), self.state)
 
     def _check(self, group: Mapping[str, Any], params: list[Tensor]) -> dict[int, state.Kind]:
         """The kinds of the parameters that have a gradient, by id. Raises where one cannot be stepped."""
+        place_grads(params)
         index_of = {id(p): i for i, p in enumerate(group["params"])}
         kinds = {}
         for param in params:
@@ -430,6 +443,23 @@ class Optimizer(torch.optim.Optimizer):
             self._reports[device] = torch.zeros(2, dtype=torch.int64, device=device)
         return self._reports[device]
 
+    def _report_elsewhere(self, norms: Mapping[torch.device, Tensor], launched: set[torch.device]) -> None:
+        """The report of devices that no step ran on: nothing of an earlier step. Where other ranks have
+        gradients and this one has none, the norm of all says whether they skip.
+        """
+        for device in norms.keys() - launched:
+            self._report_buffer(device)[0] = norms[device].view(torch.int64)[2] > 0
+        for device in self._reports.keys() - launched - norms.keys():
+            self._reports[device].zero_()
+
+    def nothing_stepped(self) -> None:
+        """A step without any gradient has no norm and skips nothing."""
+        self._last_norm = self._last_scale = None
+        self._report_elsewhere({}, set())
+
+    def needs_norm(self) -> bool:
+        return self._clip is not None or self._guard
+
     def released(self, norm: Tensor, nonfinite: Tensor) -> None:
         """What gradient_release has found over all gradients of a step."""
         self._last_norm, self._last_scale = norm.reshape(1), None
@@ -507,6 +537,8 @@ class Optimizer(torch.optim.Optimizer):
             entry["step"] = counts.setdefault(key, counted.fill_(item.saved.step))
         self.state.update(others)
         self._plans = {}  # step counts and buffers may be other tensors now
+        if self._release is not None:
+            self._release.forget()
 
     def _kept_counts(self, loaded: list[native_form.Loaded]) -> dict[tuple[torch.device, int], Tensor]:
         """Step counts that stay the same tensors, as a graph may hold them: where all parameters load one."""

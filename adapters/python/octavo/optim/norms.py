@@ -8,7 +8,7 @@ parts are combined (and summed over the ranks) in double.
 from __future__ import annotations
 
 import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,10 +24,14 @@ class Norms:
     def __init__(self) -> None:
         self._natives: dict[NormKey, NativeNorm] = {}
 
-    def total(self, steps: Sequence[Ready]) -> dict[torch.device, Tensor]:
-        """The norm over all their gradients, once per device."""
-        parts: dict[NormKey, array.array[int]] = {}
-        groups: dict[NormKey, tuple[Any, ...]] = {}
+    def total(
+        self, steps: Sequence[Ready], shared: Mapping[NormKey, tuple[Any, ...]] | None = None
+    ) -> dict[torch.device, Tensor]:
+        """The norm over all their gradients, once per device. `shared` are the parts that other ranks sum up,
+        too: in their order on every rank, also where this one has no gradient.
+        """
+        groups: dict[NormKey, tuple[Any, ...]] = dict(shared or {})
+        parts = {key: array.array("Q") for key in groups}
         for ready in steps:
             for part in ready.plan.norm_parts:
                 views = array.array("Q", part.views)
@@ -41,10 +45,13 @@ class Norms:
         return {device: combine([part.to(device, non_blocking=True) for part in found]) for device in devices}
 
     def _run(self, key: NormKey, views: array.array[int], groups: tuple[Any, ...]) -> Tensor:
-        native = self._natives.get(key)
-        if native is None:
-            native = self._natives[key] = NativeNorm(key[0])
-        buffer = native.run(views)
+        if views:
+            native = self._natives.get(key)
+            if native is None:
+                native = self._natives[key] = NativeNorm(key[0])
+            buffer = native.run(views)
+        else:
+            buffer = torch.zeros(3, dtype=torch.float64, device=key[0])
         for group in groups:
             buffer = over_ranks(buffer, group)
         return buffer

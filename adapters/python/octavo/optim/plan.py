@@ -13,11 +13,12 @@ import dataclasses
 import itertools
 import operator
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from .._engine import DTYPES, NativeGroup, grad_views
 from .._shards import is_sharded, local, reduction_groups
@@ -67,12 +68,25 @@ class Ready:
         return array.array("Q", [self.addresses[i] for i in members])
 
 
+def norm_key(param: Tensor) -> tuple[NormKey, tuple[Any, ...]]:
+    """Which norm its gradient is a part of, and the process groups to sum that over."""
+    groups = reduction_groups(param)
+    return (local(param).device, tuple(id(group) for group in groups)), groups
+
+
+def shared_norms(params: Iterable[Tensor]) -> dict[NormKey, tuple[Any, ...]]:
+    """The norms that other ranks have parts of, in the parameters' order."""
+    keys = (norm_key(param) for param in params if is_sharded(param))
+    return {key: groups for key, groups in keys if groups}
+
+
 class Plan:
     def __init__(self, params: Sequence[Tensor], present: list[bool], key: tuple[Any, ...]) -> None:
         self.params = list(params)
         self.key = key  # of the options that a native group is made for
         self.present = present
         self.cohorts: list[Cohort] = []
+        self.shared = shared_norms(params)
         self.sharded = any(is_sharded(p) for p in params)
         self.active = [p for p, here in zip(params, present, strict=True) if here]
         locals_ = self._locals(self.params)
@@ -104,8 +118,7 @@ class Plan:
         self.dtypes = [g.dtype for g in grads]
         by_key: dict[NormKey, tuple[tuple[Any, ...], list[int]]] = {}
         for place, param in enumerate(self.active):
-            groups = reduction_groups(param)
-            key = (local(param).device, tuple(id(group) for group in groups))
+            key, groups = norm_key(param)
             by_key.setdefault(key, (groups, []))[1].append(place)
         for key, (groups, members) in by_key.items():
             everyone = len(members) == len(grads)
@@ -180,6 +193,9 @@ class Plan:
         grads = self._locals(found if len(found) == len(self.active) else [g for g in found if g is not None])
         try:
             addresses = array.array("Q", map(_address, grads))
+            if addresses != self._seen and 0 in addresses:  # empty, or the result of a collective under way
+                grads = list(map(local, grads))
+                addresses = array.array("Q", map(_address, grads))
             if list(map(_numel, grads)) != self.numels or [g.dtype for g in grads] != self.dtypes:
                 return None
             # Torch lets no gradient of another shape or device be set; one that is put there behind its back
@@ -218,6 +234,7 @@ def check_param(param: Tensor) -> None:
         raise RuntimeError("complex parameters are not supported; view them as real with torch.view_as_real")
     if local(param).layout != torch.strided:
         raise RuntimeError(f"{param.layout} parameters are not supported, expected a dense tensor")
+    _check_memory(param, "parameters")
     if param.dtype not in DTYPES:
         raise RuntimeError(
             f"{param.dtype} parameters are not supported, expected float32, bfloat16 or float16"
@@ -226,15 +243,32 @@ def check_param(param: Tensor) -> None:
         raise RuntimeError(f"parameters on {param.device} are not supported, expected cpu or cuda")
 
 
+def _check_memory(tensor: Tensor, what: str) -> None:
+    """RuntimeError for a tensor subclass that stands for other tensors: a native step cannot reach those."""
+    here = local(tensor)
+    if type(here) in (Tensor, Parameter) or here.device.type not in ("cpu", "cuda") or not here.numel():
+        return
+    try:
+        reached = here.data_ptr() != 0
+    except RuntimeError:
+        reached = False
+    if not reached:
+        raise RuntimeError(
+            f"{what} of the tensor subclass {type(here).__name__}, which has no memory of its own, are not "
+            "supported; give the optimizer the plain tensor inside, or use torch.optim"
+        )
+
+
 def check_grad(param: Tensor, grad: Tensor) -> None:
     if grad.is_sparse or grad.layout != torch.strided:
         raise RuntimeError("sparse gradients are not supported; use sparse=False or torch.optim.SparseAdam")
     if is_sharded(param) != is_sharded(grad):
         raise RuntimeError("the parameter and its gradient must both be DTensors, or neither")
-    if is_sharded(param) and param.placements != grad.placements:  # type: ignore[attr-defined]
+    if is_sharded(param) and param.device_mesh != grad.device_mesh:  # type: ignore[attr-defined]
         raise RuntimeError(
-            f"the gradient is placed {grad.placements}, expected the parameter's {param.placements}"  # type: ignore[attr-defined]
+            f"the gradient is on {grad.device_mesh}, expected the parameter's {param.device_mesh}"  # type: ignore[attr-defined]
         )
+    _check_memory(grad, "gradients")
     mine, its = local(param), local(grad)
     if its.device != mine.device:
         raise RuntimeError(f"its gradient is on {its.device}, expected {mine.device}, where the parameter is")
