@@ -20,6 +20,26 @@ const AdamWOptions& options_of(const AdamW& optimizer, std::size_t group) {
   return static_cast<const AdamWOptions&>(optimizer.param_groups()[group].options());
 }
 
+// docs/guides/libtorch.md shows these lines.
+TEST(TorchGroups, TheGuidesGroups) {
+  torch::Tensor matrix = torch::ones({64, 128}), norm = torch::ones({128});
+  const Tensors matrices = {matrix}, norms = {norm};
+  for (torch::Tensor& each : Tensors{matrix, norm}) each.mutable_grad() = torch::full_like(each, 0.01);
+
+  using octavo::torch::AdamWOptions;
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(matrices, std::make_unique<AdamWOptions>(AdamWOptions().state("4bit")));
+  groups.emplace_back(norms, std::make_unique<AdamWOptions>(AdamWOptions().weight_decay(0)));
+  octavo::torch::AdamW opt(groups, AdamWOptions(1e-4).weight_decay(0.1).max_grad_norm(1.0).guard(true));
+  torch::optim::StepLR schedule(opt, 1000, 0.5);
+
+  opt.step();
+  EXPECT_EQ(opt.state_of(matrix)->format, "4bit");
+  EXPECT_EQ(opt.state_of(norm)->format, "fp32");
+  EXPECT_EQ(options_of(opt, 1).weight_decay(), 0.0);
+  EXPECT_EQ(options_of(opt, 0).weight_decay(), 0.1);
+}
+
 TEST(TorchGroups, InheritWhatWasNotSet) {
   const Tensors params = make_params(), alone = copies({params[0]}), other = copies({params[1]});
   // 1e-2 is what the class begins with, and here it is asked for.

@@ -1,0 +1,93 @@
+"""C, C++ and CMake of the pages, against the headers and the library of the tree.
+
+Statements run at the end of main() of the program that the page shows before them; headers of the guides for
+contributors are compiled as if they stood in src/; lines of CMake configure a small project.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pages
+
+CXX = os.environ.get("CXX", "c++")
+CC = os.environ.get("CC", "cc")
+CUDA_INCLUDE = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
+# Names that a guide adds to an enumeration of the library, and an existing one that stands in for each.
+STAND_INS = {"int8_linear": "int8"}
+
+_INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
+
+
+def _check(arguments: list[str], place: str) -> None:
+    done = subprocess.run(
+        arguments, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=300
+    )
+    assert done.returncode == 0, f"{place}: {' '.join(arguments)}\n{done.stdout}"
+
+
+def run_inside(snippets: list[pages.Snippet], folder: Path, build: Path, *, gpu: bool = False) -> None:
+    """Runs statements at the end of main() of a program. Each snippet is in a scope inside that of the one
+    before it, as a reader meets them. Programs for a GPU are only compiled.
+    """
+    program = folder / snippets[-1].subject.split()[-1]
+    text = program.read_text()
+    end = text.rindex("  octavo_group_destroy" if program.suffix == ".c" else "}\n")
+    includes = "".join(_INCLUDE.findall("".join(s.text for s in snippets)))
+    scopes = "".join("{\n" + _INCLUDE.sub("", s.text) for s in snippets) + "}\n" * len(snippets)
+    together = folder / f"with_{program.name}"
+    together.write_text(includes + text[:end] + scopes + text[end:])
+    compiler = [CC, "-std=c99"] if program.suffix == ".c" else [CXX, "-std=c++20"]
+    place, executable = snippets[-1].place, str(folder / "with_program")
+    if gpu:
+        includes_of = [f"-I{pages.ROOT / 'include'}", f"-I{CUDA_INCLUDE}"]
+        _check([*compiler, "-fsyntax-only", *includes_of, str(together)], place)
+        return
+    library = ["-L", str(build / "lib"), "-loctavo", f"-Wl,-rpath,{build / 'lib'}"]
+    _check([*compiler, f"-I{pages.ROOT / 'include'}", str(together), *library, "-o", executable], place)
+    _check([executable], place)
+
+
+def check_header(snippet: pages.Snippet, folder: Path) -> None:
+    """Compiles a header that a guide adds to src/, with its functions instantiated for the scalar lane."""
+    header = folder / snippet.subject
+    header.parent.mkdir(parents=True, exist_ok=True)
+    header.write_text(snippet.text)
+    struct = re.findall(r"^struct (\w+) \{", snippet.text, re.MULTILINE)[-1]
+    lines = [
+        f'#include "{header.relative_to(folder / "src")}"',
+        '#include "lane/scalar.h"',
+        "using namespace octavo;",
+    ]
+    if "formula" in snippet.subject:
+        types = f"const formula::{struct}::Consts&, scalar::F32, scalar::F32, scalar::F32*"
+        lines.append(f"template scalar::F32 formula::{struct}::update<scalar::F32>({types});")
+    else:
+        for moment in ("first", "second"):
+            lines.append(
+                f"template scalar::I32 codecs::{struct}::encode<Moment::{moment}, scalar::Lane>("
+                "scalar::F32, scalar::F32, scalar::I32&);"
+            )
+    source = folder / "uses_header.cc"
+    source.write_text("\n".join(lines) + "\n")
+    defines = [f"-D{name}={stand_in}" for name, stand_in in STAND_INS.items() if name in snippet.text]
+    includes = [f"-I{path}" for path in (folder / "src", pages.ROOT / "src", pages.ROOT / "include")]
+    _check([CXX, "-std=c++20", "-fsyntax-only", *defines, *includes, str(source)], snippet.place)
+
+
+def configure(snippet: pages.Snippet, folder: Path, build: Path) -> None:
+    """Configures a project of those lines against an installed library."""
+    prefix, project = folder / "prefix", folder / "project"
+    _check(["cmake", "--install", str(build), "--prefix", str(prefix)], snippet.place)
+    project.mkdir(exist_ok=True)
+    (project / "app.cc").write_text("int main() {}\n")
+    (project / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(app LANGUAGES C CXX)\n"
+        f"add_executable(app app.cc)\n{snippet.text}"
+    )
+    torch = (pages.ROOT / ".venv").resolve().glob("lib/python*/site-packages/torch/share/cmake")
+    found = f"-DCMAKE_PREFIX_PATH={';'.join(map(str, [prefix, *torch]))}"
+    _check(["cmake", "-S", str(project), "-B", str(project / "build"), found], snippet.place)

@@ -1,0 +1,108 @@
+"""Commands of the pages, run line by line in a scratch folder that looks like a checkout.
+
+The folder has links to the sources and to the build, and `octavo` is on the PATH. Commands run as they stand,
+with two exceptions: training is a few steps of a small model, and benchmarks compute results without timing.
+What a test cannot do at all is in ELSEWHERE, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pages
+
+# Commands that are not run here, and why.
+ELSEWHERE = {
+    r"make( |$)": "the targets of the Makefile are what CI runs",
+    r"git clone ": "needs an address",
+    r"git diff": "shows the reader's own change",
+    r"cd octavo$": "follows the clone",
+    r"(\S*/)?pip install": "tests/python/test_wheel.py builds and installs the wheel",
+    r"cmake --preset": "builds the library; CI does",
+    r"cmake --install": "tests/install",
+    r"ctest ": "runs the tests themselves",
+    r".*(build-cuda|--device cuda|nvidia-smi|compute-sanitizer|ncu )": "needs a GPU",
+    r"tensorboard ": "not in the test environment",
+    r"python examples/python/": "tests/docs/test_examples.py runs them in its own process",
+}
+# Appended to a training command: a few steps of a small model on the CPU.
+SHORT_RUN = (
+    "max_steps=2 eval_steps=2 max_eval_samples=2 per_device_train_batch_size=1 per_device_eval_batch_size=1 "
+    "n_layer=1 n_embd=32 n_head=2 block_size=64 device=cpu"
+)
+SECONDS = 120
+
+_TRAIN = re.compile(r"^(\S*/)?octavo train \S+\.yaml")
+_BENCH = re.compile(r"^(\S+=\S+ )*(\S*/)?octavo bench ")
+
+
+def scratch(folder: Path, build: Path) -> None:
+    """Links to what a command of a checkout reads."""
+    for name in ("include", "examples", "scripts", "benchmarks", "docs", "tests", "adapters", ".venv"):
+        (folder / name).symlink_to(pages.ROOT / name)
+    (folder / "build").symlink_to(build)
+    (folder / "corpus.txt").write_text("a text of the reader's own\n" * 2000)
+
+
+def reason_elsewhere(command: str) -> str:
+    """Why a command is not run here, or an empty text."""
+    return next((why for pattern, why in ELSEWHERE.items() if re.match(pattern, command)), "")
+
+
+def commands(snippet: pages.Snippet) -> list[tuple[str, list[str] | None]]:
+    """The commands of a snippet, each with the output that the page shows (None: it shows none)."""
+    found: list[tuple[str, list[str] | None]] = []
+    if snippet.language == "bash":
+        joined = snippet.text.replace("\\\n", " ")
+        return [(line, None) for line in joined.splitlines() if line.strip() and not line.startswith("#")]
+    shown: list[str] = []
+    for line in snippet.text.replace("\\\n", " ").splitlines():
+        if line.startswith("$ "):
+            shown = []
+            found.append((line[2:], shown))
+        else:
+            shown.append(line)
+    return [(command, lines or None) for command, lines in found]
+
+
+def shortened(command: str) -> str:
+    """The command as it is run: a comment at its end, and what makes it short."""
+    command = re.sub(r"\s+# .*$", "", command)
+    if _TRAIN.match(command) and "--" not in command:
+        return f"{command} {SHORT_RUN}"
+    if _BENCH.match(command) and "--dry-run" not in command:
+        return f"{command} --dry-run"
+    return command
+
+
+def run(command: str, folder: Path, build: Path) -> str:
+    """What the command prints. AssertionError where it fails."""
+    env = {
+        **os.environ,
+        "PATH": f"{build / 'bin'}:{pages.ROOT / '.venv/bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(pages.ROOT / "adapters/python"),
+        "OCTAVO_LIBRARY": os.environ.get("OCTAVO_LIBRARY", str(build / "lib/liboctavo.so")),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=env,
+        encoding="utf-8",
+        errors="replace",  # a model that was trained for two steps writes any byte
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"$ {command}\n{done.stdout}\nexit code {done.returncode}"
+    return done.stdout
+
+
+def matches(shown: list[str], printed: str) -> bool:
+    """Whether what was printed is what the page shows, where … stands for any text."""
+    pattern = ".*".join(re.escape(part) for part in "\n".join(shown).strip().split("…"))
+    return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
