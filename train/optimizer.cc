@@ -70,10 +70,11 @@ const char* master_name(WeightStore store) {
 }
 
 std::string optimizer_text(const OptimizerName& optimizer) {
-  const std::string algorithm = optimizer.algorithm == Algorithm::adamw  ? "AdamW"
-                                : optimizer.algorithm == Algorithm::adam ? "Adam"
-                                : optimizer.algorithm == Algorithm::sgd  ? "SGD"
-                                                                         : "Lion";
+  std::string algorithm(name(optimizer.algorithm));
+  if (optimizer.algorithm == Algorithm::adamw) algorithm = "AdamW";
+  if (optimizer.algorithm == Algorithm::adam) algorithm = "Adam";
+  if (optimizer.algorithm == Algorithm::sgd) algorithm = "SGD";
+  if (optimizer.algorithm == Algorithm::lion) algorithm = "Lion";
   const std::string state(name(optimizer.state));
   const std::size_t digits = state.find_first_not_of("0123456789");  // 8bit: 8-bit
   return algorithm + " " + state.substr(0, digits) + (digits > 0 ? "-" : "") + state.substr(digits);

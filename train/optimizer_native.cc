@@ -51,10 +51,12 @@ std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSetti
           tensors_of(parameters),
           common(ot::SGDOptions(lr).momentum(training.momentum), optimizer, training));
     case Algorithm::lion:
-      break;
+      return std::make_unique<ot::Lion>(tensors_of(parameters),
+                                        common(ot::LionOptions(lr).betas(betas), optimizer, training));
   }
-  return std::make_unique<ot::Lion>(tensors_of(parameters),
-                                    common(ot::LionOptions(lr).betas(betas), optimizer, training));
+  // A new algorithm must not train as another one where the compiler's warning was overlooked.
+  TORCH_CHECK(false, "the trainer has no case for the optimizer ", name(optimizer.algorithm),
+              "; add it to make() in train/optimizer_native.cc");
 }
 
 class NativeOptimizer : public StepOptimizer {

@@ -123,6 +123,11 @@ Status check_device(const std::string& where, Device device) {
 Status check_config(const GroupConfig& config) {
   if (Status bad = check_enum("[octavo] config", "algorithm", config.algorithm, all_algorithms()); !bad.ok())
     return bad;
+  if (algorithm_index(config) >= Algorithms::kSize) {
+    return Status::unsupported(
+        tag(config) +
+        " algorithm: has a name, but no formula; add it to algorithm_index (src/optimizers/resolve.h)");
+  }
   if (config.amsgrad && config.algorithm != Algorithm::adam && config.algorithm != Algorithm::adamw) {
     return Status::invalid(tag(config) + " amsgrad: got true, expected false (it belongs to adam and adamw)");
   }

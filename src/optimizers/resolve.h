@@ -11,7 +11,8 @@
 
 namespace octavo {
 
-// A GroupConfig as an index into Algorithms. REQUIRES: a checked config.
+// A GroupConfig as an index into Algorithms; Algorithms::kSize for an algorithm that has no case here, which
+// check_config refuses.
 inline std::size_t algorithm_index(const GroupConfig& config) {
   switch (config.algorithm) {
     case Algorithm::adam:
@@ -20,9 +21,9 @@ inline std::size_t algorithm_index(const GroupConfig& config) {
     case Algorithm::sgd:
       return config.momentum ? 3 : 2;
     case Algorithm::lion:
-      break;
+      return 4;
   }
-  return 4;
+  return Algorithms::kSize;
 }
 
 struct SlotList {

@@ -54,6 +54,14 @@ TEST(StepOptimizer, PlainAndNativeTakeTheSameSteps) {
   }
 }
 
+// An algorithm that the trainer has no case for must not train as another one.
+TEST(StepOptimizer, AnUnknownAlgorithmIsAnError) {
+  TrainingSettings t = training({"optimizer=lion", "compute_dtype=float32"});
+  EXPECT_NO_THROW(make(t, make_parameters()));
+  t.optimizer.algorithm = static_cast<Algorithm>(99);
+  EXPECT_THROW(make(t, make_parameters()), c10::Error);
+}
+
 // Adam takes steps of the same size whatever the gradients are; SGD shows whether they were clipped.
 TEST(StepOptimizer, ClipsAfterTheLossScale) {
   const TrainingSettings t = training({"optimizer=sgd", "momentum=0", "weight_decay=0", "learning_rate=1",
