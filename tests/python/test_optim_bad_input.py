@@ -14,6 +14,7 @@ from models import trained_groups as trained
 from octavo import optim
 from torch import Tensor, nn
 from torch.nn import Parameter
+from torch.testing._internal.two_tensor import TwoTensor
 
 # --- Parameters -----------------------------------------------------------------------------------
 
@@ -148,3 +149,41 @@ def test_numbers_that_go_bad_later(key: str, value: Any, device: str) -> None:
     assert snapshot(optimizer)["params"] == before["params"]
     optimizer.param_groups[1][key] = good
     optimizer.step()
+
+
+def test_parameters_that_share_memory(device: str) -> None:
+    """One after another, as torch steps them: the same memory twice, a part of another's, and one apart."""
+
+    def shared() -> list[nn.Parameter]:
+        torch.manual_seed(0)
+        storage = torch.randn(70, 64).to(device)
+        views = [storage[:64], storage[:64], storage[32:], storage[64:], torch.randn(33, 64).to(device)]
+        return [nn.Parameter(view) for view in views]
+
+    ours, theirs = shared(), shared()
+    optimizer, reference = optim.AdamW(ours), torch.optim.AdamW(theirs, foreach=False)
+    for grads in gradients(ours, 4):
+        train(optimizer, ours, [grads])
+        train(reference, theirs, [grads])
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-7)
+    assert torch.equal(ours[0][32:], ours[2][:32])
+    assert {int(optimizer.state[p]["step"]) for p in ours} == {4}
+    low = shared()
+    train(optim.AdamW4bit(low), low, gradients(low, 2))
+
+
+class _Named(Tensor):
+    """A tensor subclass over memory of its own."""
+
+
+def test_tensor_subclasses(device: str) -> None:
+    pair = TwoTensor(torch.zeros(4, device=device), torch.zeros(4, device=device))
+    with pytest.raises(RuntimeError, match="w': parameters of the tensor subclass TwoTensor, which has no m"):
+        optim.AdamW([("w", nn.Parameter(pair))])
+    params, plain = make_params([(70, 64)], device), make_params([(70, 64)], device)
+    named = [nn.Parameter(params[0].detach().as_subclass(_Named))]
+    steps = gradients(plain, 2)
+    train(optim.AdamW8bit(named), named, steps)
+    train(optim.AdamW8bit(plain), plain, steps)
+    assert torch.equal(named[0].as_subclass(Tensor), plain[0])

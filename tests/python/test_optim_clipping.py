@@ -80,6 +80,36 @@ def test_the_norm_is_of_all_groups(device: str) -> None:
         assert float(optimizer.grad_norm) == pytest.approx(double_norm(seen), rel=1e-11)
 
 
+def test_the_limit_is_an_option_of_groups(device: str) -> None:
+    """It is seen where other options are, may change from step to step, and goes with a state dict."""
+    params, plain = make_params(device=device), make_params(device=device)
+    optimizer = optim.SGD([{"params": params[:2]}, {"params": params[2:]}], lr=1.0, clip_grad_norm=1.0)
+    assert optimizer.defaults["clip_grad_norm"] == 1.0
+    assert "clip_grad_norm: 1.0" in repr(optimizer)
+    for limit, grads in zip((1.0, 0.5, None), gradients(params, 3), strict=True):
+        optimizer.param_groups[0]["clip_grad_norm"] = limit
+        before = [p.detach().clone() for p in params]
+        train(optimizer, params, [grads])
+        norm = double_norm(grads)
+        for number, (p, b, g) in enumerate(zip(params, before, grads, strict=True)):
+            factor = 1.0 if number < 2 and limit is None else min(1.0, (limit if number < 2 else 1.0) / norm)
+            torch.testing.assert_close(b - p, factor * g.to(device), rtol=1e-4, atol=1e-6)
+    saved = optimizer.state_dict()
+    assert [group["clip_grad_norm"] for group in saved["param_groups"]] == [None, 1.0]
+    groups = [{"params": plain[:2]}, {"params": plain[2:]}]
+    other = optim.SGD(groups, clip_grad_norm=2.0)
+    other.load_state_dict(saved)  # a number comes along as lr does; None leaves what was asked
+    assert [group["clip_grad_norm"] for group in other.param_groups] == [2.0, 1.0]
+    for group in saved["param_groups"]:
+        del group["clip_grad_norm"]  # as version 0.1 has written it
+    other = optim.SGD(groups, clip_grad_norm=2.0)
+    other.load_state_dict(saved)
+    assert [group["clip_grad_norm"] for group in other.param_groups] == [2.0, 2.0]
+    optimizer.param_groups[1]["clip_grad_norm"] = 0.0
+    with pytest.raises(ValueError, match=r"Invalid clip_grad_norm: 0.0, expected a positive number or None"):
+        train(optimizer, params, gradients(params, 1))
+
+
 def test_parts_of_a_norm() -> None:
     """Of several devices: the sums of squares and the counts add up, the maximum is the largest."""
     parts = [torch.tensor([3.0, 2.0, 0.0], dtype=torch.float64), torch.tensor([4.0, 1.0, 0.0]).double()]

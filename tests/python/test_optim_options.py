@@ -209,7 +209,7 @@ def test_unknown_arguments(name: str) -> None:
             cls(big(), betas=(0.9, 0.99))
 
 
-NOT_OF_GROUPS = {"clip_grad_norm", "optim_bits", "bf16_stochastic_round", "differentiable"}
+NOT_OF_GROUPS = {"optim_bits", "bf16_stochastic_round", "differentiable"}
 NOT_OF_GROUPS |= {"decoupled_weight_decay"}
 
 
@@ -296,3 +296,14 @@ def test_numbers_of_numpy_and_of_configurations() -> None:
     group = optimizer.param_groups[0]
     assert (group["lr"], group["weight_decay"], group["betas"]) == (0.5, 0, (0.5, 0.75))
     assert [type(v) for v in (group["lr"], group["weight_decay"], *group["betas"])] == [float] * 4
+
+
+def test_groups_given_to_two_optimizers() -> None:
+    """Each asks for its own format, and the caller's dictionaries stay as they were."""
+    groups: list[dict[str, Any]] = [{"params": big()}, {"params": big(), "lr": 0.5, "state": "fp32"}]
+    given = [dict(group) for group in groups]
+    first, second = optim.AdamW8bit(groups), optim.AdamW4bit(groups, lr=2e-3)
+    assert [group["state"] for group in first.param_groups] == ["8bit", "fp32"]
+    assert [group["state"] for group in second.param_groups] == ["4bit", "fp32"]
+    assert [group["lr"] for group in second.param_groups] == [2e-3, 0.5]
+    assert [group.keys() for group in groups] == [group.keys() for group in given]

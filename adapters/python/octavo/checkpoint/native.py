@@ -374,6 +374,8 @@ def _merge(group: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]
     from ..optim.options import check_group
 
     taken = {k: copy.deepcopy(v) for k, v in saved.items() if k not in _OWN_OPTIONS and k != "params"}
+    if taken.get("clip_grad_norm", group) is None:
+        del taken["clip_grad_norm"]  # a run that did not clip does not stop the next one from it
     merged = {**group, **taken}
     if "lr" in taken and not isinstance(group["lr"], Tensor):
         merged["lr"] = float(taken["lr"])

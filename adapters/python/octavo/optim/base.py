@@ -11,6 +11,7 @@ from __future__ import annotations
 import array
 import contextlib
 import dataclasses
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from ..checkpoint import native as native_form
 from ..checkpoint import portable
 from . import options, state
 from .norms import Norms
-from .plan import Cohort, Plan, Ready, check_grad, check_param, shared_norms
+from .plan import Cohort, Plan, Ready, check_grad, check_param, shared_norms, turns_of
 from .release import GradientRelease
 from .tracked import States
 
@@ -44,10 +45,11 @@ class Optimizer(torch.optim.Optimizer):
 
     Beyond torch's arguments: `state` is the format of the moments and `master` what a bf16 parameter keeps
     beyond its 16 bits (docs/guides/python.md lists them), both also per parameter group. `clip_grad_norm`
-    clips the norm of all gradients inside the step, `skip_nonfinite` leaves everything as it is when a
-    gradient is NaN or infinite, `gradient_release` steps each parameter in the backward pass and frees its
-    gradient. `fused=True` takes `torch.amp.GradScaler`'s scale and found-inf on the device, `capturable=True`
-    keeps the step count there, as torch's own optimizers do. `seed` is that of stochastic rounding.
+    clips the norm of all gradients inside the step; groups have it too, so it may be scheduled.
+    `skip_nonfinite` leaves everything as it is when a gradient is NaN or infinite, `gradient_release` steps
+    each parameter in the backward pass and frees its gradient. `fused=True` takes `torch.amp.GradScaler`'s
+    scale and found-inf on the device, `capturable=True` keeps the step count there, as torch's own optimizers
+    do. `seed` is that of stochastic rounding.
     """
 
     algorithm: ClassVar[str]
@@ -57,15 +59,10 @@ class Optimizer(torch.optim.Optimizer):
         params: Any,
         defaults: dict[str, Any],
         *,
-        clip_grad_norm: float | None = None,
         skip_nonfinite: bool = False,
         gradient_release: bool = False,
     ) -> None:
         self._fresh_caches()
-        clip = options.from_text(clip_grad_norm)
-        if clip is not None and not (isinstance(clip, (int, float)) and 0 < clip < float("inf")):
-            raise ValueError(f"Invalid clip_grad_norm: {clip_grad_norm}, expected a positive number or None")
-        self._clip = clip
         self._guard = bool(options.from_text(skip_nonfinite))
         self._release: GradientRelease | None = None
         super().__init__(params, defaults)
@@ -83,13 +80,16 @@ class Optimizer(torch.optim.Optimizer):
         self._captured: list[Any] = []  # what a CUDA graph may still point into
 
     def __getstate__(self) -> dict[str, Any]:
-        extra = {"_clip": self._clip, "_guard": self._guard, "_released": self._release is not None}
+        extra = {"_guard": self._guard, "_released": self._release is not None}
         return {**super().__getstate__(), **extra}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         saved = dict(saved)
         released = saved.pop("_released", None)
+        clip = saved.pop("_clip", None)  # of version 0.1
         super().__setstate__(saved)
+        for options_of in (self.defaults, *self.param_groups):
+            options_of.setdefault("clip_grad_norm", clip)
         self.state = States(self.state)
         self._fresh_caches()
         self._tell_scaler()
@@ -101,6 +101,7 @@ class Optimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        param_group = dict(param_group)  # the next optimizer made of it asks for its own defaults
         for name, default in self.defaults.items():
             param_group.setdefault(name, default)
         options.check_group(param_group)
@@ -202,9 +203,10 @@ class Optimizer(torch.optim.Optimizer):
         if not ready and not shared:
             self.nothing_stepped()
             return
-        if len(ready) > 1:  # a single one the core checks before it writes
-            for group, _ in ready:
+        for group, _ in ready:
+            if len(ready) > 1:  # a single one the core checks before it writes
                 options.check_numbers(group)
+            options.check_clip(group)
         norms: Mapping[torch.device, Tensor] = {}
         if norm_of is not None:
             norms = norm_of(ready[0][1])
@@ -292,16 +294,19 @@ class Optimizer(torch.optim.Optimizer):
         plan.watch(self.state)
 
     def _cohorts(self, plan: Plan, group: Mapping[str, Any]) -> list[list[int]]:
-        """Places of the parameters that one call can step: on one device, with one step count."""
+        """Places of the parameters that one call can step: on one device, with one step count, and without
+        common memory.
+        """
         counts = {id(self.state[p]["step"]): self.state[p]["step"] for p in plan.active}
         # One count on the device needs no look at it, and in a capture there cannot be one.
         unread = self._counts_on_device(group) and (len(counts) == 1 or self._capturing)
         values = {name: name if unread else int(count) for name, count in counts.items()}
-        out: dict[tuple[torch.device, int], list[int]] = {}
+        out: dict[tuple[int, torch.device, int], list[int]] = {}
+        turns = turns_of([local(p) for p in plan.active])
         for place, param in enumerate(plan.active):
-            key = (local(param).device, values[id(self.state[param]["step"])])
+            key = (turns[place], local(param).device, values[id(self.state[param]["step"])])
             out.setdefault(key, []).append(place)
-        return list(out.values())
+        return [out[key] for key in sorted(out, key=operator.itemgetter(0))]
 
     def _own_count(self, members: list[Tensor]) -> Tensor:
         """One tensor that counts the steps of these parameters and of no others."""
@@ -378,7 +383,7 @@ class Optimizer(torch.optim.Optimizer):
         norm = norms.get(device)
         args.guard, args.max_norm, args.scalar_norm = int(self._guard), 0.0, None
         if norm is not None:
-            args.max_norm, args.scalar_norm = self._clip or 0.0, norm.data_ptr()
+            args.max_norm, args.scalar_norm = group.get("clip_grad_norm") or 0.0, norm.data_ptr()
         for key, field in (("grad_scale", "scalar_loss_scale"), ("found_inf", "scalar_found_inf")):
             scalar = getattr(self, key, None)
             if scalar is not None:
@@ -458,7 +463,7 @@ class Optimizer(torch.optim.Optimizer):
         self._report_elsewhere({}, set())
 
     def needs_norm(self) -> bool:
-        return self._clip is not None or self._guard
+        return self._guard or any(group.get("clip_grad_norm") is not None for group in self.param_groups)
 
     def released(self, norm: Tensor, nonfinite: Tensor) -> None:
         """What gradient_release has found over all gradients of a step."""

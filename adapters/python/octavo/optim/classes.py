@@ -51,11 +51,7 @@ class _Named(Optimizer):
         master = options.from_text(given.pop("master", "native"))
         if stochastic and master not in ("native", "stochastic"):
             raise ValueError(f"got bf16_stochastic_round=True and master={master!r}, which differ")
-        own = {
-            name: given.pop(name)
-            for name in ("clip_grad_norm", "skip_nonfinite", "gradient_release")
-            if name in given
-        }
+        own = {name: given.pop(name) for name in ("skip_nonfinite", "gradient_release") if name in given}
         if options.from_text(given.pop("differentiable", False)):
             raise ValueError("differentiable=True is not supported")
         out = {
@@ -68,6 +64,7 @@ class _Named(Optimizer):
             "fused": options.from_text(given.pop("fused", None)),
             "foreach": options.from_text(given.pop("foreach", None)),
             "seed": int(options.from_text(given.pop("seed", 0))),
+            "clip_grad_norm": given.pop("clip_grad_norm", None),
             "own": own,
         }
         if given:

@@ -97,6 +97,7 @@ def check_group(group: dict[str, Any]) -> None:
     if (size := from_text(group.pop("min_8bit_size", None))) is not None:
         group["min_quantized_size"] = size
     check_numbers(group)
+    check_clip(group)
     check_format(group)
 
 
@@ -123,6 +124,16 @@ def check_numbers(group: dict[str, Any]) -> None:
             ):
                 raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
         group["betas"] = tuple(map(_plain, betas))
+
+
+def check_clip(group: dict[str, Any]) -> None:
+    """The limit of the norm of all gradients, in place."""
+    given = group.get("clip_grad_norm")
+    clip = from_text(given)
+    is_number = isinstance(clip, numbers.Real) and not isinstance(clip, bool)
+    if clip is not None and not (is_number and 0 < clip < float("inf")):
+        raise ValueError(f"Invalid clip_grad_norm: {given}, expected a positive number or None")
+    group["clip_grad_norm"] = None if clip is None else float(clip)
 
 
 def check_format(group: dict[str, Any]) -> None:

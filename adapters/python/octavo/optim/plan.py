@@ -228,6 +228,21 @@ def _copy(grad: Tensor, stride: tuple[int, ...]) -> Tensor:
     return torch.empty_strided(grad.shape, stride, dtype=grad.dtype, device=grad.device).copy_(grad)
 
 
+def turns_of(tensors: Sequence[Tensor]) -> list[int]:
+    """When each can be written: 0, or, where it shares memory with earlier ones, after all of those. One call
+    writes its tensors in any order.
+    """
+    spans = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors]
+    filled = sorted(span for span in spans if span[0] < span[1])
+    turns = [0] * len(spans)
+    if all(left[1] <= right[0] for left, right in itertools.pairwise(filled)):
+        return turns
+    for place, (begin, end) in enumerate(spans):
+        before = [turns[i] for i in range(place) if begin < spans[i][1] and spans[i][0] < end]
+        turns[place] = max(before) + 1 if before and begin < end else 0
+    return turns
+
+
 def check_param(param: Tensor) -> None:
     """TypeError or RuntimeError, in torch's words, for a parameter that cannot be optimized."""
     if param.is_complex():
