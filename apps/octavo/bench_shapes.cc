@@ -1,7 +1,7 @@
 // `octavo bench shapes`: the tensors that the benchmarks run over, for other programs to run over too.
 // SPDX-License-Identifier: MIT
+#include "bench/shapes.h"
 #include "cli.h"
-#include "shapes.h"
 #include "table.h"
 
 #include <CLI/CLI.hpp>

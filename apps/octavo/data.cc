@@ -1,8 +1,8 @@
 // `octavo data`: text to train on. make-text writes the tales of train/data/make_text.h, without a look at
 // any network; a file that is there is only replaced on request, and always as a whole.
 // SPDX-License-Identifier: MIT
+#include "bench/shapes.h"
 #include "cli.h"
-#include "shapes.h"
 #include "table.h"
 #include "train/data/make_text.h"
 #include "train/data/text.h"

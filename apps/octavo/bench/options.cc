@@ -1,6 +1,6 @@
-// Options of the optimizer benchmark; see bench_options.h.
+// Options of the optimizer benchmark; see options.h.
 // SPDX-License-Identifier: MIT
-#include "bench_options.h"
+#include "bench/options.h"
 
 #include "cli.h"
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench_timing.h"
+#include "bench/timing.h"
 
 #include <octavo/backend.h>
 

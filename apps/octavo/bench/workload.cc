@@ -1,10 +1,10 @@
-// Buffers, bytes and steps of one optimizer over one list of tensors; see bench_workload.h.
+// Buffers, bytes and steps of one optimizer over one list of tensors; see workload.h.
 // One arena per kind of buffer (params, grads, residuals, each moment's codes and scales), tensors one after
 // another: what a framework's allocator gives.
 // SPDX-License-Identifier: MIT
-#include "bench_workload.h"
+#include "bench/workload.h"
 
-#include "bench_data.h"
+#include "bench/data.h"
 #include "cli.h"
 
 #include <array>

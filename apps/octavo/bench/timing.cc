@@ -1,9 +1,9 @@
-// Times steps and norms; see bench_timing.h.
+// Times steps and norms; see timing.h.
 // SPDX-License-Identifier: MIT
-#include "bench_timing.h"
+#include "bench/timing.h"
 
-#include "bench_norm.h"
-#include "copy_speed.h"
+#include "bench/copy_speed.h"
+#include "bench/norm.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
-// Reproducible benchmark data and the hash of results; see bench_data.h.
+// Reproducible benchmark data and the hash of results; see data.h.
 // SPDX-License-Identifier: MIT
-#include "bench_data.h"
+#include "bench/data.h"
 
 namespace octavo::cli {
 namespace {

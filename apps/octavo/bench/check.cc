@@ -1,9 +1,9 @@
-// Checksums, and the comparison of GPU and CPU; see bench_check.h.
+// Checksums, and the comparison of GPU and CPU; see check.h.
 // SPDX-License-Identifier: MIT
-#include "bench_check.h"
+#include "bench/check.h"
 
-#include "bench_data.h"
-#include "bench_norm.h"
+#include "bench/data.h"
+#include "bench/norm.h"
 #include "cli.h"
 
 #include <array>

@@ -1,8 +1,8 @@
 // Measures the copy ceiling; see copy_speed.h.
 // SPDX-License-Identifier: MIT
-#include "copy_speed.h"
+#include "bench/copy_speed.h"
 
-#include "bench_data.h"
+#include "bench/data.h"
 #include "cli.h"
 #include "table.h"
 

@@ -1,6 +1,6 @@
-// Memory and threads for benchmarks; see bench_memory.h.
+// Memory and threads for benchmarks; see memory.h.
 // SPDX-License-Identifier: MIT
-#include "bench_memory.h"
+#include "bench/memory.h"
 
 #include <algorithm>
 #include <cstring>

@@ -11,7 +11,7 @@
 
 namespace octavo::cli {
 
-// As fill in bench_data.h, for the first `numel` elements.
+// As fill in data.h, for the first `numel` elements.
 cudaError_t launch_fill(void* data, DType dtype, std::uint64_t stream_of_data, int shift, std::int64_t numel,
                         cudaStream_t stream);
 

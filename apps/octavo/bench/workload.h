@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench_device.h"
-#include "shapes.h"
+#include "bench/device.h"
+#include "bench/shapes.h"
 
 #include <octavo/optimizer.h>
 

@@ -1,6 +1,6 @@
-// The benchmark's gradient norm; see bench_norm.h.
+// The benchmark's gradient norm; see norm.h.
 // SPDX-License-Identifier: MIT
-#include "bench_norm.h"
+#include "bench/norm.h"
 
 #include "cli.h"
 

@@ -1,6 +1,6 @@
-// JSON and table of the optimizer benchmark; see bench_report.h.
+// JSON and table of the optimizer benchmark; see report.h.
 // SPDX-License-Identifier: MIT
-#include "bench_report.h"
+#include "bench/report.h"
 
 #include "hardware_json.h"
 #include "table.h"

@@ -4,10 +4,10 @@
 // The command and the library each hold the static CUDA runtime; both work in the device's primary context,
 // so memory and streams of the one are the other's too.
 // SPDX-License-Identifier: MIT
-#include "cuda_device.h"
+#include "bench/cuda_device.h"
 
+#include "bench/cuda_kernels.h"
 #include "cli.h"
-#include "cuda_kernels.h"
 #include "table.h"
 
 #include <cuda_runtime_api.h>

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench_workload.h"
+#include "bench/workload.h"
 
 #include <string>
 

@@ -1,9 +1,9 @@
-// Names of devices, and which of them can be used; see bench_device.h.
+// Names of devices, and which of them can be used; see device.h.
 // SPDX-License-Identifier: MIT
-#include "bench_device.h"
+#include "bench/device.h"
 
+#include "bench/cuda_device.h"
 #include "cli.h"
-#include "cuda_device.h"
 
 #include <octavo/backend.h>
 

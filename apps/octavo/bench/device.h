@@ -44,7 +44,7 @@ class BenchDevice {
 
   // Zeroed, on a page boundary; a null buffer for 0 bytes.
   virtual Buffer allocate(std::int64_t bytes) = 0;
-  // The first `numel` elements of a stream of bench_data.h.
+  // The first `numel` elements of a stream of data.h.
   virtual void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t numel) = 0;
   virtual std::vector<std::byte> read(const void* from, std::int64_t bytes) = 0;
   virtual void copy(CopyWay way, std::byte* to, const std::byte* from, std::int64_t bytes) = 0;

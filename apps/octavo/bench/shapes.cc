@@ -9,7 +9,7 @@
 // 627,008,134 parameters, the 725 tensors of its state dictionary without the feature extractor's two and
 // each layer's three batch-norm statistics.
 // SPDX-License-Identifier: MIT
-#include "shapes.h"
+#include "bench/shapes.h"
 
 #include "cli.h"
 
