@@ -7,7 +7,7 @@
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checkpoint_names.h"
 #include "train/files/text_file.h"
-#include "train/report/numbers.h"
+#include "train/format/numbers.h"
 
 #include <torch/torch.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "memory.h"
 
-#include "train/report/numbers.h"
+#include "train/format/numbers.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>

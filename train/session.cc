@@ -6,7 +6,7 @@
 #include "train/files/checkpoint_names.h"
 #include "train/files/safetensors.h"
 #include "train/files/text_file.h"
-#include "train/report/numbers.h"
+#include "train/format/numbers.h"
 
 #include <octavo/backend.h>
 #include <torch/torch.h>

@@ -1,10 +1,10 @@
-// `octavo data`: text to train on. make-text writes the tales of train/data/make_text.h, without a look at
+// `octavo data`: text to train on. make-text writes the tales of tales/make_text.h, without a look at
 // any network; a file that is there is only replaced on request, and always as a whole.
 // SPDX-License-Identifier: MIT
 #include "bench/shapes.h"
 #include "cli.h"
 #include "table.h"
-#include "train/data/make_text.h"
+#include "tales/make_text.h"
 #include "train/data/text.h"
 #include "train/files/mapped_file.h"
 #include "train/files/output_file.h"
@@ -40,7 +40,7 @@ std::uint64_t parse_seed(const std::string& text) {
 // Calls use(piece) with the text, a tale at a time and `bytes` in all, until it returns false.
 template <class Use>
 void tell(std::int64_t bytes, std::uint64_t seed, Use use) {
-  train::TextMaker maker(seed);
+  tales::TextMaker maker(seed);
   for (auto left = static_cast<std::uint64_t>(bytes); left > 0;) {
     const std::string tale = maker.next();
     const auto piece = std::as_bytes(std::span(tale).first(std::min<std::uint64_t>(tale.size(), left)));

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/report.h"
 
+#include "train/format/numbers.h"
 #include "train/report/curves.h"
 #include "train/report/html.h"
-#include "train/report/numbers.h"
 #include "train/report/run_data.h"
 
 #include <gmock/gmock.h>

@@ -1,7 +1,7 @@
 // What happened during the runs: samples, evaluations, stages, checkpoints, warnings. Long lists keep their
 // ends: the page says how many are left out, and metrics.jsonl has them all.
 // SPDX-License-Identifier: MIT
-#include "train/report/numbers.h"
+#include "train/format/numbers.h"
 #include "train/report/sections.h"
 
 #include <cmath>

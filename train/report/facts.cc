@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/facts.h"
 
+#include "train/format/numbers.h"
 #include "train/report/curves.h"
-#include "train/report/numbers.h"
 
 #include <algorithm>
 #include <cmath>

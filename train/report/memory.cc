@@ -1,6 +1,6 @@
 // Memory by owner: a bar per run on a common scale, and a table. The bars are SVG, so they need no script.
 // SPDX-License-Identifier: MIT
-#include "train/report/numbers.h"
+#include "train/format/numbers.h"
 #include "train/report/sections.h"
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/sections.h"
 
+#include "train/format/numbers.h"
 #include "train/report/facts.h"
 #include "train/report/html.h"
-#include "train/report/numbers.h"
 
 #include <algorithm>
 

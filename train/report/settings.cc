@@ -1,7 +1,7 @@
 // The settings of the runs: of one run all, by section; of several those that differ, side by side, then the
 // rest.
 // SPDX-License-Identifier: MIT
-#include "train/report/numbers.h"
+#include "train/format/numbers.h"
 #include "train/report/sections.h"
 
 #include <map>

@@ -1,14 +1,14 @@
 // Casts a tale, has the grammar tell it, and counts them; see make_text.h.
 // SPDX-License-Identifier: MIT
-#include "train/data/make_text.h"
+#include "tales/make_text.h"
 
+#include "tales/grammar.h"
 #include "train/data/mix.h"
-#include "train/data/tale_grammar.h"
 
 #include <algorithm>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo::tales {
 namespace {
 
 // A name that nobody has yet and whose ending tells the pronoun, and what else the sentences ask of a role.
@@ -31,7 +31,7 @@ void cast(Expander& tale, const std::string& role, std::vector<std::string>& nam
 
 std::string TextMaker::next() {
   ++tales_;
-  Expander tale(Grammar::tales(), mix(mix(seed_ + kStep) + kStep * tales_));
+  Expander tale(Grammar::tales(), train::mix(train::mix(seed_ + train::kStep) + train::kStep * tales_));
   std::vector<std::string> names;
   for (const char* role : {"h", "f", "o"}) cast(tale, role, names);
   tale.remember("town", "<town>");
@@ -49,4 +49,4 @@ std::string make_text(std::int64_t bytes, std::uint64_t seed) {
   return out;
 }
 
-}  // namespace octavo::train
+}  // namespace octavo::tales

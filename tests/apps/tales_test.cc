@@ -1,6 +1,6 @@
 // The made corpus: the same bytes for ever, grammar that holds, and text that is neither trivial nor noise.
 // SPDX-License-Identifier: MIT
-#include "train/data/make_text.h"
+#include "tales/make_text.h"
 
 #include "train/data/text.h"
 
@@ -10,7 +10,7 @@
 #include <regex>
 #include <set>
 
-namespace octavo::train {
+namespace octavo::tales {
 namespace {
 
 std::uint64_t fnv1a(std::string_view text) {
@@ -97,10 +97,11 @@ TEST(MakeText, PronounsAgreeWithNames) {
 
 TEST(MakeText, EntropyIsThatOfText) {
   const std::string text = make_text(500'000, 7);
-  const double entropy = unigram_entropy({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  const double entropy =
+      train::unigram_entropy({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
   EXPECT_GT(entropy, 2.9);
   EXPECT_LT(entropy, 3.4);
 }
 
 }  // namespace
-}  // namespace octavo::train
+}  // namespace octavo::tales

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/report/numbers.h"
+#include "train/format/numbers.h"
 
 #include <array>
 #include <charconv>

@@ -22,7 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace octavo::train {
+namespace octavo::tales {
 
 extern const std::string_view kTaleWords;
 extern const std::string_view kTaleSentences;
@@ -66,4 +66,4 @@ class Expander {
   std::unordered_map<std::string, std::string> memory_;
 };
 
-}  // namespace octavo::train
+}  // namespace octavo::tales

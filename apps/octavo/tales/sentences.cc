@@ -1,10 +1,10 @@
-// The sentences of the tales; see tale_grammar.h for the notation. h is the hero, f the friend, o the
+// The sentences of the tales; see grammar.h for the notation. h is the hero, f the friend, o the
 // stranger; each has a name, a .kind and a .trait, and .he, .him, .his, .self. {thing} and {town} last for
 // the tale.
 // SPDX-License-Identifier: MIT
-#include "train/data/tale_grammar.h"
+#include "tales/grammar.h"
 
-namespace octavo::train {
+namespace octavo::tales {
 
 const std::string_view kTaleSentences = R"(
 = tale
@@ -337,4 +337,4 @@ so {h} and {f} came home to {town} with the {thing}. <line> and since that day e
 and if the {thing} has not been [lost|sold|broken|eaten by <beast.2>], it is still in the <building> of {town}. <line> where there is <vice>, there is no peace; where there is <virtue>, there is <food> for all.
 )";
 
-}  // namespace octavo::train
+}  // namespace octavo::tales

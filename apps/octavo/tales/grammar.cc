@@ -1,13 +1,13 @@
-// Parsing and expanding; see tale_grammar.h.
+// Parsing and expanding; see grammar.h.
 // SPDX-License-Identifier: MIT
-#include "train/data/tale_grammar.h"
+#include "tales/grammar.h"
 
 #include "train/data/mix.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace octavo::train {
+namespace octavo::tales {
 namespace {
 
 constexpr bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -121,7 +121,9 @@ const std::vector<std::string_view>* Grammar::find(std::string_view rule) const 
   return found == rules_.end() ? nullptr : &found->second;
 }
 
-std::uint64_t Expander::below(std::uint64_t count) { return mix(key_ + kStep * ++drawn_) % count; }
+std::uint64_t Expander::below(std::uint64_t count) {
+  return train::mix(key_ + train::kStep * ++drawn_) % count;
+}
 
 const std::string& Expander::remember(const std::string& name, std::string_view pattern) {
   std::string value;
@@ -187,4 +189,4 @@ void Expander::append_memory(std::string_view reference, std::string& out) {
   out += form(found->second, second);
 }
 
-}  // namespace octavo::train
+}  // namespace octavo::tales

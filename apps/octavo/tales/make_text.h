@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <string>
 
-namespace octavo::train {
+namespace octavo::tales {
 
 class TextMaker {
  public:
@@ -28,4 +28,4 @@ class TextMaker {
 // The first `bytes` bytes of all tales. REQUIRES: bytes >= 0.
 std::string make_text(std::int64_t bytes, std::uint64_t seed);
 
-}  // namespace octavo::train
+}  // namespace octavo::tales

@@ -1,9 +1,9 @@
-// The vocabulary of the tales; see tale_grammar.h for the notation. Words that sound otherwise than they
+// The vocabulary of the tales; see grammar.h for the notation. Words that sound otherwise than they
 // begin (hour, unicorn, one) stay out: the article goes by the letter.
 // SPDX-License-Identifier: MIT
-#include "train/data/tale_grammar.h"
+#include "tales/grammar.h"
 
-namespace octavo::train {
+namespace octavo::tales {
 
 const std::string_view kTaleWords = R"(
 = he_start
@@ -90,4 +90,4 @@ singing / ringing / whispering / humming / shouting / snoring / laughter / cryin
 hand / nose / head / back / foot / ear / left eye / shoulder / elbow / knee
 )";
 
-}  // namespace octavo::train
+}  // namespace octavo::tales
