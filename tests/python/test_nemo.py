@@ -40,12 +40,23 @@ class Registry(types.ModuleType):
         self.params: dict[str, Any] = {}  # nemo.core.config's
 
     def register_optimizer(self, name: str, optimizer: type, optimizer_params: type) -> None:
-        key = f"{optimizer.__name__}_params"
-        if name in self.AVAILABLE_OPTIMIZERS or key in self.params:
+        if name in self.AVAILABLE_OPTIMIZERS:
             raise ValueError(f"Cannot override pre-existing optimizers. Conflicting optimizer name = {name}")
-        self.AVAILABLE_OPTIMIZERS[name], self.params[key] = optimizer, optimizer_params
+        self.AVAILABLE_OPTIMIZERS[name] = optimizer
+        self.register_optimizer_params(f"{optimizer.__name__}_params", optimizer_params)
+
+    def register_optimizer_params(self, name: str, optimizer_params: type) -> None:
+        """nemo.core.config's"""
+        if name in self.params:
+            raise ValueError(f"Cannot override pre-existing optimizers. Conflicting optimizer name = {name}")
+        self.params[name] = optimizer_params
 
     def get_optimizer(self, name: str, **kwargs: Any) -> Any:
+        if name not in self.AVAILABLE_OPTIMIZERS:
+            raise ValueError(
+                f"Cannot resolve optimizer '{name}'. Available optimizers are : "
+                f"{self.AVAILABLE_OPTIMIZERS.keys()}"
+            )
         return functools.partial(self.AVAILABLE_OPTIMIZERS[name], **kwargs)
 
 
@@ -55,6 +66,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     modules: dict[str, Any] = {name: types.ModuleType(name) for name in ("nemo", "nemo.core")}
     modules["nemo.core.config"] = types.ModuleType("nemo.core.config")
     modules["nemo.core.config"].OptimizerParams = OptimizerParams
+    modules["nemo.core.config"].register_optimizer_params = found.register_optimizer_params
     modules["nemo.core.optim"] = types.ModuleType("nemo.core.optim")
     modules["nemo.core.optim"].optimizers = found
     modules["nemo.core.optim.optimizers"] = found
@@ -109,10 +121,12 @@ def test_a_registered_class_trains_from_the_guides_config(registry: Registry) ->
 def test_every_default_class_is_registered_once_with_parameters_that_make_it(registry: Registry) -> None:
     names = register_with_nemo()
     assert register_with_nemo() == names
-    assert sorted(names) == sorted(
+    classes = [
         f"{base}{suffix}" for base in ("Adam", "AdamW", "SGD", "Lion") for suffix in ("8bit", "4bit", "Fp8")
-    )
-    for name in names:
+    ]
+    assert set(classes) < set(names)
+    assert len(names) == len(set(names)) == 4 * len(classes)
+    for name in classes:
         made = registry.params[f"{name}_params"](lr=1e-2)
         assert isinstance(made, OptimizerParams)
         params = make_params(SHAPES)
@@ -122,11 +136,43 @@ def test_every_default_class_is_registered_once_with_parameters_that_make_it(reg
         train(by_params, params, gradients(params, 1))
 
 
-def test_a_name_that_is_taken_is_nemos_error(registry: Registry) -> None:
-    registry.AVAILABLE_OPTIMIZERS["AdamW8bit"] = torch.optim.AdamW
-    with pytest.raises(ValueError, match="Conflicting optimizer name = AdamW8bit"):
-        register_with_nemo(optim.AdamW8bit)
-    assert "AdamW4bit" not in registry.AVAILABLE_OPTIMIZERS
+SPELLINGS = {
+    "adamw_8bit": "AdamW8bit",
+    "adamw8bit": "AdamW8bit",
+    "8bit_adamw": "AdamW8bit",
+    "adamw_4bit": "AdamW4bit",
+    "4bit_adamw": "AdamW4bit",
+    "adamw_fp8": "AdamWFp8",
+    "adamwfp8": "AdamWFp8",
+    "fp8_adamw": "AdamWFp8",
+    "adam_8bit": "Adam8bit",
+    "4bit_adam": "Adam4bit",
+    "lion_8bit": "Lion8bit",
+    "sgd8bit": "SGD8bit",
+}
+
+
+def test_the_spellings_of_configs(registry: Registry) -> None:
+    with pytest.raises(ValueError, match="Cannot resolve optimizer 'adamw_8bit'"):
+        registry.get_optimizer("adamw_8bit")
+    names = register_with_nemo()
+    assert set(SPELLINGS) < set(names)
+    for name, expected in SPELLINGS.items():
+        assert registry.params[f"{name}_params"] is registry.params[f"{expected}_params"]
+        model = ModelPT(registry, {"name": name, "lr": 1e-3, "sched": {"T_max": 5}})
+        model.setup_optimization()
+        assert type(model._optimizer) is getattr(optim, expected)
+        assert model._optimizer.param_groups[0]["lr"] == 1e-3
+
+
+@pytest.mark.parametrize("name", ["AdamW8bit", "adamw8bit"])
+def test_a_name_that_is_taken_is_nemos_error(registry: Registry, name: str) -> None:
+    registry.AVAILABLE_OPTIMIZERS[name] = torch.optim.AdamW
+    before = dict(registry.AVAILABLE_OPTIMIZERS)
+    with pytest.raises(ValueError, match=f"Conflicting optimizer name = {name}, which is torch.optim.adamw"):
+        register_with_nemo()
+    assert before == registry.AVAILABLE_OPTIMIZERS
+    assert not registry.params
 
 
 def test_a_class_whose_name_does_not_say_the_format_takes_it(registry: Registry) -> None:

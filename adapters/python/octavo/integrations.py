@@ -158,16 +158,39 @@ _NEMO_DEFAULT = tuple(
 def register_with_nemo(*classes: type[optim.Optimizer]) -> list[str]:
     """Makes classes (by default the 8-bit, 4-bit and fp8 ones) known to NeMo: `optim.name: AdamW8bit`.
 
-    Returns their names in NeMo, which are the classes'. A class that is known already is left as it is.
+    Classes that a name fixes the format of get the spellings of configs too: `adamw_8bit`, `adamw8bit` and
+    `8bit_adamw`. Returns all names. A class that is known already is left as it is; on an error nothing has
+    been registered.
     """
-    from nemo.core.config import OptimizerParams
+    from nemo.core.config import OptimizerParams, register_optimizer_params
     from nemo.core.optim import optimizers as registry
 
     chosen = classes or tuple(getattr(optim, name) for name in _NEMO_DEFAULT)
-    for cls in chosen:
-        if registry.AVAILABLE_OPTIMIZERS.get(cls.__name__) is not cls:
-            registry.register_optimizer(cls.__name__, cls, _nemo_params(cls, OptimizerParams))
-    return [cls.__name__ for cls in chosen]
+    names = {cls: [cls.__name__, *_spellings(cls)] for cls in chosen}
+    known = registry.AVAILABLE_OPTIMIZERS
+    for cls, spelt in names.items():
+        if taken := [name for name in spelt if known.get(name, cls) is not cls]:
+            raise ValueError(
+                f"Cannot override pre-existing optimizers. Conflicting optimizer name = {taken[0]}, which is "
+                f"{known[taken[0]].__module__}.{known[taken[0]].__qualname__}"
+            )
+    for cls, (own, *others) in names.items():
+        params = _nemo_params(cls, OptimizerParams)
+        if own not in known:
+            registry.register_optimizer(own, cls, params)
+        for name in others:
+            # Not by register_optimizer: it files parameters by the class, so a class has one name there.
+            if name not in known:
+                register_optimizer_params(name=f"{name}_params", optimizer_params=params)
+                known[name] = cls
+    return [name for spelt in names.values() for name in spelt]
+
+
+def _spellings(cls: type[optim.Optimizer]) -> list[str]:
+    """Other names of a class that is called after its algorithm and its format."""
+    base, name = cls.algorithm, cls.__name__.lower()
+    suffix = name.removeprefix(base)
+    return [f"{base}_{suffix}", name, f"{suffix}_{base}"] if name.startswith(base) and suffix else []
 
 
 def _nemo_params(cls: type[optim.Optimizer], base: type) -> type:
