@@ -16,7 +16,7 @@ ambient.bind_main_thread()
 if importlib.util.find_spec("torch") is not None:  # before any test's module makes a tensor
     ambient.set_defaults()
 
-# flashoptim's kernels are Triton's: without a GPU, Triton's interpreter runs them. Triton reads this at import.
+# flashoptim's kernels are Triton's: without a GPU its interpreter runs them. Triton reads this at import.
 if importlib.util.find_spec("torch") is not None and not importlib.import_module("torch").cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import pathlib
 import sys
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks/convergence"))
 
 import arms
-import curves_svg
-import panels_svg
 import records
 import summary
 import tost
@@ -140,25 +137,3 @@ def test_a_line_that_was_cut_short_is_replaced(tmp_path: pathlib.Path) -> None:
     path.write_text("{broken\n" + path.read_text())
     with pytest.raises(ValueError, match="line 1: not a JSON object"):
         records.load(path)
-
-
-def test_the_plot_holds_the_curves() -> None:
-    known = [
-        record(arm, seed, 1.5 + 0.001 * seed, beta2)
-        for arm in ("fp32", "8bit")
-        for seed in range(3)
-        for beta2 in (0.99, 0.999)
-    ]
-    drawing = ElementTree.fromstring(curves_svg.svg(known, summary.rows(known, 0.005), 0.005))
-    lines = drawing.findall("{*}polyline")
-    assert len(lines) == 2 * (2 + 1)
-    points = [tuple(map(float, pair.split(","))) for pair in lines[0].attrib["points"].split()]
-    assert len(points) == 2
-    assert points[0][0] < points[1][0]
-    assert points[0][1] < points[1][1]  # the loss falls, so y grows
-
-
-def test_ticks_are_round() -> None:
-    assert panels_svg.ticks(0, 2000) == [0, 500, 1000, 1500, 2000]
-    assert panels_svg.ticks(-0.02, 0.02) == pytest.approx([-0.02, -0.01, 0, 0.01, 0.02])
-    assert panels_svg.ticks(1.43, 2.51) == pytest.approx([1.6, 1.8, 2.0, 2.2, 2.4])

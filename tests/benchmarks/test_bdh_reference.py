@@ -139,17 +139,6 @@ def test_runs_are_appended_once_and_learn(
         reference.main([*call, *TINY, *steps, "--n-embd", "32"])
 
 
-def test_speed_prints_a_line_for_each_mode(
-    checkout: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    call = ["speed", "--reference", str(checkout), *TINY, "--warm-up", "1", "--repeat", "2"]
-    assert reference.main([*call, "--mode", "bf16,tf32", "--json"]) == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["mode"] for line in found] == ["bf16", "tf32"]
-    assert found[0]["tokens_per_second"] == pytest.approx(32 / found[0]["ms"] * 1000)
-    assert found[0]["params"] == 256 * 16 * 2 + 256
-
-
 def test_a_checkout_that_is_none_is_named(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere/bdh\.py|nowhere is no file"):
         reference_training.load(tmp_path / "nowhere")

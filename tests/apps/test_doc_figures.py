@@ -1,0 +1,90 @@
+"""The figures of README and docs that the command computes: each is read from the page and compared."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COMMAND = os.environ.get("OCTAVO_COMMAND", str(ROOT / "build/bin/octavo"))
+
+
+@functools.cache
+def octavo(*arguments: str) -> Any:
+    done = subprocess.run([COMMAND, *arguments, "--json"], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def parakeet() -> dict[str, dict[str, Any]]:
+    """AdamW on Parakeet's tensors, by format."""
+    rows = octavo("bench", "optimizer", "--shape", "parakeet", "--dry-run", "--state", "all")["rows"]
+    return {row["state"]: row for row in rows}
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def table(name: str, head: str) -> list[list[str]]:
+    """The cells of the rows of the page's table whose first line begins so, without backticks and stars."""
+    lines = page(name).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(head))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([re.sub(r"[`*]", "", cell).strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def same(text: str, value: float) -> bool:
+    """Whether the text is the value, rounded to as many digits as it has."""
+    digits = len(text.partition(".")[2])
+    return abs(float(text.replace(",", "")) - value) <= 0.5 * 10.0**-digits * (1 + 1e-9)
+
+
+def test_bytes_of_every_optimizer_and_format() -> None:
+    """README's table, which says that `octavo info` prints it."""
+    found = {(row["optimizer"], row["state"]): row["bytes_per_param"] for row in octavo("info")["support"]}
+    formats = octavo("info")["states"]
+    seen = set()
+    for first, *cells in table("README.md", "| | fp32 | bf16 | 8bit"):
+        for optimizer in octavo("info")["optimizers"]:
+            if re.search(rf"\b{optimizer}\b", first):
+                seen.add(optimizer)
+                for state, cell in zip(formats, cells, strict=True):
+                    assert same(cell, found[optimizer, state]), (optimizer, state, cell)
+    assert seen == set(octavo("info")["optimizers"])
+
+
+def test_bytes_on_parakeet() -> None:
+    rows = parakeet()
+    for state, *_, cell in table("docs/formats.md", "| state format |"):
+        assert same(cell, rows[state]["state_bytes_per_param"]), (state, cell)
+    for states, cell, alone, small in table("docs/benchmarks.md", "| state | B/param | of the format"):
+        for state in states.split(", "):
+            assert same(cell, rows[state]["state_bytes_per_param"]), (state, cell)
+            if "to" not in alone:
+                assert abs(float(cell) - float(alone) - float(small)) < 1.1e-4, (state, small)
+    bullet = re.search(r"\*\*([\d.]+) bytes of state per parameter", page("README.md"))
+    assert bullet is not None
+    assert same(bullet[1], rows["4bit"]["state_bytes_per_param"])
+
+
+def test_size_of_parakeet() -> None:
+    tensors = octavo("bench", "shapes", "parakeet")["tensors"]
+    numbers = [math.prod(tensor["shape"]) for tensor in tensors]
+    small = sum(number for number in numbers if number < 4096) / sum(numbers)
+    for name in ("docs/formats.md", "docs/benchmarks.md"):
+        said = re.findall(r"(\d+) tensors, ([\d,]{9,}) parameters", page(name))
+        assert said, name
+        assert {(int(n), int(p.replace(",", ""))) for n, p in said} == {(len(numbers), sum(numbers))}, name
+    share = re.search(r"elements \(([\d.]+)% of the parameters\)", page("docs/formats.md"))
+    assert share is not None
+    assert same(share[1], 100 * small)
