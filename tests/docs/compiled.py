@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pages
+import torch
 
 CXX = os.environ.get("CXX", "c++")
 CC = os.environ.get("CC", "cc")
@@ -31,7 +32,7 @@ def _check(arguments: list[str], place: str) -> None:
 
 def run_inside(snippets: list[pages.Snippet], folder: Path, build: Path, *, gpu: bool = False) -> None:
     """Runs statements at the end of main() of a program. Each snippet is in a scope inside that of the one
-    before it, as a reader meets them. Programs for a GPU are only compiled.
+    before it, as a reader meets them. Without a GPU, programs for a GPU are only compiled.
     """
     program = folder / snippets[-1].subject.split()[-1]
     text = program.read_text()
@@ -42,12 +43,15 @@ def run_inside(snippets: list[pages.Snippet], folder: Path, build: Path, *, gpu:
     together.write_text(includes + text[:end] + scopes + text[end:])
     compiler = [CC, "-std=c99"] if program.suffix == ".c" else [CXX, "-std=c++20"]
     place, executable = snippets[-1].place, str(folder / "with_program")
-    if gpu:
-        includes_of = [f"-I{pages.ROOT / 'include'}", f"-I{CUDA_INCLUDE}"]
-        _check([*compiler, "-fsyntax-only", *includes_of, str(together)], place)
-        return
+    found = [f"-I{pages.ROOT / 'include'}"]
     library = ["-L", str(build / "lib"), "-loctavo", f"-Wl,-rpath,{build / 'lib'}"]
-    _check([*compiler, f"-I{pages.ROOT / 'include'}", str(together), *library, "-o", executable], place)
+    if gpu:
+        found.append(f"-I{CUDA_INCLUDE}")
+        library += ["-L", str(CUDA_INCLUDE.parent / "lib64"), "-lcudart"]
+        if not torch.cuda.is_available():
+            _check([*compiler, "-fsyntax-only", *found, str(together)], place)
+            return
+    _check([*compiler, *found, str(together), *library, "-o", executable], place)
     _check([executable], place)
 
 

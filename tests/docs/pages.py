@@ -2,7 +2,7 @@
 
 A mark is an HTML comment on the line before the fence, so that readers of the page do not see it:
 
-    <!-- snippet: gpu -->                      needs a GPU: not run here
+    <!-- snippet: gpu -->                      needs a GPU: run only where torch finds one
     <!-- snippet: needs peft -->               needs a package that the test environment does not have
     <!-- snippet: by tests/python/test_x.py --> that test runs it
     <!-- snippet: part of examples/x.cc -->    its lines stand in that file, which is built or run

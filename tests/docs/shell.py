@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pages
+import torch
 
 # Commands that are not run here, and why.
 ELSEWHERE = {
@@ -24,10 +25,11 @@ ELSEWHERE = {
     r"cmake --preset": "builds the library; CI does",
     r"cmake --install": "tests/install",
     r"ctest ": "runs the tests themselves",
-    r".*(build-cuda|--device cuda|nvidia-smi|compute-sanitizer|ncu )": "needs a GPU",
     r"tensorboard ": "not in the test environment",
     r"python examples/python/": "tests/docs/test_examples.py runs them in its own process",
 }
+# Commands that run where torch finds a GPU and the build has the CUDA backend.
+NEEDS_A_GPU = re.compile(r".*(build-cuda|--device cuda)")
 # Appended to a training command: a few steps of a small model on the CPU.
 SHORT_RUN = (
     "max_steps=2 eval_steps=2 max_eval_samples=2 per_device_train_batch_size=1 per_device_eval_batch_size=1 "
@@ -43,12 +45,15 @@ def scratch(folder: Path, build: Path) -> None:
     """Links to what a command of a checkout reads."""
     for name in ("include", "examples", "scripts", "benchmarks", "docs", "tests", "adapters", ".venv"):
         (folder / name).symlink_to(pages.ROOT / name)
-    (folder / "build").symlink_to(build)
+    for name in ("build", "build-cuda"):
+        (folder / name).symlink_to(build)
     (folder / "corpus.txt").write_text("a text of the reader's own\n" * 2000)
 
 
 def reason_elsewhere(command: str) -> str:
     """Why a command is not run here, or an empty text."""
+    if NEEDS_A_GPU.match(command) and not torch.cuda.is_available():
+        return "needs a GPU"
     return next((why for pattern, why in ELSEWHERE.items() if re.match(pattern, command)), "")
 
 

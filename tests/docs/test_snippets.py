@@ -41,13 +41,13 @@ class Reader:
             assert snippet.mark == "needs", f"{snippet.place}: unknown mark {snippet.mark!r}"
 
     def for_a_gpu(self, snippet: pages.Snippet) -> None:
-        """Runs Python where there is a GPU, and compiles programs where there are CUDA's headers."""
-        if snippet.language == "python" and torch.cuda.is_available():
-            self.python(snippet)
-        elif snippet.subject.startswith("file "):
+        """Runs a snippet where there is a GPU; programs are compiled where there are CUDA's headers."""
+        if snippet.subject.startswith("file "):
             (self.folder / snippet.subject.split()[-1]).write_text(snippet.text)
         elif snippet.subject.startswith("inside ") and compiled.CUDA_INCLUDE.is_dir():
             self.run_inside(snippet, gpu=True)
+        elif snippet.language in ("python", "console") and torch.cuda.is_available():
+            getattr(self, snippet.language)(snippet)
 
     def run_inside(self, snippet: pages.Snippet, *, gpu: bool = False) -> None:
         before = self.inside.setdefault(snippet.subject, [])
