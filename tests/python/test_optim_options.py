@@ -4,7 +4,9 @@ refused.
 
 from __future__ import annotations
 
+import ast
 import inspect
+import pydoc
 import warnings
 from collections import UserList
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import torch
 from models import gradients, make_params, same_params, train
 from octavo import optim
+from octavo.optim.classes import _DEFAULTS, Options
 from torch.nn import Parameter
 
 PAGED = sorted(name for name in optim.__all__ if name.startswith("Paged"))
@@ -307,3 +310,40 @@ def test_groups_given_to_two_optimizers() -> None:
     assert [group["state"] for group in second.param_groups] == ["4bit", "fp32"]
     assert [group["lr"] for group in second.param_groups] == [2e-3, 0.5]
     assert [group.keys() for group in groups] == [group.keys() for group in given]
+
+
+@pytest.mark.parametrize("name", optim.__all__)
+def test_what_a_name_is_can_be_read(name: str) -> None:
+    """By type checkers (a class or function that the package imports by name) and by help()."""
+    tree = ast.parse(inspect.getsource(optim))
+    imported = [a.name for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names]
+    assert name in imported
+    found = getattr(optim, name)
+    if inspect.isclass(found) and issubclass(found, optim.Optimizer) and found is not optim.Optimizer:
+        parameters = inspect.signature(found).parameters
+        assert "given" not in parameters
+        assert {"lr", "weight_decay", "state", "master", "clip_grad_norm", "seed"} <= parameters.keys()
+        text = pydoc.plain(pydoc.render_doc(found))
+        assert "block_size: 'int | None' = None" in text
+        assert parameters.keys() - {"params", *found(big(), foreach=False).defaults} <= {
+            *("optim_bits", "args", "min_8bit_size", "bf16_stochastic_round", "is_paged", "differentiable"),
+            *("skip_nonfinite", "gradient_release"),
+        }
+
+
+def test_the_options_have_types_and_defaults() -> None:
+    assert Options.__annotations__.keys() == _DEFAULTS.keys()
+
+
+@pytest.mark.parametrize(
+XX, "PagedAdEMAMix", "LAMB", "RMSprop32bit", "CPUOffloadOptimizer"]
+)
+def test_names_of_others_that_are_not_here(name: str) -> None:
+    """Both ways to ask for one say what there is instead."""
+    assert not hasattr(optim, name)
+    with pytest.raises(AttributeError, match=f"octavo.optim has no {name}: "):
+        getattr(optim, name)
+    with pytest.raises(ImportError, match=f"octavo.optim has no {name}: "):
+        exec(f"from octavo.optim import AdamW8bit, {name}")
+    with pytest.raises(ImportError, match="cannot import name 'Typo'"):
+        exec("from octavo.optim import Typo")

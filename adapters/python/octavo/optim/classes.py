@@ -1,13 +1,74 @@
-"""The optimizer classes: torch's, torchao's and bitsandbytes' names, signatures and defaults."""
+"""The optimizer classes: torch's, torchao's and bitsandbytes' names, signatures and defaults. named.py has
+those whose name says more than the algorithm.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
 
 from torch import Tensor
 
 from . import options
 from .base import Optimizer, warn_paged
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_Init = TypeVar("_Init", bound=Callable[..., None])
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of every class. docs/guides/python.md says what they do."""
+
+    state: str | None
+    block_size: int | None
+    master: str | int
+    min_quantized_size: int | None
+    clip_grad_norm: float | None
+    skip_nonfinite: bool
+    gradient_release: bool
+    maximize: bool
+    capturable: bool
+    fused: bool | None
+    foreach: bool | None
+    seed: int
+    bf16_stochastic_round: bool
+    is_paged: bool
+    differentiable: bool
+
+
+_DEFAULTS: Options = {
+    "state": None,
+    "block_size": None,
+    "master": "native",
+    "min_quantized_size": None,
+    "clip_grad_norm": None,
+    "skip_nonfinite": False,
+    "gradient_release": False,
+    "maximize": False,
+    "capturable": False,
+    "fused": None,
+    "foreach": None,
+    "seed": 0,
+    "bf16_stochastic_round": False,
+    "is_paged": False,
+    "differentiable": False,
+}
+
+
+def _shows_options(init: _Init) -> _Init:
+    """help() and inspect list the names of Options in the place of **given."""
+    own = inspect.signature(init)
+    named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    for name, default in _DEFAULTS.items():
+        hint = Options.__annotations__[name].__forward_arg__
+        named.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        )
+    init.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]
+    return init
 
 
 class _Named(Optimizer):
@@ -16,18 +77,22 @@ class _Named(Optimizer):
     _state: ClassVar[str | None] = None  # None: the `state` argument decides
     _paged: ClassVar[bool] = False
 
-    def _start(self, params: Any, defaults: dict[str, Any], given: dict[str, Any], *theirs: Any) -> None:
+    def _start(self, params: Any, defaults: dict[str, Any], given: Any, *theirs: Any) -> None:
         """The rest of every __init__; `theirs` are bitsandbytes' optim_bits, args and min_8bit_size."""
         optim_bits, args, min_8bit_size = theirs
         options.take_args(args)
-        named = self._options(given, optim_bits, min_8bit_size)
+        options.take_removed(given)
+        if unknown := [name for name in given if name not in _DEFAULTS]:
+            raise TypeError(
+                f"{type(self).__name__}.__init__() got an unexpected keyword argument {unknown[0]!r}"
+            )
+        named = self._options({**_DEFAULTS, **given}, optim_bits, min_8bit_size)
         own = named.pop("own")
         Optimizer.__init__(self, params, {**defaults, **named}, **own)
 
     def _options(self, given: dict[str, Any], optim_bits: Any, min_8bit_size: Any) -> dict[str, Any]:
         """Defaults of the parameter groups, and the optimizer's own options under "own"."""
-        options.take_removed(given)
-        state = given.pop("state", None)
+        state = given["state"]
         from_bits = options.state_of_bits(optim_bits)
         if self._state is not None:
             if state not in (None, self._state):
@@ -42,41 +107,36 @@ class _Named(Optimizer):
             state = from_bits or "fp32"
         elif from_bits not in (None, state):
             raise ValueError(f"got state={state!r} and optim_bits={optim_bits}, which differ")
-        size = options.from_text(given.pop("min_quantized_size", None))
+        size = options.from_text(given["min_quantized_size"])
         if size is None:
             size = options.from_text(min_8bit_size)
-        if self._paged or options.from_text(given.pop("is_paged", False)):
+        if self._paged or options.from_text(given["is_paged"]):
             warn_paged(type(self).__name__)
-        stochastic = options.from_text(given.pop("bf16_stochastic_round", False))
-        master = options.from_text(given.pop("master", "native"))
+        stochastic = options.from_text(given["bf16_stochastic_round"])
+        master = options.from_text(given["master"])
         if stochastic and master not in ("native", "stochastic"):
             raise ValueError(f"got bf16_stochastic_round=True and master={master!r}, which differ")
-        own = {name: given.pop(name) for name in ("skip_nonfinite", "gradient_release") if name in given}
-        if options.from_text(given.pop("differentiable", False)):
+        if options.from_text(given["differentiable"]):
             raise ValueError("differentiable=True is not supported")
-        out = {
+        return {
             "state": state,
-            "block_size": given.pop("block_size", None),
+            "block_size": given["block_size"],
             "master": "stochastic" if stochastic else master,
             "min_quantized_size": options.MIN_QUANTIZED_SIZE if size is None else size,
-            "maximize": bool(options.from_text(given.pop("maximize", False))),
-            "capturable": bool(options.from_text(given.pop("capturable", False))),
-            "fused": options.from_text(given.pop("fused", None)),
-            "foreach": options.from_text(given.pop("foreach", None)),
-            "seed": int(options.from_text(given.pop("seed", 0))),
-            "clip_grad_norm": given.pop("clip_grad_norm", None),
-            "own": own,
+            "maximize": bool(options.from_text(given["maximize"])),
+            "capturable": bool(options.from_text(given["capturable"])),
+            "fused": options.from_text(given["fused"]),
+            "foreach": options.from_text(given["foreach"]),
+            "seed": int(options.from_text(given["seed"])),
+            "clip_grad_norm": given["clip_grad_norm"],
+            "own": {name: given[name] for name in ("skip_nonfinite", "gradient_release")},
         }
-        if given:
-            raise TypeError(
-                f"{type(self).__name__}.__init__() got an unexpected keyword argument {next(iter(given))!r}"
-            )
-        return out
 
 
 class _AdamBase(_Named):
     _weight_decay: ClassVar[float]
 
+    @_shows_options
     def __init__(
         self,
         params: Any,
@@ -88,7 +148,7 @@ class _AdamBase(_Named):
         optim_bits: int | None = None,
         args: Any = None,
         min_8bit_size: int | None = None,
-        **given: Any,
+        **given: Unpack[Options],
     ) -> None:
         if options.from_text(given.pop("decoupled_weight_decay", False)) and self.algorithm == "adam":
             raise ValueError("decoupled_weight_decay=True is AdamW: use the class of that name")
@@ -121,6 +181,7 @@ class SGD(_Named):
 
     algorithm = "sgd"
 
+    @_shows_options
     def __init__(
         self,
         params: Any,
@@ -132,7 +193,7 @@ class SGD(_Named):
         optim_bits: int | None = None,
         args: Any = None,
         min_8bit_size: int | None = None,
-        **given: Any,
+        **given: Unpack[Options],
     ) -> None:
         defaults = {
             "lr": lr,
@@ -149,6 +210,7 @@ class Lion(_Named):
 
     algorithm = "lion"
 
+    @_shows_options
     def __init__(
         self,
         params: Any,
@@ -158,36 +220,7 @@ class Lion(_Named):
         optim_bits: int | None = None,
         args: Any = None,
         min_8bit_size: int | None = None,
-        **given: Any,
+        **given: Unpack[Options],
     ) -> None:
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay}
         self._start(params, defaults, given, optim_bits, args, min_8bit_size)
-
-
-# Every further name is a class with its format fixed, its states paged, or both.
-_SUFFIXES = {"8bit": "8bit", "4bit": "4bit", "Fp8": "fp8", "32bit": "fp32"}
-_BASES: tuple[type[_Named], ...] = (Adam, AdamW, SGD, Lion)
-
-
-def _derive(base: type[_Named], name: str, state: str | None, paged: bool) -> type[_Named]:
-    kept = f"{state} states" if state else "the states that `state` names"
-    said = f"{base.__name__} with {kept}" + (", kept on the device until offload exists." if paged else ".")
-    attributes = {"_state": state, "_paged": paged, "__doc__": said, "__module__": "octavo.optim"}
-    return type(name, (base,), attributes)
-
-
-def _derived() -> dict[str, type[_Named]]:
-    out: dict[str, type[_Named]] = {}
-    for base in _BASES:
-        for suffix, state in _SUFFIXES.items():
-            name = base.__name__ + suffix
-            out[name] = _derive(base, name, state, paged=False)
-        if base is SGD:
-            continue
-        for suffix, state in (("", None), ("8bit", "8bit"), ("32bit", "fp32")):
-            name = f"Paged{base.__name__}{suffix}"
-            out[name] = _derive(base, name, state, paged=True)
-    return out
-
-
-DERIVED = _derived()

@@ -47,7 +47,7 @@ def take_removed(options: dict[str, Any]) -> None:
     """Takes the arguments that have no effect out of `options`, with a warning where a value asks for one."""
     for name in list(options):
         if name in _REMOVED and from_text(options.pop(name)) not in (None, _NEUTRAL[name]):
-            warnings.warn(f"{name} has no effect: {_REMOVED[name]}", stacklevel=5)
+            warnings.warn(f"{name} has no effect: {_REMOVED[name]}", stacklevel=4)
 
 
 def take_args(args: Any) -> None:
