@@ -335,9 +335,7 @@ def test_the_options_have_types_and_defaults() -> None:
     assert Options.__annotations__.keys() == _DEFAULTS.keys()
 
 
-@pytest.mark.parametrize(
-XX, "PagedAdEMAMix", "LAMB", "RMSprop32bit", "CPUOffloadOptimizer"]
-)
+@pytest.mark.parametrize("name", ["AdEMAMix8bit", "PagedAdEMAMix", "LAMB", "CPUOffloadOptimizer"])
 def test_names_of_others_that_are_not_here(name: str) -> None:
     """Both ways to ask for one say what there is instead."""
     assert not hasattr(optim, name)
