@@ -68,7 +68,9 @@ OCTAVO_API octavo_status octavo_layout(const octavo_group_config* config, const 
                                        octavo_tensor_layout* out);
 
 typedef struct {
-  octavo_tensor_spec spec; /* spec.struct_size is set; the tensor has no size of its own */
+  /* spec.struct_size is set, the same in a whole array: the tensor has no size of its own. What follows the
+   * spec never changes; new fields go to the end of the spec. */
+  octavo_tensor_spec spec;
   void* param;
   const void* grad;
   void* residual;

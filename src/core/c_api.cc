@@ -37,10 +37,15 @@ namespace {
 using octavo::Result;
 using octavo::Status;
 
-thread_local std::string last_error;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+// What octavo_last_error returns, and the memory of those texts that are put together.
+thread_local const char* last_error = "";    // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+thread_local std::string last_error_memory;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 octavo_status report(const Status& status) {
-  if (!status.ok()) last_error = status.message();
+  if (!status.ok()) {
+    last_error_memory = status.message();
+    last_error = last_error_memory.c_str();
+  }
   return static_cast<octavo_status>(status.code());
 }
 
@@ -48,11 +53,15 @@ octavo_status report(const Status& status) {
 template <class Fn>
 octavo_status guarded(Fn&& fn) noexcept {
   try {
-    return report(fn());
-  } catch (const std::bad_alloc&) {
-    last_error = "[octavo] out of host memory";
-  } catch (const std::exception& error) {
-    last_error = std::string("[octavo] ") + error.what();
+    try {
+      return report(fn());
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {
+      return report(Status::failed(std::string("[octavo] ") + error.what()));
+    }
+  } catch (...) {
+    last_error = "[octavo] out of host memory";  // a literal: there is no memory for a string
   }
   return static_cast<octavo_status>(octavo::StatusCode::failed);
 }
@@ -136,22 +145,51 @@ Result<std::span<std::byte>> workspace_span(void* workspace, int64_t bytes) {
                               workspace == nullptr ? 0 : static_cast<std::size_t>(bytes));
 }
 
+// What follows the spec in an octavo_tensor. It never changes: new fields go to the end of the spec, whose
+// struct_size then says how far apart a caller's tensors lie.
+struct TensorTail {
+  void* param;
+  const void* grad;
+  void* residual;
+  void* codes[3];
+  float* scales[3];
+  uint64_t id;
+  int64_t offset;
+};
+static_assert(sizeof(octavo_tensor) == sizeof(octavo_tensor_spec) + sizeof(TensorTail) &&
+              offsetof(octavo_tensor, param) == sizeof(octavo_tensor_spec) + offsetof(TensorTail, param) &&
+              offsetof(octavo_tensor, scales) == sizeof(octavo_tensor_spec) + offsetof(TensorTail, scales) &&
+              offsetof(octavo_tensor, offset) == sizeof(octavo_tensor_spec) + offsetof(TensorTail, offset));
+
 Result<std::vector<octavo::TensorArgs>> convert(const octavo_tensor* tensors, int64_t count) {
   if (Status bad = check_array("tensors", tensors, count); !bad.ok()) return bad;
   std::vector<octavo::TensorArgs> list;
   list.reserve(static_cast<std::size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    const octavo_tensor& from = tensors[i];
-    const auto spec = convert("tensor.spec", &from.spec);
+  const std::size_t spec_size = count > 0 ? tensors->spec.struct_size : 0;
+  if (spec_size % alignof(octavo_tensor) != 0) {
+    return Status::invalid("[octavo] tensor.spec.struct_size: got " + std::to_string(spec_size) +
+                           ", expected sizeof(octavo_tensor_spec)");
+  }
+  const auto* at = reinterpret_cast<const std::byte*>(tensors);
+  for (int64_t i = 0; i < count; ++i, at += spec_size + sizeof(TensorTail)) {
+    const auto* from = reinterpret_cast<const octavo_tensor_spec*>(at);
+    const auto spec = convert("tensor.spec", from);
     if (!spec.ok()) return spec.status();
+    if (from->struct_size != spec_size) {
+      return Status::invalid("[octavo] tensors[" + std::to_string(i) + "].spec.struct_size: got " +
+                             std::to_string(from->struct_size) + ", expected that of tensors[0], " +
+                             std::to_string(spec_size));
+    }
+    TensorTail tail;
+    std::memcpy(&tail, at + spec_size, sizeof tail);
     octavo::TensorArgs args;
     args.spec = *spec;
-    args.param = from.param;
-    args.grad = from.grad;
-    args.residual = from.residual;
-    for (std::size_t s = 0; s < args.state.size(); ++s) args.state[s] = {from.codes[s], from.scales[s]};
-    args.id = from.id;
-    args.offset = from.offset;
+    args.param = tail.param;
+    args.grad = tail.grad;
+    args.residual = tail.residual;
+    for (std::size_t s = 0; s < args.state.size(); ++s) args.state[s] = {tail.codes[s], tail.scales[s]};
+    args.id = tail.id;
+    args.offset = tail.offset;
     list.push_back(args);
   }
   return list;
@@ -212,7 +250,7 @@ extern "C" {
 
 const char* octavo_version_string(void) { return octavo::version().data(); }
 uint32_t octavo_abi_version(void) { return OCTAVO_ABI_VERSION; }
-const char* octavo_last_error(void) { return last_error.c_str(); }
+const char* octavo_last_error(void) { return last_error; }
 
 const char* octavo_implementation(void) {
   const auto chosen = octavo::implementation();

@@ -9,7 +9,10 @@
 #include <octavo/grad_norm.h>
 #include <octavo/octavo.h>
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -403,6 +406,43 @@ TEST(CApi, NullArgumentsAreErrors) {
   EXPECT_EQ(octavo_norm_workspace_bytes(nullptr), 0);
   EXPECT_EQ(octavo_group_workspace_bytes(nullptr), 0);
   octavo_step_args_init(nullptr);
+}
+
+// A caller compiled against a later header, whose spec has grown: its tensors lie further apart.
+TEST(CApi, TensorsOfALongerSpec) {
+  struct LongerTensor {
+    octavo_tensor_spec spec;
+    uint64_t later[3];
+    std::array<std::byte, sizeof(octavo_tensor) - sizeof(octavo_tensor_spec)> rest;
+  };
+  const OptimizerCase adamw = optimizers(false)[1];
+  TensorSet set = small_set(adamw, octavo::StateFormat::int8);
+  TensorSet expected = set;
+  const octavo_group_config config = c_config(adamw.config);
+  std::vector<LongerTensor> tensors;
+  for (const octavo_tensor& t : c_tensors(set)) {
+    LongerTensor& to = tensors.emplace_back(LongerTensor{t.spec, {7, 8, 9}, {}});
+    to.spec.struct_size = sizeof(octavo_tensor_spec) + sizeof to.later;
+    std::memcpy(to.rest.data(), &t.param, to.rest.size());
+  }
+  const auto* given = reinterpret_cast<const octavo_tensor*>(tensors.data());
+  const auto count = static_cast<int64_t>(tensors.size());
+  octavo_group* group = nullptr;
+  ASSERT_EQ(octavo_group_create(&config, given, count, &group), 0u) << octavo_last_error();
+  const octavo_step_args args = c_step_args(step_args(adamw, 1));
+  auto report = sized<octavo_step_report>();
+  ASSERT_EQ(octavo_group_step(group, &args, &report), 0u) << octavo_last_error();
+  octavo_group_destroy(group);
+  ASSERT_TRUE(expected.step(step_args(adamw, 1)).ok());
+  EXPECT_EQ(set.difference(expected), "");
+
+  tensors[1].spec.struct_size += 8;
+  EXPECT_EQ(octavo_group_create(&config, given, count, &group), kInvalid);
+  EXPECT_THAT(octavo_last_error(),
+              testing::HasSubstr("tensors[1].spec.struct_size: got 136, expected that of tensors[0], 128"));
+  tensors[0].spec.struct_size += 4;
+  EXPECT_EQ(octavo_group_create(&config, given, count, &group), kInvalid);
+  EXPECT_THAT(octavo_last_error(), testing::HasSubstr("tensor.spec.struct_size: got 132"));
 }
 
 TEST(CApi, StructSizes) {
