@@ -15,6 +15,25 @@ namespace {
 
 // Elements converted at a time: a multiple of any block.
 constexpr std::int64_t kPiece = 16 * kMaxBlockSize;
+// And as much of it as a thread's scratch holds, so that no thread allocates memory while it works.
+constexpr std::int64_t kStretch = cpu::kMaxTile;
+static_assert(kPiece % kStretch == 0 && kStretch % kMaxBlockSize == 0);
+
+// f(first element, count, scratch) for each piece of a tensor, on the pool.
+template <class Fn>
+void for_pieces(std::int64_t numel, Fn&& f) {
+  auto body = [&](std::int64_t piece, cpu::Scratch& scratch) {
+    const std::int64_t at = piece * kPiece;
+    f(at, std::min(kPiece, numel - at), scratch);
+  };
+  cpu::parallel_for((numel + kPiece - 1) / kPiece, 0, body);
+}
+
+// f(first element, count) for each stretch of elements [at, at + n).
+template <class Fn>
+void for_stretches(std::int64_t at, std::int64_t n, Fn&& f) {
+  for (std::int64_t done = 0; done < n; done += kStretch) f(at + done, std::min(kStretch, n - done));
+}
 
 struct Resolved {
   StateFormat stored;
@@ -94,73 +113,75 @@ struct Job {
   }
   [[nodiscard]] cpu::Shape shape() const { return {spec.shape.data(), spec.ndim}; }
 
-  // Elements [at, at + n); `at` is a multiple of kPiece.
-  void decode(const std::byte* codes, const float* scales, std::int64_t at, std::int64_t n,
-              float* values) const {
-    auto& scratch = cpu::thread_scratch();
+  // Elements [at, at + n); `at` is a multiple of kStretch.
+  void decode(const std::byte* codes, const float* scales, std::int64_t at, std::int64_t n, float* values,
+              cpu::Scratch& scratch) const {
     if (!how.rank1) {
       kernels.decode[format()][moment()](codes + code_at(at), scales + scale_at(at), n, how.block, values,
                                          &scratch);
       return;
     }
-    std::vector<float> unit(static_cast<std::size_t>((n + how.block - 1) / how.block), 1.0F),
-        own(static_cast<std::size_t>(n));
-    kernels.decode[format()][moment()](codes + code_at(at), unit.data(), n, how.block, values, &scratch);
-    cpu::rank1_scales(shape(), scales, at, n, own.data());
-    for (std::int64_t i = 0; i < n; ++i) {
-      values[i] =
-          formula::canonical(scalar::F32(values[i]) * scalar::F32(own[static_cast<std::size_t>(i)])).v;
-    }
+    float* const unit = scratch.scale_in[0];
+    float* const own = scratch.scale_out[0];
+    std::fill_n(unit, kStretch / how.block, 1.0F);
+    for_stretches(at, n, [&](std::int64_t from, std::int64_t count) {
+      float* const to = values + (from - at);
+      kernels.decode[format()][moment()](codes + code_at(from), unit, count, how.block, to, &scratch);
+      cpu::rank1_scales(shape(), scales, from, count, own);
+      for (std::int64_t i = 0; i < count; ++i)
+        to[i] = formula::canonical(scalar::F32(to[i]) * scalar::F32(own[i])).v;
+    });
   }
 
-  void encode(const float* values, std::int64_t at, std::int64_t n, std::byte* codes, float* scales) const {
+  void encode(const float* values, std::int64_t at, std::int64_t n, std::byte* codes, float* scales,
+              cpu::Scratch& scratch) const {
     kernels.encode[format()][moment()](values, n, how.block, codes + code_at(at), scales + scale_at(at),
-                                       &cpu::thread_scratch());
+                                       &scratch);
   }
 
   // The whole tensor: its scales depend on all of it.
   void encode_rank1(const float* values, std::byte* codes, float* scales) const {
     std::fill(scales, scales + how.size.scales, 0.0F);
     cpu::raise_axis_maxima(shape(), values, 0, spec.numel, scales);
-    auto body = [&](std::int64_t piece) {
-      const std::int64_t at = piece * kPiece;
-      const std::int64_t n = std::min(kPiece, spec.numel - at);
-      std::vector<float> own(static_cast<std::size_t>(n));
-      cpu::rank1_scales(shape(), scales, at, n, own.data());
-      auto* out = reinterpret_cast<std::uint8_t*>(codes) + at / 2;
-      std::memset(out, 0, static_cast<std::size_t>((n + 1) / 2));
-      for (std::int64_t i = 0; i < n; ++i) {
-        const float s = own[static_cast<std::size_t>(i)];
-        const bool finite = s < std::bit_cast<float>(formula::kInf32);
-        scalar::I32 none;
-        const scalar::F32 raw(values[at + i]);
-        const scalar::F32 x = raw * scalar::F32(finite && s > 0.0F ? 1.0F / s : 0.0F);
-        const int code = finite ? codecs::Int4Rank1::encode<Moment::second, scalar::Lane>(x, raw, none).v +
-                                      codecs::Int4Rank1::code_bias(Moment::second)
-                                : 0;
-        out[i / 2] = static_cast<std::uint8_t>(out[i / 2] | code << (i % 2 == 0 ? 4 : 0));
-      }
-    };
-    cpu::parallel_for((spec.numel + kPiece - 1) / kPiece, 0, body);
+    for_pieces(spec.numel, [&](std::int64_t begin, std::int64_t n, cpu::Scratch& scratch) {
+      for_stretches(begin, n, [&](std::int64_t at, std::int64_t count) {
+        encode_rank1_codes(values + at, at, count, scales, reinterpret_cast<std::uint8_t*>(codes) + at / 2,
+                           scratch.scale_out[0]);
+      });
+    });
     for (std::int64_t i = 0; i < how.size.scales; ++i)
       scales[i] = formula::canonical(scalar::F32(scales[i])).v;
   }
 
+  // `own`: room for the scales of the elements.
+  void encode_rank1_codes(const float* values, std::int64_t at, std::int64_t n, const float* scales,
+                          std::uint8_t* out, float* own) const {
+    cpu::rank1_scales(shape(), scales, at, n, own);
+    std::memset(out, 0, static_cast<std::size_t>((n + 1) / 2));
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float s = own[i];
+      const bool finite = s < std::bit_cast<float>(formula::kInf32);
+      scalar::I32 none;
+      const scalar::F32 raw(values[i]);
+      const scalar::F32 x = raw * scalar::F32(finite && s > 0.0F ? 1.0F / s : 0.0F);
+      const int code = finite ? codecs::Int4Rank1::encode<Moment::second, scalar::Lane>(x, raw, none).v +
+                                    codecs::Int4Rank1::code_bias(Moment::second)
+                              : 0;
+      out[i / 2] = static_cast<std::uint8_t>(out[i / 2] | code << (i % 2 == 0 ? 4 : 0));
+    }
+  }
+
   void encode_all(const float* values, std::byte* codes, float* scales) const {
     if (how.rank1) return encode_rank1(values, codes, scales);
-    auto body = [&](std::int64_t piece) {
-      const std::int64_t at = piece * kPiece;
-      encode(values + at, at, std::min(kPiece, spec.numel - at), codes, scales);
-    };
-    cpu::parallel_for((spec.numel + kPiece - 1) / kPiece, 0, body);
+    for_pieces(spec.numel, [&](std::int64_t at, std::int64_t n, cpu::Scratch& scratch) {
+      encode(values + at, at, n, codes, scales, scratch);
+    });
   }
 
   void decode_all(const std::byte* codes, const float* scales, float* values) const {
-    auto body = [&](std::int64_t piece) {
-      const std::int64_t at = piece * kPiece;
-      decode(codes, scales, at, std::min(kPiece, spec.numel - at), values + at);
-    };
-    cpu::parallel_for((spec.numel + kPiece - 1) / kPiece, 0, body);
+    for_pieces(spec.numel, [&](std::int64_t at, std::int64_t n, cpu::Scratch& scratch) {
+      decode(codes, scales, at, n, values + at, scratch);
+    });
   }
 };
 
@@ -237,14 +258,13 @@ Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
     writer.encode_all(whole.data(), to_codes.data(), to_scales.data());
     return {};
   }
-  auto body = [&](std::int64_t piece) {
-    const std::int64_t at = piece * kPiece;
-    const std::int64_t n = std::min(kPiece, from.numel - at);
-    std::vector<float> values(static_cast<std::size_t>(n));
-    reader.decode(from_codes.data(), from_scales.data(), at, n, values.data());
-    writer.encode(values.data(), at, n, to_codes.data(), to_scales.data());
-  };
-  cpu::parallel_for((from.numel + kPiece - 1) / kPiece, 0, body);
+  for_pieces(from.numel, [&](std::int64_t begin, std::int64_t n, cpu::Scratch& scratch) {
+    for_stretches(begin, n, [&](std::int64_t at, std::int64_t count) {
+      float* const values = scratch.grad;
+      reader.decode(from_codes.data(), from_scales.data(), at, count, values, scratch);
+      writer.encode(values, at, count, to_codes.data(), to_scales.data(), scratch);
+    });
+  });
   return {};
 }
 

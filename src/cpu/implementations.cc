@@ -97,11 +97,6 @@ Result<const Kernels*> kernels() {
   return from_environment;
 }
 
-Scratch& thread_scratch() {
-  thread_local const auto scratch = std::make_unique<Scratch>();
-  return *scratch;
-}
-
 }  // namespace cpu
 
 #define OCTAVO_TEXT_(x) #x

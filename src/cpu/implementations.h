@@ -11,7 +11,4 @@ namespace octavo::cpu {
 // The chosen table, or the error of a bad OCTAVO_FORCE_IMPL.
 Result<const Kernels*> kernels();
 
-// This thread's working memory, allocated on first use.
-Scratch& thread_scratch();
-
 }  // namespace octavo::cpu

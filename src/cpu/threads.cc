@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/threads.h"
 
-#include <sched.h>
+#include "cpu/affinity.h"
+#include "cpu/kernels.h"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
+#include <exception>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -34,21 +40,39 @@ struct Job {
   std::int64_t count;
   BodyRef body;
   std::atomic<std::int64_t> next{0};
+  std::atomic<bool> threw{false};
+  std::exception_ptr error{};  // of whoever set `threw`
 
-  void work() {
+  void work(Scratch& scratch) noexcept {
     const FloatMode mode;
-    for (std::int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
-         i = next.fetch_add(1, std::memory_order_relaxed)) {
-      body(i);
+    try {
+      for (std::int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
+           i = next.fetch_add(1, std::memory_order_relaxed)) {
+        body(i, scratch);
+      }
+    } catch (...) {
+      next.store(count, std::memory_order_relaxed);
+      if (!threw.exchange(true)) error = std::current_exception();
     }
   }
+};
+
+// The working memory of a thread that calls the library, allocated on first use.
+Scratch& callers_scratch() {
+  thread_local const auto scratch = std::make_unique<Scratch>();
+  return *scratch;
+}
+
+struct Worker {
+  std::unique_ptr<Scratch> scratch;
+  std::thread thread;
 };
 
 class Pool {
  public:
   // Workers wait for a new word: a generation, and how many of them take part in it. Both in one word,
   // because a worker that sits a generation out may look only when the next has begun.
-  void run(Job& job, int helpers) {
+  void run(Job& job, int helpers, Scratch& scratch) noexcept {
     helpers = hire(helpers);
     job_ = &job;
     working_.store(helpers, std::memory_order_relaxed);
@@ -56,7 +80,7 @@ class Pool {
                     static_cast<std::uint64_t>(helpers),
                 std::memory_order_release);
     word_.notify_all();
-    job.work();
+    job.work(scratch);
     for (int left = working_.load(std::memory_order_acquire); left != 0;
          left = working_.load(std::memory_order_acquire)) {
       working_.wait(left, std::memory_order_acquire);
@@ -66,30 +90,48 @@ class Pool {
  private:
   static constexpr std::uint64_t kMaxHelpers = 8192;
 
-  // As many workers as wanted, or as the system grants.
-  int hire(int wanted) {
+  // As many workers as wanted, or as the system grants threads and memory for.
+  int hire(int wanted) noexcept {
     try {
+      if (static_cast<int>(workers_.size()) >= wanted) return wanted;
+      const cpu_set_t cpus = process_cpus();
       while (static_cast<int>(workers_.size()) < wanted) {
         const int index = static_cast<int>(workers_.size());
-        workers_.emplace_back([this, index, seen = word_.load()] { loop(index, seen); });
+        Worker& worker = workers_.emplace_back();
+        worker.scratch = std::make_unique_for_overwrite<Scratch>();
+        worker.thread = std::thread([this, index, cpus, seen = word_.load(), own = worker.scratch.get()] {
+          loop(index, seen, cpus, *own);
+        });
       }
+    } catch (const std::bad_alloc&) {
+      wanted = drop_unfinished();
     } catch (const std::system_error&) {
-      wanted = static_cast<int>(workers_.size());
+      wanted = drop_unfinished();
     }
     return wanted;
   }
 
-  void loop(int index, std::uint64_t seen) {
+  // Forgets a worker whose thread or memory was not granted.
+  int drop_unfinished() noexcept {
+    if (!workers_.empty() && !workers_.back().thread.joinable()) workers_.pop_back();
+    return static_cast<int>(workers_.size());
+  }
+
+  // A new thread has the mask of the one that made it, which may be bound to one CPU. (An empty set is
+  // refused.)
+  void loop(int index, std::uint64_t seen, const cpu_set_t& cpus, Scratch& scratch) noexcept {
+    (void)sched_setaffinity(0, sizeof cpus, &cpus);
+    std::memset(&scratch, 0, sizeof scratch);  // by its own thread: the pages are then near its CPU
     for (;;) {
       word_.wait(seen, std::memory_order_acquire);
       seen = word_.load(std::memory_order_acquire);
       if (index >= static_cast<int>(seen % kMaxHelpers)) continue;
-      job_->work();
+      job_->work(scratch);
       if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) working_.notify_one();
     }
   }
 
-  std::vector<std::thread> workers_;
+  std::vector<Worker> workers_;
   std::atomic<std::uint64_t> word_{0};
   std::atomic<int> working_{0};
   Job* job_ = nullptr;
@@ -99,22 +141,23 @@ std::mutex pool_mutex;
 std::atomic<int> default_threads{0};
 
 // The pool of this process: a forked child has none of its parent's threads and starts anew (the old object
-// leaks, its threads are gone).
-Pool& pool() {
+// leaks, its threads are gone). Null where there is no memory for one.
+Pool* pool() noexcept {
   static Pool* current = nullptr;
   static pid_t owner = 0;
   if (owner != getpid()) {
-    current = new Pool;  // NOLINT(cppcoreguidelines-owning-memory): lives until the process ends
-    owner = getpid();
+    current =
+        new (std::nothrow) Pool;  // NOLINT(cppcoreguidelines-owning-memory): lives until the process ends
+    owner = current != nullptr ? getpid() : 0;
   }
-  return *current;
+  return current;
 }
 
 }  // namespace
 
 int available_cpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  const cpu_set_t cpus = process_cpus();
+  if (CPU_COUNT(&cpus) > 0) return CPU_COUNT(&cpus);
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
@@ -129,13 +172,16 @@ void parallel_for(std::int64_t count, int threads, BodyRef body) {
   if (count <= 0) return;
   if (threads <= 0) threads = default_pool_threads();
   const int helpers = static_cast<int>(std::min<std::int64_t>(threads, count)) - 1;
+  Scratch& scratch = callers_scratch();
   Job job{count, body};
   std::unique_lock lock(pool_mutex, std::defer_lock);
-  if (helpers > 0 && lock.try_lock()) {
-    pool().run(job, helpers);
+  Pool* const shared = helpers > 0 && lock.try_lock() ? pool() : nullptr;
+  if (shared != nullptr) {
+    shared->run(job, helpers, scratch);
   } else {
-    job.work();
+    job.work(scratch);
   }
+  if (job.error) std::rethrow_exception(job.error);
 }
 
 }  // namespace octavo::cpu

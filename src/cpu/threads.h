@@ -9,7 +9,9 @@
 
 namespace octavo::cpu {
 
-// CPUs this process may run on.
+struct Scratch;
+
+// CPUs this process may run on (cpu/affinity.h).
 int available_cpus();
 int default_pool_threads();
 void set_default_pool_threads(int threads);
@@ -37,18 +39,23 @@ class BodyRef {
   template <class Fn>
   requires(!std::is_same_v<std::remove_cvref_t<Fn>, BodyRef>)
       BodyRef(Fn& fn)  // NOLINT(google-explicit-constructor)
-      : object_(std::addressof(fn)), call_([](void* o, std::int64_t i) { (*static_cast<Fn*>(o))(i); }) {}
-  void operator()(std::int64_t i) const { call_(object_, i); }
+      : object_(std::addressof(fn)),
+        call_([](void* o, std::int64_t i, Scratch& s) { (*static_cast<Fn*>(o))(i, s); }) {}
+  void operator()(std::int64_t i, Scratch& scratch) const { call_(object_, i, scratch); }
 
  private:
   void* object_;
-  void (*call_)(void*, std::int64_t);
+  void (*call_)(void*, std::int64_t, Scratch&);
 };
 
-// body(i) for every i in [0, count), each once, on up to `threads` threads (0: the default), the caller's
-// among them. Returns when all are done. While another thread uses the pool, the caller works alone.
-// Denormals are kept and rounding is to nearest in `body` whatever the calling thread has set; its own
-// setting is restored. The body must not throw.
+// body(i, scratch) for every i in [0, count), each once, on up to `threads` threads (0: the default), the
+// caller's among them; `scratch` is the working memory of the thread that runs it. Returns when all are done.
+// While another thread uses the pool, the caller works alone. Denormals are kept and rounding is to nearest
+// in `body` whatever the calling thread has set; its own setting is restored.
+//
+// Memory: the caller's scratch is allocated before the first body runs, so std::bad_alloc means that none has
+// run. A worker whose scratch cannot be allocated is not hired. Where a body throws, no further one begins,
+// and the first exception leaves parallel_for once every thread has left its body.
 void parallel_for(std::int64_t count, int threads, BodyRef body);
 
 }  // namespace octavo::cpu

@@ -120,6 +120,7 @@ OCTAVO_HD Prepared prepared_of(const formula::Order& order, std::int64_t counted
   out.round_base = formula::round_base(order.seed, static_cast<std::uint64_t>(decision.step));
   out.skip = decision.report.skipped ? 1 : 0;
   out.in_range = in_range(c) ? 1 : 0;
+  formula::publish(order, decision);
   return out;
 }
 

@@ -53,21 +53,23 @@ struct Decision {
   StepReport report;
 };
 
-// `counted`: the non-finite elements, where must_count. Reads every scalar; advances the device's step count
-// and fills its report.
+// `counted`: the non-finite elements, where must_count. Reads every scalar and writes none.
 OCTAVO_HD inline Decision decide(const Order& order, std::int64_t counted) {
   const StepScalars& s = order.scalars;
   Decision d{order.hyper, order.step, unscale_of(order), {}};
   if (order.guard) d.report.nonfinite = s.norm != nullptr ? s.norm->nonfinite : counted;
   d.report.skipped = d.report.nonfinite > 0 || (s.found_inf != nullptr && *s.found_inf != 0.0F);
   if (s.lr != nullptr) d.hyper.lr = static_cast<double>(*s.lr);
-  if (s.step != nullptr) {
-    d.step = *s.step + 1;
-    if (!d.report.skipped) *s.step = d.step;
-  }
+  if (s.step != nullptr) d.step = *s.step + 1;
   if (s.norm != nullptr && order.max_norm > 0.0) d.factor = clip(s.norm->l2, order.max_norm, d.factor);
-  if (s.report != nullptr) *s.report = d.report;
   return d;
+}
+
+// Advances the caller's step count and fills its report: once nothing can fail any more.
+OCTAVO_HD inline void publish(const Order& order, const Decision& d) {
+  const StepScalars& s = order.scalars;
+  if (s.step != nullptr && !d.report.skipped) *s.step = d.step;
+  if (s.report != nullptr) *s.report = d.report;
 }
 
 // The part of an algorithm's constants that all share, and then its own.

@@ -47,15 +47,14 @@ class CpuNorm final : public NormBackend {
                                  static_cast<std::size_t>(chunks)};
     std::atomic<std::uint32_t> max_bits{0};
     std::atomic<std::int64_t> nonfinite{0};
-    auto body = [&](std::int64_t chunk) {
+    auto body = [&](std::int64_t chunk, cpu::Scratch& scratch) {
       const auto tensor =
           static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), chunk) - first_.begin()) -
           1;
       const GradView& grad = grads_[tensor];
       const std::int64_t begin = (chunk - first_[tensor]) * cpu::kNormChunk;
       const std::int64_t count = std::min(cpu::kNormChunk, grad.numel - begin);
-      const cpu::NormPart part =
-          (*kernels)->norm(grad.data, grad.dtype, begin, count, 1.0F, &cpu::thread_scratch());
+      const cpu::NormPart part = (*kernels)->norm(grad.data, grad.dtype, begin, count, 1.0F, &scratch);
       sums[static_cast<std::size_t>(chunk)] = part.sum;
       for (std::uint32_t old = max_bits.load();
            old < part.max_bits && !max_bits.compare_exchange_weak(old, part.max_bits);) {

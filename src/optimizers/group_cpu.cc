@@ -83,7 +83,10 @@ class CpuStep final : public StepBackend {
     const std::int64_t counted =
         formula::must_count(order) ? count_nonfinite(**kernels, formula::unscale_of(order), args.threads) : 0;
     const formula::Decision decision = formula::decide(order, counted);
-    if (decision.report.skipped) return decision.report;
+    if (decision.report.skipped) {
+      formula::publish(order, decision);
+      return decision.report;
+    }
     const auto consts = constants(order, decision);
     const Step now{args, decision.step, consts.bytes};
     if (workspace_floats_ > 0) {
@@ -92,6 +95,7 @@ class CpuStep final : public StepBackend {
     }
     pass(**kernels, now, false);
     if (workspace_floats_ > 0) publish_rank1(args);
+    formula::publish(order, decision);
     return decision.report;
   }
 
@@ -111,7 +115,8 @@ class CpuStep final : public StepBackend {
     return out;
   }
 
-  [[nodiscard]] cpu::StepTask task(const Run& run, const Step& now, bool measure) const {
+  [[nodiscard]] cpu::StepTask task(const Run& run, const Step& now, bool measure,
+                                   cpu::Scratch& scratch) const {
     const Tensor& t = tensors_[run.tensor];
     const TensorSpec& spec = t.args.spec;
     const auto key = [&](std::size_t stream) {
@@ -141,18 +146,18 @@ class CpuStep final : public StepBackend {
     task.shape = {spec.shape.data(), spec.ndim};
     task.measure = measure;
     task.consts = now.consts;
-    task.scratch = &cpu::thread_scratch();
+    task.scratch = &scratch;
     return task;
   }
 
   // Elements whose scaled gradient, or its square, is not finite.
   std::int64_t count_nonfinite(const cpu::Kernels& kernels, double factor, int threads) const {
     std::atomic<std::int64_t> total{0};
-    auto body = [&](std::int64_t i) {
+    auto body = [&](std::int64_t i, cpu::Scratch& scratch) {
       const Run& run = runs_[static_cast<std::size_t>(i)];
       const TensorArgs& t = tensors_[run.tensor].args;
-      const cpu::NormPart part = kernels.norm(t.grad, t.spec.grad_dtype, run.begin, run.count,
-                                              static_cast<float>(factor), &cpu::thread_scratch());
+      const cpu::NormPart part =
+          kernels.norm(t.grad, t.spec.grad_dtype, run.begin, run.count, static_cast<float>(factor), &scratch);
       if (part.nonfinite != 0) total.fetch_add(part.nonfinite, std::memory_order_relaxed);
     };
     cpu::parallel_for(static_cast<std::int64_t>(runs_.size()), threads, body);
@@ -160,11 +165,11 @@ class CpuStep final : public StepBackend {
   }
 
   void pass(const cpu::Kernels& kernels, const Step& now, bool measure) const {
-    auto body = [&](std::int64_t i) {
+    auto body = [&](std::int64_t i, cpu::Scratch& scratch) {
       const Run& run = runs_[static_cast<std::size_t>(i)];
       const Tensor& t = tensors_[run.tensor];
       if (measure && !t.rank1) return;
-      kernels.step[algorithm_][static_cast<std::size_t>(t.stored)](task(run, now, measure));
+      kernels.step[algorithm_][static_cast<std::size_t>(t.stored)](task(run, now, measure, scratch));
     };
     cpu::parallel_for(static_cast<std::int64_t>(runs_.size()), now.args.threads, body);
   }
