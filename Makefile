@@ -31,7 +31,7 @@ build: ## build the library, the command and the trainer: build/bin/octavo, buil
 	@$(call compile,dev) --target octavo octavo_cli
 
 test: ## build and run every test, C++ and Python, after `make check`
-	@scripts/bootstrap test
+	@$(MAKE) check
 	@$(call configure,dev) -DOCTAVO_BUILD_TESTS=ON
 	@$(call compile,dev)
 	@$(call ctest,dev)
@@ -71,11 +71,12 @@ neon: ## the C++ tests built for 64-bit Arm and run under qemu, in build-neon/
 	@$(call compile,neon)
 	@$(call ctest,neon)
 
-tidy: ## clang-tidy over everything that is compiled
+# A build folder of its own, configured only: clang cannot read GCC's precompiled header, so this one has none.
+TIDY ?= (src|apps|train|tests|examples)/.*[.]cc
+tidy: ## clang-tidy over everything that is compiled (TIDY='train/.*' for a part)
 	@scripts/bootstrap test --tidy
-	@$(call configure,dev)
-	@run-clang-tidy -quiet -p build -j $(JOBS) -extra-arg=-Wno-unknown-warning-option \
-	  '^$(CURDIR)/(src|apps|tests/(?!torch/|train/)|benchmarks)/' 2>/dev/null  # those two: clang cannot read GCC's precompiled header
+	@$(call configure,tidy)
+	@run-clang-tidy -quiet -p build-tidy -j $(JOBS) -extra-arg=-Wno-unknown-warning-option '^$(CURDIR)/$(TIDY)$$' 2>/dev/null
 
 format: ## rewrite C++ and Python in the project's style
 	@scripts/bootstrap test
@@ -83,11 +84,12 @@ format: ## rewrite C++ and Python in the project's style
 	@.venv/bin/ruff check --fix --quiet .
 	@.venv/bin/ruff format --quiet .
 
-check: ## fail where `make format` would change something
+check: ## format, ruff, layers and claims: fail where `make format` would change something, a source includes what it may not, or a figure has no source
 	@scripts/bootstrap test
 	@$(cxx_sources) | xargs -0r .venv/bin/clang-format --dry-run --Werror
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/python scripts/check_layers
 
 clean: ## remove the build folders (.venv stays)
 	rm -rf build build-asan build-cuda build-neon build-release build-tidy build-tsan

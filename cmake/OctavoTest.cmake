@@ -1,4 +1,7 @@
-# octavo_add_test(<name> <source>... [LABELS fast|gpu|nightly...] [TIMEOUT seconds] [PUBLIC_API])
+# octavo_add_test(<name> <source>... [LABELS fast|gpu|nightly...] [TIMEOUT seconds] [COST seconds] [PUBLIC_API])
+# octavo_add_pytest(<name> <file or folder>... [TIMEOUT seconds] [COST seconds] [ENVIRONMENT name=value...])
+#
+# COST is a rough duration on two cores. ctest starts the most costly tests first, so that none of them is left over at the end.
 #
 # One GoogleTest binary in <build>/tests, one entry in ctest; the label is `fast` unless given. A test links the
 # library's objects statically and sees src/ as well as include/, so internals can be tested although the shared
@@ -7,7 +10,7 @@
 octavo_find_googletest()
 
 function(octavo_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "PUBLIC_API" "TIMEOUT" "LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "PUBLIC_API" "TIMEOUT;COST" "LABELS")
   if(NOT arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "octavo_add_test(${name}): no sources")
   endif()
@@ -38,4 +41,25 @@ function(octavo_add_test name)
     LABELS "${arg_LABELS}"
     TIMEOUT ${arg_TIMEOUT}
     ENVIRONMENT "UBSAN_OPTIONS=print_stacktrace=1")
+  if(arg_COST)
+    set_tests_properties(${name} PROPERTIES COST ${arg_COST})
+  endif()
+endfunction()
+
+# Python tests, run by the Python of .venv.
+function(octavo_add_pytest name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;COST" "ENVIRONMENT")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 1200)
+  endif()
+  add_test(NAME ${name}
+    COMMAND ${PROJECT_SOURCE_DIR}/.venv/bin/python -m pytest -q -p no:cacheprovider ${arg_UNPARSED_ARGUMENTS}
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES
+    LABELS fast
+    TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1;${arg_ENVIRONMENT}")
+  if(arg_COST)
+    set_tests_properties(${name} PROPERTIES COST ${arg_COST})
+  endif()
 endfunction()

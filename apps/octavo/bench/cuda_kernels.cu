@@ -1,7 +1,7 @@
 // Data and copies on the GPU; see cuda_kernels.h.
 // SPDX-License-Identifier: MIT
-#include "bench/data.h"
 #include "bench/cuda_kernels.h"
+#include "bench/data.h"
 
 #include <algorithm>
 
