@@ -150,6 +150,7 @@ def test_what_does_not_fit_is_refused(device: str) -> None:
         scales: list[Tensor] = scales,
         master: Tensor = master,
         count: Tensor = count,
+        rate: Tensor = rate,
     ) -> None:
         octavo.ops.step(algorithm, [param], [param.clone()], codes, scales, [master], count, rate)
 
@@ -165,6 +166,13 @@ def test_what_does_not_fit_is_refused(device: str) -> None:
         step(master=master[:3])
     with pytest.raises(ValueError, match=r"step is torch.float32 of 1 elements, expected one int64"):
         step(count=count.float())
+    with pytest.raises(ValueError, match=r"step is -2, expected the number of steps taken, 0 or more"):
+        step(count=torch.tensor(-2))
+    for bad in (-0.5, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=rf"lr is {bad}, expected a number of 0 or more"):
+            step(rate=torch.tensor(bad))
+    with pytest.raises(ValueError, match=r"lr has 2 elements, expected one"):
+        step(rate=torch.zeros(2))
     assert bool((param == 1).all())
     step()
     assert not bool((param == 1).any())

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from . import _codec, _engine
 from .optim.base import DECAY_NUMBERS
+from .optim.options import RATE_SLACK
 from .optim.state import MOMENTS
 
 _BY_DTYPE = {dtype: state for state, dtype in _codec.CODE_DTYPES.items() if dtype is not None}
@@ -55,13 +56,20 @@ def step(
     is the format: float32, bfloat16, uint8 of the parameter's shape (8bit) or packed and flat (4bit), float8.
     `scales` goes with it, float32, empty where a format has none. `masters` is empty, or has the int8 or
     int16 master bits of each (bf16) parameter. `step` (0-d int64, on the CPU or on the device) counts the
-    steps taken and is advanced; `lr` is 0-d. Zeros are the initial state. 4bit-rank1 states are not offered
-    here.
+    steps taken and is advanced; `lr` is 0-d. Both are checked where they are on the CPU. Zeros are the
+    initial state. 4bit-rank1 states are not offered here.
     """
     if algorithm not in MOMENTS:
         raise ValueError(f"octavo::step: algorithm is {algorithm!r}, expected one of {', '.join(MOMENTS)}")
     if step.dtype != torch.int64 or step.numel() != 1:
         raise ValueError(f"octavo::step: step is {step.dtype} of {step.numel()} elements, expected one int64")
+    # On a GPU nobody looks: that would be a wait.
+    if step.device.type == "cpu" and int(step) < 0:
+        raise ValueError(f"octavo::step: step is {int(step)}, expected the number of steps taken, 0 or more")
+    if lr.numel() != 1:
+        raise ValueError(f"octavo::step: lr has {lr.numel()} elements, expected one")
+    if lr.device.type == "cpu" and not -RATE_SLACK <= float(lr) < float("inf"):
+        raise ValueError(f"octavo::step: lr is {float(lr)}, expected a number of 0 or more")
     count, moments = len(params), len(MOMENTS[algorithm])
     if len(grads) != count or len(codes) != moments * count or len(scales) != len(codes):
         raise ValueError(
@@ -111,10 +119,10 @@ def step(
     args.momentum, args.maximize, args.seed = momentum, int(maximize), seed
     args.decay = DECAY_NUMBERS[algorithm]
     rate = lr.detach().to(torch.float32)
-    if lr.device == device:
+    if lr.device == device and device.type != "cpu":
         args.scalar_lr = rate.data_ptr()
     else:
-        args.lr = float(rate)
+        args.lr = max(float(rate), 0.0)
     if step.device == device:
         args.scalar_step = step.data_ptr()
     else:
