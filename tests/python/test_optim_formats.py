@@ -180,3 +180,31 @@ def test_param_groups_first_match_and_frozen() -> None:
     ]
     with pytest.raises(ValueError, match=r"no parameter's name matches \['\*\.typo'\]"):
         optim.param_groups(model, {"*.typo": "fp32"})
+
+
+def update_of_a_quiet_neighbour(state: str, large: bool) -> float:
+    """The last update of an element, in units of lr, whose gradient has shrunk from 0.1 to 0.01 for 1,500
+    steps. `large`: the first element of its block has a gradient of 1 all the time.
+    """
+    param = torch.nn.Parameter(torch.zeros(256))
+    optimizer = optim.AdamW([param], lr=1.0, weight_decay=0.0, state=state, min_quantized_size=0)
+    before = param.detach().clone()
+    for size, steps in ((0.1, 300), (0.01, 1500)):
+        param.grad = torch.full((256,), size)
+        param.grad[0] = 1.0 if large else size
+        for _ in range(steps):
+            before.copy_(param.detach())
+            optimizer.step()
+    return float(before[1] - param.detach()[1])
+
+
+def test_a_large_neighbour_keeps_second_moments_from_decaying() -> None:
+    """A limit of 8-bit and fp8 states, as docs/guides/choose_a_format.md says it: a step makes v smaller by
+    0.1%, which is less than half the distance to the next code, and the scale does not move, so v stays.
+    """
+    exact = update_of_a_quiet_neighbour("fp32", large=True)
+    assert exact == pytest.approx(0.357, abs=0.001)
+    assert update_of_a_quiet_neighbour("bf16", large=True) == pytest.approx(exact, rel=0.05)
+    for state in ("8bit", "fp8"):
+        assert 0.18 < update_of_a_quiet_neighbour(state, large=True) < 0.22
+    assert update_of_a_quiet_neighbour("8bit", large=False) == pytest.approx(exact, rel=0.05)
