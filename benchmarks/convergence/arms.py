@@ -108,4 +108,4 @@ class Arm:
     def state_bytes(self) -> int:
         """Of the moments, without step counts."""
         states = self.optimizer.state.values()
-        return sum(t.nbytes for state in states for name, t in state.items() if name != "step")
+        return sum(t.nbytes for state in states for name, t in state.items() if "step" not in name)

@@ -30,7 +30,7 @@ def change_entry(number: int, **values: Any) -> Change:
 
 
 def nan_count(saved: dict[str, Any]) -> None:
-    saved["state"][0]["step"] = torch.tensor(float("nan"))
+    saved["state"][0]["octavo_step"] = torch.tensor(float("nan"))
 
 
 DAMAGES: dict[str, tuple[Change, str]] = {
@@ -40,13 +40,13 @@ DAMAGES: dict[str, tuple[Change, str]] = {
         change_entry(0, exp_avg_sq=None, exp_avg_sq_scale=None),
         "'first': its state has no exp_avg_sq: it comes from another kind of optimizer",
     ),
-    "no step": (change_entry(0, step=None), "parameter 'first': .*step"),
+    "no step": (change_entry(0, octavo_step=None), "parameter 'first': .*step"),
     "step of nan": (nan_count, "'first': step is nan, expected a whole number"),
-    "negative step": (change_entry(0, step=torch.tensor(-1)), "'first': step is -1"),
-    "half a step": (change_entry(0, step=torch.tensor(1.5)), "'first': step is 1.5"),
+    "negative step": (change_entry(0, octavo_step=torch.tensor(-1)), "'first': step is -1"),
+    "half a step": (change_entry(0, octavo_step=torch.tensor(1.5)), "'first': step is 1.5"),
     "codes cut off": (change_entry(1, exp_avg=lambda t: t[:-1].clone()), "'second': exp_avg has"),
     "codes of another shape": (
-        change_entry(0, exp_avg=lambda t: t.t().contiguous()),
+        change_entry(0, exp_avg=lambda t: t.transpose(0, 1).contiguous()),
         r"'first': exp_avg has shape \(130, 40\), but the parameter has shape \(40, 130\)",
     ),
     "scales cut off": (

@@ -108,9 +108,10 @@ def test_a_state_dict_is_of_now(device: str) -> None:
     params, optimizer = trained(device, state="8bit")
     saved = optimizer.state_dict()
     train(optimizer, params, gradients(params, 1))
-    assert [int(entry["step"]) for entry in saved["state"].values()] == [3] * 4
-    saved["state"][0]["step"].add_(10)
-    assert [int(entry["step"]) for entry in saved["state"].values()] == [13, 3, 3, 3]
+    counts = [entry["octavo_step" if i < 2 else "step"] for i, entry in saved["state"].items()]
+    assert list(map(int, counts)) == [3] * 4
+    counts[0].add_(10)
+    assert list(map(int, counts)) == [13, 3, 3, 3]
     assert int(optimizer.state[params[0]]["step"]) == 4
 
 
@@ -166,7 +167,7 @@ def test_loading_keeps_buffers(state: str, device: str) -> None:
         (i, key): value
         for i, p in enumerate(params)
         for key, value in optimizer.state[p].items()
-        if key != "step"
+        if "step" not in key
     }
     places = {key: value.data_ptr() for key, value in tensors.items()}
     optimizer.load_state_dict(source.state_dict())
@@ -265,6 +266,85 @@ def test_dcp_state_dict(device: str) -> None:
     assert same_params(params, list(twin.parameters()))
 
 
+def test_dcp_flattened(device: str) -> None:
+    """torchtitan's form: it asks the live states for the names of what was saved."""
+    dcp = pytest.importorskip("torch.distributed.checkpoint.state_dict")
+    options = dcp.StateDictOptions(flatten_optimizer_state_dict=True)
+    model = torch.nn.Linear(64, 70).to(device=device)
+    params = list(model.parameters())
+    optimizer = optim.AdamW8bit(params, lr=1e-2)
+    train(optimizer, params, gradients(params, 3))
+    saved = dcp.get_optimizer_state_dict(model, optimizer, options=options)
+    assert {"state.weight.octavo_step", "state.bias.step"} <= saved.keys()
+    twin = copy.deepcopy(model)
+    other = optim.AdamW8bit(twin.parameters())
+    dcp.set_optimizer_state_dict(twin, other, saved, options=options)
+    assert same_state(optimizer, other)
+
+
+# --- Other optimizers, other versions -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["8bit", "4bit", "4bit-rank1", "fp8"])
+@pytest.mark.parametrize("theirs", ["Adam", "AdamW", "NAdam", "RAdam"])
+def test_torch_refuses_codes(theirs: str, state: str, device: str) -> None:
+    """It would take them for numbers. The portable form is the one to give it."""
+    params, optimizer = trained(device, state=state)
+    other = getattr(torch.optim, theirs)(clones(params))
+    with pytest.raises(KeyError, match="step"):
+        other.load_state_dict(optimizer.state_dict())
+    if "W" in theirs:
+        other = torch.optim.AdamW(clones(params))
+        other.load_state_dict(optimizer.portable_state_dict())
+
+
+@pytest.mark.parametrize("state", ["8bit", "4bit", "fp8"])
+@pytest.mark.parametrize("foreach", [False, True])
+def test_torchs_sgd_fails_on_codes(foreach: bool, state: str, device: str) -> None:
+    """It reads no count, so its first step is the first that can fail; no weight has changed then."""
+    params, optimizer = trained(device, name="SGD", state=state, momentum=0.9)
+    again = clones(params)[:2]
+    saved = optimizer.state_dict()
+    saved["param_groups"][0]["params"] = [0, 1]
+    other = torch.optim.SGD(again, momentum=0.9, foreach=foreach)
+    other.load_state_dict(saved)
+    other.param_groups[0]["foreach"] = foreach
+    for p in again:
+        p.grad = torch.ones_like(p)
+    with pytest.raises(RuntimeError, match=r"size|shape"):
+        other.step()
+    assert same_params(params[:2], again)
+
+
+def test_torch_loads_floats(device: str) -> None:
+    """fp32 states are torch's own, in numbers and in names."""
+    params, optimizer = trained(device)
+    again = clones(params)
+    other = torch.optim.AdamW(again)
+    other.load_state_dict(optimizer.state_dict())
+    assert frozen(other.state[again[0]]["exp_avg"]) == frozen(optimizer.state[params[0]]["exp_avg"])
+
+
+def of_version_0_1(saved: dict[str, Any]) -> dict[str, Any]:
+    """Codes of the parameter's shape and a plain `step`, as version 0.1 wrote them."""
+    states = {}
+    for number, entry in saved["state"].items():
+        out = {key.removeprefix("octavo_"): value for key, value in entry.items()}
+        coded = [name for name in MOMENTS if f"{name}_scale" in entry]
+        states[number] = {**out, **{name: entry[name].squeeze(-1) for name in coded}}
+    return {**saved, "state": states}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_dicts_of_version_0_1(state: str, device: str) -> None:
+    params, optimizer = trained(device, state=state, dtype=torch.bfloat16, master=24)
+    old = of_version_0_1(copy.deepcopy(optimizer.state_dict()))
+    assert all("step" in entry for entry in old["state"].values())
+    other = optim.AdamW(clones(params), state=state, master=24)
+    other.load_state_dict(old)
+    assert same_state(optimizer, other)
+
+
 def test_names_of_the_moments() -> None:
     """The names that other files of the project read."""
     for name, options in (("AdamW", {"amsgrad": True}), ("SGD", {"momentum": 0.9}), ("Lion", {})):
@@ -275,5 +355,5 @@ def test_names_of_the_moments() -> None:
             "SGD": {"momentum_buffer"},
             "Lion": {"exp_avg"},
         }[name]
-        assert keys == {"step"} | moments | {f"{m}_scale" for m in moments}
+        assert keys == {"octavo_step"} | moments | {f"{m}_scale" for m in moments}
         assert moments <= set(MOMENTS)

@@ -32,6 +32,10 @@ CODE_DTYPES: dict[str, torch.dtype | None] = {
 # Names beside a moment's own in the state of a parameter: its scales, and the master bits by their number.
 SCALE = "_scale"
 MASTER = "master"
+# The step count; under a name of our own where moments are codes, so that no other optimizer takes those for
+# numbers: torch's look for "step" when they load.
+STEP = "step"
+NATIVE_STEP = "octavo_step"
 MASTER_DTYPES: dict[str | int, torch.dtype] = {24: torch.int8, 32: torch.int16}
 _DEFAULT_BLOCKS = {"8bit": 256, "4bit": 128, "4bit-rank1": 128, "fp8": 256, "fp8-e5m2": 256}
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -88,6 +92,16 @@ def layout(moment: Moment, state: str, shape: tuple[int, ...], block_size: int =
         _abi.library().octavo_moment_layout(ctypes.byref(spec), ctypes.byref(codes), ctypes.byref(scales))
     )
     return codes.value, scales.value
+
+
+@functools.cache
+def zero_is_zero(moment: Moment, state: str) -> bool:
+    """Whether code 0 means zero whatever its scale."""
+    size, scales = layout(moment, state, (32,), 32 if default_block_size(state) else 0)
+    codes = torch.zeros(size, dtype=torch.uint8, device="cpu")
+    ones = torch.ones(scales, dtype=torch.float32, device="cpu")
+    block_size = 32 if default_block_size(state) else 0
+    return not bool(decode(moment, state, codes, ones, (32,), block_size).any())
 
 
 def encode(moment: Moment, state: str, values: Tensor, block_size: int = 0) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .. import _codec
-from .._codec import MASTER, SCALE
+from .._codec import MASTER, NATIVE_STEP, SCALE, STEP
 from .._shards import Rows, is_sharded, like, local
 from . import masters, rows
 from .importers import read_peer_state
@@ -47,25 +47,76 @@ _OWN_OPTIONS = frozenset(
 # --- Writing --------------------------------------------------------------------------------------
 
 
-def save_entry(entry: Mapping[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
+def save(optimizer: Optimizer) -> dict[str, Any]:
+    """torch.optim.Optimizer.state_dict in our form, hooks included. Nothing is registered or changed on the
+    way: several threads may do it at once.
+    """
+    for hook in list(optimizer._optimizer_state_dict_pre_hooks.values()):
+        hook(optimizer)
+    places: dict[int, tuple[int, dict[str, Any], int]] = {}  # number, group and index there
+    groups = []
+    for group in optimizer.param_groups:
+        packed = {key: value for key, value in group.items() if key != "params"}
+        for index, param in enumerate(group["params"]):
+            places.setdefault(id(param), (len(places), group, index))
+        packed["params"] = [places[id(p)][0] for p in group["params"]]
+        groups.append(packed)
+    states: dict[Any, Any] = {}
+    optimizer._track_state()
+    for param, entry in list(optimizer.state.items()):
+        if id(param) not in places:
+            states[param] = entry
+            continue
+        number, group, index = places[id(param)]
+        with optimizer._named(group, index):
+            states[number] = save_entry(entry.plain(), param, optimizer._kind(param, group))
+    saved: dict[str, Any] = {"state": states, "param_groups": groups}
+    for post_hook in list(optimizer._optimizer_state_dict_post_hooks.values()):
+        replaced = post_hook(optimizer, saved)
+        saved = saved if replaced is None else replaced
+    return saved
+
+
+def save_entry(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
     """One parameter's entry of a state dict. Tensors are the optimizer's own, but for the step count, which
     parameters share in memory and must not share in a file that is loaded in place.
     """
     saved = dict(entry)
-    if isinstance(saved.get("step"), Tensor):
-        saved["step"] = saved["step"].clone()
+    if isinstance(saved.get(STEP), Tensor):
+        saved[STEP] = saved[STEP].clone()
     if is_sharded(param) and kind.rows.shape:
-        return _save_rows(saved, param, kind)
-    if kind.order != tuple(range(len(kind.order))):
-        saved[ORDER] = kind.order
-    return saved
+        saved = _save_rows(saved, param, kind)
+    else:
+        saved = {key: _as_codes(value, key, saved) for key, value in saved.items()}
+        if kind.order != tuple(range(len(kind.order))):
+            saved[ORDER] = kind.order
+    native = any(name + SCALE in saved for name in MOMENTS)
+    return {NATIVE_STEP if native and key == STEP else key: value for key, value in saved.items()}
+
+
+def _as_codes(value: Any, name: str, entry: Mapping[str, Any]) -> Any:
+    """Codes so that nobody takes them for numbers: with one dimension more than the parameter. torch's Adam
+    looks for `step` when it loads, and codes have none; whoever keeps no count (torch's SGD) fails on the
+    shape at its first step.
+    """
+    return value.unsqueeze(-1) if name in MOMENTS and name + SCALE in entry else value
+
+
+def _readable(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The reverse, for dicts of this version; those of 0.1 have neither."""
+    out = {STEP if key == NATIVE_STEP else key: value for key, value in entry.items()}
+    if NATIVE_STEP in entry:
+        for name in MOMENTS:
+            if isinstance(out.get(name), Tensor) and name + SCALE in out and out[name].shape[-1:] == (1,):
+                out[name] = out[name].squeeze(-1)
+    return out
 
 
 def _save_rows(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
     shape, here, row = kind.rows.shape, kind.rows.local_shape, kind.rows.row
     saved = {key: value for key, value in entry.items() if key not in MOMENTS}
     for name in (n for n in MOMENTS if n in entry):
-        codes = rows.codes_to_rows(entry[name], kind.state, here)
+        codes = _as_codes(rows.codes_to_rows(entry[name], kind.state, here), name, entry)
         saved[name] = like(codes, param, (shape[0], *codes.shape[1:]))
         if name + SCALE in entry:
             scales = rows.scales_to_rows(entry[name + SCALE], kind.state, here[0], row, kind.block_size)
@@ -302,6 +353,7 @@ def read_entry(
     fit.
     """
     plain, whole = _unsharded(entry, param)
+    plain = _readable(plain)
     shape = kind.rows.shape if whole else kind.rows.local_shape
     order = tuple(range(len(shape)))
     if (own := _read_own(plain, shape, group)) is not None:
@@ -323,6 +375,8 @@ def read_entry(
             f"its state has no {' and no '.join(missing)}: it comes from another kind of optimizer"
         )
     residual, bits = _read_residual(plain, shape)
+    if residual is not None and kind.master not in (24, 32):
+        saved = dataclasses.replace(saved, ignored=(*saved.ignored, MASTER))
     return Loaded(param, kind, saved, whole, order, residual, bits)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..optim.state import Kind
 
 # Options that torch's optimizers do not know, or know by another meaning.
-_OURS = frozenset(("state", "block_size", "master", "min_quantized_size", "seed"))
+_OURS = frozenset(("state", "block_size", "master", "min_quantized_size", "seed", "clip_grad_norm"))
 
 
 def moment_values(entry: dict[str, Any], name: str, kind: Kind) -> Tensor:
@@ -36,15 +36,17 @@ def portable_state_dict(optimizer: Optimizer) -> dict[str, Any]:
     states: dict[int, dict[str, Any]] = {}
     groups: list[dict[str, Any]] = []
     number = 0
+    optimizer._track_state()
     for group in optimizer.param_groups:
         packed = {k: v for k, v in group.items() if k != "params" and k not in _OURS}
         packed.update(foreach=None, fused=None, capturable=False, differentiable=False)
         packed["params"] = list(range(number, number + len(group["params"])))
         groups.append(packed)
-        for param in group["params"]:
-            entry = optimizer.state.get(param)
-            if entry:
-                states[number] = _entry(optimizer, param, entry, group)
+        for index, param in enumerate(group["params"]):
+            tracked = optimizer.state.get(param)
+            if tracked:
+                with optimizer._named(group, index):
+                    states[number] = _entry(optimizer, param, tracked.plain(), group)
             number += 1
     return {"state": states, "param_groups": groups}
 
@@ -67,6 +69,6 @@ def _entry(
 def master_parameters(optimizer: Optimizer) -> dict[Tensor, Tensor]:
     return {
         param: masters.join(local(param).cpu(), entry[_codec.MASTER].cpu())
-        for param, entry in optimizer.state.items()
-        if isinstance(entry, dict) and _codec.MASTER in entry
+        for param, entry in optimizer.entries()
+        if _codec.MASTER in entry and local(param).dtype == torch.bfloat16
     }

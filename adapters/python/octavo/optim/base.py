@@ -19,15 +19,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .. import _engine
+from .. import _codec, _engine
 from .._shards import local, place_grads
+from ..checkpoint import masters, portable
 from ..checkpoint import native as native_form
-from ..checkpoint import portable
 from . import options, state
 from .norms import Norms
 from .plan import Cohort, Plan, Ready, check_grad, check_param, shared_norms, turns_of
 from .release import GradientRelease
-from .tracked import States
+from .tracked import Entry, States
 
 DECAY_NUMBERS = {"adam": 1, "sgd": 1, "adamw": 2, "lion": 2}
 _bump_versions = torch.autograd.graph.increment_version
@@ -271,15 +271,18 @@ class Optimizer(torch.optim.Optimizer):
         fresh: dict[torch.device, Tensor] = {}  # the step count of parameters that step for the first time
         bound: list[_engine.Bound] = []
         for param, grad in zip(plan.active, grads, strict=True):
-            here, kind, entry = local(param), kinds[id(param)], self.state[param]
+            here, kind, tracked = local(param), kinds[id(param)], self.state[param]
+            entry = tracked.plain()
             self._move(entry, here, group)
+            self._fit_master(entry, here, kind)
             # SGD's momentum begins with a first step's gradient, also where it is switched on later.
             if "step" not in entry or (self.algorithm == "sgd" and moments and moments[0][0] not in entry):
                 entry["step"] = fresh.setdefault(here.device, self._new_step(here.device, group))
             state.fill_missing(entry, here, kind, moments)
             state.lay_out(entry, kind, moments)
             bound.append(state.bound(entry, here, grad, kind, moments, number_of[id(param)]))
-            entry.kind = kind
+            tracked.replace(entry)
+            tracked.kind = kind
         for members in self._cohorts(plan, group):
             counted = self._own_count([plan.active[i] for i in members])
             native = _engine.NativeGroup(
@@ -297,26 +300,27 @@ class Optimizer(torch.optim.Optimizer):
         """Places of the parameters that one call can step: on one device, with one step count, and without
         common memory.
         """
-        counts = {id(self.state[p]["step"]): self.state[p]["step"] for p in plan.active}
+        entries = [self.state[p] for p in plan.active]
+        counts = {id(entry.count()): entry.count() for entry in entries}
         # One count on the device needs no look at it, and in a capture there cannot be one.
         unread = self._counts_on_device(group) and (len(counts) == 1 or self._capturing)
         values = {name: name if unread else int(count) for name, count in counts.items()}
         out: dict[tuple[int, torch.device, int], list[int]] = {}
         turns = turns_of([local(p) for p in plan.active])
-        for place, param in enumerate(plan.active):
-            key = (turns[place], local(param).device, values[id(self.state[param]["step"])])
+        for place, (param, entry) in enumerate(zip(plan.active, entries, strict=True)):
+            key = (turns[place], local(param).device, values[id(entry.count())])
             out.setdefault(key, []).append(place)
         return [out[key] for key in sorted(out, key=operator.itemgetter(0))]
 
     def _own_count(self, members: list[Tensor]) -> Tensor:
         """One tensor that counts the steps of these parameters and of no others."""
-        ours, counted = {id(p) for p in members}, self.state[members[0]]["step"]
-        others = [e for p, e in self.state.items() if id(p) not in ours and isinstance(e, dict)]
-        shared = any(entry.get("step") is counted for entry in others)
-        counted = counted.clone() if shared else counted
+        ours, first = {id(p) for p in members}, self.state[members[0]]
+        counted: Tensor = first.count()
+        others = [e for p, e in self.state.items() if id(p) not in ours and isinstance(e, Entry)]
+        if first.owns(counted) or any(e.count() is counted for e in others):
+            counted = counted.clone()
         for param in members:
-            if self.state[param]["step"] is not counted:
-                self.state[param]["step"] = counted
+            self.state[param].count_with(counted)
         return counted
 
     def _has_momentum(self, group: Mapping[str, Any]) -> bool:
@@ -336,9 +340,10 @@ class Optimizer(torch.optim.Optimizer):
     def _kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
         """How the state is stored: as it was when it was made, whatever the group says since."""
         asked = state.kind_of(param, group)
-        entry = self.state.get(param, {})
-        if state.MASTER in entry and entry[state.MASTER].dtype != state.MASTER_DTYPES.get(asked.master):
-            del entry[state.MASTER]  # of a parameter that was bf16, or of another width
+        tracked = self.state.get(param)
+        if not tracked:
+            return asked
+        entry = tracked.plain()
         if state.MASTER in entry and entry[state.MASTER].shape != asked.rows.local_shape:
             raise RuntimeError(
                 f"its master bits have shape {tuple(entry[state.MASTER].shape)}, expected "
@@ -346,15 +351,55 @@ class Optimizer(torch.optim.Optimizer):
             )
         if not entry.keys() & native_form.MOMENTS.keys():
             return asked
-        known = getattr(entry, "kind", None) or asked
-        if (known.rows, known.order) != (asked.rows, asked.order):
+        known = tracked.kind or asked
+        if known.rows != asked.rows:
             raise RuntimeError(
                 f"its state was made for shape {known.rows.local_shape}, expected {asked.rows.local_shape}; "
-                "parameters must keep their shape and memory format (or make a new optimizer)"
+                "parameters must keep their shape (or make a new optimizer)"
+            )
+        if known.order != asked.order:
+            raise RuntimeError(
+                f"its state was made for dimensions that lie in memory in the order {known.order}, and they "
+                f"now lie in the order {asked.order}; parameters must keep their shape and memory format (or "
+                "make a new optimizer, and load the state_dict() from before the change)"
             )
         if known.master != asked.master:
             known = dataclasses.replace(known, master=asked.master)
-        return native_form.kind_of_entry(entry, known)
+        kind = native_form.kind_of_entry(entry, known)
+        self._settle(tracked, kind)
+        return kind
+
+    def _settle(self, tracked: Entry, kind: state.Kind) -> None:
+        """Codes that somebody has set to zero mean zero: their scales are set to it, too. RuntimeError where
+        other codes were written without their scales, since nobody can know what they mean.
+        """
+        for name in tracked.rewritten():
+            if _codec.zero_is_zero(native_form.MOMENTS[name], kind.state):
+                continue
+            entry = tracked.plain()
+            if bool(entry[name].view(torch.uint8).any()):
+                raise RuntimeError(
+                    f"{name} was written to and {name + _codec.SCALE} was not: it holds {kind.state} codes, "
+                    "fractions of their block's scale, and code 0 is not zero. Call reset_state() or "
+                    "zero_() the whole of it for a fresh start; load_state_dict() takes values"
+                )
+            entry[name + _codec.SCALE].zero_()
+        tracked.seen()
+
+    def _fit_master(self, entry: dict[str, Any], param: Tensor, kind: state.Kind) -> None:
+        """Master bits of another width are converted; a parameter that keeps none loses them, with a word."""
+        bits, dtype = entry.get(state.MASTER), state.MASTER_DTYPES.get(kind.master)
+        if bits is None or bits.dtype == dtype:
+            return
+        if dtype is None:
+            warnings.warn(
+                f"{type(self).__name__}: a {param.dtype} parameter with master={kind.master!r} has no use "
+                f"for its {8 * (2 + bits.element_size())}-bit master's further bits: they are dropped",
+                stacklevel=2,
+            )
+            del entry[state.MASTER]
+        else:
+            entry[state.MASTER] = masters.residual_of(param, masters.join(param, bits), int(kind.master))
 
     def _move(self, entry: dict[str, Any], param: Tensor, group: Mapping[str, Any]) -> None:
         """A state whose parameter was moved follows it; a step count is made what it is here."""
@@ -401,7 +446,10 @@ class Optimizer(torch.optim.Optimizer):
         native.step()
         if not on_device:
             cohort.step.add_(1)
+        if cohort.mirrors:
+            cohort.count_mirrors()
         if self._capturing:
+            self.state.changes.captured = True
             self._captured.extend([found.plan, found.plan.tensors(), alive, norm, self._norms, self._reports])
 
     def _set_numbers(self, args: Any, group: Mapping[str, Any], device: torch.device) -> list[Tensor]:
@@ -487,26 +535,45 @@ class Optimizer(torch.optim.Optimizer):
 
     def state_bytes(self) -> int:
         """Bytes of optimizer state in this process: moments, scales, master bits."""
-        return sum(state.state_bytes(entry) for entry in self.state.values() if isinstance(entry, dict))
+        return sum(state.state_bytes(entry) for _, entry in self.entries())
+
+    def entries(self) -> list[tuple[Tensor, dict[str, Any]]]:
+        """Parameters and their states, as dictionaries of their own."""
+        self._track_state()
+        return [(p, entry.plain()) for p, entry in self.state.items() if isinstance(entry, Entry)]
+
+    def reset_state(self, param: Tensor | None = None) -> None:
+        """Begins anew with one parameter's state, or with all: moments and step count are zero, in place.
+        Master bits stay: they belong to the weight.
+        """
+        known = [p for group in self.param_groups for p in group["params"]]
+        if param is not None and not any(p is param for p in known):
+            raise ValueError(f"{type(self).__name__}: reset_state got a tensor that is not a parameter of it")
+        self._track_state()
+        if param is not None and self.state.changes.captured:
+            raise RuntimeError(
+                f"{type(self).__name__}: parameters in a captured CUDA graph share a step count: "
+                "reset_state() resets all of them"
+            )
+        for each in known if param is None else [param]:
+            if each in self.state:
+                self._reset_entry(self.state[each], alone=param is not None)
+
+    def _reset_entry(self, tracked: Entry, alone: bool) -> None:
+        entry = tracked.plain()
+        if alone and isinstance(entry.get("step"), Tensor) and tracked.mirror is None:
+            entry["step"] = entry["step"].clone()  # others may count with it
+        for key, value in entry.items():
+            if isinstance(value, Tensor) and key != state.MASTER:
+                (value.view(torch.uint8) if value.element_size() == 1 else value).zero_()
+        tracked.replace(entry)
 
     # --- Checkpoints ------------------------------------------------------------------------------
 
     @torch._disable_dynamo
     def state_dict(self) -> dict[str, Any]:
         """torch's form; docs/guides/checkpoints.md describes the tensors. Sharded parameters give DTensors"""
-        # In front of the hooks that others have registered: they see what the caller gets.
-        first = self.register_state_dict_post_hook(Optimizer._in_saved_form, prepend=True)
-        try:
-            return super().state_dict()
-        finally:
-            first.remove()
-
-    def _in_saved_form(self, saved: dict[str, Any]) -> None:
-        params = [(p, group) for group in self.param_groups for p in group["params"]]
-        for number, entry in saved["state"].items():
-            if isinstance(number, int):
-                param, group = params[number]
-                saved["state"][number] = native_form.save_entry(entry, param, self._kind(param, group))
+        return native_form.save(self)
 
     @torch._disable_dynamo
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -534,12 +601,18 @@ class Optimizer(torch.optim.Optimizer):
         for param in [p for p in self.state if isinstance(p, Tensor) and id(p) not in kept]:
             del self.state[param]
         for item in loaded:
-            group, entry = group_of[id(item.param)], self.state[item.param]
+            group, tracked = group_of[id(item.param)], self.state[item.param]
+            entry = tracked.plain()
             native_form.write_entry(entry, item, state.moments_of(self.algorithm, group))
-            entry.kind = item.kind
-            counted = self._new_step(local(item.param).device, group)
-            key = (counted.device, item.saved.step)
-            entry["step"] = counts.setdefault(key, counted.fill_(item.saved.step))
+            shared = self._new_step(local(item.param).device, group).fill_(item.saved.step)
+            shared = counts.setdefault((shared.device, item.saved.step), shared)
+            if tracked.mirror is not None and tracked.mirror.own.device == shared.device:
+                tracked.mirror.own.fill_(item.saved.step)  # somebody has it
+            else:
+                entry["step"] = shared
+            tracked.replace(entry)
+            tracked.count_with(shared)
+            tracked.kind = item.kind
         self.state.update(others)
         self._plans = {}  # step counts and buffers may be other tensors now
         if self._release is not None:
@@ -550,7 +623,10 @@ class Optimizer(torch.optim.Optimizer):
         wanted: dict[int, set[int]] = {}
         tensors: dict[int, Tensor] = {}
         for item in loaded:
-            counted = self.state.get(item.param, {}).get("step")
+            tracked = self.state.get(item.param)
+            mirror = None if tracked is None else tracked.mirror
+            counted = {} if tracked is None else tracked.plain().get("step")
+            counted = counted if mirror is None else mirror.of
             if isinstance(counted, Tensor):
                 tensors[id(counted)] = counted
                 wanted.setdefault(id(counted), set()).add(item.saved.step)

@@ -20,12 +20,14 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from .._codec import NATIVE_STEP, STEP
 from .._engine import DTYPES, NativeGroup, grad_views
 from .._shards import is_sharded, local, reduction_groups
-from .tracked import Changes, Entry, States
+from .tracked import Changes, Entry, Mirror, States
 
 NormKey = tuple[torch.device, tuple[int, ...]]  # device, and the process groups that share the gradients
 
+_COUNTS = (STEP, NATIVE_STEP)
 _address = torch.Tensor.data_ptr
 _bytes = operator.attrgetter("nbytes")
 _device = torch.Tensor.get_device
@@ -33,6 +35,7 @@ _contiguous = torch.Tensor.is_contiguous
 _numel = torch.Tensor.numel
 _size = torch.Tensor.size
 _stride = torch.Tensor.stride
+_version = operator.attrgetter("_version")
 
 
 @dataclasses.dataclass(slots=True)
@@ -42,6 +45,13 @@ class Cohort:
     native: NativeGroup
     members: list[int] | None  # places among the plan's gradients; None: all of them
     step: Tensor  # shared by the members' states
+    # Of members whose count somebody outside was given: they get the value after each step.
+    mirrors: list[Mirror] = dataclasses.field(default_factory=list)
+
+    def count_mirrors(self) -> None:
+        torch._foreach_copy_([mirror.own for mirror in self.mirrors], [self.step] * len(self.mirrors))
+        for mirror in self.mirrors:
+            mirror.version = mirror.own._version
 
 
 @dataclasses.dataclass(slots=True)
@@ -107,6 +117,9 @@ class Plan:
         self._entries: list[weakref.ref[Entry]] = []
         self._tensors: list[Tensor] = []
         self._held: list[int] = []
+        self._handed: list[Entry] = []  # those that somebody outside has got, and their tensors
+        self._handed_tensors: list[Tensor] = []
+        self._versions: list[int] = []
         self._changes: tuple[Changes | None, int] = (None, 0)
         self._seen = array.array("Q")  # addresses of gradients that were looked at in full
 
@@ -132,18 +145,27 @@ class Plan:
         """
         self._entries = [weakref.ref(states[p]) for p in self.active]
         self._hold(states)
+        self._versions = list(map(_version, self._handed_tensors))
         self._held = list(map(_address, self._tensors))
 
     def _hold(self, states: States) -> None:
         # Without the counts: a step asks those themselves.
         entries = [states[p] for p in self.active]
         items = itertools.chain.from_iterable(map(dict.items, entries))
-        self._tensors = [value for key, value in items if key != "step" and isinstance(value, Tensor)]
+        self._tensors = [value for key, value in items if key not in _COUNTS and isinstance(value, Tensor)]
+        self._handed = [entry for entry in entries if entry.handed]
+        self._handed_tensors = [tensor for entry in self._handed for tensor in entry.watched().values()]
+        for cohort in self.cohorts:
+            found = [entries[i].mirror for i in self._members(cohort)]
+            cohort.mirrors = [mirror for mirror in found if mirror is not None]
         self._changes = (states.changes, states.changes.count)
         states.changes.tell(self)
 
     def let_go(self) -> None:
-        self._tensors = []
+        self._tensors, self._handed, self._handed_tensors = [], [], []
+
+    def _members(self, cohort: Cohort) -> Iterable[int]:
+        return range(len(self.active)) if cohort.members is None else cohort.members
 
     def tensors(self) -> list[Tensor]:
         """The states' tensors."""
@@ -156,18 +178,28 @@ class Plan:
         found = [states.get(p) for p in self.active]
         if any(entry is None or entry is not ref() for entry, ref in zip(found, self._entries, strict=True)):
             return False
-        places = range(len(found))
-        return all(
-            found[i].get("step") is cohort.step  # type: ignore[union-attr]
-            for cohort in self.cohorts
-            for i in (places if cohort.members is None else cohort.members)
-        )
+        return all(found[i].counts(cohort.step) for cohort in self.cohorts for i in self._members(cohort))  # type: ignore[union-attr]
+
+    def _written(self) -> bool:
+        """Whether somebody has written to a state in a way that changes more than its tensors' values."""
+        if any(not m.repeats(cohort.step) for cohort in self.cohorts for m in cohort.mirrors):
+            return True
+        if self._handed and (now := list(map(_version, self._handed_tensors))) != self._versions:
+            if any(entry.rewritten() for entry in self._handed):
+                return True
+            for entry in self._handed:
+                entry.seen()
+            self._versions = now
+        return False
 
     def _states_moved(self, states: States) -> bool:
         if (states.changes, states.changes.count) != self._changes:
             if not self._same_entries(states):
                 return True
             self._hold(states)
+            self._versions = []
+        if self._written():
+            return True
         # Each of them: whoever moves memory by .data may move one moment and not the other.
         return list(map(_address, self._tensors)) != self._held
 
