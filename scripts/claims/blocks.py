@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
-MARK = re.compile(r"<!--\s*(claim|claims of this section|not a claim):\s*(.*?)\s*-->", re.DOTALL)
-COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+MARK = re.compile(r"(?<!`)<!--\s*(claim|claims of this section|not a claim):\s*(.*?)\s*-->", re.DOTALL)
+COMMENT = re.compile(r"(?<!`)<!--.*?-->", re.DOTALL)
 HEADING = re.compile(r"#{1,6} ")
 ITEM = re.compile(r"\s*([-*+]|\d+\.) ")
 FENCE = re.compile(r"\s*(```|~~~)")
@@ -59,9 +59,21 @@ def _goes_on(block: Block, line: str) -> bool:
     return kind == block.kind == "table" or (kind == "paragraph" and block.kind in ("paragraph", "item"))
 
 
+def _without_code(text: str) -> str:
+    """Comments in blocks of code are code."""
+    lines, inside = text.split("\n"), False
+    for number, line in enumerate(lines):
+        if FENCE.match(line):
+            inside = not inside
+        elif inside:
+            lines[number] = line.replace("<!--", "<--")
+    return "\n".join(lines)
+
+
 def _without_comments(text: str) -> tuple[list[str], list[Mark]]:
     """The lines with comments blanked, and the marks among them. Lines keep their numbers."""
     marks = []
+    text = _without_code(text)
     for found in MARK.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
         marks.append(Mark(found[1], " ".join(found[2].split()), line))

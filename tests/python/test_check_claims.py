@@ -96,6 +96,7 @@ NO_CLAIMS = {
     "a buffer": "arrays of 4 KiB, at most 1 MiB",
     "counts": "646 tensors in 3 files, 8-bit states",
     "a table of words": "| a | b |\n|---|---|\n| x | 1 to 4 |\n| y | default 256 |",
+    "a comment in code": "```\n<!-- claim: nothing -->\n```\n\nSee `<!-- claim: x -->`.",
     "a reason": "<!-- not a claim: a definition -->\n5% of nothing",
 }
 

@@ -35,21 +35,21 @@ import peer_dicts as dicts
 import peers
 from test_torchao_files import MODULES, SHAPE
 
-package, path = sys.argv[1:]
-entries = {}
-for number, (state, module) in enumerate(MODULES.items()):
-    kind = dicts.torchao_class(state)
-    kind.__module__ = f"{package}.{module}"
-    parts = kind.__module__.split(".")
-    for end in range(1, len(parts) + 1):  # pickle looks a class up where it says that it comes from
-        sys.modules[".".join(parts[:end])] = types.ModuleType(".".join(parts[:end]))
-    setattr(sys.modules[kind.__module__], kind.__name__, kind)
-    entries[number] = {"step": torch.tensor(3.0)}
-    for name in ("exp_avg", "exp_avg_sq"):
-        values, _ = dicts.torchao_parts(state, name == "exp_avg", SHAPE, 256, seed=number)
-        entries[number][name] = dicts.torchao_state(state, SHAPE, values, kind)
-group = {"lr": torch.tensor(1e-3), "betas": (0.9, 0.999), "params": [0, 1, 2]}
-torch.save({"state": entries, "param_groups": [group]}, path)
+for package, path in zip(sys.argv[1::2], sys.argv[2::2]):
+    entries = {}
+    for number, (state, module) in enumerate(MODULES.items()):
+        kind = dicts.torchao_class(state)
+        kind.__module__ = f"{package}.{module}"
+        parts = kind.__module__.split(".")
+        for end in range(1, len(parts) + 1):  # pickle looks a class up where it says that it comes from
+            sys.modules[".".join(parts[:end])] = types.ModuleType(".".join(parts[:end]))
+        setattr(sys.modules[kind.__module__], kind.__name__, kind)
+        entries[number] = {"step": torch.tensor(3.0)}
+        for name in ("exp_avg", "exp_avg_sq"):
+            values, _ = dicts.torchao_parts(state, name == "exp_avg", SHAPE, 256, seed=number)
+            entries[number][name] = dicts.torchao_state(state, SHAPE, values, kind)
+    group = {"lr": torch.tensor(1e-3), "betas": (0.9, 0.999), "params": [0, 1, 2]}
+    torch.save({"state": entries, "param_groups": [group]}, path)
 """
 
 READER = """
@@ -59,25 +59,25 @@ import torch
 from octavo.checkpoint.importers import read_peer_state
 from octavo.checkpoint.torchao_files import torchao_classes
 
-path, out = sys.argv[1:]
-try:
-    torch.load(path, weights_only=True)
-    sys.exit("torch.load knows the classes without being told")
-except Exception as error:
-    assert "Unsupported" in str(error) or "weights_only" in str(error).lower(), error
-with torchao_classes():
-    saved = torch.load(path, weights_only=True, map_location="cpu")
-try:
-    torch.load(path, weights_only=True)
-    sys.exit("the classes are still allowed")
-except Exception:
-    pass
-read = {}
-for number, entry in saved["state"].items():
-    state = read_peer_state(entry, tuple(entry["exp_avg"].shape), saved["param_groups"][0])
-    read[number] = {name: (moment.format, moment.values(), moment.codes, moment.scales)
-                    for name, moment in state.moments.items()}
-torch.save(read, out)
+for path, out in zip(sys.argv[1::2], sys.argv[2::2]):
+    try:
+        torch.load(path, weights_only=True)
+        sys.exit("torch.load knows the classes without being told")
+    except Exception as error:
+        assert "Unsupported" in str(error) or "weights_only" in str(error).lower(), error
+    with torchao_classes():
+        saved = torch.load(path, weights_only=True, map_location="cpu")
+    try:
+        torch.load(path, weights_only=True)
+        sys.exit("the classes are still allowed")
+    except Exception:
+        pass
+    read = {}
+    for number, entry in saved["state"].items():
+        state = read_peer_state(entry, tuple(entry["exp_avg"].shape), saved["param_groups"][0])
+        read[number] = {name: (moment.format, moment.values(), moment.codes, moment.scales)
+                        for name, moment in state.moments.items()}
+    torch.save(read, out)
 """
 
 
@@ -89,52 +89,52 @@ def run(script: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def read_elsewhere(path: pathlib.Path) -> dict[int, Any]:
-    out = path.with_suffix(".read")
-    run(READER, str(path), str(out))
-    read: dict[int, Any] = torch.load(out, weights_only=True)
-    return read
+def read_elsewhere(*paths: pathlib.Path) -> list[dict[int, Any]]:
+    outs = [path.with_suffix(".read") for path in paths]
+    run(READER, *(str(word) for pair in zip(paths, outs, strict=True) for word in pair))
+    return [torch.load(out, weights_only=True) for out in outs]
 
 
-@pytest.mark.parametrize("package", ["torchao.optim", "torchao.prototype.low_bit_optim"])
-def test_file_without_torchao(package: str, tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "optimizer.pt"
-    run(WRITER, package, str(path))
-    read = read_elsewhere(path)
-    assert list(read) == [0, 1, 2]
-    for number, state in enumerate(MODULES):
-        assert list(read[number]) == ["exp_avg", "exp_avg_sq"]
-        for name, (kept, values, codes, scales) in read[number].items():
-            parts, right = dicts.torchao_parts(state, name == "exp_avg", SHAPE, 256, seed=number)
-            assert kept == state
-            assert dicts.same_bits(values, right)
-            assert torch.equal(codes.view(torch.uint8), parts["codes"].view(torch.uint8))
-            assert dicts.same_bits(scales, parts["scale"])
+def test_files_without_torchao(tmp_path: pathlib.Path) -> None:
+    """As torchao names its classes now, and as it did when they were a prototype."""
+    files = {"torchao.optim": "now.pt", "torchao.prototype.low_bit_optim": "before.pt"}
+    run(WRITER, *(word for package, name in files.items() for word in (package, str(tmp_path / name))))
+    for read in read_elsewhere(*(tmp_path / name for name in files.values())):
+        assert list(read) == [0, 1, 2]
+        for number, state in enumerate(MODULES):
+            assert list(read[number]) == ["exp_avg", "exp_avg_sq"]
+            for name, (kept, values, codes, scales) in read[number].items():
+                parts, right = dicts.torchao_parts(state, name == "exp_avg", SHAPE, 256, seed=number)
+                assert kept == state
+                assert dicts.same_bits(values, right)
+                assert torch.equal(codes.view(torch.uint8), parts["codes"].view(torch.uint8))
+                assert dicts.same_bits(scales, parts["scale"])
 
 
-@pytest.mark.parametrize("name", ["AdamW8bit", "AdamW4bit", "AdamWFp8"])
-def test_file_of_torchao(name: str, tmp_path: pathlib.Path) -> None:
+def test_files_of_torchao(tmp_path: pathlib.Path) -> None:
     peers.need("torchao")
     optim = importlib.import_module("torchao.optim")
-    params = [torch.nn.Parameter(torch.randn(shape).bfloat16()) for shape in ((64, 128), (7,))]
-    optimizer = getattr(optim, name)(params)
-    with torch.compiler.set_stance("force_eager"):
-        for _ in range(2):
-            for param in params:
-                param.grad = torch.randn_like(param)
-            optimizer.step()
-    path = tmp_path / "optimizer.pt"
-    torch.save(optimizer.state_dict(), path)
-    read = read_elsewhere(path)
-    assert list(read) == [0, 1]
-    for number, param in enumerate(params):
-        for moment in ("exp_avg", "exp_avg_sq"):
-            live = optimizer.state[param][moment]
-            right = live.dequantize() if number == 0 else live.float()
-            assert dicts.same_bits(read[number][moment][1], right)
-    with torchao_classes():  # where it is installed, its own classes are loaded
-        own = torch.load(path, weights_only=True)["state"][0]["exp_avg"]
-    assert type(own) is type(optimizer.state[params[0]]["exp_avg"])
+    made = {}
+    for name in ("AdamW8bit", "AdamW4bit", "AdamWFp8"):
+        params = [torch.nn.Parameter(torch.randn(shape).bfloat16()) for shape in ((64, 128), (7,))]
+        optimizer = getattr(optim, name)(params)
+        with torch.compiler.set_stance("force_eager"):
+            for _ in range(2):
+                for param in params:
+                    param.grad = torch.randn_like(param)
+                optimizer.step()
+        path = tmp_path / f"{name}.pt"
+        torch.save(optimizer.state_dict(), path)
+        made[path] = [optimizer.state[param] for param in params]
+    for (path, live), read in zip(made.items(), read_elsewhere(*made), strict=True):
+        assert list(read) == [0, 1]
+        for number, state in enumerate(live):
+            for moment in ("exp_avg", "exp_avg_sq"):
+                right = state[moment].dequantize() if number == 0 else state[moment].float()
+                assert dicts.same_bits(read[number][moment][1], right)
+        with torchao_classes():  # where it is installed, its own classes are loaded
+            own = torch.load(path, weights_only=True)["state"][0]["exp_avg"]
+        assert type(own) is type(live[0]["exp_avg"])
 
 
 def stand_in() -> tuple[Any, torch.Tensor]:
