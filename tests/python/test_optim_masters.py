@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -172,6 +173,74 @@ def test_small_updates_are_kept_but_not_by_bf16_alone(master: Any, device: str) 
         optimizer.step()
     moved = (before - param.detach().float()).mean()
     assert float(moved) == (0.0 if master == "native" else pytest.approx(200 * 2.0**-13, rel=0.2))
+
+
+def _masked(param: Tensor) -> None:
+    param.mul_(torch.arange(param.numel(), device=param.device).view_as(param) % 3 != 0)
+
+
+OUTSIDE: dict[str, Callable[[Tensor], Any]] = {
+    "zero_": Tensor.zero_,
+    "init.zeros_": torch.nn.init.zeros_,
+    "clamp_": lambda param: param.clamp_(min=0),
+    "relu_": lambda param: param.relu_().neg_(),  # zeros of both signs
+    "a mask": _masked,
+    "neg_": Tensor.neg_,
+    "copy_": lambda param: param.copy_(torch.linspace(-3, 3, param.numel()).view_as(param)),
+    "tiny": lambda param: param.mul_(1e-38).mul_(1e-2),  # below bf16's normal numbers
+}
+
+
+@pytest.mark.parametrize("master", [24, 32])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_weight_from_outside_wins(name: str, master: int, device: str) -> None:
+    """Over the residual of the weight that was there before: to less than one bf16 step, and never to NaN."""
+    params = make_params(device=device, dtype=BF16)
+    optimizer = optim.AdamW(params, lr=1e-3, weight_decay=0.0, master=master)
+    train(optimizer, params, gradients(params, 3))
+    residuals = torch.cat([optimizer.state[p]["master"].flatten() for p in params])
+    assert bool((residuals < 0).any())
+    with torch.no_grad():
+        for p in params:
+            OUTSIDE[name](p)
+    written = [p.detach().clone() for p in params]
+    places = [
+        (torch.nextafter(w.abs(), torch.full_like(w, torch.inf)) - w.abs()).float().cpu() for w in written
+    ]
+    for p, w, step in zip(params, written, places, strict=True):
+        wide, found = w.float().cpu(), optimizer.master_parameters()[p]
+        assert bool(((found - wide).abs() < step).all())
+        assert bool((found * wide >= 0).all())  # the sign is the weight's
+    # A step that changes nothing keeps the weight (the sign of a zero may go).
+    optimizer.param_groups[0]["lr"] = 0.0
+    train(optimizer, params, [[torch.zeros(p.shape) for p in params]])
+    assert all(torch.equal(p, w) for p, w in zip(params, written, strict=True))
+    # One that does is that of a master without residual, to less than that place of bf16.
+    optimizer.param_groups[0]["lr"] = 1e-3
+    fresh = [Parameter(w.clone()) for w in written]
+    other = optim.AdamW(fresh, lr=1e-3, weight_decay=0.0, master=master)
+    saved = optimizer.state_dict()
+    saved["state"] = {i: {**e, "master": torch.zeros_like(e["master"])} for i, e in saved["state"].items()}
+    other.load_state_dict(saved)
+    steps = gradients(params, 1, seed=7)
+    train(optimizer, params, steps)
+    train(other, fresh, steps)
+    mine, its = optimizer.master_parameters(), other.master_parameters()
+    for p, q, step in zip(params, fresh, places, strict=True):
+        assert bool(((mine[p] - its[q]).abs() <= step + 2.0**-16 * its[q].abs()).all())  # and rounding
+
+
+@pytest.mark.parametrize("master", [24, 32])
+def test_infinite_weights_from_outside_stay_seen(master: int, device: str) -> None:
+    """Beside an old residual they are no number that training could go on with in silence."""
+    (param,) = make_params([(64,)], device, BF16)
+    optimizer = optim.SGD([param], lr=1e-3, master=master)
+    train(optimizer, [param], gradients([param], 3))
+    with torch.no_grad():
+        param[:32] = torch.inf
+    train(optimizer, [param], gradients([param], 1))
+    assert not bool((param[:32].abs() < 3e38).any())
+    assert bool(torch.isfinite(param[32:]).all())
 
 
 def test_master_parameters_of_what_has_none(device: str) -> None:

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 
 def join(param: Tensor, residual: Tensor) -> Tensor:
-    """The fp32 master of a bf16 parameter and its residual (int8 or int16)."""
+    """The fp32 master of a bf16 parameter and its residual (int8 or int16). A zero with a negative residual,
+    which is left from before somebody set the parameter to zero, is zero.
+    """
     high = param.detach().contiguous().view(torch.int16).to(torch.int32) << 16
     low = residual.to(torch.int32)
-    return (high + (low << 8 if residual.dtype == torch.int8 else low)).view(torch.float32)
+    added = low << 8 if residual.dtype == torch.int8 else low
+    magnitude = ((high & 0x7FFFFFFF) + added).clamp_(min=0)
+    return (magnitude | (high & -0x80000000)).view(torch.float32)
 
 
 def residual_of(param: Tensor, master: Tensor, bits: int) -> Tensor:
