@@ -8,6 +8,7 @@ param_groups there.
 from __future__ import annotations
 
 import fnmatch
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,52 +16,122 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import options, state
+from . import options, roles, state
 
 _KEYS = ("state", "block_size", "master", "min_quantized_size")
 
 
 def param_groups(
     model: nn.Module | Iterable[tuple[str, Tensor]],
-    patterns: Mapping[str, str | Mapping[str, Any]],
+    patterns: Mapping[str, str | Mapping[str, Any]] | None = None,
     *,
     weight_decay: float | None = None,
-    no_decay: Iterable[str] = (),
+    no_decay: bool | Iterable[str | type[nn.Module]] = (),
+    embeddings: str | None = None,
+    unmatched: str = "error",
 ) -> list[dict[str, Any]]:
-    """Parameter groups by name: `param_groups(model, {"*.embed*": "fp32", "*norm*": {"weight_decay": 0.0}})`.
+    """Parameter groups by name and by kind of module:
+    `param_groups(model, {"*.head*": {"lr": 1e-3}}, weight_decay=0.1, no_decay=True, embeddings="fp32")`.
 
     The first pattern (as in a shell) that matches a parameter's name decides: a string is a state format, a
     mapping any options of a group. Parameters that no pattern matches come first, with the optimizer's own
-    options; names in `no_decay` patterns get weight_decay 0, the others `weight_decay` where it is given.
-    Parameters that need no gradient are left out. A pattern that matches nothing is an error.
+    options. `embeddings` is the state format of embedding modules' weights, where no pattern decides.
+    `no_decay` names parameters that get weight_decay 0: True takes biases, norms and embeddings by the
+    modules that own them, a list has patterns of names and classes of modules. The others get `weight_decay`
+    where it is given. Parameters that need no gradient are left out.
+
+    What matches no parameter is an error in `patterns` and a warning in `no_decay`: a model may have no bias.
+    `unmatched="warn"` makes both warnings, for code that several models share, "ignore" nothing at all.
     """
+    patterns = dict(patterns or {})
     named = list(model.named_parameters() if isinstance(model, nn.Module) else model)
-    chosen: dict[tuple[str | None, bool], list[tuple[str, Tensor]]] = {}
-    unused, exempt = set(patterns), tuple(no_decay)
+    decays = _Decays(model, no_decay, embeddings)
+    if unmatched not in ("error", "warn", "ignore"):
+        raise ValueError(f"Invalid unmatched: {unmatched!r}, expected 'error', 'warn' or 'ignore'")
+    chosen: dict[tuple[str | None, bool, bool], list[tuple[str, Tensor]]] = {}
+    unused = set(patterns)
     for name, param in named:
         pattern = next((p for p in patterns if fnmatch.fnmatchcase(name, p)), None)
         unused.discard(str(pattern))
+        spared = decays.spares(name, param)
+        embedded = pattern is None and embeddings is not None and decays.embeds(param)
         if param.requires_grad:
-            spared = any(fnmatch.fnmatchcase(name, p) for p in exempt)
-            chosen.setdefault((pattern, spared), []).append((name, param))
-    if unused:
+            chosen.setdefault((pattern, embedded, spared), []).append((name, param))
+    if unused and unmatched == "error":
         known = ", ".join(name for name, _ in named[:5])
-        raise ValueError(f"no parameter's name matches {sorted(unused)}; the names begin {known}")
+        raise ValueError(
+            f"no parameter's name matches {sorted(unused)}; the names begin {known}; unmatched='warn' lets "
+            "patterns be for other models"
+        )
+    if unmatched != "ignore":
+        for said in [f"no parameter's name matches {p!r}" for p in sorted(unused)] + decays.unused(named):
+            warnings.warn(f"param_groups: {said}", stacklevel=2)
     order = {pattern: place for place, pattern in enumerate([None, *patterns])}
     groups = []
-    for (pattern, spared), members in sorted(
-        chosen.items(), key=lambda item: (order[item[0][0]], item[0][1])
-    ):
+    for key in sorted(chosen, key=lambda key: (order[key[0]], key[1:])):
+        pattern, embedded, spared = key
         asked = patterns[pattern] if pattern is not None else {}
         group: dict[str, Any] = {"state": asked} if isinstance(asked, str) else dict(asked)
+        if embedded:
+            group["state"] = embeddings
         if spared:
             group.setdefault("weight_decay", 0.0)
         elif weight_decay is not None:
             group.setdefault("weight_decay", weight_decay)
-        group["params"] = [param for _, param in members]
-        group["param_names"] = [name for name, _ in members]
+        group["params"] = [param for _, param in chosen[key]]
+        group["param_names"] = [name for name, _ in chosen[key]]
         groups.append(group)
     return groups
+
+
+class _Decays:
+    """Which parameters `no_decay` spares, and which of its entries spare none."""
+
+    def __init__(self, model: Any, no_decay: Any, embeddings: str | None) -> None:
+        if isinstance(no_decay, str):
+            raise TypeError(f"no_decay is {no_decay!r}, expected True or a list: [{no_decay!r}]")
+        self.by_kind = no_decay is True
+        self.entries = () if isinstance(no_decay, bool) else tuple(no_decay)
+        self.seen: set[Any] = set()
+        self.owners = roles.owners_of(model) if isinstance(model, nn.Module) else {}
+        by_module = self.by_kind or any(not isinstance(entry, str) for entry in self.entries)
+        if (by_module or embeddings is not None) and not isinstance(model, nn.Module):
+            asked = "no_decay by kind of module" if by_module else "embeddings="
+            raise TypeError(f"param_groups: {asked} needs the model itself, not its named parameters")
+
+    def embeds(self, param: Tensor) -> bool:
+        return roles.is_embedding(self.owners.get(id(param), ()))
+
+    def spares(self, name: str, param: Tensor) -> bool:
+        owners = self.owners.get(id(param), [])
+        if self.by_kind:
+            return roles.is_bias(owners) or roles.is_norm(owners, param) or roles.is_embedding(owners)
+        matching = [entry for entry in self.entries if self._matches(entry, name, owners)]
+        self.seen.update(matching)
+        return bool(matching)
+
+    def _matches(self, entry: str | type[nn.Module], name: str, owners: list[roles.Owner]) -> bool:
+        if isinstance(entry, str):
+            return fnmatch.fnmatchcase(name, entry)
+        return any(isinstance(module, entry) for module, _ in owners)
+
+    def unused(self, named: list[tuple[str, Tensor]]) -> list[str]:
+        """What to say of entries that match nothing."""
+        unused = [entry for entry in self.entries if entry not in self.seen]
+        if not unused:
+            return []
+        left = [n for n, p in named if self._should_not_decay(n, p)]
+        decaying = f"these biases and norms decay: {', '.join(left[:3])}{' ...' if left[3:] else ''}; "
+        shown = ", ".join(repr(entry) if isinstance(entry, str) else entry.__name__ for entry in unused)
+        return [
+            f"no_decay: no parameter matches {shown}; {decaying if left else ''}"
+            "no_decay=True finds biases, norms and embeddings by their modules"
+        ]
+
+    def _should_not_decay(self, name: str, param: Tensor) -> bool:
+        owners = self.owners.get(id(param), [])
+        usual = roles.is_bias(owners) or roles.is_norm(owners, param)
+        return usual and param.requires_grad and not self.spares(name, param)
 
 
 def set_state(parameter: Tensor, **asked: Any) -> None:
