@@ -43,6 +43,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("-k", metavar="EXPRESSION", help="only these of the cases, as pytest's -k")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="where to write every case")
     parser.add_argument("--record", action="store_true", help="keep the results, and make the tables again")
+    parser.add_argument("--commit", help="what --record says was run, in a tree without git's history")
     options = parser.parse_args()
     for peer in SUITES:
         if options.all and not getattr(options, peer):
@@ -127,10 +128,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def about(device: str) -> dict[str, Any]:
+def about(device: str, head: str | None) -> dict[str, Any]:
     """What a record says of the run it comes from."""
-    git = ["git", "-C", str(HERE), "rev-parse", "--short=9", "HEAD"]
-    head = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    if head is None:
+        git = ["git", "-C", str(HERE), "rev-parse", "--short=9", "HEAD"]
+        head = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     machine, command = "an x86-64 CPU", "make peers"
     if device == "cuda":
         machine = importlib.import_module("torch").cuda.get_device_name()
@@ -171,7 +173,7 @@ def main() -> int:
         return 1 if counts["failed"] else 0
     found = {peer: results.rows(peer, report["cases"]) for peer, report in reports.items()}
     if options.record:
-        results.record(options.device, about(options.device), found)
+        results.record(options.device, about(options.device, options.commit), found)
     changed = differs(options.device, found)
     for line in changed:
         print(f"not as in tests/peers/results.json: {line} (--record keeps the new result)")
