@@ -90,6 +90,7 @@ check: ## format, ruff, layers and claims: fail where `make format` would change
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/ruff format --check --quiet .
 	@.venv/bin/python scripts/check_layers
+	@.venv/bin/python scripts/check_claims
 
 clean: ## remove the build folders (.venv stays)
 	rm -rf build build-asan build-cuda build-neon build-release build-tidy build-tsan

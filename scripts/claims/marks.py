@@ -37,6 +37,9 @@ class Checker:
         self.found = Findings()
 
     def check(self, mark: Mark, block: Block, page: list[Block], where: str) -> None:
+        if block.kind in ("heading", "code") and not mark.kind.startswith("claims of"):
+            self.found.errors.append(f"{where}: a mark stands before its block, not before a {block.kind}")
+            return
         if mark.kind == "not a claim":
             if not mark.text:
                 self.found.errors.append(f"{where}: says no reason: <!-- not a claim: why -->")
@@ -77,7 +80,7 @@ class Checker:
             error(f"{where}: {problem}")
         elif paths and (number := self.history.since(commit, paths)):
             again = commands.one_line(command)
-            self.found.outdated.append(f"{where}: {date} at {commit}, {number} commits ago; run: {again}")
+            self.found.outdated.append(f"{where}: {date} at {commit}, {number} changes since; run: {again}")
 
     def _test(self, mark: Mark, block: Block, page: list[Block], where: str) -> None:
         for name in re.split(r"[,;]\s*", mark.text.removeprefix("test ").strip()):

@@ -177,6 +177,12 @@ def test_the_command_of_a_section_is_its_code(project: pathlib.Path) -> None:
         assert "3.5 ms" in after[0]
 
 
+def test_a_mark_after_its_block_is_an_error(project: pathlib.Path) -> None:
+    mark = "<!-- claim: test tests/test_a.py::test_one -->"
+    errors = check(project, f"It takes 1.5 ms.\n\n{mark}\n\n## Next\n").errors
+    assert ["has no mark" in errors[0], "not before a heading" in errors[1]] == [True, True]
+
+
 def test_figures_repeated_from_another_page(project: pathlib.Path) -> None:
     see = "<!-- claim: see docs/other.md#long-horizon -->"
     assert check(project, f"- It takes 1.8 ms, at 41,400 tokens/s. {see}\n").errors == []

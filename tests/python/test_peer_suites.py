@@ -45,3 +45,11 @@ def test_states_are_read_by_bitsandbytes_keys(theirs: Any) -> None:
         assert torch.equal(values, portable[name])
     with pytest.raises(KeyError):
         entry["state3"]
+
+
+def test_the_tables_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/compatibility.md says what `make peers` gave, row by row."""
+    monkeypatch.syspath_prepend(str(SUITES))
+    results = importlib.import_module("results")
+    page = results.PAGE.read_text()
+    assert results.with_tables(page, results.load()) == page
