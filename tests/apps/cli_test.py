@@ -274,13 +274,15 @@ def test_bad_numel(text):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--state", "7bit"], ["--state", "7bit", "8bit"]),
+        (["--state", "7bit"], ["--state", "7bit", "8bit", ", or all"]),
         (["--state", "8bit,"], ["--state"]),
         (["--optimizer", "adamx"], ["--optimizer", "adamx", "adamw"]),
         (["--param-dtype", "int8"], ["--param-dtype", "int8", "bf16"]),
         (["--store", "exact"], ["--store", "exact", "nearest"]),
         (["--shape", "gpt2", "--numel", "5"], ["--numel", "gpt2"]),
-        (["--shape", "cube"], ["--shape", "cube", "parakeet"]),
+        (["--shape", "cube"], ["--shape", "'cube'", "flat, gpt2, parakeet, or all"]),
+        (["--shape", "flat,cube"], ["--shape", "'cube'"]),
+        (["--shape", "gpt2,parakeet", "--numel", "5"], ["--numel", "gpt2,parakeet"]),
         (["--device", "tpu"], ["--device", "tpu", "cpu"]),
         (["--device", "cuda:x"], ["--device", "cuda:x", "cuda:N"]),
         (["--device", "cuda:-1"], ["--device", "cuda:-1", "cuda:N"]),
@@ -405,6 +407,14 @@ def test_all_shapes_are_sections_of_one_run():
     expected = [("flat", 1, 1000), *((shape, *TENSORS[shape]) for shape in TENSORS)]
     assert [(row["shape"], row["tensors"], row["numel"]) for row in rows[::2]] == expected
     assert [row["state"] for row in rows] == ["fp32", "8bit"] * len(expected)
+
+
+def test_a_list_of_shapes():
+    rows = dry_rows("--shape", "parakeet,flat", "--numel", "1000", "--state", "fp32")
+    assert [(row["shape"], row["numel"]) for row in rows] == [
+        ("parakeet", TENSORS["parakeet"][1]),
+        ("flat", 1000),
+    ]
 
 
 @pytest.mark.parametrize("shape", TENSORS)

@@ -19,18 +19,37 @@ constexpr std::int64_t kFlatOnCpu = std::int64_t{1} << 26, kFlatOnGpu = std::int
 constexpr int kRepeatOnCpu = 10, kRepeatOnGpu = 20;
 constexpr int kMaxThreads = 1024;
 
+// Calls parse(name) for each of a comma-separated list. "all" is not one of its names; an error says that it
+// could have been.
+template <class Parse>
+auto parse_names(const std::string& text, Parse parse) {
+  std::vector<decltype(parse(std::string_view()))> out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', at), text.size());
+    try {
+      out.push_back(parse(std::string_view(text).substr(at, comma - at)));
+    } catch (const Failure& wrong) {
+      throw Failure(wrong.exit_code(), std::string(wrong.what()) + ", or all");
+    }
+    at = comma + 1;
+  }
+  return out;
+}
+
 // A comma-separated list of names, or all of them.
 template <class T>
 std::vector<T> parse_list(const std::string& flag, const std::string& text, std::span<const T> all,
                           Result<T> (*parse)(std::string_view)) {
   if (text == "all") return {all.begin(), all.end()};
-  std::vector<T> out;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    out.push_back(take(parse(std::string_view(text).substr(at, comma - at)), flag));
-    at = comma + 1;
-  }
-  return out;
+  return parse_names(text, [&](std::string_view name) { return take(parse(name), flag); });
+}
+
+std::vector<std::string> parse_shapes(const std::string& text) {
+  if (text == "all") return shape_names();
+  return parse_names(text, [](std::string_view name) {
+    (void)tensor_list(name, 1);
+    return std::string(name);
+  });
 }
 
 // The library's names, and those that frameworks use.
@@ -102,8 +121,8 @@ void add_bench_options(CLI::App& command, BenchFlags& flags) {
     return command.add_option(flag, value, help)->type_name("N")->check(valid);
   };
   text("--device", flags.device, "NAME", "cpu, cuda, or cuda:N for another than the first GPU");
-  text("--shape", flags.shape, "NAME",
-       "Tensors: flat (one), gpt2 (124M parameters), parakeet (627M), or all of them");
+  text("--shape", flags.shapes, "LIST",
+       "Tensors, comma-separated, or all: flat (one tensor), gpt2 (124M parameters), parakeet (627M)");
   command
       .add_option("--numel", flags.numel,
                   "Elements of flat: 67108864, 2^26 (the default; 2^28 on a GPU), 64M (10^6) or 64Mi (2^20)")
@@ -132,13 +151,11 @@ BenchPlan plan_bench(const BenchFlags& flags) {
   BenchPlan plan;
   plan.device = parse_device(flags.device);
   const bool gpu = plan.device.kind == DeviceKind::cuda;
-  const bool all = flags.shape == "all";
-  if (flags.numel && flags.shape != "flat" && !all)
-    throw Failure(kExitUsage, "--numel: got '" + *flags.numel + "' with --shape " + flags.shape +
+  plan.shapes = parse_shapes(flags.shapes);
+  if (flags.numel && std::find(plan.shapes.begin(), plan.shapes.end(), "flat") == plan.shapes.end())
+    throw Failure(kExitUsage, "--numel: got '" + *flags.numel + "' with --shape " + flags.shapes +
                                   ", whose tensors have their own sizes; drop one of the two");
   plan.flat_numel = flags.numel ? parse_numel(*flags.numel) : gpu ? kFlatOnGpu : kFlatOnCpu;
-  plan.shapes = all ? shape_names() : std::vector<std::string>{flags.shape};
-  for (const std::string& shape : plan.shapes) (void)tensor_list(shape, plan.flat_numel);
   plan.runs = plan_runs(flags);
   plan.repeat = flags.repeat > 0 ? flags.repeat : gpu ? kRepeatOnGpu : kRepeatOnCpu;
   return plan;

@@ -15,7 +15,7 @@ class App;
 namespace octavo::cli {
 
 struct BenchFlags {
-  std::string shape = "flat", states = "fp32,8bit,4bit,fp8", optimizers = "adamw";
+  std::string shapes = "flat", states = "fp32,8bit,4bit,fp8", optimizers = "adamw";
   std::string param_dtype = "fp32", grad_dtype, store = "nearest", device = "cpu";
   std::optional<std::string> numel;
   std::int64_t block_size = 0;
