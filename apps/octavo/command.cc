@@ -23,9 +23,10 @@ int complain(int exit_code, std::string message) {
   return exit_code;
 }
 
-// What was wrong with the command line, in our words where CLI11's would puzzle a reader, and where to look.
+// What was wrong with the command line, and where to look. Some of CLI11's messages are replaced by clearer
+// ones.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* at = &app;  // the subcommand that met what it does not know, or the last one that was given
+  const CLI::App* at = &app;  // the subcommand that found an unknown argument, or the last one that was given
   std::string path = "octavo";
   while (at->remaining().empty() && !at->get_subcommands().empty()) {
     at = at->get_subcommands().front();

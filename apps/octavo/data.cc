@@ -75,7 +75,7 @@ void write_text(const std::string& path, std::int64_t bytes, std::uint64_t seed)
 void make_text(const MakeTextFlags& flags) {
   const std::int64_t bytes = parse_numel(flags.bytes, "--bytes");
   const std::uint64_t seed = parse_seed(flags.seed);
-  std::error_code ignored;  // what is wrong with the path, the file's own errors say
+  std::error_code ignored;  // the file's own errors report what is wrong with the path
   const bool there = std::filesystem::exists(flags.path, ignored);
   const bool same = there && !flags.force && holds_text(flags.path, bytes, seed);
   if (there && !flags.force && !same)

@@ -143,7 +143,7 @@ std::string text(const json& info) {
     table.add({each["name"], mark, each["description"]});
   }
   out += table.text();
-  // The library takes an empty value as none.
+  // The library treats an empty value as not given.
   const char* const forced = std::getenv("OCTAVO_FORCE_IMPL");
   out += forced != nullptr && *forced != '\0'
              ? "(chosen by OCTAVO_FORCE_IMPL)\n\n"

@@ -18,7 +18,7 @@ void Progress::clear() {
 
 void Progress::say(std::string_view what) {
   clear();
-  // A line that wraps could not be taken back.
+  // A line that wraps could not be overwritten.
   winsize size{};
   if (terminal_ && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
     what = what.substr(0, size.ws_col - 1U);

@@ -1,4 +1,4 @@
-// Says on stderr what a long command is doing.
+// Prints on stderr what a long command is doing.
 // SPDX-License-Identifier: MIT
 #pragma once
 

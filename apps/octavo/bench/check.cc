@@ -49,7 +49,7 @@ std::string hex(std::byte value) {
   return text.data();
 }
 
-// The first piece that differs, with its first byte that does; empty where none does.
+// The first piece that differs, with its first differing byte; empty where nothing differs.
 std::string difference(const std::vector<Workload::Piece>& cpu, const std::vector<Workload::Piece>& gpu) {
   for (std::size_t i = 0; i < cpu.size(); ++i) {
     const auto &a = cpu[i].bytes, &b = gpu[i].bytes;

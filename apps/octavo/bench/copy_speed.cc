@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kWanted = std::int64_t{1} << 30;
 
-// Below this, caches would answer for the memory.
+// With less, the caches would be measured instead of the memory.
 std::int64_t least(const BenchDevice& device) { return std::int64_t{1} << (device.on_gpu() ? 28 : 26); }
 
 }  // namespace

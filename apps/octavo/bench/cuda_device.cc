@@ -2,7 +2,7 @@
 // and a kernel). Every CUDA error becomes a Failure with the runtime's message.
 //
 // The command and the library each hold the static CUDA runtime; both work in the device's primary context,
-// so memory and streams of the one are the other's too.
+// so both can use the same memory and streams.
 // SPDX-License-Identifier: MIT
 #include "bench/cuda_device.h"
 

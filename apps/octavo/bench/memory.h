@@ -27,8 +27,8 @@ class PageBuffer {
   std::int64_t size_ = 0;
 };
 
-// Runs work(begin, end) on `threads` threads over [0, count), cut at multiples of `grain`. What work throws
-// is lost with the process: it must not throw.
+// Runs work(begin, end) on `threads` threads over [0, count), cut at multiples of `grain`. `work` must not
+// throw: an exception would end the process.
 void for_slices(int threads, std::int64_t count, std::int64_t grain,
                 const std::function<void(std::int64_t begin, std::int64_t end)>& work);
 

@@ -53,8 +53,8 @@ class Workload {
   // The next step, from 1. On a GPU it is queued.
   void step(bool guard);
   void step() { step(run_.guard); }
-  // Gives the group its gradients at other addresses (256 bytes along, and back the next time), as a
-  // framework does that frees them between steps.
+  // Gives the group its gradients at other addresses (256 bytes along, and back the next time), like a
+  // framework that frees them between steps.
   void move_grads();
   // A Failure if the last step with the guard was skipped: the gradients are finite.
   void check_taken();
