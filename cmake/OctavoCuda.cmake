@@ -4,6 +4,8 @@
 #   CMAKE_CUDA_ARCHITECTURES      the GPU of this machine, or 90, unless given; `release` for every supported one and
 #                                 PTX for those to come
 
+include(OctavoCudaArchitectures)
+
 set(OCTAVO_WITH_CUDA OFF)
 if(OCTAVO_CUDA STREQUAL "AUTO")
   if(CMAKE_CROSSCOMPILING OR OCTAVO_SANITIZE)  # sanitizers do not follow into the device's code
@@ -37,15 +39,7 @@ if(found)
   endif()
   enable_language(CUDA)
   if(wanted STREQUAL "release")
-    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90-real)
-    if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 13)
-      list(PREPEND CMAKE_CUDA_ARCHITECTURES 70-real)
-    endif()
-    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
-      list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real 120-real 120-virtual)
-    else()
-      list(APPEND CMAKE_CUDA_ARCHITECTURES 90-virtual)
-    endif()
+    octavo_release_architectures(CMAKE_CUDA_ARCHITECTURES ${CMAKE_CUDA_COMPILER_VERSION})
   endif()
   find_package(CUDAToolkit REQUIRED)
   set(OCTAVO_WITH_CUDA ON)

@@ -3,8 +3,8 @@
 //
 // The table lives in the caller's workspace. It is written by kernels that carry it as arguments, so no host
 // memory has to outlive the call, nothing waits, and a step may be captured in a graph. A graph always
-// contains the writing, and so keeps the tensors it was captured with; once there is one, steps outside it
-// write the table every time.
+// contains the writing, and so keeps the tensors it was captured with; steps outside it that use the same
+// workspace, of this group or of a later one, write the table every time (belongs_to_graph).
 // SPDX-License-Identifier: MIT
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
@@ -95,10 +95,6 @@ class CudaStep final : public StepBackend {
     }
     grads_fresh_ = false;
     return {};
-  }
-
-  void follow(const StepBackend& before) override {
-    in_graph_ = static_cast<const CudaStep&>(before).in_graph_;
   }
 
   Result<StepReport> step(const StepArgs& args) override {
@@ -293,9 +289,9 @@ class CudaStep final : public StepBackend {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     if (const cudaError_t error = cudaStreamIsCapturing(stream, &capture); error != cudaSuccess)
       return launch_failed("asking for the capture status", error);
-    if (capture != cudaStreamCaptureStatusNone) in_graph_ = true;
-    if (!in_graph_ && table_at_ == workspace && grads_fresh_) return {};
-    const bool whole = in_graph_ || table_at_ != workspace;
+    const bool in_graph = belongs_to_graph(workspace, capture != cudaStreamCaptureStatusNone);
+    if (!in_graph && table_at_ == workspace && grads_fresh_) return {};
+    const bool whole = in_graph || table_at_ != workspace;
     auto* maxima = reinterpret_cast<float*>(workspace + axes_at_);
     for (const auto& [launch, entry, at] : axes_of_)
       launches_[launch].entries[entry].new_scales = maxima + at;
@@ -393,7 +389,6 @@ class CudaStep final : public StepBackend {
   std::int64_t axes_floats_ = 0, axes_table_at_ = 0, axes_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;  // the workspace that holds the table
   bool grads_fresh_ = true;
-  bool in_graph_ = false;
   const void* checked_workspace_ = nullptr;
   const void* checked_scalars_[6] = {};
   cudaStream_t checked_stream_ = nullptr;
@@ -411,10 +406,6 @@ class CudaNorm final : public NormBackend {
     sums_at_ = kAlignment + aligned(static_cast<std::int64_t>(entries_.size() * sizeof(NormEntry)));
   }
 
-  void follow(const NormBackend& before) override {
-    in_graph_ = static_cast<const CudaNorm&>(before).in_graph_;
-  }
-
   Status run(std::span<std::byte> workspace, GradNorm* out, void* stream_handle, int /*threads*/) override {
     auto* stream = static_cast<cudaStream_t>(stream_handle);
     if (Status bad = check_places(workspace.data(), out, stream); !bad.ok()) return bad;
@@ -423,11 +414,11 @@ class CudaNorm final : public NormBackend {
     auto* entries = reinterpret_cast<NormEntry*>(workspace.data() + kAlignment);
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaError_t error = cudaStreamIsCapturing(stream, &capture);
-    if (capture != cudaStreamCaptureStatusNone) in_graph_ = true;
+    const bool in_graph = belongs_to_graph(workspace.data(), capture != cudaStreamCaptureStatusNone);
     if (error == cudaSuccess) error = cudaMemsetAsync(totals, 0, sizeof *totals, stream);
-    if (error == cudaSuccess && (in_graph_ || table_at_ != workspace.data())) {
+    if (error == cudaSuccess && (in_graph || table_at_ != workspace.data())) {
       error = upload(std::as_bytes(std::span(entries_)), entries, stream);
-      table_at_ = workspace.data();
+      table_at_ = error == cudaSuccess ? workspace.data() : nullptr;
     }
     if (error == cudaSuccess) {
       error = norm(entries, static_cast<std::int64_t>(entries_.size()) - 1, chunks_,
@@ -462,7 +453,6 @@ class CudaNorm final : public NormBackend {
   std::vector<NormEntry> entries_;
   std::int64_t chunks_ = 0, sums_at_ = 0;
   const std::byte* table_at_ = nullptr;
-  bool in_graph_ = false;
   const void* checked_workspace_ = nullptr;
   const void* checked_out_ = nullptr;
   cudaStream_t checked_stream_ = nullptr;
@@ -479,7 +469,7 @@ Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
     const TensorArgs& t = tensors[i];
     if (t.spec.numel == 0) continue;
     const std::string where = tag(config) + " tensors[" + std::to_string(i) + "].";
-    const auto check = [&](const char* field, const void* data) {
+    const auto check = [&](const std::string& field, const void* data) {
       return cuda::check_pointer(where + field, data, device);
     };
     if (Status bad = check("param", t.param); !bad.ok()) return bad;
@@ -487,8 +477,8 @@ Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
     if (Status bad = check("residual", t.residual); !bad.ok()) return bad;
     for (std::size_t s = 0; s < t.state.size(); ++s) {
       const std::string slot = "state[" + std::to_string(s) + "].";
-      if (Status bad = check((slot + "codes").c_str(), t.state[s].codes); !bad.ok()) return bad;
-      if (Status bad = check((slot + "scales").c_str(), t.state[s].scales); !bad.ok()) return bad;
+      if (Status bad = check(slot + "codes", t.state[s].codes); !bad.ok()) return bad;
+      if (Status bad = check(slot + "scales", t.state[s].scales); !bad.ok()) return bad;
     }
   }
   auto backend = std::make_unique<cuda::CudaStep>(config, algorithm_index(config));

@@ -24,6 +24,7 @@ struct StepKernel {
   // By the architecture it was compiled for; one block a multiprocessor.
   int (*shared_bytes)(int arch) = nullptr;
   int (*threads)(int arch) = nullptr;
+  int (*shared_start)(int arch) = nullptr;  // address at which its shared memory must begin; 0: anywhere
 };
 // One table per algorithm (step_adam.cu, …), chosen by index into Algorithms. An algorithm without states has
 // one kernel for every format.

@@ -13,17 +13,13 @@
 
 #include "codecs/dynamic_map.h"
 #include "core/lists.h"
+#include "cuda/arch.h"
 #include "lane/scalar.h"
 
 #include <cstdint>
 
 namespace octavo::cuda {
 
-// Architectures with room for a copy of the tables per lane; `arch` as in __CUDA_ARCH__.
-constexpr bool has_large_shared(int arch) {
-  return arch == 800 || arch == 870 || arch == 900 || (arch >= 1000 && arch < 1200);
-}
-constexpr bool converts_fp8(int arch) { return arch >= 890; }
 #if defined(__CUDA_ARCH__)
 inline constexpr int kArch = __CUDA_ARCH__;
 #else
@@ -129,7 +125,8 @@ template <class Codec>
 struct Packed;
 
 // Where the copies of a decoding table start: at an address whose low sixteen bits are zero, so that a byte
-// of code and the lane's offset can be put in their place.
+// of code and the lane's offset can be put in their place. The host has checked that ours begins where
+// SharedMap assumes (StepKernel::shared_start).
 __device__ inline std::uint32_t copies_at(std::uint32_t tables) { return (tables + 0xFFFFU) & ~0xFFFFU; }
 inline constexpr int kCopiesAlignment = 0x10000;
 inline constexpr int kCopiesBytes = 0x10000;

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/runtime.h"
 
+#include "cuda/arch.h"
+
 #include <octavo/backend.h>
+
+#include <mutex>
+#include <set>
 
 namespace octavo {
 namespace cuda {
@@ -29,6 +34,56 @@ std::string no_gpu_reason(cudaError_t error) {
   return std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")";
 }
 
+// How to build for a device.
+std::string configure_for(const cudaDeviceProp& properties) {
+  return "configure with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(properties.major) +
+         std::to_string(properties.minor);
+}
+
+// Why this build's code does not run on a device, or "". Opens a context on it.
+std::string unusable_reason(int device, const cudaDeviceProp& properties) {
+  const DeviceScope scope(device);
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, any_kernel());
+  if (error == cudaErrorNoKernelImageForDevice) {
+    (void)cudaGetLastError();
+    return "this build has no code for compute capability " + std::to_string(properties.major) + "." +
+           std::to_string(properties.minor) + "; " + configure_for(properties);
+  }
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")";
+  }
+  // PTX of an architecture with more shared memory than the device's.
+  const int needed = shared_limit(attributes.ptxVersion * 10);
+  if (static_cast<std::size_t>(needed) > properties.sharedMemPerBlockOptin) {
+    return "this build has only PTX of compute capability " + std::to_string(attributes.ptxVersion / 10) +
+           "." + std::to_string(attributes.ptxVersion % 10) + " for it, whose kernels use up to " +
+           std::to_string(needed) + " bytes of shared memory a block, and it has " +
+           std::to_string(properties.sharedMemPerBlockOptin) + "; " + configure_for(properties);
+  }
+  return "";
+}
+
+GpuInfo inspect(int device) {
+  GpuInfo gpu;
+  cudaDeviceProp properties{};
+  if (const cudaError_t bad = cudaGetDeviceProperties(&properties, device); bad != cudaSuccess) {
+    (void)cudaGetLastError();
+    gpu.note = cudaGetErrorString(bad);
+    return gpu;
+  }
+  gpu.name = properties.name;
+  gpu.compute_major = properties.major;
+  gpu.compute_minor = properties.minor;
+  gpu.multiprocessors = properties.multiProcessorCount;
+  gpu.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+  gpu.fp8_hardware = converts_fp8(properties.major * 100 + properties.minor * 10);
+  gpu.note = unusable_reason(device, properties);
+  gpu.usable = gpu.note.empty();
+  return gpu;
+}
+
 }  // namespace
 
 Status failed(const std::string& what, cudaError_t error) {
@@ -46,10 +101,15 @@ Status check_device(const std::string& where, int device) {
     return Status::invalid(where + " device: got " + cuda_name(device) + ", expected cuda:0 to " +
                            cuda_name(count - 1));
   }
-  const GpuReport report = gpu_info();
-  const GpuInfo& gpu = report.gpus[static_cast<std::size_t>(device)];
+  // Asked once for a device, and of no other: a question that loads code opens a context on its device.
+  static std::mutex mutex;
+  static std::set<int> usable;
+  const std::lock_guard lock(mutex);
+  if (usable.contains(device)) return {};
+  const GpuInfo gpu = inspect(device);
   if (!gpu.usable)
     return Status::unsupported(where + " device: " + cuda_name(device) + " (" + gpu.name + "): " + gpu.note);
+  usable.insert(device);
   return {};
 }
 
@@ -80,6 +140,8 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device) {
   int of = device;
   if (const cudaError_t error = cudaStreamGetDevice(stream, &of); error != cudaSuccess) {
     (void)cudaGetLastError();
+    // Any other error says that it cannot be asked: a driver older than the question, or a fault before it.
+    if (error != cudaErrorInvalidResourceHandle && error != cudaErrorInvalidValue) return {};
     return Status::invalid(where + "stream: got a handle that is not a CUDA stream (" +
                            cudaGetErrorName(error) + ")");
   }
@@ -97,6 +159,14 @@ int multiprocessors(int device) {
   int count = 0;
   if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) count = 1;
   return count;
+}
+
+bool belongs_to_graph(const void* workspace, bool capturing) {
+  static std::mutex mutex;
+  static std::set<const void*> captured;
+  const std::lock_guard lock(mutex);
+  if (capturing) captured.insert(workspace);
+  return captured.contains(workspace);
 }
 
 DeviceScope::DeviceScope(int device) : device_(device) {
@@ -117,6 +187,16 @@ Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& k
   // What the code was compiled for decides its shape, not what it runs on: PTX may be older than the device.
   const int arch = attributes.ptxVersion * 10;
   const LaunchShape shape{kernel.threads(arch), kernel.shared_bytes(arch)};
+  if (const int start = kernel.shared_start(arch); start > 0) {
+    int reserved = start;
+    (void)cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device);
+    if (reserved != start || attributes.sharedSizeBytes != 0) {
+      return Status::unsupported(
+          where + " shared memory on " + cuda_name(device) + " begins at " +
+          std::to_string(static_cast<std::size_t>(reserved) + attributes.sharedSizeBytes) + ", expected " +
+          std::to_string(start) + "; this is a defect of this build");
+    }
+  }
   const cudaError_t error =
       cudaFuncSetAttribute(kernel.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared);
   if (error != cudaSuccess) {
@@ -141,36 +221,7 @@ GpuReport gpu_info() {
     report.note = cuda::no_gpu_reason(error);
     return report;
   }
-  for (int i = 0; i < count; ++i) {
-    GpuInfo gpu;
-    cudaDeviceProp properties{};
-    if (const cudaError_t bad = cudaGetDeviceProperties(&properties, i); bad != cudaSuccess) {
-      (void)cudaGetLastError();
-      gpu.note = cudaGetErrorString(bad);
-      report.gpus.push_back(gpu);
-      continue;
-    }
-    gpu.name = properties.name;
-    gpu.compute_major = properties.major;
-    gpu.compute_minor = properties.minor;
-    gpu.multiprocessors = properties.multiProcessorCount;
-    gpu.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
-    gpu.fp8_hardware = properties.major * 10 + properties.minor >= 89;
-    const cuda::DeviceScope scope(i);
-    cudaFuncAttributes attributes{};
-    const cudaError_t code = cudaFuncGetAttributes(&attributes, cuda::any_kernel());
-    gpu.usable = code == cudaSuccess;
-    if (!gpu.usable) {
-      (void)cudaGetLastError();
-      gpu.note = code == cudaErrorNoKernelImageForDevice
-                     ? "this build has no code for compute capability " + std::to_string(properties.major) +
-                           "." + std::to_string(properties.minor) +
-                           "; configure with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(properties.major) +
-                           std::to_string(properties.minor)
-                     : std::string(cudaGetErrorString(code)) + " (" + cudaGetErrorName(code) + ")";
-    }
-    report.gpus.push_back(gpu);
-  }
+  for (int i = 0; i < count; ++i) report.gpus.push_back(cuda::inspect(i));
   return report;
 }
 

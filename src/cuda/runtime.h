@@ -26,6 +26,10 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device);
 
 int multiprocessors(int device);
 
+// Whether a graph was ever captured that writes into this workspace: now, or by this group or an earlier one,
+// which may be gone. Replays write into it unseen, so what a group left there may have changed.
+bool belongs_to_graph(const void* workspace, bool capturing);
+
 // The current device is `device` while it lives.
 class DeviceScope {
  public:
@@ -44,7 +48,8 @@ struct LaunchShape {
   int threads = 0;
   int shared = 0;  // bytes
 };
-// Allows a kernel the shared memory that it asks for.
+// Allows a kernel the shared memory that it asks for. An error where the device has less, or begins it
+// elsewhere.
 Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& kernel, int device);
 
 }  // namespace octavo::cuda

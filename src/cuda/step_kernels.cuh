@@ -14,7 +14,8 @@ using KernelRow = std::array<std::array<StepKernel, kWeightKinds>, Formats::kSiz
 template <class Algo, class Codec, WeightKind kKind>
 StepKernel one_kernel() {
   using Map = typename Step<Algo, Codec, kKind>::Map;
-  return {reinterpret_cast<const void*>(&step_kernel<Algo, Codec, kKind>), &Map::bytes, &Map::threads};
+  return {reinterpret_cast<const void*>(&step_kernel<Algo, Codec, kKind>), &Map::bytes, &Map::threads,
+          &Map::start};
 }
 template <class Algo, class Codec>
 std::array<StepKernel, kWeightKinds> kernels_of_format() {

@@ -141,6 +141,7 @@ class SlowStep : StepTraits<Algo, Codec> {
       const std::int64_t block_at = tiles > 1 ? at : tile_at + where.first - where.lane * kChunk;
       // A block's scale changes with its last tile: those before are decoded by the old one.
       const bool last = i == tiles - 1 && block_at < t.numel;
+      __syncwarp();  // every lane has read the old scale before one writes the new
       scales(t, where, last, bounds, tiles > 1 ? whole : nullptr, encoded);
 #pragma unroll 1
       for (int c = 0; c < 2; ++c) {

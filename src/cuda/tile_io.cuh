@@ -163,9 +163,7 @@ struct SharedMap {
 
   static constexpr bool staged(int arch) { return arch >= 800; }
   static constexpr bool copied(int arch) { return Codes::kCopied && has_large_shared(arch); }
-  static constexpr int limit(int arch) {
-    return has_large_shared(arch) ? (arch < 900 ? 163 : 227) * 1024 : (arch >= 860 ? 99 : 64) * 1024;
-  }
+  static constexpr int start(int arch) { return copied(arch) ? kReserved : 0; }
   static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }
   static constexpr int kCopiesEnd = kCopiesAlignment - kReserved + kCopiesBytes;
   // Warps whose stages lie before the copies.
@@ -174,8 +172,8 @@ struct SharedMap {
   }
   static constexpr int warps(int arch) {
     if (!staged(arch)) return kMostWarps;
-    const int room = copied(arch) ? early(arch) + (limit(arch) - kCopiesEnd - kReserved) / kStage
-                                  : (limit(arch) - stages_at(arch)) / kStage;
+    const int room = copied(arch) ? early(arch) + (shared_limit(arch) - kCopiesEnd - kReserved) / kStage
+                                  : (shared_limit(arch) - stages_at(arch)) / kStage;
     return room < kMostWarps ? room / 4 * 4 : kMostWarps;
   }
   static constexpr int threads(int arch) { return 32 * warps(arch); }

@@ -20,8 +20,6 @@ class StepBackend {
 
   // REQUIRES: addresses that are not null where elements are, aligned, one per tensor.
   virtual Status bind_grads(std::span<const void* const> grads) = 0;
-  // Takes over what must outlive a rebind from the backend before it, of the same device.
-  virtual void follow(const StepBackend& /*before*/) {}
   // REQUIRES: arguments that check_step accepts.
   virtual Result<StepReport> step(const StepArgs& args) = 0;
   [[nodiscard]] virtual std::int64_t workspace_bytes() const = 0;
@@ -34,7 +32,6 @@ class NormBackend {
   NormBackend& operator=(const NormBackend&) = delete;
   virtual ~NormBackend() = default;
 
-  virtual void follow(const NormBackend& /*before*/) {}
   // REQUIRES: a workspace that is large enough and aligned.
   virtual Status run(std::span<std::byte> workspace, GradNorm* out, void* stream, int threads) = 0;
   [[nodiscard]] virtual std::int64_t workspace_bytes() const = 0;

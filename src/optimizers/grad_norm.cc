@@ -57,10 +57,7 @@ Result<NormGroup> NormGroup::create(Device device, std::span<const GradView> gra
 
 Status NormGroup::rebind(std::span<const GradView> grads) {
   auto fresh = Impl::make(impl_->device, grads);
-  if (fresh.ok()) {
-    (*fresh)->backend->follow(*impl_->backend);
-    impl_ = std::move(*fresh);
-  }
+  if (fresh.ok()) impl_ = std::move(*fresh);
   return fresh.status();
 }
 

@@ -54,10 +54,7 @@ Result<Group> Group::create(const GroupConfig& config, std::span<const TensorArg
 
 Status Group::rebind(std::span<const TensorArgs> tensors) {
   auto fresh = Impl::make(impl_->config, tensors);
-  if (fresh.ok()) {
-    (*fresh)->backend->follow(*impl_->backend);
-    impl_ = std::move(*fresh);
-  }
+  if (fresh.ok()) impl_ = std::move(*fresh);
   return fresh.status();
 }
 

@@ -31,6 +31,40 @@ void expect_invalid(const Status& status, const std::string& field, const std::s
   EXPECT_THAT(status.message(), HasSubstr(what));
 }
 
+// Whether this process has opened a context on a device, without opening one.
+bool has_context(int device) {
+  using State = int (*)(int, unsigned*, int*);
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+  OCTAVO_CUDA(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function, 12000,
+                                               cudaEnableDefault, &found));
+#else
+  OCTAVO_CUDA(cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &function, cudaEnableDefault, &found));
+#endif
+  unsigned flags = 0;
+  int active = 0;
+  EXPECT_EQ(reinterpret_cast<State>(function)(device, &flags, &active), 0);
+  return active != 0;
+}
+
+// A context takes half a gigabyte of its GPU: a process of eight must not open eight.
+TEST(DevicesCuda, OnlyTheGroupsDeviceIsOpened) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2) {
+    (void)cudaGetLastError();
+    GTEST_SKIP() << "needs two GPUs, got " << count;
+  }
+  if (has_context(count - 1)) GTEST_SKIP() << "the last GPU is in use: run this test alone (--gtest_filter)";
+  octavo::GroupConfig config;
+  config.device = kGpu;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(octavo::Group::create(config, {}).ok());
+    EXPECT_TRUE(octavo::NormGroup::create(kGpu, {}).ok());
+  }
+  EXPECT_FALSE(has_context(count - 1));
+}
+
 TEST(NoGpuCuda, CreatingAGroupSaysWhy) {
   const octavo::GpuReport report = octavo::gpu_info();
   EXPECT_GT(report.runtime_version, 0) << "this build has a CUDA backend";

@@ -310,6 +310,34 @@ TEST_F(RebindGraphCuda, NewTensorsOutsideTheGraph) {
   }
 }
 
+// A group that is gone leaves its graph behind, and the next one gets the same workspace.
+TEST_F(RebindGraphCuda, AGraphThatOutlivesItsGroup) {
+  const OptimizerCase adamw = optimizers(false)[1];
+  const Stream stream;
+  TensorSet cpu_a = all_formats(adamw, true);
+  TensorSet cpu_b = cpu_a;
+  cpu_b.fill_params(98);
+  DeviceSet a(cpu_a, Placement::aligned, stream);
+  DeviceSet b(cpu_b, Placement::aligned, stream);
+  auto gone = std::make_unique<octavo::Group>(octavo::Group::create(a.config(), a.args()).value());
+  const DeviceWorkspace workspace(gone->workspace_bytes());
+  StepArgs args = step_args(adamw, 3);
+  args.stream = stream;
+  args.workspace = workspace.span();
+  const Graph graph(stream, [&] { return gone->step(args).status(); });
+  gone.reset();
+  auto group = octavo::Group::create(b.config(), b.args()).value();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(group.step(args).ok());
+    ASSERT_TRUE(cpu_b.step(step_args(adamw, 3)).ok());
+    expect(b, cpu_b, "a step of the new group");
+    graph.launch(stream);
+    ASSERT_TRUE(cpu_a.step(step_args(adamw, 3)).ok());
+    expect(a, cpu_a, "a replay: the graph has its own tensors");
+    expect(b, cpu_b, "the new group's tensors, after the replay");
+  }
+}
+
 TEST_F(RebindGraphCuda, ANormOutsideTheGraph) {
   const Stream stream;
   const OptimizerCase adamw = optimizers(false)[1];

@@ -60,6 +60,33 @@ TEST_P(StepCuda, EqualsTheCpu) {
   }
 }
 
+// Weights that something else has set to zero, beside residuals from before: every pair with ±0, by both
+// paths.
+TEST_P(StepCuda, ZeroWeightsBesideOldResiduals) {
+  const Stream stream;
+  Tally tally;
+  for (const StoreCase& store : stores()) {
+    if (store.store != octavo::WeightStore::residual8 && store.store != octavo::WeightStore::residual16)
+      continue;
+    const TensorSpec spec = tensor_spec(2 * 65536, store.dtype, DType::f32, store.store, StateFormat::fp32);
+    TensorSet set(GetParam().config, {&spec, 1}, 4);
+    TensorBuffers& t = set.tensors()[0];
+    for (std::int64_t i = 0; i < spec.numel; ++i) {
+      t.param.as<std::uint16_t>()[i] = static_cast<std::uint16_t>((i & 1) << 15);
+      if (store.store == octavo::WeightStore::residual8) {
+        t.residual.as<std::int8_t>()[i] = static_cast<std::int8_t>(i / 2);
+      } else {
+        t.residual.as<std::int16_t>()[i] = static_cast<std::int16_t>(i / 2);
+      }
+    }
+    Race race(set, stream);
+    const Grads kinds[] = {Grads::dense, Grads::zero};
+    tally.add(label(GetParam(), StateFormat::fp32, store), race.steps(step_args(GetParam(), 1), kinds));
+    const auto* weights = race.cpu().tensors()[0].param.as<std::uint16_t>();
+    for (std::int64_t i = 0; i < spec.numel; ++i) ASSERT_LT(weights[i] & 0x7FFF, 0x7F80) << i;
+  }
+}
+
 TEST_P(StepCuda, AnyFiniteGradient) {
   const Stream stream;
   Tally tally;

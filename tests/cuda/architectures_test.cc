@@ -1,0 +1,63 @@
+// What CMAKE_CUDA_ARCHITECTURES=release builds, by CUDA version: every device finds code that it can run, and
+// none that asks for more shared memory than the device has.
+// SPDX-License-Identifier: MIT
+#include "cuda/arch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace {
+
+// Compute capability as in __CUDA_ARCH__, and bytes of shared memory a block may ask for (CUDA C++
+// Programming Guide, "Technical Specifications per Compute Capability").
+struct Device {
+  int arch;
+  int shared;
+};
+constexpr Device kDevices[] = {{750, 64 * 1024},  {800, 163 * 1024},  {860, 99 * 1024},   {890, 99 * 1024},
+                               {900, 227 * 1024}, {1000, 227 * 1024}, {1030, 227 * 1024}, {1100, 227 * 1024},
+                               {1200, 99 * 1024}, {1210, 99 * 1024}};
+
+// The code that a driver takes: machine code of the same major version and no newer minor, else the newest
+// PTX.
+int code_for(int device, const std::string& list) {
+  int real = 0;
+  int ptx = 0;
+  std::istringstream words(list);
+  for (std::string word; words >> word;) {
+    const int arch = 10 * std::stoi(word);
+    if (arch > device) continue;
+    const bool machine = word.ends_with("-real");
+    EXPECT_TRUE(machine || word.ends_with("-virtual")) << word;
+    if (machine && arch / 100 == device / 100) real = std::max(real, arch);
+    if (!machine) ptx = std::max(ptx, arch);
+  }
+  return real != 0 ? real : ptx;
+}
+
+TEST(CudaArchitectures, EveryDeviceFindsCodeThatFits) {
+  std::ifstream file(OCTAVO_TEST_RELEASES);
+  int releases = 0;
+  for (std::string line; std::getline(file, line); ++releases) {
+    const std::string list = line.substr(line.find(':') + 1);
+    for (const Device& device : kDevices) {
+      const int code = code_for(device.arch, list);
+      ASSERT_GT(code, 0) << "nothing for " << device.arch << " in " << line;
+      EXPECT_LE(octavo::cuda::shared_limit(code), device.shared)
+          << device.arch << " runs " << code << " of " << line;
+    }
+  }
+  EXPECT_EQ(releases, 6);
+}
+
+// The code of a device itself fits, and uses what it has.
+TEST(CudaArchitectures, LimitsAreTheDevices) {
+  for (const Device& device : kDevices)
+    EXPECT_EQ(octavo::cuda::shared_limit(device.arch), device.shared) << device.arch;
+}
+
+}  // namespace
