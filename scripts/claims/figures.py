@@ -10,10 +10,12 @@ NUMBER = r"(?<![\w.])\d[\d,]*(?:\.\d+)?"
 UNIT = (
     r"(?:ms|us|ns|µs|s|[KMGT]i?B(?:/s)?|tokens/s)\b"
     r"|(?:micro|milli)?seconds?\b|minutes?\b|hours?\b|%|percent\b|points?\b"
-    r"|times (?:as |the |our |faster|slower)|x (?:faster|slower)|of its speed"
+    r"|times (?:as |the |our |that |what |faster|slower|longer)|x (?:faster|slower)|of its speed"
     r"|bytes (?:of state )?per parameter|instructions a parameter|(?:cases )?(?:passed|failed)\b"
 )
 FIGURE = re.compile(rf"{NUMBER}(?:[ -]*)(?:{UNIT})")
+HALF = re.compile(r"\b(?:half|twice|a third of) the (?:speed|time)\b")
+TIMES = re.compile(r"\d\.\d+ times\b")
 COSINE = re.compile(r"cosine\b[^.|;,()]{0,25}?0\.\d+")
 BUFFER = re.compile(r"(?:1|2|4|8|16|32|64|128|256|512) [KMG]i?B$")  # a size that was chosen, not found
 NUMERIC = re.compile(rf"[-+±<>~]*{NUMBER}(?:e-?\d+)?(?:\s*(?:{UNIT}))?(?:\s*(?:[/(;,]|to ).*)?$")
@@ -40,5 +42,5 @@ def states_results(block: Block) -> str:
         return "a table of numbers"
     text = _plain(" ".join(block.lines))
     figures = [found[0] for found in FIGURE.finditer(text) if not BUFFER.match(found[0])]
-    figures += [found[0] for found in COSINE.finditer(text)]
+    figures += [found[0] for pattern in (COSINE, HALF, TIMES) for found in pattern.finditer(text)]
     return figures[0] if figures else ""
