@@ -186,11 +186,11 @@ def update_of_a_quiet_neighbour(state: str, large: bool) -> float:
     """The last update of an element, in units of lr, whose gradient has shrunk from 0.1 to 0.01 for 1,500
     steps. `large`: the first element of its block has a gradient of 1 all the time.
     """
-    param = torch.nn.Parameter(torch.zeros(256))
+    param = torch.nn.Parameter(torch.zeros(256, dtype=torch.float32))
     optimizer = optim.AdamW([param], lr=1.0, weight_decay=0.0, state=state, min_quantized_size=0)
     before = param.detach().clone()
     for size, steps in ((0.1, 300), (0.01, 1500)):
-        param.grad = torch.full((256,), size)
+        param.grad = torch.full((256,), size, dtype=torch.float32)
         param.grad[0] = 1.0 if large else size
         for _ in range(steps):
             before.copy_(param.detach())

@@ -1,4 +1,6 @@
-"""param_groups by kind of module, and what it says of names that match nothing."""
+"""param_groups by kind of module, what it says of names that match nothing, and the warning for 16-bit
+parameters that lose updates.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 from octavo import optim
 from torch import nn
+from torch.nn import Parameter
 
 
 class Ln(nn.Module):
@@ -81,3 +84,40 @@ def test_what_matches_nothing_is_said() -> None:
         optim.param_groups(model, {"*.lora_*": {"lr": 1e-3}}, no_decay=["*norm*"], unmatched="ignore")
     with pytest.raises(ValueError, match="Invalid unmatched: 'quiet', expected 'error', 'warn' or 'ignore'"):
         optim.param_groups(model, unmatched="quiet")
+
+
+def lost_updates(cls: Any, dtype: torch.dtype, **options: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cls([("w", Parameter(torch.ones(4, dtype=dtype)))], **options)
+    assert all(w.filename == __file__ for w in caught)
+    return [str(w.message) for w in caught]
+
+
+def test_lost_updates_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fresh() -> None:
+        monkeypatch.setattr("octavo.optim.base._warned_of_lost_updates", False)
+
+    fresh()
+    (said,) = lost_updates(optim.AdamW8bit, torch.bfloat16, lr=1e-4)
+    assert said == (
+        "AdamW8bit: parameter 'w' is torch.bfloat16, and updates below 1/512 of a weight are rounded away; "
+        "at lr=0.0001 that is every update of a weight above 0.051; master=24 (or 32, or 'stochastic') keeps "
+        "them"
+    )
+    assert lost_updates(optim.AdamW8bit, torch.bfloat16, lr=1e-4) == []
+    fresh()
+    (said,) = lost_updates(optim.Lion, torch.float16, lr=torch.tensor(1e-4))
+    assert "updates below 1/4096 of a weight" in said
+    assert said.endswith("0.41; train fp32 parameters under torch.autocast, or bfloat16 ones with master=24")
+    fresh()
+    (said,) = lost_updates(optim.SGD, torch.bfloat16, lr=0.1)
+    assert "rounded away; master=24" in said
+
+
+def test_no_word_where_updates_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("octavo.optim.base._warned_of_lost_updates", False)
+    for master in (24, 32, "stochastic"):
+        assert lost_updates(optim.AdamW, torch.bfloat16, lr=1e-4, master=master) == []
+    assert lost_updates(optim.AdamW, torch.float32, lr=1e-4) == []
+    assert lost_updates(optim.AdamW, torch.bfloat16, lr=1e-2) == []

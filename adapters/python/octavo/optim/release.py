@@ -124,8 +124,8 @@ class GradientRelease:
             self.forget()
             raise RuntimeError(
                 f"{_named(optimizer, group, param)}: its gradient was written after it was complete. "
-                "gradient_release steps each parameter before DistributedDataParallel (or whoever else) "
-                "averages its gradient; use FSDP2, or no gradient_release"
+                "gradient_release steps each parameter before DistributedDataParallel averages its gradient "
+                "or clip_grad_norm_ clips it; use FSDP2, the argument clip_grad_norm, or no gradient_release"
             )
 
     def _take_norm(self, optimizer: Optimizer) -> None:
