@@ -95,7 +95,7 @@ def test_an_override_survives_checkpoints_and_copies(
     loaded = optim.AdamW(again, **group)
     loaded.load_state_dict(saved)
     assert frozen(loaded.state_dict()["state"]) == frozen(saved["state"])
-    twin = copy.deepcopy(optimizer)  # a copied parameter has lost its override
+    twin = copy.deepcopy(optimizer)
     copies = twin.param_groups[0]["params"]
     for other, its in ((optimizer, params), (loaded, again), (twin, copies)):
         train(other, its, steps[3:])
@@ -150,3 +150,19 @@ def test_stable_embedding(device: str) -> None:
     torch.testing.assert_close(out.mean(-1), torch.zeros(200, device=device), rtol=0, atol=1e-5)
     out.square().sum().backward()
     assert module.norm.weight.grad is not None
+
+
+def test_overrides_go_with_copies(device: str) -> None:
+    """Of a parameter, and of a model; a copy's override is its own."""
+    model = nn.ModuleDict({"embed": StableEmbedding(64, 64), "head": nn.Linear(64, 64)}).to(device)
+    optim.set_state(model["head"].weight, state="4bit", block_size=64)
+    twin = copy.deepcopy(model)
+    optim.set_state(model["head"].weight, state="fp32")
+    optimizer = optim.AdamW8bit(twin.parameters())
+    for param in twin.parameters():
+        param.grad = torch.ones_like(param)
+    optimizer.step()
+    assert optimizer.state[twin["embed"].weight]["exp_avg"].dtype == torch.float32
+    assert optimizer.state[twin["head"].weight]["exp_avg"].shape == (2048,)
+    assert optimizer.state[twin["head"].weight]["exp_avg_scale"].shape == (64,)
+    assert vars(copy.deepcopy(twin["head"].bias)) == {}

@@ -17,11 +17,12 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from . import optim
+from .optim import decay
 
 _New = TypeVar("_New", bound=torch.optim.Optimizer)
 
 # Options of torch's groups that say how torch computes; how this library does is for the new class to say.
-_TORCHS_OWN = frozenset(("foreach", "fused", "differentiable", "decoupled_weight_decay"))
+_TORCHS_OWN = frozenset(("foreach", "fused", "differentiable", decay.KEY))
 # How states are kept: a group has these of the old optimizer only where it differs from that one's default.
 _FORMAT = ("state", "block_size", "master", "min_quantized_size", "seed")
 _TORCHS_DECAY = {torch.optim.Adam: False, torch.optim.AdamW: True}
@@ -105,17 +106,10 @@ def _groups(old: torch.optim.Optimizer, options: Mapping[str, Any]) -> list[dict
 
 def _compare_decay(old: torch.optim.Optimizer, new: torch.optim.Optimizer) -> None:
     """Warns where one weight decay is added to the gradient and the other is applied to the parameter."""
-    to_parameter = {"adam": False, "adamw": True}.get(getattr(new, "algorithm", ""))
     for before, after in zip(old.param_groups, new.param_groups, strict=True):
         # Before torch 2.7 the class alone says it.
-        was = before.get("decoupled_weight_decay", _TORCHS_DECAY.get(type(old)))
-        if after["weight_decay"] != 0 and None not in (was, to_parameter) and was != to_parameter:
-            ways = ("is added to the gradient", "is applied to the parameter")
-            warnings.warn(
-                f"the weight decay {after['weight_decay']} of {type(old).__name__} {ways[was]}, but that of "
-                f"{type(new).__name__} {ways[to_parameter]}",
-                stacklevel=3,
-            )
+        was = before.get(decay.KEY, _TORCHS_DECAY.get(type(old)))
+        if decay.warn_if_changed(type(old).__name__, was, new, after["weight_decay"]):
             return
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,6 +66,21 @@ def bitsandbytes_moments(
         )
     name = "momentum_buffer" if "momentum" in group or "betas" not in group else "exp_avg"
     return {name: _moment(flat, 1, name, shape)}
+
+
+def decay_is_decoupled(algorithm: str) -> bool:
+    """Its Adam decays as AdamW does, its SGD adds the decay to the gradient."""
+    return algorithm != "sgd"
+
+
+def is_momentum_group(saved: Mapping[str, Any]) -> bool:
+    """Whether a group may be of its SGD: an Adam's has eps, others' SGD a momentum."""
+    return "betas" in saved and "momentum" not in saved and saved.get("eps") == 0
+
+
+def momentum_options(betas: Sequence[float]) -> dict[str, float]:
+    """The options of its SGD, which keeps the momentum in betas[0] and uses no dampening."""
+    return {"momentum": float(betas[0]), "dampening": 0.0}
 
 
 def _moment(flat: Mapping[str, Any], slot: int, name: str, shape: tuple[int, ...]) -> SavedMoment:

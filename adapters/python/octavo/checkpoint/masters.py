@@ -41,7 +41,7 @@ def residual_of(param: Tensor, master: Tensor, bits: int) -> Tensor:
 
 def residual_for(item: Loaded, param: Tensor) -> Tensor:
     """What a loaded state says of the local parameter's master bits, in the width that is kept here."""
-    from .native import of_local_rows
+    from .loading import of_local_rows
 
     bits = 24 if item.kind.master == 24 else 32
     here = param.detach().cpu()

@@ -1,16 +1,11 @@
-"""State dicts of this library: writing them, and loading them and those of others into an optimizer.
+"""State dicts of this library: writing them, and reading an entry of one, or of another library's.
 
-A load has two halves. Reading looks at every entry and raises where something does not fit; then states are
-replaced one parameter at a time, so that neither a second set of states nor their fp32 values are ever held.
-A buffer that already has the right shape is written in place: what a CUDA graph or a plan points into stays
-where it is.
+loading.py puts into an optimizer what was read.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +15,7 @@ from torch import Tensor
 from .. import _codec
 from .._codec import MASTER, NATIVE_STEP, SCALE, STEP
 from .._shards import Rows, is_sharded, like, local
-from . import masters, rows
+from . import rows
 from .importers import read_peer_state
 from .saved import MOMENTS, SavedMoment, SavedState
 
@@ -29,20 +24,6 @@ if TYPE_CHECKING:
     from ..optim.state import Kind
 
 ORDER = "dim_order"
-# What an optimizer keeps of its own groups when it loads others'.
-_OWN_OPTIONS = frozenset(
-    (
-        "state",
-        "block_size",
-        "master",
-        "min_quantized_size",
-        "capturable",
-        "fused",
-        "foreach",
-        "differentiable",
-    )
-)
-
 
 # --- Writing --------------------------------------------------------------------------------------
 
@@ -51,12 +32,15 @@ def save(optimizer: Optimizer) -> dict[str, Any]:
     """torch.optim.Optimizer.state_dict in our form, hooks included. Nothing is registered or changed on the
     way: several threads may do it at once.
     """
+    from ..optim.decay import saved_option
+
     for hook in list(optimizer._optimizer_state_dict_pre_hooks.values()):
         hook(optimizer)
     places: dict[int, tuple[int, dict[str, Any], int]] = {}  # number, group and index there
     groups = []
     for group in optimizer.param_groups:
         packed = {key: value for key, value in group.items() if key != "params"}
+        packed.update(saved_option(optimizer.algorithm))
         for index, param in enumerate(group["params"]):
             places.setdefault(id(param), (len(places), group, index))
         packed["params"] = [places[id(p)][0] for p in group["params"]]
@@ -378,137 +362,3 @@ def read_entry(
     if residual is not None and kind.master not in (24, 32):
         saved = dataclasses.replace(saved, ignored=(*saved.ignored, MASTER))
     return Loaded(param, kind, saved, whole, order, residual, bits)
-
-
-# --- Loading --------------------------------------------------------------------------------------
-
-
-def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
-    """torch.optim.Optimizer.load_state_dict for any state dict that is known here."""
-    from ..optim.state import kind_of, moments_of
-
-    given: Any = dict(state_dict)
-    for hook in optimizer._optimizer_load_state_dict_pre_hooks.values():
-        replaced = hook(optimizer, given)
-        given = given if replaced is None else replaced
-    groups, saved_groups = optimizer.param_groups, given["param_groups"]
-    if len(groups) != len(saved_groups):
-        raise ValueError(
-            f"loaded state dict has a different number of parameter groups ({len(saved_groups)}, expected "
-            f"{len(groups)})"
-        )
-    merged, loaded, known = [], [], set()
-    ignored: set[str] = set()
-    for group, saved_group in zip(groups, saved_groups, strict=True):
-        if len(group["params"]) != len(saved_group["params"]):
-            raise ValueError(
-                "loaded state dict contains a parameter group that doesn't match the size of optimizer's "
-                f"group ({len(saved_group['params'])}, expected {len(group['params'])})"
-            )
-        merged.append(_merge(group, saved_group))
-        wanted = tuple(name for name, _ in moments_of(optimizer.algorithm, merged[-1]))
-        for index, (param, number) in enumerate(zip(group["params"], saved_group["params"], strict=True)):
-            known.add(number)
-            entry = given["state"].get(number)
-            if entry:
-                with optimizer._named(group, index):
-                    kind = kind_of(param, group)
-                    loaded.append(read_entry(entry, param, kind, group, saved_group, wanted))
-                    ignored.update(loaded[-1].saved.ignored)
-    optimizer._replace_state(merged, loaded, {k: v for k, v in given["state"].items() if k not in known})
-    if ignored:
-        names = ", ".join(sorted(ignored))
-        warnings.warn(f"{type(optimizer).__name__} has no use for {names} of the loaded states", stacklevel=3)
-    for post_hook in optimizer._optimizer_load_state_dict_post_hooks.values():
-        post_hook(optimizer)
-
-
-def _merge(group: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The group after loading: the saved options, but for what says how states are kept here."""
-    from ..optim.options import check_group
-
-    taken = {k: copy.deepcopy(v) for k, v in saved.items() if k not in _OWN_OPTIONS and k != "params"}
-    if taken.get("clip_grad_norm", group) is None:
-        del taken["clip_grad_norm"]  # a run that did not clip does not stop the next one from it
-    merged = {**group, **taken}
-    if "lr" in taken and not isinstance(group["lr"], Tensor):
-        merged["lr"] = float(taken["lr"])
-    check_group(merged)
-    return merged
-
-
-def write_entry(entry: dict[str, Any], item: Loaded, moments: tuple[tuple[str, Any], ...]) -> None:
-    """Turns a live entry of optimizer.state into what was read."""
-    kind, here = item.kind, local(item.param)
-    for name, moment in moments:
-        saved = item.saved.moments[name]
-        codes, scales = _taken(saved, item) or _encode(saved, item, moment)
-        _put(entry, name, _shaped(codes, kind, here), here.device)
-        if scales is not None and _codec.default_block_size(kind.state):
-            _put(entry, name + SCALE, scales.reshape(-1).to(torch.float32), here.device)
-        else:
-            entry.pop(name + SCALE, None)
-    if kind.master in (24, 32):
-        _put(entry, MASTER, masters.residual_for(item, here), here.device)
-    else:
-        entry.pop(MASTER, None)
-
-
-def _taken(saved: SavedMoment, item: Loaded) -> tuple[Tensor, Tensor | None] | None:
-    """The saved bytes of what is here; None where they do not fit."""
-    kind = item.kind
-    taken = saved.take_over(kind.state, kind.block_size) if item.order == kind.order else None
-    if taken is None or not item.whole or not is_sharded(item.param):
-        return taken
-    return rows.cut(*taken, kind.state, kind.block_size, kind.rows.offset, kind.rows.count * kind.rows.row)
-
-
-def of_local_rows(values: Tensor, item: Loaded) -> Tensor:
-    """Values in the parameter's logical shape, cut to the rows that are here."""
-    if not item.whole or not is_sharded(item.param):
-        return values
-    first = item.kind.rows.first
-    return values[first : first + item.kind.rows.count]
-
-
-def _encode(saved: SavedMoment, item: Loaded, moment: _codec.Moment) -> tuple[Tensor, Tensor]:
-    kind = item.kind
-    values = saved.values()
-    if item.order != tuple(range(len(item.order))):
-        values = values.permute(_codec.inverse(item.order))
-    values = of_local_rows(values, item).permute(kind.order)
-    return _codec.encode(moment, kind.state, values, kind.block_size)
-
-
-def _shaped(codes: Tensor, kind: Kind, param: Tensor) -> Tensor:
-    """Flat codes in memory order (or floats in the logical shape) as the entry keeps them."""
-    dtype = _codec.CODE_DTYPES[kind.state]
-    if dtype is None:
-        return codes.reshape(-1).view(torch.uint8)
-    if codes.dtype != dtype:
-        codes = codes.contiguous().view(-1).view(torch.uint8).view(dtype)
-    if (codes.dim() == 1 and tuple(codes.shape) != kind.memory_shape) or kind.order != tuple(
-        range(param.dim())
-    ):
-        return codes.reshape(kind.memory_shape).permute(_codec.inverse(kind.order))
-    return codes.reshape(tuple(param.shape))
-
-
-def _put(entry: dict[str, Any], key: str, value: Tensor, device: torch.device) -> None:
-    present = entry.get(key)
-    value = value.detach()
-    if (
-        isinstance(present, Tensor)
-        and present.dtype == value.dtype
-        and present.shape == value.shape
-        and present.device == device
-    ):
-        _bytes(present).copy_(_bytes(value))
-    else:
-        entry[key] = torch.empty_like(value, device=device)  # dense, whatever the file's strides
-        _bytes(entry[key]).copy_(_bytes(value))
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    """float8 as bytes: not every device copies it."""
-    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor

@@ -33,6 +33,8 @@ def moment_values(entry: dict[str, Any], name: str, kind: Kind) -> Tensor:
 
 
 def portable_state_dict(optimizer: Optimizer) -> dict[str, Any]:
+    from ..optim.decay import saved_option
+
     states: dict[int, dict[str, Any]] = {}
     groups: list[dict[str, Any]] = []
     number = 0
@@ -40,6 +42,7 @@ def portable_state_dict(optimizer: Optimizer) -> dict[str, Any]:
     for group in optimizer.param_groups:
         packed = {k: v for k, v in group.items() if k != "params" and k not in _OURS}
         packed.update(foreach=None, fused=None, capturable=False, differentiable=False)
+        packed.update(saved_option(optimizer.algorithm))
         packed["params"] = list(range(number, number + len(group["params"])))
         groups.append(packed)
         for index, param in enumerate(group["params"]):

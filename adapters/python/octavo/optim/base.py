@@ -21,15 +21,15 @@ from torch import Tensor
 
 from .. import _codec, _engine
 from .._shards import local, place_grads
-from ..checkpoint import masters, portable
+from ..checkpoint import loading, masters, portable
 from ..checkpoint import native as native_form
-from . import options, state
+from . import decay, options, state
 from .norms import Norms
 from .plan import Cohort, Plan, Ready, check_grad, check_param, shared_norms, turns_of
 from .release import GradientRelease
 from .tracked import Entry, States
 
-DECAY_NUMBERS = {"adam": 1, "sgd": 1, "adamw": 2, "lion": 2}
+DECAY_NUMBERS = {algorithm: 2 if decoupled else 1 for algorithm, decoupled in decay.DECOUPLED.items()}
 _bump_versions = torch.autograd.graph.increment_version
 try:
     _bump_versions([])
@@ -583,7 +583,7 @@ class Optimizer(torch.optim.Optimizer):
         Formats and block sizes stay those of this optimizer: states are converted where they differ.
         Everything is checked first; on an error nothing has changed.
         """
-        native_form.load(self, state_dict)
+        loading.load(self, state_dict)
 
     def _replace_state(
         self, groups: list[dict[str, Any]], loaded: list[native_form.Loaded], others: Mapping[Any, Any]
@@ -604,7 +604,7 @@ class Optimizer(torch.optim.Optimizer):
         for item in loaded:
             group, tracked = group_of[id(item.param)], self.state[item.param]
             entry = tracked.plain()
-            native_form.write_entry(entry, item, state.moments_of(self.algorithm, group))
+            loading.write_entry(entry, item, state.moments_of(self.algorithm, group))
             shared = self._new_step(local(item.param).device, group).fill_(item.saved.step)
             shared = counts.setdefault((shared.device, item.saved.step), shared)
             if tracked.mirror is not None and tracked.mirror.own.device == shared.device:

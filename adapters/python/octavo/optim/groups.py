@@ -1,8 +1,8 @@
 """Precision per layer: parameter groups from name patterns, and bitsandbytes' overrides.
 
 An override is an attribute of the parameter itself, so it belongs to no optimizer and no process-wide table.
-It must be set before the parameter's first step; libraries that replace parameters (FSDP2) lose it: use
-param_groups there.
+It must be set before the parameter's first step. Copies of the parameter have it too (overrides.py);
+libraries that replace parameters (FSDP2) lose it: use param_groups there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import options, roles, state
+from . import options, roles
+from .overrides import OVERRIDE, keep_in_copies
 
 _KEYS = ("state", "block_size", "master", "min_quantized_size")
 
@@ -138,14 +139,15 @@ def set_state(parameter: Tensor, **asked: Any) -> None:
     """Overrides `state`, `block_size`, `master` or `min_quantized_size` for one parameter, whatever its group
     says.
     """
-    merged = {**getattr(parameter, state.OVERRIDE, {}), **asked}
+    merged = {**getattr(parameter, OVERRIDE, {}), **asked}
     if unknown := [key for key in merged if key not in _KEYS]:
         raise ValueError(
             f"cannot override {unknown[0]!r} for one parameter, expected one of {', '.join(_KEYS)}"
         )
     checked = {"state": "fp32", "block_size": None, "master": "native", "min_quantized_size": 0, **merged}
     options.check_format(checked)
-    setattr(parameter, state.OVERRIDE, {key: checked[key] for key in merged})
+    keep_in_copies()
+    setattr(parameter, OVERRIDE, {key: checked[key] for key in merged})
 
 
 class GlobalOptimManager:
@@ -167,8 +169,8 @@ class GlobalOptimManager:
         are.
         """
         for parameter in (ref() for ref in self._overridden.values()):
-            if parameter is not None and hasattr(parameter, state.OVERRIDE):
-                delattr(parameter, state.OVERRIDE)
+            if parameter is not None and hasattr(parameter, OVERRIDE):
+                delattr(parameter, OVERRIDE)
         self._overridden = {}
 
     def register_parameters(self, params: Iterable[Any]) -> None:

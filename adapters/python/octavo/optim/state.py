@@ -18,6 +18,7 @@ from torch import Tensor
 from .. import _codec, _engine
 from .._codec import MASTER, MASTER_DTYPES, SCALE, Moment
 from .._shards import Rows, is_sharded, local, rows_of
+from .overrides import OVERRIDE
 
 # The moments of each algorithm, by their names in torch's state dicts.
 MOMENTS: dict[str, tuple[tuple[str, Moment], ...]] = {
@@ -27,7 +28,6 @@ MOMENTS: dict[str, tuple[tuple[str, Moment], ...]] = {
     "lion": (("exp_avg", "first"),),
 }
 AMSGRAD: tuple[str, Moment] = ("max_exp_avg_sq", "second")
-OVERRIDE = "_octavo_override"  # attribute of a parameter: see groups.py
 
 
 def moments_of(algorithm: str, group: Mapping[str, Any]) -> tuple[tuple[str, Moment], ...]:
