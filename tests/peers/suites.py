@@ -40,15 +40,20 @@ def commit(peer: str) -> str:
 def checkout(peer: str) -> pathlib.Path:
     """build/peers/<peer> at the listed commit, fetched where it is not there."""
     folder = FOLDER / peer
-    if not (folder / SUITES[peer]["files"][-1]).exists():
+    git = ["git", "-C", str(folder)]
+    if not (folder / ".git").exists() or _head(git) != commit(peer):
         folder.mkdir(parents=True, exist_ok=True)
-        git = ["git", "-C", str(folder)]
         fetch = ["fetch", "-q", "--depth", "1", SUITES[peer]["repository"], commit(peer)]
         for command in (["init", "-q"], fetch, ["checkout", "-q", "FETCH_HEAD"]):
             if subprocess.run([*git, *command], check=False).returncode != 0:
                 where = f"{SUITES[peer]['repository']} at {commit(peer)} into {folder}"
                 raise SystemExit(f"cannot fetch {where}: without a network, name a checkout with --{peer}")
     return folder
+
+
+def _head(git: list[str]) -> str:
+    done = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def check(peer: str, folder: pathlib.Path) -> None:
