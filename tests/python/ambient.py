@@ -23,6 +23,7 @@ _METHODS = (
     "load_state_dict",
     "portable_state_dict",
     "master_parameters",
+    "reset_state",
     "__init__",
     "__setstate__",
 )

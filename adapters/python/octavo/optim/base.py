@@ -11,7 +11,6 @@ from __future__ import annotations
 import array
 import contextlib
 import dataclasses
-import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -19,13 +18,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .. import _codec, _engine
+from .. import _engine
 from .._shards import local, place_grads
-from ..checkpoint import loading, masters, portable
+from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
-from . import decay, options, state
+from . import changed, counts, decay, options, state
 from .norms import Norms
-from .plan import Cohort, Plan, Ready, check_grad, check_param, shared_norms, turns_of
+from .plan import Cohort, Plan, Ready, check_grad, check_param, shared_norms
 from .release import GradientRelease
 from .tracked import Entry, States
 
@@ -274,8 +273,8 @@ class Optimizer(torch.optim.Optimizer):
         for param, grad in zip(plan.active, grads, strict=True):
             here, kind, tracked = local(param), kinds[id(param)], self.state[param]
             entry = tracked.plain()
-            self._move(entry, here, group)
-            self._fit_master(entry, here, kind)
+            changed.move(entry, here.device, self._counts_on_device(group))
+            changed.fit_master(entry, here, kind, type(self).__name__)
             # SGD's momentum begins with a first step's gradient, also where it is switched on later.
             if "step" not in entry or (self.algorithm == "sgd" and moments and moments[0][0] not in entry):
                 entry["step"] = fresh.setdefault(here.device, self._new_step(here.device, group))
@@ -284,8 +283,10 @@ class Optimizer(torch.optim.Optimizer):
             bound.append(state.bound(entry, here, grad, kind, moments, number_of[id(param)]))
             tracked.replace(entry)
             tracked.kind = kind
-        for members in self._cohorts(plan, group):
-            counted = self._own_count([plan.active[i] for i in members])
+        entries = [self.state[p] for p in plan.active]
+        on_device = self._counts_on_device(group)
+        for members in counts.cohorts(plan.active, entries, on_device, self._capturing):
+            counted = counts.own_count(self.state, [plan.active[i] for i in members])
             native = _engine.NativeGroup(
                 self.algorithm,
                 bound[members[0]].param.device,
@@ -296,33 +297,6 @@ class Optimizer(torch.optim.Optimizer):
             everyone = len(members) == len(grads)
             plan.cohorts.append(Cohort(native, None if everyone else members, counted))
         plan.watch(self.state)
-
-    def _cohorts(self, plan: Plan, group: Mapping[str, Any]) -> list[list[int]]:
-        """Places of the parameters that one call can step: on one device, with one step count, and without
-        common memory.
-        """
-        entries = [self.state[p] for p in plan.active]
-        counts = {id(entry.count()): entry.count() for entry in entries}
-        # One count on the device needs no look at it, and in a capture there cannot be one.
-        unread = self._counts_on_device(group) and (len(counts) == 1 or self._capturing)
-        values = {name: name if unread else int(count) for name, count in counts.items()}
-        out: dict[tuple[int, torch.device, int], list[int]] = {}
-        turns = turns_of([local(p) for p in plan.active])
-        for place, (param, entry) in enumerate(zip(plan.active, entries, strict=True)):
-            key = (turns[place], local(param).device, values[id(entry.count())])
-            out.setdefault(key, []).append(place)
-        return [out[key] for key in sorted(out, key=operator.itemgetter(0))]
-
-    def _own_count(self, members: list[Tensor]) -> Tensor:
-        """One tensor that counts the steps of these parameters and of no others."""
-        ours, first = {id(p) for p in members}, self.state[members[0]]
-        counted: Tensor = first.count()
-        others = [e for p, e in self.state.items() if id(p) not in ours and isinstance(e, Entry)]
-        if first.owns(counted) or any(e.count() is counted for e in others):
-            counted = counted.clone()
-        for param in members:
-            self.state[param].count_with(counted)
-        return counted
 
     def _has_momentum(self, group: Mapping[str, Any]) -> bool:
         return self.algorithm == "sgd" and group["momentum"] != 0
@@ -367,56 +341,8 @@ class Optimizer(torch.optim.Optimizer):
         if known.master != asked.master:
             known = dataclasses.replace(known, master=asked.master)
         kind = native_form.kind_of_entry(entry, known)
-        self._settle(tracked, kind)
+        changed.settle(tracked, kind)
         return kind
-
-    def _settle(self, tracked: Entry, kind: state.Kind) -> None:
-        """Codes that somebody has set to zero mean zero: their scales are set to it, too. RuntimeError where
-        other codes were written without their scales, since nobody can know what they mean.
-        """
-        for name in tracked.rewritten():
-            if _codec.zero_is_zero(native_form.MOMENTS[name], kind.state):
-                continue
-            entry = tracked.plain()
-            if bool(entry[name].view(torch.uint8).any()):
-                raise RuntimeError(
-                    f"{name} was written to and {name + _codec.SCALE} was not: it holds {kind.state} codes, "
-                    "fractions of their block's scale, and code 0 is not zero. Call reset_state() or "
-                    "zero_() the whole of it for a fresh start; load_state_dict() takes values"
-                )
-            entry[name + _codec.SCALE].zero_()
-        tracked.seen()
-
-    def _fit_master(self, entry: dict[str, Any], param: Tensor, kind: state.Kind) -> None:
-        """Master bits of another width are converted; a parameter that keeps none loses them, with a word."""
-        bits, dtype = entry.get(state.MASTER), state.MASTER_DTYPES.get(kind.master)
-        if bits is None or bits.dtype == dtype:
-            return
-        if dtype is None:
-            warnings.warn(
-                f"{type(self).__name__}: a {param.dtype} parameter with master={kind.master!r} has no use "
-                f"for its {8 * (2 + bits.element_size())}-bit master's further bits: they are dropped",
-                stacklevel=2,
-            )
-            del entry[state.MASTER]
-        else:
-            entry[state.MASTER] = masters.residual_of(param, masters.join(param, bits), int(kind.master))
-
-    def _move(self, entry: dict[str, Any], param: Tensor, group: Mapping[str, Any]) -> None:
-        """A state whose parameter was moved follows it; a step count is made what it is here."""
-        count = entry.get("step")
-        if "step" in entry and not (
-            isinstance(count, Tensor) and count.dtype == torch.int64 and not count.dim()
-        ):
-            entry["step"] = torch.tensor(native_form.read_step(count), dtype=torch.int64, device="cpu")
-        for key, value in entry.items():
-            if not isinstance(value, Tensor):
-                continue
-            target = param.device
-            if key == "step" and not self._counts_on_device(group):
-                target = torch.device("cpu")
-            if value.device != target:
-                entry[key] = value.to(target)
 
     def _launch(
         self, group: Mapping[str, Any], found: Ready, cohort: Cohort, norms: Mapping[torch.device, Tensor]
@@ -558,16 +484,7 @@ class Optimizer(torch.optim.Optimizer):
             )
         for each in known if param is None else [param]:
             if each in self.state:
-                self._reset_entry(self.state[each], alone=param is not None)
-
-    def _reset_entry(self, tracked: Entry, alone: bool) -> None:
-        entry = tracked.plain()
-        if alone and isinstance(entry.get("step"), Tensor) and tracked.mirror is None:
-            entry["step"] = entry["step"].clone()  # others may count with it
-        for key, value in entry.items():
-            if isinstance(value, Tensor) and key != state.MASTER:
-                (value.view(torch.uint8) if value.element_size() == 1 else value).zero_()
-        tracked.replace(entry)
+                changed.reset(self.state[each], alone=param is not None)
 
     # --- Checkpoints ------------------------------------------------------------------------------
 
@@ -597,7 +514,7 @@ class Optimizer(torch.optim.Optimizer):
                 merged["lr"] = lr
             group.update(merged)
         group_of = {id(p): group for group in self.param_groups for p in group["params"]}
-        counts = self._kept_counts(loaded)
+        known = counts.kept(self.state, loaded)
         kept = {id(item.param) for item in loaded}
         for param in [p for p in self.state if isinstance(p, Tensor) and id(p) not in kept]:
             del self.state[param]
@@ -606,7 +523,7 @@ class Optimizer(torch.optim.Optimizer):
             entry = tracked.plain()
             loading.write_entry(entry, item, state.moments_of(self.algorithm, group))
             shared = self._new_step(local(item.param).device, group).fill_(item.saved.step)
-            shared = counts.setdefault((shared.device, item.saved.step), shared)
+            shared = known.setdefault((shared.device, item.saved.step), shared)
             if tracked.mirror is not None and tracked.mirror.own.device == shared.device:
                 tracked.mirror.own.fill_(item.saved.step)  # somebody has it
             else:
@@ -618,24 +535,6 @@ class Optimizer(torch.optim.Optimizer):
         self._plans = {}  # step counts and buffers may be other tensors now
         if self._release is not None:
             self._release.forget()
-
-    def _kept_counts(self, loaded: list[native_form.Loaded]) -> dict[tuple[torch.device, int], Tensor]:
-        """Step counts that stay the same tensors, as a graph may hold them: where all parameters load one."""
-        wanted: dict[int, set[int]] = {}
-        tensors: dict[int, Tensor] = {}
-        for item in loaded:
-            tracked = self.state.get(item.param)
-            mirror = None if tracked is None else tracked.mirror
-            counted = {} if tracked is None else tracked.plain().get("step")
-            counted = counted if mirror is None else mirror.of
-            if isinstance(counted, Tensor):
-                tensors[id(counted)] = counted
-                wanted.setdefault(id(counted), set()).add(item.saved.step)
-        kept = {}
-        for number, steps in wanted.items():
-            if len(steps) == 1 and (key := (tensors[number].device, next(iter(steps)))) not in kept:
-                kept[key] = tensors[number].fill_(key[1])
-        return kept
 
     def portable_state_dict(self) -> dict[str, Any]:
         """A state dict that torch.optim's optimizer of the same name loads: fp32 moments on the CPU, and

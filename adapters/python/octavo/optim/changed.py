@@ -1,0 +1,76 @@
+"""States that others have changed between two steps, made what a step can go on with: moved to another
+device, of another master's width, written into, reset.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _codec
+from .._codec import MASTER, MASTER_DTYPES, SCALE, STEP
+from ..checkpoint import masters
+from ..checkpoint.native import read_step
+from ..checkpoint.saved import MOMENTS
+from .state import Kind
+from .tracked import Entry
+
+
+def move(entry: dict[str, Any], device: torch.device, count_on_device: bool) -> None:
+    """A state whose parameter was moved follows it; a step count is made what it is here."""
+    count = entry.get(STEP)
+    if STEP in entry and not (isinstance(count, Tensor) and count.dtype == torch.int64 and not count.dim()):
+        entry[STEP] = torch.tensor(read_step(count), dtype=torch.int64, device="cpu")
+    for key, value in entry.items():
+        if isinstance(value, Tensor):
+            target = torch.device("cpu") if key == STEP and not count_on_device else device
+            if value.device != target:
+                entry[key] = value.to(target)
+
+
+def fit_master(entry: dict[str, Any], param: Tensor, kind: Kind, optimizer: str) -> None:
+    """Master bits of another width are converted; a parameter that keeps none loses them, with a warning."""
+    bits, dtype = entry.get(MASTER), MASTER_DTYPES.get(kind.master)
+    if bits is None or bits.dtype == dtype:
+        return
+    if dtype is None:
+        warnings.warn(
+            f"{optimizer}: a {param.dtype} parameter with master={kind.master!r} has no use for its "
+            f"{8 * (2 + bits.element_size())}-bit master's further bits: they are dropped",
+            stacklevel=2,
+        )
+        del entry[MASTER]
+    else:
+        entry[MASTER] = masters.residual_of(param, masters.join(param, bits), int(kind.master))
+
+
+def settle(tracked: Entry, kind: Kind) -> None:
+    """Codes that somebody has set to zero mean zero: their scales are set to zero, too. RuntimeError where
+    other codes were written without their scales, since nobody can know what they mean.
+    """
+    for name in tracked.rewritten():
+        if name not in MOMENTS or _codec.zero_is_zero(MOMENTS[name], kind.state):
+            continue
+        entry = tracked.plain()
+        if bool(entry[name].view(torch.uint8).any()):
+            raise RuntimeError(
+                f"{name} was written to and {name + SCALE} was not: it holds {kind.state} codes, fractions "
+                "of their block's scale, and code 0 is not zero. Call reset_state() or zero_() the whole of "
+                "it for a fresh start; load_state_dict() takes values"
+            )
+        entry[name + SCALE].zero_()
+    tracked.seen()
+
+
+def reset(tracked: Entry, alone: bool) -> None:
+    """Moments and step count become zero, in place; `alone`: the count, too, of this parameter alone."""
+    entry = tracked.plain()
+    if alone and isinstance(entry.get(STEP), Tensor) and tracked.mirror is None:
+        entry[STEP] = entry[STEP].clone()  # others may count with it
+    for key, value in entry.items():
+        if isinstance(value, Tensor) and key != MASTER:
+            (value.view(torch.uint8) if value.element_size() == 1 else value).zero_()
+    tracked.replace(entry)
