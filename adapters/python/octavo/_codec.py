@@ -1,7 +1,7 @@
 """Moments of one tensor in each state format: how many bytes they take, and to and from fp32, on the CPU.
 
 Codes are flat uint8 tensors here and scales flat fp32 ones, as the core lays them out; `shape` matters to
-4bit-rank1 alone. A state on another device is brought here one tensor at a time by whoever calls.
+4bit-rank1 alone. A caller copies a state of another device to the CPU, one tensor at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CODE_DTYPES: dict[str, torch.dtype | None] = {
     "fp8": torch.float8_e4m3fn,
     "fp8-e5m2": torch.float8_e5m2,
 }
-# Names beside a moment's own in the state of a parameter: its scales, and the master bits by their number.
+# Further names in the state of a parameter: the scales of a moment, and the master bits with their widths.
 SCALE = "_scale"
 MASTER = "master"
 # The step count; under a name of our own where moments are codes, so that no other optimizer takes those for

@@ -1,8 +1,8 @@
 """Native groups over torch tensors: addresses in, one multi-tensor call out.
 
-A NativeGroup steps tensors together: one device, one step count. It does not keep them alive (whoever steps
-it knows that they are still there), takes its workspace from torch's allocator (so that memory tools see it)
-and works on the current stream.
+A NativeGroup steps tensors together: one device, one step count. It does not keep them alive: the caller of
+step() does. It takes its workspace from torch's allocator, so that memory tools see it, and works on the
+current stream.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What of a parameter lies in this process: plain tensors whole, DTensors the rows of their local shard.
+"""Which part of a parameter is in this process: all of a plain tensor, the rows of the local shard of a
+DTensor.
 
 Only shards of dimension 0 and replicas are understood; anything else is an error that says so.
 """
@@ -111,7 +112,9 @@ def like(local_tensor: Tensor, parameter: Any, shape: tuple[int, ...]) -> Tensor
 
 
 def reduction_groups(tensor: Tensor) -> tuple[Any, ...]:
-    """The process groups over which sums of this tensor's elements must go; () where all of it is here."""
+    """The process groups over which a sum of this tensor's elements must be reduced; () where all of it is
+    here.
+    """
     if not is_sharded(tensor):
         return ()
     mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
 """flashoptim's master weights: a narrow parameter and error bits, put together to fp32.
 
 An error is a fraction of half the gap between the parameter and its neighbour, in 127ths (int8, 24-bit
-masters) or 32767ths (int16, 32-bit masters). It is not the residual of docs/formats.md, which is the low
-bits of the fp32 number; a master goes from one to the other as a number.
+masters) or 32767ths (int16, 32-bit masters). It differs from the residual of docs/formats.md, which is the
+low bits of the fp32 number. A master is converted between the two as an fp32 number.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def is_bitsandbytes(entry: Mapping[str, Any]) -> bool:
 
 
 def flatten(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry with what is nested brought up."""
+    """The entry with its nested keys at the top level."""
     nested = entry.get(NESTED, {})
     if not isinstance(nested, Mapping):
         raise ValueError(f"{NESTED} is a {type(nested).__name__}, expected a dict")
@@ -109,7 +109,9 @@ def _moment(flat: Mapping[str, Any], slot: int, name: str, shape: tuple[int, ...
 
 
 def _block_size(key: str, blocks: int, numel: int) -> int:
-    """With two blocks or more, one power of two at most fits; with fewer, all that fit decode the same."""
+    """With two or more blocks at most one power of two fits. With fewer, all that fit decode to the same
+    values.
+    """
     for block_size in _BLOCKS:
         if (numel + block_size - 1) // block_size == blocks:
             return block_size

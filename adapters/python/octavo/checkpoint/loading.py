@@ -1,9 +1,9 @@
 """Loading a state dict, of this library or of others, into an optimizer.
 
-A load has two halves. Reading looks at every entry and raises where something does not fit; then states are
-replaced one parameter at a time, so that neither a second set of states nor their fp32 values are ever held.
-All that can be wrong is looked for in the first half: on an error nothing has changed. A buffer that already
-has the right shape is written in place: what a CUDA graph or a plan points into stays where it is.
+A load has two halves. First every entry is read and checked; an entry that does not fit raises. Then states
+are replaced one parameter at a time, so that memory never holds a second set of states or the fp32 values of
+all of them. All that can be wrong is looked for in the first half: on an error nothing has changed. A buffer
+that already has the right shape is written in place, because a CUDA graph or a plan may hold its address.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _compare_decay(
 
 
 def _merge(group: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The group after loading: the saved options, but for what says how states are kept here."""
+    """The group after loading: the saved options, except those that say how states are stored here."""
     from ..optim.options import check_group
 
     taken = {k: copy.deepcopy(v) for k, v in saved.items() if k not in _OWN_OPTIONS and k != "params"}

@@ -211,7 +211,7 @@ def _read_own(
     order = tuple(entry.get(ORDER, range(len(shape))))
     if sorted(order) != list(range(len(shape))):
         raise ValueError(f"{ORDER} is {order}, expected an order of {len(shape)} dimensions")
-    # What the tensors show, not what the group says: a parameter may have been kept in a format of its own.
+    # The format comes from the tensors, not from the group: a parameter may have had a format of its own.
     said = group.get("state") if group.get("state") in _codec.CODE_DTYPES else "8bit"
     memory = tuple(shape[d] for d in order)
     by_rows = any(name + SCALE in entry and entry[name + SCALE].dim() == 2 for name in names)

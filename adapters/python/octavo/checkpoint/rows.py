@@ -1,9 +1,9 @@
 """Blocks of a shard in a form that splits and joins by rows, for checkpoints that change the number of ranks.
 
 In memory a shard's blocks start at its first element. A checkpoint keeps, for every row, the scales of the
-blocks that the row touches and how far into a block it begins (its phase); codes go by rows anyway. Wherever
-the rows of a shard come to lie at the same phases again, the blocks are put together as they were, bit for
-bit. Elsewhere the shard is decoded and encoded anew.
+blocks that the row touches and how far into a block it begins (its phase); codes go by rows anyway. Where the
+rows of a shard have the same phases as before, the blocks are restored bit for bit. Elsewhere the shard is
+decoded and encoded again.
 
 The phase is part of a number behind the row's scales, its tag, that also tells the format and the block size:
 shapes do not tell them, and a parameter group may say something else by then. It is no tensor of its own:

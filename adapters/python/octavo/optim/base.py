@@ -181,11 +181,11 @@ class Optimizer(torch.optim.Optimizer):
         parts: Iterable[tuple[dict[str, Any], list[Tensor], int]],
         norm_of: Callable[[Ready], Mapping[torch.device, Tensor]] | None = None,
     ) -> None:
-        """Steps lists of parameters of groups; the number names the plan. `norm_of` replaces the norm of all
+        """Steps parameters of several groups; the number selects the plan. `norm_of` replaces the norm of all
         of them.
         """
         self._track_state()
-        # All are looked at before any gets a state.
+        # All parameters are checked before any gets a state.
         checked = []
         for group, params, number in parts:
             found = self._known(group, params, number)
@@ -304,7 +304,7 @@ class Optimizer(torch.optim.Optimizer):
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
         """Whether the host does not know if a step was taken, or does not take part."""
         by_group = group.get("capturable") or group.get("fused")
-        # A scaler that leaves the skipping to one group leaves it to all of them.
+        # If a scaler lets one group skip steps itself, it lets all groups do so.
         return bool(by_group or self._guard or getattr(self, "_step_supports_amp_scaling", False))
 
     def _new_step(self, device: torch.device, group: Mapping[str, Any]) -> Tensor:
@@ -313,7 +313,7 @@ class Optimizer(torch.optim.Optimizer):
         )
 
     def _kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
-        """How the state is stored: as it was when it was made, whatever the group says since."""
+        """How the state is stored: as when it was made, even if the options of the group have changed since."""
         asked = state.kind_of(param, group)
         tracked = self.state.get(param)
         if not tracked:
@@ -457,7 +457,7 @@ class Optimizer(torch.optim.Optimizer):
         return norm if self._last_scale is None else norm / self._last_scale
 
     def last_step_skipped(self) -> bool:
-        """Whether `skip_nonfinite` left the last step out. Waits for the device."""
+        """Whether `skip_nonfinite` skipped the last step. Waits for the device."""
         return any(bool(buffer[0].item() & 0xFF) for buffer in self._reports.values())
 
     def state_bytes(self) -> int:

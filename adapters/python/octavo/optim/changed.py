@@ -20,7 +20,9 @@ from .tracked import Entry
 
 
 def move(entry: dict[str, Any], device: torch.device, count_on_device: bool) -> None:
-    """A state whose parameter was moved follows it; a step count is made what it is here."""
+    """A state follows its parameter to another device; a step count gets the type and device that are used
+    here.
+    """
     count = entry.get(STEP)
     if STEP in entry and not (isinstance(count, Tensor) and count.dtype == torch.int64 and not count.dim()):
         entry[STEP] = torch.tensor(read_step(count), dtype=torch.int64, device="cpu")

@@ -27,7 +27,7 @@ def cohorts(
     common memory.
     """
     found = {id(entry.count()): entry.count() for entry in entries}
-    # One count on the device needs no look at it, and in a capture there cannot be one.
+    # A single count on the device need not be read, and during a capture it cannot be read.
     unread = on_device and (len(found) == 1 or capturing)
     values = {name: name if unread else int(count) for name, count in found.items()}
     out: dict[tuple[int, torch.device, int], list[int]] = {}

@@ -165,16 +165,14 @@ class GlobalOptimManager:
         return cls._instance
 
     def initialize(self) -> None:
-        """Takes back the overrides of parameters that were overridden here. States that exist stay as they
-        are.
-        """
+        """Removes the overrides that were set here. Existing states stay as they are."""
         for parameter in (ref() for ref in self._overridden.values()):
             if parameter is not None and hasattr(parameter, OVERRIDE):
                 delattr(parameter, OVERRIDE)
         self._overridden = {}
 
     def register_parameters(self, params: Iterable[Any]) -> None:
-        """Nothing to do: an override is kept by the parameter. There so that calls of it work."""
+        """Does nothing: an override is kept by the parameter. It exists so that calls of it work."""
         del params
 
     def override_config(

@@ -1,8 +1,8 @@
 """The norm of all gradients of an optimizer, on their device: what fused clipping and the non-finite guard
 read.
 
-One pass over the gradients and no word to the host. Where gradients are sharded or on several devices, the
-parts are combined (and summed over the ranks) in double.
+It reads the gradients once, and the host does not wait. Where gradients are sharded or on several devices,
+the parts are combined (and summed over the ranks) in double.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Norms:
 
 
 def combine(parts: Sequence[Tensor]) -> Tensor:
-    """The norm of everything that several norms are of."""
+    """Combines several norms into the norm of all their gradients."""
     out = torch.empty_like(parts[0])
     stacked = torch.stack(list(parts))
     out[0] = stacked[:, 0].square().sum().sqrt()

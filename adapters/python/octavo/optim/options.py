@@ -31,7 +31,9 @@ _NEUTRAL = {"percentile_clipping": 100, "block_wise": True, "max_unorm": 0.0, "s
 
 
 def from_text(value: Any) -> Any:
-    """A number, tuple or truth value written as a string; anything else as it is."""
+    """A number, tuple or truth value that is written as a string is converted; anything else is returned
+    unchanged.
+    """
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -44,7 +46,7 @@ def from_text(value: Any) -> Any:
 
 
 def take_removed(options: dict[str, Any]) -> None:
-    """Takes the arguments that have no effect out of `options`, with a warning where a value asks for one."""
+    """Removes the arguments that have no effect from `options`, and warns where a value asks for something."""
     for name in list(options):
         if name in _REMOVED and from_text(options.pop(name)) not in (None, _NEUTRAL[name]):
             warnings.warn(f"{name} has no effect: {_REMOVED[name]}", stacklevel=4)

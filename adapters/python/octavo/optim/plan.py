@@ -1,9 +1,9 @@
 """What stays the same from step to step in one parameter group: the native groups, and how to tell that they
 still fit.
 
-A plan is built by looking at everything and reused while the parameters lie where they lay and the same ones
-have gradients. Nothing about a gradient is trusted from one step to the next: address, size, dtype, device
-and memory order are asked for at every step, in loops that run in C.
+A plan is made by examining everything. It is reused while the parameters stay at their addresses and the same
+ones have gradients. Nothing about a gradient is trusted from one step to the next: address, size, dtype,
+device and memory order are read at every step, in loops that run in C.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class Plan:
         return self.in_memory_order(grads)
 
     def watch(self, states: States) -> None:
-        """Takes note of where the states lie. They are not kept alive: whoever takes them out of the
-        optimizer, to another device for a while, wants their memory.
+        """Remembers the addresses of the states without keeping them alive: code that moves states to another
+        device for a while wants their memory back.
         """
         self._entries = [weakref.ref(states[p]) for p in self.active]
         self._hold(states)
@@ -200,7 +200,7 @@ class Plan:
             self._versions = []
         if self._written():
             return True
-        # Each of them: whoever moves memory by .data may move one moment and not the other.
+        # Each of them is checked: code that moves memory by .data may move one moment and not the other.
         return list(map(_address, self._tensors)) != self._held
 
     def ready(self, params: Sequence[Tensor], key: tuple[Any, ...], states: States) -> Ready | None:
@@ -230,8 +230,8 @@ class Plan:
                 addresses = array.array("Q", map(_address, grads))
             if list(map(_numel, grads)) != self.numels or [g.dtype for g in grads] != self.dtypes:
                 return None
-            # Torch lets no gradient of another shape or device be set; one that is put there behind its back
-            # (by .data) has an address of its own, or is as long as the one before.
+            # Torch refuses a gradient of another shape or device. A gradient that is set by .data has a new
+            # address, or the same length as the one before.
             if addresses != self._seen:
                 if list(map(_size, grads)) != self.sizes or list(map(_device, grads)) != self.devices:
                     return None
@@ -244,7 +244,7 @@ class Plan:
         return Ready(self, ordered, addresses)
 
     def in_memory_order(self, grads: list[Tensor]) -> list[Tensor]:
-        """The gradients with the parameters' strides; copies where theirs are others."""
+        """The gradients with the strides of their parameters; copies where the strides differ."""
         if self.contiguous:
             if all(map(_contiguous, grads)):
                 return grads

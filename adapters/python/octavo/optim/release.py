@@ -62,7 +62,7 @@ class GradientRelease:
                 self._hooked[id(param)] = (weakref.ref(param), handle)
 
     def forget(self) -> None:
-        """Other states were loaded: what was stepped before is of no concern."""
+        """Other states were loaded, so what this step has done so far is forgotten."""
         with self._lock:
             self._complete, self._waiting, self._parts = {}, {}, {}
 
@@ -99,7 +99,7 @@ class GradientRelease:
         return {device: out}
 
     def end_of_step(self, optimizer: Optimizer) -> None:
-        """Steps what has a gradient still, and takes this step's norm for the next one."""
+        """Steps the parameters that still have a gradient, and keeps this step's norm for the next one."""
         with self._lock:
             for number, (grad, _, _) in self._waiting.items():
                 if self._complete[number].grad is None:  # zero_grad() came before step()
@@ -129,7 +129,7 @@ class GradientRelease:
             )
 
     def _take_norm(self, optimizer: Optimizer) -> None:
-        """A norm that is not finite is not taken."""
+        """A norm that is not finite is not kept."""
         by_device: dict[torch.device, list[Tensor]] = {}
         for _, part in self._parts.values():
             by_device.setdefault(part.device, []).append(part)
@@ -163,6 +163,6 @@ def _named(optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> str:
 
 
 def _remove(hooked: dict[int, tuple[Any, Any]]) -> None:
-    """Parameters outlive their optimizer; its hooks should not."""
+    """Parameters may outlive their optimizer; its hooks must not."""
     for _, hook in hooked.values():
         hook.remove()

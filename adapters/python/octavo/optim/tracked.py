@@ -5,8 +5,8 @@ every state again. An entry also knows whether anybody outside has got a tensor 
 have written into one, and a step compares the tensors' versions. Parameters that step together share one step
 count; whoever is given a count gets one of that parameter alone, which the steps keep up to date.
 
-They are dictionaries to everybody else, and plain ones in copies and pickles. What goes around them (a
-tensor's own .data) is not counted: a step asks every tensor for its address.
+They are dictionaries to everybody else, and plain ones in copies and pickles. Changes that bypass the
+dictionaries (a tensor's own .data) are not counted, so a step reads the address of every tensor.
 """
 
 from __future__ import annotations
