@@ -107,7 +107,7 @@ class Processes:
 
 
 def run(processes: Processes, todo: Sequence[Task], jobs: int, time_limit: float | None) -> list[Task]:
-    """Runs tasks to their ends, or until time is up. The tasks whose process failed."""
+    """Runs tasks to their ends, or until the time is up. Returns the tasks whose process failed."""
     end = None if time_limit is None else time.monotonic() + time_limit
     waiting, failed = list(todo), []
     try:

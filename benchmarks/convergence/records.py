@@ -18,7 +18,7 @@ def key_of(record: Record) -> Key:
 
 
 def load(path: pathlib.Path) -> list[Record]:
-    """The file's runs; none where there is no file. A last line that was cut short is left out."""
+    """The runs of the file; none where there is no file. A last line that was cut short is ignored."""
     lines = path.read_text().split("\n") if path.exists() else []
     records: list[Record] = []
     for number, line in enumerate(lines, start=1):
@@ -48,7 +48,7 @@ def append(path: pathlib.Path, record: Record) -> None:
 
 
 def finite(value: Any) -> Any:
-    """NaN and infinities, which JSON has not, as null."""
+    """NaN and infinities as null, because JSON has neither."""
     if isinstance(value, dict):
         return {name: finite(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):

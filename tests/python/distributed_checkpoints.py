@@ -198,7 +198,7 @@ def load(run: Run, folder: pathlib.Path, part: str = "optim") -> None:
 def assert_carried(
     run: Run, state: str, expected: dict[str, dict[str, Tensor]], old: int, new: int
 ) -> set[str]:
-    """Moments are as they were wherever blocks can lie as they lay, and elsewhere encoded once more. Returns
+    """Moments are unchanged where the blocks can be as before, and are encoded once more elsewhere. Returns
     the names whose rows here were encoded.
     """
     encoded = set()

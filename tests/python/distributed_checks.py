@@ -389,7 +389,7 @@ def a_rank_without_gradients_joins_the_norm(here: Rank) -> None:
             assert norm == pytest.approx(value * math.sqrt(present), rel=1e-12, nan_ok=True)
         for param in params:
             param.grad = None
-        optimizer.step()  # nobody has any
+        optimizer.step()  # no rank has a gradient
         assert float(optimizer.grad_norm) == 0.0  # type: ignore[arg-type]
         assert not optimizer.last_step_skipped()
 

@@ -132,7 +132,7 @@ def test_skipped_steps(fused: bool) -> None:
             params[0].grad[0, 0] = float("inf")  # type: ignore[index]
         wrapped.step()
         assert (snapshot(optimizer) == before) == spoilt
-        # docs/guides/accelerate.md: who skips inside the step does not tell the host.
+        # docs/guides/accelerate.md: an optimizer that skips inside the step does not tell the host.
         assert wrapped.step_was_skipped == (spoilt and not fused)
     assert {int(optimizer.state[p]["step"]) for p in params} == {2}
 

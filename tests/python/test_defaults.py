@@ -1,4 +1,4 @@
-"""Torch's defaults are the program's, not ours: whatever they are, the bytes are the same.
+"""Torch's defaults belong to the program: the bytes do not depend on them.
 
 The whole suite can run under other defaults too: see ambient.py, and python_defaults in tests/CMakeLists.txt.
 """

@@ -105,7 +105,7 @@ def test_unsharded_parameters_load_whole_dicts(
 
 @pytest.fixture(params=range(6))
 def rank_of_six(request: pytest.FixtureRequest) -> Iterator[int]:
-    """A process group in which nobody else is: enough to ask who would have which rows."""
+    """A process group of one process: enough to ask which rank would have which rows."""
     dist.init_process_group("fake", store=FakeStore(), rank=request.param, world_size=6)
     yield request.param
     dist.destroy_process_group()

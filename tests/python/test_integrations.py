@@ -1,4 +1,4 @@
-"""swap_optimizer: the schedule, the options, the moments and the hooks of the old optimizer go on."""
+"""swap_optimizer: the schedule, the options, the moments and the hooks of the old optimizer are kept."""
 
 from __future__ import annotations
 

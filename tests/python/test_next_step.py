@@ -56,7 +56,7 @@ def figures() -> Iterator[tuple[str, int, float]]:
 
 
 def difference(module: str, theirs: str, ours: str, options: dict[str, Any]) -> float:
-    """Of the parameters after the step that follows five of theirs, made by both."""
+    """The difference of the parameters after one step of each, from a state after five steps of theirs."""
     if not module.startswith("torch.optim"):
         need(module.split(".")[0])
     generator = torch.Generator().manual_seed(3)

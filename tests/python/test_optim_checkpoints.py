@@ -104,7 +104,7 @@ def test_from_one_device_to_another(state: str, device: str, tmp_path: Any) -> N
 
 
 def test_a_state_dict_is_of_now(device: str) -> None:
-    """Its step counts do not run on with the optimizer, nor with each other."""
+    """Its step counts do not change with the optimizer's, nor with each other."""
     params, optimizer = trained(device, state="8bit")
     saved = optimizer.state_dict()
     train(optimizer, params, gradients(params, 1))

@@ -174,7 +174,7 @@ def test_gradients_of_another_dtype(grad_dtype: torch.dtype, dtype: torch.dtype,
 
 
 def test_a_gradient_that_changes_its_dtype(device: str) -> None:
-    """Through .data, which asks nobody."""
+    """Through .data, which bypasses every check."""
     params, plain = make_params(device=device), make_params(device=device)
     ours, other = optim.AdamW(params), optim.AdamW(plain)
     for count, grads in enumerate(gradients(params, 4)):

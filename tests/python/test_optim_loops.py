@@ -160,7 +160,7 @@ def test_momentum_switched_on_and_off(device: str) -> None:
 
 
 def test_a_parameter_taken_out_of_a_group(device: str) -> None:
-    """It stays as it is, and the others go on."""
+    """It stays unchanged, and the others are stepped."""
     params = make_params(device=device)
     beside = Beside("adamw", params)
     steps = gradients(params, 6)

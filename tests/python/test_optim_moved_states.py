@@ -158,7 +158,7 @@ def test_a_state_written_in_place(device: str) -> None:
 
 
 def test_foreign_values_in_a_state(device: str) -> None:
-    """Others keep their notes there; they stay, and steps go on."""
+    """Other code keeps its entries there; they stay, and steps continue."""
     params, plain = make_params(device=device), make_params(device=device)
     optimizer = optim.AdamW8bit(params)
     steps = gradients(params, 3)

@@ -156,7 +156,7 @@ def test_a_scheduler_sees_the_steps(device: str) -> None:
 
 
 def test_scheduler_state_survives_a_checkpoint(device: str) -> None:
-    """Both state dicts are restored, in either order, and the run goes on to the same bits."""
+    """Both state dicts are restored, in either order, and the run continues with the same bits."""
     params = make_params(device=device)
     steps = gradients(params, 8)
     optimizer = optim.AdamW(params, lr=1e-2)

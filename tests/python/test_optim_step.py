@@ -63,7 +63,7 @@ def test_sgd_follows_torch(name: str, device: str) -> None:
 
 
 def test_a_wrong_formula_is_seen(device: str) -> None:
-    """What the two tests above would say of an optimizer whose decay is a thousandth too large."""
+    """The two tests above would fail for an optimizer whose decay is a thousandth too large."""
     beside = Beside("adamw", make_params(device=device), weight_decay=0.1, lr=1e-2)
     beside.ours.param_groups[0]["weight_decay"] = 0.1 + 1e-4
     with pytest.raises(AssertionError, match="as far from torch's"):  # noqa: PT012
