@@ -313,7 +313,7 @@ class Optimizer(torch.optim.Optimizer):
         )
 
     def _kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
-        """How the state is stored: as when it was made, even if the options of the group have changed since."""
+        """How the state is stored: as when it was made, even if the group's options have changed."""
         asked = state.kind_of(param, group)
         tracked = self.state.get(param)
         if not tracked:

@@ -46,7 +46,7 @@ def from_text(value: Any) -> Any:
 
 
 def take_removed(options: dict[str, Any]) -> None:
-    """Removes the arguments that have no effect from `options`, and warns where a value asks for something."""
+    """Removes arguments without effect from `options`, and warns where a value asks for something."""
     for name in list(options):
         if name in _REMOVED and from_text(options.pop(name)) not in (None, _NEUTRAL[name]):
             warnings.warn(f"{name} has no effect: {_REMOVED[name]}", stacklevel=4)
