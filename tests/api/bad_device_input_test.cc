@@ -29,7 +29,7 @@ void expect_error(const Status& status, const std::string& message,
   EXPECT_EQ(status.message(), message);
 }
 
-// `pointer` moved by one byte: an address that no scalar may have, and that is never read.
+// `pointer` moved by one byte: a misaligned address, which is never read.
 template <class T>
 T* off_by_one(T* pointer) {
   return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(pointer) + 1);

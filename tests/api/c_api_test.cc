@@ -191,7 +191,7 @@ TEST(CApi, CallersOfTheFirstHeaderStillWork) {
   auto layout = sized<octavo_tensor_layout>();
   EXPECT_EQ(octavo_layout(config, &tensors[0].spec, &layout), 0u) << octavo_last_error();
 
-  // In parentheses: the function that such a program calls, which is a macro today.
+  // In parentheses this names the function, which such a program calls; today the name is a macro.
   (octavo_step_args_init)(args_bytes.as<octavo_step_args>());
   auto* args = args_bytes.as<FirstStepArgs>();
   EXPECT_EQ(args->struct_size, sizeof(FirstStepArgs));

@@ -54,7 +54,7 @@ class Fuzzer {
   std::int64_t accepted = 0;
 
  private:
-  // Mostly a small valid number, sometimes anything.
+  // Usually a small valid number, sometimes any number.
   uint32_t enumerator(std::uint64_t count) {
     return static_cast<uint32_t>(random_.chance(40) ? random_.bits() : random_.below(count));
   }

@@ -1,4 +1,5 @@
-// The made corpus: the same bytes for ever, grammar that holds, and text that is neither trivial nor noise.
+// The generated corpus: its bytes never change, its grammar is correct, and its text is neither trivial nor
+// noise.
 // SPDX-License-Identifier: MIT
 #include "tales/make_text.h"
 
@@ -86,7 +87,7 @@ TEST(MakeText, ArticlesAndCapitalsAgree) {
   EXPECT_EQ(matches(text, R"(\n[a-z])"), 0U);
 }
 
-// The endings of names tell who is he and who is she.
+// The ending of a name says whether it is "he" or "she".
 TEST(MakeText, PronounsAgreeWithNames) {
   const std::string text = make_text(300'000, 6);
   EXPECT_GT(matches(text, R"(whose name was [A-Z]\w*[ae]\. She )"), 5U);

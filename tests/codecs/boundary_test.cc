@@ -1,5 +1,5 @@
 // Where one code ends and the next begins: the float nearest to every midpoint and three floats on each side,
-// for every map, against a search by exact distance. And every code comes back from its own value.
+// for every map, against a search by exact distance. Every code is also found again from its own value.
 // SPDX-License-Identifier: MIT
 #include "reference/minifloat.h"
 #include "support/moment.h"
@@ -18,7 +18,7 @@ using octavo::StateFormat;
 
 struct Grid {
   MomentSpec spec;
-  std::vector<float> values;  // by code; NaN where a code has no place in the search
+  std::vector<float> values;  // by code; NaN for a code that the search leaves out
   float largest = 1.0f;       // a block with this maximum has scale 1
 };
 

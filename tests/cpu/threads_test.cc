@@ -77,7 +77,7 @@ TEST(Pool, RunsEveryIndexOnce) {
   }
 }
 
-// Whoever throws, nobody is inside a body when the exception arrives, and the pool is as good as before.
+// Whichever thread throws, no thread is inside a body when the exception arrives, and the pool still works.
 TEST(Pool, AnExceptionLeavesWhenEveryThreadHas) {
   for (const bool on_caller : {true, false}) {
     Meeting meeting(3);
@@ -114,7 +114,7 @@ TEST(Pool, NoBodyBeginsAfterAnException) {
   EXPECT_LT(begun, kCount);
 }
 
-// What a thread that is bound to one CPU finds as its workers' masks.
+// The CPU masks of the workers of a thread that is bound to one CPU.
 std::vector<cpu_set_t> masks_of_workers(int threads) {
   std::mutex mutex;
   std::vector<cpu_set_t> masks;
@@ -232,7 +232,7 @@ TEST(PoolMemory, ACallerWithoutMemoryChangesNothing) {
   for (const float p : plain.param) ASSERT_EQ(p, 1.0F);
 }
 
-// Workers whose scratch cannot be had are not hired; the others do the work.
+// A worker without memory for its scratch does not take part; the others do the work.
 TEST(PoolMemory, FewerWorkersWithoutMemory) {
   const auto sum = [](int threads) {
     std::atomic<std::int64_t> total{0};

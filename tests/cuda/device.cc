@@ -203,7 +203,7 @@ DeviceWorkspace::DeviceWorkspace(std::int64_t bytes, Memory memory)
     : size_(bytes), around_(memory == Memory::together ? kAround : 0) {
   const std::size_t total = usize(std::max<std::int64_t>(size_ + 2 * around_, 16));
   OCTAVO_CUDA(cudaMalloc(reinterpret_cast<void**>(&base_), total));
-  // Apart, it stays as it comes: initcheck then sees what is read before it is written.
+  // A separate allocation is not initialised, so that initcheck sees a read before the first write.
   if (around_ > 0) OCTAVO_CUDA(cudaMemset(base_, static_cast<int>(kWatched), total));
   OCTAVO_CUDA(cudaDeviceSynchronize());
   data_ = base_ + around_;

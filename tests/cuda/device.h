@@ -1,5 +1,5 @@
 // Memory of the GPU for tests: streams, watched buffers, a TensorSet's twin on the device, and the fixture
-// that skips where there is no GPU. A CUDA error is thrown, so that GoogleTest shows it and goes on.
+// that skips where there is no GPU. A CUDA error is thrown, so that GoogleTest shows it and continues.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -188,7 +188,7 @@ class DeviceSet {
   std::unique_ptr<DeviceWorkspace> workspace_;
 };
 
-// Counts combinations and keeps the first failures; says all of it once.
+// Counts combinations, keeps the first failures, and reports everything once.
 class Tally {
  public:
   void add(const std::string& combination, const std::string& difference);
@@ -204,7 +204,7 @@ enum class Grads {
   mixed,    // several magnitudes, some exact zeros
   dense,    // several magnitudes, none zero: where all is in range, a kernel takes its fast path
   tiny,     // 1e-30; squares are denormal or zero
-  patchy,   // dense but for a zero in 1500: some tiles of 512 can take the fast path, their neighbours cannot
+  patchy,   // dense, with one zero in 1500: some tiles of 512 can take the fast path, their neighbours cannot
   zero,     // exactly
   huge,     // 1e17; squares are finite
   wide,     // any finite float

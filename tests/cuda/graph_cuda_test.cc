@@ -202,7 +202,7 @@ TEST_F(GraphCuda, AHundredReplays) {
   }
 }
 
-// By itself in a process, this captures kernels that were never loaded before.
+// When it runs alone in a process, this captures kernels that were never loaded before.
 TEST_F(GraphCuda, TheFirstStepOfAll) {
   EXPECT_EQ(replay(optimizers(false)[1], Placement::aligned, Memory::together, true, 3, true), "");
 }

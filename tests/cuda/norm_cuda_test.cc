@@ -1,4 +1,5 @@
-// The gradient norm on the GPU: the CPU's bits (of a NaN, that it is one: its own bits are nobody's promise).
+// The gradient norm on the GPU: it has the CPU's bits. For a NaN only that it is a NaN: its bits are not
+// promised.
 // SPDX-License-Identifier: MIT
 #include "cuda/device.h"
 #include "reference/formats.h"

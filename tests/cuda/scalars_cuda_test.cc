@@ -169,7 +169,7 @@ TEST_F(ScalarsCuda, FoundInfSkips) {
         values.found_inf = found;
         values.step = 8;
         std::string difference = pair.step(step_args(optimizer, 0), kFoundInf | kStep | kReport, values);
-        // And against what skipping means, not only against the CPU.
+        // This is also checked against the meaning of a skipped step, not only against the CPU.
         const bool skipped = found != 0.0f;
         if (pair.cpu.difference(before).empty() != skipped || pair.last.step != (skipped ? 8 : 9))
           difference += "  the CPU is wrong";
@@ -203,7 +203,7 @@ TEST_F(ScalarsCuda, TheGuardSkipsAndCounts) {
         difference += "  the CPU is wrong: " + text(pair.last) + "\n";
       // Without a report or a counter as well.
       difference += pair.step(args, 0, values);
-      // What the loss scale leaves of them counts: one more, or one less.
+      // Gradients count after the division by the loss scale: one more, or one less.
       values.loss_scale = 1e-30f;
       difference += pair.step(args, kReport | kLossScale, values);
       values.loss_scale = 4.0f;
@@ -215,7 +215,7 @@ TEST_F(ScalarsCuda, TheGuardSkipsAndCounts) {
   }
 }
 
-// With a norm its count decides, and the gradients are not read: they may say otherwise.
+// With a norm, its count decides and the gradients are not read, even where they disagree.
 TEST_F(ScalarsCuda, GuardTakesTheCountOfTheNorm) {
   const Stream stream;
   Tally tally;

@@ -88,7 +88,7 @@ TEST(RebindGrads, OnErrorTheOldGradientsStay) {
   other.fill_grads(99);
   Bound bound(set);
   std::vector<const void*> grads = grads_of(other);
-  grads[2] = nullptr;  // the last: those before it must not be taken over either
+  grads[2] = nullptr;  // the last one: those before it must not be used either
   EXPECT_FALSE(bound.group.rebind_grads(grads).ok());
   ASSERT_TRUE(bound.step(step_args(adamw, 1)).ok());
   ASSERT_TRUE(expected.step(step_args(adamw, 1)).ok());

@@ -174,7 +174,7 @@ TEST(Scalars, FoundInfSkips) {
   }
 }
 
-// With a norm its count decides, and the gradients are not read: they may say otherwise.
+// With a norm, its count decides and the gradients are not read, even where they disagree.
 TEST(Scalars, GuardTakesTheCountOfTheNorm) {
   const OptimizerCase adamw = optimizers(false)[1];
   TensorSet set = mixed_set(adamw, StateFormat::int8);
@@ -208,7 +208,7 @@ TEST(Scalars, GuardTakesTheCountOfTheNorm) {
   EXPECT_EQ(memory.step, 4);
 }
 
-// Without a norm the guard counts what the loss scale leaves of the gradients, not the gradients themselves.
+// Without a norm the guard counts the gradients after the division by the loss scale.
 TEST(Scalars, GuardCountsUnscaledGradients) {
   const OptimizerCase adamw = optimizers(false)[1];
   TensorSet set = mixed_set(adamw, StateFormat::fp32);

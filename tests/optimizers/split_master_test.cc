@@ -149,8 +149,8 @@ void expect_pairs_read_back(WeightStore store, std::int64_t count, auto&& pair_a
 
 std::int64_t fewer_residuals() { return std::getenv("OCTAVO_TEST_QUICK") != nullptr ? 17 : 1; }
 
-// Weights set to zero from outside keep a residual that no encoder wrote beside them: not NaN. All other
-// pairs of a finite weight and a residual are what an encoder writes, and stay.
+// A weight that user code sets to zero keeps its old residual, a pair that no encoder writes; it must not
+// become NaN. All other pairs of a finite weight and a residual are written by an encoder and stay.
 TEST(SplitMaster, EveryPairOfEightBitsReadsBack) {
   const std::int64_t stride = fewer_residuals();  // of 255: both ends stay in
   const std::int64_t residuals = 255 / stride + 1;

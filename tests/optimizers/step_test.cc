@@ -48,7 +48,7 @@ void fill_states(TensorSet& set, std::uint64_t seed) {
 
 struct Scenario {
   std::int64_t first_step = 1;
-  bool special = false;        // NaN, infinities and the like among the gradients
+  bool special = false;        // NaN, infinities and other special values among the gradients
   bool stored_states = false;  // states that are not the initial zeros
   double grad_factor = 1.0;
 };

@@ -138,7 +138,7 @@ std::int64_t block_of(const MomentSpec& spec) {
 
 std::uint32_t magnitude_bits(float value) { return bits_of(value) & 0x7FFFFFFFu; }
 
-// What a block (or an element of rank-1) whose largest magnitude is `largest` is divided by.
+// The divisor of a block (or of an element of rank-1) whose largest magnitude is `largest`.
 float scale_of(StateFormat format, float largest) {
   if (!std::isfinite(largest)) return from_bits(kNanBits);
   if (largest == 0.0f) return 0.0f;

@@ -42,7 +42,7 @@ TEST(TorchGroups, TheGuidesGroups) {
 
 TEST(TorchGroups, InheritWhatWasNotSet) {
   const Tensors params = make_params(), alone = copies({params[0]}), other = copies({params[1]});
-  // 1e-2 is what the class begins with, and here it is asked for.
+  // 1e-2 is the default of the class; here it is set explicitly.
   AdamW optimizer(
       {group_of({params[0]}, AdamWOptions().weight_decay(1e-2).state("8bit")), ParamGroup({params[1]})},
       AdamWOptions(3e-2).weight_decay(0.5).betas({0.7, 0.9}));
@@ -173,7 +173,7 @@ TEST(TorchBadInput, Groups) {
   EXPECT_EQ(optimizer.param_groups().size(), 1U);
 }
 
-// Group 0 is fine; what is wrong with group 1 must be found before anything is written.
+// Group 0 is fine. The error in group 1 must be found before anything is written.
 void expect_refused(const std::function<void(AdamW&, const torch::Tensor&)>& spoil,
                     const std::string& message) {
   for (const std::int64_t earlier : {0, 2}) {

@@ -1,5 +1,5 @@
-// Loss scaling, steps that are left out, and working memory of the LibTorch adapter: what a training loop of
-// one's own asks for.
+// Loss scaling, skipped steps, and working memory of the LibTorch adapter: what a training loop of one's own
+// asks for.
 // SPDX-License-Identifier: MIT
 #include "torch/support.h"
 

@@ -181,7 +181,7 @@ TEST(TorchStep, FrozenParametersHaveNoState) {
 }
 
 TEST(TorchStep, OptionsMayChange) {
-  // Momentum that is switched on begins with a first step's gradient, as torch's does.
+  // Momentum that is switched on later begins with the gradient of its first step, as in torch.
   const Tensors params = make_params();
   SGD optimizer(params, SGDOptions(1e-2));
   run(optimizer, params, 1, 2);
@@ -227,7 +227,7 @@ TEST(TorchStep, MemoryOrders) {
     for (std::int64_t step = 1; step <= 3; ++step) {
       const torch::Tensor grad = gradient(straight[0], step);
       straight[0].mutable_grad() = grad;
-      // Once as the parameter lies, once in another order.
+      // Once in the memory order of the parameter, once in another order.
       last[0].mutable_grad() =
           step == 2 ? grad.permute({0, 3, 1, 2}) : grad.permute({0, 3, 1, 2}).contiguous();
       a.step();
