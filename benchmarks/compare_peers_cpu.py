@@ -191,7 +191,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)  # torchao reports its CUDA extensions as missing
     torch.set_num_threads(options.threads)
-    absent = [reason for peer in peers.VERSIONS if (reason := peers.missing(peer))]
+    absent = [reason for peer in peers.MAKERS if (reason := peers.missing(peer))]
     pairs = [(name, state) for name, state in peers.PAIRS if not peers.missing(name)]
     found = [] if options.skip == "parity" else parity(pairs, not options.eager_parity)
     timed = [] if options.skip == "speed" else speed(pairs, options.numel, options.threads, options.repeat)

@@ -30,7 +30,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import octavo_abi as octavo
-import pytest
 import torch
 from rounding import Bound, Hyper, U, ratio
 
@@ -63,10 +62,17 @@ def pinned() -> dict[str, str]:
     return dict(line.split("==") for line in text.splitlines() if "==" in line)
 
 
+def missing(peer: str) -> str:
+    """Why a peer cannot be used, and how to get it; empty when it can."""
+    if importlib.util.find_spec(peer) is None:
+        return f"{peer} is not installed: pip install --no-deps {peer}=={pinned()[peer]}"
+    return ""
+
+
 def need(peer: str) -> Any:
     """The peer's module. Where it is not installed the test skips; in CI, which installs it, it fails."""
-    if importlib.util.find_spec(peer) is None:
-        reason = f"{peer} is not installed: pip install --no-deps {peer}=={pinned()[peer]}"
+    if reason := missing(peer):
+        pytest = importlib.import_module("pytest")  # benchmarks use this module without it
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
     return importlib.import_module(peer)
 

@@ -1,0 +1,40 @@
+"""The scripts that put the library beside others on a CPU: each runs whole, on a small tensor, once."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import pathlib
+import sys
+from typing import Any
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
+    for folder in ("benchmarks", "tests/python"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    harness = importlib.import_module("harness")
+    monkeypatch.setattr(harness, "copy_speed", lambda _: harness.CopySpeed(10.0, "not measured"))
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--numel", "2^14", "--threads", "1", "--json", *options])
+    try:
+        assert importlib.import_module(name).main() == 0
+    finally:
+        logging.disable(logging.NOTSET)  # which they turn off
+    return json.loads(capsys.readouterr().out)
+
+
+def test_beside_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run("compare_torch_cpu", monkeypatch, capsys, "--repeat", "1", "--state", "fp32,8bit")
+    assert [row["state"] for row in found["rows"]] == ["fp32", "8bit"]
+
+
+def test_beside_the_peers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run("compare_peers_cpu", monkeypatch, capsys, "--eager-parity", "--skip", "speed")
+    assert found["absent"] == []
+    assert [(row["peer"], row["state"]) for row in found["parity"]] == [
+        ("torchao", "8bit"), ("torchao", "4bit"), ("torchao", "fp8"), ("bitsandbytes", "8bit")
+    ]  # fmt: skip
