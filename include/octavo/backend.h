@@ -1,4 +1,4 @@
-// What this build and machine offer: version, CPU implementations and how one is chosen, threads.
+// What this build and this machine offer: version, CPU implementations and their choice, threads.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,15 +22,15 @@ struct Implementation {
 // Compiled implementations, fastest first; the last is always "scalar".
 OCTAVO_API std::vector<Implementation> implementations();
 
-// The one in use: the first supported, or what OCTAVO_FORCE_IMPL names. A name that is unknown or not
-// supported here is an error, returned by every operation, never replaced in silence.
+// The one in use: the first supported one, or the one that OCTAVO_FORCE_IMPL names. With a name that is
+// unknown or not supported here every operation returns an error; nothing is replaced in silence.
 OCTAVO_API Result<std::string_view> implementation();
 
 // Overrides the environment for this process (tests, benchmarks); an empty name returns to the default
 // choice.
 OCTAVO_API Status force_implementation(std::string_view name);
 
-// Threads the pool uses when a call asks for 0; at first the CPUs this process may run on.
+// The threads that the pool uses when a call asks for 0; by default the CPUs this process may run on.
 OCTAVO_API int default_threads();
 OCTAVO_API Status set_default_threads(int threads);
 
@@ -48,11 +48,11 @@ struct GpuInfo {
   std::int64_t memory_bytes = 0;
   bool usable = false;        // this build has code for it
   bool fp8_hardware = false;  // converts fp8 in hardware; elsewhere in software, with the same bits
-  std::string note;           // why it is not usable, where it is not
+  std::string note;           // why it is not usable; else empty
 };
 struct GpuReport {
   std::vector<GpuInfo> gpus;
-  std::string note;         // why the list is empty, where it is
+  std::string note;         // why the list is empty; else empty
   int runtime_version = 0;  // of the CUDA runtime in this build, 13000 for 13.0; 0 without CUDA
   int driver_version = 0;   // the newest CUDA that the driver supports; 0 without a driver
 };

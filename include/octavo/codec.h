@@ -26,7 +26,7 @@ struct MomentSpec {
 OCTAVO_API Result<SlotLayout> layout(const MomentSpec& spec);
 
 // fp32 -> format. `values` has spec.numel elements; the outputs have the sizes of layout(spec). bf16 rounds
-// to nearest here: conversion has no step to key stochastic rounding with.
+// to nearest here: a conversion has no step number, which stochastic rounding needs.
 OCTAVO_API Status encode(const MomentSpec& spec, std::span<const float> values, std::span<std::byte> codes,
                          std::span<float> scales);
 
@@ -34,8 +34,8 @@ OCTAVO_API Status encode(const MomentSpec& spec, std::span<const float> values, 
 OCTAVO_API Status decode(const MomentSpec& spec, std::span<const std::byte> codes,
                          std::span<const float> scales, std::span<float> values);
 
-// Any format -> any format and block size of the same moment, through fp32 in pieces: needs no fp32 copy of
-// the whole. (From or to 4bit-rank1 the piece is the tensor.)
+// Any format -> any format and block size of the same moment, through fp32 in pieces, so that no fp32 copy of
+// the whole tensor is needed. (From or to 4bit-rank1 the piece is the whole tensor.)
 OCTAVO_API Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
                           std::span<const float> from_scales, const MomentSpec& to,
                           std::span<std::byte> to_codes, std::span<float> to_scales);
@@ -50,7 +50,7 @@ struct MomentReport {
   std::int64_t nonfinite = 0;   // elements that decode to NaN or infinity
 };
 
-// What a stored moment holds, compared with `reference` (spec.numel floats; may be empty, then errors are 0).
+// What a stored moment holds, compared with `reference` (spec.numel floats, or none: errors are then 0).
 OCTAVO_API Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> codes,
                                         std::span<const float> scales, std::span<const float> reference);
 

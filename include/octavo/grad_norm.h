@@ -31,9 +31,9 @@ OCTAVO_API std::int64_t grad_norm_workspace(std::span<const GradView> grads);
 OCTAVO_API Result<GradNorm> grad_norm(std::span<const GradView> grads, std::span<double> workspace,
                                       int threads = 0);
 
-// The same on the device of the gradients, without the host waiting for it: `run` leaves the result in the
-// device's memory, where StepScalars::norm takes it. A NormGroup keeps pointers, not data, and is used by one
-// thread at a time.
+// The same on the device of the gradients. The host does not wait: `run` leaves the result in the device's
+// memory, where StepScalars::norm reads it. A NormGroup keeps pointers, not data, and is used by one thread
+// at a time.
 class OCTAVO_API NormGroup {
  public:
   static Result<NormGroup> create(Device device, std::span<const GradView> grads);
@@ -43,8 +43,8 @@ class OCTAVO_API NormGroup {
   ~NormGroup();
 
   // `workspace`: at least workspace_bytes(), aligned to 16; `out`: aligned to 8; both on the device. On a GPU
-  // the work is queued on `stream` (a cudaStream_t) and the same untouched workspace at every run saves
-  // writing the table of gradients again; on the CPU it is done on return.
+  // the work is queued on `stream` (a cudaStream_t). Pass the same untouched workspace at every run: the
+  // table of gradients is then not written again. On the CPU the work is done on return.
   Status run(std::span<std::byte> workspace, GradNorm* out, void* stream = nullptr, int threads = 0);
 
   // New gradients; on error the old ones stay.

@@ -22,7 +22,7 @@
 
 namespace octavo {
 
-// What fixes the number of moments. The rest of the hyper-parameters may change at every step.
+// The options that fix the number of moments. The other hyper-parameters may change at every step.
 struct GroupConfig {
   Algorithm algorithm = Algorithm::adamw;
   bool amsgrad = false;  // adam and adamw: keep the running maximum of v, a third moment
@@ -53,7 +53,7 @@ struct TensorLayout {
   std::int64_t residual_bytes = 0;
   std::int64_t workspace_bytes = 0;  // on the CPU; Group::workspace_bytes says what a group needs in all
 
-  // Codes and scales of all moments; what "bytes per parameter" counts.
+  // Codes and scales of all moments; this is what "bytes per parameter" counts.
   [[nodiscard]] std::int64_t state_bytes() const {
     std::int64_t total = 0;
     for (int i = 0; i < slots; ++i) {
@@ -90,8 +90,8 @@ struct TensorArgs {
   std::int64_t offset = 0;
 };
 
-// Where weight decay goes. By name: into the gradient for adam and sgd (as torch's), onto the parameter for
-// adamw and lion.
+// Where weight decay is applied. By name: it is added to the gradient in adam and sgd (as in torch), and
+// applied to the parameter in adamw and lion.
 enum class Decay : std::uint32_t { by_name = 0, coupled = 1, decoupled = 2 };
 
 struct HyperParams {
@@ -113,16 +113,16 @@ struct StepReport {
   std::int64_t nonfinite = 0;  // elements that caused it (counted only with the guard on)
 };
 
-// Inputs that may live in the memory of the group's device, so that they can change without the host (a CUDA
-// graph, a norm still being computed). They are read, and step and report written, in stream order. Null: the
-// value in StepArgs is used.
+// Inputs that may be in the memory of the group's device, so that they can change without the host (a CUDA
+// graph, a norm that is still being computed). They are read in stream order; step and report are written in
+// stream order. Null: the value in StepArgs is used.
 struct StepScalars {
   const float* lr = nullptr;          // instead of hyper.lr
   std::int64_t* step = nullptr;       // steps taken so far; a step that is taken adds one and uses the sum
   const float* loss_scale = nullptr;  // gradients are divided by it, besides grad_factor
   const float* found_inf = nullptr;   // not zero: the step is skipped, as torch's GradScaler asks
-  const GradNorm* norm = nullptr;  // of the gradients as they are, before any factor: see StepArgs::max_norm
-  StepReport* report = nullptr;    // receives what happened
+  const GradNorm* norm = nullptr;     // of the gradients before any factor: see StepArgs::max_norm
+  StepReport* report = nullptr;       // receives what happened
 };
 
 struct StepArgs {
@@ -137,7 +137,7 @@ struct StepArgs {
   void* stream = nullptr;    // GPU: the cudaStream_t to work on, of the group's device
   StepScalars scalars{};
   // At least Group::workspace_bytes(), aligned to 16, on the group's device. On a GPU the group keeps its
-  // table of tensors there: the same untouched buffer at every step saves writing it again.
+  // table of tensors there: pass the same untouched buffer at every step, and it is not written again.
   std::span<std::byte> workspace{};
 };
 
@@ -156,8 +156,8 @@ class OCTAVO_API Group {
   // New buffers for the same config; on error the group keeps its old ones.
   Status rebind(std::span<const TensorArgs> tensors);
 
-  // New gradients of the same dtypes and sizes, one per tensor in order: what changes from step to step when
-  // gradients are freed in between. Cheaper than rebind: overlap with other buffers is not checked again.
+  // New gradients of the same dtypes and sizes, one per tensor, in order. For callers that free gradients
+  // between steps. Cheaper than rebind, because overlap with other buffers is not checked again.
   Status rebind_grads(std::span<const void* const> grads);
 
   [[nodiscard]] std::int64_t workspace_bytes() const;

@@ -17,9 +17,9 @@ enum class DType : std::uint32_t { f32 = 0, bf16 = 1, f16 = 2 };
 // How the optimizer's moments are stored; docs/formats.md gives every byte.
 enum class StateFormat : std::uint32_t {
   fp32 = 0,
-  bf16 = 1,        // m to nearest, v stochastically: rounded to nearest, a variance could not decrease
-  int8 = 2,        // "8bit": dynamic maps in blocks of 256
-  int4 = 3,        // "4bit": dynamic-exponent m, linear v without zero, blocks of 128
+  bf16 = 1,  // m rounded to nearest, v stochastically: rounded to nearest, a variance could not decrease
+  int8 = 2,  // "8bit": dynamic maps in blocks of 256
+  int4 = 3,  // "4bit": dynamic-exponent m, linear v without zero, blocks of 128
   int4_rank1 = 4,  // "4bit-rank1": as 4bit, with v scaled by the smallest of its per-axis maxima
   fp8_e4m3 = 5,    // "fp8"
   fp8_e5m2 = 6,    // "fp8-e5m2"
@@ -40,7 +40,7 @@ enum class Algorithm : std::uint32_t {
   lion = 3,
 };
 
-// What a moment may hold: it decides the map, and that a positive variance never becomes zero.
+// What a moment may hold. It decides the map; a positive second moment never becomes zero.
 enum class Moment : std::uint32_t { first = 0, second = 1 };
 
 // Where tensors live. A group's tensors, its workspace and its scalars are all on one device.

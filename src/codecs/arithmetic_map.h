@@ -4,9 +4,9 @@
 // Decoding: with q the rank, 2q + 1 has the decade in its exponent and the odd number 2j + 1 behind it. The
 // value is edge + half_step * (2j + 1), and a correction of at most three units in the last place, two bits
 // per code, makes it the map's exact value. Encoding: the class of a magnitude (its decade) comes from its
-// top eight bits and one exact comparison, its rank from one fma in fixed point. Where the fraction lies so
+// top eight bits and one exact comparison, its rank from one fma in fixed point. Where the fraction is so
 // close to a boundary that rounding could decide, the element is reported as suspect and the caller encodes
-// it again by table; so the result is always the nearest code.
+// it again by table. So the result is always the nearest code.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -57,8 +57,8 @@ constexpr void fit_decoder(ArithmeticMap& a, const Magnitudes<kCount>& map, int 
   const auto value = [&](int q) { return map.value[static_cast<std::size_t>(q - shift)]; };
   const auto bits_of = [](float x) { return std::bit_cast<std::int32_t>(x); };
   const int top = kCount - 1 + shift;  // q of 1.0, a power of two
-  // Per decade, among the few lines nearest to the ideal one, the line that no value misses by more than two
-  // bits hold.
+  // Per decade: among the few lines nearest to the ideal one, the line whose distance to every value fits
+  // into two bits.
   for (int n = 1 << shift; n < top; n *= 2) {
     const auto slot = static_cast<std::size_t>((bits_of(static_cast<float>(2 * n)) >> 23) & 7);
     const double step =

@@ -86,7 +86,7 @@ bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
   return !a.empty() && !b.empty() && a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
 }
 
-// A variance below zero is a mistake upstream, and no format has a code for it.
+// A negative variance is a mistake of the caller, and no format has a code for it.
 Status check_variance(const std::string& where, const MomentSpec& spec, std::span<const float> values) {
   if (spec.moment != Moment::second) return {};
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -52,8 +52,8 @@ struct Fp8 {
   static typename L::F decode(typename L::I code) {
     using F = typename L::F;
     using I = typename L::I;
-    // Read as a normal number, a subnormal m / 2^kMantissa of the smallest normal comes out as half of that
-    // plus half of itself; twice it less the smallest normal is right, and below it. All of it is exact.
+    // A subnormal, read as a normal number, gives half of the smallest normal plus half of its true value. So
+    // twice that, less the smallest normal, is the true value. All of it is exact.
     const F normal = from_bits(shl<kShift>(code & I(0x7F)) + I(kRebias));
     const F magnitude = min(normal, fma(F(2.0F), normal, F(-kSmallestNormal)));
     const I value = bits(magnitude) | shl<24>(code & I(0x80));

@@ -22,7 +22,7 @@ Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> 
     return bad;
   const auto size = layout(spec);
   if (!size.ok()) return size.status();
-  // Before memory is taken for a tensor that the codes do not hold.
+  // Checked before memory is allocated for a tensor that is larger than its codes.
   if (static_cast<std::int64_t>(codes.size()) != size->codes_bytes) {
     return Status::invalid("[inspect] codes: got " + std::to_string(codes.size()) + " bytes, expected " +
                            std::to_string(size->codes_bytes));
@@ -42,7 +42,7 @@ Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> 
     report.zeros += value == 0.0 ? 1 : 0;
     report.nonfinite += std::isfinite(value) ? 0 : 1;
     if (default_block_size(stored) != 0 && !has_rank1_scale(stored, spec.moment) && value != 0.0) {
-      // Outermost: as large as a code of this block can be, on its side of zero.
+      // Outermost: the largest value that a code of this block can have on this side of zero.
       const auto outer = [&](float wanted) { return wanted * scales[static_cast<std::size_t>(i / block)]; };
       const auto index = static_cast<std::size_t>(stored);
       const float largest = at_index(Formats{}, index, [](auto codec) {

@@ -47,7 +47,7 @@ struct Int4 {
       const I b = bits(x);
       const I magnitude = b & I(0x7FFFFFFF);
       if constexpr (L::kSimd) {
-        // Eight boundaries, eight exact comparisons: shorter than finding the decade first.
+        // Eight exact comparisons with the eight boundaries are shorter than finding the decade first.
         I rank(0);
         const F m = from_bits(magnitude);
         for (const float boundary : kBoundaries) rank = add_where(rank, m > F(boundary));

@@ -22,7 +22,7 @@ struct octavo_norm {
   octavo::NormGroup norm;
 };
 
-// Device memory is shared as it is, without a copy between two structs.
+// These structs lie in device memory, so both sides use the same layout and nothing is copied.
 static_assert(sizeof(bool) == 1 && sizeof(octavo_device_report) == sizeof(octavo::StepReport) &&
               offsetof(octavo_device_report, skipped) == offsetof(octavo::StepReport, skipped) &&
               offsetof(octavo_device_report, pending) == offsetof(octavo::StepReport, pending) &&
@@ -49,7 +49,7 @@ octavo_status report(const Status& status) {
   return static_cast<octavo_status>(status.code());
 }
 
-// Nothing may leave a C function by exception; only running out of memory or threads can try.
+// No exception may leave a C function. Only a lack of memory or threads can throw one.
 template <class Fn>
 octavo_status guarded(Fn&& fn) noexcept {
   try {
@@ -70,8 +70,8 @@ Status null_argument(const char* name) {
   return Status::invalid(std::string("[octavo] ") + name + ": got null");
 }
 
-// The size of a struct's first version, below which nothing works: where it has grown, up to its first new
-// field.
+// The size of a struct's first version, which is the least that a caller may pass. For a struct that has
+// grown it ends before the first new field.
 template <class T>
 constexpr std::size_t kFirstSize = sizeof(T);
 template <>
@@ -81,7 +81,8 @@ constexpr std::size_t kFirstSize<octavo_step_args> = offsetof(octavo_step_args, 
 template <>
 constexpr std::size_t kFirstSize<octavo_step_report> = offsetof(octavo_step_report, pending);
 
-// A caller's struct as this library knows it: what the caller's version lacks is zero.
+// A caller's struct in the form that this library knows. Fields that the caller's version does not have are
+// zero.
 template <class T>
 Result<T> read_struct(const char* name, const T* from) {
   if (from == nullptr) return null_argument(name);
@@ -222,8 +223,7 @@ Result<MomentBuffers> buffers(const char* name, const octavo_moment_spec* from, 
   if (!size.ok()) return size.status();
   if (size->codes_bytes > 0 && codes == nullptr) return null_argument("codes");
   if (size->scales > 0 && scales == nullptr) return null_argument("scales");
-  // Constness is put back by the callee's own span types; nothing is written through a pointer given as
-  // const.
+  // The callee's span types are const again; nothing is written through a pointer that was given as const.
   auto* bytes = const_cast<std::byte*>(static_cast<const std::byte*>(codes));
   return MomentBuffers{*spec,
                        {bytes, static_cast<std::size_t>(size->codes_bytes)},
@@ -317,7 +317,7 @@ void octavo_step_args_init_sized(octavo_step_args* args, size_t struct_size) {
   filled.beta2 = defaults.hyper.beta2;
   filled.eps = defaults.hyper.eps;
   filled.grad_factor = defaults.grad_factor;
-  std::memset(args, 0, struct_size);  // fields of a header later than this library too
+  std::memset(args, 0, struct_size);  // also the fields of a header that is newer than this library
   std::memcpy(args, &filled, std::min(struct_size, sizeof filled));
 }
 
@@ -363,7 +363,7 @@ octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* arg
     if (group == nullptr) return null_argument("group");
     const auto c = read_struct("args", args);
     if (!c.ok()) return c.status();
-    if (out != nullptr) {  // before the step: a bad report must not follow a step that was taken
+    if (out != nullptr) {  // before the step: a bad report must not be found after the step was taken
       if (const auto known = read_struct("report", out); !known.ok()) return known.status();
     }
     const auto workspace = workspace_span(c->workspace, c->workspace_bytes);

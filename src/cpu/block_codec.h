@@ -52,13 +52,13 @@ inline void pack_nibbles(const std::uint8_t* from, std::int64_t n, std::uint8_t*
   if ((n & 1) != 0) to[n / 2] = static_cast<std::uint8_t>(from[n - 1] << 4);
 }
 
-// The first byte of the codes from element `at` on, a multiple of a byte's.
+// The first byte of the codes from element `at` on. `at` must be the first element of a byte.
 template <class Codec>
 inline const std::uint8_t* codes_in(const void* codes, std::int64_t at) {
   return static_cast<const std::uint8_t*>(codes) + at * Codec::kBits / 8;
 }
-// Where a run's codes may be written as bytes: in place, or in scratch (nibbles; a tail that a vector would
-// overrun).
+// Where the codes of a run can be written as bytes: in place, or in scratch memory (for nibbles, and for a
+// tail that a vector would overrun).
 template <class L, class Codec>
 inline std::uint8_t* codes_out(void* codes, std::int64_t at, std::int64_t n, std::uint8_t* scratch) {
   return Codec::kBits == 8 && n % L::kWidth == 0 ? static_cast<std::uint8_t*>(codes) + at : scratch;
@@ -73,7 +73,7 @@ inline void finish_codes(const std::uint8_t* written, void* codes, std::int64_t 
   }
 }
 
-// Codes of n elements by the tables, one at a time: what a SIMD encoder leaves undecided.
+// Codes of n elements by the tables, one at a time: for elements that a SIMD encoder leaves undecided.
 template <class L, class Codec, Moment kMoment>
 [[gnu::noinline, gnu::cold]] void encode_by_table(const float* values, const float* factors, std::int64_t n,
                                                   std::uint8_t* codes) {
@@ -141,7 +141,7 @@ inline float encode_block(const float* values, std::int64_t n, std::uint32_t max
   return scale.scale;
 }
 
-// Rank-1: every element has its own scale, non-finite where all its axes are; such an element gets code 0.
+// Rank-1: every element has its own scale; it is non-finite where all axes are, and the code is then 0.
 template <class L, class Codec, Moment kMoment>
 inline void encode_scaled(const float* values, const float* scales, std::int64_t n, std::uint8_t* codes) {
   using F = typename L::F;

@@ -19,10 +19,10 @@ namespace octavo::cpu {
 inline constexpr std::int64_t kTile = 1024;
 inline constexpr std::int64_t kMaxTile = kMaxBlockSize;
 static_assert(kMaxTile >= kTile);
-// Room for one whole vector beyond a tile's end, so that tails need no code of their own.
+// Room for one whole vector after the end of a tile, so that tails need no separate code.
 inline constexpr std::int64_t kPad = 64;
 
-// A thread's working memory; contents mean nothing between calls.
+// The working memory of a thread. Its contents are not kept between calls.
 struct Scratch {
   alignas(64) float param[kMaxTile + kPad];
   alignas(64) float grad[kMaxTile + kPad];
@@ -46,7 +46,7 @@ struct StepTask {
   void* residual;
   void* codes[kMaxSlots];
   const float* scales_in[kMaxSlots];
-  float* scales_out[kMaxSlots];  // equal to scales_in, but for the second moments of 4bit-rank1
+  float* scales_out[kMaxSlots];  // equal to scales_in, except for the second moments of 4bit-rank1
   DType param_dtype, grad_dtype;
   WeightStore store;
   std::int64_t begin, count;

@@ -47,7 +47,7 @@ class TileStep {
 
   void run_tile() {
     const bool whole = n_ % kW == 0;
-    // fp32 arrays whose vectors do not overrun the tile are used in place; all else is widened into scratch.
+    // fp32 arrays whose vectors do not overrun the tile are used in place. The rest is widened into scratch.
     const bool param_in_place = t_.param_dtype == DType::f32 && whole && !t_.measure;
     param_ = param_in_place ? static_cast<float*>(t_.param) + at_ : s_.param;
     if (!param_in_place) load_weights<L>(t_, at_, n_, s_.param);
@@ -63,7 +63,7 @@ class TileStep {
     if (!param_in_place && !t_.measure) store_weights<L>(t_, s_.param, at_, n_);
   }
 
-  // Elements that share a scale; formats without blocks have none, and the tile is one.
+  // Elements that share a scale. In formats without blocks the whole tile is one block.
   [[nodiscard]] std::int64_t span() const { return Codec::kBlocked ? t_.block : n_; }
 
   template <int kSlot>
@@ -91,8 +91,8 @@ class TileStep {
     const Consts c = *static_cast<const Consts*>(t_.consts);
     F scales[kSlots + 1];
     I maxima[kSlots + 1];
-    // Any NaN or infinity stored makes this NaN: one instruction a vector instead of mending each value on
-    // its way.
+    // A NaN or infinity among the stored values makes this NaN. This takes one instruction per vector, where
+    // correcting each value would take several.
     F watch(0.0F);
     if constexpr (Codec::kBlocked) {
       for_slots([&](auto slot) {
@@ -109,9 +109,9 @@ class TileStep {
     }
   }
 
-  // A tile is a burst of arithmetic between bursts of memory, and the hardware's own prefetchers stop at each
-  // page: so each stage asks for a part of the next tile, few lines at a time, and the memory is busy while
-  // we compute.
+  // A tile is a burst of arithmetic between bursts of memory traffic, and hardware prefetchers stop at each
+  // page. So each stage prefetches a part of the next tile, a few lines at a time: memory is busy while we
+  // compute.
   template <class T>
   static void prefetch(const T* data, std::int64_t begin, std::int64_t end) {
     constexpr std::int64_t kLine = 64;
@@ -157,8 +157,8 @@ class TileStep {
     });
   }
 
-  // The tile's moments back to codes. All blocks together, after the formula: each block's scale waits for
-  // its maximum, two divisions and the formula's last results, and here the blocks wait side by side.
+  // Encodes the moments of the tile. All blocks are encoded together, after the formula: each block's scale
+  // must wait for its maximum and for two divisions, and these waits overlap here.
   template <int kSlot>
   void encode() {
     constexpr Moment kMoment = Algo::kMoments[kSlot];
@@ -182,7 +182,7 @@ class TileStep {
     finish_codes<L, Codec>(out, t_.codes[kSlot], at_, n_);
   }
 
-  // NaNs that the step stored, in the form that every backend stores.
+  // Rewrites the NaNs that the step stored, in the form that every backend stores.
   void make_canonical(std::int64_t b, std::int64_t n) {
     const auto mend = [&](float* values) {
       for (std::int64_t i = 0; i < n; i += kW) L::store(formula::canonical(L::load(values + i)), values + i);

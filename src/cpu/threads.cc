@@ -70,8 +70,8 @@ struct Worker {
 
 class Pool {
  public:
-  // Workers wait for a new word: a generation, and how many of them take part in it. Both in one word,
-  // because a worker that sits a generation out may look only when the next has begun.
+  // Workers wait for a new word: a generation and the number of workers in it. Both are in one word, because
+  // a worker that is not needed in one generation may look only when the next one has begun.
   void run(Job& job, int helpers, Scratch& scratch) noexcept {
     helpers = hire(helpers);
     job_ = &job;

@@ -16,8 +16,8 @@ int available_cpus();
 int default_pool_threads();
 void set_default_pool_threads(int threads);
 
-// The default floating-point mode while it lives: a caller may have asked for flush-to-zero, our results must
-// not.
+// Sets the default floating-point mode while it lives. The caller may have set flush-to-zero, which must not
+// change our results.
 class FloatMode {
  public:
   FloatMode();

@@ -84,7 +84,7 @@ inline void store_bf16_stochastic(const float* from, std::int64_t n, std::uint16
   });
 }
 
-// Two arrays make one master; `at` counts elements from the tensor's start.
+// Two arrays together hold a master weight. `at` counts elements from the start of the tensor.
 template <class L>
 inline void load_weights(const StepTask& t, std::int64_t at, std::int64_t n, float* to) {
   using I = typename L::I;

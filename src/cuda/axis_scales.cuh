@@ -8,8 +8,8 @@
 
 namespace octavo::cuda {
 
-// Most values are below the maximum already: a look costs less than an atomic operation. An old value from a
-// cache is never above the true one, so it can only cost an operation more.
+// Most values are already below the maximum, and a read costs less than an atomic operation. A stale value
+// from a cache is never above the true one, so at worst it costs one more operation.
 __device__ inline void raise_maximum(float* maximum, std::uint32_t bits) {
   auto* word = reinterpret_cast<std::uint32_t*>(maximum);
   if (*word < bits) atomicMax(word, bits);

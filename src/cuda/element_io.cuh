@@ -18,7 +18,7 @@ __device__ inline unsigned warp_max(unsigned x) {
   return x;
 }
 
-// Data is touched once a step: it should not stay in the caches.
+// Data is used once per step, so it should not stay in the caches.
 template <class V>
 __device__ inline V load(const void* base, std::int64_t bytes) {
   return __ldcs(reinterpret_cast<const V*>(static_cast<const char*>(base) + bytes));

@@ -111,7 +111,7 @@ class CudaStep final : public StepBackend {
     const bool on_device = report.pending || s.lr != nullptr || s.step != nullptr ||
                            s.loss_scale != nullptr || s.norm != nullptr || s.report != nullptr;
     StepParams params{};
-    // The host's constants serve in any case: they hold what no scalar on the device changes.
+    // The host's constants are always used: they hold what no scalar on the device can change.
     formula::Order host = order;
     host.scalars = {};
     host.guard = false;
@@ -156,7 +156,7 @@ class CudaStep final : public StepBackend {
           slots_.count == 0 ? StateFormat::fp32 : stored_format(spec.format, spec.ndim);
       by_kernel[{format, kind_of(spec)}].push_back(i);
     }
-    // Small tensors with fp32 states ride along with a format that has blocks.
+    // Small tensors with fp32 states are part of the launch of a format that has blocks.
     for (auto plain = by_kernel.begin(); plain != by_kernel.end();) {
       auto host = by_kernel.end();
       if (plain->first.first == StateFormat::fp32) {
@@ -168,7 +168,7 @@ class CudaStep final : public StepBackend {
       if (host == by_kernel.end() || !all_small(tensors, plain->second)) {
         ++plain;
       } else {
-        // First: they take a warp longest, and should not be what the others wait for at the end.
+        // These come first: they take a warp longest, and others must not wait for them at the end.
         host->second.insert(host->second.begin(), plain->second.begin(), plain->second.end());
         plain = by_kernel.erase(plain);
       }
@@ -212,7 +212,7 @@ class CudaStep final : public StepBackend {
       entry.scales[s] = t.state[s].scales;
       if (!has_rank1_scale(stored, slots_.moment[s])) continue;
       const std::int64_t count = cpu::axis_maxima_count({t.spec.shape.data(), t.spec.ndim});
-      // An address comes when the workspace does; until then the place in it.
+      // The address is known only with the workspace; until then this is the offset in it.
       if (entry.new_scales == nullptr)
         axes_of_.push_back({launches_.size(), launch.tensor.size(), axes_floats_});
       axes_.push_back({nullptr, t.state[s].scales, count, 0});
@@ -260,7 +260,7 @@ class CudaStep final : public StepBackend {
   }
   static std::int64_t counter_at() { return aligned(sizeof(Prepared)); }
 
-  // Pointers that are not the tensors': checked again only where they change.
+  // Pointers other than those of the tensors. They are checked again only when they change.
   Status check_places(const StepArgs& args, cudaStream_t stream) {
     const std::string where = tag(config_) + " ";
     if (args.workspace.data() != checked_workspace_) {

@@ -11,7 +11,7 @@
 namespace octavo::cuda {
 namespace {
 
-// Kernel arguments hold 4 KB everywhere, 32 KB since CUDA 12.1.
+// Kernel arguments may have 4 KB, and 32 KB since CUDA 12.1.
 #if CUDART_VERSION >= 12010
 constexpr int kPiece = 28 * 1024;
 #else
@@ -97,8 +97,8 @@ __global__ void count_kernel(const __grid_constant__ formula::Order order, const
   if (lane == 0 && bad != 0) atomicAdd(count, static_cast<unsigned long long>(bad));
 }
 
-// Whether the constants keep the lane without branches exact (lane/cuda.cuh). An algorithm that has not been
-// thought through gets the scalar lane.
+// Whether the lane without branches (lane/cuda.cuh) is exact with these constants. An algorithm without an
+// overload here gets the scalar lane.
 template <class Consts>
 OCTAVO_HD bool in_range(const Consts&) {
   return false;

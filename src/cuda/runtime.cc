@@ -18,7 +18,7 @@ std::string version_text(int version) {
 
 std::string cuda_name(int device) { return "cuda:" + std::to_string(device); }
 
-// Why there is no GPU to use, from what the runtime says.
+// Why there is no usable GPU, from the error of the runtime.
 std::string no_gpu_reason(cudaError_t error) {
   int driver = 0;
   int runtime = 0;
@@ -133,7 +133,7 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device) {
 #if CUDART_VERSION >= 12080
   // The default streams belong to whichever device is current.
   if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return {};
-  // A stream that is being captured may not be asked; where it does not belong, its first kernel fails.
+  // A stream that is being captured must not be queried. On a wrong device its first kernel fails.
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &capture) == cudaSuccess && capture != cudaStreamCaptureStatusNone)
     return {};
@@ -184,7 +184,7 @@ Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& k
     (void)cudaGetLastError();
     return failed(where + " loading a kernel on " + cuda_name(device), error);
   }
-  // What the code was compiled for decides its shape, not what it runs on: PTX may be older than the device.
+  // A kernel's shape follows from the architecture of its code, not of the device: PTX may be older.
   const int arch = attributes.ptxVersion * 10;
   const LaunchShape shape{kernel.threads(arch), kernel.shared_bytes(arch)};
   if (const int start = kernel.shared_start(arch); start > 0) {

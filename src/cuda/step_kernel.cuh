@@ -60,8 +60,8 @@ class Step : StepTraits<Algo, Codec> {
     c_.coupled = host.coupled;
   }
 
-  // Takes kTogether neighbouring units at a time until none are left: warps that meet slow ones take fewer.
-  // The next ones are asked for early, since the answer takes as long as memory does.
+  // Takes kTogether neighbouring units at a time until none are left, so that warps with slow units take
+  // fewer. The next ones are requested early, because the answer takes as long as a memory access.
   __device__ void run(std::uint32_t warps) const {
     std::uint32_t unit = kTogether * answer(ask());
     std::uint32_t asked = ask();
@@ -101,7 +101,7 @@ class Step : StepTraits<Algo, Codec> {
   }
 
  private:
-  // Measured: formats that compute longer gain from fewer questions.
+  // Measured: formats that compute longer gain from fewer requests.
   static constexpr std::uint32_t kTogether = Codes::kCopied ? 8 : 4;
 
   // A unit of work, small enough to be carried along while another is done.
@@ -124,7 +124,7 @@ class Step : StepTraits<Algo, Codec> {
   static __device__ std::uint32_t answer(std::uint32_t asked) { return __shfl_sync(~0U, asked, 0); }
   __device__ void finish(std::uint32_t warps) const {
     if (lane() != 0) return;
-    __threadfence();  // what was asked for comes before
+    __threadfence();  // the requested copies come before
     if (atomicAdd(params_.counters + 1, 1U) == warps - 1) params_.counters[0] = params_.counters[1] = 0;
   }
 
@@ -138,7 +138,7 @@ class Step : StepTraits<Algo, Codec> {
     return {entry, unit - t->first_unit, in_range_ ? t->quick_units : 0U, 0U};
   }
 
-  // Asks for what a quick unit needs.
+  // Starts the copies that a quick unit needs.
   __device__ void fetch(const Work& work) const {
     if constexpr (kStaged) {
       if (quick(work)) fetch_arrays(work, std::make_integer_sequence<int, kSlots>{});
@@ -225,7 +225,7 @@ class Step : StepTraits<Algo, Codec> {
     }
   }
 
-  // A quick tile. False if an element of the warp's is not in range: then nothing was written.
+  // A quick tile. Returns false if an element of the warp is out of range; nothing was written then.
   __device__ bool tile(const Work& now) const {
     if constexpr (Codec::kBlocked) {
       return is_f32(entry(now).grad_dtype) ? block_tile<true>(now) : block_tile<false>(now);
@@ -248,7 +248,7 @@ class Step : StepTraits<Algo, Codec> {
     Eights p[2];
     float watch = chunk<0, kWide>(now, first, scale, p[0], s, bounds);
     asm volatile("" ::
-                     : "memory");  // one chunk after the other: side by side they would not fit the registers
+                     : "memory");  // one chunk after the other: both at once would not fit into the registers
     watch += chunk<1, kWide>(now, first + where.apart, scale, p[1], s, bounds);
     if constexpr (Codec::kRank1) {
       if (params_.measure != 0) {  // the moments are exact whatever their range
@@ -339,7 +339,7 @@ class Step : StepTraits<Algo, Codec> {
     return true;
   }
 
-  // Half a tile. What is not in range is done again, element by element, before any of it is written.
+  // Half a tile. If an element is out of range, all are computed again one by one before anything is written.
   template <int kIndex, bool kWide>
   __device__ void plain_chunk(const Work& now, std::int64_t at) const {
     const TensorEntry& t = entry(now);

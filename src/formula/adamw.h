@@ -34,7 +34,7 @@ struct Adam {
     c.eps = static_cast<float>(h.eps);
   }
 
-  // What no scalar on a device can change: `c` gets it from constants that the host derived.
+  // Copies into `c` the constants that no scalar on a device can change, from those that the host derived.
   OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
     c.beta1 = host.beta1;
     c.one_minus_beta1 = host.one_minus_beta1;

@@ -1,5 +1,5 @@
-// What a step does before its first element, the same on host and device: the learning rate, step count and
-// gradient factor from wherever they live, and whether the step is taken at all.
+// What a step does before its first element, the same on host and device. It takes the learning rate, step
+// count and gradient factor from wherever they are stored, and decides whether the step is taken.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -43,7 +43,7 @@ OCTAVO_HD inline double unscale_of(const Order& order) {
   return scale == nullptr ? order.grad_factor : order.grad_factor / static_cast<double>(*scale);
 }
 
-// The guard has to read the gradients: no norm was given that has.
+// Whether the guard must read the gradients, because no norm was given that has counted them.
 OCTAVO_HD inline bool must_count(const Order& order) { return order.guard && order.scalars.norm == nullptr; }
 
 struct Decision {
@@ -72,7 +72,7 @@ OCTAVO_HD inline void publish(const Order& order, const Decision& d) {
   if (s.report != nullptr) *s.report = d.report;
 }
 
-// The part of an algorithm's constants that all share, and then its own.
+// First the constants that all algorithms share, then the algorithm's own.
 template <class Algo>
 OCTAVO_HD inline typename Algo::Consts constants(const Order& order, const Decision& d) {
   typename Algo::Consts c{};

@@ -31,7 +31,7 @@ OCTAVO_HD inline auto float_to_bf16(F x) {
   return select(is_nan(x), I(kNan32 >> 16), rounded);
 }
 
-// Up with the probability of what truncation would drop: unbiased where `random` is uniform on 16 bits.
+// Up with a probability equal to what truncation would drop: unbiased if `random` is uniform on 16 bits.
 template <class F, class I>
 OCTAVO_HD inline I float_to_bf16_stochastic(F x, I random) {
   const I b = bits(x);
@@ -69,9 +69,9 @@ OCTAVO_HD inline auto float_to_fp16(F x) {
   return select(magnitude > I(kInf32), half, half | sign);
 }
 
-// A master of 32 or 24 bits as a bf16 weight and what the weight lacks. The weight is rounded half up in
-// magnitude, so that the residual fits its signed type, and weight and residual together are the master again
-// in bits.
+// A master of 32 or 24 bits, stored as a bf16 weight and a residual that holds what the weight lacks. The
+// weight is rounded half up in magnitude, so that the residual fits its signed type, and weight and residual
+// together are the master again in bits.
 template <class I>
 struct Split {
   I weight, residual;

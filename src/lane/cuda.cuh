@@ -32,7 +32,7 @@ __device__ inline scalar::Mask is_nan(F32 a) { return {a.v != a.v}; }
 __device__ inline F32 select(scalar::Mask m, F32 yes, F32 no) { return m.v ? yes : no; }
 
 // An estimate of the reciprocal, one Newton step, and a quotient corrected by its exact remainder. Compilers
-// correct twice; over all 2^46 pairs of mantissas the second correction changes nothing
+// correct twice. Over all 2^46 pairs of mantissas the second correction changes nothing
 // (LaneCuda.AllPairsOfMantissas with OCTAVO_TEST_FULL=1).
 __device__ inline F32 operator/(F32 a, F32 b) {
   float y;

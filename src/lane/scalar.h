@@ -79,7 +79,7 @@ OCTAVO_HD inline I32 select(Mask m, I32 yes, I32 no) { return m.v ? yes : no; }
 OCTAVO_HD inline I32 bits(F32 a) { return {std::bit_cast<std::int32_t>(a.v)}; }
 OCTAVO_HD inline F32 from_bits(I32 a) { return {std::bit_cast<float>(a.v)}; }
 OCTAVO_HD inline F32 to_float(I32 a) { return {static_cast<float>(a.v)}; }
-// The lowest int32 where the value does not fit one, or is NaN.
+// Gives the lowest int32 where the value is NaN or does not fit.
 OCTAVO_HD inline I32 truncate(F32 a) {
   return {a.v > -0x1p31F && a.v < 0x1p31F ? static_cast<std::int32_t>(a.v) : INT32_MIN};
 }

@@ -1,6 +1,6 @@
 // The SIMD lane over Highway's static target: include it only from a file that is compiled for one
-// instruction set (src/cpu/kernels_*.cc), whose flags choose the target. Same contract as lane/scalar.h,
-// which see. The including file names the namespace, so that objects of several instruction sets link
+// instruction set (src/cpu/kernels_*.cc), whose flags choose the target. The contract is that of
+// lane/scalar.h. The including file names the namespace, so that objects of several instruction sets link
 // together.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -357,8 +357,8 @@ struct Lane {
     return hn::TableLookupBytes(hn::LoadDup128(DB(), table), codes);
   }
 
-  // The floats of 4 * kWidth codes, one to a byte. Interleaving works within blocks of 16 bytes; taking the
-  // codes in another order first makes its results come out in theirs.
+  // The floats of 4 * kWidth codes, one to a byte. Interleaving works within blocks of 16 bytes. So the codes
+  // are first permuted, such that the results come out in the order of the codes.
   template <std::size_t kSize>
   static HWY_INLINE void lookup_bytes4(const Planes<kSize>& planes, const std::uint8_t* codes, float* out) {
     hn::Vec<DB> c = hn::LoadU(DB(), codes);
@@ -407,7 +407,7 @@ struct Lane {
   static HWY_INLINE bool any_nan(F a) { return !hn::AllTrue(DF(), hn::Eq(a.v, a.v)); }
   // 0, 1, 2, … across the lane.
   static HWY_INLINE I iota() { return I(hn::Iota(DI(), 0)); }
-  // The largest element, none of which is negative.
+  // The largest element. REQUIRES: no element is negative.
   static HWY_INLINE std::uint32_t reduce_max_u31(I a) {
     return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(DI(), a.v)));
   }

@@ -68,7 +68,7 @@ Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
   return {};
 }
 
-// Two buffers may share bytes only if neither is written.
+// Two buffers may share bytes only if none of them is written.
 Status check_overlap(const std::string& where, std::vector<Range>& ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   const Range* reach[2] = {nullptr, nullptr};  // the read and the written range that end last so far
@@ -158,7 +158,7 @@ Status check_format(const std::string& where, StateFormat format, std::int64_t b
     if (dim < 0 || dim > kMaxNumel) {
       return Status::invalid(where + ".shape[" + text(i) + "]: got " + text(dim) + ", expected 0 to 2^48");
     }
-    // Dims next to a zero may be large; any product beyond the limit cannot equal numel.
+    // Dimensions beside a zero may be large. A product beyond the limit cannot equal numel.
     if (__builtin_mul_overflow(product, dim, &product)) product = -1;
     if (product < 0) break;
   }

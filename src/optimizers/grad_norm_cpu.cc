@@ -15,7 +15,7 @@ namespace {
 
 std::int64_t chunks_of(std::int64_t numel) { return (numel + cpu::kNormChunk - 1) / cpu::kNormChunk; }
 
-// Pairs of neighbours, level by level: depends on the number of chunks alone.
+// Sums pairs of neighbours, level by level. The order depends only on the number of chunks.
 double tree_sum(std::span<double> values) {
   for (std::size_t size = values.size(); size > 1; size = (size + 1) / 2) {
     for (std::size_t i = 0; i < size / 2; ++i) values[i] = values[2 * i] + values[2 * i + 1];
