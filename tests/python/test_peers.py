@@ -29,6 +29,16 @@ def test_the_peers_are_the_pinned_ones(name: str) -> None:
     assert importlib.metadata.version(name) == peers.pinned()[name]
 
 
+def test_a_missing_peer_fails_in_ci_and_skips_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "missing", lambda _: "torchao is not installed")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="not installed"):
+        need("torchao")
+    monkeypatch.setenv("CI", "")
+    with pytest.raises(pytest.skip.Exception, match="not installed"):
+        need("torchao")
+
+
 def run(name: str, state: str, shape: tuple[int, ...], steps: int) -> peers.Comparison:
     generator = torch.Generator().manual_seed(11)
     initial = 0.02 * torch.randn(shape, generator=generator)
