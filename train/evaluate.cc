@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <string_view>
 
 namespace octavo::train {
 namespace {
@@ -24,6 +26,53 @@ class EvalScope {
   TextModel& model_;
   bool training_;
 };
+
+// The model's view of a text that grows at its end.
+class Writer {
+ public:
+  Writer(TextModel& model, std::int64_t context, const torch::Device& device, DType compute_dtype)
+      : model_(model), context_(context), device_(device), compute_dtype_(compute_dtype) {}
+
+  // Of what follows `text`, which begins with the text of the last call. On the CPU, in fp32.
+  torch::Tensor next_logits(const std::string& text) {
+    const auto size = static_cast<std::int64_t>(text.size());
+    if (seen_ == nullptr || size - first_ > context_) {
+      const std::int64_t kept = seen_ == nullptr ? context_ : std::max<std::int64_t>(context_ / 2, 1);
+      first_ = known_ = std::max<std::int64_t>(size - kept, 0);
+      seen_ = model_.begin_text();
+    }
+    const std::string_view news = std::string_view(text).substr(static_cast<std::size_t>(known_));
+    known_ = size;
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): only read
+    auto* const bytes = const_cast<char*>(news.data());
+    const torch::Tensor tokens =
+        torch::from_blob(bytes, {static_cast<std::int64_t>(news.size())}, torch::kUInt8)
+            .to(torch::kInt64)
+            .to(device_);
+    const AutocastScope autocast(device_, compute_dtype_);
+    return seen_->append(tokens).to(torch::kFloat32).cpu();
+  }
+
+ private:
+  TextModel& model_;
+  std::int64_t context_;
+  torch::Device device_;
+  DType compute_dtype_;
+  std::unique_ptr<GrowingText> seen_;
+  std::int64_t first_ = 0, known_ = 0;  // what it has seen is text[first_, known_)
+};
+
+std::int64_t choose(torch::Tensor logits, const SampleOptions& options, at::Generator& generator) {
+  // One alone is the likeliest, and not one of several with equal logits, which low precision has.
+  if (options.temperature <= 0 || options.top_k == 1) return logits.argmax().item<std::int64_t>();
+  if (options.top_k > 0 && options.top_k < logits.numel()) {
+    const torch::Tensor least = std::get<0>(logits.topk(options.top_k))[-1];
+    logits = logits.masked_fill(logits < least, -INFINITY);
+  }
+  // In double and from the top down: a small temperature overflows elsewhere.
+  const torch::Tensor warm = (logits.to(torch::kFloat64) - logits.max()) / options.temperature;
+  return torch::multinomial(torch::softmax(warm, -1), 1, false, generator).item<std::int64_t>();
+}
 
 }  // namespace
 
@@ -78,33 +127,12 @@ std::string generate(TextModel& model, const std::string& prompt, std::int64_t c
                      const std::function<bool(char)>& each) {
   const torch::NoGradGuard no_grad;
   const EvalScope scope(model);
+  Writer writer(model, context, device, compute_dtype);
   // A generator of its own, on the CPU: the same seed gives the same choices on every device.
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
   std::string text = prompt;
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    const auto length = std::min<std::int64_t>(static_cast<std::int64_t>(text.size()), context);
-    const auto* from = reinterpret_cast<const std::uint8_t*>(text.data()) + text.size() - length;
-    const torch::Tensor seen =
-        torch::from_blob(const_cast<std::uint8_t*>(from), {1, length}, torch::kUInt8)  // NOLINT: only read
-            .to(torch::kInt64)
-            .to(device);
-    torch::Tensor logits;
-    {
-      const AutocastScope autocast(device, compute_dtype);
-      logits = model.forward(seen).index({0, -1}).to(torch::kFloat32).cpu();
-    }
-    // One alone is the likeliest, and not one of several with equal logits, which low precision has.
-    const bool likeliest = options.temperature <= 0 || options.top_k == 1;
-    if (options.top_k > 0 && options.top_k < logits.numel()) {
-      const torch::Tensor least = std::get<0>(logits.topk(options.top_k))[-1];
-      logits = logits.masked_fill(logits < least, -INFINITY);
-    }
-    // In double and from the top down: a small temperature overflows elsewhere.
-    const torch::Tensor warm = (logits.to(torch::kFloat64) - logits.max()) / options.temperature;
-    const torch::Tensor chosen = likeliest
-                                     ? logits.argmax().view({1})
-                                     : torch::multinomial(torch::softmax(warm, -1), 1, false, generator);
-    text += static_cast<char>(chosen.item<std::int64_t>());
+    text += static_cast<char>(choose(writer.next_logits(text), options, generator));
     if (each && !each(text.back())) break;
   }
   return text.substr(prompt.size());

@@ -44,7 +44,9 @@ struct SampleOptions {
 };
 
 // What follows the prompt, byte by byte; `each`, where given, sees every byte as it comes, and false from it
-// ends the text. The model sees at most the last `context` bytes. REQUIRES: a prompt, context >= 1.
+// ends the text. The model sees at most the last `context` bytes: a text that would grow beyond them starts
+// again from its last half, so that a byte costs the same however long the text is. REQUIRES: a prompt,
+// context >= 1.
 std::string generate(TextModel& model, const std::string& prompt, std::int64_t context,
                      const SampleOptions& options, const torch::Device& device, DType compute_dtype,
                      const std::function<bool(char)>& each = {});

@@ -98,12 +98,40 @@ TEST(Generate, FollowsItsSeedAndTakesNoOthersNumbers) {
 
 TEST(Generate, ShowsTheModelNoMoreThanTheContext) {
   NextLetter model;
-  write(model, "abc", options(5, 0, 0.0), 4);
-  EXPECT_THAT(model.lengths, ElementsAre(3, 4, 4, 4, 4));
+  write(model, "abc", options(8, 0, 0.0), 4);
+  // A full context starts again from its last half.
+  EXPECT_THAT(model.lengths, ElementsAre(3, 4, 2, 3, 4, 2, 3, 4));
   EXPECT_FALSE(model.was_training);
   model.lengths.clear();
   write(model, "abcdefgh", options(2, 0, 0.0), 4);
-  EXPECT_THAT(model.lengths, Each(4));
+  EXPECT_THAT(model.lengths, ElementsAre(4, 2));
+  model.lengths.clear();
+  EXPECT_EQ(write(model, "abc", options(3, 0, 0.0), 1), "def");
+  EXPECT_THAT(model.lengths, Each(1));
+}
+
+// The same weights, each text computed as a whole.
+class Recomputed : public TextModel {
+ public:
+  explicit Recomputed(BdhImpl& model) : model_(model) {}
+  torch::Tensor forward(const torch::Tensor& tokens) override { return model_.forward(tokens); }
+
+ private:
+  BdhImpl& model_;
+};
+
+TEST(Generate, WritesTheSameWithAndWithoutAMemoryOfTheText) {
+  torch::manual_seed(4);
+  BdhImpl bdh(BdhConfig{2, 32, 2, 8, kByteVocabulary, 0.0});
+  {  // far from even chances
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& param : bdh.parameters()) param.mul_(10);
+  }
+  Recomputed recomputed(bdh);
+  for (const std::int64_t context : {200, 24, 7, 1}) {
+    const std::string text = write(bdh, "To be", options(80, 0, 1.0), context);
+    EXPECT_EQ(text, write(recomputed, "To be", options(80, 0, 1.0), context)) << context;
+  }
 }
 
 TEST(Generate, EndsWhereItIsTold) {

@@ -3,12 +3,14 @@
 
 #include "checkpointing.h"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional.h>
 #include <torch/torch.h>
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 namespace octavo::train {
 namespace {
@@ -99,37 +101,101 @@ torch::Tensor BdhImpl::forward(const torch::Tensor& tokens) {
   torch::Tensor x = layer_norm(torch::embedding(embed_, tokens));
   const Segment one = [this](const std::vector<torch::Tensor>& in) { return layer(in[0], in[1], in[2]); };
   for (std::int64_t i = 0; i < config_.n_layer; ++i) {
-    x = config_.gradient_checkpointing ? checkpoint(one, {x, cosines_, sines_}) : layer(x, cosines_, sines_);
+    x = config_.gradient_checkpointing ? checkpoint(one, {x, angles_.cosines, angles_.sines})
+                                       : layer(x, angles_.cosines, angles_.sines);
   }
   return x.matmul(lm_head_);
 }
 
-// The same at every step but for the last batch of an evaluation, so they are kept.
-void BdhImpl::look_up_angles(std::int64_t length, const torch::Device& device) {
-  if (cosines_.defined() && cosines_.size(0) == length && cosines_.device() == device) return;
+BdhImpl::Angles BdhImpl::angles(std::int64_t first, std::int64_t length, const torch::Device& device) const {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor places = torch::arange(length, frequencies_.options()).view({-1, 1});
+  const torch::Tensor places = torch::arange(first, first + length, frequencies_.options()).view({-1, 1});
   // Whole turns are taken off before the angle is formed: positions are large, fp32 is not exact there.
   const torch::Tensor angle = (places * frequencies_).remainder(1.0) * kTurn;
-  cosines_ = angle.cos().to(device);
-  sines_ = angle.sin().to(device);
+  return {angle.cos().to(device), angle.sin().to(device)};
 }
 
-// x: [batch, length, width]. Heads come first in everything that has them: so weights meet whole batches, and
-// nothing as large as a code [heads, batch * length, neurons] is ever copied for the sake of its order.
+// The same at every step but for the last batch of an evaluation, so they are kept.
+void BdhImpl::look_up_angles(std::int64_t length, const torch::Device& device) {
+  const torch::Tensor& there = angles_.cosines;
+  if (there.defined() && there.size(0) == length && there.device() == device) return;
+  angles_ = angles(0, length, device);
+}
+
+// Heads come first in everything that has them: so weights meet whole batches, and nothing as large as a code
+// [heads, batch * length, neurons] is ever copied for the sake of its order.
+torch::Tensor BdhImpl::for_heads(const torch::Tensor& x) const {
+  return x.unsqueeze(0).expand({config_.n_head, x.size(0), x.size(1), x.size(2)});
+}
+
+// x: [batch, length, width] to codes [heads, batch * length, neurons].
+torch::Tensor BdhImpl::encode(const torch::Tensor& x) const {
+  const torch::Tensor heads = for_heads(x);
+  return heads.reshape({heads.size(0), heads.size(1) * heads.size(2), heads.size(3)}).bmm(encoder_).relu_();
+}
+
+// What follows the attention: seen is what each head and token has seen, [.., width] in the codes' order.
+torch::Tensor BdhImpl::merge(const torch::Tensor& x, const torch::Tensor& code,
+                             const torch::Tensor& seen) const {
+  const std::int64_t heads = config_.n_head, width = x.size(2);
+  const torch::Tensor answer =
+      layer_norm(seen).view({heads, x.size(0) * x.size(1), width}).bmm(encoder_v_).relu_();
+  const torch::Tensor both = torch::dropout(code * answer, config_.dropout, is_training());
+  const torch::Tensor joined = both.bmm(decoder_.view({heads, config_.neurons(), width})).sum(0);
+  return layer_norm(x + layer_norm(joined).view(x.sizes()));
+}
+
+// x: [batch, length, width].
 torch::Tensor BdhImpl::layer(const torch::Tensor& x, const torch::Tensor& cosines,
                              const torch::Tensor& sines) {
-  const std::int64_t batch = x.size(0), length = x.size(1), width = x.size(2);
-  const std::int64_t heads = config_.n_head, neurons = config_.neurons();
-  const torch::Tensor for_heads = x.unsqueeze(0).expand({heads, batch, length, width});
-  const torch::Tensor code = for_heads.reshape({heads, batch * length, width}).bmm(encoder_).relu_();
+  const std::int64_t texts = config_.n_head * x.size(0), length = x.size(1);
+  const torch::Tensor code = encode(x);
   const torch::Tensor scores =
-      SelfScores::apply(code.view({heads * batch, length, neurons}), cosines, sines).tril(-1);
-  const torch::Tensor seen = scores.bmm(for_heads.reshape({heads * batch, length, width}));
-  const torch::Tensor answer = layer_norm(seen).view({heads, batch * length, width}).bmm(encoder_v_).relu_();
-  const torch::Tensor both = torch::dropout(code * answer, config_.dropout, is_training());
-  const torch::Tensor joined = both.bmm(decoder_.view({heads, neurons, width})).sum(0);
-  return layer_norm(x + layer_norm(joined).view({batch, length, width}));
+      SelfScores::apply(code.view({texts, length, config_.neurons()}), cosines, sines).tril(-1);
+  return merge(x, code, scores.bmm(for_heads(x).reshape({texts, length, x.size(2)})));
 }
+
+// A token sees sum over s before it of (q . k_s) x_s, which is q . (sum of k_s x_s^T): the sum in brackets is
+// all that a layer must keep.
+class BdhImpl::Text : public GrowingText {
+ public:
+  explicit Text(BdhImpl& model) : model_(model), past_(static_cast<std::size_t>(model.config_.n_layer)) {}
+
+  torch::Tensor append(const torch::Tensor& tokens) override {
+    const Angles turn = model_.angles(length_, tokens.size(0), tokens.device());
+    torch::Tensor x = layer_norm(torch::embedding(model_.embed_, tokens.unsqueeze(0)));
+    for (torch::Tensor& past : past_) {
+      const torch::Tensor code = model_.encode(x);
+      x = model_.merge(x, code, look_back(past, x, code, turn));
+    }
+    length_ += tokens.size(0);
+    return x.index({0, -1}).matmul(model_.lm_head_);
+  }
+
+ private:
+  // What the new tokens see of the past and of each other; adds them to the past.
+  torch::Tensor look_back(torch::Tensor& past, const torch::Tensor& x, const torch::Tensor& code,
+                          const Angles& turn) const {
+    // Sums over a whole text are kept in fp32 at least, also under autocast.
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const auto type = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+    const torch::Tensor turned = turned_by(code.to(type), turn.cosines.to(type), turn.sines.to(type));
+    const torch::Tensor values = model_.for_heads(x.to(type)).squeeze(1);  // [heads, length, width]
+    torch::Tensor seen = turned.bmm(turned.mT()).tril(-1).bmm(values);
+    if (past.defined()) {
+      seen.baddbmm_(turned, past);
+      past.baddbmm_(turned.mT(), values);
+    } else {
+      past = turned.mT().bmm(values);
+    }
+    return seen.to(code.scalar_type());
+  }
+
+  BdhImpl& model_;
+  std::vector<torch::Tensor> past_;  // of each layer: [heads, neurons, width]
+  std::int64_t length_ = 0;
+};
+
+std::unique_ptr<GrowingText> BdhImpl::begin_text() { return std::make_unique<Text>(*this); }
 
 }  // namespace octavo::train

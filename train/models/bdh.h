@@ -37,17 +37,30 @@ class BdhImpl : public TextModel {
   // Tokens [batch, length] (int64, below vocab_size) to logits [batch, length, vocab_size].
   torch::Tensor forward(const torch::Tensor& tokens) override;
 
+  // Attention has no softmax, so the past of a layer is one sum of fixed size, n_head * neurons() * n_embd
+  // numbers: a token costs the same whatever came before it. REQUIRES: no gradient is wanted.
+  std::unique_ptr<GrowingText> begin_text() override;
+
   [[nodiscard]] const BdhConfig& config() const { return config_; }
 
  private:
+  class Text;
+  struct Angles {
+    torch::Tensor cosines, sines;  // [length, pairs]
+  };
+  [[nodiscard]] Angles angles(std::int64_t first, std::int64_t length, const torch::Device& device) const;
   void look_up_angles(std::int64_t length, const torch::Device& device);
   torch::Tensor layer(const torch::Tensor& x, const torch::Tensor& cosines, const torch::Tensor& sines);
+  [[nodiscard]] torch::Tensor for_heads(const torch::Tensor& x) const;
+  [[nodiscard]] torch::Tensor encode(const torch::Tensor& x) const;
+  [[nodiscard]] torch::Tensor merge(const torch::Tensor& x, const torch::Tensor& code,
+                                    const torch::Tensor& seen) const;
 
   BdhConfig config_;
   // Named as in the reference, so that its state dicts load.
   torch::Tensor decoder_, encoder_, encoder_v_, lm_head_, embed_;
-  torch::Tensor frequencies_;      // of pairs of neurons: turns per position, fp32 whatever the weights are
-  torch::Tensor cosines_, sines_;  // [length, pairs], for the last length and device
+  torch::Tensor frequencies_;  // of pairs of neurons: turns per position, fp32 whatever the weights are
+  Angles angles_;              // for the last length and device
 };
 TORCH_MODULE(Bdh);
 

@@ -3,7 +3,28 @@
 
 #include "models/bdh.h"
 
+#include <torch/torch.h>
+
 namespace octavo::train {
+namespace {
+
+class RecomputedText : public GrowingText {
+ public:
+  explicit RecomputedText(TextModel& model) : model_(model) {}
+
+  torch::Tensor append(const torch::Tensor& tokens) override {
+    tokens_ = tokens_.defined() ? torch::cat({tokens_, tokens}) : tokens;
+    return model_.forward(tokens_.unsqueeze(0)).index({0, -1});
+  }
+
+ private:
+  TextModel& model_;
+  torch::Tensor tokens_;
+};
+
+}  // namespace
+
+std::unique_ptr<GrowingText> TextModel::begin_text() { return std::make_unique<RecomputedText>(*this); }
 
 std::string_view model_name(ModelName name) {
   switch (name) {

@@ -15,10 +15,26 @@ namespace octavo::train {
 
 constexpr std::int64_t kByteVocabulary = 256;
 
+// One text that grows, as a model sees it while it writes.
+class GrowingText {
+ public:
+  GrowingText() = default;
+  virtual ~GrowingText() = default;
+  GrowingText(const GrowingText&) = delete;
+  GrowingText& operator=(const GrowingText&) = delete;
+
+  // Adds tokens [length] (int64, length >= 1); the logits [vocabulary] of the token that comes next.
+  virtual torch::Tensor append(const torch::Tensor& tokens) = 0;
+};
+
 class TextModel : public torch::nn::Module {
  public:
   // Tokens [batch, length] (int64) to logits [batch, length, vocabulary].
   virtual torch::Tensor forward(const torch::Tensor& tokens) = 0;
+
+  // An empty text; the model must outlive it, and its weights must not change meanwhile. A model that can
+  // keep what it knows of a text overrides this: else append() computes the whole text again each time.
+  virtual std::unique_ptr<GrowingText> begin_text();
 };
 
 std::string_view model_name(ModelName name);  // as the config has it
