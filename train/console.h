@@ -17,6 +17,8 @@ class Console {
   virtual void progress(const std::string& line) = 0;
   // A line that stays.
   virtual void note(const std::string& line) = 0;
+  // Whether each line of progress takes the place of the one before, as on a terminal.
+  [[nodiscard]] virtual bool replaces_lines() const { return false; }
 };
 
 }  // namespace octavo::train

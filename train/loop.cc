@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "loop.h"
 
+#include "estimate.h"
 #include "evaluate.h"
 #include "schedule.h"
 #include "signals.h"
@@ -25,6 +26,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kBadStepsInARow = 10;
 constexpr std::int64_t kMeasuredStep = 2;  // of this process: by then states and workspaces are there
+constexpr double kShowEvery = 2;           // seconds between lines of progress, where a step takes longer
 
 double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
@@ -32,11 +34,14 @@ double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::ste
 
 }  // namespace
 
-Loop::Loop(Session& session, Console& console)
-    : session_(session), console_(console), state_(session.state), readout_(session.device) {}
+Loop::Loop(Session& session, Heartbeat& console)
+    : session_(session),
+      console_(console),
+      state_(session.state),
+      readout_(session.device, session.device.is_cpu() ? 0 : 2) {}
 
 Result<Outcome> Loop::run() {
-  begin_ = last_log_ = Clock::now();
+  begin_ = last_log_ = last_shown_ = Clock::now();
   tokens_logged_ = state_.tokens;
   if (!session_.resumed_from.empty()) saved_step_ = state_.step, checkpoint_ = session_.resumed_from;
   Outcome outcome;
@@ -49,7 +54,12 @@ Result<Outcome> Loop::run() {
   } catch (const std::bad_alloc&) {
     status = Status::failed("out of memory on the host");
   }
+  console_.doing("");
   return status.ok() ? Result<Outcome>(outcome) : failed(status);
+}
+
+void Loop::doing(std::int64_t step, const std::string& what) {
+  console_.doing("step " + std::to_string(step) + "/" + std::to_string(session_.steps()) + ", " + what);
 }
 
 Status Loop::steps(Outcome& outcome) {
@@ -65,6 +75,7 @@ Status Loop::steps(Outcome& outcome) {
     }
     step();
     if (Status bad = read(/*drain=*/false); !bad.ok()) return bad;
+    show_progress();
     if (Status bad = at_step_end(state_.step == session_.steps()); !bad.ok()) return bad;
   }
   if (state_.evaluated != state_.step) outcome.signal = StopSignals::received();
@@ -131,8 +142,11 @@ void Loop::measure_memory() {
   session_.sums->clear();
   const MemoryByOwner held = session_.owners();
   const PeakMeter meter(session_.device);
+  wait_for(session_.device);
+  const auto begin = Clock::now();
   passes_and_update(state_.step + 1);
   wait_for(session_.device);
+  pace_ = seconds_between(begin, Clock::now());
   MemoryByOwner owners = session_.owners();
   const std::int64_t sums = held.grads - held.params;  // fp32 sums are there all the time
   const std::int64_t base = held.params + held.states + held.master + held.workspace + sums;
@@ -149,6 +163,9 @@ void Loop::passes_and_update(std::int64_t number) {
   std::vector<Stopwatch>& watches = watches_.emplace_back();
   torch::Tensor loss_sum;
   for (std::int64_t pass = 0; pass < passes; ++pass) {
+    const std::string which =
+        passes > 1 ? "pass " + std::to_string(pass + 1) + " of " + std::to_string(passes) + ", " : "";
+    doing(number, which + "forward");
     const BatchLoader::Batch batch = session_.loader->next();
     const TokenBatch tokens = to_tokens(batch.bytes, training.per_device_train_batch_size, session_.device);
     seed_random(training.seed, number, pass + 1);
@@ -159,12 +176,14 @@ void Loop::passes_and_update(std::int64_t number) {
       const AutocastScope autocast(session_.device, training.compute_dtype);
       loss = text_loss(*session_.model, tokens) / static_cast<double>(passes);
     }
+    doing(number, which + "backward");
     session_.scaler->scaled(loss).backward();
     session_.sums->pass_done();
     loss_sum = loss_sum.defined() ? loss_sum + loss.detach() : loss.detach();
     if (pass + 1 == passes) {
       session_.optimizer->set_learning_rate(learning_rate(training, number, session_.steps()));
       session_.optimizer->set_loss_scale(session_.scaler->scale());
+      doing(number, "optimizer step");
       updating_ = true;
       session_.optimizer->step();
       updating_ = false;
@@ -245,6 +264,9 @@ Status Loop::at_step_end(bool last) {
                    {"peak", o.peak()}};
     if (!session_.device.is_cpu()) record["device_peak"] = device_memory(session_.device).peak;
     if (Status bad = session_.log->write(record); !bad.ok()) return bad;
+    const std::string note =
+        long_run_note(session_.settings, state_.step, session_.steps(), pace_, session_.device.is_cpu());
+    if (!note.empty()) console_.note(note);
   }
   if (evaluate) {
     if (Status bad = evaluate_now(); !bad.ok()) return bad;
@@ -253,15 +275,30 @@ Status Loop::at_step_end(bool last) {
   return save && !save_pending_ ? save_now() : Status();
 }
 
+Loop::Rate Loop::rate(Clock::time_point now) const {
+  const TrainingSettings& training = session_.settings.training;
+  const double seconds = seconds_between(last_log_, now) - paused_;
+  const auto tokens = static_cast<double>(state_.tokens - tokens_logged_);
+  const auto a_step = static_cast<double>(draws_per_step(training) * session_.settings.data.block_size);
+  if (seconds <= 0 || tokens <= 0) return {};
+  return {tokens / seconds, seconds * a_step / tokens};
+}
+
+// Between the lines of metrics, where steps are slow.
+void Loop::show_progress() {
+  const auto now = Clock::now();
+  if (last_.step == 0 || seconds_between(last_shown_, now) < kShowEvery) return;
+  last_shown_ = now;
+  const Rate rate = this->rate(now);
+  if (pace_ == 0) pace_ = rate.step_seconds;
+  console_.progress(progress_line(last_.loss, rate.tokens_per_second));
+}
+
 Status Loop::log_metrics() {
   if (Status bad = write_config(); !bad.ok()) return bad;
   const auto now = Clock::now();
-  const double seconds = seconds_between(last_log_, now) - paused_;
-  const double per_second = seconds > 0 ? static_cast<double>(state_.tokens - tokens_logged_) / seconds : 0;
-  const double steps =
-      static_cast<double>(state_.tokens - tokens_logged_) /
-      static_cast<double>(draws_per_step(session_.settings.training) * session_.settings.data.block_size);
-  if (steps > 0) pace_ = pace_ == 0 ? seconds / steps : 0.5 * (pace_ + seconds / steps);
+  const Rate rate = this->rate(now);
+  if (rate.step_seconds > 0) pace_ = pace_ == 0 ? rate.step_seconds : 0.5 * (pace_ + rate.step_seconds);
   // With no good step since the last line there is no mean.
   const double loss =
       state_.loss_count > 0 ? state_.loss_sum / static_cast<double>(state_.loss_count) : last_.loss;
@@ -279,17 +316,17 @@ Status Loop::log_metrics() {
                  {"lr", learning_rate(session_.settings.training, state_.step, session_.steps())},
                  {"grad_norm", last_.grad_norm},
                  {"tokens", state_.tokens},
-                 {"tokens_per_second", per_second},
+                 {"tokens_per_second", rate.tokens_per_second},
                  {"seconds", seconds_between(begin_, now)},
                  {"skipped", state_.skipped}};
   if (last_.loss_scale > 0) record["loss_scale"] = last_.loss_scale;
   record["memory"] = memory;
-  const std::string line = progress_line(loss, per_second);
+  const std::string line = progress_line(loss, rate.tokens_per_second);
   state_.step == session_.steps() ? console_.note(line) : console_.progress(line);
   state_.loss_sum = 0;
   state_.loss_count = 0;
   tokens_logged_ = state_.tokens;
-  last_log_ = now;
+  last_log_ = last_shown_ = now;
   paused_ = 0;
   return session_.log->write(record);
 }
@@ -315,6 +352,7 @@ Status Loop::evaluate_now() {
   const Settings& settings = session_.settings;
   console_.progress("step " + std::to_string(state_.step) + "/" + std::to_string(session_.steps()) +
                     "  evaluating");
+  doing(state_.step, "evaluating");
   evaluating_ = true;
   const auto result =
       evaluate(*session_.model, session_.text.validation.corpus, session_.evaluation,
@@ -361,6 +399,7 @@ Status Loop::save_now() {
 Status Loop::save_files() {
   if (saved_step_ == state_.step) return {};
   const std::string& folder = session_.settings.output_dir;
+  doing(state_.step, "saving a checkpoint");
   auto saved = save_checkpoint(folder, state_, session_.parts(), session_.config_yaml);
   if (!saved.ok()) {
     save_failed_ = true;

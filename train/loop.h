@@ -7,6 +7,7 @@
 #pragma once
 
 #include "device.h"
+#include "heartbeat.h"
 #include "readout.h"
 #include "session.h"
 #include "trainer.h"
@@ -19,7 +20,7 @@ namespace octavo::train {
 
 class Loop {
  public:
-  Loop(Session& session, Console& console);
+  Loop(Session& session, Heartbeat& console);
 
   // Until the last step, a signal, or an error.
   Result<Outcome> run();
@@ -53,22 +54,29 @@ class Loop {
   Status finish(Outcome& outcome);
   [[nodiscard]] bool due(const std::optional<std::int64_t>& every) const;
   void tally_time();
+  void doing(std::int64_t step, const std::string& what);
+  void show_progress();
+  struct Rate {
+    double tokens_per_second = 0, step_seconds = 0;  // 0: not known
+  };
+  // Since the last line of metrics.
+  [[nodiscard]] Rate rate(Clock::time_point now) const;
   [[nodiscard]] std::string progress_line(double loss, double tokens_per_second) const;
   [[nodiscard]] std::string left_to_go_on_from() const;
 
   Session& session_;
-  Console& console_;
+  Heartbeat& console_;
   RunState& state_;
   Readout readout_;
   StepNumbers last_;  // of the newest step that was read
   std::deque<std::vector<Stopwatch>> watches_;
   std::optional<MemoryByOwner> owners_;
 
-  Clock::time_point begin_, last_log_;
+  Clock::time_point begin_, last_log_, last_shown_;
   double paused_ = 0;      // seconds of evaluations and checkpoints since the last line of metrics
   double all_paused_ = 0;  // the same since the beginning
   double computing_ = 0;   // seconds of passes and steps
-  double pace_ = 0;        // seconds per step, for the time left
+  double pace_ = 0;        // seconds per step, for the time left; 0: not known yet
   std::int64_t tokens_logged_ = 0, steps_here_ = 0;
   std::int64_t saved_step_ = -1, saved_bytes_ = 0;
   std::int64_t first_bad_ = 0;  // of the steps that were left out one after the other

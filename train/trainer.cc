@@ -2,6 +2,7 @@
 #include "trainer.h"
 
 #include "evaluate.h"
+#include "heartbeat.h"
 #include "loop.h"
 #include "session.h"
 #include "signals.h"
@@ -33,13 +34,13 @@ std::string shown(const std::string& bytes) {
 }
 
 // What the run has learnt, for the report and for the eye.
-Status show_sample(Session& session, std::int64_t step, Console& console) {
+Status show_sample(Session& session, std::int64_t step, Heartbeat& console) {
   const Settings& settings = session.settings;
   SampleOptions options;
   options.tokens = kSampleTokens;
   options.top_k = 3;
   const std::string prompt = "\n";
-  console.progress("writing a sample");
+  console.doing("writing a sample");
   const std::string text =
       generate(*session.model, prompt, settings.data.block_size, options, session.device,
                settings.training.compute_dtype, [](char) { return StopSignals::received() == 0; });
@@ -55,10 +56,9 @@ Result<std::string> write_report(const std::string& run) {
   return path;
 }
 
-}  // namespace
-
-Result<Outcome> train(const Config& config, Console& console) {
+Result<Outcome> run_all(const Config& config, Heartbeat& console) {
   const StopSignals signals;
+  console.doing("setting up: data, model and optimizer");
   std::unique_ptr<Session> session;
   try {
     auto opened = open_session(config, console);
@@ -89,11 +89,19 @@ Result<Outcome> train(const Config& config, Console& console) {
   } catch (const c10::Error& error) {
     say(Status::failed(std::string("no sample: ") + error.what_without_backtrace()));
   }
+  console.doing("writing the report");
   say(session->log->flush());
   auto report = write_report(session->settings.output_dir);
   say(report.status());
   if (outcome.ok() && report.ok()) outcome->report = *report;
   return outcome;
+}
+
+}  // namespace
+
+Result<Outcome> train(const Config& config, Console& console) {
+  Heartbeat heartbeat(console);
+  return run_all(config, heartbeat);
 }
 
 }  // namespace octavo::train

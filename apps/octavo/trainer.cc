@@ -33,6 +33,7 @@ class TerminalConsole : public train::Console {
     said_ = true;
   }
   void note(const std::string& line) override { progress_.note(line); }
+  [[nodiscard]] bool replaces_lines() const override { return terminal_; }
 
  private:
   Progress progress_;

@@ -1,0 +1,17 @@
+// What a run says about itself when it will take hours.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/settings.h"
+
+#include <cstdint>
+#include <string>
+
+namespace octavo::train {
+
+// Where `step` of `steps` are done and each takes `seconds`: how long the rest takes and which settings make
+// it shorter. Empty below an hour.
+std::string long_run_note(const Settings& settings, std::int64_t step, std::int64_t steps, double seconds,
+                          bool on_cpu);
+
+}  // namespace octavo::train
