@@ -36,13 +36,14 @@ test: ## build and run every test, C++ and Python, after `make check`
 	@$(call compile,dev)
 	@$(call ctest,dev)
 
-demo: ## train a small model on the CPU in about two minutes: a sample, a memory table, an HTML report
+demo: ## train a small model on the CPU: a sample, a memory table and an HTML report; two minutes after the build
 	@scripts/bootstrap build
 	@$(call configure,dev) $(no_tests_yet)
 	@$(call compile,dev) --target octavo_cli
 	@rm -rf build/demo/run && mkdir -p build/demo
 	build/bin/octavo data make-text build/demo/tales.txt --bytes 2M --force
-	build/bin/octavo train examples/train/demo.yaml
+	build/bin/octavo train examples/train/demo.yaml data.train=build/demo/tales.txt output_dir=build/demo/run device=cpu
+	@echo 'to let it write more: build/bin/octavo sample build/demo/run --prompt "Once upon a time" --tokens 400 --top-k 3'
 
 peers: ## the optimizer tests of torchao and bitsandbytes on octavo.optim, on the CPU; their suites are fetched
 	@scripts/bootstrap test
