@@ -166,5 +166,35 @@ TEST(TorchSetState, WhatDoesNotFitChangesNothing) {
   EXPECT_EQ(optimizer.state_of(params[0])->step(), 3);
 }
 
+// Master bits of a wrong size or with gaps were zeroed in silence, or written past their end.
+TEST(TorchSetState, MastersThatDoNotFit) {
+  const Tensors params = make_params(torch::kBFloat16), other = copies(params);
+  AdamW optimizer(params, AdamWOptions(1e-2).master("24")), donor(other, AdamWOptions(1e-2).master("24"));
+  run(optimizer, params, 1, 2);
+  run(donor, other, 1, 3);
+  const ParamState& good = *donor.state_of(other[0]);
+  const auto error = [&](const torch::Tensor& master) {
+    auto state = copy_of(good);
+    state->master = master;
+    return error_of([&] { optimizer.set_state(params[0], std::move(state)); });
+  };
+  EXPECT_THAT(error(torch::ones({4269}, torch::kInt8)),
+              HasSubstr("parameter 0 of group 0: its master has 4269 bytes, expected 4270"));
+  EXPECT_THAT(error(torch::ones({4270}, torch::kInt16)), HasSubstr("has 8540 bytes, expected 4270"));
+  EXPECT_THAT(error(torch::ones({2 * 4270}, torch::kInt8).slice(0, 0, 2 * 4270, 2)),
+              HasSubstr("its master has gaps in memory"));
+  EXPECT_EQ(error(good.master.clone()), "no error");
+  EXPECT_TRUE(same_bits(optimizer.state_of(params[0])->master, good.master));
+
+  // The option changed between steps.
+  static_cast<AdamWOptions&>(optimizer.param_groups()[0].options()).master("32");
+  give_gradients(params, 4);
+  EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("its master has 4270 bytes, expected 8540"));
+  // Without a master there is nothing to fit.
+  static_cast<AdamWOptions&>(optimizer.param_groups()[0].options()).master("none");
+  EXPECT_EQ(error_of([&] { optimizer.step(); }), "no error");
+  EXPECT_FALSE(optimizer.state_of(params[0])->master.defined());
+}
+
 }  // namespace
 }  // namespace test

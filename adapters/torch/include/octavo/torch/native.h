@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -77,31 +78,52 @@ void* handle_of(const Stream& stream, long) {
   return handle;
 }
 
-// The cudaStream_t that torch works on. Through the device guard, which every LibTorch has: c10_cuda is in
-// CUDA builds alone, and nothing here names it.
-inline void* current_stream(const ::torch::Device& device) {
-  if (device.is_cpu()) return nullptr;
-  return handle_of(c10::impl::getDeviceGuardImpl(device.type())->getStream(device), 0);
+// The stream that torch works on; none on the CPU. Through the device guard, which every LibTorch has:
+// c10_cuda is in CUDA builds alone, and nothing here names it.
+using MaybeStream = std::optional<c10::Stream>;
+inline MaybeStream current_stream(const ::torch::Device& device) {
+  if (device.is_cpu()) return std::nullopt;
+  return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
 }
+// Its cudaStream_t.
+inline void* handle_of(const MaybeStream& stream) { return stream ? handle_of(*stream, 0) : nullptr; }
 
 inline Tensor bytes(std::int64_t count, const ::torch::Device& device) {
   return ::torch::empty({count > 0 ? count : 1},
                         ::torch::TensorOptions().dtype(::torch::kUInt8).device(device));
 }
 
+// A tensor that work on the current stream uses. Where that is not the stream it was made on, torch's
+// allocator is told: else it could give the memory to others while a kernel still uses it.
+class Used {
+ public:
+  Used(Tensor tensor, const ::torch::Device& device)
+      : tensor_(std::move(tensor)), last_(current_stream(device)) {}
+  const Tensor& tensor() const { return tensor_; }
+  void* on(const MaybeStream& stream) {
+    if (stream && stream != last_) tensor_.record_stream(*stream);
+    last_ = stream;
+    return tensor_.data_ptr();
+  }
+
+ private:
+  Tensor tensor_;
+  MaybeStream last_;
+};
+
 // Tensors that one call steps: one device, one step count. Keeps addresses, not tensors.
 class Group {
  public:
   Group(const octavo_group_config& config, const ::torch::Device& device,
         const std::vector<octavo_tensor>& tensors)
-      : device_(device) {
+      : device_(device), workspace_(Tensor(), device) {
     octavo_group* made = nullptr;
     check(octavo_group_create(&config, tensors.data(), static_cast<std::int64_t>(tensors.size()), &made),
           "octavo: ");
     group_.reset(made);
     for (const octavo_tensor& t : tensors) grads_.push_back(t.grad);
     workspace_bytes_ = octavo_group_workspace_bytes(made);
-    workspace_ = bytes(workspace_bytes_, device);
+    workspace_ = Used(bytes(workspace_bytes_, device), device);
   }
 
   std::int64_t workspace_bytes() const { return workspace_bytes_; }
@@ -116,9 +138,10 @@ class Group {
 
   // `args` but for workspace, stream and threads.
   void step(octavo_step_args args) {
-    args.workspace = workspace_.data_ptr();
+    const MaybeStream stream = current_stream(device_);
+    args.workspace = workspace_.on(stream);
     args.workspace_bytes = workspace_bytes_;
-    args.stream = current_stream(device_);
+    args.stream = handle_of(stream);
     args.threads = at::get_num_threads();
     octavo_step_report report = sized<octavo_step_report>();
     check(octavo_group_step(group_.get(), &args, &report), "octavo: ");
@@ -132,7 +155,7 @@ class Group {
   ::torch::Device device_;
   std::vector<const void*> grads_;
   std::int64_t workspace_bytes_ = 0;
-  Tensor workspace_;
+  Used workspace_;
 };
 
 // The norm of many gradients of one device, left in `out`: l2, the maximum, and (as int64) the count of
@@ -141,10 +164,10 @@ class Norm {
  public:
   explicit Norm(const ::torch::Device& device)
       : device_(device),
-        workspace_(bytes(0, device)),
-        out_(::torch::zeros({3}, ::torch::TensorOptions().dtype(::torch::kFloat64).device(device))) {}
+        workspace_(bytes(0, device), device),
+        out_(::torch::zeros({3}, ::torch::TensorOptions().dtype(::torch::kFloat64).device(device)), device) {}
 
-  std::int64_t workspace_bytes() const { return static_cast<std::int64_t>(workspace_.nbytes()); }
+  std::int64_t workspace_bytes() const { return workspace_.tensor().numel(); }
 
   const Tensor& run(const std::vector<octavo_grad_view>& views) {
     const auto count = static_cast<std::int64_t>(views.size());
@@ -157,12 +180,13 @@ class Norm {
       check(octavo_norm_rebind(norm_.get(), views.data(), count), "octavo: ");
     }
     const std::int64_t size = octavo_norm_workspace_bytes(norm_.get());
-    if (workspace_.numel() < size) workspace_ = bytes(size, device_);
-    auto* out = static_cast<octavo_device_norm*>(out_.data_ptr());
-    check(octavo_norm_run(norm_.get(), workspace_.data_ptr(), workspace_.numel(), out,
-                          current_stream(device_), device_.is_cpu() ? at::get_num_threads() : 0),
+    if (workspace_bytes() < size) workspace_ = Used(bytes(size, device_), device_);
+    const MaybeStream stream = current_stream(device_);
+    auto* out = static_cast<octavo_device_norm*>(out_.on(stream));
+    check(octavo_norm_run(norm_.get(), workspace_.on(stream), workspace_bytes(), out, handle_of(stream),
+                          device_.is_cpu() ? at::get_num_threads() : 0),
           "octavo: ");
-    return out_;
+    return out_.tensor();
   }
 
  private:
@@ -171,7 +195,7 @@ class Norm {
   };
   std::unique_ptr<octavo_norm, Destroy> norm_;
   ::torch::Device device_;
-  Tensor workspace_, out_;
+  Used workspace_, out_;
 };
 
 }  // namespace octavo::torch::native

@@ -117,9 +117,7 @@ inline void complete_state(ParamState& state, const ::torch::Tensor& param, cons
     state.format = kind.format, state.block_size = kind.block_size;
   }
   const std::int64_t master = kind.layout.residual_bytes;
-  if (state.master.defined() && static_cast<std::int64_t>(state.master.nbytes()) != master) {
-    state.master = ::torch::Tensor();  // of a parameter that was bf16, or of another width
-  }
+  if (master == 0) state.master = ::torch::Tensor();  // the parameter was bf16, or had a master
   if (master > 0 && !state.master.defined()) {
     state.master = zeros(master, master == param.numel() ? ::torch::kInt8 : ::torch::kInt16);
   }

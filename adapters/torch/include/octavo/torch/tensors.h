@@ -138,6 +138,13 @@ inline void check_state(const ParamState& state, const Kind& kind, const Where& 
     TORCH_CHECK(state.codes[slot].is_contiguous() && (scales == 0 || state.scales[slot].is_contiguous()),
                 where, "its state has gaps in memory, expected contiguous tensors");
   }
+  if (!state.master.defined() || kind.layout.residual_bytes == 0) return;
+  const auto master = static_cast<std::int64_t>(state.master.nbytes());
+  TORCH_CHECK(master == kind.layout.residual_bytes, where, "its master has ", master, " bytes, expected ",
+              kind.layout.residual_bytes,
+              "; keep the parameter's shape and the option `master` that it was made with");
+  TORCH_CHECK(state.master.is_contiguous(), where,
+              "its master has gaps in memory, expected a contiguous tensor");
 }
 
 }  // namespace octavo::torch
