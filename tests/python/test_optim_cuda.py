@@ -131,6 +131,9 @@ def test_graph_replays_equal_eager_steps(state: str) -> None:
                 optimizer.zero_grad(set_to_none=False)
                 once(net, optimizer)
     torch.cuda.current_stream().wait_stream(side)
+    held = made[0].state[next(model.parameters())]["step"]  # a count that somebody has is in the graph, too
+    once(model, made[0])
+    once(twin, made[1])
     graph = torch.cuda.CUDAGraph()
     made[0].zero_grad(set_to_none=False)
     with torch.cuda.graph(graph):
@@ -146,7 +149,8 @@ def test_graph_replays_equal_eager_steps(state: str) -> None:
         once(twin, made[1])
     assert same(list(model.parameters()), list(twin.parameters()))
     assert same_states(*made)
-    assert all(int(entry["step"]) == 23 for entry in made[0].state.values())
+    assert all(int(entry["step"]) == 24 for entry in made[0].state.values())
+    assert int(held) == 24
     # A state dict that is loaded goes into the buffers that the graph knows.
     saved = copy.deepcopy(made[0].state_dict())
     weights = copy.deepcopy(model.state_dict())
@@ -156,6 +160,13 @@ def test_graph_replays_equal_eager_steps(state: str) -> None:
     made[0].load_state_dict(saved)
     graph.replay()
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), once_more, strict=True))
+    # The graph's parameters share a count: all of them begin anew, or none.
+    with pytest.raises(RuntimeError, match="share a step count"):
+        made[0].reset_state(next(model.parameters()))
+    made[0].reset_state()
+    graph.replay()
+    assert all(int(entry["step"]) == 1 for entry in made[0].state.values())
+    assert int(held) == 1
 
 
 def test_capture_needs_capturable() -> None:

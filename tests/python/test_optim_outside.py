@@ -182,6 +182,22 @@ def test_a_count_of_somebodys_own(device: str) -> None:
     assert set(optimizer.state[params[0]]) == set(optimizer.state_dict()["state"][0])
 
 
+def test_counts_beside_a_captured_graph(device: str) -> None:
+    """A graph advances the shared count and nobody's own, so that one is what is seen."""
+    params, optimizer = trained(device)
+    optimizer.state.changes.captured = True  # what a capture leaves behind
+    counts = [optimizer.state[p]["step"] for p in params]
+    assert len({id(count) for count in counts}) == 1
+    optimizer.step()
+    assert int(counts[0]) == 4
+    with refused(optimizer, RuntimeError, r"share a step count: reset_state\(\) resets all"):
+        optimizer.reset_state(params[0])
+    optimizer.reset_state()
+    optimizer.step()
+    assert [int(optimizer.state[p]["step"]) for p in params] == [1] * 4
+    assert optimizer.state[params[3]]["step"] is counts[0]
+
+
 def test_copies_and_pickles_hand_nothing_out(device: str) -> None:
     params, optimizer = trained(device, state="8bit")
     optimizer.state_dict(), optimizer.portable_state_dict(), optimizer.state_bytes(), repr(optimizer)
