@@ -1,5 +1,5 @@
-// The core's C ABI over torch tensors: names, streams and errors translated, handles that free themselves. C
-// rather than the C++ API, whose headers need C++20: LibTorch's users may compile as C++17.
+// The core's C ABI over torch tensors: names, streams and errors translated, handles that free themselves. It
+// uses the C ABI because the headers of the C++ API need C++20, and users of LibTorch may compile as C++17.
 // Memory comes from torch's allocator, so that its tools see it; work is queued on torch's current stream.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -60,8 +60,8 @@ inline std::int32_t device_index(const ::torch::Device& device) {
   return device.is_cpu() ? 0 : device.index();
 }
 
-// A stream's cudaStream_t: Stream::native_handle, or before LibTorch had it (2.9) the C function of its CUDA
-// library, found by name at run time because CPU builds do not have it.
+// The cudaStream_t of a stream: Stream::native_handle. LibTorch 2.9 does not have that function; there the C
+// function of its CUDA library is found by name at run time, because CPU builds do not have it.
 template <class Stream>
 auto handle_of(const Stream& stream, int) -> decltype(stream.native_handle()) {
   return stream.native_handle();
@@ -78,8 +78,8 @@ void* handle_of(const Stream& stream, long) {
   return handle;
 }
 
-// The stream that torch works on; none on the CPU. Through the device guard, which every LibTorch has:
-// c10_cuda is in CUDA builds alone, and nothing here names it.
+// The stream that torch works on; none on the CPU. It asks the device guard, which every LibTorch has.
+// c10_cuda exists only in CUDA builds, so nothing here names it.
 using MaybeStream = std::optional<c10::Stream>;
 inline MaybeStream current_stream(const ::torch::Device& device) {
   if (device.is_cpu()) return std::nullopt;
@@ -136,7 +136,7 @@ class Group {
     grads_ = std::move(grads);
   }
 
-  // `args` but for workspace, stream and threads.
+  // `args` without workspace, stream and threads, which are set here.
   void step(octavo_step_args args) {
     const MaybeStream stream = current_stream(device_);
     args.workspace = workspace_.on(stream);

@@ -1,5 +1,6 @@
 // The norm of all gradients of an optimizer, on their devices: what fused clipping and the non-finite guard
-// read. One pass over the gradients and no word to the host; parts on several devices are combined in double.
+// read. It reads the gradients once and the host does not wait; parts on several devices are combined in
+// double.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,7 +21,7 @@ inline const ::torch::Tensor* norm_on(const DeviceNorms& norms, const ::torch::D
   return nullptr;
 }
 
-// The norm of everything that several norms, on one device, are of.
+// Combines several norms, on one device, into the norm of all their gradients.
 inline ::torch::Tensor combine(const std::vector<::torch::Tensor>& parts) {
   const ::torch::Tensor stacked = ::torch::stack(parts);
   ::torch::Tensor out = ::torch::empty_like(parts[0]);

@@ -1,5 +1,5 @@
-// AdamW, Adam, SGD and Lion for LibTorch, in place of torch::optim's: low-bit states, master bits for bf16
-// parameters, clipping inside the step. docs/guides/libtorch.md shows their use.
+// AdamW, Adam, SGD and Lion for LibTorch, as replacements of those in torch::optim: low-bit states, master
+// bits for bf16 parameters, clipping inside the step. docs/guides/libtorch.md shows their use.
 // SPDX-License-Identifier: MIT
 #pragma once
 

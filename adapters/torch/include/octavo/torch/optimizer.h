@@ -1,7 +1,7 @@
-// The optimizer that all classes of octavo/torch/optim.h are: torch::optim::Optimizer over native
-// multi-tensor steps. A step looks at all groups first (what cannot be used throws before anything is
-// written), then makes one native call per group, device and step count, on the current stream, without
-// waiting for it. Not thread-safe, as torch's. Must not be used inside a CUDA graph capture.
+// The base class of all classes of octavo/torch/optim.h: a torch::optim::Optimizer over native multi-tensor
+// steps. A step first checks all groups; an error throws before anything is written. Then it makes one native
+// call per group, device and step count, on the current stream, without waiting for it. Not thread-safe, like
+// torch's optimizers. Must not be used inside a CUDA graph capture.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -35,26 +35,26 @@ class Optimizer : public ::torch::optim::Optimizer {
   // The norm of the last step's gradients before clipping (a 0-d tensor on their device), where max_grad_norm
   // or guard had it computed; else undefined.
   Tensor grad_norm() const { return norm_.defined() ? norm_[0].clone() : Tensor(); }
-  // Whether the guard left the last step out. Waits for the device.
+  // Whether the guard skipped the last step. Waits for the device.
   bool last_step_skipped() const;
   // The same without waiting: 0-d, 0 or 1, on the device of the first gradient; undefined without the guard.
   Tensor skipped() const;
 
   // Dynamic loss scaling: gradients are divided by this inside the step, before clipping. One float on the
-  // parameters' device, read at each step; undefined (as at first): gradients are as they are. grad_norm() is
-  // of the gradients as they lie there, scaled.
+  // parameters' device, read at each step; undefined (the default): gradients are not divided. grad_norm() is
+  // the norm of the scaled gradients.
   void set_loss_scale(Tensor scale);
 
   const std::string& algorithm() const { return algorithm_; }  // "adamw"
 
   // Bytes of moments, scales and master bits.
   std::int64_t state_bytes() const;
-  // Bytes of what steps and norms use besides, once there was a step.
+  // Bytes of the workspaces of steps and norms, after the first step.
   std::int64_t workspace_bytes() const;
   // A parameter's state; null before its first step.
   const ParamState* state_of(const Tensor& param) const;
-  // Gives it one, as a checkpoint of another kind than save() has it. Throws, and changes nothing, where the
-  // state does not fit the parameter or the parameter is not of this optimizer.
+  // Sets the state of a parameter, for checkpoints of another kind than save() writes. Throws and changes
+  // nothing where the state does not fit, or the parameter belongs to another optimizer.
   void set_state(const Tensor& param, std::unique_ptr<ParamState> state);
 
   // Groups must be those that were saved, in the same order: parameters have no names here. Options are
@@ -104,7 +104,7 @@ inline Optimizer::Optimizer(const char* class_name, const char* algorithm,
 
 inline void Optimizer::add_param_group(const ParamGroup& group) {
   ::torch::optim::Optimizer::add_param_group(group);
-  // torch may have merged nothing, or the defaults alone: what the caller gave is the truth.
+  // torch may have merged nothing, or only the defaults. The options that the caller gave are used.
   if (group.has_options()) param_groups_.back().set_options(group.options().clone());
   try {
     complete_groups();
@@ -114,8 +114,8 @@ inline void Optimizer::add_param_group(const ParamGroup& group) {
   }
 }
 
-// Groups may also be added through torch's class, whose function is not virtual: so this is asked at every
-// step.
+// Groups may also be added through torch's base class, whose function is not virtual. So this is checked at
+// every step.
 inline void Optimizer::complete_groups() {
   bool complete = plans_.size() == param_groups_.size();
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {

@@ -67,7 +67,7 @@ class Options : public ::torch::optim::OptimizerOptions {
   double get_lr() const override { return settings_.lr.value; }
   void set_lr(const double lr) override { settings_.lr.set(lr); }
 
-  // Takes over what was not set here. REQUIRES: defaults of the same class.
+  // Inherits the options that were not set here. REQUIRES: defaults of the same class.
   void inherit(const Options& defaults) {
     Settings::each([&](const char*, auto field) {
       if (!(settings_.*field).given) (settings_.*field).value = (defaults.settings_.*field).value;
@@ -157,11 +157,11 @@ class CommonOptions : public Options {
   std::int64_t seed() const { return settings_.seed.value; }
   Derived& seed(std::int64_t value) { return set(&Settings::seed, value); }
 
-  // Of the whole optimizer, so not for groups. The norm of all gradients is clipped to this inside the step;
-  // 0: no clipping.
+  // Belongs to the whole optimizer, so it cannot be set on a group. The norm of all gradients is clipped to
+  // this inside the step; 0: no clipping.
   double max_grad_norm() const { return settings_.max_grad_norm.value; }
   Derived& max_grad_norm(double value) { return set(&Settings::max_grad_norm, value); }
-  // A NaN or infinite gradient leaves everything as it is.
+  // A NaN or infinite gradient leaves everything unchanged.
   bool guard() const { return settings_.guard.value; }
   Derived& guard(bool value) { return set(&Settings::guard, value); }
 

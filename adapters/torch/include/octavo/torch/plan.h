@@ -1,6 +1,6 @@
 // What stays the same from step to step in one parameter group: the native groups, and how to tell that they
-// still fit. A plan is built by looking at everything and used while parameters and states lie where they lay
-// and the same parameters have gradients. Addresses of gradients are taken anew at every step.
+// still fit. A plan is made by examining everything. It is used again while parameters and states stay where
+// they are and the same parameters have gradients. The addresses of gradients are read again at every step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -25,7 +25,7 @@ struct Item {
   ParamState* state;     // null before its first step
 };
 
-// Everything that a native group was made for, but for the gradients' addresses.
+// Everything that a native group was made for, except the addresses of gradients.
 struct Signature {
   explicit Signature(const Item& item)
       : addresses{item.param.unsafeGetTensorImpl(), item.param.data_ptr()},
@@ -109,7 +109,7 @@ inline void complete_state(ParamState& state, const ::torch::Tensor& param, cons
                                                   : ::torch::kUInt8;
   for (std::size_t slot = 0; slot < static_cast<std::size_t>(kind.layout.slots); ++slot) {
     if (state.codes[slot].defined()) continue;
-    // SGD's momentum begins with a first step's gradient, also where it is switched on later.
+    // SGD's momentum begins with the gradient of its first step, also where momentum is switched on later.
     if (sgd) state.count = ::torch::Tensor();
     state.codes[slot] = zeros(kind.layout.codes_bytes[slot], codes_type);
     if (kind.layout.scales[slot] > 0)

@@ -68,7 +68,7 @@ inline std::vector<Optimizer::Work> Optimizer::look() {
   return works;
 }
 
-// States where they are missing or elsewhere, then one native group per device and step count.
+// Makes and moves states where needed, then makes one native group per device and step count.
 inline void Optimizer::prepare(std::size_t group, Work& work) {
   if (work.kinds.empty()) {
     if (plans_[group]) {
@@ -141,7 +141,7 @@ inline ::torch::Tensor& Optimizer::report_of(const ::torch::Device& device) {
 
 inline ::torch::Tensor Optimizer::skipped() const {
   if (!own_defaults().settings().guard.value || reports_.empty()) return {};
-  // The count of all devices decides, so one report is as good as another.
+  // The count over all devices decides, so every report says the same.
   static_assert(offsetof(octavo_device_report, skipped) == 0);
   return reports_[0].view(::torch::kUInt8)[0];
 }

@@ -1,5 +1,5 @@
 // What a parameter and its gradient must be, and what the core needs to know of them: shape in memory order,
-// format and sizes of the state. Everything here only looks; it throws c10::Error naming the parameter.
+// format and sizes of the state. Everything here only reads. Errors are c10::Error and name the parameter.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -50,7 +50,7 @@ inline void check_grad(const ::torch::Tensor& param, const ::torch::Tensor& grad
               " gradients are not supported, expected Float, BFloat16 or Half");
 }
 
-// The gradient as the parameter lies in memory; a copy where it lies otherwise.
+// The gradient in the memory order of the parameter; a copy where its order differs.
 inline ::torch::Tensor in_memory_order(const ::torch::Tensor& grad, const ::torch::Tensor& param) {
   if (grad.strides() == param.strides() || (grad.is_contiguous() && param.is_contiguous())) return grad;
   return ::torch::empty_strided(param.sizes(), param.strides(), grad.options()).copy_(grad);
@@ -116,7 +116,7 @@ inline Kind kind_of(const ::torch::Tensor& param, ::torch::ScalarType grad_dtype
   spec.numel = param.numel();
   spec.block_size = kind.block_size;
   const at::DimVector shape = memory_shape(param);
-  if (shape.size() <= std::size(spec.shape)) {  // more: one dimension, as the core takes no more than that
+  if (shape.size() <= std::size(spec.shape)) {  // more dimensions count as one: the core takes no more
     spec.ndim = static_cast<std::int32_t>(shape.size());
     std::copy(shape.begin(), shape.end(), spec.shape);
   }
@@ -125,7 +125,7 @@ inline Kind kind_of(const ::torch::Tensor& param, ::torch::ScalarType grad_dtype
   return kind;
 }
 
-// That the tensors of a state (loaded, or of a parameter that has since changed) are of the sizes needed.
+// Checks that the tensors of a state (loaded, or of a changed parameter) have the sizes needed now.
 inline void check_state(const ParamState& state, const Kind& kind, const Where& where) {
   for (std::size_t slot = 0; slot < static_cast<std::size_t>(kind.layout.slots); ++slot) {
     if (!state.codes[slot].defined()) continue;
