@@ -38,7 +38,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// Thrown by Result::value() and never by anything else in the core.
+// Thrown by Result::value(). No function of the core lets one out; the C functions use it inside.
 class Error : public std::runtime_error {
  public:
   explicit Error(const Status& status) : std::runtime_error(status.message()), code_(status.code()) {}

@@ -34,7 +34,6 @@ static_assert(sizeof(octavo_device_norm) == sizeof(octavo::GradNorm) &&
 
 namespace {
 
-using octavo::Result;
 using octavo::Status;
 
 // What octavo_last_error returns, and the memory of those texts that are put together.
@@ -49,7 +48,8 @@ octavo_status report(const Status& status) {
   return static_cast<octavo_status>(status.code());
 }
 
-// No exception may leave a C function. Only a lack of memory or threads can throw one.
+// No exception may leave a C function. Inside one, failures are exceptions: those of the helpers below, of
+// Result::value, and of a lack of memory or threads.
 template <class Fn>
 octavo_status guarded(Fn&& fn) noexcept {
   try {
@@ -57,6 +57,8 @@ octavo_status guarded(Fn&& fn) noexcept {
       return report(fn());
     } catch (const std::bad_alloc&) {
       throw;
+    } catch (const octavo::Error& error) {
+      return report({error.code(), error.what()});
     } catch (const std::exception& error) {
       return report(Status::failed(std::string("[octavo] ") + error.what()));
     }
@@ -66,8 +68,11 @@ octavo_status guarded(Fn&& fn) noexcept {
   return static_cast<octavo_status>(octavo::StatusCode::failed);
 }
 
-Status null_argument(const char* name) {
-  return Status::invalid(std::string("[octavo] ") + name + ": got null");
+[[noreturn]] void refuse(const std::string& message) {
+  throw octavo::Error(Status::invalid("[octavo] " + message));
+}
+void check_given(const char* name, const void* argument) {
+  if (argument == nullptr) refuse(std::string(name) + ": got null");
 }
 
 // The size of a struct's first version, which is the least that a caller may pass. For a struct that has
@@ -84,12 +89,11 @@ constexpr std::size_t kFirstSize<octavo_step_report> = offsetof(octavo_step_repo
 // A caller's struct in the form that this library knows. Fields that the caller's version does not have are
 // zero.
 template <class T>
-Result<T> read_struct(const char* name, const T* from) {
-  if (from == nullptr) return null_argument(name);
+T read_struct(const char* name, const T* from) {
+  check_given(name, from);
   if (from->struct_size < kFirstSize<T> || from->struct_size > 65536) {
-    return Status::invalid(std::string("[octavo] ") + name + ".struct_size: got " +
-                           std::to_string(from->struct_size) + ", expected sizeof, " +
-                           std::to_string(sizeof(T)));
+    refuse(std::string(name) + ".struct_size: got " + std::to_string(from->struct_size) +
+           ", expected sizeof, " + std::to_string(sizeof(T)));
   }
   T copy{};
   std::memcpy(&copy, from, std::min<std::size_t>(from->struct_size, sizeof(T)));
@@ -99,9 +103,7 @@ Result<T> read_struct(const char* name, const T* from) {
 // Writes results into a struct of the caller's size, keeping its struct_size.
 template <class T>
 Status write_struct(const char* name, const T& value, T* to) {
-  const auto known = read_struct(name, to);
-  if (!known.ok()) return known.status();
-  const std::uint32_t size = to->struct_size;
+  const std::uint32_t size = read_struct(name, to).struct_size;
   std::memcpy(to, &value, std::min<std::size_t>(size, sizeof(T)));
   to->struct_size = size;
   return {};
@@ -114,36 +116,30 @@ octavo::GroupConfig convert(const octavo_group_config& c) {
           {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index}};
 }
 
-Result<octavo::TensorSpec> convert(const char* name, const octavo_tensor_spec* from) {
-  const auto c = read_struct(name, from);
-  if (!c.ok()) return c.status();
+octavo::TensorSpec convert(const char* name, const octavo_tensor_spec* from) {
+  const octavo_tensor_spec c = read_struct(name, from);
   octavo::TensorSpec spec;
-  spec.numel = c->numel;
-  std::copy(std::begin(c->shape), std::end(c->shape), spec.shape.begin());
-  spec.ndim = c->ndim;
-  spec.param_dtype = static_cast<octavo::DType>(c->param_dtype);
-  spec.grad_dtype = static_cast<octavo::DType>(c->grad_dtype);
-  spec.store = static_cast<octavo::WeightStore>(c->store);
-  spec.format = static_cast<octavo::StateFormat>(c->format);
-  spec.block_size = c->block_size;
+  spec.numel = c.numel;
+  std::copy(std::begin(c.shape), std::end(c.shape), spec.shape.begin());
+  spec.ndim = c.ndim;
+  spec.param_dtype = static_cast<octavo::DType>(c.param_dtype);
+  spec.grad_dtype = static_cast<octavo::DType>(c.grad_dtype);
+  spec.store = static_cast<octavo::WeightStore>(c.store);
+  spec.format = static_cast<octavo::StateFormat>(c.format);
+  spec.block_size = c.block_size;
   return spec;
 }
 
-Status check_array(const char* name, const void* array, int64_t count) {
-  if (count < 0 || count > (int64_t{1} << 32)) {
-    return Status::invalid("[octavo] count: got " + std::to_string(count) + ", expected 0 to 2^32");
-  }
-  return count > 0 && array == nullptr ? null_argument(name) : Status();
+void check_array(const char* name, const void* array, int64_t count) {
+  if (count < 0 || count > (int64_t{1} << 32))
+    refuse("count: got " + std::to_string(count) + ", expected 0 to 2^32");
+  if (count > 0) check_given(name, array);
 }
 
 // A workspace as a span; null has no bytes, whatever its size says.
-Result<std::span<std::byte>> workspace_span(void* workspace, int64_t bytes) {
-  if (bytes < 0) {
-    return Status::invalid("[octavo] workspace_bytes: got " + std::to_string(bytes) +
-                           ", expected at least 0");
-  }
-  return std::span<std::byte>(static_cast<std::byte*>(workspace),
-                              workspace == nullptr ? 0 : static_cast<std::size_t>(bytes));
+std::span<std::byte> workspace_span(void* workspace, int64_t bytes) {
+  if (bytes < 0) refuse("workspace_bytes: got " + std::to_string(bytes) + ", expected at least 0");
+  return {static_cast<std::byte*>(workspace), workspace == nullptr ? 0 : static_cast<std::size_t>(bytes)};
 }
 
 // What follows the spec in an octavo_tensor. It never changes: new fields go to the end of the spec, whose
@@ -162,29 +158,26 @@ static_assert(sizeof(octavo_tensor) == sizeof(octavo_tensor_spec) + sizeof(Tenso
               offsetof(octavo_tensor, scales) == sizeof(octavo_tensor_spec) + offsetof(TensorTail, scales) &&
               offsetof(octavo_tensor, offset) == sizeof(octavo_tensor_spec) + offsetof(TensorTail, offset));
 
-Result<std::vector<octavo::TensorArgs>> convert(const octavo_tensor* tensors, int64_t count) {
-  if (Status bad = check_array("tensors", tensors, count); !bad.ok()) return bad;
+std::vector<octavo::TensorArgs> convert(const octavo_tensor* tensors, int64_t count) {
+  check_array("tensors", tensors, count);
   std::vector<octavo::TensorArgs> list;
   list.reserve(static_cast<std::size_t>(count));
   const std::size_t spec_size = count > 0 ? tensors->spec.struct_size : 0;
   if (spec_size % alignof(octavo_tensor) != 0) {
-    return Status::invalid("[octavo] tensor.spec.struct_size: got " + std::to_string(spec_size) +
-                           ", expected sizeof(octavo_tensor_spec)");
+    refuse("tensor.spec.struct_size: got " + std::to_string(spec_size) +
+           ", expected sizeof(octavo_tensor_spec)");
   }
   const auto* at = reinterpret_cast<const std::byte*>(tensors);
   for (int64_t i = 0; i < count; ++i, at += spec_size + sizeof(TensorTail)) {
     const auto* from = reinterpret_cast<const octavo_tensor_spec*>(at);
-    const auto spec = convert("tensor.spec", from);
-    if (!spec.ok()) return spec.status();
+    octavo::TensorArgs args;
+    args.spec = convert("tensor.spec", from);
     if (from->struct_size != spec_size) {
-      return Status::invalid("[octavo] tensors[" + std::to_string(i) + "].spec.struct_size: got " +
-                             std::to_string(from->struct_size) + ", expected that of tensors[0], " +
-                             std::to_string(spec_size));
+      refuse("tensors[" + std::to_string(i) + "].spec.struct_size: got " + std::to_string(from->struct_size) +
+             ", expected that of tensors[0], " + std::to_string(spec_size));
     }
     TensorTail tail;
     std::memcpy(&tail, at + spec_size, sizeof tail);
-    octavo::TensorArgs args;
-    args.spec = *spec;
     args.param = tail.param;
     args.grad = tail.grad;
     args.residual = tail.residual;
@@ -196,16 +189,15 @@ Result<std::vector<octavo::TensorArgs>> convert(const octavo_tensor* tensors, in
   return list;
 }
 
-Result<octavo::MomentSpec> convert(const char* name, const octavo_moment_spec* from) {
-  const auto c = read_struct(name, from);
-  if (!c.ok()) return c.status();
+octavo::MomentSpec convert(const char* name, const octavo_moment_spec* from) {
+  const octavo_moment_spec c = read_struct(name, from);
   octavo::MomentSpec spec;
-  spec.moment = static_cast<octavo::Moment>(c->moment);
-  spec.format = static_cast<octavo::StateFormat>(c->format);
-  spec.block_size = c->block_size;
-  spec.numel = c->numel;
-  std::copy(std::begin(c->shape), std::end(c->shape), spec.shape.begin());
-  spec.ndim = c->ndim;
+  spec.moment = static_cast<octavo::Moment>(c.moment);
+  spec.format = static_cast<octavo::StateFormat>(c.format);
+  spec.block_size = c.block_size;
+  spec.numel = c.numel;
+  std::copy(std::begin(c.shape), std::end(c.shape), spec.shape.begin());
+  spec.ndim = c.ndim;
   return spec;
 }
 
@@ -215,29 +207,27 @@ struct MomentBuffers {
   std::span<std::byte> codes;
   std::span<float> scales;
 };
-Result<MomentBuffers> buffers(const char* name, const octavo_moment_spec* from, const void* codes,
-                              const float* scales) {
-  const auto spec = convert(name, from);
-  if (!spec.ok()) return spec.status();
-  const auto size = octavo::layout(*spec);
-  if (!size.ok()) return size.status();
-  if (size->codes_bytes > 0 && codes == nullptr) return null_argument("codes");
-  if (size->scales > 0 && scales == nullptr) return null_argument("scales");
+MomentBuffers buffers(const char* name, const octavo_moment_spec* from, const void* codes,
+                      const float* scales) {
+  const octavo::MomentSpec spec = convert(name, from);
+  const octavo::SlotLayout size = octavo::layout(spec).value();
+  if (size.codes_bytes > 0) check_given("codes", codes);
+  if (size.scales > 0) check_given("scales", scales);
   // The callee's span types are const again; nothing is written through a pointer that was given as const.
   auto* bytes = const_cast<std::byte*>(static_cast<const std::byte*>(codes));
-  return MomentBuffers{*spec,
-                       {bytes, static_cast<std::size_t>(size->codes_bytes)},
-                       {const_cast<float*>(scales), static_cast<std::size_t>(size->scales)}};
+  return {spec,
+          {bytes, static_cast<std::size_t>(size.codes_bytes)},
+          {const_cast<float*>(scales), static_cast<std::size_t>(size.scales)}};
 }
 
-Result<std::vector<octavo::GradView>> convert(const octavo_grad_view* grads, int64_t count) {
-  if (Status bad = check_array("grads", grads, count); !bad.ok()) return bad;
+std::vector<octavo::GradView> convert(const octavo_grad_view* grads, int64_t count) {
+  check_array("grads", grads, count);
   std::vector<octavo::GradView> list;
   list.reserve(static_cast<std::size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     if (grads[i].numel < 0 || grads[i].numel > (int64_t{1} << 48)) {
-      return Status::invalid("[grad_norm] grads[" + std::to_string(i) + "].numel: got " +
-                             std::to_string(grads[i].numel) + ", expected 0 to 2^48");
+      throw octavo::Error(Status::invalid("[grad_norm] grads[" + std::to_string(i) + "].numel: got " +
+                                          std::to_string(grads[i].numel) + ", expected 0 to 2^48"));
     }
     list.push_back({grads[i].data, static_cast<octavo::DType>(grads[i].dtype), grads[i].numel});
   }
@@ -269,9 +259,9 @@ int32_t octavo_default_threads(void) { return octavo::default_threads(); }
 
 octavo_status octavo_parse(const char* kind, const char* name, uint32_t* out) {
   return guarded([&]() -> Status {
-    if (kind == nullptr) return null_argument("kind");
-    if (name == nullptr) return null_argument("name");
-    if (out == nullptr) return null_argument("out");
+    check_given("kind", kind);
+    check_given("name", name);
+    check_given("out", out);
     const auto put = [&](const auto& parsed) -> Status {
       if (parsed.ok()) *out = static_cast<uint32_t>(*parsed);
       return parsed.status();
@@ -290,19 +280,16 @@ octavo_status octavo_layout(const octavo_group_config* config, const octavo_tens
                             octavo_tensor_layout* out) {
   return guarded([&]() -> Status {
     const auto c = read_struct("config", config);
-    if (!c.ok()) return c.status();
     const auto s = convert("spec", spec);
-    if (!s.ok()) return s.status();
-    const auto size = octavo::layout(convert(*c), *s);
-    if (!size.ok()) return size.status();
+    const auto size = octavo::layout(convert(c), s).value();
     octavo_tensor_layout result{};
-    result.slots = size->slots;
-    for (std::size_t i = 0; i < size->slot.size(); ++i) {
-      result.codes_bytes[i] = size->slot[i].codes_bytes;
-      result.scales[i] = size->slot[i].scales;
+    result.slots = size.slots;
+    for (std::size_t i = 0; i < size.slot.size(); ++i) {
+      result.codes_bytes[i] = size.slot[i].codes_bytes;
+      result.scales[i] = size.slot[i].scales;
     }
-    result.residual_bytes = size->residual_bytes;
-    result.workspace_bytes = size->workspace_bytes;
+    result.residual_bytes = size.residual_bytes;
+    result.workspace_bytes = size.workspace_bytes;
     return write_struct("out", result, out);
   });
 }
@@ -329,63 +316,57 @@ void(octavo_step_args_init)(octavo_step_args* args) {
 octavo_status octavo_group_create(const octavo_group_config* config, const octavo_tensor* tensors,
                                   int64_t count, octavo_group** out) {
   return guarded([&]() -> Status {
-    if (out == nullptr) return null_argument("out");
+    check_given("out", out);
     const auto c = read_struct("config", config);
-    if (!c.ok()) return c.status();
     const auto list = convert(tensors, count);
-    if (!list.ok()) return list.status();
-    auto group = octavo::Group::create(convert(*c), *list);
-    if (!group.ok()) return group.status();
-    *out = new octavo_group{std::move(*group)};
+    auto group = octavo::Group::create(convert(c), list).value();
+    *out = new octavo_group{std::move(group)};
     return {};
   });
 }
 
 octavo_status octavo_group_rebind(octavo_group* group, const octavo_tensor* tensors, int64_t count) {
   return guarded([&]() -> Status {
-    if (group == nullptr) return null_argument("group");
+    check_given("group", group);
     const auto list = convert(tensors, count);
-    if (!list.ok()) return list.status();
-    return group->group.rebind(*list);
+    return group->group.rebind(list);
   });
 }
 
 octavo_status octavo_group_rebind_grads(octavo_group* group, const void* const* grads, int64_t count) {
   return guarded([&]() -> Status {
-    if (group == nullptr) return null_argument("group");
-    if (Status bad = check_array("grads", grads, count); !bad.ok()) return bad;
+    check_given("group", group);
+    check_array("grads", grads, count);
     return group->group.rebind_grads({grads, static_cast<std::size_t>(count)});
   });
 }
 
 octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* args, octavo_step_report* out) {
   return guarded([&]() -> Status {
-    if (group == nullptr) return null_argument("group");
+    check_given("group", group);
     const auto c = read_struct("args", args);
-    if (!c.ok()) return c.status();
     if (out != nullptr) {  // before the step: a bad report must not be found after the step was taken
-      if (const auto known = read_struct("report", out); !known.ok()) return known.status();
+      (void)read_struct("report", out);
     }
-    const auto workspace = workspace_span(c->workspace, c->workspace_bytes);
-    if (!workspace.ok()) return workspace.status();
+    const auto workspace = workspace_span(c.workspace, c.workspace_bytes);
     octavo::StepArgs step;
     step.hyper = {
-        c->lr,       c->beta1,     c->beta2,         c->eps,           c->weight_decay,
-        c->momentum, c->dampening, c->nesterov != 0, c->maximize != 0, static_cast<octavo::Decay>(c->decay)};
-    step.step = c->step;
-    step.grad_factor = c->grad_factor;
-    step.guard = c->guard != 0;
-    step.seed = c->seed;
-    step.threads = c->threads;
-    step.workspace = *workspace;
-    step.max_norm = c->max_norm;
-    step.stream = c->stream;
-    step.scalars = {c->scalar_lr,
-                    c->scalar_step,
-                    c->scalar_loss_scale,
-                    c->scalar_found_inf,
-                    reinterpret_cast<const octavo::GradNorm*>(c->scalar_norm),
-                    reinterpret_cast<octavo::StepReport*>(c->scalar_report)};
+        c.lr,       c.beta1,     c.beta2,         c.eps,           c.weight_decay,
+        c.momentum, c.dampening, c.nesterov != 0, c.maximize != 0, static_cast<octavo::Decay>(c.decay)};
+    step.step = c.step;
+    step.grad_factor = c.grad_factor;
+    step.guard = c.guard != 0;
+    step.seed = c.seed;
+    step.threads = c.threads;
+    step.workspace = workspace;
+    step.max_norm = c.max_norm;
+    step.stream = c.stream;
+    step.scalars = {c.scalar_lr,
+                    c.scalar_step,
+                    c.scalar_loss_scale,
+                    c.scalar_found_inf,
+                    reinterpret_cast<const octavo::GradNorm*>(c.scalar_norm),
+                    reinterpret_cast<octavo::StepReport*>(c.scalar_report)};
     const auto done = group->group.step(step);
     if (!done.ok() || out == nullptr) return done.status();
     octavo_step_report result{};
@@ -404,9 +385,8 @@ void octavo_group_destroy(octavo_group* group) { delete group; }
 int64_t octavo_grad_norm_workspace(const octavo_grad_view* grads, int64_t count) {
   int64_t total = -1;
   const octavo_status status = guarded([&]() -> Status {
-    const auto list = convert(grads, count);
-    if (list.ok()) total = octavo::grad_norm_workspace(*list);
-    return list.status();
+    total = octavo::grad_norm_workspace(convert(grads, count));
+    return {};
   });
   return status == 0 ? total : -1;
 }
@@ -415,16 +395,16 @@ octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, dou
                                int64_t workspace_count, int32_t threads, octavo_grad_norm_result* out) {
   return guarded([&]() -> Status {
     const auto list = convert(grads, count);
-    if (!list.ok()) return list.status();
-    if (const auto known = read_struct("out", out); !known.ok()) return known.status();
+    (void)read_struct("out", out);
     const bool none = workspace == nullptr || workspace_count <= 0;
-    const auto norm = octavo::grad_norm(
-        *list, {none ? nullptr : workspace, none ? 0 : static_cast<std::size_t>(workspace_count)}, threads);
-    if (!norm.ok()) return norm.status();
+    const auto norm =
+        octavo::grad_norm(
+            list, {none ? nullptr : workspace, none ? 0 : static_cast<std::size_t>(workspace_count)}, threads)
+            .value();
     octavo_grad_norm_result result{};
-    result.l2 = norm->l2;
-    result.max = norm->max;
-    result.nonfinite = norm->nonfinite;
+    result.l2 = norm.l2;
+    result.max = norm.max;
+    result.nonfinite = norm.nonfinite;
     return write_struct("out", result, out);
   });
 }
@@ -432,33 +412,29 @@ octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, dou
 octavo_status octavo_norm_create(uint32_t device_kind, int32_t device_index, const octavo_grad_view* grads,
                                  int64_t count, octavo_norm** out) {
   return guarded([&]() -> Status {
-    if (out == nullptr) return null_argument("out");
+    check_given("out", out);
     const auto list = convert(grads, count);
-    if (!list.ok()) return list.status();
     auto norm =
-        octavo::NormGroup::create({static_cast<octavo::DeviceKind>(device_kind), device_index}, *list);
-    if (!norm.ok()) return norm.status();
-    *out = new octavo_norm{std::move(*norm)};
+        octavo::NormGroup::create({static_cast<octavo::DeviceKind>(device_kind), device_index}, list).value();
+    *out = new octavo_norm{std::move(norm)};
     return {};
   });
 }
 
 octavo_status octavo_norm_rebind(octavo_norm* norm, const octavo_grad_view* grads, int64_t count) {
   return guarded([&]() -> Status {
-    if (norm == nullptr) return null_argument("norm");
+    check_given("norm", norm);
     const auto list = convert(grads, count);
-    if (!list.ok()) return list.status();
-    return norm->norm.rebind(*list);
+    return norm->norm.rebind(list);
   });
 }
 
 octavo_status octavo_norm_run(octavo_norm* norm, void* workspace, int64_t workspace_bytes,
                               octavo_device_norm* out, void* stream, int32_t threads) {
   return guarded([&]() -> Status {
-    if (norm == nullptr) return null_argument("norm");
+    check_given("norm", norm);
     const auto bytes = workspace_span(workspace, workspace_bytes);
-    if (!bytes.ok()) return bytes.status();
-    return norm->norm.run(*bytes, reinterpret_cast<octavo::GradNorm*>(out), stream, threads);
+    return norm->norm.run(bytes, reinterpret_cast<octavo::GradNorm*>(out), stream, threads);
   });
 }
 
@@ -473,14 +449,12 @@ double octavo_clip_factor(double l2, double max_norm, double unscale) {
 
 octavo_status octavo_moment_layout(const octavo_moment_spec* spec, int64_t* codes_bytes, int64_t* scales) {
   return guarded([&]() -> Status {
-    if (codes_bytes == nullptr) return null_argument("codes_bytes");
-    if (scales == nullptr) return null_argument("scales");
+    check_given("codes_bytes", codes_bytes);
+    check_given("scales", scales);
     const auto s = convert("spec", spec);
-    if (!s.ok()) return s.status();
-    const auto size = octavo::layout(*s);
-    if (!size.ok()) return size.status();
-    *codes_bytes = size->codes_bytes;
-    *scales = size->scales;
+    const auto size = octavo::layout(s).value();
+    *codes_bytes = size.codes_bytes;
+    *scales = size.scales;
     return {};
   });
 }
@@ -488,8 +462,7 @@ octavo_status octavo_moment_layout(const octavo_moment_spec* spec, int64_t* code
 octavo_status octavo_encode(const octavo_moment_spec* spec, const float* values, void* codes, float* scales) {
   return guarded([&]() -> Status {
     const auto b = buffers("spec", spec, codes, scales);
-    if (!b.ok()) return b.status();
-    return octavo::encode(b->spec, {values, static_cast<std::size_t>(b->spec.numel)}, b->codes, b->scales);
+    return octavo::encode(b.spec, {values, static_cast<std::size_t>(b.spec.numel)}, b.codes, b.scales);
   });
 }
 
@@ -497,8 +470,7 @@ octavo_status octavo_decode(const octavo_moment_spec* spec, const void* codes, c
                             float* values) {
   return guarded([&]() -> Status {
     const auto b = buffers("spec", spec, codes, scales);
-    if (!b.ok()) return b.status();
-    return octavo::decode(b->spec, b->codes, b->scales, {values, static_cast<std::size_t>(b->spec.numel)});
+    return octavo::decode(b.spec, b.codes, b.scales, {values, static_cast<std::size_t>(b.spec.numel)});
   });
 }
 
@@ -506,11 +478,9 @@ octavo_status octavo_convert(const octavo_moment_spec* from, const void* from_co
                              const octavo_moment_spec* to, void* to_codes, float* to_scales) {
   return guarded([&]() -> Status {
     const auto source = buffers("from", from, from_codes, from_scales);
-    if (!source.ok()) return source.status();
     const auto target = buffers("to", to, to_codes, to_scales);
-    if (!target.ok()) return target.status();
-    return octavo::convert(source->spec, source->codes, source->scales, target->spec, target->codes,
-                           target->scales);
+    return octavo::convert(source.spec, source.codes, source.scales, target.spec, target.codes,
+                           target.scales);
   });
 }
 
@@ -518,18 +488,16 @@ octavo_status octavo_inspect(const octavo_moment_spec* spec, const void* codes, 
                              const float* reference, octavo_moment_report* out) {
   return guarded([&]() -> Status {
     const auto b = buffers("spec", spec, codes, scales);
-    if (!b.ok()) return b.status();
-    const std::size_t known = reference == nullptr ? 0 : static_cast<std::size_t>(b->spec.numel);
-    const auto found = octavo::inspect(b->spec, b->codes, b->scales, {reference, known});
-    if (!found.ok()) return found.status();
+    const std::size_t known = reference == nullptr ? 0 : static_cast<std::size_t>(b.spec.numel);
+    const auto found = octavo::inspect(b.spec, b.codes, b.scales, {reference, known}).value();
     octavo_moment_report result{};
-    result.bytes = found->bytes;
-    result.max_error = found->max_error;
-    result.relative_error = found->relative_error;
-    result.saturated = found->saturated;
-    result.zeros = found->zeros;
-    result.lost = found->lost;
-    result.nonfinite = found->nonfinite;
+    result.bytes = found.bytes;
+    result.max_error = found.max_error;
+    result.relative_error = found.relative_error;
+    result.saturated = found.saturated;
+    result.zeros = found.zeros;
+    result.lost = found.lost;
+    result.nonfinite = found.nonfinite;
     return write_struct("out", result, out);
   });
 }

@@ -6,6 +6,7 @@
 // contains the writing, and so keeps the tensors it was captured with; steps outside it that use the same
 // workspace, of this group or of a later one, write the table every time (belongs_to_graph).
 // SPDX-License-Identifier: MIT
+#include "core/first_error.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
 #include "optimizers/backend.h"
@@ -472,14 +473,12 @@ Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
     const auto check = [&](const std::string& field, const void* data) {
       return cuda::check_pointer(where + field, data, device);
     };
-    if (Status bad = check("param", t.param); !bad.ok()) return bad;
-    if (Status bad = check("grad", t.grad); !bad.ok()) return bad;
-    if (Status bad = check("residual", t.residual); !bad.ok()) return bad;
-    for (std::size_t s = 0; s < t.state.size(); ++s) {
+    Status bad = first_error({check("param", t.param), check("grad", t.grad), check("residual", t.residual)});
+    for (std::size_t s = 0; s < t.state.size() && bad.ok(); ++s) {
       const std::string slot = "state[" + std::to_string(s) + "].";
-      if (Status bad = check(slot + "codes", t.state[s].codes); !bad.ok()) return bad;
-      if (Status bad = check(slot + "scales", t.state[s].scales); !bad.ok()) return bad;
+      bad = first_error({check(slot + "codes", t.state[s].codes), check(slot + "scales", t.state[s].scales)});
     }
+    if (!bad.ok()) return bad;
   }
   auto backend = std::make_unique<cuda::CudaStep>(config, algorithm_index(config));
   if (Status bad = backend->bind(tensors); !bad.ok()) return bad;

@@ -1,6 +1,7 @@
 // Every check of what a caller passes, in one place. Messages name the argument, what it is, and what it
 // should be.
 // SPDX-License-Identifier: MIT
+#include "core/first_error.h"
 #include "optimizers/resolve.h"
 
 #include <algorithm>
@@ -53,19 +54,17 @@ Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
   static constexpr const char* kScaleFields[] = {"state[0].scales", "state[1].scales", "state[2].scales"};
   const std::int64_t param = dtype_bytes(t.spec.param_dtype);
   const std::int64_t grad = dtype_bytes(t.spec.grad_dtype);
-  if (Status bad = f("param", t.param, t.spec.numel * param, param, true); !bad.ok()) return bad;
-  if (Status bad = f("grad", t.grad, t.spec.numel * grad, grad, false); !bad.ok()) return bad;
   const std::int64_t residual = t.spec.store == WeightStore::residual16 ? 2 : 1;
-  if (Status bad = f("residual", t.residual, size.residual_bytes, residual, true); !bad.ok()) return bad;
-  for (std::size_t s = 0; s < static_cast<std::size_t>(size.slots); ++s) {
+  Status bad = first_error({f("param", t.param, t.spec.numel * param, param, true),
+                            f("grad", t.grad, t.spec.numel * grad, grad, false),
+                            f("residual", t.residual, size.residual_bytes, residual, true)});
+  for (std::size_t s = 0; s < static_cast<std::size_t>(size.slots) && bad.ok(); ++s) {
     const std::int64_t codes = code_alignment(t.spec.format);
-    if (Status bad = f(kCodeFields[s], t.state[s].codes, size.slot[s].codes_bytes, codes, true); !bad.ok())
-      return bad;
-    if (Status bad = f(kScaleFields[s], t.state[s].scales, 4 * size.slot[s].scales, std::int64_t{4}, true);
-        !bad.ok())
-      return bad;
+    bad =
+        first_error({f(kCodeFields[s], t.state[s].codes, size.slot[s].codes_bytes, codes, true),
+                     f(kScaleFields[s], t.state[s].scales, 4 * size.slot[s].scales, std::int64_t{4}, true)});
   }
-  return {};
+  return bad;
 }
 
 // Two buffers may share bytes only if none of them is written.
@@ -92,12 +91,9 @@ Status check_scalars(const std::string& where, const StepScalars& s) {
     if (pointer == nullptr) return {};
     return check_buffer(where + " scalars." + field, pointer, sizeof *pointer, alignof(decltype(*pointer)));
   };
-  if (Status bad = aligned("lr", s.lr); !bad.ok()) return bad;
-  if (Status bad = aligned("step", s.step); !bad.ok()) return bad;
-  if (Status bad = aligned("loss_scale", s.loss_scale); !bad.ok()) return bad;
-  if (Status bad = aligned("found_inf", s.found_inf); !bad.ok()) return bad;
-  if (Status bad = aligned("norm", s.norm); !bad.ok()) return bad;
-  return aligned("report", s.report);
+  return first_error({aligned("lr", s.lr), aligned("step", s.step), aligned("loss_scale", s.loss_scale),
+                      aligned("found_inf", s.found_inf), aligned("norm", s.norm),
+                      aligned("report", s.report)});
 }
 
 }  // namespace
@@ -171,12 +167,13 @@ Status check_format(const std::string& where, StateFormat format, std::int64_t b
 }
 
 Status check_spec(const std::string& where, const TensorSpec& spec) {
-  if (Status bad = check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim);
+  if (Status bad =
+          first_error({check_format(where, spec.format, spec.block_size, spec.numel, spec.shape, spec.ndim),
+                       check_enum(where, "param_dtype", spec.param_dtype, all_dtypes()),
+                       check_enum(where, "grad_dtype", spec.grad_dtype, all_dtypes()),
+                       check_enum(where, "store", spec.store, all_weight_stores())});
       !bad.ok())
     return bad;
-  if (Status bad = check_enum(where, "param_dtype", spec.param_dtype, all_dtypes()); !bad.ok()) return bad;
-  if (Status bad = check_enum(where, "grad_dtype", spec.grad_dtype, all_dtypes()); !bad.ok()) return bad;
-  if (Status bad = check_enum(where, "store", spec.store, all_weight_stores()); !bad.ok()) return bad;
   if (spec.store != WeightStore::nearest && spec.param_dtype != DType::bf16) {
     return Status::invalid(where + ".store: got " + std::string(name(spec.store)) + " with " +
                            std::string(name(spec.param_dtype)) +
@@ -332,10 +329,10 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
   }
   if (args.scalars.step == nullptr && args.step < 1)
     return Status::invalid(where + "step: got " + text(args.step) + ", expected 1 for the first step");
-  if (Status bad = check_scalars(tag(config), args.scalars); !bad.ok()) return bad;
-  if (Status bad = check_threads(tag(config), args.threads); !bad.ok()) return bad;
-  if (Status bad = check_stream(tag(config), config.device, args.stream); !bad.ok()) return bad;
-  return check_workspace(tag(config), args.workspace, workspace_bytes, "Group::workspace_bytes");
+  return first_error(
+      {check_scalars(tag(config), args.scalars), check_threads(tag(config), args.threads),
+       check_stream(tag(config), config.device, args.stream),
+       check_workspace(tag(config), args.workspace, workspace_bytes, "Group::workspace_bytes")});
 }
 
 }  // namespace octavo
