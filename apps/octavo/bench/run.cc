@@ -53,6 +53,7 @@ class Bench {
 
   // Times every row between copies; the bytes of one copy.
   std::int64_t time_rows() {
+    check_memory();  // before the copies, which take seconds, and after: they take memory too
     progress_.say("timing: copy");
     CopyMeter meter(device_);
     if (!meter.note().empty()) progress_.note(meter.note());
