@@ -96,7 +96,7 @@ def lost_updates(cls: Any, dtype: torch.dtype, **options: Any) -> list[str]:
 
 def test_lost_updates_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def fresh() -> None:
-        monkeypatch.setattr("octavo.optim.base._warned_of_lost_updates", False)
+        monkeypatch.setattr("octavo.optim.checks._warned_of_lost_updates", False)
 
     fresh()
     (said,) = lost_updates(optim.AdamW8bit, torch.bfloat16, lr=1e-4)
@@ -116,7 +116,7 @@ def test_lost_updates_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_word_where_updates_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("octavo.optim.base._warned_of_lost_updates", False)
+    monkeypatch.setattr("octavo.optim.checks._warned_of_lost_updates", False)
     for master in (24, 32, "stochastic"):
         assert lost_updates(optim.AdamW, torch.bfloat16, lr=1e-4, master=master) == []
     assert lost_updates(optim.AdamW, torch.float32, lr=1e-4) == []

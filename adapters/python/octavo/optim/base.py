@@ -23,8 +23,9 @@ from .._shards import local, place_grads
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
 from . import changed, counts, decay, options, state
+from .checks import check_grad, check_param, warn_of_lost_updates
 from .norms import Norms
-from .plan import Cohort, Plan, Ready, check_grad, check_param, shared_norms
+from .plan import Cohort, Plan, Ready, shared_norms
 from .release import GradientRelease
 from .tracked import Entry, States
 
@@ -118,7 +119,7 @@ class Optimizer(torch.optim.Optimizer):
         except Exception:
             self.param_groups.pop()
             raise
-        _warn_of_lost_updates(self, added)
+        warn_of_lost_updates(self, added)
         self._plans = {}
         self._tell_scaler()
         if getattr(self, "_release", None) is not None:
@@ -549,39 +550,3 @@ class Optimizer(torch.optim.Optimizer):
 
 def warn_paged(name: str) -> None:
     warnings.warn(f"{name}: paging is not built in yet; states stay on the parameters' device", stacklevel=5)
-
-
-_warned_of_lost_updates = False
-# An update below this part of a weight never changes it: half the distance to the next number.
-_LOST = {torch.bfloat16: 2.0**-9, torch.float16: 2.0**-12}
-
-
-def _warn_of_lost_updates(optimizer: Optimizer, group: Mapping[str, Any]) -> None:
-    """Says once that 16-bit parameters without more bits lose small updates, where they are small. Adam's and
-    Lion's updates are about as large as the learning rate.
-    """
-    global _warned_of_lost_updates
-    rate = group["lr"]
-    if isinstance(rate, Tensor):
-        rate = float(rate) if rate.device.type == "cpu" else 0.0  # elsewhere it would be a wait
-    for index, param in enumerate(group["params"]):
-        lost = _LOST.get(param.dtype)
-        if _warned_of_lost_updates or lost is None or not param.requires_grad:
-            continue
-        if state.kind_of(param, group).master != "native":
-            continue
-        known = optimizer.algorithm != "sgd" and rate > 0
-        if known and rate >= lost:
-            continue  # weights of up to 1 get theirs
-        _warned_of_lost_updates = True
-        above = f"; at lr={rate:g} that is every update of a weight above {rate / lost:.2g}" if known else ""
-        fix = (
-            "master=24 (or 32, or 'stochastic') keeps them"
-            if param.dtype == torch.bfloat16
-            else "train fp32 parameters under torch.autocast, or bfloat16 ones with master=24"
-        )
-        warnings.warn(
-            f"{type(optimizer).__name__}: {optimizer._name(group, index)} is {param.dtype}, and updates "
-            f"below 1/{1 / lost:.0f} of a weight are rounded away{above}; {fix}",
-            stacklevel=7,
-        )

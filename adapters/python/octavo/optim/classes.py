@@ -150,7 +150,8 @@ class _AdamBase(_Named):
         min_8bit_size: int | None = None,
         **given: Unpack[Options],
     ) -> None:
-        if options.from_text(given.pop("decoupled_weight_decay", False)) and self.algorithm == "adam":
+        more: dict[str, Any] = {**given}
+        if options.from_text(more.pop("decoupled_weight_decay", False)) and self.algorithm == "adam":
             raise ValueError("decoupled_weight_decay=True is AdamW: use the class of that name")
         defaults = {
             "lr": lr,
@@ -159,7 +160,7 @@ class _AdamBase(_Named):
             "weight_decay": self._weight_decay if weight_decay is None else weight_decay,
             "amsgrad": bool(options.from_text(amsgrad)),
         }
-        self._start(params, defaults, given, optim_bits, args, min_8bit_size)
+        self._start(params, defaults, more, optim_bits, args, min_8bit_size)
 
 
 class Adam(_AdamBase):

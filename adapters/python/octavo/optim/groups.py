@@ -46,7 +46,7 @@ def param_groups(
     """
     patterns = dict(patterns or {})
     named = list(model.named_parameters() if isinstance(model, nn.Module) else model)
-    decays = _Decays(model, no_decay, embeddings)
+    exempt = roles.Exemptions(model, no_decay, embeddings)
     if unmatched not in ("error", "warn", "ignore"):
         raise ValueError(f"Invalid unmatched: {unmatched!r}, expected 'error', 'warn' or 'ignore'")
     chosen: dict[tuple[str | None, bool, bool], list[tuple[str, Tensor]]] = {}
@@ -54,8 +54,8 @@ def param_groups(
     for name, param in named:
         pattern = next((p for p in patterns if fnmatch.fnmatchcase(name, p)), None)
         unused.discard(str(pattern))
-        spared = decays.spares(name, param)
-        embedded = pattern is None and embeddings is not None and decays.embeds(param)
+        spared = exempt.spares(name, param)
+        embedded = pattern is None and embeddings is not None and exempt.embeds(param)
         if param.requires_grad:
             chosen.setdefault((pattern, embedded, spared), []).append((name, param))
     if unused and unmatched == "error":
@@ -65,7 +65,7 @@ def param_groups(
             "patterns be for other models"
         )
     if unmatched != "ignore":
-        for said in [f"no parameter's name matches {p!r}" for p in sorted(unused)] + decays.unused(named):
+        for said in [f"no parameter's name matches {p!r}" for p in sorted(unused)] + exempt.unused(named):
             warnings.warn(f"param_groups: {said}", stacklevel=2)
     order = {pattern: place for place, pattern in enumerate([None, *patterns])}
     groups = []
@@ -83,56 +83,6 @@ def param_groups(
         group["param_names"] = [name for name, _ in chosen[key]]
         groups.append(group)
     return groups
-
-
-class _Decays:
-    """Which parameters `no_decay` spares, and which of its entries spare none."""
-
-    def __init__(self, model: Any, no_decay: Any, embeddings: str | None) -> None:
-        if isinstance(no_decay, str):
-            raise TypeError(f"no_decay is {no_decay!r}, expected True or a list: [{no_decay!r}]")
-        self.by_kind = no_decay is True
-        self.entries = () if isinstance(no_decay, bool) else tuple(no_decay)
-        self.seen: set[Any] = set()
-        self.owners = roles.owners_of(model) if isinstance(model, nn.Module) else {}
-        by_module = self.by_kind or any(not isinstance(entry, str) for entry in self.entries)
-        if (by_module or embeddings is not None) and not isinstance(model, nn.Module):
-            asked = "no_decay by kind of module" if by_module else "embeddings="
-            raise TypeError(f"param_groups: {asked} needs the model itself, not its named parameters")
-
-    def embeds(self, param: Tensor) -> bool:
-        return roles.is_embedding(self.owners.get(id(param), ()))
-
-    def spares(self, name: str, param: Tensor) -> bool:
-        owners = self.owners.get(id(param), [])
-        if self.by_kind:
-            return roles.is_bias(owners) or roles.is_norm(owners, param) or roles.is_embedding(owners)
-        matching = [entry for entry in self.entries if self._matches(entry, name, owners)]
-        self.seen.update(matching)
-        return bool(matching)
-
-    def _matches(self, entry: str | type[nn.Module], name: str, owners: list[roles.Owner]) -> bool:
-        if isinstance(entry, str):
-            return fnmatch.fnmatchcase(name, entry)
-        return any(isinstance(module, entry) for module, _ in owners)
-
-    def unused(self, named: list[tuple[str, Tensor]]) -> list[str]:
-        """What to say of entries that match nothing."""
-        unused = [entry for entry in self.entries if entry not in self.seen]
-        if not unused:
-            return []
-        left = [n for n, p in named if self._should_not_decay(n, p)]
-        decaying = f"these biases and norms decay: {', '.join(left[:3])}{' ...' if left[3:] else ''}; "
-        shown = ", ".join(repr(entry) if isinstance(entry, str) else entry.__name__ for entry in unused)
-        return [
-            f"no_decay: no parameter matches {shown}; {decaying if left else ''}"
-            "no_decay=True finds biases, norms and embeddings by their modules"
-        ]
-
-    def _should_not_decay(self, name: str, param: Tensor) -> bool:
-        owners = self.owners.get(id(param), [])
-        usual = roles.is_bias(owners) or roles.is_norm(owners, param)
-        return usual and param.requires_grad and not self.spares(name, param)
 
 
 def set_state(parameter: Tensor, **asked: Any) -> None:

@@ -18,10 +18,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from .._codec import NATIVE_STEP, STEP
-from .._engine import DTYPES, NativeGroup, grad_views
+from .._engine import NativeGroup, grad_views
 from .._shards import is_sharded, local, reduction_groups
 from .tracked import Changes, Entry, Mirror, States
 
@@ -273,53 +272,3 @@ def turns_of(tensors: Sequence[Tensor]) -> list[int]:
         before = [turns[i] for i in range(place) if begin < spans[i][1] and spans[i][0] < end]
         turns[place] = max(before) + 1 if before and begin < end else 0
     return turns
-
-
-def check_param(param: Tensor) -> None:
-    """TypeError or RuntimeError, in torch's words, for a parameter that cannot be optimized."""
-    if param.is_complex():
-        raise RuntimeError("complex parameters are not supported; view them as real with torch.view_as_real")
-    if local(param).layout != torch.strided:
-        raise RuntimeError(f"{param.layout} parameters are not supported, expected a dense tensor")
-    _check_memory(param, "parameters")
-    if param.dtype not in DTYPES:
-        raise RuntimeError(
-            f"{param.dtype} parameters are not supported, expected float32, bfloat16 or float16"
-        )
-    if param.device.type not in ("cpu", "cuda"):
-        raise RuntimeError(f"parameters on {param.device} are not supported, expected cpu or cuda")
-
-
-def _check_memory(tensor: Tensor, what: str) -> None:
-    """RuntimeError for a tensor subclass that stands for other tensors: a native step cannot reach those."""
-    here = local(tensor)
-    if type(here) in (Tensor, Parameter) or here.device.type not in ("cpu", "cuda") or not here.numel():
-        return
-    try:
-        reached = here.data_ptr() != 0
-    except RuntimeError:
-        reached = False
-    if not reached:
-        raise RuntimeError(
-            f"{what} of the tensor subclass {type(here).__name__}, which has no memory of its own, are not "
-            "supported; give the optimizer the plain tensor inside, or use torch.optim"
-        )
-
-
-def check_grad(param: Tensor, grad: Tensor) -> None:
-    if grad.is_sparse or grad.layout != torch.strided:
-        raise RuntimeError("sparse gradients are not supported; use sparse=False or torch.optim.SparseAdam")
-    if is_sharded(param) != is_sharded(grad):
-        raise RuntimeError("the parameter and its gradient must both be DTensors, or neither")
-    if is_sharded(param) and param.device_mesh != grad.device_mesh:  # type: ignore[attr-defined]
-        raise RuntimeError(
-            f"the gradient is on {grad.device_mesh}, expected the parameter's {param.device_mesh}"  # type: ignore[attr-defined]
-        )
-    _check_memory(grad, "gradients")
-    mine, its = local(param), local(grad)
-    if its.device != mine.device:
-        raise RuntimeError(f"its gradient is on {its.device}, expected {mine.device}, where the parameter is")
-    if its.shape != mine.shape:
-        raise RuntimeError(f"its gradient has shape {tuple(its.shape)}, expected {tuple(mine.shape)}")
-    if its.dtype not in DTYPES:
-        raise RuntimeError(f"{its.dtype} gradients are not supported, expected float32, bfloat16 or float16")

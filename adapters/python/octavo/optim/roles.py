@@ -4,8 +4,10 @@ name: GPT-2 calls its norms ln_1, others input_layernorm.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -45,3 +47,53 @@ def is_norm(owners: Iterable[Owner], param: Tensor) -> bool:
         isinstance(module, _NORMS) or (param.dim() <= 1 and "norm" in type(module).__name__.lower())
         for module, _ in owners
     )
+
+
+class Exemptions:
+    """Which parameters `no_decay` spares, and which of its entries spare none."""
+
+    def __init__(self, model: Any, no_decay: Any, embeddings: str | None) -> None:
+        if isinstance(no_decay, str):
+            raise TypeError(f"no_decay is {no_decay!r}, expected True or a list: [{no_decay!r}]")
+        self.by_kind = no_decay is True
+        self.entries = () if isinstance(no_decay, bool) else tuple(no_decay)
+        self.seen: set[Any] = set()
+        self.owners = owners_of(model) if isinstance(model, nn.Module) else {}
+        by_module = self.by_kind or any(not isinstance(entry, str) for entry in self.entries)
+        if (by_module or embeddings is not None) and not isinstance(model, nn.Module):
+            asked = "no_decay by kind of module" if by_module else "embeddings="
+            raise TypeError(f"param_groups: {asked} needs the model itself, not its named parameters")
+
+    def embeds(self, param: Tensor) -> bool:
+        return is_embedding(self.owners.get(id(param), ()))
+
+    def spares(self, name: str, param: Tensor) -> bool:
+        owners = self.owners.get(id(param), [])
+        if self.by_kind:
+            return is_bias(owners) or is_norm(owners, param) or is_embedding(owners)
+        matching = [entry for entry in self.entries if self._matches(entry, name, owners)]
+        self.seen.update(matching)
+        return bool(matching)
+
+    def _matches(self, entry: str | type[nn.Module], name: str, owners: list[Owner]) -> bool:
+        if isinstance(entry, str):
+            return fnmatch.fnmatchcase(name, entry)
+        return any(isinstance(module, entry) for module, _ in owners)
+
+    def unused(self, named: list[tuple[str, Tensor]]) -> list[str]:
+        """What to say of entries that match nothing."""
+        unused = [entry for entry in self.entries if entry not in self.seen]
+        if not unused:
+            return []
+        left = [n for n, p in named if self._should_not_decay(n, p)]
+        decaying = f"these biases and norms decay: {', '.join(left[:3])}{' ...' if left[3:] else ''}; "
+        shown = ", ".join(repr(entry) if isinstance(entry, str) else entry.__name__ for entry in unused)
+        return [
+            f"no_decay: no parameter matches {shown}; {decaying if left else ''}"
+            "no_decay=True finds biases, norms and embeddings by their modules"
+        ]
+
+    def _should_not_decay(self, name: str, param: Tensor) -> bool:
+        owners = self.owners.get(id(param), [])
+        usual = is_bias(owners) or is_norm(owners, param)
+        return usual and param.requires_grad and not self.spares(name, param)
