@@ -182,6 +182,18 @@ def test_a_count_of_somebodys_own(device: str) -> None:
     assert set(optimizer.state[params[0]]) == set(optimizer.state_dict()["state"][0])
 
 
+def test_counts_read_in_inference_mode(device: str) -> None:
+    params, optimizer = trained(device)
+    with torch.inference_mode():
+        count = optimizer.state[params[0]]["step"]
+        assert int(count) == 3
+    train(optimizer, params, gradients(params, 2))
+    assert int(count) == 5
+    count.zero_()
+    optimizer.step()
+    assert [int(optimizer.state[p]["step"]) for p in params] == [1, 6, 6, 6]
+
+
 def test_counts_beside_a_captured_graph(device: str) -> None:
     """A graph advances the shared count and nobody's own, so that one is what is seen."""
     params, optimizer = trained(device)

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from .._codec import NATIVE_STEP, SCALE, STEP
@@ -144,8 +145,9 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
     def own_count(self, shared: Tensor) -> None:
         """A step count of this parameter alone, which the steps of `shared` bring up to date."""
         key = self._real(STEP)
-        if dict.get(self, key) is shared:
-            dict.__setitem__(self, key, shared.detach().clone())
+        if dict.get(self, key) is shared or dict.__getitem__(self, key).is_inference():
+            with torch.inference_mode(False):  # whoever asks in it: writes to such a tensor are not counted
+                dict.__setitem__(self, key, shared.detach().clone())
         own = dict.__getitem__(self, key)
         self.mirror = Mirror(own, shared, own._version)
 
