@@ -141,6 +141,7 @@ struct Job {
 
   // The whole tensor: its scales depend on all of it.
   void encode_rank1(const float* values, std::byte* codes, float* scales) const {
+    cpu::reserve_scratch();
     std::fill(scales, scales + how.size.scales, 0.0F);
     cpu::raise_axis_maxima(shape(), values, 0, spec.numel, scales);
     for_pieces(spec.numel, [&](std::int64_t begin, std::int64_t n, cpu::Scratch& scratch) {

@@ -36,12 +36,18 @@ void add_places(void* library, cpu_set_t& to) {
 }
 
 // The OpenMP runtimes among the loaded libraries: GCC's, LLVM's and Intel's, also under the names that wheels
-// give them ("libgomp-24e2ab19.so.1.0.0").
-int visit(dl_phdr_info* info, std::size_t /*size*/, void* found) {
-  const std::string_view path = info->dlpi_name;
+// give them ("libgomp-24e2ab19.so.1.0.0"). No memory is allocated: the loader calls this under its lock.
+struct Runtimes {
+  std::array<const char*, 8> paths{};
+  std::size_t count = 0;
+};
+int visit(dl_phdr_info* info, std::size_t /*size*/, void* to) {
+  auto& found = *static_cast<Runtimes*>(to);
+  const std::string_view path = info->dlpi_name != nullptr ? info->dlpi_name : "";
   const std::string_view name = path.substr(path.rfind('/') + 1);
   for (const std::string_view runtime : {"libgomp", "libomp", "libiomp5"}) {
-    if (name.starts_with(runtime)) static_cast<std::vector<const char*>*>(found)->push_back(info->dlpi_name);
+    if (name.starts_with(runtime) && found.count < found.paths.size())
+      found.paths[found.count++] = info->dlpi_name;
   }
   return 0;
 }
@@ -49,10 +55,10 @@ int visit(dl_phdr_info* info, std::size_t /*size*/, void* found) {
 cpu_set_t openmp_places() {
   cpu_set_t places;
   CPU_ZERO(&places);
-  std::vector<const char*> found;
+  Runtimes found;
   dl_iterate_phdr(visit, &found);
-  for (const char* name : found) {
-    void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+  for (std::size_t i = 0; i < found.count; ++i) {
+    void* library = dlopen(found.paths[i], RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) continue;
     add_places(library, places);
     dlclose(library);

@@ -168,6 +168,8 @@ int default_pool_threads() {
 
 void set_default_pool_threads(int threads) { default_threads = threads; }
 
+void reserve_scratch() { (void)callers_scratch(); }
+
 void parallel_for(std::int64_t count, int threads, BodyRef body) {
   if (count <= 0) return;
   if (threads <= 0) threads = default_pool_threads();

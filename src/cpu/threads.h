@@ -57,5 +57,7 @@ class BodyRef {
 // run. A worker whose scratch cannot be allocated is not hired. Where a body throws, no further one begins,
 // and the first exception leaves parallel_for once every thread has left its body.
 void parallel_for(std::int64_t count, int threads, BodyRef body);
+// Allocates the caller's scratch now: for work that writes before it calls parallel_for.
+void reserve_scratch();
 
 }  // namespace octavo::cpu

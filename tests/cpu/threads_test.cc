@@ -6,6 +6,7 @@
 #include "cpu/affinity.h"
 #include "cpu/kernels.h"
 
+#include <octavo/codec.h>
 #include <octavo/octavo.h>
 #include <octavo/optimizer.h>
 
@@ -230,6 +231,28 @@ TEST(PoolMemory, ACallerWithoutMemoryChangesNothing) {
   EXPECT_EQ(text, "[octavo] out of host memory");
   EXPECT_EQ(plain.taken, 6);
   for (const float p : plain.param) ASSERT_EQ(p, 1.0F);
+}
+
+// Rank-1 scales are written before the pool is asked for anything.
+TEST(PoolMemory, AnEncoderWithoutMemoryChangesNothing) {
+  const MomentSpec spec{Moment::second, StateFormat::int4_rank1, 0, 64 * 64, {64, 64}, 2};
+  const std::vector<float> values(64 * 64, 0.25F);
+  std::vector<std::byte> codes(64 * 64 / 2, std::byte{7});
+  std::vector<float> scales(128, 3.0F);
+  bool thrown = false;
+  std::thread poor([&] {
+    refused_from = sizeof(Scratch);
+    try {
+      (void)encode(spec, values, codes, scales);
+    } catch (const std::bad_alloc&) {
+      thrown = true;
+    }
+    refused_from = 0;
+  });
+  poor.join();
+  EXPECT_TRUE(thrown);
+  for (const float scale : scales) ASSERT_EQ(scale, 3.0F);
+  for (const std::byte code : codes) ASSERT_EQ(code, std::byte{7});
 }
 
 // A worker without memory for its scratch does not take part; the others do the work.
