@@ -47,7 +47,7 @@ class RandomState {
   std::vector<std::pair<at::Device, Tensor>> states_;
 };
 
-// Autocast as it was when it was made, for a scope in whichever thread the backward pass runs.
+// Restores, for a scope, the autocast settings of its creation, in whichever thread the backward pass runs.
 class Autocast {
  public:
   explicit Autocast(at::DeviceType device)
@@ -74,7 +74,7 @@ class AutocastScope {
     at::autocast::increment_nesting();
   }
   ~AutocastScope() {
-    // Weights that were cast in here are not to be found by others.
+    // Clears the cache, so that no code outside finds weights that were cast in here.
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     for (const Autocast& one : before_) one.apply();
   }
@@ -120,7 +120,7 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
       now.restore();
     }
     torch::autograd::backward({output}, {grads[0]});
-    variable_list out{Tensor()};  // of the replay, which is no tensor
+    variable_list out{Tensor()};  // for the replay argument, which is no tensor
     for (const Tensor& input : inputs) out.push_back(input.requires_grad() ? input.grad() : Tensor());
     return out;
   }

@@ -1,5 +1,5 @@
 // Activation checkpointing: a segment of a model whose inner activations are not kept for the backward pass
-// but computed again in it. Slower by one forward pass of the segment, smaller by everything inside it.
+// but computed again in it. It costs one more forward pass of the segment and saves the memory inside it.
 //
 // The second run sees what the first saw: the same random numbers (the generators of the CPU and of the
 // inputs' devices are set back, and afterwards restored) and the same autocast settings, so gradients are
@@ -16,8 +16,8 @@
 
 namespace octavo::train {
 
-// A pure function but for its random numbers: it may be called again later, from another thread, with equal
-// inputs. Tensors that need gradients are inputs or parameters (leaves); nothing else that it captures may.
+// A function that is pure except for its random numbers. It may be called again later, from another thread,
+// with equal inputs. Tensors that need gradients must be inputs or parameters (leaves).
 using Segment = std::function<torch::Tensor(const std::vector<torch::Tensor>&)>;
 
 // segment(inputs). Where gradients are off, or no input needs one, it is just called.

@@ -13,7 +13,7 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // A state that the next one replaces; where lines cannot be replaced, it may be dropped.
+  // A state, which the next one replaces. It may be dropped where lines cannot be replaced.
   virtual void progress(const std::string& line) = 0;
   // A line that stays.
   virtual void note(const std::string& line) = 0;

@@ -1,5 +1,5 @@
-// Where a run computes: the device that a config asks for, what is to be known of it, and its clock. Knows
-// CPU and accelerators by torch's generic interfaces alone, so that one source serves CPU and CUDA builds.
+// Where a run computes: the device that a config asks for, its properties and its clock. It uses only torch's
+// generic interfaces, so that one source serves CPU and CUDA builds.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,10 +15,10 @@
 
 namespace octavo::train {
 
-// `auto` is a CUDA device where there is one. What was asked for by name and is not there is an error.
+// `auto` is a CUDA device where there is one. A device that is named and missing is an error.
 Result<torch::Device> choose_device(const DeviceName& wanted);
 
-// Octavo's optimizers have code for it in this build.
+// Whether Octavo's optimizers have code for the device in this build.
 bool has_backend(const torch::Device& device);
 
 std::string device_text(const torch::Device& device);  // "cuda:0 NVIDIA H200", "cpu (8 threads)"
@@ -29,11 +29,11 @@ std::string error_text(const c10::Error& error);
 // Waits until all work queued on the device is done.
 void wait_for(const torch::Device& device);
 
-// Random numbers follow from (seed, step, pass) alone, so a checkpoint needs no generator's state and what an
-// evaluation or a sample draws changes nothing.
+// Seeds the generators from (seed, step, pass) alone. So a checkpoint needs no generator state, and an
+// evaluation or a sample does not change later random numbers.
 void seed_random(std::int64_t seed, std::int64_t step, std::int64_t pass);
 
-// The time between two points of the device's work, which the host does not wait for.
+// Measures the time between two points of the device's work. The host does not wait for them.
 class Stopwatch {
  public:
   explicit Stopwatch(const torch::Device& device);

@@ -1,4 +1,4 @@
-// What a run says about itself when it will take hours.
+// The message of a run that will take hours.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -63,13 +63,13 @@ class Writer {
 };
 
 std::int64_t choose(torch::Tensor logits, const SampleOptions& options, at::Generator& generator) {
-  // One alone is the likeliest, and not one of several with equal logits, which low precision has.
+  // With top_k 1 exactly one is kept: low precision has many equal logits.
   if (options.temperature <= 0 || options.top_k == 1) return logits.argmax().item<std::int64_t>();
   if (options.top_k > 0 && options.top_k < logits.numel()) {
     const torch::Tensor least = std::get<0>(logits.topk(options.top_k))[-1];
     logits = logits.masked_fill(logits < least, -INFINITY);
   }
-  // In double and from the top down: a small temperature overflows elsewhere.
+  // In double and relative to the largest: a small temperature would overflow otherwise.
   const torch::Tensor warm = (logits.to(torch::kFloat64) - logits.max()) / options.temperature;
   return torch::multinomial(torch::softmax(warm, -1), 1, false, generator).item<std::int64_t>();
 }
@@ -81,7 +81,7 @@ TokenBatch to_tokens(std::span<const std::uint8_t> bytes, std::int64_t rows, con
   torch::Tensor host =
       torch::empty({rows, row}, torch::TensorOptions(torch::kUInt8).pinned_memory(device.is_cuda()));
   std::memcpy(host.data_ptr(), bytes.data(), bytes.size());
-  // Bytes travel; the device widens them.
+  // Bytes are copied to the device, which widens them.
   const torch::Tensor tokens = host.to(device, /*non_blocking=*/device.is_cuda()).to(torch::kInt64);
   return {tokens.slice(1, 0, row - 1), tokens.slice(1, 1)};
 }
@@ -128,7 +128,7 @@ std::string generate(TextModel& model, const std::string& prompt, std::int64_t c
   const torch::NoGradGuard no_grad;
   const EvalScope scope(model);
   Writer writer(model, context, device, compute_dtype);
-  // A generator of its own, on the CPU: the same seed gives the same choices on every device.
+  // It has its own generator, on the CPU, so that the same seed gives the same choices on every device.
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options.seed);
   std::string text = prompt;
   for (std::int64_t i = 0; i < options.tokens; ++i) {

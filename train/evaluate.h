@@ -30,7 +30,7 @@ struct Evaluation {
   double seconds = 0;
 };
 
-// Over the windows at `offsets`, `rows` at a time, without dropout. None where `stop` says so in between.
+// Over the windows at `offsets`, `rows` at a time, without dropout. None where `stop` asks for an end.
 std::optional<Evaluation> evaluate(TextModel& model, const TextCorpus& corpus,
                                    const std::vector<std::int64_t>& offsets, std::int64_t block_size,
                                    std::int64_t rows, const torch::Device& device, DType compute_dtype,

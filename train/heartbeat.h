@@ -1,6 +1,5 @@
-// A console that is never silent for long: what the run is doing is said again, with the seconds it has
-// taken, as long as nothing else is said. A first step may take a minute, and a terminal without a word looks
-// dead.
+// A console that is never silent for long: while nothing else is printed, it repeats what the run is doing
+// and how many seconds that has taken. A first step may take a minute, and a silent terminal looks dead.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +13,7 @@
 
 namespace octavo::train {
 
-// May be used by one thread; the beats come from another, one call at a time.
+// One thread may use it. The beats come from another thread, one call at a time.
 class Heartbeat : public Console {
  public:
   // A second of silence where lines replace each other, else five.

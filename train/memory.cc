@@ -26,7 +26,7 @@ c10::DeviceAllocator* allocator_of(const torch::Device& device) {
   return dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
 }
 
-// Older LibTorch does not tell.
+// An older LibTorch does not report this.
 template <class Allocator>
 auto room(Allocator& allocator, c10::DeviceIndex index, int) -> decltype(allocator.getMemoryInfo(index)) {
   return allocator.getMemoryInfo(index);
@@ -145,7 +145,7 @@ std::string smaller_states(const TrainingSettings& training) {
 std::string smaller_passes(const TrainingSettings& training) {
   const std::int64_t batch = training.per_device_train_batch_size;
   if (batch <= 1) return {};
-  std::int64_t parts = 2;  // its smallest divisor, or the step would be another one
+  std::int64_t parts = 2;  // the smallest divisor of the batch; another number would change the step
   while (batch % parts != 0) ++parts;
   return "per_device_train_batch_size=" + std::to_string(batch / parts) +
          " gradient_accumulation_steps=" + std::to_string(training.gradient_accumulation_steps * parts) +
@@ -164,7 +164,7 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
   // Unknown on the CPU.
   if (owners.activations > 0) out += ", activations and the rest " + bytes_text(owners.activations);
   if (device.reserved > 0) {
-    // By now what the passes held is free again: the peak is what counts.
+    // The memory of the passes is free again by now, so the peak counts.
     const std::int64_t loose = std::max<std::int64_t>(device.reserved - device.peak, 0);
     out += "\n  torch's allocator holds " + bytes_text(device.reserved) + ", of which " + bytes_text(loose) +
            " is not in use (cache and fragmentation)";

@@ -1,4 +1,4 @@
-// Who holds memory: what the allocator says, what belongs to whom, and what to say when there is none left.
+// Memory: what the allocator reports, how much each owner holds, and the message when there is none left.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,7 +26,7 @@ void reset_peak(const torch::Device& device);
 // Bytes of this process in RAM now; 0 where the system does not say.
 std::int64_t host_memory();
 
-// By owner, at the moment of a step at which most is held: their sum is `peak`.
+// Memory by owner at the peak of a step. The sum is `peak`.
 struct MemoryByOwner {
   std::int64_t params = 0, grads = 0, states = 0, master = 0, workspace = 0;
   std::int64_t activations = 0;  // and everything else that the passes hold
@@ -54,8 +54,8 @@ class PeakMeter {
   std::unique_ptr<c10::DebugInfoGuard> guard_;
 };
 
-// What to tell a user whose device is full: what was allocated by whom, how much is fragmentation, and which
-// settings would help, the largest helpers first. `evaluating`: it was not a step that failed.
+// The message for a full device: what each owner holds, how much is fragmentation, and which settings would
+// help, the most effective first. `evaluating`: it was not a step that failed.
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
                                   const DeviceMemory& device, const Settings& settings,
                                   bool evaluating = false);

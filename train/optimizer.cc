@@ -108,7 +108,7 @@ StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSett
 std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
                                               NamedTensors parameters) {
   TrainingSettings used = training;
-  used.optimizer = plan.name;  // what follows from the name, as beta2 does, is the fallback's
+  used.optimizer = plan.name;  // values that depend on the name, such as beta2, are those of the fallback
   return plan.native ? make_native_optimizer(plan.name, used, std::move(parameters))
                      : make_plain_optimizer(plan.name, used, std::move(parameters));
 }

@@ -1,6 +1,6 @@
 // The optimizer of a run, as the loop sees it: Octavo's own, or, on devices that it has no code for, plain
-// LibTorch's with fp32 states. Either clips the gradients' norm and leaves a step out whole where a gradient
-// is not finite.
+// LibTorch's with fp32 states. Both clip the norm of the gradients, and skip a whole step where a gradient is
+// not finite.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -33,8 +33,8 @@ class StepOptimizer {
   virtual void set_loss_scale(torch::Tensor scale) = 0;
   virtual void step() = 0;
 
-  // Of the last step, 0-d on its device: the norm of the gradients as they lay there (before clipping, times
-  // the loss scale), and whether the step was left out (not 0).
+  // Of the last step, 0-d on its device: the norm of the gradients (before clipping, still multiplied by the
+  // loss scale), and whether the step was skipped (not 0).
   [[nodiscard]] virtual torch::Tensor grad_norm() const = 0;
   [[nodiscard]] virtual torch::Tensor skipped() const = 0;
 

@@ -136,7 +136,7 @@ class NativeOptimizer : public StepOptimizer {
     return same;
   }
 
-  // What a first step would make, against what was saved: its formats and sizes.
+  // Compares formats and sizes of the saved states with those that a first step would make.
   [[nodiscard]] Status fits(const std::vector<std::unique_ptr<ParamState>>& states) const {
     const auto& options = static_cast<const octavo::torch::Options&>(optimizer_->param_groups()[0].options());
     const std::uint32_t algorithm = octavo::torch::native::parse("optimizer", optimizer_->algorithm());

@@ -93,7 +93,7 @@ void GradientSums::pass_done() {
         sums_[i].copy_(grad);
       filled_[i] = true;
     }
-    // Torch would add the next pass to a gradient that is left, in bf16.
+    // Torch would add the next pass to a remaining gradient, in bf16.
     grad = done_ == passes_ && filled_[i] ? sums_[i] : torch::Tensor();
   }
 }

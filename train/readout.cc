@@ -21,7 +21,7 @@ Readout::~Readout() = default;
 void Readout::push(std::int64_t step, const torch::Tensor& loss, const torch::Tensor& norm,
                    const torch::Tensor& skipped, const torch::Tensor& scale) {
   const torch::NoGradGuard no_grad;
-  // fp32 holds all of them well enough to be shown, and every device has it.
+  // fp32 is precise enough to show them, and every device has it.
   const auto number = [&](const torch::Tensor& t) {
     return t.defined() ? t.detach().reshape({}).to(device_, torch::kFloat32)
                        : torch::zeros({}, torch::TensorOptions(torch::kFloat32).device(device_));

@@ -76,7 +76,7 @@ cpu_set_t process_cpus() {
   cpu_set_t own;
   CPU_ZERO(&own);
   if (sched_getaffinity(getpid(), sizeof own, &own) != 0) return own;
-  // Tried, not waited for: in a forked child a thread that held it may be gone.
+  // It does not wait: in a forked child the thread that held the lock may be gone.
   const std::unique_lock lock(mutex, std::try_to_lock);
   if (lock && CPU_EQUAL(&own, &asked)) return answer;
   const cpu_set_t places = openmp_places();

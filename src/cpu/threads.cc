@@ -41,7 +41,7 @@ struct Job {
   BodyRef body;
   std::atomic<std::int64_t> next{0};
   std::atomic<bool> threw{false};
-  std::exception_ptr error{};  // of whoever set `threw`
+  std::exception_ptr error{};  // of the thread that set `threw`
 
   void work(Scratch& scratch) noexcept {
     const FloatMode mode;

@@ -54,7 +54,7 @@ class BodyRef {
 // in `body` whatever the calling thread has set; its own setting is restored.
 //
 // Memory: the caller's scratch is allocated before the first body runs, so std::bad_alloc means that none has
-// run. A worker whose scratch cannot be allocated is not hired. Where a body throws, no further one begins,
+// run. A worker whose scratch cannot be allocated takes no part. Where a body throws, no further one begins,
 // and the first exception leaves parallel_for once every thread has left its body.
 void parallel_for(std::int64_t count, int threads, BodyRef body);
 // Allocates the caller's scratch now: for work that writes before it calls parallel_for.

@@ -57,8 +57,8 @@ class SlowStep : StepTraits<Algo, Codec> {
   }
 
  private:
-  // One element at a time in the scalar lane: whatever its alignment, range and number. Moments go to `out`,
-  // zero beyond `valid`.
+  // One element at a time in the scalar lane: for any alignment, range and number of elements. Moments go to
+  // `out`, zero beyond `valid`.
   template <class S>
   static __device__ __noinline__ void careful(const TensorEntry& t, const Prepared& prepared, std::int64_t at,
                                               int valid, bool write, float* out) {

@@ -77,7 +77,7 @@ Status check_apart(const char* field, std::span<const std::byte> bytes, std::spa
 Status check_device(const std::string& where, Device device);
 Status check_stream(const std::string& where, Device device, const void* stream);
 Status check_threads(const std::string& where, int threads);
-// `source`: what says how many bytes are needed.
+// `source`: the function that gives the number of bytes.
 Status check_workspace(const std::string& where, std::span<const std::byte> workspace, std::int64_t needed,
                        const char* source);
 

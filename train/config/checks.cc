@@ -20,7 +20,7 @@ std::string clash(const Config& config, std::string_view path, std::string_view 
          config.origin(other).place() + "); " + std::string(fix);
 }
 
-// Of the two lengths of a run, the one that was given later in the order of precedence holds.
+// A run has two keys for its length. The one that was given later in the order of precedence is used.
 Status settle_length(Config& config) {
   TrainingSettings& training = config.settings.training;
   Origin& steps = config.origins[key_index("training.max_steps")];
@@ -59,7 +59,7 @@ Status settle_and_check(Config& config) {
                                std::to_string(training.num_gpus) +
                                ", but multi-GPU training is not built in yet; use num_gpus: 1");
   }
-  // The neurons are divided among the heads, and rotary attention takes them in pairs.
+  // The neurons are divided among the heads, and rotary attention (RoPE) uses them in pairs.
   if (model.n_embd * model.mlp_internal_dim_multiplier % (2 * model.n_head) != 0) {
     return Status::invalid(clash(config, "model.n_head", "model.n_embd",
                                  "n_embd * mlp_internal_dim_multiplier must be a multiple of 2 * n_head"));

@@ -1,4 +1,4 @@
-// Rules between keys, asked once all values are known.
+// Rules between keys, checked once all values are known.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace octavo::train {
 
-// Settles what two keys say together (max_steps and num_train_epochs), then refuses what contradicts itself
-// or cannot be done yet. Errors name both places.
+// Resolves keys that belong together (max_steps and num_train_epochs), then refuses contradictions and what
+// is not built in yet. Errors name both places.
 Status settle_and_check(Config& config);
 
 }  // namespace octavo::train

@@ -45,8 +45,8 @@ bool has_name(const Key& key, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The path of the key that is most like section.name, or nothing where none is alike. Another section counts
-// as one mistake, so that a key in the wrong section is found, and one in the right section wins.
+// The path of the key that is most similar to section.name, or nothing where none is similar. Another section
+// counts as one mistake. So a key in the wrong section is found, and a key in the right section is preferred.
 std::string nearest(std::string_view section, std::string_view written) {
   if (written.size() > kLongestWord) return {};
   const std::string name = lower(written);

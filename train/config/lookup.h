@@ -1,5 +1,5 @@
-// From what a user wrote to a key of the schema: nested or flat, lower or UPPER case, a name of another tool;
-// and for what is no key, the nearest one.
+// Finds the key of the schema that a user's word means: nested or flat, lower or UPPER case, or a name of
+// another tool. For a word that is no key it finds the most similar key.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,7 +21,7 @@ struct Found {
 // key; did you mean …`.
 Result<Found> find_key(std::string_view section, std::string_view word);
 
-// Insertions, deletions, replacements and swaps of neighbours that make `a` of `b`.
+// The number of insertions, deletions, replacements and swaps of neighbours that turn `b` into `a`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace octavo::train

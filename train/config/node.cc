@@ -1,5 +1,5 @@
-// YAML text to YamlNode, by the library's events rather than its nodes: events carry every place, cost what
-// the text costs, and let an alias be refused before it multiplies anything.
+// YAML text to YamlNode. It uses the library's events, not its nodes: events have every place, their cost is
+// that of the text, and an alias can be refused before it multiplies anything.
 // SPDX-License-Identifier: MIT
 #include "train/config/node.h"
 
@@ -27,8 +27,8 @@ struct Refusal {
 
 Place place_of(const YAML::Mark& mark) { return {mark.line + 1, mark.column + 1}; }
 
-// Keeps the first refusal and ignores what follows: an error of syntax further on, which may be the cause,
-// comes first.
+// Keeps the first refusal and ignores later ones. A syntax error further on may be the cause, so it is
+// reported instead.
 class TreeBuilder final : public YAML::EventHandler {
  public:
   YamlNode root;
@@ -167,8 +167,8 @@ Result<YamlNode> read_yaml(std::string_view text, const Source& source) {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
     TreeBuilder builder;
-    // The library does not move past a bracket that closes nothing: without the refusal of a second document
-    // there would be documents without end.
+    // The library does not move past an unmatched closing bracket. If a second document were not refused, it
+    // would report documents without end.
     while (!builder.refusal && parser.HandleNextDocument(builder)) {
     }
     if (builder.refusal) {

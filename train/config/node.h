@@ -1,6 +1,5 @@
 // A YAML text as a tree that remembers where everything stood. node.cc alone knows the YAML library; what a
-// config does not need (aliases, tags, several documents) is an error here, so that nothing later has to
-// think of it.
+// config does not need (aliases, tags, several documents) is an error here, so later code need not handle it.
 // SPDX-License-Identifier: MIT
 #pragma once
 

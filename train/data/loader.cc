@@ -67,8 +67,8 @@ class BatchLoader::Work {
   void reset(Sampler sampler, std::uint64_t first_draw) {
     {
       std::unique_lock lock(mutex_);
-      // Those being filled are read by the old sampler; nothing new is claimed while this waits with claims
-      // off.
+      // Workers still read the old sampler for the slots they are filling. Claims are off, so no worker
+      // claims a new slot while this waits.
       paused_ = true;
       filled_.wait(lock, [&] { return filling_ == 0; });
       paused_ = false;

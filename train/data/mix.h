@@ -1,4 +1,4 @@
-// Randomness from counters: every bit of a result depends on every bit of the argument, and on nothing else.
+// Random numbers from counters: every bit of a result depends on every bit of the argument alone.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kRounds = 6;
 constexpr int kLeastHalfBits = 3;  // in halves of fewer bits six rounds do not make all orders equally likely
 
-// Of the seed and of what else makes an order another one.
+// A key made of the seed and of everything else that changes the order.
 std::uint64_t order_key(std::uint64_t seed, std::int64_t samples, std::uint64_t start) {
   std::uint64_t key = mix(seed + kStep);
   key = mix(key + kStep * static_cast<std::uint64_t>(samples));
@@ -30,7 +30,7 @@ Permutation::Permutation(std::uint64_t size, std::uint64_t key)
       half_bits_(std::max(kLeastHalfBits, (static_cast<int>(std::bit_width(size - 1)) + 1) / 2)) {}
 
 // A Feistel network permutes the numbers of 2 * half_bits_ bits, fewer than 4 * size_ of them (64 at least).
-// Walking on from a number outside to its image, until one is inside, permutes those below size_.
+// A number that falls outside is mapped again until it is inside; this permutes the numbers below size_.
 std::uint64_t Permutation::operator()(std::uint64_t index) const {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
   do {

@@ -9,8 +9,8 @@
 //
 // When the number of samples changes, by the next stage or because a run was resumed with another
 // max_samples, a new Sampler begins with start = the draws so far. So a checkpoint keeps samples() and
-// start(): whoever resumes goes on with them if the number of samples is still the same, and else begins anew
-// in that way.
+// start(). A resumed run continues with them if the number of samples is the same; otherwise it begins a new
+// Sampler in this way.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -12,7 +12,7 @@
 namespace octavo::train {
 namespace {
 
-// The sizes of the stages that are left when none is larger than the data.
+// The sizes of the stages that remain when none may be larger than the data.
 std::vector<std::int64_t> sizes(const DataSettings& data, std::int64_t available) {
   std::vector<std::int64_t> out;
   for (const std::int64_t asked : data.stages.value_or(std::vector{data.max_samples})) {

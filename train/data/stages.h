@@ -32,9 +32,9 @@ struct Stage {
   return training.per_device_train_batch_size * training.gradient_accumulation_steps;
 }
 
-// At least one stage; the run has last_step of the last one steps. `samples_available` is sample_count of all
-// the training text. Errors: fewer steps than stages, or so many that their samples cannot be counted.
-// REQUIRES: settings that parse() or load() gave, samples_available >= 1.
+// At least one stage. The number of steps of the run is last_step of the last stage. `samples_available` is
+// sample_count of all the training text. Errors: fewer steps than stages, or so many that their samples
+// cannot be counted. REQUIRES: settings that parse() or load() gave, samples_available >= 1.
 Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingSettings& training,
                                        std::int64_t samples_available);
 

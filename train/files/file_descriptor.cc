@@ -33,7 +33,7 @@ Status sync_folder(const std::string& path) {
   const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0) return system_error(path, "open the folder", errno);
   const int error = sync_descriptor(folder);
-  // Some network file systems have no fsync of folders; there is nothing else to ask them for.
+  // Some network file systems have no fsync of folders, and nothing else can be done there.
   if (error != 0 && error != EINVAL && error != ENOTSUP) return system_error(path, "sync the folder", error);
   return {};
 }

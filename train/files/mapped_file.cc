@@ -12,7 +12,7 @@
 namespace octavo::train {
 
 Result<InputFile> InputFile::open(const std::string& path) {
-  // Without O_NONBLOCK, opening a pipe would wait for its other end.
+  // Without O_NONBLOCK, opening a pipe would wait for a writer.
   FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (descriptor.get() < 0) return system_error(path, "open", errno);
   struct stat info {};

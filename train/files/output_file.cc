@@ -13,7 +13,7 @@
 namespace octavo::train {
 namespace {
 
-// Small enough that what was hashed is still in the cache when it is written.
+// Small enough that the hashed bytes are still in the cache when they are written.
 constexpr std::size_t kPiece = 1 << 20;
 
 }  // namespace
@@ -56,7 +56,7 @@ Status OutputFile::write_error(int error) const {
 }
 
 Status OutputFile::sync() {
-  // Where space is only reserved on the way to the disk, this is where a full one shows.
+  // Some file systems reserve space only when they write to the disk, so a full disk may show only here.
   const int error = sync_descriptor(descriptor_);
   return error == 0 ? Status() : write_error(error);
 }

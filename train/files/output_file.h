@@ -16,7 +16,7 @@
 
 namespace octavo::train {
 
-// How far a work of several files has come, for the message when the disk is full.
+// The progress of a write of several files, for the message when the disk is full.
 struct WriteProgress {
   std::uint64_t before = 0;  // bytes in the files before this one
   std::uint64_t total = 0;   // bytes in all of them

@@ -37,8 +37,8 @@ struct TensorSource {
   std::string name;
   std::string dtype;
   std::vector<std::int64_t> shape;  // {}: a scalar
-  // Called once, in the order of the file; what it gives must stay until the next call or the end of the
-  // write. So one buffer is enough for the tensors of a GPU, copied one at a time.
+  // Called once, in the order of the file. The bytes must stay valid until the next call or the end of the
+  // write. So one buffer is enough to copy the tensors of a GPU one at a time.
   std::function<Result<Bytes>()> bytes;
 };
 
@@ -58,8 +58,8 @@ struct StoredTensor {
   Bytes bytes;  // valid while the Safetensors lives; aligned only if the writer saw to it, as ours does
 };
 
-// A file opened for reading. Moving it keeps the bytes where they are. Whoever cuts the file short while it
-// is open kills the process (SIGBUS): checkpoints are replaced by rename, never written in place.
+// A file opened for reading. Moving it keeps the bytes where they are. If another process cuts the file short
+// while it is open, this one ends (SIGBUS): so checkpoints are replaced by rename, never written in place.
 class Safetensors {
  public:
   static Result<Safetensors> open(const std::string& path);

@@ -25,7 +25,7 @@ inline constexpr std::string_view kMetadata = "__metadata__";  // the one entry 
 [[nodiscard]] std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
                                                         std::span<const std::int64_t> shape);
 
-// Names come from files of others: in JSON's quotes, ASCII alone, cut where they are long.
+// Names come from foreign files: they are shown in JSON's quotes, in ASCII, and cut where they are long.
 std::string quote_name(std::string_view name);
 std::string shape_text(std::span<const std::int64_t> shape);  // [2, 3]
 std::string known_dtypes();
@@ -54,8 +54,8 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// The form alone: that the JSON is a header. Errors begin with the tensor or the byte, for a path to be put
-// before.
+// Checks only the form: that the JSON is a header. Errors begin with the tensor or the byte, so that the
+// caller can put a path before them.
 Result<SafetensorsHeader> parse_header(std::string_view text);
 
 }  // namespace octavo::train

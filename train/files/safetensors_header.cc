@@ -164,7 +164,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Result<SafetensorsHeader> parse_header(std::string_view text) {
-  // The JSON library takes a zero byte for the end of the text and would pass over what follows.
+  // The JSON library takes a zero byte for the end of the text and would ignore what follows.
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) return not_json(zero + 1);
   HeaderHandler handler;
   if (!Json::sax_parse(text.begin(), text.end(), &handler)) return Status::invalid(handler.error);

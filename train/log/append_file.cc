@@ -46,7 +46,7 @@ Status AppendFile::append(std::string_view bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
-      // A part of a record would spoil the one that follows it. If this fails too, readers skip the part.
+      // A partial record would damage the next one: it is removed. If that fails too, readers skip it.
       if (left.size() < bytes.size() && ::ftruncate(descriptor_.get(), size_) != 0)
         size_ += bytes.size() - left.size();
       return system_error(path_, "append " + std::to_string(bytes.size()) + " bytes", error);

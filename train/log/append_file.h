@@ -1,5 +1,5 @@
-// A file that only grows. A write that fails in the middle (a full disk) is taken back, so that what is in
-// the file stays whole. No user-space buffer: what append() accepted survives the death of the process.
+// A file that only grows. A write that fails midway (a full disk) is undone, so that the file has only
+// complete records. No user-space buffer: what append() accepted survives the death of the process.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -107,7 +107,7 @@ Result<AppendFile> new_event_file(const fs::path& folder, double now) {
   for (const std::string& name : *names) {
     if (!name.starts_with(kEvents)) continue;
     const std::int64_t other = std::strtoll(name.c_str() + kEvents.size(), nullptr, 10);
-    if (other >= seconds && other < seconds + 86400) seconds = other + 1;  // further off is no time of ours
+    if (other >= seconds && other < seconds + 86400) seconds = other + 1;  // further away: not a time of ours
   }
   std::string digits = std::to_string(seconds);
   digits.insert(0, digits.size() < 10 ? 10 - digits.size() : 0, '0');
@@ -115,7 +115,7 @@ Result<AppendFile> new_event_file(const fs::path& folder, double now) {
                           AppendFile::Mode::create_new);
 }
 
-// TensorBoard's scalars are floats. A conversion out of range is undefined in C++, so infinity is said.
+// TensorBoard's scalars are floats. A conversion out of range is undefined in C++, so infinity is written.
 float to_float(double value) {
   constexpr double kLargest = std::numeric_limits<float>::max();
   if (std::abs(value) > kLargest)
@@ -159,7 +159,7 @@ Result<RunLog> RunLog::open(const std::string& run_folder, std::int64_t resume_s
   const double now = unix_seconds();
   Result<AppendFile> events = new_event_file(folder, now);
   if (!events.ok()) return events.status();
-  // A session's START drops its own step too, and resume_step is the last one that is kept.
+  // A session's START also drops its own step, and resume_step is the last step to keep.
   const std::int64_t first = resume_step == 0 ? 0 : resume_step + 1;
   const Status begun = events->append(version_event(now) + session_start_event(now, first));
   if (!begun.ok()) return begun;

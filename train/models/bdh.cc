@@ -25,15 +25,15 @@ torch::Tensor layer_norm(const torch::Tensor& x) {
   return F::layer_norm(x, F::LayerNormFuncOptions({x.size(-1)}));
 }
 
-// Neurons turn in pairs, each pair at its own pace: from one turn in 2 pi positions to one in nearly theta
-// times that.
+// RoPE rotates neurons in pairs, each pair with its own frequency: from one turn per 2 pi positions down to
+// one per nearly theta times as many.
 torch::Tensor turns_per_position(std::int64_t neurons) {
   const torch::Tensor pair = torch::arange(neurons / 2, torch::kFloat32) * 2;
   return 1.0 / torch::pow(kTheta, pair / static_cast<double>(neurons)) / kTurn;
 }
 
-// Turns the pairs of neurons of v [.., length, neurons] by angles [length, neurons / 2] of which cosines and
-// sines are given.
+// Rotates the pairs of neurons of v [.., length, neurons] by angles [length, neurons / 2], given by their
+// cosines and sines.
 torch::Tensor turned_by(const torch::Tensor& v, const torch::Tensor& cosines, const torch::Tensor& sines) {
   using torch::indexing::None;
   using torch::indexing::Slice;
@@ -44,9 +44,9 @@ torch::Tensor turned_by(const torch::Tensor& v, const torch::Tensor& cosines, co
   return out;
 }
 
-// The products of turned codes [.., length, neurons] with each other, [.., length, length]. A function of its
-// own, because autograd does not know that turning is undone by turning back, so that only the result need be
-// kept, nor that both factors are one: its backward pass would take twice the multiplications.
+// The products of rotated codes [.., length, neurons] with each other, [.., length, length]. It has its own
+// backward pass because autograd does not know that a rotation can be undone, so that only its result is
+// kept, nor that both factors are one tensor: it would compute two products instead of one.
 struct SelfScores : torch::autograd::Function<SelfScores> {
   using Context = torch::autograd::AutogradContext;
   using Tensors = torch::autograd::variable_list;
@@ -87,7 +87,7 @@ BdhImpl::BdhImpl(const BdhConfig& config) : config_(config) {
   encoder_ = register_parameter("encoder", normal({config.n_head, width, neurons}));
   encoder_v_ = register_parameter("encoder_v", normal({config.n_head, width, neurons}));
   lm_head_ = register_parameter("lm_head", normal({width, config.vocab_size}));
-  // A module of the reference, for the sake of the name "embed.weight".
+  // A module as in the reference implementation, which gives the name "embed.weight".
   auto embed = std::make_shared<torch::nn::Module>("Embedding");
   embed_ = embed->register_parameter("weight", normal({config.vocab_size, width}));
   register_module("embed", embed);
@@ -110,20 +110,20 @@ torch::Tensor BdhImpl::forward(const torch::Tensor& tokens) {
 BdhImpl::Angles BdhImpl::angles(std::int64_t first, std::int64_t length, const torch::Device& device) const {
   const torch::NoGradGuard no_grad;
   const torch::Tensor places = torch::arange(first, first + length, frequencies_.options()).view({-1, 1});
-  // Whole turns are taken off before the angle is formed: positions are large, fp32 is not exact there.
+  // Whole turns are subtracted before the angle is computed: fp32 is not exact for large positions.
   const torch::Tensor angle = (places * frequencies_).remainder(1.0) * kTurn;
   return {angle.cos().to(device), angle.sin().to(device)};
 }
 
-// The same at every step but for the last batch of an evaluation, so they are kept.
+// They are the same at every step, except for the last batch of an evaluation, so they are kept.
 void BdhImpl::look_up_angles(std::int64_t length, const torch::Device& device) {
   const torch::Tensor& there = angles_.cosines;
   if (there.defined() && there.size(0) == length && there.device() == device) return;
   angles_ = angles(0, length, device);
 }
 
-// Heads come first in everything that has them: so weights meet whole batches, and nothing as large as a code
-// [heads, batch * length, neurons] is ever copied for the sake of its order.
+// Heads are the first dimension everywhere: each weight multiplies the whole batch at once, and no tensor as
+// large as a code [heads, batch * length, neurons] is copied for its order.
 torch::Tensor BdhImpl::for_heads(const torch::Tensor& x) const {
   return x.unsqueeze(0).expand({config_.n_head, x.size(0), x.size(1), x.size(2)});
 }

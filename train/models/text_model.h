@@ -1,5 +1,5 @@
-// A model of text that the trainer can train: bytes in, logits out. A new one is a class of its own, a name
-// in ModelName, and a line in make_model.
+// A model of text that the trainer can train: bytes in, logits out. A new one also needs a name in ModelName
+// and schema.cc, a line in make_model, and its rules about sizes in config/checks.cc.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -20,8 +20,8 @@ Curve thinned(const Curve& curve, std::size_t most = kMostPoints);
 // How many points the running mean covers, about: 1 where the curve is too short to need one.
 std::size_t smoothing_window(const Curve& curve);
 
-// The mean of `window` points around each: of fewer near the start, as many on either side, for there a loss
-// falls so fast that a lopsided mean would lie; at the end of those that there are. Gaps stay gaps.
+// The mean of `window` points around each; near the start of fewer, equally many on both sides, since a loss
+// falls fast there; at the end of those that there are. Gaps stay gaps.
 Curve smoothed(const Curve& curve, std::size_t window);
 
 // The eval_difference of every run but the first.

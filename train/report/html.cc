@@ -68,7 +68,7 @@ std::string escaped(std::string_view text) {
 }
 
 std::string json_for_script(std::string json) {
-  // Inside JSON these stand in strings alone, where the escape means the same.
+  // In JSON these characters occur only in strings, where the escape means the same.
   std::string out;
   out.reserve(json.size());
   for (const char c : json) {

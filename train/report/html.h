@@ -1,4 +1,4 @@
-// Pieces of HTML. Texts go in as they are and come out escaped: nobody else writes a text onto the page.
+// Pieces of HTML. Texts are escaped here, and no other code writes a text onto the page.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -32,8 +32,8 @@ std::string script_source(const Asset& script) {
 std::string head_html(std::span<const RunData> runs) {
   std::string title;
   for (const RunData& run : runs) title += (title.empty() ? "" : ", ") + run.name;
-  // Escaping is what keeps a run's texts from running. Should it ever fail, the policy still names every
-  // script that may run, and forbids every request.
+  // Escaping keeps the texts of a run from being executed. If it ever fails, the policy still allows only the
+  // page's own scripts and forbids every request.
   return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
          "'unsafe-inline'; "

@@ -15,7 +15,7 @@ std::string counted(std::size_t count, const std::string& one, const std::string
   return std::to_string(count) + " " + (count == 1 ? one : many);
 }
 
-// Where several runs are shown, a message says of which it speaks.
+// Where several runs are shown, a message names its run.
 std::string speaker(std::span<const RunData> runs, const RunData& run) {
   return runs.size() > 1 ? run.name + ": " : std::string();
 }
@@ -47,7 +47,7 @@ std::string notices(std::span<const RunData> runs) {
   return out.empty() ? out : out + "\n";
 }
 
-// Which value of a row is the best; nobody's where they do not differ.
+// Which value of a row is the best; none where they do not differ.
 std::size_t best_of(const std::vector<std::vector<Fact>>& facts, std::size_t row) {
   std::optional<std::size_t> best;
   bool differ = false;
