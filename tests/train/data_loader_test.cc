@@ -1,4 +1,5 @@
-// Batches are the sampler's windows whatever the workers, from any draw on, through resets and destruction.
+// Batches are the windows of the sampler, for any number of workers, from any draw on, through resets and
+// destruction.
 // SPDX-License-Identifier: MIT
 #include "train/data/loader.h"
 

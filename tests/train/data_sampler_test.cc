@@ -111,7 +111,7 @@ TEST(Sampler, OrderDependsOnSeedSamplesAndStart) {
   EXPECT_NE(base, order(1000, 1, 1));
 }
 
-// The order is part of a checkpoint: a run that was begun with an older version goes on with it.
+// The order is part of what a checkpoint promises: a run that an older version began continues with it.
 TEST(Sampler, GoldenOffsets) {
   const Sampler all(range_of(1000000), 512, 1953, 1337, 0);
   EXPECT_EQ(offsets(all, 0, 8),

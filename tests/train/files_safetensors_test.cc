@@ -135,7 +135,7 @@ TEST(Safetensors, MovedFilesKeepTheirBytes) {
   const Bytes bytes = first->find("a")->bytes;
   const Safetensors second = std::move(*first);
   EXPECT_EQ(second.find("a")->bytes.data(), bytes.data());
-  // A file that is replaced or removed meanwhile stays as it was for those who have it open.
+  // A file that is replaced or removed in the meantime stays unchanged for those that have it open.
   ASSERT_TRUE(write_safetensors(path, {}).ok());
   EXPECT_EQ(text_of(bytes), text_of(*sources[0].bytes()));
 }

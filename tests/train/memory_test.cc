@@ -1,4 +1,4 @@
-// Who holds memory: peaks that are counted, and what a user is told whose device is full.
+// Memory by owner: measured peaks, and the message for a user whose device is full.
 // SPDX-License-Identifier: MIT
 #include "memory.h"
 

@@ -9,8 +9,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// What is said when `other` is given to an optimizer of `words`, which must be as it was afterwards, and step
-// as one that was never asked.
+// The error when `other` is given to an optimizer of `words`, which must be unchanged afterwards, and step as
+// one that was never asked.
 std::string load_error(const Words& words, const Saved& other, bool native = true) {
   const TrainingSettings t = training(words);
   const bool bf16 = native && t.compute_dtype == DType::bf16;
@@ -142,7 +142,7 @@ TEST(OptimizerPlan, TheFallbackIsUsedWithAWarning) {
                                   HasSubstr("no Octavo code for mps")));
 }
 
-// What is derived from the optimizer's name, such as beta2, is the fallback's.
+// Values that depend on the optimizer's name, such as beta2, are those of the fallback.
 TEST(OptimizerPlan, TheFallbackStepsAsIfItHadBeenAskedFor) {
   const TrainingSettings fallen =
       training({"optimizer=lion_8bit", "optimizer_fallback=adamw", "compute_dtype=float32"});

@@ -103,7 +103,7 @@ TEST(RunState, OfARunWithoutSteps) {
   EXPECT_TRUE(saved(*loaded.optimizer).tensors.empty());
 }
 
-// What is said when the checkpoint is loaded into `run`, which must stay as it is.
+// The error when the checkpoint is loaded into `run`, which must stay unchanged.
 std::string load_error(const std::string& path, TinyRun& run) {
   take_steps(*run.optimizer, run.parameters, 50, 51);
   const NamedTensors before = copies(run.parameters);

@@ -1,5 +1,5 @@
 // The optimizer as the loop sees it: Octavo's own and plain LibTorch's do the same, leave the same steps out,
-// hold what was planned, and go on from what they saved to the same bits.
+// use the planned memory, and continue from what they saved to the same bits.
 // SPDX-License-Identifier: MIT
 #include "train/parts_support.h"
 
@@ -62,7 +62,8 @@ TEST(StepOptimizer, AnUnknownAlgorithmIsAnError) {
   EXPECT_THROW(make(t, make_parameters()), c10::Error);
 }
 
-// Adam takes steps of the same size whatever the gradients are; SGD shows whether they were clipped.
+// Adam's steps have the same size for all gradients, so SGD is used here: it shows whether gradients were
+// clipped.
 TEST(StepOptimizer, ClipsAfterTheLossScale) {
   const TrainingSettings t = training({"optimizer=sgd", "momentum=0", "weight_decay=0", "learning_rate=1",
                                        "max_grad_norm=0.5", "compute_dtype=float32"});
