@@ -93,7 +93,7 @@ GRADIENTS: dict[str, tuple[Callable[[Tensor], None], str]] = {
     "shortened": (shortened_in_place, r"its gradient has shape \(3, 130\), expected \(40, 130\)"),
     "turned": (turned, r"its gradient has shape \(130, 40\), expected \(40, 130\)"),
     "dtype": (of_another_dtype, "torch.float64 gradients are not supported"),
-    "device": (on_another_device, "its gradient is on cpu, expected cuda:0, where the parameter is"),
+    "device": (on_another_device, "its gradient is on {other}, expected {device}, where the parameter is"),
 }
 
 
@@ -105,6 +105,9 @@ def test_gradients(where: int, when: str, name: str, device: str) -> None:
     if name == "device" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     spoil, message = GRADIENTS[name]
+    if name == "device":
+        here, there = ("cuda:0", "cpu") if device == "cuda" else ("cpu", "cuda:0")
+        message = message.format(device=here, other=there)
     params = make_params([(40, 130), (40, 130)], device)
     optimizer = optim.AdamW8bit([{"params": [("a", params[0])]}, {"params": [("b", params[1])]}])
     steps = gradients(params, 3)
