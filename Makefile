@@ -23,7 +23,7 @@ cxx_sources = $(call sources,'*.h' '*.cc' '*.c' '*.cu' '*.cuh')
 no_tests_yet = $(if $(wildcard build/CMakeCache.txt),,-DOCTAVO_BUILD_TESTS=OFF)
 
 .DEFAULT_GOAL := build
-.PHONY: build test demo check peers wheel asan neon tidy format clean help
+.PHONY: build test demo check peers wheel asan tsan neon tidy format clean help
 
 build: ## build the library, the command and the trainer: build/bin/octavo, build/lib/liboctavo.so (the default)
 	@scripts/bootstrap build
@@ -61,6 +61,12 @@ asan: ## the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer, in
 	@$(call configure,asan)
 	@$(call compile,asan)
 	@$(call ctest,asan)
+
+tsan: ## the C++ tests under ThreadSanitizer, in build-tsan/
+	@scripts/bootstrap cxx
+	@$(call configure,tsan)
+	@$(call compile,tsan)
+	@$(call ctest,tsan)
 
 # Highway's headers do not depend on the processor, but the rest of /usr/include does: the cross compiler gets to see a
 # folder that holds Highway alone.

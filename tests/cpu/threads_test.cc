@@ -30,13 +30,14 @@ namespace {
 thread_local std::size_t refused_from = 0;
 }  // namespace
 
-// Both forms and both deletes, so that sanitizers see pairs that match.
-void* operator new(std::size_t size) {
+// Both forms and both deletes, so that sanitizers see pairs that match. Not inline: GCC would warn of free
+// beside new.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   void* memory = refused_from != 0 && size >= refused_from ? nullptr : std::malloc(size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void* operator new(std::size_t size, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
   const auto align = static_cast<std::size_t>(alignment);
   void* memory = refused_from != 0 && size >= refused_from
                      ? nullptr
@@ -44,10 +45,13 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*size*/,
+                                       std::align_val_t /*alignment*/) noexcept {
   std::free(memory);
 }
 
