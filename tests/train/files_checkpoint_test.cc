@@ -63,6 +63,24 @@ TEST(Checkpoint, NothingThereIsNoError) {
   EXPECT_THAT(newest_checkpoint(folder.at("file")).status().message(), HasSubstr("cannot list the folder"));
 }
 
+TEST(Checkpoint, OnlyTheFilesThatAreNeededAreRead) {
+  const TempFolder folder;
+  for (const std::int64_t step : {1, 2}) ASSERT_TRUE(save_checkpoint(folder.path(), step).ok());
+  const std::string newest = folder.at("checkpoint-2");
+  std::string bytes = read_bytes(newest + "/optimizer.safetensors");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_bytes(newest + "/optimizer.safetensors", bytes);
+  const std::vector<std::string_view> weights = {"model.safetensors", "state.json"};
+  EXPECT_TRUE(verify_checkpoint(newest, weights).ok());
+  EXPECT_FALSE(verify_checkpoint(newest).ok());
+  EXPECT_EQ(newest_checkpoint(folder.path(), weights)->found->step, 2);
+  EXPECT_EQ(newest_checkpoint(folder.path())->found->step, 1);
+  fs::resize_file(newest + "/model.safetensors", 5);
+  EXPECT_EQ(newest_checkpoint(folder.path(), weights)->found->step, 1);
+  const std::vector<std::string_view> other = {"weights.bin"};
+  EXPECT_THAT(verify_checkpoint(newest, other).message(), HasSubstr("weights.bin is not listed"));
+}
+
 // Every way to be torn: made on the newest of three, which is then passed over with the message.
 TEST(Checkpoint, TornOnesArePassedOver) {
   struct Tear {

@@ -189,6 +189,47 @@ TEST(Unwritable, FoldersAreNamed) {
   EXPECT_THAT(names_in(run), ElementsAre("checkpoint-1", "latest"));
 }
 
+// Folders of another user: they can be renamed, and their files cannot be removed.
+TEST(Unwritable, LeftoversThatStayEndNothing) {
+  const TempFolder folder;
+  const std::string run = folder.at("run");
+  for (const std::int64_t step : {1, 2, 3}) ASSERT_TRUE(save_checkpoint(run, step, 1).ok());
+  for (const char* name : {"/.checkpoint-4.partial", "/.checkpoint-9.partial"}) {
+    fs::create_directory(run + name);
+    write_bytes(run + name + "/.nfs0001", "");
+    ASSERT_EQ(::chmod((run + name).c_str(), 0555), 0);
+  }
+  for (const char* name : {"/checkpoint-1", "/checkpoint-3"})
+    ASSERT_EQ(::chmod((run + name).c_str(), 0555), 0);
+  for (const std::string& path : {folder.path(), run, run + "/checkpoint-2"})
+    ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
+  const auto save = [&](std::int64_t step) -> std::string {
+    auto writer = CheckpointWriter::begin(run, step, 0);
+    if (!writer.ok()) return "error " + writer.status().message();
+    if (Status bad = writer->add_text("state.json", "new"); !bad.ok()) return "error " + bad.message();
+    if (Status bad = writer->commit(); !bad.ok()) return "error " + bad.message();
+    return writer->warning();
+  };
+  const std::string report = in_child([&] {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) return std::string("cannot become another user");
+    std::string text = save(4) + "|" + save(3) + "|" + save(3) + "|";
+    return text + prune_checkpoints(run, 2).message();
+  });
+  const std::string first = run + "/.checkpoint-9.partial/.nfs0001: cannot remove: Permission denied";
+  EXPECT_EQ(report, first + "|" + first + "|" + first + "|" + first) << "each warns, and none fails";
+  // The new ones are there, older ones that can be removed are gone, and the rest is out of the way.
+  EXPECT_THAT(names_in(run),
+              ElementsAre(".checkpoint-1.partial", ".checkpoint-3.replaced", ".checkpoint-4.partial",
+                          ".checkpoint-9.partial", "checkpoint-3", "checkpoint-4", "latest"));
+  for (const std::int64_t step : {3, 4}) {
+    const std::string path = run + "/checkpoint-" + std::to_string(step);
+    EXPECT_TRUE(verify_checkpoint(path).ok());
+    EXPECT_EQ(read_bytes(path + "/state.json"), "new");
+  }
+  EXPECT_EQ(newest_checkpoint(run)->found->step, 4);
+  for (const std::string& name : names_in(run)) ::chmod((run + "/" + name).c_str(), 0755);
+}
+
 TEST(Unwritable, ReadersOnlyRead) {
   const TempFolder folder;
   ASSERT_TRUE(save_checkpoint(folder.path(), 1, 1).ok());

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 namespace octavo::train {
 namespace {
@@ -69,7 +70,7 @@ std::vector<CheckpointRef> list_checkpoints(const std::string& run_folder) {
   return found.ok() ? std::move(*found) : std::vector<CheckpointRef>();
 }
 
-Status verify_checkpoint(const std::string& path) {
+Status verify_checkpoint(const std::string& path, std::span<const std::string_view> only) {
   const std::string list = path + "/" + std::string(kChecksumsName);
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) {
@@ -83,18 +84,24 @@ Status verify_checkpoint(const std::string& path) {
   if (!text.ok()) return text.status();
   const auto files = parse_checksums(*text, list);
   if (!files.ok()) return files.status();
+  for (const std::string_view name : only) {
+    if (std::ranges::find(*files, name, &FileChecksum::name) == files->end())
+      return Status::failed(list + ": " + std::string(name) + " is not listed");
+  }
   for (const FileChecksum& file : *files) {
+    if (!only.empty() && std::ranges::find(only, file.name) == only.end()) continue;
     if (Status status = verify_file(path + "/" + file.name, file); !status.ok()) return status;
   }
   return {};
 }
 
-Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder) {
+Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder,
+                                           std::span<const std::string_view> files) {
   const auto found = find_checkpoints(run_folder);
   if (!found.ok()) return found.status();
   NewestCheckpoint newest;
   for (const CheckpointRef& checkpoint : *found) {
-    const Status status = verify_checkpoint(checkpoint.path);
+    const Status status = verify_checkpoint(checkpoint.path, files);
     if (status.ok()) {
       newest.found = checkpoint;
       break;
@@ -108,7 +115,6 @@ Status prune_checkpoints(const std::string& run_folder, std::int64_t keep) {
   if (keep < 1) {
     return Status::invalid("keep: got " + std::to_string(keep) + ", expected 1 or more checkpoints to keep");
   }
-  if (Status status = remove_leftovers(run_folder); !status.ok()) return status;
   auto found = find_checkpoints(run_folder);
   if (!found.ok()) return found.status();
   std::error_code none;
@@ -119,14 +125,18 @@ Status prune_checkpoints(const std::string& run_folder, std::int64_t keep) {
   std::erase_if(*found, [&](const CheckpointRef& checkpoint) {
     return CheckpointName{checkpoint.step, CheckpointState::complete}.text() == latest;
   });
-  if (found->empty()) return {};
+  Status first;
   for (const CheckpointRef& checkpoint : *found) {
-    const std::string partial = checkpoint_path(run_folder, {checkpoint.step, CheckpointState::partial});
-    if (Status status = rename_path(checkpoint.path, partial); !status.ok()) return status;
+    const CheckpointName partial = free_name(run_folder, checkpoint.step, CheckpointState::partial);
+    Status status = rename_path(checkpoint.path, checkpoint_path(run_folder, partial));
+    if (first.ok()) first = std::move(status);
   }
-  // The names first, for good: a loss of power must not bring back a checkpoint that has lost files.
-  if (Status status = sync_folder(run_folder); !status.ok()) return status;
-  return remove_leftovers(run_folder);
+  if (!found->empty()) {
+    // The names first, for good: a loss of power must not bring back a checkpoint that has lost files.
+    if (Status status = sync_folder(run_folder); !status.ok()) return status;
+  }
+  Status left = remove_leftovers(run_folder);
+  return first.ok() ? left : first;
 }
 
 }  // namespace octavo::train

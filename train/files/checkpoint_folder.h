@@ -5,6 +5,9 @@
 //   .checkpoint-STEP.partial   one being written or removed: never read, removed by the next writer
 //   .checkpoint-STEP.replaced  the one of before, while a new one of the same step takes its place; it counts
 //                              as checkpoint-STEP where a crash left it alone
+//
+// Where a leftover cannot be removed (it belongs to another user, or is open on another node of a network
+// file system), the next writer takes .checkpoint-STEP.partial.1 and so on, and warns.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +15,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace octavo::train {
@@ -27,20 +32,23 @@ struct CheckpointRef {
 std::vector<CheckpointRef> list_checkpoints(const std::string& run_folder);
 
 // Whether every file that checksums.txt lists is there, of its size and hash. The error names what is torn
-// and how. Reads all of it.
-Status verify_checkpoint(const std::string& path);
+// and how. Reads all of it, or only those of `files` where they are given; all of them must be listed.
+Status verify_checkpoint(const std::string& path, std::span<const std::string_view> files = {});
 
 struct NewestCheckpoint {
   std::optional<CheckpointRef> found;
   std::vector<std::string> skipped;  // a message for each newer one that verify_checkpoint() refused
 };
 
-// The newest one that verifies. No run folder, or none in it: nothing found, and no error.
-Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder);
+// The newest one that verifies, as a whole or in the given files. No run folder, or none in it: nothing
+// found, and no error.
+Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder,
+                                           std::span<const std::string_view> files = {});
 
 // Removes all but the newest `keep` >= 1, never the one that `latest` names, and what crashed writers left.
-// Each is renamed first: a crash leaves no checkpoint with files missing. REQUIRES: no CheckpointWriter of
-// this run folder is alive, except committed ones.
+// Each is renamed first: a crash leaves no checkpoint with files missing. What cannot be removed does not
+// keep the others; the error is of the first. REQUIRES: no CheckpointWriter of this run folder is alive,
+// except committed ones.
 Status prune_checkpoints(const std::string& run_folder, std::int64_t keep);
 
 }  // namespace octavo::train

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <utility>
 
 namespace octavo::train {
 namespace {
@@ -33,7 +34,7 @@ std::string_view suffix_of(CheckpointState state) {
 
 std::string CheckpointName::text() const {
   return (state == CheckpointState::complete ? "" : ".") + std::string(kPrefix) + std::to_string(step) +
-         std::string(suffix_of(state));
+         std::string(suffix_of(state)) + (number > 0 ? "." + std::to_string(number) : "");
 }
 
 std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
@@ -44,6 +45,11 @@ std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
   for (const CheckpointState state :
        {CheckpointState::complete, CheckpointState::partial, CheckpointState::replaced}) {
     name.state = state;
+    name.number = 0;
+    if (name.text() == text) return name;
+    const std::string before = name.text() + ".";
+    if (state == CheckpointState::complete || !text.starts_with(before)) continue;
+    std::from_chars(text.data() + before.size(), text.data() + text.size(), name.number);
     if (name.text() == text) return name;
   }
   return std::nullopt;
@@ -53,6 +59,12 @@ std::string checkpoint_path(const std::string& run_folder, CheckpointName name) 
   return run_folder + "/" + name.text();
 }
 
+CheckpointName free_name(const std::string& run_folder, std::int64_t step, CheckpointState state) {
+  CheckpointName name{step, state};
+  while (path_exists(checkpoint_path(run_folder, name))) ++name.number;
+  return name;
+}
+
 Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_folder) {
   std::vector<CheckpointName> names;
   const auto found = list_folder(run_folder);
@@ -60,7 +72,9 @@ Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_fold
   for (const std::string& each : *found) {
     if (const auto name = CheckpointName::parse(each)) names.push_back(*name);
   }
-  std::ranges::sort(names, std::ranges::greater(), &CheckpointName::step);
+  std::ranges::sort(names, [](const CheckpointName& a, const CheckpointName& b) {
+    return a.step != b.step ? a.step > b.step : a.number > b.number;
+  });
   return names;
 }
 
@@ -77,13 +91,15 @@ Status rename_path(const std::string& from, const std::string& to) {
 Status remove_leftovers(const std::string& run_folder) {
   const auto names = checkpoint_names(run_folder);
   if (!names.ok()) return names.status();
+  Status first;
   for (const CheckpointName name : *names) {
     const bool replaced = name.state == CheckpointState::replaced &&
                           path_exists(checkpoint_path(run_folder, {name.step, CheckpointState::complete}));
     if (name.state != CheckpointState::partial && !replaced) continue;
-    if (Status status = remove_tree(checkpoint_path(run_folder, name)); !status.ok()) return status;
+    Status status = remove_tree(checkpoint_path(run_folder, name));
+    if (first.ok()) first = std::move(status);
   }
-  return {};
+  return first;
 }
 
 }  // namespace octavo::train

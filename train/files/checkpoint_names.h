@@ -20,6 +20,8 @@ enum class CheckpointState { complete, partial, replaced };
 struct CheckpointName {
   std::int64_t step = 0;
   CheckpointState state = CheckpointState::complete;
+  int number =
+      0;  // of a partial or replaced one: above 0 where a leftover that cannot be removed has the name
 
   [[nodiscard]] std::string text() const;
   static std::optional<CheckpointName> parse(std::string_view text);  // of text() alone: not checkpoint-007
@@ -29,7 +31,10 @@ struct CheckpointName {
 // RUN/checkpoint-STEP and the like.
 std::string checkpoint_path(const std::string& run_folder, CheckpointName name);
 
-// The checkpoint names of a run folder, highest step first. No folder: none.
+// The name of this step and state that nothing in the run folder has. REQUIRES: partial or replaced.
+CheckpointName free_name(const std::string& run_folder, std::int64_t step, CheckpointState state);
+
+// The checkpoint names of a run folder, highest step and number first. No folder: none.
 Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_folder);
 
 // Whether something, even a dangling link, has this path.
@@ -37,7 +42,8 @@ Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_fold
 
 Status rename_path(const std::string& from, const std::string& to);
 
-// Removes partial checkpoints, and replaced ones whose place is taken.
+// Removes partial checkpoints, and replaced ones whose place is taken. The error is of the first that stays;
+// the others are removed all the same.
 Status remove_leftovers(const std::string& run_folder);
 
 }  // namespace octavo::train

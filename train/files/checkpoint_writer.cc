@@ -60,14 +60,17 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& run_folder, 
   std::error_code error;
   std::filesystem::create_directories(run_folder, error);
   if (error) return system_error(run_folder, "make the folder", error.value());
-  if (Status status = remove_leftovers(run_folder); !status.ok()) return status;
+  const Status left = remove_leftovers(run_folder);
   const std::uint64_t most = UINT64_MAX - kOverhead;
   if (Status status = check_room(run_folder, std::min(expected_bytes, most) + kOverhead); !status.ok()) {
     return status;
   }
-  auto partial = ScratchFolder::make(checkpoint_path(run_folder, {step, CheckpointState::partial}));
+  auto partial =
+      ScratchFolder::make(checkpoint_path(run_folder, free_name(run_folder, step, CheckpointState::partial)));
   if (!partial.ok()) return partial.status();
-  return CheckpointWriter(run_folder, step, expected_bytes, std::move(*partial));
+  CheckpointWriter writer(run_folder, step, expected_bytes, std::move(*partial));
+  writer.warn(left);
+  return writer;
 }
 
 template <class Write>
@@ -95,6 +98,11 @@ Status CheckpointWriter::check_open(const std::string& file_name) const {
 Status CheckpointWriter::keep(Status status) {
   if (failure_.ok()) failure_ = status;
   return status;
+}
+
+void CheckpointWriter::warn(const Status& status) {
+  if (status.ok() || warning_.find(status.message()) != std::string::npos) return;
+  warning_ += (warning_.empty() ? "" : "; ") + status.message();
 }
 
 Status CheckpointWriter::add_tensors(const std::string& file_name, std::span<const TensorSource> sources,
@@ -125,11 +133,11 @@ Status CheckpointWriter::commit() {
 
   const CheckpointName name{step_, CheckpointState::complete};
   const std::string place = checkpoint_path(run_folder_, name);
-  const std::string replaced = checkpoint_path(run_folder_, {step_, CheckpointState::replaced});
+  const std::string replaced =
+      checkpoint_path(run_folder_, free_name(run_folder_, step_, CheckpointState::replaced));
   // The one of before steps aside, and counts until the new one has its name.
   const bool had = path_exists(place);
   if (had) {
-    if (Status status = remove_tree(replaced); !status.ok()) return status;
     if (Status status = rename_path(place, replaced); !status.ok()) return status;
   }
   if (Status status = rename_path(partial_.path(), place); !status.ok()) {
@@ -137,11 +145,13 @@ Status CheckpointWriter::commit() {
     return status;
   }
   partial_.release();
-  if (Status status = sync_folder(run_folder_); !status.ok()) return status;
+  // From here on the checkpoint is there and whole: what fails is told, and ends nothing.
+  warn(sync_folder(run_folder_));
   // A convenience for people, which some file systems do not have: nothing here reads it to find a
   // checkpoint.
-  if (const Status linked = point_latest(run_folder_, name.text()); !linked.ok()) warning_ = linked.message();
-  return remove_tree(replaced);
+  warn(point_latest(run_folder_, name.text()));
+  warn(remove_leftovers(run_folder_));
+  return {};
 }
 
 }  // namespace octavo::train

@@ -30,8 +30,9 @@ namespace octavo::train {
 
 class CheckpointWriter {
  public:
-  // Makes the folders, after removing what crashed writers left. Too little room for `expected_bytes` (of all
-  // files together; safetensors_size() helps) is an error that says how much is free, needed and missing.
+  // Makes the folders, after removing what crashed writers left; what stays is a warning(). Too little room
+  // for `expected_bytes` (of all files together; safetensors_size() helps) is an error that says how much is
+  // free, needed and missing.
   static Result<CheckpointWriter> begin(const std::string& run_folder, std::int64_t step,
                                         std::uint64_t expected_bytes);
 
@@ -41,10 +42,11 @@ class CheckpointWriter {
                      const std::map<std::string, std::string>& metadata = {});
   Status add_text(const std::string& file_name, std::string_view text);
 
-  // Replaces a checkpoint of the same step, which a resumed run may write again. Once.
+  // Replaces a checkpoint of the same step, which a resumed run may write again. Once. An error: the
+  // checkpoint is not there; what fails after it has its name is a warning().
   Status commit();
 
-  // After commit(): why `latest` could not be pointed at the checkpoint, which is saved all the same; or
+  // What failed beside the checkpoint, which is saved all the same: a leftover that stays, `latest`; or
   // empty.
   [[nodiscard]] const std::string& warning() const { return warning_; }
   [[nodiscard]] std::uint64_t bytes_written() const { return written_; }  // of all files so far
@@ -56,6 +58,7 @@ class CheckpointWriter {
   Status add_file(const std::string& file_name, std::uint64_t size, Write write);
   [[nodiscard]] Status check_open(const std::string& file_name) const;
   Status keep(Status status);
+  void warn(const Status& status);
 
   std::string run_folder_;
   std::int64_t step_;
