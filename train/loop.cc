@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <tuple>
 #include <utility>
@@ -63,7 +64,7 @@ void Loop::doing(std::int64_t step, const std::string& what) {
 }
 
 Status Loop::steps(Outcome& outcome) {
-  // One that a signal cut short before the checkpoint.
+  // A signal may have cut an evaluation short and then saved the checkpoint: it is done now.
   if (!session_.resumed_from.empty() && state_.step <= session_.steps() && evaluation_due()) {
     if (Status bad = evaluate_now(); !bad.ok()) return bad;
   }
@@ -84,11 +85,18 @@ Status Loop::steps(Outcome& outcome) {
 
 bool Loop::diverged() const { return state_.skipped_in_a_row >= kBadStepsInARow; }
 
+// In float16 a step is often skipped because the scaled gradients overflowed. The loss is finite then, and
+// the weights are good.
+bool Loop::weights_in_doubt() const {
+  const bool overflow = session_.scaler->active() && std::isfinite(last_.loss);
+  return state_.skipped_in_a_row > 0 && !overflow;
+}
+
 Result<Outcome> Loop::failed(const Status& status) {
   const bool diverged = this->diverged();
   const std::string saved = diverged || save_failed_ || updating_ ? std::string() : rescue();
   const std::string message = status.message() + (saved.empty() ? left_to_go_on_from() : saved);
-  // The run has failed already; a log that fails too has nothing to add.
+  // The run has failed already: an error of the log is not reported on top of it.
   std::ignore = session_.log->write({{"kind", "end"},
                                      {"step", state_.step},
                                      {"reason", diverged ? "diverged" : "failed"},
@@ -97,7 +105,7 @@ Result<Outcome> Loop::failed(const Status& status) {
   return Status(status.code(), message);
 }
 
-// Saves what there is, if that still works; says where it is.
+// Tries to save the current step. Returns where it is saved, or nothing.
 std::string Loop::rescue() {
   try {
     session_.sums->clear();
@@ -111,7 +119,7 @@ std::string Loop::rescue() {
 
 Status Loop::explained(const c10::Error& error) const {
   std::string what = error_text(error);
-  // The CPU's allocator has no error of its own.
+  // The CPU's allocator throws a plain c10::Error.
   const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
                       what.find("can't allocate memory") != std::string::npos;
   if (!memory) return Status::failed("LibTorch: " + what);
@@ -120,7 +128,8 @@ Status Loop::explained(const c10::Error& error) const {
                                               session_.settings, evaluating_));
 }
 
-// The step before the first bad one has ruined the weights, so a checkpoint of it is not good either.
+// After a divergence, a checkpoint of the step before the first skipped one is not good: that step may have
+// ruined the weights.
 std::string Loop::left_to_go_on_from() const {
   for (const CheckpointRef& each : list_checkpoints(session_.settings.output_dir)) {
     if (diverged() && each.step >= first_bad_ - 1) continue;
@@ -137,7 +146,7 @@ void Loop::step() {
   }
 }
 
-// Another step, measured. On a device the whole allocator's peak counts; on the CPU what the step adds.
+// Does a step and measures its memory: on a GPU by the allocator's peak, on the CPU by what the step adds.
 void Loop::measure_memory() {
   session_.sums->clear();
   const MemoryByOwner held = session_.owners();
@@ -203,7 +212,7 @@ void Loop::tally_time() {
   watches_.pop_front();
 }
 
-// Takes in the numbers of the steps that are done.
+// Reads the numbers of finished steps, and counts skipped ones.
 Status Loop::read(bool drain) {
   while (const auto numbers = readout_.pop(drain)) {
     last_ = *numbers;
@@ -217,7 +226,7 @@ Status Loop::read(bool drain) {
     ++state_.skipped;
     if (++state_.skipped_in_a_row == 1) first_bad_ = last_.step;
     const std::string what = "step " + std::to_string(last_.step) +
-                             " was left out: its gradients are not finite (loss " +
+                             " was skipped: its gradients are not finite (loss " +
                              significant(last_.loss, 6) + ")";
     console_.note("warning: " + what);
     if (Status bad = session_.log->write({{"kind", "warning"}, {"step", last_.step}, {"message", what}});
@@ -299,7 +308,7 @@ Status Loop::log_metrics() {
   const auto now = Clock::now();
   const Rate rate = this->rate(now);
   if (rate.step_seconds > 0) pace_ = pace_ == 0 ? rate.step_seconds : 0.5 * (pace_ + rate.step_seconds);
-  // With no good step since the last line there is no mean.
+  // If every step since the last line was skipped, there is no mean: show the last loss.
   const double loss =
       state_.loss_count > 0 ? state_.loss_sum / static_cast<double>(state_.loss_count) : last_.loss;
   const DeviceMemory device = device_memory(session_.device);
@@ -361,8 +370,8 @@ Status Loop::evaluate_now() {
   evaluating_ = false;
   const double took = seconds_between(begin, Clock::now());
   paused_ += took;
-  all_paused_ += took;
-  if (!result) return {};  // the wish to stop comes first
+  evaluation_seconds_ += took;
+  if (!result) return {};  // a signal stopped the evaluation: the loop ends next
   eval_loss_ = result->loss;
   state_.evaluated = state_.step;
   console_.note("step " + std::to_string(state_.step) + ": evaluation loss " + fixed(result->loss, 4));
@@ -387,7 +396,7 @@ Status Loop::save_now() {
   }
   const double took = seconds_between(begin, Clock::now());
   paused_ += took;
-  all_paused_ += took;
+  checkpoint_seconds_ += took;
   return session_.log->write({{"kind", "checkpoint"},
                               {"step", state_.step},
                               {"path", "checkpoint-" + std::to_string(state_.step)},
@@ -395,7 +404,7 @@ Status Loop::save_now() {
                               {"bytes", saved_bytes_}});
 }
 
-// Without a word to the log, which may be what has failed.
+// Writes nothing to the log: rescue() calls this after the log itself has failed.
 Status Loop::save_files() {
   if (saved_step_ == state_.step) return {};
   const std::string& folder = session_.settings.output_dir;
@@ -405,16 +414,17 @@ Status Loop::save_files() {
     save_failed_ = true;
     return saved.status();
   }
-  if (!saved->warning.empty() && !link_noted_) console_.note("warning: " + saved->warning);
-  link_noted_ = link_noted_ || !saved->warning.empty();
+  // What fails at every checkpoint is said at the first.
+  if (!saved->warning.empty() && !save_warned_) console_.note("warning: " + saved->warning);
+  save_warned_ = !saved->warning.empty();
   saved_step_ = state_.step;
   saved_bytes_ = saved->bytes;
   checkpoint_ = folder + '/' + saved->path;
   return write_config();
 }
 
-// With the first numbers or the first checkpoint, not before: a run that fails at once has changed nothing. A
-// file with other settings, of before or of the user's, is kept.
+// Called with the first metrics or the first checkpoint, so that a run that fails at once has changed
+// nothing. If config.yaml is there with other settings, it is kept under another name.
 Status Loop::write_config() {
   if (config_written_) return {};
   config_written_ = true;
@@ -443,15 +453,29 @@ Status Loop::next_stage() {
 
 Status Loop::finish(Outcome& outcome) {
   if (Status bad = read(/*drain=*/true); !bad.ok()) return bad;
-  if (outcome.signal != 0) console_.note("stopping: a checkpoint is saved first");
-  if (Status bad = save_now(); !bad.ok()) return bad;
+  if (outcome.signal != 0 && weights_in_doubt()) {
+    outcome.not_saved = "nothing is saved, for the gradients of the last " +
+                        std::to_string(state_.skipped_in_a_row) +
+                        " steps were not finite and the weights may be ruined";
+  } else {
+    if (outcome.signal != 0) console_.note("stopping: a checkpoint is saved first");
+    if (Status bad = save_now(); !bad.ok()) return bad;
+  }
   const double seconds = seconds_between(begin_, Clock::now());
-  const double working = seconds - all_paused_;
+  const double working = seconds - evaluation_seconds_ - checkpoint_seconds_;
   Json record = {{"kind", "end"},
                  {"step", state_.step},
                  {"reason", outcome.signal != 0 ? "interrupted" : "finished"},
-                 {"seconds", seconds}};
-  // Everything but passes and steps, evaluations and checkpoints; meaningless before a few steps.
+                 {"seconds", seconds},
+                 {"evaluation_seconds", evaluation_seconds_},
+                 {"checkpoint_seconds", checkpoint_seconds_}};
+  if (steps_here_ > 0 && seconds > 0) {
+    console_.note("time: " + duration_text(seconds) + ", of which evaluations " +
+                  percent_text(evaluation_seconds_ / seconds) + ", checkpoints " +
+                  percent_text(checkpoint_seconds_ / seconds));
+  }
+  // The share of time outside of passes, steps, evaluations and checkpoints. The first steps would distort
+  // it.
   if (steps_here_ > kMeasuredStep && working > 0)
     record["overhead"] = std::max(1.0 - computing_ / working, 0.0);
   outcome.step = state_.step;

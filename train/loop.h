@@ -1,8 +1,8 @@
 // The training loop over a session: steps, and between them metrics, evaluations and checkpoints.
 //
-// The device is never waited for within a step: the numbers of a step are read while the next one runs
-// (readout.h). Whatever happens at the end of a step happens in this order: metrics, evaluation, checkpoint,
-// so that a checkpoint has all of its step behind it.
+// The loop does not wait for the device within a step: it reads the numbers of a step while the next one runs
+// (readout.h). At the end of a step metrics are written first, then it is evaluated, then saved, so that a
+// checkpoint comes after everything else of its step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,12 +22,12 @@ class Loop {
  public:
   Loop(Session& session, Heartbeat& console);
 
-  // Until the last step, a signal, or an error.
+  // Trains until the last step, a signal, or an error.
   Result<Outcome> run();
 
-  // At the peak of a step of this process; none before the second step.
+  // Memory at the peak of a step. None before the second step of this process.
   [[nodiscard]] const std::optional<MemoryByOwner>& measured_memory() const { return owners_; }
-  // Of this process.
+  // Steps that this process has done.
   [[nodiscard]] std::int64_t steps_done() const { return steps_here_; }
 
  private:
@@ -45,6 +45,7 @@ class Loop {
   Status save_files();
   Status write_config();
   [[nodiscard]] bool diverged() const;
+  [[nodiscard]] bool weights_in_doubt() const;
   Result<Outcome> failed(const Status& status);
   [[nodiscard]] Status explained(const c10::Error& error) const;
   std::string rescue();
@@ -73,16 +74,16 @@ class Loop {
   std::optional<MemoryByOwner> owners_;
 
   Clock::time_point begin_, last_log_, last_shown_;
-  double paused_ = 0;      // seconds of evaluations and checkpoints since the last line of metrics
-  double all_paused_ = 0;  // the same since the beginning
-  double computing_ = 0;   // seconds of passes and steps
-  double pace_ = 0;        // seconds per step, for the time left; 0: not known yet
+  double paused_ = 0;  // seconds of evaluations and checkpoints since the last line of metrics
+  double evaluation_seconds_ = 0, checkpoint_seconds_ = 0;  // since the beginning
+  double computing_ = 0;                                    // seconds of passes and steps
+  double pace_ = 0;  // seconds per step, for the time left; 0: not known yet
   std::int64_t tokens_logged_ = 0, steps_here_ = 0;
   std::int64_t saved_step_ = -1, saved_bytes_ = 0;
-  std::int64_t first_bad_ = 0;  // of the steps that were left out one after the other
-  bool save_pending_ = false;   // put off while steps are left out: the weights may be ruined
+  std::int64_t first_bad_ = 0;  // the first of the steps that are being skipped
+  bool save_pending_ = false;   // saving is put off while steps are skipped: the weights may be ruined
   bool save_failed_ = false, updating_ = false, evaluating_ = false;
-  bool config_written_ = false, link_noted_ = false;
+  bool config_written_ = false, save_warned_ = false;
   std::string checkpoint_;
   std::optional<double> eval_loss_;
 };

@@ -1,5 +1,5 @@
-// The numbers of finished steps, without waiting for the device at each of them: they are copied to the host
-// behind the step, and read when the copy is done.
+// The numbers of finished steps. They are copied to the host behind the step and read when the copy is done,
+// so that the host does not wait for the device at each step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,7 +22,7 @@ struct StepNumbers {
 
 class Readout {
  public:
-  // At most `depth` steps are queued before the oldest is waited for: so a wish to stop is soon heard.
+  // At most `depth` steps are queued; then pop() waits for the oldest. So a signal is noticed soon.
   explicit Readout(const torch::Device& device, std::size_t depth = 2);
   ~Readout();
   Readout(const Readout&) = delete;
@@ -32,7 +32,7 @@ class Readout {
   void push(std::int64_t step, const torch::Tensor& loss, const torch::Tensor& norm,
             const torch::Tensor& skipped, const torch::Tensor& scale);
 
-  // The oldest step's numbers, where more than `depth` are queued, or with `drain` any.
+  // The oldest step's numbers, if more than `depth` steps are queued. With `drain`: if any is.
   std::optional<StepNumbers> pop(bool drain);
 
  private:

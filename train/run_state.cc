@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <utility>
@@ -120,16 +121,38 @@ void copy_weights(const Safetensors& file, const NamedTensors& parameters) {
   }
 }
 
+Json to_json(const std::vector<FileRecord>& files) {
+  Json out = Json::array();
+  for (const FileRecord& file : files)
+    out.push_back(
+        {{"path", file.path}, {"size", file.size}, {"hash", file.hash}, {"held_out", file.held_out}});
+  return out;
+}
+
+std::vector<FileRecord> files_from_json(const Json& json) {
+  std::vector<FileRecord> out;
+  for (const Json& file : json) {
+    FileRecord one{file.at("path").get<std::string>(), file.at("size").get<std::int64_t>(),
+                   file.at("hash").get<std::string>(), file.at("held_out").get<std::int64_t>()};
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 Json to_json(const RunState& state) {
-  return {{"format", kFormat},
-          {"octavo", std::string(version())},
-          {"step", state.step},
-          {"tokens", state.tokens},
-          {"sampler", {{"draws", state.draws}, {"samples", state.samples}, {"start", state.sampler_start}}},
-          {"random", "a function of training.seed, the step and the pass: nothing to keep"},
-          {"skipped", {{"all", state.skipped}, {"in_a_row", state.skipped_in_a_row}}},
-          {"evaluated", state.evaluated},
-          {"loss", {{"sum", state.loss_sum}, {"count", state.loss_count}}}};
+  Json out = {
+      {"format", kFormat},
+      {"octavo", std::string(version())},
+      {"step", state.step},
+      {"tokens", state.tokens},
+      {"sampler", {{"draws", state.draws}, {"samples", state.samples}, {"start", state.sampler_start}}},
+      {"random", "a function of training.seed, the step and the pass: nothing to keep"},
+      {"skipped", {{"all", state.skipped}, {"in_a_row", state.skipped_in_a_row}}},
+      {"evaluated", state.evaluated},
+      {"loss", {{"sum", state.loss_sum}, {"count", state.loss_count}}}};
+  if (state.text)
+    out["data"] = {{"train", to_json(state.text->train)}, {"validation", to_json(state.text->validation)}};
+  return out;
 }
 
 RunState from_json(const Json& json) {
@@ -144,7 +167,36 @@ RunState from_json(const Json& json) {
   state.evaluated = json.at("evaluated").get<std::int64_t>();
   state.loss_sum = json.at("loss").at("sum").is_null() ? 0.0 : json.at("loss").at("sum").get<double>();
   state.loss_count = json.at("loss").at("count").get<std::int64_t>();
+  if (const auto data = json.find("data"); data != json.end())
+    state.text = TextRecord{files_from_json(data->at("train")), files_from_json(data->at("validation"))};
   return state;
+}
+
+// What open_split() relies on.
+bool fits(const TextRecord& record) {
+  return std::ranges::all_of(
+      record.train, [](const FileRecord& file) { return file.held_out >= 0 && file.held_out <= file.size; });
+}
+
+// The text of state.json, and what is read from it by `use`.
+template <class Use>
+Status with_state(const std::string& path, Use use) {
+  const std::string file = path + '/' + kStateFile;
+  auto text = read_text_file(file, kStateLimit);
+  if (!text.ok()) return text.status();
+  try {
+    const Json json = Json::parse(*text);
+    if (json.at("format").get<int>() != kFormat) {
+      return Status::invalid(file + ": format " + json.at("format").dump() + ", expected " +
+                             std::to_string(kFormat) + ": it was saved by another version of octavo");
+    }
+    RunState state = from_json(json);
+    if (state.text && !fits(*state.text))
+      return Status::invalid(file + ": data: more bytes are held out than there are; it was changed");
+    return use(json, std::move(state));
+  } catch (const nlohmann::json::exception& error) {
+    return Status::invalid(file + ": " + error.what() + "; it was not saved by octavo train");
+  }
 }
 
 }  // namespace
@@ -184,17 +236,9 @@ Result<RunState> load_checkpoint(const std::string& path, const RunParts& parts)
   if (!weights.ok()) return weights.status();
   auto moments = Safetensors::open(path + '/' + kOptimizerFile);
   if (!moments.ok()) return moments.status();
-  auto text = read_text_file(path + '/' + kStateFile, kStateLimit);
-  if (!text.ok()) return text.status();
   RunState state;
-  try {
-    const Json json = Json::parse(*text);
-    if (json.at("format").get<int>() != kFormat) {
-      return Status::invalid(path + '/' + kStateFile + ": format " + json.at("format").dump() +
-                             ", expected " + std::to_string(kFormat) +
-                             ": it was saved by another version of octavo");
-    }
-    state = from_json(json);
+  const Status loaded = with_state(path, [&](const Json& json, RunState found) -> Status {
+    state = std::move(found);
     NamedTensors states;
     for (const StoredTensor& stored : moments->tensors()) {
       torch::Tensor tensor = view_of(stored);
@@ -209,11 +253,20 @@ Result<RunState> load_checkpoint(const std::string& path, const RunParts& parts)
     if (Status bad = parts.optimizer.load(states, json.at("optimizer")); !bad.ok())
       return Status(bad.code(), path + ": " + bad.message());
     parts.scaler = scaler;
-  } catch (const nlohmann::json::exception& error) {
-    return Status::invalid(path + '/' + kStateFile + ": " + error.what() +
-                           "; it was not saved by octavo train");
-  }
+    return {};
+  });
+  if (!loaded.ok()) return loaded;
   copy_weights(*weights, parts.parameters);
+  return state;
+}
+
+Result<RunState> read_state(const std::string& path) {
+  RunState state;
+  const Status read = with_state(path, [&](const Json& /*json*/, RunState found) -> Status {
+    state = std::move(found);
+    return {};
+  });
+  if (!read.ok()) return read;
   return state;
 }
 

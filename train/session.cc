@@ -2,10 +2,10 @@
 #include "session.h"
 
 #include "device.h"
+#include "resume.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checkpoint_names.h"
 #include "train/files/safetensors.h"
-#include "train/files/text_file.h"
 #include "train/format/numbers.h"
 
 #include <octavo/backend.h>
@@ -13,13 +13,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <fcntl.h>
-#include <sys/file.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <system_error>
+#include <array>
 #include <utility>
 
 namespace octavo::train {
@@ -43,7 +38,7 @@ std::int64_t elements_of(const NamedTensors& tensors) {
   return total;
 }
 
-// The same weights whatever the device: they are drawn on the CPU in fp32.
+// Weights are drawn on the CPU in fp32, so that they are the same on every device.
 std::shared_ptr<TextModel> build_model(const Settings& settings, const torch::Device& device, bool bf16) {
   seed_random(settings.training.seed, 0, 0);
   std::shared_ptr<TextModel> model = make_model(settings.model);
@@ -52,61 +47,32 @@ std::shared_ptr<TextModel> build_model(const Settings& settings, const torch::De
   return model;
 }
 
-// The checkpoint to go on from; empty: none.
-Result<std::string> find_resume(const Settings& settings, Console& console) {
-  const Resume& resume = settings.training.resume_from_checkpoint;
-  const std::vector<CheckpointRef> there = list_checkpoints(settings.output_dir);
-  if (!resume.path.empty()) {
-    const std::string key = "training.resume_from_checkpoint: ";
-    if (!path_exists(resume.path)) return Status::invalid(key + resume.path + " does not exist");
-    if (!list_checkpoints(resume.path).empty())
-      return Status::invalid(key + resume.path + " is a run's folder; name a checkpoint in it, or use true");
-    if (Status bad = verify_checkpoint(resume.path); !bad.ok())
-      return Status(bad.code(), key + bad.message());
-    std::error_code ignored;
-    for (const CheckpointRef& each : there) {
-      if (std::filesystem::equivalent(each.path, resume.path, ignored)) return resume.path;
-    }
-    if (there.empty()) return resume.path;
-    return Status::invalid("training.resume_from_checkpoint: " + resume.path +
-                           " is not of output_dir, which has checkpoints of its own (" + there[0].path +
-                           "); choose another output_dir");
+// The files of the run's text: as the config names them, divided as the checkpoint has them.
+Result<TextRecord> find_text(Session& s) {
+  const DataSettings& data = s.settings.data;
+  auto train = find_text_files("data.train", *data.train);
+  if (!train.ok()) return train.status();
+  std::optional<std::vector<std::string>> validation;
+  if (data.validation) {
+    auto files = find_text_files("data.validation", *data.validation);
+    if (!files.ok()) return files.status();
+    validation = std::move(*files);
   }
-  if (!resume.latest) {
-    if (there.empty()) return std::string();
-    return Status::invalid("output_dir: " + settings.output_dir + " has checkpoints already (" +
-                           there[0].path +
-                           "), and resume_from_checkpoint is false; resume, remove them, or choose another");
-  }
-  auto newest = newest_checkpoint(settings.output_dir);
-  if (!newest.ok()) return newest.status();
-  for (const std::string& reason : newest->skipped) console.note("warning: not resumed from " + reason);
-  if (!newest->found && !newest->skipped.empty()) {
-    return Status::failed("output_dir: no checkpoint in " + settings.output_dir +
-                          " is whole; remove them to start from the beginning");
-  }
-  return newest->found ? newest->found->path : std::string();
+  if (s.resumed_from.empty()) return record_text(*train, validation, data.block_size);
+  auto then = read_state(s.resumed_from);
+  if (!then.ok()) return then.status();
+  return continue_text(s.resumed_from, s.settings, then->text, *train, validation, s.changes);
 }
 
-// Older checkpoints of the folder are fine to go back to only once the newer ones are gone: else the next run
-// would take those.
-Status newest_of_all(const Settings& settings, std::int64_t step) {
-  for (const CheckpointRef& each : list_checkpoints(settings.output_dir)) {
-    if (each.step > step && settings.training.resume_from_checkpoint.path != "") {
-      return Status::invalid("training.resume_from_checkpoint: " + each.path +
-                             " is newer; remove it, or choose another output_dir");
-    }
-  }
-  return {};
-}
-
-void note_changes(const std::string& checkpoint, const Settings& now, Console& console) {
-  auto text = read_text_file(checkpoint + "/config.yaml", 1 << 20);
-  if (!text.ok()) return;
-  auto then = parse(*text, checkpoint + "/config.yaml");
-  if (!then.ok()) return;
-  for (const std::string& change : differences(then->settings, now))
-    console.note("changed since the checkpoint: " + change);
+// A division that was made for a smaller block_size may have no room for a window of this one.
+Status check_windows(const Session& s) {
+  const std::int64_t block_size = s.settings.data.block_size;
+  const std::int64_t least = std::min(s.text.train.size(), s.text.validation.size());
+  if (least > block_size) return {};
+  return Status::invalid("data.block_size: got " + std::to_string(block_size) + ", but of its text " +
+                         s.resumed_from + " trains on " + std::to_string(s.text.train.size()) +
+                         " bytes and evaluates on " + std::to_string(s.text.validation.size()) +
+                         "; use less than " + std::to_string(least));
 }
 
 void introduce(Session& session, Console& console) {
@@ -162,27 +128,18 @@ void introduce(Session& session, Console& console) {
                                   {"resumed_from", nullptr},
                                   {"train_bytes", session.text.train.size()},
                                   {"validation_bytes", session.text.validation.size()},
-                                  {"unigram_entropy", unigram_entropy(session.text.validation)}};
+                                  {"unigram_entropy", estimated_unigram_entropy(session.text.validation)}};
   if (!session.resumed_from.empty()) start["resumed_from"] = session.resumed_from;
-  if (Status bad = session.log->write(start); !bad.ok()) console.note("warning: " + bad.message());
+  Status bad = session.log->write(start);
+  for (const std::string& change : session.changes) {
+    console.note("changed since the checkpoint: " + change);
+    if (bad.ok())
+      bad = session.log->write({{"kind", "change"}, {"step", session.state.step}, {"message", change}});
+  }
+  if (!bad.ok()) console.note("warning: " + bad.message());
 }
 
 }  // namespace
-
-Status FolderLock::take(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return Status::failed("output_dir: " + folder + " cannot be made: " + error.message());
-  FileDescriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.get() < 0) return system_error("output_dir: " + folder, "open the folder", errno);
-  // Some network file systems have no locks: then nobody is known to use it.
-  if (flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return Status::failed("output_dir: another octavo train is using " + folder +
-                          "; wait for it, or choose another");
-  }
-  folder_ = std::move(opened);
-  return {};
-}
 
 const Stage& Session::stage() const {
   for (const Stage& each : stages) {
@@ -198,8 +155,10 @@ std::string Session::stage_text() const {
 }
 
 Sampler Session::sampler() const {
-  return Sampler(text.train, settings.data.block_size, state.samples,
-                 static_cast<std::uint64_t>(settings.data.seed), state.sampler_start);
+  const std::int64_t samples = stage().samples;
+  return Sampler(text.train, settings.data.block_size, samples,
+                 static_cast<std::uint64_t>(settings.data.seed),
+                 samples == state.samples ? state.sampler_start : state.draws);
 }
 
 MemoryByOwner Session::owners() const {
@@ -227,18 +186,27 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   auto plan = plan_optimizer(training, s.device, has_backend(s.device));
   if (!plan.ok()) return plan.status();
   s.plan = *plan;
-  auto text = split_text(*settings.data.train, settings.data.validation, settings.data.block_size);
+  // The lock comes before the checkpoint is chosen. A folder that is not there has none; it is made last, so
+  // that a run that cannot begin leaves nothing behind.
+  const bool existed = path_exists(settings.output_dir);
+  if (existed) {
+    if (Status bad = s.lock.take(settings.output_dir); !bad.ok()) return bad;
+  }
+  auto resume = find_resume(settings, console);
+  if (!resume.ok()) return resume.status();
+  s.resumed_from = *resume;
+  auto record = find_text(s);
+  if (!record.ok()) return record.status();
+  auto text = open_split(*record);
   if (!text.ok()) return text.status();
   s.text = *text;
+  if (Status bad = check_windows(s); !bad.ok()) return bad;
   s.evaluation =
       evaluation_offsets(s.text.validation, settings.data.block_size, settings.data.max_eval_samples);
   auto stages =
       plan_stages(settings.data, training, sample_count(s.text.train, settings.data.block_size, -1));
   if (!stages.ok()) return stages.status();
   s.stages = *stages;
-  auto resume = find_resume(settings, console);
-  if (!resume.ok()) return resume.status();
-  s.resumed_from = *resume;
 
   s.model = build_model(settings, s.device, s.plan.bf16_weights);
   s.parameters = parameters_of(*s.model);
@@ -249,33 +217,42 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
     auto state = load_checkpoint(s.resumed_from, s.parts());
     if (!state.ok()) return state.status();
     s.state = *state;
-    s.state.skipped_in_a_row = 0;  // who starts it again has changed something, or wants ten more
-    if (Status bad = newest_of_all(settings, s.state.step); !bad.ok()) return bad;
-    note_changes(s.resumed_from, settings, console);
-  }
-  if (s.state.samples != s.stage().samples) {  // at first, or max_samples was changed
+    s.state.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
+    if (Status bad = check_newest(settings, s.state.step); !bad.ok()) return bad;
+    if (Status bad = continue_settings(s.resumed_from, settings, s.changes, console); !bad.ok()) return bad;
+  } else {
     s.state.samples = s.stage().samples;
-    s.state.sampler_start = s.state.draws;
   }
+  s.state.text = std::move(*record);
   auto loader = BatchLoader::start(s.sampler(), training.per_device_train_batch_size, s.state.draws,
                                    static_cast<int>(settings.data.dataloader_num_workers));
   if (!loader.ok()) return loader.status();
   s.loader.emplace(std::move(*loader));
 
-  if (Status bad = s.lock.take(settings.output_dir); !bad.ok()) return bad;
+  if (!existed) {
+    if (Status bad = s.lock.take(settings.output_dir); !bad.ok()) return bad;
+    if (!list_checkpoints(settings.output_dir).empty())
+      return Status::failed("output_dir: another octavo train began in " + settings.output_dir +
+                            " meanwhile; start again to go on from its checkpoint");
+  }
   auto log = RunLog::open(settings.output_dir, s.state.step);
   if (!log.ok()) return log.status();
   s.log.emplace(std::move(*log));
-  s.config_yaml = to_yaml(settings);
+  Settings saved = settings;
+  saved.training.resume_from_checkpoint.changed = false;  // --resume is of this start alone
+  s.config_yaml = to_yaml(saved);
   introduce(s, console);
   return session;
 }
+
+// The files that a model needs. The optimizer's, the largest, is not read.
+constexpr std::array<std::string_view, 3> kFilesOfAModel = {"model.safetensors", "state.json", "config.yaml"};
 
 Result<LoadedModel> load_model(const std::string& run, const DeviceName& wanted) {
   LoadedModel out;
   out.checkpoint = run;
   if (!path_exists(run + "/state.json")) {
-    auto newest = newest_checkpoint(run);
+    auto newest = newest_checkpoint(run, kFilesOfAModel);
     if (!newest.ok()) return newest.status();
     if (!newest->found) {
       return Status::invalid(run + ": no checkpoint is there" +
@@ -284,7 +261,7 @@ Result<LoadedModel> load_model(const std::string& run, const DeviceName& wanted)
     }
     out.checkpoint = newest->found->path;
     out.skipped = newest->skipped;
-  } else if (Status bad = verify_checkpoint(run); !bad.ok()) {
+  } else if (Status bad = verify_checkpoint(run, kFilesOfAModel); !bad.ok()) {
     return bad;
   }
   auto config = load(out.checkpoint + "/config.yaml");

@@ -14,7 +14,7 @@
 #include "train/data/loader.h"
 #include "train/data/stages.h"
 #include "train/data/text.h"
-#include "train/files/file_descriptor.h"
+#include "train/files/folder_lock.h"
 #include "train/log/run_log.h"
 
 #include <octavo/status.h>
@@ -26,16 +26,6 @@
 #include <vector>
 
 namespace octavo::train {
-
-// Of a run's folder, for one process; the system releases it when the process ends, however it does.
-class FolderLock {
- public:
-  // Makes the folder where it is missing. Another process that has it is an error.
-  Status take(const std::string& folder);
-
- private:
-  FileDescriptor folder_;
-};
 
 struct Session {
   Settings settings;
@@ -53,7 +43,8 @@ struct Session {
   FolderLock lock;
   std::optional<RunLog> log;
   RunState state;
-  std::string resumed_from;  // a checkpoint's path; empty: from the beginning
+  std::string resumed_from;          // a checkpoint's path; empty: from the beginning
+  std::vector<std::string> changes;  // since that checkpoint
   std::string config_yaml;
 
   [[nodiscard]] std::int64_t steps() const { return stages.back().last_step; }
@@ -61,14 +52,16 @@ struct Session {
   // The stage that does the step after state.step (or the last one).
   [[nodiscard]] const Stage& stage() const;
   [[nodiscard]] std::string stage_text() const;  // "stage 2 of 3: 40 samples, to step 8"
+  // Of the stage that does the next step; state.samples is another number until the loop has begun that
+  // stage.
   [[nodiscard]] Sampler sampler() const;
   [[nodiscard]] MemoryByOwner owners() const;  // without activations
 };
 
-// Throws c10::Error where the device fails, its memory's end included.
+// Throws c10::Error if the device fails or has no memory left.
 Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console);
 
-// The model of a run as a checkpoint has it, for use.
+// A trained model, loaded from a checkpoint.
 struct LoadedModel {
   Settings settings;
   torch::Device device{torch::kCPU};

@@ -1,19 +1,39 @@
 // SPDX-License-Identifier: MIT
 #include "signals.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+#include <tuple>
+
 namespace octavo::train {
 namespace {
 
-volatile std::sig_atomic_t asked = 0;  // NOLINT: a handler can reach nothing else
+constexpr int kLastInterrupt = 3;
+// Shown by the handler itself: a step can take a minute, and a user who sees nothing presses Ctrl-C again.
+constexpr std::string_view kHeard =
+    "\nstopping after this step, with a checkpoint; two more Ctrl-C end the process at once\n";
+
+// NOLINTBEGIN: a handler can use nothing else
+volatile std::sig_atomic_t asked = 0;
+volatile std::sig_atomic_t interrupts = 0;
+// NOLINTEND
 
 void ask(int signal) {
-  if (signal == SIGINT && asked == SIGINT) {  // again: no patience left
-    struct sigaction plain {};
-    plain.sa_handler = SIG_DFL;
-    sigaction(signal, &plain, nullptr);
-    raise(signal);
-  }
   asked = signal;
+  if (signal != SIGINT) return;
+  interrupts = interrupts + 1;
+  if (interrupts == 1) {
+    const int before = errno;
+    std::ignore = write(STDERR_FILENO, kHeard.data(), kHeard.size());
+    errno = before;
+  }
+  if (interrupts < kLastInterrupt) return;
+  struct sigaction plain {};
+  plain.sa_handler = SIG_DFL;
+  sigaction(signal, &plain, nullptr);
+  raise(signal);
 }
 
 constexpr std::array kHandled = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
@@ -23,6 +43,7 @@ constexpr std::array kHandled = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
 StopSignals::StopSignals() {
   static_assert(kHandled.size() == kSignals);
   asked = 0;
+  interrupts = 0;
   for (std::size_t i = 0; i < kHandled.size(); ++i) {
     const int signal = kHandled[i];
     struct sigaction action {};
@@ -40,5 +61,7 @@ StopSignals::~StopSignals() {
 }
 
 int StopSignals::received() { return asked; }
+
+bool StopSignals::received_again() { return interrupts > 1; }
 
 }  // namespace octavo::train

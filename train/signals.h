@@ -1,6 +1,10 @@
-// Ctrl-C, SIGTERM and SIGHUP (a closed terminal) as a wish to stop that the loop looks at, instead of the end
-// of the process. A second Ctrl-C ends it at once. What would end it before a checkpoint is saved, a pipe
-// that nobody reads (Ctrl-C ends `| tee` too) or a limit on a file's size, becomes an error of that write.
+// While a StopSignals lives, Ctrl-C, SIGTERM and SIGHUP (a closed terminal) do not end the process: they set
+// a flag that the loop looks at. A second Ctrl-C does not end it either, so that a checkpoint that is being
+// written is finished; it asks to leave out what comes after the checkpoint. A third one ends the process at
+// once.
+//
+// Writing to a pipe that nobody reads (Ctrl-C ends `| tee` too), or beyond a limit on file sizes, is an error
+// of that write instead of a signal.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +13,7 @@
 
 namespace octavo::train {
 
-// While it lives. One at a time.
+// One at a time.
 class StopSignals {
  public:
   StopSignals();
@@ -19,6 +23,8 @@ class StopSignals {
 
   // The signal that asked to stop; 0: none.
   [[nodiscard]] static int received();
+  // Whether Ctrl-C came a second time.
+  [[nodiscard]] static bool received_again();
 
  private:
   static constexpr int kSignals = 5;

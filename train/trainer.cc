@@ -4,8 +4,10 @@
 #include "evaluate.h"
 #include "heartbeat.h"
 #include "loop.h"
+#include "resume.h"
 #include "session.h"
 #include "signals.h"
+#include "terminal_text.h"
 #include "train/files/text_file.h"
 #include "train/report/report.h"
 
@@ -19,32 +21,18 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::int64_t kSampleTokens = 300;
-
-// Bytes of a model as a terminal can show them: no control characters, and U+FFFD for what is no UTF-8.
-std::string shown(const std::string& bytes) {
-  using nlohmann::json;
-  std::string out =
-      json::parse(json(bytes).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
-  for (char& c : out) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) c = '?';
-  }
-  return out;
-}
-
-// What the run has learnt, for the report and for the eye.
+// Lets the model write a text, for the console and the report.
 Status show_sample(Session& session, std::int64_t step, Heartbeat& console) {
   const Settings& settings = session.settings;
   SampleOptions options;
-  options.tokens = kSampleTokens;
+  options.tokens = settings.training.sample_tokens;
   options.top_k = 3;
   const std::string prompt = "\n";
   console.doing("writing a sample");
   const std::string text =
       generate(*session.model, prompt, settings.data.block_size, options, session.device,
                settings.training.compute_dtype, [](char) { return StopSignals::received() == 0; });
-  console.note("a sample:" + prompt + shown(text));
+  console.note("a sample:" + prompt + terminal_text(text));
   return session.log->write({{"kind", "sample"}, {"step", step}, {"prompt", prompt}, {"text", text}});
 }
 
@@ -68,23 +56,27 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console) {
     return Status::failed("the run could not be set up: " + error_text(error));
   }
   if (session->state.step >= session->steps()) {
-    console.note("nothing to do: " + session->resumed_from + " is at step " +
-                 std::to_string(session->state.step) + " of " + std::to_string(session->steps()) +
-                 "; raise max_steps to go on");
+    console.note(
+        nothing_to_do(session->settings, session->resumed_from, session->state.step, session->steps()));
   }
   Loop loop(*session, console);
   auto outcome = loop.run();
-  // Whatever happened, the steps are saved or lost by now: what fails below is only said.
+  // By now the steps are saved or lost. Errors from here on are warnings.
   const auto say = [&](const Status& bad) {
     if (!bad.ok()) console.note("warning: " + bad.message());
   };
+  // After a second Ctrl-C only the checkpoint is written.
+  if (StopSignals::received_again()) {
+    say(session->log->flush());
+    return outcome;
+  }
   try {
     if (outcome.ok() && outcome->signal == 0 && loop.steps_done() > 0) {
       if (loop.measured_memory()) {
         console.note("memory:");
         for (const std::string& line : memory_table(*loop.measured_memory())) console.note(line);
       }
-      say(show_sample(*session, outcome->step, console));
+      if (session->settings.training.sample_tokens > 0) say(show_sample(*session, outcome->step, console));
     }
   } catch (const c10::Error& error) {
     say(Status::failed(std::string("no sample: ") + error.what_without_backtrace()));

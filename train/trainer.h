@@ -21,15 +21,16 @@ namespace octavo::train {
 
 struct Outcome {
   std::int64_t step = 0;
-  int signal = 0;  // that ended the run early; 0: it is finished
+  int signal = 0;  // the signal that ended the run early; 0: the run is finished
   std::optional<double> eval_loss;
-  std::string checkpoint;  // the folder that holds the last step
+  std::string checkpoint;  // the newest one
+  std::string not_saved;   // why it is not of the last step; empty: it is
   std::string report;      // the page's path
 };
 
-// Errors: bad data and settings, divergence (ten steps in a row without finite gradients) and
-// exhausted memory among it; the message names what is left to go on from. Handles SIGINT and SIGTERM while
-// it runs. REQUIRES: one run per process at a time.
+// Errors: bad data or settings, divergence (ten steps in a row without finite gradients), exhausted memory.
+// The message names the checkpoint to go on from. Handles SIGINT, SIGTERM and SIGHUP while it runs. REQUIRES:
+// one run per process at a time.
 Result<Outcome> train(const Config& config, Console& console);
 
 }  // namespace octavo::train

@@ -17,11 +17,17 @@ void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& ac
   auto* print =
       train->add_flag("--print-config", request->print_config,
                       "Show every key, its value, where it comes from and what it means; train nothing");
+  train->add_flag("--resume", request->resume,
+                  "Go on from the newest checkpoint although settings or data have changed since "
+                  "(resume_from_checkpoint=changed)");
   train->footer(R"(For example:
-  octavo train run.yaml learning_rate=3e-4 data.block_size=1024
+  octavo train run.yaml                        train; goes on where it stopped
+  octavo train run.yaml learning_rate=3e-4     another run, in a folder of its own
+  octavo train run.yaml max_steps=5000         the first run, made longer
 Ctrl-C saves a checkpoint and exits; the same command goes on from it.)");
   train->callback([=] {
     if (file->empty() && print->empty()) throw CLI::RequiredError("file");
+    if (request->resume) request->overrides.emplace_back("training.resume_from_checkpoint=changed");
     action(*request);
   });
 }

@@ -18,6 +18,7 @@ struct TrainRequest {
   std::string file;  // empty only with print_config
   std::vector<std::string> overrides;
   bool print_config = false;
+  bool resume = false;  // adds an override
 };
 
 struct SampleRequest {

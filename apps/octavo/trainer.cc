@@ -8,6 +8,7 @@
 #include "evaluate.h"
 #include "progress.h"
 #include "session.h"
+#include "terminal_text.h"
 #include "train.h"
 
 #include <CLI/CLI.hpp>
@@ -52,10 +53,14 @@ void run_training(const TrainRequest& request) {
   if (outcome.signal != 0) {
     const char* by = outcome.signal == SIGINT ? "Ctrl-C" : outcome.signal == SIGTERM ? "SIGTERM" : "SIGHUP";
     const bool latest = config.settings.training.resume_from_checkpoint.latest;
+    const std::string goes_on = std::string("the same command ") +
+                                (latest ? "" : "with resume_from_checkpoint=true ") + "goes on from it";
+    const std::string left = outcome.not_saved.empty()    ? outcome.checkpoint + " is saved, and " + goes_on
+                             : outcome.checkpoint.empty() ? outcome.not_saved + ", and there is no checkpoint"
+                                                          : outcome.not_saved + "; " + outcome.checkpoint +
+                                                                " is older, and " + goes_on;
     throw Failure(128 + outcome.signal,
-                  std::string("stopped by ") + by + " at step " + std::to_string(outcome.step) + "; " +
-                      outcome.checkpoint + " is saved, and the same command " +
-                      (latest ? "" : "with resume_from_checkpoint=true ") + "goes on from it");
+                  std::string("stopped by ") + by + " at step " + std::to_string(outcome.step) + "; " + left);
   }
   std::cout << "step " << outcome.step << " is saved in " << outcome.checkpoint
             << "\nreport: " << outcome.report << '\n';
@@ -71,13 +76,16 @@ void run_sampling(const SampleRequest& request) {
   options.top_k = request.top_k;
   options.temperature = request.temperature;
   options.seed = static_cast<std::uint64_t>(request.seed);
-  std::cout << request.prompt;
+  // A terminal gets no control characters; a file or a pipe gets the bytes.
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  train::TerminalText shown;
+  std::cout << (terminal ? train::terminal_text(request.prompt) : request.prompt);
   train::generate(*loaded.model, request.prompt, loaded.settings.data.block_size, options, loaded.device,
-                  loaded.settings.training.compute_dtype, [](char c) {
-                    std::cout << c << std::flush;
+                  loaded.settings.training.compute_dtype, [&](char c) {
+                    std::cout << (terminal ? shown.put(c) : std::string(1, c)) << std::flush;
                     return static_cast<bool>(std::cout);
                   });
-  std::cout << '\n';
+  std::cout << shown.end() << '\n';
 }
 
 }  // namespace

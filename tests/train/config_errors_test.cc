@@ -71,6 +71,9 @@ TEST(ConfigErrors, TypesAndLimits) {
       {"master_weights: 16", "expected auto, 24, 32, stochastic or none"},
       {"optimizer: adamw16bit", "expected one of adam, adamw, sgd, lion"},
       {"optimizer: paged_adamw_8bit", "_4bit_rank1"},
+      {"optimizer: paged_adamw_8bit", "states that are paged to the host are not built in: use adamw_8bit,"},
+      {"optim: paged_lion_32bit", "use lion,"},
+      {"optimizer: 8bit_adafactor", "got 8bit_adafactor"},
       {"optimizer: adamww", "got adamww"},
       {"device: 'cuda:'", "got the text \"cuda:\""},
       {"device: cuda:-1", "got cuda:-1"},
@@ -108,6 +111,10 @@ TEST(ConfigErrors, WhatIsNotBuiltIn) {
     EXPECT_TRUE(parse(key + ": false", "run.yaml").ok());
     EXPECT_TRUE(parse(key + ": null", "run.yaml").ok());
   }
+  EXPECT_THAT(error_of("warmup_ratio: 0.03"),
+              HasSubstr("write warmup_steps, which is warmup_ratio times max_steps"));
+  EXPECT_THAT(error_of("betas: [0.9, 0.95]"), HasSubstr("write beta1 and beta2"));
+  EXPECT_THAT(error_of("deepspeed: deepspeed_config.json"), HasSubstr("DeepSpeed is not built in"));
   EXPECT_THAT(error_of("FP8_FORMAT: hybrid"), HasSubstr("FP8 compute is not built in yet"));
   EXPECT_THAT(error_of("USE_4BIT: true"), HasSubstr("4-bit weights are not built in"));
   const auto config = parse("training: {num_gpus: 4}", "run.yaml");

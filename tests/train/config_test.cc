@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -127,6 +128,25 @@ TEST(Config, TheOtherGuidesFlatSpellings) {
   EXPECT_EQ(training_of("use_4bit_optimizer: false").optimizer.state, StateFormat::int8);
 }
 
+TEST(Config, KeysOfOtherTrainers) {
+  const Settings s =
+      parsed(
+          "{optim: adamw_torch, lr: 2e-4, lr_scheduler_type: constant_with_warmup, adam_beta1: 0.8, "
+          "adam_beta2: 0.95, adam_epsilon: 1e-6, gradient_clip_val: 0.5, num_epochs: 2, num_workers: 5, "
+          "seq_len: 128}")
+          .settings;
+  EXPECT_EQ(s.training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::fp32}));
+  EXPECT_EQ(s.training.learning_rate, 2e-4);
+  EXPECT_EQ(s.training.lr_scheduler, Scheduler::constant);
+  EXPECT_EQ(s.training.beta1, 0.8);
+  EXPECT_EQ(s.training.beta2, 0.95);
+  EXPECT_EQ(s.training.eps, 1e-6);
+  EXPECT_EQ(s.training.max_grad_norm, 0.5);
+  EXPECT_EQ(s.training.num_train_epochs, 2);
+  EXPECT_EQ(s.data.dataloader_num_workers, 5);
+  EXPECT_EQ(s.data.block_size, 128);
+}
+
 TEST(Config, OptimizerNamesInBothSpellings) {
   const auto name_of = [](const std::string& text) { return training_of("optimizer: " + text).optimizer; };
   for (const Algorithm algorithm : all_algorithms()) {
@@ -142,6 +162,11 @@ TEST(Config, OptimizerNamesInBothSpellings) {
   EXPECT_EQ(name_of("AdamW8bit"), (OptimizerName{Algorithm::adamw, StateFormat::int8}));
   EXPECT_EQ(name_of("adamw_fp8_e5m2"), (OptimizerName{Algorithm::adamw, StateFormat::fp8_e5m2}));
   EXPECT_EQ(name_of("adam_4bit_rank1"), (OptimizerName{Algorithm::adam, StateFormat::int4_rank1}));
+  for (const char* text : {"8bit_adamw", "adamw_bnb_8bit", "adamw_torch_8bit"})
+    EXPECT_EQ(name_of(text), (OptimizerName{Algorithm::adamw, StateFormat::int8})) << text;
+  for (const char* text : {"adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "adamw_hf"})
+    EXPECT_EQ(name_of(text), (OptimizerName{Algorithm::adamw, StateFormat::fp32})) << text;
+  EXPECT_EQ(name_of("4bit-rank1-adam"), (OptimizerName{Algorithm::adam, StateFormat::int4_rank1}));
   EXPECT_EQ(training_of("optimizer: lion").beta2, std::nullopt);
   EXPECT_EQ(second_beta(training_of("optimizer: lion")), 0.99);
   EXPECT_EQ(second_beta(training_of("optimizer: adamw")), 0.999);
@@ -193,6 +218,9 @@ TEST(Config, DevicesStagesPathsAndResume) {
   EXPECT_EQ(training_of("resume_from_checkpoint: true").resume_from_checkpoint, (Resume{true, ""}));
   EXPECT_EQ(training_of("resume_from_checkpoint: no").resume_from_checkpoint, (Resume{false, ""}));
   EXPECT_EQ(training_of("resume_from_checkpoint: 'no'").resume_from_checkpoint, (Resume{false, "no"}));
+  EXPECT_EQ(training_of("resume_from_checkpoint: changed").resume_from_checkpoint, (Resume{true, "", true}));
+  EXPECT_EQ(training_of("resume_from_checkpoint: 'changed'").resume_from_checkpoint,
+            (Resume{false, "changed"}));
 }
 
 TEST(Config, StepsOrEpochs) {
@@ -233,9 +261,10 @@ TEST(Config, TableShowsEveryKeyItsValueOriginAndMeaning) {
 }
 
 TEST(Config, YamlReadsBackAsTheSameSettings) {
-  const std::vector<std::string> paths = {
-      "a b",       "null",        "Yes",         "~",      "-",   "1e3",  "a: b", "#x", "\"q\\",
-      "tab\there", "line\nbreak", "caf\xC3\xA9", " edge ", "[x]", "true", "*a",   "x:", "\xEF\xBB\xBF"};
+  const std::vector<std::string> paths = {"a b",         "null",        "Yes",          "~",      "-",
+                                          "1e3",         "a: b",        "#x",           "\"q\\",  "tab\there",
+                                          "line\nbreak", "caf\xC3\xA9", " edge ",       "[x]",    "true",
+                                          "*a",          "x:",          "\xEF\xBB\xBF", "changed"};
   for (const std::string& path : paths) {
     Settings settings = parsed(kGuide).settings;
     settings.output_dir = path;
@@ -253,6 +282,53 @@ TEST(Config, YamlReadsBackAsTheSameSettings) {
   EXPECT_EQ(parsed(to_yaml(parsed("learning_rate: 0.1234567890123456789").settings))
                 .settings.training.learning_rate,
             0.1234567890123456789);
+}
+
+std::string folder_of(const std::string& name, const std::string& text, const Words& words = {}) {
+  const std::string path = ::testing::TempDir() + name;
+  std::ofstream(path) << text;
+  const auto config = load(path, words);
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  std::remove(path.c_str());
+  return config.ok() ? config->settings.output_dir : std::string();
+}
+
+TEST(Config, FoldersAreNamedAfterTheFileAndWhatTheCommandLineChanges) {
+  EXPECT_EQ(folder_of("run.yaml", ""), "runs/run");
+  EXPECT_EQ(folder_of("my run.v2.yaml", ""), "runs/my_run.v2");
+  EXPECT_EQ(folder_of("run", ""), "runs/run");
+  EXPECT_EQ(folder_of("run.yaml", "", {"lr=3e-4"}), "runs/run-learning_rate=3.0e-04");
+  EXPECT_EQ(folder_of("run.yaml", "", {"training.learning_rate=0.0003"}), "runs/run-learning_rate=3.0e-04");
+  EXPECT_EQ(folder_of("run.yaml", "", {"use_4bit_optimizer=true", "n_layer=2", "data.train=a/b c.txt"}),
+            "runs/run-n_layer=2-train=a_b_c.txt-optimizer=adamw_4bit");
+  // The same run, longer, with other logs or somewhere else.
+  EXPECT_EQ(folder_of("run.yaml", "",
+                      {"max_steps=5", "logging_steps=1", "max_samples=9", "device=cpu",
+                       "resume_from_checkpoint=false"}),
+            "runs/run");
+  // Who goes on with other settings means the run that is there.
+  EXPECT_EQ(folder_of("run.yaml", "", {"lr=3e-4", "resume_from_checkpoint=changed"}), "runs/run");
+  EXPECT_EQ(folder_of("run.yaml", "output_dir: here", {"lr=3e-4"}), "here");
+  EXPECT_EQ(folder_of("run.yaml", "", {"lr=3e-4", "output_dir=there"}), "there");
+  const std::string longest = folder_of("run.yaml", "", {"data.train=" + std::string(300, 'x')});
+  EXPECT_LT(longest.size(), 140u);
+  EXPECT_NE(longest, folder_of("run.yaml", "", {"data.train=" + std::string(301, 'x')}));
+}
+
+TEST(Config, DifferencesThatMakeAnotherExperiment) {
+  const auto compare = [](const Words& then, const Words& now) {
+    return experiment_differences(parsed("", then).settings, parsed("", now).settings);
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(compare({}, {"learning_rate=3e-4", "n_layer=2"}),
+              ElementsAre("model.n_layer: 6 -> 2", "training.learning_rate: 0.001 -> 3.0e-04"));
+  EXPECT_THAT(compare({}, {"max_steps=1", "save_steps=1", "device=cpu", "max_samples=5", "data.train=x",
+                           "gradient_checkpointing=true", "sample_tokens=0", "output_dir=x"}),
+              ::testing::IsEmpty());
+  EXPECT_THAT(compare({"batch_size=8"}, {"batch_size=2", "gradient_accumulation_steps=4"}),
+              ::testing::IsEmpty());
+  EXPECT_THAT(compare({"batch_size=8"}, {"batch_size=4"}),
+              ElementsAre("training.per_device_train_batch_size: 8 -> 4"));
 }
 
 TEST(Schema, PathsAreUniqueAndSwitchesPointAtSettings) {

@@ -1,4 +1,4 @@
-// Text files as one sequence, what is held out, windows to evaluate on, entropy; and errors.
+// Text files as one sequence, windows to evaluate on, entropy; and errors.
 // SPDX-License-Identifier: MIT
 #include "train/data/text.h"
 
@@ -38,6 +38,18 @@ TEST(TextCorpus, FilesFollowEachOther) {
   }
 }
 
+TEST(TextCorpus, PiecesOfFiles) {
+  const TextFiles files;
+  const std::string a = files.write("a", "0123456789"), b = files.write("b", "abcde");
+  const std::vector<TextPiece> pieces = {{a, 2, 5}, {b, 3, 3}, {b, 0, 5}, {a, 9, 10}};
+  const auto corpus = TextCorpus::open(pieces);
+  ASSERT_TRUE(corpus.ok()) << corpus.status().message();
+  EXPECT_EQ(read(*corpus, 0, 9), "234abcde9");
+  EXPECT_EQ(read(*corpus, 2, 3), "4ab");
+  const std::vector<TextPiece> beyond = {{b, 0, 6}};
+  EXPECT_EQ(TextCorpus::open(beyond).status().message(), b + ": has 5 bytes, expected 6; it has shrunk");
+}
+
 TEST(TextCorpus, CopiesShareTheMaps) {
   const TextFiles files;
   TextCorpus copy;
@@ -61,53 +73,6 @@ TEST(TextCorpus, ErrorsNameTheFile) {
   EXPECT_EQ(error(files.write("empty", "")), files.path("empty") + ": is empty; name a file with text");
   EXPECT_THAT(error(files.path("")), HasSubstr("is a folder"));
   EXPECT_THAT(error("/dev/null"), StartsWith("/dev/null: is a pipe or a device"));
-}
-
-TEST(SplitText, HoldsOutTheEnd) {
-  const TextFiles files;
-  const auto held_out = [&](std::size_t size, std::int64_t block_size) {
-    const auto split = split_text(Paths{files.write("t", std::string(size, 'x'))}, std::nullopt, block_size);
-    EXPECT_TRUE(split.ok()) << split.status().message();
-    EXPECT_EQ(split->train.begin, 0);
-    EXPECT_EQ(split->train.end, split->validation.begin);
-    EXPECT_EQ(split->validation.end, static_cast<std::int64_t>(size));
-    EXPECT_GE(split->train.size(), block_size + 1);
-    return split->validation.size();
-  };
-  EXPECT_EQ(held_out(1009, 8), 100);
-  EXPECT_EQ(held_out(50, 8), 9);  // a tenth has no room for a window
-  EXPECT_EQ(held_out(18, 8), 9);
-  EXPECT_EQ(held_out(std::size_t{100} << 20, 8), std::int64_t{8} << 20);
-}
-
-TEST(SplitText, ValidationOfItsOwn) {
-  const TextFiles files;
-  const auto split = split_text(Paths{files.write("t", "training")}, Paths{files.write("v", "other")}, 4);
-  ASSERT_TRUE(split.ok()) << split.status().message();
-  EXPECT_EQ(split->train.size(), 8);
-  EXPECT_EQ(read(split->validation.corpus, 0, 5), "other");
-}
-
-TEST(SplitText, ErrorsGiveSizesAndTheMinimum) {
-  const TextFiles files;
-  const std::string ten = files.write("ten", "0123456789");
-  const auto error = [](const Paths& train, const std::optional<Paths>& validation, std::int64_t block) {
-    return split_text(train, validation, block).status().message();
-  };
-  EXPECT_EQ(
-      error({ten}, std::nullopt, 5),
-      "data.train: " + ten +
-          ": 10 bytes are too few for a block_size of 5, which takes 12 where data.validation is null and "
-          "a part is held out for it; use more text or a smaller data.block_size");
-  EXPECT_EQ(error({ten, ten}, Paths{ten}, 10),
-            "data.validation: " + ten +
-                ": 10 bytes are too few for a block_size of 10, which takes 11; use more text or a smaller "
-                "data.block_size");
-  EXPECT_THAT(error({ten}, Paths{ten}, 10), StartsWith("data.train: " + ten + ": 10 bytes"));
-  EXPECT_EQ(error({ten}, Paths{ten}, 9), "");
-  EXPECT_THAT(error({}, std::nullopt, 1), StartsWith("data.train: no files"));
-  EXPECT_THAT(error({ten}, Paths{files.path("none")}, 1),
-              StartsWith("data.validation: " + files.path("none")));
 }
 
 TEST(SampleCount, WindowsAndTheirLastTarget) {
@@ -148,6 +113,26 @@ TEST(UnigramEntropy, OfBytesAndOfRanges) {
   const double quarter = -0.25 * std::log(0.25) - 0.75 * std::log(0.75);
   EXPECT_DOUBLE_EQ(unigram_entropy(TextRange{*corpus, 0, 200000}), quarter);
   EXPECT_DOUBLE_EQ(unigram_entropy(TextRange{*corpus, 1, 4}), 0);
+  EXPECT_DOUBLE_EQ(estimated_unigram_entropy(TextRange{*corpus, 0, 200000}), quarter) << "all of a small one";
+}
+
+// 32 MiB of a, but for four bytes: two in the first and the last 64 KiB, which are looked at, and two that
+// lie between the pieces, which are not.
+TEST(UnigramEntropy, OfALargeRangeIsEstimated) {
+  const TextFiles files;
+  constexpr std::int64_t kSize = 32 << 20, kLooked = 16 << 20;
+  std::string text(kSize, 'a');
+  text[0] = text[kSize - (200 << 10)] = text[kSize - 1] = text[100 << 10] = 'b';
+  const auto corpus = TextCorpus::open(Paths{files.write("t", text)});
+  ASSERT_TRUE(corpus.ok());
+  const auto entropy = [](double share) {
+    return -share * std::log(share) - (1 - share) * std::log(1 - share);
+  };
+  const TextRange all{*corpus, 0, kSize};
+  EXPECT_DOUBLE_EQ(unigram_entropy(all), entropy(4.0 / kSize));
+  const double estimate = estimated_unigram_entropy(all);
+  EXPECT_GE(estimate, entropy(1.0 / kLooked)) << "the first piece is looked at";
+  EXPECT_LE(estimate, entropy(3.0 / kLooked)) << "not all is looked at";
 }
 
 }  // namespace

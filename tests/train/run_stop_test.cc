@@ -115,7 +115,7 @@ TEST(RunStop, DivergenceStopsTheRunAndKeepsWhatIsGood) {
   TinyRun run(folder.path(), "run");
   run.finish({"max_steps=4", "save_steps=2"});
   run.fail({"max_steps=40", "save_steps=3", "learning_rate=1e30", "max_grad_norm=0", "save_total_limit=2",
-            "warmup_steps=0"},
+            "warmup_steps=0", "resume_from_checkpoint=changed"},
            "the last good checkpoint is " + run.checkpoint(4));
   EXPECT_THAT(run.said, AllOf(HasSubstr("diverged: 10 steps in a row"), HasSubstr("lower learning_rate")));
   EXPECT_EQ(run.records("end").back()["reason"], "diverged");
@@ -189,7 +189,7 @@ TEST(RunStop, AUsersConfigIsKept) {
   EXPECT_THAT(run.said, HasSubstr("is now"));
   EXPECT_THAT(read_bytes(run.out + "/config.1.yaml"), StartsWith("# mine\n"));
   const std::string written = read_bytes(mine);
-  run.finish({"max_steps=2", "learning_rate=5"});  // nothing to do
+  run.finish({"max_steps=2", "learning_rate=5", "resume_from_checkpoint=changed"});  // nothing to do
   EXPECT_EQ(read_bytes(mine), written);
 }
 

@@ -160,17 +160,23 @@ Codec<std::vector<std::int64_t>> stage_sizes() {
           write};
 }
 
+// As --resume of the command gives it.
+constexpr std::string_view kChanged = "changed";
+
 Codec<Resume> resume_choice() {
   auto read = [](const YamlNode& node) -> std::optional<Resume> {
     if (const auto latest = flag_in(node)) return Resume{*latest, {}};
     auto from = path_in(node);
     if (!from) return std::nullopt;
+    if (node.plain && *from == kChanged) return Resume{true, {}, true};
     return Resume{false, std::move(*from)};
   };
   auto write = [](const Resume& value) {
-    return value.path.empty() ? std::string(value.latest ? "true" : "false") : path_text(value.path);
+    if (value.changed) return std::string(kChanged);
+    if (value.path.empty()) return std::string(value.latest ? "true" : "false");
+    return value.path == kChanged ? '"' + value.path + '"' : path_text(value.path);
   };
-  return {"true (the newest, if any), false, or a checkpoint's path", read, write};
+  return {"true (the newest, if any), changed, false, or a checkpoint's path", read, write};
 }
 
 }  // namespace octavo::train

@@ -23,6 +23,8 @@ struct Codec {
   std::string expected;  // "an integer from 1 to 8", after "expected "
   std::function<std::optional<T>(const YamlNode&)> read;
   std::function<std::string(const T&)> write;
+  // For a value that another tool takes: what to write instead. Empty where there is nothing to say.
+  std::function<std::string(const YamlNode&)> advice = {};
 };
 
 struct Range {
@@ -81,6 +83,7 @@ struct Type {
   std::function<bool(const YamlNode&, Settings&)>
       set;  // false, and nothing set, where the value is not what is expected
   std::function<std::string(const Settings&)> show;
+  std::function<std::string(const YamlNode&)> advice = {};  // may be empty
 };
 
 // The section that a field belongs to, of a Settings or of a const one.
@@ -109,7 +112,7 @@ Type field(T Section::*member, Codec<T> codec) {
   auto show = [member, write = codec.write](const Settings& settings) {
     return write(section_of<Section>(settings).*member);
   };
-  return {std::move(codec.expected), std::move(set), std::move(show)};
+  return {std::move(codec.expected), std::move(set), std::move(show), std::move(codec.advice)};
 }
 
 // An optional field also takes null, and what stands for it in other tools (`none`, as plain text).
@@ -131,7 +134,7 @@ Type field(std::optional<T> Section::*member, Codec<T> codec, std::string_view n
     return value ? write(*value) : std::string("null");
   };
   return {codec.expected + ", or null" + (none.empty() ? "" : " (also " + std::string(none) + ")"),
-          std::move(set), std::move(show)};
+          std::move(set), std::move(show), std::move(codec.advice)};
 }
 
 }  // namespace octavo::train

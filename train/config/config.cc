@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -35,6 +36,11 @@ Origin origin_of(const Source& source, Place place) {
 // An error at a place: `run.yaml:7:3: ` before the message.
 Status error_at(const Source& source, Place place, const Status& status) {
   return {status.code(), at(source, place) + ": " + status.message()};
+}
+
+std::string advice(const Type& type, const YamlNode& value) {
+  const std::string text = type.advice ? type.advice(value) : std::string();
+  return text.empty() ? text : "; " + text;
 }
 
 // One level of precedence: what a file, or all words of a command line, assign.
@@ -96,7 +102,8 @@ class Level {
     if (const Setting* setting = key.setting()) {
       if (!setting->type.set(one.value, config.settings)) {
         return Status::invalid(at(source_, one.value.place) + ": " + std::string(key.path) + ": got " +
-                               shown(one.value) + ", expected " + setting->type.expected);
+                               shown(one.value) + ", expected " + setting->type.expected +
+                               advice(setting->type, one.value));
       }
       config.origins[one.key] = origin_of(source_, one.place);
     } else if (const Refused* refused = std::get_if<Refused>(&key.role)) {
@@ -205,6 +212,39 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
+// A part of a file's name, for any file system and shell.
+std::string plain_name(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"') continue;  // of YAML
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       std::string_view("._=+-").find(c) != std::string_view::npos;
+    out += plain ? c : '_';
+  }
+  return out;
+}
+
+std::string automatic_folder(std::string_view path, const Config& config) {
+  constexpr std::size_t kLongest = 120;
+  std::string_view stem = path.substr(path.rfind('/') + 1);
+  if (const auto dot = stem.rfind('.'); dot != std::string_view::npos && dot > 0) stem = stem.substr(0, dot);
+  std::string name = plain_name(stem);
+  // Who goes on in spite of changes means the run as the file has it.
+  for (std::size_t i = 0; !config.settings.training.resume_from_checkpoint.changed && i < schema().size();
+       ++i) {
+    const Key& key = schema()[i];
+    if (config.origins[i].level != Origin::Level::command_line) continue;
+    if (key.makes_another_run() || key.path == "data.train" || key.path == "data.validation")
+      name += "-" + plain_name(std::string(key.name()) + "=" + key.setting()->type.show(config.settings));
+  }
+  if (name.size() > kLongest) {
+    std::uint32_t hash = 2166136261U;  // FNV-1a: the same name on every machine
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+    name = name.substr(0, kLongest) + "-" + std::to_string(hash);
+  }
+  return "runs/" + name;
+}
+
 }  // namespace
 
 std::string Origin::text() const {
@@ -235,7 +275,10 @@ Result<Config> parse(std::string_view text, std::string_view name, std::span<con
 Result<Config> load(const std::string& path, std::span<const std::string> overrides) {
   auto text = read_file(path);
   if (!text.ok()) return text.status();
-  return parse(*text, path, overrides);
+  auto config = parse(*text, path, overrides);
+  if (config.ok() && config->settings.output_dir == kAutomaticFolder)
+    config->settings.output_dir = automatic_folder(path, *config);
+  return config;
 }
 
 }  // namespace octavo::train

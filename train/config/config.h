@@ -45,6 +45,9 @@ struct Config {
 // `name` is what errors call the text.
 Result<Config> parse(std::string_view text, std::string_view name,
                      std::span<const std::string> overrides = {});
+// Names the folder where output_dir is `auto`: runs/NAME after the file, with `-KEY=VALUE` for each setting
+// of the command line that makes another experiment. So the same command goes on with its run, and another
+// one has a run of its own.
 Result<Config> load(const std::string& path, std::span<const std::string> overrides = {});
 
 // What a run cannot do without, which a config that is only looked at may lack: data.train.
@@ -55,6 +58,10 @@ std::string to_yaml(const Settings& settings);
 
 // The keys whose values differ, each as "training.learning_rate: 0.001 -> 0.0003".
 std::vector<std::string> differences(const Settings& then, const Settings& now);
+
+// Those of the differences that make another experiment. The sequences per step count, however they are
+// divided into passes.
+std::vector<std::string> experiment_differences(const Settings& then, const Settings& now);
 
 // Every key, its value, origin and meaning, a line each: `octavo train --print-config`.
 std::string to_table(const Config& config);

@@ -4,8 +4,10 @@
 
 #include <octavo/types.h>
 
+#include <array>
 #include <charconv>
 #include <system_error>
+#include <utility>
 
 namespace octavo::train {
 namespace {
@@ -21,6 +23,18 @@ std::string squashed(std::string_view text) {
   return out;
 }
 
+// What other tools put into an optimizer's name to say whose code it is, and whose meaning is the same:
+// adamw_torch_fused is adamw, adamw_bnb_8bit is adamw_8bit.
+constexpr std::array<std::string_view, 5> kMakers = {"torch", "fused", "bnb", "hf", "apex"};
+
+// What is part of a name elsewhere and means something that is not built in.
+constexpr std::string_view kPaged = "paged";
+
+std::string without(std::string text, std::string_view part) {
+  if (const auto at = text.find(part); at != std::string::npos) text.erase(at, part.size());
+  return text;
+}
+
 std::optional<StateFormat> state_in(std::string_view squashed_name) {
   if (squashed_name.empty() || squashed_name == "32bit") return StateFormat::fp32;
   for (const StateFormat format : all_state_formats()) {
@@ -29,18 +43,23 @@ std::optional<StateFormat> state_in(std::string_view squashed_name) {
   return std::nullopt;
 }
 
-std::optional<OptimizerName> optimizer_in(const YamlNode& node) {
-  if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
-  const std::string text = squashed(node.text);
+// The algorithm and its format in either order: adamw8bit, 8bitadamw.
+std::optional<OptimizerName> optimizer_named(std::string text) {
+  for (const std::string_view maker : kMakers) text = without(std::move(text), maker);
   for (const Algorithm algorithm : all_algorithms()) {
-    const std::string_view prefix = name(algorithm);
-    if (!text.starts_with(prefix)) continue;
-    // adam is a prefix of adamw: what follows decides, and no format starts with a w.
-    if (const auto state = state_in(std::string_view(text).substr(prefix.size()))) {
-      return OptimizerName{algorithm, *state};
-    }
+    const std::string_view word = name(algorithm);
+    // adam is a part of adamw: what is left decides, and no format starts with a w.
+    if (!text.starts_with(word) && !text.ends_with(word)) continue;
+    const std::string left =
+        text.starts_with(word) ? text.substr(word.size()) : text.substr(0, text.size() - word.size());
+    if (const auto state = state_in(left)) return OptimizerName{algorithm, *state};
   }
   return std::nullopt;
+}
+
+std::optional<OptimizerName> optimizer_in(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
+  return optimizer_named(squashed(node.text));
 }
 
 std::string optimizer_text(const OptimizerName& value) {
@@ -50,6 +69,16 @@ std::string optimizer_text(const OptimizerName& value) {
     if (c == '-') c = '_';
   }
   return out;
+}
+
+// For names of bitsandbytes that ask for more than a format.
+std::string optimizer_advice(const YamlNode& node) {
+  const std::string text = squashed(node.text);
+  if (!text.starts_with(kPaged)) return {};
+  const auto plain = optimizer_named(without(text, kPaged));
+  if (!plain) return {};
+  return "states that are paged to the host are not built in: use " + optimizer_text(*plain) +
+         ", or optimizer states of fewer bits";
 }
 
 std::string expected_optimizer() {
@@ -97,7 +126,9 @@ std::string device_text(const DeviceName& value) {
 
 }  // namespace
 
-Codec<OptimizerName> optimizer_name() { return {expected_optimizer(), optimizer_in, optimizer_text}; }
+Codec<OptimizerName> optimizer_name() {
+  return {expected_optimizer(), optimizer_in, optimizer_text, optimizer_advice};
+}
 
 Codec<DeviceName> device_name() {
   return {"auto, cpu, cuda, cuda:0 (or another number) or mps", device_in, device_text};

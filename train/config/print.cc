@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 namespace octavo::train {
 namespace {
@@ -52,13 +54,21 @@ std::string other_tables() {
     if (const auto* spelling = std::get_if<Switch>(&key.role)) {
       const std::string target(spelling->target.substr(spelling->target.find('.') + 1));
       switches += "| " + code(key.name()) + " | " + code(target + ": " + std::string(spelling->value)) +
-                  " | excludes it: " + code(spelling->otherwise) +
-                  " where it would have been that, else no change |\n";
+                  " | " + code(spelling->otherwise) + " instead of " + code(spelling->value) +
+                  "; no effect on other values |\n";
     } else if (const auto* refusal = std::get_if<Refused>(&key.role)) {
       refused += "| " + code(key.name()) + " | " + std::string(refusal->reason) + " |\n";
     }
   }
   return switches + refused;
+}
+
+std::optional<std::string> difference(const Key& key, const Settings& then, const Settings& now) {
+  const Setting* setting = key.setting();
+  if (setting == nullptr) return std::nullopt;
+  const std::string before = setting->type.show(then), after = setting->type.show(now);
+  if (before == after) return std::nullopt;
+  return std::string(key.path) + ": " + before + " -> " + after;
 }
 
 }  // namespace
@@ -82,10 +92,23 @@ std::string to_yaml(const Settings& settings) {
 std::vector<std::string> differences(const Settings& then, const Settings& now) {
   std::vector<std::string> out;
   for (const Key& key : schema()) {
-    const Setting* setting = key.setting();
-    if (setting == nullptr) continue;
-    const std::string before = setting->type.show(then), after = setting->type.show(now);
-    if (before != after) out.push_back(std::string(key.path) + ": " + before + " -> " + after);
+    if (auto change = difference(key, then, now)) out.push_back(std::move(*change));
+  }
+  return out;
+}
+
+std::vector<std::string> experiment_differences(const Settings& then, const Settings& now) {
+  const auto sequences = [](const Settings& settings) {
+    return settings.training.per_device_train_batch_size * settings.training.gradient_accumulation_steps;
+  };
+  const bool same_step = sequences(then) == sequences(now);
+  std::vector<std::string> out;
+  for (const Key& key : schema()) {
+    if (!key.makes_another_run()) continue;
+    const bool divides_the_step = key.path == "training.per_device_train_batch_size" ||
+                                  key.path == "training.gradient_accumulation_steps";
+    if (same_step && divides_the_step) continue;
+    if (auto change = difference(key, then, now)) out.push_back(std::move(*change));
   }
   return out;
 }
@@ -119,16 +142,19 @@ std::string reference_page() {
 <!-- Generated from train/config/schema.cc: OCTAVO_UPDATE_DOCS=1 build/tests/train_config_test -->
 
 A YAML file with the sections `model`, `data` and `training`, and after it on the command line any number of
-`key=value`, which override it (`learning_rate=3e-4 data.block_size=1024`; the value is YAML, of two for one key the last
-holds).
+`key=value`, which override it: `learning_rate=3e-4 data.block_size=1024`. The value is YAML. If a key is given twice on the
+command line, the last one counts.
 
 - A key may stand without its section where only one section has it: `learning_rate: 1e-3` at the top is
   `training.learning_rate`. `seed` is in two sections, so it needs one.
 - Keys may be written in upper case: `LEARNING_RATE`.
 - Types are checked, `"8"` in quotes is no number, a key given twice is an error, and so is an unknown one:
   `run.yaml:7:3: training.learning_rat: unknown key; did you mean training.learning_rate?`
-- Two keys that contradict each other are an error that names both places, unless one is in the file and the other, of the same
-  meaning, on the command line: then that one holds. So it is with `max_steps` and `num_train_epochs`.
+- Two keys that contradict each other are an error that names both places. If one is in the file and the other on the command
+  line, the command line's counts (`max_steps` and `num_train_epochs`, for example).
+- Relative paths, in the file and on the command line, start from the working directory of the command, not from the file's folder.
+- `data.train` and `data.validation` name a file, a folder (all files in it and below), a pattern in quotes (`"books/*.txt"`), or a
+  list of these. The files of a folder or a pattern are sorted by path; hidden and empty ones are left out.
 - YAML's anchors, aliases, tags and several documents are not part of a config. At most 1 MiB of UTF-8.
 
 An optimizer is an algorithm (`adam`, `adamw`, `sgd`, `lion`) and the format of its states, with or without an underscore between them:

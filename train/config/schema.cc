@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
 
+#include <algorithm>
+#include <array>
 #include <limits>
 
 namespace octavo::train {
@@ -42,36 +44,43 @@ std::vector<Key> make() {
       {"model.gradient_checkpointing", Setting{field(&M::gradient_checkpointing, flag()), "false"},
        "compute activations again in the backward pass instead of keeping them: slower, less memory"},
 
-      {"data.train", Setting{field(&D::train, paths()), "null"}, "text to train on; a run needs it"},
+      {"data.train", Setting{field(&D::train, paths()), "null"},
+       "text to train on: files, folders (all files in them) and patterns such as books/*.txt; a run needs "
+       "it"},
       {"data.validation", Setting{field(&D::validation, paths()), "null"},
        "text to evaluate on; null: a part of data.train is held out for it"},
-      {"data.block_size", Setting{field(&D::block_size, sizes), "512"}, "tokens (bytes) in a sequence"},
+      {"data.block_size",
+       Setting{field(&D::block_size, sizes), "512", {"seq_len", "context_length", "max_seq_length"}},
+       "tokens (bytes) in a sequence"},
       {"data.max_samples", Setting{field(&D::max_samples, count_or_all()), "-1"},
        "train on the first so many sequences; -1: all"},
       {"data.stages", Setting{field(&D::stages, stage_sizes()), "null"},
        "progressive training: max_samples of each stage, run one after the other; max_steps are divided "
        "equally "
        "among them (the last takes the remainder), num_train_epochs are passes of each over its own samples"},
-      {"data.max_eval_samples", Setting{field(&D::max_eval_samples, count_or_all()), "1024"},
+      {"data.max_eval_samples", Setting{field(&D::max_eval_samples, count_or_all()), "256"},
        "evaluate on so many sequences, evenly spread over the validation text; -1: all"},
       {"data.seed", Setting{field(&D::seed, integer(0, kAny)), "1337"}, "order of the samples"},
-      {"data.dataloader_num_workers", Setting{field(&D::dataloader_num_workers, integer(0, 1024)), "2"},
+      {"data.dataloader_num_workers",
+       Setting{field(&D::dataloader_num_workers, integer(0, 1024)), "2", {"num_workers"}},
        "threads that prepare batches; 0: the training thread itself"},
 
-      {"training.optimizer", Setting{field(&T::optimizer, optimizer_name()), "adamw_8bit"},
+      {"training.optimizer", Setting{field(&T::optimizer, optimizer_name()), "adamw_8bit", {"optim"}},
        "algorithm and format of its states; adamw8bit is adamw_8bit"},
       {"training.use_4bit_optimizer", Switch{"training.optimizer", "adamw_4bit", "adamw"},
        "the same as optimizer: adamw_4bit"},
       {"training.optimizer_fallback", Setting{field(&T::optimizer_fallback, optimizer_name()), "null"},
        "used, with a warning, where the optimizer cannot run; null: that is an error"},
-      {"training.learning_rate", Setting{field(&T::learning_rate, real(kPositive)), "0.001"},
+      {"training.learning_rate", Setting{field(&T::learning_rate, real(kPositive)), "0.001", {"lr"}},
        "the highest learning rate"},
       {"training.lr_scheduler",
-       Setting{field(&T::lr_scheduler, choice<Scheduler>({{Scheduler::cosine, "cosine"},
-                                                          {Scheduler::linear, "linear"},
-                                                          {Scheduler::constant, "constant"},
-                                                          {Scheduler::wsd, "wsd"}})),
-               "cosine"},
+       Setting{field(&T::lr_scheduler,
+                     choice<Scheduler>({{Scheduler::cosine, "cosine"},
+                                        {Scheduler::linear, "linear"},
+                                        {Scheduler::constant, "constant", "constant_with_warmup"},
+                                        {Scheduler::wsd, "wsd"}})),
+               "cosine",
+               {"lr_scheduler_type"}},
        "course of the learning rate after warm-up; wsd is constant with a decay at the end"},
       {"training.warmup_steps", Setting{field(&T::warmup_steps, integer(0, kMaxSteps)), "0"},
        "steps over which the learning rate rises from 0"},
@@ -82,11 +91,12 @@ std::vector<Key> make() {
       {"training.weight_decay", Setting{field(&T::weight_decay, real(kNotNegative)), "0.1"},
        "adamw, lion: how far weights shrink per step, as a multiple of the learning rate; adam, sgd: added "
        "to the gradient as a multiple of the weight"},
-      {"training.beta1", Setting{field(&T::beta1, real(kFraction)), "0.9"},
+      {"training.beta1", Setting{field(&T::beta1, real(kFraction)), "0.9", {"adam_beta1"}},
        "memory of the first moment (Adam, Lion)"},
-      {"training.beta2", Setting{field(&T::beta2, real(kFraction)), "null"},
+      {"training.beta2", Setting{field(&T::beta2, real(kFraction)), "null", {"adam_beta2"}},
        "memory of the second moment (Lion: of its only one); null: 0.999, Lion 0.99"},
-      {"training.eps", Setting{field(&T::eps, real(kNotNegative)), "1.0e-08"}, "added to Adam's denominator"},
+      {"training.eps", Setting{field(&T::eps, real(kNotNegative)), "1.0e-08", {"adam_epsilon"}},
+       "added to Adam's denominator"},
       {"training.momentum", Setting{field(&T::momentum, real(kFraction)), "0.9"},
        "of SGD; 0: none, and no states"},
       {"training.compute_dtype",
@@ -115,12 +125,17 @@ std::vector<Key> make() {
        "the same in evaluation"},
       {"training.gradient_accumulation_steps", Setting{field(&T::gradient_accumulation_steps, sizes), "1"},
        "forward passes per optimizer step"},
-      {"training.max_grad_norm", Setting{field(&T::max_grad_norm, real(kNotNegative)), "1"},
+      {"training.max_grad_norm",
+       Setting{field(&T::max_grad_norm, real(kNotNegative)),
+               "1",
+               {"grad_clip", "gradient_clipping", "gradient_clip_val"}},
        "longer gradients are scaled down to this norm; 0: never"},
       {"training.max_steps", Setting{field(&T::max_steps, steps, "-1"), "3000", {"max_iters"}},
        "optimizer steps"},
       {"training.num_train_epochs",
-       Setting{field(&T::num_train_epochs, real({.low = 0, .high = 1e9, .above = true})), "null"},
+       Setting{field(&T::num_train_epochs, real({.low = 0, .high = 1e9, .above = true})),
+               "null",
+               {"num_epochs", "max_epochs"}},
        "passes over the data, instead of max_steps"},
       {"training.eval_steps", Setting{field(&T::eval_steps, steps), "200", {"test_freq"}},
        "steps between evaluations; null: only at the end"},
@@ -130,14 +145,25 @@ std::vector<Key> make() {
        "checkpoints to keep, the newest; null: all"},
       {"training.logging_steps", Setting{field(&T::logging_steps, steps), "10", {"log_freq"}},
        "steps between metrics"},
+      {"training.sample_tokens", Setting{field(&T::sample_tokens, integer(0, kMaxSize)), "300"},
+       "length of the text that the model writes at the end of a run; 0: none"},
       {"training.resume_from_checkpoint", Setting{field(&T::resume_from_checkpoint, resume_choice()), "true"},
-       "true: go on from the newest checkpoint in output_dir, if any; or a checkpoint's path"},
+       "true: go on from the newest checkpoint in output_dir, if any; changed (or --resume on the command "
+       "line): the same, although settings or data have changed since; or a checkpoint's path"},
       {"training.num_gpus", Setting{field(&T::num_gpus, integer(1, 65536)), "1"},
        "more than 1 is not built in yet"},
       {"training.device", Setting{field(&T::device, device_name()), "auto"},
        "where to train; auto: a GPU if there is one"},
       {"training.seed", Setting{field(&T::seed, integer(0, kAny)), "1337"},
        "initial weights, dropout, stochastic rounding"},
+      {"training.warmup_ratio",
+       Refused{"the warm-up is given in steps: write warmup_steps, which is warmup_ratio times max_steps"},
+       ""},
+      {"training.betas", Refused{"each one is a key: write beta1 and beta2"}, ""},
+      {"training.deepspeed",
+       Refused{"DeepSpeed is not built in; for less memory use optimizer: adamw_8bit or adamw_4bit and "
+               "gradient_checkpointing: true"},
+       ""},
       {"training.use_fp8", Refused{kNoFp8}, ""},
       {"training.fp8_format", Refused{kNoFp8}, ""},
       {"training.fp8_amax_history_len", Refused{kNoFp8}, ""},
@@ -146,12 +172,42 @@ std::vector<Key> make() {
       {"training.quantization_type", Refused{kNo4bitWeights}, ""},
       {"training.use_double_quant", Refused{kNo4bitWeights}, ""},
 
-      {"output_dir", Setting{field(&Settings::output_dir, path()), "runs/default", {"checkpoint_dir"}},
-       "folder of the run: checkpoints, metrics, report"},
+      {"output_dir",
+       Setting{field(&Settings::output_dir, path()), std::string_view(kAutomaticFolder), {"checkpoint_dir"}},
+       "folder of the run: checkpoints, metrics, report; auto: runs/ and the name of the config file, "
+       "followed by "
+       "what the command line changes (runs/run, runs/run-learning_rate=3.0e-04)"},
   };
 }
 
 }  // namespace
+
+// What only makes a run longer, or changes what is written and where it runs. Everything else makes it
+// another experiment. The data's paths are here because what is in the files counts: see data/text_files.h.
+constexpr std::array<std::string_view, 20> kFree = {"model.gradient_checkpointing",
+                                                    "data.train",
+                                                    "data.validation",
+                                                    "data.max_samples",
+                                                    "data.stages",
+                                                    "data.max_eval_samples",
+                                                    "data.dataloader_num_workers",
+                                                    "training.per_device_eval_batch_size",
+                                                    "training.max_steps",
+                                                    "training.num_train_epochs",
+                                                    "training.eval_steps",
+                                                    "training.save_steps",
+                                                    "training.save_total_limit",
+                                                    "training.logging_steps",
+                                                    "training.sample_tokens",
+                                                    "training.resume_from_checkpoint",
+                                                    "training.num_gpus",
+                                                    "training.device",
+                                                    "training.optimizer_fallback",
+                                                    "output_dir"};
+
+bool Key::makes_another_run() const {
+  return setting() != nullptr && std::ranges::find(kFree, path) == kFree.end();
+}
 
 const std::vector<Key>& schema() {
   static const std::vector<Key> table = make();

@@ -42,6 +42,8 @@ struct Key {
   }
   [[nodiscard]] std::string_view name() const { return path.substr(path.find('.') + 1); }
   [[nodiscard]] const Setting* setting() const { return std::get_if<Setting>(&role); }
+  // Whether a run that goes on with another value is not the same experiment any more.
+  [[nodiscard]] bool makes_another_run() const;
 };
 
 // In the order in which they are printed; the keys of a section lie together.

@@ -33,8 +33,9 @@ struct DeviceName {
 };
 
 struct Resume {
-  bool latest = false;  // from the newest checkpoint of output_dir, if there is one
-  std::string path;     // or from this one, which must be there
+  bool latest = false;   // from the newest checkpoint of output_dir, if there is one
+  std::string path;      // or from this one, which must be there
+  bool changed = false;  // with `latest`: it must be there, and settings and data may have changed since
   friend bool operator==(const Resume&, const Resume&) = default;
 };
 
@@ -84,11 +85,15 @@ struct TrainingSettings {
   std::optional<std::int64_t> save_steps;
   std::optional<std::int64_t> save_total_limit;
   std::int64_t logging_steps = 0;
+  std::int64_t sample_tokens = 0;
   Resume resume_from_checkpoint;
   std::int64_t num_gpus = 0;
   DeviceName device;
   std::int64_t seed = 0;
 };
+
+// Stands for a folder that is named after the config file: see load() in config.h.
+inline constexpr const char* kAutomaticFolder = "auto";
 
 struct Settings {
   ModelSettings model;

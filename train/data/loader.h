@@ -27,7 +27,7 @@ class BatchLoader {
     std::vector<std::uint8_t> bytes;  // rows x (block_size + 1)
   };
 
-  // `workers` threads; 0: next() does the work. An error where memory or threads are not to be had.
+  // `workers` threads; 0: next() does the work. An error if memory or threads cannot be allocated.
   // REQUIRES: rows >= 1, first_draw >= sampler.start(), workers >= 0.
   static Result<BatchLoader> start(Sampler sampler, std::int64_t rows, std::uint64_t first_draw, int workers);
 

@@ -14,19 +14,41 @@ namespace octavo::train {
 
 struct TextCorpus::Files {
   std::vector<MappedFile> maps;
-  std::vector<std::int64_t> ends;  // of each file in the whole
+  std::vector<std::span<const std::byte>> pieces;  // one of each map
+  std::vector<std::int64_t> ends;                  // of each piece in the whole
+
+  void add(MappedFile map, std::size_t begin, std::size_t end) {
+    pieces.push_back(map.bytes().subspan(begin, end - begin));
+    maps.push_back(std::move(map));
+    ends.push_back((ends.empty() ? 0 : ends.back()) + static_cast<std::int64_t>(end - begin));
+  }
 };
 
 Result<TextCorpus> TextCorpus::open(std::span<const std::string> paths) {
   auto files = std::make_shared<Files>();
-  std::int64_t end = 0;
   for (const std::string& path : paths) {
     Result<MappedFile> map = MappedFile::open(path);
     if (!map.ok()) return map.status();
-    if (map->bytes().empty()) return Status::invalid(path + ": is empty; name a file with text");
-    end += static_cast<std::int64_t>(map->bytes().size());
-    files->maps.push_back(std::move(*map));
-    files->ends.push_back(end);
+    const std::size_t size = map->bytes().size();
+    if (size == 0) return Status::invalid(path + ": is empty; name a file with text");
+    files->add(std::move(*map), 0, size);
+  }
+  TextCorpus out;
+  out.files_ = std::move(files);
+  return out;
+}
+
+Result<TextCorpus> TextCorpus::open(std::span<const TextPiece> pieces) {
+  auto files = std::make_shared<Files>();
+  for (const TextPiece& piece : pieces) {
+    if (piece.begin == piece.end) continue;
+    Result<MappedFile> map = MappedFile::open(piece.path);
+    if (!map.ok()) return map.status();
+    if (static_cast<std::int64_t>(map->bytes().size()) < piece.end) {
+      return Status::failed(piece.path + ": has " + std::to_string(map->bytes().size()) +
+                            " bytes, expected " + std::to_string(piece.end) + "; it has shrunk");
+    }
+    files->add(std::move(*map), static_cast<std::size_t>(piece.begin), static_cast<std::size_t>(piece.end));
   }
   TextCorpus out;
   out.files_ = std::move(files);
@@ -41,7 +63,7 @@ void TextCorpus::read(std::int64_t offset, std::span<std::uint8_t> out) const {
   auto file = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), offset) - ends.begin());
   auto at = static_cast<std::size_t>(offset - (file == 0 ? 0 : ends[file - 1]));
   while (!out.empty()) {
-    const auto from = files_->maps[file].bytes().subspan(at);
+    const auto from = files_->pieces[file].subspan(at);
     const std::size_t count = std::min(from.size(), out.size());
     std::memcpy(out.data(), from.data(), count);
     out = out.subspan(count);
@@ -86,6 +108,18 @@ double unigram_entropy(const TextRange& range) {
     const auto bytes = std::span(piece).first(static_cast<std::size_t>(std::min(kPiece, range.end - at)));
     range.corpus.read(at, bytes);
     count(bytes, counts);
+  }
+  return entropy(counts);
+}
+
+double estimated_unigram_entropy(const TextRange& range) {
+  constexpr std::int64_t kPiece = 1 << 16, kPieces = 256;
+  if (range.size() <= kPiece * kPieces) return unigram_entropy(range);
+  std::vector<std::uint8_t> piece(kPiece);
+  Counts counts = {};
+  for (std::int64_t i = 0; i < kPieces; ++i) {
+    range.corpus.read(range.begin + (range.size() - kPiece) / (kPieces - 1) * i, piece);
+    count(piece, counts);
   }
   return entropy(counts);
 }

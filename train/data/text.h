@@ -1,12 +1,13 @@
 // Text to train on: files mapped into memory and seen as one sequence of bytes, a byte being a token. A
 // window of block_size tokens is block_size + 1 bytes, for the last one is only a target.
 //
-//   auto split = octavo::train::split_text(paths, std::nullopt, 512);
-//   if (!split.ok()) show(split.status().message());  // corpus.txt: 100 bytes are too few for …
-//   std::int64_t samples = octavo::train::sample_count(split->train, 512, -1);
+//   auto corpus = octavo::train::TextCorpus::open(paths);
+//   if (!corpus.ok()) show(corpus.status().message());
+//   std::int64_t samples = octavo::train::sample_count({*corpus, 0, corpus->size()}, 512, -1);
 //
-// Offsets count from the start of the first file, in ranges too. Files must keep their size while they are
-// used: bytes that are gone from a mapped file end the process (SIGBUS).
+// Offsets count from the start of the first file, in ranges too. text_files.h finds the files and divides
+// them into what is trained on and what is evaluated on. Files must keep their size while they are used:
+// bytes that are gone from a mapped file end the process (SIGBUS).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,12 +15,18 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace octavo::train {
+
+// A part of a file.
+struct TextPiece {
+  std::string path;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
 
 // Copies share the maps; any number of threads may read.
 class TextCorpus {
@@ -29,6 +36,8 @@ class TextCorpus {
   // Files follow each other in the order given, with nothing in between. A file that is missing, empty, not
   // a regular file or unreadable is an error that names it.
   static Result<TextCorpus> open(std::span<const std::string> paths);
+  // Parts of files, in the order given. REQUIRES: 0 <= begin <= end. A file that ends before is an error.
+  static Result<TextCorpus> open(std::span<const TextPiece> pieces);
 
   [[nodiscard]] std::int64_t size() const;
 
@@ -54,13 +63,6 @@ struct TextSplit {
   TextRange validation;
 };
 
-// Without validation paths the end of the training text is held out: a tenth of it, at least one window and
-// at most 8 MiB (or one window, where that is longer). Each range has room for a window, or it is an error
-// that says what there is and what is needed.
-Result<TextSplit> split_text(std::span<const std::string> train,
-                             const std::optional<std::vector<std::string>>& validation,
-                             std::int64_t block_size);
-
 // How many windows lie side by side in the range, each followed by one more byte; at most max_samples, where
 // that is not -1. REQUIRES: block_size >= 1, max_samples >= 1 or -1.
 std::int64_t sample_count(const TextRange& range, std::int64_t block_size, std::int64_t max_samples);
@@ -73,5 +75,7 @@ std::vector<std::int64_t> evaluation_offsets(const TextRange& range, std::int64_
 // Of the bytes' frequencies, in nats per byte: the loss of a model that knows nothing else. 0 for no bytes.
 double unigram_entropy(std::span<const std::uint8_t> bytes);
 double unigram_entropy(const TextRange& range);
+// The same over 256 pieces of 64 KiB, evenly spread, where the range has more bytes than they.
+double estimated_unigram_entropy(const TextRange& range);
 
 }  // namespace octavo::train

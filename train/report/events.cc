@@ -83,11 +83,13 @@ std::string samples_html(std::span<const RunData> runs) {
 
 std::string events_html(std::span<const RunData> runs) {
   const Cell step{"step", "", "num"};
-  std::string out =
-      tables(runs, "warnings", "Warnings", &RunData::warnings, {step, {"message"}}, [](const Record& record) {
-        return std::vector<Cell>{{step_text(record), "", "num"},
-                                 {text_in(record, "/message").value_or(kUnknown)}};
-      });
+  const auto message = [](const Record& record) {
+    return std::vector<Cell>{{step_text(record), "", "num"},
+                             {text_in(record, "/message").value_or(kUnknown)}};
+  };
+  std::string out = tables(runs, "warnings", "Warnings", &RunData::warnings, {step, {"message"}}, message);
+  out +=
+      tables(runs, "changes", "Changed when the run went on", &RunData::changes, {step, {"change"}}, message);
   out += tables(runs, "evaluations", "Evaluations", &RunData::evaluations,
                 {step,
                  {"loss", "", "num"},

@@ -117,6 +117,13 @@ Fact time_fact(const RunData& run) {
           true};
 }
 
+// Of the last session, whose end has them.
+Fact pauses_fact(const RunData& run, const char* name, std::string_view path) {
+  const std::optional<double> seconds = number_in(run.end, path), all = number_in(run.end, "/seconds");
+  const bool known = seconds && all && *all > 0;
+  return {name, duration_text(seconds), known ? percent_text(*seconds / *all) + " of the time" : ""};
+}
+
 Fact steps_fact(const RunData& run) {
   const std::optional<double> asked = number_in(run.start, "/steps");
   std::string note = asked ? "of " + grouped(asked) : "";
@@ -186,6 +193,8 @@ std::vector<Fact> facts_of(const RunData& run) {
            bytes_text(number_in(run.start, "/validation_bytes")) + " to evaluate"},
           {"Trainer overhead", percent_text(overhead), overhead ? "beside forward, backward and step" : "",
            overhead, Better::lower},
+          pauses_fact(run, "Evaluations", "/evaluation_seconds"),
+          pauses_fact(run, "Checkpoints", "/checkpoint_seconds"),
           resumed_fact(run),
           {"Began", date_text(run.began)},
           {"Folder", run.path}};

@@ -80,6 +80,8 @@ void add_record(RunData& run, const std::string& kind, std::int64_t step, Record
     run.stages.push_back(std::move(record));
   } else if (kind == "warning") {
     run.warnings.push_back(std::move(record));
+  } else if (kind == "change") {
+    run.changes.push_back(std::move(record));
   }  // a kind of a later version is no error
 }
 

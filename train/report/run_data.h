@@ -36,7 +36,7 @@ struct RunData {
   Record start;  // the last session's; null where no line has said it
   Record end;    // how the last session ended; null where it did not
   Record memory;
-  std::vector<Record> evaluations, samples, checkpoints, stages, warnings;
+  std::vector<Record> evaluations, samples, checkpoints, stages, warnings, changes;
 
   Curve train_loss, lr, grad_norm, tokens_per_second, loss_scale, device_memory, host_memory, eval_loss;
 

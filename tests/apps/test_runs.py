@@ -1,0 +1,113 @@
+"""`octavo train` started again: in which folder, with which settings, after which signals; and
+`octavo sample` on a terminal. What one process can show is in tests/train/resume_test.cc.
+"""
+
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("OCTAVO_COMMAND") or str(ROOT / "build" / "bin" / "octavo")
+TRAINER = pathlib.Path(BINARY).with_name("octavo-trainer")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason="this build has no octavo-trainer (LibTorch)")
+
+TINY = """\
+model: {n_layer: 1, n_embd: 16, n_head: 2, mlp_internal_dim_multiplier: 4}
+data: {train: text.txt, block_size: 16, dataloader_num_workers: 0, max_eval_samples: 2}
+training:
+  compute_dtype: float32
+  per_device_train_batch_size: 2
+  max_steps: 2
+  logging_steps: 1
+  sample_tokens: 0
+  device: cpu
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "run.yaml").write_text(TINY)
+    (tmp_path / "text.txt").write_bytes(bytes(i * i % 251 for i in range(4000)))
+    return tmp_path
+
+
+def octavo(folder, *words, code=0):
+    done = subprocess.run(
+        [BINARY, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def runs(folder):
+    return {p.name: sorted(c.name for c in p.glob("checkpoint-*")) for p in (folder / "runs").iterdir()}
+
+
+def test_another_experiment_has_a_folder_of_its_own(folder):
+    first = {"run": ["checkpoint-2"]}
+    octavo(folder, "train", "run.yaml")
+    assert runs(folder) == first
+    octavo(folder, "train", "run.yaml", "lr=3e-4")
+    assert runs(folder) == {**first, "run-learning_rate=3.0e-04": ["checkpoint-2"]}
+    said = octavo(folder, "train", "run.yaml", "lr=3e-4", "output_dir=runs/run", code=2)
+    assert "training.learning_rate: 0.001 -> 3.0e-04" in said
+    assert "output_dir=runs/run-2" in said
+    said = octavo(folder, "train", "run.yaml", "lr=3e-4", "max_steps=3", "--resume")
+    assert "going on from runs/run/checkpoint-2, step 2 of 3" in said
+    assert runs(folder)["run"] == ["checkpoint-2", "checkpoint-3"]
+
+
+def test_two_interrupts_at_once_leave_a_checkpoint(folder):
+    """As `make` or a launcher does, which passes on the Ctrl-C that its child got too."""
+    process = subprocess.Popen(
+        [BINARY, "train", "run.yaml", "max_steps=100000", "eval_steps=null"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    for line in process.stderr:  # ends with the process
+        if line.startswith("step "):
+            break
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "is saved, and the same command goes on from it" in err
+    assert len(runs(folder)["run"]) == 1
+
+
+def test_a_terminal_gets_no_control_characters(folder):
+    octavo(folder, "train", "run.yaml")
+    # A file that no sample needs is not read: it may be damaged.
+    with (folder / "runs/run/checkpoint-2/optimizer.safetensors").open("ab") as states:
+        states.write(b"x")
+    words = [BINARY, "sample", "runs/run", "--prompt", "\x1b[31mred", "--tokens", "0"]
+    piped = subprocess.run(words, cwd=folder, capture_output=True, env=ENVIRONMENT, check=True).stdout
+    assert piped == b"\x1b[31mred\n"
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(words, cwd=folder, stdout=theirs, env=ENVIRONMENT) as process:
+        os.close(theirs)
+        assert process.wait(timeout=60) == 0
+    assert os.read(ours, 1000) == b"\\x1b[31mred\r\n"
+    os.close(ours)
+
+
+def test_relative_paths_say_what_they_are_relative_to(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    said = octavo(elsewhere, "train", folder / "run.yaml", code=1)
+    assert "data.train: text.txt: cannot open" in said
+    assert f"relative to the working directory, {elsewhere}" in said
+    assert not list(elsewhere.iterdir())

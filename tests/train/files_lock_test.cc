@@ -1,0 +1,98 @@
+// One process per run folder: by the system's locks, and where there are none by a file that is kept fresh.
+// SPDX-License-Identifier: MIT
+#include "train/files/folder_lock.h"
+#include "train/files_support.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+namespace octavo::train {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string error_of(FolderLock& lock, const std::string& folder) { return lock.take(folder).message(); }
+
+TEST(FolderLock, OneAtATimeAndNothingIsLeft) {
+  const TempFolder folder;
+  const std::string run = folder.at("runs/a");
+  {
+    FolderLock first, second;
+    ASSERT_TRUE(first.take(run).ok());
+    EXPECT_THAT(error_of(second, run),
+                AllOf(HasSubstr("another octavo train is using " + run),
+                      HasSubstr("process " + std::to_string(getpid())), HasSubstr("choose another")));
+    const FolderLock moved = std::move(first);
+    EXPECT_FALSE(second.take(run).ok());
+  }
+  EXPECT_THAT(names_in(run), IsEmpty());
+  FolderLock third;
+  EXPECT_TRUE(third.take(run).ok());
+}
+
+TEST(FolderLock, OfAProcessThatDied) {
+  const TempFolder folder;
+  in_child([&] {
+    FolderLock lock;
+    if (!lock.take(folder.path()).ok()) return std::string("not taken");
+    ::_exit(0);  // without giving it back
+  });
+  EXPECT_THAT(read_bytes(folder.at(".lock")), HasSubstr(" "));
+  FolderLock next;
+  EXPECT_EQ(error_of(next, folder.path()), "");
+}
+
+TEST(FolderLock, AHolderThatLostItsFileRemovesNoOther) {
+  const TempFolder folder;
+  FolderLock other;
+  {
+    FolderLock first;
+    ASSERT_TRUE(first.take(folder.path()).ok());
+    std::filesystem::remove(folder.at(".lock"));  // by hand
+    ASSERT_TRUE(other.take(folder.path()).ok());
+  }
+  FolderLock third;
+  EXPECT_THAT(error_of(third, folder.path()), HasSubstr("another octavo train"));
+}
+
+TEST(FolderLock, WithoutTheSystemsLocksAFreshFileCounts) {
+  const TempFolder folder;
+  const FolderLockOptions here{.system_locks = false, .beat = 10ms, .stale = 400ms, .host = "node1"};
+  FolderLockOptions there = here;
+  there.host = "node2";
+  {
+    FolderLock first(here), second(there);
+    ASSERT_TRUE(first.take(folder.path()).ok());
+    std::this_thread::sleep_for(600ms);  // it is kept fresh
+    EXPECT_THAT(error_of(second, folder.path()),
+                AllOf(HasSubstr(" on node1"),
+                      HasSubstr("if that process is gone, start again in a minute, or remove")));
+  }
+  // One that died there, and one that died here: a process number that nobody has.
+  write_bytes(folder.at(".lock"), "node1 12\n");
+  FolderLock second(there);
+  EXPECT_FALSE(second.take(folder.path()).ok()) << "it may be alive";
+  std::filesystem::last_write_time(folder.at(".lock"), std::filesystem::file_time_type::clock::now() - 1h);
+  EXPECT_TRUE(second.take(folder.path()).ok());
+  write_bytes(folder.at(".lock"), "node1 999999999\n");
+  FolderLock third(here);
+  EXPECT_EQ(error_of(third, folder.path()), "");
+}
+
+TEST(FolderLock, AFolderThatCannotBe) {
+  const TempFolder folder;
+  write_bytes(folder.at("file"), "");
+  FolderLock lock;
+  EXPECT_THAT(error_of(lock, folder.at("file/run")), HasSubstr("cannot be made"));
+}
+
+}  // namespace
+}  // namespace octavo::train

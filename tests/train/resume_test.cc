@@ -1,0 +1,313 @@
+// Whole runs of a tiny model in this process: what a second start goes on with, what it refuses, and what is
+// recorded. Starts of the command are in tests/apps.
+// SPDX-License-Identifier: MIT
+#include "signals.h"
+#include "trainer.h"
+
+#include "train/data/text_files.h"
+#include "train/files/checkpoint_folder.h"
+#include "train/files/checksums.h"
+#include "train/files/folder_lock.h"
+#include "train/run_support.h"
+#include "train/text_files.h"
+
+#include <csignal>
+#include <fstream>
+
+namespace octavo::train {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class RunAgain : public testing::Test {
+ protected:
+  // A start of the run in out(); `words` override what a tiny run has.
+  Result<Outcome> start(const Words& words = {}, const std::string& at = "") {
+    Words all = {"n_layer=1",
+                 "n_embd=16",
+                 "n_head=2",
+                 "mlp_internal_dim_multiplier=4",
+                 "data.train=" + text_,
+                 "block_size=16",
+                 "dataloader_num_workers=0",
+                 "max_eval_samples=2",
+                 "learning_rate=3e-3",
+                 "compute_dtype=float32",
+                 "batch_size=2",
+                 "max_steps=4",
+                 "eval_steps=2",
+                 "save_steps=2",
+                 "logging_steps=1",
+                 "device=cpu",
+                 "sample_tokens=0",
+                 "lr_scheduler=constant",
+                 "output_dir=" + out(at)};
+    all.insert(all.end(), words.begin(), words.end());
+    const auto config = parse("", "test", all);
+    if (!config.ok()) return config.status();
+    console_.said.clear();
+    return train(*config, console_);
+  }
+
+  void finishes(const Words& words = {}, const std::string& at = "") {
+    const auto outcome = start(words, at);
+    ASSERT_TRUE(outcome.ok()) << outcome.status().message();
+    ASSERT_EQ(outcome->signal, 0);
+  }
+
+  std::string refuses(const Words& words = {}) {
+    const auto outcome = start(words);
+    EXPECT_FALSE(outcome.ok()) << console_.said;
+    return outcome.status().message();
+  }
+
+  [[nodiscard]] TinyRun run(const std::string& at) const {
+    return {files_.path("runs"), at.empty() ? "run" : at};
+  }
+  [[nodiscard]] std::string out(const std::string& at = "") const { return run(at).out; }
+
+  [[nodiscard]] std::string bits(int step, const std::string& at = "") const {
+    return run(at).bits(step).first;
+  }
+
+  // Takes a member out of state.json, and makes the list of checksums fit.
+  static void drop_from_state(const std::string& checkpoint, const std::string& member) {
+    nlohmann::ordered_json state = nlohmann::ordered_json::parse(read_bytes(checkpoint + "/state.json"));
+    ASSERT_EQ(state.erase(member), 1u);
+    const std::string text = state.dump(2) + '\n', list = checkpoint + "/checksums.txt";
+    std::ofstream(checkpoint + "/state.json") << text;
+    auto files = parse_checksums(read_bytes(list), list);
+    ASSERT_TRUE(files.ok());
+    for (FileChecksum& file : *files) {
+      if (file.name != "state.json") continue;
+      Hasher hasher;
+      hasher.add(std::as_bytes(std::span(text)));
+      file.hash = hasher.hex(), file.size = text.size();
+    }
+    std::ofstream(list) << format_checksums(*files);
+  }
+
+  [[nodiscard]] std::vector<Json> records(const std::string& kind, const std::string& at = "") const {
+    return run(at).records(kind);
+  }
+
+  [[nodiscard]] std::vector<std::string> messages(const std::string& kind) const {
+    std::vector<std::string> out;
+    for (const Json& record : records(kind)) out.push_back(record["message"]);
+    return out;
+  }
+
+  TextFiles files_;
+  std::string text_ = files_.write("text", numbered(4000));
+  Listener console_;
+};
+
+TEST_F(RunAgain, TheSameStartAgainSaysWhatToDo) {
+  finishes();
+  finishes();
+  EXPECT_THAT(console_.said, AllOf(HasSubstr("nothing to do: " + out() + "/checkpoint-4 is at step 4 of 4"),
+                                   HasSubstr("max_steps=8"), HasSubstr("output_dir=" + out() + "-2"),
+                                   HasSubstr("octavo sample " + out())));
+  std::filesystem::create_directory(out() + "-2");
+  finishes();
+  EXPECT_THAT(console_.said, HasSubstr("output_dir=" + out() + "-3")) << "one that is free";
+}
+
+TEST_F(RunAgain, AnotherExperimentIsRefusedAndLongerOnesGoOn) {
+  finishes();
+  const std::string before = bits(4);
+  EXPECT_THAT(refuses({"learning_rate=1e-2", "max_steps=6"}),
+              AllOf(HasSubstr("output_dir: " + out() + " has a run with other settings"),
+                    HasSubstr("training.learning_rate: 0.003 -> 0.01"), Not(HasSubstr("max_steps: 4")),
+                    HasSubstr("output_dir=" + out() + "-2"), HasSubstr("--resume")));
+  EXPECT_THAT(refuses({"data.seed=5"}), HasSubstr("data.seed: 1337 -> 5"));
+  EXPECT_EQ(bits(4), before);
+  EXPECT_THAT(messages("change"), IsEmpty());
+
+  finishes({"max_steps=6", "batch_size=1", "gradient_accumulation_steps=2", "logging_steps=2"});
+  EXPECT_THAT(messages("change"), testing::Contains("training.max_steps: 4 -> 6"));
+  finishes({"learning_rate=1e-2", "max_steps=8", "resume_from_checkpoint=changed"});
+  EXPECT_THAT(console_.said,
+              HasSubstr("changed since the checkpoint: training.learning_rate: 0.003 -> 0.01"));
+  EXPECT_THAT(messages("change"), testing::Contains("training.learning_rate: 0.003 -> 0.01"));
+  EXPECT_THAT(read_bytes(out() + "/config.yaml"), HasSubstr("resume_from_checkpoint: true"))
+      << "the wish is not kept";
+  finishes({"learning_rate=1e-2", "max_steps=9"});
+}
+
+TEST_F(RunAgain, ACheckpointThatIsNamedMayHaveOtherSettings) {
+  finishes();
+  finishes({"learning_rate=1e-2", "resume_from_checkpoint=" + out() + "/checkpoint-2"}, "second");
+  EXPECT_THAT(console_.said, HasSubstr("changed since the checkpoint: training.learning_rate"));
+  EXPECT_THAT(refuses({"resume_from_checkpoint=changed", "output_dir=" + out("third")}),
+              HasSubstr("there is no checkpoint in " + out("third")));
+  EXPECT_FALSE(std::filesystem::exists(out("third")));
+}
+
+TEST_F(RunAgain, ALargerBlockMustFitTheHeldOutText) {
+  finishes();
+  EXPECT_THAT(refuses({"block_size=400", "resume_from_checkpoint=changed"}),
+              AllOf(HasSubstr("data.block_size: got 400"), HasSubstr("evaluates on 400; use less than 400")));
+  finishes({"block_size=399", "max_steps=5", "resume_from_checkpoint=changed"});
+}
+
+TEST_F(RunAgain, AnotherTextIsRefused) {
+  finishes();
+  const Json data = Json::parse(read_bytes(out() + "/checkpoint-4/state.json"))["data"];
+  EXPECT_EQ(data["train"][0]["path"], text_);
+  EXPECT_EQ(data["train"][0]["size"], 4000);
+  EXPECT_EQ(data["train"][0]["held_out"], 400);
+  EXPECT_EQ(data["train"][0]["hash"], fingerprint(text_, 4000).value());
+
+  std::string other = numbered(4000);
+  other[100] = static_cast<char>(other[100] ^ 1);
+  files_.write("text", other);
+  EXPECT_THAT(refuses({"max_steps=6"}), AllOf(HasSubstr("has a run with other data"),
+                                              HasSubstr(text_ + " had 4000 bytes"), HasSubstr("--resume")));
+  finishes({"max_steps=6", "resume_from_checkpoint=changed"});
+  EXPECT_THAT(messages("change"), testing::Contains(HasSubstr(text_ + " had 4000 bytes")));
+  finishes({"max_steps=8"});  // by now it is this one
+
+  // The same text elsewhere is the same text.
+  finishes({"max_steps=9", "data.train=" + files_.write("moved", other)});
+}
+
+TEST_F(RunAgain, AGrownTextChangesNoBit) {
+  finishes();
+  std::filesystem::copy(out(), out("grown"), std::filesystem::copy_options::recursive);
+  finishes({"max_steps=8"});
+  files_.write("text", numbered(4000) + std::string(30000, 'x'));
+  finishes({"max_steps=8"}, "grown");
+  EXPECT_THAT(console_.said,
+              HasSubstr("has grown from 4000 to 34000 bytes; this run goes on with the first 4000"));
+  EXPECT_EQ(bits(8, "grown"), bits(8));
+  EXPECT_EQ(records("eval", "grown").back()["loss"], records("eval").back()["loss"]);
+}
+
+// A checkpoint of version 0.1 has no record of its text. It held out the end of all files together.
+TEST_F(RunAgain, CheckpointsWithoutARecordOfTheTextGoOn) {
+  const std::string second = files_.write("second", std::string(2000, 'y'));
+  const Words two = {"data.train=[" + text_ + ", " + second + "]"};
+  finishes(two);
+  drop_from_state(out() + "/checkpoint-4", "data");
+  Words longer = two;
+  longer.push_back("max_steps=6");
+  finishes(longer);
+  const Json data = Json::parse(read_bytes(out() + "/checkpoint-6/state.json"))["data"];
+  EXPECT_EQ(data["train"][0]["held_out"], 0);
+  EXPECT_EQ(data["train"][1]["held_out"], 600);
+}
+
+TEST_F(RunAgain, AStageThatBeginsAtACheckpointIsRecorded) {
+  const Words stages = {"data.stages=[10, 40, -1]", "max_steps=6", "save_steps=1"};
+  finishes(stages, "whole");
+  Words words = stages;
+  words.push_back("resume_from_checkpoint=" + out("whole") + "/checkpoint-2");
+  finishes(words);
+  const auto of = [&](const std::string& at) {
+    std::vector<std::vector<int>> stage;
+    for (const Json& record : records("stage", at))
+      stage.push_back({record["step"], record["stage"], record["samples"]});
+    return stage;
+  };
+  EXPECT_EQ(of(""), of("whole"));
+  EXPECT_THAT(of(""), ElementsAre(ElementsAre(2, 1, 40), ElementsAre(4, 2, 224)));
+  EXPECT_EQ(bits(6), bits(6, "whole"));
+}
+
+TEST_F(RunAgain, ASignalSavesAndASecondOneToo) {
+  for (const int signals : {1, 2}) {
+    const std::string at = "signals" + std::to_string(signals);
+    bool sent = false;
+    console_.each = [&](const std::string& line) {
+      if (sent || !line.starts_with("step 3/")) return;
+      sent = true;
+      for (int i = 0; i < signals; ++i) std::raise(SIGINT);
+    };
+    const auto outcome = start({"max_steps=100", "save_steps=null", "eval_steps=null"}, at);
+    ASSERT_TRUE(outcome.ok()) << outcome.status().message();
+    EXPECT_EQ(outcome->signal, SIGINT);
+    EXPECT_EQ(outcome->checkpoint, out(at) + "/checkpoint-3");
+    EXPECT_EQ(outcome->not_saved, "");
+    EXPECT_TRUE(verify_checkpoint(outcome->checkpoint).ok());
+    EXPECT_EQ(std::filesystem::exists(out(at) + "/report.html"), signals == 1) << "only the checkpoint, then";
+  }
+  console_.each = {};
+}
+
+TEST_F(RunAgain, ASignalSavesNoWeightsThatMayBeRuined) {
+  finishes({"max_steps=2"});
+  console_.each = [](const std::string& line) {
+    if (line.starts_with("warning: step") && line.find("was skipped") != std::string::npos)
+      std::raise(SIGTERM);
+  };
+  const auto outcome = start({"max_steps=100", "learning_rate=1e38", "max_grad_norm=0", "save_steps=null",
+                              "eval_steps=null", "resume_from_checkpoint=changed"});
+  console_.each = {};
+  ASSERT_TRUE(outcome.ok()) << outcome.status().message();
+  EXPECT_EQ(outcome->signal, SIGTERM);
+  EXPECT_THAT(outcome->not_saved, HasSubstr("the weights may be ruined"));
+  EXPECT_EQ(outcome->checkpoint, out() + "/checkpoint-2");
+  EXPECT_EQ(list_checkpoints(out()).size(), 1u);
+}
+
+TEST(StopSignals, TheThirdCtrlCEndsTheProcess) {
+  const auto interrupt = [](int times) {
+    const StopSignals signals;
+    for (int i = 0; i < times; ++i) std::raise(SIGINT);
+    std::_Exit(StopSignals::received() == SIGINT && StopSignals::received_again() == (times > 1) ? 0 : 1);
+  };
+  EXPECT_EXIT(interrupt(1), testing::ExitedWithCode(0), "stopping after this step, with a checkpoint");
+  EXPECT_EXIT(interrupt(2), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(interrupt(3), testing::KilledBySignal(SIGINT), "");
+}
+
+TEST_F(RunAgain, WhereTheTimeWentIsSaidAndRecorded) {
+  finishes();
+  const Json end = records("end").back();
+  EXPECT_GT(end["evaluation_seconds"].get<double>(), 0);
+  EXPECT_GT(end["checkpoint_seconds"].get<double>(), 0);
+  EXPECT_LE(end["evaluation_seconds"].get<double>() + end["checkpoint_seconds"].get<double>(),
+            end["seconds"].get<double>());
+  EXPECT_THAT(console_.said, testing::ContainsRegex("time: .*, of which evaluations .*%, checkpoints .*%"));
+  EXPECT_THAT(read_bytes(out() + "/report.html"), HasSubstr("Evaluations"));
+}
+
+TEST_F(RunAgain, TheLastSampleIsAsLongAsAskedFor) {
+  finishes();
+  EXPECT_THAT(records("sample"), IsEmpty());
+  EXPECT_THAT(console_.said, Not(HasSubstr("a sample:")));
+  finishes({"sample_tokens=7"}, "sample");
+  EXPECT_THAT(console_.said, HasSubstr("a sample:"));
+  EXPECT_EQ(records("sample", "sample").size(), 1u);
+}
+
+TEST_F(RunAgain, TheLockIsTakenBeforeTheCheckpointIsChosen) {
+  finishes({"max_steps=2"});
+  FolderLock other;
+  ASSERT_TRUE(other.take(out()).ok());
+  // A checkpoint that is torn would be said, had it been looked at.
+  std::ofstream(out() + "/checkpoint-2/model.safetensors") << "torn";
+  EXPECT_THAT(refuses(), HasSubstr("another octavo train is using " + out()));
+  EXPECT_THAT(console_.said, Not(HasSubstr("not resumed from")));
+}
+
+TEST_F(RunAgain, FoldersAndPatterns) {
+  std::filesystem::create_directory(files_.path("d"));
+  files_.write("d/1.txt", numbered(3000)), files_.write("d/2.txt", std::string(1000, 'z'));
+  finishes({"data.train=" + files_.path("d")}, "folder");
+  finishes({"data.train=" + files_.path("d/*.txt")}, "pattern");
+  finishes({"data.train=[" + files_.path("d/1.txt") + ", " + files_.path("d/2.txt") + "]"}, "list");
+  EXPECT_EQ(bits(4, "pattern"), bits(4, "folder"));
+  EXPECT_EQ(bits(4, "list"), bits(4, "folder"));
+  EXPECT_THAT(refuses({"data.train=" + files_.path("nothing")}),
+              HasSubstr("data.train: " + files_.path("nothing")));
+  EXPECT_FALSE(std::filesystem::exists(out()));
+}
+
+}  // namespace
+}  // namespace octavo::train

@@ -1,0 +1,230 @@
+// What a text is told by, how it is divided, and what has become of it; see text_files.h.
+// SPDX-License-Identifier: MIT
+#include "train/data/text_files.h"
+#include "train/files/checksums.h"
+#include "train/files/mapped_file.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::int64_t kMostHeldOut = std::int64_t{8} << 20;
+constexpr std::int64_t kMostHashed = std::int64_t{4} << 20;
+constexpr std::int64_t kPiece = std::int64_t{64} << 10;
+
+std::string hash_of(std::span<const std::byte> bytes) {
+  Hasher hasher;
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  if (size <= kMostHashed) {
+    hasher.add(bytes);
+    return hasher.hex();
+  }
+  constexpr std::int64_t kPieces = kMostHashed / kPiece;
+  for (std::int64_t i = 0; i < kPieces; ++i) {
+    // The first piece is at the beginning, the last one at the end.
+    const std::int64_t at =
+        (size - kPiece) / (kPieces - 1) * i + (size - kPiece) % (kPieces - 1) * i / (kPieces - 1);
+    hasher.add(bytes.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(kPiece)));
+  }
+  return hasher.hex();
+}
+
+std::int64_t total(const std::vector<FileRecord>& files) {
+  std::int64_t sum = 0;
+  for (const FileRecord& file : files) sum += file.size;
+  return sum;
+}
+
+Result<std::vector<FileRecord>> records_of(std::string_view key, const std::vector<std::string>& paths) {
+  std::vector<FileRecord> out;
+  for (const std::string& path : paths) {
+    const auto map = MappedFile::open(path);
+    if (!map.ok()) return Status(map.status().code(), std::string(key) + ": " + map.status().message());
+    if (map->bytes().empty())
+      return Status::invalid(std::string(key) + ": " + path + ": is empty; name a file with text");
+    out.push_back({path, static_cast<std::int64_t>(map->bytes().size()), hash_of(map->bytes()), 0});
+  }
+  return out;
+}
+
+// `data.train: corpus.txt: 100 bytes are too few for a block_size of 512, which takes 513; use more text …`
+Status too_short(std::string_view key, const std::vector<FileRecord>& files, std::int64_t block_size,
+                 std::int64_t needed, std::string_view why) {
+  constexpr std::size_t kNamed = 4;
+  std::string paths;
+  for (std::size_t i = 0; i < files.size() && i < kNamed; ++i) paths += (i > 0 ? ", " : "") + files[i].path;
+  if (files.size() > kNamed) paths += " and " + std::to_string(files.size() - kNamed) + " more";
+  return Status::invalid(std::string(key) + ": " + paths + ": " + std::to_string(total(files)) +
+                         " bytes are too few for a block_size of " + std::to_string(block_size) +
+                         ", which takes " + std::to_string(needed) + std::string(why) +
+                         "; use more text or a smaller data.block_size");
+}
+
+void hold_out_at_the_end(std::vector<FileRecord>& files, std::int64_t bytes) {
+  for (auto file = files.rbegin(); file != files.rend(); ++file) {
+    file->held_out = std::min(file->size, bytes);
+    bytes -= file->held_out;
+  }
+}
+
+// Each file owes its share. A share that is too small for a window is added to the next file's, so that no
+// window of the evaluation is put together of many small ends.
+void hold_out_in_each(std::vector<FileRecord>& files, std::int64_t bytes, std::int64_t window) {
+  const auto all = static_cast<double>(total(files));
+  std::int64_t seen = 0, due = 0, before = 0;
+  for (FileRecord& file : files) {
+    seen += file.size;
+    const bool last = &file == &files.back();
+    const std::int64_t until =
+        last ? bytes
+             : static_cast<std::int64_t>(static_cast<double>(bytes) * (static_cast<double>(seen) / all));
+    due += until - before;
+    before = until;
+    if (due < window) continue;
+    file.held_out = std::min(due, file.size);
+    due -= file.held_out;
+  }
+}
+
+std::int64_t held_out(const std::vector<FileRecord>& files) {
+  std::int64_t sum = 0;
+  for (const FileRecord& file : files) sum += file.held_out;
+  return sum;
+}
+
+bool begins_as(const FileRecord& now, const FileRecord& then) {
+  if (now.size < then.size) return false;
+  if (now.size == then.size) return now.hash == then.hash;
+  const auto hash = fingerprint(now.path, then.size);
+  return hash.ok() && *hash == then.hash;
+}
+
+// For each file of `now` the one of `then` that it is, or none. The file at the same place comes first;
+// others are asked only where the size is the same, for a file that has grown and moved is rare and hashes
+// cost time.
+std::vector<std::optional<std::size_t>> matches(const std::vector<FileRecord>& then,
+                                                const std::vector<FileRecord>& now) {
+  std::vector<std::optional<std::size_t>> out(now.size());
+  std::vector<bool> taken(then.size());
+  const auto take = [&](std::size_t i, std::size_t j) {
+    if (out[i] || taken[j] || !begins_as(now[i], then[j])) return;
+    out[i] = j;
+    taken[j] = true;
+  };
+  for (std::size_t i = 0; i < std::min(now.size(), then.size()); ++i) take(i, i);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    for (std::size_t j = 0; !out[i] && j < then.size(); ++j) {
+      if (now[i].size == then[j].size || now[i].path == then[j].path) take(i, j);
+    }
+  }
+  return out;
+}
+
+std::string bytes_and_hash(const FileRecord& file) {
+  return std::to_string(file.size) + " bytes with the hash " + file.hash;
+}
+
+// Compares one list of files; `out` gets those of `now` as the run goes on with them.
+void compare_files(const std::string& key, const std::vector<FileRecord>& then, std::vector<FileRecord>& out,
+                   TextChange& change) {
+  const auto found = matches(then, out);
+  bool in_order = out.size() == then.size();
+  std::vector<bool> still_there(then.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (!found[i]) {
+      in_order = false;
+      const bool replaced = i < then.size() && then[i].path == out[i].path;
+      change.changed.push_back(
+          key + ": " + out[i].path +
+          (replaced ? " had " + bytes_and_hash(then[i]) + ", and has " + bytes_and_hash(out[i]) : " is new"));
+      if (replaced) still_there[i] = true;
+      continue;
+    }
+    in_order = in_order && *found[i] == i;
+    const FileRecord& before = then[*found[i]];
+    still_there[*found[i]] = true;
+    if (out[i].size > before.size) {
+      change.grown.push_back(key + ": " + out[i].path + " has grown from " + std::to_string(before.size) +
+                             " to " + std::to_string(out[i].size) +
+                             " bytes; this run goes on with the first " + std::to_string(before.size));
+    }
+    out[i] = {out[i].path, before.size, before.hash, before.held_out};
+  }
+  for (std::size_t j = 0; j < then.size(); ++j) {
+    if (!still_there[j]) change.changed.push_back(key + ": " + then[j].path + " is missing");
+  }
+  if (change.changed.empty() && !in_order) change.changed.push_back(key + ": the files have another order");
+}
+
+}  // namespace
+
+Result<std::string> fingerprint(const std::string& path, std::int64_t size) {
+  const auto map = MappedFile::open(path);
+  if (!map.ok()) return map.status();
+  if (static_cast<std::int64_t>(map->bytes().size()) < size)
+    return Status::invalid(path + ": has fewer than " + std::to_string(size) + " bytes");
+  return hash_of(map->bytes().first(static_cast<std::size_t>(size)));
+}
+
+Result<TextRecord> record_text(const std::vector<std::string>& train,
+                               const std::optional<std::vector<std::string>>& validation,
+                               std::int64_t block_size, HoldOut rule) {
+  const std::int64_t window = block_size + 1;
+  TextRecord out;
+  auto files = records_of("data.train", train);
+  if (!files.ok()) return files.status();
+  out.train = std::move(*files);
+  const std::int64_t size = total(out.train);
+  if (!validation) {
+    if (size < 2 * window) {
+      return too_short("data.train", out.train, block_size, 2 * window,
+                       " where data.validation is null and a part is held out for it");
+    }
+    // Both bounds leave a window to train on: a tenth is less than the rest, and two windows fit.
+    const std::int64_t bytes = std::max(std::min(size / 10, kMostHeldOut), window);
+    if (rule == HoldOut::each_file) hold_out_in_each(out.train, bytes, window);
+    // Files that are all smaller than a window can leave less than one.
+    if (held_out(out.train) < window) hold_out_at_the_end(out.train, bytes);
+    return out;
+  }
+  if (size < window) return too_short("data.train", out.train, block_size, window, "");
+  auto others = records_of("data.validation", *validation);
+  if (!others.ok()) return others.status();
+  out.validation = std::move(*others);
+  if (total(out.validation) < window)
+    return too_short("data.validation", out.validation, block_size, window, "");
+  return out;
+}
+
+Result<TextSplit> open_split(const TextRecord& record) {
+  std::vector<TextPiece> train, validation;
+  for (const FileRecord& file : record.train) {
+    train.push_back({file.path, 0, file.size - file.held_out});
+    if (record.validation.empty()) validation.push_back({file.path, file.size - file.held_out, file.size});
+  }
+  for (const FileRecord& file : record.validation) validation.push_back({file.path, 0, file.size});
+  auto first = TextCorpus::open(train);
+  if (!first.ok()) return first.status();
+  auto second = TextCorpus::open(validation);
+  if (!second.ok()) return second.status();
+  return TextSplit{{*first, 0, first->size()}, {*second, 0, second->size()}};
+}
+
+Result<TextChange> compare_text(const TextRecord& then, const TextRecord& now) {
+  TextChange out;
+  out.record = now;
+  if (then.validation.empty() != now.validation.empty()) {
+    out.changed.push_back(
+        now.validation.empty()
+            ? "data.validation: there were files, and now a part of data.train is held out"
+            : "data.validation: a part of data.train was held out, and now there are files");
+    if (now.validation.empty()) return out;  // nothing was held out that could be again
+  }
+  compare_files("data.train", then.train, out.record.train, out);
+  if (!then.validation.empty()) compare_files("data.validation", then.validation, out.record.validation, out);
+  return out;
+}
+
+}  // namespace octavo::train

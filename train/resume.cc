@@ -1,0 +1,142 @@
+// See resume.h.
+// SPDX-License-Identifier: MIT
+#include "resume.h"
+
+#include "train/config/config.h"
+#include "train/files/checkpoint_folder.h"
+#include "train/files/checkpoint_names.h"
+#include "train/files/text_file.h"
+
+#include <filesystem>
+#include <system_error>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::uint64_t kConfigLimit = 1 << 20;
+const std::string kResumeKey = "training.resume_from_checkpoint: ";
+
+// A folder that a second run could have.
+std::string another_folder(const Settings& settings) {
+  std::string folder = settings.output_dir;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  for (int number = 2;; ++number) {
+    std::string other = folder + '-' + std::to_string(number);
+    if (!path_exists(other)) return other;
+  }
+}
+
+// Changes are refused only where nobody has asked for this very checkpoint.
+bool must_be_the_same(const Settings& settings) {
+  const Resume& resume = settings.training.resume_from_checkpoint;
+  return resume.latest && !resume.changed;
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : "; ") + part;
+  return out;
+}
+
+Status another_run(const Settings& settings, const std::string& checkpoint, const std::string& what,
+                   const std::vector<std::string>& changes) {
+  return Status::invalid("output_dir: " + settings.output_dir + " has a run with other " + what + " (" +
+                         checkpoint + "): " + joined(changes) +
+                         ". For a run of its own: output_dir=" + another_folder(settings) +
+                         ". To go on with this run all the same: --resume (resume_from_checkpoint=changed)");
+}
+
+Result<std::string> find_named(const Settings& settings, const std::vector<CheckpointRef>& there) {
+  const std::string& path = settings.training.resume_from_checkpoint.path;
+  if (!path_exists(path)) return Status::invalid(kResumeKey + path + " does not exist");
+  if (!list_checkpoints(path).empty())
+    return Status::invalid(kResumeKey + path + " is a run's folder; name a checkpoint in it, or use true");
+  if (Status bad = verify_checkpoint(path); !bad.ok()) return Status(bad.code(), kResumeKey + bad.message());
+  std::error_code ignored;
+  for (const CheckpointRef& each : there) {
+    if (std::filesystem::equivalent(each.path, path, ignored)) return path;
+  }
+  if (there.empty()) return path;
+  return Status::invalid(kResumeKey + path + " is not of output_dir, which has checkpoints of its own (" +
+                         there[0].path + "); choose another output_dir");
+}
+
+}  // namespace
+
+Result<std::string> find_resume(const Settings& settings, Console& console) {
+  const Resume& resume = settings.training.resume_from_checkpoint;
+  const std::vector<CheckpointRef> there = list_checkpoints(settings.output_dir);
+  if (!resume.path.empty()) return find_named(settings, there);
+  if (!resume.latest) {
+    if (there.empty()) return std::string();
+    return Status::invalid("output_dir: " + settings.output_dir + " has checkpoints already (" +
+                           there[0].path +
+                           "), and resume_from_checkpoint is false; resume, remove them, or choose another");
+  }
+  auto newest = newest_checkpoint(settings.output_dir);
+  if (!newest.ok()) return newest.status();
+  for (const std::string& reason : newest->skipped) console.note("warning: not resumed from " + reason);
+  if (!newest->found && !newest->skipped.empty()) {
+    return Status::failed("output_dir: no checkpoint in " + settings.output_dir +
+                          " is whole; remove them to start from the beginning");
+  }
+  if (!newest->found && resume.changed) {
+    return Status::invalid(kResumeKey + "there is no checkpoint in " + settings.output_dir +
+                           " to go on from; leave out --resume to start from the beginning");
+  }
+  return newest->found ? newest->found->path : std::string();
+}
+
+Status check_newest(const Settings& settings, std::int64_t step) {
+  for (const CheckpointRef& each : list_checkpoints(settings.output_dir)) {
+    if (each.step > step && !settings.training.resume_from_checkpoint.path.empty())
+      return Status::invalid(kResumeKey + each.path + " is newer; remove it, or choose another output_dir");
+  }
+  return {};
+}
+
+Result<TextRecord> continue_text(const std::string& checkpoint, const Settings& settings,
+                                 const std::optional<TextRecord>& then, const std::vector<std::string>& train,
+                                 const std::optional<std::vector<std::string>>& validation,
+                                 Changes& changes) {
+  const std::int64_t block_size = settings.data.block_size;
+  auto now = record_text(train, validation, block_size, then ? HoldOut::each_file : HoldOut::end_of_all);
+  if (!now.ok() || !then) return now;
+  auto change = compare_text(*then, *now);
+  if (!change.ok()) return change.status();
+  if (!change->changed.empty() && must_be_the_same(settings))
+    return another_run(settings, checkpoint, "data", change->changed);
+  changes.insert(changes.end(), change->changed.begin(), change->changed.end());
+  changes.insert(changes.end(), change->grown.begin(), change->grown.end());
+  return change->record;
+}
+
+Status continue_settings(const std::string& checkpoint, const Settings& settings, Changes& changes,
+                         Console& console) {
+  const std::string path = checkpoint + "/config.yaml";
+  const auto text = read_text_file(path, kConfigLimit);
+  const auto then = text.ok() ? parse(*text, path) : Result<Config>(text.status());
+  if (!then.ok()) {
+    console.note("warning: the settings cannot be compared with the checkpoint's: " +
+                 then.status().message());
+    return {};
+  }
+  const std::vector<std::string> matter = experiment_differences(then->settings, settings);
+  if (!matter.empty() && must_be_the_same(settings))
+    return another_run(settings, checkpoint, "settings", matter);
+  for (std::string& change : differences(then->settings, settings)) changes.push_back(std::move(change));
+  return {};
+}
+
+std::string nothing_to_do(const Settings& settings, const std::string& checkpoint, std::int64_t step,
+                          std::int64_t steps) {
+  const std::string more = settings.training.max_steps
+                               ? "max_steps=" + std::to_string(2 * std::max(step, steps))
+                               : "a larger num_train_epochs";
+  return "nothing to do: " + checkpoint + " is at step " + std::to_string(step) + " of " +
+         std::to_string(steps) + ". To train it further: " + more +
+         ". For a run of its own: output_dir=" + another_folder(settings) +
+         ". To look at it: octavo sample " + settings.output_dir;
+}
+
+}  // namespace octavo::train
