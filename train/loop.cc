@@ -296,7 +296,8 @@ Loop::Rate Loop::rate(Clock::time_point now) const {
 // Between the lines of metrics, where steps are slow.
 void Loop::show_progress() {
   const auto now = Clock::now();
-  if (last_.step == 0 || seconds_between(last_shown_, now) < kShowEvery) return;
+  const bool logged = due(session_.settings.training.logging_steps) || state_.step == session_.steps();
+  if (logged || last_.step == 0 || seconds_between(last_shown_, now) < kShowEvery) return;
   last_shown_ = now;
   const Rate rate = this->rate(now);
   if (pace_ == 0) pace_ = rate.step_seconds;
