@@ -123,7 +123,7 @@ Status Loop::explained(const c10::Error& error) const {
   const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
                       what.find("can't allocate memory") != std::string::npos;
   if (!memory) return Status::failed("LibTorch: " + what);
-  what = what.substr(0, what.find(" Including non-PyTorch"));  // torch's advice: ours follows
+  what = what.substr(0, what.find(" Including non-PyTorch"));  // torch's advice; ours follows
   return Status::failed(explain_out_of_memory(what, memory_now(), device_memory(session_.device),
                                               session_.settings, evaluating_));
 }
@@ -157,7 +157,7 @@ void Loop::measure_memory() {
   wait_for(session_.device);
   pace_ = seconds_between(begin, Clock::now());
   MemoryByOwner owners = session_.owners();
-  const std::int64_t sums = held.grads - held.params;  // fp32 sums are there all the time
+  const std::int64_t sums = held.grads - held.params;  // fp32 sums are allocated all the time
   const std::int64_t base = held.params + held.states + held.master + held.workspace + sums;
   const std::int64_t peak =
       session_.device.is_cpu() ? base + meter.bytes() : device_memory(session_.device).peak;

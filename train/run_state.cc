@@ -75,7 +75,7 @@ torch::Tensor view_of(const StoredTensor& stored) {
   return {};
 }
 
-// What there is against giving the file's weights to these parameters; empty: nothing.
+// Why the weights of the file do not fit these parameters; empty if they do.
 std::string differences(const Safetensors& file, const NamedTensors& parameters) {
   std::vector<std::string> found;
   for (const auto& [name, param] : parameters) {
@@ -248,7 +248,7 @@ Result<RunState> load_checkpoint(const std::string& path, const RunParts& parts)
       // The file will be closed, and may be removed.
       states.emplace_back(stored.name, tensor.clone());
     }
-    LossScaler scaler = parts.scaler;  // what may fail comes before what changes
+    LossScaler scaler = parts.scaler;  // everything that may fail comes before the first change
     scaler.load(json.at("loss_scale"));
     if (Status bad = parts.optimizer.load(states, json.at("optimizer")); !bad.ok())
       return Status(bad.code(), path + ": " + bad.message());

@@ -1,6 +1,6 @@
 // Everything that a run needs, put together and checked before the first step: device, data, model,
-// optimizer, the checkpoint to go on from, and the run's folder. What can be wrong is found here, and nothing
-// is written before all of it is right.
+// optimizer, the checkpoint to go on from, and the run's folder. All errors of the settings are found here,
+// and nothing is written before everything is right.
 // SPDX-License-Identifier: MIT
 #pragma once
 

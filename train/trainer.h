@@ -1,6 +1,6 @@
 // Trains a model from a config: the whole of `octavo train`. Checkpoints, metrics and the report go to the
-// config's output_dir. Ctrl-C and SIGTERM save a checkpoint and end the run; a run that is started again goes
-// on to the same bits as one that was never stopped.
+// config's output_dir. Ctrl-C and SIGTERM save a checkpoint and end the run; a run that is started again ends
+// with the same bits as one that was never stopped.
 //
 //   auto config = octavo::train::load("run.yaml");
 //   auto outcome = octavo::train::train(*config, console);

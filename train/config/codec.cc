@@ -1,5 +1,5 @@
 // The plain types: numbers, words, paths. Numbers are read whole, by the C++ library's locale-free parser:
-// 1e-3 is a number (some YAML readers take it for a word), "1e-3" in quotes, 0x10 and 1_000 are not.
+// 1e-3 is a number (some YAML readers take it for a word). "1e-3" in quotes, 0x10 and 1_000 are no numbers.
 // SPDX-License-Identifier: MIT
 #include "train/config/codec.h"
 

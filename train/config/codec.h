@@ -34,7 +34,7 @@ struct Range {
   bool below = false;  // high itself is not allowed
 };
 
-// One name is written, all are read.
+// The first name is written; all names are read.
 template <class E>
 struct Spelling {
   E value;
@@ -81,7 +81,7 @@ Codec<E> choice(std::vector<Spelling<E>> spellings) {
 struct Type {
   std::string expected;
   std::function<bool(const YamlNode&, Settings&)>
-      set;  // false, and nothing set, where the value is not what is expected
+      set;  // returns false and sets nothing where the value is not what is expected
   std::function<std::string(const Settings&)> show;
   std::function<std::string(const YamlNode&)> advice = {};  // may be empty
 };
@@ -115,7 +115,7 @@ Type field(T Section::*member, Codec<T> codec) {
   return {std::move(codec.expected), std::move(set), std::move(show), std::move(codec.advice)};
 }
 
-// An optional field also takes null, and what stands for it in other tools (`none`, as plain text).
+// An optional field also takes null, and the word that other tools use for it (`none`, unquoted).
 template <class Section, class T>
 Type field(std::optional<T> Section::*member, Codec<T> codec, std::string_view none = "") {
   auto set = [member, read = codec.read, none](const YamlNode& node, Settings& settings) {

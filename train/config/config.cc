@@ -1,6 +1,6 @@
-// Merging default, file and command line. Each level is first collected (which key does every word mean, is
-// one given twice), then applied: settings, then switches, which are other spellings of settings and must not
-// contradict those of their level.
+// Merging default, file and command line. Each level is first collected: which key each word means, and
+// whether a key is given twice. Then it is applied: first the settings, then the switches. A switch is
+// another spelling of a setting and must not contradict a setting of its level.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 
@@ -83,7 +83,7 @@ class Level {
                            ", expected a mapping: this is a section, its keys go below it");
   }
 
-  // In a file a second value is a mistake; on a command line, where words are appended, the last one holds.
+  // In a file a second value is a mistake. On a command line the last value is used.
   Status add(Assignment one) {
     const auto same =
         std::find_if(given_.begin(), given_.end(), [&](const auto& other) { return other.key == one.key; });
@@ -129,7 +129,7 @@ class Level {
     const std::size_t target = key_index(spelling->target);
     const Type& type = schema()[target].setting()->type;
     const bool has_value = type.show(config.settings) == spelling->value;
-    // Set by this level already, by the key itself or by another switch: then both must say the same.
+    // This level has set it already, by the key itself or by another switch. Both must agree.
     const bool is_here = config.origins[target].level == origin_of(source_, one.place).level;
     if (is_here && has_value != *is_on) {
       const Origin& other = config.origins[target];

@@ -6,7 +6,7 @@
 //   if (!config.ok()) show(config.status().message());  // run.yaml:7:3: learning_rat: unknown key; …
 //   use(config->settings.training.learning_rate);
 //
-// Nothing here throws, prints, or asks whether files, devices and memory are there.
+// Nothing here throws or prints, or checks whether files, devices and memory are there.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -50,7 +50,7 @@ Result<Config> parse(std::string_view text, std::string_view name,
 // one has a run of its own.
 Result<Config> load(const std::string& path, std::span<const std::string> overrides = {});
 
-// What a run cannot do without, which a config that is only looked at may lack: data.train.
+// Checks what a run needs and a config that is only printed may leave out: data.train.
 Status check_complete(const Config& config);
 
 // The whole config as YAML that parse() reads to the same settings: what is saved with a run.

@@ -12,7 +12,7 @@
 namespace octavo::train {
 namespace {
 
-// Columns are padded to the widest entry, but one long path does not push everything to the right.
+// Columns are padded to the widest entry up to a limit: one long path must not push everything right.
 constexpr std::size_t kWidestColumn = 36;
 
 std::string padded(std::string text, std::size_t width) {

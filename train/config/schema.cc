@@ -1,6 +1,6 @@
 // Every key of a config, its type and limits, its default and its meaning. A new key is a field in
 // settings.h, a row here, and docs/config.md written again (OCTAVO_UPDATE_DOCS=1
-// build/tests/train_config_test). Upper limits keep products of sizes within 64 bits; they are no advice.
+// build/tests/train_config_test). Upper limits keep products of sizes within 64 bits; they are not advice.
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
 

@@ -18,15 +18,15 @@ struct Setting {
   std::vector<std::string_view> also = {};  // names that other tools give it
 };
 
-// A yes-or-no spelling of another key's value: true sets it; false excludes it, and what would have had it
-// gets `otherwise`.
+// A yes-or-no spelling of another key's value. true sets that value. false excludes it: a key that would have
+// had it gets `otherwise`.
 struct Switch {
   std::string_view target;
   std::string_view value;
   std::string_view otherwise;
 };
 
-// A known key of another tool that asks for what is not built in. false and null ask for nothing.
+// A known key of another tool for a feature that is not built in. The values false and null ask for nothing.
 struct Refused {
   std::string_view reason;
 };

@@ -1,6 +1,6 @@
-// What a run is told, as C++ types: one field per key of schema.cc, which has the meanings, the defaults and
-// the limits. The fields start empty; only parse() and load() of config.h fill them, so a Settings in use is
-// complete and checked.
+// The settings of a run as C++ types: one field per key of schema.cc, which has the meanings, the defaults
+// and the limits. The fields start empty; only parse() and load() of config.h fill them, so a Settings in use
+// is complete and checked.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -102,7 +102,7 @@ struct Settings {
   std::string output_dir;
 };
 
-// What `master_weights: auto` and `beta2: null` come to.
+// The values that `master_weights: auto` and `beta2: null` stand for.
 [[nodiscard]] inline WeightStore weight_store(const TrainingSettings& training) {
   if (training.compute_dtype != DType::bf16) return WeightStore::nearest;
   switch (training.master_weights) {

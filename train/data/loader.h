@@ -1,6 +1,6 @@
 // Batches of a sampler's windows, prepared ahead by threads. What next() gives depends on the draws alone:
-// the bytes are the same for any number of workers. The queue is bounded (two batches per worker), and
-// batches come without end: whoever takes them knows when the run is over.
+// the bytes are the same for any number of workers. The queue is bounded (two batches per worker). Batches
+// never end: the caller knows when the run is over.
 //
 //   auto loader = octavo::train::BatchLoader::start(sampler, 8, first_draw, 2);
 //   if (!loader.ok()) show(loader.status().message());
@@ -33,12 +33,12 @@ class BatchLoader {
 
   BatchLoader(BatchLoader&& other) noexcept;
   BatchLoader& operator=(BatchLoader&& other) noexcept;
-  ~BatchLoader();  // waits for the batches that are being filled, and for no others
+  ~BatchLoader();  // waits for the batches that are being filled
 
   Batch next();
 
-  // From here on next() gives this sampler's draws from first_draw on; what was prepared is dropped.
-  // REQUIRES: first_draw >= sampler.start(), the same block_size as before.
+  // From now on next() gives the draws of this sampler from first_draw on. Batches that were prepared are
+  // dropped. REQUIRES: first_draw >= sampler.start(), the same block_size as before.
   void reset(Sampler sampler, std::uint64_t first_draw);
 
  private:

@@ -6,8 +6,8 @@
 //   std::int64_t samples = octavo::train::sample_count({*corpus, 0, corpus->size()}, 512, -1);
 //
 // Offsets count from the start of the first file, in ranges too. text_files.h finds the files and divides
-// them into what is trained on and what is evaluated on. Files must keep their size while they are used:
-// bytes that are gone from a mapped file end the process (SIGBUS).
+// them into what is trained on and what is evaluated on. Files must keep their size while they are in use:
+// reading a missing byte of a mapped file ends the process (SIGBUS).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -72,7 +72,7 @@ std::int64_t sample_count(const TextRange& range, std::int64_t block_size, std::
 std::vector<std::int64_t> evaluation_offsets(const TextRange& range, std::int64_t block_size,
                                              std::int64_t limit);
 
-// Of the bytes' frequencies, in nats per byte: the loss of a model that knows nothing else. 0 for no bytes.
+// Entropy of the bytes' frequencies in nats per byte: the loss of a model that knows only those. 0 for none.
 double unigram_entropy(std::span<const std::uint8_t> bytes);
 double unigram_entropy(const TextRange& range);
 // The same over 256 pieces of 64 KiB, evenly spread, where the range has more bytes than they.

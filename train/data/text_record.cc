@@ -182,7 +182,7 @@ Result<TextRecord> record_text(const std::vector<std::string>& train,
       return too_short("data.train", out.train, block_size, 2 * window,
                        " where data.validation is null and a part is held out for it");
     }
-    // Both bounds leave a window to train on: a tenth is less than the rest, and two windows fit.
+    // Both limits leave a window to train on: a tenth is less than the rest, and two windows fit.
     const std::int64_t bytes = std::max(std::min(size / 10, kMostHeldOut), window);
     if (rule == HoldOut::each_file) hold_out_in_each(out.train, bytes, window);
     // Files that are all smaller than a window can leave less than one.

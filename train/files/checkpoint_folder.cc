@@ -132,7 +132,7 @@ Status prune_checkpoints(const std::string& run_folder, std::int64_t keep) {
     if (first.ok()) first = std::move(status);
   }
   if (!found->empty()) {
-    // The names first, for good: a loss of power must not bring back a checkpoint that has lost files.
+    // Names first, and synced: after a power failure no checkpoint with missing files may reappear.
     if (Status status = sync_folder(run_folder); !status.ok()) return status;
   }
   Status left = remove_leftovers(run_folder);

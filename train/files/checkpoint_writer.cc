@@ -24,7 +24,7 @@ constexpr std::uint64_t kOverhead = 64 * 1024;
 Status check_room(const std::string& run_folder, std::uint64_t bytes) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(run_folder, error);
-  // A file system that cannot say is not asked again: a write that fails reports for itself.
+  // Where the file system cannot tell, this is no error: a write that fails reports it.
   if (error || space.capacity == 0 || space.available >= bytes) return {};
   return Status::failed(run_folder + ": too little room for a checkpoint: it needs " + size_text(bytes) +
                         ", " + size_text(space.available) + " are free, " +
@@ -32,7 +32,7 @@ Status check_room(const std::string& run_folder, std::uint64_t bytes) {
                         " are missing: make room, or write to another disk");
 }
 
-// `latest` is replaced by rename, so that it never is not there.
+// `latest` is replaced by a rename, so that it is never missing.
 Status point_latest(const std::string& run_folder, const std::string& name) {
   const std::string beside = run_folder + "/" + std::string(kLatestPartialName);
   const std::string latest = run_folder + "/" + std::string(kLatestName);
@@ -135,7 +135,7 @@ Status CheckpointWriter::commit() {
   const std::string place = checkpoint_path(run_folder_, name);
   const std::string replaced =
       checkpoint_path(run_folder_, free_name(run_folder_, step_, CheckpointState::replaced));
-  // The one of before steps aside, and counts until the new one has its name.
+  // The old checkpoint is renamed first. It still counts until the new one has its name.
   const bool had = path_exists(place);
   if (had) {
     if (Status status = rename_path(place, replaced); !status.ok()) return status;
@@ -147,8 +147,8 @@ Status CheckpointWriter::commit() {
   partial_.release();
   // From here on the checkpoint is there and whole: what fails is told, and ends nothing.
   warn(sync_folder(run_folder_));
-  // A convenience for people, which some file systems do not have: nothing here reads it to find a
-  // checkpoint.
+  // The link is a convenience for people, and some file systems have no links. Nothing here reads it to find
+  // a checkpoint.
   warn(point_latest(run_folder_, name.text()));
   warn(remove_leftovers(run_folder_));
   return {};

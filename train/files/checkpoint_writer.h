@@ -67,7 +67,7 @@ class CheckpointWriter {
   ScratchFolder partial_;  // removed with the writer, unless commit() has renamed it
   std::vector<FileChecksum> files_;
   std::string warning_;
-  Status failure_;  // of an earlier call: what cannot become a checkpoint any more says why
+  Status failure_;  // of an earlier call: why this can no longer become a checkpoint
 };
 
 }  // namespace octavo::train

@@ -1,5 +1,5 @@
-// What happened during the runs: samples, evaluations, stages, checkpoints, warnings. Long lists keep their
-// ends: the page says how many are left out, and metrics.jsonl has them all.
+// What happened during the runs: samples, evaluations, stages, checkpoints, warnings. Of a long list the last
+// entries are shown. The page says how many are left out; metrics.jsonl has them all.
 // SPDX-License-Identifier: MIT
 #include "train/format/numbers.h"
 #include "train/report/sections.h"
