@@ -26,6 +26,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/octavo-config.cmake.in
   ${PROJECT_BINARY_DIR}/octavo-config.cmake INSTALL_DESTINATION ${octavo_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/octavo-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/octavo-config.cmake ${PROJECT_BINARY_DIR}/octavo-config-version.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/OctavoLibTorch.cmake
   DESTINATION ${octavo_package_dir})
 
 file(RELATIVE_PATH octavo_pc_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
@@ -36,9 +37,8 @@ if(OCTAVO_BUILD_APPS)
   file(RELATIVE_PATH octavo_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
   set_target_properties(octavo_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib}")
   install(TARGETS octavo_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  if(TARGET octavo_trainer)  # finds LibTorch where it was at build time
-    set_target_properties(octavo_trainer PROPERTIES
-      INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib}" INSTALL_RPATH_USE_LINK_PATH ON)
+  if(TARGET octavo_trainer)  # finds LibTorch where it was at build time; OCTAVO_LIBTORCH names another
+    set_target_properties(octavo_trainer PROPERTIES INSTALL_RPATH "$ORIGIN/${octavo_bin_to_lib};${OCTAVO_LIBTORCH_ROOT}/lib")
     install(TARGETS octavo_trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endif()

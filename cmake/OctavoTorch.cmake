@@ -1,6 +1,8 @@
-# The target octavo::torch, the header-only LibTorch adapter, where there is a LibTorch: that of Torch_DIR or
-# CMAKE_PREFIX_PATH, else the torch wheel in .venv. OCTAVO_TORCH=ON makes its absence an error. The target torch brings
-# LibTorch's include folders, its C++ ABI flags and the library; a CUDA build of it needs nothing else here.
+# What is built over LibTorch: the target octavo::torch (the header-only adapter), and one precompiled header for all of it.
+# OctavoLibTorch.cmake finds LibTorch; besides the places named there, the torch wheel in .venv and that of an active virtual
+# environment. OCTAVO_TORCH=ON makes its absence an error. OCTAVO_NO_TORCH_REASON says why there is none.
+
+include(OctavoLibTorch)
 
 set(OCTAVO_TORCH_MINIMUM 2.9)
 set(octavo_torch_default OFF)  # an embedding project asks for it
@@ -10,85 +12,66 @@ endif()
 set(OCTAVO_TORCH ${octavo_torch_default} CACHE STRING "Build what uses LibTorch: ON, OFF or AUTO")
 set_property(CACHE OCTAVO_TORCH PROPERTY STRINGS AUTO ON OFF)
 
-# Sets `out` to the folder of TorchConfig.cmake, or to nothing.
-function(octavo_torch_dir out)
-  set(places ${Torch_DIR})
-  foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
-    list(APPEND places ${prefix} ${prefix}/Torch ${prefix}/share/cmake/Torch)
-  endforeach()
-  set(python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
-  if(EXISTS ${python})
-    # Finding the package is quick; importing it would take seconds.
-    execute_process(
-      COMMAND ${python} -c "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
-      OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    list(APPEND places ${package}/share/cmake/Torch)
-  endif()
-  foreach(place IN LISTS places)
-    if(EXISTS ${place}/TorchConfig.cmake)
-      set(${out} ${place} PARENT_SCOPE)
-      return()
+# Appends the folders of the torch wheels that these Pythons have. To find the package is quick; to import it takes seconds.
+function(octavo_torch_wheels out)
+  set(found "")
+  foreach(python "${PROJECT_SOURCE_DIR}/.venv/bin/python" "$ENV{VIRTUAL_ENV}/bin/python")
+    if(EXISTS "${python}")
+      execute_process(
+        COMMAND "${python}" -c "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+        OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+      list(APPEND found "${package}")
     endif()
   endforeach()
-  set(${out} "" PARENT_SCOPE)
+  set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 
-# A function, so that the variables that TorchConfig.cmake sets, flags among them, end here; targets do not.
-function(octavo_find_torch)
-  if(TARGET torch)
-    return()
-  endif()
-  octavo_torch_dir(dir)
-  if(NOT dir)
-    set(problem "no LibTorch is found: run scripts/bootstrap, or give -DCMAKE_PREFIX_PATH=<where it is>")
-  else()
-    cmake_path(SET root NORMALIZE ${dir}/../../..)
-    find_package(CUDAToolkit QUIET)
-    if(EXISTS ${root}/lib/libtorch_cuda.so AND NOT CUDAToolkit_FOUND)
-      # Its CMake files would stop this build.
-      set(problem "${root} is a CUDA build, which needs the CUDA toolkit, and none is found: install one, or take a CPU build")
-    else()
-      set(CMAKE_MESSAGE_LOG_LEVEL ERROR)  # wheels warn of a static library that they do not hold
-      find_package(Torch ${OCTAVO_TORCH_MINIMUM} QUIET CONFIG NO_DEFAULT_PATH PATHS ${dir})
-      unset(CMAKE_MESSAGE_LOG_LEVEL)
-      if(NOT Torch_FOUND)
-        set(problem "${dir} has a LibTorch that is older than ${OCTAVO_TORCH_MINIMUM} or broken: take a newer one")
-      endif()
-    endif()
-  endif()
-  if(NOT problem)
-    message(STATUS "octavo: LibTorch ${Torch_VERSION} at ${root}")
-  elseif(OCTAVO_TORCH STREQUAL "AUTO")
-    message(STATUS "octavo: no LibTorch adapter (${problem})")
-  else()
-    message(FATAL_ERROR "octavo: OCTAVO_TORCH is ${OCTAVO_TORCH}, but ${problem}")
-  endif()
-endfunction()
-
-# torch/torch.h takes a minute to compile: once per target that uses it.
+# torch/torch.h takes a minute to compile: once for all targets that use it. They call LibTorch and have no hot loops of their own,
+# so a Release build asks less of the compiler there, which is a fifth of the time.
 function(octavo_precompile_torch target)
-  target_precompile_headers(${target} PRIVATE <torch/torch.h>)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(NOT TARGET octavo_torch_pch)
+    set(source "${PROJECT_BINARY_DIR}/octavo_torch_pch.cc")
+    file(CONFIGURE OUTPUT "${source}" CONTENT "// A precompiled header belongs to a target, and a target has a source.\n")
+    add_library(octavo_torch_pch OBJECT "${source}")
+    target_link_libraries(octavo_torch_pch PRIVATE octavo_internal_flags octavo::torch)
+    target_precompile_headers(octavo_torch_pch PRIVATE <torch/torch.h>)
+    octavo_cache_precompiled(octavo_torch_pch)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM octavo_torch_pch)
+  octavo_cache_precompiled(${target})
+endfunction()
+
+# ccache does not trust a precompiled header unless told to.
+function(octavo_cache_precompiled target)
   if(OCTAVO_CCACHE)
-    # Else ccache does not trust a precompiled header.
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
       "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${OCTAVO_CCACHE}")
   endif()
 endfunction()
 
 set(OCTAVO_WITH_TORCH OFF)
-if(OCTAVO_TORCH STREQUAL "AUTO" AND (OCTAVO_SANITIZE OR CMAKE_CROSSCOMPILING))
-  message(STATUS "octavo: no LibTorch adapter in an instrumented or cross-compiled build (OCTAVO_TORCH=ON asks for it)")
+set(OCTAVO_NO_TORCH_REASON "")
+if(NOT OCTAVO_TORCH)
+  set(OCTAVO_NO_TORCH_REASON "OCTAVO_TORCH is OFF")
+elseif(OCTAVO_TORCH STREQUAL "AUTO" AND (OCTAVO_SANITIZE OR CMAKE_CROSSCOMPILING))
+  set(OCTAVO_NO_TORCH_REASON "an instrumented or cross-compiled build has none unless OCTAVO_TORCH is ON")
+else()
+  octavo_torch_wheels(octavo_torch_places)
+  octavo_libtorch(${OCTAVO_TORCH_MINIMUM} ${octavo_torch_places})
+  set(OCTAVO_NO_TORCH_REASON "${OCTAVO_LIBTORCH_PROBLEM}")
+endif()
+
+if(TARGET octavo::libtorch)
+  set(OCTAVO_WITH_TORCH ON)
+  message(STATUS "octavo: LibTorch ${OCTAVO_LIBTORCH_VERSION} at ${OCTAVO_LIBTORCH_ROOT}")
+  add_library(octavo_torch INTERFACE)
+  add_library(octavo::torch ALIAS octavo_torch)
+  target_include_directories(octavo_torch INTERFACE ${PROJECT_SOURCE_DIR}/adapters/torch/include)
+  target_link_libraries(octavo_torch INTERFACE octavo::octavo octavo::libtorch)
+elseif(OCTAVO_TORCH STREQUAL "AUTO" AND NOT OCTAVO_LIBTORCH AND NOT DEFINED ENV{OCTAVO_LIBTORCH})
+  message(STATUS "octavo: no LibTorch adapter and no trainer (${OCTAVO_NO_TORCH_REASON})")
 elseif(OCTAVO_TORCH)
-  octavo_find_torch()
-  if(TARGET torch)
-    set(OCTAVO_WITH_TORCH ON)
-    add_library(octavo_torch INTERFACE)
-    add_library(octavo::torch ALIAS octavo_torch)
-    target_include_directories(octavo_torch INTERFACE ${PROJECT_SOURCE_DIR}/adapters/torch/include)
-    target_link_libraries(octavo_torch INTERFACE octavo::octavo torch ${CMAKE_DL_LIBS})
-    if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-      # libtorch itself, although no symbol of it is used: in a CUDA build it is what loads the CUDA part.
-      target_link_options(octavo_torch INTERFACE LINKER:--no-as-needed,$<TARGET_FILE:torch>,--as-needed)
-    endif()
-  endif()
+  message(FATAL_ERROR "octavo: the LibTorch adapter and the trainer cannot be built: ${OCTAVO_NO_TORCH_REASON}. "
+                      "(OCTAVO_TORCH is ${OCTAVO_TORCH}; -DOCTAVO_TORCH=OFF leaves both out.)")
 endif()

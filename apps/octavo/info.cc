@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "hardware_json.h"
 #include "table.h"
+#include "trainer_program.h"
 
 #include <octavo/optimizer.h>
 
@@ -50,6 +51,17 @@ json names(std::span<const T> values) {
   return out;
 }
 
+json trainer_json() {
+  const TrainerProgram trainer = find_trainer();
+  json out = {{"available", trainer.problem.empty()}, {"libtorch", nullptr}, {"note", trainer.problem}};
+  if (!trainer.libtorch_version.empty()) {
+    out["libtorch"] = {{"version", trainer.libtorch_version},
+                       {"build", trainer.libtorch_cuda ? "cuda" : "cpu"},
+                       {"path", trainer.libtorch_folder}};
+  }
+  return out;
+}
+
 json gather() {
   const std::string_view chosen = take(implementation());
   const GpuReport gpus = gpu_info();
@@ -60,6 +72,7 @@ json gather() {
               {"gpus", json::array()},
               {"gpu_note", gpus.note},
               {"cuda", cuda_json(gpus)},
+              {"trainer", trainer_json()},
               {"implementations", json::array()},
               {"backends", where},
               {"optimizers", names(all_algorithms())},
@@ -125,6 +138,15 @@ std::string gpu_text(const json& info) {
   return out;
 }
 
+// Whether `octavo train` can run, with which LibTorch, or why not.
+std::string trainer_text(const json& trainer) {
+  if (!trainer["available"].get<bool>()) return "trainer  none: " + trainer["note"].get<std::string>() + '\n';
+  const json& libtorch = trainer["libtorch"];
+  return "trainer  LibTorch " + libtorch["version"].get<std::string>() + ", " +
+         (libtorch["build"] == "cuda" ? "CUDA" : "CPU") + " build, " + libtorch["path"].get<std::string>() +
+         '\n';
+}
+
 std::string text(const json& info) {
   const json& cpu = info["cpu"];
   std::string out = "octavo " + info["version"].get<std::string>() + "\n\n";
@@ -132,6 +154,7 @@ std::string text(const json& info) {
          info["threads"].dump() + " threads\n";
   out += "         " + joined(strings(cpu["features"]), " ") + '\n';
   out += gpu_text(info);
+  out += trainer_text(info["trainer"]);
   out += "stores   " + joined(strings(info["stores"])) + '\n';
   out += "dtypes   " + joined(strings(info["dtypes"])) + "\n\n";
 

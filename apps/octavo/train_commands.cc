@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "train.h"
 #include "train/config/config.h"
+#include "trainer_program.h"
 
 #include <CLI/CLI.hpp>
 
@@ -12,24 +13,17 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <sstream>
 
 namespace octavo::cli {
 namespace {
 
-constexpr const char* kProgram = "octavo-trainer";
-
 [[noreturn]] void become_trainer(std::vector<std::string> arguments) {
-  std::error_code bad;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", bad);
-  const std::string program = (self.parent_path() / kProgram).string();
-  if (access(program.c_str(), X_OK) != 0) {
-    throw Failure(kExitFailure, program +
-                                    " is not there: octavo was built without LibTorch, which training "
-                                    "needs; docs/guides/train.md says how to build with it");
-  }
+  const TrainerProgram trainer = find_trainer();
+  if (!trainer.problem.empty()) throw Failure(kExitFailure, "the trainer cannot run: " + trainer.problem);
+  prefer_given_libtorch();
+  const std::string& program = trainer.path;
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argv;
   for (std::string& each : arguments) argv.push_back(each.data());

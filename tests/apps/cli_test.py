@@ -9,6 +9,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -113,6 +114,24 @@ def test_info_marks_exactly_one_chosen_implementation():
     assert chosen[0]["supported"]
     assert implementations[-1]["name"] == "scalar"
     assert implementations[-1]["supported"]
+
+
+def test_info_says_which_trainer_there_is(tmp_path):
+    trainer = info()["trainer"]
+    assert trainer["available"] == pathlib.Path(BINARY).with_name("octavo-trainer").exists()
+    assert trainer["available"] == (trainer["note"] == "")
+    if trainer["available"]:
+        libtorch = trainer["libtorch"]
+        assert re.fullmatch(r"\d+\.\d+\.\d+", libtorch["version"])
+        assert (pathlib.Path(libtorch["path"]) / "lib" / "libtorch.so").exists()
+        assert f"LibTorch {libtorch['version']}, {libtorch['build'].upper()} build" in octavo("info").stdout
+    # A copy without the program beside it has no trainer, and says so.
+    alone = tmp_path / "octavo"
+    shutil.copy(BINARY, alone)
+    library = {"LD_LIBRARY_PATH": str(pathlib.Path(BINARY).parents[1] / "lib")}
+    for arguments in (["info"], ["sample", "run", "--prompt", "x"]):
+        done = subprocess.run([alone, *arguments], env=library, capture_output=True, text=True)
+        assert "octavo-trainer is not there" in done.stdout + done.stderr or not trainer["libtorch"]
 
 
 def test_info_supports_every_optimizer_with_every_state():

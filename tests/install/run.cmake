@@ -28,6 +28,16 @@ function(expect_no_libhwy file)
   set(needed "${dynamic}" PARENT_SCOPE)
 endfunction()
 
+# Runs a command, which must fail with these words, wherever its lines end.
+function(expect_failure words)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " one_line "${output}")
+  string(FIND "${one_line}" "${words}" at)
+  if(result EQUAL 0 OR at EQUAL -1)
+    message(FATAL_ERROR "${ARGN}: got status ${result} and this, expected a failure with '${words}':\n${output}")
+  endif()
+endfunction()
+
 set(prefix ${WORK_DIR}/prefix)
 set(consumer_build ${WORK_DIR}/consumer)
 file(REMOVE_RECURSE ${prefix} ${consumer_build})
@@ -41,10 +51,49 @@ if(KIND STREQUAL "embedded")
   return()
 endif()
 
+if(KIND STREQUAL "libtorch")
+  # Which LibTorch is taken, and what is said of one that is not. A CUDA build of it asks for no CUDA toolkit.
+  function(make_libtorch version)
+    file(REMOVE_RECURSE ${WORK_DIR}/fake)
+    string(REGEX REPLACE "(.*)[.](.*)[.](.*)" "#define TORCH_VERSION_MAJOR \\1\n#define TORCH_VERSION_MINOR \\2\n#define TORCH_VERSION_PATCH \\3\n"
+      header ${version})
+    file(WRITE ${WORK_DIR}/fake/include/torch/headeronly/version.h "${header}")
+    file(WRITE ${WORK_DIR}/fake/include/torch/csrc/api/include/torch/torch.h "")
+    foreach(library torch torch_cpu torch_cuda c10 c10_cuda)
+      file(WRITE ${WORK_DIR}/fake/lib/lib${library}.so "")
+    endforeach()
+  endfunction()
+  set(embed ${consumer} -DOCTAVO_EMBED=${SOURCE_DIR} -DCONSUMER_USES_TORCH=ON -DOCTAVO_CUDA=OFF
+    -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+  expect_failure("OCTAVO_LIBTORCH=${WORK_DIR}/absent holds no LibTorch: expected a folder with lib/libtorch.so"
+    ${embed} -DOCTAVO_LIBTORCH=${WORK_DIR}/absent)
+  make_libtorch(2.8.1)
+  expect_failure("is version 2.8.1, expected 2.9 or newer" ${embed} -DOCTAVO_LIBTORCH=${WORK_DIR}/fake)
+  make_libtorch(2.9.0)
+  run(${embed} -DOCTAVO_LIBTORCH=${WORK_DIR}/fake)
+  if(NOT output MATCHES "LibTorch 2[.]9[.]0 at ${WORK_DIR}/fake")
+    message(FATAL_ERROR "a CUDA build of LibTorch was not taken:\n${output}")
+  endif()
+  return()
+endif()
+
+if(KIND STREQUAL "embedded_torch")
+  run(${consumer} -DOCTAVO_EMBED=${SOURCE_DIR} -DCONSUMER_USES_TORCH=ON "-DCMAKE_PREFIX_PATH=${LIBTORCH}")
+  return()
+endif()
+
 if(KIND STREQUAL "torch")
-  # Configuring is enough here too: tests/torch and examples/cpp compile and link the same targets.
   run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
-  run(${consumer} -DCMAKE_PREFIX_PATH=${prefix} -DOCTAVO_COMPONENTS=torch -DTorch_DIR=${TORCH_DIR})
+  run(${consumer} "-DCMAKE_PREFIX_PATH=${prefix}\\;${LIBTORCH}" -DCONSUMER_USES_TORCH=ON)
+  run(${CMAKE_COMMAND} --build ${consumer_build} --target torch_consumer)
+  run(${consumer_build}/torch_consumer)
+  if(EXISTS ${prefix}/bin/octavo-trainer)
+    # The trainer starts, finds its LibTorch without a variable, and fails for a reason of its own.
+    set(sample ${prefix}/bin/octavo sample ${WORK_DIR}/no_such_run --prompt x)
+    expect_failure("no_such_run" ${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH --unset=OCTAVO_LIBTORCH ${sample})
+    expect_failure("no_such_run" ${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH OCTAVO_LIBTORCH=${LIBTORCH} ${sample})
+    expect_failure("no lib/libtorch.so in it" ${CMAKE_COMMAND} -E env OCTAVO_LIBTORCH=${WORK_DIR} ${sample})
+  endif()
   return()
 endif()
 
