@@ -10,7 +10,6 @@ RULES = "# comment\nsrc/low: <hwy>\nsrc/high: src/low\nsrc/high/odd.cc: src/high
 
 def check(root: pathlib.Path, **files: str) -> subprocess.CompletedProcess[str]:
     """Runs the script on a tree of these sources; a name's first __ is a slash, its last _ a dot."""
-    subprocess.run(["git", "init", "-q", str(root)], check=True)
     (root / "scripts").mkdir(exist_ok=True)
     (root / "scripts/layers.txt").write_text(RULES)
     for name, text in files.items():
@@ -41,3 +40,5 @@ def test_forbidden_includes_are_named(tmp_path: pathlib.Path) -> None:
     assert "src/high/b.h: includes hwy/x.h (<hwy>)" in done.stderr
     assert "src/other/c.cc: its folder is not in scripts/layers.txt" in done.stderr
     assert len(done.stderr.splitlines()) == 3
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    assert check(tmp_path).stderr == done.stderr
