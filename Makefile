@@ -3,12 +3,14 @@
 #   JOBS=n               parallel jobs (all cores by default)
 #   DEVELOPER=OFF        warnings do not stop the build
 #   OCTAVO_LIBTORCH=...  a LibTorch or torch folder of your own instead of the wheel in .venv
+#   OCTAVO_CUDA=OFF      no CUDA backend, also where nvcc is found (ON: an error where it is not)
 #   CTEST_ARGS=...       for example CTEST_ARGS='-R status_test -V'
 #   PEERS_ARGS=...       for example PEERS_ARGS=--record, PEERS_ARGS='--device cuda -k adam8bit'
 #   WHEEL_ARGS=...       for example WHEEL_ARGS=--config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=release
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 DEVELOPER ?= ON
+OCTAVO_CUDA ?= AUTO
 CTEST_ARGS ?=
 PEERS_ARGS ?=
 WHEEL_ARGS ?=
@@ -19,26 +21,30 @@ compile = cmake --build --preset $(1) -j $(JOBS)
 ctest = ctest --preset $(1) -j $(JOBS) $(CTEST_ARGS)
 sources = git ls-files --cached --others --exclude-standard -z -- $(1)
 cxx_sources = $(call sources,'*.h' '*.cc' '*.c' '*.cu' '*.cuh')
+cuda = -DOCTAVO_CUDA=$(OCTAVO_CUDA)
 # A new build folder starts without the tests, which need packages of their own; once `make test` was run they stay.
-no_tests_yet = $(if $(wildcard build/CMakeCache.txt),,-DOCTAVO_BUILD_TESTS=OFF)
+new_folder = $(if $(wildcard build/CMakeCache.txt),,$(1))
+no_tests_yet = $(call new_folder,-DOCTAVO_BUILD_TESTS=OFF)
+# The demo trains on the CPU: without a GPU it does not wait for GPU code, which `make` and `make test` compile.
+no_cuda_yet = $(if $(wildcard /dev/nvidia0),,$(call new_folder,-DOCTAVO_CUDA=OFF))
 
 .DEFAULT_GOAL := build
 .PHONY: build test demo check peers wheel asan tsan neon tidy format clean help
 
 build: ## build the library, the command and the trainer: build/bin/octavo, build/lib/liboctavo.so (the default)
 	@scripts/bootstrap build
-	@$(call configure,dev) $(no_tests_yet)
+	@$(call configure,dev) $(cuda) $(no_tests_yet)
 	@$(call compile,dev) --target octavo octavo_cli
 
 test: ## build and run every test, C++ and Python, after `make check`
 	@$(MAKE) check
-	@$(call configure,dev) -DOCTAVO_BUILD_TESTS=ON
+	@$(call configure,dev) $(cuda) -DOCTAVO_BUILD_TESTS=ON
 	@$(call compile,dev)
 	@$(call ctest,dev)
 
 demo: ## train a small model on the CPU: a sample, a memory table and an HTML report; two minutes after the build
 	@scripts/bootstrap build
-	@$(call configure,dev) $(no_tests_yet)
+	@$(call configure,dev) $(no_tests_yet) $(no_cuda_yet)
 	@$(call compile,dev) --target octavo_cli
 	@rm -rf build/demo/run && mkdir -p build/demo
 	build/bin/octavo data make-text build/demo/tales.txt --bytes 2M --force
