@@ -92,6 +92,6 @@ def configure(snippet: pages.Snippet, folder: Path, build: Path) -> None:
         "cmake_minimum_required(VERSION 3.22)\nproject(app LANGUAGES C CXX)\n"
         f"add_executable(app app.cc)\n{snippet.text}"
     )
-    torch = (pages.ROOT / ".venv").resolve().glob("lib/python*/site-packages/torch/share/cmake")
+    torch = (pages.ROOT / ".venv").resolve().glob("lib/python*/site-packages/torch")
     found = f"-DCMAKE_PREFIX_PATH={';'.join(map(str, [prefix, *torch]))}"
     _check(["cmake", "-S", str(project), "-B", str(project / "build"), found], snippet.place)
