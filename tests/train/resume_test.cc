@@ -134,6 +134,7 @@ TEST_F(RunAgain, AnotherExperimentIsRefusedAndLongerOnesGoOn) {
   EXPECT_THAT(console_.said,
               HasSubstr("changed since the checkpoint: training.learning_rate: 0.003 -> 0.01"));
   EXPECT_THAT(messages("change"), testing::Contains("training.learning_rate: 0.003 -> 0.01"));
+  EXPECT_THAT(read_bytes(out() + "/report.html"), HasSubstr("Changed when the run went on"));
   EXPECT_THAT(read_bytes(out() + "/config.yaml"), HasSubstr("resume_from_checkpoint: true"))
       << "the wish is not kept";
   finishes({"learning_rate=1e-2", "max_steps=9"});
@@ -274,7 +275,7 @@ TEST_F(RunAgain, WhereTheTimeWentIsSaidAndRecorded) {
   EXPECT_LE(end["evaluation_seconds"].get<double>() + end["checkpoint_seconds"].get<double>(),
             end["seconds"].get<double>());
   EXPECT_THAT(console_.said, testing::ContainsRegex("time: .*, of which evaluations .*%, checkpoints .*%"));
-  EXPECT_THAT(read_bytes(out() + "/report.html"), HasSubstr("Evaluations"));
+  EXPECT_THAT(read_bytes(out() + "/report.html"), HasSubstr("% of the time"));
 }
 
 TEST_F(RunAgain, TheLastSampleIsAsLongAsAskedFor) {
