@@ -32,6 +32,7 @@ training:
   eval_steps: 6
   save_steps: 4
   logging_steps: 2
+  sample_tokens: 8
   device: cpu
 output_dir: OUT
 )";
