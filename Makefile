@@ -1,7 +1,7 @@
 # Short names for the build; `make help` lists them. Everything is done by CMakePresets.json and scripts/bootstrap.
 #
 #   JOBS=n               parallel jobs (all cores by default)
-#   DEVELOPER=OFF        warnings do not stop the build
+#   DEVELOPER=ON         warnings stop the build; the default where CI is set, for other compilers have other warnings
 #   OCTAVO_LIBTORCH=...  a LibTorch or torch folder of your own instead of the wheel in .venv
 #   OCTAVO_CUDA=OFF      no CUDA backend, also where nvcc is found (ON: an error where it is not)
 #   CTEST_ARGS=...       for example CTEST_ARGS='-R status_test -V'
@@ -9,7 +9,7 @@
 #   WHEEL_ARGS=...       for example WHEEL_ARGS=--config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=release
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-DEVELOPER ?= ON
+DEVELOPER ?= $(if $(CI),ON,OFF)
 OCTAVO_CUDA ?= AUTO
 CTEST_ARGS ?=
 PEERS_ARGS ?=
