@@ -47,8 +47,9 @@ function(octavo_libtorch_target root)
   set_target_properties(octavo::libtorch PROPERTIES INTERFACE_LINK_LIBRARIES "${libraries};${CMAKE_DL_LIBS}")
   set(options "")
   if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-    # libtorch itself, although no symbol of it is used: in a CUDA build it is what loads the CUDA part.
-    list(APPEND options "LINKER:--no-as-needed,${root}/lib/libtorch.so,--as-needed")
+    # The standard library comes first: CUDA builds of libtorch.so export an old copy of std::filesystem, and a program that
+    # takes it crashes. Then libtorch itself, although no symbol of it is used: in a CUDA build it is what loads the CUDA part.
+    list(APPEND options "LINKER:--no-as-needed,-lstdc++,${root}/lib/libtorch.so,--as-needed")
     if(EXISTS "${root}/lib/libtorch_cuda.so")
       # What the CUDA part needs (cuBLAS, NCCL, the driver) is found by the loader, where the program runs.
       list(APPEND options LINKER:--allow-shlib-undefined)

@@ -40,7 +40,8 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, device: str, steps
 
 
 def main(folder: str) -> None:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    # One GPU for each rank of this machine, or none for all.
+    device = "cuda" if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]) else "cpu"
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
