@@ -62,3 +62,8 @@ macro(octavo_no_inlining_warnings)
     endif()
   endif()
 endmacro()
+
+# For a target without hot loops of its own: a Release build asks less of the compiler, which is a fifth to a third of its time.
+function(octavo_no_hot_loops target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+endfunction()

@@ -26,8 +26,7 @@ function(octavo_torch_wheels out)
   set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 
-# torch/torch.h takes a minute to compile: once for all targets that use it. They call LibTorch and have no hot loops of their own,
-# so a Release build asks less of the compiler there, which is a fifth of the time.
+# torch/torch.h takes a minute to compile: once for all targets that use it.
 function(octavo_precompile_torch target)
   if(NOT TARGET octavo_torch_pch)
     set(source "${PROJECT_BINARY_DIR}/octavo_torch_pch.cc")
@@ -44,7 +43,8 @@ endfunction()
 # The same code generation for the header and all who use it: GCC 13 refuses one that was made at another level. A header that a
 # compiler refuses all the same is compiled again, which is slow and no error. ccache does not trust one unless told to.
 function(octavo_use_precompiled target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1> $<$<CXX_COMPILER_ID:GNU>:-Wno-error=invalid-pch>)
+  octavo_no_hot_loops(${target})
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-error=invalid-pch>)
   if(OCTAVO_CCACHE)
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
       "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${OCTAVO_CCACHE}")

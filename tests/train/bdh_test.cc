@@ -101,7 +101,7 @@ void expect_equals_reference(const Case& given, torch::ScalarType type) {
     const torch::NoGradGuard guard;
     double phase = 0.0;
     for (const char* name : {"decoder", "encoder", "encoder_v", "lm_head", "embed.weight"}) {
-      torch::Tensor weight = model->named_parameters()[name];  // a copy: the dictionary is gone after this line
+      torch::Tensor weight = model->named_parameters()[name];  // a copy: the dictionary goes at once
       weight.copy_(wave(weight.numel(), phase).view(weight.sizes()));
       phase += 1.0;
     }
