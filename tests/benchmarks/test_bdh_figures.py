@@ -28,7 +28,7 @@ from bdh_settings import Settings
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Trains nothing: its losses depend on optimizer and seed, so that every figure can be foreseen.
-STAND_IN = """#!{python}
+STAND_IN = """
 import json, os, pathlib, signal, sys, time
 verb, config, *rest = sys.argv[1:]
 given = dict(pair.split("=", 1) for pair in rest)
@@ -62,8 +62,10 @@ write(kind="end", step=30, reason="finished", seconds=3.0, overhead=0.004)
 
 
 def stand_in(folder: pathlib.Path, slow: str = "", broken: str = "") -> pathlib.Path:
-    path = folder / "octavo"
-    path.write_text(STAND_IN.format(python=sys.executable, slow=slow, broken=broken))
+    program = folder / "octavo.py"
+    program.write_text(STAND_IN.format(slow=slow, broken=broken))
+    path = folder / "octavo"  # not Python itself after #!, where a path cannot have spaces
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "$@"\n')
     path.chmod(0o755)
     return path
 

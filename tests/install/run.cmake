@@ -153,7 +153,7 @@ if(pkg_config)
   endif()
   run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${pc_dir} ${pkg_config} --static --cflags --libs octavo)
   string(STRIP "${output}" pc_flags)
-  separate_arguments(pc_flags)
+  separate_arguments(pc_flags UNIX_COMMAND "${pc_flags}")  # as a shell would: a prefix may have spaces
   run(${CXX_COMPILER} -std=c++20 ${SOURCE_DIR}/tests/install/consumer/pkg_config.cc ${pc_flags}
     -o ${consumer_build}/pkg_config)
 endif()
