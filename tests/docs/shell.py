@@ -36,8 +36,8 @@ SHORT_RUN = (
     "n_layer=1 n_embd=32 n_head=2 block_size=64 device=cpu"
 )
 SECONDS = 120
-# Processes on gloo print this now and then after their work is done, and abort: with torch 2.13's own optimizers
-# in about one start of eight. Only a torchrun that printed it is run again.
+# Processes on gloo print this now and then after their work is done, and abort. Those of torch 2.13's
+# own optimizers did it in one start of eight. Only a torchrun that printed it is run again.
 TORCH_ENDED_BADLY = "terminate called without an active exception"
 TRIES = 5
 
