@@ -134,6 +134,14 @@ def test_info_says_which_trainer_there_is(tmp_path):
         assert "octavo-trainer is not there" in done.stdout + done.stderr or not trainer["libtorch"]
 
 
+def test_the_trainer_takes_the_standard_library_before_libtorch():
+    """LibTorch exports a std::filesystem of its own. With torch 2.11's CUDA build a program that took it crashed."""
+    trainer = pathlib.Path(BINARY).with_name("octavo-trainer")
+    listed = subprocess.run(["readelf", "-dW", trainer], capture_output=True, text=True, check=True).stdout
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", listed)
+    assert needed.index("libstdc++.so.6") < needed.index("libtorch.so")
+
+
 def test_info_supports_every_optimizer_with_every_state():
     cells = {(cell["optimizer"], cell["state"]): cell for cell in info()["support"]}
     assert cells.keys() == {(o, s) for o in info()["optimizers"] for s in info()["states"]}
