@@ -135,7 +135,7 @@ def test_info_says_which_trainer_there_is(tmp_path):
 
 
 def test_the_trainer_takes_the_standard_library_before_libtorch():
-    """LibTorch exports a std::filesystem of its own. A program that took it crashed (torch 2.11, CUDA build)."""
+    """LibTorch exports a std::filesystem of its own. That of torch 2.11 with CUDA crashed our programs."""
     trainer = pathlib.Path(BINARY).with_name("octavo-trainer")
     listed = subprocess.run(["readelf", "-dW", trainer], capture_output=True, text=True, check=True).stdout
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", listed)
