@@ -64,6 +64,20 @@ class Mirror:
 class _Counting:
     changes: Changes
 
+    # dict's own would put values in past __setitem__.
+    def setdefault(self: Any, key: Any, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self: Any, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def __ior__(self: Any, other: Any) -> Any:
+        self.update(other)
+        return self
+
 
 def _counted(name: str) -> Callable[..., Any]:
     plain = getattr(dict, name)
@@ -253,19 +267,6 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         self.changes.note()
         return dict.popitem(self)
 
-    def setdefault(self, key: Any, default: Any = None) -> Any:
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
-
-    def __ior__(self, other: Any) -> Entry:
-        self.update(other)
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (), None, None, iter(list(dict.items(self)))
 
@@ -288,20 +289,6 @@ class States(_Counting, defaultdict):  # type: ignore[type-arg]
     def __missing__(self, key: Any) -> Any:
         self[key] = {}
         return self[key]
-
-    # dict's own would put plain dictionaries in, past __setitem__.
-    def setdefault(self, key: Any, default: Any = None) -> Any:
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
-
-    def __ior__(self, other: Any) -> States:
-        self.update(other)
-        return self
 
     # defaultdict's own would call States with two arguments.
     def copy(self) -> defaultdict[Any, Any]:
