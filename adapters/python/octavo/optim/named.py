@@ -159,33 +159,6 @@ class PagedLion32bit(Lion32bit):
     _paged = True
 
 
-__all__ = [
-    "Adam4bit",
-    "Adam8bit",
-    "Adam32bit",
-    "AdamFp8",
-    "AdamW4bit",
-    "AdamW8bit",
-    "AdamW32bit",
-    "AdamWFp8",
-    "Lion4bit",
-    "Lion8bit",
-    "Lion32bit",
-    "LionFp8",
-    "PagedAdam",
-    "PagedAdam8bit",
-    "PagedAdam32bit",
-    "PagedAdamW",
-    "PagedAdamW8bit",
-    "PagedAdamW32bit",
-    "PagedLion",
-    "PagedLion8bit",
-    "PagedLion32bit",
-    "SGD4bit",
-    "SGD8bit",
-    "SGD32bit",
-    "SGDFp8",
-]
-
-for _name in __all__:
-    globals()[_name].__module__ = "octavo.optim"  # where users and pickles find them
+for _value in list(globals().values()):
+    if isinstance(_value, type) and _value.__module__ == __name__:
+        _value.__module__ = "octavo.optim"  # where users and pickles find them, and where they are listed
