@@ -1,6 +1,8 @@
 // The C ABI over the C++ API: copies structs, catches what memory exhaustion throws, keeps the last error per
 // thread.
 // SPDX-License-Identifier: MIT
+#include "core/c_common.h"
+
 #include <octavo/backend.h>
 #include <octavo/codec.h>
 #include <octavo/grad_norm.h>
@@ -10,8 +12,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -32,82 +32,28 @@ static_assert(sizeof(octavo_device_norm) == sizeof(octavo::GradNorm) &&
               offsetof(octavo_device_norm, max) == offsetof(octavo::GradNorm, max) &&
               offsetof(octavo_device_norm, nonfinite) == offsetof(octavo::GradNorm, nonfinite));
 
-namespace {
-
-using octavo::Status;
-
 // What octavo_last_error returns, and the memory of those texts that are put together.
+namespace {
 thread_local const char* last_error = "";    // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 thread_local std::string last_error_memory;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+}  // namespace
 
-octavo_status report(const Status& status) {
+octavo_status octavo::c::report(const Status& status) {
   if (!status.ok()) {
     last_error_memory = status.message();
     last_error = last_error_memory.c_str();
   }
   return static_cast<octavo_status>(status.code());
 }
-
-// No exception may leave a C function. Inside one, failures are exceptions: those of the helpers below, of
-// Result::value, and of a lack of memory or threads.
-template <class Fn>
-octavo_status guarded(Fn&& fn) noexcept {
-  try {
-    try {
-      return report(fn());
-    } catch (const std::bad_alloc&) {
-      throw;
-    } catch (const octavo::Error& error) {
-      return report({error.code(), error.what()});
-    } catch (const std::exception& error) {
-      return report(Status::failed(std::string("[octavo] ") + error.what()));
-    }
-  } catch (...) {
-    last_error = "[octavo] out of host memory";  // a literal: there is no memory for a string
-  }
-  return static_cast<octavo_status>(octavo::StatusCode::failed);
+octavo_status octavo::c::report_no_memory() {
+  last_error = "[octavo] out of host memory";  // a literal: there is no memory for a string
+  return static_cast<octavo_status>(StatusCode::failed);
 }
 
-[[noreturn]] void refuse(const std::string& message) {
-  throw octavo::Error(Status::invalid("[octavo] " + message));
-}
-void check_given(const char* name, const void* argument) {
-  if (argument == nullptr) refuse(std::string(name) + ": got null");
-}
+namespace {
 
-// The size of a struct's first version, which is the least that a caller may pass. For a struct that has
-// grown it ends before the first new field.
-template <class T>
-constexpr std::size_t kFirstSize = sizeof(T);
-template <>
-constexpr std::size_t kFirstSize<octavo_group_config> = offsetof(octavo_group_config, device_kind);
-template <>
-constexpr std::size_t kFirstSize<octavo_step_args> = offsetof(octavo_step_args, stream);
-template <>
-constexpr std::size_t kFirstSize<octavo_step_report> = offsetof(octavo_step_report, pending);
-
-// A caller's struct in the form that this library knows. Fields that the caller's version does not have are
-// zero.
-template <class T>
-T read_struct(const char* name, const T* from) {
-  check_given(name, from);
-  if (from->struct_size < kFirstSize<T> || from->struct_size > 65536) {
-    refuse(std::string(name) + ".struct_size: got " + std::to_string(from->struct_size) +
-           ", expected sizeof, " + std::to_string(sizeof(T)));
-  }
-  T copy{};
-  std::memcpy(&copy, from, std::min<std::size_t>(from->struct_size, sizeof(T)));
-  return copy;
-}
-
-// Writes results into a struct of the caller's size, keeping its struct_size.
-template <class T>
-Status write_struct(const char* name, const T& value, T* to) {
-  const std::uint32_t size = read_struct(name, to).struct_size;
-  std::memcpy(to, &value, std::min<std::size_t>(size, sizeof(T)));
-  to->struct_size = size;
-  return {};
-}
+using namespace octavo::c;  // NOLINT(google-build-using-namespace)
+using octavo::Status;
 
 octavo::GroupConfig convert(const octavo_group_config& c) {
   return {static_cast<octavo::Algorithm>(c.algorithm),
@@ -128,18 +74,6 @@ octavo::TensorSpec convert(const char* name, const octavo_tensor_spec* from) {
   spec.format = static_cast<octavo::StateFormat>(c.format);
   spec.block_size = c.block_size;
   return spec;
-}
-
-void check_array(const char* name, const void* array, int64_t count) {
-  if (count < 0 || count > (int64_t{1} << 32))
-    refuse("count: got " + std::to_string(count) + ", expected 0 to 2^32");
-  if (count > 0) check_given(name, array);
-}
-
-// A workspace as a span; null has no bytes, whatever its size says.
-std::span<std::byte> workspace_span(void* workspace, int64_t bytes) {
-  if (bytes < 0) refuse("workspace_bytes: got " + std::to_string(bytes) + ", expected at least 0");
-  return {static_cast<std::byte*>(workspace), workspace == nullptr ? 0 : static_cast<std::size_t>(bytes)};
 }
 
 // What follows the spec in an octavo_tensor. It never changes: new fields go to the end of the spec, whose
@@ -349,24 +283,8 @@ octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* arg
       (void)read_struct("report", out);
     }
     const auto workspace = workspace_span(c.workspace, c.workspace_bytes);
-    octavo::StepArgs step;
-    step.hyper = {
-        c.lr,       c.beta1,     c.beta2,         c.eps,           c.weight_decay,
-        c.momentum, c.dampening, c.nesterov != 0, c.maximize != 0, static_cast<octavo::Decay>(c.decay)};
-    step.step = c.step;
-    step.grad_factor = c.grad_factor;
-    step.guard = c.guard != 0;
-    step.seed = c.seed;
-    step.threads = c.threads;
+    octavo::StepArgs step = step_args(c);
     step.workspace = workspace;
-    step.max_norm = c.max_norm;
-    step.stream = c.stream;
-    step.scalars = {c.scalar_lr,
-                    c.scalar_step,
-                    c.scalar_loss_scale,
-                    c.scalar_found_inf,
-                    reinterpret_cast<const octavo::GradNorm*>(c.scalar_norm),
-                    reinterpret_cast<octavo::StepReport*>(c.scalar_report)};
     const auto done = group->group.step(step);
     if (!done.ok() || out == nullptr) return done.status();
     octavo_step_report result{};
