@@ -34,6 +34,52 @@ OCTAVO_API int32_t octavo_default_threads(void);
 /* Names to numbers: kind is "dtype", "state", "store" or "optimizer". */
 OCTAVO_API octavo_status octavo_parse(const char* kind, const char* name, uint32_t* out);
 
+/* What an algorithm says of itself. Strings live as long as the library. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t number;           /* what octavo_group_config.algorithm takes */
+  const char* name;          /* "adamw" */
+  const char* title;         /* "AdamW" */
+  uint32_t family;           /* algorithms of one formula share it */
+  uint32_t decay;            /* 1 weight decay is added to the gradient, 2 applied to the parameter */
+  int32_t options;           /* how many: octavo_algorithm_option */
+  uint32_t update_is_rate;   /* an update is about as large as the learning rate */
+  uint32_t first_step_fills; /* the first step fills the moments, so a new moment begins at step 1 */
+  uint32_t excluded_formats; /* a bit for the number of each state format that it does not take */
+} octavo_algorithm_info;
+
+/* One hyper-parameter, in the order of torch's arguments (or bitsandbytes'). */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t range;    /* 0 any finite number, 1 at least 0, 2 above 0, 3 at least 0 and below 1, 4 a flag */
+  const char* name;  /* "beta1" */
+  const char* tuple; /* "betas": the option of torch that it is a part of; "" if none */
+  double value;      /* the default */
+  int32_t offset;    /* its byte in octavo_step_args: a double, a uint32_t for a flag; -1: it only switches */
+  int32_t switch_bit; /* where it is not 0 there are other moments: octavo_group_config.switches; -1: no */
+  uint32_t optional;  /* may be None, which is 0 here */
+  uint32_t reserved;
+} octavo_option_info;
+
+/* One moment that is kept. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t moment;  /* 0 first, 1 second */
+  const char* name; /* torch's */
+  const char* peer; /* bitsandbytes' */
+} octavo_slot_info;
+
+OCTAVO_API int32_t octavo_algorithm_count(void);
+/* `index` from 0 to octavo_algorithm_count() - 1, in the order of numbers; it is not the number. */
+OCTAVO_API octavo_status octavo_algorithm(int32_t index, octavo_algorithm_info* out);
+OCTAVO_API octavo_status octavo_algorithm_option(int32_t index, int32_t option, octavo_option_info* out);
+/* How many moments the algorithm keeps with these switches, and how often a step reads the gradients; -1
+ * where it does not have that combination. */
+OCTAVO_API int32_t octavo_algorithm_slots(int32_t index, uint32_t switches);
+OCTAVO_API int32_t octavo_algorithm_passes(int32_t index, uint32_t switches);
+OCTAVO_API octavo_status octavo_algorithm_slot(int32_t index, uint32_t switches, int32_t slot,
+                                               octavo_slot_info* out);
+
 typedef struct {
   uint32_t struct_size;
   uint32_t algorithm;
@@ -41,6 +87,9 @@ typedef struct {
   uint32_t momentum;
   uint32_t device_kind; /* 0 cpu, 1 cuda: where every buffer of the group is */
   int32_t device_index;
+  uint32_t
+      switches; /* bit octavo_option_info.switch_bit of each option that is on; amsgrad and momentum too */
+  uint32_t reserved;
 } octavo_group_config;
 
 typedef struct {
@@ -116,6 +165,7 @@ typedef struct {
   const float* scalar_found_inf;  /* not zero: the step is skipped */
   const octavo_device_norm* scalar_norm; /* of the gradients as they are; with guard its count decides */
   octavo_device_report* scalar_report;   /* receives what happened */
+  double own[8]; /* the options that octavo_algorithm_option places here; their defaults are there, too */
 } octavo_step_args;
 
 typedef struct {

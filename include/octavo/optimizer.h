@@ -22,12 +22,15 @@
 
 namespace octavo {
 
-// The options that fix the number of moments. The other hyper-parameters may change at every step.
+// The options that fix the moments. The other hyper-parameters may change at every step.
 struct GroupConfig {
   Algorithm algorithm = Algorithm::adamw;
   bool amsgrad = false;  // adam and adamw: keep the running maximum of v, a third moment
   bool momentum = true;  // sgd: false keeps no state at all
   Device device{};       // where every buffer of the group is
+  // The same for every option that changes the moments (describe.h): bit i is the i-th of the algorithm's.
+  // The two above are bits too, where an algorithm has such an option.
+  std::uint32_t switches = 0;
 };
 
 // A tensor's description, without its buffers.
@@ -105,6 +108,7 @@ struct HyperParams {
   bool nesterov = false;   // sgd
   bool maximize = false;
   Decay decay = Decay::by_name;
+  double own[kMaxOwn] = {};  // what the algorithm's description places here
 };
 
 struct StepReport {

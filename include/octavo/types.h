@@ -33,6 +33,7 @@ enum class WeightStore : std::uint32_t {
   residual16 = 3,  // bf16 + two bytes: equal in bits to an fp32 master
 };
 
+// What a user names. describe.h has all of them, also those that a build was given beyond this list.
 enum class Algorithm : std::uint32_t {
   adam = 0,   // weight decay added to the gradient
   adamw = 1,  // weight decay applied to the parameter
@@ -54,6 +55,8 @@ struct Device {
 // Moments that one tensor can have (m, v and amsgrad's maximum of v).
 inline constexpr int kMaxSlots = 3;
 inline constexpr int kMaxDims = 8;
+// Hyper-parameters that an algorithm can have beyond the common ones.
+inline constexpr int kMaxOwn = 8;
 // Below this many elements in the whole parameter a caller keeps fp32 states (see effective_format in
 // optimizer.h).
 inline constexpr std::int64_t kMinQuantizedSize = 4096;

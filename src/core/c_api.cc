@@ -59,7 +59,8 @@ octavo::GroupConfig convert(const octavo_group_config& c) {
   return {static_cast<octavo::Algorithm>(c.algorithm),
           c.amsgrad != 0,
           c.momentum != 0,
-          {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index}};
+          {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index},
+          c.switches};
 }
 
 octavo::TensorSpec convert(const char* name, const octavo_tensor_spec* from) {

@@ -95,9 +95,9 @@ inline std::span<std::byte> workspace_span(void* workspace, int64_t bytes) {
 // But for the workspace.
 inline StepArgs step_args(const octavo_step_args& c) {
   StepArgs step;
-  step.hyper = {
-      c.lr,       c.beta1,     c.beta2,         c.eps,           c.weight_decay,
-      c.momentum, c.dampening, c.nesterov != 0, c.maximize != 0, static_cast<Decay>(c.decay)};
+  step.hyper = {c.lr,       c.beta1,     c.beta2,         c.eps,           c.weight_decay,
+                c.momentum, c.dampening, c.nesterov != 0, c.maximize != 0, static_cast<Decay>(c.decay)};
+  std::copy(std::begin(c.own), std::end(c.own), step.hyper.own);
   step.step = c.step;
   step.grad_factor = c.grad_factor;
   step.guard = c.guard != 0;

@@ -1,5 +1,6 @@
-// The two lists a newcomer edits: one line adds a state format, one line adds an algorithm.
-// The order of formats is that of octavo::StateFormat.
+// The two lists a newcomer edits: one line adds a state format, one line adds a family of algorithms.
+// The order of formats is that of octavo::StateFormat. A build may be given a header with more of both
+// (OCTAVO_EXTRA_LISTS); CMake reads the names of the formula headers here and there to make the CUDA sources.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,18 +15,43 @@
 #include <cstddef>
 #include <utility>
 
+#if defined(OCTAVO_EXTRA_LISTS)
+#include OCTAVO_EXTRA_LISTS
+#else
+namespace octavo {
+using ExtraFormats = TypeList<>;
+using ExtraFamilies = TypeList<>;
+}  // namespace octavo
+#endif
+
 namespace octavo {
 
+template <class... Lists>
+struct Joined;
 template <class... T>
-struct TypeList {
-  static constexpr std::size_t kSize = sizeof...(T);
+struct Joined<TypeList<T...>> {
+  using Type = TypeList<T...>;
+};
+template <class... A, class... B, class... Rest>
+struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
+  using Type = typename Joined<TypeList<A..., B...>, Rest...>::Type;
 };
 
-using Formats = TypeList<codecs::Fp32, codecs::Bf16, codecs::Int8, codecs::Int4, codecs::Int4Rank1,
-                         codecs::E4M3, codecs::E5M2>;
+using Formats = Joined<TypeList<codecs::Fp32, codecs::Bf16, codecs::Int8, codecs::Int4, codecs::Int4Rank1,
+                                codecs::E4M3, codecs::E5M2>,
+                       ExtraFormats>::Type;
 
-using Algorithms =
-    TypeList<formula::Adam, formula::AmsGrad, formula::Sgd, formula::SgdMomentum, formula::Lion>;
+using Families =
+    Joined<TypeList<formula::AdamFamily, formula::SgdFamily, formula::LionFamily>, ExtraFamilies>::Type;
+
+// The rules of all families, one after the other: what kernels are made of.
+template <class>
+struct RulesOf;
+template <class... Family>
+struct RulesOf<TypeList<Family...>> {
+  using Type = typename Joined<TypeList<>, typename Family::Rules...>::Type;
+};
+using Algorithms = RulesOf<Families>::Type;
 
 // Calls f with a value of each type in turn.
 template <class... T, class Fn>

@@ -1,4 +1,5 @@
-// Names of the vocabulary, and their parsing. One table per enum; everything else is generic.
+// Names of the vocabulary, and their parsing. One table per enum; everything else is generic. Those of
+// algorithms are in descriptions.cc.
 // SPDX-License-Identifier: MIT
 #include "core/lists.h"
 
@@ -31,9 +32,6 @@ constexpr std::array kStores = {Named<WeightStore>{WeightStore::nearest, "neares
                                 Named<WeightStore>{WeightStore::stochastic, "stochastic"},
                                 Named<WeightStore>{WeightStore::residual8, "bf16+8", "24"},
                                 Named<WeightStore>{WeightStore::residual16, "bf16+16", "32"}};
-constexpr std::array kAlgorithms = {
-    Named<Algorithm>{Algorithm::adam, "adam"}, Named<Algorithm>{Algorithm::adamw, "adamw"},
-    Named<Algorithm>{Algorithm::sgd, "sgd"}, Named<Algorithm>{Algorithm::lion, "lion"}};
 static_assert(kFormats.size() == Formats::kSize, "every format of core/lists.h has a name here");
 
 template <class E, std::size_t kSize>
@@ -45,7 +43,6 @@ constexpr std::array<E, kSize> values_of(const std::array<Named<E>, kSize>& tabl
 constexpr auto kDTypeValues = values_of(kDTypes);
 constexpr auto kFormatValues = values_of(kFormats);
 constexpr auto kStoreValues = values_of(kStores);
-constexpr auto kAlgorithmValues = values_of(kAlgorithms);
 
 template <class E, std::size_t kSize>
 std::string_view name_in(const std::array<Named<E>, kSize>& table, E value) {
@@ -71,17 +68,14 @@ Result<E> parse_in(const std::array<Named<E>, kSize>& table, std::string_view wh
 std::string_view name(DType value) { return name_in(kDTypes, value); }
 std::string_view name(StateFormat value) { return name_in(kFormats, value); }
 std::string_view name(WeightStore value) { return name_in(kStores, value); }
-std::string_view name(Algorithm value) { return name_in(kAlgorithms, value); }
 
 std::span<const DType> all_dtypes() { return kDTypeValues; }
 std::span<const StateFormat> all_state_formats() { return kFormatValues; }
 std::span<const WeightStore> all_weight_stores() { return kStoreValues; }
-std::span<const Algorithm> all_algorithms() { return kAlgorithmValues; }
 
 Result<DType> parse_dtype(std::string_view text) { return parse_in(kDTypes, "dtype", text); }
 Result<StateFormat> parse_state_format(std::string_view text) { return parse_in(kFormats, "state", text); }
 Result<WeightStore> parse_weight_store(std::string_view text) { return parse_in(kStores, "store", text); }
-Result<Algorithm> parse_algorithm(std::string_view text) { return parse_in(kAlgorithms, "optimizer", text); }
 
 std::int64_t dtype_bytes(DType value) { return value == DType::f32 ? 4 : 2; }
 

@@ -105,7 +105,7 @@ class CudaStep final : public StepBackend {
     auto* workspace = args.workspace.data();
     if (Status bad = refresh_table(workspace, stream); !bad.ok()) return bad;
 
-    const formula::Order order = formula::order_of(config_, args);
+    const formula::Order order = formula::order_of(describe(config_.algorithm)->decay, args);
     const StepScalars& s = args.scalars;
     StepReport report;
     report.pending = order.guard || s.found_inf != nullptr;

@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 #include <span>
 
@@ -26,8 +27,12 @@ struct StepKernel {
   int (*threads)(int arch) = nullptr;
   int (*shared_start)(int arch) = nullptr;  // address at which its shared memory must begin; 0: anywhere
 };
-// One table per algorithm (step_adam.cu, …), chosen by index into Algorithms. An algorithm without states has
-// one kernel for every format.
+// The kernels of one rule of update: every format with every kind of weight. A rule without states has one
+// kernel for all formats. Each is compiled in a source of its own, which CMake makes (step_rule.cu.in).
+using KernelRow = std::array<std::array<StepKernel, kWeightKinds>, Formats::kSize>;
+template <class Rule>
+const KernelRow& kernel_row();
+// By index into Algorithms.
 const StepKernel& step_kernel(std::size_t algorithm, StateFormat format, WeightKind kind);
 
 // Some kernel: whether it loads says whether this build has code for a device.

@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/element_io.cuh"
 #include "cuda/kernels.h"
-#include "cuda/step_kernels.cuh"
 #include "formula/norm.h"
 
 #include <cstring>
@@ -97,18 +96,15 @@ __global__ void count_kernel(const __grid_constant__ formula::Order order, const
   if (lane == 0 && bad != 0) atomicAdd(count, static_cast<unsigned long long>(bad));
 }
 
-// Whether the lane without branches (lane/cuda.cuh) is exact with these constants. An algorithm without an
-// overload here gets the scalar lane.
-template <class Consts>
-OCTAVO_HD bool in_range(const Consts&) {
-  return false;
+// Whether the lane without branches (lane/cuda.cuh) is exact with these constants.
+template <class Algo>
+OCTAVO_HD bool in_range(const typename Algo::Consts& c) {
+  if constexpr (Algo::kDivides) {
+    return Algo::in_range(c);
+  } else {
+    return true;
+  }
 }
-OCTAVO_HD inline bool in_range(const formula::AdamConsts& c) {
-  return c.root_scale >= 1.0F && c.root_scale <= kLargeFactor && c.eps >= 0.0F && c.eps <= kLargeFactor;
-}
-// Neither divides nor takes roots.
-OCTAVO_HD inline bool in_range(const formula::SgdConsts&) { return true; }
-OCTAVO_HD inline bool in_range(const formula::LionConsts&) { return true; }
 
 template <class Algo>
 OCTAVO_HD Prepared prepared_of(const formula::Order& order, std::int64_t counted) {
@@ -119,7 +115,7 @@ OCTAVO_HD Prepared prepared_of(const formula::Order& order, std::int64_t counted
   memcpy(out.consts, &c, sizeof c);
   out.round_base = formula::round_base(order.seed, static_cast<std::uint64_t>(decision.step));
   out.skip = decision.report.skipped ? 1 : 0;
-  out.in_range = in_range(c) ? 1 : 0;
+  out.in_range = in_range<Algo>(c) ? 1 : 0;
   formula::publish(order, decision);
   return out;
 }
@@ -144,10 +140,9 @@ unsigned blocks_for(std::int64_t count, int threads) {
 }  // namespace
 
 const StepKernel& step_kernel(std::size_t algorithm, StateFormat format, WeightKind kind) {
-  static const KernelRow* const rows[] = {&adam_kernels(), &amsgrad_kernels(), &sgd_kernels(),
-                                          &sgd_momentum_kernels(), &lion_kernels()};
-  static_assert(std::size(rows) == Algorithms::kSize);
-  return (*rows[algorithm])[static_cast<std::size_t>(format)][static_cast<std::size_t>(kind)];
+  const KernelRow* row =
+      at_index(Algorithms{}, algorithm, [](auto rule) { return &kernel_row<decltype(rule)>(); });
+  return (*row)[static_cast<std::size_t>(format)][static_cast<std::size_t>(kind)];
 }
 
 const void* any_kernel() { return reinterpret_cast<const void*>(&map_kernel); }

@@ -1,4 +1,4 @@
-// Fills an algorithm's row of kernels: every format with every kind of weight.
+// Fills a rule's row of kernels: every format with every kind of weight.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,8 +8,6 @@
 #include <array>
 
 namespace octavo::cuda {
-
-using KernelRow = std::array<std::array<StepKernel, kWeightKinds>, Formats::kSize>;
 
 template <class Algo, class Codec, WeightKind kKind>
 StepKernel one_kernel() {
@@ -35,10 +33,10 @@ KernelRow make_row(TypeList<Codec...>) {
   }
 }
 
-const KernelRow& adam_kernels();
-const KernelRow& amsgrad_kernels();
-const KernelRow& sgd_kernels();
-const KernelRow& sgd_momentum_kernels();
-const KernelRow& lion_kernels();
+template <class Rule>
+const KernelRow& kernel_row() {
+  static const KernelRow row = make_row<Rule>(Formats{});
+  return row;
+}
 
 }  // namespace octavo::cuda

@@ -55,7 +55,7 @@ struct StepTraits {
   static __device__ constexpr Moment moment(int slot) {
     return is_second(slot) ? Moment::second : Moment::first;
   }
-  static constexpr bool kDivides = kSlots >= 2;
+  static constexpr bool kDivides = Algo::kDivides;
   static __device__ constexpr bool own_scale(int slot) { return Codec::kRank1 && is_second(slot); }
   // Formats whose second moments have a code for zero, which positive ones must not get.
   static constexpr bool kZeroCode = Codec::kBlocked && Codec::kBits == 8;
@@ -75,18 +75,24 @@ struct StepTraits {
         if constexpr (kDivides) {
           if (is_second(k)) {
             low_second = fminf(low_second, s[k]);
-          } else {
+          } else if (k == Algo::kNumerator) {
             low_first = fminf(low_first, fabsf(s[k]));
           }
         }
       }
     }
     [[nodiscard]] __device__ bool in_range() const {
-      if constexpr (!kDivides) return true;
-      bool good = low_first >= kSmallFirst && low_second >= kSmallSecond && high[0] <= kLargeFirst;
+      if constexpr (!kDivides) {
+        return true;
+      } else {
+        bool good = low_first >= kSmallFirst && low_second >= kSmallSecond;
 #pragma unroll
-      for (int k = 1; k < kSlots; ++k) good = good && high[k] <= kLargeSecond;
-      return good;
+        for (int k = 0; k < kSlots; ++k) {
+          if (is_second(k)) good = good && high[k] <= kLargeSecond;
+          if (k == Algo::kNumerator) good = good && high[k] <= kLargeFirst;
+        }
+        return good;
+      }
     }
   };
 

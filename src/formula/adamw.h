@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "formula/moments.h"
-
-#include <octavo/optimizer.h>
+#include "formula/describe.h"
+#include "lane/exact.h"
 
 #include <cmath>
 
@@ -20,8 +19,17 @@ struct AdamConsts : Common {
 
 struct Adam {
   using Consts = AdamConsts;
+  static constexpr std::uint32_t kSwitches = 0;
   static constexpr int kSlots = 2;
-  static constexpr Moment kMoments[kMaxSlots] = {Moment::first, Moment::second};
+  static constexpr std::array<Slot, kMaxSlots> kState{
+      {{"exp_avg", "state1", Moment::first}, {"exp_avg_sq", "state2", Moment::second}}};
+  static constexpr auto kMoments = moments_of(kState);
+  static constexpr bool kDivides = true;
+  static constexpr int kNumerator = 0;
+
+  OCTAVO_HD static bool in_range(const Consts& c) {
+    return c.root_scale >= 1.0F && c.root_scale <= kLargeFactor && c.eps >= 0.0F && c.eps <= kLargeFactor;
+  }
 
   OCTAVO_HD static void derive(const HyperParams& h, std::int64_t step, Consts& c) {
     const double lr = static_cast<float>(h.lr);
@@ -34,7 +42,6 @@ struct Adam {
     c.eps = static_cast<float>(h.eps);
   }
 
-  // Copies into `c` the constants that no scalar on a device can change, from those that the host derived.
   OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
     c.beta1 = host.beta1;
     c.one_minus_beta1 = host.one_minus_beta1;
@@ -64,8 +71,12 @@ struct Adam {
 };
 
 struct AmsGrad : Adam {
+  static constexpr std::uint32_t kSwitches = 1;
   static constexpr int kSlots = 3;
-  static constexpr Moment kMoments[kMaxSlots] = {Moment::first, Moment::second, Moment::second};
+  static constexpr std::array<Slot, kMaxSlots> kState{{{"exp_avg", "state1", Moment::first},
+                                                       {"exp_avg_sq", "state2", Moment::second},
+                                                       {"max_exp_avg_sq", "", Moment::second}}};
+  static constexpr auto kMoments = moments_of(kState);
 
   template <class F>
   OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
@@ -73,6 +84,20 @@ struct AmsGrad : Adam {
     s[2] = select(is_nan(v), v, select(v > s[2], v, s[2]));  // a NaN in either stays, as in torch.maximum
     return apply(c, s[0], s[2], p);
   }
+};
+
+struct AdamFamily {
+  using Rules = TypeList<Adam, AmsGrad>;
+
+  static constexpr Option kAmsGrad{"amsgrad", 0.0, Range::flag, -1, {}, true};
+  static constexpr Option kAdam[] = {rate(1e-3),    beta1(0.9),        beta2(0.999),
+                                     epsilon(1e-8), weight_decay(0.0), kAmsGrad};
+  static constexpr Option kAdamW[] = {rate(1e-3),    beta1(0.9),         beta2(0.999),
+                                      epsilon(1e-8), weight_decay(1e-2), kAmsGrad};
+  static constexpr AlgorithmInfo kNames[] = {
+      {Algorithm::adam, "adam", "Adam", Decay::coupled, kAdam},
+      {Algorithm::adamw, "adamw", "AdamW", Decay::decoupled, kAdamW},
+  };
 };
 
 }  // namespace octavo::formula

@@ -21,13 +21,11 @@ struct Order {
   bool decoupled;  // weight decay goes onto the parameter
 };
 
-// REQUIRES: checked arguments.
-inline Order order_of(const GroupConfig& config, const StepArgs& args) {
-  const bool by_name = config.algorithm == Algorithm::adamw || config.algorithm == Algorithm::lion;
-  const Decay decay = args.hyper.decay;
-  return {
-      args.hyper,    args.scalars, args.step,  args.grad_factor,
-      args.max_norm, args.seed,    args.guard, decay == Decay::by_name ? by_name : decay == Decay::decoupled};
+// `by_name`: what weight decay means in the algorithm's description. REQUIRES: checked arguments.
+inline Order order_of(Decay by_name, const StepArgs& args) {
+  const Decay decay = args.hyper.decay == Decay::by_name ? by_name : args.hyper.decay;
+  return {args.hyper,    args.scalars, args.step,  args.grad_factor,
+          args.max_norm, args.seed,    args.guard, decay == Decay::decoupled};
 }
 
 // max_norm over the norm of the gradients after `unscale`, at most 1, times `unscale`: as

@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "formula/moments.h"
-
-#include <octavo/optimizer.h>
+#include "formula/describe.h"
 
 namespace octavo::formula {
 
@@ -14,8 +12,11 @@ struct LionConsts : Common {
 
 struct Lion {
   using Consts = LionConsts;
+  static constexpr std::uint32_t kSwitches = 0;
   static constexpr int kSlots = 1;
-  static constexpr Moment kMoments[kMaxSlots] = {Moment::first};
+  static constexpr std::array<Slot, kMaxSlots> kState{{{"exp_avg", "state1", Moment::first}}};
+  static constexpr auto kMoments = moments_of(kState);
+  static constexpr bool kDivides = false;
 
   OCTAVO_HD static void derive(const HyperParams& h, std::int64_t /*step*/, Consts& c) {
     c.lr = static_cast<float>(h.lr);
@@ -25,7 +26,7 @@ struct Lion {
     c.one_minus_beta2 = static_cast<float>(1.0 - h.beta2);
   }
 
-  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {  // as Adam's
+  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
     c.beta1 = host.beta1;
     c.one_minus_beta1 = host.one_minus_beta1;
     c.beta2 = host.beta2;
@@ -40,6 +41,13 @@ struct Lion {
     s[0] = fma(F(c.beta2), s[0], F(c.one_minus_beta2) * g);
     return fma(F(-c.lr), sign, p * F(c.keep));
   }
+};
+
+struct LionFamily {
+  using Rules = TypeList<Lion>;
+
+  static constexpr Option kOptions[] = {rate(1e-4), beta1(0.9), beta2(0.99), weight_decay(0.0)};
+  static constexpr AlgorithmInfo kNames[] = {{Algorithm::lion, "lion", "Lion", Decay::decoupled, kOptions}};
 };
 
 }  // namespace octavo::formula

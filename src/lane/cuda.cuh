@@ -1,11 +1,11 @@
 // The lane of a CUDA thread where operands are known to be in range: the same values as scalar::F32, with a
 // division and a square root that have no branch. Both are the sequences that IEEE results are made of,
 // without the check for operands whose intermediate results would overflow or lose bits; so a caller must
-// check, once for many elements, that they do not (kSmall… kLarge…), and use the scalar lane where they
-// might.
+// check, once for many elements, that they do not (lane/exact.h), and use the scalar lane where they might.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "lane/exact.h"
 #include "lane/scalar.h"
 
 namespace octavo::cuda {
@@ -14,13 +14,6 @@ struct F32 {
   float v;
   __device__ F32(float x = 0.0F) : v(x) {}  // NOLINT(google-explicit-constructor)
 };
-
-// Where division and root are exact: |numerators| (first moments) and radicands (second moments). A
-// denominator is then root * root_scale + eps, from 2^-50 to 2^61 with what `in_range` of the constants
-// allows.
-inline constexpr float kSmallFirst = 0x1p-60F, kLargeFirst = 0x1p60F;
-inline constexpr float kSmallSecond = 0x1p-100F, kLargeSecond = 0x1p80F;
-inline constexpr float kLargeFactor = 0x1p20F;
 
 __device__ inline F32 operator+(F32 a, F32 b) { return a.v + b.v; }
 __device__ inline F32 operator-(F32 a, F32 b) { return a.v - b.v; }

@@ -22,11 +22,7 @@ std::string text(I value) {
   return std::to_string(value);
 }
 
-std::string text(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.9g", value);
-  return buffer;
-}
+std::string text(double value) { return formula::shown(value); }
 
 template <class E>
 bool known(E value, std::span<const E> all) {
@@ -40,7 +36,7 @@ Status check_enum(const std::string& where, const char* field, E value, std::spa
                          ", expected 0 to " + text(static_cast<std::int64_t>(all.size()) - 1));
 }
 
-struct Range {
+struct Bytes {
   std::uintptr_t begin, end;
   bool written;
   std::size_t tensor;
@@ -68,22 +64,67 @@ Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
 }
 
 // Two buffers may share bytes only if none of them is written.
-Status check_overlap(const std::string& where, std::vector<Range>& ranges) {
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  const Range* reach[2] = {nullptr, nullptr};  // the read and the written range that end last so far
-  for (const Range& now : ranges) {
+Status check_overlap(const std::string& where, std::vector<Bytes>& ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](const Bytes& a, const Bytes& b) { return a.begin < b.begin; });
+  const Bytes* reach[2] = {nullptr, nullptr};  // the read and the written range that end last so far
+  for (const Bytes& now : ranges) {
     for (const int written : {0, 1}) {
-      const Range* before = reach[written];
+      const Bytes* before = reach[written];
       if (before != nullptr && before->end > now.begin && (now.written || before->written)) {
         return Status::invalid(where + " tensors[" + std::to_string(now.tensor) + "]." + now.field +
                                ": overlaps tensors[" + std::to_string(before->tensor) + "]." + before->field +
                                "; buffers that are written must not share memory");
       }
     }
-    const Range*& slot = reach[now.written ? 1 : 0];
+    const Bytes*& slot = reach[now.written ? 1 : 0];
     if (slot == nullptr || now.end > slot->end) slot = &now;
   }
   return {};
+}
+
+std::string algorithms_with(std::string_view option) {
+  std::string out;
+  for (const Algorithm each : all_algorithms()) {
+    if (switch_bit(each, option) >= 0) out += (out.empty() ? "" : " and ") + std::string(name(each));
+  }
+  return out;
+}
+
+bool within(Range range, double x) {
+  const bool finite = std::isfinite(static_cast<float>(x));
+  switch (range) {
+    case Range::any:
+    case Range::flag:
+      return finite;
+    case Range::non_negative:
+      return finite && x >= 0.0;
+    case Range::positive:
+      return finite && x > 0.0;
+    case Range::fraction:
+      return x >= 0.0 && x < 1.0;
+  }
+  return false;
+}
+
+// The algorithm's own hyper-parameters. Those that it does not have are not looked at.
+Status check_hyper(const GroupConfig& config, const HyperParams& h, bool lr_on_device) {
+  const std::string where = tag(config) + " ";
+  const std::uint32_t switches = switches_of(config);
+  for (const Option& option : describe(config.algorithm)->options) {
+    const double value = get(h, option);
+    if (option.at == static_cast<std::int32_t>(offsetof(HyperParams, lr)) && lr_on_device) continue;
+    if (!within(option.range, value)) {
+      return Status::invalid(where + std::string(option.name) + ": got " + text(value) + ", expected " +
+                             std::string(text(option.range)));
+    }
+    const int bit = option.switches ? switch_bit(config.algorithm, option.name) : -1;
+    if (bit >= 0 && value != 0.0 && ((switches >> bit) & 1U) == 0) {
+      return Status::invalid(where + std::string(option.name) + ": got " + text(value) +
+                             ", expected 0, or a group that was created with " + std::string(option.name));
+    }
+  }
+  const std::string bad = conflict(config.algorithm, h);
+  return bad.empty() ? Status() : Status::invalid(where + bad);
 }
 
 Status check_scalars(const std::string& where, const StepScalars& s) {
@@ -119,15 +160,27 @@ Status check_device(const std::string& where, Device device) {
 Status check_config(const GroupConfig& config) {
   if (Status bad = check_enum("[octavo] config", "algorithm", config.algorithm, all_algorithms()); !bad.ok())
     return bad;
-  if (algorithm_index(config) >= Algorithms::kSize) {
-    return Status::unsupported(
-        tag(config) +
-        " algorithm: has a name, but no formula; add it to algorithm_index (src/optimizers/resolve.h)");
+  if (config.amsgrad && switch_bit(config.algorithm, "amsgrad") < 0) {
+    return Status::invalid(tag(config) + " amsgrad: got true, expected false (it belongs to " +
+                           algorithms_with("amsgrad") + ")");
   }
-  if (config.amsgrad && config.algorithm != Algorithm::adam && config.algorithm != Algorithm::adamw) {
-    return Status::invalid(tag(config) + " amsgrad: got true, expected false (it belongs to adam and adamw)");
+  if (algorithm_index(config) >= Algorithms::kSize) {
+    return Status::invalid(tag(config) + " switches: got " + text(config.switches) +
+                           ", which this algorithm does not have; octavo::switch_bit gives the bits");
   }
   return check_device(tag(config), config.device);
+}
+
+Status check_format_taken(const std::string& where, Algorithm algorithm, StateFormat format) {
+  const std::uint32_t excluded = describe(algorithm)->excluded_formats;
+  const auto taken = [&](StateFormat f) { return ((excluded >> static_cast<std::uint32_t>(f)) & 1U) == 0; };
+  if (taken(format)) return {};
+  std::string known;
+  for (const StateFormat each : all_state_formats()) {
+    if (taken(each)) known += (known.empty() ? "" : ", ") + std::string(name(each));
+  }
+  return Status::invalid(where + ".format: got " + std::string(name(format)) + ", expected one of " + known +
+                         ", the formats that " + std::string(name(algorithm)) + " takes");
 }
 
 Status check_format(const std::string& where, StateFormat format, std::int64_t block, std::int64_t numel,
@@ -199,12 +252,13 @@ Status check_buffer(const std::string& where, const void* data, std::int64_t byt
 
 Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tensors) {
   if (Status bad = check_config(config); !bad.ok()) return bad;
-  std::vector<Range> ranges;
+  std::vector<Bytes> ranges;
   ranges.reserve(tensors.size() * 7);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorArgs& t = tensors[i];
     const std::string where = tag(config) + " tensors[" + std::to_string(i) + "]";
     if (Status bad = check_spec(where, t.spec); !bad.ok()) return bad;
+    if (Status bad = check_format_taken(where, config.algorithm, t.spec.format); !bad.ok()) return bad;
     if (t.offset < 0 || t.offset > kMaxNumel) {
       return Status::invalid(where + ".offset: got " + text(t.offset) + ", expected 0 to 2^48");
     }
@@ -289,18 +343,13 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
   const auto bad_number = [&](const char* field, double value, const char* expected) {
     return Status::invalid(where + field + ": got " + text(value) + ", expected " + expected);
   };
-  const auto non_negative = [](double x) { return std::isfinite(static_cast<float>(x)) && x >= 0.0; };
-  const auto finite = [](double x) { return std::isfinite(static_cast<float>(x)); };
-  const auto fraction = [](double x) { return x >= 0.0 && x < 1.0; };
-  if (args.scalars.lr == nullptr && !non_negative(h.lr))
-    return bad_number("lr", h.lr, "a finite number of at least 0");
-  if (!non_negative(h.weight_decay))
-    return bad_number("weight_decay", h.weight_decay, "a finite number of at least 0");
+  if (Status bad = check_hyper(config, h, args.scalars.lr != nullptr); !bad.ok()) return bad;
   if (h.decay != Decay::by_name && h.decay != Decay::coupled && h.decay != Decay::decoupled) {
     return Status::invalid(where + "decay: got " + text(static_cast<std::uint32_t>(h.decay)) +
                            ", expected 0 (by name), 1 (coupled) or 2 (decoupled)");
   }
-  if (!finite(args.grad_factor)) return bad_number("grad_factor", args.grad_factor, "a finite number");
+  if (!within(Range::any, args.grad_factor))
+    return bad_number("grad_factor", args.grad_factor, "a finite number");
   if (!std::isfinite(args.max_norm) || args.max_norm < 0.0)
     return bad_number("max_norm", args.max_norm, "a finite number of at least 0");
   if (args.max_norm > 0.0 && args.scalars.norm == nullptr) {
@@ -308,24 +357,6 @@ Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t 
         "max_norm", args.max_norm,
         "0 where scalars.norm is null; give it the norm of the gradients (NormGroup), or clip with "
         "grad_factor (clip_factor)");
-  }
-  if (config.algorithm == Algorithm::sgd) {
-    if (!non_negative(h.momentum)) return bad_number("momentum", h.momentum, "a finite number of at least 0");
-    if (!finite(h.dampening)) return bad_number("dampening", h.dampening, "a finite number");
-    if (h.momentum != 0.0 && !config.momentum) {
-      return bad_number("momentum", h.momentum, "0, or a group that was created with momentum");
-    }
-    if (h.nesterov && (h.momentum == 0.0 || h.dampening != 0.0)) {
-      return Status::invalid(where + "nesterov: got true with momentum " + text(h.momentum) +
-                             " and dampening " + text(h.dampening) +
-                             ", expected a positive momentum and no dampening");
-    }
-  } else {
-    if (!fraction(h.beta1)) return bad_number("beta1", h.beta1, "at least 0 and below 1");
-    if (!fraction(h.beta2)) return bad_number("beta2", h.beta2, "at least 0 and below 1");
-    if (config.algorithm != Algorithm::lion && !non_negative(h.eps)) {
-      return bad_number("eps", h.eps, "a finite number of at least 0");
-    }
   }
   if (args.scalars.step == nullptr && args.step < 1)
     return Status::invalid(where + "step: got " + text(args.step) + ", expected 1 for the first step");

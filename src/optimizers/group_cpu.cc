@@ -79,7 +79,7 @@ class CpuStep final : public StepBackend {
     if (!kernels.ok()) return kernels.status();
 
     const cpu::FloatMode mode;
-    const formula::Order order = formula::order_of(config_, args);
+    const formula::Order order = formula::order_of(describe(config_.algorithm)->decay, args);
     const std::int64_t counted =
         formula::must_count(order) ? count_nonfinite(**kernels, formula::unscale_of(order), args.threads) : 0;
     const formula::Decision decision = formula::decide(order, counted);

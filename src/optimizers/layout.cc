@@ -19,6 +19,8 @@ SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, st
 Result<TensorLayout> layout(const GroupConfig& config, const TensorSpec& spec) {
   if (Status bad = check_config(config); !bad.ok()) return bad;
   if (Status bad = check_spec(tag(config) + " spec", spec); !bad.ok()) return bad;
+  if (Status bad = check_format_taken(tag(config) + " spec", config.algorithm, spec.format); !bad.ok())
+    return bad;
   const SlotList slots = slots_of(algorithm_index(config));
   const StateFormat stored = stored_format(spec.format, spec.ndim);
   const std::int64_t block = block_of(spec.format, spec.block_size);

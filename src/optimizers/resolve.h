@@ -1,8 +1,8 @@
-// From the public vocabulary to the lists: which algorithm, which codec, which block.
+// From the public vocabulary to the lists: which rule of update, which codec, which block.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "core/lists.h"
+#include "core/descriptions.h"
 #include "cpu/kernels.h"
 
 #include <octavo/codec.h>
@@ -11,19 +11,9 @@
 
 namespace octavo {
 
-// A GroupConfig as an index into Algorithms; Algorithms::kSize for an algorithm that has no case here, which
-// check_config refuses.
+// A GroupConfig as an index into Algorithms; Algorithms::kSize for one that check_config refuses.
 inline std::size_t algorithm_index(const GroupConfig& config) {
-  switch (config.algorithm) {
-    case Algorithm::adam:
-    case Algorithm::adamw:
-      return config.amsgrad ? 1 : 0;
-    case Algorithm::sgd:
-      return config.momentum ? 3 : 2;
-    case Algorithm::lion:
-      return 4;
-  }
-  return Algorithms::kSize;
+  return rule_index(config.algorithm, switches_of(config));
 }
 
 struct SlotList {
@@ -31,12 +21,8 @@ struct SlotList {
   std::array<Moment, kMaxSlots> moment;
 };
 inline SlotList slots_of(std::size_t algorithm) {
-  return at_index(Algorithms{}, algorithm, [](auto algo) {
-    using A = decltype(algo);
-    SlotList list{A::kSlots, {}};
-    for (std::size_t i = 0; i < static_cast<std::size_t>(A::kSlots); ++i) list.moment[i] = A::kMoments[i];
-    return list;
-  });
+  const RuleFacts& rule = kRuleFacts[algorithm];
+  return {rule.slots, formula::moments_of(rule.state)};
 }
 
 // 4bit-rank1 of a vector is plain 4bit: one axis would give every element its own scale.
@@ -66,6 +52,7 @@ Status check_config(const GroupConfig& config);
 Status check_format(const std::string& where, StateFormat format, std::int64_t block, std::int64_t numel,
                     const std::array<std::int64_t, kMaxDims>& shape, int ndim);
 Status check_spec(const std::string& where, const TensorSpec& spec);
+Status check_format_taken(const std::string& where, Algorithm algorithm, StateFormat format);
 Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tensors);
 Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t workspace_bytes);
 // Null, misaligned or wrapping buffers.

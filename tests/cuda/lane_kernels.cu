@@ -142,8 +142,8 @@ cudaError_t check_all_quotients(std::uint32_t first, std::uint32_t count, LaneMi
 }
 
 LaneRange lane_range() {
-  return {exponent_of(octavo::cuda::kSmallFirst), exponent_of(octavo::cuda::kLargeFirst),
-          exponent_of(octavo::cuda::kSmallSecond), exponent_of(octavo::cuda::kLargeSecond)};
+  return {exponent_of(octavo::kSmallFirst), exponent_of(octavo::kLargeFirst),
+          exponent_of(octavo::kSmallSecond), exponent_of(octavo::kLargeSecond)};
 }
 
 }  // namespace test

@@ -1,0 +1,78 @@
+// The descriptions of all families, put together: which rule of update a configuration means.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "core/lists.h"
+
+#include <octavo/describe.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace octavo {
+
+// An algorithm, and where the rules of its family are among Algorithms.
+struct Known {
+  AlgorithmInfo info;
+  std::size_t family = 0, first_rule = 0, rules = 0;
+};
+
+template <class... Family>
+constexpr auto known_of(TypeList<Family...>) {
+  std::array<Known, (std::size(Family::kNames) + ...)> out{};
+  std::size_t at = 0;
+  std::size_t family = 0;
+  std::size_t first = 0;
+  const auto add = [&](const auto& names, std::size_t rules) {
+    for (const AlgorithmInfo& info : names) out[at++] = {info, family, first, rules};
+    ++family;
+    first += rules;
+  };
+  (add(Family::kNames, Family::Rules::kSize), ...);
+  std::sort(out.begin(), out.end(),
+            [](const Known& a, const Known& b) { return a.info.number < b.info.number; });
+  return out;
+}
+inline constexpr auto kKnown = known_of(Families{});
+
+constexpr bool numbers_differ() {
+  for (std::size_t i = 1; i < kKnown.size(); ++i) {
+    if (kKnown[i - 1].info.number == kKnown[i].info.number) return false;
+  }
+  return true;
+}
+static_assert(numbers_differ(), "every algorithm has a number of its own: AlgorithmInfo::number");
+
+constexpr const Known* find_known(Algorithm algorithm) {
+  for (const Known& known : kKnown) {
+    if (known.info.number == algorithm) return &known;
+  }
+  return nullptr;
+}
+
+// What is known of each rule when only its index is.
+struct RuleFacts {
+  std::uint32_t switches = 0;
+  int slots = 0, passes = 1;
+  std::array<Slot, kMaxSlots> state{};
+};
+template <class... Rule>
+constexpr auto facts_of(TypeList<Rule...>) {
+  const auto facts = []<class R>(R) {
+    RuleFacts out{R::kSwitches, R::kSlots, 1, R::kState};
+    if constexpr (requires { R::kPasses; }) out.passes = R::kPasses;
+    return out;
+  };
+  return std::array<RuleFacts, sizeof...(Rule)>{facts(Rule{})...};
+}
+inline constexpr auto kRuleFacts = facts_of(Algorithms{});
+
+// The switches of a configuration: its bits, and the two options that have fields of their own.
+std::uint32_t switches_of(const GroupConfig& config);
+// The index among Algorithms of a rule; Algorithms::kSize where the algorithm has no such rule.
+std::size_t rule_index(Algorithm algorithm, std::uint32_t switches);
+// Options that do not go together in the family's eyes, as a text without the algorithm's name; or "".
+std::string conflict(Algorithm algorithm, const HyperParams& hyper);
+
+}  // namespace octavo

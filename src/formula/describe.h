@@ -1,0 +1,71 @@
+// How a formula file describes itself: a family of algorithms that share rules of update, and what a rule
+// must have. The words are those of octavo/describe.h.
+//
+// A family has
+//   using Rules = TypeList<…>;                  one rule for each set of moments
+//   static constexpr AlgorithmInfo kNames[];    one or more names for them
+//   static std::string conflict(const HyperParams&)   optional: options that do not go together, or ""
+// A rule has
+//   kSwitches        which switching options of the family are on in it, as bits
+//   kSlots, kState   the moments it keeps; kMoments is moments_of(kState)
+//   Consts           what is the same for every element of a step, at most 64 bytes, from Common
+//   derive           Consts once per step, in double, rounded once
+//   take_fixed       the constants that no scalar on a device can change, from those that the host derived
+//   update           the new parameter from the gradient, the parameter and the moments, which it updates
+//   kDivides         whether update divides or takes roots; then on a GPU its fast lane is exact only in a
+//   range: kNumerator       the slot that is divided, in_range         whether the constants allow that lane
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "formula/moments.h"
+
+#include <octavo/describe.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+
+namespace octavo {
+
+template <class... T>
+struct TypeList {
+  static constexpr std::size_t kSize = sizeof...(T);
+};
+
+namespace formula {
+
+constexpr std::array<Moment, kMaxSlots> moments_of(const std::array<Slot, kMaxSlots>& slots) {
+  std::array<Moment, kMaxSlots> out{};
+  for (std::size_t i = 0; i < slots.size(); ++i) out[i] = slots[i].moment;
+  return out;
+}
+
+// Options that several families have, each with its place in HyperParams.
+constexpr Option rate(double value) { return {"lr", value, Range::non_negative, offsetof(HyperParams, lr)}; }
+constexpr Option beta1(double value) {
+  return {"beta1", value, Range::fraction, offsetof(HyperParams, beta1), "betas"};
+}
+constexpr Option beta2(double value) {
+  return {"beta2", value, Range::fraction, offsetof(HyperParams, beta2), "betas"};
+}
+constexpr Option epsilon(double value) {
+  return {"eps", value, Range::non_negative, offsetof(HyperParams, eps)};
+}
+constexpr Option weight_decay(double value) {
+  return {"weight_decay", value, Range::non_negative, offsetof(HyperParams, weight_decay)};
+}
+// A number in a message.
+inline std::string shown(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.9g", value);
+  return buffer;
+}
+
+// The place of an algorithm's own hyper-parameter.
+constexpr std::int32_t own_place(int index) {
+  return static_cast<std::int32_t>(offsetof(HyperParams, own)) + 8 * index;
+}
+
+}  // namespace formula
+}  // namespace octavo
