@@ -33,6 +33,46 @@ class GroupConfig(ctypes.Structure):
         ("momentum", u32),
         ("device_kind", u32),
         ("device_index", i32),
+        ("switches", u32),
+        ("reserved", u32),
+    )
+
+
+class AlgorithmInfo(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", u32),
+        ("number", u32),
+        ("name", ctypes.c_char_p),
+        ("title", ctypes.c_char_p),
+        ("family", u32),
+        ("decay", u32),
+        ("options", i32),
+        ("update_is_rate", u32),
+        ("first_step_fills", u32),
+        ("excluded_formats", u32),
+    )
+
+
+class OptionInfo(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", u32),
+        ("range", u32),
+        ("name", ctypes.c_char_p),
+        ("tuple", ctypes.c_char_p),
+        ("value", _double),
+        ("offset", i32),
+        ("switch_bit", i32),
+        ("optional", u32),
+        ("reserved", u32),
+    )
+
+
+class SlotInfo(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", u32),
+        ("moment", u32),
+        ("name", ctypes.c_char_p),
+        ("peer", ctypes.c_char_p),
     )
 
 
@@ -102,6 +142,7 @@ class StepArgs(ctypes.Structure):
         ("scalar_found_inf", _pointer),
         ("scalar_norm", _pointer),
         ("scalar_report", _pointer),
+        ("own", _double * 8),
     )
 
 
@@ -135,6 +176,11 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_last_error": (ctypes.c_char_p, ()),
     "octavo_implementation": (ctypes.c_char_p, ()),
     "octavo_parse": (u32, (ctypes.c_char_p, ctypes.c_char_p, _at(u32))),
+    "octavo_algorithm_count": (i32, ()),
+    "octavo_algorithm": (u32, (i32, _at(AlgorithmInfo))),
+    "octavo_algorithm_option": (u32, (i32, i32, _at(OptionInfo))),
+    "octavo_algorithm_slots": (i32, (i32, u32)),
+    "octavo_algorithm_slot": (u32, (i32, u32, i32, _at(SlotInfo))),
     "octavo_layout": (u32, (_at(GroupConfig), _at(TensorSpec), _at(TensorLayout))),
     "octavo_step_args_init_sized": (None, (_at(StepArgs), ctypes.c_size_t)),
     "octavo_group_create": (u32, (_at(GroupConfig), _pointer, i64, _at(_pointer))),

@@ -10,10 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import _codec, _engine
+from . import _codec, _describe, _engine
 from .optim.base import DECAY_NUMBERS
 from .optim.options import RATE_SLACK
-from .optim.state import MOMENTS
 
 _BY_DTYPE = {dtype: state for state, dtype in _codec.CODE_DTYPES.items() if dtype is not None}
 # Written out: torch 2.5 does not infer it from list[Tensor].
@@ -59,8 +58,9 @@ def step(
     steps taken and is advanced; `lr` is 0-d. Both are checked where they are on the CPU. Zeros are the
     initial state. 4bit-rank1 states are not offered here.
     """
-    if algorithm not in MOMENTS:
-        raise ValueError(f"octavo::step: algorithm is {algorithm!r}, expected one of {', '.join(MOMENTS)}")
+    known = _describe.algorithms()
+    if algorithm not in known:
+        raise ValueError(f"octavo::step: algorithm is {algorithm!r}, expected one of {', '.join(known)}")
     if step.dtype != torch.int64 or step.numel() != 1:
         raise ValueError(f"octavo::step: step is {step.dtype} of {step.numel()} elements, expected one int64")
     # On a GPU nobody looks: that would be a wait.
@@ -70,7 +70,8 @@ def step(
         raise ValueError(f"octavo::step: lr has {lr.numel()} elements, expected one")
     if lr.device.type == "cpu" and not -RATE_SLACK <= float(lr) < float("inf"):
         raise ValueError(f"octavo::step: lr is {float(lr)}, expected a number of 0 or more")
-    count, moments = len(params), len(MOMENTS[algorithm])
+    described = known[algorithm]
+    count, moments = len(params), len(described.slots(described.switches({"momentum": momentum})))
     if len(grads) != count or len(codes) != moments * count or len(scales) != len(codes):
         raise ValueError(
             f"octavo::step: got {len(grads)} gradients, {len(codes)} codes and {len(scales)} scales for "

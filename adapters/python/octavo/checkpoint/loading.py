@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .. import _codec
+from .. import _codec, _describe
 from .._codec import MASTER, SCALE
 from .._shards import is_sharded, local
 from . import from_bitsandbytes as bitsandbytes
@@ -113,9 +113,7 @@ def _apart(entry: Mapping[str, Any], param: Tensor, live: Mapping[int, tuple[int
 
 def _check_moments(item: Loaded, algorithm: str) -> None:
     """ValueError for moments of another algorithm, and for those that could not be encoded."""
-    from ..optim.state import AMSGRAD, MOMENTS
-
-    ours = {name for name, _ in (*MOMENTS[algorithm], AMSGRAD)}
+    ours = _describe.algorithms()[algorithm].all_slots
     for name, saved in item.saved.moments.items():
         if name not in ours:
             raise ValueError(f"its state has {name}: it comes from another kind of optimizer")

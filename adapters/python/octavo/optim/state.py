@@ -15,25 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _codec, _engine
+from .. import _codec, _describe, _engine
 from .._codec import MASTER, MASTER_DTYPES, SCALE, Moment
 from .._shards import Rows, is_sharded, local, rows_of
 from .overrides import OVERRIDE
 
-# The moments of each algorithm, by their names in torch's state dicts.
-MOMENTS: dict[str, tuple[tuple[str, Moment], ...]] = {
-    "adam": (("exp_avg", "first"), ("exp_avg_sq", "second")),
-    "adamw": (("exp_avg", "first"), ("exp_avg_sq", "second")),
-    "sgd": (("momentum_buffer", "first"),),
-    "lion": (("exp_avg", "first"),),
-}
-AMSGRAD: tuple[str, Moment] = ("max_exp_avg_sq", "second")
-
 
 def moments_of(algorithm: str, group: Mapping[str, Any]) -> tuple[tuple[str, Moment], ...]:
-    if algorithm == "sgd" and group["momentum"] == 0:
-        return ()
-    return (*MOMENTS[algorithm], AMSGRAD) if group.get("amsgrad") else MOMENTS[algorithm]
+    """The moments that a group's options ask for, by their names in torch's state dicts."""
+    described = _describe.algorithms()[algorithm]
+    return tuple((slot.name, slot.moment) for slot in described.slots(described.switches(group)))
 
 
 def memory_order(tensor: Tensor) -> tuple[int, ...]:

@@ -1,0 +1,128 @@
+"""What the algorithms say of themselves, as the library tells it: options with defaults and ranges, moments,
+what weight decay means. Nothing here names an algorithm; classes, checks and states are made from it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from . import _abi
+from ._codec import Moment
+
+ANY, NON_NEGATIVE, POSITIVE, FRACTION, FLAG = range(5)  # octavo_option_info.range
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    name: str
+    tuple: str  # the option of torch that it is a part of: "betas"; "" if none
+    place: int  # in that tuple
+    default: float
+    range: int
+    offset: int  # its byte in octavo_step_args: a double, a uint32 for a flag; -1: it only switches
+    switch_bit: int  # -1: it does not decide which moments there are
+    optional: bool  # may be None, which is 0
+
+    def of(self, group: Mapping[str, Any]) -> Any:
+        """Its value in a parameter group; None where that has none."""
+        if not self.tuple:
+            return group.get(self.name)
+        values = group.get(self.tuple)
+        return None if values is None or len(values) <= self.place else values[self.place]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slot:
+    name: str  # torch's
+    peer: str  # bitsandbytes'
+    moment: Moment
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Algorithm:
+    index: int  # in the library's list
+    number: int
+    name: str
+    title: str
+    family: int
+    decoupled: bool  # weight decay is applied to the parameter, not added to the gradient
+    options: tuple[Option, ...]  # in the order of torch's arguments, or bitsandbytes'
+    update_is_rate: bool  # an update is about as large as the learning rate
+    first_step_fills: bool  # a moment that is new begins with a first step
+    excluded_formats: int  # a bit for the number of each format
+
+    def switches(self, group: Mapping[str, Any]) -> int:
+        """The bits of the options that are on and decide which moments there are."""
+        return sum(1 << o.switch_bit for o in self.options if o.switch_bit >= 0 and bool(o.of(group)))
+
+    @functools.cached_property
+    def all_slots(self) -> dict[str, Slot]:
+        """Every moment that it may keep, by its name."""
+        bits = sum(o.switch_bit >= 0 for o in self.options)
+        found = (slot for switches in range(1 << bits) for slot in self.slots(switches))
+        return {slot.name: slot for slot in found}
+
+    def slots(self, switches: int) -> tuple[Slot, ...]:
+        """The moments with these switches; none for a combination that it does not have."""
+        return _slots(self.index, switches)
+
+
+def _text(value: bytes) -> str:
+    return value.decode()
+
+
+@functools.cache
+def _slots(index: int, switches: int) -> tuple[Slot, ...]:
+    library, out = _abi.library(), []
+    for place in range(library.octavo_algorithm_slots(index, switches)):
+        info = _abi.new(_abi.SlotInfo)
+        _abi.check(library.octavo_algorithm_slot(index, switches, place, ctypes.byref(info)))
+        out.append(Slot(_text(info.name), _text(info.peer), "second" if info.moment else "first"))
+    return tuple(out)
+
+
+def _option(index: int, number: int, seen: dict[str, int]) -> Option:
+    info = _abi.new(_abi.OptionInfo)
+    _abi.check(_abi.library().octavo_algorithm_option(index, number, ctypes.byref(info)))
+    part_of = _text(info.tuple)
+    place = seen.setdefault(part_of, 0)
+    seen[part_of] += 1
+    return Option(
+        name=_text(info.name),
+        tuple=part_of,
+        place=place if part_of else 0,
+        default=info.value,
+        range=info.range,
+        offset=info.offset,
+        switch_bit=info.switch_bit,
+        optional=bool(info.optional),
+    )
+
+
+def _algorithm(index: int) -> Algorithm:
+    info = _abi.new(_abi.AlgorithmInfo)
+    _abi.check(_abi.library().octavo_algorithm(index, ctypes.byref(info)))
+    seen: dict[str, int] = {}
+    return Algorithm(
+        index=index,
+        number=info.number,
+        name=_text(info.name),
+        title=_text(info.title),
+        family=info.family,
+        decoupled=info.decay == 2,
+        options=tuple(_option(index, number, seen) for number in range(info.options)),
+        update_is_rate=bool(info.update_is_rate),
+        first_step_fills=bool(info.first_step_fills),
+        excluded_formats=info.excluded_formats,
+    )
+
+
+@functools.cache
+def algorithms() -> dict[str, Algorithm]:
+    """All algorithms of the library, by name."""
+    found = map(_algorithm, range(_abi.library().octavo_algorithm_count()))
+    return {algorithm.name: algorithm for algorithm in found}
