@@ -39,7 +39,7 @@ struct Resolved {
   StateFormat stored;
   std::int64_t block;
   SlotLayout size;
-  bool rank1;
+  bool axes;  // axis scales
 };
 
 Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
@@ -54,7 +54,7 @@ Result<Resolved> resolve(const std::string& where, const MomentSpec& spec) {
   r.stored = stored_format(spec.format, spec.ndim);
   r.block = block_of(spec.format, spec.block_size);
   r.size = slot_layout(r.stored, spec.moment, r.block, spec.numel, {spec.shape.data(), spec.ndim});
-  r.rank1 = has_rank1_scale(r.stored, spec.moment);
+  r.axes = has_axis_scales(r.stored, spec.moment);
   return r;
 }
 
@@ -106,77 +106,52 @@ struct Job {
   [[nodiscard]] std::size_t format() const { return static_cast<std::size_t>(how.stored); }
   [[nodiscard]] std::size_t moment() const { return static_cast<std::size_t>(spec.moment); }
   [[nodiscard]] std::int64_t code_at(std::int64_t element) const {
-    return element * code_bits(how.stored) / 8;
+    return element * describe(how.stored, spec.moment).bits / 8;
   }
   [[nodiscard]] std::int64_t scale_at(std::int64_t element) const {
     return how.block > 0 ? element / how.block : 0;
   }
   [[nodiscard]] cpu::Shape shape() const { return {spec.shape.data(), spec.ndim}; }
 
-  // Elements [at, at + n); `at` is a multiple of kStretch.
+  // f(first element, count, scales) for stretches of [at, at + n): scales of their blocks, or of each of
+  // their elements. `at` is a multiple of kStretch.
+  template <class Float, class Fn>
+  void with_scales(Float* scales, std::int64_t at, std::int64_t n, float* own, Fn&& f) const {
+    if (!how.axes) return f(at, n, scales + scale_at(at));
+    for_stretches(at, n, [&](std::int64_t from, std::int64_t count) {
+      cpu::rank1_scales(shape(), scales, from, count, own);
+      f(from, count, own);
+    });
+  }
+
   void decode(const std::byte* codes, const float* scales, std::int64_t at, std::int64_t n, float* values,
               cpu::Scratch& scratch) const {
-    if (!how.rank1) {
-      kernels.decode[format()][moment()](codes + code_at(at), scales + scale_at(at), n, how.block, values,
-                                         &scratch);
-      return;
-    }
-    float* const unit = scratch.scale_in[0];
-    float* const own = scratch.scale_out[0];
-    std::fill_n(unit, kStretch / how.block, 1.0F);
-    for_stretches(at, n, [&](std::int64_t from, std::int64_t count) {
-      float* const to = values + (from - at);
-      kernels.decode[format()][moment()](codes + code_at(from), unit, count, how.block, to, &scratch);
-      cpu::rank1_scales(shape(), scales, from, count, own);
-      for (std::int64_t i = 0; i < count; ++i)
-        to[i] = formula::canonical(scalar::F32(to[i]) * scalar::F32(own[i])).v;
+    const auto run = kernels.decode[format()][moment()];
+    with_scales(scales, at, n, scratch.scale_in[0], [&](auto from, auto count, const float* own) {
+      run(codes + code_at(from), own, count, how.block, values + (from - at), &scratch);
     });
   }
 
   void encode(const float* values, std::int64_t at, std::int64_t n, std::byte* codes, float* scales,
               cpu::Scratch& scratch) const {
-    kernels.encode[format()][moment()](values, n, how.block, codes + code_at(at), scales + scale_at(at),
-                                       &scratch);
-  }
-
-  // The whole tensor: its scales depend on all of it.
-  void encode_rank1(const float* values, std::byte* codes, float* scales) const {
-    cpu::reserve_scratch();
-    std::fill(scales, scales + how.size.scales, 0.0F);
-    cpu::raise_axis_maxima(shape(), values, 0, spec.numel, scales);
-    for_pieces(spec.numel, [&](std::int64_t begin, std::int64_t n, cpu::Scratch& scratch) {
-      for_stretches(begin, n, [&](std::int64_t at, std::int64_t count) {
-        encode_rank1_codes(values + at, at, count, scales, reinterpret_cast<std::uint8_t*>(codes) + at / 2,
-                           scratch.scale_out[0]);
-      });
+    const auto run = kernels.encode[format()][moment()];
+    with_scales(scales, at, n, scratch.scale_out[0], [&](auto from, auto count, float* own) {
+      run(values + (from - at), count, how.block, codes + code_at(from), own, &scratch);
     });
-    for (std::int64_t i = 0; i < how.size.scales; ++i)
-      scales[i] = formula::canonical(scalar::F32(scales[i])).v;
-  }
-
-  // `own`: room for the scales of the elements.
-  void encode_rank1_codes(const float* values, std::int64_t at, std::int64_t n, const float* scales,
-                          std::uint8_t* out, float* own) const {
-    cpu::rank1_scales(shape(), scales, at, n, own);
-    std::memset(out, 0, static_cast<std::size_t>((n + 1) / 2));
-    for (std::int64_t i = 0; i < n; ++i) {
-      const float s = own[i];
-      const bool finite = s < std::bit_cast<float>(formula::kInf32);
-      scalar::I32 none;
-      const scalar::F32 raw(values[i]);
-      const scalar::F32 x = raw * scalar::F32(finite && s > 0.0F ? 1.0F / s : 0.0F);
-      const int code = finite ? codecs::Int4Rank1::encode<Moment::second, scalar::Lane>(x, raw, none).v +
-                                    codecs::Int4Rank1::code_bias(Moment::second)
-                              : 0;
-      out[i / 2] = static_cast<std::uint8_t>(out[i / 2] | code << (i % 2 == 0 ? 4 : 0));
-    }
   }
 
   void encode_all(const float* values, std::byte* codes, float* scales) const {
-    if (how.rank1) return encode_rank1(values, codes, scales);
+    if (how.axes) {  // they depend on the whole tensor
+      cpu::reserve_scratch();
+      std::fill(scales, scales + how.size.scales, 0.0F);
+      cpu::raise_axis_maxima(shape(), values, 0, spec.numel, scales);
+    }
     for_pieces(spec.numel, [&](std::int64_t at, std::int64_t n, cpu::Scratch& scratch) {
       encode(values + at, at, n, codes, scales, scratch);
     });
+    if (!how.axes) return;
+    for (std::int64_t i = 0; i < how.size.scales; ++i)
+      scales[i] = formula::canonical(scalar::F32(scales[i])).v;
   }
 
   void decode_all(const std::byte* codes, const float* scales, float* values) const {
@@ -253,7 +228,7 @@ Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
   if (!kernels.ok()) return kernels.status();
   const Job reader{**kernels, from, *source};
   const Job writer{**kernels, to, *target};
-  if (target->rank1) {
+  if (target->axes) {
     std::vector<float> whole(static_cast<std::size_t>(from.numel));
     reader.decode_all(from_codes.data(), from_scales.data(), whole.data());
     writer.encode_all(whole.data(), to_codes.data(), to_scales.data());

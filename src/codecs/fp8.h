@@ -4,22 +4,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "codecs/format.h"
 #include "formula/narrow.h"
-
-#include <octavo/types.h>
 
 namespace octavo::codecs {
 
-template <StateFormat kName, int kMantissa, int kBias, std::int32_t kLargestCode, std::int32_t kFirstNan>
-struct Fp8 {
-  static constexpr StateFormat kFormat = kName;
-  static constexpr int kBits = 8;
-  static constexpr bool kBlocked = true;
-  static constexpr std::int64_t kDefaultBlock = 256;
-  static constexpr bool kRank1 = false;
-  static constexpr bool kSuspects = false;
-  static constexpr std::uint32_t kSuspectBelow = 0;
-
+template <int kMantissa, int kBias, std::int32_t kLargestCode, std::int32_t kFirstNan>
+struct Fp8 : BlockCodec<8> {
   OCTAVO_HD static constexpr std::int16_t code_bias(Moment) {
     return -static_cast<std::int16_t>((128 - kBias) << kMantissa);
   }
@@ -88,8 +79,15 @@ struct Fp8 {
   }
 };
 
-using E4M3 = Fp8<StateFormat::fp8_e4m3, 3, 7, 0x7E, 0x7F>;
-using E5M2 = Fp8<StateFormat::fp8_e5m2, 2, 15, 0x7B, 0x7D>;
+struct E4M3 : Fp8<3, 7, 0x7E, 0x7F> {
+  static constexpr std::string_view kName = "fp8";
+  static constexpr std::array<std::string_view, 1> kAliases = {"fp8-e4m3"};
+  static constexpr std::string_view kElement = "float8_e4m3fn";
+};
+struct E5M2 : Fp8<2, 15, 0x7B, 0x7D> {
+  static constexpr std::string_view kName = "fp8-e5m2";
+  static constexpr std::string_view kElement = "float8_e5m2";
+};
 static_assert(E4M3::kLargest == 448.0F && E5M2::kLargest == 57344.0F);
 
 }  // namespace octavo::codecs

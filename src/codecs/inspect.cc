@@ -9,6 +9,18 @@
 #include <vector>
 
 namespace octavo {
+namespace {
+
+codecs::Outermost outermost(StateFormat stored, Moment moment) {
+  return at_index(Formats{}, static_cast<std::size_t>(stored), [&](auto format) {
+    using F = decltype(format);
+    return moment == Moment::first
+               ? codecs::outermost<typename F::template Codec<Moment::first>, Moment::first>()
+               : codecs::outermost<typename F::template Codec<Moment::second>, Moment::second>();
+  });
+}
+
+}  // namespace
 
 Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> codes,
                              std::span<const float> scales, std::span<const float> reference) {
@@ -36,28 +48,18 @@ Result<MomentReport> inspect(const MomentSpec& spec, std::span<const std::byte> 
   double norm = 0.0;
   const std::int64_t block = std::max<std::int64_t>(1, block_of(spec.format, spec.block_size));
   const StateFormat stored = stored_format(spec.format, spec.ndim);
+  const bool blocked = describe(stored, spec.moment).scale == ScalePolicy::block;
+  const codecs::Outermost outer = outermost(stored, spec.moment);
   for (std::int64_t i = 0; i < spec.numel; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const double value = values[at];
     report.zeros += value == 0.0 ? 1 : 0;
     report.nonfinite += std::isfinite(value) ? 0 : 1;
-    if (default_block_size(stored) != 0 && !has_rank1_scale(stored, spec.moment) && value != 0.0) {
+    if (blocked && value != 0.0) {
       // Outermost: the largest value that a code of this block can have on this side of zero.
-      const auto outer = [&](float wanted) { return wanted * scales[static_cast<std::size_t>(i / block)]; };
-      const auto index = static_cast<std::size_t>(stored);
-      const float largest = at_index(Formats{}, index, [](auto codec) {
-        using Codec = decltype(codec);
-        if constexpr (Codec::kBlocked) {
-          return Codec::kLargest;
-        } else {
-          return 0.0F;
-        }
-      });
-      const float negative = stored == StateFormat::int8 ? -codecs::kSigned8.value[127]
-                             : stored == StateFormat::int4 || stored == StateFormat::int4_rank1
-                                 ? -codecs::kSigned4.value[7]
-                                 : -largest;
-      report.saturated += values[at] == outer(largest) || values[at] == outer(negative) ? 1 : 0;
+      const float scale = scales[static_cast<std::size_t>(i / block)];
+      report.saturated +=
+          values[at] == outer.positive * scale || values[at] == outer.negative * scale ? 1 : 0;
     }
     if (!reference.empty()) {
       const double wanted = reference[at];

@@ -5,20 +5,13 @@
 #pragma once
 
 #include "codecs/dynamic_map.h"
-
-#include <octavo/types.h>
+#include "codecs/format.h"
 
 namespace octavo::codecs {
 
-struct Int4 {
-  static constexpr StateFormat kFormat = StateFormat::int4;
-  static constexpr int kBits = 4;
-  static constexpr bool kBlocked = true;
+struct Int4 : BlockCodec<4> {
+  static constexpr std::string_view kName = "4bit";
   static constexpr std::int64_t kDefaultBlock = 128;
-  static constexpr float kLargest = 1.0F;
-  static constexpr bool kRank1 = false;
-  static constexpr bool kSuspects = false;
-  static constexpr std::uint32_t kSuspectBelow = 0;
 
   static constexpr std::int16_t code_bias(Moment moment) { return moment == Moment::first ? 7 : -1; }
 
@@ -65,9 +58,8 @@ struct Int4 {
       kSigned4.boundary(4), kSigned4.boundary(5), kSigned4.boundary(6), kSigned4.boundary(7)};
 };
 
-struct Int4Rank1 : Int4 {
-  static constexpr StateFormat kFormat = StateFormat::int4_rank1;
-  static constexpr bool kRank1 = true;
+struct Int4Rank1 : AxisScaled<Int4> {
+  static constexpr std::string_view kName = "4bit-rank1";
 };
 
 }  // namespace octavo::codecs

@@ -4,19 +4,13 @@
 
 #include "codecs/arithmetic_map.h"
 #include "codecs/dynamic_map.h"
-
-#include <octavo/types.h>
+#include "codecs/format.h"
 
 namespace octavo::codecs {
 
-struct Int8 {
-  static constexpr StateFormat kFormat = StateFormat::int8;
-  static constexpr int kBits = 8;
-  static constexpr bool kBlocked = true;
-  static constexpr std::int64_t kDefaultBlock = 256;
-  static constexpr float kLargest = 1.0F;  // the code value that a block's maximum gets
-  static constexpr bool kRank1 = false;
-  static constexpr bool kSuspects = true;  // the SIMD encoder leaves doubtful elements to the table
+struct Int8 : BlockCodec<8> {
+  static constexpr std::string_view kName = "8bit";
+  static constexpr bool kSuspects = true;
 
   // The map's value of every code; times the block's scale it is the moment.
   template <Moment kMoment>

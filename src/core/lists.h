@@ -1,9 +1,11 @@
 // The two lists a newcomer edits: one line adds a state format, one line adds a family of algorithms.
-// The order of formats is that of octavo::StateFormat. A build may be given a header with more of both
-// (OCTAVO_EXTRA_LISTS); CMake reads the names of the formula headers here and there to make the CUDA sources.
+// A format's number is its place in the list: octavo::StateFormat names those that the library itself uses. A
+// build may be given a header with more of both (OCTAVO_EXTRA_LISTS); CMake reads the names of the formula
+// headers here and there to make the CUDA sources.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "codecs/format.h"
 #include "codecs/fp8.h"
 #include "codecs/int4.h"
 #include "codecs/int8.h"
@@ -37,9 +39,10 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
   using Type = typename Joined<TypeList<A..., B...>, Rest...>::Type;
 };
 
-using Formats = Joined<TypeList<codecs::Fp32, codecs::Bf16, codecs::Int8, codecs::Int4, codecs::Int4Rank1,
-                                codecs::E4M3, codecs::E5M2>,
-                       ExtraFormats>::Type;
+using Formats =
+    Joined<TypeList<Format<codecs::Fp32>, Format<codecs::Bf16>, Format<codecs::Int8>, Format<codecs::Int4>,
+                    Format<codecs::Int4, codecs::Int4Rank1>, Format<codecs::E4M3>, Format<codecs::E5M2>>,
+           ExtraFormats>::Type;
 
 using Families =
     Joined<TypeList<formula::AdamFamily, formula::SgdFamily, formula::LionFamily>, ExtraFamilies>::Type;

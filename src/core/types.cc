@@ -1,8 +1,6 @@
 // Names of the vocabulary, and their parsing. One table per enum; everything else is generic. Those of
-// algorithms are in descriptions.cc.
+// algorithms are in descriptions.cc, those of formats in formats.cc.
 // SPDX-License-Identifier: MIT
-#include "core/lists.h"
-
 #include <octavo/types.h>
 
 #include <array>
@@ -21,18 +19,10 @@ struct Named {
 constexpr std::array kDTypes = {Named<DType>{DType::f32, "fp32", "float32"},
                                 Named<DType>{DType::bf16, "bf16", "bfloat16"},
                                 Named<DType>{DType::f16, "fp16", "float16"}};
-constexpr std::array kFormats = {Named<StateFormat>{StateFormat::fp32, "fp32", "float32"},
-                                 Named<StateFormat>{StateFormat::bf16, "bf16", "bfloat16"},
-                                 Named<StateFormat>{StateFormat::int8, "8bit"},
-                                 Named<StateFormat>{StateFormat::int4, "4bit"},
-                                 Named<StateFormat>{StateFormat::int4_rank1, "4bit-rank1"},
-                                 Named<StateFormat>{StateFormat::fp8_e4m3, "fp8", "fp8-e4m3"},
-                                 Named<StateFormat>{StateFormat::fp8_e5m2, "fp8-e5m2"}};
 constexpr std::array kStores = {Named<WeightStore>{WeightStore::nearest, "nearest"},
                                 Named<WeightStore>{WeightStore::stochastic, "stochastic"},
                                 Named<WeightStore>{WeightStore::residual8, "bf16+8", "24"},
                                 Named<WeightStore>{WeightStore::residual16, "bf16+16", "32"}};
-static_assert(kFormats.size() == Formats::kSize, "every format of core/lists.h has a name here");
 
 template <class E, std::size_t kSize>
 constexpr std::array<E, kSize> values_of(const std::array<Named<E>, kSize>& table) {
@@ -41,7 +31,6 @@ constexpr std::array<E, kSize> values_of(const std::array<Named<E>, kSize>& tabl
   return out;
 }
 constexpr auto kDTypeValues = values_of(kDTypes);
-constexpr auto kFormatValues = values_of(kFormats);
 constexpr auto kStoreValues = values_of(kStores);
 
 template <class E, std::size_t kSize>
@@ -66,23 +55,14 @@ Result<E> parse_in(const std::array<Named<E>, kSize>& table, std::string_view wh
 }  // namespace
 
 std::string_view name(DType value) { return name_in(kDTypes, value); }
-std::string_view name(StateFormat value) { return name_in(kFormats, value); }
 std::string_view name(WeightStore value) { return name_in(kStores, value); }
 
 std::span<const DType> all_dtypes() { return kDTypeValues; }
-std::span<const StateFormat> all_state_formats() { return kFormatValues; }
 std::span<const WeightStore> all_weight_stores() { return kStoreValues; }
 
 Result<DType> parse_dtype(std::string_view text) { return parse_in(kDTypes, "dtype", text); }
-Result<StateFormat> parse_state_format(std::string_view text) { return parse_in(kFormats, "state", text); }
 Result<WeightStore> parse_weight_store(std::string_view text) { return parse_in(kStores, "store", text); }
 
 std::int64_t dtype_bytes(DType value) { return value == DType::f32 ? 4 : 2; }
-
-std::int64_t default_block_size(StateFormat value) {
-  const auto i = static_cast<std::size_t>(value);
-  if (i >= Formats::kSize) return 0;
-  return at_index(Formats{}, i, [](auto codec) { return decltype(codec)::kDefaultBlock; });
-}
 
 }  // namespace octavo

@@ -1,8 +1,10 @@
-// Encoding and decoding runs of elements: nibbles to bytes and back, blocks of codes, and the plain formats.
+// Encoding and decoding runs of elements: blocks of codes, codes with scales of their own, and the plain
+// formats.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/pack.h"
 #include "cpu/tile_io.h"
 #include "formula/blockwise.h"
 
@@ -10,21 +12,13 @@
 
 namespace octavo::cpu {
 
-template <class L>
-inline void unpack_nibbles(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
-  for (std::int64_t i = 0; i < (n + 1) / 2; ++i) {
-    const auto pair = static_cast<std::uint16_t>(from[i] >> 4 | (from[i] & 15) << 8);
-    std::memcpy(to + 2 * i, &pair, 2);
-  }
-}
-
 // The map's values of n codes: by byte look-ups where the lane has them, else by arithmetic, else by table.
 // `bytes` has room for n codes and a vector more.
 template <class L, class Codec, Moment kMoment>
 inline void decode_codes(const std::uint8_t* codes, std::int64_t n, float* values, std::uint8_t* bytes) {
   static constexpr auto kValues = Codec::template values<kMoment>();
-  if constexpr (Codec::kBits == 4) {
-    unpack_nibbles<L>(codes, n, bytes);
+  if constexpr (Codec::kBits < 8) {
+    unpack_codes<L, Codec::kBits>(codes, n, bytes);
     codes = bytes;
   }
   std::int64_t i = 0;
@@ -32,7 +26,7 @@ inline void decode_codes(const std::uint8_t* codes, std::int64_t n, float* value
     if constexpr (L::template kByteLookup<kValues.size()>) {
       static constexpr typename L::template Planes<kValues.size()> kPlanes(kValues);
       for (; i + 4 * L::kWidth <= n; i += 4 * L::kWidth) L::lookup_bytes4(kPlanes, codes + i, values + i);
-    } else {
+    } else if constexpr (requires(typename L::I code) { Codec::template decode<kMoment, L>(code); }) {
       for (; i + L::kWidth <= n; i += L::kWidth)
         L::store(Codec::template decode<kMoment, L>(L::load_u8(codes + i)), values + i);
     }
@@ -40,25 +34,13 @@ inline void decode_codes(const std::uint8_t* codes, std::int64_t n, float* value
   for (; i < n; ++i) values[i] = kValues[codes[i]];
 }
 
-// Two codes to a byte, the even element in the high nibble; an odd n leaves the last low nibble zero. (A
-// template over the lane: compiled once per instruction set, and vectorized by the compiler.)
-template <class L>
-inline void pack_nibbles(const std::uint8_t* from, std::int64_t n, std::uint8_t* to) {
-  for (std::int64_t i = 0; i < n / 2; ++i) {
-    std::uint16_t pair;
-    std::memcpy(&pair, from + 2 * i, 2);
-    to[i] = static_cast<std::uint8_t>(pair << 4 | pair >> 8);
-  }
-  if ((n & 1) != 0) to[n / 2] = static_cast<std::uint8_t>(from[n - 1] << 4);
-}
-
 // The first byte of the codes from element `at` on. `at` must be the first element of a byte.
 template <class Codec>
 inline const std::uint8_t* codes_in(const void* codes, std::int64_t at) {
   return static_cast<const std::uint8_t*>(codes) + at * Codec::kBits / 8;
 }
-// Where the codes of a run can be written as bytes: in place, or in scratch memory (for nibbles, and for a
-// tail that a vector would overrun).
+// Where the codes of a run can be written as bytes: in place, or in scratch memory (for packed codes, and
+// for a tail that a vector would overrun).
 template <class L, class Codec>
 inline std::uint8_t* codes_out(void* codes, std::int64_t at, std::int64_t n, std::uint8_t* scratch) {
   return Codec::kBits == 8 && n % L::kWidth == 0 ? static_cast<std::uint8_t*>(codes) + at : scratch;
@@ -66,8 +48,8 @@ inline std::uint8_t* codes_out(void* codes, std::int64_t at, std::int64_t n, std
 template <class L, class Codec>
 inline void finish_codes(const std::uint8_t* written, void* codes, std::int64_t at, std::int64_t n) {
   auto* to = static_cast<std::uint8_t*>(codes);
-  if constexpr (Codec::kBits == 4) {
-    pack_nibbles<L>(written, n, to + at / 2);
+  if constexpr (Codec::kBits < 8) {
+    pack_codes<L, Codec::kBits>(written, n, to + at * Codec::kBits / 8);
   } else if (written != to + at) {
     std::memcpy(to + at, written, static_cast<std::size_t>(n));
   }
@@ -141,19 +123,11 @@ inline float encode_block(const float* values, std::int64_t n, std::uint32_t max
   return scale.scale;
 }
 
-// Rank-1: every element has its own scale; it is non-finite where all axes are, and the code is then 0.
+// Axis scales: every element has its own; it is non-finite where all axes are, and the code is then 0.
 template <class L, class Codec, Moment kMoment>
 inline void encode_scaled(const float* values, const float* scales, std::int64_t n, std::uint8_t* codes) {
-  using F = typename L::F;
-  using I = typename L::I;
   encode_codes<L, Codec, kMoment>(
-      values, n,
-      [&](std::int64_t i) {
-        const F s = L::load(scales + i);
-        const F inverse = select(s > F(0.0F), F(1.0F) / s, F(0.0F));
-        return select(bits(s) < I(formula::kInf32), inverse, F(0.0F));
-      },
-      codes);
+      values, n, [&](std::int64_t i) { return formula::axis_inverse(L::load(scales + i)); }, codes);
   for (std::int64_t i = 0; i < n; ++i) {
     if (!(scales[i] < std::bit_cast<float>(formula::kInf32))) codes[i] = 0;
   }
@@ -174,61 +148,68 @@ inline std::uint32_t magnitude_max(const float* values, std::int64_t n) {
   return result;
 }
 
+// Copies n <= kMaxTile moments to `to`, which has room to the next whole vector: no -0 in a variance.
+template <class L, Moment kMoment>
+inline void copy_padded(const float* values, std::int64_t n, float* to) {
+  std::memset(to + n, 0, kPad * sizeof(float));
+  for (std::int64_t i = 0; i < n; ++i) to[i] = kMoment == Moment::second ? values[i] + 0.0F : values[i];
+}
+
+// f(first element, count) for each stretch of at most `most` elements.
+template <class L, class Fn>
+inline void for_stretches(std::int64_t count, std::int64_t most, Fn&& f) {
+  for (std::int64_t at = 0; at < count; at += most) f(at, count - at < most ? count - at : most);
+}
+
 // fp32 -> format, for the converters: whole blocks, the last may be partial.
 template <class L, class Codec, Moment kMoment>
 void encode_run(const float* values, std::int64_t count, std::int64_t block, void* codes, float* scales,
                 Scratch* scratch) {
-  if constexpr (Codec::kBlocked) {
-    for (std::int64_t at = 0; at < count; at += block, ++scales) {
-      const std::int64_t n = count - at < block ? count - at : block;
-      std::memset(scratch->param + n, 0, kPad * sizeof(float));
-      for (std::int64_t i = 0; i < n; ++i)
-        scratch->param[i] = kMoment == Moment::second ? values[at + i] + 0.0F : values[at + i];  // no -0
+  constexpr bool kPerBlock = Codec::kScale == ScalePolicy::block;
+  for_stretches<L>(count, kPerBlock ? block : kMaxTile, [&](std::int64_t at, std::int64_t n) {
+    using F = typename L::F;
+    if constexpr (Codec::kScale != ScalePolicy::none) {
+      copy_padded<L, kMoment>(values + at, n, scratch->param);
       std::uint8_t* out = codes_out<L, Codec>(codes, at, n, scratch->codes[0]);
-      *scales = encode_block<L, Codec, kMoment>(scratch->param, n, magnitude_max<L>(values + at, n), out);
+      if constexpr (kPerBlock) {
+        *scales++ = encode_block<L, Codec, kMoment>(scratch->param, n, magnitude_max<L>(values + at, n), out);
+      } else {
+        encode_scaled<L, Codec, kMoment>(scratch->param, scales + at, n, out);
+      }
       finish_codes<L, Codec>(out, codes, at, n);
-    }
-  } else {
-    for (std::int64_t at = 0; at < count; at += kMaxTile) {
-      const std::int64_t n = count - at < kMaxTile ? count - at : kMaxTile;
-      using F = typename L::F;
-      using I = typename L::I;
+    } else {
       widen<L>(values + at, n, scratch->param, [](const float* p) { return formula::canonical(L::load(p)); });
       if constexpr (Codec::kBits == 32) {
         store_values<L>(scratch->param, n, codes, DType::f32, at);
       } else {
-        narrow<L>(scratch->param, n, static_cast<std::uint16_t*>(codes) + at,
-                  [](F x, std::uint16_t* p, std::int64_t) {
-                    I half = formula::float_to_bf16(x);
-                    if (kMoment == Moment::second) half = select(x > F(0.0F), max(half, I(1)), half);
-                    L::store_u16(half, p);
-                  });
+        narrow<L>(
+            scratch->param, n, static_cast<std::uint16_t*>(codes) + at,
+            [](F x, std::uint16_t* p, std::int64_t) { L::store_u16(Codec::template encode<kMoment>(x), p); });
       }
     }
-  }
+  });
 }
 
 // format -> fp32.
 template <class L, class Codec, Moment kMoment>
 void decode_run(const void* codes, const float* scales, std::int64_t count, std::int64_t block, float* values,
                 Scratch* scratch) {
-  using F = typename L::F;
-  if constexpr (Codec::kBlocked) {
-    for (std::int64_t at = 0; at < count; at += block, ++scales) {
-      const std::int64_t n = count - at < block ? count - at : block;
-      decode_codes<L, Codec, kMoment>(codes_in<Codec>(codes, at), n, scratch->param, scratch->codes[0]);
-      widen<L>(scratch->param, n, scratch->param,
-               [&](const float* p) { return formula::canonical(L::load(p) * F(*scales)); });
-      std::memcpy(values + at, scratch->param, static_cast<std::size_t>(n) * sizeof(float));
+  constexpr bool kPerBlock = Codec::kScale == ScalePolicy::block;
+  for_stretches<L>(count, kPerBlock ? block : kMaxTile, [&](std::int64_t at, std::int64_t n) {
+    using F = typename L::F;
+    float* const from = scratch->param;
+    if constexpr (Codec::kScale == ScalePolicy::none) {
+      load_values<L>(codes, Codec::kBits == 32 ? DType::f32 : DType::bf16, at, n, from);
+    } else {
+      decode_codes<L, Codec, kMoment>(codes_in<Codec>(codes, at), n, from, scratch->codes[0]);
     }
-  } else {
-    for (std::int64_t at = 0; at < count; at += kMaxTile) {
-      const std::int64_t n = count - at < kMaxTile ? count - at : kMaxTile;
-      load_values<L>(codes, Codec::kBits == 32 ? DType::f32 : DType::bf16, at, n, scratch->param);
-      narrow<L>(scratch->param, n, values + at,
-                [](F x, float* p, std::int64_t) { L::store(formula::canonical(x), p); });
-    }
-  }
+    const float* const scale = kPerBlock ? scales++ : scales + at;
+    narrow<L>(from, n, values + at, [&](F x, float* p, std::int64_t i) {
+      if constexpr (kPerBlock) x = x * F(*scale);
+      if constexpr (Codec::kScale == ScalePolicy::axis) x = x * L::load(scale + i);
+      L::store(formula::canonical(x), p);
+    });
+  });
 }
 
 }  // namespace octavo::cpu

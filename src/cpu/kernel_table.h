@@ -8,24 +8,29 @@
 
 namespace octavo::cpu {
 
-template <class L, class Algo, class... Codec>
-constexpr void fill_steps(StepFn* row, TypeList<Codec...>) {
-  ((*row++ = &TileStep<L, Algo, Codec>::run), ...);
+template <class L, class Algo, class... Format>
+constexpr void fill_steps(StepFn* row, TypeList<Format...>) {
+  ((*row++ = &TileStep<L, Algo, Format>::run), ...);
 }
 
-template <class L, class... Algo, class... Codec>
+template <class L, class Format, Moment kMoment>
+constexpr void fill_codec(EncodeFn* encode, DecodeFn* decode) {
+  using Codec = typename Format::template Codec<kMoment>;
+  encode[static_cast<std::size_t>(kMoment)] = &encode_run<L, Codec, kMoment>;
+  decode[static_cast<std::size_t>(kMoment)] = &decode_run<L, Codec, kMoment>;
+}
+
+template <class L, class... Algo, class... Format>
 constexpr Kernels make_kernels(const char* name, const char* description, TypeList<Algo...>,
-                               TypeList<Codec...>) {
+                               TypeList<Format...>) {
   Kernels k{};
   k.name = name;
   k.description = description;
   auto* row = k.step;
-  (fill_steps<L, Algo>(*row++, TypeList<Codec...>{}), ...);
+  (fill_steps<L, Algo>(*row++, TypeList<Format...>{}), ...);
   std::size_t i = 0;
-  ((k.encode[i][0] = &encode_run<L, Codec, Moment::first>,
-    k.encode[i][1] = &encode_run<L, Codec, Moment::second>,
-    k.decode[i][0] = &decode_run<L, Codec, Moment::first>,
-    k.decode[i][1] = &decode_run<L, Codec, Moment::second>, ++i),
+  ((fill_codec<L, Format, Moment::first>(k.encode[i], k.decode[i]),
+    fill_codec<L, Format, Moment::second>(k.encode[i], k.decode[i]), ++i),
    ...);
   k.norm = &norm_chunk<L>;
   return k;

@@ -27,8 +27,8 @@ struct Scratch {
   alignas(64) float param[kMaxTile + kPad];
   alignas(64) float grad[kMaxTile + kPad];
   alignas(64) float state[kMaxSlots][kMaxTile + kPad];
-  alignas(64) float scale_in[kMaxSlots]
-                            [kMaxTile + kPad];  // 4bit-rank1: the scale of each element, before the step
+  alignas(
+      64) float scale_in[kMaxSlots][kMaxTile + kPad];  // axis scales: that of each element, before the step
   alignas(64) float scale_out[kMaxSlots][kMaxTile + kPad];      // and after
   std::uint32_t max_bits[kMaxSlots][kMaxTile / kMinBlockSize];  // of each block in the tile
   alignas(64) std::uint8_t codes[kMaxSlots][kMaxTile + kPad];
@@ -46,15 +46,15 @@ struct StepTask {
   void* residual;
   void* codes[kMaxSlots];
   const float* scales_in[kMaxSlots];
-  float* scales_out[kMaxSlots];  // equal to scales_in, except for the second moments of 4bit-rank1
+  float* scales_out[kMaxSlots];  // equal to scales_in, except for moments with axis scales
   DType param_dtype, grad_dtype;
   WeightStore store;
   std::int64_t begin, count;
   std::int64_t block;
   std::uint64_t index;  // of element `begin` in the whole parameter, for stochastic rounding
   formula::RoundKey keys[1 + kMaxSlots];
-  Shape shape;         // 4bit-rank1
-  bool measure;        // 4bit-rank1, first pass: only raise scales_out to the new moments' maxima
+  Shape shape;         // axis scales
+  bool measure;        // axis scales, first pass: only raise scales_out to the new moments' maxima
   const void* consts;  // the algorithm's Consts
   Scratch* scratch;
 };
@@ -69,7 +69,8 @@ struct NormPart {
 using NormFn = NormPart (*)(const void* data, DType dtype, std::int64_t begin, std::int64_t count,
                             float factor, Scratch* scratch);
 
-// A run of whole blocks (the last may be partial).
+// A run of whole blocks (the last may be partial). `scales` has one for each block; of a codec with axis
+// scales one for each element, which is read, with room to the next whole vector.
 using EncodeFn = void (*)(const float* values, std::int64_t count, std::int64_t block, void* codes,
                           float* scales, Scratch* scratch);
 using DecodeFn = void (*)(const void* codes, const float* scales, std::int64_t count, std::int64_t block,

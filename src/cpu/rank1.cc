@@ -85,12 +85,10 @@ void rank1_scales(Shape shape, const float* maxima, std::int64_t begin, std::int
           if (bits < row) row = bits;
           start += shape.dims[axis];
         }
-        constexpr auto kSmallest = std::bit_cast<std::uint32_t>(formula::kSmallestScale);
         for (std::int64_t i = 0; i < run; ++i) {
           std::uint32_t bits = std::bit_cast<std::uint32_t>(maxima[start + column + i]) & 0x7FFFFFFFU;
           if (row < bits) bits = row;
-          if (bits != 0 && bits < kSmallest) bits = kSmallest;
-          scales[done + i] = std::bit_cast<float>(bits);
+          scales[done + i] = formula::axis_scale(bits);
         }
       });
 }

@@ -12,7 +12,7 @@
 
 namespace octavo::cpu {
 
-template <class L, class Algo, class Codec>
+template <class L, class Algo, class Format>
 class TileStep {
   using F = typename L::F;
   using I = typename L::I;
@@ -21,7 +21,11 @@ class TileStep {
   static constexpr int kSlots = Algo::kSlots;
 
   template <int kSlot>
-  static constexpr bool kOwnScale = Codec::kRank1&& Algo::kMoments[kSlot] == Moment::second;
+  static constexpr Moment kMoment = Algo::kMoments[kSlot];
+  template <int kSlot>
+  using Codec = typename Format::template Codec<kMoment<kSlot>>;
+  template <int kSlot>
+  static constexpr bool kOwnScale = Codec<kSlot>::kScale == ScalePolicy::axis;
 
   template <class Fn>
   static void for_slots(Fn&& f) {
@@ -64,25 +68,25 @@ class TileStep {
   }
 
   // Elements that share a scale. In formats without blocks the whole tile is one block.
-  [[nodiscard]] std::int64_t span() const { return Codec::kBlocked ? t_.block : n_; }
+  [[nodiscard]] std::int64_t span() const { return Format::kBlocked ? t_.block : n_; }
 
   template <int kSlot>
   void open(bool whole) {
-    if constexpr (Codec::kBlocked) {
+    using Own = Codec<kSlot>;
+    if constexpr (Format::kBlocked) {
       state_[kSlot] = s_.state[kSlot];
-      prefetch(codes_in<Codec>(t_.codes[kSlot], at_ + kTile), 0, n_ * Codec::kBits / 8);
-      decode_codes<L, Codec, Algo::kMoments[kSlot]>(codes_in<Codec>(t_.codes[kSlot], at_), n_,
-                                                    s_.state[kSlot], s_.codes[kSlot]);
+      prefetch(codes_in<Own>(t_.codes[kSlot], at_ + kTile), 0, n_ * Own::kBits / 8);
+      decode_codes<L, Own, kMoment<kSlot>>(codes_in<Own>(t_.codes[kSlot], at_), n_, s_.state[kSlot],
+                                           s_.codes[kSlot]);
       if constexpr (kOwnScale<kSlot>) {
         rank1_scales(t_.shape, t_.scales_in[kSlot], at_, n_, s_.scale_in[kSlot]);
         if (!t_.measure) rank1_scales(t_.shape, t_.scales_out[kSlot], at_, n_, s_.scale_out[kSlot]);
       }
-    } else if (Codec::kBits == 32 && whole) {
+    } else if (Own::kBits == 32 && whole) {
       state_[kSlot] = static_cast<float*>(t_.codes[kSlot]) + at_;
     } else {
       state_[kSlot] = s_.state[kSlot];
-      load_values<L>(t_.codes[kSlot], Codec::kBits == 32 ? DType::f32 : DType::bf16, at_, n_,
-                     s_.state[kSlot]);
+      load_values<L>(t_.codes[kSlot], Own::kBits == 32 ? DType::f32 : DType::bf16, at_, n_, s_.state[kSlot]);
     }
   }
 
@@ -94,7 +98,7 @@ class TileStep {
     // A NaN or infinity among the stored values makes this NaN. This takes one instruction per vector, where
     // correcting each value would take several.
     F watch(0.0F);
-    if constexpr (Codec::kBlocked) {
+    if constexpr (Format::kBlocked) {
       for_slots([&](auto slot) {
         if constexpr (!kOwnScale<slot()>) scales[slot()] = F(t_.scales_in[slot()][(at_ + b) / t_.block]);
       });
@@ -104,7 +108,7 @@ class TileStep {
     if (i < b + n) run_vector<true>(c, i, b + n - i, scales, maxima, watch);
     if (L::any_nan(watch)) [[unlikely]]
       make_canonical(b, n);
-    if constexpr (Codec::kBlocked) {
+    if constexpr (Format::kBlocked) {
       for_slots([&](auto slot) { s_.max_bits[slot()][b / t_.block] = L::reduce_max_u31(maxima[slot()]); });
     }
   }
@@ -137,7 +141,7 @@ class TileStep {
     for_slots([&](auto slot) {
       constexpr int kSlot = slot();
       s[kSlot] = L::load(state_[kSlot] + i);
-      if constexpr (Codec::kBlocked)
+      if constexpr (Format::kBlocked)
         s[kSlot] = s[kSlot] * (kOwnScale<kSlot> ? L::load(s_.scale_in[kSlot] + i) : scales[kSlot]);
     });
     const F before = L::load(param_ + i);
@@ -146,7 +150,7 @@ class TileStep {
     watch = fma(p, F(0.0F), watch);
     for_slots([&](auto slot) {
       constexpr int kSlot = slot();
-      if constexpr (Codec::kBlocked) {
+      if constexpr (Format::kBlocked) {
         if constexpr (kTail)
           s[kSlot] = select(L::iota() < I(static_cast<std::int32_t>(valid)), s[kSlot], F(0.0F));
         maxima[kSlot] = max(maxima[kSlot], bits(s[kSlot]) & I(0x7FFFFFFF));
@@ -161,25 +165,25 @@ class TileStep {
   // must wait for its maximum and for two divisions, and these waits overlap here.
   template <int kSlot>
   void encode() {
-    constexpr Moment kMoment = Algo::kMoments[kSlot];
+    using Own = Codec<kSlot>;
     if (t_.measure) {
       if constexpr (kOwnScale<kSlot>)
         raise_axis_maxima(t_.shape, state_[kSlot], at_, n_, t_.scales_out[kSlot]);
       return;
     }
-    std::uint8_t* out = codes_out<L, Codec>(t_.codes[kSlot], at_, n_, s_.codes[kSlot]);
+    std::uint8_t* out = codes_out<L, Own>(t_.codes[kSlot], at_, n_, s_.codes[kSlot]);
     if constexpr (kOwnScale<kSlot>) {
-      encode_scaled<L, Codec, kMoment>(state_[kSlot], s_.scale_out[kSlot], n_, out);
+      encode_scaled<L, Own, kMoment<kSlot>>(state_[kSlot], s_.scale_out[kSlot], n_, out);
     } else {
       for (std::int64_t b = 0; b < n_; b += t_.block) {
         const std::int64_t n = n_ - b < t_.block ? n_ - b : t_.block;
         if (kSlot == 0) prefetch_weights(b, n);
         if (kSlot == kSlots - 1) prefetch_grads(b, n);
-        t_.scales_out[kSlot][(at_ + b) / t_.block] =
-            encode_block<L, Codec, kMoment>(state_[kSlot] + b, n, s_.max_bits[kSlot][b / t_.block], out + b);
+        t_.scales_out[kSlot][(at_ + b) / t_.block] = encode_block<L, Own, kMoment<kSlot>>(
+            state_[kSlot] + b, n, s_.max_bits[kSlot][b / t_.block], out + b);
       }
     }
-    finish_codes<L, Codec>(out, t_.codes[kSlot], at_, n_);
+    finish_codes<L, Own>(out, t_.codes[kSlot], at_, n_);
   }
 
   // Rewrites the NaNs that the step stored, in the form that every backend stores.
@@ -188,22 +192,21 @@ class TileStep {
       for (std::int64_t i = 0; i < n; i += kW) L::store(formula::canonical(L::load(values + i)), values + i);
     };
     mend(param_ + b);
-    if constexpr (!Codec::kBlocked) for_slots([&](auto slot) { mend(state_[slot()] + b); });
+    if constexpr (!Format::kBlocked) for_slots([&](auto slot) { mend(state_[slot()] + b); });
   }
 
   template <int kSlot>
   void close() {
-    constexpr Moment kMoment = Algo::kMoments[kSlot];
-    if constexpr (Codec::kBlocked) {
+    if constexpr (Format::kBlocked) {
       encode<kSlot>();
-    } else if constexpr (Codec::kBits == 16) {
-      auto* to = static_cast<std::uint16_t*>(t_.codes[kSlot]);
-      if constexpr (kMoment == Moment::second) {
-        store_bf16_stochastic<L>(s_.state[kSlot], n_, to + at_, t_.keys[1 + kSlot],
-                                 t_.index + static_cast<std::uint64_t>(at_ - t_.begin), true);
-      } else {
-        store_values<L>(s_.state[kSlot], n_, to, DType::bf16, at_);
-      }
+    } else if constexpr (Codec<kSlot>::kBits == 16) {
+      const std::uint64_t index = t_.index + static_cast<std::uint64_t>(at_ - t_.begin);
+      narrow<L>(s_.state[kSlot], n_, static_cast<std::uint16_t*>(t_.codes[kSlot]) + at_,
+                [&](F x, std::uint16_t* p, std::int64_t i) {
+                  L::store_u16(Codec<kSlot>::template encode<kMoment<kSlot>>(
+                                   x, t_.keys[1 + kSlot], index + static_cast<std::uint64_t>(i), L::iota()),
+                               p);
+                });
     } else if (state_[kSlot] == s_.state[kSlot]) {
       store_values<L>(s_.state[kSlot], n_, t_.codes[kSlot], DType::f32, at_);
     }

@@ -73,14 +73,12 @@ inline void store_values(const float* from, std::int64_t n, void* data, DType dt
 
 template <class L>
 inline void store_bf16_stochastic(const float* from, std::int64_t n, std::uint16_t* to, formula::RoundKey key,
-                                  std::uint64_t index, bool keep_positive) {
+                                  std::uint64_t index) {
   using F = typename L::F;
   using I = typename L::I;
   narrow<L>(from, n, to, [&](F x, std::uint16_t* p, std::int64_t i) {
     const I random = formula::random16(key, index + static_cast<std::uint64_t>(i), L::iota());
-    I half = formula::float_to_bf16_stochastic(x, random);
-    if (keep_positive) half = select(x > F(0.0F), max(half, I(1)), half);
-    L::store_u16(half, p);
+    L::store_u16(formula::float_to_bf16_stochastic(x, random), p);
   });
 }
 
@@ -131,7 +129,7 @@ inline void store_weights(const StepTask& t, const float* from, std::int64_t at,
       break;
     case WeightStore::stochastic:
       store_bf16_stochastic<L>(from, n, static_cast<std::uint16_t*>(t.param) + at, t.keys[0],
-                               t.index + static_cast<std::uint64_t>(at - t.begin), false);
+                               t.index + static_cast<std::uint64_t>(at - t.begin));
       break;
     case WeightStore::residual8:
       halves([](F x) { return formula::split8(x); });

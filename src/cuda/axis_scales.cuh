@@ -29,8 +29,7 @@ class AxisWalk {
   __device__ float scale(const float* maxima) const {
     std::uint32_t bits = magnitude(maxima, last_ + column_);
     for_leading([&](std::int64_t slice) { bits = min(bits, magnitude(maxima, slice)); });
-    constexpr auto kSmallest = std::bit_cast<std::uint32_t>(formula::kSmallestScale);
-    return __uint_as_float(bits != 0 && bits < kSmallest ? kSmallest : bits);
+    return formula::axis_scale(bits);
   }
 
   __device__ void raise(float* maxima, float value) const {
@@ -90,11 +89,7 @@ class AxisRow {
     std::uint32_t row = 0xFFFFFFFFU;
     for_leading([&](std::int64_t slice) { row = min(row, magnitude(maxima[slice])); });
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      constexpr auto kSmallest = std::bit_cast<std::uint32_t>(formula::kSmallestScale);
-      const std::uint32_t bits = min(row, magnitude(maxima[columns_ + i]));
-      out[i] = __uint_as_float(bits != 0 && bits < kSmallest ? kSmallest : bits);
-    }
+    for (int i = 0; i < kChunk; ++i) out[i] = formula::axis_scale(min(row, magnitude(maxima[columns_ + i])));
   }
 
   __device__ void raise(float* maxima, const float* values) const {

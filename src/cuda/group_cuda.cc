@@ -89,7 +89,7 @@ class CudaStep final : public StepBackend {
         const bool same = is_aligned(entry.grad) == is_aligned(grad);
         entry.grad = grad;
         if (!same) {
-          set_alignment(launch.format, entry);
+          set_alignment(launch, entry);
           table_at_ = nullptr;
         }
       }
@@ -126,7 +126,7 @@ class CudaStep final : public StepBackend {
       if (error != cudaSuccess) return launch_failed("clearing axis maxima", error);
       params.measure = 1;
       for (const Launch& launch : launches_) {
-        if (launch.format != StateFormat::int4_rank1) continue;
+        if (!has_axis_scales(launch.format)) continue;
         if (Status bad = run(launch, params, workspace, stream); !bad.ok()) return bad;
       }
       params.measure = 0;
@@ -163,7 +163,7 @@ class CudaStep final : public StepBackend {
       if (plain->first.first == StateFormat::fp32) {
         host = std::find_if(by_kernel.begin(), by_kernel.end(), [&](const auto& other) {
           return other.first.second == plain->first.second && default_block_size(other.first.first) > 0 &&
-                 other.first.first != StateFormat::int4_rank1;
+                 !has_axis_scales(other.first.first);
         });
       }
       if (host == by_kernel.end() || !all_small(tensors, plain->second)) {
@@ -211,7 +211,7 @@ class CudaStep final : public StepBackend {
     for (std::size_t s = 0; s < static_cast<std::size_t>(slots_.count); ++s) {
       entry.codes[s] = t.state[s].codes;
       entry.scales[s] = t.state[s].scales;
-      if (!has_rank1_scale(stored, slots_.moment[s])) continue;
+      if (!has_axis_scales(stored, slots_.moment[s])) continue;
       const std::int64_t count = cpu::axis_maxima_count({t.spec.shape.data(), t.spec.ndim});
       // The address is known only with the workspace; until then this is the offset in it.
       if (entry.new_scales == nullptr)
@@ -221,7 +221,7 @@ class CudaStep final : public StepBackend {
       axes_floats_ += count;
       entry.new_scales = entry.scales[s];  // not null: seen
     }
-    set_alignment(launch.format, entry);
+    set_alignment(launch, entry);
     const std::int64_t unit = std::max<std::int64_t>(kTile, entry.block);
     launch.units += (entry.numel + unit - 1) / unit;
     launch.entries.push_back(entry);
@@ -229,13 +229,14 @@ class CudaStep final : public StepBackend {
   }
 
   // Whole tiles of aligned buffers are quick, where the kernel has a way for the format and its blocks.
-  static void set_alignment(StateFormat format, TensorEntry& entry) {
+  static void set_alignment(const Launch& launch, TensorEntry& entry) {
     entry.aligned = all_aligned(entry) ? 1 : 0;
-    // Rank-1 scales are looked up by rows: chunks must not cross them.
+    // Axis scales are looked up by rows: chunks must not cross them.
     int axes = entry.ndim;
     while (axes > 1 && entry.shape[axes - 1] == 1) --axes;
-    const bool rows = format != StateFormat::int4_rank1 || entry.shape[axes - 1] % kChunk == 0;
-    const bool quick = entry.aligned != 0 && entry.plain == 0 && entry.block <= kTile && rows;
+    const bool rows = !has_axis_scales(launch.format) || entry.shape[axes - 1] % kChunk == 0;
+    const bool quick =
+        launch.kernel.quick && entry.aligned != 0 && entry.plain == 0 && entry.block <= kTile && rows;
     entry.quick_units = quick ? static_cast<std::uint32_t>(entry.numel / kTile) : 0;
   }
   [[nodiscard]] static bool all_aligned(const TensorEntry& entry) {

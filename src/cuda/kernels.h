@@ -26,6 +26,7 @@ struct StepKernel {
   int (*shared_bytes)(int arch) = nullptr;
   int (*threads)(int arch) = nullptr;
   int (*shared_start)(int arch) = nullptr;  // address at which its shared memory must begin; 0: anywhere
+  bool quick = true;                        // has a way by vectors
 };
 // The kernels of one rule of update: every format with every kind of weight. A rule without states has one
 // kernel for all formats. Each is compiled in a source of its own, which CMake makes (step_rule.cu.in).
@@ -54,7 +55,7 @@ cudaError_t prepare(std::size_t algorithm, const formula::Order& order, const st
                     Prepared* prepared, cudaStream_t stream);
 // The same on the host, where everything is known there.
 Prepared prepare_on_host(std::size_t algorithm, const formula::Order& order);
-// 4bit-rank1: the axis maxima of one moment.
+// Axis scales: the maxima of one moment.
 struct AxesEntry {
   const float* from;  // the new ones, in the workspace
   float* to;          // the scales

@@ -8,12 +8,15 @@
 //
 // Encoders take the moments of one block and the reciprocal of its scale, both finite, and leave zero
 // variances to the caller: a second moment's code is at least that of the smallest positive value.
+//
+// A codec without a struct of its own here gets the general one, which goes element by element.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "codecs/dynamic_map.h"
 #include "core/lists.h"
 #include "cuda/arch.h"
+#include "cuda/table.h"
 #include "lane/scalar.h"
 
 #include <cstdint>
@@ -121,64 +124,130 @@ __device__ inline void fill(std::uint32_t to, int count, Fn&& value) {
                  : "memory");
 }
 
-template <class Codec>
-struct Packed;
-
-// Where the copies of a decoding table start: at an address whose low sixteen bits are zero, so that a byte
-// of code and the lane's offset can be put in their place. The host has checked that ours begins where
-// SharedMap assumes (StepKernel::shared_start).
+// Where a decoding table whose rows have copies starts: at an address whose low sixteen bits are zero, so
+// that a byte of code and the lane's offset can be put in their place. The host has checked that ours begins
+// where SharedMap assumes (StepKernel::shared_start).
 __device__ inline std::uint32_t copies_at(std::uint32_t tables) { return (tables + 0xFFFFU) & ~0xFFFFU; }
 inline constexpr int kCopiesAlignment = 0x10000;
 inline constexpr int kCopiesBytes = 0x10000;
+inline constexpr int kCopiedRow = 256;
 template <int kByte>
 __device__ inline std::uint32_t decode_address(std::uint32_t lane_copy, std::uint32_t word) {
   return permute<0x3200U | ((4U + kByte) << 4)>(lane_copy, word);
 }
+// A row is for both moments: the first one's half, then the second one's.
+template <Moment kMoment, int kRow>
+inline constexpr int kHalf = kMoment == Moment::first ? 0 : kRow / 2;
 
-template <>
-struct Packed<codecs::Int8> {
-  using Codec = codecs::Int8;
-  static constexpr int kWords = 2;  // of eight codes
-  static constexpr int kCopyBytes = 256 * 2 * 4;
-  static constexpr int kSecondAt = static_cast<int>(sizeof(kSigned8Packed));
-  static constexpr int kDecodeAt = kSecondAt + static_cast<int>(sizeof(kUnsigned8Packed));
-  static constexpr bool kCopied = true;
-  static constexpr int table_bytes(int arch) { return kDecodeAt + (has_large_shared(arch) ? 0 : kCopyBytes); }
+// Code i of eight in words, one after the other from the highest bit of each byte on (cpu/pack.h).
+template <int kBits>
+__device__ inline void put_code(std::uint32_t* words, int i, std::uint32_t code) {
+  const int bit = i * kBits;
+  const std::uint32_t two = code << (16 - kBits - bit % 8);  // its byte and the next
+  words[bit / 32] |= (two >> 8) << (bit / 8 % 4 * 8);
+  if (bit % 8 + kBits > 8) words[(bit + 8) / 32] |= (two & 255U) << ((bit / 8 + 1) % 4 * 8);
+}
+template <int kBits>
+__device__ inline void clear_code(std::uint32_t* words, int i) {
+  constexpr int kWords = (kBits + 3) / 4;
+  std::uint32_t mask[kWords] = {};
+  put_code<kBits>(mask, i, (1U << kBits) - 1);
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) words[w] &= ~mask[w];
+}
+// Code `at` of a tensor. REQUIRES: its first code begins a byte.
+template <int kBits>
+__device__ inline std::uint32_t load_code(const std::uint8_t* bytes, std::int64_t at) {
+  if constexpr (kBits == 8) return bytes[at];
+  const std::int64_t bit = at * kBits;
+  const int from = static_cast<int>(bit % 8);
+  const std::uint32_t next = 8 % kBits != 0 && from + kBits > 8 ? bytes[bit / 8 + 1] : 0U;
+  const std::uint32_t two = static_cast<std::uint32_t>(bytes[bit / 8]) << 8 | next;
+  return (two >> (16 - kBits - from)) & ((1U << kBits) - 1);
+}
 
-  __device__ static void fill_tables(std::uint32_t tables) {
-    const auto& first = kValues<Codec, Moment::first>;
-    const auto& second = kValues<Codec, Moment::second>;
-    constexpr int kCopies = has_large_shared(kArch) ? 32 : 1;
-    fill(decode_at(tables), 256 * 2 * kCopies, [&](int i) {
-      const int code = i / (2 * kCopies);
-      return __float_as_uint((i / kCopies) % 2 == 0 ? first.value[code] : second.value[code]);
-    });
-    fill(tables, PackedBuckets<-22>::Source::kCount, [](int i) { return kSigned8Packed.entry[i]; });
-    fill(tables + kSecondAt, PackedBuckets<-23>::Source::kCount,
-         [](int i) { return kUnsigned8Packed.entry[i]; });
+// The codes of one moment, eight elements of a lane at a time:
+//   kQuick       the codec has a way by vectors
+//   kWords       32-bit words of eight codes
+//   table_bytes  of shared memory, by architecture: a table that fill_table fills for encode or decode
+//   kOneTable    it serves both moments of the codec
+//   kRowBytes    not 0: decode gets a table of 256 rows, one for each byte of codes. A row has kRowBytes for
+//                this moment or, where shared memory is large, 128: a copy for each lane. row_word fills it.
+template <class Codec, Moment kMoment>
+struct Packed {
+  static constexpr bool kQuick = false;
+  static constexpr bool kOneTable = false;
+  static constexpr int kRowBytes = 0;
+  static constexpr int kWords = (Codec::kBits + 3) / 4;
+  static constexpr int table_bytes(int /*arch*/) { return 0; }
+  __device__ static void fill_table(std::uint32_t /*table*/) {}
+
+  __device__ static void encode(std::uint32_t /*table*/, const float* s, float inverse,
+                                std::uint32_t* words) {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) words[w] = 0;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const scalar::F32 positive(1.0F);  // zeros are the caller's
+      scalar::I32 none;
+      const scalar::I32 code = Codec::template encode<kMoment, scalar::Lane>(s[i] * inverse, positive, none) +
+                               scalar::I32(Codec::code_bias(kMoment));
+      put_code<Codec::kBits>(words, i, max(min(code, scalar::I32(255)), scalar::I32(0)).u());
+    }
+  }
+};
+
+// Formats without blocks need no tables.
+template <class Codec, Moment kMoment>
+requires(Codec::kScale == ScalePolicy::none) struct Packed<Codec, kMoment> {
+  static constexpr bool kQuick = true;
+  static constexpr bool kOneTable = false;
+  static constexpr int kRowBytes = 0;
+  static constexpr int table_bytes(int /*arch*/) { return 0; }
+  __device__ static void fill_table(std::uint32_t /*table*/) {}
+};
+
+template <Moment kMoment>
+struct Packed<codecs::Int8, kMoment> {
+  static constexpr bool kQuick = true;
+  static constexpr bool kOneTable = false;
+  static constexpr int kRowBytes = 4;
+  static constexpr int kWords = 2;
+  static constexpr int table_bytes(int /*arch*/) {
+    return static_cast<int>(kMoment == Moment::first ? sizeof(kSigned8Packed) : sizeof(kUnsigned8Packed));
   }
 
-  template <Moment kMoment>
-  __device__ static void decode(std::uint32_t tables, const std::uint32_t* words, float* out) {
-    constexpr int kSlot = kMoment == Moment::first ? 0 : 1;
+  __device__ static void fill_table(std::uint32_t table) {
+    if constexpr (kMoment == Moment::first) {
+      fill(table, PackedBuckets<-22>::Source::kCount, [](int i) { return kSigned8Packed.entry[i]; });
+    } else {
+      fill(table, PackedBuckets<-23>::Source::kCount, [](int i) { return kUnsigned8Packed.entry[i]; });
+    }
+  }
+  __device__ static float row_word(int byte, int /*word*/) {
+    return kValues<codecs::Int8, kMoment>.value[byte];
+  }
+
+  template <int kRow>
+  __device__ static void decode(std::uint32_t /*table*/, std::uint32_t rows, const std::uint32_t* words,
+                                float* out) {
     if constexpr (has_large_shared(kArch)) {
-      const std::uint32_t lane = copies_at(tables) + (threadIdx.x & 31U) * 4U;
+      const std::uint32_t lane = rows + (threadIdx.x & 31U) * 4U;
 #pragma unroll
       for (int w = 0; w < 2; ++w) {
-        out[4 * w] = shared_f32(decode_address<0>(lane, words[w]), kSlot * 128);
-        out[4 * w + 1] = shared_f32(decode_address<1>(lane, words[w]), kSlot * 128);
-        out[4 * w + 2] = shared_f32(decode_address<2>(lane, words[w]), kSlot * 128);
-        out[4 * w + 3] = shared_f32(decode_address<3>(lane, words[w]), kSlot * 128);
+        out[4 * w] = shared_f32(decode_address<0>(lane, words[w]), kHalf<kMoment, kRow>);
+        out[4 * w + 1] = shared_f32(decode_address<1>(lane, words[w]), kHalf<kMoment, kRow>);
+        out[4 * w + 2] = shared_f32(decode_address<2>(lane, words[w]), kHalf<kMoment, kRow>);
+        out[4 * w + 3] = shared_f32(decode_address<3>(lane, words[w]), kHalf<kMoment, kRow>);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i)
-        out[i] = shared_f32(decode_at(tables) + 8U * ((words[i / 4] >> (8 * (i % 4))) & 255U), kSlot * 4);
+        out[i] = shared_f32(rows + kRow * ((words[i / 4] >> (8 * (i % 4))) & 255U), kHalf<kMoment, kRow>);
     }
   }
 
-  template <Moment kMoment>
-  __device__ static void encode(std::uint32_t tables, const float* s, float inverse, std::uint32_t* words) {
+  __device__ static void encode(std::uint32_t table, const float* s, float inverse, std::uint32_t* words) {
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
       float x[4];
@@ -186,58 +255,48 @@ struct Packed<codecs::Int8> {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         x[i] = s[4 * w + i] * inverse;
-        r[i] = kMoment == Moment::first ? rank_sum<-22>(tables, fabsf(x[i]))
-                                        : rank_sum<-23>(tables + kSecondAt, x[i]);
+        r[i] = kMoment == Moment::first ? rank_sum<-22>(table, fabsf(x[i])) : rank_sum<-23>(table, x[i]);
       }
       words[w] = third_bytes(r);
       if constexpr (kMoment == Moment::first) words[w] = signed_codes<128, 7>(words[w], sign_bytes(x));
     }
   }
-
- private:
-  __device__ static std::uint32_t decode_at(std::uint32_t tables) {
-    return has_large_shared(kArch) ? copies_at(tables) : tables + kDecodeAt;
-  }
 };
 
-template <>
-struct Packed<codecs::Int4> {
-  using Codec = codecs::Int4;
+template <Moment kMoment>
+struct Packed<codecs::Int4, kMoment> {
+  static constexpr bool kQuick = true;
+  static constexpr bool kOneTable = false;
+  static constexpr int kRowBytes = 8;
   static constexpr int kWords = 1;
-  static constexpr int kDecodeAt = (static_cast<int>(sizeof(kSigned4Packed)) + 7) / 8 * 8;
-  static constexpr bool kCopied = true;
-  static constexpr int table_bytes(int arch) {
-    return kDecodeAt + (has_large_shared(arch) ? 0 : 256 * 2 * 8);
+  static constexpr int table_bytes(int /*arch*/) {
+    return kMoment == Moment::first ? static_cast<int>(sizeof(kSigned4Packed)) : 0;
+  }
+
+  __device__ static void fill_table(std::uint32_t table) {
+    if constexpr (kMoment == Moment::first)
+      fill(table, PackedBuckets<-9>::Source::kCount, [](int i) { return kSigned4Packed.entry[i]; });
   }
   // A pair of values per byte, the even element in the high nibble. Pairs are read by half a warp at a time,
   // so sixteen copies keep every lane in its own banks.
-  static constexpr int kCopies = has_large_shared(kArch) ? 16 : 1;
-
-  __device__ static void fill_tables(std::uint32_t tables) {
-    const auto& first = kValues<Codec, Moment::first>;
-    const auto& second = kValues<Codec, Moment::second>;
-    fill(decode_at(tables), 256 * 2 * kCopies * 2, [&](int i) {
-      const int byte = i / (2 * kCopies * 2);
-      const int code = i % 2 == 0 ? byte >> 4 : byte & 15;
-      return __float_as_uint((i / (2 * kCopies)) % 2 == 0 ? first.value[code] : second.value[code]);
-    });
-    fill(tables, PackedBuckets<-9>::Source::kCount, [](int i) { return kSigned4Packed.entry[i]; });
+  __device__ static float row_word(int byte, int word) {
+    return kValues<codecs::Int4, kMoment>.value[word % 2 == 0 ? byte >> 4 : byte & 15];
   }
 
-  template <Moment kMoment>
-  __device__ static void decode(std::uint32_t tables, const std::uint32_t* words, float* out) {
-    constexpr int kOffset = kMoment == Moment::first ? 0 : kCopies * 8;
+  template <int kRow>
+  __device__ static void decode(std::uint32_t /*table*/, std::uint32_t rows, const std::uint32_t* words,
+                                float* out) {
     float2 pairs[4];
     if constexpr (has_large_shared(kArch)) {
-      const std::uint32_t lane = copies_at(tables) + (threadIdx.x & 15U) * 8U;
-      pairs[0] = shared_f32x2(decode_address<0>(lane, words[0]), kOffset);
-      pairs[1] = shared_f32x2(decode_address<1>(lane, words[0]), kOffset);
-      pairs[2] = shared_f32x2(decode_address<2>(lane, words[0]), kOffset);
-      pairs[3] = shared_f32x2(decode_address<3>(lane, words[0]), kOffset);
+      const std::uint32_t lane = rows + (threadIdx.x & 15U) * 8U;
+      pairs[0] = shared_f32x2(decode_address<0>(lane, words[0]), kHalf<kMoment, kRow>);
+      pairs[1] = shared_f32x2(decode_address<1>(lane, words[0]), kHalf<kMoment, kRow>);
+      pairs[2] = shared_f32x2(decode_address<2>(lane, words[0]), kHalf<kMoment, kRow>);
+      pairs[3] = shared_f32x2(decode_address<3>(lane, words[0]), kHalf<kMoment, kRow>);
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        pairs[i] = shared_f32x2(decode_at(tables) + 16U * ((words[0] >> (8 * i)) & 255U), kOffset);
+        pairs[i] = shared_f32x2(rows + kRow * ((words[0] >> (8 * i)) & 255U), kHalf<kMoment, kRow>);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -247,15 +306,14 @@ struct Packed<codecs::Int4> {
   }
 
   // Four codes, one to a byte, of every second element.
-  template <Moment kMoment>
-  __device__ static std::uint32_t encode4(std::uint32_t tables, const float* s, float inverse) {
+  __device__ static std::uint32_t encode4(std::uint32_t table, const float* s, float inverse) {
     float x[4];
     std::uint32_t r[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       x[i] = s[2 * i] * inverse;
       if constexpr (kMoment == Moment::first) {
-        r[i] = rank_sum<-9>(tables, fabsf(x[i]));
+        r[i] = rank_sum<-9>(table, fabsf(x[i]));
       } else {
         // 2^23 + 16x - 1/2, rounded up: 16x to nearest, ties down, in the low byte.
         r[i] = __float_as_uint(__fmaf_ru(fmaxf(x[i], 0.0625F), 16.0F, 8388607.5F));
@@ -268,38 +326,31 @@ struct Packed<codecs::Int4> {
       return low - 0x01010101U;
     }
   }
-  template <Moment kMoment>
-  __device__ static void encode(std::uint32_t tables, const float* s, float inverse, std::uint32_t* words) {
-    words[0] = (encode4<kMoment>(tables, s, inverse) << 4) | encode4<kMoment>(tables, s + 1, inverse);
-  }
-
- private:
-  __device__ static std::uint32_t decode_at(std::uint32_t tables) {
-    return has_large_shared(kArch) ? copies_at(tables) : tables + kDecodeAt;
+  __device__ static void encode(std::uint32_t table, const float* s, float inverse, std::uint32_t* words) {
+    words[0] = (encode4(table, s, inverse) << 4) | encode4(table, s + 1, inverse);
   }
 };
 
-template <>
-struct Packed<codecs::Int4Rank1> : Packed<codecs::Int4> {};
-
 // fp8: conversions in hardware, two at a time, where there are any; else a table and the codec's arithmetic.
-template <class Fp8>
+template <class Fp8, Moment kMoment>
 struct PackedFp8 {
-  using Codec = Fp8;
+  static constexpr bool kQuick = true;
+  static constexpr bool kOneTable = true;
+  static constexpr int kRowBytes = 0;
   static constexpr int kWords = 2;
   static constexpr bool kHardware = converts_fp8(kArch);
-  static constexpr bool kE4M3 = Fp8::kFormat == StateFormat::fp8_e4m3;
-  static constexpr bool kCopied = false;
+  static constexpr bool kE4M3 = std::is_same_v<Fp8, codecs::E4M3>;
   static constexpr int table_bytes(int arch) { return converts_fp8(arch) ? 0 : 256 * 4; }
 
-  __device__ static void fill_tables(std::uint32_t tables) {
+  __device__ static void fill_table(std::uint32_t table) {
     if constexpr (!kHardware) {
-      fill(tables, 256, [](int i) { return __float_as_uint(kValues<Fp8, Moment::first>.value[i]); });
+      fill(table, 256, [](int i) { return __float_as_uint(kValues<Fp8, Moment::first>.value[i]); });
     }
   }
 
-  template <Moment kMoment>
-  __device__ static void decode(std::uint32_t tables, const std::uint32_t* words, float* out) {
+  template <int kRow>
+  __device__ static void decode(std::uint32_t table, std::uint32_t /*rows*/, const std::uint32_t* words,
+                                float* out) {
 #pragma unroll
     for (int i = 0; i < kChunk; i += 2) {
       const std::uint32_t pair = words[i / 4] >> (8 * (i % 4));
@@ -317,14 +368,13 @@ struct PackedFp8 {
             : "=f"(out[i]), "=f"(out[i + 1])
             : "r"(halves));
       } else {
-        out[i] = shared_f32(tables + 4U * (pair & 255U), 0);
-        out[i + 1] = shared_f32(tables + 4U * ((pair >> 8) & 255U), 0);
+        out[i] = shared_f32(table + 4U * (pair & 255U), 0);
+        out[i + 1] = shared_f32(table + 4U * ((pair >> 8) & 255U), 0);
       }
     }
   }
 
-  template <Moment kMoment>
-  __device__ static void encode(std::uint32_t /*tables*/, const float* s, float inverse,
+  __device__ static void encode(std::uint32_t /*table*/, const float* s, float inverse,
                                 std::uint32_t* words) {
     const auto scaled = [&](int i) {
       return kMoment == Moment::first ? s[i] * inverse : fmaxf(s[i] * inverse, Fp8::kUnit);
@@ -365,18 +415,9 @@ struct PackedFp8 {
     }
   }
 };
-template <>
-struct Packed<codecs::E4M3> : PackedFp8<codecs::E4M3> {};
-template <>
-struct Packed<codecs::E5M2> : PackedFp8<codecs::E5M2> {};
-
-// Formats without blocks need no tables.
-template <class Codec>
-requires(!Codec::kBlocked) struct Packed<Codec> {
-  static constexpr int kWords = 1;
-  static constexpr bool kCopied = false;
-  static constexpr int table_bytes(int) { return 0; }
-  __device__ static void fill_tables(std::uint32_t) {}
-};
+template <Moment kMoment>
+struct Packed<codecs::E4M3, kMoment> : PackedFp8<codecs::E4M3, kMoment> {};
+template <Moment kMoment>
+struct Packed<codecs::E5M2, kMoment> : PackedFp8<codecs::E5M2, kMoment> {};
 
 }  // namespace octavo::cuda

@@ -17,18 +17,18 @@
 
 namespace octavo::cuda {
 
-template <class Algo, class Codec, WeightKind kKind>
-class Step : StepTraits<Algo, Codec> {
-  using Traits = StepTraits<Algo, Codec>;
-  using Slow = SlowStep<Algo, Codec, kKind>;
+template <class Algo, class Format, WeightKind kKind>
+class Step : StepTraits<Algo, Format> {
+  using Traits = StepTraits<Algo, Format>;
+  using Slow = SlowStep<Algo, Format, kKind>;
   using Traits::encode_words;
   using Traits::is_second;
   using Traits::kDivides;
+  using Traits::kQuick;
   using Traits::kSlots;
   using Traits::kStates;
   using Traits::lane;
   using Traits::moment;
-  using Traits::narrow_state;
   using Traits::new_scales;
   using Traits::over_own_scale;
   using Traits::own_scale;
@@ -39,13 +39,18 @@ class Step : StepTraits<Algo, Codec> {
   using typename Traits::Codes;
   using typename Traits::Consts;
   using typename Traits::Place;
+  using typename Traits::Plain;
   using typename Traits::Scale;
-  using typename Traits::State;
-  using Arrays = TileArrays<kKind, Codec, kSlots>;
+  template <int... kSlot>
+  static TileArrays<kKind, Format::kBlocked, Traits::template Codec<kSlot>::kBits...> arrays(
+      std::integer_sequence<int, kSlot...>);
+  using Arrays = decltype(arrays(std::make_integer_sequence<int, kSlots>{}));
+  static constexpr bool kFetches = kStaged && kQuick;
   using Eights = Weights<kKind, Arrays>;
 
  public:
-  using Map = SharedMap<Codes, Arrays, kSlots>;
+  using Map = SharedMap<Codes, Arrays>;
+  static constexpr bool kHasQuick = kQuick;
 
   __device__ Step(const StepParams& params, const Prepared& prepared, std::uint32_t warp)
       : params_(params),
@@ -71,7 +76,7 @@ class Step : StepTraits<Algo, Codec> {
       now.stage = stages_;
       fetch(now);
     }
-    if constexpr (kStaged) end_of_copies();
+    if constexpr (kFetches) end_of_copies();
     while (unit < params_.units) {
       const std::uint32_t this_unit = unit;
       if (++unit % kTogether == 0) {
@@ -86,7 +91,7 @@ class Step : StepTraits<Algo, Codec> {
         next.stage = now.stage == stages_ ? stages_ + Arrays::kStageBytes : stages_;
         fetch(next);
       }
-      if constexpr (kStaged) {
+      if constexpr (kFetches) {
         end_of_copies();
         wait_copies();
       }
@@ -112,7 +117,7 @@ class Step : StepTraits<Algo, Codec> {
     std::uint32_t stage;        // where it is fetched to
   };
   // Whole tiles, aligned and of a common block size: by vectors.
-  static __device__ bool quick(const Work& work) { return work.index < work.quick_units; }
+  static __device__ bool quick(const Work& work) { return kQuick && work.index < work.quick_units; }
 
   __device__ const TensorEntry& entry(const Work& work) const { return params_.tensors[work.entry]; }
   static __device__ std::int64_t at(const Work& work) {
@@ -140,7 +145,7 @@ class Step : StepTraits<Algo, Codec> {
 
   // Starts the copies that a quick unit needs.
   __device__ void fetch(const Work& work) const {
-    if constexpr (kStaged) {
+    if constexpr (kFetches) {
       if (quick(work)) fetch_arrays(work, std::make_integer_sequence<int, kSlots>{});
     }
   }
@@ -155,7 +160,7 @@ class Step : StepTraits<Algo, Codec> {
     const bool with_grad = is_f32(t.grad_dtype) == Arrays::kWideWeights;
     std::int64_t first = at(work) + lane() * 4;
     std::uint32_t apart = kTile / 2;
-    if constexpr (Codec::kBlocked) {
+    if constexpr (Format::kBlocked) {
       const float* const scales[kStates] = {t.scales[kSlot]...};
       const Place where = place(t, at(work));
       first = at(work) + where.first;
@@ -227,7 +232,9 @@ class Step : StepTraits<Algo, Codec> {
 
   // A quick tile. Returns false if an element of the warp is out of range; nothing was written then.
   __device__ bool tile(const Work& now) const {
-    if constexpr (Codec::kBlocked) {
+    if constexpr (!kQuick) {
+      return false;
+    } else if constexpr (Format::kBlocked) {
       return is_f32(entry(now).grad_dtype) ? block_tile<true>(now) : block_tile<false>(now);
     } else {
       return is_f32(entry(now).grad_dtype) ? plain_tile<true>(now) : plain_tile<false>(now);
@@ -250,7 +257,7 @@ class Step : StepTraits<Algo, Codec> {
     asm volatile("" ::
                      : "memory");  // one chunk after the other: both at once would not fit into the registers
     watch += chunk<1, kWide>(now, first + where.apart, scale, p[1], s, bounds);
-    if constexpr (Codec::kRank1) {
+    if constexpr (Format::kAxes) {
       if (params_.measure != 0) {  // the moments are exact whatever their range
         raise_rows(t, first, where.apart, s);
         return true;
@@ -322,7 +329,7 @@ class Step : StepTraits<Algo, Codec> {
         AxisRow(t, at).scales(new_scales(t, kOne), x);
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) x[i] = over_own_scale(from[i], x[i]);
-        Codes::template encode<Moment::second>(tables(), x, 1.0F, reinterpret_cast<std::uint32_t*>(&words));
+        Codes::template encode<moment(kOne)>(tables(), x, 1.0F, reinterpret_cast<std::uint32_t*>(&words));
       } else {
         encode_words<kOne>(from, scale[kOne], reinterpret_cast<std::uint32_t*>(&words));
       }
@@ -374,7 +381,7 @@ class Step : StepTraits<Algo, Codec> {
     const auto get = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
       const auto words = share<kIndex, typename Arrays::template Codes<kOne>>(now, t.codes[kOne], at);
-      if constexpr (State::kBits == 32) {
+      if constexpr (Traits::template Codec<kOne, Plain>::kBits == 32) {
         as_floats(words, s[kOne]);
       } else {
         unpack_bf16x8(words_of(words), s[kOne]);
@@ -388,7 +395,7 @@ class Step : StepTraits<Algo, Codec> {
     const auto put = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
       using Array = typename Arrays::template Codes<kOne>;
-      if constexpr (State::kBits == 32) {
+      if constexpr (Traits::template Codec<kOne, Plain>::kBits == 32) {
         Array::put(t.codes[kOne], at, as_eight<true>(s[kOne]));
       } else {
         const formula::RoundKey key = state_key(prepared_, t, kOne);
@@ -397,8 +404,8 @@ class Step : StepTraits<Algo, Codec> {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int e = 2 * i < 4 ? 2 * i : kQuadApart + 2 * i - 4;
-          w[i] = narrow_state(kOne, key, index, e, s[kOne][2 * i]) |
-                 narrow_state(kOne, key, index, e + 1, s[kOne][2 * i + 1]) << 16;
+          w[i] = Traits::template narrow_state<kOne>(key, index, e, s[kOne][2 * i]) |
+                 Traits::template narrow_state<kOne>(key, index, e + 1, s[kOne][2 * i + 1]) << 16;
         }
         Array::put(t.codes[kOne], at, eight_of<true>(make_uint4(w[0], w[1], w[2], w[3])));
       }
@@ -413,16 +420,16 @@ class Step : StepTraits<Algo, Codec> {
   const std::uint32_t stages_;  // the warp's two
 };
 
-template <class Algo, class Codec, WeightKind kKind>
-__global__ void __launch_bounds__(Step<Algo, Codec, kKind>::Map::threads(kArch), 1)
+template <class Algo, class Format, WeightKind kKind>
+__global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch), 1)
     step_kernel(const __grid_constant__ StepParams params) {
   const Prepared& prepared = params.prepared != nullptr ? *params.prepared : params.constants;
   if (prepared.skip != 0) return;
-  Packed<Codec>::fill_tables(tables());
+  FormatTables<Format>::fill_tables(tables());
   __syncthreads();
   // From a shuffle the compiler knows that the warp's lanes agree.
   const std::uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
-  Step<Algo, Codec, kKind>(params, prepared, warp).run(gridDim.x * (blockDim.x / 32));
+  Step<Algo, Format, kKind>(params, prepared, warp).run(gridDim.x * (blockDim.x / 32));
 }
 
 }  // namespace octavo::cuda

@@ -9,27 +9,28 @@
 
 namespace octavo::cuda {
 
-template <class Algo, class Codec, WeightKind kKind>
+template <class Algo, class Format, WeightKind kKind>
 StepKernel one_kernel() {
-  using Map = typename Step<Algo, Codec, kKind>::Map;
-  return {reinterpret_cast<const void*>(&step_kernel<Algo, Codec, kKind>), &Map::bytes, &Map::threads,
-          &Map::start};
+  using Map = typename Step<Algo, Format, kKind>::Map;
+  return {reinterpret_cast<const void*>(&step_kernel<Algo, Format, kKind>), &Map::bytes, &Map::threads,
+          &Map::start, Step<Algo, Format, kKind>::kHasQuick};
 }
-template <class Algo, class Codec>
+template <class Algo, class Format>
 std::array<StepKernel, kWeightKinds> kernels_of_format() {
-  return {one_kernel<Algo, Codec, WeightKind::f32>(), one_kernel<Algo, Codec, WeightKind::half>(),
-          one_kernel<Algo, Codec, WeightKind::stochastic>(), one_kernel<Algo, Codec, WeightKind::residual8>(),
-          one_kernel<Algo, Codec, WeightKind::residual16>()};
+  return {one_kernel<Algo, Format, WeightKind::f32>(), one_kernel<Algo, Format, WeightKind::half>(),
+          one_kernel<Algo, Format, WeightKind::stochastic>(),
+          one_kernel<Algo, Format, WeightKind::residual8>(),
+          one_kernel<Algo, Format, WeightKind::residual16>()};
 }
 
-template <class Algo, class... Codec>
-KernelRow make_row(TypeList<Codec...>) {
+template <class Algo, class... Format>
+KernelRow make_row(TypeList<Format...>) {
   if constexpr (Algo::kSlots == 0) {
     KernelRow row;
-    row.fill(kernels_of_format<Algo, codecs::Fp32>());  // no states, no formats
+    row.fill(kernels_of_format<Algo, octavo::Format<codecs::Fp32>>());  // no states, no formats
     return row;
   } else {
-    return {kernels_of_format<Algo, Codec>()...};
+    return {kernels_of_format<Algo, Format>()...};
   }
 }
 

@@ -9,16 +9,14 @@
 
 namespace octavo::cuda {
 
-template <class Algo, class Codec, WeightKind kKind>
-class SlowStep : StepTraits<Algo, Codec> {
-  using Traits = StepTraits<Algo, Codec>;
-  using Traits::encode_words;
+template <class Algo, class Format, WeightKind kKind>
+class SlowStep : StepTraits<Algo, Format> {
+  using Traits = StepTraits<Algo, Format>;
   using Traits::is_second;
   using Traits::kSlots;
   using Traits::kStates;
-  using Traits::kZeroCode;
   using Traits::lane;
-  using Traits::narrow_state;
+  using Traits::moment;
   using Traits::new_scales;
   using Traits::over_own_scale;
   using Traits::own_scale;
@@ -30,14 +28,14 @@ class SlowStep : StepTraits<Algo, Codec> {
   using typename Traits::Codes;
   using typename Traits::Consts;
   using typename Traits::Place;
+  using typename Traits::Plain;
   using typename Traits::Scale;
-  using typename Traits::State;
 
  public:
   // A unit from element `at` on.
   static __device__ void run(const StepParams& params, const Prepared& prepared, const TensorEntry& t,
                              std::int64_t at) {
-    if constexpr (Codec::kBlocked) {
+    if constexpr (Format::kBlocked) {
       if (t.plain == 0) {
         slow_unit(params, prepared, t, at);
         return;
@@ -51,15 +49,22 @@ class SlowStep : StepTraits<Algo, Codec> {
                                                        std::int64_t at, int most) {
     const int valid = min(valid_at(t, at), most);
     float out[kStates * kChunk];
-    careful<State>(t, prepared, at, valid, true, out);
-#pragma unroll
-    for (int k = 0; k < kSlots; ++k) store_plain(prepared, t, k, at, valid, out + k * kChunk);
+    careful<Plain>(t, prepared, at, valid, true, out);
+    for_slots([&](auto slot) { store_plain<slot()>(prepared, t, at, valid, out + slot() * kChunk); });
   }
 
  private:
+  template <class Fn>
+  static __device__ void for_slots(Fn&& f) {
+    [&]<int... kSlot>(std::integer_sequence<int, kSlot...>) {
+      (f(std::integral_constant<int, kSlot>{}), ...);
+    }
+    (std::make_integer_sequence<int, kSlots>{});
+  }
+
   // One element at a time in the scalar lane: for any alignment, range and number of elements. Moments go to
   // `out`, zero beyond `valid`.
-  template <class S>
+  template <class Stored>
   static __device__ __noinline__ void careful(const TensorEntry& t, const Prepared& prepared, std::int64_t at,
                                               int valid, bool write, float* out) {
     const Consts c = *reinterpret_cast<const Consts*>(prepared.consts);
@@ -67,8 +72,7 @@ class SlowStep : StepTraits<Algo, Codec> {
       scalar::F32 s[kStates];
       if (i < valid) {
         const std::int64_t e = at + i;
-#pragma unroll
-        for (int k = 0; k < kSlots; ++k) s[k] = load_state<S>(t, k, e);
+        for_slots([&](auto slot) { s[slot()] = load_state<slot(), Stored>(t, e); });
         const scalar::F32 before(load_weight<kKind>(t, e));
         const scalar::F32 raw(load_one(t.grad, t.grad_dtype, e));
         const scalar::F32 p = Algo::update(c, formula::gradient(c, raw, before), before, s);
@@ -79,25 +83,24 @@ class SlowStep : StepTraits<Algo, Codec> {
     }
   }
 
-  template <class S>
-  static __device__ scalar::F32 load_state(const TensorEntry& t, int slot, std::int64_t e) {
-    if constexpr (!S::kBlocked) {
-      if constexpr (S::kBits == 32) return static_cast<const float*>(t.codes[slot])[e];
-      return formula::bf16_to_float(scalar::I32(static_cast<const std::uint16_t*>(t.codes[slot])[e]));
-    } else {
-      const auto* bytes = static_cast<const std::uint8_t*>(t.codes[slot]);
-      const bool second = is_second(slot);
-      std::uint32_t code;
-      if constexpr (S::kBits == 4) {
-        code = (bytes[e / 2] >> (e % 2 == 0 ? 4 : 0)) & 15U;
+  template <int kSlot, class Stored>
+  static __device__ scalar::F32 load_state(const TensorEntry& t, std::int64_t e) {
+    constexpr Moment kMoment = moment(kSlot);
+    using Codec = typename Stored::template Codec<kMoment>;
+    if constexpr (Codec::kScale != ScalePolicy::none) {
+      const std::uint32_t code = load_code<Codec::kBits>(static_cast<const std::uint8_t*>(t.codes[kSlot]), e);
+      const float value = kValues<typename Stored::template Map<kMoment>, kMoment>.value[code];
+      float scale;
+      if constexpr (own_scale(kSlot)) {
+        scale = AxisWalk(t, e).scale(t.scales[kSlot]);
       } else {
-        code = bytes[e];
+        scale = t.scales[kSlot][e / t.block];
       }
-      const float value = second ? kValues<typename Codes::Codec, Moment::second>.value[code]
-                                 : kValues<typename Codes::Codec, Moment::first>.value[code];
-      const float scale =
-          Codec::kRank1 && second ? AxisWalk(t, e).scale(t.scales[slot]) : t.scales[slot][e / t.block];
       return scalar::F32(value) * scalar::F32(scale);
+    } else if constexpr (Codec::kBits == 32) {
+      return static_cast<const float*>(t.codes[kSlot])[e];
+    } else {
+      return formula::bf16_to_float(scalar::I32(static_cast<const std::uint16_t*>(t.codes[kSlot])[e]));
     }
   }
 
@@ -110,7 +113,7 @@ class SlowStep : StepTraits<Algo, Codec> {
   static __device__ __noinline__ void slow_unit(const StepParams& params, const Prepared& prepared,
                                                 const TensorEntry& t, std::int64_t at) {
     const int tiles = t.block > kTile ? t.block / kTile : 1;
-    const bool measure_only = Codec::kRank1 && params.measure != 0;
+    const bool measure_only = Format::kAxes && params.measure != 0;
     std::uint32_t whole[kStates] = {};  // maxima of a block that is larger than a tile
     if (tiles > 1 || measure_only) {
       Bounds bounds;
@@ -129,7 +132,7 @@ class SlowStep : StepTraits<Algo, Codec> {
       for (int c = 0; c < 2; ++c) {
         const std::int64_t e = tile_at + where.first + c * where.apart;
         float out[kStates * kChunk];
-        careful<Codec>(t, prepared, e, valid_at(t, e), true, out);
+        careful<Format>(t, prepared, e, valid_at(t, e), true, out);
         for (int j = 0; j < kChunk; ++j) {
           float kept[kStates] = {};
 #pragma unroll
@@ -146,41 +149,45 @@ class SlowStep : StepTraits<Algo, Codec> {
 #pragma unroll 1
       for (int c = 0; c < 2; ++c) {
         const std::int64_t e = tile_at + where.first + c * where.apart;
-        encode_slow(t, e, valid_at(t, e), s, c, encoded, std::make_integer_sequence<int, kSlots>{});
+        for_slots([&](auto slot) {
+          encode_slow<slot()>(t, e, valid_at(t, e), s[slot()] + c * kChunk, encoded[slot()]);
+        });
       }
     }
   }
 
-  template <int... kSlot>
-  static __device__ void encode_slow(const TensorEntry& t, std::int64_t at, int valid,
-                                     const float (&s)[kStates][2 * kChunk], int c,
-                                     const Scale (&scale)[kStates], std::integer_sequence<int, kSlot...>) {
-    const auto put = [&](auto slot) {
-      constexpr int kOne = decltype(slot)::value;
-      std::uint32_t words[Codes::kWords];
-      if constexpr (own_scale(kOne)) {
-        float x[kChunk] = {};
-        if (valid > 0) scale_by_axes(t, new_scales(t, kOne), at, valid, s[kOne] + c * kChunk, x);
-        Codes::template encode<Moment::second>(tables(), x, 1.0F, words);
-      } else {
-        encode_words<kOne>(s[kOne] + c * kChunk, scale[kOne], words);
-        if constexpr (kZeroCode && is_second(kOne)) {
+  template <int kSlot>
+  static __device__ void encode_slow(const TensorEntry& t, std::int64_t at, int valid, const float* s,
+                                     const Scale& scale) {
+    constexpr int kBits = Traits::template Codec<kSlot>::kBits;
+    constexpr int kZero = Traits::template kZeroCode<kSlot>;
+    std::uint32_t words[Traits::template kWords<kSlot>];
+    if constexpr (own_scale(kSlot)) {
+      static_assert(kZero < 0, "axis scales are written for maps without zero, whose lowest code is 0");
+      float x[kChunk] = {};
+      if (valid > 0) scale_by_axes(t, new_scales(t, kSlot), at, valid, s, x);
+      Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, words);
+    } else {
+      Traits::template encode_words<kSlot>(s, scale, words);
+      if constexpr (kZero >= 0) {
 #pragma unroll
-          for (int i = 0; i < kChunk; ++i)
-            if (s[kOne][c * kChunk + i] == 0.0F) words[i / 4] &= ~(255U << (8 * (i % 4)));
+        for (int i = 0; i < kChunk; ++i) {
+          if (s[i] != 0.0F || (kZero > 0 && !scale.finite)) continue;
+          clear_code<kBits>(words, i);
+          if constexpr (kZero > 0) put_code<kBits>(words, i, kZero);
         }
       }
-      if constexpr (Codec::kBits == 4) {
-        if (valid % 2 == 1) words[0] &= ~(15U << (8 * (valid / 2)));  // an odd end leaves its low nibble zero
-      }
-      auto* bytes = static_cast<std::uint8_t*>(t.codes[kOne]) + at * Codec::kBits / 8;
+    }
+    if constexpr (kBits < 8) {  // what follows the end in its last byte is zero
 #pragma unroll
-      for (int i = 0; i < Codec::kBits; ++i) {
-        if (i < (valid * Codec::kBits + 7) / 8)
-          bytes[i] = static_cast<std::uint8_t>(words[i / 4] >> (8 * (i % 4)));
-      }
-    };
-    (put(std::integral_constant<int, kSlot>{}), ...);
+      for (int i = 1; i < kChunk; ++i)
+        if (i >= valid) clear_code<kBits>(words, i);
+    }
+    auto* bytes = static_cast<std::uint8_t*>(t.codes[kSlot]) + at * kBits / 8;
+#pragma unroll
+    for (int i = 0; i < kBits; ++i) {
+      if (i < (valid * kBits + 7) / 8) bytes[i] = static_cast<std::uint8_t>(words[i / 4] >> (8 * (i % 4)));
+    }
   }
 
   static __device__ void scale_by_axes(const TensorEntry& t, const float* maxima, std::int64_t at, int valid,
@@ -201,13 +208,13 @@ class SlowStep : StepTraits<Algo, Codec> {
       const int valid = valid_at(t, at);
       if (valid == 0) continue;
       float out[kStates * kChunk];
-      careful<Codec>(t, prepared, at, valid, false, out);
+      careful<Format>(t, prepared, at, valid, false, out);
       for (int i = 0; i < valid; ++i) {
         float kept[kStates] = {};
         for (int k = 0; k < kSlots; ++k) kept[k] = out[k * kChunk + i];
         bounds.add(kept);
       }
-      if constexpr (Codec::kRank1) raise_axes(t, at, valid, out);
+      if constexpr (Format::kAxes) raise_axes(t, at, valid, out);
     }
   }
   static __device__ void raise_axes(const TensorEntry& t, std::int64_t at, int valid, const float* out) {
@@ -225,14 +232,16 @@ class SlowStep : StepTraits<Algo, Codec> {
 #pragma unroll 1
     for (int c = 0; c < 2; ++c) slow_plain_chunk(prepared, t, at + c * (kTile / 2) + lane() * kChunk, kChunk);
   }
-  static __device__ void store_plain(const Prepared& prepared, const TensorEntry& t, int slot,
-                                     std::int64_t at, int valid, const float* s) {
+  template <int kSlot>
+  static __device__ void store_plain(const Prepared& prepared, const TensorEntry& t, std::int64_t at,
+                                     int valid, const float* s) {
     for (int i = 0; i < valid; ++i) {
-      if constexpr (State::kBits == 32) {
-        static_cast<float*>(t.codes[slot])[at + i] = formula::canonical(scalar::F32(s[i])).v;
+      if constexpr (Traits::template Codec<kSlot, Plain>::kBits == 32) {
+        static_cast<float*>(t.codes[kSlot])[at + i] = formula::canonical(scalar::F32(s[i])).v;
       } else {
-        static_cast<std::uint16_t*>(t.codes[slot])[at + i] = static_cast<std::uint16_t>(narrow_state(
-            slot, state_key(prepared, t, slot), static_cast<std::uint64_t>(t.offset + at), i, s[i]));
+        static_cast<std::uint16_t*>(t.codes[kSlot])[at + i] =
+            static_cast<std::uint16_t>(Traits::template narrow_state<kSlot>(
+                state_key(prepared, t, kSlot), static_cast<std::uint64_t>(t.offset + at), i, s[i]));
       }
     }
   }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/element_io.cuh"
-#include "cuda/packed.cuh"
+#include "cuda/format_tables.cuh"
 #include "cuda/table.h"
 #include "formula/blockwise.h"
 #include "lane/cuda.cuh"
@@ -37,11 +37,12 @@ __device__ inline formula::BlockScale scale_of(std::uint32_t max_bits, float lar
   return formula::block_scale(max_bits, largest);
 }
 
-template <class Algo, class Codec>
+template <class Algo, class Format>
 struct StepTraits {
   using Consts = typename Algo::Consts;
-  using Codes = Packed<Codec>;
-  using State = std::conditional_t<Codec::kBlocked, codecs::Fp32, Codec>;  // of tensors without blocks
+  using Codes = FormatTables<Format>;
+  // Of tensors without blocks.
+  using Plain = std::conditional_t<Format::kBlocked, octavo::Format<codecs::Fp32>, Format>;
   static constexpr int kSlots = Algo::kSlots;
   static constexpr int kStates = kSlots > 0 ? kSlots : 1;
   // A device cannot index a host's array: which slots are second moments, as bits.
@@ -55,10 +56,26 @@ struct StepTraits {
   static __device__ constexpr Moment moment(int slot) {
     return is_second(slot) ? Moment::second : Moment::first;
   }
+  template <int kSlot, class Of = Format>
+  using Codec = typename Of::template Codec<moment(kSlot)>;
   static constexpr bool kDivides = Algo::kDivides;
-  static __device__ constexpr bool own_scale(int slot) { return Codec::kRank1 && is_second(slot); }
-  // Formats whose second moments have a code for zero, which positive ones must not get.
-  static constexpr bool kZeroCode = Codec::kBlocked && Codec::kBits == 8;
+  // Codes with axis scales.
+  static __device__ constexpr bool own_scale(int slot) {
+    return is_second(slot) ? Format::template Codec<Moment::second>::kScale == ScalePolicy::axis
+                           : Format::template Codec<Moment::first>::kScale == ScalePolicy::axis;
+  }
+  static __device__ constexpr float largest(int slot) {
+    return is_second(slot) ? largest_of<Moment::second>() : largest_of<Moment::first>();
+  }
+  // The code for zero of a second moment, which positive ones must not get; -1: there is none.
+  template <int kSlot>
+  static constexpr int kZeroCode =
+      is_second(kSlot) ? codecs::zero_code<typename Format::template Map<moment(kSlot)>, moment(kSlot)>()
+                       : -1;
+  // Eight codes of a slot.
+  template <int kSlot>
+  static constexpr int kWords = Codes::template Of<moment(kSlot)>::kWords;
+  static constexpr bool kQuick = Codes::kQuick;
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x & 31U); }
 
@@ -132,7 +149,7 @@ struct StepTraits {
   // Scales of a block from its lanes' maxima, written by its first lanes.
   static __device__ void scales(const TensorEntry& t, const Place& where, bool exists, const Bounds& bounds,
                                 const std::uint32_t* whole, Scale (&out)[kStates]) {
-    if constexpr (kSlots == 2 && !Codec::kRank1) {
+    if constexpr (kSlots == 2 && !Format::kAxes) {
       // Even lanes take the first moment, odd ones the second: one reduction and one reciprocal for both.
       const bool odd = (threadIdx.x & 1U) != 0;
       std::uint32_t mine;
@@ -142,15 +159,16 @@ struct StepTraits {
         const std::uint32_t first = __float_as_uint(bounds.high[0]);
         const std::uint32_t second = __float_as_uint(bounds.high[1]);
         mine = max(odd ? second : first, __shfl_xor_sync(~0U, odd ? first : second, 1));
-        if (where.lanes == Codec::kDefaultBlock / (2 * kChunk)) {
+        if (where.lanes == Format::kDefaultBlock / (2 * kChunk)) {
 #pragma unroll
-          for (int o = 2; o < Codec::kDefaultBlock / (2 * kChunk); o *= 2)
+          for (int o = 2; o < Format::kDefaultBlock / (2 * kChunk); o *= 2)
             mine = max(mine, __shfl_xor_sync(~0U, mine, o));
         } else {
           for (int o = 2; o < where.lanes; o *= 2) mine = max(mine, __shfl_xor_sync(~0U, mine, o));
         }
       }
-      const formula::BlockScale scale = scale_of(mine, Codec::kLargest);
+      constexpr bool kSame = largest(0) == largest(1);
+      const formula::BlockScale scale = scale_of(mine, kSame || !odd ? largest(0) : largest(1));
       if (where.lane < 2 && exists) (odd ? t.scales[1] : t.scales[0])[where.block] = scale.scale;
       const float coded = scale.finite ? scale.inverse : -1.0F;
       const float other = __shfl_xor_sync(~0U, coded, 1);
@@ -162,7 +180,7 @@ struct StepTraits {
       for (int k = 0; k < kSlots; ++k) {
         if (own_scale(k)) continue;
         const std::uint32_t bits = whole != nullptr ? whole[k] : reduce_max(bounds.high[k], where.lanes);
-        const formula::BlockScale scale = scale_of(bits, Codec::kLargest);
+        const formula::BlockScale scale = scale_of(bits, largest(k));
         if (where.lane == 0 && exists) t.scales[k][where.block] = scale.scale;
         out[k] = {scale.inverse, scale.finite};
       }
@@ -174,35 +192,41 @@ struct StepTraits {
     Codes::template encode<moment(kSlot)>(tables(), s, scale.inverse, words);
     if (!scale.finite) {
 #pragma unroll
-      for (int w = 0; w < Codes::kWords; ++w) words[w] = 0;
+      for (int w = 0; w < kWords<kSlot>; ++w) words[w] = 0;
     }
   }
 
-  // Second moments follow one another in the workspace.
+  // Moments with axis scales follow one another in the workspace.
   static __device__ float* new_scales(const TensorEntry& t, int slot) {
     std::int64_t count = 0;
-    if (slot == 2)
+    for (int k = 0; k < slot; ++k) {
+      if (!own_scale(k)) continue;
       for (int axis = 0; axis < t.ndim; ++axis) count += t.shape[axis];
+    }
     return t.new_scales + count;
   }
 
   // A moment over its own scale; where that is zero or not finite, zero.
   static __device__ float over_own_scale(float moment, float own) {
-    const bool usable = own > 0.0F && __float_as_uint(own) < static_cast<std::uint32_t>(formula::kInf32);
-    return usable ? moment * (1.0F / own) : 0.0F;
+    const float inverse = formula::axis_inverse(scalar::F32(own)).v;
+    return inverse > 0.0F ? moment * inverse : 0.0F;
   }
 
-  // A bf16 state, to nearest or, of a second moment, stochastically and never to zero.
-  static __device__ std::uint32_t narrow_state(int slot, const formula::RoundKey& key, std::uint64_t index,
-                                               int i, float value) {
-    const scalar::F32 x = formula::canonical(scalar::F32(value));
-    if (!is_second(slot)) return formula::float_to_bf16(x).u() & 0xFFFFU;
-    const scalar::I32 half =
-        formula::float_to_bf16_stochastic(x, formula::random16(key, index, scalar::I32(i)));
-    return (x.v > 0.0F ? max(half, scalar::I32(1)) : half).u() & 0xFFFFU;
+  template <int kSlot>
+  static __device__ std::uint32_t narrow_state(const formula::RoundKey& key, std::uint64_t index, int i,
+                                               float value) {
+    using Half = Codec<kSlot, Plain>;
+    return Half::template encode<moment(kSlot)>(scalar::F32(value), key, index, scalar::I32(i)).u() & 0xFFFFU;
   }
   static __device__ formula::RoundKey state_key(const Prepared& prepared, const TensorEntry& t, int slot) {
     return formula::round_key(prepared.round_base, t.id, 1U + static_cast<std::uint32_t>(slot));
+  }
+
+ private:
+  template <Moment kMoment>
+  static __device__ constexpr float largest_of() {
+    if constexpr (Format::kBlocked) return Format::template Codec<kMoment>::kLargest;
+    return 0.0F;
   }
 };
 

@@ -24,7 +24,7 @@ struct TensorEntry {
   void* residual;
   void* codes[kMaxSlots];
   float* scales[kMaxSlots];
-  float* new_scales;  // 4bit-rank1: axis maxima of the new second moment, in the workspace
+  float* new_scales;  // axis scales: the maxima of the new moments, in the workspace
   std::int64_t numel;
   std::int64_t offset;  // of its first element in the whole parameter
   std::uint64_t id;
@@ -36,7 +36,7 @@ struct TensorEntry {
   std::uint8_t aligned;  // every buffer to 16 bytes
   std::int32_t ndim;
   std::int32_t unused;
-  std::int64_t shape[kMaxDims];  // 4bit-rank1
+  std::int64_t shape[kMaxDims];  // axis scales
 };
 static_assert(sizeof(TensorEntry) % 16 == 0);
 
@@ -57,7 +57,7 @@ struct StepParams {
   std::uint32_t* counters;   // two zeros: units taken, warps done; zeros again when the launch ends
   const Prepared* prepared;  // null: `constants`
   std::uint32_t units;
-  std::uint32_t measure;  // 4bit-rank1, first pass
+  std::uint32_t measure;  // axis scales, first pass
   Prepared constants;
 };
 

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "cuda/element_io.cuh"
+#include "cuda/format_tables.cuh"
 #include "cuda/kernels.h"
-#include "cuda/packed.cuh"
 
 namespace octavo::cuda {
 
@@ -120,9 +120,10 @@ struct ArrayIo {
 };
 
 // The arrays of a tile.
-template <WeightKind kKind, class State, int kSlots>
+template <WeightKind kKind, bool kBlocked, int... kSlotBits>
 struct TileArrays {
-  static constexpr bool kQuads = !State::kBlocked;
+  static constexpr int kSlots = sizeof...(kSlotBits);
+  static constexpr bool kQuads = !kBlocked;
   static constexpr bool kWideWeights = kKind == WeightKind::f32;
   static constexpr int kParamBits = kWideWeights ? 32 : 16;
   static constexpr int kResidualBits = kKind == WeightKind::residual16  ? 16
@@ -132,8 +133,18 @@ struct TileArrays {
   static constexpr int kResidualAt = bytes(kParamBits);
   static constexpr int kGradAt = kResidualAt + bytes(kResidualBits);
   static constexpr int kCodesAt = kGradAt + bytes(kParamBits);
-  static constexpr int kScalesAt = kCodesAt + kSlots * bytes(State::kBits);  // one a lane and slot
-  static constexpr int kStageBytes = kScalesAt + (State::kBlocked ? kSlots * 128 : 0);
+  // The slots' bits, and a zero where there are none.
+  static constexpr int slot_bits(int slot) {
+    const int bits[] = {kSlotBits..., 0};
+    return bits[slot];
+  }
+  static constexpr int codes_at(int slot) {
+    int at = kCodesAt;
+    for (int k = 0; k < slot; ++k) at += bytes(slot_bits(k));
+    return at;
+  }
+  static constexpr int kScalesAt = codes_at(kSlots);  // one a lane and slot
+  static constexpr int kStageBytes = kScalesAt + (kBlocked ? kSlots * 128 : 0);
   static __device__ std::uint32_t scale_at(std::uint32_t stage, int slot) {
     return stage + kScalesAt + static_cast<std::uint32_t>(slot) * 128U + (threadIdx.x & 31U) * 4U;
   }
@@ -143,14 +154,14 @@ struct TileArrays {
   template <bool kWide>
   using Grad = ArrayIo<kWide ? 32 : 16, kQuads, kGradAt>;
   template <int kSlot>
-  using Codes = ArrayIo<State::kBits, kQuads, kCodesAt + kSlot * bytes(State::kBits)>;
+  using Codes = ArrayIo<slot_bits(kSlot), kQuads, codes_at(kSlot)>;
   // Gradients as wide as the weights are fetched ahead, others when they are needed.
   static constexpr bool fetched(bool wide) { return kStaged && wide == kWideWeights; }
 };
 
 // Shared memory of a block: the codec's tables, and two stages for each warp. Copies of decoding tables start
 // at a multiple of 64 KB; stages fill the room before them first.
-template <class Codes, class Arrays, int kSlots>
+template <class Codes, class Arrays>
 struct SharedMap {
   static constexpr int kReserved = 1024;                  // by the system, below ours
   static constexpr int kStage = 2 * Arrays::kStageBytes;  // of a warp
@@ -158,10 +169,10 @@ struct SharedMap {
 #if defined(OCTAVO_WARPS)
   static constexpr int kMostWarps = OCTAVO_WARPS;
 #else
-  static constexpr int kMostWarps = kSlots > 2 ? 16 : 20;
+  static constexpr int kMostWarps = Arrays::kSlots > 2 ? 16 : 20;
 #endif
 
-  static constexpr bool staged(int arch) { return arch >= 800; }
+  static constexpr bool staged(int arch) { return Codes::kQuick && arch >= 800; }
   static constexpr bool copied(int arch) { return Codes::kCopied && has_large_shared(arch); }
   static constexpr int start(int arch) { return copied(arch) ? kReserved : 0; }
   static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }

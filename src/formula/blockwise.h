@@ -1,6 +1,6 @@
-// The scale of a block: from the bits of its largest magnitude to what is stored and what elements are
-// multiplied by. The maximum is taken over bit patterns: independent of order, and a NaN or infinity is the
-// largest of all.
+// The scale of a block, or of an element by its axes: from the bits of the largest magnitude to what is
+// stored and what elements are multiplied by. The maximum is taken over bit patterns: independent of order,
+// and a NaN or infinity is the largest of all.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,6 +24,21 @@ OCTAVO_HD inline BlockScale block_scale(std::uint32_t max_bits, float largest) {
   const float wanted = std::bit_cast<float>(max_bits) / largest;
   const float scale = wanted > kSmallestScale ? wanted : kSmallestScale;
   return {scale, 1.0F / scale, true};
+}
+
+// A scale by axes is the smallest of an element's axis maxima, here as bits: at least kSmallestScale where it
+// is not zero.
+OCTAVO_HD inline float axis_scale(std::uint32_t smallest_bits) {
+  constexpr auto kSmallest = std::bit_cast<std::uint32_t>(kSmallestScale);
+  const bool raised = smallest_bits != 0 && smallest_bits < kSmallest;
+  return std::bit_cast<float>(raised ? kSmallest : smallest_bits);
+}
+
+// What an element is multiplied by before it is encoded; zero where its scale is zero or not finite.
+template <class F>
+OCTAVO_HD inline F axis_inverse(F scale) {
+  const F inverse = select(scale > F(0.0F), F(1.0F) / scale, F(0.0F));
+  return select(bits(scale) < decltype(bits(scale))(kInf32), inverse, F(0.0F));
 }
 
 }  // namespace octavo::formula

@@ -29,8 +29,8 @@ struct Tensor {
   TensorArgs args;
   StateFormat stored;
   std::int64_t block;
-  std::array<std::int64_t, kMaxSlots> workspace_at{};  // floats from the workspace's start; 4bit-rank1 only
-  bool rank1 = false;
+  std::array<std::int64_t, kMaxSlots> workspace_at{};  // floats from the workspace's start; axis scales only
+  bool axes = false;
 };
 
 template <class>
@@ -57,8 +57,8 @@ class CpuStep final : public StepBackend {
       const TensorSpec& spec = tensors[i].spec;
       Tensor t{tensors[i], stored_format(spec.format, spec.ndim), block_of(spec.format, spec.block_size)};
       for (std::size_t s = 0; s < slot_count(); ++s) {
-        if (!has_rank1_scale(t.stored, slots_.moment[s])) continue;
-        t.rank1 = true;
+        if (!has_axis_scales(t.stored, slots_.moment[s])) continue;
+        t.axes = true;
         t.workspace_at[s] = workspace_floats_;
         workspace_floats_ += cpu::axis_maxima_count({spec.shape.data(), spec.ndim});
       }
@@ -94,7 +94,7 @@ class CpuStep final : public StepBackend {
       pass(**kernels, now, true);
     }
     pass(**kernels, now, false);
-    if (workspace_floats_ > 0) publish_rank1(args);
+    if (workspace_floats_ > 0) publish_axes(args);
     formula::publish(order, decision);
     return decision.report;
   }
@@ -131,7 +131,7 @@ class CpuStep final : public StepBackend {
     for (std::size_t s = 0; s < slot_count(); ++s) {
       task.codes[s] = t.args.state[s].codes;
       task.scales_in[s] = t.args.state[s].scales;
-      const bool own = has_rank1_scale(t.stored, slots_.moment[s]);
+      const bool own = has_axis_scales(t.stored, slots_.moment[s]);
       task.scales_out[s] = own ? workspace + t.workspace_at[s] : t.args.state[s].scales;
       task.keys[1 + s] = key(1 + s);
     }
@@ -168,17 +168,17 @@ class CpuStep final : public StepBackend {
     auto body = [&](std::int64_t i, cpu::Scratch& scratch) {
       const Run& run = runs_[static_cast<std::size_t>(i)];
       const Tensor& t = tensors_[run.tensor];
-      if (measure && !t.rank1) return;
+      if (measure && !t.axes) return;
       kernels.step[algorithm_][static_cast<std::size_t>(t.stored)](task(run, now, measure, scratch));
     };
     cpu::parallel_for(static_cast<std::int64_t>(runs_.size()), now.args.threads, body);
   }
 
-  void publish_rank1(const StepArgs& args) const {
+  void publish_axes(const StepArgs& args) const {
     const auto* workspace = reinterpret_cast<const float*>(args.workspace.data());
     for (const Tensor& t : tensors_) {
-      for (std::size_t s = 0; t.rank1 && s < slot_count(); ++s) {
-        if (!has_rank1_scale(t.stored, slots_.moment[s])) continue;
+      for (std::size_t s = 0; t.axes && s < slot_count(); ++s) {
+        if (!has_axis_scales(t.stored, slots_.moment[s])) continue;
         const std::int64_t count = cpu::axis_maxima_count({t.args.spec.shape.data(), t.args.spec.ndim});
         for (std::int64_t i = 0; i < count; ++i) {
           t.args.state[s].scales[i] = formula::canonical(scalar::F32(workspace[t.workspace_at[s] + i])).v;

@@ -7,8 +7,8 @@ namespace octavo {
 SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, std::int64_t numel,
                        cpu::Shape shape) {
   SlotLayout slot;
-  slot.codes_bytes = (numel * code_bits(stored) + 7) / 8;
-  if (has_rank1_scale(stored, moment)) {
+  slot.codes_bytes = (numel * describe(stored, moment).bits + 7) / 8;
+  if (has_axis_scales(stored, moment)) {
     slot.scales = cpu::axis_maxima_count(shape);
   } else if (block > 0) {
     slot.scales = (numel + block - 1) / block;
@@ -28,7 +28,7 @@ Result<TensorLayout> layout(const GroupConfig& config, const TensorSpec& spec) {
   out.slots = slots.count;
   for (std::size_t i = 0; i < static_cast<std::size_t>(slots.count); ++i) {
     out.slot[i] = slot_layout(stored, slots.moment[i], block, spec.numel, {spec.shape.data(), spec.ndim});
-    if (has_rank1_scale(stored, slots.moment[i])) out.workspace_bytes += 4 * out.slot[i].scales;
+    if (has_axis_scales(stored, slots.moment[i])) out.workspace_bytes += 4 * out.slot[i].scales;
   }
   if (spec.store == WeightStore::residual8) out.residual_bytes = spec.numel;
   if (spec.store == WeightStore::residual16) out.residual_bytes = 2 * spec.numel;

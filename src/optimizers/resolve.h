@@ -6,8 +6,11 @@
 #include "cpu/kernels.h"
 
 #include <octavo/codec.h>
+#include <octavo/formats.h>
 #include <octavo/grad_norm.h>
 #include <octavo/optimizer.h>
+
+#include <algorithm>
 
 namespace octavo {
 
@@ -25,22 +28,26 @@ inline SlotList slots_of(std::size_t algorithm) {
   return {rule.slots, formula::moments_of(rule.state)};
 }
 
-// 4bit-rank1 of a vector is plain 4bit: one axis would give every element its own scale.
+// What follows REQUIRES a known format.
 inline StateFormat stored_format(StateFormat format, int ndim) {
-  return format == StateFormat::int4_rank1 && ndim < 2 ? StateFormat::int4 : format;
+  return ndim < 2 ? describe(format)->of_vectors : format;
 }
-inline bool has_rank1_scale(StateFormat stored, Moment moment) {
-  return stored == StateFormat::int4_rank1 && moment == Moment::second;
+inline const MomentFormat& describe(StateFormat stored, Moment moment) {
+  return describe(stored)->moment[static_cast<std::size_t>(moment)];
+}
+inline bool has_axis_scales(StateFormat stored, Moment moment) {
+  return describe(stored, moment).scale == ScalePolicy::axis;
+}
+inline bool has_axis_scales(StateFormat stored) {
+  return has_axis_scales(stored, Moment::first) || has_axis_scales(stored, Moment::second);
 }
 inline std::int64_t block_of(StateFormat format, std::int64_t asked) {
   return asked != 0 ? asked : default_block_size(format);
 }
-inline int code_bits(StateFormat format) {
-  return at_index(Formats{}, static_cast<std::size_t>(format),
-                  [](auto codec) { return decltype(codec)::kBits; });
-}
+// Of the codes of both moments: whole elements, or any byte for eight bits and fewer.
 inline std::int64_t code_alignment(StateFormat format) {
-  return code_bits(format) <= 8 ? 1 : code_bits(format) / 8;
+  const auto& moments = describe(format)->moment;
+  return std::max({1, moments[0].bits / 8, moments[1].bits / 8});
 }
 
 // REQUIRES: a checked spec.

@@ -17,8 +17,6 @@ import torch
 CXX = os.environ.get("CXX", "c++")
 CC = os.environ.get("CC", "cc")
 CUDA_INCLUDE = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
-# Names that a guide adds to an enumeration of the library, and an existing one that stands in for each.
-STAND_INS = {"int8_linear": "int8"}
 
 _INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
 
@@ -60,7 +58,7 @@ def check_header(snippet: pages.Snippet, folder: Path) -> None:
     header = folder / snippet.subject
     header.parent.mkdir(parents=True, exist_ok=True)
     header.write_text(snippet.text)
-    struct = re.findall(r"^struct (\w+) \{", snippet.text, re.MULTILINE)[-1]
+    struct = re.findall(r"^struct (\w+)(?: : [^{]+)? \{", snippet.text, re.MULTILINE)[-1]
     lines = [
         f'#include "{header.relative_to(folder / "src")}"',
         '#include "lane/scalar.h"',
@@ -77,9 +75,8 @@ def check_header(snippet: pages.Snippet, folder: Path) -> None:
             )
     source = folder / "uses_header.cc"
     source.write_text("\n".join(lines) + "\n")
-    defines = [f"-D{name}={stand_in}" for name, stand_in in STAND_INS.items() if name in snippet.text]
     includes = [f"-I{path}" for path in (folder / "src", pages.ROOT / "src", pages.ROOT / "include")]
-    _check([CXX, "-std=c++20", "-fsyntax-only", *defines, *includes, str(source)], snippet.place)
+    _check([CXX, "-std=c++20", "-fsyntax-only", *includes, str(source)], snippet.place)
 
 
 def configure(snippet: pages.Snippet, folder: Path, build: Path) -> None:
