@@ -80,6 +80,32 @@ OCTAVO_API int32_t octavo_algorithm_passes(int32_t index, uint32_t switches);
 OCTAVO_API octavo_status octavo_algorithm_slot(int32_t index, uint32_t switches, int32_t slot,
                                                octavo_slot_info* out);
 
+/* What a state format keeps of each moment. */
+typedef struct {
+  uint32_t bits;     /* of a code */
+  uint32_t scale;    /* 0 none, 1 one for each block, 2 one for each slice of each axis */
+  uint32_t rounding; /* in a step: 0 to nearest, 1 stochastically */
+  int32_t zero_code; /* the code that is zero whatever its scale; -1 if there is none */
+  /* What holds the codes: "float32", "bfloat16", "uint8", "float8_e4m3fn" and "float8_e5m2" have one element
+   * for each of the parameter's, "packed" is a row of bytes. */
+  const char* element;
+} octavo_moment_format;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t number;       /* what octavo_tensor_spec.format takes */
+  const char* name;      /* "8bit"; octavo_parse knows other spellings too */
+  int64_t default_block; /* elements; 0: the format has no blocks */
+  octavo_moment_format moment[2];
+  uint32_t of_vectors; /* what a tensor of fewer than two dimensions is stored in: axis scales need two */
+  uint32_t reserved;
+} octavo_format_info;
+
+OCTAVO_API int32_t octavo_format_count(void);
+/* `index` from 0 to octavo_format_count() - 1, in the order of numbers. Strings live as long as the library:
+ * they are constants of it. */
+OCTAVO_API octavo_status octavo_format(int32_t index, octavo_format_info* out);
+
 typedef struct {
   uint32_t struct_size;
   uint32_t algorithm;

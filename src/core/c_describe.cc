@@ -3,6 +3,7 @@
 #include "core/c_common.h"
 
 #include <octavo/describe.h>
+#include <octavo/formats.h>
 
 static_assert(sizeof octavo_step_args{}.own == sizeof octavo::HyperParams{}.own);
 
@@ -109,6 +110,26 @@ octavo_status octavo_algorithm_slot(int32_t index, uint32_t switches, int32_t sl
     result.moment = static_cast<uint32_t>(from.moment);
     result.name = from.name.data();
     result.peer = from.peer.data();
+    return write_struct("out", result, out);
+  });
+}
+
+int32_t octavo_format_count(void) { return static_cast<int32_t>(octavo::formats().size()); }
+
+octavo_status octavo_format(int32_t index, octavo_format_info* out) {
+  return guarded([&]() -> Status {
+    check_index("index", index, octavo::formats().size());
+    const octavo::FormatInfo& info = octavo::formats()[static_cast<std::size_t>(index)];
+    octavo_format_info result{};
+    result.number = static_cast<uint32_t>(info.number);
+    result.name = info.name.data();
+    result.default_block = info.default_block;
+    for (std::size_t m = 0; m < info.moment.size(); ++m) {
+      const octavo::MomentFormat& from = info.moment[m];
+      result.moment[m] = {static_cast<uint32_t>(from.bits), static_cast<uint32_t>(from.scale),
+                          static_cast<uint32_t>(from.rounding), from.zero_code, from.element.data()};
+    }
+    result.of_vectors = static_cast<uint32_t>(info.of_vectors);
     return write_struct("out", result, out);
   });
 }

@@ -4,8 +4,10 @@
 
 #include <octavo/formats.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
+#include <type_traits>
 
 namespace octavo {
 namespace {
@@ -63,12 +65,18 @@ std::int64_t default_block_size(StateFormat value) {
 
 Result<StateFormat> parse_state_format(std::string_view text) {
   std::string known;
+  std::string pairs;
   for (const FormatInfo& info : kInfos) {
     if (text == info.name || std::find(info.aliases.begin(), info.aliases.end(), text) != info.aliases.end())
       return info.number;
-    known += (known.empty() ? "" : ", ") + std::string(info.name);
+    std::string& list = info.name.find('/') == std::string_view::npos ? known : pairs;
+    list += (list.empty() ? "" : ", ") + std::string(info.name);
   }
-  return Status::invalid("[octavo] state: got '" + std::string(text) + "', expected one of " + known);
+  const std::string got = "[octavo] state: got '" + std::string(text) + "', expected ";
+  if (text.find('/') == std::string_view::npos || pairs.empty())
+    return Status::invalid(got + "one of " + known + (pairs.empty() ? "" : ", " + pairs));
+  return Status::invalid(got + "a pair (first moments/second moments) that is compiled, " + pairs +
+                         ", or one of " + known);
 }
 
 }  // namespace octavo
