@@ -2,7 +2,8 @@
 
 import ctypes
 
-from octavo import _abi, _describe
+import torch
+from octavo import _abi, _codec, _describe
 
 
 def test_options_name_their_place_in_the_step_arguments() -> None:
@@ -35,3 +36,21 @@ def test_the_step_arguments_end_with_the_algorithms_own_options() -> None:
     args = _abi.StepArgs()
     _abi.library().octavo_step_args_init_sized(ctypes.byref(args), ctypes.sizeof(args))
     assert (args.struct_size, list(args.own)) == (_abi.StepArgs.own.offset + 64, [0.0] * 8)
+
+
+def test_formats_say_how_codes_are_kept() -> None:
+    formats = _describe.formats()
+    for state, dtype in (("fp32", torch.float32), ("8bit", torch.uint8), ("fp8", torch.float8_e4m3fn)):
+        assert {formats[state].of(moment).dtype for moment in _describe.MOMENTS} == {dtype}
+        assert formats[state].number == _abi.parse("state", state)
+    assert (formats["4bit"].first.dtype, formats["4bit"].first.bits) == (None, 4)
+    assert (formats["4bit"].default_block, formats["8bit"].default_block) == (128, 256)
+    assert (formats["4bit-rank1"].first.by_axis, formats["4bit-rank1"].second.by_axis) == (False, True)
+    for state, described in formats.items():
+        # As decoding zeros with scales of one shows it.
+        block = 32 if described.default_block else 0
+        for moment in _describe.MOMENTS:
+            size, scales = _codec.layout(moment, state, (32,), block)
+            codes = torch.zeros(size, dtype=torch.uint8, device="cpu")
+            values = _codec.decode(moment, state, codes, torch.ones(scales, device="cpu"), (32,), block)
+            assert described.of(moment).zero_is_zero == (not bool(values.any())), (state, moment)

@@ -76,6 +76,28 @@ class SlotInfo(ctypes.Structure):
     )
 
 
+class MomentFormat(ctypes.Structure):
+    _fields_ = (
+        ("bits", u32),
+        ("scale", u32),
+        ("rounding", u32),
+        ("zero_code", i32),
+        ("element", ctypes.c_char_p),
+    )
+
+
+class FormatInfo(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", u32),
+        ("number", u32),
+        ("name", ctypes.c_char_p),
+        ("default_block", i64),
+        ("moment", MomentFormat * 2),
+        ("of_vectors", u32),
+        ("reserved", u32),
+    )
+
+
 class TensorSpec(ctypes.Structure):
     _fields_ = (
         ("struct_size", u32),
@@ -181,6 +203,8 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_algorithm_option": (u32, (i32, i32, _at(OptionInfo))),
     "octavo_algorithm_slots": (i32, (i32, u32)),
     "octavo_algorithm_slot": (u32, (i32, u32, i32, _at(SlotInfo))),
+    "octavo_format_count": (i32, ()),
+    "octavo_format": (u32, (i32, _at(FormatInfo))),
     "octavo_layout": (u32, (_at(GroupConfig), _at(TensorSpec), _at(TensorLayout))),
     "octavo_step_args_init_sized": (None, (_at(StepArgs), ctypes.c_size_t)),
     "octavo_group_create": (u32, (_at(GroupConfig), _pointer, i64, _at(_pointer))),

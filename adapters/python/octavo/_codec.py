@@ -10,14 +10,12 @@ import ctypes
 import functools
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from . import _abi
-
-Moment = Literal["first", "second"]
+from . import _abi, _describe
+from ._describe import Moment
 
 # The element type in which codes of each format are kept, None for packed nibbles.
 CODE_DTYPES: dict[str, torch.dtype | None] = {
@@ -37,7 +35,6 @@ MASTER = "master"
 STEP = "step"
 NATIVE_STEP = "octavo_step"
 MASTER_DTYPES: dict[str | int, torch.dtype] = {24: torch.int8, 32: torch.int16}
-_DEFAULT_BLOCKS = {"8bit": 256, "4bit": 128, "4bit-rank1": 128, "fp8": 256, "fp8-e5m2": 256}
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
@@ -51,7 +48,7 @@ def check_state(name: object) -> str:
 
 def default_block_size(state: str) -> int:
     """0 for formats without blocks."""
-    return _DEFAULT_BLOCKS.get(state, 0)
+    return _describe.formats()[state].default_block if state in _describe.formats() else 0
 
 
 def check_block_size(block_size: int) -> int:
@@ -94,14 +91,14 @@ def layout(moment: Moment, state: str, shape: tuple[int, ...], block_size: int =
     return codes.value, scales.value
 
 
-@functools.cache
 def zero_is_zero(moment: Moment, state: str) -> bool:
     """Whether code 0 means zero whatever its scale."""
-    size, scales = layout(moment, state, (32,), 32 if default_block_size(state) else 0)
-    codes = torch.zeros(size, dtype=torch.uint8, device="cpu")
-    ones = torch.ones(scales, dtype=torch.float32, device="cpu")
-    block_size = 32 if default_block_size(state) else 0
-    return not bool(decode(moment, state, codes, ones, (32,), block_size).any())
+    return _describe.formats()[state].of(moment).zero_is_zero
+
+
+def code_dtype(moment: Moment, state: str) -> torch.dtype | None:
+    """The element type of a code per element of the parameter; None where codes are packed into bytes."""
+    return _describe.formats()[state].of(moment).dtype
 
 
 def encode(moment: Moment, state: str, values: Tensor, block_size: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,6 @@
-"""What the algorithms say of themselves, as the library tells it: options with defaults and ranges, moments,
-what weight decay means. Nothing here names an algorithm; classes, checks and states are made from it.
+"""What the algorithms and the state formats say of themselves, as the library tells it: options with defaults
+and ranges, moments, what weight decay means; how codes are kept. Nothing here names one of them; classes,
+checks and states are made from it.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ import ctypes
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
+
+import torch
 
 from . import _abi
-from ._codec import Moment
 
+Moment = Literal["first", "second"]
+MOMENTS: tuple[Moment, Moment] = ("first", "second")  # by their numbers
 ANY, NON_NEGATIVE, POSITIVE, FRACTION, FLAG = range(5)  # octavo_option_info.range
 
 
@@ -81,7 +85,7 @@ def _slots(index: int, switches: int) -> tuple[Slot, ...]:
     for place in range(library.octavo_algorithm_slots(index, switches)):
         info = _abi.new(_abi.SlotInfo)
         _abi.check(library.octavo_algorithm_slot(index, switches, place, ctypes.byref(info)))
-        out.append(Slot(_text(info.name), _text(info.peer), "second" if info.moment else "first"))
+        out.append(Slot(_text(info.name), _text(info.peer), MOMENTS[info.moment]))
     return tuple(out)
 
 
@@ -126,3 +130,49 @@ def algorithms() -> dict[str, Algorithm]:
     """All algorithms of the library, by name."""
     found = map(_algorithm, range(_abi.library().octavo_algorithm_count()))
     return {algorithm.name: algorithm for algorithm in found}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MomentFormat:
+    """How one moment is kept."""
+
+    bits: int
+    dtype: torch.dtype | None  # of a code per element of the parameter; None: packed into bytes
+    scaled: bool
+    by_axis: bool  # scales of slices, not of blocks
+    zero_is_zero: bool  # code 0, whatever its scale
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Format:
+    number: int
+    name: str
+    default_block: int  # 0: it has no blocks
+    first: MomentFormat
+    second: MomentFormat
+
+    def of(self, moment: Moment) -> MomentFormat:
+        return self.first if moment == "first" else self.second
+
+
+def _moment_format(info: Any) -> MomentFormat:
+    element = _text(info.element)
+    return MomentFormat(
+        bits=info.bits,
+        dtype=None if element == "packed" else getattr(torch, element),
+        scaled=info.scale != 0,
+        by_axis=info.scale == 2,
+        zero_is_zero=info.scale == 0 or info.zero_code == 0,
+    )
+
+
+@functools.cache
+def formats() -> dict[str, Format]:
+    """All state formats of the library, by name."""
+    library, out = _abi.library(), {}
+    for index in range(library.octavo_format_count()):
+        info = _abi.new(_abi.FormatInfo)
+        _abi.check(library.octavo_format(index, ctypes.byref(info)))
+        first, second = map(_moment_format, info.moment)
+        out[_text(info.name)] = Format(info.number, _text(info.name), info.default_block, first, second)
+    return out
