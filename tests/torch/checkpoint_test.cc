@@ -74,6 +74,62 @@ TEST(TorchCheckpoint, StatesOfLateParameters) {
   EXPECT_TRUE(same_bits(params, copy));
 }
 
+// Archives that version 0.1 has written, after three steps of these.
+Tensors old_params(torch::ScalarType type) {
+  Tensors out = {torch::arange(320).to(torch::kFloat32).mul(0.015625).view({16, 20}),
+                 torch::arange(7).to(torch::kFloat32).sub(3)};
+  for (torch::Tensor& p : out) p = p.to(type).requires_grad_();
+  return out;
+}
+
+void old_steps(octavo::torch::Optimizer& optimizer, const Tensors& params, int from, int to) {
+  for (int step = from; step <= to; ++step) {
+    for (const torch::Tensor& p : params) {
+      const torch::Tensor numbers = torch::arange(p.numel()).remainder(17).sub(8 - step);
+      p.mutable_grad() = numbers.to(torch::kFloat32).mul(0.0625).view(p.sizes()).to(p.scalar_type());
+    }
+    optimizer.step();
+  }
+}
+
+void expect_continues_from(octavo::torch::Optimizer& uninterrupted, const Tensors& params,
+                           octavo::torch::Optimizer& optimizer, const Tensors& resumed,
+                           const std::string& file) {
+  old_steps(uninterrupted, params, 1, 3);
+  torch::load(optimizer, std::string(OCTAVO_TEST_DATA) + "/" + file);
+  EXPECT_TRUE(same_bits(states(optimizer), states(uninterrupted)));
+  for (std::size_t i = 0; i < params.size(); ++i) resumed[i].set_data(params[i].detach().clone());
+  old_steps(uninterrupted, params, 4, 5);
+  old_steps(optimizer, resumed, 4, 5);
+  EXPECT_TRUE(same_bits(resumed, params));
+  EXPECT_TRUE(same_bits(states(optimizer), states(uninterrupted)));
+}
+
+TEST(TorchCheckpoint, ArchivesOfVersion01) {
+  const auto groups = [](const Tensors& p) {
+    std::vector<ParamGroup> out;
+    out.emplace_back(Tensors{p[0]}, std::make_unique<AdamWOptions>(
+                                        AdamWOptions().state("8bit").block_size(64).min_quantized_size(64)));
+    out.emplace_back(Tensors{p[1]}, std::make_unique<AdamWOptions>(AdamWOptions().weight_decay(0)));
+    return out;
+  };
+  const Tensors params = old_params(torch::kBFloat16), resumed = old_params(torch::kBFloat16);
+  AdamW uninterrupted(groups(params),
+                      AdamWOptions(1e-2).betas({0.8, 0.95}).amsgrad(true).master("24").seed(3));
+  AdamW optimizer({ParamGroup({resumed[0]}), ParamGroup({resumed[1]})});
+  expect_continues_from(uninterrupted, params, optimizer, resumed, "adamw_0_1.pt");
+  const auto& second = static_cast<const AdamWOptions&>(optimizer.param_groups()[1].options());
+  EXPECT_EQ(second.betas(), octavo::torch::Betas(0.8, 0.95));
+  EXPECT_TRUE(second.amsgrad());
+  EXPECT_TRUE(second.guard());
+  EXPECT_EQ(second.weight_decay(), 0.0);
+
+  const Tensors weights = old_params(torch::kFloat32), again = old_params(torch::kFloat32);
+  SGD plain(weights, SGDOptions(1e-2).momentum(0.9).nesterov(true).max_grad_norm(0.5));
+  SGD loaded(again);
+  expect_continues_from(plain, weights, loaded, again, "sgd_0_1.pt");
+}
+
 TEST(TorchCheckpoint, AnArchiveThatDoesNotFitChangesNothing) {
   const Tensors params = make_params();
   AdamW optimizer(params, AdamWOptions(1e-2).state("8bit"));

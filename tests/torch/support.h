@@ -18,7 +18,6 @@ using Tensors = std::vector<torch::Tensor>;
 using octavo::torch::AdamOptions;
 using octavo::torch::AdamWOptions;
 using octavo::torch::LionOptions;
-using octavo::torch::Settings;
 using octavo::torch::SGDOptions;
 using ParamGroup = torch::optim::OptimizerParamGroup;
 

@@ -43,8 +43,7 @@ inline void Optimizer::set_state(const Tensor& param, std::unique_ptr<ParamState
     for (std::size_t i = 0; i < params.size(); ++i) {
       if (params[i].unsafeGetTensorImpl() != param.unsafeGetTensorImpl()) continue;
       const Where where{name_, g, i};
-      check_state(*state, kind_of(param, param.scalar_type(), number_, settings_of(g), state.get(), where),
-                  where);
+      check_state(*state, kind_of(param, param.scalar_type(), options_of(g), state.get(), where), where);
       state_[param.unsafeGetTensorImpl()] = std::move(state);
       plans_[g].reset();
       return;
@@ -90,7 +89,7 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
     TORCH_CHECK(size == static_cast<std::int64_t>(params.size()), who, "group ", g, " of the archive has ",
                 size, " parameters, expected ", params.size());
     options.push_back(read_options(group + "_options"));
-    const Settings& settings = static_cast<const Options&>(*options.back()).settings();
+    const auto& loaded = static_cast<const Options&>(*options.back());
     for (std::size_t i = 0; i < params.size(); ++i, ++number) {
       ::torch::serialize::InputArchive inner;
       states.emplace_back(params[i], nullptr);
@@ -98,8 +97,7 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
       auto state = std::make_unique<ParamState>();
       state->serialize(inner);
       const Where where{name_, g, i};
-      check_state(*state, kind_of(params[i], params[i].scalar_type(), number_, settings, state.get(), where),
-                  where);
+      check_state(*state, kind_of(params[i], params[i].scalar_type(), loaded, state.get(), where), where);
       states.back().second = std::move(state);
     }
   }

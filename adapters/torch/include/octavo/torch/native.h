@@ -41,6 +41,31 @@ inline std::uint32_t parse(const char* kind, const std::string& name) {
   return number;
 }
 
+// Bytes of codes and number of scales of 4096 elements in a format; c10::Error for a bad block size.
+struct MomentSize {
+  std::int64_t codes = 0, scales = 0;
+};
+inline MomentSize moment_layout(std::uint32_t format, std::int64_t block_size) {
+  octavo_moment_spec spec = sized<octavo_moment_spec>();
+  spec.format = format;
+  spec.numel = 4096;
+  spec.block_size = block_size;
+  MomentSize out;
+  check(octavo_moment_layout(&spec, &out.codes, &out.scales), "");
+  return out;
+}
+
+// c10::Error for hyper-parameters that the algorithm does not take: a step of no tensors.
+inline void check_numbers(const octavo_group_config& config, octavo_step_args args) {
+  octavo_group* group = nullptr;
+  check(octavo_group_create(&config, nullptr, 0, &group), "");
+  args.step = 1;
+  octavo_step_report report = sized<octavo_step_report>();
+  const octavo_status status = octavo_group_step(group, &args, &report);
+  octavo_group_destroy(group);
+  check(status, "");
+}
+
 // -1 for a type that the core does not step.
 inline int dtype_number(::torch::ScalarType type) {
   switch (type) {

@@ -1,46 +1,87 @@
-// AdamW, Adam, SGD and Lion for LibTorch, as replacements of those in torch::optim: low-bit states, master
-// bits for bf16 parameters, clipping inside the step. docs/guides/libtorch.md shows their use.
+// The optimizers for LibTorch by their names: low-bit states, master bits for bf16 parameters, clipping
+// inside the step. Those of torch::optim's names replace them. docs/guides/libtorch.md shows their use.
+// This is the list: one line for the options and one for the class. Defaults and ranges are the core's.
+// Options without a setter of their own are set by name: RMSpropOptions(1e-2).set("alpha", 0.9).
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <octavo/torch/optimizer.h>
 
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace octavo::torch {
 
-class AdamW : public Optimizer {
- public:
-  explicit AdamW(const std::vector<ParamGroup>& groups, AdamWOptions defaults = {})
-      : Optimizer("AdamW", "adamw", groups, std::make_unique<AdamWOptions>(std::move(defaults))) {}
-  explicit AdamW(std::vector<Tensor> params, AdamWOptions defaults = {})
-      : AdamW(std::vector<ParamGroup>{ParamGroup(std::move(params))}, std::move(defaults)) {}
+using Betas = std::tuple<double, double>;
+
+template <class Derived>
+struct BetasOptions : OptionsOf<Derived> {
+  using OptionsOf<Derived>::OptionsOf;
+  Betas betas() const { return {this->get("beta1"), this->get("beta2")}; }
+  Derived& betas(const Betas& value) {
+    return this->set("beta1", std::get<0>(value)).set("beta2", std::get<1>(value));
+  }
 };
 
-class Adam : public Optimizer {
- public:
-  explicit Adam(const std::vector<ParamGroup>& groups, AdamOptions defaults = {})
-      : Optimizer("Adam", "adam", groups, std::make_unique<AdamOptions>(std::move(defaults))) {}
-  explicit Adam(std::vector<Tensor> params, AdamOptions defaults = {})
-      : Adam(std::vector<ParamGroup>{ParamGroup(std::move(params))}, std::move(defaults)) {}
+template <class Derived>
+struct AdamFamilyOptions : BetasOptions<Derived> {
+  using BetasOptions<Derived>::BetasOptions;
+  double eps() const { return this->get("eps"); }
+  Derived& eps(double value) { return this->set("eps", value); }
+  bool amsgrad() const { return this->get("amsgrad") != 0; }
+  Derived& amsgrad(bool value) { return this->set("amsgrad", value ? 1 : 0); }
 };
 
-class SGD : public Optimizer {
- public:
-  explicit SGD(const std::vector<ParamGroup>& groups, SGDOptions defaults = {})
-      : Optimizer("SGD", "sgd", groups, std::make_unique<SGDOptions>(std::move(defaults))) {}
-  explicit SGD(std::vector<Tensor> params, SGDOptions defaults = {})
-      : SGD(std::vector<ParamGroup>{ParamGroup(std::move(params))}, std::move(defaults)) {}
+struct AdamWOptions : AdamFamilyOptions<AdamWOptions> {
+  static constexpr auto kName = "adamw";
+  using AdamFamilyOptions::AdamFamilyOptions;
 };
 
-class Lion : public Optimizer {
- public:
-  explicit Lion(const std::vector<ParamGroup>& groups, LionOptions defaults = {})
-      : Optimizer("Lion", "lion", groups, std::make_unique<LionOptions>(std::move(defaults))) {}
-  explicit Lion(std::vector<Tensor> params, LionOptions defaults = {})
-      : Lion(std::vector<ParamGroup>{ParamGroup(std::move(params))}, std::move(defaults)) {}
+struct AdamOptions : AdamFamilyOptions<AdamOptions> {
+  static constexpr auto kName = "adam";
+  using AdamFamilyOptions::AdamFamilyOptions;
 };
+
+struct LionOptions : BetasOptions<LionOptions> {
+  static constexpr auto kName = "lion";
+  using BetasOptions::BetasOptions;
+};
+
+struct SGDOptions : OptionsOf<SGDOptions> {
+  static constexpr auto kName = "sgd";
+  using OptionsOf::OptionsOf;
+  double momentum() const { return get("momentum"); }
+  SGDOptions& momentum(double value) { return set("momentum", value); }
+  double dampening() const { return get("dampening"); }
+  SGDOptions& dampening(double value) { return set("dampening", value); }
+  bool nesterov() const { return get("nesterov") != 0; }
+  SGDOptions& nesterov(bool value) { return set("nesterov", value ? 1 : 0); }
+};
+
+// The constructors that all classes have.
+template <class OptionsClass>
+class OptimizerOf : public Optimizer {
+ public:
+  explicit OptimizerOf(const std::vector<ParamGroup>& groups, OptionsClass defaults = {})
+      : Optimizer(groups, std::make_unique<OptionsClass>(std::move(defaults))) {}
+  explicit OptimizerOf(std::vector<Tensor> params, OptionsClass defaults = {})
+      : OptimizerOf(std::vector<ParamGroup>{ParamGroup(std::move(params))}, std::move(defaults)) {}
+};
+
+// clang-format off
+struct AdamW : OptimizerOf<AdamWOptions> { using OptimizerOf::OptimizerOf; };
+struct Adam : OptimizerOf<AdamOptions> { using OptimizerOf::OptimizerOf; };
+struct SGD : OptimizerOf<SGDOptions> { using OptimizerOf::OptimizerOf; };
+struct Lion : OptimizerOf<LionOptions> { using OptimizerOf::OptimizerOf; };
+// clang-format on
+
+// Any algorithm of the library, by the name in its options: what a config file has.
+//   make_optimizer(model->parameters(), AnyOptions(name).lr(1e-3).state("8bit"))
+template <class ParamsOrGroups>
+std::unique_ptr<Optimizer> make_optimizer(const ParamsOrGroups& params, const AnyOptions& options) {
+  return std::make_unique<OptimizerOf<AnyOptions>>(params, options);
+}
 
 }  // namespace octavo::torch

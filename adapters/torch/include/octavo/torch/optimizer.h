@@ -45,7 +45,7 @@ class Optimizer : public ::torch::optim::Optimizer {
   // the norm of the scaled gradients.
   void set_loss_scale(Tensor scale);
 
-  const std::string& algorithm() const { return algorithm_; }  // "adamw"
+  const char* algorithm() const { return algorithm_->info.name; }  // as options call it
 
   // Bytes of moments, scales and master bits.
   std::int64_t state_bytes() const;
@@ -63,8 +63,7 @@ class Optimizer : public ::torch::optim::Optimizer {
   void load(::torch::serialize::InputArchive& archive) override;
 
  protected:
-  Optimizer(const char* class_name, const char* algorithm, const std::vector<ParamGroup>& groups,
-            std::unique_ptr<Options> defaults);
+  Optimizer(const std::vector<ParamGroup>& groups, std::unique_ptr<Options> defaults);
 
  private:
   struct Work {
@@ -74,7 +73,7 @@ class Optimizer : public ::torch::optim::Optimizer {
   };
 
   const Options& own_defaults() const { return static_cast<const Options&>(*defaults_); }
-  const Settings& settings_of(std::size_t group) const;
+  const Options& options_of(std::size_t group) const;
   ParamState* find_state(const Tensor& param) const;
   void complete_groups();
   std::vector<Work> look();
@@ -82,9 +81,8 @@ class Optimizer : public ::torch::optim::Optimizer {
   void launch(std::size_t group, const Work& work, const DeviceNorms& norms);
   Tensor& report_of(const ::torch::Device& device);
 
+  const Algorithm* algorithm_;
   const char* name_;
-  std::string algorithm_;
-  std::uint32_t number_;
   std::vector<std::optional<Plan>> plans_;  // one per group
   Norms norms_;
   Tensor norm_;
@@ -92,12 +90,10 @@ class Optimizer : public ::torch::optim::Optimizer {
   std::vector<Tensor> reports_;  // octavo_device_report, one per device
 };
 
-inline Optimizer::Optimizer(const char* class_name, const char* algorithm,
-                            const std::vector<ParamGroup>& groups, std::unique_ptr<Options> defaults)
+inline Optimizer::Optimizer(const std::vector<ParamGroup>& groups, std::unique_ptr<Options> defaults)
     : ::torch::optim::Optimizer(std::vector<ParamGroup>{}, std::move(defaults)),
-      name_(class_name),
-      algorithm_(algorithm),
-      number_(native::parse("optimizer", algorithm)) {
+      algorithm_(&own_defaults().algorithm()),
+      name_(algorithm_->info.title) {
   own_defaults().check();
   for (const ParamGroup& group : groups) add_param_group(group);
 }
@@ -120,8 +116,10 @@ inline void Optimizer::complete_groups() {
   bool complete = plans_.size() == param_groups_.size();
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     auto* options = dynamic_cast<Options*>(&param_groups_[g].options());
-    TORCH_CHECK(options != nullptr && typeid(*options) == typeid(*defaults_), "octavo::torch::", name_,
-                ": group ", g, " has options of another class, expected octavo::torch::", name_, "Options");
+    TORCH_CHECK(
+        options != nullptr && typeid(*options) == typeid(*defaults_) && &options->algorithm() == algorithm_,
+        "octavo::torch::", name_, ": group ", g,
+        " has options of another class, expected octavo::torch::", name_, "Options");
     if (options->complete()) continue;
     const Settings& mine = options->settings();
     const Settings& all = own_defaults().settings();
@@ -145,14 +143,14 @@ inline void Optimizer::complete_groups() {
       check_param(params[i], where);
       TORCH_CHECK(seen.insert(params[i].unsafeGetTensorImpl()).second, where,
                   "it is there twice, and one step would write it twice");
-      store_of(params[i], settings_of(g).master.value, where);
+      store_of(params[i], options_of(g).settings().master.value, where);
     }
   }
   plans_.resize(param_groups_.size());
 }
 
-inline const Settings& Optimizer::settings_of(std::size_t group) const {
-  return static_cast<const Options&>(param_groups_[group].options()).settings();
+inline const Options& Optimizer::options_of(std::size_t group) const {
+  return static_cast<const Options&>(param_groups_[group].options());
 }
 
 inline ParamState* Optimizer::find_state(const Tensor& param) const {

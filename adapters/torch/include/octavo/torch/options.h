@@ -1,23 +1,22 @@
-// The options of the optimizers and of their parameter groups: torch's names and defaults, and Octavo's own.
-// A group inherits what was not set on its options from the optimizer's; torch does this for its own classes
-// only, so it is done here.
+// The options of the optimizers and of their parameter groups: the algorithm's by their names (octavo/torch/
+// algorithm.h), and Octavo's own. A group inherits what was not set on its options from the optimizer's;
+// torch does this for its own classes only, so it is done here.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/torch/native.h>
+#include <octavo/torch/algorithm.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
+#include <vector>
 
 namespace octavo::torch {
-
-using Betas = std::tuple<double, double>;
 
 template <class T>
 struct Option {
@@ -25,18 +24,13 @@ struct Option {
   bool given = false;  // by the user, rather than inherited
 
   void set(T to) { value = std::move(to), given = true; }
+  void inherit(const Option& from) {
+    if (!given) value = from.value;
+  }
 };
 
-// Everything that any of the optimizers reads; each class of options shows what its own does.
+// The options that every algorithm has.
 struct Settings {
-  Option<double> lr{1e-3};
-  Option<Betas> betas{Betas{0.9, 0.999}};
-  Option<double> eps{1e-8};
-  Option<double> weight_decay{0.0};
-  Option<double> momentum{0.0};
-  Option<double> dampening{0.0};
-  Option<bool> nesterov{false};
-  Option<bool> amsgrad{false};
   Option<bool> maximize{false};
   Option<std::string> state{"fp32"};
   Option<std::string> master{"none"};
@@ -49,45 +43,70 @@ struct Settings {
   // Calls f(name, pointer to member) for each option.
   template <class F>
   static void each(F&& f) {
-    f("lr", &Settings::lr), f("betas", &Settings::betas), f("eps", &Settings::eps);
-    f("weight_decay", &Settings::weight_decay), f("momentum", &Settings::momentum);
-    f("dampening", &Settings::dampening), f("nesterov", &Settings::nesterov);
-    f("amsgrad", &Settings::amsgrad), f("maximize", &Settings::maximize);
-    f("state", &Settings::state), f("master", &Settings::master), f("block_size", &Settings::block_size);
-    f("min_quantized_size", &Settings::min_quantized_size), f("seed", &Settings::seed);
-    f("max_grad_norm", &Settings::max_grad_norm), f("guard", &Settings::guard);
+    f("maximize", &Settings::maximize), f("state", &Settings::state), f("master", &Settings::master);
+    f("block_size", &Settings::block_size), f("min_quantized_size", &Settings::min_quantized_size);
+    f("seed", &Settings::seed), f("max_grad_norm", &Settings::max_grad_norm), f("guard", &Settings::guard);
   }
 };
 
 class Options : public ::torch::optim::OptimizerOptions {
  public:
+  const Algorithm& algorithm() const { return *algorithm_; }
   const Settings& settings() const { return settings_; }
 
-  // What LibTorch's LR schedulers use.
-  double get_lr() const override { return settings_.lr.value; }
-  void set_lr(const double lr) override { settings_.lr.set(lr); }
+  // An option of the algorithm by its name; a flag is 0 or 1. c10::Error lists the names.
+  double get(const std::string& name) const { return numbers_[algorithm_->place(name)].value; }
+  bool has(const std::string& name) const { return algorithm_->find(name) < numbers_.size(); }
 
-  // Inherits the options that were not set here. REQUIRES: defaults of the same class.
+  // What LibTorch's LR schedulers use.
+  double get_lr() const override { return get("lr"); }
+  void set_lr(const double lr) override { number("lr").set(lr); }
+
+  // Inherits the options that were not set here. REQUIRES: defaults of the same algorithm.
   void inherit(const Options& defaults) {
-    Settings::each([&](const char*, auto field) {
-      if (!(settings_.*field).given) (settings_.*field).value = (defaults.settings_.*field).value;
-    });
+    for (std::size_t i = 0; i < numbers_.size(); ++i) numbers_[i].inherit(defaults.numbers_[i]);
+    Settings::each([&](const char*, auto field) { (settings_.*field).inherit(defaults.settings_.*field); });
     complete_ = true;
   }
   bool complete() const { return complete_; }
 
-  // c10::Error for a value that no step can use.
+  // A bit for each option that is on and switches moments.
+  std::uint32_t switches() const {
+    std::uint32_t bits = 0;
+    for (std::size_t i = 0; i < numbers_.size(); ++i) {
+      const std::int32_t bit = algorithm_->options[i].switch_bit;
+      if (bit >= 0 && numbers_[i].value != 0) bits |= 1U << bit;
+    }
+    return bits;
+  }
+
+  // What a step needs to know of them.
+  octavo_step_args step_args() const {
+    octavo_step_args args;
+    octavo_step_args_init(&args);
+    for (std::size_t i = 0; i < numbers_.size(); ++i) {
+      const octavo_option_info& option = algorithm_->options[i];
+      if (option.offset < 0) continue;
+      char* at = reinterpret_cast<char*>(&args) + option.offset;
+      const std::uint32_t flag = numbers_[i].value != 0 ? 1 : 0;
+      if (option.range == kFlag) {
+        std::memcpy(at, &flag, sizeof flag);
+      } else {
+        std::memcpy(at, &numbers_[i].value, sizeof(double));
+      }
+    }
+    args.maximize = settings_.maximize.value ? 1 : 0;
+    args.seed = static_cast<std::uint64_t>(settings_.seed.value);
+    return args;
+  }
+
+  // c10::Error for a value that no step can use. The core knows the algorithm's ranges, formats and blocks.
   void check() const {
     const Settings& s = settings_;
-    const auto [beta1, beta2] = s.betas.value;
-    TORCH_CHECK(s.lr.value >= 0 && std::isfinite(s.lr.value), "Invalid learning rate: ", s.lr.value);
-    TORCH_CHECK(s.eps.value >= 0, "Invalid epsilon value: ", s.eps.value);
-    TORCH_CHECK(0 <= beta1 && beta1 < 1, "Invalid beta parameter at index 0: ", beta1);
-    TORCH_CHECK(0 <= beta2 && beta2 < 1, "Invalid beta parameter at index 1: ", beta2);
-    TORCH_CHECK(s.weight_decay.value >= 0, "Invalid weight_decay value: ", s.weight_decay.value);
-    TORCH_CHECK(s.momentum.value >= 0, "Invalid momentum value: ", s.momentum.value);
-    TORCH_CHECK(!s.nesterov.value || (s.momentum.value > 0 && s.dampening.value == 0),
-                "Nesterov momentum requires a momentum and zero dampening");
+    octavo_group_config config = native::sized<octavo_group_config>();
+    config.algorithm = algorithm_->info.number;
+    config.switches = switches();
+    native::check_numbers(config, step_args());
     TORCH_CHECK(s.min_quantized_size.value >= 0, "Invalid min_quantized_size: ", s.min_quantized_size.value,
                 ", expected a number of elements");
     TORCH_CHECK(s.max_grad_norm.value >= 0 && std::isfinite(s.max_grad_norm.value),
@@ -97,50 +116,91 @@ class Options : public ::torch::optim::OptimizerOptions {
     TORCH_CHECK(
         master == "none" || master == "native" || master == "stochastic" || master == "24" || master == "32",
         "Invalid master: '", master, "', expected \"none\", \"stochastic\", \"24\" or \"32\"");
-    octavo_moment_spec spec = native::sized<octavo_moment_spec>();  // the core knows names and block sizes
-    spec.format = native::parse("state", s.state.value);
-    spec.numel = 4096;
-    spec.block_size = s.block_size.value;
-    std::int64_t codes = 0, scales = 0;
-    native::check(octavo_moment_layout(&spec, &codes, &scales), "");
+    native::moment_layout(native::parse("state", s.state.value), s.block_size.value);
   }
 
+  // As torch's archives have them: the parts of `betas` are one tuple. An option that an archive does not
+  // have keeps its value: those of other versions have fewer, or more.
   void serialize(::torch::serialize::OutputArchive& archive) const override {
+    for (std::size_t i = 0; i < numbers_.size();) {
+      const octavo_option_info& option = algorithm_->options[i];
+      std::vector<c10::IValue> parts;
+      const std::string tuple = option.tuple;
+      do {
+        const double value = numbers_[i].value;
+        parts.push_back(algorithm_->options[i].range == kFlag ? c10::IValue(value != 0) : c10::IValue(value));
+      } while (++i < numbers_.size() && !tuple.empty() && tuple == algorithm_->options[i].tuple);
+      if (tuple.empty()) {
+        archive.write(option.name, parts[0]);
+      } else {
+        archive.write(tuple, c10::IValue(c10::ivalue::Tuple::create(std::move(parts))));
+      }
+    }
     Settings::each(
         [&](const char* name, auto field) { archive.write(name, c10::IValue((settings_.*field).value)); });
   }
   void serialize(::torch::serialize::InputArchive& archive) override {
+    c10::IValue value;
+    std::size_t part = 0;
+    for (std::size_t i = 0; i < numbers_.size(); ++i) {
+      const octavo_option_info& option = algorithm_->options[i];
+      const std::string tuple = option.tuple;
+      part = i > 0 && !tuple.empty() && tuple == algorithm_->options[i - 1].tuple ? part + 1 : 0;
+      if (!archive.try_read(tuple.empty() ? option.name : tuple, value)) continue;
+      if (tuple.empty()) {
+        numbers_[i].set(value.isBool() ? (value.toBool() ? 1.0 : 0.0) : value.toDouble());
+      } else if (const auto parts = value.toTuple(); part < parts->elements().size()) {
+        numbers_[i].set(parts->elements()[part].toDouble());
+      }
+    }
     Settings::each([&](const char* name, auto field) {
-      c10::IValue value;
-      archive.read(name, value);
-      (settings_.*field).set(value.to<std::decay_t<decltype((settings_.*field).value)>>());
+      if (archive.try_read(name, value))
+        (settings_.*field).set(value.to<std::decay_t<decltype((settings_.*field).value)>>());
     });
     complete_ = true;
   }
 
  protected:
+  explicit Options(const Algorithm& algorithm) : algorithm_(&algorithm) {
+    for (const octavo_option_info& option : algorithm.options) numbers_.push_back({option.value});
+  }
+  Option<double>& number(const std::string& name) { return numbers_[algorithm_->place(name)]; }
+
   Settings settings_;
 
  private:
-  bool complete_ = false;  // inherited already
+  static constexpr std::uint32_t kFlag = 4;  // octavo_option_info.range
+
+  const Algorithm* algorithm_;
+  std::vector<Option<double>> numbers_;  // the algorithm's, in its order
+  bool complete_ = false;                // inherited already
 };
 
-// What all optimizers have; setters return the options, so that they can be chained.
+// The setters of Octavo's own options, which return the options, so that they can be chained. Derived has the
+// algorithm's name as kName, or is made with it.
 template <class Derived>
-class CommonOptions : public Options {
+class OptionsOf : public Options {
  public:
+  OptionsOf() : Options(octavo::torch::algorithm(Derived::kName)) {}
+  OptionsOf(double lr) : OptionsOf() { this->lr(lr); }  // NOLINT(google-explicit-constructor)
   std::unique_ptr<::torch::optim::OptimizerOptions> clone() const override {
     return std::make_unique<Derived>(static_cast<const Derived&>(*this));
   }
 
-  double lr() const { return settings_.lr.value; }
-  Derived& lr(double value) { return set(&Settings::lr, value); }
-  double weight_decay() const { return settings_.weight_decay.value; }
-  Derived& weight_decay(double value) { return set(&Settings::weight_decay, value); }
+  // An option of the algorithm by its name: set("alpha", 0.9); a flag is 0 or 1.
+  Derived& set(const std::string& name, double value) {
+    number(name).set(value);
+    return static_cast<Derived&>(*this);
+  }
+
+  double lr() const { return get("lr"); }
+  Derived& lr(double value) { return set("lr", value); }
+  double weight_decay() const { return get("weight_decay"); }
+  Derived& weight_decay(double value) { return set("weight_decay", value); }
   bool maximize() const { return settings_.maximize.value; }
   Derived& maximize(bool value) { return set(&Settings::maximize, value); }
 
-  // How moments are stored: "fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8" or "fp8-e5m2".
+  // How moments are stored, by the name of a state format (docs/formats.md): "fp32" or "8bit", for example.
   const std::string& state() const { return settings_.state.value; }
   Derived& state(const std::string& value) { return set(&Settings::state, value); }
   // What bf16 parameters keep beyond their 16 bits: "none" (rounded to nearest), "stochastic" (rounding),
@@ -166,6 +226,8 @@ class CommonOptions : public Options {
   Derived& guard(bool value) { return set(&Settings::guard, value); }
 
  protected:
+  explicit OptionsOf(const Algorithm& algorithm) : Options(algorithm) {}
+
   template <class T, class V>
   Derived& set(Option<T> Settings::*field, const V& value) {
     (settings_.*field).set(value);
@@ -173,48 +235,9 @@ class CommonOptions : public Options {
   }
 };
 
-template <class Derived>
-class AdamFamilyOptions : public CommonOptions<Derived> {
- public:
-  const Betas& betas() const { return this->settings_.betas.value; }
-  Derived& betas(const Betas& value) { return this->set(&Settings::betas, value); }
-  double eps() const { return this->settings_.eps.value; }
-  Derived& eps(double value) { return this->set(&Settings::eps, value); }
-  bool amsgrad() const { return this->settings_.amsgrad.value; }
-  Derived& amsgrad(bool value) { return this->set(&Settings::amsgrad, value); }
-};
-
-struct AdamWOptions : AdamFamilyOptions<AdamWOptions> {
-  AdamWOptions() { settings_.weight_decay.value = 1e-2; }
-  AdamWOptions(double lr) : AdamWOptions() { settings_.lr.set(lr); }  // NOLINT(google-explicit-constructor)
-};
-
-struct AdamOptions : AdamFamilyOptions<AdamOptions> {
-  AdamOptions() = default;
-  AdamOptions(double lr) { settings_.lr.set(lr); }  // NOLINT(google-explicit-constructor)
-};
-
-struct SGDOptions : CommonOptions<SGDOptions> {
-  SGDOptions() = default;
-  SGDOptions(double lr) { settings_.lr.set(lr); }  // NOLINT(google-explicit-constructor)
-
-  double momentum() const { return settings_.momentum.value; }
-  SGDOptions& momentum(double value) { return set(&Settings::momentum, value); }
-  double dampening() const { return settings_.dampening.value; }
-  SGDOptions& dampening(double value) { return set(&Settings::dampening, value); }
-  bool nesterov() const { return settings_.nesterov.value; }
-  SGDOptions& nesterov(bool value) { return set(&Settings::nesterov, value); }
-};
-
-struct LionOptions : CommonOptions<LionOptions> {
-  LionOptions() {
-    settings_.lr.value = 1e-4;
-    settings_.betas.value = Betas{0.9, 0.99};
-  }
-  LionOptions(double lr) : LionOptions() { settings_.lr.set(lr); }  // NOLINT(google-explicit-constructor)
-
-  const Betas& betas() const { return settings_.betas.value; }
-  LionOptions& betas(const Betas& value) { return set(&Settings::betas, value); }
+// The options of an algorithm that is known by its name alone: AnyOptions(name).lr(1e-3).
+struct AnyOptions : OptionsOf<AnyOptions> {
+  explicit AnyOptions(const std::string& name) : OptionsOf(octavo::torch::algorithm(name)) {}
 };
 
 }  // namespace octavo::torch

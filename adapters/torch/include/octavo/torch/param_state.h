@@ -14,7 +14,7 @@
 
 namespace octavo::torch {
 
-constexpr std::size_t kSlots = 3;  // first moment, second moment, amsgrad's maximum
+constexpr std::size_t kSlots = 3;  // the most moments that an algorithm keeps
 
 class ParamState : public ::torch::optim::OptimizerCloneableParamState<ParamState> {
  public:

@@ -79,12 +79,12 @@ struct Cohort {
 
 // The options that native groups are made for.
 struct PlanKey {
-  bool amsgrad, momentum, counts_on_device;
+  std::uint32_t switches;
+  bool counts_on_device;
   std::string master;
 
   bool operator==(const PlanKey& o) const {
-    return amsgrad == o.amsgrad && momentum == o.momentum && counts_on_device == o.counts_on_device &&
-           master == o.master;
+    return switches == o.switches && counts_on_device == o.counts_on_device && master == o.master;
   }
 };
 
@@ -95,7 +95,8 @@ struct Plan {
 };
 
 // Adds the tensors that a state lacks, and moves those of a parameter that was moved.
-inline void complete_state(ParamState& state, const ::torch::Tensor& param, const Kind& kind, bool sgd) {
+inline void complete_state(ParamState& state, const ::torch::Tensor& param, const Kind& kind,
+                           bool first_step_fills) {
   const auto device = param.device();
   ParamState::each(state, [&](const std::string&, ::torch::Tensor& tensor) {
     if (tensor.defined() && tensor.device() != device) tensor = tensor.to(device);
@@ -104,13 +105,12 @@ inline void complete_state(ParamState& state, const ::torch::Tensor& param, cons
     const auto count = bytes / static_cast<std::int64_t>(c10::elementSize(type));
     return ::torch::zeros({count}, ::torch::TensorOptions().dtype(type).device(device));
   };
-  const auto codes_type = kind.format == "fp32"   ? ::torch::kFloat32
-                          : kind.format == "bf16" ? ::torch::kBFloat16
-                                                  : ::torch::kUInt8;
+  const std::int64_t bytes = native::moment_layout(kind.spec.format, 0).codes / 4096;
+  const auto codes_type = bytes == 4 ? ::torch::kFloat32 : bytes == 2 ? ::torch::kBFloat16 : ::torch::kUInt8;
   for (std::size_t slot = 0; slot < static_cast<std::size_t>(kind.layout.slots); ++slot) {
     if (state.codes[slot].defined()) continue;
-    // SGD's momentum begins with the gradient of its first step, also where momentum is switched on later.
-    if (sgd) state.count = ::torch::Tensor();
+    // Also where a switch is turned on later.
+    if (first_step_fills) state.count = ::torch::Tensor();
     state.codes[slot] = zeros(kind.layout.codes_bytes[slot], codes_type);
     if (kind.layout.scales[slot] > 0)
       state.scales[slot] = zeros(4 * kind.layout.scales[slot], ::torch::kFloat32);
@@ -140,7 +140,7 @@ inline octavo_tensor bound(const Item& item, const Kind& kind) {
 
 // A plan for items whose states are complete. Counts that are on a device are read, so this may wait for it.
 inline Plan make_plan(const PlanKey& key, const std::vector<Item>& items, const std::vector<Kind>& kinds,
-                      std::uint32_t algorithm, const Settings& settings) {
+                      const Options& options) {
   std::map<std::pair<std::pair<int, int>, std::int64_t>, std::vector<std::size_t>> by_count;
   std::map<const void*, std::int64_t> known;  // counts are shared: each is read once
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -156,11 +156,11 @@ inline Plan make_plan(const PlanKey& key, const std::vector<Item>& items, const 
     const ::torch::Device device = items[members[0]].param.device();
     std::vector<octavo_tensor> tensors;
     for (std::size_t i : members) tensors.push_back(bound(items[i], kinds[i]));
-    native::Group group(config_of(algorithm, settings, device), device, tensors);
+    native::Group group(config_of(options, device), device, tensors);
     const ::torch::Device counts = key.counts_on_device ? device : ::torch::Device(::torch::kCPU);
-    const auto options = ::torch::TensorOptions().dtype(::torch::kInt64).device(counts);
+    const auto made = ::torch::TensorOptions().dtype(::torch::kInt64).device(counts);
     plan.cohorts.push_back(
-        {std::move(group), device, members, ::torch::full({}, where_and_when.second, options)});
+        {std::move(group), device, members, ::torch::full({}, where_and_when.second, made)});
   }
   return plan;
 }

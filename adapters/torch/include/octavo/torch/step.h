@@ -42,10 +42,9 @@ inline std::vector<Optimizer::Work> Optimizer::look() {
   std::uint64_t id = 0;
   for (std::size_t g = 0; g < works.size(); ++g) {
     Work& work = works[g];
-    static_cast<const Options&>(param_groups_[g].options()).check();
-    const Settings& settings = settings_of(g);
-    work.key = {settings.amsgrad.value, settings.momentum.value != 0, own_defaults().settings().guard.value,
-                settings.master.value};
+    const Options& options = options_of(g);
+    options.check();
+    work.key = {options.switches(), own_defaults().settings().guard.value, options.settings().master.value};
     const auto& params = param_groups_[g].params();
     for (std::size_t i = 0; i < params.size(); ++i, ++id) {
       const Where where{name_, g, i};
@@ -59,8 +58,7 @@ inline std::vector<Optimizer::Work> Optimizer::look() {
     if (plan && plan->key == work.key && plan->signatures == signatures(work.items)) continue;
     for (const Item& item : work.items) {
       const Where where{name_, g, item.index};
-      work.kinds.push_back(
-          kind_of(item.param, item.grad.scalar_type(), number_, settings, item.state, where));
+      work.kinds.push_back(kind_of(item.param, item.grad.scalar_type(), options, item.state, where));
       if (item.state != nullptr) check_state(*item.state, work.kinds.back(), where);
     }
     if (work.items.empty()) plans_[g].reset();
@@ -83,9 +81,9 @@ inline void Optimizer::prepare(std::size_t group, Work& work) {
       item.state = made.get();
       state_[item.param.unsafeGetTensorImpl()] = std::move(made);
     }
-    complete_state(*item.state, item.param, work.kinds[i], algorithm_ == "sgd");
+    complete_state(*item.state, item.param, work.kinds[i], algorithm_->info.first_step_fills != 0);
   }
-  Plan plan = make_plan(work.key, work.items, work.kinds, number_, settings_of(group));
+  Plan plan = make_plan(work.key, work.items, work.kinds, options_of(group));
   for (Cohort& cohort : plan.cohorts) {
     for (std::size_t member : cohort.members) work.items[member].state->count = cohort.count;
   }
@@ -95,19 +93,8 @@ inline void Optimizer::prepare(std::size_t group, Work& work) {
 
 inline void Optimizer::launch(std::size_t group, const Work& work, const DeviceNorms& norms) {
   if (!plans_[group]) return;
-  const Settings& s = settings_of(group);
   const Settings& all = own_defaults().settings();
-  octavo_step_args args;
-  octavo_step_args_init(&args);
-  args.lr = s.lr.value;
-  std::tie(args.beta1, args.beta2) = s.betas.value;
-  args.eps = s.eps.value;
-  args.weight_decay = s.weight_decay.value;
-  args.momentum = s.momentum.value;
-  args.dampening = s.dampening.value;
-  args.nesterov = s.nesterov.value ? 1 : 0;
-  args.maximize = s.maximize.value ? 1 : 0;
-  args.seed = static_cast<std::uint64_t>(s.seed.value);
+  octavo_step_args args = options_of(group).step_args();
   args.guard = all.guard.value ? 1 : 0;
   if (loss_scale_.defined()) args.scalar_loss_scale = loss_scale_.data_ptr<float>();
   for (Cohort& cohort : plans_[group]->cohorts) {

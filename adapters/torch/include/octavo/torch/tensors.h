@@ -86,23 +86,22 @@ inline std::uint32_t store_of(const ::torch::Tensor& param, const std::string& m
   return native::parse("store", master == "24" ? "bf16+8" : master == "32" ? "bf16+16" : master);
 }
 
-inline octavo_group_config config_of(std::uint32_t algorithm, const Settings& settings,
-                                     const ::torch::Device& device) {
+inline octavo_group_config config_of(const Options& options, const ::torch::Device& device) {
   octavo_group_config config = native::sized<octavo_group_config>();
-  config.algorithm = algorithm;
-  config.amsgrad = settings.amsgrad.value ? 1 : 0;
-  config.momentum = settings.momentum.value != 0 ? 1 : 0;
+  config.algorithm = options.algorithm().info.number;
+  config.switches = options.switches();
   config.device_kind = native::device_kind(device);
   config.device_index = native::device_index(device);
   return config;
 }
 
-// What `settings` ask for, or what `state` (null: none yet) was made with.
-inline Kind kind_of(const ::torch::Tensor& param, ::torch::ScalarType grad_dtype, std::uint32_t algorithm,
-                    const Settings& settings, const ParamState* state, const Where& where) {
+// What `options` ask for, or what `state` (null: none yet) was made with.
+inline Kind kind_of(const ::torch::Tensor& param, ::torch::ScalarType grad_dtype, const Options& options,
+                    const ParamState* state, const Where& where) {
+  const Settings& settings = options.settings();
   Kind kind{native::sized<octavo_tensor_spec>(), native::sized<octavo_tensor_layout>(), settings.state.value,
             settings.block_size.value};
-  const bool has_blocks = kind.format != "fp32" && kind.format != "bf16";
+  const bool has_blocks = native::moment_layout(native::parse("state", kind.format), 0).scales > 0;
   if (has_blocks && param.numel() < settings.min_quantized_size.value) kind.format = "fp32";
   if (!has_blocks || kind.format == "fp32") kind.block_size = 0;
   if (state != nullptr && !state->format.empty())
@@ -120,7 +119,7 @@ inline Kind kind_of(const ::torch::Tensor& param, ::torch::ScalarType grad_dtype
     spec.ndim = static_cast<std::int32_t>(shape.size());
     std::copy(shape.begin(), shape.end(), spec.shape);
   }
-  const octavo_group_config config = config_of(algorithm, settings, param.device());
+  const octavo_group_config config = config_of(options, param.device());
   native::check(octavo_layout(&config, &spec, &kind.layout), where);
   return kind;
 }

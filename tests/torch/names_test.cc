@@ -1,0 +1,101 @@
+// Options and classes of the LibTorch adapter are what the algorithms say of themselves: names, defaults,
+// ranges, switches. Every algorithm of the library can be made by its name.
+// SPDX-License-Identifier: MIT
+#include "torch/support.h"
+
+#include <octavo/describe.h>
+
+#include <limits>
+#include <sstream>
+
+namespace test {
+namespace {
+
+using octavo::torch::AnyOptions;
+using octavo::torch::make_optimizer;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::vector<std::string> names() {
+  std::vector<std::string> out;
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) out.emplace_back(info.name);
+  return out;
+}
+
+TEST(TorchNames, EveryAlgorithmHasItsDefaults) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+    const AnyOptions options{std::string(info.name)};
+    for (const octavo::Option& option : info.options) {
+      EXPECT_EQ(options.get(std::string(option.name)), option.value) << info.name << " " << option.name;
+    }
+    EXPECT_EQ(options.lr(), options.get_lr());
+  }
+}
+
+// The numbers arrive: each one that is out of its range is refused by the core.
+TEST(TorchNames, EveryNumberArrives) {
+  const Tensors params = make_params();
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+    for (const octavo::Option& option : info.options) {
+      if (option.range == octavo::Range::flag || option.at < 0) continue;
+      const std::string name(option.name);
+      const auto options =
+          AnyOptions(std::string(info.name)).set(name, std::numeric_limits<double>::quiet_NaN());
+      EXPECT_THAT(error_of([&] { make_optimizer(params, options); }), HasSubstr(name + ": got "))
+          << info.name;
+    }
+  }
+}
+
+TEST(TorchNames, EveryAlgorithmStepsSavesAndLoads) {
+  for (const std::string& name : names()) {
+    const auto options = AnyOptions(name).lr(1e-2).state("8bit");
+    const Tensors params = make_params(), before = copies(params);
+    const auto optimizer = make_optimizer(params, options);
+    EXPECT_EQ(optimizer->algorithm(), name);
+    run(*optimizer, params, 1, 2);
+    EXPECT_FALSE(same_bits(params[0], before[0])) << name;
+    const Tensors copy = copies(params);
+    const auto other = make_optimizer(std::vector<ParamGroup>{ParamGroup(copy)}, AnyOptions(name));
+    std::stringstream file;
+    torch::save(*optimizer, file);
+    torch::load(*other, file);
+    run(*optimizer, params, 3, 4);
+    run(*other, copy, 3, 4);
+    EXPECT_TRUE(same_bits(params, copy)) << name;
+    EXPECT_TRUE(same_bits(states(*optimizer), states(*other))) << name;
+  }
+}
+
+// Switches change the moments, also between two steps.
+TEST(TorchNames, SwitchesHaveTheirMoments) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+    for (const octavo::Option& option : info.options) {
+      if (!option.switches) continue;
+      const Tensors params = make_params();
+      const auto optimizer = make_optimizer(params, AnyOptions(std::string(info.name)));
+      run(*optimizer, params, 1, 1);
+      const std::int64_t without = optimizer->state_bytes();
+      auto& options = static_cast<AnyOptions&>(optimizer->param_groups()[0].options());
+      options.set(std::string(option.name), option.range == octavo::Range::flag ? 1.0 : 0.5);
+      run(*optimizer, params, 2, 2);
+      EXPECT_GT(optimizer->state_bytes(), without) << info.name << " " << option.name;
+    }
+  }
+}
+
+TEST(TorchNames, WrongOnesAreErrors) {
+  EXPECT_THAT(error_of([] { AnyOptions("adamx"); }), AllOf(HasSubstr("got 'adamx'"), HasSubstr("adamw")));
+  EXPECT_THAT(error_of([] { AdamWOptions().set("alpha", 1); }),
+              HasSubstr("octavo::torch::AdamW: got the option 'alpha', expected one of lr, beta1, beta2"));
+  EXPECT_FALSE(SGDOptions().has("beta1"));
+  EXPECT_TRUE(SGDOptions().has("dampening"));
+  const Tensors params = make_params();
+  std::vector<ParamGroup> groups;
+  groups.emplace_back(params, std::make_unique<AnyOptions>("adam"));
+  EXPECT_THAT(error_of([&] { make_optimizer(groups, AnyOptions("adamw")); }),
+              HasSubstr("group 0 has options of another class, expected octavo::torch::AdamWOptions"));
+}
+
+}  // namespace
+}  // namespace test
