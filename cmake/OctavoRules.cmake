@@ -1,9 +1,12 @@
 # A CUDA source for each rule of update, so that adding an algorithm is one formula file and one line in the list.
 #
-#   OCTAVO_EXTRA_LISTS   the full path of a header with more families and formats: it defines octavo::ExtraFamilies and
+#   OCTAVO_EXTRA_LISTS   a header with more families and formats: it defines octavo::ExtraFamilies and
 #                        octavo::ExtraFormats, and includes its formula headers from its own folder
 
 set(OCTAVO_EXTRA_LISTS "" CACHE FILEPATH "A header with algorithms and state formats beyond src/core/lists.h")
+if(OCTAVO_EXTRA_LISTS AND NOT EXISTS "${OCTAVO_EXTRA_LISTS}")
+  message(FATAL_ERROR "OCTAVO_EXTRA_LISTS: got '${OCTAVO_EXTRA_LISTS}', expected the path of a header")
+endif()
 
 # The rules of the families that a list includes: `using Rules = TypeList<A, B>;` in its formula headers.
 function(octavo_rules_of list folder pattern out)

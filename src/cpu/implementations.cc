@@ -16,9 +16,11 @@
 namespace octavo {
 namespace cpu {
 
-#if defined(__x86_64__)
+#if defined(OCTAVO_AVX512)
 extern const Kernels kAvx512VbmiKernels;
 extern const Kernels kAvx512Kernels;
+#endif
+#if defined(__x86_64__)
 extern const Kernels kAvx2Kernels;
 #elif defined(__aarch64__)
 extern const Kernels kNeonKernels;
@@ -40,6 +42,8 @@ bool has_avx2() {
          __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("aes") &&
          __builtin_cpu_supports("pclmul");
 }
+#endif
+#if defined(OCTAVO_AVX512)
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
@@ -51,9 +55,11 @@ bool always() { return true; }
 
 // Fastest first, the reference last.
 constexpr Candidate kCandidates[] = {
-#if defined(__x86_64__)
+#if defined(OCTAVO_AVX512)
     {&kAvx512VbmiKernels, has_avx512vbmi},
     {&kAvx512Kernels, has_avx512},
+#endif
+#if defined(__x86_64__)
     {&kAvx2Kernels, has_avx2},
 #elif defined(__aarch64__)
     {&kNeonKernels, always},
