@@ -33,7 +33,8 @@ enum class WeightStore : std::uint32_t {
   residual16 = 3,  // bf16 + two bytes: equal in bits to an fp32 master
 };
 
-// What a user names. describe.h has all of them, also those that a build was given beyond this list.
+// What a user names. describe.h has all of them, also those that a build was given beyond this list: their
+// numbers begin at 1000.
 enum class Algorithm : std::uint32_t {
   adam = 0,   // weight decay added to the gradient
   adamw = 1,  // weight decay applied to the parameter

@@ -25,6 +25,9 @@ const octavo::AlgorithmInfo& algorithm_at(int32_t index) {
   return octavo::algorithms()[static_cast<std::size_t>(index)];
 }
 
+// Texts of descriptions are literals, so a zero follows them; one that was left out has no bytes at all.
+const char* text_of(std::string_view text) { return text.empty() ? "" : text.data(); }
+
 // Where octavo_step_args has what HyperParams has; -1 for an option that is in neither.
 int32_t place_in_args(const octavo::Option& option) {
   using H = octavo::HyperParams;
@@ -59,8 +62,8 @@ octavo_status octavo_algorithm(int32_t index, octavo_algorithm_info* out) {
     const octavo::AlgorithmInfo& info = algorithm_at(index);
     octavo_algorithm_info result{};
     result.number = static_cast<uint32_t>(info.number);
-    result.name = info.name.data();
-    result.title = info.title.data();
+    result.name = text_of(info.name);
+    result.title = text_of(info.title);
     result.family = static_cast<uint32_t>(octavo::family_of(info.number));
     result.decay = static_cast<uint32_t>(info.decay);
     result.options = static_cast<int32_t>(info.options.size());
@@ -78,8 +81,8 @@ octavo_status octavo_algorithm_option(int32_t index, int32_t option, octavo_opti
     const octavo::Option& from = info.options[static_cast<std::size_t>(option)];
     octavo_option_info result{};
     result.range = static_cast<uint32_t>(from.range);
-    result.name = from.name.data();
-    result.tuple = from.tuple.empty() ? "" : from.tuple.data();
+    result.name = text_of(from.name);
+    result.tuple = text_of(from.tuple);
     result.value = from.value;
     result.offset = place_in_args(from);
     result.switch_bit = from.switches ? octavo::switch_bit(info.number, from.name) : -1;
@@ -108,8 +111,8 @@ octavo_status octavo_algorithm_slot(int32_t index, uint32_t switches, int32_t sl
     const octavo::Slot& from = all[static_cast<std::size_t>(slot)];
     octavo_slot_info result{};
     result.moment = static_cast<uint32_t>(from.moment);
-    result.name = from.name.data();
-    result.peer = from.peer.data();
+    result.name = text_of(from.name);
+    result.peer = text_of(from.peer);
     return write_struct("out", result, out);
   });
 }
@@ -122,12 +125,12 @@ octavo_status octavo_format(int32_t index, octavo_format_info* out) {
     const octavo::FormatInfo& info = octavo::formats()[static_cast<std::size_t>(index)];
     octavo_format_info result{};
     result.number = static_cast<uint32_t>(info.number);
-    result.name = info.name.data();
+    result.name = text_of(info.name);
     result.default_block = info.default_block;
     for (std::size_t m = 0; m < info.moment.size(); ++m) {
       const octavo::MomentFormat& from = info.moment[m];
       result.moment[m] = {static_cast<uint32_t>(from.bits), static_cast<uint32_t>(from.scale),
-                          static_cast<uint32_t>(from.rounding), from.zero_code, from.element.data()};
+                          static_cast<uint32_t>(from.rounding), from.zero_code, text_of(from.element)};
     }
     result.of_vectors = static_cast<uint32_t>(info.of_vectors);
     return write_struct("out", result, out);

@@ -36,13 +36,28 @@ constexpr auto known_of(TypeList<Family...>) {
 }
 inline constexpr auto kKnown = known_of(Families{});
 
-constexpr bool numbers_differ() {
-  for (std::size_t i = 1; i < kKnown.size(); ++i) {
-    if (kKnown[i - 1].info.number == kKnown[i].info.number) return false;
+constexpr bool numbers_and_names_differ() {
+  for (std::size_t i = 0; i < kKnown.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (kKnown[i].info.number == kKnown[j].info.number) return false;
+      if (kKnown[i].info.name == kKnown[j].info.name || kKnown[i].info.title == kKnown[j].info.title)
+        return false;
+    }
   }
   return true;
 }
-static_assert(numbers_differ(), "every algorithm has a number of its own: AlgorithmInfo::number");
+static_assert(numbers_and_names_differ(), "every algorithm has a number, a name and a title of its own");
+
+constexpr bool places_fit() {
+  constexpr auto kOwn = static_cast<std::int32_t>(offsetof(HyperParams, own));
+  for (const Known& known : kKnown) {
+    for (const Option& option : known.info.options) {
+      if (option.at >= kOwn && (option.at - kOwn) / 8 >= kMaxOwn) return false;
+    }
+  }
+  return true;
+}
+static_assert(places_fit(), "own_place takes 0 to kMaxOwn - 1");
 
 constexpr const Known* find_known(Algorithm algorithm) {
   for (const Known& known : kKnown) {
