@@ -74,7 +74,7 @@ for path, out in zip(sys.argv[1::2], sys.argv[2::2]):
         pass
     read = {}
     for number, entry in saved["state"].items():
-        state = read_peer_state(entry, tuple(entry["exp_avg"].shape), saved["param_groups"][0])
+        state = read_peer_state(entry, tuple(entry["exp_avg"].shape), "adam")
         read[number] = {name: (moment.format, moment.values(), moment.codes, moment.scales)
                         for name, moment in state.moments.items()}
     torch.save(read, out)
@@ -149,7 +149,7 @@ def test_stand_in_is_copied_whole() -> None:
     copies.append(original.to("cpu", torch.float16))
     for each in copies:
         assert type(each) is OptimState8bit
-        state = read_peer_state({"step": 1, "exp_avg": each}, SHAPE, {"betas": (0.9, 0.99)})
+        state = read_peer_state({"step": 1, "exp_avg": each}, SHAPE, "lion")
         assert state is not None
         assert dicts.same_bits(state.moments["exp_avg"].values(), values)
     assert copies[-1].dtype == torch.float16

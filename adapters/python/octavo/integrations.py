@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -17,7 +16,10 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from . import optim
+from ._describe import FLAG, algorithms
+from ._warn import warn
 from .optim import decay
+from .optim.options import MIN_QUANTIZED_SIZE
 
 _New = TypeVar("_New", bound=torch.optim.Optimizer)
 
@@ -25,7 +27,6 @@ _New = TypeVar("_New", bound=torch.optim.Optimizer)
 _TORCHS_OWN = frozenset(("foreach", "fused", "differentiable", decay.KEY))
 # How states are kept: a group has these of the old optimizer only where it differs from that one's default.
 _FORMAT = ("state", "block_size", "master", "min_quantized_size", "seed")
-_TORCHS_DECAY = {torch.optim.Adam: False, torch.optim.AdamW: True}
 _HOOKS = (
     "_optimizer_step_pre_hooks",
     "_optimizer_step_post_hooks",
@@ -76,10 +77,9 @@ def swap_optimizer(
             if hasattr(optimizer, name):
                 setattr(new, name, getattr(optimizer, name))
         if not pointing:
-            warnings.warn(
+            warn(
                 f"the {type(optimizer).__name__} that is replaced has a learning rate scheduler, which goes "
-                "on changing that one: pass it as scheduler=",
-                stacklevel=2,
+                "on changing that one: pass it as scheduler="
             )
     for found in pointing:
         found.optimizer = new
@@ -107,8 +107,9 @@ def _groups(old: torch.optim.Optimizer, options: Mapping[str, Any]) -> list[dict
 def _compare_decay(old: torch.optim.Optimizer, new: torch.optim.Optimizer) -> None:
     """Warns where one weight decay is added to the gradient and the other is applied to the parameter."""
     for before, after in zip(old.param_groups, new.param_groups, strict=True):
-        # Before torch 2.7 the class alone says it.
-        was = before.get(decay.KEY, _TORCHS_DECAY.get(type(old)))
+        # Where a group does not (before torch 2.7), the class alone says it.
+        titles = {getattr(torch.optim, a.title, None): a.decoupled for a in algorithms().values()}
+        was = before.get(decay.KEY, titles.get(type(old)))
         if decay.warn_if_changed(type(old).__name__, was, new, after["weight_decay"]):
             return
 
@@ -144,22 +145,20 @@ def _nested(scheduler: Any) -> Iterator[Any]:
 
 # --- NeMo -----------------------------------------------------------------------------------------
 
-_NEMO_DEFAULT = tuple(
-    f"{base}{suffix}" for base in ("Adam", "AdamW", "SGD", "Lion") for suffix in ("8bit", "4bit", "Fp8")
-)
-
 
 def register_with_nemo(*classes: type[optim.Optimizer]) -> list[str]:
-    """Makes classes (by default the 8-bit, 4-bit and fp8 ones) known to NeMo: `optim.name: AdamW8bit`.
+    """Makes classes (by default the 8-bit, 4-bit and fp8 ones) known to NeMo by their names.
 
-    Classes that a name fixes the format of get the spellings of configs too: `adamw_8bit`, `adamw8bit` and
-    `8bit_adamw`. Returns all names. A class that is known already is left as it is; on an error nothing has
+    Classes that a name fixes the format of get the spellings of configs too: for a title and `8bit` these
+    are `title_8bit`, `title8bit` and `8bit_title`. Returns all names. A class that is known already is left
+    as it is; on an error nothing has
     been registered.
     """
     from nemo.core.config import OptimizerParams, register_optimizer_params
     from nemo.core.optim import optimizers as registry
 
-    chosen = classes or tuple(getattr(optim, name) for name in _NEMO_DEFAULT)
+    usual = ("8bit", "4bit", "Fp8")
+    chosen = classes or tuple(getattr(optim, a.title + end) for a in algorithms().values() for end in usual)
     names = {cls: [cls.__name__, *_spellings(cls)] for cls in chosen}
     known = registry.AVAILABLE_OPTIMIZERS
     for cls, spelt in names.items():
@@ -192,20 +191,22 @@ def _nemo_params(cls: type[optim.Optimizer], base: type) -> type:
     fields: list[tuple[str, Any, Any]] = [
         ("block_size", typing.Optional[int], None),  # noqa: UP045 OmegaConf reads this spelling in any version
         ("master", str, "native"),
-        ("min_quantized_size", int, optim.options.MIN_QUANTIZED_SIZE),
+        ("min_quantized_size", int, MIN_QUANTIZED_SIZE),
         ("maximize", bool, False),
         ("seed", int, 0),
     ]
     if getattr(cls, "_state", None) is None:  # its name does not say
         fields.append(("state", str, "fp32"))
-    for name, parameter in inspect.signature(cls).parameters.items():
-        default = parameter.default
-        if name == "betas":
-            fields.append((name, tuple[float, float], default))
-        elif name in ("amsgrad", "nesterov"):
-            fields.append((name, bool, default))
-        elif name in ("eps", "weight_decay", "momentum", "dampening"):
-            default = getattr(cls, "_weight_decay", 0.0) if default is None else default
-            fields.append((name, float, float(default)))
+    for option in algorithms()[cls.algorithm].options:
+        if option.tuple:
+            if option.place == 0:
+                default = inspect.signature(cls).parameters[option.tuple].default
+                fields.append((option.tuple, tuple[(float,) * len(default)], default))
+        elif option.range == FLAG:
+            fields.append((option.name, bool, bool(option.default)))
+        elif option.optional:
+            fields.append((option.name, typing.Optional[float], None))  # noqa: UP045 as above
+        elif option.name != "lr":  # the base has it
+            fields.append((option.name, float, option.default))
     described = [(name, kind, dataclasses.field(default=value)) for name, kind, value in fields]
     return dataclasses.make_dataclass(f"{cls.__name__}Params", described, bases=(base,))

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from . import _codec, _describe, _engine
-from .optim.base import DECAY_NUMBERS
 from .optim.options import RATE_SLACK
 
 _BY_DTYPE = {dtype: state for state, dtype in _codec.CODE_DTYPES.items() if dtype is not None}
@@ -49,9 +48,9 @@ def step(
     block_size: int = 0,
     seed: int = 0,
 ) -> None:
-    """One step of `algorithm` ("adam", "adamw", "sgd", "lion") over contiguous tensors of one device.
+    """One step of `algorithm` (octavo.optim's `algorithm`) over contiguous tensors of one device.
 
-    `codes` holds the first moments of all parameters, then (for adam and adamw) the second ones; their dtype
+    `codes` holds the first moments of all parameters, then those of the next slot, and so on; their dtype
     is the format: float32, bfloat16, uint8 of the parameter's shape (8bit) or packed and flat (4bit), float8.
     `scales` goes with it, float32, empty where a format has none. `masters` is empty, or has the int8 or
     int16 master bits of each (bf16) parameter. `step` (0-d int64, on the CPU or on the device) counts the
@@ -118,7 +117,7 @@ def step(
     args = native.args
     args.beta1, args.beta2, args.eps, args.weight_decay = beta1, beta2, eps, weight_decay
     args.momentum, args.maximize, args.seed = momentum, int(maximize), seed
-    args.decay = DECAY_NUMBERS[algorithm]
+    args.decay = 2 if described.decoupled else 1
     rate = lr.detach().to(torch.float32)
     if lr.device == device and device.type != "cpu":
         args.scalar_lr = rate.data_ptr()

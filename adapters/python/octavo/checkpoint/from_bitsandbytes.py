@@ -4,23 +4,25 @@ Since 0.49.2 everything but `step` is nested under one key; before, the keys wer
 not saved: it is the one that makes as many blocks as `absmax` has entries (256, and 2048 before 0.44).
 Where an absmax is 0 the codes mean nothing (CUDA writes 255 for a zero); any code times that scale is zero.
 
-SGD, LARS and Lion keep one state in the same form, and the saved group does not say which: the optimizer
-that loads does. RMSprop and Adagrad look the same but for the group's eps, which is 0 in the others.
+Which moments these are, the description of the optimizer that loads says: the saved group does not name its
+own. Optimizers with one state keep it in the signed map, also where it is a second moment. They look alike
+but for the group's eps, which is 0 where the state is a first moment.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .._describe import Algorithm
 from .._shards import local
+from .._warn import warn
 from .decoding import check_shape, is_our_map, map_decoder
-from .saved import MOMENTS, SavedMoment, plain_moment
+from .saved import SavedMoment, known_moments, plain_moment
 
 NESTED = "__bnb_optimizer_quant_state__"
 _BLOCKS = (256, 2048, 4096, 1024, 512, 128, 64, 32)  # the two that were ever saved come first
@@ -43,62 +45,76 @@ def flatten(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bitsandbytes_moments(
-    flat: Mapping[str, Any], shape: tuple[int, ...], group: Mapping[str, Any], saved_group: Mapping[str, Any]
+    flat: Mapping[str, Any], shape: tuple[int, ...], described: Algorithm, saved_group: Mapping[str, Any]
 ) -> dict[str, SavedMoment]:
-    """`flat` is flatten(entry); `group` is of the optimizer that loads, `saved_group` of the file."""
+    """`flat` is flatten(entry); `described` is the optimizer that loads, `saved_group` the file's."""
     first = flat.get("state1")
     if not isinstance(first, Tensor):
         raise ValueError("a bitsandbytes state without the tensor state1")
-    if tuple(local(first).shape) == (2, *shape):
+    peers = {slot.peer: name for name, slot in described.all_slots.items() if slot.peer}
+    stacked = tuple(local(first).shape) == (2, *shape)
+    had = ["state1[0]", "state1[1]"] if stacked else ["state1"]
+    had += ["state2"] if flat.get("state2") is not None else []
+    if sorted(had) != sorted(peers):
+        both = f"state1 has shape {(2, *shape)}, two first moments, and " if stacked else ""
+        theirs, ours = " and ".join(had), " and ".join(sorted(peers)) or "no state"
         raise ValueError(
-            f"state1 has shape {(2, *shape)} for a parameter of shape {shape}: bitsandbytes' AdEMAMix, which "
-            "keeps two first moments and cannot be continued by another optimizer"
+            f"{both}bitsandbytes keeps {theirs} here, but {ours} for {described.title}: it comes from "
+            "another kind of optimizer"
         )
-    if flat.get("state2") is not None:
-        return {
-            "exp_avg": _moment(flat, 1, "exp_avg", shape),
-            "exp_avg_sq": _moment(flat, 2, "exp_avg_sq", shape),
-        }
-    if saved_group.get("eps"):
+    if len(had) == 1 and saved_group.get("eps") and known_moments()[peers["state1"]] == "first":
         raise ValueError(
-            f"one state and eps={saved_group['eps']}: bitsandbytes' RMSprop or Adagrad, whose state "
-            "is neither a momentum nor Lion's"
+            f"one state and eps={saved_group['eps']}: it is a second moment, but state1 of {described.title} "
+            "is a first one: it comes from another kind of optimizer"
         )
-    name = "momentum_buffer" if "momentum" in group or "betas" not in group else "exp_avg"
-    return {name: _moment(flat, 1, name, shape)}
+    return {name: _moment(flat, key, name, shape) for key, name in peers.items()}
 
 
-def decay_is_decoupled(algorithm: str) -> bool:
-    """Its Adam decays as AdamW does, its SGD adds the decay to the gradient."""
-    return algorithm != "sgd"
+def decay_is_decoupled(described: Algorithm) -> bool:
+    """Optimizers with two states apply it to the parameter there, whatever they are called."""
+    return described.decoupled or any(slot.peer == "state2" for slot in described.all_slots.values())
 
 
-def is_momentum_group(saved: Mapping[str, Any]) -> bool:
-    """Whether a group may be of its SGD: an Adam's has eps, others' SGD a momentum."""
-    return "betas" in saved and "momentum" not in saved and saved.get("eps") == 0
+def take_options(taken: dict[str, Any], described: Algorithm) -> None:
+    """Options of a group with one state, which has the first number of the formula in betas[0] and uses no
+    other; in place.
+    """
+    names = [option.tuple or option.name for option in described.options]
+    if "betas" in names or "betas" not in taken or (taken.get("eps") and "eps" not in names):
+        return
+    first = next((name for name in ("alpha", "momentum") if name in names), None)
+    if first in taken:
+        return
+    betas = taken.pop("betas")
+    if first is not None:
+        taken[first] = float(betas[0])
+    if "dampening" in names:
+        taken["dampening"] = 0.0
 
 
-def momentum_options(betas: Sequence[float]) -> dict[str, float]:
-    """The options of its SGD, which keeps the momentum in betas[0] and uses no dampening."""
-    return {"momentum": float(betas[0]), "dampening": 0.0}
-
-
-def _moment(flat: Mapping[str, Any], slot: int, name: str, shape: tuple[int, ...]) -> SavedMoment:
-    key, moment = f"state{slot}", MOMENTS[name]
-    state = local(flat[key]).detach()
+def _moment(flat: Mapping[str, Any], key: str, name: str, shape: tuple[int, ...]) -> SavedMoment:
+    """`key` is state1, state2, or one of two that are stacked: state1[0]."""
+    slot, part, moment = key[5], key[7:8], known_moments()[name]
+    state, absmax, qmap = (
+        local(flat[f"state{slot}"]).detach(),
+        flat.get(f"absmax{slot}"),
+        flat.get(f"qmap{slot}"),
+    )
+    if part:
+        state = state[int(part)]
+        absmax = local(absmax)[int(part)] if isinstance(absmax, Tensor) else None
     check_shape(key, state, shape)
     state = _in_memory_order(key, state)
     if state.dtype != torch.uint8:
         return plain_moment(name, state, shape)
-    if f"absmax{slot}" not in flat and f"max{slot}" in flat:
+    if absmax is None and f"max{slot}" in flat:
         raise ValueError(
             f"{key} has one scale for the whole tensor (max{slot}): saved by bitsandbytes "
             f"with block_wise=False; only block-wise states, with absmax{slot}, can be read"
         )
-    absmax, qmap = flat.get(f"absmax{slot}"), flat.get(f"qmap{slot}")
     if not isinstance(absmax, Tensor) or not isinstance(qmap, Tensor):
         raise ValueError(f"{key} is uint8, but absmax{slot} or qmap{slot} is missing")
-    scales, qmap = local(absmax).detach().to(torch.float32).view(-1), local(qmap)
+    scales, qmap = local(absmax).detach().to(torch.float32).reshape(-1), local(qmap)
     if qmap.numel() != 256:
         raise ValueError(f"qmap{slot} has {qmap.numel()} entries, expected 256")
     block_size = _block_size(f"absmax{slot}", scales.numel(), math.prod(shape))
@@ -137,9 +153,8 @@ def _in_memory_order(key: str, state: Tensor) -> Tensor:
                 f"{key} has strides {state.stride()} for shape {tuple(state.shape)}: it has gaps"
             )
         expected *= size
-    warnings.warn(
+    warn(
         f"bitsandbytes' {key} has strides {state.stride()}: read in the order of its memory, as its CUDA "
-        "kernels write it (its CPU backend would mean the order of the indices)",
-        stacklevel=2,
+        "kernels write it (its CPU backend would mean the order of the indices)"
     )
     return state.as_strided((state.numel(),), (1,)).view(state.shape)

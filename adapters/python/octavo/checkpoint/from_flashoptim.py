@@ -19,7 +19,7 @@ from torch import Tensor
 from .._shards import local
 from .decoding import check_shape, decode_blocks
 from .flash_masters import NARROW
-from .saved import MOMENTS, SavedMoment
+from .saved import SavedMoment, known_moments
 
 _GROUP = 32
 
@@ -33,7 +33,7 @@ def scales_key(name: str) -> str:
 
 
 def flashoptim_moment(name: str, entry: Mapping[str, Any], shape: tuple[int, ...]) -> SavedMoment:
-    moment, key = MOMENTS[name], quantized_key(name)
+    moment, key = known_moments()[name], quantized_key(name)
     codes, scales = entry[key], entry.get(scales_key(name))
     if not isinstance(codes, Tensor) or not isinstance(scales, Tensor):
         raise ValueError(f"{key} or {scales_key(name)} is not a tensor")

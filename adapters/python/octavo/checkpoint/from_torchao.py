@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._shards import local
 from .decoding import check_shape, is_our_block, is_our_map, map_decoder
-from .saved import MOMENTS, SavedMoment
+from .saved import SavedMoment, known_moments
 
 CLASSES = {"OptimState8bit": "8bit", "OptimState4bit": "4bit", "OptimStateFp8": "fp8"}
 
@@ -26,7 +26,7 @@ def is_torchao(value: Any) -> bool:
 
 
 def torchao_moment(name: str, value: Any, shape: tuple[int, ...]) -> SavedMoment:
-    state, moment = CLASSES[type(value).__name__], MOMENTS[name]
+    state, moment = CLASSES[type(value).__name__], known_moments()[name]
     check_shape(name, value, shape)
     codes, scales = local(value.codes).detach().contiguous(), local(value.scale).detach().view(-1)
     block_size = _check(name, state, codes, scales, math.prod(shape))
@@ -66,6 +66,6 @@ def _qmap(name: str, value: Any, state: str) -> Tensor:
     entries = 16 if state == "4bit" else 256
     if qmap.numel() != entries:
         raise ValueError(f"{name} has a qmap of {qmap.numel()} entries, expected {entries}")
-    if bool(value.signed) is not (MOMENTS[name] == "first"):
+    if bool(value.signed) is not (known_moments()[name] == "first"):
         raise ValueError(f"{name} is a torchao state with signed={value.signed}, expected {not value.signed}")
     return qmap

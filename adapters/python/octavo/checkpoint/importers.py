@@ -1,13 +1,14 @@
 """The entry of one parameter in another library's optimizer state dict, read into a SavedState.
 
-Told apart by their keys: torch.optim's, and those of whatever keeps plain `exp_avg`, `exp_avg_sq` or
-`momentum_buffer` tensors (apex, DeepSpeed, most optimizers); torchao's, the same keys with its tensor
+Told apart by their keys: torch.optim's, and those of whatever keeps plain tensors under its names (apex,
+DeepSpeed, most optimizers); torchao's, the same keys with its tensor
 classes; bitsandbytes' `state1`; flashoptim's `exp_avg::quantized`. Errors are ValueErrors that say what is
 wrong with the entry; the caller adds the parameter's name.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -15,43 +16,46 @@ from typing import Any
 from torch import Tensor
 
 from .._codec import SCALE
+from .._describe import algorithms
 from .._shards import local
 from . import from_bitsandbytes as bitsandbytes
 from .from_flashoptim import flashoptim_error_bits, flashoptim_moment, quantized_key, scales_key
 from .from_torchao import is_torchao, torchao_moment
-from .saved import MOMENTS, SavedMoment, SavedState, plain_moment
-
-_KEYS = {"step", "error_bits", *MOMENTS} | {f(name) for name in MOMENTS for f in (quantized_key, scales_key)}
+from .saved import SavedMoment, SavedState, known_moments, plain_moment
 
 _OWN = {"master", "dim_order"}  # beside plain floats in our own form; not for this file
+
+
+@functools.cache
+def _keys() -> frozenset[str]:
+    coded = (f(name) for name in known_moments() for f in (quantized_key, scales_key))
+    return frozenset({"step", "error_bits", *known_moments(), *coded})
 
 
 def read_peer_state(
     entry: Mapping[str, Any],
     shape: tuple[int, ...],
-    group: Mapping[str, Any],
+    algorithm: str,
     saved_group: Mapping[str, Any] | None = None,
 ) -> SavedState | None:
     """What `entry`, a value of state_dict["state"], says about a parameter of `shape`.
 
-    `group` is the parameter group of the optimizer that loads, `saved_group` the one of the file. Without
-    the second, a step or `master_bytewidth` kept in groups is looked for in the first. Of a DTensor the
-    local part is read, and `shape` is that part's. None: not a peer's form (our own with scales or
-    masters, or nothing).
+    `algorithm` is that of the optimizer that loads, `saved_group` the parameter group of the file, where a
+    step or `master_bytewidth` may be. Of a DTensor the local part is read, and `shape` is that part's. None:
+    not a peer's form (our own with scales or masters, or nothing).
     """
-    shape = tuple(int(n) for n in shape)
-    saved = group if saved_group is None else saved_group
+    shape, saved = tuple(int(n) for n in shape), saved_group or {}
     if bitsandbytes.is_bitsandbytes(entry):
-        flat = bitsandbytes.flatten(entry)
-        moments = bitsandbytes.bitsandbytes_moments(flat, shape, group, saved_group or {})
+        flat, described = bitsandbytes.flatten(entry), algorithms()[algorithm]
+        moments = bitsandbytes.bitsandbytes_moments(flat, shape, described, saved)
         return SavedState(_step(flat, moments, saved), moments, ignored=_others(flat, bitsandbytes.KEYS))
-    if any(name + SCALE in entry for name in MOMENTS) or not entry.keys() & (_KEYS - {"step"}):
+    if any(name + SCALE in entry for name in known_moments()) or not entry.keys() & (_keys() - {"step"}):
         return None
-    found = {name: _moment(name, entry, shape) for name in MOMENTS}
+    found = {name: _moment(name, entry, shape) for name in known_moments()}
     moments = {name: moment for name, moment in found.items() if moment is not None}
     error_bits, master_bits = flashoptim_error_bits(entry, shape, saved)
     return SavedState(
-        _step(entry, moments, saved), moments, error_bits, master_bits, _others(entry, _KEYS | _OWN)
+        _step(entry, moments, saved), moments, error_bits, master_bits, _others(entry, _keys() | _OWN)
     )
 
 
@@ -59,7 +63,7 @@ def _moment(name: str, entry: Mapping[str, Any], shape: tuple[int, ...]) -> Save
     if quantized_key(name) in entry:
         return flashoptim_moment(name, entry, shape)
     value = entry.get(name)
-    if value is None:  # torch.optim.SGD without momentum writes momentum_buffer = None
+    if value is None:  # torch writes momentum_buffer = None where there is no momentum
         return None
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} is a {type(value).__name__}, expected a tensor")
@@ -71,9 +75,9 @@ def _step(entry: Mapping[str, Any], moments: Mapping[str, SavedMoment], group: M
     """The number of steps taken: an int, float or tensor in the entry, or (apex and others) in the group."""
     step = entry.get("step", group.get("step"))
     if step is None:
-        if "exp_avg_sq" in moments:
+        if any(saved.moment == "second" for saved in moments.values()):
             raise ValueError("step is missing, here and in the group: bias correction needs it")
-        return 1 if moments else 0  # SGD and Lion may count nothing, but a first step made the momentum
+        return 1 if moments else 0  # some count nothing, but a first step made the momentum
     if isinstance(step, Tensor):
         step = local(step)
         if step.numel() != 1:
@@ -86,5 +90,5 @@ def _step(entry: Mapping[str, Any], moments: Mapping[str, SavedMoment], group: M
     return int(step)
 
 
-def _others(entry: Mapping[str, Any], used: set[str]) -> tuple[str, ...]:
+def _others(entry: Mapping[str, Any], used: frozenset[str] | set[str]) -> tuple[str, ...]:
     return tuple(sorted(str(key) for key in entry.keys() - used))

@@ -9,16 +9,17 @@ that already has the right shape is written in place, because a CUDA graph or a 
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from .. import _codec, _describe
+from .. import _codec
 from .._codec import MASTER, SCALE
+from .._describe import algorithms
 from .._shards import is_sharded, local
+from .._warn import warn
 from . import from_bitsandbytes as bitsandbytes
 from . import masters, rows
 from .native import Loaded, read_entry
@@ -39,9 +40,8 @@ _OWN_OPTIONS = frozenset(
         "fused",
         "foreach",
         "differentiable",
-        "decoupled_weight_decay",
     )
-)
+) | {"decoupled_weight_decay"}
 
 
 def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
                 "loaded state dict contains a parameter group that doesn't match the size of optimizer's "
                 f"group ({len(saved_group['params'])}, expected {len(group['params'])})"
             )
-        merged.append(_merge(group, saved_group))
+        merged.append(_merge(optimizer, group, saved_group))
         wanted = tuple(name for name, _ in moments_of(optimizer.algorithm, merged[-1]))
         for index, (param, number) in enumerate(zip(group["params"], saved_group["params"], strict=True)):
             known.add(number)
@@ -75,7 +75,9 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
             if entry:
                 with optimizer._named(group, index):
                     entry = _apart(entry, param, live)
-                    item = read_entry(entry, param, kind_of(param, group), group, saved_group, wanted)
+                    item = read_entry(
+                        entry, param, kind_of(param, group), optimizer.algorithm, saved_group, wanted
+                    )
                     _check_moments(item, optimizer.algorithm)
                     loaded.append(item)
                     ignored.update(item.saved.ignored)
@@ -83,7 +85,7 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
     _compare_decay(optimizer, saved_groups, given["state"])
     if ignored:
         names = ", ".join(sorted(ignored))
-        warnings.warn(f"{type(optimizer).__name__} has no use for {names} of the loaded states", stacklevel=3)
+        warn(f"{type(optimizer).__name__} has no use for {names} of the loaded states")
     for post_hook in optimizer._optimizer_load_state_dict_post_hooks.values():
         post_hook(optimizer)
 
@@ -113,7 +115,7 @@ def _apart(entry: Mapping[str, Any], param: Tensor, live: Mapping[int, tuple[int
 
 def _check_moments(item: Loaded, algorithm: str) -> None:
     """ValueError for moments of another algorithm, and for those that could not be encoded."""
-    ours = _describe.algorithms()[algorithm].all_slots
+    ours = algorithms()[algorithm].all_slots
     for name, saved in item.saved.moments.items():
         if name not in ours:
             raise ValueError(f"its state has {name}: it comes from another kind of optimizer")
@@ -139,26 +141,28 @@ def _compare_decay(
         was = saved.get(decay.KEY)
         entries = [states.get(number) for number in saved["params"]]
         if any(entry and bitsandbytes.is_bitsandbytes(entry) for entry in entries):
-            was = bitsandbytes.decay_is_decoupled(optimizer.algorithm)
+            was = bitsandbytes.decay_is_decoupled(algorithms()[optimizer.algorithm])
         if decay.warn_if_changed("the loaded state", was, optimizer, group["weight_decay"]):
             return
 
 
-def _merge(group: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(optimizer: Optimizer, group: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
     """The group after loading: the saved options, except those that say how states are stored here."""
     from ..optim.options import check_group
 
     taken = {k: copy.deepcopy(v) for k, v in saved.items() if k not in _OWN_OPTIONS and k != "params"}
-    if "dampening" in group and bitsandbytes.is_momentum_group(taken):
-        taken.update(bitsandbytes.momentum_options(taken.pop("betas")))
-    if saved.get("eps") and "eps" not in group:
-        taken.pop("betas", None)  # Adam's, and other numbers in Lion
+    described = algorithms()[optimizer.algorithm]
+    bitsandbytes.take_options(taken, described)
+    of_others = saved.get("eps") and "eps" not in group  # the same names, and other numbers
+    for name in {option.tuple for option in described.options} & taken.keys():
+        if of_others or len(taken[name]) != len(group[name]):
+            del taken[name]
     if taken.get("clip_grad_norm", group) is None:
         del taken["clip_grad_norm"]  # a run that did not clip does not stop the next one from it
     merged = {**group, **taken}
     if "lr" in taken and not isinstance(group["lr"], Tensor):
         merged["lr"] = float(taken["lr"])
-    check_group(merged)
+    check_group(described, merged)
     return merged
 
 

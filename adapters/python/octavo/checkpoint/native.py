@@ -17,7 +17,7 @@ from .._codec import MASTER, NATIVE_STEP, SCALE, STEP
 from .._shards import Rows, is_sharded, like, local
 from . import rows
 from .importers import read_peer_state
-from .saved import MOMENTS, SavedMoment, SavedState
+from .saved import SavedMoment, SavedState, known_moments
 
 if TYPE_CHECKING:
     from ..optim.base import Optimizer
@@ -74,23 +74,23 @@ def save_entry(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, An
         saved = {key: _as_codes(value, key, saved) for key, value in saved.items()}
         if kind.order != tuple(range(len(kind.order))):
             saved[ORDER] = kind.order
-    native = any(name + SCALE in saved for name in MOMENTS)
+    native = any(name + SCALE in saved for name in known_moments())
     return {NATIVE_STEP if native and key == STEP else key: value for key, value in saved.items()}
 
 
 def _as_codes(value: Any, name: str, entry: Mapping[str, Any]) -> Any:
-    """Codes so that nobody takes them for numbers: with one dimension more than the parameter. torch's Adam
-    looks for `step` when it loads, and codes have none; whoever keeps no count (torch's SGD) fails on the
-    shape at its first step.
+    """Codes so that nobody takes them for numbers: with one dimension more than the parameter. Most of
+    torch's optimizers look for `step` when they load, and codes have none; one that keeps no count fails on
+    the shape at its first step.
     """
-    return value.unsqueeze(-1) if name in MOMENTS and name + SCALE in entry else value
+    return value.unsqueeze(-1) if name in known_moments() and name + SCALE in entry else value
 
 
 def _readable(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The reverse, for dicts of this version; those of 0.1 have neither."""
     out = {STEP if key == NATIVE_STEP else key: value for key, value in entry.items()}
     if NATIVE_STEP in entry:
-        for name in MOMENTS:
+        for name in known_moments():
             if isinstance(out.get(name), Tensor) and name + SCALE in out and out[name].shape[-1:] == (1,):
                 out[name] = out[name].squeeze(-1)
     return out
@@ -98,8 +98,8 @@ def _readable(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _save_rows(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
     shape, here, row = kind.rows.shape, kind.rows.local_shape, kind.rows.row
-    saved = {key: value for key, value in entry.items() if key not in MOMENTS}
-    for name in (n for n in MOMENTS if n in entry):
+    saved = {key: value for key, value in entry.items() if key not in known_moments()}
+    for name in (n for n in known_moments() if n in entry):
         codes = _as_codes(rows.codes_to_rows(entry[name], kind.state, here), name, entry)
         saved[name] = like(codes, param, (shape[0], *codes.shape[1:]))
         if name + SCALE in entry:
@@ -149,7 +149,7 @@ def _fits(
     entry: Mapping[str, Any], shape: tuple[int, ...], memory: tuple[int, ...], state: str, block: int
 ) -> bool:
     dtype = _codec.CODE_DTYPES[state]
-    for name, moment in MOMENTS.items():
+    for name, moment in known_moments().items():
         codes, scales = entry.get(name), entry.get(name + SCALE)
         if not isinstance(codes, Tensor):
             continue
@@ -203,7 +203,7 @@ def _read_own(
     entry: Mapping[str, Any], shape: tuple[int, ...], group: Mapping[str, Any]
 ) -> tuple[SavedState, tuple[int, ...]] | None:
     """Our own entry; None where it is not (floats alone read the same in every library)."""
-    names = [name for name in MOMENTS if isinstance(entry.get(name), Tensor)]
+    names = [name for name in known_moments() if isinstance(entry.get(name), Tensor)]
     if not any(name + SCALE in entry for name in names):
         return None
     if "step" not in entry:
@@ -250,7 +250,7 @@ def _read_moment(
     order: tuple[int, ...],
     group: Mapping[str, Any],
 ) -> SavedMoment:
-    moment, codes, scales = MOMENTS[name], entry[name], entry.get(name + SCALE)
+    moment, codes, scales = known_moments()[name], entry[name], entry.get(name + SCALE)
     if scales is None:
         raise ValueError(f"{name + SCALE} is missing: {name} cannot be read without its scales")
     if not isinstance(scales, Tensor) or scales.dtype != torch.float32:
@@ -281,7 +281,7 @@ def _read_moment(
 
 
 def _read_rows(name: str, codes: Tensor, scales: Tensor, shape: tuple[int, ...]) -> SavedMoment:
-    moment, count, row = MOMENTS[name], shape[0], Rows(shape, 0, shape[0]).row
+    moment, count, row = known_moments()[name], shape[0], Rows(shape, 0, shape[0]).row
     if count == 0:
         nothing = torch.zeros(shape, dtype=torch.float32, device="cpu")
         return SavedMoment(moment, shape, "fp32", 0, nothing, None)
@@ -329,7 +329,7 @@ def read_entry(
     entry: Mapping[str, Any],
     param: Tensor,
     kind: Kind,
-    own_group: Mapping[str, Any],
+    algorithm: str,
     group: Mapping[str, Any],
     wanted: tuple[str, ...],
 ) -> Loaded:
@@ -343,8 +343,8 @@ def read_entry(
     if (own := _read_own(plain, shape, group)) is not None:
         saved, order = own
     else:
-        peer = read_peer_state(plain, shape, own_group, group)
-        if peer is None and not wanted and "step" in plain:  # SGD without momentum only counts
+        peer = read_peer_state(plain, shape, algorithm, group)
+        if peer is None and not wanted and "step" in plain:  # without moments there is only a count
             peer = SavedState(read_step(plain["step"]), {})
         if peer is None:
             keys = ", ".join(map(str, entry))

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from .. import _codec
+from .._describe import algorithms
 from .._shards import is_sharded, like, local
 from . import masters
-from .saved import MOMENTS
+from .saved import known_moments
 
 if TYPE_CHECKING:
     from ..optim.base import Optimizer
@@ -28,7 +29,8 @@ def moment_values(entry: dict[str, Any], name: str, kind: Kind) -> Tensor:
     if _codec.CODE_DTYPES[kind.state] is not None:
         codes = codes.permute(kind.order).contiguous()
     scales = None if scales is None else scales.cpu()
-    values = _codec.decode(MOMENTS[name], kind.state, codes, scales, kind.memory_shape, kind.block_size)
+    moment = known_moments()[name]
+    values = _codec.decode(moment, kind.state, codes, scales, kind.memory_shape, kind.block_size)
     return values.permute(_codec.inverse(kind.order))
 
 
@@ -59,9 +61,11 @@ def _entry(
 ) -> dict[str, Any]:
     kind = optimizer._kind(param, group)
     out: dict[str, Any] = {}
-    if optimizer.algorithm != "sgd":  # torch's keeps no count
+    described = algorithms()[optimizer.algorithm]
+    counts = any(slot.moment == "second" for slot in described.all_slots.values())
+    if counts or not described.first_step_fills:  # else torch keeps none: that there is a buffer says it all
         out["step"] = torch.tensor(float(entry["step"]), dtype=torch.float32, device="cpu")
-    for name in (n for n in MOMENTS if n in entry):
+    for name in (n for n in known_moments() if n in entry):
         values = moment_values(entry, name, kind)
         if is_sharded(param):
             values = like(values.to(local(param).device), param, tuple(param.shape))

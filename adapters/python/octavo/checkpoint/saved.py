@@ -7,6 +7,7 @@ docs/formats.md, a moment has a `format` and its bytes may be taken over as they
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,19 +15,23 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .. import _codec
+from .. import _codec, _describe
 from .decoding import check_shape
 from .flash_masters import master_weights
 
-# Our names of the moments, and the kind of each in docs/formats.md.
-MOMENTS: dict[str, _codec.Moment] = {
-    "exp_avg": "first",
-    "momentum_buffer": "first",
-    "exp_avg_sq": "second",
-    "max_exp_avg_sq": "second",
-}
 _PLAIN = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+@functools.cache
+def known_moments() -> dict[str, _codec.Moment]:
+    """The moments of all algorithms by their names, and the kind of each in docs/formats.md."""
+    out: dict[str, _codec.Moment] = {}
+    for described in _describe.algorithms().values():
+        for name, slot in described.all_slots.items():
+            if out.setdefault(name, slot.moment) != slot.moment:
+                raise RuntimeError(f"{described.name} calls a {slot.moment} moment {name}, another does not")
+    return out
 
 
 @dataclass(frozen=True)
@@ -100,5 +105,5 @@ def plain_moment(name: str, value: Tensor, shape: tuple[int, ...]) -> SavedMomen
         raise ValueError(f"{name} has dtype {value.dtype} and no scales, expected one of {expected}")
     check_shape(name, value, shape)
     return SavedMoment(
-        MOMENTS[name], shape, _PLAIN.get(value.dtype, ""), 0, value.detach().contiguous(), None
+        known_moments()[name], shape, _PLAIN.get(value.dtype, ""), 0, value.detach().contiguous(), None
     )

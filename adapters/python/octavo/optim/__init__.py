@@ -1,8 +1,8 @@
-"""Low-bit optimizers for PyTorch: `from octavo.optim import AdamW8bit` in place of torchao's or
-bitsandbytes'.
+"""Low-bit optimizers for PyTorch, under the names that torchao's and bitsandbytes' have.
 
-Adam, AdamW, SGD and Lion take `state="8bit" | "4bit" | "fp8" | "bf16" | "fp32"`; names such as AdamW8bit,
-AdamW4bit, AdamWFp8, Adam32bit, Lion8bit and PagedAdamW8bit fix it.
+Every algorithm has a class that takes `state="8bit" | "4bit" | "fp8" | "bf16" | "fp32"`, and names that fix
+it: with 8bit, 4bit, Fp8 or 32bit behind it, and Paged before. They are made in classes.py; __init__.pyi
+lists them for type checkers.
 """
 
 from __future__ import annotations
@@ -11,86 +11,19 @@ import sys
 from typing import Any
 
 from .base import Optimizer
-from .classes import SGD, Adam, AdamW, Lion
+from .classes import CLASSES
 from .groups import GlobalOptimManager, param_groups, set_state
-from .named import (
-    Adam4bit,
-    Adam8bit,
-    Adam32bit,
-    AdamFp8,
-    AdamW4bit,
-    AdamW8bit,
-    AdamW32bit,
-    AdamWFp8,
-    Lion4bit,
-    Lion8bit,
-    Lion32bit,
-    LionFp8,
-    PagedAdam,
-    PagedAdam8bit,
-    PagedAdam32bit,
-    PagedAdamW,
-    PagedAdamW8bit,
-    PagedAdamW32bit,
-    PagedLion,
-    PagedLion8bit,
-    PagedLion32bit,
-    SGD4bit,
-    SGD8bit,
-    SGD32bit,
-    SGDFp8,
-)
 
-__all__ = [
-    "SGD",
-    "Adam",
-    "Adam4bit",
-    "Adam8bit",
-    "Adam32bit",
-    "AdamFp8",
-    "AdamW",
-    "AdamW4bit",
-    "AdamW8bit",
-    "AdamW32bit",
-    "AdamWFp8",
-    "GlobalOptimManager",
-    "Lion",
-    "Lion4bit",
-    "Lion8bit",
-    "Lion32bit",
-    "LionFp8",
-    "Optimizer",
-    "PagedAdam",
-    "PagedAdam8bit",
-    "PagedAdam32bit",
-    "PagedAdamW",
-    "PagedAdamW8bit",
-    "PagedAdamW32bit",
-    "PagedLion",
-    "PagedLion8bit",
-    "PagedLion32bit",
-    "SGD4bit",
-    "SGD8bit",
-    "SGD32bit",
-    "SGDFp8",
-    "param_groups",
-    "set_state",
-]
+globals().update(CLASSES)
+__all__ = ["GlobalOptimManager", "Optimizer", "param_groups", "set_state"]
+__all__ += CLASSES
 
-_NOT_HERE = ("AdEMAMix", "RMSprop", "Adagrad", "LAMB", "LARS")
-
-
-def _absent(name: str) -> str | None:
-    """What to say of a name of bitsandbytes' or torchao's that is not here."""
-    if name.removeprefix("Paged").startswith(_NOT_HERE):
-        return f"octavo.optim has no {name}: of bitsandbytes' optimizers it has Adam, AdamW, SGD and Lion"
-    if name == "CPUOffloadOptimizer":
-        return "octavo.optim has no CPUOffloadOptimizer: offload is not built in yet"
-    return None
+# Names of others that are not here, and what to say of them.
+_ABSENT = {"CPUOffloadOptimizer": "offload is not built in yet"}
 
 
 def __getattr__(name: str) -> Any:
-    said = _absent(name)
+    said = f"octavo.optim has no {name}: {_ABSENT[name]}" if name in _ABSENT else None
     # `from octavo.optim import X` asks here first, and has a message of its own for an AttributeError.
     if said and sys._getframe(1).f_code.co_name == "_handle_fromlist":
         raise ImportError(said, name=__name__, path=__file__)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import array
 import contextlib
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -19,17 +18,18 @@ import torch
 from torch import Tensor
 
 from .. import _engine
+from .._describe import algorithms
 from .._shards import local, place_grads
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
-from . import changed, counts, decay, options, state
+from ..checkpoint.saved import known_moments
+from . import changed, counts, options, state
 from .checks import check_grad, check_param, warn_of_lost_updates
 from .norms import Norms
 from .plan import Cohort, Plan, Ready, shared_norms
 from .release import GradientRelease
 from .tracked import Entry, States
 
-DECAY_NUMBERS = {algorithm: 2 if decoupled else 1 for algorithm, decoupled in decay.DECOUPLED.items()}
 _bump_versions = torch.autograd.graph.increment_version
 try:
     _bump_versions([])
@@ -104,7 +104,7 @@ class Optimizer(torch.optim.Optimizer):
         param_group = dict(param_group)  # the next optimizer made of it asks for its own defaults
         for name, default in self.defaults.items():
             param_group.setdefault(name, default)
-        options.check_group(param_group)
+        options.check_group(algorithms()[self.algorithm], param_group)
         super().add_param_group(param_group)
         added = self.param_groups[-1]
         try:
@@ -206,7 +206,7 @@ class Optimizer(torch.optim.Optimizer):
             return
         for group, _ in ready:
             if len(ready) > 1:  # a single one the core checks before it writes
-                options.check_numbers(group)
+                options.check_numbers(algorithms()[self.algorithm], group)
             options.check_clip(group)
         norms: Mapping[torch.device, Tensor] = {}
         if norm_of is not None:
@@ -325,7 +325,7 @@ class Optimizer(torch.optim.Optimizer):
                 f"its master bits have shape {tuple(entry[state.MASTER].shape)}, expected "
                 f"{asked.rows.local_shape}"
             )
-        if not entry.keys() & native_form.MOMENTS.keys():
+        if not entry.keys() & known_moments().keys():
             return asked
         known = tracked.kind or asked
         if known.rows != asked.rows:
@@ -396,7 +396,7 @@ class Optimizer(torch.optim.Optimizer):
         if -options.RATE_SLACK <= args.lr < 0:
             args.lr = 0.0
         args.weight_decay, args.maximize = float(group["weight_decay"]), int(group["maximize"])
-        args.decay = DECAY_NUMBERS[self.algorithm]
+        args.decay = 2 if algorithms()[self.algorithm].decoupled else 1
         args.seed = group["seed"]
         if "betas" in group:
             args.beta1, args.beta2 = map(float, group["betas"])
@@ -546,7 +546,3 @@ class Optimizer(torch.optim.Optimizer):
     def master_parameters(self) -> dict[Tensor, Tensor]:
         """The full-precision value (fp32, on the CPU) of each parameter that keeps master bits."""
         return portable.master_parameters(self)
-
-
-def warn_paged(name: str) -> None:
-    warnings.warn(f"{name}: paging is not built in yet; states stay on the parameters' device", stacklevel=5)

@@ -14,7 +14,7 @@ from .. import _codec
 from .._codec import MASTER, MASTER_DTYPES, SCALE, STEP
 from ..checkpoint import masters
 from ..checkpoint.native import read_step
-from ..checkpoint.saved import MOMENTS
+from ..checkpoint.saved import known_moments
 from .state import Kind
 from .tracked import Entry
 
@@ -54,7 +54,7 @@ def settle(tracked: Entry, kind: Kind) -> None:
     other codes were written without their scales, since nobody can know what they mean.
     """
     for name in tracked.rewritten():
-        if name not in MOMENTS or _codec.zero_is_zero(MOMENTS[name], kind.state):
+        if name not in known_moments() or _codec.zero_is_zero(known_moments()[name], kind.state):
             continue
         entry = tracked.plain()
         if bool(entry[name].view(torch.uint8).any()):

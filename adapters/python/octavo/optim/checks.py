@@ -4,7 +4,6 @@ will lose updates.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from .._describe import algorithms
 from .._engine import DTYPES
 from .._shards import is_sharded, local
+from .._warn import warn
 from .state import kind_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def _check_memory(tensor: Tensor, what: str) -> None:
 
 def check_grad(param: Tensor, grad: Tensor) -> None:
     if grad.is_sparse or grad.layout != torch.strided:
-        raise RuntimeError("sparse gradients are not supported; use sparse=False or torch.optim.SparseAdam")
+        raise RuntimeError(
+            "sparse gradients are not supported; use sparse=False, or an optimizer of torch that takes them"
+        )
     if is_sharded(param) != is_sharded(grad):
         raise RuntimeError("the parameter and its gradient must both be DTensors, or neither")
     if is_sharded(param) and param.device_mesh != grad.device_mesh:  # type: ignore[attr-defined]
@@ -76,8 +79,8 @@ _LOST = {torch.bfloat16: 2.0**-9, torch.float16: 2.0**-12}
 
 
 def warn_of_lost_updates(optimizer: Optimizer, group: Mapping[str, Any]) -> None:
-    """Says once that 16-bit parameters without more bits lose small updates, where they are small. Adam's and
-    Lion's updates are about as large as the learning rate.
+    """Says once that 16-bit parameters without more bits lose small updates, where they are small: those of
+    most algorithms are about as large as the learning rate.
     """
     global _warned_of_lost_updates
     rate = group["lr"]
@@ -89,7 +92,7 @@ def warn_of_lost_updates(optimizer: Optimizer, group: Mapping[str, Any]) -> None
             continue
         if kind_of(param, group).master != "native":
             continue
-        known = optimizer.algorithm != "sgd" and rate > 0
+        known = algorithms()[optimizer.algorithm].update_is_rate and rate > 0
         if known and rate >= lost:
             continue  # weights of up to 1 get theirs
         _warned_of_lost_updates = True
@@ -99,8 +102,7 @@ def warn_of_lost_updates(optimizer: Optimizer, group: Mapping[str, Any]) -> None
             if param.dtype == torch.bfloat16
             else "train fp32 parameters under torch.autocast, or bfloat16 ones with master=24"
         )
-        warnings.warn(
+        warn(
             f"{type(optimizer).__name__}: {optimizer._name(group, index)} is {param.dtype}, and updates "
-            f"below 1/{1 / lost:.0f} of a weight are rounded away{above}; {fix}",
-            stacklevel=7,
+            f"below 1/{1 / lost:.0f} of a weight are rounded away{above}; {fix}"
         )

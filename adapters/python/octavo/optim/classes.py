@@ -1,74 +1,96 @@
-"""The optimizer classes: torch's, torchao's and bitsandbytes' names, signatures and defaults. named.py has
-those whose name says more than the algorithm.
+"""The optimizer classes, made from what the algorithms say of themselves: a class for each, and those whose
+names fix the format of the states (torchao's and bitsandbytes' names) or say that they are paged.
+
+Nothing here is written for an algorithm. __init__.pyi, made by scripts/make_stubs, has the same classes in
+text for type checkers and editors.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
+from typing import Any, ClassVar
 
-from torch import Tensor
+from .. import _describe
+from . import foreign
+from .base import Optimizer
 
-from . import options
-from .base import Optimizer, warn_paged
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-_Init = TypeVar("_Init", bound=Callable[..., None])
-
-
-class Options(TypedDict, total=False):
-    """The keyword arguments of every class. docs/guides/python.md says what they do."""
-
-    state: str | None
-    block_size: int | None
-    master: str | int
-    min_quantized_size: int | None
-    clip_grad_norm: float | None
-    skip_nonfinite: bool
-    gradient_release: bool
-    maximize: bool
-    capturable: bool
-    fused: bool | None
-    foreach: bool | None
-    seed: int
-    bf16_stochastic_round: bool
-    is_paged: bool
-    differentiable: bool
-
-
-_DEFAULTS: Options = {
-    "state": None,
-    "block_size": None,
-    "master": "native",
-    "min_quantized_size": None,
-    "clip_grad_norm": None,
-    "skip_nonfinite": False,
-    "gradient_release": False,
-    "maximize": False,
-    "capturable": False,
-    "fused": None,
-    "foreach": None,
-    "seed": 0,
-    "bf16_stochastic_round": False,
-    "is_paged": False,
-    "differentiable": False,
+# The keyword arguments of every class, their types and defaults. docs/guides/python.md says what they do.
+KEYWORDS: dict[str, tuple[str, Any]] = {
+    "state": ("str | None", None),
+    "block_size": ("int | None", None),
+    "master": ("str | int", "native"),
+    "min_quantized_size": ("int | None", None),
+    "clip_grad_norm": ("float | None", None),
+    "skip_nonfinite": ("bool", False),
+    "gradient_release": ("bool", False),
+    "maximize": ("bool", False),
+    "capturable": ("bool", False),
+    "fused": ("bool | None", None),
+    "foreach": ("bool | None", None),
+    "seed": ("int", 0),
+    "bf16_stochastic_round": ("bool", False),
+    "is_paged": ("bool", False),
+    "differentiable": ("bool", False),
 }
+_OF_THE_OPTIMIZER = ("skip_nonfinite", "gradient_release")  # not of its groups
+# What names say of the format, and with which formats there are paged names.
+FORMATS = {"8bit": "8bit", "4bit": "4bit", "Fp8": "fp8", "32bit": "fp32"}
+_PAGED = ("", "8bit", "32bit")
 
 
-def _shows_options(init: _Init) -> _Init:
-    """help() and inspect list the names of Options in the place of **given."""
-    own = inspect.signature(init)
-    named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    for name, default in _DEFAULTS.items():
-        hint = Options.__annotations__[name].__forward_arg__
-        named.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-        )
-    init.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]
-    return init
+def arguments_of(described: _describe.Algorithm) -> list[tuple[str, str, Any]]:
+    """Name, type and default of what a class takes by place, behind `params`."""
+    own: dict[str, tuple[str, str, Any]] = {}
+    for option in described.options:
+        if option.name in foreign.UNSUPPORTED:
+            before = foreign.UNSUPPORTED[option.name]
+            own.setdefault(before[0], before)
+        if option.tuple:
+            parts = (*own.get(option.tuple, ((), (), ()))[2], option.default)
+            hint = f"tuple[{', '.join(['float'] * len(parts))}]"
+            own[option.tuple] = (option.tuple, hint, parts)
+        elif option.range == _describe.FLAG:
+            own[option.name] = (option.name, "bool", bool(option.default))
+        elif option.optional:
+            own[option.name] = (option.name, "float | None", option.default or None)
+        else:
+            hint = "float | Tensor" if option.name == "lr" else "float"
+            own[option.name] = (option.name, hint, option.default)
+    behind = [own.pop(name) for name in foreign.BEHIND_TAIL if name in own]
+    return [*own.values(), *foreign.TAIL, *behind]
+
+
+def _signature_of(described: _describe.Algorithm) -> inspect.Signature:
+    place, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter("self", place), inspect.Parameter("params", place, annotation="Any")]
+    for name, hint, default in arguments_of(described):
+        parameters.append(inspect.Parameter(name, place, default=default, annotation=hint))
+    for name, (hint, default) in KEYWORDS.items():
+        parameters.append(inspect.Parameter(name, by_name, default=default, annotation=hint))
+    return inspect.Signature(parameters, return_annotation="None")
+
+
+def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
+    signature = _signature_of(described)
+
+    def initialize(self: Any, *given: Any, **named: Any) -> None:
+        foreign.take_removed(named, signature.parameters)
+        foreign.take_decoupled(named, described)
+        try:
+            bound = signature.bind(self, *given, **named)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
+        bound.apply_defaults()
+        _, params, *_ = bound.args
+        values = {key: value for key, value in bound.arguments.items() if key not in ("self", "params")}
+        defaults = foreign.settle(type(self), values, described)
+        own = {key: defaults.pop(key) for key in _OF_THE_OPTIMIZER}
+        Optimizer.__init__(self, params, defaults, **own)
+
+    initialize.__name__ = "__init__"
+    initialize.__signature__ = signature  # type: ignore[attr-defined]
+    return initialize
 
 
 class _Named(Optimizer):
@@ -77,151 +99,32 @@ class _Named(Optimizer):
     _state: ClassVar[str | None] = None  # None: the `state` argument decides
     _paged: ClassVar[bool] = False
 
-    def _start(self, params: Any, defaults: dict[str, Any], given: Any, *theirs: Any) -> None:
-        """The rest of every __init__; `theirs` are bitsandbytes' optim_bits, args and min_8bit_size."""
-        optim_bits, args, min_8bit_size = theirs
-        options.take_args(args)
-        options.take_removed(given)
-        if unknown := [name for name in given if name not in _DEFAULTS]:
-            raise TypeError(
-                f"{type(self).__name__}.__init__() got an unexpected keyword argument {unknown[0]!r}"
-            )
-        named = self._options({**_DEFAULTS, **given}, optim_bits, min_8bit_size)
-        own = named.pop("own")
-        Optimizer.__init__(self, params, {**defaults, **named}, **own)
 
-    def _options(self, given: dict[str, Any], optim_bits: Any, min_8bit_size: Any) -> dict[str, Any]:
-        """Defaults of the parameter groups, and the optimizer's own options under "own"."""
-        state = given["state"]
-        from_bits = options.state_of_bits(optim_bits)
-        if self._state is not None:
-            if state not in (None, self._state):
-                raise ValueError(f"{type(self).__name__} keeps {self._state} states, got state={state!r}")
-            # bitsandbytes' 8-bit classes have always taken optim_bits=32, which says nothing there.
-            if from_bits not in (None, "fp32", self._state):
-                raise ValueError(
-                    f"{type(self).__name__} keeps {self._state} states, got optim_bits={optim_bits}"
-                )
-            state = self._state
-        elif state is None:
-            state = from_bits or "fp32"
-        elif from_bits not in (None, state):
-            raise ValueError(f"got state={state!r} and optim_bits={optim_bits}, which differ")
-        size = options.from_text(given["min_quantized_size"])
-        if size is None:
-            size = options.from_text(min_8bit_size)
-        if self._paged or options.from_text(given["is_paged"]):
-            warn_paged(type(self).__name__)
-        stochastic = options.from_text(given["bf16_stochastic_round"])
-        master = options.from_text(given["master"])
-        if stochastic and master not in ("native", "stochastic"):
-            raise ValueError(f"got bf16_stochastic_round=True and master={master!r}, which differ")
-        if options.from_text(given["differentiable"]):
-            raise ValueError("differentiable=True is not supported")
-        return {
-            "state": state,
-            "block_size": given["block_size"],
-            "master": "stochastic" if stochastic else master,
-            "min_quantized_size": options.MIN_QUANTIZED_SIZE if size is None else size,
-            "maximize": bool(options.from_text(given["maximize"])),
-            "capturable": bool(options.from_text(given["capturable"])),
-            "fused": options.from_text(given["fused"]),
-            "foreach": options.from_text(given["foreach"]),
-            "seed": int(options.from_text(given["seed"])),
-            "clip_grad_norm": given["clip_grad_norm"],
-            "own": {name: given[name] for name in ("skip_nonfinite", "gradient_release")},
-        }
+def _class(name: str, base: type[_Named], doc: str, **content: Any) -> type[_Named]:
+    # Where users and pickles find it.
+    return type(name, (base,), {"__module__": "octavo.optim", "__doc__": doc, **content})
 
 
-class _AdamBase(_Named):
-    _weight_decay: ClassVar[float]
-
-    @_shows_options
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float | None = None,
-        amsgrad: bool = False,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        **given: Unpack[Options],
-    ) -> None:
-        more: dict[str, Any] = {**given}
-        if options.from_text(more.pop("decoupled_weight_decay", False)) and self.algorithm == "adam":
-            raise ValueError("decoupled_weight_decay=True is AdamW: use the class of that name")
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": self._weight_decay if weight_decay is None else weight_decay,
-            "amsgrad": bool(options.from_text(amsgrad)),
-        }
-        self._start(params, defaults, more, optim_bits, args, min_8bit_size)
+def _classes_of(described: _describe.Algorithm) -> dict[str, type[_Named]]:
+    title, paged = described.title, "kept on the device until offload exists"
+    way = "applied to the parameter" if described.decoupled else "added to the gradient"
+    init = _initializer(described)
+    base = _class(title, _Named, f"{title}; weight decay is {way}.", algorithm=described.name, __init__=init)
+    found = {title: base}
+    for suffix, state in FORMATS.items():
+        doc = f"{title} with {state} states."
+        found[title + suffix] = _class(title + suffix, base, doc, _state=state)
+    for suffix in _PAGED:
+        states = f"{FORMATS[suffix]} states" if suffix else "the states that `state` names"
+        doc = f"{title} with {states}, {paged}."
+        found[f"Paged{title}{suffix}"] = _class(
+            f"Paged{title}{suffix}", found[title + suffix], doc, _paged=True
+        )
+    return found
 
 
-class Adam(_AdamBase):
-    """Adam; weight decay is added to the gradient, as in torch (bitsandbytes' Adam decays as AdamW does)."""
-
-    algorithm = "adam"
-    _weight_decay = 0.0
-
-
-class AdamW(_AdamBase):
-    """AdamW; weight decay is applied to the parameter, before the update."""
-
-    algorithm = "adamw"
-    _weight_decay = 1e-2
-
-
-class SGD(_Named):
-    """SGD as torch's: momentum, dampening, Nesterov; weight decay is added to the gradient."""
-
-    algorithm = "sgd"
-
-    @_shows_options
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 1e-3,
-        momentum: float = 0,
-        dampening: float = 0,
-        weight_decay: float = 0,
-        nesterov: bool = False,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        **given: Unpack[Options],
-    ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": bool(options.from_text(nesterov)),
-        }
-        self._start(params, defaults, given, optim_bits, args, min_8bit_size)
-
-
-class Lion(_Named):
-    """Lion; weight decay is applied to the parameter."""
-
-    algorithm = "lion"
-
-    @_shows_options
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0,
-        optim_bits: int | None = None,
-        args: Any = None,
-        min_8bit_size: int | None = None,
-        **given: Unpack[Options],
-    ) -> None:
-        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay}
-        self._start(params, defaults, given, optim_bits, args, min_8bit_size)
+CLASSES: dict[str, type[_Named]] = {
+    name: made
+    for described in _describe.algorithms().values()
+    for name, made in _classes_of(described).items()
+}

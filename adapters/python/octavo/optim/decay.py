@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-DECOUPLED = {"adam": False, "sgd": False, "adamw": True, "lion": True}
-KEY = "decoupled_weight_decay"  # torch's, in the groups of its Adam and AdamW since 2.7
+from .._describe import Algorithm, algorithms
+from .._warn import warn
+
+KEY = "decoupled_weight_decay"  # torch's, since 2.7 in groups of a formula with both kinds
 _WAYS = ("is added to the gradient", "is applied to the parameter")
 
 
+def twin_of(described: Algorithm) -> Algorithm | None:
+    """The algorithm of the same formula whose weight decay is the other kind."""
+    same = (a for a in algorithms().values() if a.family == described.family)
+    return next((a for a in same if a.decoupled != described.decoupled), None)
+
+
 def saved_option(algorithm: str) -> dict[str, bool]:
-    """What a saved group says of it, where one algorithm has both kinds."""
-    return {KEY: DECOUPLED[algorithm]} if algorithm in ("adam", "adamw") else {}
+    """What a saved group says of it, where one formula has both kinds."""
+    described = algorithms()[algorithm]
+    return {} if twin_of(described) is None else {KEY: described.decoupled}
 
 
 def warn_if_changed(source: str, was: bool | None, target: Any, weight_decay: Any) -> bool:
     """Warns where a weight decay that is not 0 would change its kind; `was` is None where nobody knows it."""
-    now = DECOUPLED.get(getattr(target, "algorithm", ""))
-    if weight_decay == 0 or was is None or now is None or bool(was) == now:
+    described = algorithms().get(getattr(target, "algorithm", ""))
+    if weight_decay == 0 or was is None or described is None or bool(was) == described.decoupled:
         return False
-    warnings.warn(
+    warn(
         f"the weight decay {weight_decay} of {source} {_WAYS[bool(was)]}, but that of "
-        f"{type(target).__name__} {_WAYS[now]}",
-        stacklevel=4,
+        f"{type(target).__name__} {_WAYS[described.decoupled]}"
     )
     return True

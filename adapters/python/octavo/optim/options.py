@@ -7,27 +7,27 @@ Values may be strings, as `optim_args` of transformers passes them.
 from __future__ import annotations
 
 import ast
+import math
 import numbers
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from .. import _codec
+from .._describe import ANY, FLAG, FRACTION, NON_NEGATIVE, POSITIVE, Algorithm, Option
 
 MIN_QUANTIZED_SIZE = 4096
 MASTERS = ("native", "stochastic", 24, 32)
 RATE_SLACK = 1e-12  # schedulers that end at 0 (LinearLR) come to lie at -1e-19; that is 0
-
-# Accepted for the sake of old calls; what is done instead.
-_REMOVED = {
-    "percentile_clipping": "it was removed from bitsandbytes; clip_grad_norm clips the gradients' norm",
-    "block_wise": "states are always block-wise",
-    "max_unorm": "it belongs to LAMB and LARS",
-    "skip_zeros": "elements with a zero gradient decay as torch's do",
+_RANGES: dict[int, tuple[Callable[[float], bool], str]] = {
+    ANY: (math.isfinite, "a finite number"),
+    NON_NEGATIVE: (lambda x: 0 <= x < math.inf, "a finite number of at least 0"),
+    POSITIVE: (lambda x: 0 < x < math.inf, "a finite number above 0"),
+    FRACTION: (lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
 }
-_NEUTRAL = {"percentile_clipping": 100, "block_wise": True, "max_unorm": 0.0, "skip_zeros": False}
+_LABELS = {"lr": "learning rate", "eps": "epsilon value"}  # as torch calls them in its messages
+_COUNTS = {2: "two", 3: "three"}
 
 
 def from_text(value: Any) -> Any:
@@ -45,21 +45,6 @@ def from_text(value: Any) -> Any:
         return text
 
 
-def take_removed(options: dict[str, Any]) -> None:
-    """Removes arguments without effect from `options`, and warns where a value asks for something."""
-    for name in list(options):
-        if name in _REMOVED and from_text(options.pop(name)) not in (None, _NEUTRAL[name]):
-            warnings.warn(f"{name} has no effect: {_REMOVED[name]}", stacklevel=4)
-
-
-def take_args(args: Any) -> None:
-    """bitsandbytes' `args` is an object of options that nothing reads. A number there is another argument:
-    its SGD8bit, Lion8bit and their like have no optim_bits before `args`, ours have.
-    """
-    if isinstance(args, (int, float)):
-        raise TypeError(f"args is {args!r}, expected None or an object: give min_8bit_size by name")
-
-
 def state_of_bits(optim_bits: Any) -> str | None:
     """bitsandbytes' optim_bits as a state format."""
     bits = from_text(optim_bits)
@@ -71,61 +56,60 @@ def state_of_bits(optim_bits: Any) -> str | None:
     return states[bits]
 
 
-def _number(
-    group: Mapping[str, Any], key: str, label: str, low: float = 0.0, high: float = float("inf")
-) -> Any:
-    value = from_text(group[key])
+def _number(value: Any, said: str, option: Option) -> Any:
+    """The value, if it is what the option's description allows; `said` begins the message."""
+    value = from_text(value)
+    if value is None and option.optional:
+        return None
+    allowed, expected = _RANGES[option.range]
+    message = f"Invalid {said}: {value}, expected {expected}"
     if isinstance(value, Tensor):
         if value.numel() != 1:
-            raise ValueError(f"Tensor {key} must be 1-element")
-        if value.device.type == "cpu" and not low <= float(value) < high:  # elsewhere it would be a wait
-            raise ValueError(f"Invalid {label}: {value}")
-        return value
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= value < high:
-        raise ValueError(f"Invalid {label}: {value}")
-    return _plain(value)
+            raise ValueError(f"Tensor {option.name} must be 1-element")
+        if value.device.type != "cpu":  # a look at it would be a wait
+            return value
+    elif isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ValueError(message)
+    number = float(value)
+    if not allowed(0.0 if option.name == "lr" and -RATE_SLACK <= number < 0 else number):
+        raise ValueError(message)
+    # numpy's numbers as Python's, which torch.load(weights_only=True) reads.
+    return value if isinstance(value, (Tensor, int)) else number
 
 
-def _plain(value: Any) -> Any:
-    """numpy's numbers as Python's, which torch.load(weights_only=True) reads."""
-    return float(value) if isinstance(value, numbers.Real) and type(value) is not int else value
-
-
-def check_group(group: dict[str, Any]) -> None:
+def check_group(described: Algorithm, group: dict[str, Any]) -> None:
     """Reads strings, takes bitsandbytes' keys over and checks every option of a parameter group, in place."""
     if group.get("optim_bits") is not None:
         group["state"] = state_of_bits(group["optim_bits"])
     group.pop("optim_bits", None)
     if (size := from_text(group.pop("min_8bit_size", None))) is not None:
         group["min_quantized_size"] = size
-    check_numbers(group)
+    check_numbers(described, group)
     check_clip(group)
     check_format(group)
 
 
-def check_numbers(group: dict[str, Any]) -> None:
-    """The options that may change between steps, in place."""
-    group["lr"] = _number(group, "lr", "learning rate", low=-RATE_SLACK)
-    group["weight_decay"] = _number(group, "weight_decay", "weight_decay value")
-    if "eps" in group:
-        group["eps"] = _number(group, "eps", "epsilon value")
-    if "dampening" in group:  # SGD's; others' groups may have a momentum that means nothing here
-        group["momentum"] = _number(group, "momentum", "momentum value")
-        group["dampening"] = _number(group, "dampening", "dampening value", low=-float("inf"))
-        if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
-            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-    if "betas" in group:
-        betas = from_text(group["betas"])
-        if isinstance(betas, str) or not hasattr(betas, "__len__") or len(betas) != 2:
-            raise ValueError(f"Invalid betas: {betas!r}, expected two numbers")
-        for index, beta in enumerate(betas):
-            if (
-                isinstance(beta, bool)
-                or not isinstance(beta, (numbers.Real, Tensor))
-                or not 0.0 <= beta < 1.0
-            ):
-                raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-        group["betas"] = tuple(map(_plain, betas))
+def check_numbers(described: Algorithm, group: dict[str, Any]) -> None:
+    """The options of the algorithm, which may change between steps, in place."""
+    parts: dict[str, list[Option]] = {}
+    for option in described.options:
+        if option.tuple:
+            parts.setdefault(option.tuple, []).append(option)
+        elif option.range == FLAG:
+            group[option.name] = bool(from_text(group[option.name]))
+        else:
+            said = _LABELS.get(option.name, f"{option.name} value")
+            group[option.name] = _number(group[option.name], said, option)
+    for name, members in parts.items():
+        values = from_text(group[name])
+        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(members):
+            raise ValueError(f"Invalid {name}: {values!r}, expected {_COUNTS.get(len(members))} numbers")
+        said = f"{name.removesuffix('s')} parameter at index"
+        checked = [_number(v, f"{said} {i}", o) for i, (v, o) in enumerate(zip(values, members, strict=True))]
+        group[name] = tuple(checked)
+    # The core says so too, but only at the step; in torch's words.
+    if group.get("nesterov") and not (group.get("momentum", 1) > 0 and group.get("dampening", 0) == 0):
+        raise ValueError("Nesterov momentum requires a momentum and zero dampening")
 
 
 def check_clip(group: dict[str, Any]) -> None:

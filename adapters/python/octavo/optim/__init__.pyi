@@ -1,0 +1,119 @@
+# Made by scripts/make_stubs from the descriptions of the algorithms; classes.py makes the classes.
+from typing import Any, TypedDict
+
+from torch import Tensor
+from typing_extensions import Unpack
+
+from .base import Optimizer as Optimizer
+from .groups import GlobalOptimManager as GlobalOptimManager
+from .groups import param_groups as param_groups
+from .groups import set_state as set_state
+
+__all__: list[str]
+
+class Options(TypedDict, total=False):
+    state: str | None
+    block_size: int | None
+    master: str | int
+    min_quantized_size: int | None
+    clip_grad_norm: float | None
+    skip_nonfinite: bool
+    gradient_release: bool
+    maximize: bool
+    capturable: bool
+    fused: bool | None
+    foreach: bool | None
+    seed: int
+    bf16_stochastic_round: bool
+    is_paged: bool
+    differentiable: bool
+
+class Adam(Optimizer):
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-08,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        optim_bits: int | None = None,
+        args: Any = None,
+        min_8bit_size: int | None = None,
+        **given: Unpack[Options],
+    ) -> None: ...
+
+class Adam8bit(Adam): ...
+class Adam4bit(Adam): ...
+class AdamFp8(Adam): ...
+class Adam32bit(Adam): ...
+class PagedAdam(Adam): ...
+class PagedAdam8bit(Adam8bit): ...
+class PagedAdam32bit(Adam32bit): ...
+
+class AdamW(Optimizer):
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 0.001,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-08,
+        weight_decay: float = 0.01,
+        amsgrad: bool = False,
+        optim_bits: int | None = None,
+        args: Any = None,
+        min_8bit_size: int | None = None,
+        **given: Unpack[Options],
+    ) -> None: ...
+
+class AdamW8bit(AdamW): ...
+class AdamW4bit(AdamW): ...
+class AdamWFp8(AdamW): ...
+class AdamW32bit(AdamW): ...
+class PagedAdamW(AdamW): ...
+class PagedAdamW8bit(AdamW8bit): ...
+class PagedAdamW32bit(AdamW32bit): ...
+
+class SGD(Optimizer):
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 0.001,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        optim_bits: int | None = None,
+        args: Any = None,
+        min_8bit_size: int | None = None,
+        **given: Unpack[Options],
+    ) -> None: ...
+
+class SGD8bit(SGD): ...
+class SGD4bit(SGD): ...
+class SGDFp8(SGD): ...
+class SGD32bit(SGD): ...
+class PagedSGD(SGD): ...
+class PagedSGD8bit(SGD8bit): ...
+class PagedSGD32bit(SGD32bit): ...
+
+class Lion(Optimizer):
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 0.0001,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        optim_bits: int | None = None,
+        args: Any = None,
+        min_8bit_size: int | None = None,
+        **given: Unpack[Options],
+    ) -> None: ...
+
+class Lion8bit(Lion): ...
+class Lion4bit(Lion): ...
+class LionFp8(Lion): ...
+class Lion32bit(Lion): ...
+class PagedLion(Lion): ...
+class PagedLion8bit(Lion8bit): ...
+class PagedLion32bit(Lion32bit): ...

@@ -1,0 +1,91 @@
+"""Arguments of torch, torchao and bitsandbytes that no description has: what they mean here, or that they
+mean nothing. All of them are taken care of in this file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _describe
+from .._warn import warn
+from . import decay
+from .options import MIN_QUANTIZED_SIZE, from_text, state_of_bits
+
+# Arguments by place that bitsandbytes has behind its options: name, type, default.
+TAIL = (("optim_bits", "int | None", None), ("args", "Any", None), ("min_8bit_size", "int | None", None))
+# Options that are behind that tail in its signatures, or that only this library has.
+BEHIND_TAIL = ("max_unorm", "trust_ratio", "trust_coefficient")
+# An argument that its class has before an option and does not support.
+UNSUPPORTED = {"adam_w_mode": ("amsgrad", "bool", False)}
+# Accepted for the sake of old calls: the value that asks for nothing, and what is done instead.
+_REMOVED = {
+    "percentile_clipping": (
+        100,
+        "it was removed from bitsandbytes; clip_grad_norm clips the gradients' norm",
+    ),
+    "block_wise": (True, "states are always block-wise"),
+    "max_unorm": (0.0, "it belongs to the optimizers that measure the norms of their updates"),
+    "skip_zeros": (False, "elements with a zero gradient decay as torch's do"),
+}
+
+
+def take_removed(given: dict[str, Any], known: Any) -> None:
+    """Removes arguments without effect from `given`, and warns where a value asks for something."""
+    for name in [name for name in given if name in _REMOVED and name not in known]:
+        neutral, instead = _REMOVED[name]
+        if from_text(given.pop(name)) not in (None, neutral):
+            warn(f"{name} has no effect: {instead}")
+
+
+def take_decoupled(given: dict[str, Any], described: _describe.Algorithm) -> None:
+    """torch has an argument that makes an optimizer the algorithm of another name."""
+    other = decay.twin_of(described)
+    if other is not None and from_text(given.pop(decay.KEY, described.decoupled)) != described.decoupled:
+        raise ValueError(f"{decay.KEY}={other.decoupled} is {other.title}: use the class of that name")
+
+
+def settle(cls: Any, given: dict[str, Any], described: _describe.Algorithm) -> dict[str, Any]:
+    """All arguments by name, but `params` -> defaults of the parameter groups. `cls._state` is the format
+    that the class's name says, or None.
+    """
+    name = cls.__name__
+    for unsupported, _, neutral in (UNSUPPORTED[o.name] for o in described.options if o.name in UNSUPPORTED):
+        if from_text(given.pop(unsupported)) != neutral:
+            raise ValueError(f"{name} does not support {unsupported}=True")
+    # bitsandbytes' `args` is an object of options that nothing reads. A number there is another argument:
+    # many classes there have no optim_bits before `args`, ours have.
+    if isinstance(args := given.pop("args"), (int, float)):
+        raise TypeError(f"args is {args!r}, expected None or an object: give min_8bit_size by name")
+    given["state"] = _state(cls, given["state"], given.pop("optim_bits"))
+    size, theirs = from_text(given["min_quantized_size"]), from_text(given.pop("min_8bit_size"))
+    size = theirs if size is None else size
+    given["min_quantized_size"] = MIN_QUANTIZED_SIZE if size is None else size
+    if from_text(given.pop("is_paged")) or cls._paged:
+        warn(f"{name}: paging is not built in yet; states stay on the parameters' device")
+    given["master"] = from_text(given["master"])
+    if from_text(given.pop("bf16_stochastic_round")):
+        if given["master"] not in ("native", "stochastic"):
+            raise ValueError(f"got bf16_stochastic_round=True and master={given['master']!r}, which differ")
+        given["master"] = "stochastic"
+    if from_text(given.pop("differentiable")):
+        raise ValueError("differentiable=True is not supported")
+    for flag in ("maximize", "capturable"):
+        given[flag] = bool(from_text(given[flag]))
+    for key in ("fused", "foreach"):
+        given[key] = from_text(given[key])
+    given["seed"] = int(from_text(given["seed"]))
+    return given
+
+
+def _state(cls: Any, state: str | None, optim_bits: Any) -> str:
+    from_bits, fixed = state_of_bits(optim_bits), cls._state
+    if fixed is None:
+        if state is not None and from_bits not in (None, state):
+            raise ValueError(f"got state={state!r} and optim_bits={optim_bits}, which differ")
+        return state or from_bits or "fp32"
+    if state not in (None, fixed):
+        raise ValueError(f"{cls.__name__} keeps {fixed} states, got state={state!r}")
+    # bitsandbytes' 8-bit classes have always taken optim_bits=32, which says nothing there.
+    if from_bits not in (None, "fp32", fixed):
+        raise ValueError(f"{cls.__name__} keeps {fixed} states, got optim_bits={optim_bits}")
+    return str(fixed)
