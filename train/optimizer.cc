@@ -95,9 +95,7 @@ StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSett
     spec.param_dtype = plan.bf16_weights ? DType::bf16 : dtype_of(param);
     spec.grad_dtype = spec.param_dtype;
     if (spec.param_dtype == DType::bf16) spec.store = weight_store(training);
-    // bf16 has no blocks: the adapter keeps it for small parameters too.
-    spec.format = plan.name.state == StateFormat::bf16 ? StateFormat::bf16
-                                                       : effective_format(plan.name.state, spec.numel);
+    spec.format = format_for(plan.name.state, spec.numel).value();
     const TensorLayout laid = layout(config, spec).value();
     total.states += laid.state_bytes();
     total.master += laid.residual_bytes;

@@ -291,6 +291,200 @@ OCTAVO_API octavo_status octavo_inspect(const octavo_moment_spec* spec, const vo
                                         const float* scales, const float* reference,
                                         octavo_moment_report* out);
 
+/* --- The engine ---------------------------------------------------------------------------------------
+ *
+ * One object per optimizer. It knows every tensor of the optimizer once, and then steps any of them that have
+ * a gradient. It owns no tensor: parameters, states, step counts, workspaces and norms are the caller's.
+ * octavo/engine.h is the same in C++ and has the contracts in full; in short:
+ *
+ *   octavo_engine_create(algorithm, &engine)
+ *   octavo_engine_set_group(engine, 0, switches, &options, ...)  hyper-parameters, at any time; cheap if
+ * equal octavo_engine_set(engine, handles, tensors, count)           new or moved tensors: everything is
+ * checked per step: octavo_engine_begin(engine, handles, grads, dtypes, count, with_norm, &plan)   who has a
+ * gradient if (plan.number is new) workspaces: octavo_engine_workspace_bytes(engine, kind, index) per device
+ *     if (with_norm) octavo_engine_norm(engine, &args, parts, part_count, combine, user)
+ *     octavo_engine_step(engine, &args, &report)
+ *   or, with gradient release: begin (of one tensor) and octavo_engine_ready as each gradient arrives, then
+ *     octavo_engine_finish.
+ *
+ * A failed call has written no buffer, advanced no step count and changed nothing in the engine; only where a
+ * device itself fails (status 3) may a part of the step have been taken. An engine is used by one thread at a
+ * time. Nothing waits for a GPU and nothing is allocated there: norm, step, ready and finish may be captured
+ * in a CUDA graph where the step counts are on the device. */
+typedef struct octavo_engine octavo_engine;
+
+OCTAVO_API octavo_status octavo_engine_create(uint32_t algorithm, octavo_engine** out);
+OCTAVO_API void octavo_engine_destroy(octavo_engine* engine);
+
+/* The format that a parameter gets where `wanted` is asked for. THE rule for small parameters: below
+ * min_quantized_size elements in the whole parameter (not in the shard at hand) formats with blocks become
+ * fp32; fp32 and bf16 stay. The block size goes to 0 with the blocks: that is the caller's. `sharded` 1: the
+ * tensor is a part of a parameter; formats with scales per axis are then an error. */
+OCTAVO_API octavo_status octavo_format_for(uint32_t wanted, int64_t whole_numel, int64_t min_quantized_size,
+                                           uint32_t sharded, uint32_t* format);
+
+/* Options of a parameter group, numbered by the caller from 0 (below 2^20). Of `options` these are used: lr,
+ * beta1, beta2, eps, weight_decay, momentum, dampening, nesterov, maximize, decay, seed, max_norm, own, and
+ * scalar_lr, which is then memory of the given device and counts for tensors there; others use lr. The rest
+ * (step, guard, threads, grad_factor, workspace, stream, other scalars) is not looked at: it belongs to a
+ * step. All numbers are checked here. max_norm 0 does not clip.
+ * `switches`: as octavo_group_config.switches (whose amsgrad and momentum are not asked for here). They decide
+ * which moments a tensor has: where they change, the tensors of the group must be given again by
+ * octavo_engine_set before they can be stepped. Where the first step fills a moment (momentum that begins with
+ * the first gradient) it does so at step count 1: who switches it on for a tensor that has been stepped gives it
+ * codes of zeros and sets its step count to 0. */
+OCTAVO_API octavo_status octavo_engine_set_group(octavo_engine* engine, uint32_t group, uint32_t switches,
+                                                 const octavo_step_args* options, uint32_t lr_device_kind,
+                                                 int32_t lr_device_index);
+
+typedef struct {
+  uint32_t struct_size; /* the same in a whole array */
+  uint32_t group;       /* one that was set before */
+  uint32_t param_dtype, store, format;
+  int32_t ndim;
+  uint32_t param_device_kind;
+  int32_t param_device_index;
+  uint32_t state_device_kind; /* where codes, scales and residual are; for now the parameter's device */
+  int32_t state_device_index;
+  uint32_t norm_part; /* 0: the gradient is whole in this process; else a number of the caller for the ranks
+                       * that share it. See octavo_engine_norm. */
+  uint32_t step_on_device; /* 0: *step is in host memory; 1: in memory of param_device */
+  int64_t numel, block_size;
+  int64_t shape[8];
+  int64_t whole_numel; /* of the whole parameter; 0: numel */
+  int64_t offset;      /* of the first element in it */
+  uint64_t id;         /* of the whole parameter: what stochastic rounding is keyed by */
+  void* param;
+  void* residual;
+  void* codes[3];
+  float* scales[3];
+  int64_t* step;       /* steps taken so far, of this tensor alone */
+  int64_t known_steps; /* step_on_device: what *step holds (or will, in stream order); -1: not known; -2: as
+                        * before under this handle (the buffers moved, the count's value did not change) */
+} octavo_engine_tensor;
+
+/* Adds tensors, or replaces those of the same handle. Handles are numbers of the caller, below 2^24; dense
+ * ones save memory. Every check of spec, buffers and overlap happens here (on a GPU also where each pointer
+ * lies), and never again: the buffers must stay valid until they are replaced or removed. Parameters may
+ * share memory with one another (views): they are then stepped one after the other, in the order given to
+ * begin. No other buffer may share memory with any, and each tensor has a step count of its own. Costs a pass
+ * over all tensors of the engine: give many at once. What begin has begun is over. */
+OCTAVO_API octavo_status octavo_engine_set(octavo_engine* engine, const uint32_t* handles,
+                                           const octavo_engine_tensor* tensors, int64_t count);
+/* Forgets tensors; handles that are not known are passed over. */
+OCTAVO_API octavo_status octavo_engine_remove(octavo_engine* engine, const uint32_t* handles, int64_t count);
+
+/* Tells the engine that step counts in device memory were written by somebody else (loaded, reset), and what
+ * they hold; values null or -1: not known. Counts in host memory need no telling: they are read at each
+ * begin. Tensors whose counts on a device are not known to be equal are stepped by calls of their own. What begin has
+ * begun is over. */
+OCTAVO_API octavo_status octavo_engine_set_counts(octavo_engine* engine, const uint32_t* handles,
+                                                  const int64_t* values, int64_t count);
+
+/* The tensor (its handle) that this engine's last failing call was about; -1 where it was about none. */
+OCTAVO_API int64_t octavo_engine_failed_tensor(const octavo_engine* engine);
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t fresh;  /* 1: this call made the plan */
+  uint64_t number; /* of the plan, from 1: as long as it stays the same, so does what workspaces need */
+  int64_t cohorts; /* native calls that a step makes */
+} octavo_engine_plan;
+
+/* The tensors that have a gradient now, and their gradients (dtypes: octavo dtype numbers, one byte each;
+ * dense, in the parameter's memory order, on the parameter's device). Checked: handles, null, alignment,
+ * dtypes. The place of a gradient in device memory is not asked of the driver. Gradients are read until the
+ * step's work is done and must not be written by it. The order of handles is the order of the norm's sum.
+ * with_norm 1: octavo_engine_norm (or ready with a norm) will follow. Plans are kept by (handles, dtypes) and
+ * used again. count 0 is allowed: nothing is stepped. `out` may be null. */
+OCTAVO_API octavo_status octavo_engine_begin(octavo_engine* engine, const uint32_t* handles,
+                                             const void* const* grads, const uint8_t* dtypes, int64_t count,
+                                             uint32_t with_norm, octavo_engine_plan* out);
+
+/* Bytes of workspace that norm, step, ready and finish need now on a device (0: none; also for devices that
+ * do not take part). Grow-only workspaces are the simple use: one per device, aligned to 16, of this engine
+ * alone, used on one stream after the other in their order. After a CUDA graph was captured with a workspace
+ * the graph owns it: keep it, and take another one for steps outside (or pass the same: tables are then
+ * written anew at every step). */
+OCTAVO_API int64_t octavo_engine_workspace_bytes(const octavo_engine* engine, uint32_t device_kind,
+                                                 int32_t device_index);
+
+/* One device of a step: all of its pointers are memory of the device. */
+typedef struct {
+  uint32_t struct_size; /* the same in a whole array */
+  uint32_t device_kind;
+  int32_t device_index;
+  uint32_t reserved;
+  void* stream; /* cuda: the cudaStream_t to work on */
+  void* workspace;
+  int64_t workspace_bytes;
+  const float* loss_scale;  /* gradients are divided by it, besides grad_factor; null: not */
+  const float* found_inf;   /* not zero: the step is skipped; null: not */
+  octavo_device_norm* norm; /* the norm over all gradients, of all devices and ranks: see norm, ready; null:
+                             * no clipping, no guard */
+  octavo_device_report* report; /* receives what happened; null: nobody asks. Also written where no tensor of
+                                 * this device is stepped: what the norm says. */
+} octavo_engine_device;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t guard;  /* a non-finite gradient anywhere skips the step whole; needs norms */
+  int32_t threads; /* CPU; 0: the pool's size */
+  uint32_t reserved;
+  double grad_factor;                  /* multiplies every gradient; 0 stands for 1 */
+  const octavo_engine_device* devices; /* every device that a begun tensor is on; others may be there, too */
+  int64_t device_count;
+} octavo_engine_args;
+
+/* Combines norms: see norm and finish. Returns 0, or another number for a failure of the caller's. */
+typedef int32_t (*octavo_engine_combine)(void* user);
+
+/* The norms of the begun gradients, by device and norm part, each into its buffer. */
+typedef struct {
+  uint32_t struct_size; /* the same in a whole array */
+  uint32_t part;
+  uint32_t device_kind;
+  int32_t device_index;
+  octavo_device_norm* out; /* memory of the device; zeros where the part has no gradient here */
+} octavo_engine_norm_part;
+
+/* Every (device, norm_part) of a begun tensor must be listed. Parts of which other ranks may have gradients
+ * are listed although this rank has none, in the same order on every rank. With one part, of number 0, that
+ * is all: let its `out` be args.devices[0].norm. Otherwise `combine` is called once, after the work was
+ * queued: it sums each part over its ranks and all parts into the `norm` of every device (l2: root of the sum
+ * of squares; max: largest; nonfinite: sum), on the streams of args. */
+OCTAVO_API octavo_status octavo_engine_norm(octavo_engine* engine, const octavo_engine_args* args,
+                                            const octavo_engine_norm_part* parts, int64_t part_count,
+                                            octavo_engine_combine combine, void* user);
+
+/* One step of the begun tensors. Clips by args.devices[].norm where the group's max_norm says so; with guard
+ * the norm's count of non-finite elements decides. Host step counts are advanced where the step was taken. On
+ * a GPU with guard or found_inf only the device knows that, so the step counts must be there, too
+ * (step_on_device), and report->pending is 1. `report` may be null. */
+OCTAVO_API octavo_status octavo_engine_step(octavo_engine* engine, const octavo_engine_args* args,
+                                            octavo_step_report* report);
+
+/* Gradient release: steps the begun tensors (as a rule one, of one device) before the other gradients are
+ * known. They are clipped by the norm of the previous whole step, args.devices[].norm (zeros before the first
+ * finish: not clipped), and guarded by the count of their own non-finite elements. `own`: two
+ * octavo_device_norms of the caller in the tensors' device memory, untouched until finish; own[0] receives
+ * the norm of these gradients, own[1] the norm that clips. null: no norm is taken (no guard, no clipping).
+ * Where norm_part is not 0 `combine` is called to sum own[0] over the ranks. A tensor that was ready already
+ * since the last finish is an error. */
+OCTAVO_API octavo_status octavo_engine_ready(octavo_engine* engine, const octavo_engine_args* args,
+                                             octavo_device_norm* own, octavo_engine_combine combine,
+                                             void* user, octavo_step_report* report);
+/* Ends a step of gradient release. parts: one per device (part 0); `out` receives the norm over the gradients
+ * that were ready there, in the order of handles; with several `combine` makes each of them the norm over
+ * all. Then every args.devices[].norm takes it for the next step (l2 only where it is finite), and reports
+ * say whether any tensor was skipped. Workspaces: octavo_engine_workspace_bytes, asked again before.
+ * part_count 0: no norms; only the list of ready tensors is cleared. octavo_engine_forget_ready clears it
+ * without ending a step (other states were loaded). */
+OCTAVO_API octavo_status octavo_engine_finish(octavo_engine* engine, const octavo_engine_args* args,
+                                              const octavo_engine_norm_part* parts, int64_t part_count,
+                                              octavo_engine_combine combine, void* user);
+OCTAVO_API void octavo_engine_forget_ready(octavo_engine* engine);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

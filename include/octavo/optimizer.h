@@ -70,11 +70,14 @@ struct TensorLayout {
 // The buffers a tensor needs. Exact: the planner and the benchmark print these numbers.
 OCTAVO_API Result<TensorLayout> layout(const GroupConfig& config, const TensorSpec& spec);
 
-// The format a parameter should get when `wanted` is asked for: small parameters keep fp32 states.
-// `whole_numel` is the size of the whole parameter, never of the shard at hand, so that sharding does not
-// change precision.
-OCTAVO_API StateFormat effective_format(StateFormat wanted, std::int64_t whole_numel,
-                                        std::int64_t min_quantized_size = kMinQuantizedSize);
+// The format that a parameter gets where `wanted` is asked for: the one rule of all adapters. Below
+// `min_quantized_size` elements formats with blocks become fp32; fp32 and bf16 stay. `whole_numel` is the
+// size of the whole parameter, never of the shard at hand, so that sharding does not change precision. An
+// error where `wanted` has scales that belong to the whole parameter (4bit-rank1) and the tensor is
+// `sharded`.
+OCTAVO_API Result<StateFormat> format_for(StateFormat wanted, std::int64_t whole_numel,
+                                          std::int64_t min_quantized_size = kMinQuantizedSize,
+                                          bool sharded = false);
 
 struct StateSlot {
   void* codes = nullptr;    // aligned to the code's element (4 for fp32, 2 for bf16, else 1)
@@ -109,6 +112,7 @@ struct HyperParams {
   bool maximize = false;
   Decay decay = Decay::by_name;
   double own[kMaxOwn] = {};  // what the algorithm's description places here
+  friend bool operator==(const HyperParams&, const HyperParams&) = default;
 };
 
 struct StepReport {

@@ -7,6 +7,7 @@
 // workspace, of this group or of a later one, write the table every time (belongs_to_graph).
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
+#include "cuda/device_work.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
 #include "optimizers/backend.h"
@@ -55,8 +56,14 @@ struct Launch {
 
 class CudaStep final : public StepBackend {
  public:
-  CudaStep(const GroupConfig& config, std::size_t algorithm)
-      : config_(config), algorithm_(algorithm), slots_(slots_of(algorithm)), device_(config.device.index) {}
+  CudaStep(const GroupConfig& config, std::size_t algorithm, Addresses addresses,
+           std::span<std::int64_t* const> counts)
+      : config_(config),
+        algorithm_(algorithm),
+        slots_(slots_of(algorithm)),
+        device_(config.device.index),
+        addresses_(addresses),
+        counts_(counts.begin(), counts.end()) {}
 
   Status bind(std::span<const TensorArgs> tensors) {
     blocks_ = multiprocessors(device_);
@@ -76,7 +83,7 @@ class CudaStep final : public StepBackend {
   }
 
   Status bind_grads(std::span<const void* const> grads) override {
-    for (std::size_t i = 0; i < grads.size(); ++i) {
+    for (std::size_t i = 0; i < grads.size() && addresses_ == Addresses::unknown; ++i) {
       if (numel_[i] == 0) continue;
       const std::string where = tag(config_) + " grads[" + std::to_string(i) + "]";
       if (Status bad = check_pointer(where, grads[i], device_); !bad.ok()) return bad;
@@ -140,10 +147,17 @@ class CudaStep final : public StepBackend {
                        static_cast<std::int64_t>(axes_.size()), stream);
       if (error != cudaSuccess) return launch_failed("publishing axis maxima", error);
     }
+    if (!counts_.empty()) {
+      const cudaError_t error =
+          advance(params.prepared, reinterpret_cast<std::int64_t* const*>(workspace + counts_at_),
+                  static_cast<std::int64_t>(counts_.size()), stream);
+      if (error != cudaSuccess) return launch_failed("advance_kernel", error);
+    }
     return report;
   }
 
   [[nodiscard]] std::int64_t workspace_bytes() const override { return workspace_bytes_; }
+  void forget_workspace() override { table_at_ = nullptr; }
 
  private:
   void sort_tensors(std::span<const TensorArgs> tensors) {
@@ -245,7 +259,8 @@ class CudaStep final : public StepBackend {
     return good;
   }
 
-  // The workspace: what a step decides, its count of non-finite elements, tables and maps, axis maxima.
+  // The workspace: what a step decides, its count of non-finite elements, tables and maps, axis maxima, step
+  // counts.
   void lay_out() {
     std::int64_t at = aligned(sizeof(Prepared)) + kAlignment;
     for (Launch& launch : launches_) {
@@ -258,12 +273,14 @@ class CudaStep final : public StepBackend {
     }
     axes_table_at_ = at;
     axes_at_ = at + aligned(static_cast<std::int64_t>(axes_.size() * sizeof(AxesEntry)));
-    workspace_bytes_ = axes_at_ + 4 * axes_floats_;
+    counts_at_ = axes_at_ + aligned(4 * axes_floats_);
+    workspace_bytes_ = counts_at_ + aligned(static_cast<std::int64_t>(counts_.size() * sizeof(counts_[0])));
   }
   static std::int64_t counter_at() { return aligned(sizeof(Prepared)); }
 
   // Pointers other than those of the tensors. They are checked again only when they change.
   Status check_places(const StepArgs& args, cudaStream_t stream) {
+    if (addresses_ == Addresses::checked) return {};
     const std::string where = tag(config_) + " ";
     if (args.workspace.data() != checked_workspace_) {
       if (Status bad = check_pointer(where + "workspace", args.workspace.data(), device_); !bad.ok())
@@ -287,7 +304,7 @@ class CudaStep final : public StepBackend {
   }
 
   Status refresh_table(std::byte* workspace, cudaStream_t stream) {
-    if (launches_.empty()) return {};
+    if (launches_.empty() && counts_.empty()) return {};
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     if (const cudaError_t error = cudaStreamIsCapturing(stream, &capture); error != cudaSuccess)
       return launch_failed("asking for the capture status", error);
@@ -301,6 +318,10 @@ class CudaStep final : public StepBackend {
     if (whole && !axes_.empty()) {
       const cudaError_t error = upload(std::as_bytes(std::span(axes_)), workspace + axes_table_at_, stream);
       if (error != cudaSuccess) return launch_failed("writing the table of axes", error);
+    }
+    if (whole && !counts_.empty()) {
+      const cudaError_t error = upload(std::as_bytes(std::span(counts_)), workspace + counts_at_, stream);
+      if (error != cudaSuccess) return launch_failed("writing the table of step counts", error);
     }
     for (Launch& launch : launches_) {
       auto* entries = reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
@@ -382,13 +403,15 @@ class CudaStep final : public StepBackend {
   const std::size_t algorithm_;
   const SlotList slots_;
   const int device_;
+  const Addresses addresses_;
+  const std::vector<std::int64_t*> counts_;  // advanced besides StepScalars::step
   int blocks_ = 1;
   std::vector<Launch> launches_;
   std::vector<std::int64_t> numel_;
   std::vector<AxesEntry> axes_;
   std::vector<std::int64_t> axes_floats_at_;  // of each, in floats
   std::vector<AxesOf> axes_of_;
-  std::int64_t axes_floats_ = 0, axes_table_at_ = 0, axes_at_ = 0, workspace_bytes_ = 0;
+  std::int64_t axes_floats_ = 0, axes_table_at_ = 0, axes_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;  // the workspace that holds the table
   bool grads_fresh_ = true;
   const void* checked_workspace_ = nullptr;
@@ -398,14 +421,23 @@ class CudaStep final : public StepBackend {
 
 class CudaNorm final : public NormBackend {
  public:
-  CudaNorm(int device, std::span<const GradView> grads) : device_(device) {
-    for (const GradView& grad : grads) {
+  CudaNorm(int device, std::span<const GradView> grads, Addresses addresses)
+      : device_(device), addresses_(addresses) {
+    for (std::size_t i = 0; i < grads.size(); ++i) {
+      const GradView& grad = grads[i];
       if (grad.numel == 0) continue;
+      place_.push_back(i);
       entries_.push_back({grad.data, grad.numel, chunks_, static_cast<std::uint32_t>(grad.dtype), 0});
       chunks_ += (grad.numel + formula::kNormChunk - 1) / formula::kNormChunk;
     }
     entries_.push_back({nullptr, 0, chunks_, 0, 0});
     sums_at_ = kAlignment + aligned(static_cast<std::int64_t>(entries_.size() * sizeof(NormEntry)));
+  }
+
+  Status bind_grads(std::span<const void* const> grads) override {
+    for (std::size_t i = 0; i < place_.size(); ++i) entries_[i].data = grads[place_[i]];
+    table_at_ = nullptr;
+    return {};
   }
 
   Status run(std::span<std::byte> workspace, GradNorm* out, void* stream_handle, int /*threads*/) override {
@@ -433,9 +465,11 @@ class CudaNorm final : public NormBackend {
   }
 
   [[nodiscard]] std::int64_t workspace_bytes() const override { return sums_at_ + 8 * chunks_; }
+  void forget_workspace() override { table_at_ = nullptr; }
 
  private:
   Status check_places(const void* workspace, const void* out, cudaStream_t stream) {
+    if (addresses_ == Addresses::checked) return {};
     if (workspace != checked_workspace_) {
       if (Status bad = check_pointer("[grad_norm] workspace", workspace, device_); !bad.ok()) return bad;
       checked_workspace_ = workspace;
@@ -452,7 +486,9 @@ class CudaNorm final : public NormBackend {
   }
 
   const int device_;
+  const Addresses addresses_;
   std::vector<NormEntry> entries_;
+  std::vector<std::size_t> place_;  // of each entry among the gradients
   std::int64_t chunks_ = 0, sums_at_ = 0;
   const std::byte* table_at_ = nullptr;
   const void* checked_workspace_ = nullptr;
@@ -464,10 +500,11 @@ class CudaNorm final : public NormBackend {
 }  // namespace cuda
 
 Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
-                                                    std::span<const TensorArgs> tensors) {
+                                                    std::span<const TensorArgs> tensors, Addresses addresses,
+                                                    std::span<std::int64_t* const> counts) {
   if (Status bad = cuda::check_device(tag(config), config.device.index); !bad.ok()) return bad;
   const int device = config.device.index;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
+  for (std::size_t i = 0; i < tensors.size() && addresses == Addresses::unknown; ++i) {
     const TensorArgs& t = tensors[i];
     if (t.spec.numel == 0) continue;
     const std::string where = tag(config) + " tensors[" + std::to_string(i) + "].";
@@ -481,19 +518,20 @@ Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
     }
     if (!bad.ok()) return bad;
   }
-  auto backend = std::make_unique<cuda::CudaStep>(config, algorithm_index(config));
+  auto backend = std::make_unique<cuda::CudaStep>(config, algorithm_index(config), addresses, counts);
   if (Status bad = backend->bind(tensors); !bad.ok()) return bad;
   return std::unique_ptr<StepBackend>(std::move(backend));
 }
 
-Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> grads) {
+Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> grads,
+                                                    Addresses addresses) {
   if (Status bad = cuda::check_device("[grad_norm]", device); !bad.ok()) return bad;
-  for (std::size_t i = 0; i < grads.size(); ++i) {
+  for (std::size_t i = 0; i < grads.size() && addresses == Addresses::unknown; ++i) {
     if (grads[i].numel == 0) continue;
     const std::string where = "[grad_norm] grads[" + std::to_string(i) + "].data";
     if (Status bad = cuda::check_pointer(where, grads[i].data, device); !bad.ok()) return bad;
   }
-  return std::unique_ptr<NormBackend>(std::make_unique<cuda::CudaNorm>(device, grads));
+  return std::unique_ptr<NormBackend>(std::make_unique<cuda::CudaNorm>(device, grads, addresses));
 }
 
 }  // namespace octavo

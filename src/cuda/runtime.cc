@@ -5,6 +5,7 @@
 
 #include <octavo/backend.h>
 
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -177,7 +178,9 @@ DeviceScope::~DeviceScope() {
   if (before_ >= 0 && before_ != device_) (void)cudaSetDevice(before_);
 }
 
-Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& kernel, int device) {
+namespace {
+
+Result<LaunchShape> load_kernel(const std::string& where, const StepKernel& kernel, int device) {
   const DeviceScope scope(device);
   cudaFuncAttributes attributes{};
   if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.kernel); error != cudaSuccess) {
@@ -205,6 +208,20 @@ Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& k
                       cuda_name(device),
                   error);
   }
+  return shape;
+}
+
+}  // namespace
+
+Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& kernel, int device) {
+  // Asked once for a kernel and a device: plans are made at every step where the set of gradients changes.
+  static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, LaunchShape> known;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find({kernel.kernel, device});
+  if (found != known.end()) return found->second;
+  auto shape = load_kernel(where, kernel, device);
+  if (shape.ok()) known.emplace(std::pair(kernel.kernel, device), *shape);
   return shape;
 }
 

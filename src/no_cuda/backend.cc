@@ -15,12 +15,19 @@ Status no_cuda(const std::string& where, int device) {
 }  // namespace
 
 Result<std::unique_ptr<StepBackend>> make_cuda_step(const GroupConfig& config,
-                                                    std::span<const TensorArgs> /*tensors*/) {
+                                                    std::span<const TensorArgs> /*tensors*/,
+                                                    Addresses /*addresses*/,
+                                                    std::span<std::int64_t* const> /*counts*/) {
   return no_cuda(tag(config), config.device.index);
 }
 
-Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> /*grads*/) {
+Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const GradView> /*grads*/,
+                                                    Addresses /*addresses*/) {
   return no_cuda("[grad_norm]", device);
+}
+
+Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& where, int device) {
+  return no_cuda(where, device);
 }
 
 }  // namespace octavo

@@ -36,13 +36,6 @@ Status check_enum(const std::string& where, const char* field, E value, std::spa
                          ", expected 0 to " + text(static_cast<std::int64_t>(all.size()) - 1));
 }
 
-struct Bytes {
-  std::uintptr_t begin, end;
-  bool written;
-  std::size_t tensor;
-  const char* field;
-};
-
 // Every buffer of a tensor: f(field, address, bytes, alignment, written), until one is not ok.
 template <class Fn>
 Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
@@ -64,19 +57,20 @@ Status for_buffers(const TensorArgs& t, const TensorLayout& size, Fn&& f) {
 }
 
 // Two buffers may share bytes only if none of them is written.
-Status check_overlap(const std::string& where, std::vector<Bytes>& ranges) {
-  std::sort(ranges.begin(), ranges.end(), [](const Bytes& a, const Bytes& b) { return a.begin < b.begin; });
-  const Bytes* reach[2] = {nullptr, nullptr};  // the read and the written range that end last so far
-  for (const Bytes& now : ranges) {
+Status check_overlap(const std::string& where, std::vector<BufferRange>& ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const BufferRange& a, const BufferRange& b) { return a.begin < b.begin; });
+  const BufferRange* reach[2] = {nullptr, nullptr};  // the read and the written range that end last so far
+  for (const BufferRange& now : ranges) {
     for (const int written : {0, 1}) {
-      const Bytes* before = reach[written];
+      const BufferRange* before = reach[written];
       if (before != nullptr && before->end > now.begin && (now.written || before->written)) {
         return Status::invalid(where + " tensors[" + std::to_string(now.tensor) + "]." + now.field +
                                ": overlaps tensors[" + std::to_string(before->tensor) + "]." + before->field +
                                "; buffers that are written must not share memory");
       }
     }
-    const Bytes*& slot = reach[now.written ? 1 : 0];
+    const BufferRange*& slot = reach[now.written ? 1 : 0];
     if (slot == nullptr || now.end > slot->end) slot = &now;
   }
   return {};
@@ -250,28 +244,35 @@ Status check_buffer(const std::string& where, const void* data, std::int64_t byt
   return {};
 }
 
+Status check_tensor(const std::string& where, const GroupConfig& config, const TensorArgs& t,
+                    std::size_t number, bool with_grad, std::vector<BufferRange>& ranges) {
+  if (Status bad = check_spec(where, t.spec); !bad.ok()) return bad;
+  if (Status bad = check_format_taken(where, config.algorithm, t.spec.format); !bad.ok()) return bad;
+  if (t.offset < 0 || t.offset > kMaxNumel) {
+    return Status::invalid(where + ".offset: got " + text(t.offset) + ", expected 0 to 2^48");
+  }
+  const auto sizes = layout(config, t.spec);
+  if (!sizes.ok()) return sizes.status();
+  return for_buffers(t, *sizes,
+                     [&](const char* field, const void* data, std::int64_t bytes, std::int64_t alignment,
+                         bool written) -> Status {
+                       if (!written && !with_grad) return {};  // only the gradient is not written
+                       if (Status bad = check_buffer(where + "." + field, data, bytes, alignment); !bad.ok())
+                         return bad;
+                       const auto begin = reinterpret_cast<std::uintptr_t>(data);
+                       const auto end = begin + static_cast<std::uintptr_t>(bytes);
+                       if (bytes > 0) ranges.push_back({begin, end, written, number, field});
+                       return {};
+                     });
+}
+
 Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tensors) {
   if (Status bad = check_config(config); !bad.ok()) return bad;
-  std::vector<Bytes> ranges;
+  std::vector<BufferRange> ranges;
   ranges.reserve(tensors.size() * 7);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const TensorArgs& t = tensors[i];
     const std::string where = tag(config) + " tensors[" + std::to_string(i) + "]";
-    if (Status bad = check_spec(where, t.spec); !bad.ok()) return bad;
-    if (Status bad = check_format_taken(where, config.algorithm, t.spec.format); !bad.ok()) return bad;
-    if (t.offset < 0 || t.offset > kMaxNumel) {
-      return Status::invalid(where + ".offset: got " + text(t.offset) + ", expected 0 to 2^48");
-    }
-    const auto sizes = layout(config, t.spec);
-    if (!sizes.ok()) return sizes.status();
-    const auto add = [&](const char* field, const void* data, std::int64_t bytes, std::int64_t alignment,
-                         bool written) -> Status {
-      if (Status bad = check_buffer(where + "." + field, data, bytes, alignment); !bad.ok()) return bad;
-      const auto begin = reinterpret_cast<std::uintptr_t>(data);
-      if (bytes > 0) ranges.push_back({begin, begin + static_cast<std::uintptr_t>(bytes), written, i, field});
-      return {};
-    };
-    if (Status bad = for_buffers(t, *sizes, add); !bad.ok()) return bad;
+    if (Status bad = check_tensor(where, config, tensors[i], i, true, ranges); !bad.ok()) return bad;
   }
   return check_overlap(tag(config), ranges);
 }

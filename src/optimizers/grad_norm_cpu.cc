@@ -3,6 +3,7 @@
 #include "cpu/implementations.h"
 #include "cpu/threads.h"
 #include "optimizers/backend.h"
+#include "optimizers/tree_sum.h"
 
 #include <algorithm>
 #include <atomic>
@@ -15,15 +16,6 @@ namespace {
 
 std::int64_t chunks_of(std::int64_t numel) { return (numel + cpu::kNormChunk - 1) / cpu::kNormChunk; }
 
-// Sums pairs of neighbours, level by level. The order depends only on the number of chunks.
-double tree_sum(std::span<double> values) {
-  for (std::size_t size = values.size(); size > 1; size = (size + 1) / 2) {
-    for (std::size_t i = 0; i < size / 2; ++i) values[i] = values[2 * i] + values[2 * i + 1];
-    if ((size & 1) != 0) values[size / 2] = values[size - 1];
-  }
-  return values.empty() ? 0.0 : values[0];
-}
-
 class CpuNorm final : public NormBackend {
  public:
   explicit CpuNorm(std::span<const GradView> grads) : grads_(grads.begin(), grads.end()) {
@@ -34,6 +26,11 @@ class CpuNorm final : public NormBackend {
       chunks += chunks_of(grad.numel);
     }
     first_.push_back(chunks);
+  }
+
+  Status bind_grads(std::span<const void* const> grads) override {
+    for (std::size_t i = 0; i < grads.size(); ++i) grads_[i].data = grads[i];
+    return {};
   }
 
   // One double per chunk.

@@ -35,9 +35,15 @@ Result<TensorLayout> layout(const GroupConfig& config, const TensorSpec& spec) {
   return out;
 }
 
-StateFormat effective_format(StateFormat wanted, std::int64_t whole_numel, std::int64_t min_quantized_size) {
-  const bool small = whole_numel < min_quantized_size;
-  return small ? StateFormat::fp32 : wanted;
+Result<StateFormat> format_for(StateFormat wanted, std::int64_t whole_numel, std::int64_t min_quantized_size,
+                               bool sharded) {
+  if (Status bad = check_format("[format_for]", wanted, 0, whole_numel, {}, 0); !bad.ok()) return bad;
+  if (default_block_size(wanted) > 0 && whole_numel < min_quantized_size) return StateFormat::fp32;
+  if (sharded && has_axis_scales(wanted)) {
+    return Status::invalid("[format_for] a sharded parameter cannot have '" + std::string(name(wanted)) +
+                           "' states: use '" + std::string(name(stored_format(wanted, 1))) + "'");
+  }
+  return wanted;
 }
 
 }  // namespace octavo

@@ -11,6 +11,7 @@
 #include <octavo/optimizer.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace octavo {
 
@@ -61,6 +62,16 @@ Status check_format(const std::string& where, StateFormat format, std::int64_t b
 Status check_spec(const std::string& where, const TensorSpec& spec);
 Status check_format_taken(const std::string& where, Algorithm algorithm, StateFormat format);
 Status check_tensors(const GroupConfig& config, std::span<const TensorArgs> tensors);
+// A buffer, by which overlap is found.
+struct BufferRange {
+  std::uintptr_t begin, end;
+  bool written;
+  std::size_t tensor;
+  const char* field;
+};
+// A tensor without regard to others. Adds its buffers to `ranges`. REQUIRES: a checked config.
+Status check_tensor(const std::string& where, const GroupConfig& config, const TensorArgs& t,
+                    std::size_t number, bool with_grad, std::vector<BufferRange>& ranges);
 Status check_step(const GroupConfig& config, const StepArgs& args, std::int64_t workspace_bytes);
 // Null, misaligned or wrapping buffers.
 Status check_buffer(const std::string& where, const void* data, std::int64_t bytes, std::int64_t alignment);

@@ -210,11 +210,24 @@ TEST(Layout, BytesPerParameter) {
   EXPECT_EQ(bytes(StateFormat::fp8_e5m2), 2.0 + 8.0 / 256);
 }
 
-TEST(EffectiveFormat, SmallParametersKeepFp32) {
-  EXPECT_EQ(octavo::effective_format(StateFormat::int8, 4095), StateFormat::fp32);
-  EXPECT_EQ(octavo::effective_format(StateFormat::int8, 4096), StateFormat::int8);
-  EXPECT_EQ(octavo::effective_format(StateFormat::int4, 10, 5), StateFormat::int4);
-  EXPECT_EQ(octavo::effective_format(StateFormat::fp32, 10), StateFormat::fp32);
+TEST(FormatFor, SmallParametersAreNotQuantized) {
+  for (const StateFormat wanted : octavo::all_state_formats()) {
+    const bool blocks = octavo::default_block_size(wanted) > 0;
+    EXPECT_EQ(octavo::format_for(wanted, 4095).value(), blocks ? StateFormat::fp32 : wanted);
+    EXPECT_EQ(octavo::format_for(wanted, 4096).value(), wanted);
+    EXPECT_EQ(octavo::format_for(wanted, 10, 5).value(), wanted);
+    EXPECT_EQ(octavo::format_for(wanted, 0, 0).value(), wanted);
+  }
+}
+
+TEST(FormatFor, ScalesOfTheWholeParameterCannotBeSharded) {
+  const auto bad = octavo::format_for(StateFormat::int4_rank1, 5000, 4096, true);
+  EXPECT_EQ(bad.status().message(),
+            "[format_for] a sharded parameter cannot have '4bit-rank1' states: use '4bit'");
+  EXPECT_EQ(octavo::format_for(StateFormat::int4_rank1, 50, 4096, true).value(), StateFormat::fp32);
+  EXPECT_EQ(octavo::format_for(StateFormat::int4, 5000, 4096, true).value(), StateFormat::int4);
+  EXPECT_FALSE(octavo::format_for(StateFormat::int4, -1).ok());
+  EXPECT_FALSE(octavo::format_for(static_cast<StateFormat>(99), 1).ok());
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::vector<TensorSpec> tensor_specs(const RunSpec& run, std::span<const TensorS
     spec.param_dtype = run.param_dtype;
     spec.grad_dtype = run.grad_dtype;
     spec.store = run.store;
-    spec.format = every_tensor ? run.state : effective_format(run.state, spec.numel);
+    spec.format = every_tensor ? run.state : format_for(run.state, spec.numel).value();
     spec.block_size = default_block_size(spec.format) > 0 ? run.block_size : 0;
     specs.push_back(spec);
   }

@@ -26,7 +26,7 @@ struct RunSpec {
   int threads = 1;
 };
 
-// Small tensors keep fp32 states, as effective_format decides, unless `every_tensor`.
+// Small tensors keep fp32 states, as format_for decides, unless `every_tensor`.
 std::vector<TensorSpec> tensor_specs(const RunSpec& run, std::span<const TensorShape> shapes,
                                      bool every_tensor);
 

@@ -1,0 +1,173 @@
+// The engine: one object per optimizer, between an adapter's tensors and the native steps. It knows every
+// tensor once, and then steps any of them that have a gradient: it finds which can be stepped by one call,
+// keeps those plans, counts steps per tensor, takes norms over devices, clips, guards, and steps gradients
+// that arrive early.
+//
+// Memory: the engine owns no tensor. Parameters, states, step counts, workspaces, norms and reports are the
+// caller's and must stay valid until they are replaced or removed (on a GPU: in stream order).
+// Errors: a failed call has written no buffer, advanced no step count and changed nothing in the engine. Only
+// where a device itself fails (StatusCode::failed) a part of a step may have been taken; counts say which.
+// Threads: an engine is used by one thread at a time; different engines are independent.
+// Streams: norm, step, ready and finish work on the streams they are given and return without waiting.
+// Nothing is allocated on a GPU, so they may be captured in a CUDA graph, if the step counts are on the
+// device. A graph keeps the tensors and the cohorts that it was captured with.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/optimizer.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace octavo {
+
+// EngineTensor::known_steps.
+inline constexpr std::int64_t kStepsUnknown = -1;    // not equal to any other tensor's, as far as is known
+inline constexpr std::int64_t kStepsUnchanged = -2;  // what the tensor of this handle held before
+
+// One tensor: a whole parameter, or the shard of one that is here.
+struct EngineTensor {
+  TensorArgs tensor;        // `grad` and `spec.grad_dtype` are not looked at: begin gives them
+  Device param_device{};    // of parameter and gradient
+  Device state_device{};    // of codes, scales and residual; for now it must be param_device
+  std::uint32_t group = 0;  // one that set_group has set
+  std::uint32_t part = 0;   // 0: its gradient is whole in this process; else a number of the caller's for
+                            // the ranks that share it (see norm)
+  std::int64_t whole_numel = 0;  // of the whole parameter; 0: numel
+  // Steps taken so far, of this tensor alone. In host memory the engine reads and advances it. In device
+  // memory it is never read by the host: tensors that are known to have equal counts are stepped by one call,
+  // which reads one of the counts and advances all, unless the step is skipped.
+  std::int64_t* step = nullptr;
+  bool step_on_device = false;               // in memory of param_device
+  std::int64_t known_steps = kStepsUnknown;  // step_on_device: what *step holds, or will in stream order
+};
+
+// What all tensors of a group share. May change at every step.
+struct EngineGroup {
+  HyperParams hyper{};
+  std::uint64_t seed = 0;  // of stochastic rounding
+  double max_norm = 0.0;   // gradients are clipped to it by the norm over all gradients; 0 does not clip
+  // Bit i: the i-th switching option of the algorithm's description is on. Switches decide which moments
+  // a tensor has: where they change, the group's tensors must be given to `set` again before they are
+  // stepped. Where the first step fills a moment (AlgorithmInfo::first_step_fills), it does so at step count
+  // 1: who switches it on for a tensor that was stepped before gives it zeros and sets its step count to 0.
+  std::uint32_t switches = 0;
+  // In memory of lr_device: replaces hyper.lr for the tensors there. Null: hyper.lr counts everywhere.
+  const float* lr = nullptr;
+  Device lr_device{};
+  friend bool operator==(const EngineGroup&, const EngineGroup&) = default;
+};
+
+// One device of a step; all pointers are memory of the device.
+struct EngineDevice {
+  Device device{};
+  void* stream = nullptr;  // GPU: the cudaStream_t to work on
+  // At least Engine::workspace_bytes(device), aligned to 16, of this engine alone. The engine keeps tables
+  // there: pass the same untouched buffer at every step and they are not written again. Steps that use one
+  // workspace on several streams must be ordered by the caller. A CUDA graph that was captured with a
+  // workspace writes into it at every replay: keep it, and take another one for steps outside the graph (or
+  // pass the same: tables are then written again at every step).
+  std::span<std::byte> workspace{};
+  const float* loss_scale = nullptr;  // gradients are divided by it, besides grad_factor
+  const float* found_inf = nullptr;   // not zero: the step is skipped, as torch's GradScaler asks
+  // step: the norm of all gradients, of all devices and ranks. ready and finish: that of the previous step.
+  GradNorm* norm = nullptr;
+  // Receives what happened; also on a device of which no tensor is stepped: what the norm says.
+  StepReport* report = nullptr;
+};
+
+struct EngineArgs {
+  bool guard = false;  // a non-finite gradient anywhere skips the step whole; needs a norm on each device
+  double grad_factor = 1.0;                 // multiplies every gradient
+  int threads = 0;                          // CPU; 0: the pool's size
+  std::span<const EngineDevice> devices{};  // all that begun tensors are on; others may be there, too
+};
+
+// The norm of the begun gradients of one device and part.
+struct EngineNormPart {
+  Device device{};
+  std::uint32_t part = 0;
+  GradNorm* out = nullptr;  // memory of the device; zeros where no begun gradient belongs to the part
+};
+
+// The caller's function that sums norms over ranks and devices. Not 0: it failed.
+struct EngineCombine {
+  std::int32_t (*call)(void* user) = nullptr;
+  void* user = nullptr;
+};
+
+struct EnginePlan {
+  bool fresh = false;        // begin made it
+  std::uint64_t number = 0;  // from 1; while it is the same, workspaces need the same
+  std::int64_t cohorts = 0;  // native calls of a step
+};
+
+class OCTAVO_API Engine {
+ public:
+  static Result<Engine> create(Algorithm algorithm);
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+  ~Engine();
+
+  // Groups have numbers below 2^20. Every number is checked here; nothing happens where nothing changed.
+  Status set_group(std::uint32_t group, const EngineGroup& options);
+
+  // Adds tensors, or replaces those of the same handle: numbers of the caller below 2^24, best dense. Specs,
+  // buffers and overlap are checked here (on a GPU also where every pointer lies) and not again. Parameters
+  // may share memory with one another (views): they are then stepped one after the other, in the order of
+  // begin. No other buffer may share memory with any. Costs a pass over all tensors, so give many at once.
+  // What begin has begun is over.
+  Status set(std::span<const std::uint32_t> handles, std::span<const EngineTensor> tensors);
+  // Handles that are not known are passed over.
+  void remove(std::span<const std::uint32_t> handles);
+  // Somebody else has written step counts in device memory (loaded, reset). `values`: what they hold (or
+  // kStepsUnknown), or empty: not known. Counts in host memory need no telling. What begin has begun is over.
+  Status set_counts(std::span<const std::uint32_t> handles, std::span<const std::int64_t> values);
+
+  // The tensors that have a gradient now: dense, in the parameter's memory order, on its device (which is not
+  // asked of the driver). Checks handles, null, alignment and dtypes, and for a new plan that no gradient
+  // shares memory with what is written. The order is that of the norm's sum. `with_norm`: norm, or ready with
+  // a norm, will follow. Plans are kept by handles and dtypes. No handle at all is allowed.
+  Result<EnginePlan> begin(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
+                           std::span<const DType> dtypes, bool with_norm = false);
+
+  // What norm, step, ready and finish need now on a device.
+  [[nodiscard]] std::int64_t workspace_bytes(Device device) const;
+
+  // The norms of the begun gradients. Every device and part of a begun tensor must be listed; parts of which
+  // other ranks may have gradients are listed although this one has none, in one order on all ranks. One
+  // part of number 0 needs no `combine`: its `out` is the device's norm. Otherwise `combine` is called once,
+  // when the parts are queued: it sums each part over its ranks, and all of them into the `norm` of every
+  // device (l2: root of the sum of squares; max: the largest; nonfinite: the sum), on the devices' streams.
+  Status norm(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine = {});
+
+  // One step of the begun tensors, cohort by cohort. With max_norm or guard every device needs its norm. On
+  // a GPU with guard or found_inf only the device knows whether the step is taken: step counts must be there.
+  Result<StepReport> step(const EngineArgs& args);
+
+  // Gradient release: steps the begun tensors (as a rule one; all on one device) before the other gradients
+  // are known. They are clipped by the previous step's norm, the device's `norm` (zeros at first: not
+  // clipped), and guarded by the count of their own. `own`: two GradNorms of the caller in the device's
+  // memory, untouched until finish: [0] receives the norm of these gradients, [1] the norm that clips. Null:
+  // no norm (no guard, no clipping). Where their part is not 0 `combine` sums own[0] over the ranks. A tensor
+  // that was ready since the last finish already is an error.
+  Result<StepReport> ready(const EngineArgs& args, GradNorm* own, EngineCombine combine = {});
+  // Ends the step. `parts`, one per device with part 0: `out` receives the norm of the gradients that were
+  // ready there, in the order of handles; where there are several, `combine` makes each of them the norm of
+  // all. The devices' `norm` then take it for the next step (where l2 is finite), and their reports say
+  // whether a tensor was skipped. No parts: nobody asks for norms.
+  Status finish(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine = {});
+  // Forgets which tensors were ready: other states were loaded.
+  void forget_ready();
+
+  // The handle that the last failing call was about; -1: none.
+  [[nodiscard]] std::int64_t failed_tensor() const;
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/device_work.h"
+
+namespace octavo::cuda {
+namespace {
+
+__global__ void advance_kernel(const Prepared* prepared, std::int64_t* const* counts, std::int64_t count) {
+  if (prepared->skip != 0) return;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) ++*counts[i];
+}
+
+__global__ void borrow_kernel(const GradNorm* previous, const GradNorm* own, GradNorm* out) {
+  out->l2 = previous->l2;
+  out->max = previous->max;
+  out->nonfinite = own->nonfinite;
+}
+
+// NaN stays NaN.
+__device__ double larger(double a, double b) { return a != a || a > b ? a : b; }
+
+constexpr int kJoinThreads = 256;
+
+// One block. Neighbours in pairs, level by level, in place: a row of pairs is read before it is overwritten.
+__global__ void join_kernel(const GradNorm* const* parts, std::int64_t count, double* squares,
+                            GradNorm* out) {
+  __shared__ double max_of[kJoinThreads];
+  __shared__ unsigned long long nonfinite;
+  if (threadIdx.x == 0) nonfinite = 0;
+  __syncthreads();
+  double max = 0.0;
+  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const GradNorm part = *parts[i];
+    squares[i] = part.l2 * part.l2;
+    max = larger(max, part.max);
+    if (part.nonfinite != 0) atomicAdd(&nonfinite, static_cast<unsigned long long>(part.nonfinite));
+  }
+  max_of[threadIdx.x] = max;
+  __syncthreads();
+  for (std::int64_t size = count; size > 1; size = (size + 1) / 2) {
+    for (std::int64_t row = 0; row < (size + 1) / 2; row += blockDim.x) {
+      const std::int64_t i = row + threadIdx.x;
+      double joined = 0.0;
+      if (2 * i < size) joined = 2 * i + 1 < size ? squares[2 * i] + squares[2 * i + 1] : squares[2 * i];
+      __syncthreads();
+      if (2 * i < size) squares[i] = joined;
+      __syncthreads();
+    }
+  }
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i < kJoinThreads; ++i) max = larger(max, max_of[i]);
+  out->l2 = sqrt(count > 0 ? squares[0] : 0.0);
+  out->max = max;
+  out->nonfinite = static_cast<std::int64_t>(nonfinite);
+}
+
+__global__ void keep_kernel(const GradNorm* total, GradNorm* previous) {
+  if (isfinite(total->l2)) *previous = *total;
+}
+
+__global__ void tell_kernel(const GradNorm* norm, StepReport* report) {
+  const std::int64_t nonfinite = norm != nullptr ? norm->nonfinite : 0;
+  report->skipped = nonfinite > 0;
+  report->pending = false;
+  report->nonfinite = nonfinite;
+}
+
+}  // namespace
+
+cudaError_t advance(const Prepared* prepared, std::int64_t* const* counts, std::int64_t count,
+                    cudaStream_t stream) {
+  constexpr int kThreads = 256;
+  const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+  advance_kernel<<<blocks, kThreads, 0, stream>>>(prepared, counts, count);
+  return cudaGetLastError();
+}
+
+cudaError_t borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, cudaStream_t stream) {
+  borrow_kernel<<<1, 1, 0, stream>>>(previous, own, out);
+  return cudaGetLastError();
+}
+
+cudaError_t join(const GradNorm* const* parts, std::int64_t count, double* squares, GradNorm* out,
+                 cudaStream_t stream) {
+  join_kernel<<<1, kJoinThreads, 0, stream>>>(parts, count, squares, out);
+  return cudaGetLastError();
+}
+
+cudaError_t keep(const GradNorm* total, GradNorm* previous, cudaStream_t stream) {
+  keep_kernel<<<1, 1, 0, stream>>>(total, previous);
+  return cudaGetLastError();
+}
+
+cudaError_t tell(const GradNorm* norm, StepReport* report, cudaStream_t stream) {
+  tell_kernel<<<1, 1, 0, stream>>>(norm, report);
+  return cudaGetLastError();
+}
+
+}  // namespace octavo::cuda

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#include "engine/devices.h"
+
+#include "optimizers/resolve.h"
+
+#include <algorithm>
+
+namespace octavo::engine {
+
+Result<DeviceState*> Devices::of(const std::string& tag, Device device) {
+  const auto at = std::ranges::find_if(states_, [&](const auto& state) { return state.device == device; });
+  if (at != states_.end()) return &*at;
+  if (Status bad = check_device(tag, device); !bad.ok()) return bad;
+  DeviceState state{device, nullptr};
+  if (device.kind == DeviceKind::cpu) {
+    state.work = make_cpu_work();
+  } else {
+    auto made = make_cuda_work(tag, device.index);
+    if (!made.ok()) return made.status();
+    state.work = std::move(*made);
+  }
+  return &states_.emplace_back(std::move(state));
+}
+
+DeviceState& Devices::known(Device device) {
+  return *std::ranges::find_if(states_, [&](const auto& state) { return state.device == device; });
+}
+
+Status Devices::check(const Registry& registry, const EngineDevice& given, std::int64_t needed) {
+  const auto found = of(registry.tag(), given.device);
+  if (!found.ok()) return found.status();
+  DeviceState& state = **found;
+  const auto where = [&] { return registry.tag() + " " + name_of(given.device); };
+
+  if (static_cast<std::int64_t>(given.workspace.size()) < needed ||
+      given.workspace.data() != state.workspace || given.workspace.size() != state.workspace_bytes) {
+    if (Status bad = check_workspace(where(), given.workspace, needed, "Engine::workspace_bytes"); !bad.ok())
+      return bad;
+    if (Status bad = state.work->check_pointer(where() + " workspace", given.workspace.data()); !bad.ok())
+      return bad;
+    if (const auto other = registry.ranges().find(given.workspace.data(), given.workspace.size())) {
+      return Status::invalid(where() + " workspace: overlaps " + engine::name_of(*other) +
+                             "; it must not share memory with a buffer of the step");
+    }
+    state.workspace = given.workspace.data();
+    state.workspace_bytes = given.workspace.size();
+    state.tables_of = 0;
+  }
+  const std::array<const void*, 4> pointers{given.loss_scale, given.found_inf, given.norm, given.report};
+  static constexpr const char* kNames[] = {" loss_scale", " found_inf", " norm", " report"};
+  static constexpr std::int64_t kSizes[] = {4, 4, sizeof(GradNorm), sizeof(StepReport)};
+  static constexpr std::int64_t kAlignments[] = {4, 4, alignof(GradNorm), alignof(StepReport)};
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    if (pointers[i] == state.pointers[i]) continue;
+    if (pointers[i] != nullptr) {
+      if (Status bad = check_buffer(where() + kNames[i], pointers[i], kSizes[i], kAlignments[i]); !bad.ok())
+        return bad;
+    }
+    if (Status bad = state.work->check_pointer(where() + kNames[i], pointers[i]); !bad.ok()) return bad;
+    state.pointers[i] = pointers[i];
+  }
+  if (given.stream != state.stream) {
+    if (Status bad = state.work->check_stream(where(), given.stream); !bad.ok()) return bad;
+    state.stream = given.stream;
+  }
+  return {};
+}
+
+Status Devices::check_norm(const std::string& where, Device device, const GradNorm* norm, std::size_t count) {
+  const auto bytes = static_cast<std::int64_t>(count * sizeof(GradNorm));
+  if (Status bad = check_buffer(where, norm, bytes, alignof(GradNorm)); !bad.ok()) return bad;
+  return known(device).work->check_pointer(where, norm);
+}
+
+void Devices::enter(Plan& plan, const EngineDevice& given) {
+  DeviceState& state = known(given.device);
+  const bool in_graph = state.work->in_graph(given.workspace.data(), given.stream);
+  if (in_graph || state.tables_of != plan.number) plan.forget_workspace(given.device);
+  state.tables_of = plan.number;
+}
+
+void Devices::tensors_changed() {
+  for (DeviceState& state : states_) state.workspace = nullptr;
+}
+
+}  // namespace octavo::engine

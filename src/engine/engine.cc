@@ -1,0 +1,167 @@
+// The public Engine: changes of what it knows, and the begin of a step.
+// SPDX-License-Identifier: MIT
+#include "engine/impl.h"
+#include "optimizers/resolve.h"
+
+#include <algorithm>
+
+namespace octavo {
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+Engine::~Engine() = default;
+
+Result<Engine> Engine::create(Algorithm algorithm) {
+  GroupConfig config;
+  config.algorithm = algorithm;
+  config.momentum = false;
+  if (Status bad = check_config(config); !bad.ok()) return bad;
+  return Engine(std::make_unique<Impl>(algorithm));
+}
+
+Status Engine::set_group(std::uint32_t group, const EngineGroup& options) {
+  return impl_->fail({impl_->registry.set_group(group, options)});
+}
+
+Status Engine::set(std::span<const std::uint32_t> handles, std::span<const EngineTensor> tensors) {
+  engine::Failure failure = impl_->registry.set(handles, tensors);
+  if (failure.status.ok()) impl_->tensors_changed();
+  return impl_->fail(std::move(failure));
+}
+
+void Engine::remove(std::span<const std::uint32_t> handles) {
+  impl_->registry.remove(handles);
+  std::erase_if(impl_->ready, [&](std::uint32_t handle) { return !impl_->registry.knows(handle); });
+  impl_->tensors_changed();
+}
+
+Status Engine::set_counts(std::span<const std::uint32_t> handles, std::span<const std::int64_t> values) {
+  engine::Failure failure = impl_->registry.set_counts(handles, values);
+  if (failure.status.ok()) impl_->tensors_changed();  // other tensors may be stepped together now
+  return impl_->fail(std::move(failure));
+}
+
+Result<EnginePlan> Engine::begin(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
+                                 std::span<const DType> dtypes, bool with_norm) {
+  return impl_->begin(handles, grads, dtypes, with_norm);
+}
+
+// What is checked at every step; where the plan is new, the handles were checked before.
+engine::Failure Engine::Impl::check_grads(std::span<const std::uint32_t> handles,
+                                          std::span<const void* const> grads,
+                                          std::span<const DType> dtypes) const {
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    const std::int64_t element = dtype_bytes(dtypes[i]);
+    const std::int64_t bytes = registry[handles[i]].args.spec.numel * element;
+    const auto address = reinterpret_cast<std::uintptr_t>(grads[i]);
+    if (bytes == 0 || (address != 0 && address % static_cast<std::uintptr_t>(element) == 0)) continue;
+    return {check_buffer(registry.tag() + " tensor " + std::to_string(handles[i]) + ".grad", grads[i], bytes,
+                         element),
+            handles[i]};
+  }
+  return {};
+}
+
+engine::Failure Engine::Impl::check_new(std::span<const std::uint32_t> handles,
+                                        std::span<const void* const> grads,
+                                        std::span<const DType> dtypes) const {
+  if (engine::Failure bad = registry.check_handles(handles); !bad.status.ok()) return bad;
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    const engine::Record& record = registry[handles[i]];
+    const auto where = [&] { return registry.tag() + " tensor " + std::to_string(handles[i]); };
+    if (std::ranges::find(all_dtypes(), dtypes[i]) == all_dtypes().end()) {
+      return {Status::invalid(where() + ".grad: its dtype is " +
+                              std::to_string(static_cast<std::uint32_t>(dtypes[i])) + ", expected 0 to 2"),
+              handles[i]};
+    }
+    if (record.switches != registry.group(record.group).options.switches) {
+      return {Status::invalid(where() + ": the switches of its group " + std::to_string(record.group) +
+                              " have changed, and with them its moments; give it to set again"),
+              handles[i]};
+    }
+    const auto bytes = static_cast<std::size_t>(record.args.spec.numel * dtype_bytes(dtypes[i]));
+    if (const auto other = registry.ranges().find(grads[i], bytes)) {
+      return {Status::invalid(where() + ".grad: overlaps " + engine::name_of(*other) +
+                              "; a gradient must not share memory with what a step writes"),
+              handles[i]};
+    }
+  }
+  return check_grads(handles, grads, dtypes);
+}
+
+Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
+                                       std::span<const void* const> grads, std::span<const DType> dtypes,
+                                       bool with_norm) {
+  if (grads.size() != handles.size() || dtypes.size() != handles.size()) {
+    return fail({Status::invalid(registry.tag() + " grads: got " + std::to_string(grads.size()) + " and " +
+                                 std::to_string(dtypes.size()) + " dtypes, expected " +
+                                 std::to_string(handles.size()) + ", one per tensor")});
+  }
+  engine::Plan* plan =
+      begun != nullptr && begun->is_for(handles, dtypes) ? begun : plans.find(handles, dtypes);
+  const bool fresh = plan == nullptr || !plan->fits(registry);
+  if (fresh) {
+    if (engine::Failure bad = check_new(handles, grads, dtypes); !bad.status.ok())
+      return fail(std::move(bad));
+    auto made = engine::Plan::make(registry, handles, grads, dtypes);
+    if (!made.ok()) return fail({made.status()});
+    if (with_norm) {
+      if (Status bad = (*made)->add_norms(registry); !bad.ok()) return fail({bad});
+    }
+    (*made)->number = ++plan_numbers;
+    plan = plans.keep(std::move(*made), dtypes);
+  } else {
+    if (engine::Failure bad = check_grads(handles, grads, dtypes); !bad.status.ok())
+      return fail(std::move(bad));
+    if (with_norm && !plan->has_norms()) {
+      if (Status bad = plan->add_norms(registry); !bad.ok()) return fail({bad});
+      plan->number = ++plan_numbers;
+    }
+    if (Status bad = plan->bind(grads); !bad.ok()) return fail({bad});
+  }
+  begun = plan;
+  return EnginePlan{fresh, plan->number, static_cast<std::int64_t>(plan->cohorts().size())};
+}
+
+std::int64_t Engine::workspace_bytes(Device device) const {
+  const engine::DeviceNeed* need = impl_->begun == nullptr ? nullptr : impl_->begun->need(device);
+  std::int64_t bytes = need == nullptr ? 0 : need->bytes;
+  if (!impl_->ready.empty()) {  // each of them was stepped there, so the device is known
+    const auto count = impl_->owns(device).size();
+    if (count > 0) bytes = std::max(bytes, impl_->devices.known(device).work->join_bytes(count));
+  }
+  return bytes;
+}
+
+Status Engine::norm(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine) {
+  impl_->failed_tensor = -1;
+  return impl_->norm(args, parts, combine);
+}
+
+Result<StepReport> Engine::step(const EngineArgs& args) {
+  impl_->failed_tensor = -1;
+  return impl_->step(args, nullptr);
+}
+
+Result<StepReport> Engine::ready(const EngineArgs& args, GradNorm* own, EngineCombine combine) {
+  impl_->failed_tensor = -1;
+  return impl_->release(args, own, combine);
+}
+
+Status Engine::finish(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine) {
+  impl_->failed_tensor = -1;
+  return impl_->finish(args, parts, combine);
+}
+
+void Engine::forget_ready() {
+  for (const std::uint32_t handle : impl_->ready) {
+    impl_->registry[handle].ready = false;
+    impl_->registry[handle].own = nullptr;
+  }
+  impl_->ready.clear();
+}
+
+std::int64_t Engine::failed_tensor() const { return impl_->failed_tensor; }
+
+}  // namespace octavo

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+#include "engine/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace octavo::engine {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;  // of the parts of a workspace
+
+// When each tensor can be written: 0, or, where its parameter shares memory with earlier ones of its group,
+// after all of those. One call writes its tensors in any order.
+std::vector<std::uint32_t> turns_of(const Registry& registry, std::span<const std::uint32_t> handles) {
+  struct Span {
+    std::uintptr_t begin, end;
+    std::uint32_t group, turn;
+  };
+  std::vector<std::uint32_t> turns;
+  std::vector<Span> shared;
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    const Record& record = registry[handles[i]];
+    if (!record.shares) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(record.args.param);
+    const auto bytes = record.args.spec.numel * dtype_bytes(record.args.spec.param_dtype);
+    Span now{begin, begin + static_cast<std::uintptr_t>(bytes), record.group, 0};
+    for (const Span& earlier : shared) {
+      if (earlier.group == now.group && now.begin < earlier.end && earlier.begin < now.end)
+        now.turn = std::max(now.turn, earlier.turn + 1);
+    }
+    shared.push_back(now);
+    if (turns.empty()) turns.resize(handles.size());
+    turns[i] = now.turn;
+  }
+  return turns;
+}
+
+template <class Backend>
+Status bind_places(Member<Backend>& member, std::span<const void* const> grads) {
+  if (member.places.size() == grads.size()) return member.backend->bind_grads(grads);
+  std::vector<const void*> some;
+  some.reserve(member.places.size());
+  for (const std::uint32_t place : member.places) some.push_back(grads[place]);
+  return member.backend->bind_grads(some);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Plan>> Plan::make(const Registry& registry, std::span<const std::uint32_t> handles,
+                                         std::span<const void* const> grads, std::span<const DType> dtypes) {
+  auto plan = std::make_unique<Plan>();
+  plan->handles_.assign(handles.begin(), handles.end());
+  plan->dtypes_.assign(dtypes.begin(), dtypes.end());
+  plan->grads_.assign(grads.begin(), grads.end());
+  plan->find_cohorts(registry);
+  for (Cohort& cohort : plan->cohorts_) {
+    if (Status bad = plan->add_backend(cohort, registry); !bad.ok()) return bad;
+    cohort.workspace_at = plan->reserve(cohort.device, cohort.backend->workspace_bytes());
+  }
+  return plan;
+}
+
+void Plan::find_cohorts(const Registry& registry) {
+  using Key = std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, bool, std::uint64_t>;
+  const std::vector<std::uint32_t> turns = turns_of(registry, handles_);
+  std::map<Key, Cohort> found;
+  const Key* last_key = nullptr;
+  Cohort* last = nullptr;
+  for (std::uint32_t place = 0; place < handles_.size(); ++place) {
+    const Record& record = registry[handles_[place]];
+    const std::uint64_t count = record.on_device ? record.history : static_cast<std::uint64_t>(*record.step);
+    const Key key{record.group,       turns.empty() ? 0 : turns[place],
+                  record.device.kind, record.device.index,
+                  record.on_device,   count};
+    if (last_key == nullptr || key != *last_key) {
+      const auto at = found.try_emplace(key).first;
+      last_key = &at->first, last = &at->second;
+      last->group = record.group;
+      last->switches = record.switches;
+      last->device = record.device;
+      last->on_device = record.on_device;
+    }
+    last->places.push_back(place);
+    last->handles.push_back(handles_[place]);
+    last->counts.push_back(record.step);
+  }
+  cohorts_.reserve(found.size());
+  for (auto& [key, cohort] : found) cohorts_.push_back(std::move(cohort));
+}
+
+Status Plan::add_backend(Cohort& cohort, const Registry& registry) const {
+  std::vector<TensorArgs> tensors;
+  tensors.reserve(cohort.places.size());
+  for (const std::uint32_t place : cohort.places) {
+    TensorArgs& args = tensors.emplace_back(registry[handles_[place]].args);
+    args.grad = grads_[place];
+    args.spec.grad_dtype = dtypes_[place];
+  }
+  GroupConfig config = registry.group(cohort.group).config;
+  config.device = cohort.device;
+  const std::span counts(cohort.counts);
+  auto made = cohort.device.kind == DeviceKind::cpu
+                  ? make_cpu_step(config, tensors)
+                  : make_cuda_step(config, tensors, Addresses::checked,
+                                   cohort.on_device ? counts.subspan(1) : counts.first(0));
+  if (made.ok()) cohort.backend = std::move(*made);
+  return made.status();
+}
+
+Status Plan::add_norms(const Registry& registry) {
+  std::vector<NormSet> sets;
+  for (std::uint32_t place = 0; place < handles_.size(); ++place) {
+    const Record& record = registry[handles_[place]];
+    auto at = std::find_if(sets.rbegin(), sets.rend(), [&](const NormSet& set) {
+      return set.device == record.device && set.part == record.part;
+    });
+    NormSet& set = at != sets.rend() ? *at : sets.emplace_back();
+    set.device = record.device;
+    set.part = record.part;
+    set.places.push_back(place);
+  }
+  for (NormSet& set : sets) {
+    std::vector<GradView> views;
+    views.reserve(set.places.size());
+    for (const std::uint32_t place : set.places)
+      views.push_back({grads_[place], dtypes_[place], registry[handles_[place]].args.spec.numel});
+    auto made = set.device.kind == DeviceKind::cpu
+                    ? make_cpu_norm(views)
+                    : make_cuda_norm(set.device.index, views, Addresses::checked);
+    if (!made.ok()) return made.status();
+    set.backend = std::move(*made);
+  }
+  norms_ = std::move(sets);
+  for (NormSet& set : norms_) set.workspace_at = reserve(set.device, set.backend->workspace_bytes());
+  has_norms_ = true;
+  return {};
+}
+
+std::int64_t Plan::reserve(Device device, std::int64_t bytes) {
+  auto at = std::find_if(needs_.begin(), needs_.end(),
+                         [&](const DeviceNeed& need) { return need.device == device; });
+  DeviceNeed& need = at != needs_.end() ? *at : needs_.emplace_back(DeviceNeed{device, 0});
+  const std::int64_t here = need.bytes;
+  need.bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return here;
+}
+
+bool Plan::is_for(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) const {
+  return std::ranges::equal(handles, handles_) && std::ranges::equal(dtypes, dtypes_);
+}
+
+bool Plan::fits(const Registry& registry) const {
+  return std::ranges::all_of(cohorts_, [&](const Cohort& cohort) {
+    if (registry.group(cohort.group).options.switches != cohort.switches) return false;
+    if (cohort.on_device) {
+      const std::uint64_t first = registry[cohort.handles[0]].history;
+      return std::ranges::all_of(cohort.handles, [&](auto h) { return registry[h].history == first; });
+    }
+    const std::int64_t first = *cohort.counts[0];
+    return std::ranges::all_of(cohort.counts, [&](const auto* count) { return *count == first; });
+  });
+}
+
+Status Plan::bind(std::span<const void* const> grads) {
+  if (std::ranges::equal(grads, grads_)) return {};
+  for (Cohort& cohort : cohorts_) {
+    if (Status bad = bind_places<StepBackend>(cohort, grads); !bad.ok()) return bad;
+  }
+  for (NormSet& set : norms_) {
+    if (Status bad = bind_places<NormBackend>(set, grads); !bad.ok()) return bad;
+  }
+  grads_.assign(grads.begin(), grads.end());
+  return {};
+}
+
+void Plan::forget_workspace(Device device) {
+  for (Cohort& cohort : cohorts_) {
+    if (cohort.device == device) cohort.backend->forget_workspace();
+  }
+  for (NormSet& set : norms_) {
+    if (set.device == device) set.backend->forget_workspace();
+  }
+}
+
+const DeviceNeed* Plan::need(Device device) const {
+  const auto at = std::ranges::find_if(needs_, [&](const DeviceNeed& need) { return need.device == device; });
+  return at == needs_.end() ? nullptr : &*at;
+}
+
+}  // namespace octavo::engine

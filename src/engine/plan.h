@@ -1,0 +1,90 @@
+// What one set of gradients needs: the tensors that one native call can step (cohorts), the gradients whose
+// norm is taken together, and where their tables lie in the workspace of each device.
+//
+// A cohort has one group, one device, one step count, and no two parameters that share memory. A plan is used
+// again while the same tensors have gradients of the same types and the counts within each cohort stay
+// equal; the addresses of gradients may change at every step. REQUIRES everywhere: handles that were checked.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/registry.h"
+#include "optimizers/backend.h"
+
+#include <octavo/engine.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace octavo::engine {
+
+// Backend::bind_grads with the gradients of some places.
+template <class Backend>
+struct Member {
+  Device device;
+  std::vector<std::uint32_t> places;  // among the plan's gradients
+  std::unique_ptr<Backend> backend;
+  std::int64_t workspace_at = 0;
+
+  [[nodiscard]] std::span<std::byte> workspace(std::span<std::byte> whole) const {
+    const auto bytes = static_cast<std::size_t>(backend->workspace_bytes());
+    return bytes == 0 ? std::span<std::byte>{} : whole.subspan(static_cast<std::size_t>(workspace_at), bytes);
+  }
+};
+
+struct Cohort : Member<StepBackend> {
+  std::uint32_t group = 0;
+  std::uint32_t switches = 0;
+  bool on_device = false;              // its step counts
+  std::vector<std::uint32_t> handles;  // in the order of places
+  std::vector<std::int64_t*> counts;   // likewise
+};
+
+struct NormSet : Member<NormBackend> {
+  std::uint32_t part = 0;
+};
+
+struct DeviceNeed {
+  Device device;
+  std::int64_t bytes = 0;
+};
+
+class Plan {
+ public:
+  static Result<std::unique_ptr<Plan>> make(const Registry& registry, std::span<const std::uint32_t> handles,
+                                            std::span<const void* const> grads,
+                                            std::span<const DType> dtypes);
+
+  // Whether the cohorts are still what they were made for.
+  [[nodiscard]] bool fits(const Registry& registry) const;
+  [[nodiscard]] bool is_for(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) const;
+  Status bind(std::span<const void* const> grads);
+  Status add_norms(const Registry& registry);
+  // Somebody else has used the workspace of a device.
+  void forget_workspace(Device device);
+
+  [[nodiscard]] std::span<const std::uint32_t> handles() const { return handles_; }
+  [[nodiscard]] std::span<const void* const> grads() const { return grads_; }
+  [[nodiscard]] std::span<Cohort> cohorts() { return cohorts_; }
+  [[nodiscard]] std::span<NormSet> norms() { return norms_; }
+  [[nodiscard]] bool has_norms() const { return has_norms_; }
+  [[nodiscard]] std::span<const DeviceNeed> needs() const { return needs_; }
+  [[nodiscard]] const DeviceNeed* need(Device device) const;
+
+  std::uint64_t number = 0;
+
+ private:
+  void find_cohorts(const Registry& registry);
+  Status add_backend(Cohort& cohort, const Registry& registry) const;
+  std::int64_t reserve(Device device, std::int64_t bytes);
+
+  std::vector<std::uint32_t> handles_;
+  std::vector<DType> dtypes_;
+  std::vector<const void*> grads_;
+  std::vector<Cohort> cohorts_;
+  std::vector<NormSet> norms_;
+  std::vector<DeviceNeed> needs_;
+  bool has_norms_ = false;
+};
+
+}  // namespace octavo::engine

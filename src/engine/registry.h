@@ -1,0 +1,90 @@
+// What an engine knows: its groups and its tensors. Everything in here has been checked, and a change that
+// fails changes nothing.
+//
+// Step counts in device memory are never read. Instead each tensor has a history: a number that only tensors
+// with equal counts share. Tensors get a common one by a count that the caller knows, and those that are
+// stepped together get a new one together. Whatever a device decided about a step, it decided for all of
+// them.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/ranges.h"
+
+#include <octavo/engine.h>
+
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace octavo::engine {
+
+std::string name_of(Device device);  // "cuda:1"
+
+struct Record {
+  TensorArgs args;
+  Device device;
+  std::uint32_t group = 0, part = 0;
+  std::uint32_t switches = 0;  // of the group when the tensor was checked
+  bool known = false;
+  bool shares = false;  // its parameter shares memory with others
+  bool on_device = false;
+  std::int64_t* step = nullptr;
+  std::uint64_t history = 0;       // on_device
+  mutable std::uint64_t seen = 0;  // by the last call that was given it: finds handles that are given twice
+  // Gradient release, since the last finish.
+  bool ready = false;
+  const GradNorm* own = nullptr;
+};
+
+struct GroupRecord {
+  bool known = false;
+  EngineGroup options;
+  GroupConfig config;  // of any device
+};
+
+// A failure, and the tensor that it is about (-1: none).
+struct Failure {
+  Status status;
+  std::int64_t tensor = -1;
+};
+
+class Registry {
+ public:
+  explicit Registry(Algorithm algorithm) : algorithm_(algorithm) {}
+
+  [[nodiscard]] std::string tag() const;
+  [[nodiscard]] const GroupRecord& group(std::uint32_t number) const { return groups_[number]; }
+  [[nodiscard]] const Ranges& ranges() const { return ranges_; }
+  [[nodiscard]] std::size_t size() const { return records_.size(); }
+  // REQUIRES: a known handle.
+  [[nodiscard]] const Record& operator[](std::uint32_t handle) const { return records_[handle]; }
+  [[nodiscard]] Record& operator[](std::uint32_t handle) { return records_[handle]; }
+  [[nodiscard]] bool knows(std::uint32_t handle) const {
+    return handle < records_.size() && records_[handle].known;
+  }
+  // Whether no handle is there twice, and all are known; else a failure.
+  Failure check_handles(std::span<const std::uint32_t> handles) const;
+
+  Status set_group(std::uint32_t number, const EngineGroup& options);
+  Failure set(std::span<const std::uint32_t> handles, std::span<const EngineTensor> tensors);
+  void remove(std::span<const std::uint32_t> handles);
+  Failure set_counts(std::span<const std::uint32_t> handles, std::span<const std::int64_t> values);
+  // These, which have one history, were stepped together.
+  void stepped(std::span<const std::uint32_t> handles);
+
+ private:
+  Status check(const std::string& where, const EngineTensor& tensor, std::uint32_t handle,
+               std::vector<Range>& ranges) const;
+  std::uint64_t history_of(std::int64_t steps, std::uint64_t before);
+  void mark(std::span<const std::uint32_t> sharing);
+
+  Algorithm algorithm_;
+  std::vector<GroupRecord> groups_;
+  std::vector<Record> records_;
+  Ranges ranges_;
+  mutable std::uint64_t calls_ = 0;
+  std::uint64_t histories_ = 0;
+  std::unordered_map<std::int64_t, std::uint64_t> known_steps_;  // the history of tensors with a known count
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,118 @@
+// What an engine refuses to know: the checks of groups, handles and tensors.
+// SPDX-License-Identifier: MIT
+#include "engine/registry.h"
+#include "optimizers/backend.h"
+#include "optimizers/resolve.h"
+
+#include <cstring>
+
+namespace octavo::engine {
+namespace {
+
+constexpr std::uint32_t kMaxGroup = 1U << 20;
+
+GroupConfig config_of(Algorithm algorithm, std::uint32_t switches) {
+  GroupConfig config;
+  config.algorithm = algorithm;
+  config.momentum = false;  // the bits say all
+  config.switches = switches;
+  return config;
+}
+
+}  // namespace
+
+std::string name_of(Device device) {
+  return device.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(device.index);
+}
+
+std::string Registry::tag() const { return std::string("[").append(name(algorithm_)).append("]"); }
+
+Status Registry::set_group(std::uint32_t number, const EngineGroup& options) {
+  if (number >= kMaxGroup) {
+    return Status::invalid(tag() + " group: got " + std::to_string(number) + ", expected below 2^20");
+  }
+  if (number < groups_.size() && groups_[number].known && groups_[number].options == options) return {};
+  const std::string where = tag() + " group " + std::to_string(number);
+  const GroupConfig config = config_of(algorithm_, options.switches);
+  if (Status bad = check_config(config); !bad.ok()) return bad;
+  // A step's checks of numbers; what a group does not know is as it should be.
+  const GradNorm some_norm;
+  StepArgs args;
+  args.hyper = options.hyper;
+  args.step = 1;
+  args.max_norm = options.max_norm;
+  args.scalars.lr = options.lr;
+  args.scalars.norm = &some_norm;
+  if (Status bad = check_step(config, args, 0); !bad.ok()) return bad;
+  const bool same_lr = number < groups_.size() && groups_[number].options.lr == options.lr &&
+                       groups_[number].options.lr_device == options.lr_device;
+  if (options.lr != nullptr && !same_lr) {
+    if (Status bad = check_device(where, options.lr_device); !bad.ok()) return bad;
+    if (options.lr_device.kind == DeviceKind::cuda) {
+      auto work = make_cuda_work(where, options.lr_device.index);
+      if (!work.ok()) return work.status();
+      if (Status bad = (*work)->check_pointer(where + " lr", options.lr); !bad.ok()) return bad;
+    }
+  }
+  if (number >= groups_.size()) groups_.resize(number + 1);
+  groups_[number] = {true, options, config};
+  return {};
+}
+
+Failure Registry::check_handles(std::span<const std::uint32_t> handles) const {
+  const std::uint64_t now = ++calls_;
+  for (const std::uint32_t handle : handles) {
+    if (!knows(handle)) {
+      return {Status::invalid(tag() + " tensor " + std::to_string(handle) +
+                              ": is not known; give it to set first"),
+              handle};
+    }
+    if (records_[handle].seen == now) {
+      return {Status::invalid(tag() + " tensor " + std::to_string(handle) +
+                              ": is given twice, and one step would write it twice"),
+              handle};
+    }
+    records_[handle].seen = now;
+  }
+  return {};
+}
+
+Status Registry::check(const std::string& where, const EngineTensor& tensor, std::uint32_t handle,
+                       std::vector<Range>& ranges) const {
+  if (tensor.group >= groups_.size() || !groups_[tensor.group].known) {
+    return Status::invalid(where + ".group: got " + std::to_string(tensor.group) +
+                           ", expected one that was set (set_group)");
+  }
+  if (Status bad = check_device(where, tensor.param_device); !bad.ok()) return bad;
+  if (!(tensor.state_device == tensor.param_device)) {
+    return Status::unsupported(
+        where + ": its state is on " + name_of(tensor.state_device) + " and its parameter on " +
+        name_of(tensor.param_device) +
+        "; a state on another device than its parameter's is not supported, put it on " +
+        name_of(tensor.param_device));
+  }
+  TensorArgs args = tensor.tensor;
+  args.spec.grad_dtype = DType::f32;
+  std::vector<BufferRange> buffers;
+  buffers.reserve(2 + 2 * kMaxSlots);
+  const GroupConfig& config = groups_[tensor.group].config;
+  if (Status bad = check_tensor(where, config, args, 0, false, buffers); !bad.ok()) return bad;
+  const std::int64_t numel = args.spec.numel;
+  const std::int64_t whole = tensor.whole_numel == 0 ? numel : tensor.whole_numel;
+  if (whole < numel || args.offset > whole - numel) {
+    return Status::invalid(where + ".whole_numel: got " + std::to_string(whole) + ", expected at least " +
+                           std::to_string(args.offset) + " + " + std::to_string(numel) +
+                           ", the offset and elements of the part at hand");
+  }
+  if (Status bad = check_buffer(where + ".step", tensor.step, sizeof *tensor.step, alignof(std::int64_t));
+      !bad.ok())
+    return bad;
+  for (const BufferRange& one : buffers) {
+    ranges.push_back({one.begin, one.end, handle, std::strcmp(one.field, "param") == 0, one.field});
+  }
+  const auto step = reinterpret_cast<std::uintptr_t>(tensor.step);
+  ranges.push_back({step, step + sizeof *tensor.step, handle, false, "step"});
+  return {};
+}
+
+}  // namespace octavo::engine
