@@ -28,7 +28,10 @@ class CudaWork final : public DeviceWork {
   bool in_graph(const void* workspace, void* stream) override {
     const DeviceScope scope(device_);
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture) != cudaSuccess) return true;
+    if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture) != cudaSuccess) {
+      (void)cudaGetLastError();
+      return true;  // the step asks again, and says why
+    }
     return belongs_to_graph(workspace, capture != cudaStreamCaptureStatusNone);
   }
 

@@ -67,9 +67,13 @@ Status Devices::check(const Registry& registry, const EngineDevice& given, std::
 }
 
 Status Devices::check_norm(const std::string& where, Device device, const GradNorm* norm, std::size_t count) {
+  DeviceState& state = known(device);
+  if (norm != nullptr && norm == state.norm) return {};
   const auto bytes = static_cast<std::int64_t>(count * sizeof(GradNorm));
   if (Status bad = check_buffer(where, norm, bytes, alignof(GradNorm)); !bad.ok()) return bad;
-  return known(device).work->check_pointer(where, norm);
+  if (Status bad = state.work->check_pointer(where, norm); !bad.ok()) return bad;
+  state.norm = norm;
+  return {};
 }
 
 void Devices::enter(Plan& plan, const EngineDevice& given) {

@@ -24,6 +24,7 @@ struct DeviceState {
   std::size_t workspace_bytes = 0;
   void* stream = nullptr;
   std::array<const void*, 4> pointers{};
+  const GradNorm* norm = nullptr;
 };
 
 class Devices {
