@@ -17,16 +17,6 @@ from torch import Tensor
 from . import _abi, _describe
 from ._describe import Moment
 
-# The element type in which codes of each format are kept, None for packed nibbles.
-CODE_DTYPES: dict[str, torch.dtype | None] = {
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "8bit": torch.uint8,
-    "4bit": None,
-    "4bit-rank1": None,
-    "fp8": torch.float8_e4m3fn,
-    "fp8-e5m2": torch.float8_e5m2,
-}
 # Further names in the state of a parameter: the scales of a moment, and the master bits with their widths.
 SCALE = "_scale"
 MASTER = "master"
@@ -40,8 +30,8 @@ BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 def check_state(name: object) -> str:
     """`name` if it is a state format."""
-    if name not in CODE_DTYPES:
-        known = ", ".join(repr(state) for state in CODE_DTYPES)
+    if name not in _describe.formats():
+        known = ", ".join(repr(state) for state in _describe.formats())
         raise ValueError(f"Invalid state: {name!r}, expected one of {known}")
     return str(name)
 
@@ -99,6 +89,36 @@ def zero_is_zero(moment: Moment, state: str) -> bool:
 def code_dtype(moment: Moment, state: str) -> torch.dtype | None:
     """The element type of a code per element of the parameter; None where codes are packed into bytes."""
     return _describe.formats()[state].of(moment).dtype
+
+
+def code_bits(moment: Moment, state: str) -> int:
+    """How many bits a code has."""
+    return _describe.formats()[state].of(moment).bits
+
+
+def unpacked(codes: Tensor, bits: int, count: int) -> Tensor:
+    """Packed codes, the first in the highest bits, as a byte each."""
+    of_bytes = torch.arange(7, -1, -1, dtype=torch.uint8, device=codes.device)
+    of_codes = torch.arange(bits - 1, -1, -1, dtype=torch.uint8, device=codes.device)
+    each = ((codes[:, None] >> of_bytes) & 1).view(-1)[: bits * count].view(count, bits)
+    return (each << of_codes).sum(dim=1, dtype=torch.uint8)
+
+
+def packed(codes: Tensor, bits: int) -> Tensor:
+    """The reverse; unused bits of the last byte are zero."""
+    of_bytes = torch.arange(7, -1, -1, dtype=torch.uint8, device=codes.device)
+    of_codes = torch.arange(bits - 1, -1, -1, dtype=torch.uint8, device=codes.device)
+    each = ((codes[:, None] >> of_codes) & 1).view(-1)
+    each = torch.cat([each, each.new_zeros(-each.numel() % 8)]).view(-1, 8)
+    return (each << of_bytes).sum(dim=1, dtype=torch.uint8)
+
+
+def in_blocks(moment: Moment, state: str, ndim: int) -> str:
+    """The format whose bytes a moment of `state` has: one with axis scales keeps other moments, and tensors
+    of fewer than two dimensions, as another format does.
+    """
+    described = _describe.formats()[state]
+    return state if described.of(moment).by_axis and ndim >= 2 else described.of_vectors
 
 
 def encode(moment: Moment, state: str, values: Tensor, block_size: int = 0) -> tuple[Tensor, Tensor]:

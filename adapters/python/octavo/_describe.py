@@ -150,6 +150,7 @@ class Format:
     default_block: int  # 0: it has no blocks
     first: MomentFormat
     second: MomentFormat
+    of_vectors: str  # the format that keeps what has no scales by axes: itself, for most
 
     def of(self, moment: Moment) -> MomentFormat:
         return self.first if moment == "first" else self.second
@@ -169,10 +170,19 @@ def _moment_format(info: Any) -> MomentFormat:
 @functools.cache
 def formats() -> dict[str, Format]:
     """All state formats of the library, by name."""
-    library, out = _abi.library(), {}
-    for index in range(library.octavo_format_count()):
-        info = _abi.new(_abi.FormatInfo)
+    library = _abi.library()
+    infos = [_abi.new(_abi.FormatInfo) for _ in range(library.octavo_format_count())]
+    for index, info in enumerate(infos):
         _abi.check(library.octavo_format(index, ctypes.byref(info)))
-        first, second = map(_moment_format, info.moment)
-        out[_text(info.name)] = Format(info.number, _text(info.name), info.default_block, first, second)
-    return out
+    names = {info.number: _text(info.name) for info in infos}
+    return {
+        names[info.number]: Format(
+            number=info.number,
+            name=names[info.number],
+            default_block=info.default_block,
+            first=_moment_format(info.moment[0]),
+            second=_moment_format(info.moment[1]),
+            of_vectors=names[info.of_vectors],
+        )
+        for info in infos
+    }

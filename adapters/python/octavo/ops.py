@@ -13,7 +13,11 @@ from torch import Tensor
 from . import _codec, _describe, _engine
 from .optim.options import RATE_SLACK
 
-_BY_DTYPE = {dtype: state for state, dtype in _codec.CODE_DTYPES.items() if dtype is not None}
+# The format that a dtype means: the first with one code per element in that dtype, for both moments.
+_BY_DTYPE: dict[torch.dtype, str] = {}
+for _format in _describe.formats().values():
+    if _format.first.dtype is not None and _format.first.dtype == _format.second.dtype:
+        _BY_DTYPE.setdefault(_format.first.dtype, _format.name)
 # Written out: torch 2.5 does not infer it from list[Tensor].
 _SCHEMA = (
     "(str algorithm, Tensor(a1!)[] params, Tensor[] grads, Tensor(a3!)[] codes, Tensor(a4!)[] scales, "

@@ -172,7 +172,7 @@ def write_entry(entry: dict[str, Any], item: Loaded, moments: tuple[tuple[str, A
     for name, moment in moments:
         saved = item.saved.moments[name]
         codes, scales = _taken(saved, item) or _encode(saved, item, moment)
-        _put(entry, name, _shaped(codes, kind, here), here.device)
+        _put(entry, name, _shaped(codes, moment, kind, here), here.device)
         if scales is not None and _codec.default_block_size(kind.state):
             _put(entry, name + SCALE, scales.reshape(-1).to(torch.float32), here.device)
         else:
@@ -189,7 +189,8 @@ def _taken(saved: SavedMoment, item: Loaded) -> tuple[Tensor, Tensor | None] | N
     taken = saved.take_over(kind.state, kind.block_size) if item.order == kind.order else None
     if taken is None or not item.whole or not is_sharded(item.param):
         return taken
-    return rows.cut(*taken, kind.state, kind.block_size, kind.rows.offset, kind.rows.count * kind.rows.row)
+    count = kind.rows.count * kind.rows.row
+    return rows.cut(*taken, saved.moment, kind.state, kind.block_size, kind.rows.offset, count)
 
 
 def of_local_rows(values: Tensor, item: Loaded) -> Tensor:
@@ -209,9 +210,9 @@ def _encode(saved: SavedMoment, item: Loaded, moment: _codec.Moment) -> tuple[Te
     return _codec.encode(moment, kind.state, values, kind.block_size)
 
 
-def _shaped(codes: Tensor, kind: Kind, param: Tensor) -> Tensor:
+def _shaped(codes: Tensor, moment: _codec.Moment, kind: Kind, param: Tensor) -> Tensor:
     """Flat codes in memory order (or floats in the logical shape) as the entry keeps them."""
-    dtype = _codec.CODE_DTYPES[kind.state]
+    dtype = _codec.code_dtype(moment, kind.state)
     if dtype is None:
         return codes.reshape(-1).view(torch.uint8)
     if codes.dtype != dtype:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .. import _codec
+from .. import _codec, _describe
 from .._codec import MASTER, NATIVE_STEP, SCALE, STEP
 from .._shards import Rows, is_sharded, like, local
 from . import rows
@@ -99,8 +99,8 @@ def _readable(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _save_rows(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
     shape, here, row = kind.rows.shape, kind.rows.local_shape, kind.rows.row
     saved = {key: value for key, value in entry.items() if key not in known_moments()}
-    for name in (n for n in known_moments() if n in entry):
-        codes = _as_codes(rows.codes_to_rows(entry[name], kind.state, here), name, entry)
+    for name, moment in ((n, m) for n, m in known_moments().items() if n in entry):
+        codes = _as_codes(rows.codes_to_rows(entry[name], moment, kind.state, here), name, entry)
         saved[name] = like(codes, param, (shape[0], *codes.shape[1:]))
         if name + SCALE in entry:
             scales = rows.scales_to_rows(entry[name + SCALE], kind.state, here[0], row, kind.block_size)
@@ -137,7 +137,7 @@ def _shown_format(
     """Format and block size (0 without blocks) that all moments of an entry fit; the given ones first. The
     number of scales tells the block size, but where there is a single block: then it does not matter.
     """
-    for candidate in (state, *(s for s in _codec.CODE_DTYPES if s != state)):
+    for candidate in (state, *(s for s in _describe.formats() if s != state)):
         default = _codec.default_block_size(candidate)
         for block in (block_size or default, default, *_codec.BLOCK_SIZES) if default else (0,):
             if _fits(entry, shape, memory, candidate, block):
@@ -148,11 +148,11 @@ def _shown_format(
 def _fits(
     entry: Mapping[str, Any], shape: tuple[int, ...], memory: tuple[int, ...], state: str, block: int
 ) -> bool:
-    dtype = _codec.CODE_DTYPES[state]
     for name, moment in known_moments().items():
         codes, scales = entry.get(name), entry.get(name + SCALE)
         if not isinstance(codes, Tensor):
             continue
+        dtype = _codec.code_dtype(moment, state)
         if codes.dtype != (dtype or torch.uint8) or (codes.shape != shape if dtype else codes.dim() != 1):
             return False
         if isinstance(scales, Tensor) and scales.dtype != torch.float32:
@@ -212,7 +212,7 @@ def _read_own(
     if sorted(order) != list(range(len(shape))):
         raise ValueError(f"{ORDER} is {order}, expected an order of {len(shape)} dimensions")
     # The format comes from the tensors, not from the group: a parameter may have had a format of its own.
-    said = group.get("state") if group.get("state") in _codec.CODE_DTYPES else "8bit"
+    said = group.get("state") if group.get("state") in _describe.formats() else "8bit"
     memory = tuple(shape[d] for d in order)
     by_rows = any(name + SCALE in entry and entry[name + SCALE].dim() == 2 for name in names)
     found = None if by_rows else _shown_format(entry, shape, memory, said, int(group.get("block_size") or 0))
@@ -230,8 +230,8 @@ def read_step(value: Any) -> int:
 
 
 def _state_of(name: str, codes: Tensor, shape: tuple[int, ...], group: Mapping[str, Any]) -> str:
-    for state, dtype in _codec.CODE_DTYPES.items():
-        if dtype == codes.dtype != torch.uint8:
+    for state in _describe.formats():
+        if _codec.code_dtype(known_moments()[name], state) == codes.dtype != torch.uint8:
             return state
     if codes.dtype != torch.uint8:
         raise ValueError(
@@ -263,9 +263,8 @@ def _read_moment(
         return _read_rows(name, codes, scales, shape)
     state = _state_of(name, codes, shape, group)
     memory = tuple(shape[d] for d in order)
-    if state == "4bit-rank1" and (moment == "first" or len(memory) < 2):
-        state = "4bit"  # the same bytes
-    if _codec.CODE_DTYPES[state] is not None:
+    state = _codec.in_blocks(moment, state, len(memory))
+    if _codec.code_dtype(moment, state) is not None:
         if tuple(codes.shape) != shape:
             raise ValueError(f"{name} has shape {tuple(codes.shape)}, but the parameter has shape {shape}")
         codes = codes.permute(order).reshape(-1)
@@ -289,7 +288,7 @@ def _read_rows(name: str, codes: Tensor, scales: Tensor, shape: tuple[int, ...])
         state, block, phase = rows.read_tags(scales[:, -1])
     except ValueError as error:
         raise ValueError(f"{name + SCALE}: {error}") from None
-    per_row = row if _codec.CODE_DTYPES[state] is not None or row % 2 else row // 2
+    per_row = rows.row_bytes(moment, state, row)
     want = (torch.uint8, count * per_row, (count, rows.touched(row, block) + 1))
     got = (codes.dtype, codes.numel(), tuple(scales.shape))
     if got != want:
@@ -299,7 +298,7 @@ def _read_rows(name: str, codes: Tensor, scales: Tensor, shape: tuple[int, ...])
         )
     scales = scales[:, :-1]
     if torch.equal(phase, rows.phases(count, row, block, phase.device)):
-        flat = rows.rows_to_codes(codes, state, shape)
+        flat = rows.rows_to_codes(codes, moment, state, shape)
         return SavedMoment(moment, shape, state, block, flat, rows.rows_to_scales(scales, row, block))
     return SavedMoment(
         moment, shape, "", block, None, None,

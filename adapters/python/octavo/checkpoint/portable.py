@@ -26,10 +26,10 @@ def moment_values(entry: dict[str, Any], name: str, kind: Kind) -> Tensor:
     codes, scales = entry[name].detach().cpu(), entry.get(name + _codec.SCALE)
     if codes.dtype == torch.float32:
         return codes.clone()
-    if _codec.CODE_DTYPES[kind.state] is not None:
+    moment = known_moments()[name]
+    if _codec.code_dtype(moment, kind.state) is not None:
         codes = codes.permute(kind.order).contiguous()
     scales = None if scales is None else scales.cpu()
-    moment = known_moments()[name]
     values = _codec.decode(moment, kind.state, codes, scales, kind.memory_shape, kind.block_size)
     return values.permute(_codec.inverse(kind.order))
 

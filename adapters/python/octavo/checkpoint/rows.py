@@ -17,7 +17,8 @@ import math
 import torch
 from torch import Tensor
 
-from .. import _abi, _codec
+from .. import _codec, _describe
+from .._codec import Moment
 
 _ELEMENTS_AT_ONCE = 1 << 20  # of a decoded shard, so that its indices stay small
 
@@ -32,7 +33,7 @@ def phases(count: int, row: int, block: int, device: torch.device) -> Tensor:
 
 def tags(state: str, count: int, row: int, block: int, device: torch.device) -> Tensor:
     """Number of the format * 2^13 + block size + phase: below 2^24, so exact in fp32."""
-    base = _abi.parse("state", state) * _TAG_BLOCKS + block
+    base = _describe.formats()[state].number * _TAG_BLOCKS + block
     return (phases(count, row, block, device) + base).to(torch.float32)
 
 
@@ -41,7 +42,7 @@ def read_tags(column: Tensor) -> tuple[str, int, Tensor]:
     whole = column.nan_to_num(-1.0).to(torch.int64)
     number, low = divmod(int(whole[0]), _TAG_BLOCKS)
     block = 1 << (low.bit_length() - 1) if low > 0 else 0
-    state = next((s for s in _codec.CODE_DTYPES if _abi.parse("state", s) == number), "")
+    state = next((name for name, each in _describe.formats().items() if each.number == number), "")
     phase = whole - (number * _TAG_BLOCKS + block)
     if (
         block not in _codec.BLOCK_SIZES
@@ -82,33 +83,41 @@ def rows_to_scales(by_row: Tensor, row: int, block: int) -> Tensor:
     return by_row[rows, blocks - rows * row // block]
 
 
-def codes_to_rows(codes: Tensor, state: str, shape: tuple[int, ...]) -> Tensor:
-    """Codes of a shard with dimension 0 in front: bytes of the shard's shape, or packed nibbles row by row
-    (one code a byte where a row has an odd number of them).
+def row_bytes(moment: Moment, state: str, row: int) -> int:
+    """Bytes of the codes of a row of `row` elements. Codes are packed where a row then is whole bytes."""
+    bits = _codec.code_bits(moment, state)
+    return row * bits // 8 if row * bits % 8 == 0 else row
+
+
+def codes_to_rows(codes: Tensor, moment: Moment, state: str, shape: tuple[int, ...]) -> Tensor:
+    """Codes of a shard with dimension 0 in front: bytes of the shard's shape, or packed codes row by row
+    (one code a byte where a row is no whole number of bytes).
     """
     count, row = shape[0], math.prod(shape[1:])
-    if _codec.CODE_DTYPES[state] is not None:
+    if _codec.code_dtype(moment, state) is not None:
         return codes.view(torch.uint8) if codes.element_size() == 1 else codes
-    if row % 2 == 0:
-        return codes.view(count, row // 2)
-    return torch.stack([codes >> 4, codes & 15], dim=1).view(-1)[: count * row].view(count, row)
+    bits = _codec.code_bits(moment, state)
+    if row * bits % 8 == 0:
+        return codes.view(count, row * bits // 8)
+    return _codec.unpacked(codes, bits, count * row).view(count, row)
 
 
-def rows_to_codes(by_row: Tensor, state: str, shape: tuple[int, ...]) -> Tensor:
+def rows_to_codes(by_row: Tensor, moment: Moment, state: str, shape: tuple[int, ...]) -> Tensor:
     """The reverse: flat bytes, or floats of the shard's shape."""
-    row = math.prod(shape[1:])
-    if _codec.CODE_DTYPES[state] is not None:
+    if _codec.code_dtype(moment, state) is not None:
         return by_row if by_row.element_size() > 1 else by_row.contiguous().view(torch.uint8).view(-1)
-    flat = by_row.reshape(-1)
-    if row % 2 == 0:
-        return flat
-    if flat.numel() % 2:
-        flat = torch.cat([flat, torch.zeros(1, dtype=flat.dtype, device=flat.device)])
-    return (flat[0::2] << 4) | flat[1::2]
+    flat, bits = by_row.reshape(-1), _codec.code_bits(moment, state)
+    return flat if math.prod(shape[1:]) * bits % 8 == 0 else _codec.packed(flat, bits)
 
 
 def cut(
-    codes: Tensor, scales: Tensor | None, state: str, block: int, offset: int, count: int
+    codes: Tensor,
+    scales: Tensor | None,
+    moment: Moment,
+    state: str,
+    block: int,
+    offset: int,
+    count: int,
 ) -> tuple[Tensor, Tensor | None] | None:
     """Codes and scales of `count` elements of a whole tensor, flat; None where they begin inside a block."""
     if scales is None:
@@ -116,16 +125,17 @@ def cut(
     if offset % block:
         return None
     own = scales[offset // block : -(-(offset + count) // block)]
-    if _codec.CODE_DTYPES[state] is not None:
+    if _codec.code_dtype(moment, state) is not None:
         return codes.reshape(-1)[offset : offset + count], own
-    packed = codes[offset // 2 : -(-(offset + count) // 2)].clone()
-    if count % 2:
-        packed[-1] &= 0xF0  # the next shard's first element
+    bits = _codec.code_bits(moment, state)  # a block is whole bytes
+    packed = codes[offset * bits // 8 : -(-(offset + count) * bits // 8)].clone()
+    if unused := -count * bits % 8:
+        packed[-1] &= 0xFF << unused & 0xFF  # the next shard's first element
     return packed, own
 
 
 def decode_rows(
-    moment: _codec.Moment,
+    moment: Moment,
     state: str,
     by_row: Tensor,
     scales: Tensor,
@@ -135,7 +145,7 @@ def decode_rows(
 ) -> Tensor:
     """fp32 values (on the CPU) of rows at any phases."""
     count, row = shape[0], math.prod(shape[1:])
-    codes = rows_to_codes(by_row.cpu(), state, shape)
+    codes = rows_to_codes(by_row.cpu(), moment, state, shape)
     # The value of a code times one, then the row's own scale: the product that the codec computes.
     _, blocks = _codec.layout(moment, state, (count * row,), block)
     ones = torch.ones(blocks, dtype=torch.float32, device="cpu")

@@ -68,8 +68,7 @@ class SavedMoment:
 
         A block size of 0 is the format's default.
         """
-        if state == "4bit-rank1" and (self.moment == "first" or len(self.shape) < 2):
-            state = "4bit"  # docs/formats.md: the same bytes
+        state = _codec.in_blocks(self.moment, state, len(self.shape))
         if self.codes is None or self.format != state:
             return None
         wanted = block_size or _codec.default_block_size(state)

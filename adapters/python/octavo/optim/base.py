@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .. import _engine
-from .._describe import algorithms
+from .._describe import FLAG, algorithms
 from .._shards import local, place_grads
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
@@ -395,16 +396,13 @@ class Optimizer(torch.optim.Optimizer):
             args.lr = float(lr)
         if -options.RATE_SLACK <= args.lr < 0:
             args.lr = 0.0
-        args.weight_decay, args.maximize = float(group["weight_decay"]), int(group["maximize"])
-        args.decay = 2 if algorithms()[self.algorithm].decoupled else 1
-        args.seed = group["seed"]
-        if "betas" in group:
-            args.beta1, args.beta2 = map(float, group["betas"])
-        if "eps" in group:
-            args.eps = float(group["eps"])
-        if self.algorithm == "sgd":
-            args.momentum, args.dampening = float(group["momentum"]), float(group["dampening"])
-            args.nesterov = int(group["nesterov"])
+        described = algorithms()[self.algorithm]
+        for option in described.options:
+            if option.name != "lr" and option.offset >= 0:
+                kind = ctypes.c_uint32 if option.range == FLAG else ctypes.c_double
+                kind.from_buffer(args, option.offset).value = option.of(group) or 0
+        args.maximize, args.seed = int(group["maximize"]), group["seed"]
+        args.decay = 2 if described.decoupled else 1
         return alive
 
     # --- CUDA graphs, reports ---------------------------------------------------------------------

@@ -86,17 +86,13 @@ def kind_of(param: Tensor, group: Mapping[str, Any]) -> Kind:
     return Kind(state, block_size, master, rows, order)
 
 
-def codes_dtype(state: str) -> torch.dtype:
-    return _codec.CODE_DTYPES[state] or torch.uint8
-
-
 def new_codes(param: Tensor, kind: Kind, moment: Moment) -> Tensor:
     """Zeroed codes of a moment of the (local) parameter."""
-    if _codec.CODE_DTYPES[kind.state] is None:
+    dtype = _codec.code_dtype(moment, kind.state)
+    if dtype is None:
         size, _ = _codec.layout(moment, kind.state, kind.memory_shape, kind.block_size)
         return torch.zeros(size, dtype=torch.uint8, device=param.device)
     # Through bytes: not every device fills float8.
-    dtype = codes_dtype(kind.state)
     if dtype.itemsize == 1:
         return torch.zeros_like(param, dtype=torch.uint8, requires_grad=False).view(dtype)
     return torch.zeros_like(param, dtype=dtype, requires_grad=False)
@@ -131,7 +127,7 @@ def lay_out(entry: dict[str, Any], kind: Kind, moments: tuple[tuple[str, Moment]
     """Tensors that others have put there, copied where they do not lie in memory as the core goes through
     them: codes and master bits as the parameter does, packed codes and scales side by side.
     """
-    per_element = [name for name, _ in moments] if _codec.CODE_DTYPES[kind.state] is not None else []
+    per_element = [name for name, moment in moments if _codec.code_dtype(moment, kind.state) is not None]
     for key in [key for name, _ in moments for key in (name, name + SCALE)] + [MASTER]:
         value = entry.get(key)
         if not isinstance(value, Tensor):
