@@ -40,6 +40,11 @@ enum class Algorithm : std::uint32_t {
   adamw = 1,  // weight decay applied to the parameter
   sgd = 2,    // with or without momentum
   lion = 3,
+  rmsprop = 4,  // with or without momentum, centered or not
+  adagrad = 5,
+  lars = 6,      // sgd with momentum, scaled by the norms of a tensor's weights and updates
+  lamb = 7,      // adamw, likewise
+  ademamix = 8,  // adamw with a second, slow average of the gradients
 };
 
 // What a moment may hold. It decides the map; a positive second moment never becomes zero.

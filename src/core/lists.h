@@ -12,6 +12,7 @@
 #include "codecs/plain.h"
 #include "formula/adamw.h"
 #include "formula/lion.h"
+#include "formula/rmsprop.h"
 #include "formula/sgd.h"
 
 #include <cstddef>
@@ -45,7 +46,8 @@ using Formats =
            ExtraFormats>::Type;
 
 using Families =
-    Joined<TypeList<formula::AdamFamily, formula::SgdFamily, formula::LionFamily>, ExtraFamilies>::Type;
+    Joined<TypeList<formula::AdamFamily, formula::SgdFamily, formula::LionFamily, formula::RmsPropFamily>,
+           ExtraFamilies>::Type;
 
 // The rules of all families, one after the other: what kernels are made of.
 template <class>

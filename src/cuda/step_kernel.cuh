@@ -30,6 +30,7 @@ class Step : StepTraits<Algo, Format> {
   using Traits::lane;
   using Traits::moment;
   using Traits::new_scales;
+  using Traits::numerator;
   using Traits::over_own_scale;
   using Traits::own_scale;
   using Traits::place;
@@ -38,6 +39,7 @@ class Step : StepTraits<Algo, Format> {
   using typename Traits::Bounds;
   using typename Traits::Codes;
   using typename Traits::Consts;
+  using typename Traits::Fast;
   using typename Traits::Place;
   using typename Traits::Plain;
   using typename Traits::Scale;
@@ -219,14 +221,14 @@ class Step : StepTraits<Algo, Format> {
     }
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      F32 state[kStates];
+      Fast state[kStates];
       float kept[kStates];
 #pragma unroll
-      for (int k = 0; k < kSlots; ++k) state[k] = F32(s[k][first + i]);
-      p[i] = Algo::update(c_, F32(g[i]), F32(p[i]), state).v;
+      for (int k = 0; k < kSlots; ++k) state[k] = Fast(s[k][first + i]);
+      p[i] = Algo::update(c_, Fast(g[i]), Fast(p[i]), state).v;
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) s[k][first + i] = kept[k] = state[k].v;
-      bounds.add(kept);
+      bounds.add(kept, numerator(c_, Fast(g[i]), state));
     }
   }
 

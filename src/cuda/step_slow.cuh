@@ -137,7 +137,7 @@ class SlowStep : StepTraits<Algo, Format> {
           float kept[kStates] = {};
 #pragma unroll
           for (int k = 0; k < kSlots; ++k) s[k][c * kChunk + j] = kept[k] = out[k * kChunk + j];
-          bounds.add(kept);
+          bounds.raise(kept);
         }
       }
       Scale encoded[kStates];
@@ -212,7 +212,7 @@ class SlowStep : StepTraits<Algo, Format> {
       for (int i = 0; i < valid; ++i) {
         float kept[kStates] = {};
         for (int k = 0; k < kSlots; ++k) kept[k] = out[k * kChunk + i];
-        bounds.add(kept);
+        bounds.raise(kept);
       }
       if constexpr (Format::kAxes) raise_axes(t, at, valid, out);
     }

@@ -75,40 +75,66 @@ struct StepTraits {
   // Eight codes of a slot.
   template <int kSlot>
   static constexpr int kWords = Codes::template Of<moment(kSlot)>::kWords;
-  static constexpr bool kQuick = Codes::kQuick;
+  // Rules that few use have no quick path: their code is small instead.
+  static constexpr bool kQuick = Codes::kQuick && !requires { Algo::kRare; };
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x & 31U); }
+
+  // The lane of the quick path.
+  static constexpr bool kZeroNumerator = requires { Algo::kZeroNumerator; };
+  using Fast = FastF32<kZeroNumerator>;
+  // What is divided is a moment, or what the rule says.
+  static constexpr bool kOwnNumerator = requires(const Consts& c, Fast x) { Algo::numerator(c, x, &x); };
+  static __device__ float numerator(const Consts& c, Fast g, const Fast* s) {
+    if constexpr (kOwnNumerator) {
+      return Algo::numerator(c, g, s).v;
+    } else if constexpr (kDivides) {
+      return s[Algo::kNumerator].v;
+    } else {
+      return 0.0F;
+    }
+  }
+
+  // A gradient that is divided is in range where its square in the second moment is: the rule's in_range.
+  static constexpr bool kWatchesHigh = kOwnNumerator && !kZeroNumerator;
 
   // Moments of one chunk after the step, and their bounds.
   struct Bounds {
     float high[kStates] = {};
-    float low_first = kLargeFirst;
+    float high_numerator = 0.0F;
+    float low_numerator = kLargeFirst;
     float low_second = kLargeSecond;
 
-    __device__ void add(const float (&s)[kStates]) {
+    __device__ void raise(const float (&s)[kStates]) {
 #pragma unroll
-      for (int k = 0; k < kSlots; ++k) {
-        high[k] = max_nan(high[k], fabsf(s[k]));
-        if constexpr (kDivides) {
-          if (is_second(k)) {
-            low_second = fminf(low_second, s[k]);
-          } else if (k == Algo::kNumerator) {
-            low_first = fminf(low_first, fabsf(s[k]));
-          }
-        }
+      for (int k = 0; k < kSlots; ++k) high[k] = max_nan(high[k], fabsf(s[k]));
+    }
+    __device__ void add(const float (&s)[kStates], float numerator) {
+      raise(s);
+      if constexpr (kDivides) {
+#pragma unroll
+        for (int k = 0; k < kSlots; ++k)
+          if (is_second(k)) low_second = fminf(low_second, s[k]);
+        const float size = fabsf(numerator);
+        low_numerator = fminf(low_numerator, kZeroNumerator && size == 0.0F ? kLargeFirst : size);
+        if constexpr (kWatchesHigh) high_numerator = max_nan(high_numerator, size);
       }
     }
     [[nodiscard]] __device__ bool in_range() const {
       if constexpr (!kDivides) {
         return true;
       } else {
-        bool good = low_first >= kSmallFirst && low_second >= kSmallSecond;
+        bool good = low_numerator >= kSmallFirst && low_second >= kSmallSecond;
 #pragma unroll
-        for (int k = 0; k < kSlots; ++k) {
+        for (int k = 0; k < kSlots; ++k)
           if (is_second(k)) good = good && high[k] <= kLargeSecond;
-          if (k == Algo::kNumerator) good = good && high[k] <= kLargeFirst;
+        if constexpr (kWatchesHigh) {
+          return good && high_numerator <= kLargeFirst;
+        } else if constexpr (!kOwnNumerator) {
+          return good && high[Algo::kNumerator] <= kLargeFirst;
+        } else {
+          return good;
         }
-        return good;
       }
     }
   };

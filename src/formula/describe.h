@@ -12,8 +12,12 @@
 //   derive           Consts once per step, in double, rounded once
 //   take_fixed       the constants that no scalar on a device can change, from those that the host derived
 //   update           the new parameter from the gradient, the parameter and the moments, which it updates
-//   kDivides         whether update divides or takes roots; then on a GPU its fast lane is exact only in a
-//   range: kNumerator       the slot that is divided, in_range         whether the constants allow that lane
+//   kDivides         whether update divides or takes roots: on a GPU its fast lane is then exact in a range
+//   in_range         whether the constants allow that lane
+//   kNumerator       the slot that is divided; or, where that is no moment,
+//   numerator        what is divided, from the gradient and the new moments
+//   kZeroNumerator   it is the gradient, which is often zero, and a second moment holds its square
+//   kRare            no fast path on a GPU, so that it compiles quickly
 // SPDX-License-Identifier: MIT
 #pragma once
 

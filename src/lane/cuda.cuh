@@ -10,33 +10,63 @@
 
 namespace octavo::cuda {
 
-struct F32 {
+// `kZeros`: a zero may be divided, too. Its quotient takes the sign that a correction by zero would lose.
+template <bool kZeros>
+struct FastF32 {
   float v;
-  __device__ F32(float x = 0.0F) : v(x) {}  // NOLINT(google-explicit-constructor)
+  __device__ FastF32(float x = 0.0F) : v(x) {}  // NOLINT(google-explicit-constructor)
 };
+using F32 = FastF32<false>;
 
-__device__ inline F32 operator+(F32 a, F32 b) { return a.v + b.v; }
-__device__ inline F32 operator-(F32 a, F32 b) { return a.v - b.v; }
-__device__ inline F32 operator*(F32 a, F32 b) { return a.v * b.v; }
-__device__ inline F32 fma(F32 a, F32 b, F32 c) { return __fmaf_rn(a.v, b.v, c.v); }
-__device__ inline scalar::Mask operator<(F32 a, F32 b) { return {a.v < b.v}; }
-__device__ inline scalar::Mask operator>(F32 a, F32 b) { return {a.v > b.v}; }
-__device__ inline scalar::Mask is_nan(F32 a) { return {a.v != a.v}; }
-__device__ inline F32 select(scalar::Mask m, F32 yes, F32 no) { return m.v ? yes : no; }
+template <bool kZ>
+__device__ inline FastF32<kZ> operator+(FastF32<kZ> a, FastF32<kZ> b) {
+  return a.v + b.v;
+}
+template <bool kZ>
+__device__ inline FastF32<kZ> operator-(FastF32<kZ> a, FastF32<kZ> b) {
+  return a.v - b.v;
+}
+template <bool kZ>
+__device__ inline FastF32<kZ> operator*(FastF32<kZ> a, FastF32<kZ> b) {
+  return a.v * b.v;
+}
+template <bool kZ>
+__device__ inline FastF32<kZ> fma(FastF32<kZ> a, FastF32<kZ> b, FastF32<kZ> c) {
+  return __fmaf_rn(a.v, b.v, c.v);
+}
+template <bool kZ>
+__device__ inline scalar::Mask operator<(FastF32<kZ> a, FastF32<kZ> b) {
+  return {a.v < b.v};
+}
+template <bool kZ>
+__device__ inline scalar::Mask operator>(FastF32<kZ> a, FastF32<kZ> b) {
+  return {a.v > b.v};
+}
+template <bool kZ>
+__device__ inline scalar::Mask is_nan(FastF32<kZ> a) {
+  return {a.v != a.v};
+}
+template <bool kZ>
+__device__ inline FastF32<kZ> select(scalar::Mask m, FastF32<kZ> yes, FastF32<kZ> no) {
+  return m.v ? yes : no;
+}
 
 // An estimate of the reciprocal, one Newton step, and a quotient corrected by its exact remainder. Compilers
 // correct twice. Over all 2^46 pairs of mantissas the second correction changes nothing
 // (LaneCuda.AllPairsOfMantissas with OCTAVO_TEST_FULL=1).
-__device__ inline F32 operator/(F32 a, F32 b) {
+template <bool kZ>
+__device__ inline FastF32<kZ> operator/(FastF32<kZ> a, FastF32<kZ> b) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(b.v));
   y = __fmaf_rn(y, __fmaf_rn(-b.v, y, 1.0F), y);
   const float q = a.v * y;
-  return __fmaf_rn(y, __fmaf_rn(-b.v, q, a.v), q);
+  const float quotient = __fmaf_rn(y, __fmaf_rn(-b.v, q, a.v), q);
+  return kZ ? copysignf(quotient, a.v) : quotient;  // b is positive
 }
 
 // An estimate of the reciprocal root, and a root corrected by its exact remainder.
-__device__ inline F32 sqrt(F32 a) {
+template <bool kZ>
+__device__ inline FastF32<kZ> sqrt(FastF32<kZ> a) {
   float y;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a.v));
   const float root = a.v * y;

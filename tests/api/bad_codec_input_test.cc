@@ -148,7 +148,7 @@ TEST(Names, UnknownOnesListTheKnown) {
   expect_invalid(octavo::parse_dtype("int32").status(), "int32");
   expect_invalid(octavo::parse_state_format("3bit").status(), "8bit");
   expect_invalid(octavo::parse_weight_store("").status(), "nearest");
-  expect_invalid(octavo::parse_algorithm("adagrad").status(), "lion");
+  expect_invalid(octavo::parse_algorithm("muon").status(), "lion");
 }
 
 TEST(Implementation, UnknownOrUnsupportedIsAnError) {

@@ -4,11 +4,14 @@
 #include "support/cases.h"
 #include "support/moment.h"
 
+#include <octavo/describe.h>
 #include <octavo/grad_norm.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <string_view>
 
 namespace test {
 namespace {
@@ -187,6 +190,17 @@ TEST(BadTensor, EmptyTensorsNeedNoPointers) {
   EXPECT_TRUE(octavo::step(config, {}, step).ok());
 }
 
+bool has_option(Algorithm algorithm, std::string_view name) {
+  for (const octavo::Option& option : octavo::describe(algorithm)->options) {
+    if (option.name == name) return true;
+  }
+  return false;
+}
+// Whether any algorithm has it: else it is an argument of the step.
+bool is_option(std::string_view name) {
+  return std::ranges::any_of(octavo::all_algorithms(), [&](Algorithm a) { return has_option(a, name); });
+}
+
 TEST(BadStep, NamesTheArgument) {
   struct Case {
     const char* argument;
@@ -221,15 +235,19 @@ TEST(BadStep, NamesTheArgument) {
     const TensorSet before = set;
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const std::string argument = cases[i].argument;
-      const bool sgd = optimizer.config.algorithm == Algorithm::sgd;
-      const bool for_sgd = argument == "momentum" || argument == "dampening";
-      const bool for_adam = argument == "eps" || argument == "beta1" || argument == "beta2";
-      if ((sgd && for_adam) || (!sgd && for_sgd)) continue;
-      if (argument == "eps" && optimizer.config.algorithm == Algorithm::lion) continue;
+      if (is_option(argument) && !has_option(optimizer.config.algorithm, argument)) continue;
       StepArgs args = step_args(optimizer, 1);
       cases[i].spoil(args);
       SCOPED_TRACE(std::string(optimizer.name) + " case " + std::to_string(i));
       expect_invalid(set.step(args).status(), argument);
+      ASSERT_EQ(set.difference(before), "");
+    }
+    for (const octavo::Option& option : octavo::describe(optimizer.config.algorithm)->options) {
+      if (option.at < 0 || option.range == octavo::Range::flag) continue;
+      SCOPED_TRACE(std::string(optimizer.name) + " " + std::string(option.name));
+      StepArgs args = step_args(optimizer, 1);
+      octavo::set(args.hyper, option, kNan);
+      expect_invalid(set.step(args).status(), std::string(option.name) + ": got nan");
       ASSERT_EQ(set.difference(before), "");
     }
   }

@@ -143,9 +143,10 @@ class Fuzzer {
     forget();
     octavo_group_config config{};
     config.struct_size = size_field(sizeof config);
-    config.algorithm = enumerator(4);
+    config.algorithm = enumerator(static_cast<std::uint64_t>(octavo_algorithm_count()));
     config.amsgrad = config.algorithm < 2 || random_.chance(10) ? enumerator(2) : 0;
     config.momentum = enumerator(2);
+    config.switches = random_.chance(4) ? enumerator(4) : 0;
     std::vector<octavo_tensor> tensors(random_.below(4));
     for (octavo_tensor& t : tensors) {
       t.spec.struct_size = size_field(sizeof t.spec);
@@ -199,6 +200,7 @@ class Fuzzer {
     args.weight_decay = number(0.01);
     args.momentum = config.algorithm == 2 && config.momentum == 0 ? number(0.0) : number(0.9);
     args.dampening = number(0.0);
+    for (double& own : args.own) own = random_.chance(3) ? 0.0 : number(0.5);
     args.grad_factor = number(1.0);
     const auto scalar = [&](std::int64_t bytes, std::int64_t unit) {
       return random_.chance(4) ? pointer(bytes, unit) : nullptr;

@@ -32,7 +32,7 @@ std::vector<TensorSpec> specs(StateFormat format, const StoreCase& store, DType 
 void fill_states(TensorSet& set, std::uint64_t seed) {
   for (TensorBuffers& t : set.tensors()) {
     for (int slot = 0; slot < t.layout.slots; ++slot) {
-      const octavo::MomentSpec spec = reference::slot_spec(t.spec, slot);
+      const octavo::MomentSpec spec = reference::slot_spec(set.config(), t.spec, slot);
       auto values = spread_values(t.spec.numel, seed + static_cast<std::uint64_t>(slot), 6);
       if (spec.moment == octavo::Moment::second) make_second_moment(values);
       const reference::Encoded encoded = reference::encode(spec, values);

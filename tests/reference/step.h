@@ -19,6 +19,6 @@ std::uint32_t random16(std::uint64_t seed, std::uint64_t step, std::uint64_t id,
                        std::uint64_t index);
 
 // The moment that a state slot holds, as the codec describes it.
-octavo::MomentSpec slot_spec(const octavo::TensorSpec& tensor, int slot);
+octavo::MomentSpec slot_spec(const octavo::GroupConfig& config, const octavo::TensorSpec& tensor, int slot);
 
 }  // namespace reference

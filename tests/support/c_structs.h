@@ -7,6 +7,7 @@
 #include <octavo/octavo.h>
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 namespace test {
@@ -25,6 +26,7 @@ inline octavo_group_config c_config(const octavo::GroupConfig& config) {
   c.momentum = config.momentum ? 1 : 0;
   c.device_kind = static_cast<uint32_t>(config.device.kind);
   c.device_index = config.device.index;
+  c.switches = config.switches;
   return c;
 }
 
@@ -74,6 +76,7 @@ inline octavo_step_args c_step_args(const octavo::StepArgs& args) {
   c.nesterov = args.hyper.nesterov ? 1 : 0;
   c.maximize = args.hyper.maximize ? 1 : 0;
   c.decay = static_cast<uint32_t>(args.hyper.decay);
+  std::copy(std::begin(args.hyper.own), std::end(args.hyper.own), c.own);
   c.grad_factor = args.grad_factor;
   c.stream = args.stream;
   c.max_norm = args.max_norm;

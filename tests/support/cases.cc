@@ -2,9 +2,14 @@
 // SPDX-License-Identifier: MIT
 #include "support/cases.h"
 
+#include <octavo/describe.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <stdexcept>
+#include <utility>
 
 namespace test {
 namespace {
@@ -13,6 +18,34 @@ bool is_set(const char* variable) {
   const char* text = std::getenv(variable);
   return text != nullptr && text[0] == '1';
 }
+
+struct Given {
+  std::string_view option;
+  double value;
+};
+
+// An algorithm's defaults with some options changed. An unknown one is an error of the test.
+octavo::HyperParams hyper(octavo::Algorithm algorithm, std::initializer_list<Given> given) {
+  octavo::HyperParams out = octavo::defaults(algorithm);
+  for (const auto& [name, value] : given) {
+    bool known = false;
+    for (const octavo::Option& option : octavo::describe(algorithm)->options) {
+      if (option.name != name || option.at < 0) continue;
+      octavo::set(out, option, value);
+      known = true;
+    }
+    if (!known) throw std::logic_error(std::string(name));
+  }
+  return out;
+}
+
+octavo::GroupConfig config(octavo::Algorithm algorithm, std::uint32_t switches = 0) {
+  octavo::GroupConfig out{algorithm, false, false};
+  out.switches = switches;
+  return out;
+}
+
+constexpr std::uint32_t kMomentum = 1, kCentered = 2;
 
 }  // namespace
 
@@ -37,6 +70,9 @@ std::vector<OptimizerCase> optimizers(bool options) {
       {"sgd", {Algorithm::sgd, false, false}, no_momentum},
       {"sgd-momentum", {Algorithm::sgd, false, true}, coupled},
       {"lion", {Algorithm::lion, false, true}, plain},
+      {"rmsprop", config(Algorithm::rmsprop), hyper(Algorithm::rmsprop, {{"weight_decay", 0.05}})},
+      {"rmsprop-centered-momentum", config(Algorithm::rmsprop, kMomentum | kCentered),
+       hyper(Algorithm::rmsprop, {{"lr", 1e-3}, {"alpha", 0.9}, {"momentum", 0.8}, {"weight_decay", 0.05}})},
   };
   if (!options) return list;
 
@@ -63,6 +99,10 @@ std::vector<OptimizerCase> optimizers(bool options) {
       {"sgd-dampening-maximize", {Algorithm::sgd, false, true}, dampening},
       {"lion-coupled", {Algorithm::lion, false, true}, coupled},
       {"lion-maximize", {Algorithm::lion, false, true}, maximize},
+      {"rmsprop-momentum", config(Algorithm::rmsprop, kMomentum),
+       hyper(Algorithm::rmsprop, {{"momentum", 0.9}})},
+      {"rmsprop-centered", config(Algorithm::rmsprop, kCentered),
+       hyper(Algorithm::rmsprop, {{"eps", 1e-4}, {"weight_decay", 0.05}})},
   };
   list.insert(list.end(), more.begin(), more.end());
   return list;
