@@ -10,6 +10,7 @@
 #include "codecs/int4.h"
 #include "codecs/int8.h"
 #include "codecs/plain.h"
+#include "formula/adagrad.h"
 #include "formula/adamw.h"
 #include "formula/lion.h"
 #include "formula/rmsprop.h"
@@ -45,9 +46,9 @@ using Formats =
                     Format<codecs::Int4, codecs::Int4Rank1>, Format<codecs::E4M3>, Format<codecs::E5M2>>,
            ExtraFormats>::Type;
 
-using Families =
-    Joined<TypeList<formula::AdamFamily, formula::SgdFamily, formula::LionFamily, formula::RmsPropFamily>,
-           ExtraFamilies>::Type;
+using Families = Joined<TypeList<formula::AdamFamily, formula::SgdFamily, formula::LionFamily,
+                                 formula::RmsPropFamily, formula::AdagradFamily>,
+                        ExtraFamilies>::Type;
 
 // The rules of all families, one after the other: what kernels are made of.
 template <class>

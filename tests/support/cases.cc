@@ -73,6 +73,8 @@ std::vector<OptimizerCase> optimizers(bool options) {
       {"rmsprop", config(Algorithm::rmsprop), hyper(Algorithm::rmsprop, {{"weight_decay", 0.05}})},
       {"rmsprop-centered-momentum", config(Algorithm::rmsprop, kMomentum | kCentered),
        hyper(Algorithm::rmsprop, {{"lr", 1e-3}, {"alpha", 0.9}, {"momentum", 0.8}, {"weight_decay", 0.05}})},
+      {"adagrad", config(Algorithm::adagrad),
+       hyper(Algorithm::adagrad, {{"lr_decay", 0.1}, {"initial_accumulator_value", 0.2}})},
   };
   if (!options) return list;
 
@@ -90,6 +92,12 @@ std::vector<OptimizerCase> optimizers(bool options) {
   dampening.maximize = true;
   no_momentum.decay = octavo::Decay::coupled;
   no_momentum.maximize = true;
+  const auto other = [](Algorithm algorithm) {
+    octavo::HyperParams changed = hyper(algorithm, {{"weight_decay", 0.05}});
+    changed.decay = octavo::Decay::decoupled;
+    changed.maximize = true;
+    return changed;
+  };
   const std::vector<OptimizerCase> more = {
       {"adam-amsgrad-maximize", {Algorithm::adam, true, true}, maximize},
       {"adam-no-decay", {Algorithm::adam, false, true}, no_decay},
@@ -103,6 +111,7 @@ std::vector<OptimizerCase> optimizers(bool options) {
        hyper(Algorithm::rmsprop, {{"momentum", 0.9}})},
       {"rmsprop-centered", config(Algorithm::rmsprop, kCentered),
        hyper(Algorithm::rmsprop, {{"eps", 1e-4}, {"weight_decay", 0.05}})},
+      {"adagrad-decoupled-maximize", config(Algorithm::adagrad), other(Algorithm::adagrad)},
   };
   list.insert(list.end(), more.begin(), more.end());
   return list;
