@@ -12,6 +12,7 @@
 #include "codecs/plain.h"
 #include "formula/adagrad.h"
 #include "formula/adamw.h"
+#include "formula/ademamix.h"
 #include "formula/lion.h"
 #include "formula/rmsprop.h"
 #include "formula/sgd.h"
@@ -47,7 +48,7 @@ using Formats =
            ExtraFormats>::Type;
 
 using Families = Joined<TypeList<formula::AdamFamily, formula::SgdFamily, formula::LionFamily,
-                                 formula::RmsPropFamily, formula::AdagradFamily>,
+                                 formula::RmsPropFamily, formula::AdagradFamily, formula::AdEmaMixFamily>,
                         ExtraFamilies>::Type;
 
 // The rules of all families, one after the other: what kernels are made of.

@@ -75,6 +75,8 @@ std::vector<OptimizerCase> optimizers(bool options) {
        hyper(Algorithm::rmsprop, {{"lr", 1e-3}, {"alpha", 0.9}, {"momentum", 0.8}, {"weight_decay", 0.05}})},
       {"adagrad", config(Algorithm::adagrad),
        hyper(Algorithm::adagrad, {{"lr_decay", 0.1}, {"initial_accumulator_value", 0.2}})},
+      {"ademamix", config(Algorithm::ademamix),
+       hyper(Algorithm::ademamix, {{"weight_decay", 0.05}, {"t_alpha", 5.0}, {"t_beta3", 7.0}})},
   };
   if (!options) return list;
 
@@ -112,6 +114,7 @@ std::vector<OptimizerCase> optimizers(bool options) {
       {"rmsprop-centered", config(Algorithm::rmsprop, kCentered),
        hyper(Algorithm::rmsprop, {{"eps", 1e-4}, {"weight_decay", 0.05}})},
       {"adagrad-decoupled-maximize", config(Algorithm::adagrad), other(Algorithm::adagrad)},
+      {"ademamix-constant", config(Algorithm::ademamix), hyper(Algorithm::ademamix, {{"beta1", 0.0}})},
   };
   list.insert(list.end(), more.begin(), more.end());
   return list;
