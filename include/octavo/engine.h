@@ -143,7 +143,8 @@ class OCTAVO_API Engine {
   Status norm(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine = {});
 
   // One step of the begun tensors, cohort by cohort. With max_norm or guard every device needs its norm. On
-  // a GPU with guard or found_inf only the device knows whether the step is taken: step counts must be there.
+  // a GPU with guard or found_inf, and in a graph, only the device knows whether the step is taken: step
+  // counts must be there.
   Result<StepReport> step(const EngineArgs& args);
 
   // Gradient release: steps the begun tensors (as a rule one; all on one device) before the other gradients

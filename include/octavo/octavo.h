@@ -328,11 +328,11 @@ OCTAVO_API octavo_status octavo_format_for(uint32_t wanted, int64_t whole_numel,
  * scalar_lr, which is then memory of the given device and counts for tensors there; others use lr. The rest
  * (step, guard, threads, grad_factor, workspace, stream, other scalars) is not looked at: it belongs to a
  * step. All numbers are checked here. max_norm 0 does not clip.
- * `switches`: as octavo_group_config.switches (whose amsgrad and momentum are not asked for here). They decide
- * which moments a tensor has: where they change, the tensors of the group must be given again by
- * octavo_engine_set before they can be stepped. Where the first step fills a moment (momentum that begins with
- * the first gradient) it does so at step count 1: who switches it on for a tensor that has been stepped gives it
- * codes of zeros and sets its step count to 0. */
+ * `switches`: as octavo_group_config.switches (whose amsgrad and momentum are not asked for here). They
+ * decide which moments a tensor has: where they change, the tensors of the group must be given again by
+ * octavo_engine_set before they can be stepped. Where the first step fills a moment (momentum that begins
+ * with the first gradient) it does so at step count 1: who switches it on for a tensor that has been stepped
+ * gives it codes of zeros and sets its step count to 0. */
 OCTAVO_API octavo_status octavo_engine_set_group(octavo_engine* engine, uint32_t group, uint32_t switches,
                                                  const octavo_step_args* options, uint32_t lr_device_kind,
                                                  int32_t lr_device_index);
@@ -376,8 +376,8 @@ OCTAVO_API octavo_status octavo_engine_remove(octavo_engine* engine, const uint3
 
 /* Tells the engine that step counts in device memory were written by somebody else (loaded, reset), and what
  * they hold; values null or -1: not known. Counts in host memory need no telling: they are read at each
- * begin. Tensors whose counts on a device are not known to be equal are stepped by calls of their own. What begin has
- * begun is over. */
+ * begin. Tensors whose counts on a device are not known to be equal are stepped by calls of their own. What
+ * begin has begun is over. */
 OCTAVO_API octavo_status octavo_engine_set_counts(octavo_engine* engine, const uint32_t* handles,
                                                   const int64_t* values, int64_t count);
 
@@ -460,7 +460,7 @@ OCTAVO_API octavo_status octavo_engine_norm(octavo_engine* engine, const octavo_
 /* One step of the begun tensors. Clips by args.devices[].norm where the group's max_norm says so; with guard
  * the norm's count of non-finite elements decides. Host step counts are advanced where the step was taken. On
  * a GPU with guard or found_inf only the device knows that, so the step counts must be there, too
- * (step_on_device), and report->pending is 1. `report` may be null. */
+ * (step_on_device), and report->pending is 1 (the same while a graph is captured). `report` may be null. */
 OCTAVO_API octavo_status octavo_engine_step(octavo_engine* engine, const octavo_engine_args* args,
                                             octavo_step_report* report);
 

@@ -25,14 +25,16 @@ class CudaWork final : public DeviceWork {
   Status check_stream(const std::string& where, void* stream) override {
     return cuda::check_stream(where + " ", static_cast<cudaStream_t>(stream), device_);
   }
-  bool in_graph(const void* workspace, void* stream) override {
+  bool capturing(void* stream) override {
     const DeviceScope scope(device_);
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture) != cudaSuccess) {
-      (void)cudaGetLastError();
-      return true;  // the step asks again, and says why
-    }
-    return belongs_to_graph(workspace, capture != cudaStreamCaptureStatusNone);
+    if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture) == cudaSuccess)
+      return capture != cudaStreamCaptureStatusNone;
+    (void)cudaGetLastError();
+    return true;  // the step asks again, and says why
+  }
+  bool in_graph(const void* workspace, void* stream) override {
+    return belongs_to_graph(workspace, capturing(stream));
   }
 
   Status clear(GradNorm* out, void* stream) override {

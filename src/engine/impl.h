@@ -50,7 +50,7 @@ struct Engine::Impl {
 
   Status norm(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine);
   // `norm` replaces those of the devices; null: it does not.
-  engine::Failure check_step(const EngineArgs& args, const GradNorm* norm) const;
+  engine::Failure check_step(const EngineArgs& args, const GradNorm* norm);
   Result<StepReport> step(const EngineArgs& args, const GradNorm* norm);
   Result<StepReport> step(engine::Cohort& cohort, const EngineArgs& args, const GradNorm* norm);
 

@@ -54,11 +54,14 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
                               ": handles are below 2^24, best dense"),
               handles[i]};
     }
-    const std::string where = tag() + " tensor " + std::to_string(handles[i]);
     const std::size_t first = added.size();
-    Status bad = check(where, tensors[i], handles[i], added);
-    if (bad.ok()) bad = gpus.check(where, tensors[i], std::span(added).subspan(first));
-    if (!bad.ok()) return {bad, handles[i]};
+    const auto look = [&](const std::string& where) {
+      added.resize(first);
+      Status bad = check(where, tensors[i], handles[i], added);
+      return bad.ok() ? gpus.check(where, tensors[i], std::span(added).subspan(first)) : bad;
+    };
+    // The full name is put together only for a message: there may be thousands of tensors.
+    if (!look("").ok()) return {look(tag() + " tensor " + std::to_string(handles[i])), handles[i]};
   }
   Ranges ranges = ranges_.changed(Ranges(std::move(added)), gone);
   if (const auto clash = ranges.clash()) {

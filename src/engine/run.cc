@@ -93,7 +93,7 @@ Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart
   return combined ? call(combine, "") : Status();
 }
 
-engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm* norm) const {
+engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm* norm) {
   for (const engine::Cohort& cohort : begun->cohorts()) {
     const EngineDevice& given = *find(args, cohort.device);
     const EngineGroup& options = registry.group(cohort.group).options;
@@ -108,13 +108,18 @@ engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm*
           where() + " norm: got null, expected the norm of the gradients, because " +
           (args.guard ? "guard is on" : "group " + std::to_string(cohort.group) + " has a max_norm"))};
     }
-    if (cohort.device.kind == DeviceKind::cuda && !cohort.on_device &&
-        (args.guard || given.found_inf != nullptr)) {
-      return {Status::invalid(
-                  where() + " step: the step count of tensor " + std::to_string(cohort.handles[0]) +
-                  " is in host memory, expected device memory, because with " +
-                  (args.guard ? "guard" : "found_inf") + " only the device knows whether the step is taken"),
-              cohort.handles[0]};
+    if (cohort.device.kind == DeviceKind::cpu || cohort.on_device) continue;
+    const char* why = args.guard ? "with guard only the device knows whether the step is taken"
+                      : given.found_inf != nullptr
+                          ? "with found_inf only the device knows whether the step is taken"
+                      : devices.known(cohort.device).work->capturing(given.stream)
+                          ? "a graph is captured, and its replays could not count"
+                          : nullptr;
+    if (why != nullptr) {
+      return {
+          Status::invalid(where() + " step: the step count of tensor " + std::to_string(cohort.handles[0]) +
+                          " is in host memory, expected device memory, because " + why),
+          cohort.handles[0]};
     }
   }
   return {};

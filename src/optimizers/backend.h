@@ -55,6 +55,8 @@ class DeviceWork {
   // An error where `data` (null: none) is not memory of the device.
   virtual Status check_pointer(const std::string& where, const void* data) = 0;
   virtual Status check_stream(const std::string& where, void* stream) = 0;
+  // Whether what is queued on the stream goes into a graph.
+  virtual bool capturing(void* stream) = 0;
   // Whether a graph writes into this workspace, now or at its replays.
   virtual bool in_graph(const void* workspace, void* stream) = 0;
 

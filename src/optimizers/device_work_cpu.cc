@@ -17,6 +17,7 @@ class CpuWork final : public DeviceWork {
     if (stream == nullptr) return {};
     return Status::invalid(where + " stream: got a stream, expected null (the work is on the CPU)");
   }
+  bool capturing(void* /*stream*/) override { return false; }
   bool in_graph(const void* /*workspace*/, void* /*stream*/) override { return false; }
 
   Status clear(GradNorm* out, void* /*stream*/) override {

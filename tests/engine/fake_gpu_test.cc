@@ -86,6 +86,7 @@ class FakeWork final : public DeviceWork {
  public:
   Status check_pointer(const std::string& /*where*/, const void* /*data*/) override { return {}; }
   Status check_stream(const std::string& /*where*/, void* /*stream*/) override { return {}; }
+  bool capturing(void* stream) override { return stream == &graph_memory; }
   bool in_graph(const void* workspace, void* /*stream*/) override { return graph_memory.contains(workspace); }
   Status clear(GradNorm* out, void* /*s*/) override { return cpu_->clear(out, nullptr); }
   Status borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out, void* /*s*/) override {
@@ -242,6 +243,11 @@ TEST_F(FakeGpu, GuardNeedsCountsOnTheDevice) {
   EXPECT_EQ(engine_.failed_tensor(), 1);
   EXPECT_EQ(counts_, Six{});
   args_.guard = false;
+  device_.stream = &graph_memory;
+  const auto captured = engine_.step(args_);
+  EXPECT_NE(captured.status().message().find("because a graph is captured"), std::string::npos);
+  EXPECT_EQ(counts_, Six{});
+  device_.stream = nullptr;
   ASSERT_TRUE(engine_.step(args_).ok());
   EXPECT_EQ(counts_, (Six{1, 1, 0, 0, 0, 0}));
 }
