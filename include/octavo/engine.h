@@ -10,7 +10,8 @@
 // Threads: an engine is used by one thread at a time; different engines are independent.
 // Streams: norm, step, ready and finish work on the streams they are given and return without waiting.
 // Nothing is allocated on a GPU, so they may be captured in a CUDA graph, if the step counts are on the
-// device. A graph keeps the tensors and the cohorts that it was captured with.
+// device. A graph keeps the tensors and the cohorts that it was captured with: step those together outside
+// it, too, because one count of a cohort stands for all.
 // SPDX-License-Identifier: MIT
 #pragma once
 
