@@ -10,6 +10,10 @@ namespace octavo {
 
 using engine::name_of;
 
+namespace {
+constexpr std::int64_t kMaxSteps = std::int64_t{1} << 62;
+}
+
 const EngineDevice* Engine::Impl::find(const EngineArgs& args, Device device) {
   const auto at =
       std::ranges::find_if(args.devices, [&](const auto& given) { return given.device == device; });
@@ -108,7 +112,14 @@ engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm*
           where() + " norm: got null, expected the norm of the gradients, because " +
           (args.guard ? "guard is on" : "group " + std::to_string(cohort.group) + " has a max_norm"))};
     }
-    if (cohort.device.kind == DeviceKind::cpu || cohort.on_device) continue;
+    if (cohort.on_device) continue;
+    if (const std::int64_t count = *cohort.counts[0]; count < 0 || count >= kMaxSteps) {
+      return {
+          Status::invalid(registry.tag() + " tensor " + std::to_string(cohort.handles[0]) + ".step: holds " +
+                          std::to_string(count) + ", expected 0 to 2^62, the steps taken so far"),
+          cohort.handles[0]};
+    }
+    if (cohort.device.kind == DeviceKind::cpu) continue;
     const char* why = args.guard ? "with guard only the device knows whether the step is taken"
                       : given.found_inf != nullptr
                           ? "with found_inf only the device knows whether the step is taken"

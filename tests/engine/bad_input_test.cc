@@ -152,6 +152,14 @@ TEST_F(BadInput, Steps) {
   refused(own_.engine.step(own_.args()).status(), "cpu norm: got an address that is not a multiple of 8");
   own_.device.norm = nullptr;
   refused(own_.engine.norm(own_.args(), {}), "begin: was called without with_norm");
+  own_.counts[3] = -2;
+  ASSERT_TRUE(own_.begin({0, 1, 3}).ok());
+  refused(own_.engine.step(own_.args()).status(), "tensor 3.step: holds -2, expected 0 to 2^62", 3);
+  own_.counts[3] = std::numeric_limits<std::int64_t>::max();
+  ASSERT_TRUE(own_.begin({0, 1, 3}).ok());
+  refused(own_.engine.step(own_.args()).status(), "tensor 3.step: holds 9223372036854775807", 3);
+  own_.counts[3] = 0;
+  ASSERT_TRUE(own_.begin({0, 1, 3}).ok());
   own_.options.max_norm = 1.0;
   ASSERT_TRUE(own_.engine.set_group(0, own_.options).ok());
   refused(own_.engine.step(own_.args()).status(),
