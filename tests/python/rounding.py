@@ -33,6 +33,21 @@ SGD. torch: b = b mu + w g; d = g + mu b (nesterov) or b; p += -lr d. Octavo: ea
   D(b) = mu D(b) + w D(g) + u (mu|b| + 2w|g| + 2|b'|);  D(d) = D(g) + mu D(b) + u (mu|b| + 2|d|);
   D(p) = D(p) + lr D(d) + u (lr|d| + 2|p'|)
 
+RMSprop. torch: v = v a + (w g) g; mean += w (g - mean); s = v + (-mean) mean; d = sqrt(s) + eps;
+p += (-lr g) / d, or with momentum b = b mu + g / d; p += -lr b. Octavo: v and mean as v and m in Adam;
+s = fma(-mean, mean, v); b = fma(mu, b, g / d); p = fma(-lr, g / d or b, p). Without centering s is v.
+
+  D(v), D(mean): as Adam's v and m, with a for b2 and b1
+  D(s) = D(v) + 2|mean| D(mean) + u (mean^2 + 2s);  D(d) = D(s) / (2 sqrt(s)) + u (2 sqrt(s) + 2d)
+  D(U) = lr D(g) / d + |U| D(d) / d + 3u|U|           U = lr g / d: torch's product and division, our division
+  D(b) = mu D(b) + D(g) / d + |q| D(d) / d + u (2|q| + mu|b| + 2|b'|)             q = g / d
+  D(p) = D(p) + D(U) + 2u|p'|,  or  D(p) + lr D(b) + u (lr|b'| + 2|p'|)
+
+Adagrad. torch: s += g g; d = sqrt(s) + eps; p += (-c g) / d with c = lr / (1 + (t - 1) lr_decay). Octavo
+rounds lr first.
+
+  D(s) = D(s) + 2|g| D(g) + u (g^2 + 2s');  D(d) as RMSprop's;  D(U) as there with c, and 2u|U| more for c
+
 Products of D with u or with D are left out; at 1e-4 and less of the first order they are covered by
 SECOND_ORDER. Underflow is left out too: callers keep gradients in the range that TINY and the tests'
 assertion on it give.
@@ -67,6 +82,10 @@ class Hyper:
     momentum: float = 0.0
     dampening: float = 0.0
     nesterov: bool = False
+    alpha: float = 0.99
+    centered: bool = False
+    lr_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
 
 
 def doubles(array: Any) -> Doubles:
@@ -144,6 +163,53 @@ class Bound:
         self.moments[0] = db
         lr = self.hyper.lr
         self.param = self.param + lr * dd + U * (lr * abs(direction) + 2 * abs(new_p))
+
+    def rmsprop(
+        self, step: int, grad: Doubles, before: tuple[Doubles, ...], after: tuple[Doubles, ...]
+    ) -> None:
+        """One step; (p, square_avg, momentum_buffer, grad_avg), zeros for what there is not."""
+        h = self.hyper
+        a, w, mu = h.alpha, 1.0 - h.alpha, h.momentum
+        (p, v, b, mean), (new_p, new_v, new_b, new_mean) = before, after
+        g, dg = self._gradient(grad, p)
+        dv, db, dmean = self.moments
+        dv = a * dv + 2 * w * abs(g) * dg + U * (a * v + 4 * w * g * g + 2 * new_v)
+        under_root, d_root = new_v, dv
+        if h.centered:
+            dmean = a * dmean + w * dg
+            dmean = dmean + U * (3 * min(w, a) * abs(g - mean) + abs(mean) + w * abs(g) + 2 * abs(new_mean))
+            under_root = new_v - new_mean**2
+            d_root = dv + 2 * abs(new_mean) * dmean + U * (new_mean**2 + 2 * abs(under_root))
+        update, d_update, d_direction = self._divided(g, dg, under_root, d_root, h.lr, 3)
+        if mu == 0.0:
+            self.param = self.param + d_update + 2 * U * abs(new_p)
+        else:
+            db = mu * db + d_direction + U * (2 * update / h.lr + mu * abs(b) + 2 * abs(new_b))
+            self.param = self.param + h.lr * db + U * (h.lr * abs(new_b) + 2 * abs(new_p))
+        self.moments = [dv, db, dmean]
+
+    def adagrad(
+        self, step: int, grad: Doubles, before: tuple[Doubles, ...], after: tuple[Doubles, ...]
+    ) -> None:
+        """One step; `before` and `after` are (p, sum)."""
+        (p, _), (new_p, total) = before, after
+        g, dg = self._gradient(grad, p)
+        ds = self.moments[0] + 2 * abs(g) * dg + U * (g * g + 2 * total)
+        rate = self.hyper.lr / (1.0 + (step - 1) * self.hyper.lr_decay)
+        _, d_update, _ = self._divided(g, dg, total, ds, rate, 5)
+        self.param = self.param + d_update + 2 * U * abs(new_p)
+        self.moments[0] = ds
+
+    def _divided(
+        self, g: Doubles, dg: Any, under_root: Doubles, d_root: Any, rate: float, roundings: int
+    ) -> tuple[Doubles, Any, Any]:
+        """|U|, D(U) and D(q) without its own roundings, of q = g / (sqrt(s) + eps) and U = rate q."""
+        root = np.sqrt(np.maximum(under_root, 0.0))
+        d = root + self.hyper.eps
+        d_d = np.divide(d_root, 2 * root, out=np.zeros_like(root), where=root > 0) + U * (2 * root + 2 * d)
+        update = abs(rate * g / d)
+        d_direction = dg / d + update / rate * d_d / d
+        return update, rate * d_direction + roundings * U * update, d_direction
 
 
 def ratio(candidate: Any, reference: Any, bound: Any) -> float:

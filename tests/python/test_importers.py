@@ -122,14 +122,14 @@ def test_other_forms_are_left_to_the_caller() -> None:
     assert read_peer_state({"step": 1, "exp_avg": codes, "exp_avg_scale": torch.zeros(1)}, (4,), ADAM) is None
     assert read_peer_state({}, (4,), ADAM) is None
     assert read_peer_state({"step": 3}, (4,), ADAM) is None
-    assert read_peer_state({"step": 3, "sum": torch.zeros(4)}, (4,), ADAM) is None
+    assert read_peer_state({"step": 3, "hessian": torch.zeros(4)}, (4,), ADAM) is None
 
 
 def test_unread_keys_are_named() -> None:
     """All but those of our own form, which another file reads."""
     own = {"master": torch.zeros(4, dtype=torch.int8)}
-    entry = {"step": 3, "momentum_buffer": torch.zeros(4), "square_avg": torch.zeros(4), **own}
-    assert read(entry, (4,), SGD).ignored == ("square_avg",)
+    entry = {"step": 3, "momentum_buffer": torch.zeros(4), "hessian": torch.zeros(4), **own}
+    assert read(entry, (4,), SGD).ignored == ("hessian",)
 
 
 def test_dtensor_is_read_locally() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from octavo import optim
+from octavo._describe import algorithms
 from octavo.checkpoint.importers import read_peer_state
 from octavo.checkpoint.saved import SavedState
 from peer_dicts import same_bits
@@ -62,9 +64,9 @@ def torchao_module(name: str = "") -> Any:
     ],
 )
 def test_torchao(name: str, state: str, block: int, dtype: torch.dtype) -> None:
-    optim = torchao_module()
+    theirs = torchao_module()
     params = parameters((64, 128), (10, 10), (4097,), dtype=dtype)  # the last two stay plain
-    optimizer = train(getattr(optim, name), params, block_size=block)
+    optimizer = train(getattr(theirs, name), params, block_size=block)
     saved = optimizer.state_dict()
     for number, param in enumerate(params):
         result = read(saved, number, param.shape, ADAM)
@@ -160,6 +162,59 @@ def test_bitsandbytes(
             assert torch.equal(taken[0], codes)
             assert taken[1] is not None
             assert torch.equal(taken[1], live[f"absmax{slot}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("RMSprop8bit", {}),
+        ("RMSprop32bit", {}),
+        ("Adagrad8bit", {}),
+        ("LARS8bit", {"lr": 0.1, "momentum": 0.9}),
+        ("LARS32bit", {"lr": 0.1, "momentum": 0.9}),
+        ("LAMB8bit", {}),
+        ("AdEMAMix8bit", {}),
+        ("AdEMAMix", {"t_alpha": 5, "t_beta3": 5}),
+    ],
+    ids=str,
+)
+def test_bitsandbytes_by_the_descriptions(name: str, options: dict[str, Any]) -> None:
+    """Where each moment lies is what the description says; signed codes of a second moment are decoded."""
+    bnb = need("bitsandbytes")
+    title = name.removesuffix("8bit").removesuffix("32bit")
+    if title not in {described.title for described in algorithms().values()}:
+        pytest.skip(f"this library has no {title}")
+    described = next(a for a in algorithms().values() if a.title == title)
+    params = parameters((64, 128), (50, 101), (10, 10))
+    optimizer = train(getattr(bnb.optim, name), params, **options)
+    saved = optimizer.state_dict()
+    for number, param in enumerate(params):
+        result, live = read(saved, number, param.shape, described.name), optimizer.state[param]
+        assert result.step == 3
+        slots = described.slots(0)
+        assert set(result.moments) == {slot.name for slot in slots}
+        for slot in slots:
+            key, part = slot.peer[:6], slot.peer[7:8]
+            moment, codes = result.moments[slot.name], live[key]
+            absmax, qmap = live.get(f"absmax{key[-1]}"), live.get(f"qmap{key[-1]}")
+            if part:
+                codes, absmax = codes[int(part)], None if absmax is None else absmax[int(part)]
+            if codes.dtype == torch.float32:
+                assert same_bits(moment.values(), codes)
+                continue
+            assert same_bits(moment.values(), dequantize(codes, absmax, qmap, 256))
+            signed = bool(qmap[0] < 0)
+            assert (moment.take_over("8bit", 256) is not None) == (signed == (slot.moment == "first"))
+        mine = getattr(optim, name)(parameters(tuple(param.shape)), **options)
+        taken = {**saved, "state": {0: saved["state"][number]}}
+        taken["param_groups"] = [{**saved["param_groups"][0], "params": [0]}]
+        mine.load_state_dict(taken)
+        for key in ("lr", "eps", "weight_decay", *options):
+            if key in mine.param_groups[0]:
+                assert mine.param_groups[0][key] == optimizer.param_groups[0].get(key, options.get(key))
+        first = mine.param_groups[0].get("alpha" if title == "RMSprop" else "momentum")
+        if first is not None and title in ("RMSprop", "LARS"):
+            assert first == optimizer.param_groups[0]["betas"][0]
 
 
 def test_bitsandbytes_old_blocks() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from models import Beside, gradients, make_params, same_params, same_state, set_grads, train
 from octavo import optim
-from octavo.integrations import swap_optimizer
+from octavo.integrations import optimizer_named, swap_optimizer
 from rounding import Bound, Hyper
 from torch.optim import lr_scheduler as schedulers
 
@@ -270,3 +270,39 @@ def test_errors_change_nothing() -> None:
     scheduler.step()
     old.state.clear()  # the way to begin anew
     assert not swap_optimizer(old, optim.AdamW8bit, scheduler=scheduler).state
+
+
+# --- Names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        ("adamw_8bit", "AdamW8bit"),
+        ("adamw_bnb_8bit", "AdamW8bit"),
+        ("adamw_torch_4bit", "AdamW4bit"),
+        ("adamw_torch_fused", "AdamW"),
+        ("rmsprop_bnb", "RMSprop"),
+        ("rmsprop_bnb_32bit", "RMSprop32bit"),
+        ("paged_ademamix_8bit", "PagedAdEMAMix8bit"),
+        ("lion_fp8", "LionFp8"),
+        ("AdEMAMix8bit", "AdEMAMix8bit"),
+    ],
+)
+def test_names_of_the_trainer(name: str, cls: str) -> None:
+    assert optimizer_named(name) is getattr(optim, cls)
+
+
+def test_every_name_of_the_trainer_that_is_bitsandbytes_or_torchaos() -> None:
+    arguments = pytest.importorskip("transformers.training_args")
+    marks = ("bnb", "8bit", "32bit", "4bit", "paged")
+    names = [n.value for n in arguments.OptimizerNames if any(mark in n.value for mark in marks)]
+    names = [name for name in names if not name.startswith("galore")]
+    assert len(names) >= 14
+    for name in names:
+        assert ("paged" in name) == optimizer_named(name).__name__.startswith("Paged")
+
+
+def test_a_name_that_is_not_here() -> None:
+    with pytest.raises(ValueError, match="is called 'adafactor'; expected one of"):
+        optimizer_named("adafactor")

@@ -40,6 +40,19 @@ ROWS: dict[str, tuple[list[Case], ...]] = {
         [("torch.optim", "AdamW", "AdamW8bit", {})],
     ),
     "torch.optim `SGD` with momentum": ([("torch.optim", "SGD", "SGD", {"momentum": 0.9})],),
+    "bitsandbytes `RMSprop`; `AdEMAMix8bit`, `AdEMAMix`": (
+        [("bitsandbytes.optim", "RMSprop", "RMSprop", {})],
+        [("bitsandbytes.optim", name, name, {}) for name in ("AdEMAMix8bit", "AdEMAMix")],
+    ),
+    "bitsandbytes `RMSprop8bit`; `Adagrad8bit`": (
+        [("bitsandbytes.optim", "RMSprop8bit", "RMSprop8bit", {})],
+        [("bitsandbytes.optim", "Adagrad8bit", "Adagrad8bit", {})],
+    ),
+    "torch.optim `RMSprop`; centered, with momentum; `Adagrad`": (
+        [("torch.optim", "RMSprop", "RMSprop", {})],
+        [("torch.optim", "RMSprop", "RMSprop", {"momentum": 0.9, "centered": True})],
+        [("torch.optim", "Adagrad", "Adagrad", {"initial_accumulator_value": 0.1, "lr_decay": 0.1})],
+    ),
 }
 
 
@@ -67,7 +80,7 @@ def difference(module: str, theirs: str, ours: str, options: dict[str, Any]) -> 
             param.grad = torch.randn(64, 128, generator=generator)
             optimizer.step()
         copy = torch.nn.Parameter(param.detach().clone())
-        kept = {"momentum": options["momentum"]} if "momentum" in options else {}
+        kept = {name: value for name, value in options.items() if name != "block_size"}
         mine = getattr(optim, ours)([copy], lr=LR, **kept)
         mine.load_state_dict(optimizer.state_dict())
         param.grad = torch.randn(64, 128, generator=generator)
@@ -86,3 +99,40 @@ def test_the_next_step_is_the_peers() -> None:
         assert found >= figure / 5, f"{row}: {found:.1e}, much less than the page says ({figure})"
         seen.add((row, number))
     assert seen == {(row, number) for row, parts in ROWS.items() for number in range(len(parts))}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("AdamW", {}),
+        ("Adam", {"amsgrad": True}),
+        ("SGD", {"momentum": 0.9}),
+        ("RMSprop", {}),
+        ("RMSprop", {"momentum": 0.9, "centered": True}),
+        ("Adagrad", {"initial_accumulator_value": 0.1, "lr_decay": 0.1}),
+    ],
+    ids=str,
+)
+def test_back_to_torch(name: str, options: dict[str, Any]) -> None:
+    """portable_state_dict() is what torch's class of the same name goes on from."""
+    generator = torch.Generator().manual_seed(3)
+    param = torch.nn.Parameter(0.1 * torch.randn(64, 128, generator=generator))
+    mine = getattr(optim, name)([param], lr=LR, **options)
+    for _ in range(3):
+        param.grad = torch.randn(64, 128, generator=generator)
+        mine.step()
+    copy = torch.nn.Parameter(param.detach().clone())
+    theirs = getattr(torch.optim, name)([copy], lr=0.5, foreach=False)
+    theirs.load_state_dict(mine.portable_state_dict())
+    entry, group = theirs.state[copy], theirs.param_groups[0]
+    assert all(group[key] == value for key, value in {"lr": LR, **options}.items())
+    plain = getattr(torch.optim, name)([torch.nn.Parameter(copy.detach().clone())], lr=LR, **options)
+    plain.param_groups[0]["params"][0].grad = param.grad.clone()
+    plain.step()
+    expected = plain.state[plain.param_groups[0]["params"][0]]
+    assert {key for key, value in entry.items() if value is not None} == expected.keys()
+    param.grad = torch.randn(64, 128, generator=generator)
+    copy.grad = param.grad.clone()
+    mine.step()
+    theirs.step()
+    assert float((param - copy).detach().abs().max()) <= 1e-7

@@ -44,13 +44,12 @@ def _device_numbers(device: torch.device) -> tuple[int, int]:
     return (0, 0) if device.type == "cpu" else (1, int(device.index))
 
 
-def group_config(algorithm: str, device: torch.device, *, amsgrad: bool, momentum: bool) -> Any:
+def group_config(algorithm: str, device: torch.device, switches: int) -> Any:
     kind, index = _device_numbers(device)
     return _abi.new(
         _abi.GroupConfig,
         algorithm=_abi.parse("optimizer", algorithm),
-        amsgrad=int(amsgrad),
-        momentum=int(momentum),
+        switches=switches,
         device_kind=kind,
         device_index=index,
     )
@@ -91,13 +90,11 @@ def _address(tensor: Tensor | None) -> int | None:
 
 
 class NativeGroup:
-    def __init__(
-        self, algorithm: str, device: torch.device, tensors: Sequence[Bound], *, amsgrad: bool, momentum: bool
-    ) -> None:
+    def __init__(self, algorithm: str, device: torch.device, tensors: Sequence[Bound], switches: int) -> None:
         self.device = device
         self.on_cpu = device.type == "cpu"
         self.count = len(tensors)
-        config = group_config(algorithm, device, amsgrad=amsgrad, momentum=momentum)
+        config = group_config(algorithm, device, switches)
         native = (_abi.TensorArgs * self.count)()
         for slot, t in zip(native, tensors, strict=True):
             slot.spec = tensor_spec(t.param, t.grad.dtype, t.shape, t.state, t.block_size, t.master)

@@ -1,7 +1,8 @@
 """Putting an optimizer of this library where a framework has already set up its own.
 
 `swap_optimizer` replaces an optimizer that has a learning rate schedule, and perhaps steps, behind it;
-`register_with_nemo` makes the classes known to NeMo by name.
+`optimizer_named` finds a class by transformers' name of it; `register_with_nemo` makes the classes known to
+NeMo by name.
 """
 
 from __future__ import annotations
@@ -141,6 +142,23 @@ def _nested(scheduler: Any) -> Iterator[Any]:
             raise TypeError(f"expected a learning rate scheduler, got {type(scheduler).__name__}")
     for each in inner:
         yield from _nested(each)
+
+
+# --- Names ----------------------------------------------------------------------------------------
+
+
+def optimizer_named(name: str) -> type[optim.Optimizer]:
+    """The class that a name of transformers' `optim` argument stands for, or one of octavo.optim in any
+    spelling: paged_TITLE_bnb_8bit is PagedTITLE8bit.
+    """
+    # Who computes it (bnb, torch, fused) says nothing here.
+    words = [w for w in str(name).lower().split("_") if w not in ("bnb", "torch", "fused")]
+    if (found := {known.lower(): cls for known, cls in optim.CLASSES.items()}.get("".join(words))) is None:
+        raise ValueError(
+            f"no optimizer of octavo.optim is called {name!r}; expected one of {', '.join(algorithms())}, "
+            "with paged_ before it or _8bit, _4bit, _fp8, _32bit behind it"
+        )
+    return found
 
 
 # --- NeMo -----------------------------------------------------------------------------------------

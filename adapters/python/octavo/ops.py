@@ -117,7 +117,7 @@ def step(
                 offset=0,
             )
         )
-    native = _engine.NativeGroup(algorithm, device, bound, amsgrad=False, momentum=momentum != 0)
+    native = _engine.NativeGroup(algorithm, device, bound, described.switches({"momentum": momentum}))
     args = native.args
     args.beta1, args.beta2, args.eps, args.weight_decay = beta1, beta2, eps, weight_decay
     args.momentum, args.maximize, args.seed = momentum, int(maximize), seed

@@ -227,8 +227,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _key(self, group: Mapping[str, Any]) -> tuple[Any, ...]:
         """The options that native groups are made for."""
-        amsgrad, momentum = bool(group.get("amsgrad")), self._has_momentum(group)
-        return (amsgrad, momentum, group["master"], self._counts_on_device(group))
+        return (algorithms()[self.algorithm].switches(group), group["master"], self._counts_on_device(group))
 
     def _known(self, group: Mapping[str, Any], params: list[Tensor], number: int) -> Ready | None:
         """The plan of an earlier step, where it still fits."""
@@ -293,15 +292,11 @@ class Optimizer(torch.optim.Optimizer):
                 self.algorithm,
                 bound[members[0]].param.device,
                 [bound[i] for i in members],
-                amsgrad=bool(group.get("amsgrad")),
-                momentum=self._has_momentum(group),
+                algorithms()[self.algorithm].switches(group),
             )
             everyone = len(members) == len(grads)
             plan.cohorts.append(Cohort(native, None if everyone else members, counted))
         plan.watch(self.state)
-
-    def _has_momentum(self, group: Mapping[str, Any]) -> bool:
-        return self.algorithm == "sgd" and group["momentum"] != 0
 
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
         """Whether the host does not know if a step was taken, or does not take part."""

@@ -17,6 +17,8 @@ TAIL = (("optim_bits", "int | None", None), ("args", "Any", None), ("min_8bit_si
 BEHIND_TAIL = ("max_unorm", "trust_ratio", "trust_coefficient")
 # An argument that its class has before an option and does not support.
 UNSUPPORTED = {"adam_w_mode": ("amsgrad", "bool", False)}
+# Whose 8-bit classes bitsandbytes has always given optim_bits=32, which says nothing there.
+_TAKES_32 = ("adam", "adamw")
 # Accepted for the sake of old calls: the value that asks for nothing, and what is done instead.
 _REMOVED = {
     "percentile_clipping": (
@@ -56,7 +58,7 @@ def settle(cls: Any, given: dict[str, Any], described: _describe.Algorithm) -> d
     # many classes there have no optim_bits before `args`, ours have.
     if isinstance(args := given.pop("args"), (int, float)):
         raise TypeError(f"args is {args!r}, expected None or an object: give min_8bit_size by name")
-    given["state"] = _state(cls, given["state"], given.pop("optim_bits"))
+    given["state"] = _state(cls, given["state"], given.pop("optim_bits"), described)
     size, theirs = from_text(given["min_quantized_size"]), from_text(given.pop("min_8bit_size"))
     size = theirs if size is None else size
     given["min_quantized_size"] = MIN_QUANTIZED_SIZE if size is None else size
@@ -77,7 +79,7 @@ def settle(cls: Any, given: dict[str, Any], described: _describe.Algorithm) -> d
     return given
 
 
-def _state(cls: Any, state: str | None, optim_bits: Any) -> str:
+def _state(cls: Any, state: str | None, optim_bits: Any, described: _describe.Algorithm) -> str:
     from_bits, fixed = state_of_bits(optim_bits), cls._state
     if fixed is None:
         if state is not None and from_bits not in (None, state):
@@ -85,7 +87,7 @@ def _state(cls: Any, state: str | None, optim_bits: Any) -> str:
         return state or from_bits or "fp32"
     if state not in (None, fixed):
         raise ValueError(f"{cls.__name__} keeps {fixed} states, got state={state!r}")
-    # bitsandbytes' 8-bit classes have always taken optim_bits=32, which says nothing there.
-    if from_bits not in (None, "fp32", fixed):
+    ignored = "fp32" if described.name in _TAKES_32 else None
+    if from_bits not in (None, ignored, fixed):
         raise ValueError(f"{cls.__name__} keeps {fixed} states, got optim_bits={optim_bits}")
     return str(fixed)

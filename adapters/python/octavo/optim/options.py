@@ -27,7 +27,6 @@ _RANGES: dict[int, tuple[Callable[[float], bool], str]] = {
     FRACTION: (lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
 }
 _LABELS = {"lr": "learning rate", "eps": "epsilon value"}  # as torch calls them in its messages
-_COUNTS = {2: "two", 3: "three"}
 
 
 def from_text(value: Any) -> Any:
@@ -102,10 +101,14 @@ def check_numbers(described: Algorithm, group: dict[str, Any]) -> None:
             group[option.name] = _number(group[option.name], said, option)
     for name, members in parts.items():
         values = from_text(group[name])
-        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(members):
-            raise ValueError(f"Invalid {name}: {values!r}, expected {_COUNTS.get(len(members))} numbers")
+        if isinstance(values, str) or not hasattr(values, "__len__"):
+            raise ValueError(f"Invalid {name}: {values!r}, expected {len(members)} numbers")
         said = f"{name.removesuffix('s')} parameter at index"
-        checked = [_number(v, f"{said} {i}", o) for i, (v, o) in enumerate(zip(values, members, strict=True))]
+        checked = [
+            _number(v, f"{said} {i}", o) for i, (v, o) in enumerate(zip(values, members, strict=False))
+        ]
+        if len(values) != len(members):
+            raise ValueError(f"Invalid {name}: {values!r}, expected {len(members)} numbers")
         group[name] = tuple(checked)
     # The core says so too, but only at the step; in torch's words.
     if group.get("nesterov") and not (group.get("momentum", 1) > 0 and group.get("dampening", 0) == 0):
