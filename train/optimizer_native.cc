@@ -138,13 +138,11 @@ class NativeOptimizer : public StepOptimizer {
 
   // Compares formats and sizes of the saved states with those that a first step would make.
   [[nodiscard]] Status fits(const std::vector<std::unique_ptr<ParamState>>& states) const {
-    const auto& options = static_cast<const octavo::torch::Options&>(optimizer_->param_groups()[0].options());
     std::string differing;
     for (std::size_t i = 0; i < states.size(); ++i) {
       if (states[i] == nullptr) continue;
       const auto& [name, param] = parameters_[i];
-      const octavo::torch::Kind kind =
-          octavo::torch::kind_of(param, param.scalar_type(), options, nullptr, {"optimizer", 0, i});
+      const octavo::torch::Kind kind = optimizer_->kind_of(param);
       if (is_of(*states[i], kind)) continue;
       std::int64_t want = kind.layout.residual_bytes;
       for (int slot = 0; slot < kind.layout.slots; ++slot)

@@ -9,6 +9,7 @@ A mark is an HTML comment on the line before the fence, so that readers of the p
     <!-- snippet: file example.cc -->          a file of the scratch folder, for the commands that follow
     <!-- snippet: inside example.cc -->        statements: run at the end of main() of that file
     <!-- snippet: header src/formula/x.h -->   a header of the library: compiled as if it stood there
+    <!-- snippet: is tests/toy/x.h -->         that file, from its first line to its last; a test builds it
 
 `gpu` may be followed by `file` or `inside`: such a program is compiled where CUDA's headers are.
 
@@ -23,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("bash", "c", "cmake", "console", "cpp", "python", "text", "yaml")
-MARKS = ("gpu", "needs", "by", "part of", "file", "inside", "header")
+MARKS = ("gpu", "needs", "by", "part of", "file", "inside", "header", "is")
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>.*)$")
 _MARK = re.compile(r"^ *<!-- snippet: (?P<mark>.*) -->$")

@@ -36,6 +36,7 @@ MISTAKES = {
     "a line that the file does not have": PART_OF + "```cpp\nopt.leap();\n```",
     "a test that does not run it": "<!-- snippet: by tests/python/test_nemo.py -->\n```python\n1\n```",
     "an unknown mark": "<!-- snippet: trust me -->\n```python\n1\n```",
+    "a file that differs in a line": "<!-- snippet: is tests/toy/lists.h -->\n```cpp\n#pragma once\n```",
     "a header that does not compile": (
         "<!-- snippet: header src/formula/x.h -->\n```cpp\n#pragma once\nstruct X {\n  nonsense;\n};\n```"
     ),

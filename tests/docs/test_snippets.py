@@ -30,6 +30,8 @@ class Reader:
             self.run_inside(snippet)
         elif snippet.mark == "header":
             compiled.check_header(snippet, self.folder)
+        elif snippet.mark == "is":
+            self.is_file(snippet)
         elif snippet.mark == "part of":
             self.is_part_of(snippet)
         elif snippet.mark == "by":
@@ -53,6 +55,10 @@ class Reader:
         before = self.inside.setdefault(snippet.subject, [])
         before.append(snippet)
         compiled.run_inside(before, self.folder, self.build, gpu=gpu)
+
+    def is_file(self, snippet: pages.Snippet) -> None:
+        file = (pages.ROOT / snippet.subject).read_text()
+        assert snippet.text == file, f"{snippet.place}: is not {snippet.subject}"
 
     def is_part_of(self, snippet: pages.Snippet) -> None:
         file = textwrap.dedent((pages.ROOT / snippet.subject).read_text())

@@ -84,6 +84,47 @@ TEST(TorchNames, SwitchesHaveTheirMoments) {
   }
 }
 
+// torch's numbers: each rounds a handful of times per step.
+template <class Class, class Theirs>
+void expect_torchs(const Class& ours, const Theirs& theirs) {
+  const Tensors params = make_params(), copy = copies(params);
+  const auto optimizer = ours(params);
+  const auto reference = theirs(copy);
+  for (std::int64_t step = 1; step <= 10; ++step) {
+    give_gradients(params, step);
+    give_gradients(copy, step);
+    optimizer->step();
+    reference->step();
+  }
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const double largest = params[i].abs().max().template item<double>();
+    const double bound = 10 * 0x1p-24 * (largest + 8 * 10 * 1e-2);
+    EXPECT_LE((params[i] - copy[i]).abs().max().template item<double>(), bound);
+  }
+}
+
+TEST(TorchNames, ClassesHaveTorchsNumbers) {
+  using octavo::torch::Adagrad, octavo::torch::RMSprop;
+  using octavo::torch::AdagradOptions, octavo::torch::RMSpropOptions;
+  expect_torchs(
+      [](const Tensors& p) {
+        return std::make_unique<RMSprop>(
+            p, RMSpropOptions(1e-2).set("alpha", 0.9).set("momentum", 0.5).set("centered", 1));
+      },
+      [](const Tensors& p) {
+        return std::make_unique<torch::optim::RMSprop>(
+            p, torch::optim::RMSpropOptions(1e-2).alpha(0.9).momentum(0.5).centered(true));
+      });
+  expect_torchs(
+      [](const Tensors& p) {
+        return std::make_unique<Adagrad>(p, AdagradOptions(1e-2).set("lr_decay", 0.1).weight_decay(0.1));
+      },
+      [](const Tensors& p) {
+        return std::make_unique<torch::optim::Adagrad>(
+            p, torch::optim::AdagradOptions(1e-2).lr_decay(0.1).weight_decay(0.1));
+      });
+}
+
 TEST(TorchNames, WrongOnesAreErrors) {
   EXPECT_THAT(error_of([] { AnyOptions("adamx"); }), AllOf(HasSubstr("got 'adamx'"), HasSubstr("adamw")));
   EXPECT_THAT(error_of([] { AdamWOptions().set("alpha", 1); }),

@@ -38,18 +38,13 @@ inline void Optimizer::save(::torch::serialize::OutputArchive& archive) const {
 
 inline void Optimizer::set_state(const Tensor& param, std::unique_ptr<ParamState> state) {
   complete_groups();
-  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
-    const auto& params = param_groups_[g].params();
-    for (std::size_t i = 0; i < params.size(); ++i) {
-      if (params[i].unsafeGetTensorImpl() != param.unsafeGetTensorImpl()) continue;
-      const Where where{name_, g, i};
-      check_state(*state, kind_of(param, param.scalar_type(), options_of(g), state.get(), where), where);
-      state_[param.unsafeGetTensorImpl()] = std::move(state);
-      plans_[g].reset();
-      return;
-    }
-  }
-  TORCH_CHECK(false, "octavo::torch::", name_, ": set_state: the parameter is not of this optimizer");
+  const std::uint32_t handle = handle_of(param, "set_state");
+  const Options& options = options_of(places_[handle].first);
+  check_state(*state, octavo::torch::kind_of(param, options, own_of(param), state.get(), where(handle)),
+              where(handle));
+  forget({handle});
+  octavo_engine_forget_ready(engine_.get());
+  state_[param.unsafeGetTensorImpl()] = std::move(state);
 }
 
 inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
@@ -66,7 +61,7 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
     TORCH_CHECK(archive.try_read(key, inner), who, "the archive has no '", key, "'");
     auto options = defaults_->clone();
     options->serialize(inner);
-    static_cast<Options&>(*options).check();
+    set_group(param_groups_.size(), static_cast<const Options&>(*options));  // only to check the numbers
     return options;
   };
   const std::int64_t version = read("octavo_version").toInt();
@@ -96,20 +91,23 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
       if (!archive.try_read("state_" + std::to_string(number), inner)) continue;
       auto state = std::make_unique<ParamState>();
       state->serialize(inner);
-      const Where where{name_, g, i};
-      check_state(*state, kind_of(params[i], params[i].scalar_type(), loaded, state.get(), where), where);
+      const Where at{name_, g, i};
+      check_state(*state, octavo::torch::kind_of(params[i], loaded, own_of(params[i]), state.get(), at), at);
       states.back().second = std::move(state);
     }
   }
 
   // Nothing below fails.
+  std::vector<std::uint32_t> known;
+  for (std::uint32_t handle = 0; handle < records_.size(); ++handle) known.push_back(handle);
+  forget(known);
+  octavo_engine_forget_ready(engine_.get());
   defaults_ = std::move(defaults);
   for (std::size_t g = 0; g < groups; ++g) param_groups_[g].set_options(std::move(options[g]));
   for (auto& [param, state] : states) {
     state_.erase(param.unsafeGetTensorImpl());
     if (state != nullptr) state_[param.unsafeGetTensorImpl()] = std::move(state);
   }
-  for (auto& plan : plans_) plan.reset();
 }
 
 }  // namespace octavo::torch

@@ -41,29 +41,13 @@ inline std::uint32_t parse(const char* kind, const std::string& name) {
   return number;
 }
 
-// Bytes of codes and number of scales of 4096 elements in a format; c10::Error for a bad block size.
-struct MomentSize {
-  std::int64_t codes = 0, scales = 0;
-};
-inline MomentSize moment_layout(std::uint32_t format, std::int64_t block_size) {
-  octavo_moment_spec spec = sized<octavo_moment_spec>();
-  spec.format = format;
-  spec.numel = 4096;
-  spec.block_size = block_size;
-  MomentSize out;
-  check(octavo_moment_layout(&spec, &out.codes, &out.scales), "");
-  return out;
-}
-
-// c10::Error for hyper-parameters that the algorithm does not take: a step of no tensors.
-inline void check_numbers(const octavo_group_config& config, octavo_step_args args) {
-  octavo_group* group = nullptr;
-  check(octavo_group_create(&config, nullptr, 0, &group), "");
-  args.step = 1;
-  octavo_step_report report = sized<octavo_step_report>();
-  const octavo_status status = octavo_group_step(group, &args, &report);
-  octavo_group_destroy(group);
-  check(status, "");
+inline octavo_format_info format_info(std::uint32_t number) {
+  octavo_format_info info = sized<octavo_format_info>();
+  for (std::int32_t i = 0; i < octavo_format_count(); ++i) {
+    check(octavo_format(i, &info), "");
+    if (info.number == number) break;
+  }
+  return info;
 }
 
 // -1 for a type that the core does not step.
@@ -113,6 +97,15 @@ inline MaybeStream current_stream(const ::torch::Device& device) {
 // Its cudaStream_t.
 inline void* handle_of(const MaybeStream& stream) { return stream ? handle_of(*stream, 0) : nullptr; }
 
+// Whether a CUDA graph is being captured on the stream. The CUDA runtime that LibTorch has loaded is asked,
+// by name: CPU builds have none, and older LibTorch has no function for it.
+inline bool capturing(const MaybeStream& stream) {
+  using Ask = int (*)(void*, int*);
+  static const auto ask = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "cudaStreamIsCapturing"));
+  int status = 0;
+  return stream && ask != nullptr && ask(handle_of(stream), &status) == 0 && status != 0;
+}
+
 inline Tensor bytes(std::int64_t count, const ::torch::Device& device) {
   return ::torch::empty({count > 0 ? count : 1},
                         ::torch::TensorOptions().dtype(::torch::kUInt8).device(device));
@@ -136,91 +129,15 @@ class Used {
   MaybeStream last_;
 };
 
-// Tensors that one call steps: one device, one step count. Keeps addresses, not tensors.
-class Group {
- public:
-  Group(const octavo_group_config& config, const ::torch::Device& device,
-        const std::vector<octavo_tensor>& tensors)
-      : device_(device), workspace_(Tensor(), device) {
-    octavo_group* made = nullptr;
-    check(octavo_group_create(&config, tensors.data(), static_cast<std::int64_t>(tensors.size()), &made),
-          "octavo: ");
-    group_.reset(made);
-    for (const octavo_tensor& t : tensors) grads_.push_back(t.grad);
-    workspace_bytes_ = octavo_group_workspace_bytes(made);
-    workspace_ = Used(bytes(workspace_bytes_, device), device);
-  }
-
-  std::int64_t workspace_bytes() const { return workspace_bytes_; }
-
-  // Gradients of the same dtypes and sizes, in the tensors' order.
-  void bind_grads(std::vector<const void*> grads) {
-    if (grads == grads_) return;
-    const auto count = static_cast<std::int64_t>(grads.size());
-    check(octavo_group_rebind_grads(group_.get(), grads.data(), count), "octavo: ");
-    grads_ = std::move(grads);
-  }
-
-  // `args` without workspace, stream and threads, which are set here.
-  void step(octavo_step_args args) {
-    const MaybeStream stream = current_stream(device_);
-    args.workspace = workspace_.on(stream);
-    args.workspace_bytes = workspace_bytes_;
-    args.stream = handle_of(stream);
-    args.threads = at::get_num_threads();
-    octavo_step_report report = sized<octavo_step_report>();
-    check(octavo_group_step(group_.get(), &args, &report), "octavo: ");
-  }
-
- private:
-  struct Destroy {
-    void operator()(octavo_group* group) const { octavo_group_destroy(group); }
-  };
-  std::unique_ptr<octavo_group, Destroy> group_;
-  ::torch::Device device_;
-  std::vector<const void*> grads_;
-  std::int64_t workspace_bytes_ = 0;
-  Used workspace_;
+struct Destroy {
+  void operator()(octavo_engine* engine) const { octavo_engine_destroy(engine); }
 };
+using Engine = std::unique_ptr<octavo_engine, Destroy>;
 
-// The norm of many gradients of one device, left in `out`: l2, the maximum, and (as int64) the count of
-// non-finite elements; octavo_device_norm.
-class Norm {
- public:
-  explicit Norm(const ::torch::Device& device)
-      : device_(device),
-        workspace_(bytes(0, device), device),
-        out_(::torch::zeros({3}, ::torch::TensorOptions().dtype(::torch::kFloat64).device(device)), device) {}
-
-  std::int64_t workspace_bytes() const { return workspace_.tensor().numel(); }
-
-  const Tensor& run(const std::vector<octavo_grad_view>& views) {
-    const auto count = static_cast<std::int64_t>(views.size());
-    if (norm_ == nullptr) {
-      octavo_norm* made = nullptr;
-      check(octavo_norm_create(device_kind(device_), device_index(device_), views.data(), count, &made),
-            "octavo: ");
-      norm_.reset(made);
-    } else {
-      check(octavo_norm_rebind(norm_.get(), views.data(), count), "octavo: ");
-    }
-    const std::int64_t size = octavo_norm_workspace_bytes(norm_.get());
-    if (workspace_bytes() < size) workspace_ = Used(bytes(size, device_), device_);
-    const MaybeStream stream = current_stream(device_);
-    auto* out = static_cast<octavo_device_norm*>(out_.on(stream));
-    check(octavo_norm_run(norm_.get(), workspace_.on(stream), workspace_bytes(), out, handle_of(stream),
-                          device_.is_cpu() ? at::get_num_threads() : 0),
-          "octavo: ");
-    return out_.tensor();
-  }
-
- private:
-  struct Destroy {
-    void operator()(octavo_norm* norm) const { octavo_norm_destroy(norm); }
-  };
-  std::unique_ptr<octavo_norm, Destroy> norm_;
-  ::torch::Device device_;
-  Used workspace_, out_;
-};
+inline Engine make_engine(std::uint32_t algorithm) {
+  octavo_engine* made = nullptr;
+  check(octavo_engine_create(algorithm, &made), "octavo: ");
+  return Engine(made);
+}
 
 }  // namespace octavo::torch::native

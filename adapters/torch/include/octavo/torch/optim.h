@@ -60,6 +60,21 @@ struct SGDOptions : OptionsOf<SGDOptions> {
   SGDOptions& nesterov(bool value) { return set("nesterov", value ? 1 : 0); }
 };
 
+struct AdEMAMixOptions : BetasOptions<AdEMAMixOptions> {
+  static constexpr auto kName = "ademamix";
+  using BetasOptions::BetasOptions;
+};
+
+struct RMSpropOptions : OptionsOf<RMSpropOptions> {
+  static constexpr auto kName = "rmsprop";
+  using OptionsOf::OptionsOf;
+};
+
+struct AdagradOptions : OptionsOf<AdagradOptions> {
+  static constexpr auto kName = "adagrad";
+  using OptionsOf::OptionsOf;
+};
+
 // The constructors that all classes have.
 template <class OptionsClass>
 class OptimizerOf : public Optimizer {
@@ -75,6 +90,9 @@ struct AdamW : OptimizerOf<AdamWOptions> { using OptimizerOf::OptimizerOf; };
 struct Adam : OptimizerOf<AdamOptions> { using OptimizerOf::OptimizerOf; };
 struct SGD : OptimizerOf<SGDOptions> { using OptimizerOf::OptimizerOf; };
 struct Lion : OptimizerOf<LionOptions> { using OptimizerOf::OptimizerOf; };
+struct RMSprop : OptimizerOf<RMSpropOptions> { using OptimizerOf::OptimizerOf; };
+struct Adagrad : OptimizerOf<AdagradOptions> { using OptimizerOf::OptimizerOf; };
+struct AdEMAMix : OptimizerOf<AdEMAMixOptions> { using OptimizerOf::OptimizerOf; };
 // clang-format on
 
 // Any algorithm of the library, by the name in its options: what a config file has.

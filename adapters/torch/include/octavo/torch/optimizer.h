@@ -1,30 +1,68 @@
-// The base class of all classes of octavo/torch/optim.h: a torch::optim::Optimizer over native multi-tensor
-// steps. A step first checks all groups; an error throws before anything is written. Then it makes one native
-// call per group, device and step count, on the current stream, without waiting for it. Not thread-safe, like
-// torch's optimizers. Must not be used inside a CUDA graph capture.
+// The base class of all classes of octavo/torch/optim.h: a torch::optim::Optimizer over the engine of the
+// core. A step first checks all groups; an error throws before anything is written. Then the engine makes one
+// native call per group, device and step count, on the current stream, without waiting for it. Not
+// thread-safe, like torch's optimizers; the hooks of gradient release wait for one another.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <octavo/torch/norms.h>
-#include <octavo/torch/plan.h>
+#include <octavo/torch/devices.h>
+#include <octavo/torch/records.h>
+#include <octavo/torch/release.h>
 #include <torch/utils.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
-#include <optional>
+#include <mutex>
 #include <string>
+#include <typeinfo>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 namespace octavo::torch {
 
-class Optimizer : public ::torch::optim::Optimizer {
+// What an optimizer has besides torch's members, so that it can be moved as a whole.
+struct OptimizerMembers {
+  explicit OptimizerMembers(const Algorithm& algorithm)
+      : algorithm_(&algorithm),
+        name_(algorithm.info.title),
+        engine_(native::make_engine(algorithm.info.number)) {}
+
+  const Algorithm* algorithm_;
+  const char* name_;
+  native::Engine engine_;
+  std::vector<Record> records_;                              // by handle: the parameter's number among all
+  std::vector<std::pair<std::size_t, std::size_t>> places_;  // by handle: group and index in it
+  std::unordered_map<const void*, std::uint32_t> handles_;
+  std::unordered_map<const void*, Own> own_;
+  std::list<DeviceBuffers> devices_;   // one per device; they stay where they are
+  std::vector<::torch::Tensor> kept_;  // workspaces that a CUDA graph may still use
+  std::uint64_t plan_ = 0;             // that the workspaces are large enough for
+  ::torch::Tensor norm_, loss_scale_, found_inf_;
+  std::vector<::torch::Tensor> rates_;  // by group; undefined: the options' number
+  ReduceNorm reduce_;
+  std::unique_ptr<ReleaseHooks> hooks_;
+};
+
+class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
  public:
   using Tensor = ::torch::Tensor;
   using ParamGroup = ::torch::optim::OptimizerParamGroup;
+
+  Optimizer(Optimizer&& other) noexcept
+      : ::torch::optim::Optimizer(std::move(other)), OptimizerMembers(std::move(other)) {
+    if (hooks_) hooks_->belong_to(this);
+  }
+  Optimizer& operator=(Optimizer&& other) noexcept {
+    ::torch::optim::Optimizer::operator=(std::move(other));
+    OptimizerMembers::operator=(std::move(other));
+    if (hooks_) hooks_->belong_to(this);
+    return *this;
+  }
 
   // One step over every parameter that has a gradient. Returns the closure's loss.
   Tensor step(LossClosure closure = nullptr) override;
@@ -43,7 +81,20 @@ class Optimizer : public ::torch::optim::Optimizer {
   // Dynamic loss scaling: gradients are divided by this inside the step, before clipping. One float on the
   // parameters' device, read at each step; undefined (the default): gradients are not divided. grad_norm() is
   // the norm of the scaled gradients.
-  void set_loss_scale(Tensor scale);
+  void set_loss_scale(Tensor scale) { loss_scale_ = checked_scalar("loss_scale", std::move(scale)); }
+  // Where it is not 0 the step changes nothing. One float on the parameters' device.
+  void set_found_inf(Tensor found) { found_inf_ = checked_scalar("found_inf", std::move(found)); }
+  // A group's learning rate on the device, for CUDA graphs: replaces the option `lr` while it is defined.
+  void set_lr(std::size_t group, Tensor rate);
+
+  // The tensor is a part of a larger parameter, of which this process has no more. Its format is that of the
+  // whole parameter, and stochastic rounding is that of its place. Before its first step.
+  void set_shard(const Tensor& param, const Shard& shard);
+  // Called at each step that takes a norm, for each part that set_shard named, in the order of their numbers,
+  // also where no gradient of it is here: so every rank calls it as often.
+  void set_norm_reduce(ReduceNorm reduce) { reduce_ = std::move(reduce); }
+  // The state format of one parameter, whatever its size. Before its first step.
+  void set_format(const Tensor& param, const std::string& format, std::int64_t block_size = 0);
 
   const char* algorithm() const { return algorithm_->info.name; }  // as options call it
 
@@ -52,7 +103,9 @@ class Optimizer : public ::torch::optim::Optimizer {
   // Bytes of the workspaces of steps and norms, after the first step.
   std::int64_t workspace_bytes() const;
   // A parameter's state; null before its first step.
-  const ParamState* state_of(const Tensor& param) const;
+  const ParamState* state_of(const Tensor& param) const { return find_state(param); }
+  // What its state is, or will be with its first step.
+  Kind kind_of(const Tensor& param) const;
   // Sets the state of a parameter, for checkpoints of another kind than save() writes. Throws and changes
   // nothing where the state does not fit, or the parameter belongs to another optimizer.
   void set_state(const Tensor& param, std::unique_ptr<ParamState> state);
@@ -66,35 +119,50 @@ class Optimizer : public ::torch::optim::Optimizer {
   Optimizer(const std::vector<ParamGroup>& groups, std::unique_ptr<Options> defaults);
 
  private:
-  struct Work {
-    std::vector<Item> items;
-    std::vector<Kind> kinds;  // empty: the plan of an earlier step fits
-    PlanKey key;
-  };
+  friend class ReleaseHooks;
 
   const Options& own_defaults() const { return static_cast<const Options&>(*defaults_); }
-  const Options& options_of(std::size_t group) const;
+  const Settings& whole() const { return own_defaults().settings(); }
+  const Options& options_of(std::size_t group) const {
+    return static_cast<const Options&>(param_groups_[group].options());
+  }
+  Where where(std::uint32_t handle) const { return {name_, places_[handle].first, places_[handle].second}; }
+  void expect(octavo_status status) const;
+  const Tensor& param_of(std::uint32_t handle) const;
+  std::uint32_t handle_of(const Tensor& param, const char* caller) const;
+  const Own& own_of(const Tensor& param) const;
   ParamState* find_state(const Tensor& param) const;
-  void complete_groups();
-  std::vector<Work> look();
-  void prepare(std::size_t group, Work& work);
-  void launch(std::size_t group, const Work& work, const DeviceNorms& norms);
-  Tensor& report_of(const ::torch::Device& device);
+  bool needs_norm() const { return whole().guard.value || whole().max_grad_norm.value > 0; }
+  Tensor checked_scalar(const char* what, Tensor scalar) const;
+  void set_own(const Tensor& param, std::uint32_t handle, const Own& own);
 
-  const Algorithm* algorithm_;
-  const char* name_;
-  std::vector<std::optional<Plan>> plans_;  // one per group
-  Norms norms_;
-  Tensor norm_;
-  Tensor loss_scale_;
-  std::vector<Tensor> reports_;  // octavo_device_report, one per device
+  void complete_groups();
+  void number_parameters();
+  void forget(const std::vector<std::uint32_t>& handles);
+  void set_group(std::size_t number, const Options& options);
+  Item item_of(std::uint32_t handle) const;
+  std::vector<Item> look();
+  void prepare(std::vector<Item>& items);
+  void tell(const std::vector<Item*>& changed, bool on_device);
+  DeviceBuffers& buffers_of(const ::torch::Device& device);
+  void begin(const std::vector<Item>& items);
+  void make_room();
+  std::vector<octavo_engine_device> used_devices(bool with_norm, bool with_report);
+  octavo_engine_args args_of(const std::vector<octavo_engine_device>& devices) const;
+  std::vector<NormPart> norm_parts(const std::vector<Item>& items);
+  void take_norm(const std::vector<NormPart>& parts, const octavo_engine_args& args);
+  static void bump(const std::vector<Item>& items);
+  void ready(const Item& item);
+  void ready(const Tensor& param);
+  void finish();
 };
 
 inline Optimizer::Optimizer(const std::vector<ParamGroup>& groups, std::unique_ptr<Options> defaults)
     : ::torch::optim::Optimizer(std::vector<ParamGroup>{}, std::move(defaults)),
-      algorithm_(&own_defaults().algorithm()),
-      name_(algorithm_->info.title) {
+      OptimizerMembers(own_defaults().algorithm()) {
   own_defaults().check();
+  set_group(0, own_defaults());  // only to check the numbers
+  if (whole().gradient_release.value) hooks_ = std::make_unique<ReleaseHooks>(this);
   for (const ParamGroup& group : groups) add_param_group(group);
 }
 
@@ -106,6 +174,7 @@ inline void Optimizer::add_param_group(const ParamGroup& group) {
     complete_groups();
   } catch (...) {
     param_groups_.pop_back();
+    number_parameters();
     throw;
   }
 }
@@ -113,7 +182,7 @@ inline void Optimizer::add_param_group(const ParamGroup& group) {
 // Groups may also be added through torch's base class, whose function is not virtual. So this is checked at
 // every step.
 inline void Optimizer::complete_groups() {
-  bool complete = plans_.size() == param_groups_.size();
+  bool complete = true;
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     auto* options = dynamic_cast<Options*>(&param_groups_[g].options());
     TORCH_CHECK(
@@ -121,36 +190,108 @@ inline void Optimizer::complete_groups() {
         "octavo::torch::", name_, ": group ", g,
         " has options of another class, expected octavo::torch::", name_, "Options");
     if (options->complete()) continue;
-    const Settings& mine = options->settings();
-    const Settings& all = own_defaults().settings();
-    TORCH_CHECK(!mine.max_grad_norm.given || mine.max_grad_norm.value == all.max_grad_norm.value,
-                "octavo::torch::", name_, ": group ", g,
-                ": max_grad_norm is of the whole optimizer; set it on the optimizer's options");
-    TORCH_CHECK(!mine.guard.given || mine.guard.value == all.guard.value, "octavo::torch::", name_,
-                ": group ", g, ": guard is of the whole optimizer; set it on the optimizer's options");
+    Settings::whole([&](const char* option, auto field) {
+      const auto& mine = options->settings().*field;
+      TORCH_CHECK(!mine.given || mine.value == (whole().*field).value, "octavo::torch::", name_, ": group ",
+                  g, ": ", option, " is of the whole optimizer; set it on the optimizer's options");
+    });
     const std::unique_ptr<::torch::optim::OptimizerOptions> merged = options->clone();
     static_cast<Options&>(*merged).inherit(own_defaults());
     static_cast<Options&>(*merged).check();
     options->inherit(own_defaults());
     complete = false;
   }
+  number_parameters();
   if (complete) return;
   std::unordered_set<const void*> seen;
+  for (std::uint32_t handle = 0; handle < places_.size(); ++handle) {
+    const Tensor& param = param_of(handle);
+    check_param(param, where(handle));
+    TORCH_CHECK(seen.insert(param.unsafeGetTensorImpl()).second, where(handle),
+                "it is there twice, and one step would write it twice");
+    store_of(param, options_of(places_[handle].first).settings().master.value, where(handle));
+  }
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) set_group(g, options_of(g));
+}
+
+// Handles are places among all parameters. What the engine knows of a parameter that is not there any more,
+// or has moved, is forgotten: its memory may be another's by now.
+inline void Optimizer::number_parameters() {
+  places_.clear();
+  std::vector<std::uint32_t> stale;
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     const auto& params = param_groups_[g].params();
     for (std::size_t i = 0; i < params.size(); ++i) {
-      const Where where{name_, g, i};
-      check_param(params[i], where);
-      TORCH_CHECK(seen.insert(params[i].unsafeGetTensorImpl()).second, where,
-                  "it is there twice, and one step would write it twice");
-      store_of(params[i], options_of(g).settings().master.value, where);
+      const auto handle = static_cast<std::uint32_t>(places_.size());
+      places_.emplace_back(g, i);
+      if (handle == records_.size()) records_.emplace_back();
+      Record& record = records_[handle];
+      if (!params[i].defined()) continue;
+      const bool same = record.impl == params[i].unsafeGetTensorImpl();
+      const bool moved = record.known && record.told.param != params[i].data_ptr();
+      // One that has moved and has a gradient is told again before the step.
+      if (same && (!moved || params[i].grad().defined())) continue;
+      if (record.known) stale.push_back(handle);
+      record.impl = params[i].unsafeGetTensorImpl();
+      handles_[record.impl] = handle;
     }
   }
-  plans_.resize(param_groups_.size());
+  for (std::size_t gone = places_.size(); gone < records_.size(); ++gone) {
+    if (records_[gone].known) stale.push_back(static_cast<std::uint32_t>(gone));
+  }
+  forget(stale);
+  records_.resize(places_.size());
+  if (hooks_) hooks_->watch();
 }
 
-inline const Options& Optimizer::options_of(std::size_t group) const {
-  return static_cast<const Options&>(param_groups_[group].options());
+inline void Optimizer::forget(const std::vector<std::uint32_t>& handles) {
+  if (handles.empty()) return;
+  native::check(
+      octavo_engine_remove(engine_.get(), handles.data(), static_cast<std::int64_t>(handles.size())),
+      "octavo: ");
+  for (const std::uint32_t handle : handles) records_[handle].known = false;
+}
+
+// Groups of the engine have the numbers of ours. One that is not in use can be set to check its options.
+inline void Optimizer::set_group(std::size_t number, const Options& options) {
+  options.check();
+  octavo_step_args args = options.step_args();
+  args.max_norm = whole().max_grad_norm.value;
+  ::torch::Device device(::torch::kCPU);
+  if (number < rates_.size() && rates_[number].defined()) {
+    args.scalar_lr = rates_[number].data_ptr<float>();
+    device = rates_[number].device();
+  }
+  expect(octavo_engine_set_group(engine_.get(), static_cast<std::uint32_t>(number), options.switches(), &args,
+                                 native::device_kind(device), native::device_index(device)));
+}
+
+// A failure of the engine, with the parameter that it is about.
+inline void Optimizer::expect(octavo_status status) const {
+  if (status == 0) return;
+  const std::string message = octavo_last_error();
+  const std::int64_t handle = octavo_engine_failed_tensor(engine_.get());
+  TORCH_CHECK(handle < 0 || handle >= static_cast<std::int64_t>(places_.size()),
+              where(static_cast<std::uint32_t>(handle)), message);
+  TORCH_CHECK(false, "octavo::torch::", name_, ": ", message);
+}
+
+inline const ::torch::Tensor& Optimizer::param_of(std::uint32_t handle) const {
+  return param_groups_[places_[handle].first].params()[places_[handle].second];
+}
+
+inline std::uint32_t Optimizer::handle_of(const Tensor& param, const char* caller) const {
+  const auto found = handles_.find(param.unsafeGetTensorImpl());
+  TORCH_CHECK(found != handles_.end() && found->second < records_.size() &&
+                  records_[found->second].impl == param.unsafeGetTensorImpl(),
+              "octavo::torch::", name_, ": ", caller, ": the parameter is not of this optimizer");
+  return found->second;
+}
+
+inline const Own& Optimizer::own_of(const Tensor& param) const {
+  static const Own none;
+  const auto found = own_.find(param.unsafeGetTensorImpl());
+  return found == own_.end() ? none : found->second;
 }
 
 inline ParamState* Optimizer::find_state(const Tensor& param) const {
@@ -158,14 +299,15 @@ inline ParamState* Optimizer::find_state(const Tensor& param) const {
   return found == state_.end() ? nullptr : dynamic_cast<ParamState*>(found->second.get());
 }
 
-inline const ParamState* Optimizer::state_of(const Tensor& param) const { return find_state(param); }
+inline Kind Optimizer::kind_of(const Tensor& param) const {
+  const std::uint32_t handle = handle_of(param, "kind_of");
+  return octavo::torch::kind_of(param, options_of(places_[handle].first), own_of(param), find_state(param),
+                                where(handle));
+}
 
 inline std::int64_t Optimizer::workspace_bytes() const {
-  std::int64_t total = norms_.workspace_bytes();
-  for (const std::optional<Plan>& plan : plans_) {
-    if (!plan) continue;
-    for (const Cohort& cohort : plan->cohorts) total += cohort.group.workspace_bytes();
-  }
+  std::int64_t total = 0;
+  for (const DeviceBuffers& buffers : devices_) total += buffers.workspace_bytes;
   return total;
 }
 
@@ -182,4 +324,5 @@ inline std::int64_t Optimizer::state_bytes() const {
 }  // namespace octavo::torch
 
 #include <octavo/torch/checkpoint.h>  // IWYU pragma: export
+#include <octavo/torch/scalars.h>     // IWYU pragma: export
 #include <octavo/torch/step.h>        // IWYU pragma: export

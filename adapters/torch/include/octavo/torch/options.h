@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,13 +40,22 @@ struct Settings {
   Option<std::int64_t> seed{0};
   Option<double> max_grad_norm{0.0};
   Option<bool> guard{false};
+  Option<bool> capturable{false};
+  Option<bool> gradient_release{false};
 
-  // Calls f(name, pointer to member) for each option.
+  // Calls f(name, pointer to member) for each option that groups inherit and archives have.
   template <class F>
   static void each(F&& f) {
     f("maximize", &Settings::maximize), f("state", &Settings::state), f("master", &Settings::master);
     f("block_size", &Settings::block_size), f("min_quantized_size", &Settings::min_quantized_size);
     f("seed", &Settings::seed), f("max_grad_norm", &Settings::max_grad_norm), f("guard", &Settings::guard);
+    f("capturable", &Settings::capturable);
+  }
+  // Those that belong to the whole optimizer: no group can have them alone. Hooks are not for archives.
+  template <class F>
+  static void whole(F&& f) {
+    f("max_grad_norm", &Settings::max_grad_norm), f("guard", &Settings::guard);
+    f("capturable", &Settings::capturable), f("gradient_release", &Settings::gradient_release);
   }
 };
 
@@ -100,13 +110,9 @@ class Options : public ::torch::optim::OptimizerOptions {
     return args;
   }
 
-  // c10::Error for a value that no step can use. The core knows the algorithm's ranges, formats and blocks.
+  // c10::Error for a value that no step can use. The engine knows the algorithm's ranges.
   void check() const {
     const Settings& s = settings_;
-    octavo_group_config config = native::sized<octavo_group_config>();
-    config.algorithm = algorithm_->info.number;
-    config.switches = switches();
-    native::check_numbers(config, step_args());
     TORCH_CHECK(s.min_quantized_size.value >= 0, "Invalid min_quantized_size: ", s.min_quantized_size.value,
                 ", expected a number of elements");
     TORCH_CHECK(s.max_grad_norm.value >= 0 && std::isfinite(s.max_grad_norm.value),
@@ -116,42 +122,39 @@ class Options : public ::torch::optim::OptimizerOptions {
     TORCH_CHECK(
         master == "none" || master == "native" || master == "stochastic" || master == "24" || master == "32",
         "Invalid master: '", master, "', expected \"none\", \"stochastic\", \"24\" or \"32\"");
-    native::moment_layout(native::parse("state", s.state.value), s.block_size.value);
+    octavo_moment_spec spec = native::sized<octavo_moment_spec>();  // the core knows names and block sizes
+    spec.format = native::parse("state", s.state.value);
+    spec.block_size = s.block_size.value;
+    std::int64_t codes = 0, scales = 0;
+    native::check(octavo_moment_layout(&spec, &codes, &scales), "");
   }
 
-  // As torch's archives have them: the parts of `betas` are one tuple. An option that an archive does not
+  // As torch's archives have them: the parts of a tuple are one value. An option that an archive does not
   // have keeps its value: those of other versions have fewer, or more.
   void serialize(::torch::serialize::OutputArchive& archive) const override {
-    for (std::size_t i = 0; i < numbers_.size();) {
-      const octavo_option_info& option = algorithm_->options[i];
-      std::vector<c10::IValue> parts;
-      const std::string tuple = option.tuple;
-      do {
-        const double value = numbers_[i].value;
-        parts.push_back(algorithm_->options[i].range == kFlag ? c10::IValue(value != 0) : c10::IValue(value));
-      } while (++i < numbers_.size() && !tuple.empty() && tuple == algorithm_->options[i].tuple);
-      if (tuple.empty()) {
-        archive.write(option.name, parts[0]);
-      } else {
-        archive.write(tuple, c10::IValue(c10::ivalue::Tuple::create(std::move(parts))));
-      }
+    std::map<std::string, std::vector<c10::IValue>> values;
+    for (std::size_t i = 0; i < numbers_.size(); ++i) {
+      const double value = numbers_[i].value;
+      const bool flag = algorithm_->options[i].range == kFlag;
+      values[key(i)].push_back(flag ? c10::IValue(value != 0) : c10::IValue(value));
     }
+    for (auto& [name, parts] : values)
+      archive.write(name, has(name) ? parts[0] : c10::ivalue::Tuple::create(std::move(parts)));
     Settings::each(
         [&](const char* name, auto field) { archive.write(name, c10::IValue((settings_.*field).value)); });
   }
   void serialize(::torch::serialize::InputArchive& archive) override {
     c10::IValue value;
-    std::size_t part = 0;
+    std::map<std::string, std::size_t> parts;
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
-      const octavo_option_info& option = algorithm_->options[i];
-      const std::string tuple = option.tuple;
-      part = i > 0 && !tuple.empty() && tuple == algorithm_->options[i - 1].tuple ? part + 1 : 0;
-      if (!archive.try_read(tuple.empty() ? option.name : tuple, value)) continue;
-      if (tuple.empty()) {
-        numbers_[i].set(value.isBool() ? (value.toBool() ? 1.0 : 0.0) : value.toDouble());
-      } else if (const auto parts = value.toTuple(); part < parts->elements().size()) {
-        numbers_[i].set(parts->elements()[part].toDouble());
+      const std::size_t part = parts[key(i)]++;
+      if (!archive.try_read(key(i), value)) continue;
+      if (value.isTuple()) {
+        const auto tuple = value.toTuple();
+        if (part >= tuple->elements().size()) continue;
+        value = tuple->elements()[part];
       }
+      numbers_[i].set(value.isBool() ? (value.toBool() ? 1.0 : 0.0) : value.toDouble());
     }
     Settings::each([&](const char* name, auto field) {
       if (archive.try_read(name, value))
@@ -170,6 +173,12 @@ class Options : public ::torch::optim::OptimizerOptions {
 
  private:
   static constexpr std::uint32_t kFlag = 4;  // octavo_option_info.range
+
+  // Where an archive has an option.
+  std::string key(std::size_t i) const {
+    const octavo_option_info& option = algorithm_->options[i];
+    return option.tuple[0] != '\0' ? option.tuple : option.name;
+  }
 
   const Algorithm* algorithm_;
   std::vector<Option<double>> numbers_;  // the algorithm's, in its order
@@ -217,13 +226,20 @@ class OptionsOf : public Options {
   std::int64_t seed() const { return settings_.seed.value; }
   Derived& seed(std::int64_t value) { return set(&Settings::seed, value); }
 
-  // Belongs to the whole optimizer, so it cannot be set on a group. The norm of all gradients is clipped to
-  // this inside the step; 0: no clipping.
+  // The following belong to the whole optimizer and cannot be set on a group. The norm of all gradients is
+  // clipped to this inside the step; 0: no clipping.
   double max_grad_norm() const { return settings_.max_grad_norm.value; }
   Derived& max_grad_norm(double value) { return set(&Settings::max_grad_norm, value); }
   // A NaN or infinite gradient leaves everything unchanged.
   bool guard() const { return settings_.guard.value; }
   Derived& guard(bool value) { return set(&Settings::guard, value); }
+  // Keeps step counts on the device, so that a CUDA graph can capture the step.
+  bool capturable() const { return settings_.capturable.value; }
+  Derived& capturable(bool value) { return set(&Settings::capturable, value); }
+  // Steps each parameter in the backward pass as soon as its gradient is complete, and frees the gradient.
+  // step() then ends the step. max_grad_norm clips by the previous step's norm.
+  bool gradient_release() const { return settings_.gradient_release.value; }
+  Derived& gradient_release(bool value) { return set(&Settings::gradient_release, value); }
 
  protected:
   explicit OptionsOf(const Algorithm& algorithm) : Options(algorithm) {}

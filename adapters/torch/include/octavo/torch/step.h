@@ -1,5 +1,6 @@
-// The step of octavo::torch::Optimizer, in the order in which it happens: look, prepare, norm, launch.
-// Nothing is written before all groups have been looked at and prepared. Included by optimizer.h.
+// The step of octavo::torch::Optimizer, in the order in which it happens: look, prepare, begin, norm, step;
+// and gradient release, which does this for one parameter at a time. Nothing is written before all parameters
+// have been looked at and prepared. Included by optimizer.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,147 +15,302 @@ inline ::torch::Tensor Optimizer::step(LossClosure closure) {
     loss = closure();
   }
   const ::torch::NoGradGuard no_grad;
-  complete_groups();
-  std::vector<Work> works = look();
-  for (std::size_t g = 0; g < works.size(); ++g) prepare(g, works[g]);
-
-  const Settings& all = own_defaults().settings();
-  DeviceNorms norms;
-  norm_ = Tensor();
-  if (all.guard.value || all.max_grad_norm.value > 0) {
-    std::vector<Tensor> grads;
-    for (const Work& work : works) {
-      for (const Item& item : work.items) grads.push_back(item.grad);
-    }
-    if (!grads.empty()) {
-      norms = norms_.total(grads);
-      norm_ = norms[0].second;
-    }
+  std::vector<Item> items = look();
+  if (hooks_) {
+    const std::lock_guard<std::recursive_mutex> lock(hooks_->mutex());
+    for (const Item& item : items) ready(item);
+    finish();
+    return loss;
   }
-  for (std::size_t g = 0; g < works.size(); ++g) launch(g, works[g], norms);
+  prepare(items);
+  begin(items);
+  const std::vector<NormPart> parts = needs_norm() ? norm_parts(items) : std::vector<NormPart>();
+  const auto devices = used_devices(!parts.empty(), whole().guard.value);
+  const octavo_engine_args args = args_of(devices);
+  norm_ = Tensor();
+  take_norm(parts, args);
+  expect(octavo_engine_step(engine_.get(), &args, nullptr));
+  bump(items);
   return loss;
 }
 
-// The parameters that have gradients, all checked, and whether the plans of earlier steps still fit.
-inline std::vector<Optimizer::Work> Optimizer::look() {
+// The parameters that have gradients, all checked.
+inline std::vector<Item> Optimizer::look() {
   own_defaults().check();
-  std::vector<Work> works(param_groups_.size());
-  std::uint64_t id = 0;
-  for (std::size_t g = 0; g < works.size(); ++g) {
-    Work& work = works[g];
-    const Options& options = options_of(g);
-    options.check();
-    work.key = {options.switches(), own_defaults().settings().guard.value, options.settings().master.value};
-    const auto& params = param_groups_[g].params();
-    for (std::size_t i = 0; i < params.size(); ++i, ++id) {
-      const Where where{name_, g, i};
-      const Tensor& grad = params[i].grad();
-      if (!grad.defined()) continue;
-      check_param(params[i], where);
-      check_grad(params[i], grad, where);
-      work.items.push_back({params[i], in_memory_order(grad, params[i]), i, id, find_state(params[i])});
-    }
-    const std::optional<Plan>& plan = plans_[g];
-    if (plan && plan->key == work.key && plan->signatures == signatures(work.items)) continue;
-    for (const Item& item : work.items) {
-      const Where where{name_, g, item.index};
-      work.kinds.push_back(kind_of(item.param, item.grad.scalar_type(), options, item.state, where));
-      if (item.state != nullptr) check_state(*item.state, work.kinds.back(), where);
-    }
-    if (work.items.empty()) plans_[g].reset();
+  complete_groups();
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) set_group(g, options_of(g));
+  std::vector<Item> items;
+  for (std::uint32_t handle = 0; handle < places_.size(); ++handle) {
+    if (param_of(handle).grad().defined()) items.push_back(item_of(handle));
   }
-  return works;
+  return items;
 }
 
-// Makes and moves states where needed, then makes one native group per device and step count.
-inline void Optimizer::prepare(std::size_t group, Work& work) {
-  if (work.kinds.empty()) {
-    if (plans_[group]) {
-      for (Cohort& cohort : plans_[group]->cohorts) cohort.bind_grads(work.items);
-    }
-    return;
+inline Item Optimizer::item_of(std::uint32_t handle) const {
+  const Tensor& param = param_of(handle);
+  check_param(param, where(handle));
+  check_grad(param, param.grad(), where(handle));
+  return {param, in_memory_order(param.grad(), param), handle, where(handle), find_state(param)};
+}
+
+// Makes and moves states where needed, and tells the engine of what has changed since it was told.
+inline void Optimizer::prepare(std::vector<Item>& items) {
+  const bool on_device = whole().guard.value || whole().capturable.value || found_inf_.defined();
+  std::vector<Item*> changed;
+  for (Item& item : items) {
+    const Options& options = options_of(item.where.group);
+    const Record& record = records_[item.handle];
+    if (item.state != nullptr &&
+        record.fits(described(item, options, own_of(item.param), on_device), options.switches()))
+      continue;
+    changed.push_back(&item);
   }
-  for (std::size_t i = 0; i < work.items.size(); ++i) {
-    Item& item = work.items[i];
+  std::optional<::torch::Device> asked;
+  for (const Item& item : items) {
+    if (asked == item.param.device()) continue;
+    asked = item.param.device();
+    if (!native::capturing(native::current_stream(*asked))) continue;
+    TORCH_CHECK(whole().capturable.value, item.where,
+                "a CUDA graph is being captured, which needs capturable(true) on the optimizer's options");
+    TORCH_CHECK(changed.empty(), changed[0]->where,
+                "a CUDA graph is being captured, and its state is new or has changed; take a step before");
+    break;
+  }
+  if (changed.empty()) return;
+  std::vector<Kind> kinds;
+  for (const Item* item : changed) {
+    kinds.push_back(octavo::torch::kind_of(item->param, options_of(item->where.group), own_of(item->param),
+                                           item->state, item->where));
+    if (item->state != nullptr) check_state(*item->state, kinds.back(), item->where);
+  }
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    Item& item = *changed[i];
     if (item.state == nullptr) {
       auto made = std::make_unique<ParamState>();
       item.state = made.get();
       state_[item.param.unsafeGetTensorImpl()] = std::move(made);
     }
-    complete_state(*item.state, item.param, work.kinds[i], algorithm_->info.first_step_fills != 0);
+    complete_state(*item.state, item.param, kinds[i], algorithm_->info.first_step_fills != 0);
   }
-  Plan plan = make_plan(work.key, work.items, work.kinds, options_of(group));
-  for (Cohort& cohort : plan.cohorts) {
-    for (std::size_t member : cohort.members) work.items[member].state->count = cohort.count;
-  }
-  plan.signatures = signatures(work.items);
-  plans_[group] = std::move(plan);
+  tell(changed, on_device);
 }
 
-inline void Optimizer::launch(std::size_t group, const Work& work, const DeviceNorms& norms) {
-  if (!plans_[group]) return;
-  const Settings& all = own_defaults().settings();
-  octavo_step_args args = options_of(group).step_args();
-  args.guard = all.guard.value ? 1 : 0;
-  if (loss_scale_.defined()) args.scalar_loss_scale = loss_scale_.data_ptr<float>();
-  for (Cohort& cohort : plans_[group]->cohorts) {
-    if (const Tensor* norm = norm_on(norms, cohort.device)) {
-      args.scalar_norm = static_cast<const octavo_device_norm*>(norm->data_ptr());
-      args.max_norm = all.max_grad_norm.value;
-    }
-    auto* count = static_cast<std::int64_t*>(cohort.count.data_ptr());
-    if (all.guard.value) {  // only the device knows whether the step is taken
-      args.scalar_step = count;
-      args.scalar_report = static_cast<octavo_device_report*>(report_of(cohort.device).data_ptr());
-      cohort.group.step(args);
-    } else {
-      args.step = *count + 1;
-      cohort.group.step(args);
-      ++*count;
-    }
+// States of a parameter whose step count the engine does not count in get a count of their own first.
+inline void Optimizer::tell(const std::vector<Item*>& changed, bool on_device) {
+  std::vector<std::uint32_t> handles;
+  std::vector<octavo_engine_tensor> tensors;
+  std::map<std::pair<std::int8_t, std::int8_t>, std::vector<std::size_t>> uncounted;  // by device
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    const Item& item = *changed[i];
+    const Record& record = records_[item.handle];
+    const ::torch::Device place = on_device ? item.param.device() : ::torch::Device(::torch::kCPU);
+    const Tensor& count = item.state->count;
+    handles.push_back(item.handle);
+    if (!record.known || !count.defined() || count.data_ptr() != record.told.step || count.device() != place)
+      uncounted[{static_cast<std::int8_t>(place.type()), place.index()}].push_back(i);
   }
-  for (const Item& item : work.items) {
+  std::vector<std::int64_t> steps(changed.size(), -2);
+  for (const auto& [place, members] : uncounted) {
+    std::vector<ParamState*> states;
+    for (const std::size_t i : members) states.push_back(changed[i]->state);
+    const ::torch::Device device(static_cast<::torch::DeviceType>(place.first), place.second);
+    const std::vector<std::int64_t> values = place_counts(states, device);
+    for (std::size_t k = 0; k < members.size(); ++k) steps[members[k]] = values[k];
+  }
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    const Item& item = *changed[i];
+    tensors.push_back(described(item, options_of(item.where.group), own_of(item.param), on_device));
+    tensors.back().known_steps = steps[i];
+  }
+  expect(octavo_engine_set(engine_.get(), handles.data(), tensors.data(),
+                           static_cast<std::int64_t>(handles.size())));
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    Record& record = records_[handles[i]];
+    record.told = tensors[i];
+    record.told.known_steps = -2;
+    record.switches = options_of(changed[i]->where.group).switches();
+    record.known = true;
+  }
+}
+
+inline DeviceBuffers& Optimizer::buffers_of(const ::torch::Device& device) {
+  for (DeviceBuffers& buffers : devices_) {
+    if (buffers.device == device) return buffers;
+  }
+  return devices_.emplace_back(device);
+}
+
+// Tells the engine who has a gradient, and makes room for what the step needs.
+inline void Optimizer::begin(const std::vector<Item>& items) {
+  std::vector<std::uint32_t> handles;
+  std::vector<const void*> grads;
+  std::vector<std::uint8_t> dtypes;
+  for (const Item& item : items) {
+    handles.push_back(item.handle);
+    grads.push_back(item.grad.data_ptr());
+    dtypes.push_back(static_cast<std::uint8_t>(native::dtype_number(item.grad.scalar_type())));
+    buffers_of(item.param.device());
+  }
+  octavo_engine_plan plan = native::sized<octavo_engine_plan>();
+  expect(octavo_engine_begin(engine_.get(), handles.data(), grads.data(), dtypes.data(),
+                             static_cast<std::int64_t>(handles.size()), needs_norm() ? 1 : 0, &plan));
+  if (plan.number != plan_) make_room();
+  plan_ = plan.number;
+}
+
+// Workspaces only grow.
+inline void Optimizer::make_room() {
+  for (DeviceBuffers& buffers : devices_) {
+    const std::int64_t size = octavo_engine_workspace_bytes(
+        engine_.get(), native::device_kind(buffers.device), native::device_index(buffers.device));
+    if (size <= buffers.workspace_bytes) continue;
+    if (whole().capturable.value) kept_.push_back(buffers.workspace.tensor());
+    buffers.workspace = native::Used(native::bytes(size, buffers.device), buffers.device);
+    buffers.workspace_bytes = size;
+  }
+}
+
+inline std::vector<octavo_engine_device> Optimizer::used_devices(bool with_norm, bool with_report) {
+  std::vector<octavo_engine_device> out;
+  for (DeviceBuffers& buffers : devices_) {
+    const native::MaybeStream stream = native::current_stream(buffers.device);
+    octavo_engine_device& device = out.emplace_back(native::sized<octavo_engine_device>());
+    device.device_kind = native::device_kind(buffers.device);
+    device.device_index = native::device_index(buffers.device);
+    device.stream = native::handle_of(stream);
+    device.workspace = buffers.workspace.on(stream);
+    device.workspace_bytes = buffers.workspace_bytes;
+    if (loss_scale_.defined()) device.loss_scale = loss_scale_.data_ptr<float>();
+    if (found_inf_.defined()) device.found_inf = found_inf_.data_ptr<float>();
+    if (with_norm) device.norm = as_norm(buffers.norm.on(stream));
+    if (with_report) device.report = static_cast<octavo_device_report*>(buffers.report.on(stream));
+  }
+  return out;
+}
+
+inline octavo_engine_args Optimizer::args_of(const std::vector<octavo_engine_device>& devices) const {
+  octavo_engine_args args = native::sized<octavo_engine_args>();
+  args.guard = whole().guard.value ? 1 : 0;
+  args.threads = at::get_num_threads();
+  args.devices = devices.data();
+  args.device_count = static_cast<std::int64_t>(devices.size());
+  return args;
+}
+
+// The parts that a norm is made of: by device, and by the ranks that share gradients.
+inline std::vector<NormPart> Optimizer::norm_parts(const std::vector<Item>& items) {
+  std::vector<NormPart> parts;
+  const auto add = [&](const Tensor& param, std::uint32_t part) {
+    for (const NormPart& known : parts) {
+      if (known.part == part && known.device == param.device()) return;
+    }
+    TORCH_CHECK(part == 0 || reduce_, "octavo::torch::", name_, ": other ranks have parts of gradients ",
+                "(set_shard), and a norm is needed; give set_norm_reduce a function that sums over ranks");
+    parts.push_back({part, param.device(), buffers_of(param.device()).norm.tensor()});
+  };
+  for (const Item& item : items) add(item.param, own_of(item.param).shard.part);
+  for (std::uint32_t handle = 0; !own_.empty() && handle < places_.size(); ++handle) {
+    const std::uint32_t part = own_of(param_of(handle)).shard.part;
+    if (part != 0) add(param_of(handle), part);  // other ranks may have its gradient
+  }
+  if (parts.size() == 1 && parts[0].part == 0) return parts;
+  for (NormPart& part : parts) part.norm = DeviceBuffers::new_norm(part.device);
+  return parts;
+}
+
+// The norm of all gradients, into every device's norm.
+inline void Optimizer::take_norm(const std::vector<NormPart>& parts, const octavo_engine_args& args) {
+  if (parts.empty()) return;
+  std::vector<Tensor> targets;
+  for (const DeviceBuffers& buffers : devices_) targets.push_back(buffers.norm.tensor());
+  const auto list = native_parts(parts);
+  Combine combine(parts, std::move(targets), reduce_);
+  const octavo_status status = octavo_engine_norm(
+      engine_.get(), &args, list.data(), static_cast<std::int64_t>(list.size()), Combine::call, &combine);
+  combine.rethrow();
+  expect(status);
+  norm_ = buffers_of(parts[0].device).norm.tensor();
+}
+
+// Autograd sees that the parameters were written.
+inline void Optimizer::bump(const std::vector<Item>& items) {
+  for (const Item& item : items) {
     if (!item.param.is_inference()) item.param.unsafeGetTensorImpl()->bump_version();
   }
 }
 
-inline ::torch::Tensor& Optimizer::report_of(const ::torch::Device& device) {
-  for (Tensor& report : reports_) {
-    if (report.device() == device) return report;
+// Gradient release: what a hook calls.
+inline void Optimizer::ready(const Tensor& param) {
+  const auto found = handles_.find(param.unsafeGetTensorImpl());
+  if (found == handles_.end() || found->second >= records_.size() ||
+      records_[found->second].impl != param.unsafeGetTensorImpl())
+    return;
+  const ::torch::NoGradGuard no_grad;
+  const std::size_t group = places_[found->second].first;
+  set_group(group, options_of(group));
+  ready(item_of(found->second));
+}
+
+inline void Optimizer::ready(const Item& item) {
+  std::vector<Item> items{item};
+  prepare(items);
+  begin(items);
+  Tensor& own = records_[item.handle].own;
+  const ::torch::Device device = item.param.device();
+  if (needs_norm() && !(own.defined() && own.device() == device)) own = DeviceBuffers::new_norm(device, 2);
+  const std::uint32_t part = own_of(item.param).shard.part;
+  TORCH_CHECK(part == 0 || !needs_norm() || reduce_, item.where,
+              "other ranks have parts of its gradient; give set_norm_reduce a function that sums over ranks");
+  const Tensor mine = needs_norm() ? own.slice(0, 0, 3) : Tensor();
+  Combine combine({{part, device, mine}}, {mine}, reduce_);
+  const auto devices = used_devices(needs_norm(), false);
+  const octavo_engine_args args = args_of(devices);
+  const octavo_status status =
+      octavo_engine_ready(engine_.get(), &args, needs_norm() ? as_norm(own.data_ptr()) : nullptr,
+                          Combine::call, &combine, nullptr);
+  item.param.mutable_grad().reset();
+  combine.rethrow();
+  expect(status);
+  bump(items);
+}
+
+// Ends a step of gradient release; its norm clips the next one.
+inline void Optimizer::finish() {
+  std::vector<NormPart> parts;
+  std::vector<Tensor> totals;
+  for (DeviceBuffers& buffers : devices_) {
+    if (!needs_norm()) break;
+    totals.push_back(buffers.total.tensor());
+    parts.push_back({0, buffers.device, totals.back()});
   }
-  const auto options = ::torch::TensorOptions().dtype(::torch::kInt64).device(device);
-  return reports_.emplace_back(::torch::zeros({2}, options));
+  make_room();
+  const auto devices = used_devices(needs_norm(), whole().guard.value);
+  const octavo_engine_args args = args_of(devices);
+  const auto list = native_parts(parts);
+  Combine combine(parts, totals, reduce_);
+  const octavo_status status = octavo_engine_finish(
+      engine_.get(), &args, list.data(), static_cast<std::int64_t>(list.size()), Combine::call, &combine);
+  combine.rethrow();
+  expect(status);
+  norm_ = totals.empty() ? Tensor() : totals[0];
 }
 
-inline ::torch::Tensor Optimizer::skipped() const {
-  if (!own_defaults().settings().guard.value || reports_.empty()) return {};
-  // The count over all devices decides, so every report says the same.
-  static_assert(offsetof(octavo_device_report, skipped) == 0);
-  return reports_[0].view(::torch::kUInt8)[0];
-}
-
-inline void Optimizer::set_loss_scale(Tensor scale) {
-  if (scale.defined()) {
-    TORCH_CHECK(scale.scalar_type() == ::torch::kFloat32 && scale.numel() == 1, "octavo::torch::", name_,
-                ": loss_scale: got ", scale.numel(), " of ", c10::toString(scale.scalar_type()),
-                ", expected one Float");
-    for (const auto& group : param_groups_) {
-      for (const Tensor& param : group.params()) {
-        TORCH_CHECK(param.device() == scale.device(), "octavo::torch::", name_, ": loss_scale is on ",
-                    scale.device(), ", expected ", param.device(), ", where the parameters are");
-      }
+inline void ReleaseHooks::watch() {
+  for (const auto& group : link_->owner->param_groups()) {
+    for (const ::torch::Tensor& param : group.params()) {
+      if (!param.requires_grad() || !param.is_leaf() || is_mine(param)) continue;
+      TORCH_CHECK(::torch::autograd::impl::post_acc_grad_hooks(param) == nullptr,
+                  "octavo::torch: gradient_release: a parameter has a post-accumulate-grad hook already, of "
+                  "another optimizer for example; remove it first");
+      ::torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<Hook>(link_));
+      hooked_.push_back(param);
     }
   }
-  loss_scale_ = std::move(scale);
 }
 
-inline bool Optimizer::last_step_skipped() const {
-  if (!own_defaults().settings().guard.value) return false;
-  for (const Tensor& report : reports_) {
-    const Tensor here = report.cpu();
-    if (static_cast<const octavo_device_report*>(here.data_ptr())->skipped != 0) return true;
-  }
-  return false;
+inline void ReleaseHooks::Hook::operator()(const ::torch::Tensor& param) {
+  const std::lock_guard<std::recursive_mutex> lock(link->mutex);
+  if (link->owner != nullptr) link->owner->ready(param);
 }
 
 }  // namespace octavo::torch

@@ -68,6 +68,20 @@ inline at::DimVector memory_shape(const ::torch::Tensor& param) {
   return shape;
 }
 
+// Where a tensor is a part of a larger parameter.
+struct Shard {
+  std::int64_t offset = 0;       // its first element in the whole
+  std::int64_t whole_numel = 0;  // 0: the tensor is the whole
+  std::uint32_t part = 0;        // not 0: other ranks have parts of its gradient; see set_norm_reduce
+};
+
+// What was set for one parameter alone.
+struct Own {
+  Shard shard;
+  std::string format;  // empty: the group's options say
+  std::int64_t block_size = 0;
+};
+
 // How one parameter is stepped: its description for the core, and the buffers that this takes.
 struct Kind {
   octavo_tensor_spec spec;
@@ -86,41 +100,47 @@ inline std::uint32_t store_of(const ::torch::Tensor& param, const std::string& m
   return native::parse("store", master == "24" ? "bf16+8" : master == "32" ? "bf16+16" : master);
 }
 
-inline octavo_group_config config_of(const Options& options, const ::torch::Device& device) {
-  octavo_group_config config = native::sized<octavo_group_config>();
-  config.algorithm = options.algorithm().info.number;
-  config.switches = options.switches();
-  config.device_kind = native::device_kind(device);
-  config.device_index = native::device_index(device);
-  return config;
-}
-
-// What `options` ask for, or what `state` (null: none yet) was made with.
-inline Kind kind_of(const ::torch::Tensor& param, ::torch::ScalarType grad_dtype, const Options& options,
-                    const ParamState* state, const Where& where) {
-  const Settings& settings = options.settings();
-  Kind kind{native::sized<octavo_tensor_spec>(), native::sized<octavo_tensor_layout>(), settings.state.value,
-            settings.block_size.value};
-  const bool has_blocks = native::moment_layout(native::parse("state", kind.format), 0).scales > 0;
-  if (has_blocks && param.numel() < settings.min_quantized_size.value) kind.format = "fp32";
-  if (!has_blocks || kind.format == "fp32") kind.block_size = 0;
-  if (state != nullptr && !state->format.empty())
-    kind.format = state->format, kind.block_size = state->block_size;
-
-  octavo_tensor_spec& spec = kind.spec;
+// A parameter for the core, without its format.
+inline octavo_tensor_spec spec_of(const ::torch::Tensor& param, const Options& options, const Where& where) {
+  octavo_tensor_spec spec = native::sized<octavo_tensor_spec>();
   spec.param_dtype = static_cast<std::uint32_t>(native::dtype_number(param.scalar_type()));
-  spec.grad_dtype = static_cast<std::uint32_t>(native::dtype_number(grad_dtype));
-  spec.store = store_of(param, settings.master.value, where);
-  spec.format = native::parse("state", kind.format);
+  spec.store = store_of(param, options.settings().master.value, where);
   spec.numel = param.numel();
-  spec.block_size = kind.block_size;
   const at::DimVector shape = memory_shape(param);
   if (shape.size() <= std::size(spec.shape)) {  // more dimensions count as one: the core takes no more
     spec.ndim = static_cast<std::int32_t>(shape.size());
     std::copy(shape.begin(), shape.end(), spec.shape);
   }
-  const octavo_group_config config = config_of(options, param.device());
-  native::check(octavo_layout(&config, &spec, &kind.layout), where);
+  return spec;
+}
+
+// What is asked for, or what `state` (null: none yet) was made with.
+inline Kind kind_of(const ::torch::Tensor& param, const Options& options, const Own& own,
+                    const ParamState* state, const Where& where) {
+  const Settings& settings = options.settings();
+  Kind kind{spec_of(param, options, where), native::sized<octavo_tensor_layout>(), {}, 0};
+  if (state != nullptr && !state->format.empty()) {
+    kind.format = state->format, kind.block_size = state->block_size;
+    kind.spec.format = native::parse("state", kind.format);
+  } else {
+    const bool set = !own.format.empty();
+    const std::uint32_t wanted = native::parse("state", set ? own.format : settings.state.value);
+    const std::int64_t whole = own.shard.whole_numel == 0 ? param.numel() : own.shard.whole_numel;
+    // A format that was set for this parameter counts whatever its size.
+    native::check(octavo_format_for(wanted, whole, set ? 0 : settings.min_quantized_size.value,
+                                    own.shard.whole_numel == 0 ? 0 : 1, &kind.spec.format),
+                  where);
+    const octavo_format_info info = native::format_info(kind.spec.format);
+    kind.format = info.name;
+    if (info.default_block > 0) kind.block_size = set ? own.block_size : settings.block_size.value;
+  }
+  kind.spec.block_size = kind.block_size;
+  octavo_group_config config = native::sized<octavo_group_config>();
+  config.algorithm = options.algorithm().info.number;
+  config.switches = options.switches();
+  config.device_kind = native::device_kind(param.device());
+  config.device_index = native::device_index(param.device());
+  native::check(octavo_layout(&config, &kind.spec, &kind.layout), where);
   return kind;
 }
 

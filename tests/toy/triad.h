@@ -1,0 +1,69 @@
+// Triad, an example: a fast and a slow average of the gradient over the root of its square's average.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "formula/describe.h"
+
+namespace octavo::formula {
+
+struct TriadConsts : Common {  // what is the same for every element of a step: at most 64 bytes
+  float lr, beta1, one_minus_beta1, beta2, one_minus_beta2, beta3, one_minus_beta3, alpha, eps;
+};
+
+struct Triad {
+  using Consts = TriadConsts;
+  static constexpr std::uint32_t kSwitches = 0;
+  static constexpr int kSlots = 3;  // moments, up to kMaxSlots
+  static constexpr std::array<Slot, kMaxSlots> kState{{{"fast_avg", "state1", Moment::first},
+                                                       {"exp_avg_sq", "state2", Moment::second},
+                                                       {"slow_avg", {}, Moment::first}}};
+  static constexpr auto kMoments = moments_of(kState);
+  static constexpr bool kDivides = true;
+  static constexpr int kNumerator = 0;
+
+  // Once per step, in double, rounded once. Common is filled already.
+  OCTAVO_HD static void derive(const HyperParams& h, std::int64_t /*step*/, Consts& c) {
+    c.lr = static_cast<float>(h.lr);
+    c.beta1 = static_cast<float>(h.beta1);
+    c.one_minus_beta1 = static_cast<float>(1.0 - h.beta1);
+    c.beta2 = static_cast<float>(h.beta2);
+    c.one_minus_beta2 = static_cast<float>(1.0 - h.beta2);
+    c.beta3 = static_cast<float>(h.own[0]);
+    c.one_minus_beta3 = static_cast<float>(1.0 - h.own[0]);
+    c.alpha = static_cast<float>(h.own[1]);
+    c.eps = static_cast<float>(h.eps);
+  }
+
+  // CUDA, for speed alone: constants that depend neither on the learning rate nor on the step.
+  OCTAVO_HD static void take_fixed(const Consts& /*host*/, Consts& /*c*/) {}
+
+  // CUDA: the careful lane for every element.
+  OCTAVO_HD static bool in_range(const Consts& /*c*/) { return false; }
+
+  // Once per element: its gradient (scaled, with coupled decay), the parameter, the moments (updated in
+  // place); returns the new parameter.
+  template <class F>
+  OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
+    s[0] = fma(F(c.beta1), s[0], F(c.one_minus_beta1) * g);
+    s[1] = fma(F(c.beta2), s[1], F(c.one_minus_beta2) * (g * g));
+    s[2] = fma(F(c.beta3), s[2], F(c.one_minus_beta3) * g);
+    const F direction = fma(F(c.alpha), s[2], s[0]) / (sqrt(s[1]) + F(c.eps));
+    return fma(F(-c.lr), direction, p * F(c.keep));
+  }
+};
+
+struct TriadFamily {
+  using Rules = TypeList<Triad>;
+
+  static constexpr Option kOptions[] = {rate(1e-3),
+                                        beta1(0.9),
+                                        beta2(0.999),
+                                        {"beta3", 0.99, Range::fraction, own_place(0), "betas"},
+                                        {"alpha", 0.5, Range::non_negative, own_place(1)},
+                                        epsilon(1e-8),
+                                        weight_decay(0.0)};
+  static constexpr AlgorithmInfo kNames[] = {
+      {static_cast<Algorithm>(1000), "triad", "Triad", Decay::decoupled, kOptions}};
+};
+
+}  // namespace octavo::formula
