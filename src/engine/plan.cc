@@ -77,6 +77,7 @@ void Plan::find_cohorts(const Registry& registry) {
       const auto at = found.try_emplace(key).first;
       last_key = &at->first, last = &at->second;
       last->group = record.group;
+      last->turn = std::get<1>(key);
       last->switches = record.switches;
       last->device = record.device;
       last->on_device = record.on_device;
@@ -150,8 +151,20 @@ bool Plan::is_for(std::span<const std::uint32_t> handles, std::span<const DType>
   return std::ranges::equal(handles, handles_) && std::ranges::equal(dtypes, dtypes_);
 }
 
+// Whether host counts of two cohorts are equal now, so that they could be one call. On a device somebody
+// tells of a count that was written, and the plans are made anew.
+bool Plan::have_met() const {
+  if (cohorts_.size() < 2) return false;
+  std::vector<std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::int64_t>> keys;
+  for (const Cohort& c : cohorts_) {
+    if (!c.on_device) keys.emplace_back(c.group, c.turn, c.device.kind, c.device.index, *c.counts[0]);
+  }
+  std::ranges::sort(keys);
+  return std::ranges::adjacent_find(keys) != keys.end();
+}
+
 bool Plan::fits(const Registry& registry) const {
-  return std::ranges::all_of(cohorts_, [&](const Cohort& cohort) {
+  return !have_met() && std::ranges::all_of(cohorts_, [&](const Cohort& cohort) {
     if (registry.group(cohort.group).options.switches != cohort.switches) return false;
     if (cohort.on_device) {
       const std::uint64_t first = registry[cohort.handles[0]].history;

@@ -2,8 +2,9 @@
 // norm is taken together, and where their tables lie in the workspace of each device.
 //
 // A cohort has one group, one device, one step count, and no two parameters that share memory. A plan is used
-// again while the same tensors have gradients of the same types and the counts within each cohort stay
-// equal; the addresses of gradients may change at every step. REQUIRES everywhere: handles that were checked.
+// again while the same tensors have gradients of the same types, the counts within each cohort stay equal
+// and those of different cohorts different; the addresses of gradients may change at every step. REQUIRES
+// everywhere: handles that were checked.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -34,6 +35,7 @@ struct Member {
 
 struct Cohort : Member<StepBackend> {
   std::uint32_t group = 0;
+  std::uint32_t turn = 0;  // where parameters share memory
   std::uint32_t switches = 0;
   bool on_device = false;              // its step counts
   std::vector<std::uint32_t> handles;  // in the order of places
@@ -75,6 +77,7 @@ class Plan {
 
  private:
   void find_cohorts(const Registry& registry);
+  [[nodiscard]] bool have_met() const;
   Status add_backend(Cohort& cohort, const Registry& registry) const;
   std::int64_t reserve(Device device, std::int64_t bytes);
 

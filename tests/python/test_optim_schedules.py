@@ -197,5 +197,5 @@ def test_a_rate_just_below_zero_is_zero(device: str) -> None:
     other.load_state_dict(beside.ours.state_dict())
     assert other.param_groups[0]["lr"] == beside.ours.param_groups[0]["lr"]
     other.param_groups[0]["lr"] = -0.1  # that is a mistake
-    with pytest.raises(RuntimeError, match=r"lr: got -0.1"):
+    with pytest.raises(ValueError, match=r"Invalid learning rate: -0\.1"):
         train(other, other.param_groups[0]["params"], gradients(params, 1))

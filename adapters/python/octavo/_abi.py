@@ -190,6 +190,79 @@ class MomentSpec(ctypes.Structure):
     )
 
 
+class EngineTensor(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", u32),
+        ("group", u32),
+        ("param_dtype", u32),
+        ("store", u32),
+        ("format", u32),
+        ("ndim", i32),
+        ("param_device_kind", u32),
+        ("param_device_index", i32),
+        ("state_device_kind", u32),
+        ("state_device_index", i32),
+        ("norm_part", u32),
+        ("step_on_device", u32),
+        ("numel", i64),
+        ("block_size", i64),
+        ("shape", i64 * MAX_DIMS),
+        ("whole_numel", i64),
+        ("offset", i64),
+        ("id", u64),
+        ("param", _pointer),
+        ("residual", _pointer),
+        ("codes", _pointer * MAX_SLOTS),
+        ("scales", _pointer * MAX_SLOTS),
+        ("step", _pointer),
+        ("known_steps", i64),
+    )
+
+
+class EnginePlan(ctypes.Structure):
+    _fields_ = (("struct_size", u32), ("fresh", u32), ("number", u64), ("cohorts", i64))
+
+
+class EngineDevice(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", u32),
+        ("device_kind", u32),
+        ("device_index", i32),
+        ("reserved", u32),
+        ("stream", _pointer),
+        ("workspace", _pointer),
+        ("workspace_bytes", i64),
+        ("loss_scale", _pointer),
+        ("found_inf", _pointer),
+        ("norm", _pointer),
+        ("report", _pointer),
+    )
+
+
+class EngineArgs(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", u32),
+        ("guard", u32),
+        ("threads", i32),
+        ("reserved", u32),
+        ("grad_factor", _double),
+        ("devices", _pointer),
+        ("device_count", i64),
+    )
+
+
+class EngineNormPart(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", u32),
+        ("part", u32),
+        ("device_kind", u32),
+        ("device_index", i32),
+        ("out", _pointer),
+    )
+
+
+Combine = ctypes.CFUNCTYPE(i32, _pointer)
+
 # What each function returns and takes. Large arrays are passed by address.
 _at = ctypes.POINTER
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -217,6 +290,21 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_norm_run": (u32, (_pointer, _pointer, i64, _pointer, _pointer, i32)),
     "octavo_norm_workspace_bytes": (i64, (_pointer,)),
     "octavo_norm_destroy": (None, (_pointer,)),
+    "octavo_format_for": (u32, (u32, i64, i64, u32, _at(u32))),
+    "octavo_engine_create": (u32, (u32, _at(_pointer))),
+    "octavo_engine_destroy": (None, (_pointer,)),
+    "octavo_engine_set_group": (u32, (_pointer, u32, u32, _at(StepArgs), u32, i32)),
+    "octavo_engine_set": (u32, (_pointer, _pointer, _pointer, i64)),
+    "octavo_engine_remove": (u32, (_pointer, _pointer, i64)),
+    "octavo_engine_set_counts": (u32, (_pointer, _pointer, _pointer, i64)),
+    "octavo_engine_failed_tensor": (i64, (_pointer,)),
+    "octavo_engine_begin": (u32, (_pointer, _pointer, _pointer, _pointer, i64, u32, _at(EnginePlan))),
+    "octavo_engine_workspace_bytes": (i64, (_pointer, u32, i32)),
+    "octavo_engine_norm": (u32, (_pointer, _at(EngineArgs), _pointer, i64, Combine, _pointer)),
+    "octavo_engine_step": (u32, (_pointer, _at(EngineArgs), _pointer)),
+    "octavo_engine_ready": (u32, (_pointer, _at(EngineArgs), _pointer, Combine, _pointer, _pointer)),
+    "octavo_engine_finish": (u32, (_pointer, _at(EngineArgs), _pointer, i64, Combine, _pointer)),
+    "octavo_engine_forget_ready": (None, (_pointer,)),
     "octavo_moment_layout": (u32, (_at(MomentSpec), _at(i64), _at(i64))),
     "octavo_encode": (u32, (_at(MomentSpec), _pointer, _pointer, _pointer)),
     "octavo_decode": (u32, (_at(MomentSpec), _pointer, _pointer, _pointer)),

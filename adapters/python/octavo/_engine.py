@@ -1,8 +1,7 @@
-"""Native groups over torch tensors: addresses in, one multi-tensor call out.
+"""The engine of the C ABI: one object per optimizer, told of tensors by their addresses.
 
-A NativeGroup steps tensors together: one device, one step count. It does not keep them alive: the caller of
-step() does. It takes its workspace from torch's allocator, so that memory tools see it, and works on the
-current stream.
+It keeps no tensor alive; whoever tells it of one does. NativeGroup is the older call for one device and one
+step count, which the operator of ops.py makes.
 """
 
 from __future__ import annotations
@@ -11,25 +10,125 @@ import array
 import ctypes
 import dataclasses
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import _abi, _codec
+from . import _abi, _codec, _describe
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _STORES = {"native": "nearest", "stochastic": "stochastic", 24: "bf16+8", 32: "bf16+16"}
+_NO_CALL = _abi.Combine()
+
+
+def device_numbers(device: torch.device) -> tuple[int, int]:
+    return (0, 0) if device.type == "cpu" else (1, int(device.index))
+
+
+def stream_of(device: torch.device) -> int | None:
+    """The current stream's cudaStream_t; None on the CPU."""
+    if device.type == "cpu":
+        return None
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def store_number(master: str | int) -> int:
+    return _abi.parse("store", _STORES[master])
+
+
+class Engine:
+    def __init__(self, algorithm: str) -> None:
+        self._library = _abi.library()
+        self._handle = ctypes.c_void_p()
+        number = _describe.algorithms()[algorithm].number
+        _abi.check(self._library.octavo_engine_create(number, ctypes.byref(self._handle)))
+        self._close = weakref.finalize(self, self._library.octavo_engine_destroy, self._handle)
+        self.plan = _abi.new(_abi.EnginePlan)
+        self.begun = 0  # tensors
+        self._plan = ctypes.byref(self.plan)
+
+    def set_group(self, number: int, switches: int, args: Any, lr_device: torch.device) -> None:
+        kind, index = device_numbers(lr_device)
+        _abi.check(
+            self._library.octavo_engine_set_group(
+                self._handle, number, switches, ctypes.byref(args), kind, index
+            )
+        )
+
+    def set(self, handles: Sequence[int], tensors: Any) -> None:
+        """New tensors, or others under known handles: an array of octavo_engine_tensor."""
+        numbers = array.array("I", handles)
+        _abi.check(
+            self._library.octavo_engine_set(
+                self._handle, numbers.buffer_info()[0], ctypes.addressof(tensors), len(numbers)
+            )
+        )
+
+    def remove(self, handles: Sequence[int]) -> None:
+        numbers = array.array("I", handles)
+        _abi.check(self._library.octavo_engine_remove(self._handle, numbers.buffer_info()[0], len(numbers)))
+
+    def failed_tensor(self) -> int:
+        """The handle that the last failing call was about; -1: none."""
+        return int(self._library.octavo_engine_failed_tensor(self._handle))
+
+    def begin(self, handles: int, grads: int, dtypes: bytes, with_norm: bool) -> None:
+        """The tensors that have a gradient: the addresses of their handles and of their gradients."""
+        self.begun = len(dtypes)
+        _abi.check(
+            self._library.octavo_engine_begin(
+                self._handle, handles, grads, dtypes, self.begun, with_norm, self._plan
+            )
+        )
+
+    def workspace_bytes(self, kind: int, index: int) -> int:
+        return int(self._library.octavo_engine_workspace_bytes(self._handle, kind, index))
+
+    def step(self, args: Any) -> None:
+        _abi.check(self._library.octavo_engine_step(self._handle, args, None))
+
+    def norm(self, args: Any, parts: Any, combine: Callable[[], None] | None) -> None:
+        call = self._library.octavo_engine_norm
+        self._combined(combine, lambda back: call(self._handle, args, parts, len(parts), back, None))
+
+    def ready(self, args: Any, own: int | None, combine: Callable[[], None] | None) -> None:
+        call = self._library.octavo_engine_ready
+        self._combined(combine, lambda back: call(self._handle, args, own, back, None, None))
+
+    def finish(self, args: Any, parts: Any, combine: Callable[[], None] | None) -> None:
+        call = self._library.octavo_engine_finish
+        self._combined(combine, lambda back: call(self._handle, args, parts, len(parts), back, None))
+
+    def forget_ready(self) -> None:
+        self._library.octavo_engine_forget_ready(self._handle)
+
+    @staticmethod
+    def _combined(combine: Callable[[], None] | None, call: Callable[[Any], int]) -> None:
+        """A call that may call `combine` on its way; what that raises is raised here."""
+        raised: list[BaseException] = []
+
+        def back(_: Any) -> int:
+            try:
+                combine()  # type: ignore[misc]
+            except BaseException as error:
+                raised.append(error)
+            return len(raised)
+
+        status = call(_NO_CALL if combine is None else _abi.Combine(back))
+        if raised:
+            raise raised[0]
+        _abi.check(status)
 
 
 @dataclasses.dataclass(slots=True)
 class Bound:
-    """One tensor of a group. `param` is the local tensor, dense in memory; states lie in its memory order."""
+    """One tensor of a group: contiguous, with its state."""
 
     param: Tensor
     grad: Tensor
-    shape: tuple[int, ...]  # in memory order
+    shape: tuple[int, ...]
     state: str
     block_size: int  # 0: the format's default
     master: str | int
@@ -40,64 +139,42 @@ class Bound:
     offset: int  # of the first element in the whole parameter
 
 
-def _device_numbers(device: torch.device) -> tuple[int, int]:
-    return (0, 0) if device.type == "cpu" else (1, int(device.index))
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
-def group_config(algorithm: str, device: torch.device, switches: int) -> Any:
-    kind, index = _device_numbers(device)
-    return _abi.new(
-        _abi.GroupConfig,
-        algorithm=_abi.parse("optimizer", algorithm),
-        switches=switches,
-        device_kind=kind,
-        device_index=index,
-    )
-
-
-def tensor_spec(
-    param: Tensor,
-    grad_dtype: torch.dtype,
-    shape: Sequence[int],
-    state: str,
-    block_size: int,
-    master: str | int,
-) -> Any:
-    dims = _codec.core_shape(shape)
+def _spec(t: Bound) -> Any:
+    dims = _codec.core_shape(t.shape)
     spec = _abi.new(
         _abi.TensorSpec,
-        param_dtype=DTYPES[param.dtype],
-        grad_dtype=DTYPES[grad_dtype],
-        store=_abi.parse("store", _STORES[master]),
-        format=_abi.parse("state", state),
+        param_dtype=DTYPES[t.param.dtype],
+        grad_dtype=DTYPES[t.grad.dtype],
+        store=store_number(t.master),
+        format=_abi.parse("state", t.state),
         ndim=len(dims),
-        numel=param.numel(),
-        block_size=block_size,
+        numel=t.param.numel(),
+        block_size=t.block_size,
     )
     spec.shape[: len(dims)] = dims
     return spec
 
 
-def stream_of(device: torch.device) -> int | None:
-    """The current stream's cudaStream_t; None on the CPU."""
-    if device.type == "cpu":
-        return None
-    return int(torch.cuda.current_stream(device).cuda_stream)
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
 class NativeGroup:
+    """Tensors of one device and one step count, stepped by one call."""
+
     def __init__(self, algorithm: str, device: torch.device, tensors: Sequence[Bound], switches: int) -> None:
+        kind, index = device_numbers(device)
         self.device = device
-        self.on_cpu = device.type == "cpu"
-        self.count = len(tensors)
-        config = group_config(algorithm, device, switches)
-        native = (_abi.TensorArgs * self.count)()
+        config = _abi.new(
+            _abi.GroupConfig,
+            algorithm=_describe.algorithms()[algorithm].number,
+            device_kind=kind,
+            device_index=index,
+            switches=switches,
+        )
+        native = (_abi.TensorArgs * len(tensors))()
         for slot, t in zip(native, tensors, strict=True):
-            slot.spec = tensor_spec(t.param, t.grad.dtype, t.shape, t.state, t.block_size, t.master)
+            slot.spec = _spec(t)
             slot.param, slot.grad, slot.residual = _address(t.param), _address(t.grad), _address(t.residual)
             slot.codes[: len(t.codes)] = [_address(codes) for codes in t.codes]
             slot.scales[: len(t.scales)] = [_address(scales) for scales in t.scales]
@@ -106,94 +183,25 @@ class NativeGroup:
         self._handle = ctypes.c_void_p()
         _abi.check(
             self._library.octavo_group_create(
-                ctypes.byref(config), ctypes.addressof(native), self.count, ctypes.byref(self._handle)
+                ctypes.byref(config), ctypes.addressof(native), len(tensors), ctypes.byref(self._handle)
             )
         )
         self._close = weakref.finalize(self, self._library.octavo_group_destroy, self._handle)
-        self._grads = array.array("Q", [t.grad.data_ptr() for t in tensors])
         size = self._library.octavo_group_workspace_bytes(self._handle)
         self.workspace = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
-        self.args = _abi.StepArgs()
-        self._library.octavo_step_args_init_sized(ctypes.byref(self.args), ctypes.sizeof(_abi.StepArgs))
+        self.args = new_args()
         self.args.workspace, self.args.workspace_bytes = self.workspace.data_ptr(), size
-        self._stream = stream_of(device)  # whose memory the workspace is
-        self._report = _abi.new(_abi.StepReport)
-        self._refs = (ctypes.byref(self.args), ctypes.byref(self._report))
 
-    def bind_grads(self, addresses: array.array[int]) -> None:
-        """Gradients of the same dtypes and sizes, in the tensors' order."""
-        if addresses == self._grads:
-            return
-        _abi.check(
-            self._library.octavo_group_rebind_grads(self._handle, addresses.buffer_info()[0], self.count)
-        )
-        self._grads = addresses
-
-    def step(self) -> Any:
-        """One step with `args` as they are; the octavo_step_report."""
-        if self.on_cpu:
+    def step(self) -> None:
+        """One step with `args` as they are."""
+        if self.device.type == "cpu":
             self.args.threads = torch.get_num_threads()
-        else:
-            self.args.stream = self._on_stream()
-        _abi.check(self._library.octavo_group_step(self._handle, *self._refs))
-        return self._report
-
-    def _on_stream(self) -> int | None:
-        """The current stream. Torch's allocator is told when the workspace is used on another one."""
-        stream = stream_of(self.device)
-        if stream != self._stream and not torch.cuda.is_current_stream_capturing():
-            self.workspace.record_stream(torch.cuda.current_stream(self.device))
-        return stream
+        self.args.stream = stream_of(self.device)
+        _abi.check(self._library.octavo_group_step(self._handle, ctypes.byref(self.args), None))
 
 
-def grad_views(grads: Sequence[Tensor]) -> array.array[int]:
-    """octavo_grad_view for each gradient: address, dtype and padding, number of elements."""
-    views = array.array("Q", bytes(24 * len(grads)))
-    views[0::3] = array.array("Q", [g.data_ptr() for g in grads])
-    views[1::3] = array.array("Q", [DTYPES[g.dtype] for g in grads])
-    views[2::3] = array.array("Q", [g.numel() for g in grads])
-    return views
-
-
-class NativeNorm:
-    """The norm of many gradients of one device, left in `out`: l2, the maximum, and (as int64) the count of
-    non-finite elements."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.out = torch.zeros(3, dtype=torch.float64, device=device)
-        self._library = _abi.library()
-        self._handle = ctypes.c_void_p()
-        self._views = array.array("Q")
-        self._close: weakref.finalize[Any, Any] | None = None
-        self._workspace = torch.empty(0, dtype=torch.uint8, device=device)
-
-    def run(self, views: array.array[int]) -> Tensor:
-        """`views` are those of grad_views, with addresses."""
-        if views != self._views or not self._handle:
-            self._bind(views)
-        on_cpu = self.device.type == "cpu"
-        _abi.check(
-            self._library.octavo_norm_run(
-                self._handle,
-                self._workspace.data_ptr(),
-                self._workspace.numel(),
-                self.out.data_ptr(),
-                stream_of(self.device),
-                torch.get_num_threads() if on_cpu else 0,
-            )
-        )
-        return self.out
-
-    def _bind(self, views: array.array[int]) -> None:
-        at, count = views.buffer_info()[0], len(views) // 3
-        if self._handle:
-            _abi.check(self._library.octavo_norm_rebind(self._handle, at, count))
-        else:
-            kind, index = _device_numbers(self.device)
-            _abi.check(self._library.octavo_norm_create(kind, index, at, count, ctypes.byref(self._handle)))
-            self._close = weakref.finalize(self, self._library.octavo_norm_destroy, self._handle)
-        self._views = views
-        size = self._library.octavo_norm_workspace_bytes(self._handle)
-        if self._workspace.numel() < size:
-            self._workspace = torch.empty(size, dtype=torch.uint8, device=self.device)
+def new_args() -> Any:
+    """octavo_step_args with the library's defaults."""
+    args = _abi.StepArgs()
+    _abi.library().octavo_step_args_init_sized(ctypes.byref(args), ctypes.sizeof(_abi.StepArgs))
+    return args

@@ -74,7 +74,8 @@ def step(
     if lr.device.type == "cpu" and not -RATE_SLACK <= float(lr) < float("inf"):
         raise ValueError(f"octavo::step: lr is {float(lr)}, expected a number of 0 or more")
     described = known[algorithm]
-    count, moments = len(params), len(described.slots(described.switches({"momentum": momentum})))
+    switches = described.switches({"momentum": momentum})
+    count, moments = len(params), len(described.slots(switches))
     if len(grads) != count or len(codes) != moments * count or len(scales) != len(codes):
         raise ValueError(
             f"octavo::step: got {len(grads)} gradients, {len(codes)} codes and {len(scales)} scales for "
@@ -117,7 +118,7 @@ def step(
                 offset=0,
             )
         )
-    native = _engine.NativeGroup(algorithm, device, bound, described.switches({"momentum": momentum}))
+    native = _engine.NativeGroup(algorithm, device, bound, switches)
     args = native.args
     args.beta1, args.beta2, args.eps, args.weight_decay = beta1, beta2, eps, weight_decay
     args.momentum, args.maximize, args.seed = momentum, int(maximize), seed

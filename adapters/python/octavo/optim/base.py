@@ -8,26 +8,25 @@ asked again.
 
 from __future__ import annotations
 
-import array
 import contextlib
-import ctypes
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from .. import _engine
-from .._describe import FLAG, algorithms
+from .. import _abi, _engine
+from .._describe import algorithms
 from .._shards import local, place_grads
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
 from ..checkpoint.saved import known_moments
-from . import changed, counts, options, state
+from . import changed, options, state
 from .checks import check_grad, check_param, warn_of_lost_updates
-from .norms import Norms
-from .plan import Cohort, Plan, Ready, shared_norms
+from .hyper import Hyper
+from .norms import PartKey, Sides
+from .plan import Chosen, Member, Roster
 from .release import GradientRelease
 from .tracked import Entry, States
 
@@ -73,9 +72,11 @@ class Optimizer(torch.optim.Optimizer):
 
     # What is not the optimizer's state: rebuilt at will.
     def _fresh_caches(self) -> None:
-        self._plans: dict[int, Plan] = {}
-        self._norms = Norms()
-        self._reports: dict[torch.device, Tensor] = {}
+        self._described = algorithms()[self.algorithm]
+        self._engine = _engine.Engine(self.algorithm)
+        self._sides = Sides(self._engine)
+        self._roster = Roster()
+        self._hyper: list[Hyper] = []  # by group
         self._last_norm: Tensor | None = None
         self._last_scale: Tensor | None = None
         self._captured: list[Any] = []  # what a CUDA graph may still point into
@@ -121,7 +122,6 @@ class Optimizer(torch.optim.Optimizer):
             self.param_groups.pop()
             raise
         warn_of_lost_updates(self, added)
-        self._plans = {}
         self._tell_scaler()
         if getattr(self, "_release", None) is not None:
             self._release.watch(added)  # type: ignore[union-attr]
@@ -170,144 +170,201 @@ class Optimizer(torch.optim.Optimizer):
                 )
             self._release.end_of_step(self)
             return
-        if len(self._plans) > len(self.param_groups):  # groups were taken away, and plans keep parameters
-            self._plans = {}
-        self.step_groups([(group, group["params"], id(group)) for group in self.param_groups])
+        self.run()
 
     def _track_state(self) -> None:
         if type(self.state) is not States:  # somebody has put another one in its place
             self.state = States(self.state)
 
-    def step_groups(
-        self,
-        parts: Iterable[tuple[dict[str, Any], list[Tensor], int]],
-        norm_of: Callable[[Ready], Mapping[torch.device, Tensor]] | None = None,
-    ) -> None:
-        """Steps parameters of several groups; the number selects the plan. `norm_of` replaces the norm of all
-        of them.
+    def run(self, param: Tensor | None = None, step: Callable[[Chosen], None] | None = None) -> None:
+        """Steps every parameter that has a gradient, or `param` alone, with `step` in the place of norm and
+        step.
         """
+        roster = self._roster
+        if param is None or roster.member(param) is None:
+            roster.sync(self.param_groups)
         self._track_state()
-        # All parameters are checked before any gets a state.
-        checked = []
-        for group, params, number in parts:
-            found = self._known(group, params, number)
-            kinds = self._check(group, params) if found is None else {}
-            checked.append((group, params, number, found, kinds))
-        ready, shared = [], {}
-        for group, params, number, found, kinds in checked:
-            if kinds:
-                found = self._planned(group, params, number, kinds)
-            if found is not None:
-                ready.append((group, found))
-                shared.update(found.plan.shared)
-            elif self.needs_norm():  # other ranks may have gradients
-                shared.update(shared_norms(params))
-        if not ready and not shared:
+        chosen, grads = self._ready(None if param is None else roster.member(param))
+        parts = self._parts_of(chosen) if self.needs_norm() else []
+        if not grads and not parts:
             self.nothing_stepped()
             return
-        for group, _ in ready:
-            if len(ready) > 1:  # a single one the core checks before it writes
-                options.check_numbers(algorithms()[self.algorithm], group)
-            options.check_clip(group)
-        norms: Mapping[torch.device, Tensor] = {}
-        if norm_of is not None:
-            norms = norm_of(ready[0][1])
-        elif self.needs_norm():
-            norms = self._norms.total([found for _, found in ready], shared)
-        self._last_norm, self._last_scale = next(iter(norms.values()), None), None
-        if norms and getattr(self, "grad_scale", None) is not None:
-            self._last_scale = self.grad_scale.detach().clone()  # the scaler updates its own in place
-        for group, found in ready:
-            for cohort in found.plan.cohorts:
-                self._launch(group, found, cohort, norms)
-            _bump_versions(found.plan.bumped)
-        if self._guard:
-            launched = {cohort.native.device for _, found in ready for cohort in found.plan.cohorts}
-            self._report_elsewhere(norms, launched)
+        for number in chosen.groups:
+            self._tell_group(number)
+        try:
+            self._engine.begin(chosen.handles_at, chosen.grads_at, chosen.dtype_numbers, bool(parts))
+        except _abi.OctavoError as error:
+            raise self._told(error) from None
+        scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        alive = self._sides.prepare(self._guard, parts, (scale, found_inf), self._capturing)
+        if step is not None:
+            step(chosen)
+        else:
+            self._last_norm = self._sides.total(parts) if parts else None
+            # The scaler updates its own in place.
+            self._last_scale = scale.detach().clone() if parts and scale is not None else None
+            self._engine.step(self._sides.args)
+        _bump_versions(chosen.bumped)
+        if self._capturing:
+            states = [entry.tensors() for m in chosen.members if (entry := m.state()) is not None]
+            rates = [hyper.rate for hyper in self._hyper]
+            self._captured.append((chosen, states, rates, alive, self._sides, self._engine))
 
-    def _key(self, group: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The options that native groups are made for."""
-        return (algorithms()[self.algorithm].switches(group), group["master"], self._counts_on_device(group))
-
-    def _known(self, group: Mapping[str, Any], params: list[Tensor], number: int) -> Ready | None:
-        """The plan of an earlier step, where it still fits."""
-        plan = self._plans.get(number)
-        if plan is None:
-            return None
-        if plan.sharded:
+    def _ready(self, alone: Member | None) -> tuple[Chosen, list[Tensor]]:
+        """The parameters that have a gradient, known to the engine as they are, and their gradients."""
+        roster = self._roster
+        params = roster.params if alone is None else [alone.param]
+        if roster.sharded:
             place_grads(params)
-        return plan.ready(params, self._key(group), self.state)
+        roster.check_states(self.state)
+        self._check_groups()
+        given: list[Any] = [p.grad for p in params]
+        flags = [g is not None for g in given]
+        if not all(flags):
+            given = [g for g in given if g is not None]
+        chosen = roster.chosen(flags, alone)
+        grads = chosen.take(given)
+        if grads is None:
+            self._examine(chosen.members)
+            chosen = roster.chosen(flags, alone)
+            grads = chosen.take(given)
+        if grads is None:
+            raise RuntimeError(f"{type(self).__name__}: parameters have changed while a step looked at them")
+        return chosen, grads
 
-    def _check(self, group: Mapping[str, Any], params: list[Tensor]) -> dict[int, state.Kind]:
-        """The kinds of the parameters that have a gradient, by id. Raises where one cannot be stepped."""
-        place_grads(params)
-        index_of = {id(p): i for i, p in enumerate(group["params"])}
-        kinds = {}
-        for param in params:
-            if param.grad is not None:
-                with self._named(group, index_of[id(param)]):
-                    check_param(param)
-                    check_grad(param, param.grad)
-                    kinds[id(param)] = self._kind(param, group)
-        return kinds
+    def _parts_of(self, chosen: Chosen) -> list[PartKey]:
+        """The norms to take: those that ranks share, in one order on all of them and also where this one has
+        no gradient, then those of the gradients that are here.
+        """
+        if chosen.parts is None:
+            shared = ((local(m.param).device, m.groups) for m in self._roster.sharded if m.groups)
+            here = ((m.device, m.groups) for m in chosen.members)
+            chosen.parts = list(dict.fromkeys([*shared, *here]))
+            self._sides.cover(device for device, _ in chosen.parts)
+        return chosen.parts
 
-    def _planned(
-        self, group: dict[str, Any], params: list[Tensor], number: int, kinds: Mapping[int, state.Kind]
-    ) -> Ready:
-        """A new plan, for parameters that have been checked."""
-        present = [p.grad is not None for p in params]
-        plan = Plan(params, present, self._key(group))
-        grads = [local(p.grad) for p in plan.active]  # type: ignore[arg-type]
-        grads = plan.first_grads(grads)
-        self._build(plan, group, grads, kinds)
-        self._plans[number] = plan
-        return Ready(plan, grads, array.array("Q", [g.data_ptr() for g in grads]))
+    def _check_groups(self) -> None:
+        """States are made for some of a group's options: where those have changed, the states are looked at
+        again.
+        """
+        while len(self._hyper) < len(self.param_groups):
+            self._hyper.append(Hyper(self._described))
+        amp = getattr(self, "_step_supports_amp_scaling", False)
+        for number, (group, hyper) in enumerate(zip(self.param_groups, self._hyper, strict=False)):
+            if not hyper.is_known(group, amp):
+                key = (self._described.switches(group), group["master"], self._counts_on_device(group))
+                if key != hyper.key:
+                    self._roster.drop([m for m in self._roster.registered() if m.group == number])
+                    hyper.key = key
 
-    def _build(
-        self, plan: Plan, group: dict[str, Any], grads: list[Tensor], kinds: Mapping[int, state.Kind]
-    ) -> None:
-        """States where they are missing or elsewhere, then one native group per device and step count."""
-        number_of = {id(p): i for i, p in enumerate(p for g in self.param_groups for p in g["params"])}
-        moments = state.moments_of(self.algorithm, group)
-        fresh: dict[torch.device, Tensor] = {}  # the step count of parameters that step for the first time
-        bound: list[_engine.Bound] = []
-        for param, grad in zip(plan.active, grads, strict=True):
-            here, kind, tracked = local(param), kinds[id(param)], self.state[param]
-            entry = tracked.plain()
+    def _tell_group(self, number: int) -> None:
+        group, hyper = self.param_groups[number], self._hyper[number]
+        amp = getattr(self, "_step_supports_amp_scaling", False)
+        if not hyper.is_known(group, amp):
+            hyper.tell(self._engine, number, group, amp, lambda: {local(p).device for p in group["params"]})
+
+    def _examine(self, members: Sequence[Member]) -> None:
+        """Checks everything about these parameters, then tells the engine of those that it does not know as
+        they are. Nothing is written before all have been checked.
+        """
+        for m in members:
+            with self._named(self.param_groups[m.group], m.index):
+                check_param(m.param)
+                check_grad(m.param, m.param.grad)  # type: ignore[arg-type]
+        self._roster.drop([m for m in members if m.address is not None and m.has_moved()])
+        unknown, kinds = [m for m in members if m.address is None], []
+        for m in unknown:
+            with self._named(self.param_groups[m.group], m.index):
+                kinds.append(self._kind(m.param, self.param_groups[m.group]))
+        if unknown:
+            for number in sorted({m.group for m in unknown}):
+                self._tell_group(number)
+            with torch.inference_mode(False):  # writes to such tensors are not counted
+                self._register(unknown, kinds)
+
+    def _register(self, members: list[Member], kinds: list[state.Kind]) -> None:
+        """Makes states where they are missing or elsewhere, and gives all of them to the engine."""
+        entries, lacking = [], []
+        for m, kind in zip(members, kinds, strict=True):
+            group, here, entry = self.param_groups[m.group], local(m.param), self.state[m.param].plain()
+            moments = state.moments_of(self.algorithm, group)
             changed.move(entry, here.device, self._counts_on_device(group))
             changed.fit_master(entry, here, kind, type(self).__name__)
-            # SGD's momentum begins with a first step's gradient, also where it is switched on later.
-            if "step" not in entry or (self.algorithm == "sgd" and moments and moments[0][0] not in entry):
-                entry["step"] = fresh.setdefault(here.device, self._new_step(here.device, group))
+            begins = self._described.first_step_fills and any(name not in entry for name, _ in moments)
+            if state.STEP not in entry or begins:
+                lacking.append((m, entry))
             state.fill_missing(entry, here, kind, moments)
             state.lay_out(entry, kind, moments)
-            bound.append(state.bound(entry, here, grad, kind, moments, number_of[id(param)]))
+            entries.append(entry)
+        self._add_counts(lacking)
+        fresh = {m.handle for m, _ in lacking}
+        taken: set[int] = set()  # counts of other states
+        if any(self.state[m.param].handed for m in members):
+            taken.update(m.state().count().data_ptr() for m in self._roster.registered())  # type: ignore[union-attr]
+        tensors = (_abi.EngineTensor * len(members))()
+        unread: list[tuple[Any, Tensor]] = []
+        for slot, m, kind, entry in zip(tensors, members, kinds, entries, strict=True):
+            group, here, tracked = self.param_groups[m.group], local(m.param), self.state[m.param]
+            if entry[state.STEP].data_ptr() in taken:  # somebody has put one count into two states
+                entry[state.STEP] = entry[state.STEP].clone()
+            taken.add(entry[state.STEP].data_ptr())
+            state.describe(slot, entry, here, kind, state.moments_of(self.algorithm, group))
+            slot.group, slot.id, slot.norm_part = m.group, m.place, self._sides.part_number(m.groups)
+            slot.step_on_device = self._counts_on_device(group)
+            steps = 0 if m.handle in fresh else tracked.steps
+            slot.known_steps = m.known_steps(tracked, entry[state.STEP]) if steps is None else steps
+            if slot.known_steps == -1 and entry[state.STEP].device.type != "cpu" and not self._capturing:
+                unread.append((slot, entry[state.STEP]))
             tracked.replace(entry)
             tracked.kind = kind
-        entries = [self.state[p] for p in plan.active]
-        on_device = self._counts_on_device(group)
-        for members in counts.cohorts(plan.active, entries, on_device, self._capturing):
-            counted = counts.own_count(self.state, [plan.active[i] for i in members])
-            native = _engine.NativeGroup(
-                self.algorithm,
-                bound[members[0]].param.device,
-                [bound[i] for i in members],
-                algorithms()[self.algorithm].switches(group),
-            )
-            everyone = len(members) == len(grads)
-            plan.cohorts.append(Cohort(native, None if everyone else members, counted))
-        plan.watch(self.state)
+        for slot, steps in zip([s for s, _ in unread], _read([c for _, c in unread]), strict=True):
+            slot.known_steps = steps
+        self._sides.cover(local(m.param).device for m in members)
+        try:
+            self._give(members, tensors)
+        except (
+            _abi.OctavoError
+        ):  # memory of a parameter that was moved, and is not stepped now, may be used anew
+            self._roster.drop([m for m in self._roster.registered() if m.has_moved()])
+            try:
+                self._give(members, tensors)
+            except _abi.OctavoError as error:
+                raise self._told(error) from None
+        for m in members:
+            m.learn(self.state[m.param])
+        self._roster.learned(members, self.state.changes)
+
+    def _give(self, members: list[Member], tensors: Any) -> None:
+        self._engine.remove(self._roster.forgotten(members))
+        self._engine.set([m.handle for m in members], tensors)
+
+    def _told(self, error: _abi.OctavoError) -> Exception:
+        """The engine's error with the parameter's name."""
+        failed = self._engine.failed_tensor()
+        names = [
+            self._name(self.param_groups[m.group], m.index)
+            for m in self._roster.members
+            if m.handle == failed
+        ]
+        return _abi.OctavoError(": ".join([type(self).__name__, *names, str(error)]))
+
+    def _add_counts(self, lacking: Iterable[tuple[Member, dict[str, Any]]]) -> None:
+        """Step counts for states without one: views of one vector per device."""
+        by_device: dict[torch.device, list[dict[str, Any]]] = {}
+        for m, entry in lacking:
+            on_device = self._counts_on_device(self.param_groups[m.group])
+            device = local(m.param).device if on_device else torch.device("cpu")
+            by_device.setdefault(device, []).append(entry)
+        for device, entries in by_device.items():
+            counts = torch.zeros(len(entries), dtype=torch.int64, device=device).unbind()
+            for entry, count in zip(entries, counts, strict=True):
+                entry[state.STEP] = count
 
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
         """Whether the host does not know if a step was taken, or does not take part."""
         by_group = group.get("capturable") or group.get("fused")
         # If a scaler lets one group skip steps itself, it lets all groups do so.
         return bool(by_group or self._guard or getattr(self, "_step_supports_amp_scaling", False))
-
-    def _new_step(self, device: torch.device, group: Mapping[str, Any]) -> Tensor:
-        return torch.zeros(
-            (), dtype=torch.int64, device=device if self._counts_on_device(group) else torch.device("cpu")
-        )
 
     def _kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
         """How the state is stored: as when it was made, even if the group's options have changed."""
@@ -341,65 +398,6 @@ class Optimizer(torch.optim.Optimizer):
         changed.settle(tracked, kind)
         return kind
 
-    def _launch(
-        self, group: Mapping[str, Any], found: Ready, cohort: Cohort, norms: Mapping[torch.device, Tensor]
-    ) -> None:
-        native = cohort.native
-        device = native.device
-        native.bind_grads(found.addresses_of(cohort.members))
-        args = native.args
-        alive = self._set_numbers(args, group, device)
-        norm = norms.get(device)
-        args.guard, args.max_norm, args.scalar_norm = int(self._guard), 0.0, None
-        if norm is not None:
-            args.max_norm, args.scalar_norm = group.get("clip_grad_norm") or 0.0, norm.data_ptr()
-        for key, field in (("grad_scale", "scalar_loss_scale"), ("found_inf", "scalar_found_inf")):
-            scalar = getattr(self, key, None)
-            if scalar is not None:
-                scalar = scalar.to(device=device, dtype=torch.float32)
-                alive.append(scalar)
-            setattr(args, field, None if scalar is None else scalar.data_ptr())
-        args.scalar_report = None
-        if self._guard:
-            args.scalar_report = self._report_buffer(device).data_ptr()
-        on_device = self._counts_on_device(group)
-        if on_device:
-            args.scalar_step, args.step = cohort.step.data_ptr(), 0
-        else:
-            args.scalar_step, args.step = None, int(cohort.step) + 1
-        native.step()
-        if not on_device:
-            cohort.step.add_(1)
-        if cohort.mirrors:
-            cohort.count_mirrors()
-        if self._capturing:
-            self.state.changes.captured = True
-            self._captured.extend([found.plan, found.plan.tensors(), alive, norm, self._norms, self._reports])
-
-    def _set_numbers(self, args: Any, group: Mapping[str, Any], device: torch.device) -> list[Tensor]:
-        """The hyper-parameters. Returns tensors that must live until the call is made."""
-        alive: list[Tensor] = []
-        lr = group["lr"]
-        args.scalar_lr = None
-        if not isinstance(lr, Tensor):
-            args.lr = lr
-        elif lr.device == device and device.type != "cpu":
-            lr = lr.detach().to(torch.float32)
-            alive.append(lr)
-            args.scalar_lr = lr.data_ptr()
-        else:
-            args.lr = float(lr)
-        if -options.RATE_SLACK <= args.lr < 0:
-            args.lr = 0.0
-        described = algorithms()[self.algorithm]
-        for option in described.options:
-            if option.name != "lr" and option.offset >= 0:
-                kind = ctypes.c_uint32 if option.range == FLAG else ctypes.c_double
-                kind.from_buffer(args, option.offset).value = option.of(group) or 0
-        args.maximize, args.seed = int(group["maximize"]), group["seed"]
-        args.decay = 2 if described.decoupled else 1
-        return alive
-
     # --- CUDA graphs, reports ---------------------------------------------------------------------
 
     _capturing = False
@@ -412,33 +410,22 @@ class Optimizer(torch.optim.Optimizer):
                 "param_groups' capturable is False."
             )
 
-    def _report_buffer(self, device: torch.device) -> Tensor:
-        if device not in self._reports:
-            self._reports[device] = torch.zeros(2, dtype=torch.int64, device=device)
-        return self._reports[device]
-
-    def _report_elsewhere(self, norms: Mapping[torch.device, Tensor], launched: set[torch.device]) -> None:
-        """The report of devices that no step ran on: nothing of an earlier step. Where other ranks have
-        gradients and this one has none, the norm of all says whether they skip.
-        """
-        for device in norms.keys() - launched:
-            self._report_buffer(device)[0] = norms[device].view(torch.int64)[2] > 0
-        for device in self._reports.keys() - launched - norms.keys():
-            self._reports[device].zero_()
-
     def nothing_stepped(self) -> None:
         """A step without any gradient has no norm and skips nothing."""
         self._last_norm = self._last_scale = None
-        self._report_elsewhere({}, set())
+        for report in self._sides.reports():
+            report.zero_()
 
     def needs_norm(self) -> bool:
         return self._guard or any(group.get("clip_grad_norm") is not None for group in self.param_groups)
 
-    def released(self, norm: Tensor, nonfinite: Tensor) -> None:
-        """What gradient_release has found over all gradients of a step."""
-        self._last_norm, self._last_scale = norm.reshape(1), None
-        if self._guard:
-            self._report_buffer(norm.device)[0] = nonfinite > 0
+    def end_release(self, stepped: bool) -> None:
+        """Ends a step of gradient release: the norm of its gradients is known now."""
+        self.nothing_stepped()
+        if stepped:
+            devices = list(self._sides.sides) if self.needs_norm() else []
+            self._sides.prepare(self._guard, [(device, ()) for device in devices], (None, None), False)
+            self._last_norm = self._sides.finish(devices)
 
     @property
     def grad_norm(self) -> Tensor | None:
@@ -452,7 +439,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def last_step_skipped(self) -> bool:
         """Whether `skip_nonfinite` skipped the last step. Waits for the device."""
-        return any(bool(buffer[0].item() & 0xFF) for buffer in self._reports.values())
+        return any(bool(report[0].item() & 0xFF) for report in self._sides.reports())
 
     def state_bytes(self) -> int:
         """Bytes of optimizer state in this process: moments, scales, master bits."""
@@ -471,14 +458,14 @@ class Optimizer(torch.optim.Optimizer):
         if param is not None and not any(p is param for p in known):
             raise ValueError(f"{type(self).__name__}: reset_state got a tensor that is not a parameter of it")
         self._track_state()
-        if param is not None and self.state.changes.captured:
+        if param is not None and self._captured:
             raise RuntimeError(
                 f"{type(self).__name__}: parameters in a captured CUDA graph share a step count: "
                 "reset_state() resets all of them"
             )
         for each in known if param is None else [param]:
             if each in self.state:
-                changed.reset(self.state[each], alone=param is not None)
+                changed.reset(self.state[each])
 
     # --- Checkpoints ------------------------------------------------------------------------------
 
@@ -507,26 +494,24 @@ class Optimizer(torch.optim.Optimizer):
                 lr.fill_(float(new))
                 merged["lr"] = lr
             group.update(merged)
-        group_of = {id(p): group for group in self.param_groups for p in group["params"]}
-        known = counts.kept(self.state, loaded)
         kept = {id(item.param) for item in loaded}
         for param in [p for p in self.state if isinstance(p, Tensor) and id(p) not in kept]:
             del self.state[param]
+        self._roster.sync(self.param_groups)
+        entries: list[tuple[Member, dict[str, Any]]] = []
         for item in loaded:
-            group, tracked = group_of[id(item.param)], self.state[item.param]
-            entry = tracked.plain()
-            loading.write_entry(entry, item, state.moments_of(self.algorithm, group))
-            shared = self._new_step(local(item.param).device, group).fill_(item.saved.step)
-            shared = known.setdefault((shared.device, item.saved.step), shared)
-            if tracked.mirror is not None and tracked.mirror.own.device == shared.device:
-                tracked.mirror.own.fill_(item.saved.step)  # somebody has it
-            else:
-                entry["step"] = shared
+            member: Any = self._roster.member(item.param)
+            entries.append((member, self.state[item.param].plain()))
+            moments = state.moments_of(self.algorithm, self.param_groups[member.group])
+            loading.write_entry(entries[-1][1], item, moments)
+        self._add_counts([(m, entry) for m, entry in entries if not _is_count(entry.get(state.STEP))])
+        for item, (_, entry) in zip(loaded, entries, strict=True):
+            tracked = self.state[item.param]
+            entry[state.STEP].fill_(item.saved.step)  # in place: somebody, or a graph, may have it
             tracked.replace(entry)
-            tracked.count_with(shared)
+            tracked.changed(steps=item.saved.step)
             tracked.kind = item.kind
         self.state.update(others)
-        self._plans = {}  # step counts and buffers may be other tensors now
         if self._release is not None:
             self._release.forget()
 
@@ -539,3 +524,19 @@ class Optimizer(torch.optim.Optimizer):
     def master_parameters(self) -> dict[Tensor, Tensor]:
         """The full-precision value (fp32, on the CPU) of each parameter that keeps master bits."""
         return portable.master_parameters(self)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype == torch.int64 and value.dim() == 0
+
+
+def _read(counts: list[Tensor]) -> list[int]:
+    """What counts on devices hold. Waits for them."""
+    by_device: dict[torch.device, list[int]] = {}
+    for place, count in enumerate(counts):
+        by_device.setdefault(count.device, []).append(place)
+    out = [0] * len(counts)
+    for places in by_device.values():
+        for place, value in zip(places, torch.stack([counts[i] for i in places]).tolist(), strict=True):
+            out[place] = value
+    return out

@@ -67,12 +67,10 @@ def settle(tracked: Entry, kind: Kind) -> None:
     tracked.seen()
 
 
-def reset(tracked: Entry, alone: bool) -> None:
-    """Moments and step count become zero, in place; `alone`: the count, too, of this parameter alone."""
-    entry = tracked.plain()
-    if alone and isinstance(entry.get(STEP), Tensor) and tracked.mirror is None:
-        entry[STEP] = entry[STEP].clone()  # others may count with it
-    for key, value in entry.items():
+def reset(tracked: Entry) -> None:
+    """Moments and step count become zero, in place."""
+    for key, value in tracked.plain().items():
         if isinstance(value, Tensor) and key != MASTER:
             (value.view(torch.uint8) if value.element_size() == 1 else value).zero_()
-    tracked.replace(entry)
+    tracked.changed(steps=0)
+    tracked.seen()

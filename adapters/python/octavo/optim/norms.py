@@ -1,60 +1,166 @@
-"""The norm of all gradients of an optimizer, on their device: what fused clipping and the non-finite guard
-read.
+"""What the engine works with on each device of a step: stream, workspace, the norm of all gradients, the
+report; and how norms of several devices and ranks become one.
 
-It reads the gradients once, and the host does not wait. Where gradients are sharded or on several devices,
-the parts are combined (and summed over the ranks) in double.
+A norm is three doubles as the core writes them: l2, the maximum, and (as int64) the count of non-finite
+elements. It stays on its device, and the host does not wait for it.
 """
 
 from __future__ import annotations
 
-import array
-from collections.abc import Mapping, Sequence
+import ctypes
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._engine import NativeNorm
-from .plan import NormKey, Ready
+from .. import _abi
+from .._engine import Engine, device_numbers, stream_of
+
+PartKey = tuple[torch.device, tuple[Any, ...]]  # a device, and the process groups that share gradients
 
 
-class Norms:
-    """Norm buffers as the core reads them: l2, maximum, and the count of non-finite elements as int64."""
+def new_norms(device: torch.device, *shape: int) -> Tensor:
+    return torch.zeros((*shape, 3), dtype=torch.float64, device=device)
 
-    def __init__(self) -> None:
-        self._natives: dict[NormKey, NativeNorm] = {}
 
-    def total(
-        self, steps: Sequence[Ready], shared: Mapping[NormKey, tuple[Any, ...]] | None = None
-    ) -> dict[torch.device, Tensor]:
-        """The norm over all their gradients, once per device. `shared` are the parts that other ranks sum up,
-        too: in their order on every rank, also where this one has no gradient.
+@dataclasses.dataclass(slots=True)
+class Side:
+    """One device."""
+
+    device: torch.device
+    norm: Tensor  # of all gradients; with gradient release, of the step before
+    numbers: tuple[int, int]
+    workspace: Tensor
+    stream: int | None  # whose memory the workspace is
+    report: Tensor | None = None
+
+
+class Sides:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.sides: dict[torch.device, Side] = {}
+        self._native: Any = None
+        self._args = _abi.new(_abi.EngineArgs)
+        self.args = ctypes.byref(self._args)
+        self._parts: dict[PartKey, Tensor] = {}  # a buffer each
+        self._groups: list[tuple[Any, ...]] = [()]  # by the number of their part
+
+    def part_number(self, groups: tuple[Any, ...]) -> int:
+        """The engine's number for gradients that these process groups share."""
+        for number, known in enumerate(self._groups):
+            if len(known) == len(groups) and all(a is b for a, b in zip(known, groups, strict=True)):
+                return number
+        self._groups.append(groups)
+        return len(self._groups) - 1
+
+    def cover(self, devices: Iterable[torch.device]) -> None:
+        """Makes room for devices that are new."""
+        new = set(devices) - self.sides.keys()
+        if not new:
+            return
+        for device in new:
+            empty = torch.empty(0, dtype=torch.uint8, device=device)
+            self.sides[device] = Side(device, new_norms(device), device_numbers(device), empty, None)
+        self._native = (_abi.EngineDevice * len(self.sides))()
+        for slot, side in zip(self._native, self.sides.values(), strict=True):
+            slot.struct_size = ctypes.sizeof(slot)
+            slot.device_kind, slot.device_index = side.numbers
+        self._args.devices, self._args.device_count = ctypes.addressof(self._native), len(self.sides)
+
+    def reports(self) -> list[Tensor]:
+        return [side.report for side in self.sides.values() if side.report is not None]
+
+    def prepare(
+        self, guard: bool, parts: Sequence[PartKey], scalars: tuple[Any, Any], capturing: bool
+    ) -> list[Tensor]:
+        """Fills in what may differ from step to step: the parts of the norm that is taken, GradScaler's scale
+        and found-inf. Returns tensors that must live until the calls are made; longer, where a graph is
+        captured.
         """
-        groups: dict[NormKey, tuple[Any, ...]] = dict(shared or {})
-        parts = {key: array.array("Q") for key in groups}
-        for ready in steps:
-            for part in ready.plan.norm_parts:
-                views = array.array("Q", part.views)
-                views[0::3] = ready.addresses_of(part.members)
-                parts.setdefault(part.key, array.array("Q")).extend(views)
-                groups[part.key] = part.groups
-        found = [self._run(key, views, groups[key]) for key, views in parts.items()]
-        if len(found) == 1:
-            return {found[0].device: found[0]}
-        devices = {device for device, _ in parts}
-        return {device: combine([part.to(device, non_blocking=True) for part in found]) for device in devices}
+        self._args.guard, alive = guard, []
+        everywhere = len(parts) > 1 or any(groups for _, groups in parts)
+        for slot, side in zip(self._native, self.sides.values(), strict=True):
+            if side.device.type == "cpu":
+                self._args.threads = torch.get_num_threads()
+            slot.stream = stream_of(side.device)
+            workspace = self._workspace(side, slot.stream, capturing)
+            slot.workspace, slot.workspace_bytes = workspace.data_ptr(), workspace.numel()
+            alive.append(workspace)
+            for name, scalar in zip(("loss_scale", "found_inf"), scalars, strict=True):
+                if scalar is not None:
+                    scalar = scalar.to(device=side.device, dtype=torch.float32)
+                    alive.append(scalar)
+                setattr(slot, name, None if scalar is None else scalar.data_ptr())
+            has_norm = everywhere or (side.device, ()) in parts
+            slot.norm = side.norm.data_ptr() if has_norm else None
+            if guard and side.report is None:
+                side.report = torch.zeros(2, dtype=torch.int64, device=side.device)
+            slot.report = side.report.data_ptr() if guard and side.report is not None else None
+        return alive
 
-    def _run(self, key: NormKey, views: array.array[int], groups: tuple[Any, ...]) -> Tensor:
-        if views:
-            native = self._natives.get(key)
-            if native is None:
-                native = self._natives[key] = NativeNorm(key[0])
-            buffer = native.run(views)
+    def _workspace(self, side: Side, stream: int | None, capturing: bool) -> Tensor:
+        """Memory of torch's allocator, so that its tools see it. A graph that is captured has its own."""
+        size = self._engine.workspace_bytes(*side.numbers)
+        if capturing:
+            return torch.empty(size, dtype=torch.uint8, device=side.device)
+        if side.workspace.numel() < size:
+            side.workspace = torch.empty(size, dtype=torch.uint8, device=side.device)
+            side.stream = stream
+        elif stream != side.stream and size:  # the allocator is told that another stream uses it
+            side.workspace.record_stream(torch.cuda.current_stream(side.device))
+        return side.workspace
+
+    # --- Norms ------------------------------------------------------------------------------------
+
+    def total(self, keys: Sequence[PartKey]) -> Tensor:
+        """The norm over all begun gradients, on every device; the first device's. `keys` are the parts that
+        they belong to, those that ranks share in their order on every rank.
+        """
+        if len(keys) == 1 and not keys[0][1]:
+            self._engine.norm(self.args, self._native_parts(keys, [self.sides[keys[0][0]].norm]), None)
         else:
-            buffer = torch.zeros(3, dtype=torch.float64, device=key[0])
-        for group in groups:
-            buffer = over_ranks(buffer, group)
-        return buffer
+            buffers = [self._parts.setdefault(key, new_norms(key[0])) for key in keys]
+
+            def join() -> None:
+                self.spread([reduced(part, key[1]) for part, key in zip(buffers, keys, strict=True)])
+
+            self._engine.norm(self.args, self._native_parts(keys, buffers), join)
+        return self.sides[keys[0][0]].norm
+
+    def _native_parts(self, keys: Sequence[PartKey], buffers: Sequence[Tensor]) -> Any:
+        native = (_abi.EngineNormPart * len(keys))()
+        for slot, (device, groups), buffer in zip(native, keys, buffers, strict=True):
+            slot.struct_size, slot.part = ctypes.sizeof(slot), self.part_number(groups)
+            (slot.device_kind, slot.device_index), slot.out = device_numbers(device), buffer.data_ptr()
+        return native
+
+    def spread(self, parts: Sequence[Tensor]) -> None:
+        """Writes the norm of all parts to every device."""
+        for side in self.sides.values():
+            moved = [part.to(side.device, non_blocking=True) for part in parts]
+            side.norm.copy_(moved[0] if len(moved) == 1 else combine(moved))
+
+    def finish(self, devices: Sequence[torch.device]) -> Tensor | None:
+        """Ends a step of gradient release; the norm of its gradients, which were on these devices."""
+        totals = [self._parts.setdefault((device, ()), new_norms(device)) for device in devices]
+
+        def join() -> None:
+            whole = [combine([t.to(total.device, non_blocking=True) for t in totals]) for total in totals]
+            for total, norm in zip(totals, whole, strict=True):
+                total.copy_(norm)
+
+        parts = self._native_parts([(device, ()) for device in devices], totals)
+        self._engine.finish(self.args, parts, join if len(totals) > 1 else None)
+        return totals[0] if totals else None
+
+
+def reduced(part: Tensor, groups: tuple[Any, ...]) -> Tensor:
+    """The norm of a part over all ranks that share it."""
+    for group in groups:
+        part = over_ranks(part, group)
+    return part
 
 
 def combine(parts: Sequence[Tensor]) -> Tensor:

@@ -1,32 +1,28 @@
-"""What stays the same from step to step in one parameter group: the native groups, and how to tell that they
-still fit.
+"""Who takes part in a step: the parameters as the engine knows them, and whether they still are so.
 
-A plan is made by examining everything. It is reused while the parameters stay at their addresses and the same
-ones have gradients. Nothing about a gradient is trusted from one step to the next: address, size, dtype,
-device and memory order are read at every step, in loops that run in C.
+Everything about a parameter is examined once. After that a step compares, in loops that run in C: where the
+parameters lie and how long they are, what their states' dictionaries have noted, and of gradients, of which
+nothing is trusted from one step to the next, address, size, dtype, device and memory order.
 """
 
 from __future__ import annotations
 
 import array
 import dataclasses
-import itertools
 import operator
+import struct
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._codec import NATIVE_STEP, STEP
-from .._engine import NativeGroup, grad_views
+from .._engine import DTYPES
 from .._shards import is_sharded, local, reduction_groups
-from .tracked import Changes, Entry, Mirror, States
+from .tracked import Changes, Entry, States
 
-NormKey = tuple[torch.device, tuple[int, ...]]  # device, and the process groups that share the gradients
-
-_COUNTS = (STEP, NATIVE_STEP)
+_CPU = torch.device("cpu")
 _address = torch.Tensor.data_ptr
 _bytes = operator.attrgetter("nbytes")
 _device = torch.Tensor.get_device
@@ -37,212 +33,142 @@ _stride = torch.Tensor.stride
 _version = operator.attrgetter("_version")
 
 
-@dataclasses.dataclass(slots=True)
-class Cohort:
-    """Parameters of one device with one step count: one native call."""
+@dataclasses.dataclass(slots=True, eq=False)
+class Member:
+    """One parameter, and what the engine was told of it."""
 
-    native: NativeGroup
-    members: list[int] | None  # places among the plan's gradients; None: all of them
-    step: Tensor  # shared by the members' states
-    # Of members whose count somebody outside was given: they get the value after each step.
-    mirrors: list[Mirror] = dataclasses.field(default_factory=list)
+    param: Tensor
+    handle: int
+    group: int
+    index: int  # in the group
+    place: int  # among all
+    groups: tuple[Any, ...]  # process groups that share its gradient
+    address: int | None = None  # None: the engine knows nothing that still holds
+    bytes: int = 0
+    numel: int = 0
+    size: torch.Size = dataclasses.field(default_factory=torch.Size)
+    stride: tuple[int, ...] = ()
+    contiguous: bool = True
+    device: torch.device = _CPU
+    states: list[int] = dataclasses.field(default_factory=list)  # addresses
+    entry: weakref.ref[Entry] | None = None
+    # A count on a device, which the engine does not read.
+    count: weakref.ref[Tensor] | None = None
+    count_version: int = 0
 
-    def count_mirrors(self) -> None:
-        torch._foreach_copy_([mirror.own for mirror in self.mirrors], [self.step] * len(self.mirrors))
-        for mirror in self.mirrors:
-            mirror.version = mirror.own._version
+    def learn(self, entry: Entry) -> None:
+        """The engine was told of the parameter and its state as they are."""
+        here = local(self.param)
+        self.address, self.bytes, self.numel = here.data_ptr(), here.nbytes, here.numel()
+        self.size, self.stride, self.contiguous = here.size(), here.stride(), here.is_contiguous()
+        self.device = here.device
+        self.states = [tensor.data_ptr() for tensor in entry.tensors()]
+        self.entry = weakref.ref(entry)
+        count = entry.count()
+        self.count = None if count.device.type == "cpu" else weakref.ref(count)
+        self.count_version = count._version
+        entry.known, entry.steps = True, None
+
+    def state(self) -> Entry | None:
+        """The state that the engine knows, where it is still there."""
+        return None if self.entry is None else self.entry()
+
+    def has(self, entry: Any) -> bool:
+        """Whether it has this state, as the engine knows it."""
+        return entry is not None and self.state() is entry and entry.known
+
+    def recounted(self) -> bool:
+        """Whether somebody has written to the count on a device."""
+        count = None if self.count is None else self.count()
+        return count is not None and count._version != self.count_version
+
+    def known_steps(self, entry: Entry, count: Tensor) -> int:
+        """-2: the engine knows what this count holds; -1: it does not."""
+        same = self.state() is entry and self.count is not None and self.count() is count
+        return -2 if same and not self.recounted() else -1
+
+    def has_moved(self) -> bool:
+        here = local(self.param)
+        return (here.data_ptr(), here.nbytes, here.stride()) != (self.address, self.bytes, self.stride)
 
 
-@dataclasses.dataclass(slots=True)
-class NormPart:
-    """Gradients whose norm is taken together."""
+class Chosen:
+    """Members that have a gradient, in bulk."""
 
-    key: NormKey
-    groups: tuple[Any, ...]  # process groups to sum over
-    members: list[int] | None
-    views: array.array[int]  # octavo_grad_view of each, but for the address
-
-
-@dataclasses.dataclass(slots=True)
-class Ready:
-    """A plan with the gradients of this step: `grads` are local, in the parameters' memory order."""
-
-    plan: Plan
-    grads: list[Tensor]
-    addresses: array.array[int]
-
-    def addresses_of(self, members: list[int] | None) -> array.array[int]:
-        if members is None:
-            return self.addresses
-        return array.array("Q", [self.addresses[i] for i in members])
-
-
-def norm_key(param: Tensor) -> tuple[NormKey, tuple[Any, ...]]:
-    """Which norm its gradient is a part of, and the process groups to sum that over."""
-    groups = reduction_groups(param)
-    return (local(param).device, tuple(id(group) for group in groups)), groups
-
-
-def shared_norms(params: Iterable[Tensor]) -> dict[NormKey, tuple[Any, ...]]:
-    """The norms that other ranks have parts of, in the parameters' order."""
-    keys = (norm_key(param) for param in params if is_sharded(param))
-    return {key: groups for key, groups in keys if groups}
-
-
-class Plan:
-    def __init__(self, params: Sequence[Tensor], present: list[bool], key: tuple[Any, ...]) -> None:
-        self.params = list(params)
-        self.key = key  # of the options that a native group is made for
-        self.present = present
-        self.cohorts: list[Cohort] = []
-        self.shared = shared_norms(params)
-        self.sharded = any(is_sharded(p) for p in params)
-        self.active = [p for p, here in zip(params, present, strict=True) if here]
-        locals_ = self._locals(self.params)
-        self.addresses = list(map(_address, locals_))
-        self._bytes = list(map(_bytes, locals_))
-        self._strides = list(map(_stride, locals_))
-        active = [t for t, here in zip(locals_, present, strict=True) if here]
-        self.numels = list(map(_numel, active))
-        self.sizes = list(map(_size, active))
-        self.devices = list(map(_device, active))
-        self.contiguous = all(map(_contiguous, active))
-        self.strides = list(map(_stride, active))
-        self.bumped = [p for p in self.active if not p.is_inference()]
-        # What the first gradients show: first_grads.
+    def __init__(self, members: Sequence[Member], flags: list[bool], sharded: bool) -> None:
+        self.members, self.flags, self.sharded = members, flags, sharded
+        self.params = [m.param for m in members]
+        self.known = all(m.address is not None for m in members)
+        self.addresses = [m.address for m in members]
+        self.bytes = [m.bytes for m in members]
+        self.numels = [m.numel for m in members]
+        self.sizes = [m.size for m in members]
+        self.strides = [m.stride for m in members]
+        self.contiguous = all(m.contiguous for m in members)
+        self.devices = [m.device.index if m.device.type != "cpu" else -1 for m in members]
+        self.groups = sorted({m.group for m in members})
+        self.parts: Any = None  # of the norm
+        self.bumped = [p for p in self.params if not p.is_inference()]
+        self._handles = array.array("I", [m.handle for m in members])
+        self._pack = struct.Struct(f"{len(members)}Q")
+        self._grads = array.array("Q", bytes(8 * len(members)))
+        self.handles_at, self.grads_at = self._handles.buffer_info()[0], self._grads.buffer_info()[0]
+        # Of the gradients of the step before.
         self.dtypes: list[torch.dtype] = []
-        self.norm_parts: list[NormPart] = []
-        # Where the states lie: watch.
-        self._entries: list[weakref.ref[Entry]] = []
-        self._tensors: list[Tensor] = []
-        self._held: list[int] = []
-        self._handed: list[Entry] = []  # those that somebody outside has got, and their tensors
-        self._handed_tensors: list[Tensor] = []
-        self._versions: list[int] = []
-        self._changes: tuple[Changes | None, int] = (None, 0)
-        self._seen = array.array("Q")  # addresses of gradients that were looked at in full
+        self.dtype_numbers = b""
+        self._seen: list[int] = []  # addresses of those that were looked at in full
+        self._packed: list[int] = []
 
-    def _locals(self, tensors: list[Tensor]) -> list[Tensor]:
-        return [local(t) for t in tensors] if self.sharded else tensors
-
-    def first_grads(self, grads: list[Tensor]) -> list[Tensor]:
-        """Takes note of the local gradients that the plan is made for; returns them in memory order."""
-        self.dtypes = [g.dtype for g in grads]
-        by_key: dict[NormKey, tuple[tuple[Any, ...], list[int]]] = {}
-        for place, param in enumerate(self.active):
-            key, groups = norm_key(param)
-            by_key.setdefault(key, (groups, []))[1].append(place)
-        for key, (groups, members) in by_key.items():
-            everyone = len(members) == len(grads)
-            views = grad_views([grads[i] for i in members])
-            self.norm_parts.append(NormPart(key, groups, None if everyone else members, views))
-        return self.in_memory_order(grads)
-
-    def watch(self, states: States) -> None:
-        """Remembers the addresses of the states without keeping them alive: code that moves states to another
-        device for a while wants their memory back.
+    def take(self, grads: list[Tensor]) -> list[Tensor] | None:
+        """Takes gradients for the next step: local, in the parameters' memory order. None where they, or the
+        parameters, are not what is known.
         """
-        self._entries = [weakref.ref(states[p]) for p in self.active]
-        self._hold(states)
-        self._versions = list(map(_version, self._handed_tensors))
-        self._held = list(map(_address, self._tensors))
-
-    def _hold(self, states: States) -> None:
-        # Without the counts: a step asks those themselves.
-        entries = [states[p] for p in self.active]
-        items = itertools.chain.from_iterable(map(dict.items, entries))
-        self._tensors = [value for key, value in items if key not in _COUNTS and isinstance(value, Tensor)]
-        self._handed = [entry for entry in entries if entry.handed]
-        self._handed_tensors = [tensor for entry in self._handed for tensor in entry.watched().values()]
-        for cohort in self.cohorts:
-            found = [entries[i].mirror for i in self._members(cohort)]
-            cohort.mirrors = [mirror for mirror in found if mirror is not None]
-        self._changes = (states.changes, states.changes.count)
-        states.changes.tell(self)
-
-    def let_go(self) -> None:
-        self._tensors, self._handed, self._handed_tensors = [], [], []
-
-    def _members(self, cohort: Cohort) -> Iterable[int]:
-        return range(len(self.active)) if cohort.members is None else cohort.members
-
-    def tensors(self) -> list[Tensor]:
-        """The states' tensors."""
-        entries = [entry for ref in self._entries if (entry := ref()) is not None]
-        values = itertools.chain.from_iterable(map(dict.values, entries))
-        return [value for value in values if isinstance(value, Tensor)]
-
-    def _same_entries(self, states: States) -> bool:
-        """Whether the states are the dictionaries they were, with the step counts of their cohorts."""
-        found = [states.get(p) for p in self.active]
-        if any(entry is None or entry is not ref() for entry, ref in zip(found, self._entries, strict=True)):
-            return False
-        return all(found[i].counts(cohort.step) for cohort in self.cohorts for i in self._members(cohort))  # type: ignore[union-attr]
-
-    def _written(self) -> bool:
-        """Whether somebody has written to a state in a way that changes more than its tensors' values."""
-        if any(not m.repeats(cohort.step) for cohort in self.cohorts for m in cohort.mirrors):
-            return True
-        if self._handed and (now := list(map(_version, self._handed_tensors))) != self._versions:
-            if any(entry.rewritten() for entry in self._handed):
-                return True
-            for entry in self._handed:
-                entry.seen()
-            self._versions = now
-        return False
-
-    def _states_moved(self, states: States) -> bool:
-        if (states.changes, states.changes.count) != self._changes:
-            if not self._same_entries(states):
-                return True
-            self._hold(states)
-            self._versions = []
-        if self._written():
-            return True
-        # Each of them is checked: code that moves memory by .data may move one moment and not the other.
-        return list(map(_address, self._tensors)) != self._held
-
-    def ready(self, params: Sequence[Tensor], key: tuple[Any, ...], states: States) -> Ready | None:
-        """The gradients of this step, or None where the plan no longer fits."""
-        if key != self.key or len(params) != len(self.params):
+        if not self.known:
             return None
-        if not all(map(operator.is_, params, self.params)):
+        here = [local(p) for p in self.params] if self.sharded else self.params
+        if list(map(_address, here)) != self.addresses or list(map(_bytes, here)) != self.bytes:
             return None
-        found = [p.grad for p in params]
-        if [g is not None for g in found] != self.present:
+        if not (self.contiguous and all(map(_contiguous, here))) and list(map(_stride, here)) != self.strides:
             return None
-        here = self._locals(self.params)
-        if list(map(_address, here)) != self.addresses or list(map(_bytes, here)) != self._bytes:
-            return None
-        if self._states_moved(states):
-            return None
-        if (
-            not (self.contiguous and all(map(_contiguous, here)))
-            and list(map(_stride, here)) != self._strides
-        ):
-            return None
-        grads = self._locals(found if len(found) == len(self.active) else [g for g in found if g is not None])
+        if self.sharded:
+            grads = list(map(local, grads))
         try:
-            addresses = array.array("Q", map(_address, grads))
-            if addresses != self._seen and 0 in addresses:  # empty, or the result of a collective under way
+            addresses = list(map(_address, grads))
+            same = addresses == self._seen
+            if same:
+                addresses = self._seen
+            if not same and 0 in addresses:  # empty, or the result of a collective under way
                 grads = list(map(local, grads))
-                addresses = array.array("Q", map(_address, grads))
-            if list(map(_numel, grads)) != self.numels or [g.dtype for g in grads] != self.dtypes:
-                return None
+                addresses = list(map(_address, grads))
             # Torch refuses a gradient of another shape or device. A gradient that is set by .data has a new
             # address, or the same length as the one before.
-            if addresses != self._seen:
-                if list(map(_size, grads)) != self.sizes or list(map(_device, grads)) != self.devices:
+            if same:
+                if list(map(_numel, grads)) != self.numels:
                     return None
-                self._seen = addresses
+            elif list(map(_size, grads)) != self.sizes or list(map(_device, grads)) != self.devices:
+                return None
+            dtypes = [g.dtype for g in grads]
+            if dtypes != self.dtypes and not self._types(dtypes):
+                return None
         except RuntimeError:  # a gradient without memory of its own: sparse, for one
             return None
-        ordered = self.in_memory_order(grads)
+        self._seen = addresses
+        ordered = self._in_memory_order(grads)
         if ordered is not grads:
-            addresses = array.array("Q", map(_address, ordered))
-        return Ready(self, ordered, addresses)
+            addresses = list(map(_address, ordered))
+        if addresses is not self._packed:
+            if addresses != self._packed:
+                self._pack.pack_into(self._grads, 0, *addresses)
+            self._packed = addresses
+        return ordered
 
-    def in_memory_order(self, grads: list[Tensor]) -> list[Tensor]:
+    def _types(self, dtypes: list[torch.dtype]) -> bool:
+        if not DTYPES.keys() >= set(dtypes):
+            return False
+        self.dtypes, self.dtype_numbers = dtypes, bytes(map(DTYPES.__getitem__, dtypes))
+        return True
+
+    def _in_memory_order(self, grads: list[Tensor]) -> list[Tensor]:
         """The gradients with the strides of their parameters; copies where the strides differ."""
         if self.contiguous:
             if all(map(_contiguous, grads)):
@@ -259,16 +185,116 @@ def _copy(grad: Tensor, stride: tuple[int, ...]) -> Tensor:
     return torch.empty_strided(grad.shape, stride, dtype=grad.dtype, device=grad.device).copy_(grad)
 
 
-def turns_of(tensors: Sequence[Tensor]) -> list[int]:
-    """When each can be written: 0, or, where it shares memory with earlier ones, after all of those. One call
-    writes its tensors in any order.
-    """
-    spans = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors]
-    filled = sorted(span for span in spans if span[0] < span[1])
-    turns = [0] * len(spans)
-    if all(left[1] <= right[0] for left, right in itertools.pairwise(filled)):
-        return turns
-    for place, (begin, end) in enumerate(spans):
-        before = [turns[i] for i in range(place) if begin < spans[i][1] and spans[i][0] < end]
-        turns[place] = max(before) + 1 if before and begin < end else 0
-    return turns
+class Roster:
+    """All parameters of an optimizer, in the order of its groups."""
+
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self.params: list[Tensor] = []
+        self.sharded: list[Member] = []
+        self._lists: list[list[Tensor]] = []  # of the groups
+        self._by_id: dict[int, Member] = {}
+        self._handles = 0
+        self._gone: list[int] = []  # handles of parameters that were taken out
+        self._dropped: dict[int, Member] = {}  # of which the engine knows what is no longer so
+        self._kept: dict[int, Chosen] = {}
+        # Of the states that somebody outside has got.
+        self._changes: tuple[Changes | None, int] = (None, 0)
+        self._handed: list[Member] = []
+        self._addresses: list[int] = []
+        self._versions: list[int] = []
+
+    def sync(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Takes over parameters that were put into the groups, or taken out."""
+        lists = [group["params"] for group in groups]
+        if list(map(len, lists)) == list(map(len, self._lists)) and all(
+            all(map(operator.is_, new, old)) for new, old in zip(lists, self._lists, strict=True)
+        ):
+            return
+        before, self._by_id, self.members = self._by_id, {}, []
+        for number, params in enumerate(lists):
+            for index, param in enumerate(params):
+                place = len(self.members)
+                member = before.pop(id(param), None)
+                if member is None:
+                    member = Member(param, self._handles, number, index, place, reduction_groups(param))
+                    self._handles += 1
+                elif (member.group, member.place) != (number, place):
+                    self.drop([member])
+                member.group, member.index, member.place = number, index, place
+                self.members.append(member)
+                self._by_id[id(param)] = member
+        self._gone += [member.handle for member in before.values()]
+        self._kept, self._changes = {}, (None, 0)
+        self._lists = [list(params) for params in lists]
+        self.params = [member.param for member in self.members]
+        self.sharded = [member for member in self.members if is_sharded(member.param)]
+
+    def member(self, param: Tensor) -> Member | None:
+        return self._by_id.get(id(param))
+
+    def drop(self, members: Sequence[Member]) -> None:
+        """What the engine knows of them is no longer so."""
+        for member in members:
+            member.address = None
+            self._dropped[member.handle] = member
+        if members:
+            self._kept, self._changes = {}, (None, 0)
+
+    def registered(self) -> list[Member]:
+        return [member for member in self.members if member.address is not None]
+
+    def forgotten(self, kept: Sequence[Member]) -> list[int]:
+        """Handles that the engine is to forget; `kept` it is told of anew."""
+        for member in kept:
+            self._dropped.pop(member.handle, None)
+        for member in self._dropped.values():
+            member.entry = None
+        gone, self._gone, self._dropped = [*self._gone, *self._dropped], [], {}
+        return gone
+
+    def learned(self, members: Sequence[Member], changes: Changes) -> None:
+        """The engine was told of them as they are; nobody else has changed a state meanwhile."""
+        self._kept.pop(-1, None)
+        for member in members:
+            self._kept.pop(member.handle, None)
+        if self._changes[0] is changes:
+            self._watch(changes, [*self._handed, *members])
+
+    def chosen(self, flags: list[bool], alone: Member | None) -> Chosen:
+        """Those members whose flag is set, or one alone."""
+        key = -1 if alone is None else alone.handle
+        found = self._kept.get(key)
+        if found is None or found.flags != flags:
+            all_ = self.members if alone is None else [alone]
+            some = [member for member, flag in zip(all_, flags, strict=True) if flag]
+            found = self._kept[key] = Chosen(some, flags, bool(self.sharded))
+        return found
+
+    def check_states(self, states: States) -> None:
+        """Drops members whose states were changed, moved, or written so that more than values changed."""
+        changes = states.changes
+        if self._changes != (changes, changes.count):
+            self.drop([m for m in self.registered() if not m.has(states.get(m.param))])
+            self._watch(changes, self.registered())
+        if not self._handed:
+            return
+        if list(map(_address, changes.held)) != self._addresses:
+            self.drop([m for m in self._handed if [t.data_ptr() for t in m.state().tensors()] != m.states])  # type: ignore[union-attr]
+        watched = [tensor for tensor in changes.held if not tensor.is_inference()]
+        if (versions := list(map(_version, watched))) != self._versions:
+            for member in self._handed:
+                entry: Any = member.state()
+                if entry.rewritten() or member.recounted():
+                    self.drop([member])
+                else:
+                    entry.seen()
+            self._versions = versions
+
+    def _watch(self, changes: Changes, members: Sequence[Member]) -> None:
+        """Looks from now on at the states that somebody outside has got."""
+        self._handed = [m for m in members if (entry := m.state()) is not None and entry.handed]
+        changes.held = [tensor for m in self._handed for tensor in m.state().tensors()]  # type: ignore[union-attr]
+        self._addresses = [address for m in self._handed for address in m.states]
+        self._versions = []  # whoever got them may have written since
+        self._changes = (changes, changes.count)

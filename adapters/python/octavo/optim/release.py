@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,11 +20,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .._shards import is_sharded
-from .norms import Norms
+from .norms import new_norms, reduced
 
 if TYPE_CHECKING:
     from .base import Optimizer
-    from .plan import Ready
+    from .plan import Member
 
 _Seen = tuple[Tensor, int, int]  # a gradient, its address and its version
 
@@ -32,10 +32,9 @@ _Seen = tuple[Tensor, int, int]  # a gradient, its address and its version
 class GradientRelease:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = weakref.ref(optimizer)
-        self._previous: dict[torch.device, Tensor] = {}  # norm of the last whole step
-        # Of this step: parameter and norm, by the parameter's id.
-        self._parts: dict[int, tuple[Tensor, Tensor]] = {}
-        self._norms: dict[int, Norms] = {}  # one per parameter: each has its buffer
+        # Norms of this step's gradients as they come, and the norms that clip them, by device and place.
+        self._own: dict[torch.device, Tensor] = {}
+        self._stepped = False  # any, in this step
         self._complete: dict[int, Tensor] = {}  # parameters whose gradient this step has had, by id
         self._waiting: dict[int, _Seen] = {}  # gradients that step() is to use, by the parameter's id
         self._hooked: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
@@ -64,7 +63,9 @@ class GradientRelease:
     def forget(self) -> None:
         """Other states were loaded, so what this step has done so far is forgotten."""
         with self._lock:
-            self._complete, self._waiting, self._parts = {}, {}, {}
+            self._complete, self._waiting, self._stepped = {}, {}, False
+            if (optimizer := self._optimizer()) is not None:
+                optimizer._engine.forget_ready()
 
     def _completed(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
         with self._lock:
@@ -78,25 +79,28 @@ class GradientRelease:
                 )
             self._complete[id(param)] = param
             if self._trusted or is_sharded(param) or not (dist.is_available() and dist.is_initialized()):
-                self._step(optimizer, group, param)
+                self._step(optimizer, param)
             else:
                 self._waiting[id(param)] = _seen(param.grad)  # type: ignore[arg-type]
 
     @torch.no_grad()
-    def _step(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
-        norm_of = self._norm_of if optimizer.needs_norm() else None
-        optimizer.step_groups([(group, [param], id(param))], norm_of)
+    def _step(self, optimizer: Optimizer, param: Tensor) -> None:
+        optimizer.run(param, lambda chosen: self._take(optimizer, chosen.members[0]))
         param.grad = None
+        self._stepped = True
 
-    def _norm_of(self, ready: Ready) -> Mapping[torch.device, Tensor]:
-        """The previous step's norm, with the count of this gradient's non-finite elements for the guard."""
-        param, device = ready.plan.active[0], ready.grads[0].device
-        mine = self._norms.setdefault(id(param), Norms()).total([ready])[device]
-        self._parts[id(param)] = (param, mine)
-        before = self._previous.get(device)
-        out = torch.zeros_like(mine) if before is None else before.clone()
-        out[2:] = mine[2:]
-        return {device: out}
+    def _take(self, optimizer: Optimizer, member: Member) -> None:
+        """One parameter's step: clipped by the norm of the step before, guarded by its own."""
+        engine, sides = optimizer._engine, optimizer._sides
+        if not optimizer.needs_norm():
+            engine.ready(sides.args, None, None)
+            return
+        rows = len(optimizer._roster.members)
+        if member.device not in self._own or len(self._own[member.device]) < rows:
+            self._own[member.device] = new_norms(member.device, rows, 2)
+        own = self._own[member.device][member.place]
+        combine = (lambda: own[0].copy_(reduced(own[0], member.groups))) if member.groups else None
+        engine.ready(sides.args, own.data_ptr(), combine)
 
     def end_of_step(self, optimizer: Optimizer) -> None:
         """Steps the parameters that still have a gradient, and keeps this step's norm for the next one."""
@@ -107,13 +111,14 @@ class GradientRelease:
             left = list(_with_gradients(optimizer))
             for group, param in left:
                 self._check_untouched(optimizer, group, param)
-            for group, param in left:
-                self._step(optimizer, group, param)
+            for _, param in left:
+                self._step(optimizer, param)
             self._trusted = self._trusted or bool(self._waiting)
             self._complete, self._waiting = {}, {}
             for group in optimizer.param_groups:  # parameters may have been unfrozen, or replaced
                 self.watch(group)
-            self._take_norm(optimizer)
+            stepped, self._stepped = self._stepped, False
+            optimizer.end_release(stepped)
 
     def _check_untouched(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
         """RuntimeError where the gradient that a hook was called for was written afterwards."""
@@ -127,23 +132,6 @@ class GradientRelease:
                 "gradient_release steps each parameter before DistributedDataParallel averages its gradient "
                 "or clip_grad_norm_ clips it; use FSDP2, the argument clip_grad_norm, or no gradient_release"
             )
-
-    def _take_norm(self, optimizer: Optimizer) -> None:
-        """A norm that is not finite is not kept."""
-        by_device: dict[torch.device, list[Tensor]] = {}
-        for _, part in self._parts.values():
-            by_device.setdefault(part.device, []).append(part)
-        self._parts = {}
-        optimizer.nothing_stepped()
-        squares = [torch.stack(parts)[:, 0].square().sum() for parts in by_device.values()]
-        for device, parts in by_device.items():
-            total = torch.stack([square.to(device) for square in squares]).sum().sqrt()
-            before = self._previous.get(device)
-            if before is None:
-                before = torch.zeros(3, dtype=torch.float64, device=device)
-            self._previous[device] = before.clone()
-            self._previous[device][0] = torch.where(torch.isfinite(total), total, before[0])
-            optimizer.released(total, torch.stack(parts).view(torch.int64)[:, 2].sum())
 
 
 def _seen(grad: Tensor) -> _Seen:

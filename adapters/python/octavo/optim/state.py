@@ -7,7 +7,9 @@ flat. Zero bytes are the initial state of every format.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _codec, _describe, _engine
-from .._codec import MASTER, MASTER_DTYPES, SCALE, Moment
+from .. import _abi, _codec, _describe
+from .._codec import MASTER, MASTER_DTYPES, SCALE, STEP, Moment
+from .._engine import DTYPES, device_numbers, store_number
 from .._shards import Rows, is_sharded, local, rows_of
 from .overrides import OVERRIDE
 
@@ -63,10 +66,9 @@ def kind_of(param: Tensor, group: Mapping[str, Any]) -> Kind:
     asked = {**group, **getattr(param, OVERRIDE, {})}
     here = local(param)
     state, master = asked["state"], asked["master"]
-    if param.numel() < asked["min_quantized_size"] and _codec.default_block_size(state):
-        state = "fp32"
-    block_size = (
-        (asked["block_size"] or _codec.default_block_size(state)) if _codec.default_block_size(state) else 0
+    state = _format_for(state, param.numel(), asked["min_quantized_size"], is_sharded(param))
+    block_size = _codec.default_block_size(state) and (
+        asked["block_size"] or _codec.default_block_size(state)
     )
     if here.dtype == torch.float32:
         master = "native"  # it is its own master
@@ -75,8 +77,6 @@ def kind_of(param: Tensor, group: Mapping[str, Any]) -> Kind:
             f"it is {here.dtype}, and master={master!r} needs torch.bfloat16 (or float32, its own master); "
             "use master='native'"
         )
-    if state == "4bit-rank1" and is_sharded(param):
-        raise ValueError("a sharded parameter cannot have '4bit-rank1' states: use '4bit'")
     rows = rows_of(param)
     order = memory_order(here)
     if is_sharded(param) and order != tuple(range(here.dim())):
@@ -84,6 +84,18 @@ def kind_of(param: Tensor, group: Mapping[str, Any]) -> Kind:
             f"its local shard has strides {here.stride()}, expected a contiguous one; call .contiguous()"
         )
     return Kind(state, block_size, master, rows, order)
+
+
+@functools.lru_cache(maxsize=4096)
+def _format_for(state: str, numel: int, min_quantized_size: int, sharded: bool) -> str:
+    """The library's rule: small parameters keep fp32 states, and not every format can be sharded."""
+    formats, found = _describe.formats(), _abi.u32()
+    status = _abi.library().octavo_format_for(
+        formats[state].number, numel, min_quantized_size, sharded, ctypes.byref(found)
+    )
+    if status:
+        raise ValueError(_abi.last_error().removeprefix("[format_for] "))
+    return next(name for name, described in formats.items() if described.number == found.value)
 
 
 def new_codes(param: Tensor, kind: Kind, moment: Moment) -> Tensor:
@@ -137,27 +149,25 @@ def lay_out(entry: dict[str, Any], kind: Kind, moments: tuple[tuple[str, Moment]
             entry[key] = value.permute(order).contiguous().permute(_codec.inverse(order))
 
 
-def bound(
-    entry: Mapping[str, Any],
-    param: Tensor,
-    grad: Tensor,
-    kind: Kind,
-    moments: tuple[tuple[str, Moment], ...],
-    number: int,
-) -> _engine.Bound:
-    return _engine.Bound(
-        param=param,
-        grad=grad,
-        shape=kind.memory_shape,
-        state=kind.state,
-        block_size=kind.block_size,
-        master=kind.master,
-        codes=[entry[name] for name, _ in moments],
-        scales=[entry.get(name + SCALE) for name, _ in moments],
-        residual=entry.get(MASTER),
-        id=number,
-        offset=kind.rows.offset,
-    )
+def describe(
+    slot: Any, entry: Mapping[str, Any], param: Tensor, kind: Kind, moments: tuple[tuple[str, Moment], ...]
+) -> None:
+    """Fills in an octavo_engine_tensor, but for what belongs to its group; `param` is local."""
+    dims = _codec.core_shape(kind.memory_shape)
+    slot.struct_size = ctypes.sizeof(slot)
+    slot.param_dtype, slot.store = DTYPES[param.dtype], store_number(kind.master)
+    slot.format, slot.block_size = _describe.formats()[kind.state].number, kind.block_size
+    slot.ndim, slot.numel, slot.shape[: len(dims)] = len(dims), param.numel(), dims
+    slot.param_device_kind, slot.param_device_index = device_numbers(param.device)
+    slot.state_device_kind, slot.state_device_index = device_numbers(param.device)
+    slot.whole_numel, slot.offset = math.prod(kind.rows.shape), kind.rows.offset
+    slot.param, slot.step = param.data_ptr(), entry[STEP].data_ptr()
+    if MASTER in entry:
+        slot.residual = entry[MASTER].data_ptr()
+    for place, (name, _) in enumerate(moments):
+        slot.codes[place] = entry[name].data_ptr()
+        if name + SCALE in entry:
+            slot.scales[place] = entry[name + SCALE].data_ptr()
 
 
 def state_bytes(entry: Mapping[str, Any]) -> int:
@@ -165,5 +175,5 @@ def state_bytes(entry: Mapping[str, Any]) -> int:
     return sum(
         math.prod(value.shape) * value.element_size()
         for key, value in entry.items()
-        if isinstance(value, Tensor) and key != "step"
+        if isinstance(value, Tensor) and key != STEP
     )

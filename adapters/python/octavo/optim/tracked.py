@@ -1,70 +1,42 @@
 """optimizer.state as dictionaries that know what others may have done to them.
 
-They count the changes made to them: a step that finds the count it knows need not look for every tensor of
+They count the changes made to them: a step that finds the count it knows need not look for the tensors of
 every state again. An entry also knows whether anybody outside has got a tensor of it. Only then can somebody
-have written into one, and a step compares the tensors' versions. Parameters that step together share one step
-count; whoever is given a count gets one of that parameter alone, which the steps keep up to date.
+have written into one, or moved it by its .data, and a step looks at such tensors.
 
-They are dictionaries to everybody else, and plain ones in copies and pickles. Changes that bypass the
-dictionaries (a tensor's own .data) are not counted, so a step reads the address of every tensor.
+They are dictionaries to everybody else, and plain ones in copies and pickles.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from .._codec import NATIVE_STEP, SCALE, STEP
 
 
-class Holder(Protocol):
-    def let_go(self) -> None: ...
-
-
 class Changes:
-    """A count that the states of an optimizer share, and who is to be told of the next change: whoever holds
-    tensors of a state lets go of them then, since who takes a state away wants its memory.
+    """A count that the states of an optimizer share. A step keeps the tensors here that it looks at every
+    time; a change lets go of them, since who takes a state away wants its memory.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.captured = False  # a CUDA graph advances the shared step counts, and no others
-        self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
-
-    def tell(self, holder: Holder) -> None:
-        self._holders.add(holder)
+        self.held: list[Tensor] = []
 
     def note(self) -> None:
         self.count += 1
-        if self._holders:
-            for holder in self._holders:
-                holder.let_go()
-            self._holders.clear()
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Mirror:
-    """One parameter's own step count, and the shared one that it repeats."""
-
-    own: Tensor
-    of: Tensor
-    version: int
-
-    def repeats(self, count: Tensor) -> bool:
-        """Whether it still says what `count` says: nobody has written to it."""
-        return self.of is count and self.own._version == self.version
+        self.held = []
 
 
 class _Counting:
+    """dict's own would put values in past __setitem__."""
+
     changes: Changes
 
-    # dict's own would put values in past __setitem__.
     def setdefault(self: Any, key: Any, default: Any = None) -> Any:
         if key not in self:
             self[key] = default
@@ -79,52 +51,40 @@ class _Counting:
         return self
 
 
-def _counted(name: str) -> Callable[..., Any]:
-    plain = getattr(dict, name)
+def _after(before: Callable[[Any], None], *names: str) -> Callable[[type], type]:
+    """dict's own methods of these names, called after `before`."""
 
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.changes.note()
-        return plain(self, *args, **kwargs)
+    def decorate(cls: type) -> type:
+        for name in names:
+            plain = getattr(dict, name)
 
-    method.__name__ = name
-    method.__doc__ = plain.__doc__
-    return method
+            def method(self: Any, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
+                before(self)
+                return plain(self, *args, **kwargs)
 
+            method.__name__, method.__doc__ = name, plain.__doc__
+            setattr(cls, name, method)
+        return cls
 
-for _name in ("__delitem__", "pop", "popitem", "clear"):
-    setattr(_Counting, _name, _counted(_name))
-
-
-def _handing(name: str) -> Callable[..., Any]:
-    plain = getattr(dict, name)
-
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.hand_out()
-        return plain(self, *args, **kwargs)
-
-    method.__name__ = name
-    method.__doc__ = plain.__doc__
-    return method
+    return decorate
 
 
+@_after(lambda entry: entry.hand_out(), "items", "values", "copy", "__or__", "__ror__")
+@_after(lambda entry: entry.taken(), "popitem", "clear")
 class Entry(_Counting, dict):  # type: ignore[type-arg]
     """The state of one parameter. `kind` is how it is stored, once that is known.
 
     "step" finds the count under either of its names. The optimizer itself goes through plain() and replace().
     """
 
-    items = _handing("items")
-    values = _handing("values")
-    copy = _handing("copy")
-    __or__ = _handing("__or__")
-    __ror__ = _handing("__ror__")
-
     def __init__(self, items: Mapping[Any, Any], changes: Changes | None = None) -> None:
         super().__init__(items.plain() if isinstance(items, Entry) else items)
         self.changes = Changes() if changes is None else changes
         self.kind: Any = getattr(items, "kind", None)
-        self.handed: bool = getattr(items, "handed", False)
-        self.mirror: Mirror | None = getattr(items, "mirror", None)
+        # Whoever has put tensors in has them still.
+        self.handed: bool = getattr(items, "handed", bool(items))
+        self.known = False  # to the engine, as it is now
+        self.steps: int | None = None  # what the count holds, where the engine is yet to be told
         self._versions: dict[Any, int] = {}
         self._rename()
         self.seen()
@@ -139,73 +99,45 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         """Takes over what the optimizer has made of plain()."""
         own = self.plain()
         if own.keys() != items.keys() or any(own[key] is not items[key] for key in own):
-            self.changes.note()
+            self.changed()
             dict.clear(self)
             dict.update(self, items)
             self._rename()
         self.seen()
 
-    def hand_out(self) -> None:
-        """Somebody outside is given the tensors."""
-        if self.handed:
-            return
-        self.handed = True
-        count = dict.get(self, self._real(STEP))
-        if isinstance(count, Tensor) and not self.changes.captured:
-            self.own_count(count)
-        self.seen()
+    def changed(self, steps: int | None = None) -> None:
+        """The engine must be told of it again; `steps`: what its count holds now."""
+        self.known, self.steps = False, steps
         self.changes.note()
 
-    def own_count(self, shared: Tensor) -> None:
-        """A step count of this parameter alone, which the steps of `shared` bring up to date."""
-        key = self._real(STEP)
-        if dict.get(self, key) is shared or dict.__getitem__(self, key).is_inference():
-            with torch.inference_mode(False):  # whoever asks in it: writes to such a tensor are not counted
-                dict.__setitem__(self, key, shared.detach().clone())
-        own = dict.__getitem__(self, key)
-        self.mirror = Mirror(own, shared, own._version)
-
-    def count(self) -> Any:
-        """The step count: the shared one where the entry's own only repeats it."""
-        mirror, count = self.mirror, dict.get(self, self._real(STEP))
-        return (
-            mirror.of if mirror is not None and mirror.own is count and mirror.repeats(mirror.of) else count
-        )
-
-    def owns(self, count: Tensor) -> bool:
-        """Whether somebody outside has got `count` as this parameter's."""
-        return self._has_own and dict.get(self, self._real(STEP)) is count
-
-    @property
-    def _has_own(self) -> bool:
-        return self.handed and (self.mirror is not None or not self.changes.captured)
-
-    def count_with(self, shared: Tensor) -> None:
-        """From now on the steps of `shared` are this parameter's; both say the same now."""
-        if self._has_own:
-            self.own_count(shared)
-        elif dict.get(self, self._real(STEP)) is not shared:
+    def hand_out(self) -> None:
+        """Somebody outside is given the tensors."""
+        if not self.handed:
+            self.handed = True
+            self.seen()
             self.changes.note()
-            dict.__setitem__(self, self._real(STEP), shared)
 
-    def counts(self, shared: Tensor) -> bool:
-        """Whether the entry's step count is `shared`, or says the same."""
-        if self.mirror is not None:
-            return dict.get(self, self._real(STEP)) is self.mirror.own and self.mirror.repeats(shared)
-        return dict.get(self, self._real(STEP)) is shared
+    def taken(self) -> None:
+        self.hand_out()
+        self.changed()
 
     def seen(self) -> None:
         """The tensors are known as they are now."""
         if self.handed:
-            tensors = self.watched()
-            self._versions = {key: tensor._version for key, tensor in tensors.items()}
+            self._versions = {key: tensor._version for key, tensor in self.watched().items()}
+
+    def count(self) -> Any:
+        return dict.get(self, self._real(STEP))
+
+    def tensors(self) -> list[Tensor]:
+        return [value for value in dict.values(self) if isinstance(value, Tensor)]
 
     def watched(self) -> dict[Any, Tensor]:
-        """The tensors, without the count, whose writes torch counts."""
+        """The tensors whose writes torch counts."""
         return {
             key: value
             for key, value in dict.items(self)
-            if isinstance(value, Tensor) and key not in (STEP, NATIVE_STEP) and not value.is_inference()
+            if isinstance(value, Tensor) and not value.is_inference()
         }
 
     def rewritten(self) -> list[str]:
@@ -243,34 +175,26 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         return dict.get(self, self._real(key), default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.changes.note()
+        self.taken()  # whoever puts a tensor in has it
         key = self._real(key)
-        if key in (STEP, NATIVE_STEP):  # somebody's own
-            self.handed, self.mirror = True, None
-            self.seen()
         dict.__setitem__(self, key, value)
         self._rename()
-        if self.handed and isinstance(value, Tensor) and not value.is_inference():
-            self._versions[key] = value._version
+        if isinstance(value, Tensor) and not value.is_inference():
+            self._versions[self._real(key)] = value._version
 
     def __delitem__(self, key: Any) -> None:
-        self.changes.note()
+        self.changed()
         dict.__delitem__(self, self._real(key))
 
     def pop(self, key: Any, *default: Any) -> Any:
-        self.hand_out()
-        self.changes.note()
+        self.taken()
         return dict.pop(self, self._real(key), *default)
-
-    def popitem(self) -> tuple[Any, Any]:
-        self.hand_out()
-        self.changes.note()
-        return dict.popitem(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (), None, None, iter(list(dict.items(self)))
 
 
+@_after(lambda states: states.changes.note(), "__delitem__", "pop", "popitem", "clear")
 class States(_Counting, defaultdict):  # type: ignore[type-arg]
     """The states of all parameters. A dictionary that is put in becomes an Entry."""
 

@@ -1,0 +1,77 @@
+"""The options of a parameter group as the engine takes them.
+
+Options may change between any two steps. Numbers do not change in place, so a step that finds the objects it
+knows has nothing to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _engine
+from .._describe import FLAG, Algorithm
+from . import options
+
+_OTHERS = ("maximize", "seed", "clip_grad_norm", "master", "capturable", "fused")
+_CPU = torch.device("cpu")
+
+
+class Hyper:
+    def __init__(self, described: Algorithm) -> None:
+        self._described = described
+        self._args = _engine.new_args()
+        self._args.decay = 2 if described.decoupled else 1
+        self._names = (*dict.fromkeys(o.tuple or o.name for o in described.options), *_OTHERS)
+        placed = [option for option in described.options if option.offset >= 0]
+        kinds = [ctypes.c_uint32 if option.range == FLAG else ctypes.c_double for option in placed]
+        self._cells = [
+            (option, kind.from_buffer(self._args, option.offset))
+            for option, kind in zip(placed, kinds, strict=True)
+        ]
+        self._seen: tuple[Any, ...] = ()
+        self.rate: Tensor | None = None  # where the engine reads it
+        self.key: tuple[Any, ...] = ()  # of the options that states are made for
+
+    def is_known(self, group: dict[str, Any], amp: bool) -> bool:
+        """Whether the engine has these options; `amp`: a scaler lets the device skip steps."""
+        now = (amp, *map(group.get, self._names))
+        return len(self._seen) == len(now) and all(map(operator.is_, now, self._seen))
+
+    def tell(
+        self,
+        engine: _engine.Engine,
+        number: int,
+        group: dict[str, Any],
+        amp: bool,
+        devices: Callable[[], set[torch.device]],
+    ) -> None:
+        """Checks the group's options and gives them to the engine. `devices`: where its parameters are."""
+        options.check_numbers(self._described, group)
+        options.check_clip(group)
+        args, lr = self._args, group["lr"]
+        for option, cell in self._cells:
+            if option.name != "lr":
+                cell.value = int(option.of(group)) if option.range == FLAG else float(option.of(group) or 0.0)
+        self.rate, args.scalar_lr = None, None
+        if isinstance(lr, Tensor) and lr.device.type != "cpu" and devices() == {lr.device}:
+            self.rate = lr.detach().to(torch.float32)
+            args.scalar_lr = self.rate.data_ptr()
+        else:
+            args.lr = max(float(lr), 0.0)  # a schedule's last rate may lie a little below
+        args.maximize, args.seed = int(group["maximize"]), group["seed"]
+        args.max_norm = group["clip_grad_norm"] or 0.0
+        switches = self._described.switches(group)
+        engine.set_group(number, switches, args, _CPU if self.rate is None else self.rate.device)
+        seen = (amp, *map(group.get, self._names))
+        plain = not any(isinstance(v, Tensor) or (isinstance(v, tuple) and _has_tensors(v)) for v in seen)
+        self._seen = seen if plain else ()
+
+
+def _has_tensors(values: tuple[Any, ...]) -> bool:
+    return any(isinstance(value, Tensor) for value in values)

@@ -1,0 +1,88 @@
+"""What a step of the Python package costs the calling thread, apart from the work itself: many tiny tensors.
+
+Cases: `parakeet` (646 tensors), `lora` (3,072), `experts` (64 experts of ten tensors each, of which another
+eight have gradients at every step). Gradients are new tensors at every step, as after zero_grad(). On the CPU
+the figure is the thread's own time, kernels of one element included, so that other work on the machine counts
+little; on a GPU it is the wall clock of the call with an idle queue, which is when a step's kernels begin
+late if the host is slow. torch.optim.AdamW(fused=True) is beside it.
+
+    .venv/bin/python benchmarks/host_time.py [--device cuda] [--clip] [--repeat 50]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import harness  # noqa: F401  (the way to the package)
+import torch
+from torch.nn import Parameter
+
+from octavo import optim  # isort: skip
+
+CASES = {"parakeet": 646, "lora": 3072, "experts": 6 + 640}
+_ACTIVE = 8
+
+
+def active(case: str, params: list[Parameter]) -> Iterator[list[Parameter]]:
+    """The parameters that have gradients, step after step."""
+    if case != "experts":
+        while True:
+            yield params
+    experts = [params[6 + 10 * i : 16 + 10 * i] for i in range(64)]
+    chance = random.Random(0)
+    yield params  # all of them get states
+    while True:
+        yield params[:6] + [p for expert in chance.sample(experts, _ACTIVE) for p in expert]
+
+
+def measure(
+    make: Callable[[list[Parameter]], torch.optim.Optimizer], case: str, device: str, repeat: int
+) -> tuple[float, float]:
+    """Microseconds of a step: the median and the least."""
+    params = [Parameter(torch.zeros(1, device=device)) for _ in range(CASES[case])]
+    optimizer, times = make(params), []
+    clock = time.thread_time if device == "cpu" else time.perf_counter
+    for turn, some in zip(range(repeat + 5), active(case, params), strict=False):
+        for p in params:
+            p.grad = None
+        for p in some:
+            p.grad = torch.ones_like(p)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        start = clock()
+        optimizer.step()
+        elapsed = clock() - start
+        if turn >= 5:
+            times.append(1e6 * elapsed)
+    return statistics.median(times), min(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--case", default="parakeet,lora,experts")
+    parser.add_argument("--clip", action="store_true", help="clip_grad_norm, for ours alone")
+    parser.add_argument("--repeat", type=int, default=50)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    clip = 1.0 if asked.clip else None
+    sides: dict[str, Callable[[list[Parameter]], torch.optim.Optimizer]] = {
+        "octavo 8bit": lambda p: optim.AdamW8bit(p, min_8bit_size=0, clip_grad_norm=clip),
+        "torch fused": lambda p: torch.optim.AdamW(p, fused=True),
+    }
+    print(f"torch {torch.__version__}, {asked.device}; microseconds of a step: median, least")
+    for case in asked.case.split(","):
+        found = {name: measure(make, case, asked.device, asked.repeat) for name, make in sides.items()}
+        print(
+            f"{case:10s}" + "".join(f"  {name} {mid:6.0f} {low:6.0f}" for name, (mid, low) in found.items())
+        )
+
+
+if __name__ == "__main__":
+    main()
