@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import octavo.ops
 import pytest
 import torch
 from octavo import optim
+from octavo._describe import FLAG, algorithms
 from torch import Tensor, nn
 
 CUDA = pytest.param(
@@ -62,6 +64,46 @@ def test_equals_the_optimizer(device: str, state: str, algorithm: str) -> None:
         assert torch.equal(
             entry["exp_avg"].view(torch.uint8), codes[0 if p is mine[0] else 1].view(torch.uint8)
         )
+
+
+@pytest.mark.parametrize("algorithm", [name for name, a in algorithms().items() if a.all_slots])
+def test_every_algorithm_by_its_description(algorithm: str) -> None:
+    """With every option that is not its default; without a word of Python about the algorithm."""
+    described = algorithms()[algorithm]
+    mine, theirs = make_params("cpu"), [nn.Parameter(p) for p in make_params("cpu")]
+    flags = {o.name: 1.0 - o.default for o in described.options if o.range == FLAG and o.name != "nesterov"}
+    numbers = {o.name: 0.7 * o.default or 0.3 for o in described.options if o.range != FLAG}
+    numbers |= {"lr": 1e-2} | {o.name: 9.0 for o in described.options if o.optional}
+    given, group = {**numbers, **flags}, {}
+    for option in described.options:
+        value = given.get(option.name, 0.0)
+        if option.tuple:
+            group[option.tuple] = (*group.get(option.tuple, ()), value)
+        else:
+            group[option.name] = bool(value) if option.range == FLAG else value
+    optimizer = getattr(optim, described.title)(theirs, **group, state="8bit")
+    codes, scales = state_tensors(mine, "8bit", len(described.slots(described.switches(group))))
+    step = torch.zeros((), dtype=torch.int64)
+    for _ in range(3):
+        grads = [torch.randn_like(p) for p in mine]
+        for p, g in zip(theirs, grads, strict=True):
+            p.grad = g.clone()
+        optimizer.step()
+        octavo.ops.step(
+            algorithm, mine, grads, codes, scales, [], step, torch.tensor(1e-2),
+            names=",".join(given), values=list(given.values()),
+        )  # fmt: skip
+    for p, q in zip(mine, theirs, strict=True):
+        assert torch.equal(p, q)
+        assert not torch.equal(p, make_params("cpu")[0 if p.dim() == 2 else 1])
+
+
+def test_options_that_an_algorithm_does_not_have() -> None:
+    args: tuple[Any, ...] = ([], [], [], [], [], torch.zeros((), dtype=torch.int64), torch.tensor(0.1))
+    with pytest.raises(ValueError, match="lion has no option 'alpha', expected one of lr, beta1"):
+        octavo.ops.step("lion", *args, names="alpha", values=[0.5])
+    with pytest.raises(ValueError, match="got 2 values for 1 names"):
+        octavo.ops.step("lion", *args, names="beta1", values=[0.5, 0.5])
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -69,8 +69,8 @@ DAMAGES: dict[str, tuple[Change, str]] = {
     ),
     "a string": (change_entry(3, exp_avg="lost"), "'fourth': exp_avg is a str, expected a tensor"),
     "another optimizer's": (
-        lambda saved: saved["state"].update({0: {"step": 3, "square_avg": torch.zeros(40, 130)}}),
-        "'first': its state has the keys step, square_avg, which no known optimizer writes",
+        lambda saved: saved["state"].update({0: {"step": 3, "hessian": torch.zeros(40, 130)}}),
+        "'first': its state has the keys step, hessian, which no known optimizer writes",
     ),
     "fewer groups": (lambda saved: saved["param_groups"].pop(), "a different number of parameter groups"),
     "fewer parameters": (

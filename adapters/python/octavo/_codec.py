@@ -109,7 +109,9 @@ def packed(codes: Tensor, bits: int) -> Tensor:
     of_bytes = torch.arange(7, -1, -1, dtype=torch.uint8, device=codes.device)
     of_codes = torch.arange(bits - 1, -1, -1, dtype=torch.uint8, device=codes.device)
     each = ((codes[:, None] >> of_codes) & 1).view(-1)
-    each = torch.cat([each, each.new_zeros(-each.numel() % 8)]).view(-1, 8)
+    each = torch.cat([each, each.new_zeros(-each.numel() % 8, dtype=each.dtype, device=each.device)]).view(
+        -1, 8
+    )
     return (each << of_bytes).sum(dim=1, dtype=torch.uint8)
 
 

@@ -7,23 +7,22 @@ inside a graph.
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from . import _codec, _describe, _engine
 from .optim.options import RATE_SLACK
 
-# The format that a dtype means: the first with one code per element in that dtype, for both moments.
-_BY_DTYPE: dict[torch.dtype, str] = {}
-for _format in _describe.formats().values():
-    if _format.first.dtype is not None and _format.first.dtype == _format.second.dtype:
-        _BY_DTYPE.setdefault(_format.first.dtype, _format.name)
 # Written out: torch 2.5 does not infer it from list[Tensor].
 _SCHEMA = (
     "(str algorithm, Tensor(a1!)[] params, Tensor[] grads, Tensor(a3!)[] codes, Tensor(a4!)[] scales, "
     "Tensor(a5!)[] masters, Tensor(a6!) step, Tensor lr, float beta1=0.9, float beta2=0.999, float eps=1e-8, "
     "float weight_decay=0.0, float momentum=0.0, bool maximize=False, bool stochastic=False, "
-    "SymInt block_size=0, SymInt seed=0) -> ()"
+    'SymInt block_size=0, SymInt seed=0, str names="", float[] values=[]) -> ()'
 )
 
 
@@ -51,6 +50,8 @@ def step(
     stochastic: bool = False,
     block_size: int = 0,
     seed: int = 0,
+    names: str = "",
+    values: Sequence[float] = (),
 ) -> None:
     """One step of `algorithm` (octavo.optim's `algorithm`) over contiguous tensors of one device.
 
@@ -58,12 +59,14 @@ def step(
     is the format: float32, bfloat16, uint8 of the parameter's shape (8bit) or packed and flat (4bit), float8.
     `scales` goes with it, float32, empty where a format has none. `masters` is empty, or has the int8 or
     int16 master bits of each (bf16) parameter. `step` (0-d int64, on the CPU or on the device) counts the
-    steps taken and is advanced; `lr` is 0-d. Both are checked where they are on the CPU. Zeros are the
-    initial state. 4bit-rank1 states are not offered here.
+    steps taken and is advanced; `lr` is 0-d. Both are checked where they are on the CPU. `names` (with
+    commas between them) and `values` are further options of the algorithm, numbers or flags (0 or 1); those
+    left out have its defaults. Zeros are the initial state. 4bit-rank1 states are not offered here.
     """
     known = _describe.algorithms()
     if algorithm not in known:
         raise ValueError(f"octavo::step: algorithm is {algorithm!r}, expected one of {', '.join(known)}")
+    described = known[algorithm]
     if step.dtype != torch.int64 or step.numel() != 1:
         raise ValueError(f"octavo::step: step is {step.dtype} of {step.numel()} elements, expected one int64")
     # On a GPU nobody looks: that would be a wait.
@@ -73,9 +76,11 @@ def step(
         raise ValueError(f"octavo::step: lr has {lr.numel()} elements, expected one")
     if lr.device.type == "cpu" and not -RATE_SLACK <= float(lr) < float("inf"):
         raise ValueError(f"octavo::step: lr is {float(lr)}, expected a number of 0 or more")
-    described = known[algorithm]
-    switches = described.switches({"momentum": momentum})
-    count, moments = len(params), len(described.slots(switches))
+    usual = {"beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
+    options = _options(described, usual, names, values)
+    switches = described.switches(options)
+    count, slots = len(params), described.slots(switches)
+    moments = len(slots)
     if len(grads) != count or len(codes) != moments * count or len(scales) != len(codes):
         raise ValueError(
             f"octavo::step: got {len(grads)} gradients, {len(codes)} codes and {len(scales)} scales for "
@@ -88,41 +93,38 @@ def step(
     device = params[0].device
     bound = []
     for place, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        own_codes = codes[place::count]
-        state = _BY_DTYPE.get(own_codes[0].dtype)
-        if state is None or (state == "8bit" and own_codes[0].shape != param.shape):
-            state = "4bit"
+        own_codes, residual = codes[place::count], masters[place] if masters else None
+        state = _format_of(param, own_codes, slots)
         blocks = _codec.default_block_size(state) > 0
-        residual = masters[place] if masters else None
         master: str | int = "stochastic" if stochastic and param.dtype == torch.bfloat16 else "native"
         if residual is not None:
             master = 24 if residual.dtype == torch.int8 else 32
         own_scales = [s if blocks else None for s in scales[place::count]]
-        parts = (param, grad, residual, *own_codes, *own_scales)
-        for tensor in (part for part in parts if part is not None):
+        for tensor in (part for part in (param, grad, residual, *own_codes, *own_scales) if part is not None):
             if tensor.device != device or not tensor.is_contiguous():
                 raise ValueError(f"octavo::step: tensor {place}: expected contiguous tensors on {device}")
-        _check_sizes(place, param, grad, residual, state, own_codes, own_scales, block_size)
-        bound.append(
-            _engine.Bound(
-                param=param,
-                grad=grad,
-                shape=tuple(param.shape),
-                state=state,
-                block_size=block_size if blocks else 0,
-                master=master,
-                codes=own_codes,
-                scales=own_scales,
-                residual=residual,
-                id=place,
-                offset=0,
-            )
+        tensors = _engine.Bound(
+            param=param,
+            grad=grad,
+            shape=tuple(param.shape),
+            state=state,
+            block_size=block_size if blocks else 0,
+            master=master,
+            codes=own_codes,
+            scales=own_scales,
+            residual=residual,
+            id=place,
+            offset=0,
         )
+        _check_sizes(tensors, slots)
+        bound.append(tensors)
     native = _engine.NativeGroup(algorithm, device, bound, switches)
     args = native.args
-    args.beta1, args.beta2, args.eps, args.weight_decay = beta1, beta2, eps, weight_decay
-    args.momentum, args.maximize, args.seed = momentum, int(maximize), seed
-    args.decay = 2 if described.decoupled else 1
+    for option in (o for o in described.options if o.offset >= 0 and o.name != "lr"):
+        cell: Any = ctypes.c_uint32 if option.range == _describe.FLAG else ctypes.c_double
+        value = options[option.name]
+        cell.from_buffer(args, option.offset).value = int(value) if cell is ctypes.c_uint32 else value
+    args.maximize, args.seed, args.decay = int(maximize), seed, 2 if described.decoupled else 1
     rate = lr.detach().to(torch.float32)
     if lr.device == device and device.type != "cpu":
         args.scalar_lr = rate.data_ptr()
@@ -137,43 +139,56 @@ def step(
         step.add_(1)
 
 
-def _check_sizes(
-    place: int,
-    param: Tensor,
-    grad: Tensor,
-    master: Tensor | None,
-    state: str,
-    codes: list[Tensor],
-    scales: list[Tensor | None],
-    block_size: int,
-) -> None:
+def _options(
+    described: _describe.Algorithm, usual: Mapping[str, float], names: str, values: Sequence[float]
+) -> dict[str, float]:
+    """Every option of the algorithm by its name: a given number, or its default."""
+    given = [name.strip() for name in names.split(",") if name.strip()]
+    known = {option.name: usual.get(option.name, option.default) for option in described.options}
+    if unknown := [name for name in given if name not in known]:
+        raise ValueError(
+            f"octavo::step: {described.name} has no option {unknown[0]!r}, expected one of {', '.join(known)}"
+        )
+    if len(given) != len(values):
+        raise ValueError(f"octavo::step: got {len(values)} values for {len(given)} names, expected as many")
+    return {**known, **dict(zip(given, values, strict=True))}
+
+
+def _format_of(param: Tensor, codes: list[Tensor], slots: Sequence[_describe.Slot]) -> str:
+    """By the type of the codes; packed ones are 4bit's."""
+    if not codes:
+        return "fp32"
+    for name in _describe.formats():
+        dtype = _codec.code_dtype(slots[0].moment, name)
+        if dtype == codes[0].dtype and (dtype != torch.uint8 or codes[0].shape == param.shape):
+            return name
+    return "4bit"
+
+
+def _check_sizes(t: _engine.Bound, slots: Sequence[_describe.Slot]) -> None:
     """The core trusts the sizes of buffers; nobody else does."""
-    for tensor in (param, grad):
+    for tensor in (t.param, t.grad):
         if tensor.dtype not in _engine.DTYPES:
             raise ValueError(
-                f"octavo::step: tensor {place} is {tensor.dtype}, expected float32, bfloat16 or float16"
+                f"octavo::step: tensor {t.id} is {tensor.dtype}, expected float32, bfloat16 or float16"
             )
-    if master is not None and (
-        master.dtype not in (torch.int8, torch.int16) or master.numel() != param.numel()
-    ):
+    master, numel = t.residual, t.param.numel()
+    if master is not None and (master.dtype not in (torch.int8, torch.int16) or master.numel() != numel):
         raise ValueError(
-            f"octavo::step: master {place} is {master.dtype} of {master.numel()} elements, expected int8 or "
-            f"int16 of {param.numel()}"
+            f"octavo::step: master {t.id} is {master.dtype} of {master.numel()} elements, expected int8 or "
+            f"int16 of {numel}"
         )
-    if grad.numel() != param.numel():
-        raise ValueError(
-            f"octavo::step: gradient {place} has {grad.numel()} elements, expected {param.numel()}"
-        )
-    for moment, code, scale in zip(("first", "second"), codes, scales, strict=False):
-        blocks = block_size if _codec.default_block_size(state) else 0
-        want = _codec.layout(moment, state, tuple(param.shape), blocks)  # type: ignore[arg-type]
-        got = (code.numel() * code.element_size(), 0 if scale is None else scale.numel())
+    if t.grad.numel() != numel:
+        raise ValueError(f"octavo::step: gradient {t.id} has {t.grad.numel()} elements, expected {numel}")
+    for slot, code, scale in zip(slots, t.codes, t.scales, strict=True):
         if scale is not None and scale.dtype != torch.float32:
-            raise ValueError(f"octavo::step: scales {place} are {scale.dtype}, expected torch.float32")
+            raise ValueError(f"octavo::step: scales {t.id} are {scale.dtype}, expected torch.float32")
+        want = _codec.layout(slot.moment, t.state, t.shape, t.block_size)
+        got = (code.numel() * code.element_size(), 0 if scale is None else scale.numel())
         if got != want:
             raise ValueError(
-                f"octavo::step: the {moment} moment of parameter {place} has {got[0]} bytes of codes "
-                f"and {got[1]} scales, expected {want[0]} and {want[1]} for {state}"
+                f"octavo::step: the {slot.moment} moment of parameter {t.id} has {got[0]} bytes of codes "
+                f"and {got[1]} scales, expected {want[0]} and {want[1]} for {t.state}"
             )
 
 

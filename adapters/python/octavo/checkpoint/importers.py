@@ -78,6 +78,11 @@ def _step(entry: Mapping[str, Any], moments: Mapping[str, SavedMoment], group: M
         if any(saved.moment == "second" for saved in moments.values()):
             raise ValueError("step is missing, here and in the group: bias correction needs it")
         return 1 if moments else 0  # some count nothing, but a first step made the momentum
+    return read_step(step)
+
+
+def read_step(step: Any) -> int:
+    """A count of steps, as a number or a tensor of one."""
     if isinstance(step, Tensor):
         step = local(step)
         if step.numel() != 1:

@@ -30,18 +30,8 @@ if TYPE_CHECKING:
     from ..optim.state import Kind
 
 # What an optimizer keeps of its own groups when it loads others'.
-_OWN_OPTIONS = frozenset(
-    (
-        "state",
-        "block_size",
-        "master",
-        "min_quantized_size",
-        "capturable",
-        "fused",
-        "foreach",
-        "differentiable",
-    )
-) | {"decoupled_weight_decay"}
+_OWN_OPTIONS = {"state", "block_size", "master", "min_quantized_size", "capturable", "fused", "foreach"}
+_OWN_OPTIONS |= {"differentiable", "decoupled_weight_decay"}
 
 
 def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
@@ -119,16 +109,8 @@ def _check_moments(item: Loaded, algorithm: str) -> None:
     for name, saved in item.saved.moments.items():
         if name not in ours:
             raise ValueError(f"its state has {name}: it comes from another kind of optimizer")
-        if saved.moment == "second" and _is_negative(saved, item):
+        if saved.is_negative():
             raise ValueError(f"{name} has negative entries: the state is corrupt")
-
-
-def _is_negative(saved: SavedMoment, item: Loaded) -> bool:
-    if saved.format.startswith("fp8") and saved.codes is not None:
-        return bool((saved.codes.view(torch.uint8) > 0x80).any())  # the sign, but for a zero's
-    if _taken(saved, item) is not None or saved.decoder is None:
-        return False
-    return bool((saved.values() < 0).any())
 
 
 def _compare_decay(
@@ -225,20 +207,10 @@ def _shaped(codes: Tensor, moment: _codec.Moment, kind: Kind, param: Tensor) -> 
 
 
 def _put(entry: dict[str, Any], key: str, value: Tensor, device: torch.device) -> None:
-    present = entry.get(key)
-    value = value.detach()
-    if (
-        isinstance(present, Tensor)
-        and present.dtype == value.dtype
-        and present.shape == value.shape
-        and present.device == device
-    ):
-        _bytes(present).copy_(_bytes(value))
-    else:
+    """In place where it fits: a CUDA graph or a plan may hold the address."""
+    present, value, looks = entry.get(key), value.detach(), (value.dtype, value.shape, device)
+    if not isinstance(present, Tensor) or (present.dtype, present.shape, present.device) != looks:
         entry[key] = torch.empty_like(value, device=device)  # dense, whatever the file's strides
-        _bytes(entry[key]).copy_(_bytes(value))
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    """float8 as bytes: not every device copies it."""
-    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+    # float8 as bytes: not every device copies it.
+    target, source = (t.view(torch.uint8) if t.element_size() == 1 else t for t in (entry[key], value))
+    target.copy_(source)

@@ -16,7 +16,7 @@ from .. import _codec, _describe
 from .._codec import MASTER, NATIVE_STEP, SCALE, STEP
 from .._shards import Rows, is_sharded, like, local
 from . import rows
-from .importers import read_peer_state
+from .importers import read_peer_state, read_step
 from .saved import SavedMoment, SavedState, known_moments
 
 if TYPE_CHECKING:
@@ -212,35 +212,14 @@ def _read_own(
     if sorted(order) != list(range(len(shape))):
         raise ValueError(f"{ORDER} is {order}, expected an order of {len(shape)} dimensions")
     # The format comes from the tensors, not from the group: a parameter may have had a format of its own.
-    said = group.get("state") if group.get("state") in _describe.formats() else "8bit"
-    memory = tuple(shape[d] for d in order)
+    # What the group says is asked first, and is what is expected where none fits.
+    said = str(group.get("state")) if _codec.default_block_size(str(group.get("state"))) else "8bit"
+    memory, block = tuple(shape[d] for d in order), int(group.get("block_size") or 0)
     by_rows = any(name + SCALE in entry and entry[name + SCALE].dim() == 2 for name in names)
-    found = None if by_rows else _shown_format(entry, shape, memory, said, int(group.get("block_size") or 0))
-    if found is not None:
-        group = {"state": found[0], "block_size": found[1]}
-    moments = {name: _read_moment(entry, name, shape, order, group) for name in names}
+    found = None if by_rows else _shown_format(entry, shape, memory, said, block)
+    found = found or (said, block or _codec.default_block_size(said))
+    moments = {name: _read_moment(entry, name, shape, order, *found) for name in names}
     return SavedState(read_step(entry["step"]), moments), order
-
-
-def read_step(value: Any) -> int:
-    step = float(value)
-    if not (step >= 0 and step == int(step)):
-        raise ValueError(f"step is {step}, expected a whole number of at least 0")
-    return int(step)
-
-
-def _state_of(name: str, codes: Tensor, shape: tuple[int, ...], group: Mapping[str, Any]) -> str:
-    for state in _describe.formats():
-        if _codec.code_dtype(known_moments()[name], state) == codes.dtype != torch.uint8:
-            return state
-    if codes.dtype != torch.uint8:
-        raise ValueError(
-            f"{name} has dtype {codes.dtype}, expected codes (uint8 or float8) beside its scales"
-        )
-    said = group.get("state")
-    if _codec.default_block_size(str(said)):
-        return str(said)
-    return "8bit" if tuple(codes.shape) == shape else "4bit"
 
 
 def _read_moment(
@@ -248,7 +227,8 @@ def _read_moment(
     name: str,
     shape: tuple[int, ...],
     order: tuple[int, ...],
-    group: Mapping[str, Any],
+    state: str,
+    block: int,
 ) -> SavedMoment:
     moment, codes, scales = known_moments()[name], entry[name], entry.get(name + SCALE)
     if scales is None:
@@ -261,14 +241,16 @@ def _read_moment(
         raise ValueError(f"{name + SCALE} has negative entries: the state is corrupt")
     if scales.dim() == 2:
         return _read_rows(name, codes, scales, shape)
-    state = _state_of(name, codes, shape, group)
     memory = tuple(shape[d] for d in order)
     state = _codec.in_blocks(moment, state, len(memory))
+    if codes.dtype != torch.uint8 and not (codes.is_floating_point() and codes.element_size() == 1):
+        raise ValueError(
+            f"{name} has dtype {codes.dtype}, expected codes (uint8 or float8) beside its scales"
+        )
     if _codec.code_dtype(moment, state) is not None:
         if tuple(codes.shape) != shape:
             raise ValueError(f"{name} has shape {tuple(codes.shape)}, but the parameter has shape {shape}")
         codes = codes.permute(order).reshape(-1)
-    block = int(group.get("block_size") or _codec.default_block_size(state))
     expected = _codec.layout(moment, state, memory, block)
     got = codes.numel() * codes.element_size(), scales.numel()
     if got != expected:
@@ -320,10 +302,6 @@ def _read_residual(entry: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[Te
     return bits, 24 if bits.dtype == torch.int8 else 32
 
 
-def _negative(values: Tensor | None) -> bool:
-    return values is not None and bool((values < 0).any())
-
-
 def read_entry(
     entry: Mapping[str, Any],
     param: Tensor,
@@ -349,9 +327,6 @@ def read_entry(
             keys = ", ".join(map(str, entry))
             raise ValueError(f"its state has the keys {keys}, which no known optimizer writes")
         saved = peer
-    for name, moment in saved.moments.items():
-        if moment.moment == "second" and moment.format in ("fp32", "bf16", "") and _negative(moment.codes):
-            raise ValueError(f"{name} has negative entries: the state is corrupt")
     missing = [name for name in wanted if name not in saved.moments]
     if missing:
         raise ValueError(

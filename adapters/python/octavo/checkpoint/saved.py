@@ -63,6 +63,14 @@ class SavedMoment:
         scales = None if self.scales is None else self.scales.detach().cpu()
         return _codec.decode(self.moment, self.format, codes, scales, self.shape, self.block_size)
 
+    def is_negative(self) -> bool:
+        """Whether a second moment has a negative number, which only a corrupt file has."""
+        if self.moment == "first" or (self.codes is not None and self.codes.dtype == torch.uint8):
+            return False  # of a second moment every code is a number of at least 0
+        if self.codes is not None and self.codes.element_size() == 1:  # float8: not every device compares it
+            return bool((self.codes.view(torch.uint8) > 0x80).any())  # the sign, but for a zero's
+        return bool(((self.codes if self.codes is not None else self.values()) < 0).any())
+
     def take_over(self, state: str, block_size: int = 0) -> tuple[Tensor, Tensor | None] | None:
         """Codes and scales for a moment kept in format `state`; None where the saved bytes are not those.
 

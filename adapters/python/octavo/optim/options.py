@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from .. import _codec
-from .._describe import ANY, FLAG, FRACTION, NON_NEGATIVE, POSITIVE, Algorithm, Option
+from .._describe import ANY, FLAG, FRACTION, NON_NEGATIVE, POSITIVE, Algorithm, Option, formats
 
 MIN_QUANTIZED_SIZE = 4096
 MASTERS = ("native", "stochastic", 24, 32)
@@ -86,6 +86,9 @@ def check_group(described: Algorithm, group: dict[str, Any]) -> None:
     check_numbers(described, group)
     check_clip(group)
     check_format(group)
+    taken = [name for name, f in formats().items() if not described.excluded_formats >> f.number & 1]
+    if group["state"] not in taken:
+        raise ValueError(f"{described.title} does not take state={group['state']!r}, expected one of {taken}")
 
 
 def check_numbers(described: Algorithm, group: dict[str, Any]) -> None:
