@@ -133,6 +133,15 @@ struct StepScalars {
   StepReport* report = nullptr;       // receives what happened
 };
 
+// Called between the two passes of a rule that measures (LARS, LAMB), for tensors of which other ranks hold
+// parts: it adds what they have measured. `sums` has two numbers per tensor of the group, in its order: the
+// squares of the weights and the squares of the updates. They are in the memory of the group's device, in
+// stream order; the hook must not wait for the stream.
+struct SumHook {
+  void (*add)(void* context, double* sums, std::int64_t count, void* stream) = nullptr;
+  void* context = nullptr;
+};
+
 struct StepArgs {
   HyperParams hyper{};
   std::int64_t step = 0;     // from 1; sgd's first step stores the plain gradient, as torch does
@@ -144,6 +153,7 @@ struct StepArgs {
   int threads = 0;           // CPU; 0: the pool's size
   void* stream = nullptr;    // GPU: the cudaStream_t to work on, of the group's device
   StepScalars scalars{};
+  SumHook sums{};
   // At least Group::workspace_bytes(), aligned to 16, on the group's device. On a GPU the group keeps its
   // table of tensors there: pass the same untouched buffer at every step, and it is not written again.
   std::span<std::byte> workspace{};

@@ -13,6 +13,8 @@
 #include "formula/adagrad.h"
 #include "formula/adamw.h"
 #include "formula/ademamix.h"
+#include "formula/lamb.h"
+#include "formula/lars.h"
 #include "formula/lion.h"
 #include "formula/rmsprop.h"
 #include "formula/sgd.h"
@@ -47,9 +49,10 @@ using Formats =
                     Format<codecs::Int4, codecs::Int4Rank1>, Format<codecs::E4M3>, Format<codecs::E5M2>>,
            ExtraFormats>::Type;
 
-using Families = Joined<TypeList<formula::AdamFamily, formula::SgdFamily, formula::LionFamily,
-                                 formula::RmsPropFamily, formula::AdagradFamily, formula::AdEmaMixFamily>,
-                        ExtraFamilies>::Type;
+using Families = Joined<
+    TypeList<formula::AdamFamily, formula::SgdFamily, formula::LionFamily, formula::RmsPropFamily,
+             formula::AdagradFamily, formula::AdEmaMixFamily, formula::LarsFamily, formula::LambFamily>,
+    ExtraFamilies>::Type;
 
 // The rules of all families, one after the other: what kernels are made of.
 template <class>

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/lists.h"
+#include "formula/measure.h"
 #include "formula/norm.h"
 #include "formula/stochastic_round.h"
 
@@ -30,6 +31,7 @@ struct Scratch {
   alignas(
       64) float scale_in[kMaxSlots][kMaxTile + kPad];  // axis scales: that of each element, before the step
   alignas(64) float scale_out[kMaxSlots][kMaxTile + kPad];      // and after
+  alignas(64) float update[kMaxTile + kPad];                    // what a rule with two passes measures
   std::uint32_t max_bits[kMaxSlots][kMaxTile / kMinBlockSize];  // of each block in the tile
   alignas(64) std::uint8_t codes[kMaxSlots][kMaxTile + kPad];
 };
@@ -39,7 +41,13 @@ struct Shape {
   int ndim = 0;
 };
 
-// A run of one tensor's elements. `begin` is a multiple of the block.
+// Elements of a tensor that a thread takes at a time: long enough to hide the hand-over, short enough to
+// balance. A multiple of any block, and a power of two of the tiles that are measured.
+inline constexpr std::int64_t kRun = 8 * kMaxBlockSize;
+inline constexpr std::int64_t kRunTiles = kRun / formula::kMeasureTile;
+static_assert(kTile % formula::kMeasureTile == 0 && (kRunTiles & (kRunTiles - 1)) == 0);
+
+// A run of one tensor's elements, at most kRun. `begin` is a multiple of the block.
 struct StepTask {
   void* param;
   const void* grad;
@@ -53,9 +61,11 @@ struct StepTask {
   std::int64_t block;
   std::uint64_t index;  // of element `begin` in the whole parameter, for stochastic rounding
   formula::RoundKey keys[1 + kMaxSlots];
-  Shape shape;         // axis scales
-  bool measure;        // axis scales, first pass: only raise scales_out to the new moments' maxima
-  const void* consts;  // the algorithm's Consts
+  Shape shape;          // axis scales
+  bool measure;         // axis scales, first pass: only raise scales_out to the new moments' maxima
+  formula::Sums* sums;  // not null: a rule's first of two passes, which writes nothing but these
+  float ratio;          // of the tensor, in the second
+  const void* consts;   // the algorithm's Consts
   Scratch* scratch;
 };
 using StepFn = void (*)(const StepTask&);

@@ -6,6 +6,7 @@
 #include "cpu/block_codec.h"
 #include "cpu/kernels.h"
 #include "cpu/tile_io.h"
+#include "cpu/tile_sums.h"
 #include "formula/narrow.h"
 
 #include <utility>
@@ -19,6 +20,7 @@ class TileStep {
   using Consts = typename Algo::Consts;
   static constexpr std::int64_t kW = L::kWidth;
   static constexpr int kSlots = Algo::kSlots;
+  static constexpr bool kMeasures = formula::kMeasures<Algo>;
 
   template <int kSlot>
   static constexpr Moment kMoment = Algo::kMoments[kSlot];
@@ -36,25 +38,55 @@ class TileStep {
   }
 
  public:
-  static void run(const StepTask& t) { TileStep(t).run_tiles(); }
+  static void run(const StepTask& t) {
+    if constexpr (kMeasures) {
+      if (t.sums != nullptr) return TileStep(t).measure_tiles();
+    }
+    TileStep(t).run_tiles();
+  }
 
  private:
-  explicit TileStep(const StepTask& task) : t_(task), s_(*task.scratch), end_(task.begin + task.count) {}
+  explicit TileStep(const StepTask& task)
+      : t_(task),
+        s_(*task.scratch),
+        c_(*static_cast<const Consts*>(task.consts)),
+        end_(task.begin + task.count) {
+    if constexpr (kMeasures) c_.ratio = task.ratio;
+  }
 
-  void run_tiles() {
+  // Calls f for each tile of the run.
+  template <class Fn>
+  void for_tiles(Fn&& f) {
     const std::int64_t tile = t_.block > kTile ? t_.block : kTile;
     for (at_ = t_.begin; at_ < end_; at_ += tile) {
       n_ = end_ - at_ < tile ? end_ - at_ : tile;
-      run_tile();
+      f();
     }
+  }
+  // Calls f(first element, count) for each stretch of the tile that shares a scale.
+  template <class Fn>
+  void for_blocks(Fn&& f) {
+    for (std::int64_t b = 0; b < n_; b += span()) f(b, n_ - b < span() ? n_ - b : span());
+  }
+
+  void run_tiles() {
+    for_tiles([&] { run_tile(); });
   }
 
   void run_tile() {
+    const bool in_place = open_tile(!t_.measure);
+    for_blocks([&](std::int64_t b, std::int64_t n) { run_block(b, n); });
+    for_slots([&](auto slot) { close<slot()>(); });
+    if (!in_place && !t_.measure) store_weights<L>(t_, s_.param, at_, n_);
+  }
+
+  // Makes the tile's values ready. fp32 arrays whose vectors do not overrun the tile are used in place; the
+  // rest is widened into scratch. Returns whether the weights are in place, which `may_be` allows.
+  bool open_tile(bool may_be) {
     const bool whole = n_ % kW == 0;
-    // fp32 arrays whose vectors do not overrun the tile are used in place. The rest is widened into scratch.
-    const bool param_in_place = t_.param_dtype == DType::f32 && whole && !t_.measure;
-    param_ = param_in_place ? static_cast<float*>(t_.param) + at_ : s_.param;
-    if (!param_in_place) load_weights<L>(t_, at_, n_, s_.param);
+    const bool in_place = t_.param_dtype == DType::f32 && whole && may_be;
+    param_ = in_place ? static_cast<float*>(t_.param) + at_ : s_.param;
+    if (!in_place) load_weights<L>(t_, at_, n_, s_.param);
     if (t_.grad_dtype == DType::f32 && whole) {
       grad_ = static_cast<const float*>(t_.grad) + at_;
     } else {
@@ -62,9 +94,30 @@ class TileStep {
       grad_ = s_.grad;
     }
     for_slots([&](auto slot) { open<slot()>(whole); });
-    for (std::int64_t b = 0; b < n_; b += span()) run_block(b, n_ - b < span() ? n_ - b : span());
-    for_slots([&](auto slot) { close<slot()>(); });
-    if (!param_in_place && !t_.measure) store_weights<L>(t_, s_.param, at_, n_);
+    return in_place;
+  }
+
+  // The first of two passes: what the rule measures of each element goes to scratch, then into the sums.
+  void measure_tiles() {
+    formula::Sums tiles[kRunTiles] = {};
+    formula::Sums* to = tiles;
+    for_tiles([&] {
+      open_tile(false);
+      for_blocks([&](std::int64_t b, std::int64_t n) { measure_block(b, n); });
+      to = sum_tiles<L>(s_.param, s_.update, n_, to);
+    });
+    *t_.sums = formula::tree_sum(tiles, kRunTiles);
+  }
+  void measure_block(std::int64_t b, std::int64_t n) {
+    const Consts c = c_;
+    F scales[kSlots + 1];
+    load_scales(b, scales);
+    for (std::int64_t i = b; i < b + n; i += kW) {
+      F s[kSlots + 1];
+      load_moments(i, scales, s);
+      const F p = L::load(param_ + i);
+      L::store(Algo::measured(c, formula::gradient(c, L::load(grad_ + i), p), p, s), s_.update + i);
+    }
   }
 
   // Elements that share a scale. In formats without blocks the whole tile is one block.
@@ -80,7 +133,8 @@ class TileStep {
                                            s_.codes[kSlot]);
       if constexpr (kOwnScale<kSlot>) {
         rank1_scales(t_.shape, t_.scales_in[kSlot], at_, n_, s_.scale_in[kSlot]);
-        if (!t_.measure) rank1_scales(t_.shape, t_.scales_out[kSlot], at_, n_, s_.scale_out[kSlot]);
+        if (!t_.measure && t_.sums == nullptr)
+          rank1_scales(t_.shape, t_.scales_out[kSlot], at_, n_, s_.scale_out[kSlot]);
       }
     } else if (Own::kBits == 32 && whole) {
       state_[kSlot] = static_cast<float*>(t_.codes[kSlot]) + at_;
@@ -90,19 +144,33 @@ class TileStep {
     }
   }
 
-  // The formula over n elements from b on, in place on weights and moments; then the block's maxima.
-  void run_block(std::int64_t b, std::int64_t n) {
-    const Consts c = *static_cast<const Consts*>(t_.consts);
-    F scales[kSlots + 1];
-    I maxima[kSlots + 1];
-    // A NaN or infinity among the stored values makes this NaN. This takes one instruction per vector, where
-    // correcting each value would take several.
-    F watch(0.0F);
+  // The scales of the block from element b on.
+  void load_scales(std::int64_t b, F* scales) const {
     if constexpr (Format::kBlocked) {
       for_slots([&](auto slot) {
         if constexpr (!kOwnScale<slot()>) scales[slot()] = F(t_.scales_in[slot()][(at_ + b) / t_.block]);
       });
     }
+  }
+  // The moments of the vector from element i on.
+  void load_moments(std::int64_t i, const F* scales, F* s) const {
+    for_slots([&](auto slot) {
+      constexpr int kSlot = slot();
+      s[kSlot] = L::load(state_[kSlot] + i);
+      if constexpr (Format::kBlocked)
+        s[kSlot] = s[kSlot] * (kOwnScale<kSlot> ? L::load(s_.scale_in[kSlot] + i) : scales[kSlot]);
+    });
+  }
+
+  // The formula over n elements from b on, in place on weights and moments; then the block's maxima.
+  void run_block(std::int64_t b, std::int64_t n) {
+    const Consts c = c_;
+    F scales[kSlots + 1];
+    I maxima[kSlots + 1];
+    // A NaN or infinity among the stored values makes this NaN. This takes one instruction per vector, where
+    // correcting each value would take several.
+    F watch(0.0F);
+    load_scales(b, scales);
     std::int64_t i = b;
     for (; i + kW <= b + n; i += kW) run_vector<false>(c, i, 0, scales, maxima, watch);
     if (i < b + n) run_vector<true>(c, i, b + n - i, scales, maxima, watch);
@@ -138,12 +206,7 @@ class TileStep {
   template <bool kTail>
   void run_vector(const Consts& c, std::int64_t i, std::int64_t valid, const F* scales, I* maxima, F& watch) {
     F s[kSlots + 1];
-    for_slots([&](auto slot) {
-      constexpr int kSlot = slot();
-      s[kSlot] = L::load(state_[kSlot] + i);
-      if constexpr (Format::kBlocked)
-        s[kSlot] = s[kSlot] * (kOwnScale<kSlot> ? L::load(s_.scale_in[kSlot] + i) : scales[kSlot]);
-    });
+    load_moments(i, scales, s);
     const F before = L::load(param_ + i);
     const F p = Algo::update(c, formula::gradient(c, L::load(grad_ + i), before), before, s);
     L::store(p, param_ + i);
@@ -214,6 +277,7 @@ class TileStep {
 
   const StepTask& t_;
   Scratch& s_;
+  Consts c_;
   const std::int64_t end_;
   std::int64_t at_ = 0, n_ = 0;  // the tile
   float* param_ = nullptr;

@@ -72,6 +72,12 @@ class CudaStep final : public StepBackend {
       const auto shape = prepare_kernel(tag(config_), launch.kernel, device_);
       if (!shape.ok()) return shape.status();
       launch.shape = *shape;
+      if (measures()) {
+        StepKernel first = launch.kernel;
+        first.kernel = first.measure;
+        const auto same = prepare_kernel(tag(config_), first, device_);
+        if (!same.ok()) return same.status();
+      }
       if (launch.units >= kMaxUnits) {
         return Status::invalid(tag(config_) +
                                " tensors: got over 2^40 elements of one format, expected fewer; make " +
@@ -128,6 +134,9 @@ class CudaStep final : public StepBackend {
       params.prepared = reinterpret_cast<const Prepared*>(workspace);
       if (Status bad = decide_on_device(order, workspace, stream); !bad.ok()) return bad;
     }
+    if (measures()) {
+      if (Status bad = measure(params, args.sums, workspace, stream); !bad.ok()) return bad;
+    }
     if (axes_floats_ > 0) {
       const cudaError_t error = cudaMemsetAsync(workspace + axes_at_, 0, 4 * axes_floats_, stream);
       if (error != cudaSuccess) return launch_failed("clearing axis maxima", error);
@@ -160,6 +169,42 @@ class CudaStep final : public StepBackend {
   void forget_workspace() override { table_at_ = nullptr; }
 
  private:
+  [[nodiscard]] bool measures() const { return kRuleFacts[algorithm_].passes > 1; }
+
+  // The first of two passes: sums of tiles, of tensors, and the ratios in the table.
+  Status measure(const StepParams& params, const SumHook& hook, std::byte* workspace,
+                 cudaStream_t stream) const {
+    const auto sums_at = [&](std::int64_t at) { return reinterpret_cast<formula::Sums*>(workspace + at); };
+    const auto entries_of = [&](const Launch& launch) {
+      return reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
+    };
+    formula::Sums* const sums = sums_at(sums_at_);
+    const auto tensors = static_cast<std::int64_t>(numel_.size());
+    cudaError_t error = cudaSuccess;
+    // What is not here has no sum, and must not keep what the hook added in an earlier step.
+    if (hook.add != nullptr && tensors > 0)
+      error = cudaMemsetAsync(sums, 0, static_cast<std::size_t>(tensors) * sizeof *sums, stream);
+    StepParams first = params;
+    first.sums = sums_at(tiles_at_);
+    for (const Launch& launch : launches_) {
+      if (Status bad = run(launch, launch.kernel.measure, first, workspace, stream); !bad.ok()) return bad;
+    }
+    if (error == cudaSuccess && nodes_ > 0)
+      error = add_tiles(params.prepared, sums_at(tiles_at_), nodes_, sums_at(nodes_at_), stream);
+    for (const Launch& launch : launches_) {
+      if (error == cudaSuccess)
+        error = add_nodes(params.prepared, entries_of(launch), launch.tensors(), sums_at(nodes_at_), sums,
+                          stream);
+    }
+    if (error == cudaSuccess && hook.add != nullptr)
+      hook.add(hook.context, reinterpret_cast<double*>(sums), 2 * tensors, stream);
+    for (const Launch& launch : launches_) {
+      if (error == cudaSuccess)
+        error = set_ratios(algorithm_, params, sums, entries_of(launch), launch.tensors(), stream);
+    }
+    return error == cudaSuccess ? Status() : launch_failed("adding the sums of tensors", error);
+  }
+
   void sort_tensors(std::span<const TensorArgs> tensors) {
     std::map<std::pair<StateFormat, WeightKind>, std::vector<std::size_t>> by_kernel;
     numel_.reserve(tensors.size());
@@ -235,6 +280,9 @@ class CudaStep final : public StepBackend {
       axes_floats_ += count;
       entry.new_scales = entry.scales[s];  // not null: seen
     }
+    entry.tensor = static_cast<std::uint32_t>(index);
+    entry.first_tile = static_cast<std::uint32_t>(nodes_ * kTilesOfNode);
+    if (measures()) nodes_ += nodes_of(t.spec.numel);
     set_alignment(launch, entry);
     const std::int64_t unit = std::max<std::int64_t>(kTile, entry.block);
     launch.units += (entry.numel + unit - 1) / unit;
@@ -260,7 +308,7 @@ class CudaStep final : public StepBackend {
   }
 
   // The workspace: what a step decides, its count of non-finite elements, tables and maps, axis maxima, step
-  // counts.
+  // counts, and the sums of a rule that measures.
   void lay_out() {
     std::int64_t at = aligned(sizeof(Prepared)) + kAlignment;
     for (Launch& launch : launches_) {
@@ -274,7 +322,12 @@ class CudaStep final : public StepBackend {
     axes_table_at_ = at;
     axes_at_ = at + aligned(static_cast<std::int64_t>(axes_.size() * sizeof(AxesEntry)));
     counts_at_ = axes_at_ + aligned(4 * axes_floats_);
-    workspace_bytes_ = counts_at_ + aligned(static_cast<std::int64_t>(counts_.size() * sizeof(counts_[0])));
+    tiles_at_ = counts_at_ + aligned(static_cast<std::int64_t>(counts_.size() * sizeof(counts_[0])));
+    constexpr auto kSize = static_cast<std::int64_t>(sizeof(formula::Sums));
+    nodes_at_ = tiles_at_ + aligned(kSize * nodes_ * kTilesOfNode);
+    sums_at_ = nodes_at_ + aligned(kSize * nodes_);
+    const auto tensors = static_cast<std::int64_t>(numel_.size());
+    workspace_bytes_ = measures() ? sums_at_ + kSize * tensors : tiles_at_;
   }
   static std::int64_t counter_at() { return aligned(sizeof(Prepared)); }
 
@@ -323,6 +376,11 @@ class CudaStep final : public StepBackend {
       const cudaError_t error = upload(std::as_bytes(std::span(counts_)), workspace + counts_at_, stream);
       if (error != cudaSuccess) return launch_failed("writing the table of step counts", error);
     }
+    if (whole && nodes_ > 0) {  // tiles that no tensor has stay zero
+      const auto bytes = static_cast<std::size_t>(nodes_at_ - tiles_at_);
+      const cudaError_t error = cudaMemsetAsync(workspace + tiles_at_, 0, bytes, stream);
+      if (error != cudaSuccess) return launch_failed("clearing the sums of tiles", error);
+    }
     for (Launch& launch : launches_) {
       auto* entries = reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
       cudaError_t error = cudaSuccess;
@@ -370,7 +428,12 @@ class CudaStep final : public StepBackend {
     return error == cudaSuccess ? Status() : launch_failed("prepare_kernel", error);
   }
 
-  Status run(const Launch& launch, StepParams params, std::byte* workspace, cudaStream_t stream) const {
+  Status run(const Launch& launch, const StepParams& params, std::byte* workspace,
+             cudaStream_t stream) const {
+    return run(launch, launch.kernel.kernel, params, workspace, stream);
+  }
+  Status run(const Launch& launch, const void* kernel, StepParams params, std::byte* workspace,
+             cudaStream_t stream) const {
     params.tensors = reinterpret_cast<const TensorEntry*>(workspace + launch.entries_at);
     params.map = reinterpret_cast<const std::uint32_t*>(workspace + launch.map_at);
     params.counters = reinterpret_cast<std::uint32_t*>(workspace + launch.counters_at);
@@ -378,7 +441,7 @@ class CudaStep final : public StepBackend {
     void* arguments[] = {&params};
     const std::int64_t warps = launch.shape.threads / 32;
     const auto grid = std::min<std::int64_t>(blocks_, (launch.units + warps - 1) / warps);
-    const cudaError_t error = cudaLaunchKernel(launch.kernel.kernel, dim3(static_cast<unsigned>(grid)),
+    const cudaError_t error = cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(grid)),
                                                dim3(static_cast<unsigned>(launch.shape.threads)), arguments,
                                                static_cast<std::size_t>(launch.shape.shared), stream);
     if (error == cudaSuccess) return {};
@@ -411,6 +474,7 @@ class CudaStep final : public StepBackend {
   std::vector<AxesEntry> axes_;
   std::vector<std::int64_t> axes_floats_at_;  // of each, in floats
   std::vector<AxesOf> axes_of_;
+  std::int64_t nodes_ = 0, tiles_at_ = 0, nodes_at_ = 0, sums_at_ = 0;  // where the rule measures
   std::int64_t axes_floats_ = 0, axes_table_at_ = 0, axes_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;  // the workspace that holds the table
   bool grads_fresh_ = true;

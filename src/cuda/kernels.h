@@ -27,6 +27,7 @@ struct StepKernel {
   int (*threads)(int arch) = nullptr;
   int (*shared_start)(int arch) = nullptr;  // address at which its shared memory must begin; 0: anywhere
   bool quick = true;                        // has a way by vectors
+  const void* measure = nullptr;            // the first of two passes, of the same shape; null: there is one
 };
 // The kernels of one rule of update: every format with every kind of weight. A rule without states has one
 // kernel for all formats. Each is compiled in a source of its own, which CMake makes (step_rule.cu.in).
@@ -55,6 +56,15 @@ cudaError_t prepare(std::size_t algorithm, const formula::Order& order, const st
                     Prepared* prepared, cudaStream_t stream);
 // The same on the host, where everything is known there.
 Prepared prepare_on_host(std::size_t algorithm, const formula::Order& order);
+// Where a rule measures: the sums of tiles by kTilesOfNode, those of each tensor's nodes by its number, and
+// the ratios into the table.
+cudaError_t add_tiles(const Prepared* prepared, const formula::Sums* tiles, std::int64_t nodes,
+                      formula::Sums* out, cudaStream_t stream);
+cudaError_t add_nodes(const Prepared* prepared, const TensorEntry* entries, std::int64_t count,
+                      formula::Sums* nodes, formula::Sums* out, cudaStream_t stream);
+cudaError_t set_ratios(std::size_t algorithm, const StepParams& params, const formula::Sums* sums,
+                       TensorEntry* entries, std::int64_t count, cudaStream_t stream);
+
 // Axis scales: the maxima of one moment.
 struct AxesEntry {
   const float* from;  // the new ones, in the workspace

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cuda/axis_scales.cuh"
+#include "cuda/measure.cuh"
 #include "cuda/step_slow.cuh"
 #include "cuda/step_traits.cuh"
 #include "cuda/tile_io.cuh"
@@ -24,6 +25,7 @@ class Step : StepTraits<Algo, Format> {
   using Traits::encode_words;
   using Traits::is_second;
   using Traits::kDivides;
+  using Traits::kMeasures;
   using Traits::kQuick;
   using Traits::kSlots;
   using Traits::kStates;
@@ -69,6 +71,8 @@ class Step : StepTraits<Algo, Format> {
 
   // Takes kTogether neighbouring units at a time until none are left, so that warps with slow units take
   // fewer. The next ones are requested early, because the answer takes as long as a memory access.
+  // `kMeasure`: the first of a rule's two passes, which writes sums alone.
+  template <bool kMeasure>
   __device__ void run(std::uint32_t warps) const {
     std::uint32_t unit = kTogether * answer(ask());
     std::uint32_t asked = ask();
@@ -97,10 +101,14 @@ class Step : StepTraits<Algo, Format> {
         end_of_copies();
         wait_copies();
       }
-      if (!quick(now) || !tile(now)) {
+      if (!quick(now) || !tile<kMeasure>(now)) {
         const TensorEntry& t = entry(now);
-        Slow::run(params_, prepared_, t,
-                  static_cast<std::int64_t>(now.index) * (t.block > kTile ? t.block : kTile));
+        const std::int64_t at = static_cast<std::int64_t>(now.index) * (t.block > kTile ? t.block : kTile);
+        if constexpr (kMeasure) {
+          Slow::measure_unit(params_, prepared_, t, at);
+        } else {
+          Slow::run(params_, prepared_, t, at);
+        }
       }
       now = next;
     }
@@ -207,9 +215,8 @@ class Step : StepTraits<Algo, Format> {
     }
   }
 
-  // The formula over eight elements whose weights and raw gradients are unpacked; states are in `s`.
-  template <int kStride>
-  __device__ void update8(float* p, float* g, float (*s)[kStride], int first, Bounds& bounds) const {
+  // Raw gradients times their factor, with coupled decay.
+  __device__ void scale_grads(const float* p, float* g) const {
     formula::Common common = c_;
     if (c_.coupled) {
 #pragma unroll
@@ -219,27 +226,122 @@ class Step : StepTraits<Algo, Format> {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) g[i] = formula::gradient(common, F32(g[i]), F32(p[i])).v;
     }
+  }
+
+  // The constants of a tensor's elements.
+  __device__ Consts consts_of(const TensorEntry& t) const {
+    Consts c = c_;
+    if constexpr (kMeasures) c.ratio = t.ratio;
+    return c;
+  }
+
+  // The formula over eight elements whose weights and raw gradients are unpacked; states are in `s`.
+  template <int kStride>
+  __device__ void update8(const Consts& c, float* p, float* g, float (*s)[kStride], int first,
+                          Bounds& bounds) const {
+    scale_grads(p, g);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       Fast state[kStates];
       float kept[kStates];
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) state[k] = Fast(s[k][first + i]);
-      p[i] = Algo::update(c_, Fast(g[i]), Fast(p[i]), state).v;
+      p[i] = Algo::update(c, Fast(g[i]), Fast(p[i]), state).v;
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) s[k][first + i] = kept[k] = state[k].v;
-      bounds.add(kept, numerator(c_, Fast(g[i]), state));
+      bounds.add(kept, numerator(c, Fast(g[i]), state));
+    }
+  }
+
+  // What the rule measures of eight elements, in place of the gradients.
+  template <int kStride>
+  __device__ void measure8(const float* p, float* g, const float (*s)[kStride], int first,
+                           Bounds& bounds) const {
+    scale_grads(p, g);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      Fast state[kStates];
+      float kept[kStates];
+#pragma unroll
+      for (int k = 0; k < kSlots; ++k) state[k] = Fast(s[k][first + i]);
+      const Fast grad(g[i]);
+      g[i] = Algo::measured(c_, grad, Fast(p[i]), state).v;
+#pragma unroll
+      for (int k = 0; k < kSlots; ++k) kept[k] = state[k].v;
+      bounds.add(kept, numerator(c_, grad, state));
     }
   }
 
   // A quick tile. Returns false if an element of the warp is out of range; nothing was written then.
+  template <bool kMeasure>
   __device__ bool tile(const Work& now) const {
     if constexpr (!kQuick) {
       return false;
+    } else if constexpr (kMeasure) {
+      return is_f32(entry(now).grad_dtype) ? measure_tile<true>(now) : measure_tile<false>(now);
     } else if constexpr (Format::kBlocked) {
       return is_f32(entry(now).grad_dtype) ? block_tile<true>(now) : block_tile<false>(now);
     } else {
       return is_f32(entry(now).grad_dtype) ? plain_tile<true>(now) : plain_tile<false>(now);
+    }
+  }
+
+  template <bool kWide>
+  __device__ bool measure_tile(const Work& now) const {
+    const TensorEntry& t = entry(now);
+    constexpr int kParts = Format::kBlocked ? 2 : 4;
+    double weights[kParts];
+    double updates[kParts];
+    Bounds bounds;
+    int lanes = 32;
+    if constexpr (Format::kBlocked) {
+      const Place where = place(t, at(now));
+      const std::int64_t first = at(now) + where.first;
+      lanes = static_cast<int>(where.lanes);
+      float scale[kStates];
+#pragma unroll
+      for (int k = 0; k < kSlots; ++k)
+        if (!own_scale(k)) scale[k] = scale_of_block(now, k, where.block);
+      measure_chunk<0, kWide>(now, first, scale, weights, updates, bounds);
+      asm volatile("" ::: "memory");  // one after the other, as in block_tile
+      measure_chunk<1, kWide>(now, first + where.apart, scale, weights, updates, bounds);
+    } else {
+      const float scale[kStates] = {};
+      const std::int64_t first = at(now) + lane() * 4;
+      measure_chunk<0, kWide>(now, first, scale, weights, updates, bounds);
+      measure_chunk<1, kWide>(now, first + kTile / 2, scale, weights, updates, bounds);
+    }
+    if (__any_sync(~0U, !bounds.in_range())) return false;
+    write_sums(weights, updates, lanes, params_.sums + t.first_tile + now.index);
+    return true;
+  }
+
+  template <int kIndex, bool kWide, int kParts>
+  __device__ void measure_chunk(const Work& now, std::int64_t at, const float (&scale)[kStates],
+                                double (&weights)[kParts], double (&updates)[kParts], Bounds& bounds) const {
+    const TensorEntry& t = entry(now);
+    float s[kStates][2 * kChunk];
+    if constexpr (Format::kBlocked) {
+      decode_slots<kIndex>(now, at, scale, s, std::make_integer_sequence<int, kSlots>{});
+    } else {
+      load_states<kIndex, kIndex * kChunk>(now, t, at, s, std::make_integer_sequence<int, kSlots>{});
+    }
+    float p[kChunk];
+    float g[kChunk];
+    Eights packed;
+    load_weights<kIndex>(now, t, at, packed);
+    packed.unpack(t, p);
+    load_grads<kIndex, kWide>(now, t, at, g);
+    measure8(p, g, s, kIndex * kChunk, bounds);
+    if constexpr (Format::kBlocked) {
+      weights[kIndex] = squares8(p);
+      updates[kIndex] = squares8(g);
+    } else {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        weights[2 * kIndex + half] = squares4(p + 4 * half);
+        updates[2 * kIndex + half] = squares4(g + 4 * half);
+      }
     }
   }
 
@@ -296,7 +398,7 @@ class Step : StepTraits<Algo, Format> {
     load_weights<kIndex>(now, t, at, p);
     p.unpack(t, weights);
     load_grads<kIndex, kWide>(now, t, at, grads);
-    update8(weights, grads, s, kIndex * kChunk, bounds);
+    update8(consts_of(t), weights, grads, s, kIndex * kChunk, bounds);
     return p.pack(t, prepared_.round_base, at, weights);
   }
 
@@ -354,14 +456,14 @@ class Step : StepTraits<Algo, Format> {
     const TensorEntry& t = entry(now);
     float s[kStates][kChunk];
     Bounds bounds;
-    load_states<kIndex>(now, t, at, s, std::make_integer_sequence<int, kSlots>{});
+    load_states<kIndex, 0>(now, t, at, s, std::make_integer_sequence<int, kSlots>{});
     Eights p;
     float weights[kChunk];
     float grads[kChunk];
     load_weights<kIndex>(now, t, at, p);
     p.unpack(t, weights);
     load_grads<kIndex, kWide>(now, t, at, grads);
-    update8(weights, grads, s, 0, bounds);
+    update8(consts_of(t), weights, grads, s, 0, bounds);
     const float watch = p.pack(t, prepared_.round_base, at, weights);
     bool good = bounds.in_range() && watch == 0.0F;
     if constexpr (!kDivides) {
@@ -377,16 +479,17 @@ class Step : StepTraits<Algo, Format> {
     store_states(t, at, s, std::make_integer_sequence<int, kSlots>{});
   }
 
-  template <int kIndex, int... kSlot>
+  // To each slot's elements from kTo on.
+  template <int kIndex, int kTo, int kStride, int... kSlot>
   static __device__ void load_states(const Work& now, const TensorEntry& t, std::int64_t at,
-                                     float (&s)[kStates][kChunk], std::integer_sequence<int, kSlot...>) {
+                                     float (&s)[kStates][kStride], std::integer_sequence<int, kSlot...>) {
     const auto get = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
       const auto words = share<kIndex, typename Arrays::template Codes<kOne>>(now, t.codes[kOne], at);
       if constexpr (Traits::template Codec<kOne, Plain>::kBits == 32) {
-        as_floats(words, s[kOne]);
+        as_floats(words, s[kOne] + kTo);
       } else {
-        unpack_bf16x8(words_of(words), s[kOne]);
+        unpack_bf16x8(words_of(words), s[kOne] + kTo);
       }
     };
     (get(std::integral_constant<int, kSlot>{}), ...);
@@ -422,16 +525,28 @@ class Step : StepTraits<Algo, Format> {
   const std::uint32_t stages_;  // the warp's two
 };
 
-template <class Algo, class Format, WeightKind kKind>
-__global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch), 1)
-    step_kernel(const __grid_constant__ StepParams params) {
+template <bool kMeasure, class Algo, class Format, WeightKind kKind>
+__device__ inline void run_step(const StepParams& params) {
   const Prepared& prepared = params.prepared != nullptr ? *params.prepared : params.constants;
   if (prepared.skip != 0) return;
   FormatTables<Format>::fill_tables(tables());
   __syncthreads();
   // From a shuffle the compiler knows that the warp's lanes agree.
   const std::uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
-  Step<Algo, Format, kKind>(params, prepared, warp).run(gridDim.x * (blockDim.x / 32));
+  Step<Algo, Format, kKind>(params, prepared, warp).template run<kMeasure>(gridDim.x * (blockDim.x / 32));
+}
+
+template <class Algo, class Format, WeightKind kKind>
+__global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch), 1)
+    step_kernel(const __grid_constant__ StepParams params) {
+  run_step<false, Algo, Format, kKind>(params);
+}
+
+// The first pass of a rule that measures.
+template <class Algo, class Format, WeightKind kKind>
+__global__ void __launch_bounds__(Step<Algo, Format, kKind>::Map::threads(kArch), 1)
+    measure_kernel(const __grid_constant__ StepParams params) {
+  run_step<true, Algo, Format, kKind>(params);
 }
 
 }  // namespace octavo::cuda

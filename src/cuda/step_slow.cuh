@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/axis_scales.cuh"
+#include "cuda/measure.cuh"
 #include "cuda/step_traits.cuh"
 
 namespace octavo::cuda {
@@ -44,6 +45,27 @@ class SlowStep : StepTraits<Algo, Format> {
     slow_plain(prepared, t, at);
   }
 
+  // The same in the first of two passes: the sums of the unit's tiles, sixteen neighbours to a lane.
+  static __device__ __noinline__ void measure_unit(const StepParams& params, const Prepared& prepared,
+                                                   const TensorEntry& t, std::int64_t at) {
+    const std::int64_t end = min(t.numel, at + (t.block > kTile ? t.block : kTile));
+#pragma unroll 1
+    for (; at < end; at += kTile) {
+      double weights[1] = {0.0};
+      double updates[1] = {0.0};
+#pragma unroll 1
+      for (int c = 0; c < 2; ++c) {
+        const std::int64_t first = at + lane() * 2 * kChunk + c * kChunk;
+        const formula::Sums sums = Format::kBlocked && t.plain == 0
+                                       ? measure_chunk<Format>(t, prepared, first)
+                                       : measure_chunk<Plain>(t, prepared, first);
+        weights[0] += sums.weight;
+        updates[0] += sums.update;
+      }
+      write_sums(weights, updates, 32, params.sums + t.first_tile + at / kTile);
+    }
+  }
+
   // Up to `most` neighbouring elements of a tensor without blocks.
   static __device__ __noinline__ void slow_plain_chunk(const Prepared& prepared, const TensorEntry& t,
                                                        std::int64_t at, int most) {
@@ -67,7 +89,8 @@ class SlowStep : StepTraits<Algo, Format> {
   template <class Stored>
   static __device__ __noinline__ void careful(const TensorEntry& t, const Prepared& prepared, std::int64_t at,
                                               int valid, bool write, float* out) {
-    const Consts c = *reinterpret_cast<const Consts*>(prepared.consts);
+    Consts c = *reinterpret_cast<const Consts*>(prepared.consts);
+    if constexpr (formula::kMeasures<Algo>) c.ratio = t.ratio;
     for (int i = 0; i < kChunk; ++i) {
       scalar::F32 s[kStates];
       if (i < valid) {
@@ -81,6 +104,25 @@ class SlowStep : StepTraits<Algo, Format> {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) out[k * kChunk + i] = s[k].v;
     }
+  }
+
+  // Eight elements' part in the sums.
+  template <class Stored>
+  static __device__ __noinline__ formula::Sums measure_chunk(const TensorEntry& t, const Prepared& prepared,
+                                                             std::int64_t at) {
+    const Consts c = *reinterpret_cast<const Consts*>(prepared.consts);
+    const int valid = valid_at(t, at);
+    float weights[kChunk] = {};
+    float updates[kChunk] = {};
+    for (int i = 0; i < valid; ++i) {
+      scalar::F32 s[kStates];
+      for_slots([&](auto slot) { s[slot()] = load_state<slot(), Stored>(t, at + i); });
+      const scalar::F32 p(load_weight<kKind>(t, at + i));
+      const scalar::F32 raw(load_one(t.grad, t.grad_dtype, at + i));
+      weights[i] = p.v;
+      updates[i] = Algo::measured(c, formula::gradient(c, raw, p), p, s).v;
+    }
+    return {squares8(weights), squares8(updates)};
   }
 
   template <int kSlot, class Stored>

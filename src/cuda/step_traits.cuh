@@ -78,6 +78,8 @@ struct StepTraits {
   // Rules that few use have no quick path: their code is small instead.
   static constexpr bool kQuick = Codes::kQuick && !requires { Algo::kRare; };
 
+  static constexpr bool kMeasures = formula::kMeasures<Algo>;
+
   static __device__ int lane() { return static_cast<int>(threadIdx.x & 31U); }
 
   // The lane of the quick path.

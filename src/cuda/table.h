@@ -3,6 +3,7 @@
 #pragma once
 
 #include "formula/decide.h"
+#include "formula/measure.h"
 
 #include <octavo/optimizer.h>
 
@@ -35,10 +36,19 @@ struct TensorEntry {
   std::uint8_t plain;    // fp32 states beside a launch's own format
   std::uint8_t aligned;  // every buffer to 16 bytes
   std::int32_t ndim;
-  std::int32_t unused;
+  std::uint32_t first_tile;  // among the sums of tiles, where the rule measures
+  float ratio;               // of this step, likewise; written on the device
+  std::uint32_t tensor;      // its number in the group
+  std::uint32_t unused[2];
   std::int64_t shape[kMaxDims];  // axis scales
 };
 static_assert(sizeof(TensorEntry) % 16 == 0);
+
+// Sums of tiles that are added first, and how many such nodes a tensor has.
+inline constexpr int kTilesOfNode = 32;
+OCTAVO_HD inline std::int64_t nodes_of(std::int64_t numel) {
+  return (numel + kTilesOfNode * kTile - 1) / (kTilesOfNode * kTile);
+}
 
 // Units of one launch: 2^40 elements, more than any device holds.
 inline constexpr std::int64_t kMaxUnits = std::int64_t{1} << 31;
@@ -58,6 +68,7 @@ struct StepParams {
   const Prepared* prepared;  // null: `constants`
   std::uint32_t units;
   std::uint32_t measure;  // axis scales, first pass
+  formula::Sums* sums;    // of tiles, where the rule measures
   Prepared constants;
 };
 

@@ -18,6 +18,9 @@
 //   numerator        what is divided, from the gradient and the new moments
 //   kZeroNumerator   it is the gradient, which is often zero, and a second moment holds its square
 //   kRare            no fast path on a GPU, so that it compiles quickly
+//   kPasses = 2      it measures a tensor before it updates it (formula/measure.h): Consts has a `ratio`,
+//   measured         is what is squared and summed beside the weights, from copies of the moments, and
+//   ratio            makes the tensor's ratio of both sums
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -16,9 +16,7 @@
 namespace octavo {
 namespace {
 
-// Elements a thread takes at a time: long enough to hide the hand-over, short enough to balance. A multiple
-// of any block.
-constexpr std::int64_t kRun = 8 * kMaxBlockSize;
+using cpu::kRun;
 
 struct Run {
   std::size_t tensor;
@@ -31,6 +29,8 @@ struct Tensor {
   std::int64_t block;
   std::array<std::int64_t, kMaxSlots> workspace_at{};  // floats from the workspace's start; axis scales only
   bool axes = false;
+  std::size_t first_run = 0, runs = 0;
+  float ratio = 1.0F;  // in this step, where the rule measures
 };
 
 template <class>
@@ -62,9 +62,11 @@ class CpuStep final : public StepBackend {
         t.workspace_at[s] = workspace_floats_;
         workspace_floats_ += cpu::axis_maxima_count({spec.shape.data(), spec.ndim});
       }
+      t.first_run = runs_.size();
       for (std::int64_t at = 0; at < spec.numel; at += kRun) {
         runs_.push_back({i, at, std::min(kRun, spec.numel - at)});
       }
+      t.runs = runs_.size() - t.first_run;
       tensors_.push_back(t);
     }
   }
@@ -89,6 +91,7 @@ class CpuStep final : public StepBackend {
     }
     const auto consts = constants(order, decision);
     const Step now{args, decision.step, consts.bytes};
+    if (kRuleFacts[algorithm_].passes > 1) measure(**kernels, now);
     if (workspace_floats_ > 0) {
       std::memset(args.workspace.data(), 0, static_cast<std::size_t>(workspace_bytes()));
       pass(**kernels, now, true);
@@ -145,6 +148,7 @@ class CpuStep final : public StepBackend {
     task.index = static_cast<std::uint64_t>(t.args.offset + run.begin);
     task.shape = {spec.shape.data(), spec.ndim};
     task.measure = measure;
+    task.ratio = t.ratio;
     task.consts = now.consts;
     task.scratch = &scratch;
     return task;
@@ -162,6 +166,37 @@ class CpuStep final : public StepBackend {
     };
     cpu::parallel_for(static_cast<std::int64_t>(runs_.size()), threads, body);
     return total;
+  }
+
+  // The first of two passes: the sums of every run, then of every tensor, then its ratio.
+  void measure(const cpu::Kernels& kernels, const Step& now) {
+    sums_.resize(runs_.size());
+    auto body = [&](std::int64_t i, cpu::Scratch& scratch) {
+      const auto index = static_cast<std::size_t>(i);
+      const Run& run = runs_[index];
+      cpu::StepTask one = task(run, now, false, scratch);
+      one.sums = &sums_[index];
+      kernels.step[algorithm_][static_cast<std::size_t>(tensors_[run.tensor].stored)](one);
+    };
+    cpu::parallel_for(static_cast<std::int64_t>(runs_.size()), now.args.threads, body);
+    totals_.assign(tensors_.size(), {0.0, 0.0});
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const Tensor& t = tensors_[i];
+      if (t.runs == 0) continue;
+      totals_[i] = formula::tree_sum(sums_.data() + t.first_run, static_cast<std::int64_t>(t.runs));
+    }
+    if (const SumHook& hook = now.args.sums; hook.add != nullptr) {
+      static_assert(sizeof(formula::Sums) == 2 * sizeof(double));
+      hook.add(hook.context, &totals_.data()->weight, 2 * static_cast<std::int64_t>(totals_.size()), nullptr);
+    }
+    at_index(Algorithms{}, algorithm_, [&](auto algo) {
+      using A = decltype(algo);
+      if constexpr (formula::kMeasures<A>) {
+        const auto& consts = *static_cast<const typename A::Consts*>(now.consts);
+        for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].ratio = A::ratio(consts, totals_[i]);
+      }
+      return 0;
+    });
   }
 
   void pass(const cpu::Kernels& kernels, const Step& now, bool measure) const {
@@ -192,6 +227,7 @@ class CpuStep final : public StepBackend {
   SlotList slots_;
   std::vector<Tensor> tensors_;
   std::vector<Run> runs_;
+  std::vector<formula::Sums> sums_, totals_;  // of each run, of each tensor
   std::int64_t workspace_floats_ = 0;
 };
 

@@ -7,6 +7,8 @@
 #include "support/moment.h"
 #include "support/random.h"
 
+#include <octavo/describe.h>
+
 #include <cmath>
 #include <cstring>
 
@@ -132,6 +134,88 @@ TEST(StepCount, LateStepsAndExtremeBetas) {
       Scenario run;
       run.first_step = step;
       ASSERT_EQ(compare(adamw, StateFormat::fp32, stores()[0], DType::f32, run), "") << beta << " " << step;
+    }
+  }
+}
+
+// Rules that measure a whole tensor first: several tiles and several threads' runs, whose sums are a tree.
+TEST(Measured, LargeTensorsEqualTheReference) {
+  for (const OptimizerCase& optimizer : optimizers(true)) {
+    if (octavo::passes(optimizer.config.algorithm, optimizer.config.switches) < 2) continue;
+    for (const StateFormat format : {StateFormat::fp32, StateFormat::int8, StateFormat::int4_rank1}) {
+      std::vector<TensorSpec> list;
+      for (const std::int64_t numel : {512, 513, 5000, 32768, 70001}) {
+        const std::int64_t block = format == StateFormat::int8 && numel == 5000 ? 4096 : 0;
+        list.push_back(
+            tensor_spec(numel, DType::bf16, DType::bf16, octavo::WeightStore::residual16, format, block));
+        give_shape(list.back());
+      }
+      TensorSet expected(optimizer.config, list, 11);
+      TensorSet got = expected;
+      TensorSet alone = expected;
+      for (std::int64_t i = 1; i <= 2; ++i) {
+        octavo::StepArgs args = step_args(optimizer, i);
+        for (TensorSet* set : {&expected, &got, &alone}) set->fill_grads(70 + static_cast<std::uint64_t>(i));
+        reference::step(expected.config(), expected.args(), args);
+        args.threads = 3;
+        ASSERT_TRUE(got.step(args).ok());
+        args.threads = 1;
+        ASSERT_TRUE(alone.step(args).ok());
+      }
+      EXPECT_EQ(got.difference(expected), "") << optimizer.name << " " << octavo::name(format);
+      EXPECT_EQ(alone.difference(expected), "") << optimizer.name << " " << octavo::name(format);
+    }
+  }
+}
+
+// Two ranks hold a half each; a hook adds what the other has measured. Then their halves are those of the
+// whole.
+TEST(Measured, ShardsEqualTheWholeWithAHook) {
+  constexpr std::int64_t kHalf = 32768;
+  struct Ranks {
+    double sums[2][2];  // of each half
+    std::size_t rank;
+    bool adds;
+  };
+  const auto add = [](void* context, double* sums, std::int64_t count, void* /*stream*/) {
+    auto& ranks = *static_cast<Ranks*>(context);
+    ASSERT_EQ(count, 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (!ranks.adds) ranks.sums[ranks.rank][i] = sums[i];
+      if (ranks.adds) sums[i] = ranks.sums[0][i] + ranks.sums[1][i];
+    }
+  };
+  for (const OptimizerCase& optimizer : optimizers(true)) {
+    if (octavo::passes(optimizer.config.algorithm, optimizer.config.switches) < 2) continue;
+    const auto spec = [](std::int64_t numel) {
+      return tensor_spec(numel, DType::f32, DType::f32, octavo::WeightStore::nearest, StateFormat::int8);
+    };
+    const TensorSpec whole_spec = spec(2 * kHalf);
+    const TensorSpec half_spec = spec(kHalf);
+    TensorSet whole(optimizer.config, {&whole_spec, 1}, 5);
+    whole.fill_grads(9);
+    std::vector<TensorSet> halves(2, TensorSet(optimizer.config, {&half_spec, 1}, 5));
+    const auto bytes = static_cast<std::size_t>(4 * kHalf);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      TensorBuffers& to = halves[rank].tensors()[0];
+      std::memcpy(to.param.data(), whole.tensors()[0].param.data() + rank * bytes, bytes);
+      std::memcpy(to.grad.data(), whole.tensors()[0].grad.data() + rank * bytes, bytes);
+    }
+    octavo::StepArgs args = step_args(optimizer, 1);
+    ASSERT_TRUE(whole.step(args).ok());
+    Ranks ranks{};
+    args.sums = {add, &ranks};
+    for (const bool adds : {false, true}) {
+      ranks.adds = adds;
+      for (ranks.rank = 0; ranks.rank < 2; ++ranks.rank) {
+        TensorSet copy = halves[ranks.rank];
+        ASSERT_TRUE(copy.step(args).ok());
+        if (!adds) continue;
+        EXPECT_EQ(first_difference(copy.tensors()[0].param.data(),
+                                   whole.tensors()[0].param.data() + ranks.rank * bytes, bytes / 4, 4),
+                  "")
+            << optimizer.name;
+      }
     }
   }
 }

@@ -75,6 +75,8 @@ std::vector<OptimizerCase> optimizers(bool options) {
        hyper(Algorithm::rmsprop, {{"lr", 1e-3}, {"alpha", 0.9}, {"momentum", 0.8}, {"weight_decay", 0.05}})},
       {"adagrad", config(Algorithm::adagrad),
        hyper(Algorithm::adagrad, {{"lr_decay", 0.1}, {"initial_accumulator_value", 0.2}})},
+      {"lars", config(Algorithm::lars), hyper(Algorithm::lars, {{"weight_decay", 0.05}, {"nesterov", 1.0}})},
+      {"lamb", config(Algorithm::lamb), hyper(Algorithm::lamb, {{"weight_decay", 0.05}})},
       {"ademamix", config(Algorithm::ademamix),
        hyper(Algorithm::ademamix, {{"weight_decay", 0.05}, {"t_alpha", 5.0}, {"t_beta3", 7.0}})},
   };
@@ -100,6 +102,8 @@ std::vector<OptimizerCase> optimizers(bool options) {
     changed.maximize = true;
     return changed;
   };
+  octavo::HyperParams unclipped = hyper(Algorithm::lamb, {{"max_unorm", 0.0}, {"weight_decay", 0.05}});
+  unclipped.maximize = true;
   const std::vector<OptimizerCase> more = {
       {"adam-amsgrad-maximize", {Algorithm::adam, true, true}, maximize},
       {"adam-no-decay", {Algorithm::adam, false, true}, no_decay},
@@ -114,6 +118,18 @@ std::vector<OptimizerCase> optimizers(bool options) {
       {"rmsprop-centered", config(Algorithm::rmsprop, kCentered),
        hyper(Algorithm::rmsprop, {{"eps", 1e-4}, {"weight_decay", 0.05}})},
       {"adagrad-decoupled-maximize", config(Algorithm::adagrad), other(Algorithm::adagrad)},
+      {"lars-trust-ratio", config(Algorithm::lars),
+       hyper(Algorithm::lars, {{"weight_decay", 0.05}, {"trust_ratio", 1.0}, {"trust_coefficient", 0.02}})},
+      {"lars-decoupled-maximize", config(Algorithm::lars), other(Algorithm::lars)},
+      {"lamb-trust-ratio", config(Algorithm::lamb),
+       hyper(Algorithm::lamb, {{"weight_decay", 0.05}, {"trust_ratio", 1.0}})},
+      {"lamb-coupled-uncorrected", config(Algorithm::lamb),
+       hyper(Algorithm::lamb, {{"weight_decay", 0.05},
+                               {"bias_correction", 0.0},
+                               {"adam_w_mode", 0.0},
+                               {"max_unorm", 0.1},
+                               {"trust_ratio", 1.0}})},
+      {"lamb-maximize-unclipped", config(Algorithm::lamb), unclipped},
       {"ademamix-constant", config(Algorithm::ademamix), hyper(Algorithm::ademamix, {{"beta1", 0.0}})},
   };
   list.insert(list.end(), more.begin(), more.end());

@@ -1,0 +1,31 @@
+// The sums of squares of a tile, by the tree of formula/measure.h. (Templates over the lane: compiled once
+// per instruction set, and vectorized by the compiler.)
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "formula/measure.h"
+
+namespace octavo::cpu {
+
+template <class L>
+inline double square_sum(const float* values) {
+  constexpr std::int64_t kPairs = formula::kMeasureTile / 2;
+  double sums[kPairs];
+  for (std::int64_t i = 0; i < kPairs; ++i) {
+    const double even = values[2 * i];
+    const double odd = values[2 * i + 1];
+    sums[i] = even * even + odd * odd;
+  }
+  return formula::tree_sum(sums, kPairs);
+}
+
+// Of `count` elements, after which there is room up to the next whole tile. Each sum goes to `out` in turn.
+template <class L>
+inline formula::Sums* sum_tiles(float* weights, float* updates, std::int64_t count, formula::Sums* out) {
+  for (std::int64_t i = count; i % formula::kMeasureTile != 0; ++i) weights[i] = updates[i] = 0.0F;
+  for (std::int64_t at = 0; at < count; at += formula::kMeasureTile)
+    *out++ = {square_sum<L>(weights + at), square_sum<L>(updates + at)};
+  return out;
+}
+
+}  // namespace octavo::cpu

@@ -1,0 +1,56 @@
+// What a rule with two passes measures of a tensor before it updates it: the sums of squares of its weights
+// and of its updates. Squares of floats are exact in double. The tree of sums is the same for every backend:
+// neighbouring elements, neighbouring pairs, and so on up to tiles of kMeasureTile elements; then
+// neighbouring tiles, level by level. What is missing at an end counts as zero, which changes no bit, because
+// a sum of squares is never -0. This definition must never be tuned.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "lane/scalar.h"
+
+#include <octavo/optimizer.h>
+
+#include <bit>
+#include <cstdint>
+
+namespace octavo::formula {
+
+inline constexpr std::int64_t kMeasureTile = 512;
+
+struct Sums {
+  double weight, update;
+};
+OCTAVO_HD inline Sums operator+(const Sums& a, const Sums& b) {
+  return {a.weight + b.weight, a.update + b.update};
+}
+
+// The tree over at least one value, in place.
+template <class T>
+OCTAVO_HD inline T tree_sum(T* values, std::int64_t count) {
+  for (; count > 1; count = (count + 1) / 2) {
+    for (std::int64_t i = 0; i < count / 2; ++i) values[i] = values[2 * i] + values[2 * i + 1];
+    if (count % 2 != 0) values[count / 2] = values[count - 1];
+  }
+  return values[0];
+}
+
+// Whether a rule measures: kPasses is 2, Consts has a `ratio` of the tensor, `measured` is what is squared
+// beside the weights (with moments that it may advance, since they are copies), and `ratio` makes one of the
+// sums.
+template <class Rule>
+inline constexpr bool kMeasures = requires {
+  Rule::kPasses;
+};
+
+// An option of an algorithm's own that is true or false: any bit says true, so that a bool, an integer and a
+// number in its place mean the same.
+OCTAVO_HD inline bool own_flag(const HyperParams& h, int index) {
+  return (std::bit_cast<std::uint64_t>(h.own[index]) << 1) != 0;
+}
+
+// The factor that clips an update to `most` times the weights, as bitsandbytes does; 0 does not clip.
+OCTAVO_HD inline double clip_ratio(double weight, double update, double most) {
+  return most > 0.0 && update > most * weight ? most * weight / update : 1.0;
+}
+
+}  // namespace octavo::formula
