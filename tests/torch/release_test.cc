@@ -3,8 +3,10 @@
 // SPDX-License-Identifier: MIT
 #include "torch/support.h"
 
+#include <octavo/backend.h>
+
+#include <cmath>
 #include <limits>
-#include <optional>
 
 namespace test {
 namespace {
@@ -40,6 +42,31 @@ TEST(TorchRelease, StepsInTheBackwardPass) {
     }
     EXPECT_TRUE(same_bits(states(optimizer), states(reference))) << format;
   }
+}
+
+TEST(TorchCuda, GradientReleaseHasTheBitsOfTheCpu) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  if (octavo::gpu_info().runtime_version == 0) GTEST_SKIP() << "this build has no CUDA backend";
+  const Tensors params = make_params();
+  Tensors there;
+  for (const torch::Tensor& p : params) there.push_back(p.detach().to(torch::kCUDA).requires_grad_());
+  const auto options = AdamWOptions(1e-2).state("8bit").guard(true).max_grad_norm(0.5).gradient_release(true);
+  AdamW optimizer(params, options), on_gpu(there, options);
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    for (std::size_t i = 0; i < params.size(); ++i) {  // gradients that are the same in bits
+      torch::Tensor grad = gradient(params[i], 10 * step + static_cast<std::int64_t>(i));
+      if (step == 3 && i == 1) grad[5] = std::numeric_limits<float>::infinity();
+      (params[i] * grad).sum().backward();
+      (there[i] * grad.to(torch::kCUDA)).sum().backward();
+    }
+    EXPECT_FALSE(there[0].grad().defined());
+    optimizer.step();
+    on_gpu.step();
+    EXPECT_EQ(on_gpu.last_step_skipped(), step == 3);
+    EXPECT_TRUE(same_bits(optimizer.grad_norm(), on_gpu.grad_norm())) << step;
+  }
+  EXPECT_TRUE(same_bits(params, there));
+  EXPECT_TRUE(same_bits(states(optimizer), states(on_gpu)));
 }
 
 TEST(TorchRelease, ClipsByThePreviousStepsNorm) {

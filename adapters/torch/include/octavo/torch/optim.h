@@ -34,45 +34,15 @@ struct AdamFamilyOptions : BetasOptions<Derived> {
   Derived& amsgrad(bool value) { return this->set("amsgrad", value ? 1 : 0); }
 };
 
-struct AdamWOptions : AdamFamilyOptions<AdamWOptions> {
-  static constexpr auto kName = "adamw";
-  using AdamFamilyOptions::AdamFamilyOptions;
-};
-
-struct AdamOptions : AdamFamilyOptions<AdamOptions> {
-  static constexpr auto kName = "adam";
-  using AdamFamilyOptions::AdamFamilyOptions;
-};
-
-struct LionOptions : BetasOptions<LionOptions> {
-  static constexpr auto kName = "lion";
-  using BetasOptions::BetasOptions;
-};
-
-struct SGDOptions : OptionsOf<SGDOptions> {
-  static constexpr auto kName = "sgd";
-  using OptionsOf::OptionsOf;
-  double momentum() const { return get("momentum"); }
-  SGDOptions& momentum(double value) { return set("momentum", value); }
-  double dampening() const { return get("dampening"); }
-  SGDOptions& dampening(double value) { return set("dampening", value); }
-  bool nesterov() const { return get("nesterov") != 0; }
-  SGDOptions& nesterov(bool value) { return set("nesterov", value ? 1 : 0); }
-};
-
-struct AdEMAMixOptions : BetasOptions<AdEMAMixOptions> {
-  static constexpr auto kName = "ademamix";
-  using BetasOptions::BetasOptions;
-};
-
-struct RMSpropOptions : OptionsOf<RMSpropOptions> {
-  static constexpr auto kName = "rmsprop";
-  using OptionsOf::OptionsOf;
-};
-
-struct AdagradOptions : OptionsOf<AdagradOptions> {
-  static constexpr auto kName = "adagrad";
-  using OptionsOf::OptionsOf;
+template <class Derived>
+struct MomentumOptions : OptionsOf<Derived> {
+  using OptionsOf<Derived>::OptionsOf;
+  double momentum() const { return this->get("momentum"); }
+  Derived& momentum(double value) { return this->set("momentum", value); }
+  double dampening() const { return this->get("dampening"); }
+  Derived& dampening(double value) { return this->set("dampening", value); }
+  bool nesterov() const { return this->get("nesterov") != 0; }
+  Derived& nesterov(bool value) { return this->set("nesterov", value ? 1 : 0); }
 };
 
 // The constructors that all classes have.
@@ -86,6 +56,14 @@ class OptimizerOf : public Optimizer {
 };
 
 // clang-format off
+struct AdamWOptions : AdamFamilyOptions<AdamWOptions> { static constexpr auto kName = "adamw"; using AdamFamilyOptions::AdamFamilyOptions; };
+struct AdamOptions : AdamFamilyOptions<AdamOptions> { static constexpr auto kName = "adam"; using AdamFamilyOptions::AdamFamilyOptions; };
+struct SGDOptions : MomentumOptions<SGDOptions> { static constexpr auto kName = "sgd"; using MomentumOptions::MomentumOptions; };
+struct LionOptions : BetasOptions<LionOptions> { static constexpr auto kName = "lion"; using BetasOptions::BetasOptions; };
+struct RMSpropOptions : OptionsOf<RMSpropOptions> { static constexpr auto kName = "rmsprop"; using OptionsOf::OptionsOf; };
+struct AdagradOptions : OptionsOf<AdagradOptions> { static constexpr auto kName = "adagrad"; using OptionsOf::OptionsOf; };
+struct AdEMAMixOptions : BetasOptions<AdEMAMixOptions> { static constexpr auto kName = "ademamix"; using BetasOptions::BetasOptions; };
+
 struct AdamW : OptimizerOf<AdamWOptions> { using OptimizerOf::OptimizerOf; };
 struct Adam : OptimizerOf<AdamOptions> { using OptimizerOf::OptimizerOf; };
 struct SGD : OptimizerOf<SGDOptions> { using OptimizerOf::OptimizerOf; };

@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -121,6 +120,11 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
  private:
   friend class ReleaseHooks;
 
+  struct Call {
+    std::vector<octavo_engine_device> devices;
+    octavo_engine_args args = native::sized<octavo_engine_args>();
+  };
+
   const Options& own_defaults() const { return static_cast<const Options&>(*defaults_); }
   const Settings& whole() const { return own_defaults().settings(); }
   const Options& options_of(std::size_t group) const {
@@ -147,8 +151,7 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
   DeviceBuffers& buffers_of(const ::torch::Device& device);
   void begin(const std::vector<Item>& items);
   void make_room();
-  std::vector<octavo_engine_device> used_devices(bool with_norm, bool with_report);
-  octavo_engine_args args_of(const std::vector<octavo_engine_device>& devices) const;
+  Call call_with(bool norm, bool report);
   std::vector<NormPart> norm_parts(const std::vector<Item>& items);
   void take_norm(const std::vector<NormPart>& parts, const octavo_engine_args& args);
   static void bump(const std::vector<Item>& items);

@@ -1,5 +1,5 @@
-// What the engine was told of each parameter, and states brought into the form that it needs: complete, on
-// the parameter's device, with step counts of their own.
+// What the engine was told of each parameter, and states brought into the form that it needs: complete, and
+// on the parameter's device.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 namespace octavo::torch {
 
@@ -94,18 +93,6 @@ inline void complete_state(ParamState& state, const ::torch::Tensor& param, cons
   if (master > 0 && !state.master.defined()) {
     state.master = zeros(master, master == param.numel() ? ::torch::kInt8 : ::torch::kInt16);
   }
-}
-
-// Gives each state a step count of its own where the engine expects it: views of one tensor for all that lack
-// theirs. Returns their values. Waits for a device where counts were there and move away.
-inline std::vector<std::int64_t> place_counts(const std::vector<ParamState*>& states,
-                                              const ::torch::Device& device) {
-  std::vector<std::int64_t> values;
-  values.reserve(states.size());
-  for (const ParamState* state : states) values.push_back(state->step());
-  const ::torch::Tensor all = ::torch::tensor(values, ::torch::kInt64).to(device);
-  for (std::size_t i = 0; i < states.size(); ++i) states[i]->count = all[static_cast<std::int64_t>(i)];
-  return values;
 }
 
 }  // namespace octavo::torch

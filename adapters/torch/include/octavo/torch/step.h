@@ -25,11 +25,10 @@ inline ::torch::Tensor Optimizer::step(LossClosure closure) {
   prepare(items);
   begin(items);
   const std::vector<NormPart> parts = needs_norm() ? norm_parts(items) : std::vector<NormPart>();
-  const auto devices = used_devices(!parts.empty(), whole().guard.value);
-  const octavo_engine_args args = args_of(devices);
+  const Call call = call_with(!parts.empty(), whole().guard.value);
   norm_ = Tensor();
-  take_norm(parts, args);
-  expect(octavo_engine_step(engine_.get(), &args, nullptr));
+  take_norm(parts, call.args);
+  expect(octavo_engine_step(engine_.get(), &call.args, nullptr));
   bump(items);
   return loss;
 }
@@ -95,32 +94,24 @@ inline void Optimizer::prepare(std::vector<Item>& items) {
   tell(changed, on_device);
 }
 
-// States of a parameter whose step count the engine does not count in get a count of their own first.
+// A state whose step count the engine does not count in (new, loaded, or elsewhere) gets a count of its own
+// first. Waits for a device where its count was there.
 inline void Optimizer::tell(const std::vector<Item*>& changed, bool on_device) {
   std::vector<std::uint32_t> handles;
   std::vector<octavo_engine_tensor> tensors;
-  std::map<std::pair<std::int8_t, std::int8_t>, std::vector<std::size_t>> uncounted;  // by device
-  for (std::size_t i = 0; i < changed.size(); ++i) {
-    const Item& item = *changed[i];
-    const Record& record = records_[item.handle];
-    const ::torch::Device place = on_device ? item.param.device() : ::torch::Device(::torch::kCPU);
-    const Tensor& count = item.state->count;
-    handles.push_back(item.handle);
-    if (!record.known || !count.defined() || count.data_ptr() != record.told.step || count.device() != place)
-      uncounted[{static_cast<std::int8_t>(place.type()), place.index()}].push_back(i);
-  }
-  std::vector<std::int64_t> steps(changed.size(), -2);
-  for (const auto& [place, members] : uncounted) {
-    std::vector<ParamState*> states;
-    for (const std::size_t i : members) states.push_back(changed[i]->state);
-    const ::torch::Device device(static_cast<::torch::DeviceType>(place.first), place.second);
-    const std::vector<std::int64_t> values = place_counts(states, device);
-    for (std::size_t k = 0; k < members.size(); ++k) steps[members[k]] = values[k];
-  }
-  for (std::size_t i = 0; i < changed.size(); ++i) {
-    const Item& item = *changed[i];
-    tensors.push_back(described(item, options_of(item.where.group), own_of(item.param), on_device));
-    tensors.back().known_steps = steps[i];
+  for (const Item* item : changed) {
+    const Record& record = records_[item->handle];
+    const ::torch::Device place = on_device ? item->param.device() : ::torch::Device(::torch::kCPU);
+    Tensor& count = item->state->count;
+    std::int64_t steps = -2;  // as before
+    if (!record.known || !count.defined() || count.data_ptr() != record.told.step ||
+        count.device() != place) {
+      steps = item->state->step();
+      count = ::torch::full({}, steps, ::torch::TensorOptions().dtype(::torch::kInt64).device(place));
+    }
+    handles.push_back(item->handle);
+    tensors.push_back(described(*item, options_of(item->where.group), own_of(item->param), on_device));
+    tensors.back().known_steps = steps;
   }
   expect(octavo_engine_set(engine_.get(), handles.data(), tensors.data(),
                            static_cast<std::int64_t>(handles.size())));
@@ -170,11 +161,12 @@ inline void Optimizer::make_room() {
   }
 }
 
-inline std::vector<octavo_engine_device> Optimizer::used_devices(bool with_norm, bool with_report) {
-  std::vector<octavo_engine_device> out;
+// What a call of the engine gets: every device with its current stream.
+inline Optimizer::Call Optimizer::call_with(bool norm, bool report) {
+  Call call;
   for (DeviceBuffers& buffers : devices_) {
     const native::MaybeStream stream = native::current_stream(buffers.device);
-    octavo_engine_device& device = out.emplace_back(native::sized<octavo_engine_device>());
+    octavo_engine_device& device = call.devices.emplace_back(native::sized<octavo_engine_device>());
     device.device_kind = native::device_kind(buffers.device);
     device.device_index = native::device_index(buffers.device);
     device.stream = native::handle_of(stream);
@@ -182,19 +174,14 @@ inline std::vector<octavo_engine_device> Optimizer::used_devices(bool with_norm,
     device.workspace_bytes = buffers.workspace_bytes;
     if (loss_scale_.defined()) device.loss_scale = loss_scale_.data_ptr<float>();
     if (found_inf_.defined()) device.found_inf = found_inf_.data_ptr<float>();
-    if (with_norm) device.norm = as_norm(buffers.norm.on(stream));
-    if (with_report) device.report = static_cast<octavo_device_report*>(buffers.report.on(stream));
+    if (norm) device.norm = as_norm(buffers.norm.on(stream));
+    if (report) device.report = static_cast<octavo_device_report*>(buffers.report.on(stream));
   }
-  return out;
-}
-
-inline octavo_engine_args Optimizer::args_of(const std::vector<octavo_engine_device>& devices) const {
-  octavo_engine_args args = native::sized<octavo_engine_args>();
-  args.guard = whole().guard.value ? 1 : 0;
-  args.threads = at::get_num_threads();
-  args.devices = devices.data();
-  args.device_count = static_cast<std::int64_t>(devices.size());
-  return args;
+  call.args.guard = whole().guard.value ? 1 : 0;
+  call.args.threads = at::get_num_threads();
+  call.args.devices = call.devices.data();  // a vector that moves keeps its memory
+  call.args.device_count = static_cast<std::int64_t>(call.devices.size());
+  return call;
 }
 
 // The parts that a norm is made of: by device, and by the ranks that share gradients.
@@ -263,10 +250,9 @@ inline void Optimizer::ready(const Item& item) {
               "other ranks have parts of its gradient; give set_norm_reduce a function that sums over ranks");
   const Tensor mine = needs_norm() ? own.slice(0, 0, 3) : Tensor();
   Combine combine({{part, device, mine}}, {mine}, reduce_);
-  const auto devices = used_devices(needs_norm(), false);
-  const octavo_engine_args args = args_of(devices);
+  const Call call = call_with(needs_norm(), false);
   const octavo_status status =
-      octavo_engine_ready(engine_.get(), &args, needs_norm() ? as_norm(own.data_ptr()) : nullptr,
+      octavo_engine_ready(engine_.get(), &call.args, needs_norm() ? as_norm(own.data_ptr()) : nullptr,
                           Combine::call, &combine, nullptr);
   item.param.mutable_grad().reset();
   combine.rethrow();
@@ -284,12 +270,12 @@ inline void Optimizer::finish() {
     parts.push_back({0, buffers.device, totals.back()});
   }
   make_room();
-  const auto devices = used_devices(needs_norm(), whole().guard.value);
-  const octavo_engine_args args = args_of(devices);
+  const Call call = call_with(needs_norm(), whole().guard.value);
   const auto list = native_parts(parts);
   Combine combine(parts, totals, reduce_);
-  const octavo_status status = octavo_engine_finish(
-      engine_.get(), &args, list.data(), static_cast<std::int64_t>(list.size()), Combine::call, &combine);
+  const octavo_status status =
+      octavo_engine_finish(engine_.get(), &call.args, list.data(), static_cast<std::int64_t>(list.size()),
+                           Combine::call, &combine);
   combine.rethrow();
   expect(status);
   norm_ = totals.empty() ? Tensor() : totals[0];
