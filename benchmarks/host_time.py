@@ -1,10 +1,10 @@
 """What a step of the Python package costs the calling thread, apart from the work itself: many tiny tensors.
 
 Cases: `parakeet` (646 tensors), `lora` (3,072), `experts` (64 experts of ten tensors each, of which another
-eight have gradients at every step). Gradients are new tensors at every step, as after zero_grad(). On the CPU
-the figure is the thread's own time, kernels of one element included, so that other work on the machine counts
-little; on a GPU it is the wall clock of the call with an idle queue, which is when a step's kernels begin
-late if the host is slow. torch.optim.AdamW(fused=True) is beside it.
+eight have gradients at every step). Gradients lie where they lay before, as a GPU's allocator has it in a
+training loop. On the CPU the figure is the thread's own time, kernels of one element included, so that other
+work on the machine counts little; on a GPU it is the wall clock of the call with an idle queue, which is when
+kernels begin late if the host is slow. torch.optim.AdamW(fused=True) is beside it.
 
     .venv/bin/python benchmarks/host_time.py [--device cuda] [--clip] [--repeat 50]
 """
@@ -45,12 +45,13 @@ def measure(
     """Microseconds of a step: the median and the least."""
     params = [Parameter(torch.zeros(1, device=device)) for _ in range(CASES[case])]
     optimizer, times = make(params), []
+    grads = {p: torch.ones_like(p) for p in params}
     clock = time.thread_time if device == "cpu" else time.perf_counter
     for turn, some in zip(range(repeat + 5), active(case, params), strict=False):
         for p in params:
             p.grad = None
         for p in some:
-            p.grad = torch.ones_like(p)
+            p.grad = grads[p]
         if device != "cpu":
             torch.cuda.synchronize()
         start = clock()

@@ -121,6 +121,22 @@ def test_thousands_of_small_parameters_are_one_call(device: str, monkeypatch: py
     assert same_params([params[i] for i in some], alone)
 
 
+def test_experts_that_take_turns_are_not_examined_again(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which parameters have a gradient changes at every step; each of them is examined once."""
+    experts = [make_params([(8, 4), (4,)], device, seed=i) for i in range(6)]
+    params = [p for expert in experts for p in expert]
+    optimizer = optim.AdamW(params, lr=1e-2)
+    examined: list[int] = []
+    plain = optimizer._register
+    monkeypatch.setattr(
+        optimizer, "_register", lambda some, kinds: (examined.append(len(some)), plain(some, kinds))
+    )
+    for turn, grads in enumerate(gradients(params, 12)):
+        train(optimizer, params, [[g if (i // 2 + turn) % 6 < 2 else None for i, g in enumerate(grads)]])
+    assert examined == [4, 2, 2, 2, 2]
+    assert [int(optimizer.state[p]["step"]) for p in params] == [4] * 12
+
+
 # --- Groups ---------------------------------------------------------------------------------------
 
 

@@ -162,6 +162,21 @@ def test_new_storage(device: str) -> None:
         assert same_params(old, kept)
 
 
+def test_memory_of_a_moved_parameter_used_anew(device: str) -> None:
+    """By the state of another one, while the moved one has no gradient."""
+    first, second = make_params([(64,), (64,)], device)
+    plain = [Parameter(p.detach().clone()) for p in (first, second)]
+    optimizer, other = optim.AdamW([first, second]), optim.AdamW(plain)
+    (a, b), (_, c), (d, e) = gradients([first, second], 3)
+    train(optimizer, [first, second], [[a, b]])
+    old, first.data = first.data, first.data.clone()
+    optimizer.state[second]["exp_avg"] = old.copy_(optimizer.state[second]["exp_avg"])
+    train(optimizer, [first, second], [[None, c], [d, e]])
+    train(other, plain, [[a, b], [None, c], [d, e]])
+    assert same_params([first, second], plain)
+    assert frozen(moments_of(optimizer)) == frozen(moments_of(other))
+
+
 def test_storage_taken_away_and_given_back(device: str) -> None:
     """As sharding libraries do: the data is empty between steps."""
     params = make_params(device=device)

@@ -18,247 +18,90 @@ MAX_SLOTS = 3
 MAX_DIMS = 8
 
 u32, i32, u64, i64 = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_int64
-_double, _pointer = ctypes.c_double, ctypes.c_void_p
+_pointer = ctypes.c_void_p
 
 
 class OctavoError(RuntimeError):
     """A native call failed; the message is the library's own."""
 
 
-class GroupConfig(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("algorithm", u32),
-        ("amsgrad", u32),
-        ("momentum", u32),
-        ("device_kind", u32),
-        ("device_index", i32),
-        ("switches", u32),
-        ("reserved", u32),
-    )
+_TYPES: dict[str, Any] = {"u32": u32, "i32": i32, "u64": u64, "i64": i64, "f64": ctypes.c_double}
+_TYPES.update({"ptr": _pointer, "str": ctypes.c_char_p})
 
 
-class AlgorithmInfo(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("number", u32),
-        ("name", ctypes.c_char_p),
-        ("title", ctypes.c_char_p),
-        ("family", u32),
-        ("decay", u32),
-        ("options", i32),
-        ("update_is_rate", u32),
-        ("first_step_fills", u32),
-        ("excluded_formats", u32),
-    )
+def _struct(name: str, fields: str) -> Any:
+    """A struct of the header, written as there: "u32 struct_size part; ptr codes[3]"."""
+    found = []
+    for run in fields.split("; "):
+        kind, *names = run.split()
+        for field in names:
+            bare, _, length = field.removesuffix("]").partition("[")
+            found.append((bare, _TYPES[kind] * int(length) if length else _TYPES[kind]))
+    _TYPES[name] = type(name, (ctypes.Structure,), {"_fields_": found})
+    return _TYPES[name]
 
 
-class OptionInfo(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("range", u32),
-        ("name", ctypes.c_char_p),
-        ("tuple", ctypes.c_char_p),
-        ("value", _double),
-        ("offset", i32),
-        ("switch_bit", i32),
-        ("optional", u32),
-        ("reserved", u32),
-    )
-
-
-class SlotInfo(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("moment", u32),
-        ("name", ctypes.c_char_p),
-        ("peer", ctypes.c_char_p),
-    )
-
-
-class MomentFormat(ctypes.Structure):
-    _fields_ = (
-        ("bits", u32),
-        ("scale", u32),
-        ("rounding", u32),
-        ("zero_code", i32),
-        ("element", ctypes.c_char_p),
-    )
-
-
-class FormatInfo(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("number", u32),
-        ("name", ctypes.c_char_p),
-        ("default_block", i64),
-        ("moment", MomentFormat * 2),
-        ("of_vectors", u32),
-        ("reserved", u32),
-    )
-
-
-class TensorSpec(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("param_dtype", u32),
-        ("grad_dtype", u32),
-        ("store", u32),
-        ("format", u32),
-        ("ndim", i32),
-        ("numel", i64),
-        ("block_size", i64),
-        ("shape", i64 * MAX_DIMS),
-    )
-
-
-class TensorLayout(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("slots", i32),
-        ("codes_bytes", i64 * MAX_SLOTS),
-        ("scales", i64 * MAX_SLOTS),
-        ("residual_bytes", i64),
-        ("workspace_bytes", i64),
-    )
-
-
-class TensorArgs(ctypes.Structure):
-    _fields_ = (
-        ("spec", TensorSpec),
-        ("param", _pointer),
-        ("grad", _pointer),
-        ("residual", _pointer),
-        ("codes", _pointer * MAX_SLOTS),
-        ("scales", _pointer * MAX_SLOTS),
-        ("id", u64),
-        ("offset", i64),
-    )
-
-
-class StepArgs(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("guard", u32),
-        ("threads", i32),
-        ("nesterov", u32),
-        ("maximize", u32),
-        ("decay", u32),
-        ("step", i64),
-        ("seed", u64),
-        ("lr", _double),
-        ("beta1", _double),
-        ("beta2", _double),
-        ("eps", _double),
-        ("weight_decay", _double),
-        ("momentum", _double),
-        ("dampening", _double),
-        ("grad_factor", _double),
-        ("workspace", _pointer),
-        ("workspace_bytes", i64),
-        ("stream", _pointer),
-        ("max_norm", _double),
-        ("scalar_lr", _pointer),
-        ("scalar_step", _pointer),
-        ("scalar_loss_scale", _pointer),
-        ("scalar_found_inf", _pointer),
-        ("scalar_norm", _pointer),
-        ("scalar_report", _pointer),
-        ("own", _double * 8),
-    )
-
-
-class StepReport(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("skipped", u32),
-        ("nonfinite", i64),
-        ("pending", u32),
-        ("reserved", u32),
-    )
-
-
-class MomentSpec(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("moment", u32),
-        ("format", u32),
-        ("ndim", i32),
-        ("numel", i64),
-        ("block_size", i64),
-        ("shape", i64 * MAX_DIMS),
-    )
-
-
-class EngineTensor(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("group", u32),
-        ("param_dtype", u32),
-        ("store", u32),
-        ("format", u32),
-        ("ndim", i32),
-        ("param_device_kind", u32),
-        ("param_device_index", i32),
-        ("state_device_kind", u32),
-        ("state_device_index", i32),
-        ("norm_part", u32),
-        ("step_on_device", u32),
-        ("numel", i64),
-        ("block_size", i64),
-        ("shape", i64 * MAX_DIMS),
-        ("whole_numel", i64),
-        ("offset", i64),
-        ("id", u64),
-        ("param", _pointer),
-        ("residual", _pointer),
-        ("codes", _pointer * MAX_SLOTS),
-        ("scales", _pointer * MAX_SLOTS),
-        ("step", _pointer),
-        ("known_steps", i64),
-    )
-
-
-class EnginePlan(ctypes.Structure):
-    _fields_ = (("struct_size", u32), ("fresh", u32), ("number", u64), ("cohorts", i64))
-
-
-class EngineDevice(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("device_kind", u32),
-        ("device_index", i32),
-        ("reserved", u32),
-        ("stream", _pointer),
-        ("workspace", _pointer),
-        ("workspace_bytes", i64),
-        ("loss_scale", _pointer),
-        ("found_inf", _pointer),
-        ("norm", _pointer),
-        ("report", _pointer),
-    )
-
-
-class EngineArgs(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("guard", u32),
-        ("threads", i32),
-        ("reserved", u32),
-        ("grad_factor", _double),
-        ("devices", _pointer),
-        ("device_count", i64),
-    )
-
-
-class EngineNormPart(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", u32),
-        ("part", u32),
-        ("device_kind", u32),
-        ("device_index", i32),
-        ("out", _pointer),
-    )
+GroupConfig = _struct(
+    "GroupConfig",
+    "u32 struct_size algorithm amsgrad momentum device_kind; i32 device_index; u32 switches reserved",
+)
+AlgorithmInfo = _struct(
+    "AlgorithmInfo",
+    "u32 struct_size number; str name title; u32 family decay; i32 options; u32 update_is_rate "
+    "first_step_fills excluded_formats",
+)
+OptionInfo = _struct(
+    "OptionInfo",
+    "u32 struct_size range; str name tuple; f64 value; i32 offset switch_bit; u32 optional reserved",
+)
+SlotInfo = _struct("SlotInfo", "u32 struct_size moment; str name peer")
+MomentFormat = _struct("MomentFormat", "u32 bits scale rounding; i32 zero_code; str element")
+FormatInfo = _struct(
+    "FormatInfo",
+    "u32 struct_size number; str name; i64 default_block; MomentFormat moment[2]; u32 of_vectors reserved",
+)
+TensorSpec = _struct(
+    "TensorSpec",
+    "u32 struct_size param_dtype grad_dtype store format; i32 ndim; i64 numel block_size shape[8]",
+)
+TensorLayout = _struct(
+    "TensorLayout",
+    "u32 struct_size; i32 slots; i64 codes_bytes[3] scales[3] residual_bytes workspace_bytes",
+)
+TensorArgs = _struct(
+    "TensorArgs",
+    "TensorSpec spec; ptr param grad residual codes[3] scales[3]; u64 id; i64 offset",
+)
+StepArgs = _struct(
+    "StepArgs",
+    "u32 struct_size guard; i32 threads; u32 nesterov maximize decay; i64 step; u64 seed; f64 lr beta1 "
+    "beta2 eps weight_decay momentum dampening grad_factor; ptr workspace; i64 workspace_bytes; ptr "
+    "stream; f64 max_norm; ptr scalar_lr scalar_step scalar_loss_scale scalar_found_inf scalar_norm "
+    "scalar_report; f64 own[8]",
+)
+StepReport = _struct("StepReport", "u32 struct_size skipped; i64 nonfinite; u32 pending reserved")
+MomentSpec = _struct(
+    "MomentSpec",
+    "u32 struct_size moment format; i32 ndim; i64 numel block_size shape[8]",
+)
+EngineTensor = _struct(
+    "EngineTensor",
+    "u32 struct_size group param_dtype store format; i32 ndim; u32 param_device_kind; i32 "
+    "param_device_index; u32 state_device_kind; i32 state_device_index; u32 norm_part step_on_device; i64 "
+    "numel block_size shape[8] whole_numel offset; u64 id; ptr param residual codes[3] scales[3] step; "
+    "i64 known_steps",
+)
+EnginePlan = _struct("EnginePlan", "u32 struct_size fresh; u64 number; i64 cohorts")
+EngineDevice = _struct(
+    "EngineDevice",
+    "u32 struct_size device_kind; i32 device_index; u32 reserved; ptr stream workspace; i64 workspace_bytes; "
+    "ptr loss_scale found_inf norm report",
+)
+EngineArgs = _struct(
+    "EngineArgs",
+    "u32 struct_size guard; i32 threads; u32 reserved; f64 grad_factor; ptr devices; i64 device_count",
+)
+EngineNormPart = _struct("EngineNormPart", "u32 struct_size part device_kind; i32 device_index; ptr out")
 
 
 Combine = ctypes.CFUNCTYPE(i32, _pointer)
@@ -285,18 +128,12 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_group_step": (u32, (_pointer, _at(StepArgs), _at(StepReport))),
     "octavo_group_workspace_bytes": (i64, (_pointer,)),
     "octavo_group_destroy": (None, (_pointer,)),
-    "octavo_norm_create": (u32, (u32, i32, _pointer, i64, _at(_pointer))),
-    "octavo_norm_rebind": (u32, (_pointer, _pointer, i64)),
-    "octavo_norm_run": (u32, (_pointer, _pointer, i64, _pointer, _pointer, i32)),
-    "octavo_norm_workspace_bytes": (i64, (_pointer,)),
-    "octavo_norm_destroy": (None, (_pointer,)),
     "octavo_format_for": (u32, (u32, i64, i64, u32, _at(u32))),
     "octavo_engine_create": (u32, (u32, _at(_pointer))),
     "octavo_engine_destroy": (None, (_pointer,)),
     "octavo_engine_set_group": (u32, (_pointer, u32, u32, _at(StepArgs), u32, i32)),
     "octavo_engine_set": (u32, (_pointer, _pointer, _pointer, i64)),
     "octavo_engine_remove": (u32, (_pointer, _pointer, i64)),
-    "octavo_engine_set_counts": (u32, (_pointer, _pointer, _pointer, i64)),
     "octavo_engine_failed_tensor": (i64, (_pointer,)),
     "octavo_engine_begin": (u32, (_pointer, _pointer, _pointer, _pointer, i64, u32, _at(EnginePlan))),
     "octavo_engine_workspace_bytes": (i64, (_pointer, u32, i32)),

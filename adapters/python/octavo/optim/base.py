@@ -261,7 +261,10 @@ class Optimizer(torch.optim.Optimizer):
         group, hyper = self.param_groups[number], self._hyper[number]
         amp = getattr(self, "_step_supports_amp_scaling", False)
         if not hyper.is_known(group, amp):
-            hyper.tell(self._engine, number, group, amp, lambda: {local(p).device for p in group["params"]})
+            devices = set(self._sides.sides)
+            if len(devices) > 1:
+                devices = {local(p).device for p in group["params"]}
+            hyper.tell(self._engine, number, group, amp, devices)
 
     def _examine(self, members: Sequence[Member]) -> None:
         """Checks everything about these parameters, then tells the engine of those that it does not know as
@@ -277,6 +280,7 @@ class Optimizer(torch.optim.Optimizer):
             with self._named(self.param_groups[m.group], m.index):
                 kinds.append(self._kind(m.param, self.param_groups[m.group]))
         if unknown:
+            self._sides.cover(local(m.param).device for m in unknown)
             for number in sorted({m.group for m in unknown}):
                 self._tell_group(number)
             with torch.inference_mode(False):  # writes to such tensors are not counted
@@ -305,7 +309,8 @@ class Optimizer(torch.optim.Optimizer):
         unread: list[tuple[Any, Tensor]] = []
         for slot, m, kind, entry in zip(tensors, members, kinds, entries, strict=True):
             group, here, tracked = self.param_groups[m.group], local(m.param), self.state[m.param]
-            if entry[state.STEP].data_ptr() in taken:  # somebody has put one count into two states
+            # Somebody may have put one count into two states, or one whose writes are not counted.
+            if entry[state.STEP].data_ptr() in taken or entry[state.STEP].is_inference():
                 entry[state.STEP] = entry[state.STEP].clone()
             taken.add(entry[state.STEP].data_ptr())
             state.describe(slot, entry, here, kind, state.moments_of(self.algorithm, group))
@@ -319,7 +324,6 @@ class Optimizer(torch.optim.Optimizer):
             tracked.kind = kind
         for slot, steps in zip([s for s, _ in unread], _read([c for _, c in unread]), strict=True):
             slot.known_steps = steps
-        self._sides.cover(local(m.param).device for m in members)
         try:
             self._give(members, tensors)
         except (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,7 +48,7 @@ class Hyper:
         number: int,
         group: dict[str, Any],
         amp: bool,
-        devices: Callable[[], set[torch.device]],
+        devices: set[torch.device],
     ) -> None:
         """Checks the group's options and gives them to the engine. `devices`: where its parameters are."""
         options.check_numbers(self._described, group)
@@ -59,7 +58,7 @@ class Hyper:
             if option.name != "lr":
                 cell.value = int(option.of(group)) if option.range == FLAG else float(option.of(group) or 0.0)
         self.rate, args.scalar_lr = None, None
-        if isinstance(lr, Tensor) and lr.device.type != "cpu" and devices() == {lr.device}:
+        if isinstance(lr, Tensor) and lr.device.type != "cpu" and devices == {lr.device}:
             self.rate = lr.detach().to(torch.float32)
             args.scalar_lr = self.rate.data_ptr()
         else:

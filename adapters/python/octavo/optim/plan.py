@@ -66,7 +66,7 @@ class Member:
         self.entry = weakref.ref(entry)
         count = entry.count()
         self.count = None if count.device.type == "cpu" else weakref.ref(count)
-        self.count_version = count._version
+        self.count_version = 0 if self.count is None else count._version
         entry.known, entry.steps = True, None
 
     def state(self) -> Entry | None:
