@@ -57,9 +57,12 @@ class Triad:
         return Near(value, (top_error + np.abs(value) * bottom_error) / bottom + UNIT * np.abs(value))
 
     def param(self, p: Doubles, direction: Near) -> Near:
-        kept = p * (1 - self.lr * self.weight_decay)
-        value = kept - self.lr * direction.value
-        moved = self.lr * (direction.error + UNIT * np.abs(direction.value))
+        """The second pass: the direction scaled to the norm of the weights. Sums are taken in double."""
+        ratio = np.linalg.norm(p) / np.linalg.norm(direction.value)
+        ratio_error = np.linalg.norm(direction.error) / np.linalg.norm(direction.value) + UNIT
+        kept, rate = p * (1 - self.lr * self.weight_decay), self.lr * ratio
+        value = kept - rate * direction.value
+        moved = rate * (direction.error + (2 * UNIT + ratio_error) * np.abs(direction.value))
         return Near(value, moved + UNIT * (2 * np.abs(kept) + np.abs(value)))
 
 

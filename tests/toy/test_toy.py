@@ -1,5 +1,5 @@
-"""Triad and 6bit, the examples of docs/guides/add_an_optimizer.md and add_a_format.md, driven from Python:
-nothing in the package is written for them. The library was built with lists.h of this folder.
+"""Triad (three moments, two passes) and 6bit, the examples of docs/guides/add_an_optimizer.md and
+add_a_format.md, driven from Python: nothing in the package is written for them. The library was built with lists.h of this folder.
 """
 
 from __future__ import annotations

@@ -1,17 +1,24 @@
-// Triad, an example: a fast and a slow average of the gradient over the root of its square's average.
+// Triad, an example: a fast and a slow average of the gradient over the root of its square's average, scaled
+// to the norm of the tensor's weights.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "formula/describe.h"
+#include "formula/measure.h"
+#include "lane/exact.h"
+
+#include <cmath>
 
 namespace octavo::formula {
 
 struct TriadConsts : Common {  // what is the same for every element of a step: at most 64 bytes
   float lr, beta1, one_minus_beta1, beta2, one_minus_beta2, beta3, one_minus_beta3, alpha, eps;
+  float ratio;  // of the tensor, between the two passes
 };
 
 struct Triad {
   using Consts = TriadConsts;
+  static constexpr int kPasses = 2;
   static constexpr std::uint32_t kSwitches = 0;
   static constexpr int kSlots = 3;  // moments, up to kMaxSlots
   static constexpr std::array<Slot, kMaxSlots> kState{{{"fast_avg", "state1", Moment::first},
@@ -19,7 +26,6 @@ struct Triad {
                                                        {"slow_avg", {}, Moment::first}}};
   static constexpr auto kMoments = moments_of(kState);
   static constexpr bool kDivides = true;
-  static constexpr int kNumerator = 0;
 
   // Once per step, in double, rounded once. Common is filled already.
   OCTAVO_HD static void derive(const HyperParams& h, std::int64_t /*step*/, Consts& c) {
@@ -32,23 +38,44 @@ struct Triad {
     c.one_minus_beta3 = static_cast<float>(1.0 - h.own[0]);
     c.alpha = static_cast<float>(h.own[1]);
     c.eps = static_cast<float>(h.eps);
+    c.ratio = 1.0F;
   }
 
   // CUDA, for speed alone: constants that depend neither on the learning rate nor on the step.
-  OCTAVO_HD static void take_fixed(const Consts& /*host*/, Consts& /*c*/) {}
+  OCTAVO_HD static void take_fixed(const Consts& host, Consts& c) {
+    c.beta1 = host.beta1;
+    c.beta2 = host.beta2;
+    c.beta3 = host.beta3;
+  }
 
-  // CUDA: the careful lane for every element.
-  OCTAVO_HD static bool in_range(const Consts& /*c*/) { return false; }
-
-  // Once per element: its gradient (scaled, with coupled decay), the parameter, the moments (updated in
-  // place); returns the new parameter.
+  // CUDA, for speed alone: whether the lane without branches is exact with these constants, and what is
+  // divided in it.
+  OCTAVO_HD static bool in_range(const Consts& c) { return c.eps >= 0.0F && c.eps <= kLargeFactor; }
   template <class F>
-  OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
+  OCTAVO_HD static F numerator(const Consts& c, F /*g*/, const F* s) {
+    return fma(F(c.alpha), s[2], s[0]);
+  }
+
+  // The first pass, once per element: what is squared and summed beside the weights. Its gradient (scaled,
+  // with coupled decay), the parameter, the moments, which it advances.
+  template <class F>
+  OCTAVO_HD static F measured(const Consts& c, F g, F /*p*/, F* s) {
     s[0] = fma(F(c.beta1), s[0], F(c.one_minus_beta1) * g);
     s[1] = fma(F(c.beta2), s[1], F(c.one_minus_beta2) * (g * g));
     s[2] = fma(F(c.beta3), s[2], F(c.one_minus_beta3) * g);
-    const F direction = fma(F(c.alpha), s[2], s[0]) / (sqrt(s[1]) + F(c.eps));
-    return fma(F(-c.lr), direction, p * F(c.keep));
+    return numerator(c, g, s) / (sqrt(s[1]) + F(c.eps));
+  }
+
+  // Once per tensor.
+  OCTAVO_HD static float ratio(const Consts& /*c*/, const Sums& sums) {
+    const bool any = sums.weight > 0.0 && sums.update > 0.0;
+    return any ? static_cast<float>(std::sqrt(sums.weight) / std::sqrt(sums.update)) : 1.0F;
+  }
+
+  // The second pass, once per element, from the same moments: returns the new parameter.
+  template <class F>
+  OCTAVO_HD static F update(const Consts& c, F g, F p, F* s) {
+    return fma(F(-(c.lr * c.ratio)), measured(c, g, p, s), p * F(c.keep));
   }
 };
 
