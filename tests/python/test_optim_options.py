@@ -11,6 +11,7 @@ import pickle
 import pydoc
 import subprocess
 import sys
+import typing
 import warnings
 from collections import UserList
 from typing import Any
@@ -325,6 +326,7 @@ def test_what_a_name_is_can_be_read(name: str) -> None:
     if inspect.isclass(found) and issubclass(found, optim.Optimizer) and found is not optim.Optimizer:
         parameters = inspect.signature(found).parameters
         assert list(inspect.signature(found.__init__).parameters)[1:] == list(parameters)
+        assert typing.get_type_hints(found.__init__)["lr"] == float | torch.Tensor
         assert {"lr", "weight_decay", "state", "master", "clip_grad_norm", "seed"} <= parameters.keys()
         text = pydoc.plain(pydoc.render_doc(found))
         assert "block_size: 'int | None' = None" in text

@@ -28,14 +28,8 @@ _New = TypeVar("_New", bound=torch.optim.Optimizer)
 _TORCHS_OWN = frozenset(("foreach", "fused", "differentiable", decay.KEY))
 # How states are kept: a group has these of the old optimizer only where it differs from that one's default.
 _FORMAT = ("state", "block_size", "master", "min_quantized_size", "seed")
-_HOOKS = (
-    "_optimizer_step_pre_hooks",
-    "_optimizer_step_post_hooks",
-    "_optimizer_state_dict_pre_hooks",
-    "_optimizer_state_dict_post_hooks",
-    "_optimizer_load_state_dict_pre_hooks",
-    "_optimizer_load_state_dict_post_hooks",
-)
+_HOOKED = ("step", "state_dict", "load_state_dict")
+_HOOKS = [f"_optimizer_{what}_{when}_hooks" for what in _HOOKED for when in ("pre", "post")]
 
 
 def swap_optimizer(

@@ -11,6 +11,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from torch import Tensor  # noqa: F401 typing.get_type_hints looks the hints up here
+
 from .. import _describe
 from . import foreign
 from .base import Optimizer
@@ -90,6 +92,7 @@ def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
 
     initialize.__name__ = "__init__"
     initialize.__signature__ = signature  # type: ignore[attr-defined]
+    initialize.__annotations__ = {n: p.annotation for n, p in signature.parameters.items() if n != "self"}
     return initialize
 
 
