@@ -44,6 +44,10 @@ ROWS: dict[str, tuple[list[Case], ...]] = {
         [("bitsandbytes.optim", "RMSprop", "RMSprop", {})],
         [("bitsandbytes.optim", name, name, {}) for name in ("AdEMAMix8bit", "AdEMAMix")],
     ),
+    "bitsandbytes `LARS`; `LAMB(max_unorm=0)`": (
+        [("bitsandbytes.optim", "LARS", "LARS", {"momentum": 0.9})],
+        [("bitsandbytes.optim", "LAMB", "LAMB", {"max_unorm": 0.0})],
+    ),
     "bitsandbytes `RMSprop8bit`; `Adagrad8bit`": (
         [("bitsandbytes.optim", "RMSprop8bit", "RMSprop8bit", {})],
         [("bitsandbytes.optim", "Adagrad8bit", "Adagrad8bit", {})],
