@@ -163,18 +163,34 @@ def test_new_storage(device: str) -> None:
 
 
 def test_memory_of_a_moved_parameter_used_anew(device: str) -> None:
-    """By the state of another one, while the moved one has no gradient."""
-    first, second = make_params([(64,), (64,)], device)
-    plain = [Parameter(p.detach().clone()) for p in (first, second)]
-    optimizer, other = optim.AdamW([first, second]), optim.AdamW(plain)
-    (a, b), (_, c), (d, e) = gradients([first, second], 3)
-    train(optimizer, [first, second], [[a, b]])
-    old, first.data = first.data, first.data.clone()
-    optimizer.state[second]["exp_avg"] = old.copy_(optimizer.state[second]["exp_avg"])
-    train(optimizer, [first, second], [[None, c], [d, e]])
-    train(other, plain, [[a, b], [None, c], [d, e]])
-    assert same_params([first, second], plain)
-    assert frozen(moments_of(optimizer)) == frozen(moments_of(other))
+    """By the state of another one, or by its gradient, while the moved one has no gradient."""
+    for by_grad in (False, True):
+        first, second = make_params([(64,), (64,)], device)
+        plain = [Parameter(p.detach().clone()) for p in (first, second)]
+        optimizer, other = optim.AdamW([first, second]), optim.AdamW(plain)
+        (a, b), (_, c), (d, e) = gradients([first, second], 3)
+        train(optimizer, [first, second], [[a, b]])
+        old, first.data = first.data, first.data.clone()
+        if by_grad:
+            first.grad, second.grad = None, old.copy_(c)
+            optimizer.step()
+        else:
+            optimizer.state[second]["exp_avg"] = old.copy_(optimizer.state[second]["exp_avg"])
+            train(optimizer, [first, second], [[None, c]])
+        train(optimizer, [first, second], [[d, e]])
+        train(other, plain, [[a, b], [None, c], [d, e]])
+        assert same_params([first, second], plain)
+        assert frozen(moments_of(optimizer)) == frozen(moments_of(other))
+
+
+def test_a_gradient_in_the_memory_of_a_parameter(device: str) -> None:
+    params = make_params([(64,), (64,)], device)
+    optimizer = optim.AdamW([("a", params[0]), ("b", params[1])])
+    params[0].grad, params[1].grad = params[1].data, torch.ones_like(params[1])
+    before = frozen(params)
+    with pytest.raises(RuntimeError, match=r"AdamW: parameter 'a': .* must not share memory"):
+        optimizer.step()
+    assert frozen(params) == before
 
 
 def test_storage_taken_away_and_given_back(device: str) -> None:

@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from .. import _abi, _engine
+from .. import _engine
 from .._describe import algorithms
 from .._shards import local, place_grads
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
 from ..checkpoint.saved import known_moments
 from . import changed, options, state
-from .checks import check_grad, check_param, warn_of_lost_updates
+from .checks import check_param, warn_of_lost_updates
 from .hyper import Hyper
 from .norms import PartKey, Sides
 from .plan import Chosen, Member, Roster
+from .register import add_counts, examine, tell
 from .release import GradientRelease
 from .tracked import Entry, States
 
@@ -191,10 +192,8 @@ class Optimizer(torch.optim.Optimizer):
             return
         for number in chosen.groups:
             self._tell_group(number)
-        try:
-            self._engine.begin(chosen.handles_at, chosen.grads_at, chosen.dtype_numbers, bool(parts))
-        except _abi.OctavoError as error:
-            raise self._told(error) from None
+        begun = chosen.handles_at, chosen.grads_at, chosen.dtype_numbers, bool(parts)
+        tell(self, lambda: self._engine.begin(*begun))
         scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         alive = self._sides.prepare(self._guard, parts, (scale, found_inf), self._capturing)
         if step is not None:
@@ -225,7 +224,7 @@ class Optimizer(torch.optim.Optimizer):
         chosen = roster.chosen(flags, alone)
         grads = chosen.take(given)
         if grads is None:
-            self._examine(chosen.members)
+            examine(self, chosen.members)
             chosen = roster.chosen(flags, alone)
             grads = chosen.take(given)
         if grads is None:
@@ -265,104 +264,6 @@ class Optimizer(torch.optim.Optimizer):
             if len(devices) > 1:
                 devices = {local(p).device for p in group["params"]}
             hyper.tell(self._engine, number, group, amp, devices)
-
-    def _examine(self, members: Sequence[Member]) -> None:
-        """Checks everything about these parameters, then tells the engine of those that it does not know as
-        they are. Nothing is written before all have been checked.
-        """
-        for m in members:
-            with self._named(self.param_groups[m.group], m.index):
-                check_param(m.param)
-                check_grad(m.param, m.param.grad)  # type: ignore[arg-type]
-        self._roster.drop([m for m in members if m.address is not None and m.has_moved()])
-        unknown, kinds = [m for m in members if m.address is None], []
-        for m in unknown:
-            with self._named(self.param_groups[m.group], m.index):
-                kinds.append(self._kind(m.param, self.param_groups[m.group]))
-        if unknown:
-            self._sides.cover(local(m.param).device for m in unknown)
-            for number in sorted({m.group for m in unknown}):
-                self._tell_group(number)
-            with torch.inference_mode(False):  # writes to such tensors are not counted
-                self._register(unknown, kinds)
-
-    def _register(self, members: list[Member], kinds: list[state.Kind]) -> None:
-        """Makes states where they are missing or elsewhere, and gives all of them to the engine."""
-        entries, lacking = [], []
-        for m, kind in zip(members, kinds, strict=True):
-            group, here, entry = self.param_groups[m.group], local(m.param), self.state[m.param].plain()
-            moments = state.moments_of(self.algorithm, group)
-            changed.move(entry, here.device, self._counts_on_device(group))
-            changed.fit_master(entry, here, kind, type(self).__name__)
-            begins = self._described.first_step_fills and any(name not in entry for name, _ in moments)
-            if state.STEP not in entry or begins:
-                lacking.append((m, entry))
-            state.fill_missing(entry, here, kind, moments)
-            state.lay_out(entry, kind, moments)
-            entries.append(entry)
-        self._add_counts(lacking)
-        fresh = {m.handle for m, _ in lacking}
-        taken: set[int] = set()  # counts of other states
-        if any(self.state[m.param].handed for m in members):
-            taken.update(m.state().count().data_ptr() for m in self._roster.registered())  # type: ignore[union-attr]
-        tensors = (_abi.EngineTensor * len(members))()
-        unread: list[tuple[Any, Tensor]] = []
-        for slot, m, kind, entry in zip(tensors, members, kinds, entries, strict=True):
-            group, here, tracked = self.param_groups[m.group], local(m.param), self.state[m.param]
-            # Somebody may have put one count into two states, or one whose writes are not counted.
-            if entry[state.STEP].data_ptr() in taken or entry[state.STEP].is_inference():
-                entry[state.STEP] = entry[state.STEP].clone()
-            taken.add(entry[state.STEP].data_ptr())
-            state.describe(slot, entry, here, kind, state.moments_of(self.algorithm, group))
-            slot.group, slot.id, slot.norm_part = m.group, m.place, self._sides.part_number(m.groups)
-            slot.step_on_device = self._counts_on_device(group)
-            steps = 0 if m.handle in fresh else tracked.steps
-            slot.known_steps = m.known_steps(tracked, entry[state.STEP]) if steps is None else steps
-            if slot.known_steps == -1 and entry[state.STEP].device.type != "cpu" and not self._capturing:
-                unread.append((slot, entry[state.STEP]))
-            tracked.replace(entry)
-            tracked.kind = kind
-        for slot, steps in zip([s for s, _ in unread], _read([c for _, c in unread]), strict=True):
-            slot.known_steps = steps
-        try:
-            self._give(members, tensors)
-        except (
-            _abi.OctavoError
-        ):  # memory of a parameter that was moved, and is not stepped now, may be used anew
-            self._roster.drop([m for m in self._roster.registered() if m.has_moved()])
-            try:
-                self._give(members, tensors)
-            except _abi.OctavoError as error:
-                raise self._told(error) from None
-        for m in members:
-            m.learn(self.state[m.param])
-        self._roster.learned(members, self.state.changes)
-
-    def _give(self, members: list[Member], tensors: Any) -> None:
-        self._engine.remove(self._roster.forgotten(members))
-        self._engine.set([m.handle for m in members], tensors)
-
-    def _told(self, error: _abi.OctavoError) -> Exception:
-        """The engine's error with the parameter's name."""
-        failed = self._engine.failed_tensor()
-        names = [
-            self._name(self.param_groups[m.group], m.index)
-            for m in self._roster.members
-            if m.handle == failed
-        ]
-        return _abi.OctavoError(": ".join([type(self).__name__, *names, str(error)]))
-
-    def _add_counts(self, lacking: Iterable[tuple[Member, dict[str, Any]]]) -> None:
-        """Step counts for states without one: views of one vector per device."""
-        by_device: dict[torch.device, list[dict[str, Any]]] = {}
-        for m, entry in lacking:
-            on_device = self._counts_on_device(self.param_groups[m.group])
-            device = local(m.param).device if on_device else torch.device("cpu")
-            by_device.setdefault(device, []).append(entry)
-        for device, entries in by_device.items():
-            counts = torch.zeros(len(entries), dtype=torch.int64, device=device).unbind()
-            for entry, count in zip(entries, counts, strict=True):
-                entry[state.STEP] = count
 
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:
         """Whether the host does not know if a step was taken, or does not take part."""
@@ -508,7 +409,7 @@ class Optimizer(torch.optim.Optimizer):
             entries.append((member, self.state[item.param].plain()))
             moments = state.moments_of(self.algorithm, self.param_groups[member.group])
             loading.write_entry(entries[-1][1], item, moments)
-        self._add_counts([(m, entry) for m, entry in entries if not _is_count(entry.get(state.STEP))])
+        add_counts(self, [(m, entry) for m, entry in entries if not changed.is_count(entry.get(state.STEP))])
         for item, (_, entry) in zip(loaded, entries, strict=True):
             tracked = self.state[item.param]
             entry[state.STEP].fill_(item.saved.step)  # in place: somebody, or a graph, may have it
@@ -528,19 +429,3 @@ class Optimizer(torch.optim.Optimizer):
     def master_parameters(self) -> dict[Tensor, Tensor]:
         """The full-precision value (fp32, on the CPU) of each parameter that keeps master bits."""
         return portable.master_parameters(self)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype == torch.int64 and value.dim() == 0
-
-
-def _read(counts: list[Tensor]) -> list[int]:
-    """What counts on devices hold. Waits for them."""
-    by_device: dict[torch.device, list[int]] = {}
-    for place, count in enumerate(counts):
-        by_device.setdefault(count.device, []).append(place)
-    out = [0] * len(counts)
-    for places in by_device.values():
-        for place, value in zip(places, torch.stack([counts[i] for i in places]).tolist(), strict=True):
-            out[place] = value
-    return out

@@ -19,13 +19,17 @@ from .state import Kind
 from .tracked import Entry
 
 
+def is_count(value: Any) -> bool:
+    """Whether it is a step count as the engine takes it."""
+    return isinstance(value, Tensor) and value.dtype == torch.int64 and value.dim() == 0
+
+
 def move(entry: dict[str, Any], device: torch.device, count_on_device: bool) -> None:
     """A state follows its parameter to another device; a step count gets the type and device that are used
     here.
     """
-    count = entry.get(STEP)
-    if STEP in entry and not (isinstance(count, Tensor) and count.dtype == torch.int64 and not count.dim()):
-        entry[STEP] = torch.tensor(read_step(count), dtype=torch.int64, device="cpu")
+    if STEP in entry and not is_count(entry[STEP]):
+        entry[STEP] = torch.tensor(read_step(entry[STEP]), dtype=torch.int64, device="cpu")
     for key, value in entry.items():
         if isinstance(value, Tensor):
             target = torch.device("cpu") if key == STEP and not count_on_device else device

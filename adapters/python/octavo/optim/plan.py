@@ -194,7 +194,7 @@ class Roster:
         self.sharded: list[Member] = []
         self._lists: list[list[Tensor]] = []  # of the groups
         self._by_id: dict[int, Member] = {}
-        self._handles = 0
+        self.handles = 0  # given out so far
         self._gone: list[int] = []  # handles of parameters that were taken out
         self._dropped: dict[int, Member] = {}  # of which the engine knows what is no longer so
         self._kept: dict[int, Chosen] = {}
@@ -217,8 +217,8 @@ class Roster:
                 place = len(self.members)
                 member = before.pop(id(param), None)
                 if member is None:
-                    member = Member(param, self._handles, number, index, place, reduction_groups(param))
-                    self._handles += 1
+                    member = Member(param, self.handles, number, index, place, reduction_groups(param))
+                    self.handles += 1
                 elif (member.group, member.place) != (number, place):
                     self.drop([member])
                 member.group, member.index, member.place = number, index, place
@@ -246,6 +246,8 @@ class Roster:
 
     def forgotten(self, kept: Sequence[Member]) -> list[int]:
         """Handles that the engine is to forget; `kept` it is told of anew."""
+        if not self._gone and not self._dropped:
+            return []
         for member in kept:
             self._dropped.pop(member.handle, None)
         for member in self._dropped.values():

@@ -32,8 +32,9 @@ _Seen = tuple[Tensor, int, int]  # a gradient, its address and its version
 class GradientRelease:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = weakref.ref(optimizer)
-        # Norms of this step's gradients as they come, and the norms that clip them, by device and place.
+        # Norms of this step's gradients as they come, and the norms that clip them, by device and handle.
         self._own: dict[torch.device, Tensor] = {}
+        self._outgrown: list[Tensor] = []  # which the engine reads until the step ends
         self._stepped = False  # any, in this step
         self._complete: dict[int, Tensor] = {}  # parameters whose gradient this step has had, by id
         self._waiting: dict[int, _Seen] = {}  # gradients that step() is to use, by the parameter's id
@@ -95,10 +96,11 @@ class GradientRelease:
         if not optimizer.needs_norm():
             engine.ready(sides.args, None, None)
             return
-        rows = len(optimizer._roster.members)
-        if member.device not in self._own or len(self._own[member.device]) < rows:
-            self._own[member.device] = new_norms(member.device, rows, 2)
-        own = self._own[member.device][member.place]
+        rows = self._own.get(member.device)
+        if rows is None or len(rows) <= member.handle:
+            self._outgrown.extend([] if rows is None else [rows])
+            rows = self._own[member.device] = new_norms(member.device, optimizer._roster.handles, 2)
+        own = rows[member.handle]
         combine = (lambda: own[0].copy_(reduced(own[0], member.groups))) if member.groups else None
         engine.ready(sides.args, own.data_ptr(), combine)
 
@@ -119,6 +121,7 @@ class GradientRelease:
                 self.watch(group)
             stepped, self._stepped = self._stepped, False
             optimizer.end_release(stepped)
+            self._outgrown = []
 
     def _check_untouched(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
         """RuntimeError where the gradient that a hook was called for was written afterwards."""

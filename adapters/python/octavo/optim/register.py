@@ -1,0 +1,137 @@
+"""Telling the engine of parameters: they are examined, get states where those are missing or elsewhere, and
+are given to the engine with every address. All are checked before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .. import _abi
+from .._codec import STEP
+from .._shards import local
+from . import changed, state
+from .checks import check_grad, check_param
+
+if TYPE_CHECKING:
+    from .base import Optimizer
+    from .plan import Member
+
+_UNKNOWN = -1  # octavo_engine_tensor.known_steps
+
+
+def examine(optimizer: Optimizer, members: Sequence[Member]) -> None:
+    """Checks everything about these parameters and their gradients, then tells the engine of those that it
+    does not know as they are.
+    """
+    groups, roster = optimizer.param_groups, optimizer._roster
+    for m in members:
+        with optimizer._named(groups[m.group], m.index):
+            check_param(m.param)
+            check_grad(m.param, m.param.grad)  # type: ignore[arg-type]
+    roster.drop([m for m in members if m.address is not None and m.has_moved()])
+    unknown, kinds = [m for m in members if m.address is None], []
+    for m in unknown:
+        with optimizer._named(groups[m.group], m.index):
+            kinds.append(optimizer._kind(m.param, groups[m.group]))
+    if unknown:
+        optimizer._sides.cover(local(m.param).device for m in unknown)
+        for number in sorted({m.group for m in unknown}):
+            optimizer._tell_group(number)
+        with torch.inference_mode(False):  # writes to such tensors are not counted
+            register(optimizer, unknown, kinds)
+
+
+def register(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[state.Kind]) -> None:
+    tensors = (_abi.EngineTensor * len(members))()
+    entries = _make_states(optimizer, members, kinds)
+    taken: set[int] = set()  # counts of other states
+    if any(optimizer.state[m.param].handed for m in members):
+        taken.update(m.state().count().data_ptr() for m in optimizer._roster.registered())  # type: ignore[union-attr]
+    unread: list[tuple[Any, Tensor]] = []
+    for slot, m, kind, entry in zip(tensors, members, kinds, entries, strict=True):
+        group, tracked = optimizer.param_groups[m.group], optimizer.state[m.param]
+        count, steps = entry[STEP], tracked.steps
+        # Somebody may have put one count into two states, or one whose writes are not counted.
+        if count.data_ptr() in taken or count.is_inference():
+            count = entry[STEP] = count.clone()
+        taken.add(count.data_ptr())
+        state.describe(slot, entry, local(m.param), kind, state.moments_of(optimizer.algorithm, group))
+        slot.group, slot.id, slot.norm_part = m.group, m.place, optimizer._sides.part_number(m.groups)
+        slot.step_on_device = optimizer._counts_on_device(group)
+        slot.known_steps = m.known_steps(tracked, count) if steps is None else steps
+        if slot.known_steps == _UNKNOWN and count.device.type != "cpu" and not optimizer._capturing:
+            unread.append((slot, count))
+        tracked.replace(entry)
+        tracked.kind = kind
+    _read(unread)
+    handles = [m.handle for m in members]
+    tell(optimizer, lambda: optimizer._engine.set(handles, tensors), members)
+    for m in members:
+        m.learn(optimizer.state[m.param])
+    optimizer._roster.learned(members, optimizer.state.changes)
+
+
+def _make_states(
+    optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[state.Kind]
+) -> list[dict[str, Any]]:
+    """What the states of these parameters are to be, as dictionaries of their own."""
+    entries, lacking = [], []
+    for m, kind in zip(members, kinds, strict=True):
+        group, here, entry = optimizer.param_groups[m.group], local(m.param), optimizer.state[m.param].plain()
+        moments = state.moments_of(optimizer.algorithm, group)
+        changed.move(entry, here.device, optimizer._counts_on_device(group))
+        changed.fit_master(entry, here, kind, type(optimizer).__name__)
+        begins = optimizer._described.first_step_fills and any(name not in entry for name, _ in moments)
+        if STEP not in entry or begins:
+            lacking.append((m, entry))
+        state.fill_missing(entry, here, kind, moments)
+        state.lay_out(entry, kind, moments)
+        entries.append(entry)
+    add_counts(optimizer, lacking)
+    return entries
+
+
+def add_counts(optimizer: Optimizer, lacking: Iterable[tuple[Member, dict[str, Any]]]) -> None:
+    """Step counts for states without one: views of one vector per device."""
+    by_device: dict[torch.device, list[tuple[Member, dict[str, Any]]]] = {}
+    for m, entry in lacking:
+        on_device = optimizer._counts_on_device(optimizer.param_groups[m.group])
+        device = local(m.param).device if on_device else torch.device("cpu")
+        by_device.setdefault(device, []).append((m, entry))
+    for device, some in by_device.items():
+        counts = torch.zeros(len(some), dtype=torch.int64, device=device).unbind()
+        for (m, entry), count in zip(some, counts, strict=True):
+            entry[STEP], optimizer.state[m.param].steps = count, 0
+
+
+def _read(unread: Sequence[tuple[Any, Tensor]]) -> None:
+    """Tells the engine what counts on devices hold. Waits for them."""
+    for device in {count.device for _, count in unread}:
+        there = [(slot, count) for slot, count in unread if count.device == device]
+        values = torch.stack([count for _, count in there]).tolist()
+        for (slot, _), value in zip(there, values, strict=True):
+            slot.known_steps = value
+
+
+def tell(optimizer: Optimizer, call: Callable[[], None], members: Sequence[Member] = ()) -> None:
+    """Calls the engine, which is told of `members`, once it has forgotten what is gone. It refuses memory
+    that it knows as another's: maybe the old memory of a parameter that was moved and is not stepped now.
+    """
+    engine, roster = optimizer._engine, optimizer._roster
+    for _ in range(2):
+        if gone := roster.forgotten(members):
+            engine.remove(gone)
+        try:
+            return call()
+        except _abi.OctavoError as error:
+            failed, moved = error, [m for m in roster.registered() if m.has_moved()]
+            roster.drop(moved)
+            if not moved:
+                break
+    about = [m for m in roster.members if m.handle == engine.failed_tensor()]
+    names = [optimizer._name(optimizer.param_groups[m.group], m.index) for m in about]
+    raise _abi.OctavoError(": ".join([type(optimizer).__name__, *names, str(failed)])) from None
