@@ -125,6 +125,47 @@ TEST(TorchNames, ClassesHaveTorchsNumbers) {
       });
 }
 
+template <class Class, class Options>
+std::string expect_by_name() {
+  const Tensors params = make_params(), copy = copies(params);
+  Class optimizer(params, Options(1e-2).state("8bit"));
+  const auto by_name = make_optimizer(copy, AnyOptions(Options::kName).lr(1e-2).state("8bit"));
+  run(optimizer, params, 1, 2);
+  run(*by_name, copy, 1, 2);
+  EXPECT_TRUE(same_bits(params, copy)) << Options::kName;
+  return Options::kName;
+}
+
+TEST(TorchNames, EveryAlgorithmHasItsClass) {
+  namespace ot = octavo::torch;
+  const std::vector<std::string> classes = {
+      expect_by_name<ot::AdamW, ot::AdamWOptions>(),       expect_by_name<ot::Adam, ot::AdamOptions>(),
+      expect_by_name<ot::SGD, ot::SGDOptions>(),           expect_by_name<ot::Lion, ot::LionOptions>(),
+      expect_by_name<ot::RMSprop, ot::RMSpropOptions>(),   expect_by_name<ot::Adagrad, ot::AdagradOptions>(),
+      expect_by_name<ot::LARS, ot::LARSOptions>(),         expect_by_name<ot::LAMB, ot::LAMBOptions>(),
+      expect_by_name<ot::AdEMAMix, ot::AdEMAMixOptions>(),
+  };
+  EXPECT_THAT(classes, testing::UnorderedElementsAreArray(names()));
+}
+
+// Flags of an algorithm's own arrive, on and off.
+TEST(TorchNames, EveryFlagArrives) {
+  for (const octavo::AlgorithmInfo& info : octavo::algorithms()) {
+    for (const octavo::Option& option : info.options) {
+      if (option.range != octavo::Range::flag) continue;
+      const Tensors params = make_params(), copy = copies(params);
+      auto options = AnyOptions(std::string(info.name)).lr(0.5);
+      if (options.has("momentum")) options.set("momentum", 0.9);
+      if (options.has("weight_decay")) options.weight_decay(0.5);
+      const auto optimizer = make_optimizer(params, options);
+      const auto other = make_optimizer(copy, options.set(std::string(option.name), 1 - option.value));
+      run(*optimizer, params, 1, 3);
+      run(*other, copy, 1, 3);
+      EXPECT_FALSE(same_bits(params, copy)) << info.name << " " << option.name;
+    }
+  }
+}
+
 TEST(TorchNames, WrongOnesAreErrors) {
   EXPECT_THAT(error_of([] { AnyOptions("adamx"); }), AllOf(HasSubstr("got 'adamx'"), HasSubstr("adamw")));
   EXPECT_THAT(error_of([] { AdamWOptions().set("alpha", 1); }),

@@ -62,6 +62,8 @@ struct SGDOptions : MomentumOptions<SGDOptions> { static constexpr auto kName = 
 struct LionOptions : BetasOptions<LionOptions> { static constexpr auto kName = "lion"; using BetasOptions::BetasOptions; };
 struct RMSpropOptions : OptionsOf<RMSpropOptions> { static constexpr auto kName = "rmsprop"; using OptionsOf::OptionsOf; };
 struct AdagradOptions : OptionsOf<AdagradOptions> { static constexpr auto kName = "adagrad"; using OptionsOf::OptionsOf; };
+struct LARSOptions : MomentumOptions<LARSOptions> { static constexpr auto kName = "lars"; using MomentumOptions::MomentumOptions; };
+struct LAMBOptions : BetasOptions<LAMBOptions> { static constexpr auto kName = "lamb"; using BetasOptions::BetasOptions; };
 struct AdEMAMixOptions : BetasOptions<AdEMAMixOptions> { static constexpr auto kName = "ademamix"; using BetasOptions::BetasOptions; };
 
 struct AdamW : OptimizerOf<AdamWOptions> { using OptimizerOf::OptimizerOf; };
@@ -70,6 +72,8 @@ struct SGD : OptimizerOf<SGDOptions> { using OptimizerOf::OptimizerOf; };
 struct Lion : OptimizerOf<LionOptions> { using OptimizerOf::OptimizerOf; };
 struct RMSprop : OptimizerOf<RMSpropOptions> { using OptimizerOf::OptimizerOf; };
 struct Adagrad : OptimizerOf<AdagradOptions> { using OptimizerOf::OptimizerOf; };
+struct LARS : OptimizerOf<LARSOptions> { using OptimizerOf::OptimizerOf; };
+struct LAMB : OptimizerOf<LAMBOptions> { using OptimizerOf::OptimizerOf; };
 struct AdEMAMix : OptimizerOf<AdEMAMixOptions> { using OptimizerOf::OptimizerOf; };
 // clang-format on
 
