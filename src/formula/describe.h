@@ -62,6 +62,9 @@ constexpr Option epsilon(double value) {
 constexpr Option weight_decay(double value) {
   return {"weight_decay", value, Range::non_negative, offsetof(HyperParams, weight_decay)};
 }
+// AlgorithmInfo::excluded_formats has this bit for a format that an algorithm does not take.
+constexpr std::uint32_t format_bit(StateFormat format) { return 1U << static_cast<std::uint32_t>(format); }
+
 // A number in a message.
 inline std::string shown(double value) {
   char buffer[32];

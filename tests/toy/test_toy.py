@@ -1,5 +1,6 @@
 """Triad (three moments, two passes) and 6bit, the examples of docs/guides/add_an_optimizer.md and
-add_a_format.md, driven from Python: nothing in the package is written for them. The library was built with lists.h of this folder.
+add_a_format.md, driven from Python: nothing in the package is written for them. The library
+was built with lists.h of this folder.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 import reference
 import torch
 from octavo import _abi
+from octavo_abi import Group, Parameter
 
 MOMENTS = {"fast_avg": "first", "exp_avg_sq": "second", "slow_avg": "first"}
 SHAPES = [(40, 128), (67, 77), (10,)]  # whole blocks, a tail, and one so small that its states are fp32
@@ -131,3 +133,14 @@ def test_a_wrong_option_is_named(options: dict[str, object], words: str) -> None
         octavo.optim.Triad(parameters(), **options)
     with pytest.raises(TypeError, match="gamma"):
         octavo.optim.Triad(parameters(), gamma=1.0)
+
+
+def test_a_format_that_the_algorithm_excludes_is_an_error_with_those_it_takes() -> None:
+    """In Python, and in the core for everybody else."""
+    with pytest.raises(ValueError, match=r"4bit-rank1.*fp32.*6bit"):
+        octavo.optim.Triad(parameters(), state="4bit-rank1")
+    tensor = Parameter(np.ones((64, 64), np.float32), np.ones((64, 64), np.float32), "4bit-rank1")
+    with pytest.raises(
+        _abi.OctavoError, match=r"format: got 4bit-rank1, expected one of fp32, .*6bit.*triad takes"
+    ):
+        Group("triad", [tensor])

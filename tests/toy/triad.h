@@ -90,7 +90,12 @@ struct TriadFamily {
                                         epsilon(1e-8),
                                         weight_decay(0.0)};
   static constexpr AlgorithmInfo kNames[] = {
-      {static_cast<Algorithm>(1000), "triad", "Triad", Decay::decoupled, kOptions}};
+      {.number = static_cast<Algorithm>(1000),
+       .name = "triad",
+       .title = "Triad",
+       .decay = Decay::decoupled,
+       .options = kOptions,
+       .excluded_formats = format_bit(StateFormat::int4_rank1)}};  // to show how
 };
 
 }  // namespace octavo::formula
