@@ -103,18 +103,9 @@ def step(
         for tensor in (part for part in (param, grad, residual, *own_codes, *own_scales) if part is not None):
             if tensor.device != device or not tensor.is_contiguous():
                 raise ValueError(f"octavo::step: tensor {place}: expected contiguous tensors on {device}")
+        shape, block = tuple(param.shape), block_size if blocks else 0
         tensors = _engine.Bound(
-            param=param,
-            grad=grad,
-            shape=tuple(param.shape),
-            state=state,
-            block_size=block_size if blocks else 0,
-            master=master,
-            codes=own_codes,
-            scales=own_scales,
-            residual=residual,
-            id=place,
-            offset=0,
+            param, grad, shape, state, block, master, own_codes, own_scales, residual, id=place, offset=0
         )
         _check_sizes(tensors, slots)
         bound.append(tensors)

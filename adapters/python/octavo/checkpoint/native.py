@@ -6,7 +6,7 @@ loading.py puts into an optimizer what was read.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,19 +32,26 @@ def save(optimizer: Optimizer) -> dict[str, Any]:
     """torch.optim.Optimizer.state_dict in our form, hooks included. Nothing is registered or changed on the
     way: several threads may do it at once.
     """
-    from ..optim.decay import saved_option
-
     for hook in list(optimizer._optimizer_state_dict_pre_hooks.values()):
         hook(optimizer)
+    saved = packed(optimizer, save_entry)
+    for post_hook in list(optimizer._optimizer_state_dict_post_hooks.values()):
+        replaced = post_hook(optimizer, saved)
+        saved = saved if replaced is None else replaced
+    return saved
+
+
+def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], Any]) -> dict[str, Any]:
+    """A state dict whose entries `form` makes."""
+    from ..optim.decay import saved_option
+
     places: dict[int, tuple[int, dict[str, Any], int]] = {}  # number, group and index there
     groups = []
     for group in optimizer.param_groups:
-        packed = {key: value for key, value in group.items() if key != "params"}
-        packed.update(saved_option(optimizer.algorithm))
         for index, param in enumerate(group["params"]):
             places.setdefault(id(param), (len(places), group, index))
-        packed["params"] = [places[id(p)][0] for p in group["params"]]
-        groups.append(packed)
+        numbers = [places[id(p)][0] for p in group["params"]]
+        groups.append({**group, **saved_option(optimizer.algorithm), "params": numbers})
     states: dict[Any, Any] = {}
     optimizer._track_state()
     for param, entry in list(optimizer.state.items()):
@@ -53,12 +60,8 @@ def save(optimizer: Optimizer) -> dict[str, Any]:
             continue
         number, group, index = places[id(param)]
         with optimizer._named(group, index):
-            states[number] = save_entry(entry.plain(), param, optimizer._kind(param, group))
-    saved: dict[str, Any] = {"state": states, "param_groups": groups}
-    for post_hook in list(optimizer._optimizer_state_dict_post_hooks.values()):
-        replaced = post_hook(optimizer, saved)
-        saved = saved if replaced is None else replaced
-    return saved
+            states[number] = form(entry.plain(), param, optimizer._kind(param, group))
+    return {"state": states, "param_groups": groups}
 
 
 def save_entry(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:

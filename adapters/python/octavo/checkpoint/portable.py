@@ -11,6 +11,7 @@ from .. import _codec
 from .._describe import algorithms
 from .._shards import is_sharded, like, local
 from . import masters
+from .native import packed
 from .saved import known_moments
 
 if TYPE_CHECKING:
@@ -35,42 +36,30 @@ def moment_values(entry: dict[str, Any], name: str, kind: Kind) -> Tensor:
 
 
 def portable_state_dict(optimizer: Optimizer) -> dict[str, Any]:
-    from ..optim.decay import saved_option
-
-    states: dict[int, dict[str, Any]] = {}
-    groups: list[dict[str, Any]] = []
-    number = 0
-    optimizer._track_state()
-    for group in optimizer.param_groups:
-        packed = {k: v for k, v in group.items() if k != "params" and k not in _OURS}
-        packed.update(foreach=None, fused=None, capturable=False, differentiable=False)
-        packed.update(saved_option(optimizer.algorithm))
-        packed["params"] = list(range(number, number + len(group["params"])))
-        groups.append(packed)
-        for index, param in enumerate(group["params"]):
-            tracked = optimizer.state.get(param)
-            if tracked:
-                with optimizer._named(group, index):
-                    states[number] = _entry(optimizer, param, tracked.plain(), group)
-            number += 1
-    return {"state": states, "param_groups": groups}
-
-
-def _entry(
-    optimizer: Optimizer, param: Tensor, entry: dict[str, Any], group: dict[str, Any]
-) -> dict[str, Any]:
-    kind = optimizer._kind(param, group)
-    out: dict[str, Any] = {}
     described = algorithms()[optimizer.algorithm]
-    counts = any(slot.moment == "second" for slot in described.all_slots.values())
-    if counts or not described.first_step_fills:  # else torch keeps none: that there is a buffer says it all
-        out["step"] = torch.tensor(float(entry["step"]), dtype=torch.float32, device="cpu")
-    for name in (n for n in known_moments() if n in entry):
-        values = moment_values(entry, name, kind)
-        if is_sharded(param):
-            values = like(values.to(local(param).device), param, tuple(param.shape))
-        out[name] = values
-    return out
+    # Where the first step only fills a momentum, torch keeps no count: that there is a buffer says it all.
+    second = any(slot.moment == "second" for slot in described.all_slots.values())
+    counts = second or not described.first_step_fills
+
+    def form(entry: dict[str, Any], param: Tensor, kind: Kind) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        if counts and "step" in entry:
+            out["step"] = torch.tensor(float(entry["step"]), dtype=torch.float32, device="cpu")
+        for name in (n for n in known_moments() if n in entry):
+            values = moment_values(entry, name, kind)
+            if is_sharded(param):
+                values = like(values.to(local(param).device), param, tuple(param.shape))
+            out[name] = values
+        return out
+
+    saved = packed(optimizer, form)
+    torchs = {"foreach": None, "fused": None, "capturable": False, "differentiable": False}
+    saved["param_groups"] = [
+        {**{key: value for key, value in group.items() if key not in _OURS}, **torchs}
+        for group in saved["param_groups"]
+    ]
+    saved["state"] = {number: entry for number, entry in saved["state"].items() if isinstance(number, int)}
+    return saved
 
 
 def master_parameters(optimizer: Optimizer) -> dict[Tensor, Tensor]:
