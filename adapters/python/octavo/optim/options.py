@@ -61,17 +61,18 @@ def _number(value: Any, said: str, option: Option) -> Any:
     if value is None and option.optional:
         return None
     allowed, expected = _RANGES[option.range]
-    message = f"Invalid {said}: {value}, expected {expected}"
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise ValueError(f"Tensor {option.name} must be 1-element")
         if value.device.type != "cpu":  # a look at it would be a wait
             return value
-    elif isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ValueError(message)
-    number = float(value)
-    if not allowed(0.0 if option.name == "lr" and -RATE_SLACK <= number < 0 else number):
-        raise ValueError(message)
+    if isinstance(value, Tensor) or (isinstance(value, numbers.Real) and not isinstance(value, bool)):
+        number = float(value)
+        fine = allowed(0.0 if option.name == "lr" and -RATE_SLACK <= number < 0 else number)
+    else:
+        fine = False
+    if not fine:
+        raise ValueError(f"Invalid {said}: {value}, expected {expected}")
     # numpy's numbers as Python's, which torch.load(weights_only=True) reads.
     return value if isinstance(value, (Tensor, int)) else number
 

@@ -89,7 +89,9 @@ class Member:
 
     def has_moved(self) -> bool:
         here = local(self.param)
-        return (here.data_ptr(), here.nbytes, here.stride()) != (self.address, self.bytes, self.stride)
+        # An empty tensor has the same address on every device.
+        now = (here.data_ptr(), here.nbytes, here.stride(), here.device)
+        return now != (self.address, self.bytes, self.stride, self.device)
 
 
 class Chosen:
