@@ -19,11 +19,13 @@ __all__ = ["GlobalOptimManager", "Optimizer", "param_groups", "set_state"]
 __all__ += CLASSES
 
 # Names of others that are not here, and what to say of them.
-_ABSENT = {"CPUOffloadOptimizer": "offload is not built in yet"}
+_ABSENT = {
+    "CPUOffloadOptimizer": "octavo.optim has no CPUOffloadOptimizer: offload is not built in yet",
+}
 
 
 def __getattr__(name: str) -> Any:
-    said = f"octavo.optim has no {name}: {_ABSENT[name]}" if name in _ABSENT else None
+    said = _ABSENT.get(name)
     # `from octavo.optim import X` asks here first, and has a message of its own for an AttributeError.
     if said and sys._getframe(1).f_code.co_name == "_handle_fromlist":
         raise ImportError(said, name=__name__, path=__file__)
