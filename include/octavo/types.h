@@ -23,6 +23,7 @@ enum class StateFormat : std::uint32_t {
   int4_rank1 = 4,  // "4bit-rank1": as 4bit, with v scaled by the smallest of its per-axis maxima
   fp8_e4m3 = 5,    // "fp8"
   fp8_e5m2 = 6,    // "fp8-e5m2"
+  int4_int8 = 7,   // "4bit/8bit": m as in 4bit, v as in 8bit, blocks of 128
 };
 
 // What a parameter keeps beyond its own element type.

@@ -29,6 +29,7 @@ static_assert(kNumber<Format<codecs::Int4>> == StateFormat::int4);
 static_assert(kNumber<Format<codecs::Int4, codecs::Int4Rank1>> == StateFormat::int4_rank1);
 static_assert(kNumber<Format<codecs::E4M3>> == StateFormat::fp8_e4m3);
 static_assert(kNumber<Format<codecs::E5M2>> == StateFormat::fp8_e5m2);
+static_assert(kNumber<Format<codecs::Int4, codecs::Int8>> == StateFormat::int4_int8);
 
 template <class... F>
 constexpr std::array<FormatInfo, sizeof...(F)> infos(TypeList<F...>) {

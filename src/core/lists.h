@@ -46,7 +46,8 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 
 using Formats =
     Joined<TypeList<Format<codecs::Fp32>, Format<codecs::Bf16>, Format<codecs::Int8>, Format<codecs::Int4>,
-                    Format<codecs::Int4, codecs::Int4Rank1>, Format<codecs::E4M3>, Format<codecs::E5M2>>,
+                    Format<codecs::Int4, codecs::Int4Rank1>, Format<codecs::E4M3>, Format<codecs::E5M2>,
+                    Format<codecs::Int4, codecs::Int8>>,
            ExtraFormats>::Type;
 
 using Families = Joined<
@@ -62,6 +63,21 @@ struct RulesOf<TypeList<Family...>> {
   using Type = typename Joined<TypeList<>, typename Family::Rules...>::Type;
 };
 using Algorithms = RulesOf<Families>::Type;
+
+// A format as far as a rule of update sees it: one whose second moments it has none of is that of the first
+// moments alone, and the other way round. So formats that differ in nothing share their kernels.
+template <class Rule>
+constexpr bool has_moment(Moment moment) {
+  for (int k = 0; k < Rule::kSlots; ++k) {
+    if (Rule::kMoments[static_cast<std::size_t>(k)] == moment) return true;
+  }
+  return false;
+}
+template <class Rule, class F>
+using SeenBy =
+    std::conditional_t<!has_moment<Rule>(Moment::second), Format<typename F::template Codec<Moment::first>>,
+                       std::conditional_t<!has_moment<Rule>(Moment::first),
+                                          Format<typename F::template Codec<Moment::second>>, F>>;
 
 // Calls f with a value of each type in turn.
 template <class... T, class Fn>

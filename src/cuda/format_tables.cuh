@@ -17,7 +17,7 @@ struct FormatTables {
   static constexpr bool kQuick = First::kQuick && Second::kQuick;
   static constexpr int kRowBytes =
       2 * (First::kRowBytes > Second::kRowBytes ? First::kRowBytes : Second::kRowBytes);
-  static constexpr bool kCopied = kRowBytes > 0;
+  static constexpr bool kCopied = kQuick && kRowBytes > 0;
 
   static constexpr int table_bytes(int arch) {
     return rows_at(arch) + (kCopied && !has_large_shared(arch) ? 256 * kRowBytes : 0);

@@ -36,7 +36,7 @@ KernelRow make_row(TypeList<Format...>) {
     row.fill(kernels_of_format<Algo, octavo::Format<codecs::Fp32>>());  // no states, no formats
     return row;
   } else {
-    return {kernels_of_format<Algo, Format>()...};
+    return {kernels_of_format<Algo, SeenBy<Algo, Format>>()...};
   }
 }
 

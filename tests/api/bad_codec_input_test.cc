@@ -36,7 +36,9 @@ TEST(BadMoment, Spec) {
   ASSERT_TRUE(octavo::layout(good).ok());
   expect_invalid(spoiled([](auto& s) { s.numel = -1; }), "numel");
   expect_invalid(spoiled([](auto& s) { s.block_size = 33; }), "block_size");
-  expect_invalid(spoiled([](auto& s) { s.format = static_cast<StateFormat>(7); }), "format");
+  expect_invalid(
+      spoiled([](auto& s) { s.format = static_cast<StateFormat>(octavo::all_state_formats().size()); }),
+      "format");
   expect_invalid(spoiled([](auto& s) { s.moment = static_cast<Moment>(2); }), "moment");
   expect_invalid(spoiled([](auto& s) { s.ndim = 9; }), "ndim");
   expect_invalid(spoiled([](auto& s) { s.ndim = 1, s.shape = {299}; }), "shape");
@@ -208,6 +210,7 @@ TEST(Layout, BytesPerParameter) {
   EXPECT_EQ(bytes(StateFormat::int4), 1.0 + 8.0 / 128);
   EXPECT_EQ(bytes(StateFormat::fp8_e4m3), 2.0 + 8.0 / 256);
   EXPECT_EQ(bytes(StateFormat::fp8_e5m2), 2.0 + 8.0 / 256);
+  EXPECT_EQ(bytes(StateFormat::int4_int8), 1.5 + 8.0 / 128);
 }
 
 TEST(FormatFor, SmallParametersAreNotQuantized) {

@@ -5,6 +5,7 @@
 #include <octavo/codec.h>
 #include <octavo/formats.h>
 #include <octavo/octavo.h>
+#include <octavo/optimizer.h>
 
 #include <set>
 #include <string>
@@ -41,6 +42,7 @@ TEST(Formats, AreTheseByNumber) {
       {"4bit-rank1", 128, "packed 4 scale 1 rounding 0 zero 7", "packed 4 scale 2 rounding 0 zero -1"},
       {"fp8", 256, "float8_e4m3fn 8 scale 1 rounding 0 zero 0", "float8_e4m3fn 8 scale 1 rounding 0 zero 0"},
       {"fp8-e5m2", 256, "float8_e5m2 8 scale 1 rounding 0 zero 0", "float8_e5m2 8 scale 1 rounding 0 zero 0"},
+      {"4bit/8bit", 128, "packed 4 scale 1 rounding 0 zero 7", "uint8 8 scale 1 rounding 0 zero 0"},
   };
   ASSERT_EQ(octavo::formats().size(), rows.size());
   ASSERT_EQ(octavo::all_state_formats().size(), rows.size());
@@ -103,12 +105,58 @@ TEST(Formats, ParseByNameAndOtherSpelling) {
   EXPECT_EQ(octavo::parse_state_format("fp8-e4m3").value(), StateFormat::fp8_e4m3);
 }
 
-TEST(Formats, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
-  for (const std::string name : {"7bit", "8bit/4bit"}) {
-    EXPECT_EQ(octavo::parse_state_format(name).status().message(),
-              "[octavo] state: got '" + name +
-                  "', expected one of fp32, bf16, 8bit, 4bit, 4bit-rank1, fp8, fp8-e5m2");
-  }
+TEST(Formats, APairThatIsNotCompiledIsAnErrorThatListsThoseThatAre) {
+  const auto parsed = octavo::parse_state_format("8bit/4bit");
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.status().message(),
+            "[octavo] state: got '8bit/4bit', expected a pair (first moments/second moments) that is "
+            "compiled, 4bit/8bit, or one of fp32, bf16, 8bit, 4bit, 4bit-rank1, fp8, fp8-e5m2");
+  EXPECT_EQ(octavo::parse_state_format("7bit").status().message(),
+            "[octavo] state: got '7bit', expected one of fp32, bf16, 8bit, 4bit, 4bit-rank1, fp8, fp8-e5m2, "
+            "4bit/8bit");
+}
+
+// A pair is its two codecs and nothing else: after the same gradients its m has the bytes of 4bit's, its v
+// those of 8bit's in blocks of the same length.
+TEST(Formats, APairsMomentsAreThoseOfItsCodecs) {
+  constexpr std::int64_t kNumel = 5000;
+  struct States {
+    std::vector<std::uint8_t> codes[2];
+    std::vector<float> scales[2];
+  };
+  const auto train = [&](StateFormat format, std::int64_t block) {
+    octavo::TensorArgs tensor;
+    tensor.spec.numel = kNumel;
+    tensor.spec.format = format;
+    tensor.spec.block_size = block;
+    const octavo::GroupConfig config;
+    const auto size = octavo::layout(config, tensor.spec).value();
+    std::vector<float> param(kNumel, 1.0F);
+    std::vector<float> grad(kNumel);
+    States states;
+    for (std::size_t s = 0; s < 2; ++s) {
+      states.codes[s].resize(static_cast<std::size_t>(size.slot[s].codes_bytes));
+      states.scales[s].resize(static_cast<std::size_t>(size.slot[s].scales));
+      tensor.state[s] = {states.codes[s].data(), states.scales[s].data()};
+    }
+    tensor.param = param.data();
+    tensor.grad = grad.data();
+    octavo::Group group = octavo::Group::create(config, {&tensor, 1}).value();
+    octavo::StepArgs args;
+    for (args.step = 1; args.step <= 3; ++args.step) {
+      for (std::size_t i = 0; i < grad.size(); ++i)
+        grad[i] = static_cast<float>((i * 7919 + static_cast<std::size_t>(args.step) * 131) % 1009) - 504.0F;
+      EXPECT_TRUE(group.step(args).ok());
+    }
+    return states;
+  };
+  const States pair = train(StateFormat::int4_int8, 0);
+  const States low = train(StateFormat::int4, 128);
+  const States high = train(StateFormat::int8, 128);
+  EXPECT_EQ(pair.codes[0], low.codes[0]);
+  EXPECT_EQ(pair.scales[0], low.scales[0]);
+  EXPECT_EQ(pair.codes[1], high.codes[1]);
+  EXPECT_EQ(pair.scales[1], high.scales[1]);
 }
 
 TEST(Formats, ThroughTheCAbi) {

@@ -22,6 +22,7 @@
 namespace test {
 namespace {
 
+const auto kFormats = static_cast<std::uint64_t>(octavo_format_count());
 constexpr std::int64_t kRoom = 1 << 16;  // bytes of every buffer; a request beyond it is not made
 
 double seconds() {
@@ -153,7 +154,7 @@ class Fuzzer {
       t.spec.param_dtype = enumerator(3);
       t.spec.grad_dtype = enumerator(3);
       t.spec.store = t.spec.param_dtype == 1 || random_.chance(10) ? enumerator(4) : 0;
-      t.spec.format = enumerator(7);
+      t.spec.format = enumerator(kFormats);
       shape(t.spec.numel, t.spec.ndim, t.spec.shape);
       t.spec.block_size = t.spec.format < 2 && !random_.chance(10) ? 0 : block_size();
       t.id = random_.bits();
@@ -230,11 +231,11 @@ class Fuzzer {
     octavo_moment_spec spec{};
     spec.struct_size = size_field(sizeof spec);
     spec.moment = enumerator(2);
-    spec.format = enumerator(7);
+    spec.format = enumerator(kFormats);
     shape(spec.numel, spec.ndim, spec.shape);
     spec.block_size = spec.format < 2 && !random_.chance(10) ? 0 : block_size();
     octavo_moment_spec other = spec;
-    other.format = enumerator(7);
+    other.format = enumerator(kFormats);
     other.block_size = other.format < 2 ? 0 : block_size();
     int64_t codes_bytes = 0, scales = 0, other_codes = 0, other_scales = 0;
     if (octavo_moment_layout(&spec, &codes_bytes, &scales) != 0) codes_bytes = scales = 0;

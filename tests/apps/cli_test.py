@@ -102,7 +102,8 @@ def test_info_json_has_the_interface_keys():
         assert all(isinstance(name, str) for name in out[key])
     assert out["optimizers"] == OPTIMIZERS
     assert out["stores"] == STORES
-    assert {"fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2"} == set(out["states"])
+    states = {"fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2", "4bit/8bit"}
+    assert states == set(out["states"])
 
 
 def test_info_marks_exactly_one_chosen_implementation():
@@ -209,23 +210,24 @@ PARAKEET = [
 @pytest.mark.parametrize(
     ("state", "bits", "block"),
     [
-        ("fp32", 32, 0),
-        ("bf16", 16, 0),
-        ("8bit", 8, 256),
-        ("4bit", 4, 128),
-        ("fp8", 8, 256),
-        ("fp8-e5m2", 8, 256),
+        ("fp32", (32, 32), 0),
+        ("bf16", (16, 16), 0),
+        ("8bit", (8, 8), 256),
+        ("4bit", (4, 4), 128),
+        ("fp8", (8, 8), 256),
+        ("fp8-e5m2", (8, 8), 256),
+        ("4bit/8bit", (4, 8), 128),
     ],
 )
 def test_parakeet_state_bytes_are_exact(state, bits, block):
-    def moment(numel):
+    def moment(numel, bits):
         if numel < 4096:
             return 4 * numel
         return math.ceil(numel * bits / 8) + (4 * math.ceil(numel / block) if block else 0)
 
     assert sum(count for _, count in PARAKEET) == TENSORS["parakeet"][0]
     (row,) = dry_rows("--shape", "parakeet", "--state", state)
-    expected = sum(2 * count * moment(numel) for numel, count in PARAKEET)
+    expected = sum(count * moment(numel, of_moment) for numel, count in PARAKEET for of_moment in bits)
     assert row["state_bytes_per_param"] * row["numel"] == pytest.approx(expected, rel=1e-12)
 
 
@@ -274,8 +276,9 @@ def test_checksums_do_not_depend_on_how_they_are_computed(extra):
 
 def test_checksums_depend_on_what_is_computed():
     plain = checksums()
-    for optimizer in ("sgd", "lion"):  # no second moment, so nothing for rank1 to scale
-        assert plain.pop((optimizer, "4bit-rank1")) == plain[optimizer, "4bit"]
+    for optimizer in ("sgd", "lion"):  # no second moment, in which alone these differ from 4bit
+        for state in ("4bit-rank1", "4bit/8bit"):
+            assert plain.pop((optimizer, state)) == plain[optimizer, "4bit"]
     assert len(set(plain.values())) == len(plain)
     for other in (["--param-dtype", "bf16"], ["--grad-dtype", "fp16"]):
         assert not set(plain.values()) & set(checksums(*other).values())

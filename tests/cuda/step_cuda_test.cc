@@ -194,7 +194,8 @@ TEST_F(BlocksCuda, AnyStateEqualsTheCpu) {
               t.codes[s].as<std::uint8_t>()[i] = code;
             }
             // The last nibble of an odd number of them is always zero.
-            if (format == StateFormat::int4 || format == StateFormat::int4_rank1) {
+            const bool pair = format == StateFormat::int4_int8;
+            if (format == StateFormat::int4 || format == StateFormat::int4_rank1 || (pair && !variance)) {
               t.codes[s].as<std::uint8_t>()[t.codes[s].size() - 1] &= 0xF0;
             }
             for (std::int64_t i = 0; i < t.scales[s].size() / 4; ++i) {

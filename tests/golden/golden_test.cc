@@ -9,6 +9,7 @@
 #include "support/moment.h"
 #include "support/random.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -40,7 +41,11 @@ std::vector<float> encode_input(Moment moment) {
   return values;
 }
 
-std::string file_of(StateFormat format) { return std::string(octavo::name(format)); }
+std::string file_of(StateFormat format) {
+  std::string name(octavo::name(format));
+  std::replace(name.begin(), name.end(), '/', '-');
+  return name;
+}
 
 void check_encode(Golden& golden, const MomentSpec& spec, const std::vector<float>& values,
                   const std::string& key) {
@@ -129,8 +134,8 @@ TEST(Golden, Formats) {
     for (const OptimizerCase& optimizer : optimizers(false)) {
       check_steps(golden, optimizer, format, stores()[0], optimizer.name);
     }
-    finish(golden,
-           "The state format " + file_of(format) + ": an encoding, and three steps of each optimizer.");
+    finish(golden, "The state format " + std::string(octavo::name(format)) +
+                       ": an encoding, and three steps of each optimizer.");
   }
 }
 

@@ -185,6 +185,11 @@ TEST(LongHorizon, UpdatesFollowFloat64) {
     EXPECT_GE(signal.quality(StateFormat::int4_rank1).cosine(half), 0.95);
     EXPECT_NEAR(signal.quality(StateFormat::int4).norm(half), 1.0, 0.05);
     EXPECT_NEAR(signal.quality(StateFormat::int4_rank1).norm(half), 1.0, 0.05);
+    // Part of what 4bit loses on noise is lost in v.
+    EXPECT_GE(signal.quality(StateFormat::int4_int8).cosine(half), 0.96);
+    EXPECT_GT(noise.quality(StateFormat::int4_int8).cosine(half),
+              noise.quality(StateFormat::int4).cosine(half) + 0.02);
+    EXPECT_NEAR(signal.quality(StateFormat::int4_int8).norm(half), 1.0, 0.05);
     for (const Experiment* experiment : {&signal, &noise}) {
       EXPECT_GE(experiment->quality(StateFormat::fp32).cosine(half), 1.0 - 1e-6);
       EXPECT_NEAR(experiment->quality(StateFormat::fp32).norm(half), 1.0, 1e-4);

@@ -86,12 +86,18 @@ int nearest_code(std::span<const float> map, float x) {
   return code;
 }
 
+// The format of this moment: a pair has one for each.
+StateFormat format_of(const MomentSpec& spec) {
+  if (spec.format != StateFormat::int4_int8) return spec.format;
+  return spec.moment == Moment::first ? StateFormat::int4 : StateFormat::int8;
+}
+
 int encode_element(const MomentSpec& spec, float value, float scale) {
   if (!std::isfinite(scale)) return 0;
   const bool positive_variance = spec.moment == Moment::second && value > 0.0f;
   const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
   const float x = value * inverse;
-  switch (spec.format) {
+  switch (format_of(spec)) {
     case StateFormat::int8: {
       const int code = nearest_code(map_8bit(spec.moment), x);
       return code == 0 && positive_variance ? 1 : code;
@@ -112,7 +118,7 @@ int encode_element(const MomentSpec& spec, float value, float scale) {
 }
 
 float code_value(const MomentSpec& spec, int code) {
-  switch (spec.format) {
+  switch (format_of(spec)) {
     case StateFormat::int8:
       return map_8bit(spec.moment)[static_cast<std::size_t>(code)];
     case StateFormat::fp8_e4m3:
@@ -125,7 +131,7 @@ float code_value(const MomentSpec& spec, int code) {
 }
 
 bool is_4bit(const MomentSpec& spec) {
-  return spec.format == StateFormat::int4 || spec.format == StateFormat::int4_rank1;
+  return format_of(spec) == StateFormat::int4 || format_of(spec) == StateFormat::int4_rank1;
 }
 
 bool is_rank1(const MomentSpec& spec) {

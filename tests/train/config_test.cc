@@ -162,6 +162,7 @@ TEST(Config, OptimizerNamesInBothSpellings) {
   EXPECT_EQ(name_of("AdamW8bit"), (OptimizerName{Algorithm::adamw, StateFormat::int8}));
   EXPECT_EQ(name_of("adamw_fp8_e5m2"), (OptimizerName{Algorithm::adamw, StateFormat::fp8_e5m2}));
   EXPECT_EQ(name_of("adam_4bit_rank1"), (OptimizerName{Algorithm::adam, StateFormat::int4_rank1}));
+  EXPECT_EQ(name_of("adamw_4bit_8bit"), (OptimizerName{Algorithm::adamw, StateFormat::int4_int8}));
   for (const char* text : {"8bit_adamw", "adamw_bnb_8bit", "adamw_torch_8bit"})
     EXPECT_EQ(name_of(text), (OptimizerName{Algorithm::adamw, StateFormat::int8})) << text;
   for (const char* text : {"adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "adamw_hf"})

@@ -14,11 +14,11 @@ namespace {
 
 constexpr int kMaxDeviceIndex = 1023;
 
-// adamw_8bit and adamw8bit, fp8-e5m2 and fp8_e5m2, are one name each.
+// adamw_8bit and adamw8bit, fp8-e5m2 and fp8_e5m2, 4bit/8bit and 4bit_8bit, are one name each.
 std::string squashed(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c != '_' && c != '-') out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (c != '_' && c != '-' && c != '/') out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   return out;
 }
@@ -66,7 +66,7 @@ std::string optimizer_text(const OptimizerName& value) {
   std::string out(name(value.algorithm));
   if (value.state != StateFormat::fp32) out.append("_").append(name(value.state));
   for (char& c : out) {
-    if (c == '-') c = '_';
+    if (c == '-' || c == '/') c = '_';
   }
   return out;
 }
