@@ -5,13 +5,14 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from .base import Optimizer as Optimizer
+from .classes import CLASSES as CLASSES
 from .groups import GlobalOptimManager as GlobalOptimManager
 from .groups import param_groups as param_groups
 from .groups import set_state as set_state
 
 __all__: list[str]
 
-class Options(TypedDict, total=False):
+class _Options(TypedDict, total=False):
     state: str | None
     block_size: int | None
     master: str | int
@@ -40,7 +41,7 @@ class Adam(Optimizer):
         optim_bits: int | None = None,
         args: Any = None,
         min_8bit_size: int | None = None,
-        **given: Unpack[Options],
+        **given: Unpack[_Options],
     ) -> None: ...
 
 class Adam8bit(Adam): ...
@@ -63,7 +64,7 @@ class AdamW(Optimizer):
         optim_bits: int | None = None,
         args: Any = None,
         min_8bit_size: int | None = None,
-        **given: Unpack[Options],
+        **given: Unpack[_Options],
     ) -> None: ...
 
 class AdamW8bit(AdamW): ...
@@ -86,7 +87,7 @@ class SGD(Optimizer):
         optim_bits: int | None = None,
         args: Any = None,
         min_8bit_size: int | None = None,
-        **given: Unpack[Options],
+        **given: Unpack[_Options],
     ) -> None: ...
 
 class SGD8bit(SGD): ...
@@ -107,7 +108,7 @@ class Lion(Optimizer):
         optim_bits: int | None = None,
         args: Any = None,
         min_8bit_size: int | None = None,
-        **given: Unpack[Options],
+        **given: Unpack[_Options],
     ) -> None: ...
 
 class Lion8bit(Lion): ...
@@ -131,7 +132,7 @@ class RMSprop(Optimizer):
         optim_bits: int | None = None,
         args: Any = None,
         min_8bit_size: int | None = None,
-        **given: Unpack[Options],
+        **given: Unpack[_Options],
     ) -> None: ...
 
 class RMSprop8bit(RMSprop): ...
@@ -154,7 +155,7 @@ class Adagrad(Optimizer):
         optim_bits: int | None = None,
         args: Any = None,
         min_8bit_size: int | None = None,
-        **given: Unpack[Options],
+        **given: Unpack[_Options],
     ) -> None: ...
 
 class Adagrad8bit(Adagrad): ...
@@ -180,7 +181,7 @@ class LARS(Optimizer):
         max_unorm: float = 0.02,
         trust_ratio: bool = False,
         trust_coefficient: float = 0.001,
-        **given: Unpack[Options],
+        **given: Unpack[_Options],
     ) -> None: ...
 
 class LARS8bit(LARS): ...
@@ -207,7 +208,7 @@ class LAMB(Optimizer):
         min_8bit_size: int | None = None,
         max_unorm: float = 1.0,
         trust_ratio: bool = False,
-        **given: Unpack[Options],
+        **given: Unpack[_Options],
     ) -> None: ...
 
 class LAMB8bit(LAMB): ...
@@ -232,7 +233,7 @@ class AdEMAMix(Optimizer):
         optim_bits: int | None = None,
         args: Any = None,
         min_8bit_size: int | None = None,
-        **given: Unpack[Options],
+        **given: Unpack[_Options],
     ) -> None: ...
 
 class AdEMAMix8bit(AdEMAMix): ...
