@@ -1,7 +1,7 @@
 """C, C++ and CMake of the pages, against the headers and the library of the tree.
 
-Statements run at the end of main() of the program that the page shows before them; headers of the guides for
-contributors are compiled as if they stood in src/; lines of CMake configure a small project.
+Statements run at the end of main() of the program that the page shows before them; lines of CMake configure a
+small project.
 """
 
 from __future__ import annotations
@@ -51,32 +51,6 @@ def run_inside(snippets: list[pages.Snippet], folder: Path, build: Path, *, gpu:
             return
     _check([*compiler, *found, str(together), *library, "-o", executable], place)
     _check([executable], place)
-
-
-def check_header(snippet: pages.Snippet, folder: Path) -> None:
-    """Compiles a header that a guide adds to src/, with its functions instantiated for the scalar lane."""
-    header = folder / snippet.subject
-    header.parent.mkdir(parents=True, exist_ok=True)
-    header.write_text(snippet.text)
-    struct = re.findall(r"^struct (\w+)(?: : [^{]+)? \{", snippet.text, re.MULTILINE)[-1]
-    lines = [
-        f'#include "{header.relative_to(folder / "src")}"',
-        '#include "lane/scalar.h"',
-        "using namespace octavo;",
-    ]
-    if "formula" in snippet.subject:
-        types = f"const formula::{struct}::Consts&, scalar::F32, scalar::F32, scalar::F32*"
-        lines.append(f"template scalar::F32 formula::{struct}::update<scalar::F32>({types});")
-    else:
-        for moment in ("first", "second"):
-            lines.append(
-                f"template scalar::I32 codecs::{struct}::encode<Moment::{moment}, scalar::Lane>("
-                "scalar::F32, scalar::F32, scalar::I32&);"
-            )
-    source = folder / "uses_header.cc"
-    source.write_text("\n".join(lines) + "\n")
-    includes = [f"-I{path}" for path in (folder / "src", pages.ROOT / "src", pages.ROOT / "include")]
-    _check([CXX, "-std=c++20", "-fsyntax-only", *includes, str(source)], snippet.place)
 
 
 def configure(snippet: pages.Snippet, folder: Path, build: Path) -> None:

@@ -8,7 +8,6 @@ A mark is an HTML comment on the line before the fence, so that readers of the p
     <!-- snippet: part of examples/x.cc -->    its lines stand in that file, which is built or run
     <!-- snippet: file example.cc -->          a file of the scratch folder, for the commands that follow
     <!-- snippet: inside example.cc -->        statements: run at the end of main() of that file
-    <!-- snippet: header src/formula/x.h -->   a header of the library: compiled as if it stood there
     <!-- snippet: is tests/toy/x.h -->         that file, from its first line to its last; a test builds it
 
 `gpu` may be followed by `file` or `inside`: such a program is compiled where CUDA's headers are.
@@ -24,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("bash", "c", "cmake", "console", "cpp", "python", "text", "yaml")
-MARKS = ("gpu", "needs", "by", "part of", "file", "inside", "header", "is")
+MARKS = ("gpu", "needs", "by", "part of", "file", "inside", "is")
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>.*)$")
 _MARK = re.compile(r"^ *<!-- snippet: (?P<mark>.*) -->$")

@@ -9,7 +9,7 @@ import pytest
 
 GUIDES = ("add_a_format.md", "add_an_optimizer.md")
 # What a reader of the guides adds: it is not there yet.
-ADDED = re.compile(r"[Tt]riad|[Ll]inear")
+ADDED = re.compile(r"[Tt]riad|[Ll]inear|6bit")
 
 _ROW = re.compile(r"^\| (`[^|]*`[^|]*) \| ([^|]*)", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")

@@ -37,9 +37,6 @@ MISTAKES = {
     "a test that does not run it": "<!-- snippet: by tests/python/test_nemo.py -->\n```python\n1\n```",
     "an unknown mark": "<!-- snippet: trust me -->\n```python\n1\n```",
     "a file that differs in a line": "<!-- snippet: is tests/toy/lists.h -->\n```cpp\n#pragma once\n```",
-    "a header that does not compile": (
-        "<!-- snippet: header src/formula/x.h -->\n```cpp\n#pragma once\nstruct X {\n  nonsense;\n};\n```"
-    ),
 }
 
 

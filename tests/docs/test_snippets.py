@@ -28,8 +28,6 @@ class Reader:
             getattr(self, snippet.language)(snippet)
         elif snippet.mark == "inside":
             self.run_inside(snippet)
-        elif snippet.mark == "header":
-            compiled.check_header(snippet, self.folder)
         elif snippet.mark == "is":
             self.is_file(snippet)
         elif snippet.mark == "part of":
