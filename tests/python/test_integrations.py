@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import Beside, gradients, make_params, same_params, same_state, set_grads, train
+from models import Beside, clones, gradients, make_params, same_params, same_state, set_grads, train
 from octavo import optim
 from octavo.integrations import optimizer_named, swap_optimizer
 from rounding import Bound, Hyper
@@ -270,6 +270,28 @@ def test_errors_change_nothing() -> None:
     scheduler.step()
     old.state.clear()  # the way to begin anew
     assert not swap_optimizer(old, optim.AdamW8bit, scheduler=scheduler).state
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("RMSprop", {"momentum": 0.9, "centered": True}),
+        ("Adagrad", {"initial_accumulator_value": 0.5, "lr_decay": 0.1}),
+    ],
+)
+def test_options_and_moments_that_few_algorithms_have(name: str, options: dict[str, Any], steps: int) -> None:
+    theirs = make_params([(64, 64)])
+    old = getattr(torch.optim, name)(theirs, **options)
+    train(old, theirs, gradients(theirs, steps))
+    ours = clones(theirs)
+    copy = getattr(torch.optim, name)(ours, **options)
+    copy.load_state_dict(old.state_dict())
+    new = swap_optimizer(copy, getattr(optim, name))
+    assert all(new.param_groups[0][key] == value for key, value in options.items())
+    train(old, theirs, gradients(theirs, 3, seed=4))
+    train(new, ours, gradients(theirs, 3, seed=4))
+    assert float((ours[0] - theirs[0]).detach().abs().max()) <= 1e-6
 
 
 # --- Names ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import gradients, make_params, same_params, train
+from models import clones, gradients, make_params, same_params, train
 from octavo import optim
 from octavo._describe import ANY, FLAG, FRACTION, NON_NEGATIVE, POSITIVE, algorithms
 from torch.nn import Parameter
@@ -111,6 +111,15 @@ def test_every_name_of_the_module() -> None:
         assert not torch.equal(params[0], before)
         assert repr(optimizer).startswith(f"{name} (")
         assert cls.__doc__
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            again = clones(params)
+            other = cls(again, **options)
+        other.load_state_dict(optimizer.state_dict())
+        steps = gradients(params, 1, seed=5)
+        train(optimizer, params, steps)
+        train(other, again, steps)
+        assert same_params(params, again), name
 
 
 STRINGS = [
