@@ -74,7 +74,8 @@ class Life {
     bad.tensor.state[0] = {};
     bad.tensor.param = nullptr;
     EXPECT_FALSE(own_.engine.set(Handles{0}, std::vector{bad}).ok());
-    EXPECT_FALSE(own_.begin({77}).ok());
+    const std::vector<const void*> grads = {own_.set.tensors()[0].grad.data()};
+    EXPECT_FALSE(own_.engine.begin(Handles{77}, grads, std::vector{octavo::DType::f32}).ok());
     octavo::EngineGroup wrong = groups_[0];
     wrong.hyper.weight_decay = -1;
     EXPECT_FALSE(own_.engine.set_group(0, wrong).ok());
