@@ -78,11 +78,24 @@ struct EngineDevice {
   StepReport* report = nullptr;
 };
 
+// Adds what other ranks have measured, where an algorithm measures whole tensors before it updates them
+// (octavo::passes is 2) and parts of them are elsewhere. Called once per cohort of tensors of one device and
+// part (not 0), between the two passes: `sums` has `count` numbers in the device's memory, squares that are
+// to be summed over the ranks of the part, in place and in stream order, on the device's stream. All ranks
+// make the same calls in the same order, if the same tensors have gradients there. Not 0: it failed, and so
+// does the step, of which a part may have been taken.
+struct EngineSums {
+  std::int32_t (*add)(void* user, Device device, std::uint32_t part, double* sums,
+                      std::int64_t count) = nullptr;
+  void* user = nullptr;
+};
+
 struct EngineArgs {
   bool guard = false;  // a non-finite gradient anywhere skips the step whole; needs a norm on each device
   double grad_factor = 1.0;                 // multiplies every gradient
   int threads = 0;                          // CPU; 0: the pool's size
   std::span<const EngineDevice> devices{};  // all that begun tensors are on; others may be there, too
+  EngineSums sums{};                        // needed where an algorithm measures tensors that ranks share
 };
 
 // The norm of the begun gradients of one device and part.

@@ -426,6 +426,14 @@ typedef struct {
                                  * this device is stepped: what the norm says. */
 } octavo_engine_device;
 
+/* Where an algorithm measures whole tensors before it updates them (octavo_algorithm_passes is 2) and ranks
+ * share tensors: adds `count` sums, in the device's memory, over the ranks of `part` (not 0), in place, on
+ * the device's stream. Called once per cohort, in the same order on all ranks if the same tensors have
+ * gradients there. Returns 0, or another number: the step fails then, and a part of it may have been taken.
+ */
+typedef int32_t (*octavo_engine_add_sums)(void* user, uint32_t device_kind, int32_t device_index,
+                                          uint32_t part, double* sums, int64_t count);
+
 typedef struct {
   uint32_t struct_size;
   uint32_t guard;  /* a non-finite gradient anywhere skips the step whole; needs norms */
@@ -434,6 +442,8 @@ typedef struct {
   double grad_factor;                  /* multiplies every gradient; 0 stands for 1 */
   const octavo_engine_device* devices; /* every device that a begun tensor is on; others may be there, too */
   int64_t device_count;
+  octavo_engine_add_sums add_sums; /* null: an error where it is needed */
+  void* sums_user;
 } octavo_engine_args;
 
 /* Combines norms: see norm and finish. Returns 0, or another number for a failure of the caller's. */

@@ -55,6 +55,8 @@ constexpr std::size_t kFirstSize<octavo_group_config> = offsetof(octavo_group_co
 template <>
 constexpr std::size_t kFirstSize<octavo_step_args> = offsetof(octavo_step_args, stream);
 template <>
+constexpr std::size_t kFirstSize<octavo_engine_args> = offsetof(octavo_engine_args, add_sums);
+template <>
 constexpr std::size_t kFirstSize<octavo_step_report> = offsetof(octavo_step_report, pending);
 
 // A caller's struct in the form that this library knows. Fields that the caller's version does not have are

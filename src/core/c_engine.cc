@@ -97,9 +97,24 @@ struct Args {
     args.threads = c.threads;
     args.grad_factor = c.grad_factor == 0.0 ? 1.0 : c.grad_factor;
     args.devices = devices;
+    add = c.add_sums;
+    user = c.sums_user;
+    if (add != nullptr) args.sums = {&Args::add_sums, this};
   }
+  ~Args() = default;
+  Args(const Args&) = delete;  // `args` points into it
+  Args& operator=(const Args&) = delete;
+
+  static std::int32_t add_sums(void* self, Device device, std::uint32_t part, double* sums,
+                               std::int64_t count) {
+    const auto* own = static_cast<const Args*>(self);
+    return own->add(own->user, static_cast<std::uint32_t>(device.kind), device.index, part, sums, count);
+  }
+
   std::vector<octavo::EngineDevice> devices;
   octavo::EngineArgs args;
+  octavo_engine_add_sums add = nullptr;
+  void* user = nullptr;
 };
 
 std::span<const std::uint32_t> handle_span(const std::uint32_t* handles, std::int64_t count) {

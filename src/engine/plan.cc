@@ -62,7 +62,7 @@ Result<std::unique_ptr<Plan>> Plan::make(const Registry& registry, std::span<con
 }
 
 void Plan::find_cohorts(const Registry& registry) {
-  using Key = std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, bool, std::uint64_t>;
+  using Key = std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, bool, std::uint64_t>;
   const std::vector<std::uint32_t> turns = turns_of(registry, handles_);
   std::map<Key, Cohort> found;
   const Key* last_key = nullptr;
@@ -70,14 +70,20 @@ void Plan::find_cohorts(const Registry& registry) {
   for (std::uint32_t place = 0; place < handles_.size(); ++place) {
     const Record& record = registry[handles_[place]];
     const std::uint64_t count = record.on_device ? record.history : static_cast<std::uint64_t>(*record.step);
-    const Key key{record.group,       turns.empty() ? 0 : turns[place],
-                  record.device.kind, record.device.index,
-                  record.on_device,   count};
+    const std::uint32_t part = registry.measures(record.group) ? record.part : 0;
+    const Key key{record.group,
+                  turns.empty() ? 0 : turns[place],
+                  record.device.kind,
+                  record.device.index,
+                  part,
+                  record.on_device,
+                  count};
     if (last_key == nullptr || key != *last_key) {
       const auto at = found.try_emplace(key).first;
       last_key = &at->first, last = &at->second;
       last->group = record.group;
       last->turn = std::get<1>(key);
+      last->part = part;
       last->switches = record.switches;
       last->device = record.device;
       last->on_device = record.on_device;
@@ -155,9 +161,9 @@ bool Plan::is_for(std::span<const std::uint32_t> handles, std::span<const DType>
 // tells of a count that was written, and the plans are made anew.
 bool Plan::have_met() const {
   if (cohorts_.size() < 2) return false;
-  std::vector<std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::int64_t>> keys;
+  std::vector<std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, std::int64_t>> keys;
   for (const Cohort& c : cohorts_) {
-    if (!c.on_device) keys.emplace_back(c.group, c.turn, c.device.kind, c.device.index, *c.counts[0]);
+    if (!c.on_device) keys.emplace_back(c.group, c.turn, c.device.kind, c.device.index, c.part, *c.counts[0]);
   }
   std::ranges::sort(keys);
   return std::ranges::adjacent_find(keys) != keys.end();

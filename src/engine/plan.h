@@ -36,6 +36,7 @@ struct Member {
 struct Cohort : Member<StepBackend> {
   std::uint32_t group = 0;
   std::uint32_t turn = 0;  // where parameters share memory
+  std::uint32_t part = 0;  // where the algorithm measures whole tensors: the ranks that share these
   std::uint32_t switches = 0;
   bool on_device = false;              // its step counts
   std::vector<std::uint32_t> handles;  // in the order of places

@@ -38,6 +38,7 @@ struct Record {
 
 struct GroupRecord {
   bool known = false;
+  bool measures = false;  // whole tensors, before it updates them
   EngineGroup options;
   GroupConfig config;  // of any device
 };
@@ -54,6 +55,7 @@ class Registry {
 
   [[nodiscard]] std::string tag() const;
   [[nodiscard]] const GroupRecord& group(std::uint32_t number) const { return groups_[number]; }
+  [[nodiscard]] bool measures(std::uint32_t group) const { return groups_[group].measures; }
   [[nodiscard]] const Ranges& ranges() const { return ranges_; }
   [[nodiscard]] std::size_t size() const { return records_.size(); }
   // REQUIRES: a known handle.

@@ -4,6 +4,8 @@
 #include "optimizers/backend.h"
 #include "optimizers/resolve.h"
 
+#include <octavo/describe.h>
+
 #include <cstring>
 
 namespace octavo::engine {
@@ -55,7 +57,7 @@ Status Registry::set_group(std::uint32_t number, const EngineGroup& options) {
     }
   }
   if (number >= groups_.size()) groups_.resize(number + 1);
-  groups_[number] = {true, options, config};
+  groups_[number] = {true, passes(algorithm_, options.switches) > 1, options, config};
   return {};
 }
 

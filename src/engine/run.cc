@@ -12,7 +12,20 @@ using engine::name_of;
 
 namespace {
 constexpr std::int64_t kMaxSteps = std::int64_t{1} << 62;
-}
+
+// A cohort's sums on their way to the caller.
+struct SharedSums {
+  EngineSums to;
+  Device device;
+  std::uint32_t part;
+  bool failed = false;
+
+  static void add(void* self, double* sums, std::int64_t count, void* /*stream*/) {
+    auto& own = *static_cast<SharedSums*>(self);
+    own.failed = own.to.add(own.to.user, own.device, own.part, sums, count) != 0;
+  }
+};
+}  // namespace
 
 const EngineDevice* Engine::Impl::find(const EngineArgs& args, Device device) {
   const auto at =
@@ -112,6 +125,13 @@ engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm*
           where() + " norm: got null, expected the norm of the gradients, because " +
           (args.guard ? "guard is on" : "group " + std::to_string(cohort.group) + " has a max_norm"))};
     }
+    if (cohort.part != 0 && args.sums.add == nullptr) {
+      return {
+          Status::invalid(registry.tag() + " tensor " + std::to_string(cohort.handles[0]) +
+                          ": the algorithm measures whole tensors, and other ranks have parts of it (part " +
+                          std::to_string(cohort.part) + "); give a function that adds what they measure"),
+          cohort.handles[0]};
+    }
     if (cohort.on_device) continue;
     if (const std::int64_t count = *cohort.counts[0]; count < 0 || count >= kMaxSteps) {
       return {
@@ -158,8 +178,13 @@ Result<StepReport> Engine::Impl::step(engine::Cohort& cohort, const EngineArgs& 
   } else {
     one.step = *cohort.counts[0] + 1;
   }
+  SharedSums shared{args.sums, cohort.device, cohort.part};
+  if (cohort.part != 0) one.sums = {&SharedSums::add, &shared};
   auto report = cohort.backend->step(one);
   if (!report.ok()) return report;
+  if (shared.failed)
+    return Status::failed(registry.tag() +
+                          " sums: the caller's function has failed; the step was taken without");
   registry.stepped(cohort.handles);
   if (!cohort.on_device && !report->skipped) {
     for (std::int64_t* count : cohort.counts) ++*count;
