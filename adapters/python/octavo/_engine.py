@@ -1,22 +1,19 @@
 """The engine of the C ABI: one object per optimizer, told of tensors by their addresses.
 
-It keeps no tensor alive; whoever tells it of one does. NativeGroup is the older call for one device and one
-step count, which the operator of ops.py makes.
+It keeps no tensor alive; whoever tells it of one does.
 """
 
 from __future__ import annotations
 
 import array
 import ctypes
-import dataclasses
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from . import _abi, _codec, _describe
+from . import _abi, _describe
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _STORES = {"native": "nearest", "stochastic": "stochastic", 24: "bf16+8", 32: "bf16+16"}
@@ -120,84 +117,6 @@ class Engine:
         if raised:
             raise raised[0]
         _abi.check(status)
-
-
-@dataclasses.dataclass(slots=True)
-class Bound:
-    """One tensor of a group: contiguous, with its state."""
-
-    param: Tensor
-    grad: Tensor
-    shape: tuple[int, ...]
-    state: str
-    block_size: int  # 0: the format's default
-    master: str | int
-    codes: list[Tensor]
-    scales: list[Tensor | None]
-    residual: Tensor | None
-    id: int
-    offset: int  # of the first element in the whole parameter
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def _spec(t: Bound) -> Any:
-    dims = _codec.core_shape(t.shape)
-    spec = _abi.new(
-        _abi.TensorSpec,
-        param_dtype=DTYPES[t.param.dtype],
-        grad_dtype=DTYPES[t.grad.dtype],
-        store=store_number(t.master),
-        format=_abi.parse("state", t.state),
-        ndim=len(dims),
-        numel=t.param.numel(),
-        block_size=t.block_size,
-    )
-    spec.shape[: len(dims)] = dims
-    return spec
-
-
-class NativeGroup:
-    """Tensors of one device and one step count, stepped by one call."""
-
-    def __init__(self, algorithm: str, device: torch.device, tensors: Sequence[Bound], switches: int) -> None:
-        kind, index = device_numbers(device)
-        self.device = device
-        config = _abi.new(
-            _abi.GroupConfig,
-            algorithm=_describe.algorithms()[algorithm].number,
-            device_kind=kind,
-            device_index=index,
-            switches=switches,
-        )
-        native = (_abi.TensorArgs * len(tensors))()
-        for slot, t in zip(native, tensors, strict=True):
-            slot.spec = _spec(t)
-            slot.param, slot.grad, slot.residual = _address(t.param), _address(t.grad), _address(t.residual)
-            slot.codes[: len(t.codes)] = [_address(codes) for codes in t.codes]
-            slot.scales[: len(t.scales)] = [_address(scales) for scales in t.scales]
-            slot.id, slot.offset = t.id, t.offset
-        self._library = _abi.library()
-        self._handle = ctypes.c_void_p()
-        _abi.check(
-            self._library.octavo_group_create(
-                ctypes.byref(config), ctypes.addressof(native), len(tensors), ctypes.byref(self._handle)
-            )
-        )
-        self._close = weakref.finalize(self, self._library.octavo_group_destroy, self._handle)
-        size = self._library.octavo_group_workspace_bytes(self._handle)
-        self.workspace = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
-        self.args = new_args()
-        self.args.workspace, self.args.workspace_bytes = self.workspace.data_ptr(), size
-
-    def step(self) -> None:
-        """One step with `args` as they are."""
-        if self.device.type == "cpu":
-            self.args.threads = torch.get_num_threads()
-        self.args.stream = stream_of(self.device)
-        _abi.check(self._library.octavo_group_step(self._handle, ctypes.byref(self.args), None))
 
 
 def new_args() -> Any:

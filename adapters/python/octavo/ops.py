@@ -7,6 +7,7 @@ inside a graph.
 
 from __future__ import annotations
 
+import array
 import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _codec, _describe, _engine
+from . import _abi, _codec, _describe, _engine
+from ._shards import rows_of
+from .optim import state
+from .optim.norms import Sides
 from .optim.options import RATE_SLACK
 
 # Written out: torch 2.5 does not infer it from list[Tensor].
@@ -90,44 +94,52 @@ def step(
         raise ValueError(f"octavo::step: got {len(masters)} masters, expected none or {count}")
     if not params:
         return
-    device = params[0].device
-    bound = []
-    for place, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        own_codes, residual = codes[place::count], masters[place] if masters else None
-        state = _format_of(param, own_codes, slots)
-        blocks = _codec.default_block_size(state) > 0
+    device, engine = params[0].device, _engine.Engine(algorithm)
+    # One count for all; the engine has one for each tensor, beside it or on the host.
+    counts = step.detach().to(step.device if step.device == device else "cpu").reshape(1).repeat(count)
+    tensors = (_abi.EngineTensor * count)()
+    for place, (slot, param, grad) in enumerate(zip(tensors, params, grads, strict=True)):
+        own, residual = codes[place::count], masters[place] if masters else None
+        format_ = _format_of(param, own, slots)
+        blocks = _codec.default_block_size(format_) > 0
         master: str | int = "stochastic" if stochastic and param.dtype == torch.bfloat16 else "native"
         if residual is not None:
             master = 24 if residual.dtype == torch.int8 else 32
-        own_scales = [s if blocks else None for s in scales[place::count]]
-        for tensor in (part for part in (param, grad, residual, *own_codes, *own_scales) if part is not None):
+        entry = {state.STEP: counts[place], **dict(zip([s.name for s in slots], own, strict=True))}
+        if blocks:
+            entry |= {s.name + state.SCALE: t for s, t in zip(slots, scales[place::count], strict=True)}
+        if residual is not None:
+            entry[state.MASTER] = residual
+        for tensor in (param, grad, *(value for key, value in entry.items() if key != state.STEP)):
             if tensor.device != device or not tensor.is_contiguous():
                 raise ValueError(f"octavo::step: tensor {place}: expected contiguous tensors on {device}")
-        shape, block = tuple(param.shape), block_size if blocks else 0
-        tensors = _engine.Bound(
-            param, grad, shape, state, block, master, own_codes, own_scales, residual, id=place, offset=0
-        )
-        _check_sizes(tensors, slots)
-        bound.append(tensors)
-    native = _engine.NativeGroup(algorithm, device, bound, switches)
-    args = native.args
+        order = tuple(range(param.dim()))
+        kind = state.Kind(format_, block_size if blocks else 0, master, rows_of(param), order)
+        _check_sizes(place, param, grad, entry, kind, slots)
+        state.describe(slot, entry, param, kind, tuple((s.name, s.moment) for s in slots))
+        slot.id, slot.step_on_device = place, counts.device.type != "cpu"
+    rate = lr.detach().to(torch.float32)
+    args = _engine.new_args()
     for option in (o for o in described.options if o.offset >= 0 and o.name != "lr"):
         cell: Any = ctypes.c_uint32 if option.range == _describe.FLAG else ctypes.c_double
         value = options[option.name]
         cell.from_buffer(args, option.offset).value = int(value) if cell is ctypes.c_uint32 else value
     args.maximize, args.seed, args.decay = int(maximize), seed, 2 if described.decoupled else 1
-    rate = lr.detach().to(torch.float32)
     if lr.device == device and device.type != "cpu":
         args.scalar_lr = rate.data_ptr()
     else:
         args.lr = max(float(rate), 0.0)
-    if step.device == device:
-        args.scalar_step = step.data_ptr()
-    else:
-        args.step = int(step) + 1
-    native.step()
-    if step.device != device:
-        step.add_(1)
+    engine.set_group(0, switches, args, device)
+    engine.set(range(count), tensors)  # known_steps is 0 in all: equal, whatever it is
+    handles, addresses = array.array("I", range(count)), array.array("Q", [g.data_ptr() for g in grads])
+    dtypes = bytes(_engine.DTYPES[grad.dtype] for grad in grads)
+    engine.begin(handles.buffer_info()[0], addresses.buffer_info()[0], dtypes, False)
+    sides = Sides(engine)
+    sides.cover([device])
+    alive = sides.prepare(False, [], (None, None), False)
+    engine.step(sides.args)
+    step.copy_(counts[0].reshape(step.shape))
+    del alive
 
 
 def _options(
@@ -156,30 +168,38 @@ def _format_of(param: Tensor, codes: list[Tensor], slots: Sequence[_describe.Slo
     return "4bit"
 
 
-def _check_sizes(t: _engine.Bound, slots: Sequence[_describe.Slot]) -> None:
+def _check_sizes(
+    place: int,
+    param: Tensor,
+    grad: Tensor,
+    entry: Mapping[str, Tensor],
+    kind: state.Kind,
+    slots: Sequence[_describe.Slot],
+) -> None:
     """The core trusts the sizes of buffers; nobody else does."""
-    for tensor in (t.param, t.grad):
+    for tensor in (param, grad):
         if tensor.dtype not in _engine.DTYPES:
             raise ValueError(
-                f"octavo::step: tensor {t.id} is {tensor.dtype}, expected float32, bfloat16 or float16"
+                f"octavo::step: tensor {place} is {tensor.dtype}, expected float32, bfloat16 or float16"
             )
-    master, numel = t.residual, t.param.numel()
+    master, numel = entry.get(state.MASTER), param.numel()
     if master is not None and (master.dtype not in (torch.int8, torch.int16) or master.numel() != numel):
         raise ValueError(
-            f"octavo::step: master {t.id} is {master.dtype} of {master.numel()} elements, expected int8 or "
+            f"octavo::step: master {place} is {master.dtype} of {master.numel()} elements, expected int8 or "
             f"int16 of {numel}"
         )
-    if t.grad.numel() != numel:
-        raise ValueError(f"octavo::step: gradient {t.id} has {t.grad.numel()} elements, expected {numel}")
-    for slot, code, scale in zip(slots, t.codes, t.scales, strict=True):
+    if grad.numel() != numel:
+        raise ValueError(f"octavo::step: gradient {place} has {grad.numel()} elements, expected {numel}")
+    for slot in slots:
+        code, scale = entry[slot.name], entry.get(slot.name + state.SCALE)
         if scale is not None and scale.dtype != torch.float32:
-            raise ValueError(f"octavo::step: scales {t.id} are {scale.dtype}, expected torch.float32")
-        want = _codec.layout(slot.moment, t.state, t.shape, t.block_size)
+            raise ValueError(f"octavo::step: scales {place} are {scale.dtype}, expected torch.float32")
+        want = _codec.layout(slot.moment, kind.state, kind.memory_shape, kind.block_size)
         got = (code.numel() * code.element_size(), 0 if scale is None else scale.numel())
         if got != want:
             raise ValueError(
-                f"octavo::step: the {slot.moment} moment of parameter {t.id} has {got[0]} bytes of codes "
-                f"and {got[1]} scales, expected {want[0]} and {want[1]} for {t.state}"
+                f"octavo::step: the {slot.moment} moment of parameter {place} has {got[0]} bytes of codes "
+                f"and {got[1]} scales, expected {want[0]} and {want[1]} for {kind.state}"
             )
 
 

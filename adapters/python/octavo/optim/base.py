@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -218,7 +220,7 @@ class Optimizer(torch.optim.Optimizer):
         roster.check_states(self.state)
         self._check_groups()
         given: list[Any] = [p.grad for p in params]
-        flags = [g is not None for g in given]
+        flags = list(map(operator.is_not, given, itertools.repeat(None)))
         if not all(flags):
             given = [g for g in given if g is not None]
         chosen = roster.chosen(flags, alone)
