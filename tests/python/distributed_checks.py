@@ -22,6 +22,7 @@ from distributed_cases import (
     FIRST_STEP,
     SHAPES,
     Drift,
+    Parameters,
     Run,
     aligned,
     as_bytes,
@@ -329,6 +330,23 @@ def _assert_same_norm(ours: optim.AdamW, whole: optim.AdamW) -> None:
     assert math.isclose(mine, its, rel_tol=bound, abs_tol=0.0), (mine, its)
 
 
+def whole_tensors_are_measured(here: Rank) -> None:
+    """LAMB and LARS scale by norms of whole tensors, whose rows are on other ranks."""
+    for kind, options in (("LAMB", {}), ("LARS", {"momentum": 0.9, "trust_coefficient": 0.02})):
+        runs = []
+        for mesh in (here.mesh, None):
+            module = Parameters(torch.float32)
+            if mesh is not None:
+                fully_shard(module, mesh=mesh)
+            made = getattr(optim, kind)(module.parameters(), lr=1e-2, trust_ratio=True, **options)
+            runs.append(Run(module, made))
+            runs[-1].advance(4)
+        ours, whole = runs
+        for name in SHAPES:
+            mine, its = local(ours.param(name)), rows_here(whole.param(name), ours.param(name))
+            torch.testing.assert_close(mine, its, rtol=1e-6, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")
+
+
 def clipping_uses_the_global_norm(here: Rank) -> None:
     ours, whole = make(here.mesh, "8bit", clip_grad_norm=0.5), make(None, "8bit", clip_grad_norm=0.5)
     unclipped = make(here.mesh, "8bit")
@@ -461,6 +479,7 @@ FOR_WORLD = {
     3: (
         ddp_replicas_equal_one_process,
         shards_equal_one_process,
+        whole_tensors_are_measured,
         clipping_uses_the_global_norm,
         one_bad_gradient_skips_every_rank,
         a_rank_without_gradients_joins_the_norm,
@@ -470,6 +489,7 @@ FOR_WORLD = {
         ddp_refuses_gradient_release,
         release_without_averaging_works_beside_other_ranks,
         shards_equal_one_process,
+        whole_tensors_are_measured,
         training_with_fsdp_equals_one_process,
         parameters_may_be_replaced,
         replicated_parameters_equal_one_process,

@@ -99,12 +99,14 @@ EngineDevice = _struct(
 )
 EngineArgs = _struct(
     "EngineArgs",
-    "u32 struct_size guard; i32 threads; u32 reserved; f64 grad_factor; ptr devices; i64 device_count",
+    "u32 struct_size guard; i32 threads; u32 reserved; f64 grad_factor; ptr devices; i64 device_count; ptr "
+    "add_sums sums_user",
 )
 EngineNormPart = _struct("EngineNormPart", "u32 struct_size part device_kind; i32 device_index; ptr out")
 
 
 Combine = ctypes.CFUNCTYPE(i32, _pointer)
+AddSums = ctypes.CFUNCTYPE(i32, _pointer, u32, i32, u32, _pointer, i64)
 
 # What each function returns and takes. Large arrays are passed by address.
 _at = ctypes.POINTER

@@ -44,6 +44,7 @@ class Engine:
         self._close = weakref.finalize(self, self._library.octavo_engine_destroy, self._handle)
         self.plan = _abi.new(_abi.EnginePlan)
         self.begun = 0  # tensors
+        self.raised: list[BaseException] = []  # by a callback that the library has called
         self._plan = ctypes.byref(self.plan)
 
     def set_group(self, number: int, switches: int, args: Any, lr_device: torch.device) -> None:
@@ -84,7 +85,13 @@ class Engine:
         return int(self._library.octavo_engine_workspace_bytes(self._handle, kind, index))
 
     def step(self, args: Any) -> None:
-        _abi.check(self._library.octavo_engine_step(self._handle, args, None))
+        self._check(self._library.octavo_engine_step(self._handle, args, None))
+
+    def _check(self, status: int) -> None:
+        """What a callback has raised, or the library's own error."""
+        if self.raised:
+            raise self.raised.pop()
+        _abi.check(status)
 
     def norm(self, args: Any, parts: Any, combine: Callable[[], None] | None) -> None:
         call = self._library.octavo_engine_norm
@@ -101,22 +108,22 @@ class Engine:
     def forget_ready(self) -> None:
         self._library.octavo_engine_forget_ready(self._handle)
 
-    @staticmethod
-    def _combined(combine: Callable[[], None] | None, call: Callable[[Any], int]) -> None:
+    def _combined(self, combine: Callable[[], None] | None, call: Callable[[Any], int]) -> None:
         """A call that may call `combine` on its way; what that raises is raised here."""
-        raised: list[BaseException] = []
 
         def back(_: Any) -> int:
-            try:
-                combine()  # type: ignore[misc]
-            except BaseException as error:
-                raised.append(error)
-            return len(raised)
+            return self.caught(combine)  # type: ignore[arg-type]
 
-        status = call(_NO_CALL if combine is None else _abi.Combine(back))
-        if raised:
-            raise raised[0]
-        _abi.check(status)
+        self._check(call(_NO_CALL if combine is None else _abi.Combine(back)))
+
+    def caught(self, call: Callable[[], None]) -> int:
+        """What a callback returns to the library: 1 where `call` raises, which is raised after it."""
+        try:
+            call()
+        except BaseException as error:
+            self.raised.append(error)
+            return 1
+        return 0
 
 
 def new_args() -> Any:

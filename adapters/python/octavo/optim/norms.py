@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,6 +47,8 @@ class Sides:
         self.args = ctypes.byref(self._args)
         self._parts: dict[PartKey, Tensor] = {}  # a buffer each
         self._groups: list[tuple[Any, ...]] = [()]  # by the number of their part
+        self._adder = _adder(weakref.ref(self))
+        self._args.add_sums = ctypes.cast(self._adder, ctypes.c_void_p)
 
     def part_number(self, groups: tuple[Any, ...]) -> int:
         """The engine's number for gradients that these process groups share."""
@@ -112,6 +115,15 @@ class Sides:
             side.workspace.record_stream(torch.cuda.current_stream(side.device))
         return side.workspace
 
+    def add_sums(self, sums: Tensor, part: int) -> None:
+        """What the algorithm has measured of tensors that ranks share, summed over these, in place."""
+        import torch.distributed as dist
+
+        for group in self._groups[part]:
+            moved = sums.to(reached(sums.device, group))
+            dist.all_reduce(moved, group=group)
+            sums.copy_(moved)
+
     # --- Norms ------------------------------------------------------------------------------------
 
     def total(self, keys: Sequence[PartKey]) -> Tensor:
@@ -173,13 +185,39 @@ def combine(parts: Sequence[Tensor]) -> Tensor:
     return out
 
 
+def reached(device: torch.device, group: Any) -> torch.device:
+    """The device, or the group's own, for shards that are offloaded to the CPU while the group moves a GPU's
+    memory alone.
+    """
+    types = [each.type for each in group._device_types]
+    return device if device.type in types else torch.device(types[0])
+
+
+def _adder(sides: weakref.ref[Sides]) -> Any:
+    """The engine's callback. It does not keep the sides alive."""
+
+    def add(_: Any, kind: int, index: int, part: int, at: int, count: int) -> int:
+        own = sides()
+        assert own is not None
+        device = torch.device("cuda", index) if kind else torch.device("cpu")
+        return own._engine.caught(lambda: own.add_sums(_doubles(at, count, device), part))
+
+    return _abi.AddSums(add)
+
+
+def _doubles(at: int, count: int, device: torch.device) -> Tensor:
+    """Memory of the engine as a tensor."""
+    if device.type == "cpu":
+        return torch.frombuffer((ctypes.c_double * count).from_address(at), dtype=torch.float64)
+    numbers = {"shape": (count,), "typestr": "<f8", "data": (at, False), "version": 3}
+    return torch.as_tensor(type("Numbers", (), {"__cuda_array_interface__": numbers})(), device=device)
+
+
 def over_ranks(part: Tensor, group: Any) -> Tensor:
     """The norm of all ranks' parts."""
     import torch.distributed as dist
 
-    # Shards that are offloaded to the CPU, while the group moves a GPU's memory alone.
-    reached = [device.type for device in group._device_types]
-    device = part.device if part.device.type in reached else torch.device(reached[0])
+    device = reached(part.device, group)
     sums = torch.stack([part[0].square(), part.view(torch.int64)[2].double()]).to(device)
     largest = part[1].clone().to(device)
     dist.all_reduce(sums, group=group)
