@@ -131,6 +131,50 @@ TEST(TorchShards, NormsOverRanks) {
   EXPECT_NEAR(result[0].item<double>(), std::sqrt(3072 + 33 * 0.25), 1e-9);
 }
 
+// The norms of weights and updates are those of the whole, to the last bits of their sum.
+TEST(TorchShards, WhatAnAlgorithmMeasuresIsOfTheWhole) {
+  const auto options = octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1);
+  const torch::Tensor whole = big(), grad = gradient(whole, 3);
+  const Tensors copy = copies({whole});
+  octavo::torch::LAMB reference(copy, options);
+  copy[0].mutable_grad() = grad;
+  reference.step();
+  const auto shared = std::make_shared<TwoThreads::Shared>();
+  Tensors parts(2);
+  const auto rank_main = [&](int rank) {
+    const auto rows = [&](const torch::Tensor& t) {
+      return t.slice(0, rank == 0 ? 0 : 4, rank == 0 ? 4 : 24);
+    };
+    torch::Tensor part = rows(whole.detach()).clone().requires_grad_();
+    part.mutable_grad() = rows(grad).clone();
+    octavo::torch::LAMB opt({part}, options);
+    opt.set_shard(part, {rank == 0 ? 0 : 4 * 256, whole.numel(), /*part=*/1});
+    const auto ranks = c10::make_intrusive<TwoThreads>(rank, shared);
+    opt.set_norm_reduce([&](std::uint32_t, torch::Tensor sums) {
+      std::vector<torch::Tensor> list = {std::move(sums)};
+      ranks->allreduce(list, {})->wait();
+    });
+    opt.step();
+    parts[static_cast<std::size_t>(rank)] = part;
+  };
+  std::thread other(rank_main, 1);
+  rank_main(0);
+  other.join();
+  const torch::Tensor together = torch::cat({parts[0], parts[1]});
+  EXPECT_LT((together - copy[0]).abs().max().item<double>(), 1e-6);
+  EXPECT_GT((together - whole).abs().max().item<double>(), 1e-2);
+
+  octavo::torch::LAMB alone({parts[0]}, options);
+  EXPECT_THAT(error_of([&] {
+                alone.set_shard(parts[0], {0, whole.numel()});
+              }),
+              HasSubstr("lamb measures whole tensors"));
+  alone.set_shard(parts[0], {0, whole.numel(), 1});
+  EXPECT_THAT(error_of([&] { alone.step(); }), HasSubstr("lamb"));
+  alone.set_norm_reduce([](std::uint32_t, const torch::Tensor&) { throw std::runtime_error("no network"); });
+  EXPECT_THROW(alone.step(), std::runtime_error);
+}
+
 TEST(TorchShards, BadOnesAreRefused) {
   const torch::Tensor part = big();
   AdamW optimizer({part}, AdamWOptions(1e-2).max_grad_norm(1));

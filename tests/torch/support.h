@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <octavo/torch/optim.h>
+#include <octavo/types.h>
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -21,9 +22,14 @@ using octavo::torch::LionOptions;
 using octavo::torch::SGDOptions;
 using ParamGroup = torch::optim::OptimizerParamGroup;
 
+// Every state format of the library.
 inline const std::vector<std::string>& formats() {
-  static const std::vector<std::string> all = {"fp32",       "bf16", "8bit",    "4bit",
-                                               "4bit-rank1", "fp8",  "fp8-e5m2"};
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> names;
+    for (const octavo::StateFormat format : octavo::all_state_formats())
+      names.emplace_back(octavo::name(format));
+    return names;
+  }();
   return all;
 }
 

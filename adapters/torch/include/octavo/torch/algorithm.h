@@ -13,6 +13,7 @@
 namespace octavo::torch {
 
 struct Algorithm {
+  std::int32_t index;
   octavo_algorithm_info info;
   std::vector<octavo_option_info> options;
 
@@ -41,6 +42,7 @@ inline const Algorithm& algorithm(const std::string& name) {
     std::vector<Algorithm> out(static_cast<std::size_t>(octavo_algorithm_count()));
     for (std::size_t i = 0; i < out.size(); ++i) {
       const auto index = static_cast<std::int32_t>(i);
+      out[i].index = index;
       out[i].info = native::sized<octavo_algorithm_info>();
       native::check(octavo_algorithm(index, &out[i].info), "octavo: ");
       for (std::int32_t k = 0; k < out[i].info.options; ++k) {

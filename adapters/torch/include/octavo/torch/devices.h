@@ -15,8 +15,7 @@
 
 namespace octavo::torch {
 
-// Sums two doubles (the sum of squares and the count of non-finite elements) over the ranks that share the
-// gradients of a part; on the gradients' device.
+// Sums doubles, in place, over the ranks that share the gradients of a part; on the gradients' device.
 using ReduceNorm = std::function<void(std::uint32_t part, ::torch::Tensor sums)>;
 
 struct DeviceBuffers {

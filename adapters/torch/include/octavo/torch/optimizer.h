@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -44,6 +45,7 @@ struct OptimizerMembers {
   ::torch::Tensor norm_, loss_scale_, found_inf_;
   std::vector<::torch::Tensor> rates_;  // by group; undefined: the options' number
   ReduceNorm reduce_;
+  std::exception_ptr failure_;  // of reduce_, inside a step
   std::unique_ptr<ReleaseHooks> hooks_;
 };
 
@@ -90,7 +92,8 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
   // whole parameter, and stochastic rounding is that of its place. Before its first step.
   void set_shard(const Tensor& param, const Shard& shard);
   // Called at each step that takes a norm, for each part that set_shard named, in the order of their numbers,
-  // also where no gradient of it is here: so every rank calls it as often.
+  // also where no gradient of it is here: so every rank calls it as often. Algorithms that measure whole
+  // tensors before they update them call it for that, too; ranks then need gradients of the same parameters.
   void set_norm_reduce(ReduceNorm reduce) { reduce_ = std::move(reduce); }
   // The state format of one parameter, whatever its size. Before its first step.
   void set_format(const Tensor& param, const std::string& format, std::int64_t block_size = 0);
@@ -152,6 +155,9 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
   void begin(const std::vector<Item>& items);
   void make_room();
   Call call_with(bool norm, bool report);
+  static std::int32_t add_sums(void* self, std::uint32_t kind, std::int32_t index, std::uint32_t part,
+                               double* sums, std::int64_t count) noexcept;
+  void rethrow();
   std::vector<NormPart> norm_parts(const std::vector<Item>& items);
   void take_norm(const std::vector<NormPart>& parts, const octavo_engine_args& args);
   static void bump(const std::vector<Item>& items);

@@ -40,6 +40,10 @@ inline void Optimizer::set_shard(const Tensor& param, const Shard& shard) {
   TORCH_CHECK(shard.offset >= 0 && shard.offset + param.numel() <= shard.whole_numel, where(handle),
               "set_shard: got offset ", shard.offset, " and whole_numel ", shard.whole_numel,
               ", expected a whole of at least the offset and this part's ", param.numel(), " elements");
+  const std::uint32_t switches = options_of(places_[handle].first).switches();
+  TORCH_CHECK(shard.part != 0 || octavo_algorithm_passes(algorithm_->index, switches) == 1, where(handle),
+              "set_shard: got part 0, expected the number of a part, because ", algorithm_->info.name,
+              " measures whole tensors, over all ranks");
   Own own = own_of(param);
   own.shard = shard;
   set_own(param, handle, own);

@@ -28,7 +28,9 @@ inline ::torch::Tensor Optimizer::step(LossClosure closure) {
   const Call call = call_with(!parts.empty(), whole().guard.value);
   norm_ = Tensor();
   take_norm(parts, call.args);
-  expect(octavo_engine_step(engine_.get(), &call.args, nullptr));
+  const octavo_status status = octavo_engine_step(engine_.get(), &call.args, nullptr);
+  rethrow();
+  expect(status);
   bump(items);
   return loss;
 }
@@ -181,7 +183,29 @@ inline Optimizer::Call Optimizer::call_with(bool norm, bool report) {
   call.args.threads = at::get_num_threads();
   call.args.devices = call.devices.data();  // a vector that moves keeps its memory
   call.args.device_count = static_cast<std::int64_t>(call.devices.size());
+  if (reduce_) call.args.add_sums = add_sums, call.args.sums_user = this;
   return call;
+}
+
+// What the engine calls where an algorithm measures tensors that ranks share.
+inline std::int32_t Optimizer::add_sums(void* self, std::uint32_t kind, std::int32_t index,
+                                        std::uint32_t part, double* sums, std::int64_t count) noexcept {
+  auto& optimizer = *static_cast<Optimizer*>(self);
+  try {
+    const ::torch::Device device =
+        kind == 0 ? ::torch::Device(::torch::kCPU)
+                  : ::torch::Device(::torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+    const auto options = ::torch::TensorOptions().dtype(::torch::kFloat64).device(device);
+    optimizer.reduce_(part, ::torch::from_blob(sums, {count}, options));
+    return 0;
+  } catch (...) {
+    optimizer.failure_ = std::current_exception();
+    return 1;
+  }
+}
+
+inline void Optimizer::rethrow() {
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 // The parts that a norm is made of: by device, and by the ranks that share gradients.
@@ -256,6 +280,7 @@ inline void Optimizer::ready(const Item& item) {
                           Combine::call, &combine, nullptr);
   item.param.mutable_grad().reset();
   combine.rethrow();
+  rethrow();
   expect(status);
   bump(items);
 }
