@@ -106,7 +106,7 @@ class TileStep {
       for_blocks([&](std::int64_t b, std::int64_t n) { measure_block(b, n); });
       to = sum_tiles<L>(s_.param, s_.update, n_, to);
     });
-    *t_.sums = formula::tree_sum(tiles, kRunTiles);
+    *t_.sums = formula::tree_sum<L>(tiles, kRunTiles);
   }
   void measure_block(std::int64_t b, std::int64_t n) {
     const Consts c = c_;

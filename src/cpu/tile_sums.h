@@ -16,7 +16,7 @@ inline double square_sum(const float* values) {
     const double odd = values[2 * i + 1];
     sums[i] = even * even + odd * odd;
   }
-  return formula::tree_sum(sums, kPairs);
+  return formula::tree_sum<L>(sums, kPairs);
 }
 
 // Of `count` elements, after which there is room up to the next whole tile. Each sum goes to `out` in turn.

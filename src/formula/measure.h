@@ -24,8 +24,9 @@ OCTAVO_HD inline Sums operator+(const Sums& a, const Sums& b) {
   return {a.weight + b.weight, a.update + b.update};
 }
 
-// The tree over at least one value, in place.
-template <class T>
+// The tree over at least one value, in place. (Code of one instruction set names its lane: the linker keeps
+// one copy of a template, and it must not be one that another machine cannot run.)
+template <class L = void, class T>
 OCTAVO_HD inline T tree_sum(T* values, std::int64_t count) {
   for (; count > 1; count = (count + 1) / 2) {
     for (std::int64_t i = 0; i < count / 2; ++i) values[i] = values[2 * i] + values[2 * i + 1];

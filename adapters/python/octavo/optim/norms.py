@@ -151,7 +151,7 @@ class Sides:
     def spread(self, parts: Sequence[Tensor]) -> None:
         """Writes the norm of all parts to every device."""
         for side in self.sides.values():
-            moved = [part.to(side.device, non_blocking=True) for part in parts]
+            moved = on_device(parts, side.device)
             side.norm.copy_(moved[0] if len(moved) == 1 else combine(moved))
 
     def finish(self, devices: Sequence[torch.device]) -> Tensor | None:
@@ -159,13 +159,18 @@ class Sides:
         totals = [self._parts.setdefault((device, ()), new_norms(device)) for device in devices]
 
         def join() -> None:
-            whole = [combine([t.to(total.device, non_blocking=True) for t in totals]) for total in totals]
+            whole = [combine(on_device(totals, total.device)) for total in totals]
             for total, norm in zip(totals, whole, strict=True):
                 total.copy_(norm)
 
         parts = self._native_parts([(device, ()) for device in devices], totals)
         self._engine.finish(self.args, parts, join if len(totals) > 1 else None)
         return totals[0] if totals else None
+
+
+def on_device(parts: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """The parts there. The host reads its own at once, so it waits for those of a GPU."""
+    return [part.to(device, non_blocking=device.type != "cpu") for part in parts]
 
 
 def reduced(part: Tensor, groups: tuple[Any, ...]) -> Tensor:
@@ -210,7 +215,8 @@ def _doubles(at: int, count: int, device: torch.device) -> Tensor:
     if device.type == "cpu":
         return torch.frombuffer((ctypes.c_double * count).from_address(at), dtype=torch.float64)
     numbers = {"shape": (count,), "typestr": "<f8", "data": (at, False), "version": 3}
-    return torch.as_tensor(type("Numbers", (), {"__cuda_array_interface__": numbers})(), device=device)
+    held = type("Numbers", (), {"__cuda_array_interface__": numbers})()
+    return torch.as_tensor(held, dtype=torch.float64, device=device)
 
 
 def over_ranks(part: Tensor, group: Any) -> Tensor:
