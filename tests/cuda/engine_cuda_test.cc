@@ -273,6 +273,53 @@ TEST_F(EngineCuda, GraphsAndStepsOutsideThem) {
   both(8, some, outside(some));
 }
 
+// Another rank that has measured the same; `user` is the stream, or null on the CPU.
+std::int32_t twice(void* user, octavo::Device device, std::uint32_t part, double* sums, std::int64_t count) {
+  EXPECT_EQ(part, 6U);
+  std::vector<double> numbers(usize(count));
+  auto* stream = static_cast<cudaStream_t>(user);
+  const bool gpu = device.kind == octavo::DeviceKind::cuda;
+  const std::size_t bytes = numbers.size() * sizeof(double);
+  if (!gpu) std::copy_n(sums, count, numbers.begin());
+  if (gpu) OCTAVO_CUDA(cudaMemcpyAsync(numbers.data(), sums, bytes, cudaMemcpyDeviceToHost, stream));
+  if (gpu) OCTAVO_CUDA(cudaStreamSynchronize(stream));
+  for (double& number : numbers) number *= 2.0;
+  if (!gpu) std::copy(numbers.begin(), numbers.end(), sums);
+  if (gpu) OCTAVO_CUDA(cudaMemcpyAsync(sums, numbers.data(), bytes, cudaMemcpyHostToDevice, stream));
+  if (gpu) OCTAVO_CUDA(cudaStreamSynchronize(stream));
+  return 0;
+}
+
+TEST_F(EngineCuda, SumsOfTensorsThatRanksShare) {
+  const Stream stream;
+  for (const OptimizerCase& optimizer : optimizers(true)) {
+    if (octavo::passes(optimizer.config.algorithm, switches_of(optimizer.config)) < 2) continue;
+    SCOPED_TRACE(optimizer.name);
+    EngineSet cpu = made(optimizer, StateFormat::int8);
+    GpuEngine gpu(cpu, stream, true);
+    for (const std::uint32_t handle : {1U, 3U}) {
+      octavo::EngineTensor here = cpu.tensor(handle);
+      octavo::EngineTensor there = gpu.tensor(handle);
+      here.part = there.part = 6;
+      ASSERT_TRUE(cpu.engine.set(Handles{handle}, std::vector{here}).ok());
+      ASSERT_TRUE(gpu.engine.set(Handles{handle}, std::vector{there}).ok());
+    }
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      cpu.set.fill_grads(step);
+      gpu.set.upload_grads(cpu.set);
+      octavo::EngineArgs args = cpu.args();
+      args.sums = {twice, nullptr};
+      ASSERT_EQ(cpu.begin({0, 1, 2, 3, 4})->cohorts, 2);
+      ASSERT_TRUE(cpu.engine.step(args).ok());
+      args = gpu.args(false);
+      args.sums = {twice, gpu.stream};
+      ASSERT_EQ(gpu.begin({0, 1, 2, 3, 4}, false)->cohorts, 2);
+      ASSERT_TRUE(gpu.engine.step(args).ok());
+      ASSERT_EQ(gpu.set.difference(cpu.set), "") << "after step " << step;
+    }
+  }
+}
+
 TEST_F(EngineCuda, BadPlaces) {
   const Stream stream;
   EngineSet cpu = made(optimizers(false)[0], StateFormat::int8);
