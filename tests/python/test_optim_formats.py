@@ -33,6 +33,8 @@ def documented_bytes(state: str, shape: tuple[int, ...], block: int) -> dict[str
     if state.startswith("4bit"):
         m = (count + 1) // 2 + 4 * blocks(count, block)
         rank1 = (count + 1) // 2 + 4 * sum(shape)
+        if state == "4bit/8bit":
+            return {"m": m, "v": count + 4 * blocks(count, block)}
         return {"m": m, "v": rank1 if state == "4bit-rank1" and len(shape) > 1 else m}
     return dict.fromkeys("mv", count + 4 * blocks(count, block))
 
