@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "memory.h"
 
+#include "train/config/options.h"
 #include "train/format/numbers.h"
 
 #include <c10/core/Allocator.h>
@@ -119,9 +120,7 @@ std::vector<std::string> memory_table(const MemoryByOwner& owners) {
 namespace {
 
 double state_bytes_per_weight(const TrainingSettings& training, StateFormat state) {
-  GroupConfig config;
-  config.algorithm = training.optimizer.algorithm;
-  config.momentum = training.momentum > 0;
+  const GroupConfig config = group_config(training, training.optimizer.algorithm);
   TensorSpec spec;
   spec.numel = 1 << 20;
   spec.format = state;

@@ -3,8 +3,10 @@
 #include "optimizer.h"
 
 #include "optimizers.h"
-#include "train/config/config.h"
+#include "train/config/options.h"
+#include "train/config/recipe.h"
 
+#include <octavo/describe.h>
 #include <octavo/optimizer.h>
 #include <torch/torch.h>
 
@@ -23,7 +25,9 @@ std::string reason_against(const OptimizerName& name, const TrainingSettings& tr
   if (has_backend) return {};
   const std::string where = "there is no Octavo code for " + device.str() + " in this build";
   if (name.state != StateFormat::fp32) return where + ", and plain LibTorch has fp32 states alone";
-  if (name.algorithm == Algorithm::lion) return where + ", and plain LibTorch has no Lion";
+  if (!plain_has(name.algorithm)) {
+    return where + ", and plain LibTorch has no " + std::string(describe(name.algorithm)->title);
+  }
   const MasterWeights master = training.master_weights;
   if (training.compute_dtype == DType::bf16 && master != MasterWeights::automatic &&
       master != MasterWeights::bits32) {
@@ -40,8 +44,9 @@ Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const tor
   std::string against = reason_against(plan.name, training, device, has_backend);
   if (!against.empty()) {
     if (!training.optimizer_fallback) {
-      return Status::unsupported("training.optimizer: " + optimizer_text(plan.name) + " cannot run here: " +
-                                 against + "; set optimizer_fallback: adamw, or another device");
+      return Status::unsupported(
+          "training.optimizer: " + optimizer_text(plan.name) + " cannot run here: " + against +
+          "; set optimizer_fallback: " + std::string(recipe::kWithFp32) + ", or another device");
     }
     plan.name = *training.optimizer_fallback;
     plan.warning = optimizer_text(plan.name) + " is used instead of " + optimizer_text(training.optimizer) +
@@ -70,11 +75,8 @@ const char* master_name(WeightStore store) {
 }
 
 std::string optimizer_text(const OptimizerName& optimizer) {
-  std::string algorithm(name(optimizer.algorithm));
-  if (optimizer.algorithm == Algorithm::adamw) algorithm = "AdamW";
-  if (optimizer.algorithm == Algorithm::adam) algorithm = "Adam";
-  if (optimizer.algorithm == Algorithm::sgd) algorithm = "SGD";
-  if (optimizer.algorithm == Algorithm::lion) algorithm = "Lion";
+  const AlgorithmInfo* const info = describe(optimizer.algorithm);
+  const std::string algorithm(info == nullptr ? "unknown" : info->title);
   const std::string state(name(optimizer.state));
   const std::size_t digits = state.find_first_not_of("0123456789");  // 8bit: 8-bit
   return algorithm + " " + state.substr(0, digits) + (digits > 0 ? "-" : "") + state.substr(digits);
@@ -82,9 +84,7 @@ std::string optimizer_text(const OptimizerName& optimizer) {
 
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
                                    const NamedTensors& parameters) {
-  GroupConfig config;
-  config.algorithm = plan.name.algorithm;
-  config.momentum = training.momentum > 0;
+  const GroupConfig config = group_config(training, plan.name.algorithm);
   StepOptimizer::Bytes total;
   for (const auto& [name, param] : parameters) {
     TensorSpec spec;
@@ -105,10 +105,8 @@ StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSett
 
 std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
                                               NamedTensors parameters) {
-  TrainingSettings used = training;
-  used.optimizer = plan.name;  // values that depend on the name, such as beta2, are those of the fallback
-  return plan.native ? make_native_optimizer(plan.name, used, std::move(parameters))
-                     : make_plain_optimizer(plan.name, used, std::move(parameters));
+  return plan.native ? make_native_optimizer(plan.name, training, std::move(parameters))
+                     : make_plain_optimizer(plan.name, training, std::move(parameters));
 }
 
 }  // namespace octavo::train

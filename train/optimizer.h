@@ -65,7 +65,7 @@ Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const tor
 // What bf16 weights keep besides, as octavo::torch calls it: "24", "32", "stochastic" or "none".
 const char* master_name(WeightStore store);
 
-// "AdamW 8-bit".
+// The title of the algorithm and its format, as in "Title 8-bit".
 std::string optimizer_text(const OptimizerName& name);
 
 // Bytes of the moments and scales of `parameters`, as the optimizer will allocate them, and of master bits.

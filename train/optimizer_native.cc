@@ -1,8 +1,9 @@
 // Octavo's optimizers behind StepOptimizer, with the guard on: the trainer wants the norm anyway.
 // SPDX-License-Identifier: MIT
 #include "optimizers.h"
-#include "train/config/config.h"
+#include "train/config/options.h"
 
+#include <octavo/describe.h>
 #include <octavo/torch/optim.h>
 #include <torch/torch.h>
 
@@ -22,41 +23,21 @@ std::vector<::torch::Tensor> tensors_of(const NamedTensors& parameters) {
   return out;
 }
 
-template <class Options>
-Options common(Options options, const OptimizerName& optimizer, const TrainingSettings& training) {
-  return options.weight_decay(training.weight_decay)
-      .state(std::string(name(optimizer.state)))
+std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSettings& training,
+                             const NamedTensors& parameters) {
+  const AlgorithmInfo* const info = describe(optimizer.algorithm);
+  TORCH_CHECK(info != nullptr, "there is no optimizer with the number ",
+              static_cast<std::uint32_t>(optimizer.algorithm));
+  octavo::torch::AnyOptions options{std::string(info->name)};
+  for (const Option& option : info->options) {
+    options.set(std::string(option.name), option_value(training, info->number, option));
+  }
+  options.state(std::string(name(optimizer.state)))
       .master(master_name(weight_store(training)))
       .seed(training.seed)
       .max_grad_norm(training.max_grad_norm)
       .guard(true);
-}
-
-std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSettings& training,
-                             const NamedTensors& parameters) {
-  namespace ot = octavo::torch;
-  const double lr = training.learning_rate;
-  const ot::Betas betas{training.beta1, second_beta(training)};
-  switch (optimizer.algorithm) {
-    case Algorithm::adam:
-      return std::make_unique<ot::Adam>(
-          tensors_of(parameters),
-          common(ot::AdamOptions(lr).betas(betas).eps(training.eps), optimizer, training));
-    case Algorithm::adamw:
-      return std::make_unique<ot::AdamW>(
-          tensors_of(parameters),
-          common(ot::AdamWOptions(lr).betas(betas).eps(training.eps), optimizer, training));
-    case Algorithm::sgd:
-      return std::make_unique<ot::SGD>(
-          tensors_of(parameters),
-          common(ot::SGDOptions(lr).momentum(training.momentum), optimizer, training));
-    case Algorithm::lion:
-      return std::make_unique<ot::Lion>(tensors_of(parameters),
-                                        common(ot::LionOptions(lr).betas(betas), optimizer, training));
-  }
-  // A new algorithm must not train as another one where the compiler's warning was overlooked.
-  TORCH_CHECK(false, "the trainer has no case for the optimizer ", name(optimizer.algorithm),
-              "; add it to make() in train/optimizer_native.cc");
+  return octavo::torch::make_optimizer(tensors_of(parameters), options);
 }
 
 class NativeOptimizer : public StepOptimizer {
@@ -125,7 +106,7 @@ class NativeOptimizer : public StepOptimizer {
 
   static bool is_of(const ParamState& state, const octavo::torch::Kind& kind) {
     bool same = bytes_of(state.master) == kind.layout.residual_bytes;
-    // A state without moments (SGD's without momentum) has no format.
+    // A state without moments has no format.
     if (kind.layout.slots > 0)
       same = same && state.format == kind.format && state.block_size == kind.block_size;
     for (std::size_t slot = 0; slot < octavo::torch::kSlots; ++slot) {

@@ -2,15 +2,18 @@
 // the guard are done here, and a step waits for its norm.
 // SPDX-License-Identifier: MIT
 #include "optimizers.h"
-#include "train/config/config.h"
+#include "train/config/options.h"
 
+#include <octavo/describe.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <tuple>
+#include <span>
+#include <string_view>
 #include <utility>
 
 namespace octavo::train {
@@ -18,16 +21,17 @@ namespace {
 
 namespace optim = torch::optim;
 
-// The tensors of a parameter's state by name, and its step; a buffer that is not there yet is undefined.
+// The tensors of a parameter's state and its step, by torch's names, which are those of the descriptions. One
+// that is not there yet is undefined.
 template <class State>
 struct Parts;
 template <class State>
 struct AdamParts {
-  static std::vector<std::pair<const char*, torch::Tensor>> get(const State& state) {
-    return {{"exp_avg", state.exp_avg()}, {"exp_avg_sq", state.exp_avg_sq()}};
+  static torch::Tensor get(const State& state, std::size_t part) {
+    return part == 0 ? state.exp_avg() : part == 1 ? state.exp_avg_sq() : state.max_exp_avg_sq();
   }
   static void set(State& state, std::size_t part, const torch::Tensor& tensor) {
-    part == 0 ? state.exp_avg(tensor) : state.exp_avg_sq(tensor);
+    part == 0 ? state.exp_avg(tensor) : part == 1 ? state.exp_avg_sq(tensor) : state.max_exp_avg_sq(tensor);
   }
   static std::int64_t step(const State& state) { return state.step(); }
   static void set_step(State& state, std::int64_t step) { state.step(step); }
@@ -38,8 +42,8 @@ template <>
 struct Parts<optim::AdamParamState> : AdamParts<optim::AdamParamState> {};
 template <>
 struct Parts<optim::SGDParamState> {
-  static std::vector<std::pair<const char*, torch::Tensor>> get(const optim::SGDParamState& state) {
-    return {{"momentum_buffer", state.momentum_buffer()}};
+  static torch::Tensor get(const optim::SGDParamState& state, std::size_t /*part*/) {
+    return state.momentum_buffer();
   }
   static void set(optim::SGDParamState& state, std::size_t /*part*/, const torch::Tensor& tensor) {
     state.momentum_buffer(tensor);
@@ -51,10 +55,13 @@ struct Parts<optim::SGDParamState> {
 template <class Optimizer, class State>
 class PlainOptimizer : public StepOptimizer {
  public:
+  // `slots`: the moments that it keeps, as they are described.
   template <class Options>
-  PlainOptimizer(NamedTensors parameters, double max_norm, const Options& options)
+  PlainOptimizer(NamedTensors parameters, double max_norm, std::span<const Slot> slots,
+                 const Options& options)
       : parameters_(std::move(parameters)),
         max_norm_(max_norm),
+        slots_(slots),
         optimizer_(tensors_of(parameters_), options) {}
 
   void set_learning_rate(double rate) override { optimizer_.param_groups()[0].options().set_lr(rate); }
@@ -95,8 +102,9 @@ class PlainOptimizer : public StepOptimizer {
       if (found == optimizer_.state().end()) continue;
       const auto& state = static_cast<const State&>(*found->second);
       numbers[name] = {{"step", Parts<State>::step(state)}, {"format", "fp32"}, {"block_size", 0}};
-      for (const auto& [part, tensor] : Parts<State>::get(state)) {
-        if (tensor.defined()) tensors.emplace_back(name + '.' + part, tensor);
+      for (std::size_t i = 0; i < slots_.size(); ++i) {
+        const torch::Tensor tensor = Parts<State>::get(state, i);
+        if (tensor.defined()) tensors.emplace_back(part_name(name, i), tensor);
       }
     }
   }
@@ -109,16 +117,15 @@ class PlainOptimizer : public StepOptimizer {
       if (!numbers.contains(name)) continue;
       state = std::make_unique<State>();
       Parts<State>::set_step(*state, numbers.at(name).at("step").template get<std::int64_t>());
-      const auto parts = Parts<State>::get(*state);
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        const torch::Tensor* found = find_tensor(tensors, name + '.' + parts[i].first);
+      for (std::size_t i = 0; i < slots_.size(); ++i) {
+        const std::string part = part_name(name, i);
+        const torch::Tensor* found = find_tensor(tensors, part);
         if (found == nullptr || found->scalar_type() != torch::kFloat32) {
           return Status::invalid("its optimizer states are not those of plain LibTorch: there is no fp32 " +
-                                 name + '.' + parts[i].first +
-                                 "; use the optimizer and the device it was saved with");
+                                 part + "; use the optimizer and the device it was saved with");
         }
         if (found->sizes() != param.sizes()) {
-          return Status::invalid("its " + name + '.' + parts[i].first +
+          return Status::invalid("its " + part +
                                  " has another shape than the parameter; it is of another model");
         }
         Parts<State>::set(*state, i, found->to(param.device()));
@@ -144,34 +151,74 @@ class PlainOptimizer : public StepOptimizer {
     return out;
   }
 
+  [[nodiscard]] std::string part_name(const std::string& parameter, std::size_t slot) const {
+    return parameter + '.' + std::string(slots_[slot].name);
+  }
+
   NamedTensors parameters_;
   double max_norm_;
+  std::span<const Slot> slots_;
   Optimizer optimizer_;
   torch::Tensor scale_, norm_, skipped_;
 };
 
+struct Wanted {
+  HyperParams hyper;
+  std::span<const Slot> slots;
+  double max_norm = 0;
+};
+
+template <class Optimizer, class Options, class State>
+std::unique_ptr<StepOptimizer> make_adam(NamedTensors parameters, const Wanted& wanted) {
+  const HyperParams& h = wanted.hyper;
+  return std::make_unique<PlainOptimizer<Optimizer, State>>(std::move(parameters), wanted.max_norm,
+                                                            wanted.slots,
+                                                            Options(h.lr)
+                                                                .betas({h.beta1, h.beta2})
+                                                                .eps(h.eps)
+                                                                .weight_decay(h.weight_decay)
+                                                                .amsgrad(wanted.slots.size() > 2));
+}
+
+std::unique_ptr<StepOptimizer> make_sgd(NamedTensors parameters, const Wanted& wanted) {
+  const HyperParams& h = wanted.hyper;
+  return std::make_unique<PlainOptimizer<optim::SGD, optim::SGDParamState>>(
+      std::move(parameters), wanted.max_norm, wanted.slots,
+      optim::SGDOptions(h.lr)
+          .momentum(h.momentum)
+          .dampening(h.dampening)
+          .nesterov(h.nesterov)
+          .weight_decay(h.weight_decay));
+}
+
+// What LibTorch has under the same name and with the same meaning. It is a list, because each is a class of
+// torch's; other algorithms need a device that Octavo has code for.
+struct Plain {
+  std::string_view name;
+  std::unique_ptr<StepOptimizer> (*make)(NamedTensors, const Wanted&);
+};
+constexpr std::array<Plain, 3> kPlain = {
+    {{"adamw", make_adam<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState>},
+     {"adam", make_adam<optim::Adam, optim::AdamOptions, optim::AdamParamState>},
+     {"sgd", make_sgd}}};
+
+const Plain* find_plain(Algorithm algorithm) {
+  const auto* const found = std::ranges::find(kPlain, name(algorithm), &Plain::name);
+  return found == kPlain.end() ? nullptr : found;
+}
+
 }  // namespace
+
+bool plain_has(Algorithm algorithm) { return find_plain(algorithm) != nullptr; }
 
 std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
                                                     const TrainingSettings& training,
                                                     NamedTensors parameters) {
-  const std::tuple<double, double> betas{training.beta1, second_beta(training)};
-  const double lr = training.learning_rate;
-  const double max_norm = training.max_grad_norm;
-  if (name.algorithm == Algorithm::adamw) {
-    return std::make_unique<PlainOptimizer<optim::AdamW, optim::AdamWParamState>>(
-        std::move(parameters), max_norm,
-        optim::AdamWOptions(lr).betas(betas).eps(training.eps).weight_decay(training.weight_decay));
-  }
-  if (name.algorithm == Algorithm::adam) {
-    return std::make_unique<PlainOptimizer<optim::Adam, optim::AdamParamState>>(
-        std::move(parameters), max_norm,
-        optim::AdamOptions(lr).betas(betas).eps(training.eps).weight_decay(training.weight_decay));
-  }
-  TORCH_CHECK(name.algorithm == Algorithm::sgd, "plain LibTorch has no such optimizer");
-  return std::make_unique<PlainOptimizer<optim::SGD, optim::SGDParamState>>(
-      std::move(parameters), max_norm,
-      optim::SGDOptions(lr).momentum(training.momentum).weight_decay(training.weight_decay));
+  const Plain* const plain = find_plain(name.algorithm);
+  TORCH_CHECK(plain != nullptr, "plain LibTorch has no such optimizer");
+  const std::uint32_t switches = group_config(training, name.algorithm).switches;
+  return plain->make(std::move(parameters), {hyper_params(training, name.algorithm),
+                                             slots(name.algorithm, switches), training.max_grad_norm});
 }
 
 }  // namespace octavo::train

@@ -13,6 +13,9 @@ std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
                                                     const TrainingSettings& training,
                                                     NamedTensors parameters);
 
+// Whether LibTorch has the algorithm, with the same meaning.
+bool plain_has(Algorithm algorithm);
+
 // Of the tensors that save() gave, those of one parameter: "<parameter>.<part>".
 inline const torch::Tensor* find_tensor(const NamedTensors& tensors, const std::string& name) {
   for (const auto& [each, tensor] : tensors) {

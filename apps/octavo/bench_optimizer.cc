@@ -18,12 +18,16 @@ constexpr const char* kFooter = R"(Examples:
   octavo bench optimizer --device cuda --shape all --param-dtype bf16 --norm
   octavo bench optimizer --optimizer all --state all --dry-run --json
 
+Optimizers run with their defaults and a weight decay of 0.01. One that keeps nothing without
+momentum runs with 0.9; --switch adds what else changes the moments.
+
 Bytes. "B/param" is what the optimizer keeps for a parameter: codes and scales of all moments,
 exactly as layout() gives them, small tensors (below 4096 elements: fp32 states) included.
 "moved" is what a step must read and write: the parameter, its states with their scales and its
-residual both ways, the gradient once (twice with --guard). So AdamW with fp32 parameters moves
-28 B with fp32 states and 16.06 B with 8-bit ones (16.03 for those who count the scales one way).
-A format that needs a second pass over the tensor (4bit-rank1) is counted as if it made one.
+residual both ways, the gradient once (twice with --guard). So two moments with fp32 parameters
+move 28 B in fp32 and 16.06 B in 8 bits (16.03 for those who count the scales one way). An
+optimizer that measures a tensor before it updates it reads all of these once more. A format that
+needs a second pass over the tensor (4bit-rank1) is counted as if it made one.
 
 Time. Two warm-up steps (ten on a GPU), then --repeat steps: median and minimum; GB/s is moved
 bytes over the median. The copy ceiling is the better of two copies, 1 GiB each side (less where
@@ -39,7 +43,7 @@ thread (median of 200, nothing waits), "rebound us" what rebind_grads and the st
 Checksum (with --json). A 64-bit FNV-1a hash of params, residuals and states after three steps
 on fixed tensors (1, 31, 255, 256, 257, 4095, 4097, 100003, 64x96, 1024x1x9 and 16x3x5x7
 elements) with seeded data, whatever --shape says. It depends on optimizer, format, dtypes,
-store and block size alone: implementations, threads and devices must agree on it. A GPU is
+store, block size and --switch alone: implementations, threads and devices must agree on it. A GPU is
 compared with the CPU in every byte first; where they differ the row is an error, is not timed,
 and the exit code is 1.)";
 

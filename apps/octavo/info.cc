@@ -1,5 +1,7 @@
 // `octavo info`: what this build and machine offer. Every list and table comes from the library's own lists.
 // SPDX-License-Identifier: MIT
+#include "algorithm_info.h"
+#include "bench/algorithm.h"
 #include "cli.h"
 #include "hardware_json.h"
 #include "table.h"
@@ -23,8 +25,7 @@ using json = nlohmann::ordered_json;
 
 // State bytes per parameter of a large tensor, or nothing where the library does not offer the pair.
 std::optional<double> bytes_per_param(Algorithm algorithm, StateFormat format) {
-  GroupConfig config;
-  config.algorithm = algorithm;
+  const GroupConfig config = usual_config(algorithm);
   TensorSpec spec;
   spec.numel = std::int64_t{1} << 24;
   spec.shape = {std::int64_t{1} << 12, std::int64_t{1} << 12};
@@ -79,7 +80,8 @@ json gather() {
               {"states", names(all_state_formats())},
               {"stores", names(all_weight_stores())},
               {"dtypes", names(all_dtypes())},
-              {"support", json::array()}};
+              {"support", json::array()},
+              {"algorithms", json::array()}};
   for (const GpuInfo& gpu : gpus.gpus) out["gpus"].push_back(gpu_json(gpu));
   for (const Implementation& each : implementations()) {
     out["implementations"].push_back({{"name", each.name},
@@ -87,6 +89,7 @@ json gather() {
                                       {"supported", each.supported},
                                       {"chosen", each.name == chosen}});
   }
+  for (const AlgorithmInfo& each : algorithms()) out["algorithms"].push_back(algorithm_json(each));
   for (const Algorithm algorithm : all_algorithms()) {
     for (const StateFormat format : all_state_formats()) {
       const std::optional<double> bytes = bytes_per_param(algorithm, format);
@@ -171,8 +174,11 @@ std::string text(const json& info) {
   out += forced != nullptr && *forced != '\0'
              ? "(chosen by OCTAVO_FORCE_IMPL)\n\n"
              : "(chosen: the first that this CPU supports; OCTAVO_FORCE_IMPL=scalar would choose scalar)\n\n";
-  out += "Optimizers x state formats: where they run, and bytes of state per parameter\n\n" +
-         support_table(info);
+  out +=
+      "Optimizers x state formats: where they run, and bytes of state per parameter\n\n" +
+      support_table(info) +
+      "\nOptimizers: the moments that they keep, those with an option that changes them, and defaults\n\n" +
+      algorithm_table(info["algorithms"]);
   return out;
 }
 

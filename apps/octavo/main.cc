@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kFooter = R"(Start here:
   octavo info                      what this machine offers
-  octavo bench optimizer           time AdamW with 32-, 8- and 4-bit states
+  octavo bench optimizer           time the step with 32-, 8- and 4-bit states
   octavo bench optimizer --help    every option of it)";
 
 }  // namespace

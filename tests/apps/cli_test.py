@@ -101,9 +101,10 @@ def test_info_json_has_the_interface_keys():
         assert out[key]
         assert all(isinstance(name, str) for name in out[key])
     assert out["optimizers"] == OPTIMIZERS
+    assert [each["name"] for each in out["algorithms"]] == out["optimizers"]
     assert out["stores"] == STORES
     states = {"fp32", "bf16", "8bit", "4bit", "4bit-rank1", "fp8", "fp8-e5m2", "4bit/8bit"}
-    assert states == set(out["states"])
+    assert states <= set(out["states"])
 
 
 def test_info_marks_exactly_one_chosen_implementation():
@@ -149,6 +150,29 @@ def test_info_supports_every_optimizer_with_every_state():
     assert all("cpu" in cell["backends"] for cell in cells.values())
     assert cells["adamw", "fp32"]["bytes_per_param"] == 8
     assert cells["lion", "8bit"]["bytes_per_param"] == 1 + 4 / 256
+
+
+def algorithm(name):
+    (found,) = [each for each in info()["algorithms"] if each["name"] == name]
+    return found
+
+
+def test_info_describes_what_optimizers_keep_and_take():
+    def names(moments):
+        return [moment["name"] for moment in moments]
+
+    adamw, sgd = algorithm("adamw"), algorithm("sgd")
+    assert (adamw["title"], adamw["weight_decay"], adamw["passes"]) == ("AdamW", "decoupled", 1)
+    assert names(adamw["moments"]) == ["exp_avg", "exp_avg_sq"]
+    assert names(adamw["switches"]["amsgrad"]) == ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]
+    assert adamw["options"]["eps"] == 1e-8
+    assert adamw["options"]["amsgrad"] is False
+    assert names(sgd["moments"]) == ["momentum_buffer"], "nothing would be kept without momentum"
+    text = octavo("info").stdout
+    for each in info()["algorithms"]:
+        assert ", ".join(names(each["moments"])) in text
+        for option in each["options"]:
+            assert option in text
 
 
 def test_info_text_lists_every_name():
@@ -266,7 +290,7 @@ VARIANTS = [[], ["--param-dtype", "fp16"], *(["--param-dtype", "bf16", "--store"
 @pytest.mark.parametrize("extra", VARIANTS, ids=" ".join)
 def test_checksums_do_not_depend_on_how_they_are_computed(extra):
     scalar = checksums(*extra, "--threads", "1", impl="scalar")
-    assert len(scalar) == len(OPTIMIZERS) * len(info()["states"])
+    assert len(scalar) == len(info()["optimizers"]) * len(info()["states"])
     for each in info()["implementations"]:
         if each["supported"]:
             assert checksums(*extra, "--threads", "2", impl=each["name"]) == scalar
@@ -276,20 +300,39 @@ def test_checksums_do_not_depend_on_how_they_are_computed(extra):
 
 def test_checksums_depend_on_what_is_computed():
     plain = checksums()
-    for state in info()["states"]:  # without max_unorm it measures nothing
-        assert plain.pop(("lars", state)) == plain["sgd", state]
-    for optimizer in ("sgd", "lion"):  # no second moment, in which alone these differ from 4bit
-        for state in ("4bit-rank1", "4bit/8bit"):
-            assert plain.pop((optimizer, state)) == plain[optimizer, "4bit"]
+    for each in info()["algorithms"]:  # without a second moment, in which alone these differ from 4bit
+        if all(moment["moment"] == "first" for moment in each["moments"]):
+            for state in ("4bit-rank1", "4bit/8bit"):
+                assert plain.pop((each["name"], state)) == plain[each["name"], "4bit"]
     assert len(set(plain.values())) == len(plain)
     for other in (["--param-dtype", "bf16"], ["--grad-dtype", "fp16"]):
         assert not set(plain.values()) & set(checksums(*other).values())
     (block,) = dry_rows("--state", "8bit", "--block-size", "64")
     assert block["block_size"] == 64
     assert block["checksum"] != plain["adamw", "8bit"]
-    (amsgrad,) = dry_rows("--state", "8bit", "--amsgrad")
+    (amsgrad,) = dry_rows("--state", "8bit", "--switch", "amsgrad")
+    assert amsgrad["switches"] == ["amsgrad"]
     assert amsgrad["checksum"] != plain["adamw", "8bit"]
     assert amsgrad["state_bytes_per_param"] == 3 * (1 + 4 / 256)
+
+
+def test_every_switch_of_every_optimizer_runs():
+    for each in info()["algorithms"]:
+        for switch, moments in each["switches"].items():
+            (row,) = dry_rows("--optimizer", each["name"], "--switch", switch, "--state", "fp32")
+            assert row["error"] is None
+            assert switch in row["switches"]
+            assert row["state_bytes_per_param"] == 4 * len(moments)
+    # An optimizer that does not have the switch runs as it is.
+    rows = dry_rows("--optimizer", "lion,adam", "--switch", "amsgrad", "--state", "fp32")
+    assert [row["switches"] for row in rows] == [[], ["amsgrad"]]
+
+
+def test_moved_bytes_of_an_optimizer_that_measures_first():
+    for each in info()["algorithms"]:
+        (row,) = dry_rows("--optimizer", each["name"], "--state", "8bit", "--param-dtype", "bf16")
+        states, extra = row["state_bytes_per_param"], each["passes"] - 1
+        assert row["moved_bytes_per_param"] == pytest.approx(2 + (2 + states) * (2 + extra) + 2 * extra)
 
 
 @pytest.mark.parametrize(
@@ -314,6 +357,9 @@ def test_bad_numel(text):
         (["--state", "7bit"], ["--state", "7bit", "8bit", ", or all"]),
         (["--state", "8bit,"], ["--state"]),
         (["--optimizer", "adamx"], ["--optimizer", "adamx", "adamw"]),
+        (["--switch", "amsgrd"], ["--switch", "'amsgrd'", "--optimizer adamw", "amsgrad"]),
+        (["--switch", "amsgrad", "--optimizer", "lion"], ["--switch", "'amsgrad'", "no switches"]),
+        (["--switch", "amsgrad,"], ["--switch", "''"]),
         (["--param-dtype", "int8"], ["--param-dtype", "int8", "bf16"]),
         (["--store", "exact"], ["--store", "exact", "nearest"]),
         (["--shape", "gpt2", "--numel", "5"], ["--numel", "gpt2"]),

@@ -73,6 +73,10 @@ TEST(ConfigErrors, TypesAndLimits) {
       {"optimizer: paged_adamw_8bit", "_4bit_rank1"},
       {"optimizer: paged_adamw_8bit", "states that are paged to the host are not built in: use adamw_8bit,"},
       {"optim: paged_lion_32bit", "use lion,"},
+      {"amsgrad: maybe", "got maybe, expected true or false, or null"},
+      {"nesterov: 1", "got 1, expected true or false"},
+      {"dampening: x", "got x, expected a number, or null"},
+      {"beta1: 1", "got 1, expected a number from 0 to below 1, or null"},
       {"optimizer: 8bit_adafactor", "got 8bit_adafactor"},
       {"optimizer: adamww", "got adamww"},
       {"device: 'cuda:'", "got the text \"cuda:\""},
@@ -99,6 +103,33 @@ TEST(ConfigErrors, TypesAndLimits) {
   }
   EXPECT_EQ(error_of("", {"n_layer=x"}),
             "command line: model.n_layer: got x, expected an integer from 1 to 4096");
+}
+
+TEST(ConfigErrors, OptionsThatTheAlgorithmDoesNotHave) {
+  EXPECT_EQ(error_of("training:\n  optimizer: sgd_8bit\n  beta1: 0.8"),
+            "run.yaml:3:3: training.beta1: got 0.8, but training.optimizer is sgd_8bit (run.yaml:2:3), which "
+            "does not have it; the options of sgd are learning_rate, momentum, dampening, weight_decay, "
+            "nesterov");
+  EXPECT_EQ(error_of("", {"optimizer=lion", "amsgrad=true"}),
+            "command line: training.amsgrad: got true, but training.optimizer is lion (command line), which "
+            "does not have it; the options of lion are learning_rate, beta1, beta2, weight_decay");
+  EXPECT_THAT(error_of("nesterov: false"), HasSubstr("training.optimizer is adamw_8bit (default)"));
+  EXPECT_THAT(error_of("momentum: 0.5"), HasSubstr("the options of adamw are learning_rate, beta1"));
+  EXPECT_THAT(error_of("optimizer: adamw", {"momentum=0.5"}), StartsWith("command line: training.momentum"));
+  // Neither the optimizer nor the fallback has it.
+  EXPECT_THAT(error_of("{optimizer: lion, optimizer_fallback: adamw, momentum: 0.5}"),
+              HasSubstr("the options of lion are"));
+}
+
+TEST(ConfigErrors, OptionsThatDoNotGoTogether) {
+  EXPECT_EQ(error_of("{optimizer: sgd,\n nesterov: true, momentum: 0}"),
+            "run.yaml:2:2: training.nesterov: got true with momentum 0 and dampening 0, expected a positive "
+            "momentum and no dampening (sgd)");
+  EXPECT_THAT(error_of("{optimizer: lion, optimizer_fallback: sgd, nesterov: true, dampening: 0.5}"),
+              HasSubstr("training.nesterov: got true with momentum 0.9 and dampening 0.5"));
+  EXPECT_THAT(error_of("{optimizer: adamw, eps: 1e300}"),
+              HasSubstr("training.eps: got 1e+300, expected a finite number of at least 0 (adamw)"));
+  EXPECT_THAT(error_of("learning_rate: 1e300"), HasSubstr("training.learning_rate: got 1e+300, expected"));
 }
 
 TEST(ConfigErrors, WhatIsNotBuiltIn) {
@@ -198,7 +229,7 @@ TEST(ConfigErrors, Files) {
   std::ofstream(path) << "eps: 1e-6\ndata: {train: a.txt}\n";
   const auto config = load(path);
   ASSERT_TRUE(config.ok()) << config.status().message();
-  EXPECT_EQ(config->settings.training.eps, 1e-6);
+  EXPECT_EQ(config->settings.training.options.at("eps"), 1e-6);
   EXPECT_EQ(config->origin("training.eps").text(), path + ":1");
   EXPECT_TRUE(check_complete(*config).ok());
   EXPECT_THAT(check_complete(*parse("", "run.yaml")).message(), StartsWith("data.train: not given"));

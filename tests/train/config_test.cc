@@ -4,6 +4,7 @@
 #include "train/config/config.h"
 
 #include "train/config/lookup.h"
+#include "train/config/options.h"
 #include "train/config/schema.h"
 
 #include <gmock/gmock.h>
@@ -54,6 +55,8 @@ TrainingSettings training_of(std::string_view text, const Words& words = {}) {
   return parsed(text, words).settings.training;
 }
 
+Settings settings_of(std::string_view text) { return parsed(text).settings; }
+
 TEST(Config, NestedFileSetsEveryKeyItNames) {
   const Settings s = parsed(kGuide).settings;
   EXPECT_EQ(s.model.n_layer, 8);
@@ -71,7 +74,7 @@ TEST(Config, NestedFileSetsEveryKeyItNames) {
   const OptimizerName four_bits{Algorithm::adamw, StateFormat::int4};
   EXPECT_EQ(s.training.optimizer, four_bits);
   EXPECT_EQ(s.training.learning_rate, 1.5e-3);
-  EXPECT_EQ(s.training.weight_decay, 0.05);
+  EXPECT_EQ(s.training.options.at("weight_decay"), 0.05);
   EXPECT_EQ(s.training.compute_dtype, DType::bf16);
   EXPECT_EQ(weight_store(s.training), WeightStore::residual16);
   EXPECT_EQ(s.training.per_device_train_batch_size, 16);
@@ -83,7 +86,7 @@ TEST(Config, NestedFileSetsEveryKeyItNames) {
   EXPECT_EQ(s.training.eval_steps, 20);
   EXPECT_EQ(s.training.save_steps, 50);
   EXPECT_EQ(s.training.resume_from_checkpoint, (Resume{false, "runs/a/checkpoint-50"}));
-  EXPECT_EQ(s.training.optimizer_fallback, OptimizerName{});
+  EXPECT_EQ(s.training.optimizer_fallback, (OptimizerName{Algorithm::adamw, StateFormat::fp32}));
   EXPECT_EQ(s.training.device, (DeviceName{DeviceName::Kind::cuda, 1}));
   EXPECT_EQ(s.output_dir, "runs/shakespeare");
 }
@@ -138,9 +141,9 @@ TEST(Config, KeysOfOtherTrainers) {
   EXPECT_EQ(s.training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::fp32}));
   EXPECT_EQ(s.training.learning_rate, 2e-4);
   EXPECT_EQ(s.training.lr_scheduler, Scheduler::constant);
-  EXPECT_EQ(s.training.beta1, 0.8);
-  EXPECT_EQ(s.training.beta2, 0.95);
-  EXPECT_EQ(s.training.eps, 1e-6);
+  EXPECT_EQ(s.training.options.at("beta1"), 0.8);
+  EXPECT_EQ(s.training.options.at("beta2"), 0.95);
+  EXPECT_EQ(s.training.options.at("eps"), 1e-6);
   EXPECT_EQ(s.training.max_grad_norm, 0.5);
   EXPECT_EQ(s.training.num_train_epochs, 2);
   EXPECT_EQ(s.data.dataloader_num_workers, 5);
@@ -168,10 +171,93 @@ TEST(Config, OptimizerNamesInBothSpellings) {
   for (const char* text : {"adamw_torch", "adamw_torch_fused", "adamw_apex_fused", "adamw_hf"})
     EXPECT_EQ(name_of(text), (OptimizerName{Algorithm::adamw, StateFormat::fp32})) << text;
   EXPECT_EQ(name_of("4bit-rank1-adam"), (OptimizerName{Algorithm::adam, StateFormat::int4_rank1}));
-  EXPECT_EQ(training_of("optimizer: lion").beta2, std::nullopt);
-  EXPECT_EQ(second_beta(training_of("optimizer: lion")), 0.99);
-  EXPECT_EQ(second_beta(training_of("optimizer: adamw")), 0.999);
-  EXPECT_EQ(second_beta(training_of("{optimizer: lion, beta2: 0.95}")), 0.95);
+  // Every described algorithm, as transformers and bitsandbytes spell it.
+  for (const AlgorithmInfo& info : algorithms()) {
+    const std::string base(info.name);
+    EXPECT_EQ(name_of(base + "_bnb_8bit"), (OptimizerName{info.number, StateFormat::int8})) << base;
+    EXPECT_EQ(name_of(std::string(info.title) + "8bit"), (OptimizerName{info.number, StateFormat::int8}));
+    EXPECT_EQ(name_of(std::string(info.title) + "32bit"), (OptimizerName{info.number, StateFormat::fp32}));
+  }
+}
+
+double value_of(const TrainingSettings& training, std::string_view option) {
+  const Algorithm algorithm = training.optimizer.algorithm;
+  const Option* const found = find_option(algorithm, option);
+  return found == nullptr ? -1.0 : option_value(training, algorithm, *found);
+}
+
+TEST(Config, OptionsAreGivenOrTheTrainersOrTheAlgorithms) {
+  EXPECT_EQ(value_of(training_of("optimizer: lion"), "beta2"), 0.99);
+  EXPECT_EQ(value_of(training_of("optimizer: adamw"), "beta2"), 0.999);
+  EXPECT_EQ(value_of(training_of("{optimizer: lion, beta2: 0.95}"), "beta2"), 0.95);
+  EXPECT_EQ(value_of(training_of("{optimizer: lion, beta2: null}"), "beta2"), 0.99);
+  EXPECT_EQ(value_of(training_of("{optimizer: lion, beta1: null}"), "beta1"), 0.9);
+  EXPECT_EQ(value_of(training_of("optimizer: sgd"), "lr"), 1e-3);
+  // The trainer's own recipes.
+  for (const AlgorithmInfo& info : algorithms()) {
+    const TrainingSettings t = training_of("optimizer: " + std::string(info.name));
+    if (find_option(info.number, "weight_decay") != nullptr) {
+      EXPECT_EQ(value_of(t, "weight_decay"), 0.1);
+    }
+  }
+  EXPECT_EQ(value_of(training_of("optimizer: sgd"), "momentum"), 0.9);
+  EXPECT_EQ(value_of(training_of("{optimizer: sgd, momentum: 0}"), "momentum"), 0.0);
+  EXPECT_EQ(value_of(training_of("{optimizer: adamw, amsgrad: true}"), "amsgrad"), 1.0);
+  EXPECT_EQ(value_of(training_of("optimizer: adamw"), "amsgrad"), 0.0);
+
+  const TrainingSettings nesterov = training_of("{optimizer: sgd, nesterov: yes, momentum: 0.5}");
+  EXPECT_TRUE(hyper_params(nesterov, Algorithm::sgd).nesterov);
+  EXPECT_EQ(hyper_params(nesterov, Algorithm::sgd).momentum, 0.5);
+  EXPECT_EQ(slots(Algorithm::sgd, group_config(nesterov, Algorithm::sgd).switches).size(), 1u);
+  EXPECT_EQ(group_config(training_of("{optimizer: sgd, momentum: 0}"), Algorithm::sgd).switches, 0u);
+  EXPECT_EQ(group_config(training_of("{optimizer: adam, amsgrad: on}"), Algorithm::adam).switches, 1u);
+}
+
+// With every algorithm, every key of its options sets what its formula gets, and is written and read back.
+TEST(Config, EveryOptionOfEveryAlgorithmIsAKey) {
+  for (const AlgorithmInfo& info : algorithms()) {
+    for (const Option& option : info.options) {
+      if (option.name == "lr") continue;
+      const bool flag = option.range == octavo::Range::flag;
+      const double value = flag ? 1.0 - option.value : 0.25;
+      const std::string text = option_text(option, value);
+      std::string yaml =
+          "{optimizer: " + std::string(info.name) + ", " + std::string(option.name) + ": " + text;
+      if (option.name == "nesterov") yaml += ", momentum: 0.5";
+      if (option.name == "dampening") yaml += ", nesterov: false";
+      SCOPED_TRACE(yaml);
+      const Settings s = parsed(yaml + "}").settings;
+      EXPECT_EQ(option_value(s.training, info.number, option), value);
+      if (option.at >= 0) {
+        EXPECT_EQ(get(hyper_params(s.training, info.number), option), value);
+      }
+      const bool on = option.switches;
+      const int bit = switch_bit(info.number, option.name);
+      EXPECT_EQ(bit >= 0, on);
+      if (on) {
+        EXPECT_EQ((group_config(s.training, info.number).switches >> bit) & 1U, 1u);
+      }
+      const std::string written = to_yaml(s);
+      EXPECT_THAT(written, HasSubstr("  " + std::string(option.name) + ": " + text + "\n"));
+      EXPECT_EQ(to_yaml(parsed(written).settings), written);
+    }
+  }
+}
+
+TEST(Config, OptionsOfAnotherOptimizer) {
+  // Values that are the keys' defaults ask for nothing: configs that were saved with a run have them all.
+  EXPECT_EQ(value_of(training_of("{optimizer: sgd, beta1: 0.9, beta2: null, eps: 1e-8}"), "momentum"), 0.9);
+  EXPECT_EQ(to_yaml(settings_of("{optimizer: sgd}")), to_yaml(settings_of("{optimizer: sgd, beta1: 0.9}")));
+  // The command line names another optimizer: what the file says for the first one is dropped.
+  const Config dropped = parsed("{optimizer: adamw, beta1: 0.8, amsgrad: true}", {"optimizer=sgd"});
+  EXPECT_EQ(dropped.settings.training.options.at("beta1"), 0.9);
+  EXPECT_FALSE(dropped.settings.training.options.contains("amsgrad"));
+  EXPECT_EQ(dropped.origin("training.beta1").text(), "default");
+  // The fallback has it.
+  const TrainingSettings t = training_of("{optimizer: lion_8bit, optimizer_fallback: adamw, eps: 1e-6}");
+  EXPECT_EQ(hyper_params(t, Algorithm::adamw).eps, 1e-6);
+  EXPECT_EQ(hyper_params(t, Algorithm::adamw).beta2, 0.999);
+  EXPECT_EQ(hyper_params(t, Algorithm::lion).beta2, 0.99);
 }
 
 TEST(Config, SpellingsOfComputeDtype) {
@@ -253,12 +339,18 @@ TEST(Config, TableShowsEveryKeyItsValueOriginAndMeaning) {
   const std::string table = to_table(config);
   for (const Key& key : schema()) {
     if (key.setting() == nullptr) continue;
-    EXPECT_THAT(table, HasSubstr(std::string("\n").append(key.path).append(" ")));
+    const bool foreign = key.setting()->brief && find_option(config.settings.training.optimizer.algorithm,
+                                                             key.setting()->option) == nullptr;
+    const std::string row = std::string("\n").append(key.path).append(" ");
+    EXPECT_EQ(table.find(row) == std::string::npos, foreign) << "options of other algorithms are left out";
+    if (foreign) continue;
+    EXPECT_THAT(table, HasSubstr(row));
     EXPECT_THAT(table, HasSubstr(std::string("  ").append(key.meaning).append("\n")));
   }
   EXPECT_THAT(table, ::testing::ContainsRegex("learning_rate +3\\.0e-04 +run\\.yaml:1 "));
   EXPECT_THAT(table, ::testing::ContainsRegex("compute_dtype +float32 +run\\.yaml:2 \\(bf16\\) "));
   EXPECT_THAT(table, ::testing::ContainsRegex("max_steps +5 +command line "));
+  EXPECT_THAT(table, ::testing::ContainsRegex("beta2 +0\\.999 +default ")) << "what null stands for";
 }
 
 TEST(Config, YamlReadsBackAsTheSameSettings) {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/parts_support.h"
 
+#include <octavo/describe.h>
+
 namespace octavo::train {
 namespace {
 
@@ -132,6 +134,11 @@ TEST(OptimizerPlan, Errors) {
   EXPECT_THAT(error({"optimizer=adamw_8bit", "optimizer_fallback=adamw_4bit"}),
               HasSubstr("training.optimizer_fallback: AdamW 4-bit cannot run here either"));
   EXPECT_EQ(elsewhere({"optimizer=lion"}).status().code(), StatusCode::unsupported);
+  for (const AlgorithmInfo& info : algorithms()) {
+    const std::string name(info.name);
+    EXPECT_EQ(elsewhere({"optimizer=" + name}).ok(), plain_has(info.number)) << name;
+    EXPECT_EQ(optimizer_text({info.number, StateFormat::int8}), std::string(info.title) + " 8-bit");
+  }
 }
 
 TEST(OptimizerPlan, TheFallbackIsUsedWithAWarning) {

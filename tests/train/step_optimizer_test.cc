@@ -1,7 +1,10 @@
 // The optimizer as the loop sees it: Octavo's own and plain LibTorch's do the same, leave the same steps out,
 // use the planned memory, and continue from what they saved to the same bits.
 // SPDX-License-Identifier: MIT
+#include "train/config/options.h"
 #include "train/parts_support.h"
+
+#include <octavo/describe.h>
 
 #include <algorithm>
 #include <cmath>
@@ -51,15 +54,44 @@ TEST(StepOptimizer, PlainAndNativeTakeTheSameSteps) {
     expect_parity({"optimizer=adam", "beta1=0.8", "beta2=0.95", "eps=1e-6", clip});
     expect_parity({"optimizer=sgd", clip});
     expect_parity({"optimizer=sgd", "momentum=0", clip});
+    expect_parity({"optimizer=sgd", "momentum=0.8", "nesterov=true", clip});
+    expect_parity({"optimizer=sgd", "momentum=0.8", "dampening=0.5", clip});
+    expect_parity({"optimizer=adamw", "amsgrad=true", clip});
   }
 }
 
-// An algorithm that the trainer has no case for must not train as another one.
 TEST(StepOptimizer, AnUnknownAlgorithmIsAnError) {
   TrainingSettings t = training({"optimizer=lion", "compute_dtype=float32"});
   EXPECT_NO_THROW(make(t, make_parameters()));
   t.optimizer.algorithm = static_cast<Algorithm>(99);
   EXPECT_THROW(make(t, make_parameters()), c10::Error);
+}
+
+// Every option that is set arrives in the formula: a step with it is another step.
+TEST(StepOptimizer, EveryOptionChangesTheSteps) {
+  for (const AlgorithmInfo& info : algorithms()) {
+    const Words start = {"optimizer=" + std::string(info.name), "compute_dtype=float32", "max_grad_norm=0"};
+    const auto weights_after = [&](const Words& more) {
+      Words words = start;
+      words.insert(words.end(), more.begin(), more.end());
+      const NamedTensors params = make_parameters();
+      const auto optimizer = make(training(words), params);
+      take_steps(*optimizer, params, 1, 4);
+      return params;
+    };
+    for (const Option& option : info.options) {
+      if (option.name == "lr") continue;
+      const std::string key = std::string(option.name) + "=";
+      Words without = {};  // what the option needs to count
+      if (option.name == "dampening" || option.name == "nesterov") without = {"momentum=0.5"};
+      if (option.name == "trust_coefficient") without = {"trust_ratio=true"};
+      std::string other = option.optional ? "10" : "0.25";  // the length of a schedule is a number of steps
+      if (option.range == octavo::Range::flag) other = option.value == 0.0 ? "true" : "false";
+      Words with = without;
+      with.push_back(key + other);
+      EXPECT_FALSE(same_bits(weights_after(with), weights_after(without))) << info.name << " " << key;
+    }
+  }
 }
 
 // Adam's steps have the same size for all gradients, so SGD is used here: it shows whether gradients were
@@ -115,15 +147,24 @@ struct Kind {
 
 std::vector<Kind> kinds() {
   std::vector<Kind> out;
-  const Words algorithms = {"adamw", "adam", "lion", "sgd"};
-  const Words states = {"", "_bf16", "_8bit", "_4bit", "_4bit_rank1", "_fp8", "_fp8_e5m2"};
-  for (const std::string& algorithm : algorithms) {
-    for (const std::string& state : states) {
-      out.push_back({{"optimizer=" + algorithm + state, "compute_dtype=float32"}});
+  for (const AlgorithmInfo& info : algorithms()) {
+    const std::string algorithm(info.name);
+    for (const StateFormat format : all_state_formats()) {
+      const std::string asked = "optimizer=" + algorithm + "_" + std::string(name(format));
+      out.push_back({{asked, "compute_dtype=float32"}});
       for (const char* master : {"24", "32", "stochastic", "none"})
-        out.push_back({{"optimizer=" + algorithm + state, std::string("master_weights=") + master}});
+        out.push_back({{asked, std::string("master_weights=") + master}});
     }
-    if (algorithm != "lion") out.push_back({{"optimizer=" + algorithm, "compute_dtype=float32"}, false});
+    if (plain_has(info.number)) out.push_back({{"optimizer=" + algorithm, "compute_dtype=float32"}, false});
+    // Each of the algorithm's switches.
+    for (const Option& option : info.options) {
+      const std::string on =
+          std::string(option.name) + (option.range == octavo::Range::flag ? "=true" : "=0.5");
+      if (!option.switches) continue;
+      out.push_back({{"optimizer=" + algorithm + "_8bit", on, "compute_dtype=float32"}});
+      if (plain_has(info.number))
+        out.push_back({{"optimizer=" + algorithm, on, "compute_dtype=float32"}, false});
+    }
   }
   for (const bool native : {true, false})
     out.push_back({{"optimizer=sgd", "momentum=0", "compute_dtype=float32"}, native});
@@ -172,7 +213,8 @@ TEST(StepOptimizer, HoldsWhatWasPlanned) {
     const bool bf16 = kind.type() == torch::kBFloat16;
     const WeightStore store = weight_store(t);
     EXPECT_EQ(planned.master > 0, bf16 && store != WeightStore::nearest && store != WeightStore::stochastic);
-    EXPECT_EQ(planned.states > 0, t.optimizer.algorithm != Algorithm::sgd || t.momentum > 0);
+    EXPECT_EQ(planned.states > 0,
+              !slots(t.optimizer.algorithm, group_config(t, t.optimizer.algorithm).switches).empty());
   }
 }
 

@@ -52,6 +52,7 @@ Status settle_length(Config& config) {
 
 Status settle_and_check(Config& config) {
   if (Status status = settle_length(config); !status.ok()) return status;
+  if (Status status = settle_options(config); !status.ok()) return status;
   const auto& [model, data, training, output_dir] = config.settings;
 
   if (training.num_gpus > 1) {

@@ -10,4 +10,7 @@ namespace octavo::train {
 // is not built in yet. Errors name both places.
 Status settle_and_check(Config& config);
 
+// The part of it that depends on the algorithm: its options (option_checks.cc).
+Status settle_options(Config& config);
+
 }  // namespace octavo::train

@@ -66,6 +66,7 @@ std::string list_text(const std::vector<T>& values, const std::function<std::str
 std::string path_text(const std::string& value) { return yaml_text(value); }
 
 std::string range_text(const Range& range) {
+  if (std::isinf(range.low)) return "a number";
   const std::string low = number_text(range.low);
   if (std::isinf(range.high)) return (range.above ? "a number above " : "a number ≥ ") + low;
   return (range.above ? "a number above " : "a number from ") + low + (range.below ? " to below " : " to ") +

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/codec.h"
 
+#include <octavo/formats.h>
 #include <octavo/types.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <system_error>
@@ -14,17 +16,20 @@ namespace {
 
 constexpr int kMaxDeviceIndex = 1023;
 
-// adamw_8bit and adamw8bit, fp8-e5m2 and fp8_e5m2, 4bit/8bit and 4bit_8bit, are one name each.
+// Separators in names. With and without them it is one name: fp8-e5m2, fp8_e5m2 and fp8e5m2.
+constexpr std::string_view kSeparators = "_-/";
+
 std::string squashed(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c != '_' && c != '-' && c != '/') out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (kSeparators.find(c) == std::string_view::npos)
+      out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   return out;
 }
 
-// What other tools put into an optimizer's name to say whose code it is, and whose meaning is the same:
-// adamw_torch_fused is adamw, adamw_bnb_8bit is adamw_8bit.
+// What other tools put into an optimizer's name to say whose code it is. The meaning is the same without:
+// X_torch_fused is X, X_bnb_8bit is X_8bit.
 constexpr std::array<std::string_view, 5> kMakers = {"torch", "fused", "bnb", "hf", "apex"};
 
 // What is part of a name elsewhere and means something that is not built in.
@@ -37,24 +42,30 @@ std::string without(std::string text, std::string_view part) {
 
 std::optional<StateFormat> state_in(std::string_view squashed_name) {
   if (squashed_name.empty() || squashed_name == "32bit") return StateFormat::fp32;
-  for (const StateFormat format : all_state_formats()) {
-    if (squashed_name == squashed(name(format))) return format;
+  const auto is = [&](std::string_view name) { return squashed(name) == squashed_name; };
+  for (const FormatInfo& info : formats()) {
+    if (is(info.name) || std::ranges::any_of(info.aliases, is)) return info.number;
   }
   return std::nullopt;
 }
 
-// The algorithm and its format in either order: adamw8bit, 8bitadamw.
-std::optional<OptimizerName> optimizer_named(std::string text) {
-  for (const std::string_view maker : kMakers) text = without(std::move(text), maker);
+// The algorithm and its format in either order.
+std::optional<OptimizerName> algorithm_and_state(std::string_view text) {
   for (const Algorithm algorithm : all_algorithms()) {
-    const std::string_view word = name(algorithm);
-    // adam is a part of adamw: what is left decides, and no format starts with a w.
+    const std::string word = squashed(name(algorithm));
+    // A name may be the beginning of another one: what is left decides, which must be a format.
     if (!text.starts_with(word) && !text.ends_with(word)) continue;
-    const std::string left =
+    const std::string_view left =
         text.starts_with(word) ? text.substr(word.size()) : text.substr(0, text.size() - word.size());
     if (const auto state = state_in(left)) return OptimizerName{algorithm, *state};
   }
   return std::nullopt;
+}
+
+std::optional<OptimizerName> optimizer_named(std::string text) {
+  if (const auto found = algorithm_and_state(text)) return found;  // a maker's word may be part of a name
+  for (const std::string_view maker : kMakers) text = without(std::move(text), maker);
+  return algorithm_and_state(text);
 }
 
 std::optional<OptimizerName> optimizer_in(const YamlNode& node) {
@@ -62,13 +73,18 @@ std::optional<OptimizerName> optimizer_in(const YamlNode& node) {
   return optimizer_named(squashed(node.text));
 }
 
-std::string optimizer_text(const OptimizerName& value) {
-  std::string out(name(value.algorithm));
-  if (value.state != StateFormat::fp32) out.append("_").append(name(value.state));
+// "_4bit_rank1": what follows the algorithm in a name; nothing for fp32.
+std::string state_suffix(StateFormat state) {
+  if (state == StateFormat::fp32) return {};
+  std::string out = "_" + std::string(name(state));
   for (char& c : out) {
-    if (c == '-' || c == '/') c = '_';
+    if (kSeparators.find(c) != std::string_view::npos) c = '_';
   }
   return out;
+}
+
+std::string optimizer_text(const OptimizerName& value) {
+  return std::string(name(value.algorithm)) + state_suffix(value.state);
 }
 
 // For names of bitsandbytes that ask for more than a format.
@@ -86,9 +102,7 @@ std::string expected_optimizer() {
   for (const Algorithm algorithm : all_algorithms()) out.append(name(algorithm)).append(", ");
   out += "alone (fp32 states) or followed by one of";
   for (const StateFormat format : all_state_formats()) {
-    if (format == StateFormat::fp32) continue;
-    const std::string_view algorithm = name(Algorithm::adamw);
-    out.append(" ").append(optimizer_text({Algorithm::adamw, format}).substr(algorithm.size()));
+    if (format != StateFormat::fp32) out += " " + state_suffix(format);
   }
   return out;
 }

@@ -2,6 +2,8 @@
 // docs/.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
+#include "train/config/options.h"
+#include "train/config/recipe.h"
 #include "train/config/schema.h"
 
 #include <algorithm>
@@ -71,6 +73,48 @@ std::optional<std::string> difference(const Key& key, const Settings& then, cons
   return std::string(key.path) + ": " + before + " -> " + after;
 }
 
+// An option that is null has a value all the same: that of the algorithm.
+std::string effective(const Setting& setting, const Settings& settings) {
+  const Algorithm algorithm = settings.training.optimizer.algorithm;
+  const std::string given = setting.type.show(settings);
+  if (setting.option.empty() || given != "null") return given;
+  const Option* const option = find_option(algorithm, setting.option);
+  return option == nullptr ? given
+                           : option_text(*option, option_value(settings.training, algorithm, *option));
+}
+
+// An option that is the business of other algorithms alone.
+bool is_foreign(const Setting& setting, const Settings& settings) {
+  return setting.brief && setting.type.show(settings) == "null" &&
+         find_option(settings.training.optimizer.algorithm, setting.option) == nullptr;
+}
+
+// The names of all algorithms, and one of them with each format.
+std::string optimizers_text() {
+  std::string names, examples;
+  for (const Algorithm algorithm : all_algorithms()) {
+    names += (names.empty() ? "" : ", ") + code(octavo::name(algorithm));
+  }
+  const Type& type = schema()[key_index("training.optimizer")].setting()->type;
+  Settings example;
+  example.training.optimizer.algorithm = parse_algorithm(recipe::kWithFp32).value();
+  for (const StateFormat format : all_state_formats()) {
+    example.training.optimizer.state = format;
+    examples += (examples.empty() ? "" : ", ") + code(type.show(example)) +
+                (format == StateFormat::fp32 ? " (fp32)" : "");
+  }
+  return "An optimizer is an algorithm (" + names + ")\n" +
+         R"(and the format of its states, with or without an underscore between them:
+)" + examples +
+         R"(; [formats.md](formats.md) has their bytes.
+
+The options of the algorithms are keys of `training`. An option that the chosen algorithm (and
+`optimizer_fallback`) does not have is an error that lists those it has, unless its value is the key's
+default. Where an option is null, or is not given and the algorithm has another default than the key, it has
+the algorithm's own default; `--print-config` shows the values.
+)";
+}
+
 }  // namespace
 
 std::string to_yaml(const Settings& settings) {
@@ -78,7 +122,7 @@ std::string to_yaml(const Settings& settings) {
   std::string_view section;
   for (const Key& key : schema()) {
     const Setting* setting = key.setting();
-    if (setting == nullptr) continue;
+    if (setting == nullptr || (setting->brief && setting->type.show(settings) == "null")) continue;
     if (key.section() != section) {
       section = key.section();
       if (!section.empty()) out += std::string(section) + ":\n";
@@ -117,10 +161,10 @@ std::string to_table(const Config& config) {
   std::vector<std::array<std::string, 4>> rows = {{"key", "value", "origin", "meaning"}};
   for (std::size_t i = 0; i < schema().size(); ++i) {
     const Key& key = schema()[i];
-    if (const Setting* setting = key.setting()) {
-      rows.push_back({std::string(key.path), setting->type.show(config.settings), config.origins[i].text(),
-                      std::string(key.meaning)});
-    }
+    const Setting* setting = key.setting();
+    if (setting == nullptr || is_foreign(*setting, config.settings)) continue;
+    rows.push_back({std::string(key.path), effective(*setting, config.settings), config.origins[i].text(),
+                    std::string(key.meaning)});
   }
   std::array<std::size_t, 3> widths{};
   for (const auto& row : rows) {
@@ -157,15 +201,14 @@ command line, the last one counts.
   list of these. The files of a folder or a pattern are sorted by path; hidden and empty ones are left out.
 - YAML's anchors, aliases, tags and several documents are not part of a config. At most 1 MiB of UTF-8.
 
-An optimizer is an algorithm (`adam`, `adamw`, `sgd`, `lion`) and the format of its states, with or without an underscore between them:
-`adamw` (fp32), `adamw_bf16`, `adamw_8bit`, `adamw_4bit`, `adamw_4bit_rank1`, `adamw_fp8`, `adamw_fp8_e5m2`; [formats.md](formats.md) has
-their bytes.
-
+)" + optimizers_text() +
+         R"(
 ```yaml
 model:    {name: bdh, n_layer: 6, n_embd: 256, n_head: 4}
 data:     {train: corpus.txt, block_size: 512}
 training:
-  optimizer: adamw_8bit
+  optimizer: )" +
+         std::string(recipe::kOptimizer) + R"(
   learning_rate: 1.0e-3
   compute_dtype: bfloat16
   max_steps: 3000

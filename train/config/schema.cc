@@ -1,8 +1,11 @@
-// Every key of a config, its type and limits, its default and its meaning. A new key is a field in
+// Every key of a config, its type and limits, its default and its meaning; the keys of the algorithms'
+// options come from their descriptions (options.cc). A new key is a field in
 // settings.h, a row here, and docs/config.md written again (OCTAVO_UPDATE_DOCS=1
 // build/tests/train_config_test). Upper limits keep products of sizes within 64 bits; they are not advice.
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
+
+#include "train/config/recipe.h"
 
 #include <algorithm>
 #include <array>
@@ -15,22 +18,21 @@ using M = ModelSettings;
 using D = DataSettings;
 using T = TrainingSettings;
 
+using namespace recipe;
+
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxSteps = std::int64_t{1} << 48;
 constexpr Range kPositive{.low = 0, .above = true};
 constexpr Range kNotNegative{.low = 0};
 constexpr Range kFraction{.low = 0, .high = 1, .below = true};
-constexpr std::string_view kNoFp8 =
-    "FP8 compute is not built in yet; remove it, and use compute_dtype: bfloat16 (FP8 optimizer states are: "
-    "adamw_fp8)";
-constexpr std::string_view kNo4bitWeights =
-    "4-bit weights are not built in; remove it (4-bit optimizer states are: optimizer: adamw_4bit)";
+// The keys of the algorithms' options stand before this one.
+constexpr std::string_view kOptionsBefore = "training.compute_dtype";
 
 std::vector<Key> make() {
   const auto sizes = integer(1, kMaxSize);
   const auto steps = integer(1, kMaxSteps);
-  return {
+  std::vector<Key> keys = {
       {"model.name", Setting{field(&M::name, choice<ModelName>({{ModelName::bdh, "bdh"}})), "bdh"},
        "which model to train"},
       {"model.n_layer", Setting{field(&M::n_layer, integer(1, 4096)), "6"}, "layers"},
@@ -65,10 +67,10 @@ std::vector<Key> make() {
        Setting{field(&D::dataloader_num_workers, integer(0, 1024)), "2", {"num_workers"}},
        "threads that prepare batches; 0: the training thread itself"},
 
-      {"training.optimizer", Setting{field(&T::optimizer, optimizer_name()), "adamw_8bit", {"optim"}},
-       "algorithm and format of its states; adamw8bit is adamw_8bit"},
-      {"training.use_4bit_optimizer", Switch{"training.optimizer", "adamw_4bit", "adamw"},
-       "the same as optimizer: adamw_4bit"},
+      {"training.optimizer", Setting{field(&T::optimizer, optimizer_name()), kOptimizer, {"optim"}},
+       "algorithm and format of its states; the underscores may be left out"},
+      {"training.use_4bit_optimizer", Switch{"training.optimizer", kWith4bit, kWithFp32},
+       "another spelling of an optimizer with 4-bit states"},
       {"training.optimizer_fallback", Setting{field(&T::optimizer_fallback, optimizer_name()), "null"},
        "used, with a warning, where the optimizer cannot run; null: that is an error"},
       {"training.learning_rate", Setting{field(&T::learning_rate, real(kPositive)), "0.001", {"lr"}},
@@ -88,17 +90,6 @@ std::vector<Key> make() {
        "length of wsd's decay; null: a tenth of all steps"},
       {"training.min_lr", Setting{field(&T::min_lr, real(kNotNegative)), "0"},
        "learning rate at the end of a decay"},
-      {"training.weight_decay", Setting{field(&T::weight_decay, real(kNotNegative)), "0.1"},
-       "adamw, lion: how far weights shrink per step, as a multiple of the learning rate; adam, sgd: added "
-       "to the gradient as a multiple of the weight"},
-      {"training.beta1", Setting{field(&T::beta1, real(kFraction)), "0.9", {"adam_beta1"}},
-       "memory of the first moment (Adam, Lion)"},
-      {"training.beta2", Setting{field(&T::beta2, real(kFraction)), "null", {"adam_beta2"}},
-       "memory of the second moment (Lion: of its only one); null: 0.999, Lion 0.99"},
-      {"training.eps", Setting{field(&T::eps, real(kNotNegative)), "1.0e-08", {"adam_epsilon"}},
-       "added to Adam's denominator"},
-      {"training.momentum", Setting{field(&T::momentum, real(kFraction)), "0.9"},
-       "of SGD; 0: none, and no states"},
       {"training.compute_dtype",
        Setting{field(&T::compute_dtype, choice<DType>({{DType::f32, "float32", "fp32"},
                                                        {DType::bf16, "bfloat16", "bf16"},
@@ -160,10 +151,7 @@ std::vector<Key> make() {
        Refused{"the warm-up is given in steps: write warmup_steps, which is warmup_ratio times max_steps"},
        ""},
       {"training.betas", Refused{"each one is a key: write beta1 and beta2"}, ""},
-      {"training.deepspeed",
-       Refused{"DeepSpeed is not built in; for less memory use optimizer: adamw_8bit or adamw_4bit and "
-               "gradient_checkpointing: true"},
-       ""},
+      {"training.deepspeed", Refused{kNoDeepSpeed}, ""},
       {"training.use_fp8", Refused{kNoFp8}, ""},
       {"training.fp8_format", Refused{kNoFp8}, ""},
       {"training.fp8_amax_history_len", Refused{kNoFp8}, ""},
@@ -178,6 +166,10 @@ std::vector<Key> make() {
        "followed by "
        "what the command line changes (runs/run, runs/run-learning_rate=3.0e-04)"},
   };
+  const auto below = std::ranges::find(keys, kOptionsBefore, &Key::path);
+  const std::vector<Key> options = option_keys();
+  keys.insert(below, options.begin(), options.end());
+  return keys;
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ struct Setting {
   Type type;
   std::string_view fallback;                // the default, as YAML
   std::vector<std::string_view> also = {};  // names that other tools give it
+  std::string_view option = {};             // the algorithms' option that it sets, if any: see options.h
+  bool brief = false;                       // to_yaml leaves it out where it is null
 };
 
 // A yes-or-no spelling of another key's value. true sets that value. false excludes it: a key that would have
@@ -48,6 +50,9 @@ struct Key {
 
 // In the order in which they are printed; the keys of a section lie together.
 const std::vector<Key>& schema();
+
+// The keys of the algorithms' options, made from their descriptions (options.cc).
+std::vector<Key> option_keys();
 
 // Positions in schema(). REQUIRES for key_index: `path` is a key's path.
 inline constexpr std::size_t kNoKey = static_cast<std::size_t>(-1);

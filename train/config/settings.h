@@ -7,6 +7,8 @@
 #include <octavo/types.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +22,7 @@ enum class Scheduler { cosine, linear, constant, wsd };
 enum class MasterWeights { automatic, bits24, bits32, stochastic, none };
 
 struct OptimizerName {
-  Algorithm algorithm = Algorithm::adamw;
+  Algorithm algorithm{};
   StateFormat state = StateFormat::fp32;
   friend bool operator==(const OptimizerName&, const OptimizerName&) = default;
 };
@@ -68,11 +70,8 @@ struct TrainingSettings {
   std::int64_t warmup_steps = 0;
   std::optional<std::int64_t> decay_steps;
   double min_lr = 0;
-  double weight_decay = 0;
-  double beta1 = 0;
-  std::optional<double> beta2;
-  double eps = 0;
-  double momentum = 0;
+  // The algorithms' options by name, flags as 0 and 1; options.h says what one is that is not here.
+  std::map<std::string, double, std::less<>> options;
   DType compute_dtype{};
   MasterWeights master_weights{};
   std::int64_t per_device_train_batch_size = 0;
@@ -102,7 +101,7 @@ struct Settings {
   std::string output_dir;
 };
 
-// The values that `master_weights: auto` and `beta2: null` stand for.
+// The value that `master_weights: auto` stands for.
 [[nodiscard]] inline WeightStore weight_store(const TrainingSettings& training) {
   if (training.compute_dtype != DType::bf16) return WeightStore::nearest;
   switch (training.master_weights) {
@@ -117,10 +116,6 @@ struct Settings {
       break;
   }
   return WeightStore::nearest;
-}
-
-[[nodiscard]] inline double second_beta(const TrainingSettings& training) {
-  return training.beta2.value_or(training.optimizer.algorithm == Algorithm::lion ? 0.99 : 0.999);
 }
 
 }  // namespace octavo::train

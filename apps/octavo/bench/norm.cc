@@ -4,14 +4,19 @@
 
 #include "cli.h"
 
+#include <octavo/describe.h>
+
 #include <cstring>
 
 namespace octavo::cli {
 
 RunSpec without_states(RunSpec run) {
-  run.config.algorithm = Algorithm::sgd;
-  run.config.amsgrad = false;
+  run.config.switches = 0;
   run.config.momentum = false;
+  for (const AlgorithmInfo& info : algorithms()) {
+    run.config.algorithm = info.number;
+    if (slots(info.number, 0).empty()) break;  // it keeps nothing
+  }
   run.state = StateFormat::fp32;
   run.store = WeightStore::nearest;
   run.block_size = 0;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "bench/options.h"
 
+#include "bench/algorithm.h"
 #include "cli.h"
 
 #include <octavo/backend.h>
@@ -61,6 +62,33 @@ DType parse_element(const std::string& flag, const std::string& text) {
   return take(parse_dtype(text), flag);
 }
 
+// Names of switching options; each must be one of an optimizer that runs.
+std::vector<std::string> parse_switches(const BenchFlags& flags, std::span<const Algorithm> chosen) {
+  if (flags.switches.empty()) return {};
+  const std::vector<std::string_view> known = all_switches(chosen);
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at <= flags.switches.size();) {
+    const std::size_t comma = std::min(flags.switches.find(',', at), flags.switches.size());
+    const std::string& each = out.emplace_back(flags.switches.substr(at, comma - at));
+    if (std::ranges::find(known, each) == known.end()) {
+      throw Failure(kExitUsage, "--switch: got '" + each + "' with --optimizer " + flags.optimizers +
+                                    ", which has " +
+                                    (known.empty() ? std::string("no switches") : joined(known)));
+    }
+    at = comma + 1;
+  }
+  return out;
+}
+
+// The switches that the algorithm has; those of other optimizers of the run are not for it.
+GroupConfig switched(Algorithm algorithm, std::span<const std::string> switches) {
+  GroupConfig config = usual_config(algorithm);
+  for (const std::string& each : switches) {
+    if (const int bit = switch_bit(algorithm, each); bit >= 0) config.switches |= 1U << bit;
+  }
+  return config;
+}
+
 std::vector<RunSpec> plan_runs(const BenchFlags& flags) {
   RunSpec run;
   run.param_dtype = parse_element("--param-dtype", flags.param_dtype);
@@ -74,13 +102,14 @@ std::vector<RunSpec> plan_runs(const BenchFlags& flags) {
   run.block_size = flags.block_size;
   run.guard = flags.guard;
   run.threads = flags.threads > 0 ? flags.threads : default_threads();
-  run.config.amsgrad = flags.amsgrad;
   std::vector<RunSpec> runs;
-  for (const Algorithm algorithm :
-       parse_list("--optimizer", flags.optimizers, all_algorithms(), parse_algorithm)) {
+  const std::vector<Algorithm> chosen =
+      parse_list("--optimizer", flags.optimizers, all_algorithms(), parse_algorithm);
+  const std::vector<std::string> switches = parse_switches(flags, chosen);
+  for (const Algorithm algorithm : chosen) {
+    run.config = switched(algorithm, switches);
     for (const StateFormat state :
          parse_list("--state", flags.states, all_state_formats(), parse_state_format)) {
-      run.config.algorithm = algorithm;
       run.state = state;
       runs.push_back(run);
     }
@@ -131,7 +160,8 @@ void add_bench_options(CLI::App& command, BenchFlags& flags) {
        "State formats, comma-separated, or all: " + names(all_state_formats()));
   text("--optimizer", flags.optimizers, "LIST",
        "Optimizers, comma-separated, or all: " + names(all_algorithms()));
-  command.add_flag("--amsgrad", flags.amsgrad, "Keep the maximum of v (adam and adamw only)");
+  text("--switch", flags.switches, "LIST",
+       "Options that add moments, comma-separated: " + joined(all_switches(all_algorithms())));
   text("--param-dtype", flags.param_dtype, "NAME", "Parameters: " + names(all_dtypes()));
   text("--grad-dtype", flags.grad_dtype, "NAME", "Gradients: the same names (default: as the parameters)");
   text("--store", flags.store, "NAME",

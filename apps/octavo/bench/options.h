@@ -14,13 +14,15 @@ class App;
 
 namespace octavo::cli {
 
+inline constexpr const char* kDefaultOptimizer = "adamw";  // a benchmark without flags runs one, the usual
+
 struct BenchFlags {
-  std::string shapes = "flat", states = "fp32,8bit,4bit,fp8", optimizers = "adamw";
+  std::string shapes = "flat", states = "fp32,8bit,4bit,fp8", optimizers = kDefaultOptimizer, switches;
   std::string param_dtype = "fp32", grad_dtype, store = "nearest", device = "cpu";
   std::optional<std::string> numel;
   std::int64_t block_size = 0;
   int threads = 0, repeat = 0;  // 0: the default
-  bool amsgrad = false, guard = false, norm = false, json = false, dry_run = false;
+  bool guard = false, norm = false, json = false, dry_run = false;
 };
 
 // Adds the options to a subcommand; parsing writes them to `flags`, which must live until then.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "bench/report.h"
 
+#include "bench/algorithm.h"
 #include "hardware_json.h"
 #include "table.h"
 
@@ -50,7 +51,7 @@ void add_timing(json& out, const BenchRun& common, std::int64_t moved, const std
 
 json row_json(const BenchRun& common, const std::string& shape, const BenchRow& row) {
   json out = {{"optimizer", name(row.run.config.algorithm)},
-              {"amsgrad", row.run.config.amsgrad},
+              {"switches", switch_names(row.run.config)},
               {"state", name(row.run.state)},
               {"block_size", block_size(row.run)},
               {"param_dtype", name(row.run.param_dtype)},
@@ -155,8 +156,8 @@ std::string section_text(bool gpu, const BenchSection& section) {
     table.add(cells);
   };
   for (const BenchRow& row : section.rows) {
-    add({std::string(name(row.run.config.algorithm)) + (row.run.config.amsgrad ? " amsgrad" : ""),
-         std::string(name(row.run.state)), fixed(per_param(row.bytes.state_bytes, row.bytes), 2),
+    add({algorithm_label(row.run.config), std::string(name(row.run.state)),
+         fixed(per_param(row.bytes.state_bytes, row.bytes), 2),
          fixed(per_param(row.bytes.moved_bytes, row.bytes), 2)},
         timing_cells(gpu, row.bytes.moved_bytes, row.timing, row.error), row.timing);
     if (!row.error.empty()) errors += label(row.run) + ": " + row.error + '\n';
@@ -172,7 +173,7 @@ std::string section_text(bool gpu, const BenchSection& section) {
 }  // namespace
 
 std::string label(const RunSpec& run) {
-  return std::string(name(run.config.algorithm)) + ' ' + std::string(name(run.state));
+  return algorithm_label(run.config) + ' ' + std::string(name(run.state));
 }
 
 std::string json_report(const BenchRun& run, const std::vector<BenchSection>& sections) {

@@ -46,7 +46,7 @@ struct BenchRun {
 std::string json_report(const BenchRun& run, const std::vector<BenchSection>& sections);
 std::string table_report(const BenchRun& run, const std::vector<BenchSection>& sections);
 
-// "adamw 8bit".
+// The optimizer and its format, as in "name 8bit".
 std::string label(const RunSpec& run);
 
 }  // namespace octavo::cli

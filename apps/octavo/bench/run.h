@@ -18,7 +18,7 @@ struct BenchResult {
 // Throws a Failure where nothing can be measured; the error of a single row is in its section.
 BenchResult run_bench(const BenchFlags& flags);
 
-// "2 of 8 rows failed: adamw 8bit: …", or nothing.
+// "2 of 8 rows failed: flat name 8bit: …", or nothing.
 std::string errors_of(const std::vector<BenchSection>& sections);
 
 }  // namespace octavo::cli

@@ -4,10 +4,10 @@
 // SPDX-License-Identifier: MIT
 #include "bench/workload.h"
 
+#include "bench/algorithm.h"
 #include "bench/data.h"
 #include "cli.h"
 
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -56,8 +56,9 @@ Footprint footprint(const RunSpec& run, std::span<const TensorSpec> specs) {
     out.numel += spec.numel;
     out.grad_bytes += grad_bytes(spec);
     out.state_bytes += needs.state_bytes();
-    out.moved_bytes += 2 * (param_bytes(spec) + needs.state_bytes() + needs.residual_bytes) +
-                       (run.guard ? 2 : 1) * grad_bytes(spec);
+    const std::int64_t updated = param_bytes(spec) + needs.state_bytes() + needs.residual_bytes;
+    const std::int64_t measures = passes(run.config.algorithm, run.config.switches) - 1;
+    out.moved_bytes += (2 + measures) * updated + (1 + measures + (run.guard ? 1 : 0)) * grad_bytes(spec);
     out.memory_bytes += param_bytes(spec) + grad_bytes(spec) + needs.state_bytes() + needs.residual_bytes +
                         needs.workspace_bytes + kArenas * kAlignment;
   }
@@ -117,9 +118,7 @@ void Workload::fill_grads(std::int64_t step) {
 
 void Workload::step(bool guard) {
   StepArgs args;
-  args.hyper.lr = run_.config.algorithm == Algorithm::lion ? 1e-4 : 1e-3;
-  args.hyper.weight_decay = 0.01;
-  args.hyper.momentum = 0.9;
+  args.hyper = usual_hyper(run_.config);
   args.step = ++steps_;
   args.guard = guard;
   args.seed = 1;
@@ -150,7 +149,7 @@ std::vector<GradView> Workload::grads() const {
 }
 
 std::vector<Workload::Piece> Workload::read() const {
-  static constexpr std::array<const char*, kMaxSlots> kMoments = {"m", "v", "v_max"};
+  const std::span<const Slot> moments = slots(run_.config.algorithm, run_.config.switches);
   std::vector<Piece> out;
   for (std::size_t i = 0; i < args_.size(); ++i) {
     const std::string tensor =
@@ -161,7 +160,7 @@ std::vector<Workload::Piece> Workload::read() const {
     add("param", args_[i].param, param_bytes(args_[i].spec));
     add("residual", args_[i].residual, layouts_[i].residual_bytes);
     for (std::size_t slot = 0; slot < static_cast<std::size_t>(layouts_[i].slots); ++slot) {
-      const std::string moment = kMoments.at(slot);
+      const std::string moment(moments[slot].name);
       add(moment + " codes", args_[i].state[slot].codes, layouts_[i].slot[slot].codes_bytes);
       add(moment + " scales", args_[i].state[slot].scales, 4 * layouts_[i].slot[slot].scales);
     }

@@ -36,8 +36,9 @@ struct Footprint {
   std::int64_t tensors = 0;
   std::int64_t grad_bytes = 0;
   std::int64_t state_bytes = 0;  // codes and scales
-  std::int64_t moved_bytes =
-      0;  // params, states, residuals read and written; grads read (twice with the guard)
+  // params, states, residuals read and written; grads read (twice with the guard). An algorithm with more
+  // than one pass reads all of them again in each.
+  std::int64_t moved_bytes = 0;
   std::int64_t memory_bytes = 0;  // all buffers together, and what lies between them
 };
 Footprint footprint(const RunSpec& run, std::span<const TensorSpec> specs);

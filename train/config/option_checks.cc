@@ -1,0 +1,142 @@
+// What an algorithm's options must be, now that the algorithm is known; see checks.h.
+// A key may stand in a config for the sake of optimizer_fallback alone, and a default of the trainer that
+// the chosen algorithm does not share gives way to the algorithm's own.
+// SPDX-License-Identifier: MIT
+#include "train/config/checks.h"
+#include "train/config/options.h"
+#include "train/config/schema.h"
+
+#include <octavo/describe.h>
+#include <octavo/optimizer.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::string_view kOptimizerKey = "training.optimizer";
+
+struct Asked {
+  std::string_view key;
+  OptimizerName optimizer;
+};
+
+// The optimizer, and the fallback if there is one.
+std::vector<Asked> asked_for(const TrainingSettings& training) {
+  std::vector<Asked> out = {{kOptimizerKey, training.optimizer}};
+  if (training.optimizer_fallback)
+    out.push_back({"training.optimizer_fallback", *training.optimizer_fallback});
+  return out;
+}
+
+std::string shown_value(const Key& key, const Config& config) {
+  return key.setting()->type.show(config.settings);
+}
+
+bool is_default(const Key& key, const Config& config) {
+  return shown_value(key, config) == key.setting()->fallback;
+}
+
+// The value of a key that was not given is the trainer's default. Where an algorithm that has the option has
+// another default, null stands for it.
+void give_way(const Key& key, Config& config) {
+  const std::string_view name = key.setting()->option;
+  TrainingSettings& training = config.settings.training;
+  const auto value = training.options.find(name);
+  if (value == training.options.end()) return;
+  for (const Asked& asked : asked_for(training)) {
+    const Option* const option = find_option(asked.optimizer.algorithm, name);
+    if (option != nullptr && option_default(asked.optimizer.algorithm, *option) != value->second) {
+      training.options.erase(value);
+      return;
+    }
+  }
+}
+
+// An option that nothing asked for has. A value that is the key's default asks for nothing. One that is
+// written below the optimizer (in the file, when the command line names another optimizer) is dropped.
+Status settle_foreign(const Key& key, Config& config) {
+  Origin& origin = config.origins[key_index(key.path)];
+  const Origin& optimizer = config.origin(kOptimizerKey);
+  const Algorithm algorithm = config.settings.training.optimizer.algorithm;
+  if (is_default(key, config) || shown_value(key, config) == "null") return {};
+  if (origin.level >= optimizer.level) {
+    return Status::invalid(origin.place() + ": " + std::string(key.path) + ": got " +
+                           shown_value(key, config) + ", but " + std::string(kOptimizerKey) + " is " +
+                           schema()[key_index(kOptimizerKey)].setting()->type.show(config.settings) + " (" +
+                           optimizer.place() + "), which does not have it; the options of " +
+                           std::string(octavo::name(algorithm)) + " are " + option_names(algorithm));
+  }
+  const YamlNode fallback{
+      .kind = key.setting()->fallback == "null" ? YamlNode::Kind::null : YamlNode::Kind::scalar,
+      .text = std::string(key.setting()->fallback),
+      .plain = true};
+  if (!key.setting()->type.set(fallback, config.settings)) {
+    return Status::failed("schema: " + std::string(key.path) + " does not take its default");
+  }
+  origin = {};
+  return {};
+}
+
+// The core's own checks of ranges, and of options that do not go together, by a step of no tensors.
+Status check_values(const Asked& asked, const Config& config) {
+  const TrainingSettings& training = config.settings.training;
+  StepArgs args;
+  args.hyper = hyper_params(training, asked.optimizer.algorithm);
+  args.step = 1;
+  args.threads = 1;
+  const Status bad = step(group_config(training, asked.optimizer.algorithm), {}, args).status();
+  if (bad.ok()) return {};
+  // "[algorithm] option: got 5, expected …": the option's key is where the user looks.
+  std::string message(bad.message());
+  if (const auto tag = message.find("] "); tag != std::string::npos) message = message.substr(tag + 2);
+  std::string option = message.substr(0, std::min(message.find(':'), message.size()));
+  const std::string path = "training." + (option == "lr" ? "learning_rate" : option);
+  const std::size_t key = key_index(path);
+  const std::string_view blamed = key == kNoKey ? asked.key : schema()[key].path;
+  return {bad.code(), config.origin(blamed).place() + ": " + std::string(blamed) +
+                          (key == kNoKey ? ": " + message : message.substr(option.size())) + " (" +
+                          std::string(octavo::name(asked.optimizer.algorithm)) + ")"};
+}
+
+Status check_format(const Asked& asked, const Config& config) {
+  const AlgorithmInfo& info = *describe(asked.optimizer.algorithm);
+  const auto excluded = [&](StateFormat format) {
+    const auto number = static_cast<std::uint32_t>(format);  // a format of another list has a larger number
+    return number < 32 && ((info.excluded_formats >> number) & 1U) != 0;
+  };
+  if (!excluded(asked.optimizer.state)) return {};
+  std::string taken;
+  for (const StateFormat format : all_state_formats()) {
+    if (!excluded(format)) taken += (taken.empty() ? "" : ", ") + std::string(octavo::name(format));
+  }
+  return Status::unsupported(config.origin(asked.key).place() + ": " + std::string(asked.key) + ": " +
+                             std::string(info.name) + " has no " +
+                             std::string(octavo::name(asked.optimizer.state)) + " states; it takes " + taken);
+}
+
+}  // namespace
+
+Status settle_options(Config& config) {
+  for (std::size_t i = 0; i < schema().size(); ++i) {
+    const Key& key = schema()[i];
+    if (key.setting() == nullptr || key.setting()->option.empty()) continue;
+    const std::vector<Asked> asked = asked_for(config.settings.training);
+    const bool has = std::ranges::any_of(asked, [&](const Asked& each) {
+      return find_option(each.optimizer.algorithm, key.setting()->option) != nullptr;
+    });
+    if (config.origins[i].level == Origin::Level::standard) {
+      give_way(key, config);
+    } else if (!has) {
+      if (Status status = settle_foreign(key, config); !status.ok()) return status;
+    }
+  }
+  for (const Asked& asked : asked_for(config.settings.training)) {
+    if (Status status = check_format(asked, config); !status.ok()) return status;
+    if (Status status = check_values(asked, config); !status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,41 @@
+// What the trainer takes where a config says nothing, and the words of other tools that are named after an
+// algorithm. The only place of the trainer's sources that names one: a default must be some algorithm, and
+// transformers calls its keys adam_beta1 for every optimizer.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace octavo::train::recipe {
+
+inline constexpr std::string_view kOptimizer = "adamw_8bit";
+inline constexpr std::string_view kWithFp32 = "adamw";  // the same with other states: what messages advise
+inline constexpr std::string_view kWith4bit = "adamw_4bit";
+
+inline constexpr std::string_view kNoFp8 =
+    "FP8 compute is not built in yet; remove it, and use compute_dtype: bfloat16 (FP8 optimizer states are: "
+    "adamw_fp8)";
+inline constexpr std::string_view kNo4bitWeights =
+    "4-bit weights are not built in; remove it (4-bit optimizer states are: optimizer: adamw_4bit)";
+inline constexpr std::string_view kNoDeepSpeed =
+    "DeepSpeed is not built in; for less memory use optimizer: adamw_8bit or adamw_4bit and "
+    "gradient_checkpointing: true";
+
+// The options that the trainer has more to say of than their descriptions.
+struct Known {
+  std::string_view name;
+  std::string_view fallback;   // of the key: a recipe, or what nearly all algorithms have
+  std::string_view also = {};  // other tools' name
+  std::string_view meaning = {};
+  bool fraction = false;  // narrower than the description's: from 0 to below 1
+};
+inline constexpr std::string_view kDecay = "weight_decay", kMomentum = "momentum";
+inline constexpr std::array<Known, 5> kKnown = {
+    {{kDecay, "0.1"},  // its meaning depends on the algorithm
+     {"beta1", "0.9", "adam_beta1", "memory of the first moment"},
+     {"beta2", "null", "adam_beta2", "memory of the second moment, or of the only one"},
+     {"eps", "1.0e-08", "adam_epsilon", "added to the denominator"},
+     {kMomentum, "0.9", {}, "0: none, and no states for it", true}}};
+
+}  // namespace octavo::train::recipe
