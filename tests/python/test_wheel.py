@@ -93,7 +93,8 @@ def test_one_wheel_for_every_python(wheel: pathlib.Path, version: str) -> None:
 
 
 def test_files(wheel: pathlib.Path, version: str) -> None:
-    modules = {path.relative_to(PACKAGE.parent).as_posix() for path in PACKAGE.rglob("*.py")}
+    sources = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")]
+    modules = {path.relative_to(PACKAGE.parent).as_posix() for path in sources}
     assert "octavo/__init__.py" in modules
     info = {f"octavo-{version}.dist-info/{name}" for name in INFO}
     with zipfile.ZipFile(wheel) as archive:
