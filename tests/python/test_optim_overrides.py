@@ -21,6 +21,7 @@ DTYPES = {
     "4bit-rank1": torch.uint8,
     "fp8": torch.float8_e4m3fn,
     "fp8-e5m2": torch.float8_e5m2,
+    "4bit/8bit": torch.uint8,
 }
 
 
