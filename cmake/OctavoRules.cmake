@@ -1,4 +1,4 @@
-# A CUDA source for each rule of update, so that adding an algorithm is one formula file and one line in the list.
+# CUDA objects for each rule of update, so that adding an algorithm is one formula file and one line in the list.
 #
 #   OCTAVO_EXTRA_LISTS   a header with more families and formats: it defines octavo::ExtraFamilies and
 #                        octavo::ExtraFormats, and includes its formula headers from its own folder
@@ -27,19 +27,22 @@ function(octavo_rules_of list folder pattern out)
   set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 
-function(octavo_rule_sources out)
+# An object library for each rule, from one source: a compiler cache then knows its objects from another build folder,
+# which it would not with sources that are made there. `out` gets the objects.
+function(octavo_rule_objects out)
   octavo_rules_of("${CMAKE_CURRENT_SOURCE_DIR}/core/lists.h" "${CMAKE_CURRENT_SOURCE_DIR}" "formula/[^\"]+" rules)
   if(OCTAVO_EXTRA_LISTS)
     get_filename_component(folder "${OCTAVO_EXTRA_LISTS}" DIRECTORY)
     octavo_rules_of("${OCTAVO_EXTRA_LISTS}" "${folder}" "[^\"]+" more)
     list(APPEND rules ${more})
   endif()
-  set(sources "")
+  set(objects "")
   foreach(rule IN LISTS rules)
-    string(TOLOWER "${rule}" name)
-    set(source "${CMAKE_CURRENT_BINARY_DIR}/rules/step_${name}.cu")
-    configure_file(cuda/step_rule.cu.in "${source}" @ONLY)
-    list(APPEND sources "${source}")
+    string(TOLOWER "octavo_step_${rule}" target)
+    add_library(${target} OBJECT cuda/step_rule.cu)
+    octavo_object_options(${target})
+    target_compile_definitions(${target} PRIVATE OCTAVO_RULE=${rule})
+    list(APPEND objects $<TARGET_OBJECTS:${target}>)
   endforeach()
-  set(${out} "${sources}" PARENT_SCOPE)
+  set(${out} "${objects}" PARENT_SCOPE)
 endfunction()

@@ -30,7 +30,7 @@ struct StepKernel {
   const void* measure = nullptr;            // the first of two passes, of the same shape; null: there is one
 };
 // The kernels of one rule of update: every format with every kind of weight. A rule without states has one
-// kernel for all formats. Each is compiled in a source of its own, which CMake makes (step_rule.cu.in).
+// kernel for all formats. Each is compiled on its own (step_rule.cu).
 using KernelRow = std::array<std::array<StepKernel, kWeightKinds>, Formats::kSize>;
 template <class Rule>
 const KernelRow& kernel_row();
