@@ -12,7 +12,7 @@
 
 namespace octavo::cuda {
 
-// "[adamw] step_kernel over 646 tensors on cuda:0: an illegal memory access was encountered
+// "[name] step_kernel over 646 tensors on cuda:0: an illegal memory access was encountered
 // (cudaErrorIllegalAddress)".
 Status failed(const std::string& what, cudaError_t error);
 

@@ -55,7 +55,7 @@ inline std::int64_t code_alignment(StateFormat format) {
 SlotLayout slot_layout(StateFormat stored, Moment moment, std::int64_t block, std::int64_t numel,
                        cpu::Shape shape);
 
-// The checks of specs and arguments; `where` begins the message, as in "[adamw] tensors[3]".
+// The checks of specs and arguments; `where` begins the message, as in "[name] tensors[3]".
 Status check_config(const GroupConfig& config);
 Status check_format(const std::string& where, StateFormat format, std::int64_t block, std::int64_t numel,
                     const std::array<std::int64_t, kMaxDims>& shape, int ndim);
