@@ -126,7 +126,6 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_layout": (u32, (_at(GroupConfig), _at(TensorSpec), _at(TensorLayout))),
     "octavo_step_args_init_sized": (None, (_at(StepArgs), ctypes.c_size_t)),
     "octavo_group_create": (u32, (_at(GroupConfig), _pointer, i64, _at(_pointer))),
-    "octavo_group_rebind_grads": (u32, (_pointer, _pointer, i64)),
     "octavo_group_step": (u32, (_pointer, _at(StepArgs), _at(StepReport))),
     "octavo_group_workspace_bytes": (i64, (_pointer,)),
     "octavo_group_destroy": (None, (_pointer,)),
