@@ -1,10 +1,19 @@
 // What architectures have, by number as in __CUDA_ARCH__ (900 for compute capability 9.0): the same for host
 // and device, so that a kernel and its launch agree.
+//
+// Where the ways of architectures part, kArch and the questions below decide, and nothing else. So a build
+// can name another architecture (OCTAVO_CUDA_AS): its kernels go that one's way on
+// the GPU that is there, which is how tests run what no GPU at hand would take.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 namespace octavo::cuda {
 
+// Copies to shared memory in the background.
+constexpr bool has_async_copies(int arch) { return arch >= 800; }
+// Conversions to bf16, its fma, and a maximum that keeps NaN.
+constexpr bool has_bf16(int arch) { return arch >= 800; }
+constexpr bool converts_fp8(int arch) { return arch >= 890; }
 // Room in shared memory for a copy of the decoding tables per lane.
 constexpr bool has_large_shared(int arch) {
   return arch == 800 || arch == 870 || arch == 900 || (arch >= 1000 && arch < 1200);
@@ -13,6 +22,26 @@ constexpr bool has_large_shared(int arch) {
 constexpr int shared_limit(int arch) {
   return has_large_shared(arch) ? (arch < 900 ? 163 : 227) * 1024 : (arch >= 860 ? 99 : 64) * 1024;
 }
-constexpr bool converts_fp8(int arch) { return arch >= 890; }
+
+// Whether code for `own` can go the way of `other`: it has the instructions and the shared memory.
+constexpr bool can_go_as(int own, int other) {
+  return (has_async_copies(own) || !has_async_copies(other)) && (has_bf16(own) || !has_bf16(other)) &&
+         (converts_fp8(own) || !converts_fp8(other)) && shared_limit(own) >= shared_limit(other);
+}
+
+// The architecture that a build goes as; 0: that of its code.
+#if defined(OCTAVO_CUDA_AS)
+inline constexpr int kGoesAs = OCTAVO_CUDA_AS;
+#else
+inline constexpr int kGoesAs = 0;
+#endif
+
+#if defined(__CUDA_ARCH__)
+inline constexpr int kArch = kGoesAs != 0 ? kGoesAs : __CUDA_ARCH__;
+static_assert(can_go_as(__CUDA_ARCH__, kArch),
+              "OCTAVO_CUDA_AS names an architecture with instructions or shared memory that this one lacks");
+#else
+inline constexpr int kArch = 0;  // the host's pass over a CUDA source
+#endif
 
 }  // namespace octavo::cuda

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "cuda/arch.h"
 #include "cuda/kernels.h"
 #include "cuda/table.h"
 #include "formula/narrow.h"
@@ -68,13 +69,13 @@ __device__ inline void unpack_halves(const uint4& words, std::uint8_t dtype, flo
 }
 // Hardware conversions round as formula/narrow.h does; only their NaN differs, and NaNs take another path.
 __device__ inline std::uint32_t pack_bf16(float low, float high) {
-#if __CUDA_ARCH__ >= 800
-  std::uint32_t out;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
-  return out;
-#else
-  return formula::float_to_bf16(scalar::F32(low)).u() | formula::float_to_bf16(scalar::F32(high)).u() << 16;
-#endif
+  if constexpr (has_bf16(kArch)) {
+    std::uint32_t out;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+    return out;
+  } else {
+    return formula::float_to_bf16(scalar::F32(low)).u() | formula::float_to_bf16(scalar::F32(high)).u() << 16;
+  }
 }
 __device__ inline std::uint32_t pack_f16(float low, float high) {
   std::uint32_t out;
@@ -96,19 +97,19 @@ __device__ inline float watch8(const float* x) {
   return watch;
 }
 __device__ inline float watch_bf16x8(const uint4& words) {
-#if __CUDA_ARCH__ >= 800
-  std::uint32_t watch = 0;
-  const std::uint32_t w[4] = {words.x, words.y, words.z, words.w};
+  if constexpr (has_bf16(kArch)) {
+    std::uint32_t watch = 0;
+    const std::uint32_t w[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(watch) : "r"(w[i]), "r"(0));
-  float both[2];
-  unpack_bf16(watch, both);
-  return both[0] + both[1];
-#else
-  float x[kChunk];
-  unpack_bf16x8(words, x);
-  return watch8(x);
-#endif
+    for (int i = 0; i < 4; ++i) asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(watch) : "r"(w[i]), "r"(0));
+    float both[2];
+    unpack_bf16(watch, both);
+    return both[0] + both[1];
+  } else {
+    float x[kChunk];
+    unpack_bf16x8(words, x);
+    return watch8(x);
+  }
 }
 
 // One element at a time: tails, unaligned tensors, and what the vector path leaves.

@@ -23,12 +23,6 @@
 
 namespace octavo::cuda {
 
-#if defined(__CUDA_ARCH__)
-inline constexpr int kArch = __CUDA_ARCH__;
-#else
-inline constexpr int kArch = 0;
-#endif
-
 // Shared memory by its own 32-bit addresses: one instruction where a pointer would take an addition more.
 __device__ inline float shared_f32(std::uint32_t address, int offset) {
   float out;
@@ -356,14 +350,12 @@ struct PackedFp8 {
       const std::uint32_t pair = words[i / 4] >> (8 * (i % 4));
       if constexpr (kHardware) {
         std::uint32_t halves = 0;
-        [[maybe_unused]] const auto both = static_cast<std::uint16_t>(pair);
-#if __CUDA_ARCH__ >= 890
+        const auto both = static_cast<std::uint16_t>(pair);
         if constexpr (kE4M3) {
           asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(both));
         } else {
           asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(both));
         }
-#endif
         asm("{.reg .f16 lo, hi; mov.b32 {lo, hi}, %2; cvt.f32.f16 %0, lo; cvt.f32.f16 %1, hi;}"
             : "=f"(out[i]), "=f"(out[i + 1])
             : "r"(halves));
@@ -384,7 +376,6 @@ struct PackedFp8 {
       if constexpr (kHardware) {
         std::uint16_t low = 0;
         std::uint16_t high = 0;
-#if __CUDA_ARCH__ >= 890
         if constexpr (kE4M3) {
           asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
               : "=h"(low)
@@ -400,7 +391,6 @@ struct PackedFp8 {
               : "=h"(high)
               : "f"(scaled(4 * w + 3)), "f"(scaled(4 * w + 2)));
         }
-#endif
         words[w] = static_cast<std::uint32_t>(high) << 16 | low;
       } else {
         words[w] = 0;

@@ -188,7 +188,7 @@ Result<LaunchShape> load_kernel(const std::string& where, const StepKernel& kern
     return failed(where + " loading a kernel on " + cuda_name(device), error);
   }
   // A kernel's shape follows from the architecture of its code, not of the device: PTX may be older.
-  const int arch = attributes.ptxVersion * 10;
+  const int arch = kernel.goes_as != 0 ? kernel.goes_as : attributes.ptxVersion * 10;
   const LaunchShape shape{kernel.threads(arch), kernel.shared_bytes(arch)};
   if (const int start = kernel.shared_start(arch); start > 0) {
     int reserved = start;

@@ -12,8 +12,12 @@ namespace octavo::cuda {
 template <class Algo, class Format, WeightKind kKind>
 StepKernel one_kernel() {
   using Map = typename Step<Algo, Format, kKind>::Map;
-  StepKernel out{reinterpret_cast<const void*>(&step_kernel<Algo, Format, kKind>), &Map::bytes, &Map::threads,
-                 &Map::start, Step<Algo, Format, kKind>::kHasQuick};
+  StepKernel out{reinterpret_cast<const void*>(&step_kernel<Algo, Format, kKind>),
+                 &Map::bytes,
+                 &Map::threads,
+                 &Map::start,
+                 Step<Algo, Format, kKind>::kHasQuick,
+                 kGoesAs};
   if constexpr (formula::kMeasures<Algo>) {
     // How weights are rounded does not matter to what reads them.
     constexpr WeightKind kRead = kKind == WeightKind::stochastic ? WeightKind::half : kKind;

@@ -18,13 +18,13 @@ __device__ inline std::uint32_t tables() {
 }
 
 __device__ inline float max_nan(float a, float b) {
-#if __CUDA_ARCH__ >= 800
-  float out;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
-  return out;
-#else
-  return __uint_as_float(max(__float_as_uint(a), __float_as_uint(b)));  // of magnitudes
-#endif
+  if constexpr (has_bf16(kArch)) {
+    float out;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
+    return out;
+  } else {
+    return __uint_as_float(max(__float_as_uint(a), __float_as_uint(b)));  // of magnitudes
+  }
 }
 
 // The scale of a block: the fast lane's division where the maximum allows it.

@@ -11,7 +11,7 @@
 
 namespace octavo::cuda {
 
-inline constexpr bool kStaged = kArch >= 800;
+inline constexpr bool kStaged = has_async_copies(kArch);
 
 template <int kBytes>
 struct WordOf;
@@ -172,7 +172,7 @@ struct SharedMap {
   static constexpr int kMostWarps = Arrays::kSlots > 2 ? 16 : 20;
 #endif
 
-  static constexpr bool staged(int arch) { return Codes::kQuick && arch >= 800; }
+  static constexpr bool staged(int arch) { return Codes::kQuick && has_async_copies(arch); }
   static constexpr bool copied(int arch) { return Codes::kCopied && has_large_shared(arch); }
   static constexpr int start(int arch) { return copied(arch) ? kReserved : 0; }
   static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }

@@ -60,4 +60,18 @@ TEST(CudaArchitectures, LimitsAreTheDevices) {
     EXPECT_EQ(octavo::cuda::shared_limit(device.arch), device.shared) << device.arch;
 }
 
+// Which ways a build may take on another GPU: not those that need its instructions or its shared memory.
+TEST(CudaArchitectures, WaysThatOneCanGo) {
+  using octavo::cuda::can_go_as;
+  for (const Device& device : kDevices) {
+    EXPECT_TRUE(can_go_as(device.arch, device.arch)) << device.arch;
+    EXPECT_TRUE(can_go_as(900, device.arch)) << device.arch;
+    EXPECT_EQ(can_go_as(750, device.arch), device.arch == 750) << device.arch;
+    EXPECT_EQ(can_go_as(1200, device.arch), device.shared <= 99 * 1024) << device.arch;
+  }
+  EXPECT_FALSE(can_go_as(860, 890));  // fp8
+  EXPECT_FALSE(can_go_as(890, 800));  // shared memory
+  EXPECT_TRUE(can_go_as(890, 860));
+}
+
 }  // namespace
