@@ -24,6 +24,9 @@ ROW_KEYS = {
     "param_dtype",
     "grad_dtype",
     "shape",
+    "zeros",
+    "touched",
+    "ever_touched",
     "device",
     "implementation",
     "threads",
@@ -42,7 +45,9 @@ ROW_KEYS = {
     "guard",
     "error",
 }
-TIMING_KEYS = {"ms_median", "ms_min", "gb_per_s", "copy_gb_per_s", "percent_of_copy"}
+TIMING_KEYS = {
+    "ms_median", "ms_min", "gb_per_s", "copy_gb_per_s", "percent_of_copy", "touched", "ever_touched"
+}  # fmt: skip
 GPU_TIMING_KEYS = {"ms_guard", "host_us", "host_us_rebind_grads", "host_us_after_rebind"}
 GPU_KEYS = {
     "name",
@@ -53,7 +58,14 @@ GPU_KEYS = {
     "note",
     "fp8_conversion",
 }
-TENSORS = {"gpt2": (148, 124_475_904), "parakeet": (646, 627_006_854)}
+TENSORS = {
+    "gpt2": (148, 124_475_904),
+    "parakeet": (646, 627_006_854),
+    "gpt2-embedding": (1, 50_257 * 768),
+    "moe": (20, 118_066_176),
+    "lora": (3072, 3072 * 8192),
+    "vit-g": (727, 1_134_771_200),
+}
 OPTIMIZERS = ["adam", "adamw", "sgd", "lion", "rmsprop", "adagrad", "lars", "lamb", "ademamix"]
 STORES = ["nearest", "stochastic", "bf16+8", "bf16+16"]
 
@@ -205,6 +217,29 @@ def test_timed_row_has_every_key_and_consistent_numbers():
     moved = row["moved_bytes_per_param"] * row["numel"]
     assert math.isclose(row["gb_per_s"], moved / row["ms_median"] / 1e6, rel_tol=1e-9)
     assert math.isclose(row["percent_of_copy"], 100 * row["gb_per_s"] / row["copy_gb_per_s"], rel_tol=1e-9)
+
+
+def test_rows_without_gradients_are_sections_of_one_run():
+    shapes = ["--shape", "flat,gpt2-embedding", "--numel", "100K", "--zeros", "0,0.5"]
+    flags = ["--state", "4bit", "--threads", "1", "--repeat", "1", "--settle", "2", "--norm"]
+    out = octavo_json("bench", "optimizer", *shapes, *flags)
+    keys = ("shape", "zeros")
+    sections = [("flat", 0), ("flat", 0.5), ("gpt2-embedding", 0), ("gpt2-embedding", 0.5)]
+    assert [tuple(row[key] for key in keys) for row in out["rows"]] == sections
+    assert [tuple(row[key] for key in keys) for row in out["norms"]] == sections
+    full, half, tokens, fewer = out["rows"]
+    assert (full["touched"], full["ever_touched"]) == (1, 1)
+    # 98 rows of 1024 elements, the last of which has 672.
+    assert half["touched"] == half["ever_touched"] == pytest.approx(0.5, abs=0.01)
+    for row in (tokens, fewer):
+        assert 100 / 50_257 < row["touched"] < 512 / 50_257
+        assert row["touched"] < row["ever_touched"] < 2 * 512 / 50_257
+    assert fewer["touched"] < tokens["touched"]  # fewer tokens are more often the same
+    assert all(row["moved_bytes_per_param"] == pytest.approx(14.12, abs=0.01) for row in out["rows"])
+    assert len({row["checksum"] for row in out["rows"]}) == 1
+    text = octavo("bench", "optimizer", *shapes, *flags).stdout
+    assert "flat, zeros 0.5: 1 tensor" in text
+    assert re.search(r"^elements in rows with a gradient: 0\.\d% in the timed step, \d\.\d%", text, re.M)
 
 
 def test_dry_run_has_null_times_and_real_checksums():
@@ -363,9 +398,15 @@ def test_bad_numel(text):
         (["--param-dtype", "int8"], ["--param-dtype", "int8", "bf16"]),
         (["--store", "exact"], ["--store", "exact", "nearest"]),
         (["--shape", "gpt2", "--numel", "5"], ["--numel", "gpt2"]),
-        (["--shape", "cube"], ["--shape", "'cube'", "flat, gpt2, parakeet, or all"]),
+        (["--shape", "cube"], ["--shape", "'cube'", "flat, gpt2, parakeet, gpt2-embedding", ", or all"]),
         (["--shape", "flat,cube"], ["--shape", "'cube'"]),
         (["--shape", "gpt2,parakeet", "--numel", "5"], ["--numel", "gpt2,parakeet"]),
+        (["--zeros", "1.5"], ["--zeros", "'1.5'", "from 0 to 1"]),
+        (["--zeros", "-0.1"], ["--zeros", "'-0.1'", "from 0 to 1"]),
+        (["--zeros", "nan"], ["--zeros", "'nan'", "from 0 to 1"]),
+        (["--zeros", "90%"], ["--zeros", "'90%'", "0.9"]),
+        (["--zeros", "0.5,"], ["--zeros", "''", "from 0 to 1"]),
+        (["--settle", "-1"], ["--settle", "'-1'", "whole number"]),
         (["--device", "tpu"], ["--device", "tpu", "cpu"]),
         (["--device", "cuda:x"], ["--device", "cuda:x", "cuda:N"]),
         (["--device", "cuda:-1"], ["--device", "cuda:-1", "cuda:N"]),
@@ -471,6 +512,18 @@ def test_cuda_rows_have_every_key():
     assert all(norm["percent_of_copy"] > 0 and norm["error"] is None for norm in out["norms"])
 
 
+def test_cuda_agrees_with_the_cpu_on_rows_without_gradients():
+    needs_gpu()
+    for extra in VARIANTS:
+        rows = dry_rows("--device", "cuda", "--state", "all", "--optimizer", "all", "--zeros", "0.5", *extra)
+        assert [row["error"] for row in rows] == [None] * len(rows)
+        assert {(row["optimizer"], row["state"]): row["checksum"] for row in rows} == checksums(*extra)
+    shapes = ["--shape", "gpt2-embedding,moe,lora", "--state", "8bit", "--repeat", "3", "--settle", "20"]
+    for row in octavo_json("bench", "optimizer", "--device", "cuda", *shapes)["rows"]:
+        assert row["error"] is None
+        assert 0 < row["touched"] < 1
+
+
 def test_more_gpu_memory_than_there_is_fails_before_allocating():
     needs_gpu()
     done = octavo("bench", "optimizer", "--device", "cuda", "--numel", "2^44", "--state", "8bit")
@@ -492,14 +545,40 @@ def test_a_list_of_shapes():
     ]
 
 
+def some_rows(row, rows, alive, draws):
+    return {(("row", row), ("rows", rows), ("alive", alive), ("draws", draws))}
+
+
+SOME_ROWS = {
+    "gpt2-embedding": some_rows(768, 50_257, 50_257, 512),
+    "moe": some_rows(384 * 768, 64, 56, 24),
+    "lora": some_rows(1024, 8, 0, 0),
+}
+
+
 @pytest.mark.parametrize("shape", TENSORS)
 def test_shapes_lists_every_tensor(shape):
     out = octavo_json("bench", "shapes", shape)
     assert (len(out["tensors"]), out["numel"]) == TENSORS[shape]
     assert sum(math.prod(tensor["shape"]) for tensor in out["tensors"]) == out["numel"]
     assert len({tensor["name"] for tensor in out["tensors"]}) == len(out["tensors"])
+    rows = {tuple(t["gradient"].items()) for t in out["tensors"] if "gradient" in t}
+    assert rows == SOME_ROWS.get(shape, set())
+    assert any(t.get("zero_weights") for t in out["tensors"]) == (shape == "lora")
     text = octavo("bench", "shapes", shape).stdout
-    assert f"{len(out['tensors'])} tensors" in text
+    assert f"{len(out['tensors']):,} tensors" in text
+
+
+def test_shapes_say_which_rows_have_gradients():
+    flags = ["bench", "shapes", "flat", "--numel", "51200K", "--zeros"]
+    (tensor,) = octavo_json(*flags, "0.99")["tensors"]
+    assert tensor["gradient"] == {"row": 1024, "rows": 50_000, "alive": 500, "draws": 0}
+    (tensor,) = octavo_json("bench", "shapes", "gpt2-embedding", "--zeros", "1")["tensors"]
+    assert tensor["gradient"] == {"row": 768, "rows": 50_257, "alive": 0, "draws": 0}
+    assert "500 of 50,000 rows" in octavo(*flags, "0.99").stdout
+    assert "512 draws among 50,257 of 50,257 rows" in octavo("bench", "shapes", "gpt2-embedding").stdout
+    assert_fails(octavo(*flags, "2"), 2, "--zeros", "'2'", "from 0 to 1")
+    assert_fails(octavo(*flags, "0,0.5"), 2, "--zeros", "'0,0.5'", "one share")
 
 
 def test_shapes_of_flat_and_of_an_unknown_name():

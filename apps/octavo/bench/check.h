@@ -17,8 +17,9 @@ struct Check {
 // Three steps on a fixed list of tensors: sizes 1, 31, 255, 256, 257, 4095, 4097, 100003 in one dimension,
 // and 64x96, 1024x1x9, 16x3x5x7; all in the format asked for. The checksum (FNV-1a over each tensor's param,
 // residual, codes and scales) depends on optimizer, format, dtypes, store and block size alone: not on the
-// device, the implementation, threads, guard, or what is timed.
-Check check_steps(BenchDevice& device, const RunSpec& run);
+// device, the implementation, threads, guard, or what is timed. With `zero_rows` a GPU is compared once more,
+// on the same tensors with half of their rows without a gradient; the checksum is the same.
+Check check_steps(BenchDevice& device, const RunSpec& run, bool zero_rows);
 
 // The norm of the same tensors' gradients: empty, or how the GPU's differs from the CPU's.
 std::string check_norm(BenchDevice& device, const RunSpec& run);

@@ -90,8 +90,17 @@ class CudaDevice final : public BenchDevice {
     return out;
   }
 
-  void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t numel) override {
-    check_cuda(launch_fill(data, dtype, stream, shift, numel, stream_.get()), "filling a tensor");
+  using BenchDevice::fill;
+  void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t numel,
+            const RowMask& mask) override {
+    check_cuda(launch_fill(data, dtype, stream, shift, numel, mask, stream_.get()), "filling a tensor");
+  }
+
+  void write(void* to, std::span<const std::byte> bytes) override {
+    if (bytes.empty()) return;
+    check_cuda(cudaMemcpyAsync(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_.get()),
+               "copying to the device");
+    wait();  // the caller's bytes may go
   }
 
   std::vector<std::byte> read(const void* from, std::int64_t bytes) override {

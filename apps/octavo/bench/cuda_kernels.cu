@@ -1,7 +1,6 @@
 // Data and copies on the GPU; see cuda_kernels.h.
 // SPDX-License-Identifier: MIT
 #include "bench/cuda_kernels.h"
-#include "bench/data.h"
 
 #include <algorithm>
 
@@ -12,21 +11,22 @@ constexpr int kThreads = 256;
 constexpr int kVectors = 4;  // of 16 bytes, that a thread has on their way at once
 
 template <class As>
-__global__ void fill_kernel(typename As::Type* data, std::uint64_t stream, int shift, std::int64_t numel) {
+__global__ void fill_kernel(typename As::Type* data, std::uint64_t stream, int shift, std::int64_t numel,
+                            RowMask mask) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < numel;
        i += stride)
-    data[i] = As::of(sample(stream, i, shift));
+    data[i] = mask.holds(i) ? As::of(sample(stream, i, shift)) : typename As::Type{};
 }
 
 template <class As>
 cudaError_t launch_fill_as(void* data, std::uint64_t stream_of_data, int shift, std::int64_t numel,
-                           cudaStream_t stream) {
+                           const RowMask& mask, cudaStream_t stream) {
   constexpr std::int64_t kMaxBlocks = 1 << 16;
   const auto blocks = static_cast<unsigned>(std::min((numel + kThreads - 1) / kThreads, kMaxBlocks));
   if (blocks > 0)
     fill_kernel<As><<<blocks, kThreads, 0, stream>>>(static_cast<typename As::Type*>(data), stream_of_data,
-                                                     shift, numel);
+                                                     shift, numel, mask);
   return cudaGetLastError();
 }
 
@@ -45,14 +45,14 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(uint4* to, const uint4* 
 }  // namespace
 
 cudaError_t launch_fill(void* data, DType dtype, std::uint64_t stream_of_data, int shift, std::int64_t numel,
-                        cudaStream_t stream) {
+                        const RowMask& mask, cudaStream_t stream) {
   switch (dtype) {
     case DType::f32:
-      return launch_fill_as<AsF32>(data, stream_of_data, shift, numel, stream);
+      return launch_fill_as<AsF32>(data, stream_of_data, shift, numel, mask, stream);
     case DType::bf16:
-      return launch_fill_as<AsBf16>(data, stream_of_data, shift, numel, stream);
+      return launch_fill_as<AsBf16>(data, stream_of_data, shift, numel, mask, stream);
     case DType::f16:
-      return launch_fill_as<AsF16>(data, stream_of_data, shift, numel, stream);
+      return launch_fill_as<AsF16>(data, stream_of_data, shift, numel, mask, stream);
   }
   return cudaErrorInvalidValue;
 }

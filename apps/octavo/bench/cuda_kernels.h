@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "bench/data.h"
+
 #include <octavo/types.h>
 
 #include <cuda_runtime_api.h>
@@ -13,7 +15,7 @@ namespace octavo::cli {
 
 // As fill in data.h, for the first `numel` elements.
 cudaError_t launch_fill(void* data, DType dtype, std::uint64_t stream_of_data, int shift, std::int64_t numel,
-                        cudaStream_t stream);
+                        const RowMask& mask, cudaStream_t stream);
 
 // REQUIRES: both aligned to 16 and `bytes` a multiple of it.
 cudaError_t launch_copy(std::byte* to, const std::byte* from, std::int64_t bytes, cudaStream_t stream);

@@ -2,13 +2,21 @@
 // SPDX-License-Identifier: MIT
 #include "bench/data.h"
 
+#include <algorithm>
+
 namespace octavo::cli {
 namespace {
 
+// Row by row, so that rows without numbers cost no more than their bytes.
 template <class As>
-void fill_as(void* data, std::uint64_t stream, int shift, std::int64_t begin, std::int64_t end) {
+void fill_as(void* data, std::uint64_t stream, int shift, const RowMask& mask, std::int64_t begin,
+             std::int64_t end) {
   auto* out = static_cast<typename As::Type*>(data);
-  for (std::int64_t i = begin; i < end; ++i) out[i] = As::of(sample(stream, i, shift));
+  for (std::int64_t i = begin; i < end;) {
+    const std::int64_t stop = mask.touched == nullptr ? end : std::min(end, (i / mask.row + 1) * mask.row);
+    if (!mask.holds(i)) i = std::fill_n(out + i, stop - i, typename As::Type{}) - out;
+    for (; i < stop; ++i) out[i] = As::of(sample(stream, i, shift));
+  }
 }
 
 }  // namespace
@@ -17,14 +25,15 @@ std::uint64_t stream_of(std::uint64_t tensor, std::uint64_t kind) {
   return splitmix64(splitmix64(0, tensor), kind);
 }
 
-void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t begin, std::int64_t end) {
+void fill(void* data, DType dtype, std::uint64_t stream, int shift, const RowMask& mask, std::int64_t begin,
+          std::int64_t end) {
   switch (dtype) {
     case DType::f32:
-      return fill_as<AsF32>(data, stream, shift, begin, end);
+      return fill_as<AsF32>(data, stream, shift, mask, begin, end);
     case DType::bf16:
-      return fill_as<AsBf16>(data, stream, shift, begin, end);
+      return fill_as<AsBf16>(data, stream, shift, mask, begin, end);
     case DType::f16:
-      return fill_as<AsF16>(data, stream, shift, begin, end);
+      return fill_as<AsF16>(data, stream, shift, mask, begin, end);
   }
 }
 

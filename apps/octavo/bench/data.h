@@ -68,11 +68,22 @@ struct AsF16 {  // whose smallest denormal is one unit
   }
 };
 
+// Which rows of a tensor hold numbers; the others hold zeros. Without `touched`, all do.
+struct RowMask {
+  std::int64_t row = 0;                   // elements of one
+  const std::uint8_t* touched = nullptr;  // one byte per row, where the data is
+
+  [[nodiscard]] OCTAVO_CLI_HD bool holds(std::int64_t index) const {
+    return touched == nullptr || touched[index / row] != 0;
+  }
+};
+
 // The stream of one tensor: kind 0 for weights, the step (from 1) for gradients.
 std::uint64_t stream_of(std::uint64_t tensor, std::uint64_t kind);
 
 // Writes elements [begin, end) of `stream` at their places in `data`, which holds the whole tensor.
-void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t begin, std::int64_t end);
+void fill(void* data, DType dtype, std::uint64_t stream, int shift, const RowMask& mask, std::int64_t begin,
+          std::int64_t end);
 
 inline constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
 

@@ -1,10 +1,12 @@
 // Where a benchmark runs, the CPU or a GPU: its memory, its clock, and its ways to copy. What is measured,
 // and how it is reported, knows no more of a device than this.
 //
-// Work on a GPU is queued on one stream of its own: fill, copy and whatever is given stream() are in order;
-// read, time_ms and wait return when it is done. Errors are Failures.
+// Work on a GPU is queued on one stream of its own: fill, write, copy and whatever is given stream() are in
+// order; read, time_ms and wait return when it is done. Errors are Failures.
 // SPDX-License-Identifier: MIT
 #pragma once
+
+#include "bench/data.h"
 
 #include <octavo/types.h>
 
@@ -12,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,8 +47,13 @@ class BenchDevice {
 
   // Zeroed, on a page boundary; a null buffer for 0 bytes.
   virtual Buffer allocate(std::int64_t bytes) = 0;
-  // The first `numel` elements of a stream of data.h.
-  virtual void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t numel) = 0;
+  // The first `numel` elements of a stream of data.h, zeros where the mask (in the device's memory) has none.
+  virtual void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t numel,
+                    const RowMask& mask) = 0;
+  void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t numel) {
+    fill(data, dtype, stream, shift, numel, {});
+  }
+  virtual void write(void* to, std::span<const std::byte> bytes) = 0;
   virtual std::vector<std::byte> read(const void* from, std::int64_t bytes) = 0;
   virtual void copy(CopyWay way, std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
   virtual void wait() = 0;

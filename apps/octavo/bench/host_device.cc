@@ -71,10 +71,16 @@ class HostDevice final : public BenchDevice {
     return {{pages, pages->data()}, bytes};
   }
 
-  void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t numel) override {
+  using BenchDevice::fill;
+  void fill(void* data, DType dtype, std::uint64_t stream, int shift, std::int64_t numel,
+            const RowMask& mask) override {
     for_slices(threads_, numel, 4096, [&](std::int64_t begin, std::int64_t end) {
-      cli::fill(data, dtype, stream, shift, begin, end);
+      cli::fill(data, dtype, stream, shift, mask, begin, end);
     });
+  }
+
+  void write(void* to, std::span<const std::byte> bytes) override {
+    if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
   }
 
   std::vector<std::byte> read(const void* from, std::int64_t bytes) override {

@@ -24,10 +24,10 @@ RunSpec without_states(RunSpec run) {
   return run;
 }
 
-NormWorkload::NormWorkload(BenchDevice& device, const RunSpec& run, std::span<const TensorShape> shapes)
+NormWorkload::NormWorkload(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors)
     : device_(device),
       threads_(run.threads),
-      tensors_(device, without_states(run), tensor_specs(without_states(run), shapes, true)),
+      tensors_(device, without_states(run), tensors, tensor_specs(without_states(run), tensors.shapes, true)),
       out_(device.allocate(sizeof(GradNorm))) {
   group_.push_back(take(NormGroup::create(device.device(), tensors_.grads())));
   workspace_ = device.allocate(group_.front().workspace_bytes());

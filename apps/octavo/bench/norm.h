@@ -5,7 +5,6 @@
 
 #include "bench/workload.h"
 
-#include <span>
 #include <vector>
 
 namespace octavo::cli {
@@ -15,7 +14,7 @@ RunSpec without_states(RunSpec run);
 
 class NormWorkload {
  public:
-  NormWorkload(BenchDevice& device, const RunSpec& run, std::span<const TensorShape> shapes);
+  NormWorkload(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors);
 
   // On a GPU it is queued.
   void step();

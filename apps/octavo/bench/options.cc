@@ -151,11 +151,18 @@ void add_bench_options(CLI::App& command, BenchFlags& flags) {
   };
   text("--device", flags.device, "NAME", "cpu, cuda, or cuda:N for another than the first GPU");
   text("--shape", flags.shapes, "LIST",
-       "Tensors, comma-separated, or all: flat (one tensor), gpt2 (124M parameters), parakeet (627M)");
+       "Tensors, comma-separated, or all: flat (one tensor), gpt2 (124M parameters), parakeet (627M), "
+       "gpt2-embedding (39M, few rows with a gradient), moe (118M), lora (25M), vit-g (1.1G)");
   command
       .add_option("--numel", flags.numel,
                   "Elements of flat: 67108864, 2^26 (the default; 2^28 on a GPU), 64M (10^6) or 64Mi (2^20)")
       ->type_name("N");
+  text("--zeros", flags.zeros, "LIST",
+       "Shares of rows that never have a gradient, comma-separated: 0,0.5,0.9");
+  number(
+      "--settle", flags.settle, whole_number(0, 1000000),
+      "Steps on gradients of their own before those that are timed (default: 0, on a GPU 5; with tokens or "
+      "experts 20 and 300)");
   text("--state", flags.states, "LIST",
        "State formats, comma-separated, or all: " + names(all_state_formats()));
   text("--optimizer", flags.optimizers, "LIST",
@@ -187,7 +194,8 @@ BenchPlan plan_bench(const BenchFlags& flags) {
                                   ", whose tensors have their own sizes; drop one of the two");
   plan.flat_numel = flags.numel ? parse_numel(*flags.numel) : gpu ? kFlatOnGpu : kFlatOnCpu;
   plan.runs = plan_runs(flags);
-  plan.repeat = flags.repeat > 0 ? flags.repeat : gpu ? kRepeatOnGpu : kRepeatOnCpu;
+  plan.zeros = parse_zeros(flags.zeros);
+  plan.repeats = {flags.repeat > 0 ? flags.repeat : gpu ? kRepeatOnGpu : kRepeatOnCpu, flags.settle};
   return plan;
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/workload.h"
+#include "bench/timing.h"
 
 #include <optional>
 #include <string>
@@ -20,6 +20,8 @@ struct BenchFlags {
   std::string shapes = "flat", states = "fp32,8bit,4bit,fp8", optimizers = kDefaultOptimizer, switches;
   std::string param_dtype = "fp32", grad_dtype, store = "nearest", device = "cpu";
   std::optional<std::string> numel;
+  std::string zeros = "0";
+  std::optional<int> settle;
   std::int64_t block_size = 0;
   int threads = 0, repeat = 0;  // 0: the default
   bool guard = false, norm = false, json = false, dry_run = false;
@@ -32,8 +34,9 @@ struct BenchPlan {
   Device device;
   std::vector<std::string> shapes;  // names for tensor_list
   std::int64_t flat_numel = 0;
-  std::vector<RunSpec> runs;  // at least one; the rows for each shape
-  int repeat = 0;
+  std::vector<double> zeros;  // shares of rows; each shape is a section for each of them
+  std::vector<RunSpec> runs;  // at least one; the rows for each section
+  Repeats repeats;
 };
 
 // Checks everything that needs no hardware; a usage Failure names the flag.

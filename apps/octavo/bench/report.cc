@@ -49,7 +49,7 @@ void add_timing(json& out, const BenchRun& common, std::int64_t moved, const std
   out["error"] = error.empty() ? json() : json(error);
 }
 
-json row_json(const BenchRun& common, const std::string& shape, const BenchRow& row) {
+json row_json(const BenchRun& common, const BenchSection& section, const BenchRow& row) {
   json out = {{"optimizer", name(row.run.config.algorithm)},
               {"switches", switch_names(row.run.config)},
               {"state", name(row.run.state)},
@@ -58,7 +58,8 @@ json row_json(const BenchRun& common, const std::string& shape, const BenchRow& 
               {"grad_dtype", name(row.run.grad_dtype)},
               {"store", name(row.run.store)},
               {"guard", row.run.guard},
-              {"shape", shape},
+              {"shape", section.shape},
+              {"zeros", section.zeros},
               {"device", device_name(common.device)},
               {"implementation", on_gpu(common) ? "cuda" : common.implementation},
               {"threads", on_gpu(common) ? json() : json(common.threads)},
@@ -68,6 +69,8 @@ json row_json(const BenchRun& common, const std::string& shape, const BenchRow& 
               {"moved_bytes_per_param", per_param(row.bytes.moved_bytes, row.bytes)},
               {"checksum", row.checksum}};
   add_timing(out, common, row.bytes.moved_bytes, row.timing, row.error);
+  out["touched"] = row.timing ? json(row.timing->touched) : json();
+  out["ever_touched"] = row.timing ? json(row.timing->ever_touched) : json();
   if (!on_gpu(common)) return out;
   const bool guarded = row.timing && row.timing->ms_guard;
   out["ms_guard"] = guarded ? json(*row.timing->ms_guard) : json();
@@ -83,6 +86,7 @@ json row_json(const BenchRun& common, const std::string& shape, const BenchRow& 
 json norm_json(const BenchRun& common, const BenchSection& section) {
   const NormRow& norm = *section.norm;
   json out = {{"shape", section.shape},
+              {"zeros", section.zeros},
               {"grad_dtype", name(section.rows.front().run.grad_dtype)},
               {"device", device_name(common.device)},
               {"numel", norm.bytes.numel},
@@ -117,13 +121,23 @@ std::string headline(const BenchRun& run, const std::vector<BenchSection>& secti
   return out + '\n';
 }
 
+// The rows that the timed step reached, where it did not reach all.
+std::string touched_text(const BenchSection& section) {
+  for (const BenchRow& row : section.rows) {
+    if (!row.timing || row.timing->touched == 1.0) continue;
+    return "elements in rows with a gradient: " + fixed(100.0 * row.timing->touched, 1) +
+           "% in the timed step, " + fixed(100.0 * row.timing->ever_touched, 1) + "% in any before\n";
+  }
+  return {};
+}
+
 std::string section_title(const BenchSection& section) {
   const Footprint& bytes = section.rows.front().bytes;
   const RunSpec& first = section.rows.front().run;
-  return section.shape + ": " + grouped(bytes.tensors) + (bytes.tensors == 1 ? " tensor, " : " tensors, ") +
+  return section.label() + ": " + grouped(bytes.tensors) + (bytes.tensors == 1 ? " tensor, " : " tensors, ") +
          grouped(bytes.numel) + " parameters; params " + std::string(name(first.param_dtype)) + " (" +
          std::string(name(first.store)) + "), grads " + std::string(name(first.grad_dtype)) +
-         (first.guard ? ", guard on" : "") + "\n\n";
+         (first.guard ? ", guard on" : "") + '\n' + touched_text(section) + '\n';
 }
 
 // ms, GB/s, % of copy.
@@ -172,6 +186,11 @@ std::string section_text(bool gpu, const BenchSection& section) {
 
 }  // namespace
 
+std::string BenchSection::label() const {
+  if (zeros == 0.0) return shape;
+  return shape + ", zeros " + json(zeros).dump();
+}
+
 std::string label(const RunSpec& run) {
   return algorithm_label(run.config) + ' ' + std::string(name(run.state));
 }
@@ -184,7 +203,7 @@ std::string json_report(const BenchRun& run, const std::vector<BenchSection>& se
   }
   out["rows"] = json::array();
   for (const BenchSection& section : sections) {
-    for (const BenchRow& row : section.rows) out["rows"].push_back(row_json(run, section.shape, row));
+    for (const BenchRow& row : section.rows) out["rows"].push_back(row_json(run, section, row));
     if (section.norm) out["norms"].push_back(norm_json(run, section));
   }
   return out.dump(2) + '\n';

@@ -30,8 +30,12 @@ struct NormRow {
 // Rows over one list of tensors.
 struct BenchSection {
   std::string shape;
+  double zeros = 0.0;  // of its rows: the share that never has a gradient
   std::vector<BenchRow> rows;
   std::optional<NormRow> norm;
+
+  // "flat", "flat, zeros 0.5".
+  [[nodiscard]] std::string label() const;
 };
 
 // What all rows have in common.

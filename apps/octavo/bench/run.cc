@@ -23,23 +23,14 @@ class Bench {
  public:
   Bench(const BenchFlags& flags, const BenchPlan& plan, BenchDevice& device)
       : flags_(flags), plan_(plan), device_(device) {
-    for (const std::string& shape : plan.shapes) {
-      const std::vector<TensorShape> tensors = tensor_list(shape, plan.flat_numel);
-      BenchSection& section = sections_.emplace_back();
-      section.shape = shape;
-      for (const RunSpec& run : plan.runs)
-        section.rows.push_back({run, footprint(run, tensor_specs(run, tensors, false)), {}, {}, {}});
-      if (flags.norm) {
-        const RunSpec run = without_states(plan.runs.front());
-        section.norm = {footprint(run, tensor_specs(run, tensors, true)), {}, {}};
-      }
-    }
+    for (const std::string& shape : plan.shapes)
+      for (const double zeros : plan.zeros) add_section(shape, zeros);
   }
 
   void check_results() {
     for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
       progress_.say("checking: " + label(plan_.runs[i]));
-      const Check check = check_steps(device_, plan_.runs[i]);
+      const Check check = check_steps(device_, plan_.runs[i], zero_rows());
       for (BenchSection& section : sections_) {
         section.rows[i].checksum = check.checksum;
         section.rows[i].error = check.error;
@@ -58,7 +49,7 @@ class Bench {
     CopyMeter meter(device_);
     if (!meter.note().empty()) progress_.note(meter.note());
     check_memory();
-    const int copies = device_.on_gpu() ? kCopiesOnGpu : std::min(plan_.repeat, kCopiesOnCpu);
+    const int copies = device_.on_gpu() ? kCopiesOnGpu : std::min(plan_.repeats.timed, kCopiesOnCpu);
     (void)meter.sample(1);
     CopySamples before = meter.sample(copies);
     const auto time = [&](auto& row, const std::string& what, auto work) {
@@ -75,13 +66,13 @@ class Bench {
       before = std::move(after);
     };
     for (BenchSection& section : sections_) {
-      const std::vector<TensorShape> tensors = tensor_list(section.shape, plan_.flat_numel);
+      const BenchTensors tensors = tensors_of(section);
       for (BenchRow& row : section.rows)
-        time(row, section.shape + ' ' + label(row.run),
-             [&] { return time_steps(device_, row.run, tensors, plan_.repeat); });
+        time(row, section.label() + ' ' + label(row.run),
+             [&] { return time_steps(device_, row.run, tensors, plan_.repeats); });
       if (section.norm)
-        time(*section.norm, section.shape + " norm",
-             [&] { return time_norm(device_, plan_.runs.front(), tensors, plan_.repeat); });
+        time(*section.norm, section.label() + " norm",
+             [&] { return time_norm(device_, plan_.runs.front(), tensors, plan_.repeats.timed); });
     }
     if (device_.on_gpu()) share_ceiling();
     return meter.bytes();
@@ -90,6 +81,32 @@ class Bench {
   [[nodiscard]] std::vector<BenchSection> take_sections() { return std::move(sections_); }
 
  private:
+  void add_section(const std::string& shape, double zeros) {
+    BenchSection& section = sections_.emplace_back();
+    section.shape = shape;
+    section.zeros = zeros;
+    const std::vector<TensorShape> tensors = tensors_of(section).shapes;
+    for (const RunSpec& run : plan_.runs)
+      section.rows.push_back({run, footprint(run, tensor_specs(run, tensors, false)), {}, {}, {}});
+    if (flags_.norm) {
+      const RunSpec run = without_states(plan_.runs.front());
+      section.norm = {footprint(run, tensor_specs(run, tensors, true)), {}, {}};
+    }
+  }
+
+  [[nodiscard]] BenchTensors tensors_of(const BenchSection& section) const {
+    return {tensor_list(section.shape, plan_.flat_numel), section.zeros};
+  }
+
+  // Whether anything that is timed has rows without a gradient.
+  [[nodiscard]] bool zero_rows() const {
+    return std::ranges::any_of(sections_, [&](const BenchSection& section) {
+      return std::ranges::any_of(tensors_of(section).shapes, [&](const TensorShape& tensor) {
+        return row_rule(tensor, section.zeros).rows > 0;
+      });
+    });
+  }
+
   // A GPU's ceiling is the same for all rows: the best copy of the run. (A CPU's drifts with its neighbours.)
   void share_ceiling() {
     double best = 0.0;
@@ -110,9 +127,9 @@ class Bench {
       for (const BenchRow& row : section.rows) {
         const std::int64_t needed = row.bytes.memory_bytes + (device_.on_gpu() ? kWorkspaceMargin : 0);
         if (needed > free)
-          throw Failure(kExitFailure, section.shape + ' ' + label(row.run) + " needs " + human_bytes(needed) +
-                                          " of memory on " + device_name(device_.device()) + " and " +
-                                          human_bytes(free) +
+          throw Failure(kExitFailure, section.label() + ' ' + label(row.run) + " needs " +
+                                          human_bytes(needed) + " of memory on " +
+                                          device_name(device_.device()) + " and " + human_bytes(free) +
                                           " are free; use a smaller --shape or --numel, or --dry-run");
       }
     }
@@ -145,8 +162,8 @@ std::string errors_of(const std::vector<BenchSection>& sections) {
     if (!error.empty() && failed++ == 0) first = what + ": " + error;
   };
   for (const BenchSection& section : sections) {
-    for (const BenchRow& row : section.rows) count(section.shape + ' ' + label(row.run), row.error);
-    if (section.norm) count(section.shape + " norm", section.norm->error);
+    for (const BenchRow& row : section.rows) count(section.label() + ' ' + label(row.run), row.error);
+    if (section.norm) count(section.label() + " norm", section.norm->error);
   }
   if (failed == 0) return {};
   return std::to_string(failed) + " of " + std::to_string(rows) + " rows failed: " + first;

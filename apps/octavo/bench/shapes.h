@@ -1,4 +1,4 @@
-// The tensor lists that benchmarks run over: one flat tensor, or the trainable parameters of a known model.
+// The tensor lists that benchmarks run over: one flat tensor, or the trainable parameters of a model.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,10 +13,21 @@
 
 namespace octavo::cli {
 
+// What a tensor is to its model: it decides which rows have a gradient at a step (rows.h).
+enum class TensorRole : std::uint8_t {
+  dense,        // every row, always
+  tokens,       // a table of tokens: the rows of those in the batch
+  experts,      // a row is an expert: those that got a token
+  adapter_in,   // LoRA's A: none as long as B is zero
+  adapter_out,  // LoRA's B: every row; its weights start at zero
+};
+
 struct TensorShape {
   std::string name;
   std::array<std::int64_t, kMaxDims> dims{};
   int ndim = 0;
+  TensorRole role = TensorRole::dense;
+  std::int64_t row = 0;  // elements of one: what the first dimension counts; 0 for a vector, which has none
 
   TensorShape(std::string tensor_name, std::initializer_list<std::int64_t> sizes);
   [[nodiscard]] std::int64_t numel() const;
@@ -25,7 +36,7 @@ struct TensorShape {
 // Names that tensor_list takes.
 std::vector<std::string> shape_names();
 
-// "flat": one dimension of `flat_numel`. "gpt2", "parakeet": as documented in shapes.cc.
+// "flat": one dimension of `flat_numel`, in rows of 1024. The others: as documented in model_shapes.cc.
 // An unknown name is a usage Failure that lists the known ones.
 std::vector<TensorShape> tensor_list(std::string_view name, std::int64_t flat_numel);
 

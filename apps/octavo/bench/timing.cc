@@ -15,7 +15,11 @@ namespace {
 constexpr int kWarmUpsCpu = 2;
 constexpr int kWarmUpsGpu = 5;
 // Before them, on a GPU, where filling costs nothing: each with gradients of its own.
-constexpr int kVariedSteps = 5;
+constexpr int kSettleGpu = 5;
+// Where the rows with a gradient change: after 300 idle steps a first moment has decayed below 2^-50. A CPU
+// would take minutes for as many.
+constexpr int kSettleRowsCpu = 20;
+constexpr int kSettleRowsGpu = 300;
 // Calls whose host time is taken. A device's queue holds about 1000 launches and a full one makes the caller
 // wait, so the queue is emptied after every batch.
 constexpr int kBatches = 20;
@@ -59,23 +63,32 @@ std::vector<double> time_calls(BenchDevice& device, int repeat, const std::funct
 
 }  // namespace
 
-Timing time_steps(BenchDevice& device, const RunSpec& run, std::span<const TensorShape> shapes, int repeat) {
-  Workload workload(device, run, tensor_specs(run, shapes, false));
-  for (int step = 1; device.on_gpu() && step <= kVariedSteps; ++step) {
+int settle_steps(const BenchDevice& device, const GradRows& rows) {
+  if (rows.change()) return device.on_gpu() ? kSettleRowsGpu : kSettleRowsCpu;
+  return device.on_gpu() ? kSettleGpu : 0;
+}
+
+Timing time_steps(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors,
+                  const Repeats& repeats) {
+  Workload workload(device, run, tensors, tensor_specs(run, tensors.shapes, false));
+  const int settle = repeats.settle.value_or(settle_steps(device, workload.rows()));
+  for (int step = 1; step <= settle; ++step) {
     workload.fill_grads(step);
     workload.step();
   }
-  Timing out = summary(time_calls(device, repeat, [&] { workload.step(); }));
+  Timing out = summary(time_calls(device, repeats.timed, [&] { workload.step(); }));
   if (run.guard) workload.check_taken();
+  out.touched = workload.touched();
+  out.ever_touched = workload.ever_touched();
   if (!device.on_gpu()) return out;
-  out.host = time_host(device, workload);
-  out.ms_guard = median(time_calls(device, repeat, [&] { workload.step(true); }));
+  out.ms_guard = median(time_calls(device, repeats.timed, [&] { workload.step(true); }));
   workload.check_taken();
+  out.host = time_host(device, workload);  // last: gradients that move reach other rows
   return out;
 }
 
-Timing time_norm(BenchDevice& device, const RunSpec& run, std::span<const TensorShape> shapes, int repeat) {
-  NormWorkload workload(device, run, shapes);
+Timing time_norm(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors, int repeat) {
+  NormWorkload workload(device, run, tensors);
   return summary(time_calls(device, repeat, [&] { workload.step(); }));
 }
 

@@ -21,10 +21,23 @@ struct Timing {
   double copy_gb_per_s = 0.0;      // around the same time
   std::optional<double> ms_guard;  // the median with the guard on; GPU only, as is:
   std::optional<HostTiming> host;
+  double touched = 1.0, ever_touched = 1.0;  // shares of the elements, by the row that they lie in
 };
 
-// The copy ceiling is left at 0. States are never zero: real steps come first.
-Timing time_steps(BenchDevice& device, const RunSpec& run, std::span<const TensorShape> shapes, int repeat);
-Timing time_norm(BenchDevice& device, const RunSpec& run, std::span<const TensorShape> shapes, int repeat);
+// How often: timed steps, and steps before them, each on gradients of its own (none: settle_steps decides).
+struct Repeats {
+  int timed = 1;
+  std::optional<int> settle;
+};
+
+// Enough that the states are those of a run: where batches reach other rows at every step, some rows dense,
+// some long decayed, some never touched.
+int settle_steps(const BenchDevice& device, const GradRows& rows);
+
+// The copy ceiling is left at 0. States are those of real steps; only rows that never had a gradient have
+// zeros.
+Timing time_steps(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors,
+                  const Repeats& repeats);
+Timing time_norm(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors, int repeat);
 
 }  // namespace octavo::cli

@@ -65,8 +65,14 @@ Footprint footprint(const RunSpec& run, std::span<const TensorSpec> specs) {
   return out;
 }
 
-Workload::Workload(BenchDevice& device, const RunSpec& run, std::span<const TensorSpec> specs)
-    : device_(device), run_(run) {
+Workload::Workload(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors,
+                   std::span<const TensorSpec> specs)
+    : device_(device),
+      run_(run),
+      rows_(tensors.shapes, tensors.zeros),
+      touched_(static_cast<std::size_t>(rows_.bytes())),
+      ever_touched_(touched_),
+      masks_(device.allocate(rows_.bytes())) {
   run_.config.device = device.device();
   args_.resize(specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -98,8 +104,9 @@ Workload::Workload(BenchDevice& device, const RunSpec& run, std::span<const Tens
           [slot](TensorArgs& t, std::byte* at) { t.state[slot].scales = reinterpret_cast<float*>(at); });
   }
   for (std::size_t i = 0; i < args_.size(); ++i) {
-    device_.fill(args_[i].param, args_[i].spec.param_dtype, stream_of(i, 0), kWeightShift,
-                 args_[i].spec.numel);
+    if (tensors.shapes[i].role != TensorRole::adapter_out)  // memory is zeroed
+      device_.fill(args_[i].param, args_[i].spec.param_dtype, stream_of(i, 0), kWeightShift,
+                   args_[i].spec.numel);
     elsewhere_.push_back(static_cast<const std::byte*>(args_[i].grad) + kMove);
   }
   fill_grads(1);
@@ -109,10 +116,14 @@ Workload::Workload(BenchDevice& device, const RunSpec& run, std::span<const Tens
 }
 
 void Workload::fill_grads(std::int64_t step) {
+  touched_ = rows_.masks_at(step);
+  for (std::size_t i = 0; i < touched_.size(); ++i) ever_touched_[i] |= touched_[i];
+  device_.write(masks_.data(), touched_);
   for (std::size_t i = 0; i < args_.size(); ++i) {
     // The buffer is ours; only the optimizer sees it as const.
     device_.fill(const_cast<void*>(args_[i].grad), args_[i].spec.grad_dtype,
-                 stream_of(i, static_cast<std::uint64_t>(step)), kGradShift, args_[i].spec.numel);
+                 stream_of(i, static_cast<std::uint64_t>(step)), kGradShift, args_[i].spec.numel,
+                 rows_.mask(i, masks_.data()));
   }
 }
 

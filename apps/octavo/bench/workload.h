@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bench/device.h"
-#include "bench/shapes.h"
+#include "bench/rows.h"
 
 #include <octavo/optimizer.h>
 
@@ -30,6 +30,12 @@ struct RunSpec {
 std::vector<TensorSpec> tensor_specs(const RunSpec& run, std::span<const TensorShape> shapes,
                                      bool every_tensor);
 
+// The tensors of a workload, and the share of their rows that never have a gradient.
+struct BenchTensors {
+  std::vector<TensorShape> shapes;
+  double zeros = 0.0;
+};
+
 // Bytes of one step, from layout(): exact sums over the tensors.
 struct Footprint {
   std::int64_t numel = 0;
@@ -43,14 +49,20 @@ struct Footprint {
 };
 Footprint footprint(const RunSpec& run, std::span<const TensorSpec> specs);
 
-// Buffers filled with reproducible weights and gradients, zero states, and the group over them.
+// Buffers filled with reproducible weights (zeros where the role says so) and gradients, zero states, and the
+// group over them.
 class Workload {
  public:
-  // The device must outlive it.
-  Workload(BenchDevice& device, const RunSpec& run, std::span<const TensorSpec> specs);
+  // The device must outlive it. `specs`: one for each tensor.
+  Workload(BenchDevice& device, const RunSpec& run, const BenchTensors& tensors,
+           std::span<const TensorSpec> specs);
 
   // New gradients; a fresh Workload holds those of step 1.
   void fill_grads(std::int64_t step);
+  // The share of elements whose row has a gradient now, and of those whose row has had one.
+  [[nodiscard]] double touched() const { return rows_.share(touched_); }
+  [[nodiscard]] double ever_touched() const { return rows_.share(ever_touched_); }
+  [[nodiscard]] const GradRows& rows() const { return rows_; }
   // The next step, from 1. On a GPU it is queued.
   void step(bool guard);
   void step() { step(run_.guard); }
@@ -72,11 +84,13 @@ class Workload {
  private:
   BenchDevice& device_;
   RunSpec run_;
+  GradRows rows_;
+  std::vector<std::byte> touched_, ever_touched_;  // masks of rows_
   std::int64_t steps_ = 0;
   std::vector<TensorArgs> args_;
   std::vector<TensorLayout> layouts_;
   std::vector<Buffer> buffers_;
-  Buffer workspace_, report_;
+  Buffer workspace_, report_, masks_;
   std::vector<const void*> elsewhere_;  // where the gradients go next
   std::vector<Group> group_;            // exactly one; a Group has no default
 };

@@ -1,0 +1,16 @@
+// The tensor lists of models that benchmarks run over; what each holds is said in model_shapes.cc.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "bench/shapes.h"
+
+namespace octavo::cli {
+
+std::vector<TensorShape> gpt2_tensors();
+std::vector<TensorShape> gpt2_embedding_tensors();
+std::vector<TensorShape> parakeet_tensors();
+std::vector<TensorShape> moe_tensors();
+std::vector<TensorShape> lora_tensors();
+std::vector<TensorShape> vit_g_tensors();
+
+}  // namespace octavo::cli
