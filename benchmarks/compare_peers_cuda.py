@@ -1,72 +1,49 @@
 """AdamW on one GPU: the library against torch, bitsandbytes, torchao and flashoptim, in one process.
 
-Workloads are the tensor lists of `octavo bench shapes`, and `lora`: thousands of tiny ones. Sides run one
-after another, each over parameters, gradients and states of its own: warm-ups, then the median of CUDA events
-around each step while nothing waits between steps, the host's time in the call, and the wall clock of a step
-alone (the GPU idle before it, waited for after it). A slow side does fewer of them (--time-limit). A peer
-that cannot be imported is named and left out; one that fails is named with its error.
+Workloads are the tensor lists of `octavo bench shapes`, with the rows that have no gradient there and with
+shares of rows that never have one (--zeros). Sides run one after another, each over parameters, gradients and
+states of its own: warm-ups, then the median of CUDA events around each step while nothing waits between
+steps, the host's time in the call, and the wall clock of a step alone (the GPU idle before it, waited for
+after it). A slow side does fewer of them (--time-limit). A peer that cannot be imported is named and left
+out; one that fails is named with its error. `--device cpu` runs all of it without a GPU, as a check.
 
 python benchmarks/compare_peers_cuda.py --library build-cuda/lib/liboctavo.so
+python benchmarks/compare_peers_cuda.py --workload flat --numel 51200000 --zeros 0,0.9 --side octavo,fused
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import logging
 import math
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import harness  # first: it finds the modules of tests/python
-import octavo_abi as octavo
 import peers_cuda as peers
 import torch
+from peers_cuda_options import DTYPES, parse_options
 from peers_cuda_report import Outcome, Result
+from stopwatch import Stopwatch, wait
+from workloads import Tensor, Workload, load_tensors
 
-WORKLOADS = ("flat", "gpt2", "parakeet", "lora")
-LORA = [[8, 1024], [1024, 8]] * 1536  # adapters of rank 8: 3,072 tensors of 8,192 elements
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 LEAST_REPEATS = 3
-
-Shapes = Sequence[Sequence[int]]
-
-
-def load_shapes(command: pathlib.Path, workload: str, numel: int) -> list[list[int]]:
-    if workload == "lora":
-        return LORA
-    arguments = [str(command), "bench", "shapes", workload, "--json", "--numel", str(numel)]
-    done = subprocess.run(arguments, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(done.stderr.strip() or f"{command} failed")
-    return [tensor["shape"] for tensor in json.loads(done.stdout)["tensors"]]
-
-
-def make_params(shapes: Shapes, dtype: torch.dtype, device: torch.device) -> peers.Params:
-    generator = torch.Generator(device).manual_seed(1)
-    params = []
-    for shape in shapes:
-        values = [torch.empty(*shape, dtype=dtype, device=device) for _ in range(2)]
-        for tensor, deviation in zip(values, (0.02, 0.002), strict=True):
-            tensor.normal_(0.0, deviation, generator=generator)
-        param = torch.nn.Parameter(values[0])
-        param.grad = values[1]
-        params.append(param)
-    return params
 
 
 def check(device: torch.device) -> None:
     """The library against torch's plain loop on a small tensor, before anything is timed."""
-    shapes = [[1 << 16], [1000]]
-    plain, mine = (make_params(shapes, torch.float32, device) for _ in range(2))
+    shapes = [Tensor((1 << 16,)), Tensor((1000,))]
+
+    def make() -> peers.Params:
+        return Workload(shapes, torch.float32, device).params
+
+    plain, mine = make(), make()
     reference = torch.optim.AdamW(
         plain, lr=peers.LR, weight_decay=peers.WEIGHT_DECAY, eps=peers.EPS, foreach=False, fused=False
     )
@@ -76,67 +53,82 @@ def check(device: torch.device) -> None:
         octavo_side.step()
     for ours, theirs in zip(mine, plain, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
-    first = make_params(shapes, torch.float32, device)
+    first = make()
     peers.OctavoAdamW(first, "fp32").step()
     for state in ("8bit", "4bit", "fp8"):  # the first step does not see the rounding of states
-        other = make_params(shapes, torch.float32, device)
+        other = make()
         peers.OctavoAdamW(other, state).step()
         for ours, theirs in zip(other, first, strict=True):
             if not torch.equal(ours, theirs):
                 raise SystemExit(f"octavo {state}: the first step differs from fp32 states: a bug")
 
 
-def time_steps(optimizer: Any, result: Result, warm_ups: int, repeat: int, limit: float) -> None:
-    began = time.perf_counter()
-    one = math.inf  # seconds of the last warm-up
-    for done in range(warm_ups):
+def warm_up(
+    optimizer: Any, workload: Workload | None, device: torch.device, steps: int, limit: float
+) -> float:
+    """Steps, each on a batch of its own if there are any to have; the seconds of the last."""
+    began, one = time.perf_counter(), math.inf
+    for done in range(steps):
+        if workload is not None and workload.changes:
+            workload.refill()
+            wait(device)
         start = time.perf_counter()
         optimizer.step()
-        torch.cuda.synchronize()
+        wait(device)
         one = time.perf_counter() - start
         if done > 0 and time.perf_counter() - began > limit:
             break
-    left = limit - (time.perf_counter() - began)
-    result.repeats = max(LEAST_REPEATS, min(repeat, int(left / one)))
-    events = [
-        [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
-        for _ in range(result.repeats)
-    ]
+    return one
+
+
+def time_steps(optimizer: Any, result: Result, device: torch.device, repeats: int) -> None:
+    result.repeats = repeats
     optimizer.step()  # so that the GPU is busy when the first timed step is queued
-    host: list[float] = []
-    for start_event, end_event in events:
-        start_event.record()
+    watch, host, alone = Stopwatch(device), list[float](), list[float]()
+
+    def step() -> None:
         start = time.perf_counter()
         optimizer.step()
         host.append(1e3 * (time.perf_counter() - start))
-        end_event.record()
-    torch.cuda.synchronize()
-    result.times_ms = [start_event.elapsed_time(end_event) for start_event, end_event in events]
+
+    for _ in range(repeats):
+        watch.time(step)
+    result.times_ms = watch.ms()
     result.ms_median, result.ms_min = statistics.median(result.times_ms), min(result.times_ms)
     result.host_ms_median = statistics.median(host)
-    alone: list[float] = []
-    for _ in range(result.repeats):
+    for _ in range(repeats):
         start = time.perf_counter()
         optimizer.step()
-        torch.cuda.synchronize()
+        wait(device)
         alone.append(1e3 * (time.perf_counter() - start))
     result.alone_ms_median = statistics.median(alone)
 
 
-def release() -> None:
+def release(device: torch.device) -> None:
     gc.collect()
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
+    wait(device)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
-def run_side(side: peers.Side, shapes: Shapes, result: Result, options: argparse.Namespace) -> None:
+def run_side(
+    side: peers.Side,
+    tensors: Sequence[Tensor],
+    result: Result,
+    device: torch.device,
+    options: argparse.Namespace,
+) -> None:
     """Fills `result`; raises PeerMissingError where the peer is not there."""
     try:
-        params = make_params(shapes, DTYPES[result.dtype], torch.device("cuda", options.gpu))
-        optimizer = side.make(params)
-        time_steps(optimizer, result, options.warm_up, options.repeat, options.time_limit)
-        numel = sum(param.numel() for param in params)
-        result.state_bytes_per_param = peers.state_bytes(optimizer, params) / numel
+        workload = Workload(tensors, DTYPES[result.dtype], device)
+        optimizer = side.make(workload.params)
+        began = time.perf_counter()
+        steps = options.settle if workload.changes else options.warm_up
+        one = warm_up(optimizer, workload, device, steps, options.time_limit)
+        left = options.time_limit - (time.perf_counter() - began)
+        time_steps(optimizer, result, device, max(LEAST_REPEATS, min(options.repeat, int(left / one))))
+        numel = sum(param.numel() for param in workload.params)
+        result.state_bytes_per_param = peers.state_bytes(optimizer, workload.params) / numel
     except peers.PeerMissingError:
         raise
     except Exception as error:  # a peer may fail in any way, and the others still count
@@ -145,7 +137,7 @@ def run_side(side: peers.Side, shapes: Shapes, result: Result, options: argparse
 
 def copy_gb_per_s(device: torch.device) -> float:
     """Of 1 GiB on the device, bytes read and written counted: median of 20."""
-    source = torch.ones(1 << 28, dtype=torch.float32, device=device)
+    source = torch.ones(1 << (28 if device.type == "cuda" else 20), dtype=torch.float32, device=device)
     target = torch.zeros_like(source)
 
     class Copy:
@@ -153,75 +145,41 @@ def copy_gb_per_s(device: torch.device) -> float:
             target.copy_(source)
 
     result = Result("copy", "", "")
-    time_steps(Copy(), result, 5, 20, 10.0)
+    warm_up(Copy(), None, device, 5, 10.0)
+    time_steps(Copy(), result, device, 20)
     assert result.ms_median is not None
     return 2e-6 * source.nbytes / result.ms_median
 
 
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-
-    def some_of(known: Sequence[str]) -> Callable[[str], list[str]]:
-        def parse(text: str) -> list[str]:
-            given = text.split(",")
-            if unknown := [name for name in given if name not in known]:
-                raise argparse.ArgumentTypeError(f"got {unknown[0]!r}, expected some of {', '.join(known)}")
-            return given
-
-        return parse
-
-    add = parser.add_argument
-    add("--library", type=pathlib.Path, help="liboctavo.so with CUDA (default: OCTAVO_LIBRARY, build/lib/)")
-    add("--command", type=pathlib.Path, help="the octavo command (default: ../bin/octavo beside the library)")
-    add("--workload", type=some_of(WORKLOADS), default=list(WORKLOADS), help="some of " + ",".join(WORKLOADS))
-    add("--dtype", type=some_of(list(DTYPES)), default=list(DTYPES), help="params and grads: bf16,fp32")
-    add("--side", help="only sides whose name contains one of these, comma-separated: octavo,torch fused")
-    add("--numel", type=harness.parse_numel, default=1 << 28, help="elements of flat (default 2^28)")
-    add("--repeat", type=int, default=20, help="timed steps (default 20)")
-    add("--warm-up", type=int, default=5, help="steps before them (default 5)")
-    add("--time-limit", type=float, default=60.0, help="seconds for a side and workload (default 60)")
-    add("--gpu", type=int, default=0, help="index of the GPU (default 0)")
-    add(
-        "--json",
-        nargs="?",
-        const="-",
-        help="print JSON, nothing else; with a file: write it there as it grows",
-    )
-    options = parser.parse_args()
-    if options.library:
-        os.environ["OCTAVO_LIBRARY"] = str(options.library)
-    options.library = octavo.library_path()
-    options.command = options.command or options.library.resolve().parent.parent / "bin" / "octavo"
-    for path in (options.library, options.command):
-        if not path.exists():
-            parser.error(f"{path} does not exist: build it, or name another with --library or --command")
-    if not torch.cuda.is_available():
-        parser.error("torch finds no GPU")
-    if options.repeat < 1 or options.warm_up < 1:
-        parser.error("--repeat and --warm-up: expected at least 1")
-    return options
-
-
 def main() -> int:
-    options = parse_options()
+    options = parse_options((__doc__ or "").splitlines()[0])
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    device = torch.device("cuda", options.gpu)
-    torch.cuda.set_device(device)
+    device = torch.device("cpu")
+    if options.device == "cuda":
+        device = torch.device("cuda", options.gpu)
+        torch.cuda.set_device(device)
     check(device)
 
     wanted = options.side.split(",") if options.side else [""]
     chosen = [side for side in peers.sides() if any(text in side.name for text in wanted)]
-    shapes = {each: load_shapes(options.command, each, options.numel) for each in options.workload}
-    outcome = Outcome(torch.cuda.get_device_properties(device).name, [copy_gb_per_s(device)])
+    workloads = {
+        name if zeros == 0 else f"{name}, zeros {zeros:g}": load_tensors(
+            options.command, name, options.numel, zeros
+        )
+        for name in options.workload
+        for zeros in options.zeros
+    }
+    gpu = torch.cuda.get_device_properties(device).name if device.type == "cuda" else harness.cpu_name()
+    outcome = Outcome(gpu, [copy_gb_per_s(device)])
     for dtype in options.dtype:
-        for workload in options.workload:
+        for workload, tensors in workloads.items():
             for side in chosen:
                 if dtype not in side.dtypes or side.name in outcome.missing:
                     continue
                 result = Result(side.name, workload, dtype)
                 try:
-                    run_side(side, shapes[workload], result, options)
+                    run_side(side, tensors, result, device, options)
                     outcome.results.append(result)
                 except peers.PeerMissingError as why:
                     outcome.missing[side.name] = result.error = str(why)
@@ -229,9 +187,11 @@ def main() -> int:
                 print(f"{dtype} {workload}: {side.name}: {found}", file=sys.stderr, flush=True)
                 if options.json not in (None, "-"):
                     pathlib.Path(options.json).write_text(outcome.json())
-                release()
+                release(device)
     outcome.copy_gb_per_s.append(copy_gb_per_s(device))
-    print(outcome.json() if options.json == "-" else outcome.text(options.dtype, options.workload))
+    print(
+        outcome.json() if options.json == "-" else outcome.text(options.dtype, list(workloads), options.base)
+    )
     return 0
 
 

@@ -53,11 +53,12 @@ class OctavoAdamW:
         ]
         self._group = octavo.Group("adamw", self._parameters)
         self._count = 0
+        self._on_gpu = device.type == "cuda"
 
     def step(self) -> None:
         self._count += 1
-        stream = torch.cuda.current_stream().cuda_stream
-        self._group.step(self._count, stream=stream, lr=LR, weight_decay=WEIGHT_DECAY, eps=EPS)
+        stream = {"stream": torch.cuda.current_stream().cuda_stream} if self._on_gpu else {}
+        self._group.step(self._count, **stream, lr=LR, weight_decay=WEIGHT_DECAY, eps=EPS)
 
     def state_bytes(self) -> int:
         residuals = (p.residual.nbytes for p in self._parameters if p.residual is not None)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-import peers_cuda as peers
 import torch
 
 
@@ -36,29 +35,29 @@ class Outcome:
     def json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
 
-    def text(self, dtypes: Sequence[str], workloads: Sequence[str]) -> str:
+    def text(self, dtypes: Sequence[str], workloads: Sequence[str], base: str) -> str:
         low, high = min(self.copy_gb_per_s), max(self.copy_gb_per_s)
         parts = [f"{self.gpu}, torch {self.torch}, copy {low:.0f} to {high:.0f} GB/s (read and written)"]
-        parts += [self.markdown(dtype, workloads) for dtype in dtypes]
+        parts += [self.markdown(dtype, workloads, base) for dtype in dtypes]
         parts += [f"missing: {name}: {why}" for name, why in self.missing.items()]
         failed = [r for r in self.results if r.error]
         parts += [f"error: {r.side}, {r.dtype} {r.workload}: {r.error}" for r in failed]
         return "\n\n".join(parts)
 
-    def markdown(self, dtype: str, workloads: Sequence[str]) -> str:
+    def markdown(self, dtype: str, workloads: Sequence[str], base_name: str) -> str:
         """A table: each side's ms, and how many times that of the base it is, for every workload."""
         cells = {(r.side, r.workload): r for r in self.results if r.dtype == dtype}
         names = list(dict.fromkeys(side for side, _ in cells))
         titles = [f"{dtype} params and grads", "state B/param"]
         for workload in workloads:
-            titles += [f"{workload} ms", f"x of {peers.BASE}", "host ms", "alone ms"]
+            titles += [f"{workload} ms", f"x of {base_name}", "host ms", "alone ms"]
         lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
         for name in names:
             known = [r for workload in workloads if (r := cells.get((name, workload)))]
             sizes = [r.state_bytes_per_param for r in known if r.state_bytes_per_param is not None]
             row = [name, f"{sizes[-1]:.2f}" if sizes else "-"]
             for workload in workloads:
-                own, base = cells.get((name, workload)), cells.get((peers.BASE, workload))
+                own, base = cells.get((name, workload)), cells.get((base_name, workload))
                 if own is None or own.ms_median is None:
                     row += ["error" if own is not None and own.error else "-", "-", "-", "-"]
                     continue
