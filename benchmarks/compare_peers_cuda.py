@@ -28,6 +28,7 @@ from typing import Any
 import harness  # first: it finds the modules of tests/python
 import peers_cuda as peers
 import torch
+from makers import PeerMissingError
 from peers_cuda_options import DTYPES, parse_options
 from peers_cuda_report import Outcome, Result
 from stopwatch import Stopwatch, wait
@@ -129,7 +130,7 @@ def run_side(
         time_steps(optimizer, result, device, max(LEAST_REPEATS, min(options.repeat, int(left / one))))
         numel = sum(param.numel() for param in workload.params)
         result.state_bytes_per_param = peers.state_bytes(optimizer, workload.params) / numel
-    except peers.PeerMissingError:
+    except PeerMissingError:
         raise
     except Exception as error:  # a peer may fail in any way, and the others still count
         result.error = (f"{type(error).__name__}: {error}".splitlines() or ["?"])[0]
@@ -181,7 +182,7 @@ def main() -> int:
                 try:
                     run_side(side, tensors, result, device, options)
                     outcome.results.append(result)
-                except peers.PeerMissingError as why:
+                except PeerMissingError as why:
                     outcome.missing[side.name] = result.error = str(why)
                 found = result.error or f"{result.ms_median:.3f} ms"
                 print(f"{dtype} {workload}: {side.name}: {found}", file=sys.stderr, flush=True)

@@ -5,7 +5,6 @@ A side's optimizer has step(). One whose package cannot be imported raises PeerM
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +12,13 @@ from typing import Any
 import harness  # noqa: F401  first: it finds the modules of tests/python
 import octavo_abi as octavo
 import torch
+from makers import imported, torchao_class
 
 LR, WEIGHT_DECAY, EPS = 1e-3, 1e-2, 1e-8
 MIN_QUANTIZED = 4096  # elements; below, states stay fp32: kMinQuantizedSize in octavo/types.h
 BASE = "octavo 8bit"  # what the others are compared with
 
 Params = list[torch.nn.Parameter]
-
-
-class PeerMissingError(Exception):
-    """A peer that cannot be imported."""
 
 
 @dataclass(frozen=True)
@@ -70,20 +66,6 @@ def package(state: str, **options: Any) -> Callable[[Params], Any]:
     return lambda params: imported("octavo.optim").AdamW(
         params, lr=LR, weight_decay=WEIGHT_DECAY, eps=EPS, state=state, **options
     )
-
-
-def imported(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except Exception as error:  # a broken build of a peer raises anything
-        raise PeerMissingError(f"{type(error).__name__}: {error}".splitlines()[0]) from error
-
-
-def torchao_class(name: str) -> Any:
-    try:
-        return getattr(imported("torchao.optim"), name)
-    except PeerMissingError:
-        return getattr(imported("torchao.prototype.low_bit_optim"), name)
 
 
 def sides() -> list[Side]:

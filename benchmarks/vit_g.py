@@ -16,52 +16,25 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
+import makers
 import torch
 
 LR = 1e-4
 
 
-def _octavo(name: str, **options: Any) -> Callable[[Any], Any]:
-    def make(params: Any) -> Any:
-        import octavo.optim
-
-        return getattr(octavo.optim, name)(params, lr=LR, **options)
-
-    return make
-
-
-def _bitsandbytes(name: str) -> Callable[[Any], Any]:
-    def make(params: Any) -> Any:
-        import bitsandbytes
-
-        return getattr(bitsandbytes.optim, name)(params, lr=LR)
-
-    return make
-
-
-def _torchao(name: str) -> Callable[[Any], Any]:
-    def make(params: Any) -> Any:
-        import torchao.optim
-
-        return getattr(torchao.optim, name)(params, lr=LR)
-
-    return make
-
-
-OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
-    "torch AdamW fused": lambda params: torch.optim.AdamW(params, lr=LR, fused=True),
-    "octavo AdamW8bit": _octavo("AdamW8bit"),
-    "octavo AdamW4bit": _octavo("AdamW4bit"),
-    "octavo AdamWFp8": _octavo("AdamWFp8"),
-    "octavo AdamW8bit, 24-bit master": _octavo("AdamW8bit", master=24),
-    "octavo AdamW8bit, gradient release": _octavo("AdamW8bit", gradient_release=True),
-    "octavo AdamW4bit, gradient release": _octavo("AdamW4bit", gradient_release=True),
-    "bitsandbytes AdamW8bit": _bitsandbytes("AdamW8bit"),
-    "torchao AdamW8bit": _torchao("AdamW8bit"),
-    "torchao AdamW4bit": _torchao("AdamW4bit"),
+OPTIMIZERS: dict[str, makers.Make] = {
+    "torch AdamW fused": makers.torch_fused,
+    "octavo AdamW8bit": makers.octavo("8bit"),
+    "octavo AdamW4bit": makers.octavo("4bit"),
+    "octavo AdamWFp8": makers.octavo("fp8"),
+    "octavo AdamW8bit, 24-bit master": makers.octavo("8bit", master=24),
+    "octavo AdamW8bit, gradient release": makers.octavo("8bit", gradient_release=True),
+    "octavo AdamW4bit, gradient release": makers.octavo("4bit", gradient_release=True),
+    "bitsandbytes AdamW8bit": makers.bitsandbytes("AdamW8bit"),
+    "torchao AdamW8bit": makers.torchao("AdamW8bit"),
+    "torchao AdamW4bit": makers.torchao("AdamW4bit"),
 }
 
 
@@ -86,7 +59,7 @@ def model() -> Any:
 
 def run(name: str, warm_up: int, repeat: int) -> dict[str, Any]:
     net = model()
-    optimizer = OPTIMIZERS[name](net.parameters())
+    optimizer = OPTIMIZERS[name](net.parameters(), LR)
     images = torch.randn(32, 3, 224, 224, device="cuda", dtype=torch.bfloat16)
     times = []
     for turn in range(warm_up + repeat):

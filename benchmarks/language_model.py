@@ -1,0 +1,200 @@
+"""The optimizer's step while a language model with a large vocabulary trains, beside torch's fused AdamW.
+
+An untied vocabulary of 50,000 words of width 512 around a GRU of four layers: 57.5M fp32 parameters. Words
+are drawn by Zipf's law from a generator of its own; every second one follows from the word before it, so that
+there is something to learn. A batch reaches few rows of the embedding: most have no gradient, their moments
+decay, and those of words that never came are zero. `optimizer.step()` is timed by CUDA events from step 50 to
+step 500 of a real run; the GPU is busy with the backward pass when it is queued. Every side trains the same
+model on the same words. On a CPU times are of the wall clock.
+
+PYTHONPATH=adapters/python python benchmarks/language_model.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import harness  # first: it finds the package of this tree
+import makers
+import torch
+from stopwatch import Stopwatch
+from torch import nn
+from workloads import zipf
+
+LR = 1e-3
+BASE = "torch fused"
+SIDES: dict[str, makers.Make] = {
+    BASE: makers.torch_fused,
+    **{f"octavo {state}": makers.octavo(state) for state in ("fp32", "bf16", "8bit", "4bit", "fp8")},
+}
+
+
+class LanguageModel(nn.Module):
+    def __init__(self, vocabulary: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.body = nn.GRU(width, width, layers, batch_first=True)
+        self.output = nn.Linear(width, vocabulary, bias=False)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.output(self.body(self.embedding(words))[0])
+
+
+def make_words(vocabulary: int, steps: int, batch: int, length: int, seed: int) -> torch.Tensor:
+    """[steps, batch, length + 1] words: each drawn by Zipf's law, or the follower of the one before."""
+    generator = torch.Generator().manual_seed(seed)
+    cpu = torch.device("cpu")
+    names = torch.randperm(vocabulary, generator=generator)  # frequent words have any number
+
+    def draw(count: int) -> torch.Tensor:
+        weights = zipf(vocabulary, cpu)
+        return names[torch.multinomial(weights, count, replacement=True, generator=generator)]
+
+    follower = draw(vocabulary)
+    rows = steps * batch
+    words = draw(rows * (length + 1)).view(rows, length + 1)
+    follows = torch.rand(rows, length + 1, generator=generator) < 0.5
+    for at in range(1, length + 1):
+        words[:, at] = torch.where(follows[:, at], follower[words[:, at - 1]], words[:, at])
+    return words.view(steps, batch, length + 1)
+
+
+@dataclass
+class Found:
+    side: str
+    ms_median: float = 0.0
+    ms_min: float = 0.0
+    host_ms_median: float = 0.0
+    first_loss: float = 0.0
+    last_loss: float = 0.0  # means of up to 20 steps
+    times_ms: list[float] = field(default_factory=list)
+
+
+def train(
+    side: str, words: torch.Tensor, options: argparse.Namespace, device: torch.device
+) -> tuple[Found, int]:
+    """What was found, and the number of parameters."""
+    torch.manual_seed(0)
+    with device:
+        model = LanguageModel(options.vocabulary, options.width, options.layers)
+    optimizer = SIDES[side](model.parameters(), LR)
+    watch, host, losses = Stopwatch(device), list[float](), list[torch.Tensor]()
+
+    def step() -> None:
+        start = time.perf_counter()
+        optimizer.step()
+        host.append(1e3 * (time.perf_counter() - start))
+
+    for at, batch in enumerate(words):
+        logits = model(batch[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        loss.backward()
+        losses.append(loss.detach())
+        if at < options.from_step:
+            optimizer.step()
+        else:
+            watch.time(step)
+        optimizer.zero_grad()
+    times, all_losses = watch.ms(), torch.stack(losses).tolist()
+    some = min(20, len(all_losses))
+    found = Found(
+        side,
+        statistics.median(times),
+        min(times),
+        statistics.median(host),
+        statistics.fmean(all_losses[:some]),
+        statistics.fmean(all_losses[-some:]),
+        times,
+    )
+    return found, sum(param.numel() for param in model.parameters())
+
+
+def markdown(found: Sequence[Found]) -> str:
+    base = next((each.ms_median for each in found if each.side == BASE), None)
+    lines = [
+        f"| optimizer | ms | of {BASE} | least ms | host ms | loss at first | at last |",
+        "|" + "---|" * 7,
+    ]
+    for each in found:
+        ratio = f"{each.ms_median / base:.2f}" if base else "-"
+        cells = [
+            each.side,
+            f"{each.ms_median:.3f}",
+            ratio,
+            f"{each.ms_min:.3f}",
+            f"{each.host_ms_median:.3f}",
+        ]
+        lines.append("| " + " | ".join([*cells, f"{each.first_loss:.3f}", f"{each.last_loss:.3f}"]) + " |")
+    return "\n".join(lines)
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--side", help="only sides whose name contains one of these, comma-separated: octavo 8bit,fused")
+    add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    add("--vocabulary", type=int, default=50_000, help="words (default 50000)")
+    add("--width", type=int, default=512, help="of embedding, body and output (default 512)")
+    add("--layers", type=int, default=4, help="of the body (default 4)")
+    add("--batch", type=int, default=16, help="texts in a step (default 16)")
+    add("--length", type=int, default=32, help="words of a text (default 32)")
+    add("--steps", type=int, default=500, help="of each run (default 500)")
+    add("--from-step", type=int, default=50, help="the first that is timed (default 50)")
+    add("--json", help="write everything there as well")
+    options = parser.parse_args()
+    for name in ("vocabulary", "width", "layers", "batch", "length", "steps"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name}: got {getattr(options, name)}, expected at least 1")
+    if not 0 <= options.from_step < options.steps:
+        parser.error(f"--from-step: got {options.from_step}, expected 0 to {options.steps - 1}")
+    wanted = options.side.split(",") if options.side else [""]
+    options.sides = [name for name in SIDES if any(text in name for text in wanted)]
+    if not options.sides:
+        parser.error(f"--side: got {options.side!r}, expected a part of one of {', '.join(SIDES)}")
+    return options
+
+
+def main() -> int:
+    options = parse_options()
+    device = torch.device(options.device)
+    torch.set_float32_matmul_precision("high")
+    words = make_words(options.vocabulary, options.steps, options.batch, options.length, seed=1).to(device)
+    inputs = words[:, :, :-1]
+    reached = inputs.unique().numel()
+    in_batch = statistics.fmean(batch.unique().numel() for batch in inputs[: options.from_step + 1])
+    found: list[Found] = []
+    params = 0
+    for side in options.sides:
+        result, params = train(side, words, options, device)
+        found.append(result)
+        print(f"{side}: {result.ms_median:.3f} ms", file=sys.stderr, flush=True)
+        gc.collect()
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else harness.cpu_name()
+    about: dict[str, Any] = {
+        "device": where,
+        "torch": torch.__version__,
+        "params": params,
+        "rows": options.vocabulary,
+        "rows_in_batch": in_batch,
+        "rows_ever": reached,
+    }
+    print(f"{where}, torch {torch.__version__}, {params:,} fp32 parameters")
+    print(f"of {options.vocabulary:,} words a batch has {in_batch:.0f}, the whole run {reached:,}", end="")
+    print(f"; medians of steps {options.from_step} to {options.steps}\n\n{markdown(found)}")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({**about, "sides": [asdict(each) for each in found]}, file, indent=2)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

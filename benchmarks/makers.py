@@ -1,0 +1,49 @@
+"""AdamW as torch, Octavo, bitsandbytes and torchao have it, each made from parameters and a learning rate.
+
+A package that cannot be imported raises PeerMissingError when its optimizer is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import harness  # noqa: F401  first: it finds the package of this tree
+import torch
+
+Make = Callable[[Iterable[torch.nn.Parameter], float], Any]
+
+
+class PeerMissingError(Exception):
+    """A peer that cannot be imported."""
+
+
+def imported(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # a broken build of a peer raises anything
+        raise PeerMissingError((f"{type(error).__name__}: {error}".splitlines() or ["?"])[0]) from error
+
+
+def torchao_class(name: str) -> Any:
+    try:
+        return getattr(imported("torchao.optim"), name)
+    except PeerMissingError:
+        return getattr(imported("torchao.prototype.low_bit_optim"), name)
+
+
+def torch_fused(params: Iterable[torch.nn.Parameter], lr: float) -> Any:
+    return torch.optim.AdamW(params, lr=lr, fused=True)
+
+
+def octavo(state: str, **options: Any) -> Make:
+    return lambda params, lr: imported("octavo.optim").AdamW(params, lr=lr, state=state, **options)
+
+
+def bitsandbytes(name: str) -> Make:
+    return lambda params, lr: getattr(imported("bitsandbytes").optim, name)(params, lr=lr)
+
+
+def torchao(name: str) -> Make:
+    return lambda params, lr: torchao_class(name)(params, lr=lr)
