@@ -106,9 +106,9 @@ def time_steps(optimizer: Any, result: Result, device: torch.device, repeats: in
 
 
 def release(device: torch.device) -> None:
-    gc.collect()
-    wait(device)
     if device.type == "cuda":
+        gc.collect()
+        wait(device)
         torch.cuda.empty_cache()
 
 

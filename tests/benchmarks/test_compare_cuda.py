@@ -89,36 +89,27 @@ def test_the_script_runs_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         return tensors()
 
     monkeypatch.setattr(compare, "load_tensors", load)
-    options = [
-        "--workload",
-        "flat,moe",
-        "--zeros",
-        "0,0.5",
-        "--side",
-        "octavo,torch fused",
-        "--dtype",
-        "bf16",
-    ]
-    counts = ["--repeat", "1", "--warm-up", "1", "--settle", "2", "--command", sys.executable]
-    for extra in (["--json"], ["--base", "torch fused"]):
-        monkeypatch.setattr(
-            sys, "argv", ["compare_peers_cuda.py", "--device", "cpu", *options, *counts, *extra]
-        )
+
+    def run(*options: str) -> str:
+        counts = ["--repeat", "1", "--warm-up", "1", "--settle", "2", "--command", sys.executable]
+        arguments = ["--device", "cpu", "--dtype", "bf16", *counts, *options]
+        monkeypatch.setattr(sys, "argv", ["compare_peers_cuda.py", *arguments])
         try:
             assert compare.main() == 0
         finally:
             logging.disable(logging.NOTSET)
-        printed = capsys.readouterr().out
-        if extra == ["--json"]:
-            found = json.loads(printed)
-    assert asked == [("flat", 0.0), ("flat", 0.5), ("moe", 0.0), ("moe", 0.5)] * 2
+        return capsys.readouterr().out
+
+    found = json.loads(run("--workload", "moe", "--side", "octavo,torch fused", "--json"))
     assert found["missing"] == {}
     assert [result["error"] for result in found["results"]] == [""] * len(found["results"])
     sides = {result["side"] for result in found["results"]}
     assert {"octavo fp32", "octavo bf16", "octavo 8bit", "octavo.optim 4bit", "torch fused"} <= sides
-    workloads = ["flat", "flat, zeros 0.5", "moe", "moe, zeros 0.5"]
-    assert [r["workload"] for r in found["results"] if r["side"] == "torch fused"] == workloads
+    base = ["--base", "torch fused"]
+    printed = run("--workload", "flat,moe", "--zeros", "0,0.5", "--side", "octavo 4bit,torch fused", *base)
+    assert asked == [("moe", 0.0), ("flat", 0.0), ("flat", 0.5), ("moe", 0.0), ("moe", 0.5)]
     assert "flat, zeros 0.5 ms | x of torch fused" in printed
+    assert "| octavo 4bit | " in printed
 
 
 @pytest.mark.parametrize(
