@@ -20,8 +20,10 @@ from typing import Any
 
 import makers
 import torch
+from stopwatch import wait
 
 LR = 1e-4
+SIZES = {"layers": 40, "width": 1536, "heads": 24, "batch": 32}
 
 
 OPTIMIZERS: dict[str, makers.Make] = {
@@ -38,47 +40,48 @@ OPTIMIZERS: dict[str, makers.Make] = {
 }
 
 
-def model() -> Any:
+def model(options: argparse.Namespace) -> Any:
     from transformers import Dinov2Config, Dinov2Model
 
     config = Dinov2Config(
-        hidden_size=1536,
-        num_hidden_layers=40,
-        num_attention_heads=24,
+        hidden_size=options.width,
+        num_hidden_layers=options.layers,
+        num_attention_heads=options.heads,
         use_swiglu_ffn=True,
         image_size=224,
         patch_size=14,
     )
     torch.manual_seed(0)
-    with torch.device("cuda"):
+    with torch.device(options.device):
         made = Dinov2Model(config).to(torch.bfloat16)
     made.gradient_checkpointing_enable()
     made.train()
     return made
 
 
-def run(name: str, warm_up: int, repeat: int) -> dict[str, Any]:
-    net = model()
+def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    net, device, warm_up = model(options), torch.device(options.device), options.warm_up
+    on_gpu = device.type == "cuda"
     optimizer = OPTIMIZERS[name](net.parameters(), LR)
-    images = torch.randn(32, 3, 224, 224, device="cuda", dtype=torch.bfloat16)
+    images = torch.randn(options.batch, 3, 224, 224, device=device, dtype=torch.bfloat16)
     times = []
-    for turn in range(warm_up + repeat):
-        if turn == warm_up:
-            torch.cuda.synchronize()
+    for turn in range(warm_up + options.repeat):
+        if turn == warm_up and on_gpu:
+            wait(device)
             torch.cuda.reset_peak_memory_stats()
         start = time.perf_counter()
         loss = net(images).last_hidden_state.float().square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        torch.cuda.synchronize()
+        wait(device)
         times.append(time.perf_counter() - start)
     return {
         "optimizer": name,
         "params": sum(p.numel() for p in net.parameters()),
         "seconds": statistics.median(times[warm_up:]),
-        "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
-        "loss": float(loss),
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if on_gpu else 0.0,
+        "loss": loss.item(),
     }
 
 
@@ -87,19 +90,25 @@ def main() -> int:
     parser.add_argument("--optimizer", help="only those whose name contains one of these, comma-separated")
     parser.add_argument("--repeat", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=3)
+    parser.add_argument("--device", default="cuda", help="cpu: a check of the script, with a small model")
+    for name, preset in SIZES.items():
+        parser.add_argument(f"--{name}", type=int, default=preset, help=f"of the model (default {preset})")
     parser.add_argument("--json", help="write the results there as well")
     parser.add_argument("--one", choices=list(OPTIMIZERS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(run(options.one, options.warm_up, options.repeat)))
+        print(json.dumps(run(options.one, options)))
         return 0
-    if not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no GPU")
     wanted = options.optimizer.split(",") if options.optimizer else [""]
     found = []
     print("| optimizer | s/iteration | peak GB |\n|---|---|---|")
     for name in (n for n in OPTIMIZERS if any(text in n for text in wanted)):
         arguments = ["--one", name, "--repeat", str(options.repeat), "--warm-up", str(options.warm_up)]
+        arguments += ["--device", options.device]
+        for size in SIZES:
+            arguments += [f"--{size}", str(getattr(options, size))]
         done = subprocess.run(
             [sys.executable, os.path.abspath(__file__), *arguments], capture_output=True, text=True
         )
