@@ -38,8 +38,9 @@ five copies (ten on a GPU) right before and as many right after the row's steps;
 best of the run counts for every row.
 
 On a GPU a step is timed by events around it on a stream of its own, steps queued one behind the
-other. "guard ms" is the same with the guard on. "host us" is what one call costs the calling
-thread (median of 200, nothing waits), "rebound us" what rebind_grads and the step after it do.
+other. "guard ms" is the same with the guard on, "clip ms" the norm of the gradients and a step
+with the guard on that is clipped by it. "host us" is what one call costs the calling thread
+(median of 200, nothing waits), "rebound us" what rebind_grads and the step after it do.
 
 Rows. --zeros gives shares of rows that never have a gradient: theirs is exactly zero at every step,
 and so are their moments (unless the optimizer adds its decay to the gradient). A row is what the first dimension of a tensor counts; flat has rows of 1024

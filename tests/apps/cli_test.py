@@ -48,7 +48,7 @@ ROW_KEYS = {
 TIMING_KEYS = {
     "ms_median", "ms_min", "gb_per_s", "copy_gb_per_s", "percent_of_copy", "touched", "ever_touched"
 }  # fmt: skip
-GPU_TIMING_KEYS = {"ms_guard", "host_us", "host_us_rebind_grads", "host_us_after_rebind"}
+GPU_TIMING_KEYS = {"ms_guard", "ms_clip", "host_us", "host_us_rebind_grads", "host_us_after_rebind"}
 GPU_KEYS = {
     "name",
     "compute_capability",

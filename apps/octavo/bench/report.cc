@@ -72,8 +72,11 @@ json row_json(const BenchRun& common, const BenchSection& section, const BenchRo
   out["touched"] = row.timing ? json(row.timing->touched) : json();
   out["ever_touched"] = row.timing ? json(row.timing->ever_touched) : json();
   if (!on_gpu(common)) return out;
-  const bool guarded = row.timing && row.timing->ms_guard;
-  out["ms_guard"] = guarded ? json(*row.timing->ms_guard) : json();
+  const auto also = [&](auto part) {
+    return row.timing && (*row.timing).*part ? json(*((*row.timing).*part)) : json();
+  };
+  out["ms_guard"] = also(&Timing::ms_guard);
+  out["ms_clip"] = also(&Timing::ms_clip);
   const auto host = [&](auto part) {
     return row.timing && row.timing->host ? json((*row.timing->host).*part) : json();
   };
@@ -155,7 +158,8 @@ std::string section_text(bool gpu, const BenchSection& section) {
       {"optimizer"},  {"state"},        {"B/param", kRight},  {"moved B/param", kRight},
       {"ms", kRight}, {"GB/s", kRight}, {"% of copy", kRight}};
   if (gpu)
-    for (const char* title : {"guard ms", "host us", "rebound us"}) columns.push_back({title, kRight});
+    for (const char* title : {"guard ms", "clip ms", "host us", "rebound us"})
+      columns.push_back({title, kRight});
   Table table(columns);
   std::string errors;
   const auto add = [&](std::vector<std::string> cells, const std::vector<std::string>& measured,
@@ -164,6 +168,7 @@ std::string section_text(bool gpu, const BenchSection& section) {
     if (gpu) {
       const bool host = timing && timing->host;
       cells.push_back(timing && timing->ms_guard ? fixed(*timing->ms_guard, 3) : "-");
+      cells.push_back(timing && timing->ms_clip ? fixed(*timing->ms_clip, 3) : "-");
       cells.push_back(host ? fixed(timing->host->step_us, 1) : "-");
       cells.push_back(host ? fixed(timing->host->rebind_grads_us + timing->host->rebound_step_us, 1) : "-");
     }

@@ -83,6 +83,8 @@ Timing time_steps(BenchDevice& device, const RunSpec& run, const BenchTensors& t
   if (!device.on_gpu()) return out;
   out.ms_guard = median(time_calls(device, repeats.timed, [&] { workload.step(true); }));
   workload.check_taken();
+  out.ms_clip = median(time_calls(device, repeats.timed, [&] { workload.clip_and_step(); }));
+  workload.check_taken();
   out.host = time_host(device, workload);  // last: gradients that move reach other rows
   return out;
 }

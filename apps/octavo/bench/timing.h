@@ -19,7 +19,8 @@ struct Timing {
   double ms_median = 0.0;
   double ms_min = 0.0;
   double copy_gb_per_s = 0.0;      // around the same time
-  std::optional<double> ms_guard;  // the median with the guard on; GPU only, as is:
+  std::optional<double> ms_guard;  // the median with the guard on; GPU only, as are:
+  std::optional<double> ms_clip;   // the norm, and the step with the guard on and clipped by it
   std::optional<HostTiming> host;
   double touched = 1.0, ever_touched = 1.0;  // shares of the elements, by the row that they lie in
 };

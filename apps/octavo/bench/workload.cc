@@ -127,16 +127,38 @@ void Workload::fill_grads(std::int64_t step) {
   }
 }
 
-void Workload::step(bool guard) {
+StepArgs Workload::next_step() {
   StepArgs args;
   args.hyper = usual_hyper(run_.config);
   args.step = ++steps_;
-  args.guard = guard;
   args.seed = 1;
   args.threads = run_.threads;
   args.stream = device_.stream();
-  if (guard) args.scalars.report = reinterpret_cast<StepReport*>(report_.data());
   args.workspace = {workspace_.data(), static_cast<std::size_t>(workspace_.size)};
+  return args;
+}
+
+void Workload::step(bool guard) {
+  StepArgs args = next_step();
+  args.guard = guard;
+  if (guard) args.scalars.report = reinterpret_cast<StepReport*>(report_.data());
+  check_not_skipped(take(group_.front().step(args)));
+}
+
+void Workload::clip_and_step() {
+  if (norm_group_.empty()) {
+    norm_group_.push_back(take(NormGroup::create(device_.device(), grads())));
+    norm_workspace_ = device_.allocate(norm_group_.front().workspace_bytes());
+    norm_ = device_.allocate(sizeof(GradNorm));
+  }
+  auto* const norm = reinterpret_cast<GradNorm*>(norm_.data());
+  check(norm_group_.front().run({norm_workspace_.data(), static_cast<std::size_t>(norm_workspace_.size)},
+                                norm, device_.stream(), run_.threads));
+  StepArgs args = next_step();
+  args.guard = true;
+  args.max_norm = 1.0;
+  args.scalars.norm = norm;
+  args.scalars.report = reinterpret_cast<StepReport*>(report_.data());
   check_not_skipped(take(group_.front().step(args)));
 }
 

@@ -5,6 +5,7 @@
 #include "bench/device.h"
 #include "bench/rows.h"
 
+#include <octavo/grad_norm.h>
 #include <octavo/optimizer.h>
 
 #include <cstdint>
@@ -66,6 +67,8 @@ class Workload {
   // The next step, from 1. On a GPU it is queued.
   void step(bool guard);
   void step() { step(run_.guard); }
+  // The norm of the gradients, and the next step with the guard on and clipped by it: both from one reading.
+  void clip_and_step();
   // Gives the group its gradients at other addresses (256 bytes along, and back the next time), like a
   // framework that frees them between steps.
   void move_grads();
@@ -82,6 +85,8 @@ class Workload {
   [[nodiscard]] std::vector<Piece> read() const;
 
  private:
+  StepArgs next_step();
+
   BenchDevice& device_;
   RunSpec run_;
   GradRows rows_;
@@ -93,6 +98,8 @@ class Workload {
   Buffer workspace_, report_, masks_;
   std::vector<const void*> elsewhere_;  // where the gradients go next
   std::vector<Group> group_;            // exactly one; a Group has no default
+  std::vector<NormGroup> norm_group_;   // one, once it is used
+  Buffer norm_workspace_, norm_;
 };
 
 }  // namespace octavo::cli
