@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   octavo bench optimizer --state fp32,8bit --numel 2^24
   octavo bench optimizer --shape gpt2 --param-dtype bf16 --store bf16+16
-  octavo bench optimizer --device cuda --shape all --param-dtype bf16 --norm
+  octavo bench optimizer --device cuda --shape flat,gpt2,parakeet --param-dtype bf16 --norm
   octavo bench optimizer --device cuda --numel 51200K --zeros 0,0.5,0.9,0.99 --param-dtype bf16
   octavo bench optimizer --optimizer all --state all --dry-run --json
 

@@ -137,5 +137,26 @@ TEST(BenchRows, StepsLeaveZeroMomentsWhereNoGradientWas) {
   EXPECT_GT(moments, 0);
 }
 
+// The norm of 2^15 gradients of deviation 0.0023 is 0.41: a norm that is never clipped leaves the step as it
+// is.
+TEST(BenchWorkload, AStepThatAsksForTheNormClipsOnlyLongGradients) {
+  const std::unique_ptr<BenchDevice> host = make_host_device(1);
+  RunSpec run;
+  run.config = usual_config(*parse_algorithm(kDefaultOptimizer));
+  for (const std::int64_t numel : {1 << 15, 1 << 20}) {
+    const BenchTensors tensors{tensor_list("flat", numel), 0.0};
+    std::vector<Workload> both;
+    for (int i = 0; i < 2; ++i)
+      both.emplace_back(*host, run, tensors, tensor_specs(run, tensors.shapes, true));
+    both[0].step(true);
+    both[1].clip_and_step();
+    for (Workload& each : both) EXPECT_NO_THROW(each.check_taken());
+    const auto plain = both[0].read(), clipped = both[1].read();
+    bool same = true;
+    for (std::size_t i = 0; i < plain.size(); ++i) same = same && plain[i].bytes == clipped[i].bytes;
+    EXPECT_EQ(same, numel == 1 << 15);
+  }
+}
+
 }  // namespace
 }  // namespace octavo::cli
