@@ -19,6 +19,19 @@ __device__ inline unsigned warp_max(unsigned x) {
   return x;
 }
 
+// Two pointers that are neighbours in a table, by one load.
+template <class A, class B>
+struct PointerPair {
+  A* first;
+  B* second;
+};
+template <class A, class B>
+__device__ inline PointerPair<A, B> pointers_at(A* const* first, B* const* second) {
+  const auto both = *reinterpret_cast<const ulonglong2*>(first);
+  (void)second;  // the one behind
+  return {reinterpret_cast<A*>(both.x), reinterpret_cast<B*>(both.y)};
+}
+
 // Data is used once per step, so it should not stay in the caches.
 template <class V>
 __device__ inline V load(const void* base, std::int64_t bytes) {
@@ -57,8 +70,9 @@ __device__ inline uint4 as_words(const float* x) {
   return make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
                     __float_as_uint(x[3]));
 }
+template <bool kBf16 = false>
 __device__ inline void unpack_halves(const uint4& words, std::uint8_t dtype, float* out) {
-  if (is_bf16(dtype)) {
+  if (kBf16 || is_bf16(dtype)) {
     unpack_bf16x8(words, out);
   } else {
     unpack_f16(words.x, out);

@@ -14,6 +14,7 @@
 #include "optimizers/resolve.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <vector>
 
@@ -265,6 +266,12 @@ class CudaStep final : public StepBackend {
     entry.first_unit = static_cast<std::uint32_t>(launch.units);
     entry.param_dtype = static_cast<std::uint8_t>(t.spec.param_dtype);
     entry.grad_dtype = static_cast<std::uint8_t>(t.spec.grad_dtype);
+    const DType usual = launch.kind == WeightKind::f32 ? DType::f32 : DType::bf16;
+    entry.usual = t.spec.param_dtype == usual && t.spec.grad_dtype == usual ? 1 : 0;
+    if (entry.block > 0 && entry.block <= kTile) {
+      const auto lanes = static_cast<std::uint32_t>(entry.block / (2 * kChunk));
+      entry.lanes_log2 = static_cast<std::uint8_t>(std::countr_zero(lanes));
+    }
     entry.ndim = t.spec.ndim;
     std::copy(t.spec.shape.begin(), t.spec.shape.end(), entry.shape);
     for (std::size_t s = 0; s < static_cast<std::size_t>(slots_.count); ++s) {
@@ -299,7 +306,8 @@ class CudaStep final : public StepBackend {
     const bool rows = !has_axis_scales(launch.format) || entry.shape[axes - 1] % kChunk == 0;
     const bool quick =
         launch.kernel.quick && entry.aligned != 0 && entry.plain == 0 && entry.block <= kTile && rows;
-    entry.quick_units = quick ? static_cast<std::uint32_t>(entry.numel / kTile) : 0;
+    const std::int64_t tiles = std::min(entry.numel / kTile, kMaxQuickUnits);
+    entry.quick_units = quick ? static_cast<std::uint32_t>(tiles) : 0;
   }
   [[nodiscard]] static bool all_aligned(const TensorEntry& entry) {
     bool good = is_aligned(entry.param) && is_aligned(entry.grad) && is_aligned(entry.residual);

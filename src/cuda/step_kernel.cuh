@@ -35,15 +35,15 @@ class Step : StepTraits<Algo, Format> {
   using Traits::numerator;
   using Traits::over_own_scale;
   using Traits::own_scale;
-  using Traits::place;
+  using Traits::quick_place;
   using Traits::scales;
   using Traits::state_key;
   using typename Traits::Bounds;
   using typename Traits::Codes;
   using typename Traits::Consts;
   using typename Traits::Fast;
-  using typename Traits::Place;
   using typename Traits::Plain;
+  using typename Traits::QuickPlace;
   using typename Traits::Scale;
   template <int... kSlot>
   static TileArrays<kKind, Format::kBlocked, Traits::template Codec<kSlot>::kBits...> arrays(
@@ -61,7 +61,8 @@ class Step : StepTraits<Algo, Format> {
         prepared_(prepared),
         c_(*reinterpret_cast<const Consts*>(prepared.consts)),
         in_range_(prepared.in_range != 0),
-        stages_(Map::stage_of(tables(), warp)) {
+        stages_(Map::stage_of(tables(), warp)),
+        lane_(lane_id()) {
     // Operands from the constant bank cost no registers.
     const auto& host = *reinterpret_cast<const Consts*>(params.constants.consts);
     Algo::take_fixed(host, c_);
@@ -83,14 +84,16 @@ class Step : StepTraits<Algo, Format> {
       fetch(now);
     }
     if constexpr (kFetches) end_of_copies();
-    while (unit < params_.units) {
+    bool more = unit < params_.units;
+    while (more) {
       const std::uint32_t this_unit = unit;
       if (++unit % kTogether == 0) {
         unit = kTogether * answer(asked);
         if (unit < params_.units) asked = ask();
       }
-      Work next{};
-      if (unit < params_.units) {
+      more = unit < params_.units;
+      Work next;
+      if (more) {
         next = now;
         ++next.index;
         if (unit != this_unit + 1 || next.index >= now.quick_units) next = find(unit);
@@ -119,20 +122,33 @@ class Step : StepTraits<Algo, Format> {
   // Measured: formats that compute longer gain from fewer requests.
   static constexpr std::uint32_t kTogether = Codes::kCopied ? 8 : 4;
 
+  // Opaque, so that it stays in its register.
+  static __device__ std::uint32_t lane_id() {
+    std::uint32_t out;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(out));
+    return out;
+  }
+
   // A unit of work, small enough to be carried along while another is done.
   struct Work {
     std::uint32_t entry;        // of its tensor
     std::uint32_t index;        // in it
     std::uint32_t quick_units;  // of it
     std::uint32_t stage;        // where it is fetched to
+    std::uint32_t grads;        // how its gradients come
   };
+  // Gradients that are fetched; and weights and gradients of the types that most have.
+  static constexpr std::uint32_t kFetched = 1, kUsual = 2;
+  __device__ Stage stage(const Work& work) const { return {work.stage, lane_}; }
   // Whole tiles, aligned and of a common block size: by vectors.
   static __device__ bool quick(const Work& work) { return kQuick && work.index < work.quick_units; }
 
   __device__ const TensorEntry& entry(const Work& work) const { return params_.tensors[work.entry]; }
-  static __device__ std::int64_t at(const Work& work) {
-    return static_cast<std::int64_t>(work.index) * kTile;
+  // The lane's first elements in a tile without blocks.
+  __device__ std::uint32_t first_of(const Work& work) const {
+    return work.index * (kTile / kUnit<true>) + lane_;
   }
+  static constexpr std::uint32_t kHalfTile = kTile / 2 / kUnit<true>;
 
   // Lane 0 counts for the warp. The last warp of a launch leaves the counters as it found them.
   __device__ std::uint32_t ask() const { return lane() == 0 ? atomicAdd(params_.counters, 1U) : 0U; }
@@ -150,7 +166,14 @@ class Step : StepTraits<Algo, Format> {
       ++t;
       ++entry;
     }
-    return {entry, unit - t->first_unit, in_range_ ? t->quick_units : 0U, 0U};
+    std::uint32_t grads = t->usual != 0 ? kUsual : 0U;
+    if (is_f32(t->grad_dtype) == Arrays::kWideWeights) grads |= kFetched;
+    return {entry, unit - t->first_unit, in_range_ ? t->quick_units : 0U, 0U, grads};
+  }
+
+  // The first element of a place.
+  static __device__ std::int64_t element(std::uint32_t place) {
+    return std::int64_t{kUnit<Arrays::kQuads>} * place;
   }
 
   // Starts the copies that a quick unit needs.
@@ -162,70 +185,69 @@ class Step : StepTraits<Algo, Format> {
   template <int... kSlot>
   __device__ void fetch_arrays(const Work& work, std::integer_sequence<int, kSlot...>) const {
     const TensorEntry& t = entry(work);
+    const Stage to = stage(work);
     // All of the entry that is needed, before the first copy keeps the compiler from reordering.
-    const void* const param = t.param;
-    const void* const residual = Arrays::kResidualBits > 0 ? t.residual : nullptr;
-    const void* const grad = t.grad;
-    const void* const codes[kStates] = {t.codes[kSlot]...};
-    const bool with_grad = is_f32(t.grad_dtype) == Arrays::kWideWeights;
-    std::int64_t first = at(work) + lane() * 4;
-    std::uint32_t apart = kTile / 2;
+    const auto [param, grad] = pointers_at(&t.param, &t.grad);
+    const auto [first_codes, second_codes] = pointers_at(&t.codes[0], &t.codes[1]);
+    const auto [third_codes, residual] = pointers_at(&t.codes[2], &t.residual);
+    const void* const codes[] = {first_codes, second_codes, third_codes};
+    std::uint32_t first = first_of(work);
+    std::uint32_t apart = kHalfTile;
     if constexpr (Format::kBlocked) {
-      const float* const scales[kStates] = {t.scales[kSlot]...};
-      const Place where = place(t, at(work));
-      first = at(work) + where.first;
+      const auto [first_scales, second_scales] = pointers_at(&t.scales[0], &t.scales[1]);
+      const float* const scales[] = {first_scales, second_scales, kSlots > 2 ? t.scales[2] : nullptr};
+      const QuickPlace where = quick_place(t, work.index, lane_);
+      first = where.first;
       apart = where.apart;
 #pragma unroll
       for (int k = 0; k < kSlots; ++k)
-        if (!own_scale(k)) copy_async<4, false>(Arrays::scale_at(work.stage, k), scales[k] + where.block);
+        if (!own_scale(k)) copy_async<4, false>(Arrays::scale_at(to, k), scales[k] + where.block);
     }
-    Arrays::Param::fetch(work.stage, param, first, apart);
-    if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::fetch(work.stage, residual, first, apart);
-    if (with_grad) Arrays::template Grad<Arrays::kWideWeights>::fetch(work.stage, grad, first, apart);
-    (Arrays::template Codes<kSlot>::fetch(work.stage, codes[kSlot], first, apart), ...);
+    Arrays::Param::fetch(to, param, first, apart);
+    if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::fetch(to, residual, first, apart);
+    if ((work.grads & kFetched) != 0)
+      Arrays::template Grad<Arrays::kWideWeights>::fetch(to, grad, first, apart);
+    (Arrays::template Codes<kSlot>::fetch(to, codes[kSlot], first, apart), ...);
   }
   // The scale of the lane's block.
-  __device__ float scale_of_block(const Work& work, int slot, std::int64_t block) const {
-    if constexpr (kStaged) return __uint_as_float(shared_load<unsigned>(Arrays::scale_at(work.stage, slot)));
+  __device__ float scale_of_block(const Work& work, int slot, std::uint32_t block) const {
+    if constexpr (kStaged) return __uint_as_float(shared_load<unsigned>(Arrays::scale_at(stage(work), slot)));
     return entry(work).scales[slot][block];
   }
   // A lane's share of an array, fetched or not.
   template <int kIndex, class Array>
-  static __device__ typename Array::Share share(const Work& work, const void* base, std::int64_t at) {
-    if constexpr (kStaged) return Array::template take<kIndex>(work.stage);
+  __device__ typename Array::Share share(const Work& work, const void* base, std::uint32_t at) const {
+    if constexpr (kStaged) return Array::template take<kIndex>(stage(work));
     return Array::get(base, at);
   }
   template <int kIndex>
-  static __device__ void load_weights(const Work& work, const TensorEntry& t, std::int64_t at, Eights& p) {
+  __device__ void load_weights(const Work& work, const TensorEntry& t, std::uint32_t at, Eights& p) const {
     p.param = share<kIndex, typename Arrays::Param>(work, t.param, at);
     if constexpr (Arrays::kResidualBits > 0)
       p.residual = share<kIndex, typename Arrays::Residual>(work, t.residual, at);
   }
-  static __device__ void store_weights(const TensorEntry& t, std::int64_t at, const Eights& p) {
+  static __device__ void store_weights(const TensorEntry& t, std::uint32_t at, const Eights& p) {
     Arrays::Param::put(t.param, at, p.param);
     if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::put(t.residual, at, p.residual);
   }
-  template <int kIndex, bool kWide>
-  static __device__ void load_grads(const Work& work, const TensorEntry& t, std::int64_t at, float* out) {
-    using Grad = typename Arrays::template Grad<kWide>;
-    if constexpr (Arrays::fetched(kWide)) {
-      unpack_grads(Grad::template take<kIndex>(work.stage), t, out);
+  template <int kIndex, bool kKnown>
+  __device__ void load_grads(const Work& work, const TensorEntry& t, std::uint32_t at, float* out) const {
+    if (kKnown || (work.grads & kFetched) != 0) {
+      using Grad = typename Arrays::template Grad<Arrays::kWideWeights>;
+      unpack_grads<kKnown>(share<kIndex, Grad>(work, t.grad, at), t, out);
     } else {
-      unpack_grads(Grad::get(t.grad, at), t, out);
+      using Grad = typename Arrays::template Grad<!Arrays::kWideWeights>;
+      unpack_grads<false>(Grad::get(t.grad, at), t, out);
     }
   }
 
-  // Raw gradients times their factor, with coupled decay.
+  // Raw gradients times their factor, with coupled decay: one branch around all of it, because instructions
+  // that are predicated cost as much as others.
   __device__ void scale_grads(const float* p, float* g) const {
-    formula::Common common = c_;
-    if (c_.coupled) {
+    if (!c_.coupled && c_.factor == 1.0F) return;
+    const formula::Common common = c_;
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) g[i] = formula::gradient(common, F32(g[i]), F32(p[i])).v;
-    } else if (c_.factor != 1.0F) {
-      common.coupled = false;
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) g[i] = formula::gradient(common, F32(g[i]), F32(p[i])).v;
-    }
+    for (int i = 0; i < kChunk; ++i) g[i] = formula::gradient(common, F32(g[i]), F32(p[i])).v;
   }
 
   // The constants of a tensor's elements.
@@ -278,15 +300,15 @@ class Step : StepTraits<Algo, Format> {
     if constexpr (!kQuick) {
       return false;
     } else if constexpr (kMeasure) {
-      return is_f32(entry(now).grad_dtype) ? measure_tile<true>(now) : measure_tile<false>(now);
+      return (now.grads & kUsual) != 0 ? measure_tile<true>(now) : measure_tile<false>(now);
     } else if constexpr (Format::kBlocked) {
-      return is_f32(entry(now).grad_dtype) ? block_tile<true>(now) : block_tile<false>(now);
+      return (now.grads & kUsual) != 0 ? block_tile<true>(now) : block_tile<false>(now);
     } else {
-      return is_f32(entry(now).grad_dtype) ? plain_tile<true>(now) : plain_tile<false>(now);
+      return (now.grads & kUsual) != 0 ? plain_tile<true>(now) : plain_tile<false>(now);
     }
   }
 
-  template <bool kWide>
+  template <bool kKnown>
   __device__ bool measure_tile(const Work& now) const {
     const TensorEntry& t = entry(now);
     constexpr int kParts = Format::kBlocked ? 2 : 4;
@@ -295,29 +317,28 @@ class Step : StepTraits<Algo, Format> {
     Bounds bounds;
     int lanes = 32;
     if constexpr (Format::kBlocked) {
-      const Place where = place(t, at(now));
-      const std::int64_t first = at(now) + where.first;
+      const QuickPlace where = quick_place(t, now.index, lane_);
       lanes = static_cast<int>(where.lanes);
       float scale[kStates];
 #pragma unroll
       for (int k = 0; k < kSlots; ++k)
         if (!own_scale(k)) scale[k] = scale_of_block(now, k, where.block);
-      measure_chunk<0, kWide>(now, first, scale, weights, updates, bounds);
+      measure_chunk<0, kKnown>(now, where.first, scale, weights, updates, bounds);
       asm volatile("" ::: "memory");  // one after the other, as in block_tile
-      measure_chunk<1, kWide>(now, first + where.apart, scale, weights, updates, bounds);
+      measure_chunk<1, kKnown>(now, where.first + where.apart, scale, weights, updates, bounds);
     } else {
       const float scale[kStates] = {};
-      const std::int64_t first = at(now) + lane() * 4;
-      measure_chunk<0, kWide>(now, first, scale, weights, updates, bounds);
-      measure_chunk<1, kWide>(now, first + kTile / 2, scale, weights, updates, bounds);
+      const std::uint32_t first = first_of(now);
+      measure_chunk<0, kKnown>(now, first, scale, weights, updates, bounds);
+      measure_chunk<1, kKnown>(now, first + kHalfTile, scale, weights, updates, bounds);
     }
     if (__any_sync(~0U, !bounds.in_range())) return false;
     write_sums(weights, updates, lanes, params_.sums + t.first_tile + now.index);
     return true;
   }
 
-  template <int kIndex, bool kWide, int kParts>
-  __device__ void measure_chunk(const Work& now, std::int64_t at, const float (&scale)[kStates],
+  template <int kIndex, bool kKnown, int kParts>
+  __device__ void measure_chunk(const Work& now, std::uint32_t at, const float (&scale)[kStates],
                                 double (&weights)[kParts], double (&updates)[kParts], Bounds& bounds) const {
     const TensorEntry& t = entry(now);
     float s[kStates][2 * kChunk];
@@ -330,8 +351,8 @@ class Step : StepTraits<Algo, Format> {
     float g[kChunk];
     Eights packed;
     load_weights<kIndex>(now, t, at, packed);
-    packed.unpack(t, p);
-    load_grads<kIndex, kWide>(now, t, at, g);
+    packed.template unpack<kKnown>(t, p);
+    load_grads<kIndex, kKnown>(now, t, at, g);
     measure8(p, g, s, kIndex * kChunk, bounds);
     if constexpr (Format::kBlocked) {
       weights[kIndex] = squares8(p);
@@ -345,11 +366,11 @@ class Step : StepTraits<Algo, Format> {
     }
   }
 
-  template <bool kWide>
+  template <bool kKnown>
   __device__ bool block_tile(const Work& now) const {
     const TensorEntry& t = entry(now);
-    const Place where = place(t, at(now));
-    const std::int64_t first = at(now) + where.first;
+    const QuickPlace where = quick_place(t, now.index, lane_);
+    const std::uint32_t first = where.first;
     float scale[kStates];
 #pragma unroll
     for (int k = 0; k < kSlots; ++k)
@@ -357,10 +378,10 @@ class Step : StepTraits<Algo, Format> {
     float s[kStates][2 * kChunk];
     Bounds bounds;
     Eights p[2];
-    float watch = chunk<0, kWide>(now, first, scale, p[0], s, bounds);
+    float watch = chunk<0, kKnown>(now, first, scale, p[0], s, bounds);
     asm volatile("" ::
                      : "memory");  // one chunk after the other: both at once would not fit into the registers
-    watch += chunk<1, kWide>(now, first + where.apart, scale, p[1], s, bounds);
+    watch += chunk<1, kKnown>(now, first + where.apart, scale, p[1], s, bounds);
     if constexpr (Format::kAxes) {
       if (params_.measure != 0) {  // the moments are exact whatever their range
         raise_rows(t, first, where.apart, s);
@@ -377,33 +398,33 @@ class Step : StepTraits<Algo, Format> {
     return true;
   }
 
-  static __device__ void raise_rows(const TensorEntry& t, std::int64_t first, std::uint32_t apart,
+  static __device__ void raise_rows(const TensorEntry& t, std::uint32_t first, std::uint32_t apart,
                                     const float (&s)[kStates][2 * kChunk]) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const AxisRow row(t, first + c * apart);
+      const AxisRow row(t, element(first + c * apart));
 #pragma unroll
       for (int k = 0; k < kSlots; ++k)
         if (own_scale(k)) row.raise(new_scales(t, k), s[k] + c * kChunk);
     }
   }
 
-  template <int kIndex, bool kWide>
-  __device__ float chunk(const Work& now, std::int64_t at, const float (&scale)[kStates], Eights& p,
+  template <int kIndex, bool kKnown>
+  __device__ float chunk(const Work& now, std::uint32_t at, const float (&scale)[kStates], Eights& p,
                          float (&s)[kStates][2 * kChunk], Bounds& bounds) const {
     const TensorEntry& t = entry(now);
     decode_slots<kIndex>(now, at, scale, s, std::make_integer_sequence<int, kSlots>{});
     float weights[kChunk];
     float grads[kChunk];
     load_weights<kIndex>(now, t, at, p);
-    p.unpack(t, weights);
-    load_grads<kIndex, kWide>(now, t, at, grads);
+    p.template unpack<kKnown>(t, weights);
+    load_grads<kIndex, kKnown>(now, t, at, grads);
     update8(consts_of(t), weights, grads, s, kIndex * kChunk, bounds);
-    return p.pack(t, prepared_.round_base, at, weights);
+    return p.template pack<kKnown>(t, prepared_.round_base, at, weights);
   }
 
   template <int kIndex, int... kSlot>
-  __device__ void decode_slots(const Work& now, std::int64_t at, const float (&scale)[kStates],
+  __device__ void decode_slots(const Work& now, std::uint32_t at, const float (&scale)[kStates],
                                float (&s)[kStates][2 * kChunk], std::integer_sequence<int, kSlot...>) const {
     const auto get = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
@@ -412,7 +433,7 @@ class Step : StepTraits<Algo, Format> {
       float* to = s[kOne] + kIndex * kChunk;
       Codes::template decode<moment(kOne)>(tables(), reinterpret_cast<const std::uint32_t*>(&words), to);
       float own[kChunk];
-      if constexpr (own_scale(kOne)) AxisRow(entry(now), at).scales(entry(now).scales[kOne], own);
+      if constexpr (own_scale(kOne)) AxisRow(entry(now), element(at)).scales(entry(now).scales[kOne], own);
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) to[i] *= own_scale(kOne) ? own[i] : scale[kOne];
     };
@@ -420,7 +441,7 @@ class Step : StepTraits<Algo, Format> {
   }
 
   template <int kIndex, int... kSlot>
-  static __device__ void encode_slots(const TensorEntry& t, std::int64_t at,
+  static __device__ void encode_slots(const TensorEntry& t, std::uint32_t at,
                                       const float (&s)[kStates][2 * kChunk], const Scale (&scale)[kStates],
                                       std::integer_sequence<int, kSlot...>) {
     const auto put = [&](auto slot) {
@@ -430,7 +451,7 @@ class Step : StepTraits<Algo, Format> {
       const float* from = s[kOne] + kIndex * kChunk;
       if constexpr (own_scale(kOne)) {
         float x[kChunk];
-        AxisRow(t, at).scales(new_scales(t, kOne), x);
+        AxisRow(t, element(at)).scales(new_scales(t, kOne), x);
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) x[i] = over_own_scale(from[i], x[i]);
         Codes::template encode<moment(kOne)>(tables(), x, 1.0F, reinterpret_cast<std::uint32_t*>(&words));
@@ -442,17 +463,17 @@ class Step : StepTraits<Algo, Format> {
     (put(std::integral_constant<int, kSlot>{}), ...);
   }
 
-  template <bool kWide>
+  template <bool kKnown>
   __device__ bool plain_tile(const Work& now) const {
-    const std::int64_t first = at(now) + lane() * 4;
-    plain_chunk<0, kWide>(now, first);
-    plain_chunk<1, kWide>(now, first + kTile / 2);
+    const std::uint32_t first = first_of(now);
+    plain_chunk<0, kKnown>(now, first);
+    plain_chunk<1, kKnown>(now, first + kHalfTile);
     return true;
   }
 
   // Half a tile. If an element is out of range, all are computed again one by one before anything is written.
-  template <int kIndex, bool kWide>
-  __device__ void plain_chunk(const Work& now, std::int64_t at) const {
+  template <int kIndex, bool kKnown>
+  __device__ void plain_chunk(const Work& now, std::uint32_t at) const {
     const TensorEntry& t = entry(now);
     float s[kStates][kChunk];
     Bounds bounds;
@@ -461,18 +482,18 @@ class Step : StepTraits<Algo, Format> {
     float weights[kChunk];
     float grads[kChunk];
     load_weights<kIndex>(now, t, at, p);
-    p.unpack(t, weights);
-    load_grads<kIndex, kWide>(now, t, at, grads);
+    p.template unpack<kKnown>(t, weights);
+    load_grads<kIndex, kKnown>(now, t, at, grads);
     update8(consts_of(t), weights, grads, s, 0, bounds);
-    const float watch = p.pack(t, prepared_.round_base, at, weights);
+    const float watch = p.template pack<kKnown>(t, prepared_.round_base, at, weights);
     bool good = bounds.in_range() && watch == 0.0F;
     if constexpr (!kDivides) {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) good = good && bounds.high[k] <= kLargeSecond;
     }
     if (__any_sync(~0U, !good)) {
-      Slow::slow_plain_chunk(prepared_, t, at, 4);
-      Slow::slow_plain_chunk(prepared_, t, at + kQuadApart, 4);
+      Slow::slow_plain_chunk(prepared_, t, element(at), kUnit<true>);
+      Slow::slow_plain_chunk(prepared_, t, element(at) + kQuadApart, kUnit<true>);
       return;
     }
     store_weights(t, at, p);
@@ -481,8 +502,8 @@ class Step : StepTraits<Algo, Format> {
 
   // To each slot's elements from kTo on.
   template <int kIndex, int kTo, int kStride, int... kSlot>
-  static __device__ void load_states(const Work& now, const TensorEntry& t, std::int64_t at,
-                                     float (&s)[kStates][kStride], std::integer_sequence<int, kSlot...>) {
+  __device__ void load_states(const Work& now, const TensorEntry& t, std::uint32_t at,
+                                     float (&s)[kStates][kStride], std::integer_sequence<int, kSlot...>) const {
     const auto get = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
       const auto words = share<kIndex, typename Arrays::template Codes<kOne>>(now, t.codes[kOne], at);
@@ -495,7 +516,7 @@ class Step : StepTraits<Algo, Format> {
     (get(std::integral_constant<int, kSlot>{}), ...);
   }
   template <int... kSlot>
-  __device__ void store_states(const TensorEntry& t, std::int64_t at, const float (&s)[kStates][kChunk],
+  __device__ void store_states(const TensorEntry& t, std::uint32_t at, const float (&s)[kStates][kChunk],
                                std::integer_sequence<int, kSlot...>) const {
     const auto put = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
@@ -504,7 +525,7 @@ class Step : StepTraits<Algo, Format> {
         Array::put(t.codes[kOne], at, as_eight<true>(s[kOne]));
       } else {
         const formula::RoundKey key = state_key(prepared_, t, kOne);
-        const auto index = static_cast<std::uint64_t>(t.offset + at);
+        const std::uint64_t index = index_of<true>(t, at);
         std::uint32_t w[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -523,6 +544,7 @@ class Step : StepTraits<Algo, Format> {
   Consts c_;
   const bool in_range_;
   const std::uint32_t stages_;  // the warp's two
+  const std::uint32_t lane_;
 };
 
 template <bool kMeasure, class Algo, class Format, WeightKind kKind>

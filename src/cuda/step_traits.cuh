@@ -149,6 +149,25 @@ struct StepTraits {
     std::int64_t block;   // index
   };
 
+  // The same of a quick tile, in chunks of the whole tensor.
+  struct QuickPlace {
+    std::uint32_t first;
+    std::uint32_t apart;
+    std::uint32_t lanes;
+    std::uint32_t lane;
+    std::uint32_t block;
+  };
+  // `mine`: the lane of the warp.
+  static __device__ QuickPlace quick_place(const TensorEntry& t, std::uint32_t tile, std::uint32_t mine) {
+    const std::uint32_t log2 = t.lanes_log2;
+    QuickPlace p;
+    p.lanes = p.apart = 1U << log2;
+    p.lane = mine & (p.lanes - 1);
+    p.first = tile * (kTile / kChunk) + mine + (mine & (0U - p.lanes));
+    p.block = (tile * 32 + mine) >> log2;
+    return p;
+  }
+
   struct Scale {
     float inverse;
     bool finite;
@@ -175,7 +194,8 @@ struct StepTraits {
   }
 
   // Scales of a block from its lanes' maxima, written by its first lanes.
-  static __device__ void scales(const TensorEntry& t, const Place& where, bool exists, const Bounds& bounds,
+  template <class Where>
+  static __device__ void scales(const TensorEntry& t, const Where& where, bool exists, const Bounds& bounds,
                                 const std::uint32_t* whole, Scale (&out)[kStates]) {
     if constexpr (kSlots == 2 && !Format::kAxes) {
       // Even lanes take the first moment, odd ones the second: one reduction and one reciprocal for both.

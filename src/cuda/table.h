@@ -14,16 +14,18 @@ namespace octavo::cuda {
 // Elements a warp works on at a time: sixteen a lane, in two chunks of eight.
 inline constexpr int kChunk = 8;
 inline constexpr int kTile = 2 * kChunk * 32;
+// Tiles of a tensor that 32 bits can address in groups of four elements.
+inline constexpr std::int64_t kMaxQuickUnits = (std::int64_t{1} << 34) / kTile;
 // The tensor of every kMapStep-th tile is looked up; from there a warp walks to its own.
 inline constexpr int kMapStep = 8;
 
 // One tensor. A unit is a tile, or a block where that is larger; units are counted over all tensors of a
-// launch.
-struct TensorEntry {
+// launch. Neighbouring pointers are loaded in pairs (PointerPair).
+struct alignas(16) TensorEntry {
   void* param;
   const void* grad;
-  void* residual;
   void* codes[kMaxSlots];
+  void* residual;
   float* scales[kMaxSlots];
   float* new_scales;  // axis scales: the maxima of the new moments, in the workspace
   std::int64_t numel;
@@ -35,11 +37,12 @@ struct TensorEntry {
   std::uint8_t param_dtype, grad_dtype;
   std::uint8_t plain;    // fp32 states beside a launch's own format
   std::uint8_t aligned;  // every buffer to 16 bytes
+  std::uint8_t lanes_log2;  // of the number of lanes that share a block of at most a tile
+  std::uint8_t usual;       // weights and gradients are both bf16 or, with fp32 weights, both fp32
   std::int32_t ndim;
   std::uint32_t first_tile;  // among the sums of tiles, where the rule measures
   float ratio;               // of this step, likewise; written on the device
   std::uint32_t tensor;      // its number in the group
-  std::uint32_t unused[2];
   std::int64_t shape[kMaxDims];  // axis scales
 };
 static_assert(sizeof(TensorEntry) % 16 == 0);

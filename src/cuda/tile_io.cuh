@@ -74,48 +74,63 @@ __device__ inline V shared_load(std::uint32_t address) {
   return out;
 }
 
+// Places in a tensor are counted in chunks or, where lanes hold two groups of four, in those: whole bytes in
+// every format, and 32 bits for any tensor that a GPU holds (later tiles take the slow path).
+template <bool kQuads>
+inline constexpr int kUnit = kQuads ? kChunk / 2 : kChunk;
+
+// Where a warp's copies go, and the lane, which is kept in a register.
+struct Stage {
+  std::uint32_t at;
+  std::uint32_t lane;
+};
+
 // One array of a tile: kBits an element, `kAt` bytes from the start of a warp's stage.
 template <int kBits, bool kQuads, int kAt>
 struct ArrayIo {
   using Share = Eight<kBits, kQuads>;
   using Word = typename Share::Word;
 
-  // Both chunks of a lane: from element `first` on, and `apart` elements further.
-  static __device__ void fetch(std::uint32_t stage, const void* base, std::int64_t first,
-                               std::uint32_t apart) {
-    const char* from = static_cast<const char*>(base) + first * kBits / 8;
+  // Both chunks of a lane: from `first` on, and `apart` further. Places are counted in units of kUnit.
+  static __device__ void fetch(Stage stage, const void* base, std::uint32_t first, std::uint32_t apart) {
+    const void* from = at(base, first);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
 #pragma unroll
       for (int p = 0; p < Share::kPieces; ++p)
         copy_async<Share::kBytes, kQuads || Share::kPieces == 1>(
-            address(stage, c, p), from + c * (apart * kBits / 8) + p * Share::kApart);
+            address(stage, c, p), static_cast<const char*>(from) + p * Share::kApart);
+      from = at(from, apart);
     }
   }
   template <int kIndex>
-  static __device__ Share take(std::uint32_t stage) {
+  static __device__ Share take(Stage stage) {
     Share out;
 #pragma unroll
     for (int p = 0; p < Share::kPieces; ++p) out.piece[p] = shared_load<Word>(address(stage, kIndex, p));
     return out;
   }
-  static __device__ Share get(const void* base, std::int64_t element) {
+  static __device__ Share get(const void* base, std::uint32_t place) {
     Share out;
 #pragma unroll
-    for (int p = 0; p < Share::kPieces; ++p)
-      out.piece[p] = load<Word>(base, element * kBits / 8 + p * Share::kApart);
+    for (int p = 0; p < Share::kPieces; ++p) out.piece[p] = load<Word>(at(base, place), p * Share::kApart);
     return out;
   }
-  static __device__ void put(void* base, std::int64_t element, const Share& words) {
+  static __device__ void put(void* base, std::uint32_t place, const Share& words) {
+    void* to = const_cast<void*>(at(base, place));
 #pragma unroll
-    for (int p = 0; p < Share::kPieces; ++p)
-      store(base, element * kBits / 8 + p * Share::kApart, words.piece[p]);
+    for (int p = 0; p < Share::kPieces; ++p) store(to, p * Share::kApart, words.piece[p]);
   }
 
  private:
-  static __device__ std::uint32_t address(std::uint32_t stage, int index, int piece) {
-    return stage + kAt + (index * Share::kPieces + piece) * 32 * Share::kBytes +
-           (threadIdx.x & 31U) * Share::kBytes;
+  // One instruction, where the compiler would take two or three.
+  static __device__ const void* at(const void* base, std::uint32_t place) {
+    const void* out;
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(out) : "r"(place), "n"(kUnit<kQuads> * kBits / 8), "l"(base));
+    return out;
+  }
+  static __device__ std::uint32_t address(Stage stage, int index, int piece) {
+    return stage.at + stage.lane * Share::kBytes + kAt + (index * Share::kPieces + piece) * 32 * Share::kBytes;
   }
 };
 
@@ -145,8 +160,8 @@ struct TileArrays {
   }
   static constexpr int kScalesAt = codes_at(kSlots);  // one a lane and slot
   static constexpr int kStageBytes = kScalesAt + (kBlocked ? kSlots * 128 : 0);
-  static __device__ std::uint32_t scale_at(std::uint32_t stage, int slot) {
-    return stage + kScalesAt + static_cast<std::uint32_t>(slot) * 128U + (threadIdx.x & 31U) * 4U;
+  static __device__ std::uint32_t scale_at(Stage stage, int slot) {
+    return stage.at + stage.lane * 4U + kScalesAt + static_cast<std::uint32_t>(slot) * 128U;
   }
 
   using Param = ArrayIo<kParamBits, kQuads, 0>;

@@ -32,13 +32,19 @@ __device__ inline Eight<32, kQuads> as_eight(const float* x) {
   return {{as_words(x), as_words(x + 4)}};
 }
 
-template <bool kQuads>
+template <bool kBf16, bool kQuads>
 __device__ inline void unpack_grads(const Eight<32, kQuads>& from, const TensorEntry& /*t*/, float* out) {
   as_floats(from, out);
 }
-template <bool kQuads>
+template <bool kBf16, bool kQuads>
 __device__ inline void unpack_grads(const Eight<16, kQuads>& from, const TensorEntry& t, float* out) {
-  unpack_halves(words_of(from), t.grad_dtype, out);
+  unpack_halves<kBf16>(words_of(from), t.grad_dtype, out);
+}
+
+// Where a place of a tensor lies in the whole parameter.
+template <bool kQuads>
+__device__ inline std::uint64_t index_of(const TensorEntry& t, std::uint32_t place) {
+  return static_cast<std::uint64_t>(t.offset) + std::uint64_t{kUnit<kQuads>} * place;
 }
 
 template <WeightKind kKind, class Arrays>
@@ -47,11 +53,13 @@ struct Weights {
   typename Arrays::Param::Share param;
   typename Arrays::Residual::Share residual;
 
+  // `kBf16`: sixteen bits are known to be bf16.
+  template <bool kBf16>
   __device__ void unpack(const TensorEntry& t, float* out) const {
     if constexpr (kKind == WeightKind::f32) {
       as_floats(param, out);
     } else if constexpr (kKind == WeightKind::half) {
-      unpack_halves(words_of(param), t.param_dtype, out);
+      unpack_halves<kBf16>(words_of(param), t.param_dtype, out);
     } else if constexpr (kKind == WeightKind::stochastic) {
       unpack_bf16x8(words_of(param), out);
     } else {
@@ -72,13 +80,14 @@ struct Weights {
     }
   }
 
-  // New weights in place of the old ones. Returns NaN where one is NaN or infinite, else zero. `at`: of the
-  // first.
-  __device__ float pack(const TensorEntry& t, std::uint64_t round_base, std::int64_t at, const float* x) {
+  // New weights in place of the old ones, from `at` on (in kUnit elements). Returns NaN where one is NaN or infinite, else
+  // zero.
+  template <bool kBf16>
+  __device__ float pack(const TensorEntry& t, std::uint64_t round_base, std::uint32_t at, const float* x) {
     if constexpr (kKind == WeightKind::f32) {
       param = as_eight<kQuads>(x);
     } else if constexpr (kKind == WeightKind::half) {
-      if (is_bf16(t.param_dtype)) {
+      if (kBf16 || is_bf16(t.param_dtype)) {
         const uint4 words = pack_bf16x8(x);
         param = eight_of<kQuads>(words);
         return watch_bf16x8(words);
@@ -94,7 +103,7 @@ struct Weights {
       for (int i = 0; i < kChunk; ++i) {
         const scalar::F32 value(x[i]);
         if constexpr (kKind == WeightKind::stochastic) {
-          const auto random = formula::random16(key, static_cast<std::uint64_t>(t.offset + at),
+          const auto random = formula::random16(key, index_of<kQuads>(t, at),
                                                 scalar::I32(kQuads && i >= 4 ? kQuadApart + i - 4 : i));
           w[i / 2] |= formula::float_to_bf16_stochastic(value, random).u() << (16 * (i % 2));
         } else if constexpr (kKind == WeightKind::residual16) {
