@@ -126,6 +126,30 @@ __device__ inline float watch_bf16x8(const uint4& words) {
   }
 }
 
+// The smallest magnitude.
+__device__ inline float low8(const float* x) {
+  float low = fabsf(x[0]);
+#pragma unroll
+  for (int i = 1; i < kChunk; ++i) low = fminf(low, fabsf(x[i]));
+  return low;
+}
+__device__ inline float low_bf16x8(const uint4& words) {
+#if __CUDA_ARCH__ >= 860
+  std::uint32_t low;
+  asm("{.reg .b32 a, b; min.xorsign.abs.bf16x2 a, %1, %2; min.xorsign.abs.bf16x2 b, %3, %4; "
+      "min.xorsign.abs.bf16x2 %0, a, b;}"
+      : "=r"(low)
+      : "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
+  float both[2];
+  unpack_bf16(low, both);
+  return fminf(fabsf(both[0]), fabsf(both[1]));
+#else
+  float x[kChunk];
+  unpack_bf16x8(words, x);
+  return low8(x);
+#endif
+}
+
 // One element at a time: tails, unaligned tensors, and what the vector path leaves.
 __device__ inline float load_one(const void* base, std::uint8_t dtype, std::int64_t at) {
   if (is_f32(dtype)) return static_cast<const float*>(base)[at];

@@ -96,16 +96,6 @@ __global__ void count_kernel(const __grid_constant__ formula::Order order, const
   if (lane == 0 && bad != 0) atomicAdd(count, static_cast<unsigned long long>(bad));
 }
 
-// Whether the lane without branches (lane/cuda.cuh) is exact with these constants.
-template <class Algo>
-OCTAVO_HD bool in_range(const typename Algo::Consts& c) {
-  if constexpr (Algo::kDivides) {
-    return Algo::in_range(c);
-  } else {
-    return true;
-  }
-}
-
 template <class Algo>
 OCTAVO_HD Prepared prepared_of(const formula::Order& order, std::int64_t counted) {
   static_assert(sizeof(typename Algo::Consts) <= sizeof(Prepared::consts));
@@ -115,7 +105,12 @@ OCTAVO_HD Prepared prepared_of(const formula::Order& order, std::int64_t counted
   memcpy(out.consts, &c, sizeof c);
   out.round_base = formula::round_base(order.seed, static_cast<std::uint64_t>(decision.step));
   out.skip = decision.report.skipped ? 1 : 0;
-  out.in_range = in_range<Algo>(c) ? 1 : 0;
+  out.in_range = 1;
+  if constexpr (Algo::kDivides) {
+    const Quotients quotients = Algo::quotients(c);
+    out.in_range = in_range(quotients) ? 1 : 0;
+    out.least_result = least_result(quotients);
+  }
   formula::publish(order, decision);
   return out;
 }

@@ -22,9 +22,10 @@ template <class Algo, class Format, WeightKind kKind>
 class Step : StepTraits<Algo, Format> {
   using Traits = StepTraits<Algo, Format>;
   using Slow = SlowStep<Algo, Format, kKind>;
-  using Traits::encode_words;
   using Traits::is_second;
+  using Traits::kCodesZero;
   using Traits::kDivides;
+  using Traits::kDividesGradient;
   using Traits::kMeasures;
   using Traits::kQuick;
   using Traits::kSlots;
@@ -36,12 +37,10 @@ class Step : StepTraits<Algo, Format> {
   using Traits::over_own_scale;
   using Traits::own_scale;
   using Traits::quick_place;
-  using Traits::scales;
   using Traits::state_key;
   using typename Traits::Bounds;
   using typename Traits::Codes;
   using typename Traits::Consts;
-  using typename Traits::Fast;
   using typename Traits::Plain;
   using typename Traits::QuickPlace;
   using typename Traits::Scale;
@@ -257,41 +256,74 @@ class Step : StepTraits<Algo, Format> {
     return c;
   }
 
-  // The formula over eight elements whose weights and raw gradients are unpacked; states are in `s`.
+  // The formula over eight elements whose weights and raw gradients are unpacked; states are in `s`. Returns
+  // the smallest result whose numerator is not +0, where only the gradient tells.
   template <int kStride>
-  __device__ void update8(const Consts& c, float* p, float* g, float (*s)[kStride], int first,
-                          Bounds& bounds) const {
+  __device__ float update8(const Consts& c, float* p, float* g, float (&s)[kStates][kStride], int first,
+                           Bounds& bounds) const {
+    return each8<false>(c, p, g, s, first, bounds);
+  }
+  // What the rule measures of eight elements, in place of the gradients; `s` becomes the new moments.
+  template <int kStride>
+  __device__ float measure8(float* p, float* g, float (&s)[kStates][kStride], int first,
+                            Bounds& bounds) const {
+    return each8<true>(c_, p, g, s, first, bounds);
+  }
+  template <bool kMeasure, int kStride>
+  __device__ float each8(const Consts& c, float* p, float* g, float (&s)[kStates][kStride], int first,
+                         Bounds& bounds) const {
     scale_grads(p, g);
+    float low = kLargeFirst;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      Fast state[kStates];
-      float kept[kStates];
+      F32 state[kStates];
 #pragma unroll
-      for (int k = 0; k < kSlots; ++k) state[k] = Fast(s[k][first + i]);
-      p[i] = Algo::update(c, Fast(g[i]), Fast(p[i]), state).v;
+      for (int k = 0; k < kSlots; ++k) state[k] = F32(s[k][first + i]);
+      const F32 grad(g[i]);
+      float result;
+      if constexpr (kMeasure) {
+        result = g[i] = Algo::measured(c, grad, F32(p[i]), state).v;
+      } else {
+        result = p[i] = Algo::update(c, grad, F32(p[i]), state).v;
+      }
 #pragma unroll
-      for (int k = 0; k < kSlots; ++k) s[k][first + i] = kept[k] = state[k].v;
-      bounds.add(kept, numerator(c, Fast(g[i]), state));
+      for (int k = 0; k < kSlots; ++k) s[k][first + i] = state[k].v;
+      if constexpr (kDividesGradient)
+        if (__float_as_uint(grad.v) != 0) low = fminf(low, fabsf(result));
     }
+    bounds.raise8(s, first);
+    return low;
   }
 
-  // What the rule measures of eight elements, in place of the gradients.
+  // The least result that is known to be right.
+  __device__ float least_result(const TensorEntry& t) const {
+    if constexpr (kMeasures) return prepared_.least_result * fmaxf(fabsf(t.ratio), 1.0F);
+    return prepared_.least_result;
+  }
+  // Whether eight results are right although one of them is small (lane/exact.h), from the new moments.
   template <int kStride>
-  __device__ void measure8(const float* p, float* g, const float (*s)[kStride], int first,
-                           Bounds& bounds) const {
-    scale_grads(p, g);
+  __device__ bool right8(const Consts& c, float least, const float* result, const float (&s)[kStates][kStride],
+                         int first) const {
+    if constexpr (!kDivides) return true;
+    if constexpr (kDividesGradient) return false;
+    bool right = true;
+    const bool usual_eps = c.eps >= kSmallEps;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      Fast state[kStates];
-      float kept[kStates];
+      F32 state[kStates];
+      bool small = false;  // a root could be
 #pragma unroll
-      for (int k = 0; k < kSlots; ++k) state[k] = Fast(s[k][first + i]);
-      const Fast grad(g[i]);
-      g[i] = Algo::measured(c_, grad, Fast(p[i]), state).v;
-#pragma unroll
-      for (int k = 0; k < kSlots; ++k) kept[k] = state[k].v;
-      bounds.add(kept, numerator(c_, grad, state));
+      for (int k = 0; k < kSlots; ++k) {
+        state[k] = F32(s[k][first + i]);
+        if (is_second(k)) small |= state[k].v < kSmallSecond;
+      }
+      const float divided = numerator(c, F32(0.0F), state);
+      const bool zero = __float_as_uint(divided) == 0;
+      // Without branches: whatever is not needed is cheaper than they are.
+      right &= usual_eps ? zero | (fabsf(result[i]) >= least)
+                         : !small & (zero | (fabsf(divided) >= kSmallFirst));
     }
+    return right;
   }
 
   // A quick tile. Returns false if an element of the warp is out of range; nothing was written then.
@@ -316,6 +348,7 @@ class Step : StepTraits<Algo, Format> {
     double updates[kParts];
     Bounds bounds;
     int lanes = 32;
+    bool right = true;
     if constexpr (Format::kBlocked) {
       const QuickPlace where = quick_place(t, now.index, lane_);
       lanes = static_cast<int>(where.lanes);
@@ -323,22 +356,22 @@ class Step : StepTraits<Algo, Format> {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k)
         if (!own_scale(k)) scale[k] = scale_of_block(now, k, where.block);
-      measure_chunk<0, kKnown>(now, where.first, scale, weights, updates, bounds);
+      right = measure_chunk<0, kKnown>(now, where.first, scale, weights, updates, bounds);
       asm volatile("" ::: "memory");  // one after the other, as in block_tile
-      measure_chunk<1, kKnown>(now, where.first + where.apart, scale, weights, updates, bounds);
+      right &= measure_chunk<1, kKnown>(now, where.first + where.apart, scale, weights, updates, bounds);
     } else {
       const float scale[kStates] = {};
       const std::uint32_t first = first_of(now);
-      measure_chunk<0, kKnown>(now, first, scale, weights, updates, bounds);
-      measure_chunk<1, kKnown>(now, first + kHalfTile, scale, weights, updates, bounds);
+      right = measure_chunk<0, kKnown>(now, first, scale, weights, updates, bounds);
+      right &= measure_chunk<1, kKnown>(now, first + kHalfTile, scale, weights, updates, bounds);
     }
-    if (__any_sync(~0U, !bounds.in_range())) return false;
+    if (__any_sync(~0U, !right || !bounds.in_range(c_))) return false;
     write_sums(weights, updates, lanes, params_.sums + t.first_tile + now.index);
     return true;
   }
 
   template <int kIndex, bool kKnown, int kParts>
-  __device__ void measure_chunk(const Work& now, std::uint32_t at, const float (&scale)[kStates],
+  __device__ bool measure_chunk(const Work& now, std::uint32_t at, const float (&scale)[kStates],
                                 double (&weights)[kParts], double (&updates)[kParts], Bounds& bounds) const {
     const TensorEntry& t = entry(now);
     float s[kStates][2 * kChunk];
@@ -353,7 +386,10 @@ class Step : StepTraits<Algo, Format> {
     load_weights<kIndex>(now, t, at, packed);
     packed.template unpack<kKnown>(t, p);
     load_grads<kIndex, kKnown>(now, t, at, g);
-    measure8(p, g, s, kIndex * kChunk, bounds);
+    float low = measure8(p, g, s, kIndex * kChunk, bounds);
+    if constexpr (!kDividesGradient && kDivides) low = low8(g);
+    const bool right =
+        low >= prepared_.least_result || right8(c_, prepared_.least_result, g, s, kIndex * kChunk);
     if constexpr (Format::kBlocked) {
       weights[kIndex] = squares8(p);
       updates[kIndex] = squares8(g);
@@ -364,6 +400,7 @@ class Step : StepTraits<Algo, Format> {
         updates[2 * kIndex + half] = squares4(g + 4 * half);
       }
     }
+    return right;
   }
 
   template <bool kKnown>
@@ -378,24 +415,41 @@ class Step : StepTraits<Algo, Format> {
     float s[kStates][2 * kChunk];
     Bounds bounds;
     Eights p[2];
-    float watch = chunk<0, kKnown>(now, first, scale, p[0], s, bounds);
-    asm volatile("" ::
-                     : "memory");  // one chunk after the other: both at once would not fit into the registers
-    watch += chunk<1, kKnown>(now, first + where.apart, scale, p[1], s, bounds);
+    const Seen one = chunk<0, kKnown>(now, first, scale, p[0], s, bounds);
+    // One chunk after the other: both at once would not fit into the registers.
+    asm volatile("" ::: "memory");
+    const Seen two = chunk<1, kKnown>(now, first + where.apart, scale, p[1], s, bounds);
     if constexpr (Format::kAxes) {
       if (params_.measure != 0) {  // the moments are exact whatever their range
         raise_rows(t, first, where.apart, s);
         return true;
       }
     }
-    if (__any_sync(~0U, !bounds.in_range() || watch != 0.0F)) return false;
+    const Consts c = consts_of(t);
+    bool good = bounds.in_range(c) && one.watch + two.watch == 0.0F;
+    if constexpr (kDivides) {
+      const float least = least_result(t);
+      if (fminf(one.low, two.low) < least)
+        good = good && right_weights<kKnown>(t, c, least, p[0], s, 0) &&
+               right_weights<kKnown>(t, c, least, p[1], s, kChunk);
+    }
+    if (__any_sync(~0U, !good)) return false;
     store_weights(t, first, p[0]);
     store_weights(t, first + where.apart, p[1]);
     Scale encoded[kStates];
-    scales(t, where, true, bounds, nullptr, encoded);
-    encode_slots<0>(t, first, s, encoded, std::make_integer_sequence<int, kSlots>{});
-    encode_slots<1>(t, first + where.apart, s, encoded, std::make_integer_sequence<int, kSlots>{});
+    Traits::template scales<true>(t, where, true, bounds, nullptr, encoded);
+    const bool zeros = kCodesZero && __float_as_uint(bounds.low_second) == 0;
+    encode_slots(t, where, s, encoded, zeros, std::make_integer_sequence<int, kSlots>{});
     return true;
+  }
+
+  // right8 of packed weights.
+  template <bool kKnown, int kStride>
+  __device__ bool right_weights(const TensorEntry& t, const Consts& c, float least, const Eights& packed,
+                                const float (&s)[kStates][kStride], int first) const {
+    float weights[kChunk];
+    packed.template unpack<kKnown>(t, weights);
+    return right8(c, least, weights, s, first);
   }
 
   static __device__ void raise_rows(const TensorEntry& t, std::uint32_t first, std::uint32_t apart,
@@ -410,7 +464,7 @@ class Step : StepTraits<Algo, Format> {
   }
 
   template <int kIndex, bool kKnown>
-  __device__ float chunk(const Work& now, std::uint32_t at, const float (&scale)[kStates], Eights& p,
+  __device__ Seen chunk(const Work& now, std::uint32_t at, const float (&scale)[kStates], Eights& p,
                          float (&s)[kStates][2 * kChunk], Bounds& bounds) const {
     const TensorEntry& t = entry(now);
     decode_slots<kIndex>(now, at, scale, s, std::make_integer_sequence<int, kSlots>{});
@@ -419,8 +473,10 @@ class Step : StepTraits<Algo, Format> {
     load_weights<kIndex>(now, t, at, p);
     p.template unpack<kKnown>(t, weights);
     load_grads<kIndex, kKnown>(now, t, at, grads);
-    update8(consts_of(t), weights, grads, s, kIndex * kChunk, bounds);
-    return p.template pack<kKnown>(t, prepared_.round_base, at, weights);
+    const float low = update8(consts_of(t), weights, grads, s, kIndex * kChunk, bounds);
+    Seen seen = p.template pack<kKnown>(t, prepared_.round_base, at, weights);
+    if constexpr (kDividesGradient) seen.low = low;
+    return seen;
   }
 
   template <int kIndex, int... kSlot>
@@ -440,27 +496,43 @@ class Step : StepTraits<Algo, Format> {
     (get(std::integral_constant<int, kSlot>{}), ...);
   }
 
-  template <int kIndex, int... kSlot>
-  static __device__ void encode_slots(const TensorEntry& t, std::uint32_t at,
+  // Both chunks of every moment. `zeros`: a second moment may be zero.
+  template <int... kSlot>
+  static __device__ void encode_slots(const TensorEntry& t, const QuickPlace& where,
                                       const float (&s)[kStates][2 * kChunk], const Scale (&scale)[kStates],
-                                      std::integer_sequence<int, kSlot...>) {
+                                      bool zeros, std::integer_sequence<int, kSlot...>) {
     const auto put = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
       using Array = typename Arrays::template Codes<kOne>;
-      typename Array::Share words;
-      const float* from = s[kOne] + kIndex * kChunk;
-      if constexpr (own_scale(kOne)) {
-        float x[kChunk];
-        AxisRow(t, element(at)).scales(new_scales(t, kOne), x);
+      typename Array::Share words[2];
+      std::uint32_t* const codes[] = {reinterpret_cast<std::uint32_t*>(&words[0]),
+                                      reinterpret_cast<std::uint32_t*>(&words[1])};
 #pragma unroll
-        for (int i = 0; i < kChunk; ++i) x[i] = over_own_scale(from[i], x[i]);
-        Codes::template encode<moment(kOne)>(tables(), x, 1.0F, reinterpret_cast<std::uint32_t*>(&words));
-      } else {
-        encode_words<kOne>(from, scale[kOne], reinterpret_cast<std::uint32_t*>(&words));
+      for (int c = 0; c < 2; ++c)
+        encode_chunk<kOne>(t, where.first + c * where.apart, s[kOne] + c * kChunk, scale[kOne], codes[c]);
+      if constexpr (Traits::template kZeroCode<kOne> >= 0) {
+        if (zeros) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c) Traits::template put_zeros<kOne>(s[kOne] + c * kChunk, codes[c]);
+        }
       }
-      Array::put(t.codes[kOne], at, words);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) Array::put(t.codes[kOne], where.first + c * where.apart, words[c]);
     };
     (put(std::integral_constant<int, kSlot>{}), ...);
+  }
+  template <int kSlot>
+  static __device__ void encode_chunk(const TensorEntry& t, std::uint32_t at, const float* s,
+                                      const Scale& scale, std::uint32_t* codes) {
+    if constexpr (own_scale(kSlot)) {
+      float x[kChunk];
+      AxisRow(t, element(at)).scales(new_scales(t, kSlot), x);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) x[i] = over_own_scale(s[i], x[i]);
+      Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, codes);
+    } else {
+      Codes::template encode<moment(kSlot)>(tables(), s, scale.inverse, codes);
+    }
   }
 
   template <bool kKnown>
@@ -484,12 +556,14 @@ class Step : StepTraits<Algo, Format> {
     load_weights<kIndex>(now, t, at, p);
     p.template unpack<kKnown>(t, weights);
     load_grads<kIndex, kKnown>(now, t, at, grads);
-    update8(consts_of(t), weights, grads, s, 0, bounds);
-    const float watch = p.template pack<kKnown>(t, prepared_.round_base, at, weights);
-    bool good = bounds.in_range() && watch == 0.0F;
-    if constexpr (!kDivides) {
-#pragma unroll
-      for (int k = 0; k < kSlots; ++k) good = good && bounds.high[k] <= kLargeSecond;
+    const Consts c = consts_of(t);
+    const float low = update8(c, weights, grads, s, 0, bounds);
+    const Seen seen = p.template pack<kKnown>(t, prepared_.round_base, at, weights);
+    bool good = bounds.in_range(c) && seen.watch == 0.0F;
+    if constexpr (kDivides) {
+      const float least = least_result(t);
+      if ((kDividesGradient ? low : seen.low) < least)
+        good = good && right_weights<kKnown>(t, c, least, p, s, 0);
     }
     if (__any_sync(~0U, !good)) {
       Slow::slow_plain_chunk(prepared_, t, element(at), kUnit<true>);

@@ -23,7 +23,6 @@ class SlowStep : StepTraits<Algo, Format> {
   using Traits::own_scale;
   using Traits::place;
   using Traits::reduce_max;
-  using Traits::scales;
   using Traits::state_key;
   using typename Traits::Bounds;
   using typename Traits::Codes;
@@ -187,7 +186,7 @@ class SlowStep : StepTraits<Algo, Format> {
       // A block's scale changes with its last tile: those before are decoded by the old one.
       const bool last = i == tiles - 1 && block_at < t.numel;
       __syncwarp();  // every lane has read the old scale before one writes the new
-      scales(t, where, last, bounds, tiles > 1 ? whole : nullptr, encoded);
+      Traits::template scales<false>(t, where, last, bounds, tiles > 1 ? whole : nullptr, encoded);
 #pragma unroll 1
       for (int c = 0; c < 2; ++c) {
         const std::int64_t e = tile_at + where.first + c * where.apart;
@@ -211,14 +210,8 @@ class SlowStep : StepTraits<Algo, Format> {
       Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, words);
     } else {
       Traits::template encode_words<kSlot>(s, scale, words);
-      if constexpr (kZero >= 0) {
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) {
-          if (s[i] != 0.0F || (kZero > 0 && !scale.finite)) continue;
-          clear_code<kBits>(words, i);
-          if constexpr (kZero > 0) put_code<kBits>(words, i, kZero);
-        }
-      }
+      if constexpr (kZero >= 0)
+        if (scale.finite) Traits::template put_zeros<kSlot>(s, words);  // else all codes are 0
     }
     if constexpr (kBits < 8) {  // what follows the end in its last byte is zero
 #pragma unroll

@@ -27,14 +27,26 @@ __device__ inline float max_nan(float a, float b) {
   }
 }
 
-// The scale of a block: the fast lane's division where the maximum allows it.
+// Two more of them at once, where the hardware can. REQUIRES: bits of magnitudes.
+__device__ inline float max_of_bits(float a, float b, float c) {
+  return __uint_as_float(__vimax3_u32(__float_as_uint(a), __float_as_uint(b), __float_as_uint(c)));
+}
+__device__ inline float min_of_bits(float a, float b, float c) {
+  return __uint_as_float(__vimin3_u32(__float_as_uint(a), __float_as_uint(b), __float_as_uint(c)));
+}
+
+// The scale of a block whose maximum is at most kLargeFirst, by the fast lane's division: formula::block_scale
+// without a branch. A quotient that is too small to be exact is below the smallest scale.
+__device__ inline formula::BlockScale small_scale(float max, float largest) {
+  const float wanted = largest == 1.0F ? max : (F32(max * 0x1p48F) / F32(largest)).v * 0x1p-48F;
+  const float scale = fmaxf(wanted, formula::kSmallestScale);
+  const float inverse = (F32(1.0F) / F32(scale)).v;
+  const bool any = max > 0.0F;
+  return {any ? scale : 0.0F, any ? inverse : 0.0F, true};
+}
 __device__ inline formula::BlockScale scale_of(std::uint32_t max_bits, float largest) {
   const float max = __uint_as_float(max_bits);
-  if (max >= kSmallFirst && max <= kLargeFirst) {
-    const float scale = largest == 1.0F ? max : (F32(max) / F32(largest)).v;
-    return {scale, (F32(1.0F) / F32(scale)).v, true};
-  }
-  return formula::block_scale(max_bits, largest);
+  return max <= kLargeFirst ? small_scale(max, largest) : formula::block_scale(max_bits, largest);
 }
 
 template <class Algo, class Format>
@@ -82,62 +94,67 @@ struct StepTraits {
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x & 31U); }
 
-  // The lane of the quick path.
-  static constexpr bool kZeroNumerator = requires { Algo::kZeroNumerator; };
-  using Fast = FastF32<kZeroNumerator>;
   // What is divided is a moment, or what the rule says.
-  static constexpr bool kOwnNumerator = requires(const Consts& c, Fast x) { Algo::numerator(c, x, &x); };
-  static __device__ float numerator(const Consts& c, Fast g, const Fast* s) {
+  static constexpr bool kOwnNumerator = requires(const Consts& c, F32 x) { Algo::numerator(c, x, &x); };
+  static constexpr bool kDividesGradient = requires { Algo::kDividesGradient; };
+  static __device__ float numerator(const Consts& c, F32 g, const F32* s) {
     if constexpr (kOwnNumerator) {
       return Algo::numerator(c, g, s).v;
-    } else if constexpr (kDivides) {
-      return s[Algo::kNumerator].v;
     } else {
-      return 0.0F;
+      return s[Algo::kNumerator].v;
     }
   }
 
-  // A gradient that is divided is in range where its square in the second moment is: the rule's in_range.
-  static constexpr bool kWatchesHigh = kOwnNumerator && !kZeroNumerator;
+  // Second moments that have a code for zero.
+  template <int kSlot>
+  static constexpr bool codes_zero() {
+    if constexpr (kSlot >= kSlots || !Format::kBlocked) {
+      return false;
+    } else {
+      return kZeroCode<kSlot> >= 0 || codes_zero<kSlot + 1>();
+    }
+  }
+  static constexpr bool kCodesZero = codes_zero<0>();
 
-  // Moments of one chunk after the step, and their bounds.
+  // The largest moments of some elements after the step, and the smallest second one, as magnitudes. A NaN is
+  // larger than all, and so is a second moment below zero, which none should be.
   struct Bounds {
     float high[kStates] = {};
-    float high_numerator = 0.0F;
-    float low_numerator = kLargeFirst;
     float low_second = kLargeSecond;
 
     __device__ void raise(const float (&s)[kStates]) {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) high[k] = max_nan(high[k], fabsf(s[k]));
     }
-    __device__ void add(const float (&s)[kStates], float numerator) {
-      raise(s);
-      if constexpr (kDivides) {
+    // Eight elements from `first` on.
+    template <int kStride>
+    __device__ void raise8(const float (&s)[kStates][kStride], int first) {
 #pragma unroll
-        for (int k = 0; k < kSlots; ++k)
-          if (is_second(k)) low_second = fminf(low_second, s[k]);
-        const float size = fabsf(numerator);
-        low_numerator = fminf(low_numerator, kZeroNumerator && size == 0.0F ? kLargeFirst : size);
-        if constexpr (kWatchesHigh) high_numerator = max_nan(high_numerator, size);
-      }
-    }
-    [[nodiscard]] __device__ bool in_range() const {
-      if constexpr (!kDivides) {
-        return true;
-      } else {
-        bool good = low_numerator >= kSmallFirst && low_second >= kSmallSecond;
+      for (int k = 0; k < kSlots; ++k) {
 #pragma unroll
-        for (int k = 0; k < kSlots; ++k)
-          if (is_second(k)) good = good && high[k] <= kLargeSecond;
-        if constexpr (kWatchesHigh) {
-          return good && high_numerator <= kLargeFirst;
-        } else if constexpr (!kOwnNumerator) {
-          return good && high[Algo::kNumerator] <= kLargeFirst;
-        } else {
-          return good;
+        for (int i = first; i < first + kChunk; i += 2) {
+          if (is_second(k)) {
+            high[k] = max_of_bits(high[k], s[k][i], s[k][i + 1]);
+            if constexpr (kCodesZero) low_second = min_of_bits(low_second, s[k][i], s[k][i + 1]);
+          } else {
+            high[k] = max_nan(max_nan(high[k], fabsf(s[k][i])), fabsf(s[k][i + 1]));
+          }
         }
       }
+    }
+    // Whether division and root were exact as far as moments may be too large.
+    [[nodiscard]] __device__ bool in_range(const Consts& c) const {
+      bool good = true;
+#pragma unroll
+      for (int k = 0; k < kSlots; ++k)
+        good = good && __float_as_uint(high[k]) <= __float_as_uint(is_second(k) ? kLargeSecond : kLargeFirst);
+      if constexpr (kDivides && kOwnNumerator && !kDividesGradient) {
+        F32 most[kStates];
+#pragma unroll
+        for (int k = 0; k < kSlots; ++k) most[k] = F32(high[k]);
+        good = good && fabsf(numerator(c, F32(0.0F), most)) <= kLargeFirst;
+      }
+      return good;
     }
   };
 
@@ -194,9 +211,13 @@ struct StepTraits {
   }
 
   // Scales of a block from its lanes' maxima, written by its first lanes.
-  template <class Where>
+  // `kSmall`: all maxima are known to be small_scale's.
+  template <bool kSmall, class Where>
   static __device__ void scales(const TensorEntry& t, const Where& where, bool exists, const Bounds& bounds,
                                 const std::uint32_t* whole, Scale (&out)[kStates]) {
+    const auto scale_by = [](std::uint32_t bits, float largest) {
+      return kSmall ? small_scale(__uint_as_float(bits), largest) : scale_of(bits, largest);
+    };
     if constexpr (kSlots == 2 && !Format::kAxes) {
       // Even lanes take the first moment, odd ones the second: one reduction and one reciprocal for both.
       const bool odd = (threadIdx.x & 1U) != 0;
@@ -216,19 +237,20 @@ struct StepTraits {
         }
       }
       constexpr bool kSame = largest(0) == largest(1);
-      const formula::BlockScale scale = scale_of(mine, kSame || !odd ? largest(0) : largest(1));
+      const formula::BlockScale scale = scale_by(mine, kSame || !odd ? largest(0) : largest(1));
       if (where.lane < 2 && exists) (odd ? t.scales[1] : t.scales[0])[where.block] = scale.scale;
       const float coded = scale.finite ? scale.inverse : -1.0F;
       const float other = __shfl_xor_sync(~0U, coded, 1);
       const float inverse[2] = {odd ? other : coded, odd ? coded : other};
 #pragma unroll
-      for (int k = 0; k < 2; ++k) out[k] = {fmaxf(inverse[k], 0.0F), inverse[k] >= 0.0F};
+      for (int k = 0; k < 2; ++k)
+        out[k] = {kSmall ? inverse[k] : fmaxf(inverse[k], 0.0F), kSmall || inverse[k] >= 0.0F};
     } else {
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) {
         if (own_scale(k)) continue;
         const std::uint32_t bits = whole != nullptr ? whole[k] : reduce_max(bounds.high[k], where.lanes);
-        const formula::BlockScale scale = scale_of(bits, largest(k));
+        const formula::BlockScale scale = scale_by(bits, largest(k));
         if (where.lane == 0 && exists) t.scales[k][where.block] = scale.scale;
         out[k] = {scale.inverse, scale.finite};
       }
@@ -241,6 +263,19 @@ struct StepTraits {
     if (!scale.finite) {
 #pragma unroll
       for (int w = 0; w < kWords<kSlot>; ++w) words[w] = 0;
+    }
+  }
+
+  // The code of zero where a second moment is zero.
+  template <int kSlot>
+  static __device__ void put_zeros(const float* s, std::uint32_t* words) {
+    constexpr int kBits = Codec<kSlot>::kBits;
+    constexpr int kZero = kZeroCode<kSlot>;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      if (s[i] != 0.0F) continue;
+      clear_code<kBits>(words, i);
+      if constexpr (kZero > 0) put_code<kBits>(words, i, kZero);
     }
   }
 

@@ -62,6 +62,7 @@ struct alignas(16) Prepared {
   std::uint64_t round_base;  // of stochastic rounding: seed and step
   std::uint32_t skip;        // nothing is written
   std::uint32_t in_range;    // the constants allow the lane without branches
+  float least_result;        // for which it is exact (lane/exact.h); 0 where nothing is divided
 };
 
 struct StepParams {

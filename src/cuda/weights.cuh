@@ -47,6 +47,12 @@ __device__ inline std::uint64_t index_of(const TensorEntry& t, std::uint32_t pla
   return static_cast<std::uint64_t>(t.offset) + std::uint64_t{kUnit<kQuads>} * place;
 }
 
+// What new weights look like: NaN where one is NaN or infinite, else zero; and the smallest magnitude, about.
+struct Seen {
+  float watch;
+  float low;
+};
+
 template <WeightKind kKind, class Arrays>
 struct Weights {
   static constexpr bool kQuads = Arrays::kQuads;
@@ -80,17 +86,16 @@ struct Weights {
     }
   }
 
-  // New weights in place of the old ones, from `at` on (in kUnit elements). Returns NaN where one is NaN or infinite, else
-  // zero.
+  // New weights in place of the old ones, from `at` on.
   template <bool kBf16>
-  __device__ float pack(const TensorEntry& t, std::uint64_t round_base, std::uint32_t at, const float* x) {
+  __device__ Seen pack(const TensorEntry& t, std::uint64_t round_base, std::uint32_t at, const float* x) {
     if constexpr (kKind == WeightKind::f32) {
       param = as_eight<kQuads>(x);
     } else if constexpr (kKind == WeightKind::half) {
       if (kBf16 || is_bf16(t.param_dtype)) {
         const uint4 words = pack_bf16x8(x);
         param = eight_of<kQuads>(words);
-        return watch_bf16x8(words);
+        return {watch_bf16x8(words), low_bf16x8(words)};
       }
       param = eight_of<kQuads>(
           make_uint4(pack_f16(x[0], x[1]), pack_f16(x[2], x[3]), pack_f16(x[4], x[5]), pack_f16(x[6], x[7])));
@@ -128,7 +133,7 @@ struct Weights {
         }
       }
     }
-    return watch8(x);
+    return {watch8(x), low8(x)};
   }
 
  private:

@@ -22,10 +22,9 @@ struct Adagrad {
   static constexpr std::array<Slot, kMaxSlots> kState{{{"sum", "state1", Moment::second}}};
   static constexpr auto kMoments = moments_of(kState);
   static constexpr bool kDivides = true;
-  static constexpr bool kZeroNumerator = true;
+  static constexpr bool kDividesGradient = true;
 
-  // A sum in range has a gradient in range.
-  OCTAVO_HD static bool in_range(const Consts& c) { return c.eps >= 0.0F && c.eps <= kLargeFactor; }
+  OCTAVO_HD static Quotients quotients(const Consts& c) { return {c.lr, 1.0F, c.eps}; }
 
   OCTAVO_HD static void derive(const HyperParams& h, std::int64_t step, Consts& c) {
     const double lr = static_cast<float>(h.lr);

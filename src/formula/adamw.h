@@ -27,9 +27,7 @@ struct Adam {
   static constexpr bool kDivides = true;
   static constexpr int kNumerator = 0;
 
-  OCTAVO_HD static bool in_range(const Consts& c) {
-    return c.root_scale >= 1.0F && c.root_scale <= kLargeFactor && c.eps >= 0.0F && c.eps <= kLargeFactor;
-  }
+  OCTAVO_HD static Quotients quotients(const Consts& c) { return {c.step_size, c.root_scale, c.eps}; }
 
   OCTAVO_HD static void derive(const HyperParams& h, std::int64_t step, Consts& c) {
     const double lr = static_cast<float>(h.lr);

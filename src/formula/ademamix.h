@@ -33,9 +33,7 @@ struct AdEmaMix {
   // Places in HyperParams::own.
   static constexpr int kBeta3 = 0, kAlpha = 1, kAlphaSteps = 2, kBeta3Steps = 3;
 
-  OCTAVO_HD static bool in_range(const Consts& c) {
-    return c.root_scale >= 1.0F && c.root_scale <= kLargeFactor && c.eps >= 0.0F && c.eps <= kLargeFactor;
-  }
+  OCTAVO_HD static Quotients quotients(const Consts& c) { return {c.lr, c.root_scale, c.eps}; }
 
   OCTAVO_HD static double alpha_at(const HyperParams& h, double step) {
     const double steps = h.own[kAlphaSteps];

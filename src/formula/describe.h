@@ -13,10 +13,10 @@
 //   take_fixed       the constants that no scalar on a device can change, from those that the host derived
 //   update           the new parameter from the gradient, the parameter and the moments, which it updates
 //   kDivides         whether update divides or takes roots: on a GPU its fast lane is then exact in a range
-//   in_range         whether the constants allow that lane
+//   quotients        what is divided, by the constants (lane/exact.h), from which the range follows
 //   kNumerator       the slot that is divided; or, where that is no moment,
-//   numerator        what is divided, from the gradient and the new moments
-//   kZeroNumerator   it is the gradient, which is often zero, and a second moment holds its square
+//   numerator        what is divided, from the gradient and the new moments: it grows with their magnitudes
+//   kDividesGradient it is the gradient, and a second moment holds its square
 //   kRare            no fast path on a GPU, so that it compiles quickly
 //   kPasses = 2      it measures a tensor before it updates it (formula/measure.h): Consts has a `ratio`,
 //   measured         is what is squared and summed beside the weights, from copies of the moments, and

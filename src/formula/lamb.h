@@ -36,8 +36,9 @@ struct Lamb {
   // Places in HyperParams::own.
   static constexpr int kCorrects = 0, kDecoupled = 1, kMaxUnorm = 2, kTrusts = 3;
 
-  OCTAVO_HD static bool in_range(const Consts& c) {
-    return c.root_scale >= 1.0F && c.root_scale <= kLargeFactor && c.eps >= 0.0F && c.eps <= kLargeFactor;
+  // Without the learning rate, where that makes quotients larger: what is measured has none.
+  OCTAVO_HD static Quotients quotients(const Consts& c) {
+    return {c.first_scale * (c.lr > 1.0F ? c.lr : 1.0F), c.root_scale, c.eps};
   }
 
   OCTAVO_HD static void derive(const HyperParams& h, std::int64_t step, Consts& c) {

@@ -19,11 +19,11 @@ struct RmsProp {
   static constexpr std::array<Slot, kMaxSlots> kState{{{"square_avg", "state1", Moment::second}}};
   static constexpr auto kMoments = moments_of(kState);
   static constexpr bool kDivides = true;
-  static constexpr bool kZeroNumerator = true;
+  static constexpr bool kDividesGradient = true;
 
-  // A second moment in range has a gradient in range: it holds its square times 1 - alpha.
-  OCTAVO_HD static bool in_range(const Consts& c) {
-    return c.one_minus_alpha >= 0x1p-30F && c.eps >= 0.0F && c.eps <= kLargeFactor;
+  // A second moment holds the square of the gradient times 1 - alpha.
+  OCTAVO_HD static Quotients quotients(const Consts& c) {
+    return {c.lr, 1.0F, c.eps, c.one_minus_alpha >= 0x1p-30F};
   }
 
   OCTAVO_HD static void derive(const HyperParams& h, std::int64_t /*step*/, Consts& c) {

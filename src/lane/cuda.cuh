@@ -10,67 +10,50 @@
 
 namespace octavo::cuda {
 
-// `kZeros`: a zero may be divided, too. Its quotient takes the sign that a correction by zero would lose.
-template <bool kZeros>
-struct FastF32 {
+struct F32 {
   float v;
-  __device__ FastF32(float x = 0.0F) : v(x) {}  // NOLINT(google-explicit-constructor)
+  __device__ F32(float x = 0.0F) : v(x) {}  // NOLINT(google-explicit-constructor)
 };
-using F32 = FastF32<false>;
 
-template <bool kZ>
-__device__ inline FastF32<kZ> operator+(FastF32<kZ> a, FastF32<kZ> b) {
-  return a.v + b.v;
-}
-template <bool kZ>
-__device__ inline FastF32<kZ> operator-(FastF32<kZ> a, FastF32<kZ> b) {
-  return a.v - b.v;
-}
-template <bool kZ>
-__device__ inline FastF32<kZ> operator*(FastF32<kZ> a, FastF32<kZ> b) {
-  return a.v * b.v;
-}
-template <bool kZ>
-__device__ inline FastF32<kZ> fma(FastF32<kZ> a, FastF32<kZ> b, FastF32<kZ> c) {
-  return __fmaf_rn(a.v, b.v, c.v);
-}
-template <bool kZ>
-__device__ inline scalar::Mask operator<(FastF32<kZ> a, FastF32<kZ> b) {
-  return {a.v < b.v};
-}
-template <bool kZ>
-__device__ inline scalar::Mask operator>(FastF32<kZ> a, FastF32<kZ> b) {
-  return {a.v > b.v};
-}
-template <bool kZ>
-__device__ inline scalar::Mask is_nan(FastF32<kZ> a) {
-  return {a.v != a.v};
-}
-template <bool kZ>
-__device__ inline FastF32<kZ> select(scalar::Mask m, FastF32<kZ> yes, FastF32<kZ> no) {
-  return m.v ? yes : no;
-}
+__device__ inline F32 operator+(F32 a, F32 b) { return a.v + b.v; }
+__device__ inline F32 operator-(F32 a, F32 b) { return a.v - b.v; }
+__device__ inline F32 operator*(F32 a, F32 b) { return a.v * b.v; }
+__device__ inline F32 fma(F32 a, F32 b, F32 c) { return __fmaf_rn(a.v, b.v, c.v); }
+__device__ inline scalar::Mask operator<(F32 a, F32 b) { return {a.v < b.v}; }
+__device__ inline scalar::Mask operator>(F32 a, F32 b) { return {a.v > b.v}; }
+__device__ inline scalar::Mask is_nan(F32 a) { return {a.v != a.v}; }
+__device__ inline F32 select(scalar::Mask m, F32 yes, F32 no) { return m.v ? yes : no; }
 
 // An estimate of the reciprocal, one Newton step, and a quotient corrected by its exact remainder. Compilers
 // correct twice. Over all 2^46 pairs of mantissas the second correction changes nothing
-// (LaneCuda.AllPairsOfMantissas with OCTAVO_TEST_FULL=1).
-template <bool kZ>
-__device__ inline FastF32<kZ> operator/(FastF32<kZ> a, FastF32<kZ> b) {
+// (LaneCuda.AllPairsOfMantissas with OCTAVO_TEST_FULL=1). A numerator of -0 gives +0.
+__device__ inline F32 operator/(F32 a, F32 b) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(b.v));
   y = __fmaf_rn(y, __fmaf_rn(-b.v, y, 1.0F), y);
   const float q = a.v * y;
-  const float quotient = __fmaf_rn(y, __fmaf_rn(-b.v, q, a.v), q);
-  return kZ ? copysignf(quotient, a.v) : quotient;  // b is positive
+  return __fmaf_rn(y, __fmaf_rn(-b.v, q, a.v), q);
 }
 
-// An estimate of the reciprocal root, and a root corrected by its exact remainder.
-template <bool kZ>
-__device__ inline FastF32<kZ> sqrt(FastF32<kZ> a) {
+// A root times 2^40: its radicand was multiplied by 2^80, so that its remainder is exact however small it is.
+// What a root is multiplied by or added to takes the factor back, at no cost where that is a constant.
+struct Root {
+  static constexpr float kUnit = 0x1p-40F;
+  float v;
+  __device__ operator F32() const { return v * kUnit; }  // NOLINT(google-explicit-constructor)
+};
+__device__ inline F32 fma(Root a, F32 b, F32 c) { return __fmaf_rn(a.v, b.v * Root::kUnit, c.v); }
+__device__ inline F32 operator+(Root a, F32 b) { return __fmaf_rn(a.v, Root::kUnit, b.v); }
+
+// An estimate of the reciprocal root, and a root corrected by its exact remainder. The estimate of zero would
+// be infinite. 2^-126 more than zero gives 2^-103, which an eps from kSmallEps on does not notice; more than
+// any other radicand, it is rounded away.
+__device__ inline Root sqrt(F32 a) {
+  const float scaled = __fmaf_rn(a.v, 0x1p80F, 0x1p-126F);
   float y;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(a.v));
-  const float root = a.v * y;
-  return __fmaf_rn(__fmaf_rn(-root, root, a.v), 0.5F * y, root);
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(scaled));
+  const float root = scaled * y;
+  return {__fmaf_rn(__fmaf_rn(-root, root, scaled), 0.5F * y, root)};
 }
 
 }  // namespace octavo::cuda

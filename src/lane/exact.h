@@ -1,15 +1,47 @@
-// The range in which the fast lane of a GPU (lane/cuda.cuh) divides and takes roots exactly. An algorithm
-// says with it which of its constants allow that lane; elements are checked where they are computed.
+// Where the fast lane of a GPU (lane/cuda.cuh) gives the bits of the scalar lane. An algorithm says what it
+// divides; elements are checked where they are computed.
+//
+// With the bounds below, a root is exact from zero on, and so is a quotient unless its numerator is below
+// 2^-102 or it is itself below 2^-126. Such a quotient is too small to move a result of `least_result` or
+// more by half a unit in its last place, so it may be wrong. A numerator of +0 gives +0. So results are right
+// where each numerator is +0 or each result has that size; what is left is looked at element by element.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "lane/scalar.h"
+
+#include <limits>
+
 namespace octavo {
 
-// Where division and root are exact: |numerators| (first moments) and radicands (second moments). A
-// denominator is then root * root_scale + eps, from 2^-50 to 2^61 with what `in_range` of an algorithm's
-// constants allows.
-inline constexpr float kSmallFirst = 0x1p-60F, kLargeFirst = 0x1p60F;
-inline constexpr float kSmallSecond = 0x1p-100F, kLargeSecond = 0x1p80F;
+// Numerators (first moments) and radicands (second moments) are at most this.
+inline constexpr float kLargeFirst = 0x1p60F, kLargeSecond = 0x1p44F;
 inline constexpr float kLargeFactor = 0x1p20F;
+// With a smaller eps, radicands must be from kSmallSecond on and numerators from kSmallFirst: then every
+// quotient is exact whatever comes of it.
+inline constexpr float kSmallEps = 0x1p-56F, kSmallFirst = 0x1p-60F, kSmallSecond = 0x1p-100F;
+
+// What a rule divides: factor * (numerator / (root * root_scale + eps)) is added to what has been there.
+struct Quotients {
+  float factor;
+  float root_scale;
+  float eps;
+  bool bounded = true;  // the numerator is a moment, or bounded by one
+};
+
+OCTAVO_HD inline bool in_range(const Quotients& q) {
+  const float factor = q.factor < 0.0F ? -q.factor : q.factor;
+  return q.bounded && factor <= kLargeFactor && q.root_scale >= 1.0F && q.root_scale <= kLargeFactor &&
+         q.eps >= 0.0F && q.eps <= kLargeFactor;
+}
+
+// A quotient that may be wrong is below 2^-102 / eps, and the fast lane's is at most twice that; 2^-26 of a
+// result does not change it; and a result may have been rounded to bf16 before it is looked at.
+OCTAVO_HD inline float least_result(const Quotients& q) {
+  if (!(q.eps >= kSmallEps)) return std::numeric_limits<float>::infinity();
+  const float factor = q.factor < 0.0F ? -q.factor : q.factor;
+  const float least = factor * 0x1p-73F / q.eps;
+  return least > 0x1p-70F ? least : 0x1p-70F;
+}
 
 }  // namespace octavo

@@ -31,7 +31,7 @@ __global__ void every_kernel(std::uint32_t first, long long count, float other, 
     const octavo::cuda::F32 lane(x);
     const octavo::cuda::F32 constant(other);
     if constexpr (kCheck == Check::root) {
-      compare(x, 0.0F, octavo::cuda::sqrt(lane).v, __fsqrt_rn(x), out);
+      compare(x, 0.0F, octavo::cuda::F32(octavo::cuda::sqrt(lane)).v, __fsqrt_rn(x), out);
     } else if constexpr (kCheck == Check::of) {
       compare(other, x, (constant / lane).v, __fdiv_rn(other, x), out);
     } else {

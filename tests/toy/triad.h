@@ -48,9 +48,10 @@ struct Triad {
     c.beta3 = host.beta3;
   }
 
-  // CUDA, for speed alone: whether the lane without branches is exact with these constants, and what is
-  // divided in it.
-  OCTAVO_HD static bool in_range(const Consts& c) { return c.eps >= 0.0F && c.eps <= kLargeFactor; }
+  // CUDA, for speed alone: what is divided, and by what: the lane without branches is exact in a range.
+  OCTAVO_HD static Quotients quotients(const Consts& c) {
+    return {c.lr > 1.0F ? c.lr : 1.0F, 1.0F, c.eps};
+  }
   template <class F>
   OCTAVO_HD static F numerator(const Consts& c, F /*g*/, const F* s) {
     return fma(F(c.alpha), s[2], s[0]);
