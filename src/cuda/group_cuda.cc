@@ -449,6 +449,9 @@ class CudaStep final : public StepBackend {
     void* arguments[] = {&params};
     const std::int64_t warps = launch.shape.threads / 32;
     const auto grid = std::min<std::int64_t>(blocks_, (launch.units + warps - 1) / warps);
+    // A small launch is spread over all warps, unit by unit.
+    const auto share = static_cast<std::uint32_t>(launch.units / (grid * warps));
+    params.together = std::min(launch.kernel.together, std::bit_floor(std::max(share, 1U)));
     const cudaError_t error = cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(grid)),
                                                dim3(static_cast<unsigned>(launch.shape.threads)), arguments,
                                                static_cast<std::size_t>(launch.shape.shared), stream);

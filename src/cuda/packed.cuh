@@ -3,8 +3,9 @@
 // The tables are the codecs' own (codecs/*.h) in the shape that shared memory likes. Decoding reads a value
 // (for nibbles, a pair) whose address is one byte permutation away: every lane has its own copy, in its own
 // bank, where a multiprocessor has the room. Encoding finds the nearest code by one look-up: the entry of a
-// magnitude's exponent and top seven mantissa bits, plus the magnitude's bits, carries the rank in its third
-// byte (codecs/dynamic_map.h, Buckets). Signs and biases are applied to four bytes at once.
+// magnitude's exponent and top mantissa bits, plus the magnitude's bits, carries the rank in its highest byte
+// (codecs/dynamic_map.h, Buckets). Small tables have copies, too. Signs and biases are applied to four bytes
+// at once.
 //
 // Encoders take the moments of one block and the reciprocal of its scale, both finite, and leave zero
 // variances to the caller: a second moment's code is at least that of the smallest positive value.
@@ -19,6 +20,7 @@
 #include "cuda/table.h"
 #include "lane/scalar.h"
 
+#include <bit>
 #include <cstdint>
 
 namespace octavo::cuda {
@@ -48,29 +50,38 @@ __device__ inline std::uint32_t permute(std::uint32_t a, std::uint32_t b) {
   return out;
 }
 
-// Buckets with the bucket's own bits subtracted: entry + bits of x is rank << 16 and something below. Ranks
-// below `lowest` are raised to it.
-template <int kLowExponent>
+// Buckets with the bucket's own bits subtracted: entry + bits of x is rank << 24 and something below. Ranks
+// below `lowest` are raised to it. In shared memory an entry has `copies` neighbours, for as many lanes.
+template <int kMantissaBits, int kLowExponent>
 struct PackedBuckets {
-  using Source = codecs::Buckets<7, kLowExponent>;
-  static_assert(Source::kLowBits == 16);
+  using Source = codecs::Buckets<kMantissaBits, kLowExponent>;
+  static constexpr int kCount = static_cast<int>(Source::kCount);
+  static constexpr int kLowBits = Source::kLowBits;
+  static constexpr std::uint32_t kFirst = Source::kFirst;
+  static constexpr float kLow = std::bit_cast<float>(kFirst << kLowBits);
   std::uint32_t entry[Source::kCount]{};
 
   template <int kSize>
   constexpr PackedBuckets(const codecs::Magnitudes<kSize>& map, std::uint32_t lowest) {
     const Source source(map);
     for (std::uint32_t b = 0; b < Source::kCount; ++b) {
-      const std::uint32_t e = source.entry[b];
+      const std::uint32_t rank = source.entry[b] >> kLowBits;
+      // What is missing to the next rank: nothing carries where there is no boundary.
+      const std::uint32_t low = source.entry[b] & Source::kLowMask;
+      const std::uint32_t carries = low == 0 ? 0 : low + ((1U << 24) - 1 - Source::kLowMask);
       // A bucket whose both ranks are below the lowest has no boundary left.
-      const std::uint32_t raised = (e >> 16) < lowest ? lowest << 16 : e;
-      entry[b] = raised - ((b + Source::kFirst) << 16);
+      const std::uint32_t raised = rank < lowest ? lowest << 24 : (rank << 24) + carries;
+      entry[b] = raised - ((b + kFirst) << kLowBits);
     }
   }
 };
 
-__device__ const PackedBuckets<-22> kSigned8Packed(codecs::kSigned8, 0);
-__device__ const PackedBuckets<-23> kUnsigned8Packed(codecs::kUnsigned8, 1);
-__device__ const PackedBuckets<-9> kSigned4Packed(codecs::kSigned4, 0);
+using Signed8Buckets = PackedBuckets<6, -22>;
+using Unsigned8Buckets = PackedBuckets<7, -23>;
+using Signed4Buckets = PackedBuckets<3, -9>;
+__device__ const Signed8Buckets kSigned8Packed(codecs::kSigned8, 0);
+__device__ const Unsigned8Buckets kUnsigned8Packed(codecs::kUnsigned8, 1);
+__device__ const Signed4Buckets kSigned4Packed(codecs::kSigned4, 0);
 
 template <int kCount>
 struct Values {
@@ -82,18 +93,21 @@ struct Values {
 template <class Codec, Moment kMoment>
 __device__ const Values<1 << Codec::kBits> kValues(Codec::template values<kMoment>());
 
-// The rank of a magnitude in the third byte; `entries` is the address of the table less that of bucket zero.
-template <int kLowExponent>
-__device__ inline std::uint32_t rank_sum(std::uint32_t entries, float magnitude) {
-  const std::uint32_t b = __float_as_uint(fmaxf(magnitude, __int_as_float((127 + kLowExponent) << 23)));
-  const std::uint32_t bucket = permute<0x4432>(b, 0);  // its upper half
-  return shared_u32(entries + 4 * bucket,
-                    -4 * static_cast<int>(PackedBuckets<kLowExponent>::Source::kFirst)) +
-         b;
+// The rank of a magnitude in the highest byte. `table`: of the lane's copy.
+template <class Buckets, int kCopies>
+__device__ inline std::uint32_t rank_sum(std::uint32_t table, float magnitude) {
+  constexpr std::uint32_t kStride = 4 * kCopies;
+  constexpr int kShift = Buckets::kLowBits - std::countr_zero(kStride);
+  const std::uint32_t b = __float_as_uint(fmaxf(magnitude, Buckets::kLow));
+  const std::uint32_t bucket = b & ~((1U << Buckets::kLowBits) - 1);
+  return shared_u32(table + (bucket >> kShift), -static_cast<int>(kStride * Buckets::kFirst)) + b;
 }
-// The third byte of each.
-__device__ inline std::uint32_t third_bytes(const std::uint32_t* r) {
-  return permute<0x5410>(permute<0x0062>(r[0], r[1]), permute<0x0062>(r[2], r[3]));
+// The highest byte of each.
+__device__ inline std::uint32_t high_bytes(const std::uint32_t* r) {
+  return permute<0x5410>(permute<0x0073>(r[0], r[1]), permute<0x0073>(r[2], r[3]));
+}
+__device__ inline std::uint32_t copy_of_lane(std::uint32_t table, int copies) {
+  return table + (threadIdx.x & static_cast<std::uint32_t>(copies - 1)) * 4U;
 }
 // 0xFF where negative.
 __device__ inline std::uint32_t sign_bytes(const float* x) {
@@ -207,16 +221,18 @@ struct Packed<codecs::Int8, kMoment> {
   static constexpr bool kOneTable = false;
   static constexpr int kRowBytes = 4;
   static constexpr int kWords = 2;
-  static constexpr int table_bytes(int /*arch*/) {
-    return static_cast<int>(kMoment == Moment::first ? sizeof(kSigned8Packed) : sizeof(kUnsigned8Packed));
+  using Buckets = std::conditional_t<kMoment == Moment::first, Signed8Buckets, Unsigned8Buckets>;
+  static constexpr int copies(int arch) {
+    return kMoment == Moment::first && has_large_shared(arch) ? 2 : 1;
   }
+  static constexpr int table_bytes(int arch) { return 4 * Buckets::kCount * copies(arch); }
 
   __device__ static void fill_table(std::uint32_t table) {
-    if constexpr (kMoment == Moment::first) {
-      fill(table, PackedBuckets<-22>::Source::kCount, [](int i) { return kSigned8Packed.entry[i]; });
-    } else {
-      fill(table, PackedBuckets<-23>::Source::kCount, [](int i) { return kUnsigned8Packed.entry[i]; });
-    }
+    constexpr int kCopies = copies(kArch);
+    fill(table, Buckets::kCount * kCopies, [](int i) {
+      return kMoment == Moment::first ? kSigned8Packed.entry[i / kCopies]
+                                      : kUnsigned8Packed.entry[i / kCopies];
+    });
   }
   __device__ static float row_word(int byte, int /*word*/) {
     return kValues<codecs::Int8, kMoment>.value[byte];
@@ -242,6 +258,8 @@ struct Packed<codecs::Int8, kMoment> {
   }
 
   __device__ static void encode(std::uint32_t table, const float* s, float inverse, std::uint32_t* words) {
+    constexpr int kCopies = copies(kArch);
+    const std::uint32_t own = copy_of_lane(table, kCopies);
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
       float x[4];
@@ -249,9 +267,9 @@ struct Packed<codecs::Int8, kMoment> {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         x[i] = s[4 * w + i] * inverse;
-        r[i] = kMoment == Moment::first ? rank_sum<-22>(table, fabsf(x[i])) : rank_sum<-23>(table, x[i]);
+        r[i] = rank_sum<Buckets, kCopies>(own, kMoment == Moment::first ? fabsf(x[i]) : x[i]);
       }
-      words[w] = third_bytes(r);
+      words[w] = high_bytes(r);
       if constexpr (kMoment == Moment::first) words[w] = signed_codes<128, 7>(words[w], sign_bytes(x));
     }
   }
@@ -263,13 +281,16 @@ struct Packed<codecs::Int4, kMoment> {
   static constexpr bool kOneTable = false;
   static constexpr int kRowBytes = 8;
   static constexpr int kWords = 1;
-  static constexpr int table_bytes(int /*arch*/) {
-    return kMoment == Moment::first ? static_cast<int>(sizeof(kSigned4Packed)) : 0;
+  // A copy for each lane, where there is room.
+  static constexpr int copies(int arch) { return has_large_shared(arch) ? 32 : 8; }
+  static constexpr int table_bytes(int arch) {
+    return kMoment == Moment::first ? 4 * Signed4Buckets::kCount * copies(arch) : 0;
   }
 
   __device__ static void fill_table(std::uint32_t table) {
+    constexpr int kCopies = copies(kArch);
     if constexpr (kMoment == Moment::first)
-      fill(table, PackedBuckets<-9>::Source::kCount, [](int i) { return kSigned4Packed.entry[i]; });
+      fill(table, Signed4Buckets::kCount * kCopies, [](int i) { return kSigned4Packed.entry[i / kCopies]; });
   }
   // A pair of values per byte, the even element in the high nibble. Pairs are read by half a warp at a time,
   // so sixteen copies keep every lane in its own banks.
@@ -307,21 +328,22 @@ struct Packed<codecs::Int4, kMoment> {
     for (int i = 0; i < 4; ++i) {
       x[i] = s[2 * i] * inverse;
       if constexpr (kMoment == Moment::first) {
-        r[i] = rank_sum<-9>(table, fabsf(x[i]));
+        r[i] = rank_sum<Signed4Buckets, copies(kArch)>(table, fabsf(x[i]));
       } else {
         // 2^23 + 16x - 1/2, rounded up: 16x to nearest, ties down, in the low byte.
         r[i] = __float_as_uint(__fmaf_ru(fmaxf(x[i], 0.0625F), 16.0F, 8388607.5F));
       }
     }
     if constexpr (kMoment == Moment::first) {
-      return signed_codes<8, 3>(third_bytes(r), sign_bytes(x));
+      return signed_codes<8, 3>(high_bytes(r), sign_bytes(x));
     } else {
       const std::uint32_t low = permute<0x5410>(permute<0x0040>(r[0], r[1]), permute<0x0040>(r[2], r[3]));
       return low - 0x01010101U;
     }
   }
   __device__ static void encode(std::uint32_t table, const float* s, float inverse, std::uint32_t* words) {
-    words[0] = (encode4(table, s, inverse) << 4) | encode4(table, s + 1, inverse);
+    const std::uint32_t own = copy_of_lane(table, copies(kArch));
+    words[0] = (encode4(own, s, inverse) << 4) | encode4(own, s + 1, inverse);
   }
 };
 

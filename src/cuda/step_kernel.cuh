@@ -54,6 +54,8 @@ class Step : StepTraits<Algo, Format> {
  public:
   using Map = SharedMap<Codes, Arrays>;
   static constexpr bool kHasQuick = kQuick;
+  // Measured: formats that compute longer gain from fewer requests.
+  static constexpr std::uint32_t kMostTogether = Codes::kCopied ? 8 : 4;
 
   __device__ Step(const StepParams& params, const Prepared& prepared, std::uint32_t warp)
       : params_(params),
@@ -69,12 +71,12 @@ class Step : StepTraits<Algo, Format> {
     c_.coupled = host.coupled;
   }
 
-  // Takes kTogether neighbouring units at a time until none are left, so that warps with slow units take
-  // fewer. The next ones are requested early, because the answer takes as long as a memory access.
+  // Takes a few neighbouring units at a time until none are left, so that warps with slow units take fewer.
+  // The next ones are requested early, because the answer takes as long as a memory access.
   // `kMeasure`: the first of a rule's two passes, which writes sums alone.
   template <bool kMeasure>
   __device__ void run(std::uint32_t warps) const {
-    std::uint32_t unit = kTogether * answer(ask());
+    std::uint32_t unit = params_.together * answer(ask());
     std::uint32_t asked = ask();
     Work now{};
     if (unit < params_.units) {
@@ -86,8 +88,8 @@ class Step : StepTraits<Algo, Format> {
     bool more = unit < params_.units;
     while (more) {
       const std::uint32_t this_unit = unit;
-      if (++unit % kTogether == 0) {
-        unit = kTogether * answer(asked);
+      if ((++unit & (params_.together - 1)) == 0) {
+        unit = params_.together * answer(asked);
         if (unit < params_.units) asked = ask();
       }
       more = unit < params_.units;
@@ -118,9 +120,6 @@ class Step : StepTraits<Algo, Format> {
   }
 
  private:
-  // Measured: formats that compute longer gain from fewer requests.
-  static constexpr std::uint32_t kTogether = Codes::kCopied ? 8 : 4;
-
   // Opaque, so that it stays in its register.
   static __device__ std::uint32_t lane_id() {
     std::uint32_t out;

@@ -17,7 +17,8 @@ StepKernel one_kernel() {
                  &Map::threads,
                  &Map::start,
                  Step<Algo, Format, kKind>::kHasQuick,
-                 kGoesAs};
+                 kGoesAs,
+                 Step<Algo, Format, kKind>::kMostTogether};
   if constexpr (formula::kMeasures<Algo>) {
     // How weights are rounded does not matter to what reads them.
     constexpr WeightKind kRead = kKind == WeightKind::stochastic ? WeightKind::half : kKind;

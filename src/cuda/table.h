@@ -71,6 +71,7 @@ struct StepParams {
   std::uint32_t* counters;   // two zeros: units taken, warps done; zeros again when the launch ends
   const Prepared* prepared;  // null: `constants`
   std::uint32_t units;
+  std::uint32_t together;  // neighbouring units that a warp takes at a time, a power of two
   std::uint32_t measure;  // axis scales, first pass
   formula::Sums* sums;    // of tiles, where the rule measures
   Prepared constants;
