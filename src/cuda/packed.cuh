@@ -222,9 +222,7 @@ struct Packed<codecs::Int8, kMoment> {
   static constexpr int kRowBytes = 4;
   static constexpr int kWords = 2;
   using Buckets = std::conditional_t<kMoment == Moment::first, Signed8Buckets, Unsigned8Buckets>;
-  static constexpr int copies(int arch) {
-    return kMoment == Moment::first && has_large_shared(arch) ? 2 : 1;
-  }
+  static constexpr int copies(int arch) { return kMoment == Moment::first && has_large_shared(arch) ? 2 : 1; }
   static constexpr int table_bytes(int arch) { return 4 * Buckets::kCount * copies(arch); }
 
   __device__ static void fill_table(std::uint32_t table) {

@@ -144,7 +144,7 @@ class Step : StepTraits<Algo, Format> {
   __device__ const TensorEntry& entry(const Work& work) const { return params_.tensors[work.entry]; }
   // The lane's first elements in a tile without blocks.
   __device__ std::uint32_t first_of(const Work& work) const {
-    return work.index * (kTile / kUnit<true>) + lane_;
+    return work.index * (kTile / kUnit<true>)+lane_;
   }
   static constexpr std::uint32_t kHalfTile = kTile / 2 / kUnit<true>;
 
@@ -301,8 +301,8 @@ class Step : StepTraits<Algo, Format> {
   }
   // Whether eight results are right although one of them is small (lane/exact.h), from the new moments.
   template <int kStride>
-  __device__ bool right8(const Consts& c, float least, const float* result, const float (&s)[kStates][kStride],
-                         int first) const {
+  __device__ bool right8(const Consts& c, float least, const float* result,
+                         const float (&s)[kStates][kStride], int first) const {
     if constexpr (!kDivides) return true;
     if constexpr (kDividesGradient) return false;
     bool right = true;
@@ -319,8 +319,8 @@ class Step : StepTraits<Algo, Format> {
       const float divided = numerator(c, F32(0.0F), state);
       const bool zero = __float_as_uint(divided) == 0;
       // Without branches: whatever is not needed is cheaper than they are.
-      right &= usual_eps ? zero | (fabsf(result[i]) >= least)
-                         : !small & (zero | (fabsf(divided) >= kSmallFirst));
+      right &=
+          usual_eps ? zero | (fabsf(result[i]) >= least) : !small & (zero | (fabsf(divided) >= kSmallFirst));
     }
     return right;
   }
@@ -464,7 +464,7 @@ class Step : StepTraits<Algo, Format> {
 
   template <int kIndex, bool kKnown>
   __device__ Seen chunk(const Work& now, std::uint32_t at, const float (&scale)[kStates], Eights& p,
-                         float (&s)[kStates][2 * kChunk], Bounds& bounds) const {
+                        float (&s)[kStates][2 * kChunk], Bounds& bounds) const {
     const TensorEntry& t = entry(now);
     decode_slots<kIndex>(now, at, scale, s, std::make_integer_sequence<int, kSlots>{});
     float weights[kChunk];
@@ -576,7 +576,7 @@ class Step : StepTraits<Algo, Format> {
   // To each slot's elements from kTo on.
   template <int kIndex, int kTo, int kStride, int... kSlot>
   __device__ void load_states(const Work& now, const TensorEntry& t, std::uint32_t at,
-                                     float (&s)[kStates][kStride], std::integer_sequence<int, kSlot...>) const {
+                              float (&s)[kStates][kStride], std::integer_sequence<int, kSlot...>) const {
     const auto get = [&](auto slot) {
       constexpr int kOne = decltype(slot)::value;
       const auto words = share<kIndex, typename Arrays::template Codes<kOne>>(now, t.codes[kOne], at);

@@ -35,8 +35,9 @@ __device__ inline float min_of_bits(float a, float b, float c) {
   return __uint_as_float(__vimin3_u32(__float_as_uint(a), __float_as_uint(b), __float_as_uint(c)));
 }
 
-// The scale of a block whose maximum is at most kLargeFirst, by the fast lane's division: formula::block_scale
-// without a branch. A quotient that is too small to be exact is below the smallest scale.
+// The scale of a block whose maximum is at most kLargeFirst, by the fast lane's division:
+// formula::block_scale without a branch. A quotient that is too small to be exact is below the smallest
+// scale.
 __device__ inline formula::BlockScale small_scale(float max, float largest) {
   const float wanted = largest == 1.0F ? max : (F32(max * 0x1p48F) / F32(largest)).v * 0x1p-48F;
   const float scale = fmaxf(wanted, formula::kSmallestScale);

@@ -35,14 +35,14 @@ struct alignas(16) TensorEntry {
   std::uint32_t quick_units;  // from the first on: those that vectors can do
   std::int32_t block;         // elements; 0 without blocks
   std::uint8_t param_dtype, grad_dtype;
-  std::uint8_t plain;    // fp32 states beside a launch's own format
-  std::uint8_t aligned;  // every buffer to 16 bytes
+  std::uint8_t plain;       // fp32 states beside a launch's own format
+  std::uint8_t aligned;     // every buffer to 16 bytes
   std::uint8_t lanes_log2;  // of the number of lanes that share a block of at most a tile
   std::uint8_t usual;       // weights and gradients are both bf16 or, with fp32 weights, both fp32
   std::int32_t ndim;
-  std::uint32_t first_tile;  // among the sums of tiles, where the rule measures
-  float ratio;               // of this step, likewise; written on the device
-  std::uint32_t tensor;      // its number in the group
+  std::uint32_t first_tile;      // among the sums of tiles, where the rule measures
+  float ratio;                   // of this step, likewise; written on the device
+  std::uint32_t tensor;          // its number in the group
   std::int64_t shape[kMaxDims];  // axis scales
 };
 static_assert(sizeof(TensorEntry) % 16 == 0);
@@ -72,8 +72,8 @@ struct StepParams {
   const Prepared* prepared;  // null: `constants`
   std::uint32_t units;
   std::uint32_t together;  // neighbouring units that a warp takes at a time, a power of two
-  std::uint32_t measure;  // axis scales, first pass
-  formula::Sums* sums;    // of tiles, where the rule measures
+  std::uint32_t measure;   // axis scales, first pass
+  formula::Sums* sums;     // of tiles, where the rule measures
   Prepared constants;
 };
 

@@ -130,7 +130,8 @@ struct ArrayIo {
     return out;
   }
   static __device__ std::uint32_t address(Stage stage, int index, int piece) {
-    return stage.at + stage.lane * Share::kBytes + kAt + (index * Share::kPieces + piece) * 32 * Share::kBytes;
+    return stage.at + stage.lane * Share::kBytes + kAt +
+           (index * Share::kPieces + piece) * 32 * Share::kBytes;
   }
 };
 

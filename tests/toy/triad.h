@@ -49,9 +49,7 @@ struct Triad {
   }
 
   // CUDA, for speed alone: what is divided, and by what: the lane without branches is exact in a range.
-  OCTAVO_HD static Quotients quotients(const Consts& c) {
-    return {c.lr > 1.0F ? c.lr : 1.0F, 1.0F, c.eps};
-  }
+  OCTAVO_HD static Quotients quotients(const Consts& c) { return {c.lr > 1.0F ? c.lr : 1.0F, 1.0F, c.eps}; }
   template <class F>
   OCTAVO_HD static F numerator(const Consts& c, F /*g*/, const F* s) {
     return fma(F(c.alpha), s[2], s[0]);
