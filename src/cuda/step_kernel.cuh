@@ -303,24 +303,24 @@ class Step : StepTraits<Algo, Format> {
   template <int kStride>
   __device__ bool right8(const Consts& c, float least, const float* result,
                          const float (&s)[kStates][kStride], int first) const {
-    if constexpr (!kDivides) return true;
-    if constexpr (kDividesGradient) return false;
-    bool right = true;
-    const bool usual_eps = c.eps >= kSmallEps;
+    bool right = !kDividesGradient;
+    if constexpr (kDivides && !kDividesGradient) {
+      const bool usual_eps = c.eps >= kSmallEps;
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      F32 state[kStates];
-      bool small = false;  // a root could be
+      for (int i = 0; i < kChunk; ++i) {
+        F32 state[kStates];
+        bool small = false;  // a root could be
 #pragma unroll
-      for (int k = 0; k < kSlots; ++k) {
-        state[k] = F32(s[k][first + i]);
-        if (is_second(k)) small |= state[k].v < kSmallSecond;
+        for (int k = 0; k < kSlots; ++k) {
+          state[k] = F32(s[k][first + i]);
+          if (is_second(k)) small |= state[k].v < kSmallSecond;
+        }
+        const float divided = numerator(c, F32(0.0F), state);
+        const bool zero = __float_as_uint(divided) == 0;
+        // Without branches: whatever is not needed is cheaper than they are.
+        right &= usual_eps ? zero | (fabsf(result[i]) >= least)
+                           : !small & (zero | (fabsf(divided) >= kSmallFirst));
       }
-      const float divided = numerator(c, F32(0.0F), state);
-      const bool zero = __float_as_uint(divided) == 0;
-      // Without branches: whatever is not needed is cheaper than they are.
-      right &=
-          usual_eps ? zero | (fabsf(result[i]) >= least) : !small & (zero | (fabsf(divided) >= kSmallFirst));
     }
     return right;
   }
