@@ -27,21 +27,38 @@ function(octavo_rules_of list folder pattern out)
   set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 
-# An object library for each rule, from one source: a compiler cache then knows its objects from another build folder,
-# which it would not with sources that are made there. `out` gets the objects.
-function(octavo_rule_objects out)
+# The rules that the library has, in the order of the lists.
+function(octavo_all_rules out)
   octavo_rules_of("${CMAKE_CURRENT_SOURCE_DIR}/core/lists.h" "${CMAKE_CURRENT_SOURCE_DIR}" "formula/[^\"]+" rules)
   if(OCTAVO_EXTRA_LISTS)
     get_filename_component(folder "${OCTAVO_EXTRA_LISTS}" DIRECTORY)
     octavo_rules_of("${OCTAVO_EXTRA_LISTS}" "${folder}" "[^\"]+" more)
     list(APPEND rules ${more})
   endif()
+  set(${out} ${rules} PARENT_SCOPE)
+endfunction()
+
+function(octavo_rule_target rule suffix out)
+  string(TOLOWER "octavo_step_${rule}${suffix}" target)
+  set(${out} ${target} PARENT_SCOPE)
+endfunction()
+
+# An object library of a rule's kernels, from one source for all: a compiler cache then knows its objects from another
+# build folder, which it would not with sources that are made there. `out` gets the target.
+function(octavo_rule_library rule suffix out)
+  octavo_rule_target(${rule} "${suffix}" target)
+  add_library(${target} OBJECT cuda/step_rule.cu)
+  octavo_object_options(${target})
+  target_compile_definitions(${target} PRIVATE OCTAVO_RULE=${rule})
+  set(${out} ${target} PARENT_SCOPE)
+endfunction()
+
+# The objects of every rule.
+function(octavo_rule_objects out)
+  octavo_all_rules(rules)
   set(objects "")
   foreach(rule IN LISTS rules)
-    string(TOLOWER "octavo_step_${rule}" target)
-    add_library(${target} OBJECT cuda/step_rule.cu)
-    octavo_object_options(${target})
-    target_compile_definitions(${target} PRIVATE OCTAVO_RULE=${rule})
+    octavo_rule_library(${rule} "" target)
     list(APPEND objects $<TARGET_OBJECTS:${target}>)
   endforeach()
   set(${out} "${objects}" PARENT_SCOPE)

@@ -2,7 +2,7 @@
 // and device, so that a kernel and its launch agree.
 //
 // Where the ways of architectures part, kArch and the questions below decide, and nothing else. So a build
-// can name another architecture (OCTAVO_CUDA_AS): its kernels go that one's way on
+// can name another architecture (OCTAVO_CUDA_AS, cmake/OctavoCudaAs.cmake): its kernels go that one's way on
 // the GPU that is there, which is how tests run what no GPU at hand would take.
 // SPDX-License-Identifier: MIT
 #pragma once

@@ -1,12 +1,14 @@
 // What CMAKE_CUDA_ARCHITECTURES=release builds, by CUDA version: every device finds code that it can run, and
-// none that asks for more shared memory than the device has.
+// none that asks for more shared memory than the device has. And whose way a GPU can go (src/cuda/arch.h).
 // SPDX-License-Identifier: MIT
 #include "cuda/arch.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -72,6 +74,23 @@ TEST(CudaArchitectures, WaysThatOneCanGo) {
   EXPECT_FALSE(can_go_as(860, 890));  // fp8
   EXPECT_FALSE(can_go_as(890, 800));  // shared memory
   EXPECT_TRUE(can_go_as(890, 860));
+}
+
+// A path that a source chose by itself could not be taken on another GPU.
+TEST(CudaArchitectures, NothingElseAsksTheCompiler) {
+  const std::filesystem::path root = OCTAVO_TEST_SOURCES;
+  int asking = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (text.find("if __CUDA_ARCH__") == std::string::npos &&
+        text.find("defined(__CUDA_ARCH__)") == std::string::npos)
+      continue;
+    ++asking;
+    EXPECT_EQ(std::filesystem::relative(entry.path(), root), "cuda/arch.h") << "ask kArch there";
+  }
+  EXPECT_EQ(asking, 1);
 }
 
 }  // namespace

@@ -1,0 +1,72 @@
+# Libraries for tests whose kernels go another architecture's way on the GPU that is there (src/cuda/arch.h): its steps of
+# memory, its tables, its arithmetic and no more shared memory than it has. What no GPU at hand would run is run all the same.
+#
+#   OCTAVO_CUDA_AS         architectures, for example 750;800;860;890;1200: each gets a library in <build>/as/<architecture>,
+#                          and cuda_test a run over it (cuda_as_<architecture>). Empty: none.
+#   OCTAVO_CUDA_AS_RULES   the rules of update that these libraries have in that way (Adam), or `all`; the others are as
+#                          ever. Compiling one takes a minute for each architecture.
+
+set(OCTAVO_CUDA_AS "" CACHE STRING "Architectures whose way tests go on the GPU that is there: 750;800;860;890;1200")
+set(OCTAVO_CUDA_AS_RULES Adam CACHE STRING "Rules of update that go it, or all")
+
+function(octavo_as_library arch out)
+  set(${out} "${PROJECT_BINARY_DIR}/as/${arch}/${CMAKE_SHARED_LIBRARY_PREFIX}octavo${CMAKE_SHARED_LIBRARY_SUFFIX}" PARENT_SCOPE)
+endfunction()
+
+# The libraries, beside `octavo`, of which they differ in the kernels of some rules.
+function(octavo_add_as_libraries)
+  if(NOT OCTAVO_CUDA_AS)
+    return()
+  endif()
+  get_target_property(type octavo TYPE)
+  if(NOT OCTAVO_WITH_CUDA OR NOT type STREQUAL "SHARED_LIBRARY")
+    message(FATAL_ERROR "OCTAVO_CUDA_AS: got '${OCTAVO_CUDA_AS}' in a build without CUDA or without shared libraries; "
+                        "add -DOCTAVO_CUDA=ON -DBUILD_SHARED_LIBS=ON")
+  endif()
+  octavo_all_rules(rules)
+  set(chosen ${OCTAVO_CUDA_AS_RULES})
+  if(chosen STREQUAL "all")
+    set(chosen ${rules})
+  endif()
+  foreach(rule IN LISTS chosen)
+    if(NOT rule IN_LIST rules)
+      list(JOIN rules ", " known)
+      message(FATAL_ERROR "OCTAVO_CUDA_AS_RULES: got '${rule}', expected all, or some of ${known}")
+    endif()
+  endforeach()
+
+  foreach(arch IN LISTS OCTAVO_CUDA_AS)
+    if(NOT arch MATCHES "^[0-9]+0$" OR arch LESS 700)
+      message(FATAL_ERROR "OCTAVO_CUDA_AS: got '${arch}', expected a compute capability times 100, as 860 for 8.6")
+    endif()
+    set(objects $<TARGET_OBJECTS:octavo_objects>)
+    foreach(rule IN LISTS rules)
+      if(rule IN_LIST chosen)
+        octavo_rule_library(${rule} "_as_${arch}" target)
+        target_compile_definitions(${target} PRIVATE OCTAVO_CUDA_AS=${arch})
+      else()
+        octavo_rule_target(${rule} "" target)
+      endif()
+      list(APPEND objects $<TARGET_OBJECTS:${target}>)
+    endforeach()
+    add_library(octavo_as_${arch} SHARED ${objects})
+    octavo_library_options(octavo_as_${arch})
+    set_target_properties(octavo_as_${arch} PROPERTIES
+      OUTPUT_NAME octavo
+      LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/as/${arch}")
+  endforeach()
+endfunction()
+
+# octavo_add_as_tests(<binary> <filter>): the tests of a binary that pass the filter, over each of these libraries.
+# A preloaded library stands in for the one that the binary was linked to; OCTAVO_TEST_LIBRARY has a test make sure of it.
+function(octavo_add_as_tests binary filter)
+  foreach(arch IN LISTS OCTAVO_CUDA_AS)
+    octavo_as_library(${arch} library)
+    add_dependencies(${binary} octavo_as_${arch})
+    add_test(NAME cuda_as_${arch} COMMAND ${binary} --gtest_brief=1 "--gtest_filter=${filter}")
+    set_tests_properties(cuda_as_${arch} PROPERTIES
+      LABELS gpu
+      TIMEOUT 600
+      ENVIRONMENT "LD_PRELOAD=${library};OCTAVO_TEST_LIBRARY=${library}")
+  endforeach()
+endfunction()
