@@ -1,5 +1,5 @@
-// What architectures have, by number as in __CUDA_ARCH__ (900 for compute capability 9.0): the same for host
-// and device, so that a kernel and its launch agree.
+// What architectures have, by number as in __CUDA_ARCH__ (900 for compute capability 9.0), and how many warps
+// that allows: the same for host and device, so that a kernel and its launch agree.
 //
 // Where the ways of architectures part, kArch and the questions below decide, and nothing else. So a build
 // can name another architecture (OCTAVO_CUDA_AS, cmake/OctavoCudaAs.cmake): its kernels go that one's way on
@@ -23,6 +23,25 @@ constexpr bool has_large_shared(int arch) {
 // Bytes of shared memory that a block may ask for.
 constexpr int shared_limit(int arch) {
   return has_large_shared(arch) ? (arch < 900 ? 163 : 227) * 1024 : (arch >= 860 ? 99 : 64) * 1024;
+}
+
+// Of a multiprocessor, in every architecture since 7.0. Each scheduler has its own part of the registers.
+inline constexpr int kSchedulers = 4;
+inline constexpr int kSchedulerRegisters = 16 * 1024;
+inline constexpr int kMostThreads = 1024;  // of a block; a multiprocessor has room for as many at least
+
+// How many warps the block of a step has. It has a multiprocessor to itself, so that its tables are held
+// once, and as many warps as fit: `room` by shared memory, and by the registers that a thread needs, for a
+// value that is spilled costs more than a warp brings. A multiprocessor shares warps out to its schedulers.
+// Where each gets three or more, all get the same number, as was measured on an H200; where there are fewer,
+// each one counts, for they hide too little of each other's latency as it is. Warps take work when they are
+// done, so none waits for another.
+constexpr int warps_of_block(int registers, int room) {
+  constexpr int kEvenFrom = 3 * kSchedulers;
+  int warps = kSchedulers * (kSchedulerRegisters / (32 * registers));
+  if (warps > kMostThreads / 32) warps = kMostThreads / 32;
+  if (warps > room) warps = room;
+  return warps < kEvenFrom ? warps : warps / kSchedulers * kSchedulers;
 }
 
 // Whether code for `own` can go the way of `other`: it has the instructions and the shared memory.

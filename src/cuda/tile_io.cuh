@@ -182,11 +182,9 @@ struct SharedMap {
   static constexpr int kReserved = 1024;                  // by the system, below ours
   static constexpr int kStage = 2 * Arrays::kStageBytes;  // of a warp
   static_assert(kStage % 128 == 0);
-#if defined(OCTAVO_WARPS)
-  static constexpr int kMostWarps = OCTAVO_WARPS;
-#else
-  static constexpr int kMostWarps = Arrays::kSlots > 2 ? 16 : 20;
-#endif
+  // Registers of a thread. It holds sixteen values of each moment until their block's maximum is known; with
+  // weights, gradients and addresses the compiler fits two moments into 96.
+  static constexpr int kRegisters = 64 + 16 * (Arrays::kSlots > 2 ? Arrays::kSlots : 2);
 
   static constexpr bool staged(int arch) { return Codes::kQuick && has_async_copies(arch); }
   static constexpr bool copied(int arch) { return Codes::kCopied && has_large_shared(arch); }
@@ -194,15 +192,14 @@ struct SharedMap {
   static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }
   static constexpr int kCopiesEnd = kCopiesAlignment - kReserved + kCopiesBytes;
   // Warps whose stages lie before the copies.
-  static constexpr int early(int arch) {
-    return copied(arch) ? (kCopiesAlignment - kReserved - stages_at(arch)) / kStage : kMostWarps;
+  static constexpr int early(int arch) { return (kCopiesAlignment - kReserved - stages_at(arch)) / kStage; }
+  // Warps whose stages fit.
+  static constexpr int room(int arch) {
+    if (!staged(arch)) return kMostThreads / 32;
+    return copied(arch) ? early(arch) + (shared_limit(arch) - kCopiesEnd - kReserved) / kStage
+                        : (shared_limit(arch) - stages_at(arch)) / kStage;
   }
-  static constexpr int warps(int arch) {
-    if (!staged(arch)) return kMostWarps;
-    const int room = copied(arch) ? early(arch) + (shared_limit(arch) - kCopiesEnd - kReserved) / kStage
-                                  : (shared_limit(arch) - stages_at(arch)) / kStage;
-    return room < kMostWarps ? room / 4 * 4 : kMostWarps;
-  }
+  static constexpr int warps(int arch) { return warps_of_block(kRegisters, room(arch)); }
   static constexpr int threads(int arch) { return 32 * warps(arch); }
   static constexpr int bytes(int arch) {
     const int stages = staged(arch) ? warps(arch) : 0;

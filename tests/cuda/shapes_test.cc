@@ -1,0 +1,111 @@
+// The shape of every kernel of the lists on every architecture: threads and shared memory that its launch
+// will ask for. The kernels say so on the host, so no GPU is needed.
+// SPDX-License-Identifier: MIT
+#include "cuda/arch.h"
+#include "cuda/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace octavo::cuda {
+namespace {
+
+constexpr int kArchitectures[] = {700, 750, 800, 860, 870, 890, 900, 1000, 1030, 1100, 1200, 1210};
+
+template <class Fn>
+void for_every_kernel(Fn&& f) {
+  for (std::size_t rule = 0; rule < Algorithms::kSize; ++rule) {
+    for (std::size_t format = 0; format < Formats::kSize; ++format) {
+      for (int kind = 0; kind < kWeightKinds; ++kind) {
+        SCOPED_TRACE("rule " + std::to_string(rule) + ", format " + std::to_string(format) + ", weights " +
+                     std::to_string(kind));
+        f(step_kernel(rule, static_cast<StateFormat>(format), static_cast<WeightKind>(kind)));
+      }
+    }
+  }
+}
+
+TEST(CudaShapes, EveryKernelFitsEveryArchitecture) {
+  int kernels = 0;
+  for_every_kernel([&](const StepKernel& kernel) {
+    ++kernels;
+    EXPECT_EQ(kernel.goes_as, 0);
+    for (const int arch : kArchitectures) {
+      SCOPED_TRACE(arch);
+      const int warps = kernel.threads(arch) / 32;
+      EXPECT_EQ(kernel.threads(arch) % 32, 0);
+      EXPECT_GE(warps, kSchedulers);
+      EXPECT_LE(kernel.threads(arch), kMostThreads);
+      EXPECT_GE(kernel.shared_bytes(arch), 0);
+      EXPECT_LE(kernel.shared_bytes(arch), shared_limit(arch));
+      EXPECT_TRUE(kernel.shared_start(arch) == 0 || has_large_shared(arch));
+    }
+  });
+  EXPECT_GT(kernels, 0);
+}
+
+// A block fills what limits it: another four warps, or another one below twelve, have no registers or no
+// shared memory.
+TEST(CudaShapes, WarpsFollowFromWhatIsThere) {
+  static_assert(warps_of_block(96, 32) == 20);
+  static_assert(warps_of_block(112, 32) == 16);
+  static_assert(warps_of_block(128, 32) == 16);
+  static_assert(warps_of_block(80, 32) == 24);
+  static_assert(warps_of_block(32, 99) == 32);  // a block has 1,024 threads at most
+  static_assert(warps_of_block(96, 19) == 16);
+  static_assert(warps_of_block(96, 13) == 12);
+  static_assert(warps_of_block(96, 11) == 11);
+  static_assert(warps_of_block(96, 5) == 5);
+  for (int registers = 32; registers <= 255; ++registers) {
+    const int most = warps_of_block(registers, 32);
+    EXPECT_LE((most / kSchedulers) * 32 * registers, kSchedulerRegisters) << registers;
+    for (int room = 1; room <= 32; ++room) {
+      const int warps = warps_of_block(registers, room);
+      EXPECT_LE(warps, room);
+      EXPECT_LE(warps, most);
+      EXPECT_GT(warps + (warps < 3 * kSchedulers ? 1 : kSchedulers), std::min(room, most)) << registers;
+    }
+  }
+}
+
+// docs/architecture.md shows the warps of AdamW: the rows there are these.
+TEST(CudaShapes, TheTableInTheDocument) {
+  std::ifstream file(OCTAVO_TEST_ARCHITECTURE_PAGE);
+  std::stringstream page;
+  page << file.rdbuf();
+  const auto cell = [](int arch, StateFormat format) {
+    const auto warps = [&](WeightKind kind) {
+      return std::to_string(step_kernel(0, format, kind).threads(arch) / 32);
+    };
+    const std::string wide = warps(WeightKind::f32);
+    const std::string half = warps(WeightKind::half);
+    return wide == half ? wide : wide + " / " + half;
+  };
+  const struct {
+    const char* name;
+    std::vector<int> same;
+  } rows[] = {{"9.0, 10.0, 11.0", {900, 1000, 1030, 1100}},
+              {"8.0, 8.7", {800, 870}},
+              {"8.6, 8.9, 12.0", {860, 890, 1200, 1210}},
+              {"7.0, 7.5 (no stages)", {700, 750}}};
+  for (const auto& row : rows) {
+    for (const int arch : row.same) {
+      std::ostringstream text;
+      text << "\n| " << row.name << " |";
+      for (const StateFormat format : {StateFormat::int8, StateFormat::int4, StateFormat::fp8_e4m3,
+                                       StateFormat::fp32, StateFormat::bf16})
+        text << ' ' << cell(arch, format) << " |";
+      text << '\n';
+      EXPECT_NE(page.str().find(text.str()), std::string::npos)
+          << "for " << arch << " docs/architecture.md should say" << text.str();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octavo::cuda
