@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/device_work.h"
 
+#include "cuda/tree.cuh"
+
 namespace octavo::cuda {
 namespace {
 
@@ -21,7 +23,7 @@ __device__ double larger(double a, double b) { return a != a || a > b ? a : b; }
 
 constexpr int kJoinThreads = 256;
 
-// One block. Neighbours in pairs, level by level, in place: a row of pairs is read before it is overwritten.
+// One block; its first warp adds.
 __global__ void join_kernel(const GradNorm* const* parts, std::int64_t count, double* squares,
                             GradNorm* out) {
   __shared__ double max_of[kJoinThreads];
@@ -37,19 +39,11 @@ __global__ void join_kernel(const GradNorm* const* parts, std::int64_t count, do
   }
   max_of[threadIdx.x] = max;
   __syncthreads();
-  for (std::int64_t size = count; size > 1; size = (size + 1) / 2) {
-    for (std::int64_t row = 0; row < (size + 1) / 2; row += blockDim.x) {
-      const std::int64_t i = row + threadIdx.x;
-      double joined = 0.0;
-      if (2 * i < size) joined = 2 * i + 1 < size ? squares[2 * i] + squares[2 * i + 1] : squares[2 * i];
-      __syncthreads();
-      if (2 * i < size) squares[i] = joined;
-      __syncthreads();
-    }
-  }
+  if (threadIdx.x >= 32) return;
+  const double sum = sum_by_warp(squares, count);
   if (threadIdx.x != 0) return;
   for (int i = 1; i < kJoinThreads; ++i) max = larger(max, max_of[i]);
-  out->l2 = sqrt(count > 0 ? squares[0] : 0.0);
+  out->l2 = sqrt(sum);
   out->max = max;
   out->nonfinite = static_cast<std::int64_t>(nonfinite);
 }

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/kernels.h"
 #include "cuda/measure.cuh"
+#include "cuda/tree.cuh"
 
 namespace octavo::cuda {
 namespace {
@@ -11,17 +12,6 @@ namespace {
 using formula::Sums;
 
 constexpr int kNodeThreads = 256;
-constexpr int kTreeThreads = 1024;
-
-// The sum of a warp's values, in their order.
-__device__ Sums warp_tree(Sums mine) {
-#pragma unroll
-  for (int o = 1; o < 32; o *= 2) {
-    mine.weight += __shfl_xor_sync(~0U, mine.weight, o);
-    mine.update += __shfl_xor_sync(~0U, mine.update, o);
-  }
-  return mine;
-}
 
 __device__ bool skipped(const Prepared* prepared) { return prepared != nullptr && prepared->skip != 0; }
 
@@ -33,31 +23,12 @@ __global__ void node_kernel(const Prepared* prepared, const Sums* tiles, std::in
   if ((threadIdx.x & 31U) == 0) out[node] = sums;
 }
 
-// A block a tensor: kTreeThreads nodes become one, in place, until one is left.
+// A warp a tensor.
 __global__ void tensor_kernel(const Prepared* prepared, const TensorEntry* entries, Sums* nodes, Sums* out) {
   if (skipped(prepared)) return;
-  __shared__ Sums warps[kTreeThreads / 32];
   const TensorEntry& t = entries[blockIdx.x];
-  Sums* own = nodes + t.first_tile / kTilesOfNode;
-  const std::uint32_t warp = threadIdx.x / 32;
-  const std::uint32_t lane = threadIdx.x & 31U;
-  std::int64_t size = nodes_of(t.numel);
-  do {
-    const std::int64_t groups = (size + kTreeThreads - 1) / kTreeThreads;
-    for (std::int64_t group = 0; group < groups; ++group) {
-      const std::int64_t i = group * kTreeThreads + threadIdx.x;
-      const Sums sums = warp_tree(i < size ? own[i] : Sums{});
-      if (lane == 0) warps[warp] = sums;
-      __syncthreads();  // all of the group has been read
-      if (warp == 0) {
-        const Sums all = warp_tree(warps[lane]);
-        if (lane == 0) own[group] = all;
-      }
-      __syncthreads();
-    }
-    size = groups;
-  } while (size > 1);
-  if (threadIdx.x == 0) out[t.tensor] = own[0];
+  const Sums sums = sum_by_warp(nodes + t.first_tile / kTilesOfNode, nodes_of(t.numel));
+  if (threadIdx.x == 0) out[t.tensor] = sums;
 }
 
 template <class Rule>
@@ -84,7 +55,7 @@ cudaError_t add_tiles(const Prepared* prepared, const Sums* tiles, std::int64_t 
 
 cudaError_t add_nodes(const Prepared* prepared, const TensorEntry* entries, std::int64_t count, Sums* nodes,
                       Sums* out, cudaStream_t stream) {
-  tensor_kernel<<<static_cast<unsigned>(count), kTreeThreads, 0, stream>>>(prepared, entries, nodes, out);
+  tensor_kernel<<<static_cast<unsigned>(count), 32, 0, stream>>>(prepared, entries, nodes, out);
   return cudaGetLastError();
 }
 

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/element_io.cuh"
 #include "cuda/kernels.h"
+#include "cuda/tree.cuh"
 #include "formula/norm.h"
 
 namespace octavo::cuda {
@@ -96,20 +97,11 @@ __global__ void chunk_kernel(const NormEntry* entries, std::int64_t tensors, std
   }
 }
 
-// Neighbours in pairs, level by level, in place: a row of pairs is read before it is overwritten.
+// One warp.
 __global__ void tree_kernel(double* values, std::int64_t count, const NormTotals* totals, GradNorm* out) {
-  for (std::int64_t size = count; size > 1; size = (size + 1) / 2) {
-    for (std::int64_t row = 0; row < (size + 1) / 2; row += blockDim.x) {
-      const std::int64_t i = row + threadIdx.x;
-      double joined = 0.0;
-      if (2 * i < size) joined = 2 * i + 1 < size ? values[2 * i] + values[2 * i + 1] : values[2 * i];
-      __syncthreads();
-      if (2 * i < size) values[i] = joined;
-      __syncthreads();
-    }
-  }
+  const double sum = sum_by_warp(values, count);
   if (threadIdx.x == 0) {
-    out->l2 = sqrt(count > 0 ? values[0] : 0.0);
+    out->l2 = sqrt(sum);
     out->max = static_cast<double>(formula::canonical(scalar::F32(__uint_as_float(totals->max_bits))).v);
     out->nonfinite = static_cast<std::int64_t>(totals->nonfinite);
   }
@@ -124,7 +116,7 @@ cudaError_t norm(const NormEntry* entries, std::int64_t tensors, std::int64_t ch
     chunk_kernel<<<static_cast<unsigned>((chunks + kPerBlock - 1) / kPerBlock), kNormThreads, 0, stream>>>(
         entries, tensors, chunks, sums, totals);
   }
-  tree_kernel<<<1, 1024, 0, stream>>>(sums, chunks, totals, out);
+  tree_kernel<<<1, 32, 0, stream>>>(sums, chunks, totals, out);
   return cudaGetLastError();
 }
 
