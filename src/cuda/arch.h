@@ -15,6 +15,8 @@ constexpr bool has_async_copies(int arch) { return arch >= 800; }
 constexpr bool has_bf16(int arch) { return arch >= 800; }
 // A minimum of magnitudes of two bf16.
 constexpr bool has_bf16_minimum(int arch) { return arch >= 860; }
+// Maxima of both halves of a word in one instruction.
+constexpr bool has_half_maxima(int arch) { return arch >= 900; }
 constexpr bool converts_fp8(int arch) { return arch >= 890; }
 // Room in shared memory for a copy of the decoding tables per lane.
 constexpr bool has_large_shared(int arch) {

@@ -9,6 +9,7 @@
 #include "core/first_error.h"
 #include "cuda/device_work.h"
 #include "cuda/kernels.h"
+#include "cuda/norm.h"
 #include "cuda/runtime.h"
 #include "optimizers/backend.h"
 #include "optimizers/resolve.h"
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <tuple>
 #include <vector>
 
 namespace octavo {
@@ -498,15 +500,41 @@ class CudaNorm final : public NormBackend {
  public:
   CudaNorm(int device, std::span<const GradView> grads, Addresses addresses)
       : device_(device), addresses_(addresses) {
+    std::vector<NormEntry> given;
     for (std::size_t i = 0; i < grads.size(); ++i) {
       const GradView& grad = grads[i];
-      if (grad.numel == 0) continue;
-      place_.push_back(i);
-      entries_.push_back({grad.data, grad.numel, chunks_, static_cast<std::uint32_t>(grad.dtype), 0});
+      if (grad.numel > 0) place_.push_back(i);
+      given.push_back({grad.data, grad.numel, static_cast<std::uint32_t>(chunks_), 0,
+                       static_cast<std::uint32_t>(grad.dtype), 0});
       chunks_ += (grad.numel + formula::kNormChunk - 1) / formula::kNormChunk;
     }
-    entries_.push_back({nullptr, 0, chunks_, 0, 0});
-    sums_at_ = kAlignment + aligned(static_cast<std::int64_t>(entries_.size() * sizeof(NormEntry)));
+    // What NormEntry asks for.
+    const auto rank = [&](std::size_t i) {
+      const std::int64_t end = given[i].numel % formula::kNormChunk;
+      return std::tuple(end == 0, given[i].dtype, -end);
+    };
+    std::ranges::stable_sort(place_, {}, rank);
+    for (const std::size_t i : place_) {
+      NormEntry& entry = entries_.emplace_back(given[i]);
+      entry.first_full = full_chunks_;
+      full_chunks_ += static_cast<std::uint32_t>(entry.numel / formula::kNormChunk);
+      if (entry.numel % formula::kNormChunk != 0) ++tails_;
+    }
+    const auto nodes = static_cast<std::int64_t>(norm_nodes(static_cast<std::uint32_t>(chunks_)));
+    entries_at_ = aligned(static_cast<std::int64_t>(sizeof(NormTotals)) + 4 * nodes);
+    sums_at_ = entries_at_ + aligned(static_cast<std::int64_t>(entries_.size() * sizeof(NormEntry)));
+    nodes_at_ = sums_at_ + aligned(8 * chunks_);
+    workspace_bytes_ = nodes_at_ + 8 * nodes;
+  }
+
+  Status bind() {
+    if (chunks_ > kMaxNormChunks) {
+      return Status::invalid(
+          "[grad_norm] grads: got over 2^47 elements, expected fewer; take the norms of several parts");
+    }
+    const DeviceScope scope(device_);
+    const cudaError_t error = norm_warps(&warps_);
+    return error == cudaSuccess ? Status() : norm_failed(error);
   }
 
   Status bind_grads(std::span<const void* const> grads) override {
@@ -519,27 +547,28 @@ class CudaNorm final : public NormBackend {
     auto* stream = static_cast<cudaStream_t>(stream_handle);
     if (Status bad = check_places(workspace.data(), out, stream); !bad.ok()) return bad;
     const DeviceScope scope(device_);
-    auto* totals = reinterpret_cast<NormTotals*>(workspace.data());
-    auto* entries = reinterpret_cast<NormEntry*>(workspace.data() + kAlignment);
+    std::byte* const at = workspace.data();
+    auto* totals = reinterpret_cast<NormTotals*>(at);
+    auto* entries = reinterpret_cast<NormEntry*>(at + entries_at_);
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cudaError_t error = cudaStreamIsCapturing(stream, &capture);
-    const bool in_graph = belongs_to_graph(workspace.data(), capture != cudaStreamCaptureStatusNone);
-    if (error == cudaSuccess) error = cudaMemsetAsync(totals, 0, sizeof *totals, stream);
-    if (error == cudaSuccess && (in_graph || table_at_ != workspace.data())) {
-      error = upload(std::as_bytes(std::span(entries_)), entries, stream);
-      table_at_ = error == cudaSuccess ? workspace.data() : nullptr;
+    const bool in_graph = belongs_to_graph(at, capture != cudaStreamCaptureStatusNone);
+    if (error == cudaSuccess && (in_graph || table_at_ != at)) {
+      error = cudaMemsetAsync(at, 0, static_cast<std::size_t>(entries_at_), stream);
+      if (error == cudaSuccess) error = upload(std::as_bytes(std::span(entries_)), entries, stream);
+      table_at_ = error == cudaSuccess ? at : nullptr;
     }
     if (error == cudaSuccess) {
-      error = norm(entries, static_cast<std::int64_t>(entries_.size()) - 1, chunks_,
-                   reinterpret_cast<double*>(workspace.data() + sums_at_), totals, out, stream);
+      error = norm({entries, static_cast<std::uint32_t>(entries_.size()), tails_, full_chunks_,
+                    static_cast<std::uint32_t>(chunks_), 0, reinterpret_cast<double*>(at + sums_at_),
+                    reinterpret_cast<double*>(at + nodes_at_),
+                    reinterpret_cast<std::uint32_t*>(at + sizeof(NormTotals)), totals, out},
+                   multiprocessors_, warps_, stream);
     }
-    if (error == cudaSuccess) return {};
-    return failed("[grad_norm] norm of " + std::to_string(entries_.size() - 1) +
-                      " gradients on cuda:" + std::to_string(device_),
-                  error);
+    return error == cudaSuccess ? Status() : norm_failed(error);
   }
 
-  [[nodiscard]] std::int64_t workspace_bytes() const override { return sums_at_ + 8 * chunks_; }
+  [[nodiscard]] std::int64_t workspace_bytes() const override { return workspace_bytes_; }
   void forget_workspace() override { table_at_ = nullptr; }
 
  private:
@@ -560,11 +589,23 @@ class CudaNorm final : public NormBackend {
     return {};
   }
 
+  [[nodiscard]] Status norm_failed(cudaError_t error) const {
+    return failed("[grad_norm] norm of " + std::to_string(entries_.size()) +
+                      " gradients on cuda:" + std::to_string(device_),
+                  error);
+  }
+
+  // A double each, and the device's memory.
+  static constexpr std::int64_t kMaxNormChunks = std::int64_t{1} << 31;
+
   const int device_;
   const Addresses addresses_;
+  const int multiprocessors_ = multiprocessors(device_);
+  int warps_ = 0;  // of a multiprocessor
   std::vector<NormEntry> entries_;
   std::vector<std::size_t> place_;  // of each entry among the gradients
-  std::int64_t chunks_ = 0, sums_at_ = 0;
+  std::uint32_t full_chunks_ = 0, tails_ = 0;
+  std::int64_t chunks_ = 0, entries_at_ = 0, sums_at_ = 0, nodes_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;
   const void* checked_workspace_ = nullptr;
   const void* checked_out_ = nullptr;
@@ -606,7 +647,9 @@ Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const 
     const std::string where = "[grad_norm] grads[" + std::to_string(i) + "].data";
     if (Status bad = cuda::check_pointer(where, grads[i].data, device); !bad.ok()) return bad;
   }
-  return std::unique_ptr<NormBackend>(std::make_unique<cuda::CudaNorm>(device, grads, addresses));
+  auto backend = std::make_unique<cuda::CudaNorm>(device, grads, addresses);
+  if (Status bad = backend->bind(); !bad.ok()) return bad;
+  return std::unique_ptr<NormBackend>(std::move(backend));
 }
 
 }  // namespace octavo

@@ -5,8 +5,6 @@
 #include "core/lists.h"
 #include "cuda/table.h"
 
-#include <octavo/grad_norm.h>
-
 #include <cuda_runtime_api.h>
 
 #include <array>
@@ -52,7 +50,8 @@ cudaError_t build_map(const TensorEntry* entries, std::int64_t tensors, std::int
                       std::uint32_t* map, cudaStream_t stream);
 // Adds the elements whose scaled gradient, or its square, is not finite.
 cudaError_t count_nonfinite(const formula::Order& order, const TensorEntry* entries, const std::uint32_t* map,
-                            std::int64_t units, std::int64_t* count, int blocks, cudaStream_t stream);
+                            std::int64_t units, std::int64_t* count, int multiprocessors,
+                            cudaStream_t stream);
 // Decides on the device whether and how a step is taken.
 cudaError_t prepare(std::size_t algorithm, const formula::Order& order, const std::int64_t* counted,
                     Prepared* prepared, cudaStream_t stream);
@@ -77,23 +76,5 @@ struct AxesEntry {
 // New axis maxima become the scales, unless the step was skipped.
 cudaError_t publish_axes(const Prepared* prepared, const AxesEntry* entries, std::int64_t count,
                          cudaStream_t stream);
-
-// One gradient of a norm.
-struct NormEntry {
-  const void* data;
-  std::int64_t numel;
-  std::int64_t first_chunk;
-  std::uint32_t dtype;
-  std::uint32_t unused;
-};
-struct NormTotals {
-  unsigned long long nonfinite;
-  std::uint32_t max_bits;
-  std::uint32_t unused;
-};
-// Sums of all chunks, then their tree; `entries` ends with one whose first_chunk is `chunks`. `totals` is
-// zero.
-cudaError_t norm(const NormEntry* entries, std::int64_t tensors, std::int64_t chunks, double* sums,
-                 NormTotals* totals, GradNorm* out, cudaStream_t stream);
 
 }  // namespace octavo::cuda

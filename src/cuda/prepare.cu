@@ -1,9 +1,7 @@
-// The small kernels around a step: the table of tensors, the guard, and the step's constants where a scalar
-// lives on the device.
+// The small kernels around a step: the table of tensors, and the step's constants where a scalar lives on the
+// device.
 // SPDX-License-Identifier: MIT
-#include "cuda/element_io.cuh"
 #include "cuda/kernels.h"
-#include "formula/norm.h"
 
 #include <cstring>
 
@@ -48,52 +46,6 @@ __global__ void map_kernel(const TensorEntry* entries, std::int64_t tensors, std
     (entries[middle].first_unit <= i * kMapStep ? low : high) = middle;
   }
   map[i] = static_cast<std::uint32_t>(low);
-}
-
-__global__ void count_kernel(const __grid_constant__ formula::Order order, const TensorEntry* entries,
-                             const std::uint32_t* map, std::uint32_t units, unsigned long long* count) {
-  const auto factor = static_cast<float>(formula::unscale_of(order));
-  const int lane = static_cast<int>(threadIdx.x & 31U);
-  unsigned bad = 0;
-  const auto check = [&](float g) {
-    const std::uint32_t magnitude = __float_as_uint(g * factor) & 0x7FFFFFFFU;
-    bad += magnitude > static_cast<std::uint32_t>(formula::kLargestSquarable) ? 1U : 0U;
-  };
-  // A map's entry and the units it stands for, at a time.
-  const std::uint32_t stride = gridDim.x * (blockDim.x / 32) * kMapStep;
-  for (std::uint32_t start = (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * kMapStep; start < units;
-       start += stride) {
-    const TensorEntry* t = entries + map[start / kMapStep];
-    for (std::uint32_t unit = start; unit < start + kMapStep && unit < units; ++unit) {
-      while (t[1].first_unit <= unit) ++t;
-      const int size = t->block > kTile ? t->block : kTile;
-      const std::int64_t at = static_cast<std::int64_t>(unit - t->first_unit) * size;
-      for (int i = 0; i < size; i += kTile) {
-        const std::int64_t first = at + i + lane * kChunk;
-        if (t->aligned != 0 && at + i + kTile <= t->numel) {
-          float x[2 * kChunk];
-          if (is_f32(t->grad_dtype)) {
-            as_floats(load<uint4>(t->grad, first * 4), x);
-            as_floats(load<uint4>(t->grad, first * 4 + 16), x + 4);
-            as_floats(load<uint4>(t->grad, (first + kTile / 2) * 4), x + 8);
-            as_floats(load<uint4>(t->grad, (first + kTile / 2) * 4 + 16), x + 12);
-          } else {
-            const auto low = load<uint4>(t->grad, first * 2);
-            const auto high = load<uint4>(t->grad, (first + kTile / 2) * 2);
-            unpack_halves(low, t->grad_dtype, x);
-            unpack_halves(high, t->grad_dtype, x + kChunk);
-          }
-#pragma unroll
-          for (const float one : x) check(one);
-        } else {
-          for (std::int64_t e = at + i + lane; e < at + i + kTile && e < t->numel; e += 32)
-            check(load_one(t->grad, t->grad_dtype, e));
-        }
-      }
-    }
-  }
-  bad = warp_sum(bad);
-  if (lane == 0 && bad != 0) atomicAdd(count, static_cast<unsigned long long>(bad));
 }
 
 template <class Algo>
@@ -171,15 +123,6 @@ cudaError_t build_map(const TensorEntry* entries, std::int64_t tensors, std::int
                       std::uint32_t* map, cudaStream_t stream) {
   const std::int64_t count = (units + kMapStep - 1) / kMapStep;
   map_kernel<<<blocks_for(count, 256), 256, 0, stream>>>(entries, tensors, count, map);
-  return cudaGetLastError();
-}
-
-cudaError_t count_nonfinite(const formula::Order& order, const TensorEntry* entries, const std::uint32_t* map,
-                            std::int64_t units, std::int64_t* count, int blocks, cudaStream_t stream) {
-  constexpr int kCountThreads = 512;
-  const auto grid = std::min<std::int64_t>(std::int64_t{4} * blocks, (units + 127) / 128);
-  count_kernel<<<static_cast<unsigned>(grid), kCountThreads, 0, stream>>>(
-      order, entries, map, static_cast<std::uint32_t>(units), reinterpret_cast<unsigned long long*>(count));
   return cudaGetLastError();
 }
 

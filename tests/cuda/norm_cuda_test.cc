@@ -23,9 +23,13 @@ struct HostGrads {
   std::vector<GradView> views;
 
   void add(DType dtype, const std::vector<float>& values) {
+    add(dtype, values, static_cast<std::int64_t>(views.size() % 7));
+  }
+  // `phase`: elements from a multiple of 64 bytes to the first.
+  void add(DType dtype, const std::vector<float>& values, std::int64_t phase) {
     const std::int64_t bytes = octavo::dtype_bytes(dtype);
     const auto numel = static_cast<std::int64_t>(values.size());
-    Buffer buffer(numel * bytes, bytes * static_cast<std::int64_t>(views.size() % 7));
+    Buffer buffer(numel * bytes, bytes * phase);
     for (std::int64_t i = 0; i < numel; ++i)
       reference::store_nearest(dtype, buffer.data(), i, values[usize(i)]);
     views.push_back({buffer.data(), dtype, numel});
@@ -133,6 +137,48 @@ TEST_F(NormCuda, ManyTensors) {
   tally.add("empty tensors", compare(nothing, stream));
 }
 
+// The sixteen sums of a chunk follow its elements, wherever it begins and ends among the vectors in memory.
+TEST_F(NormCuda, EveryOffset) {
+  const Stream stream;
+  Tally tally;
+  for (const DType dtype : octavo::all_dtypes()) {
+    const std::int64_t places = 64 / octavo::dtype_bytes(dtype);
+    for (std::int64_t phase = 0; phase < places; ++phase) {
+      HostGrads all;
+      auto seed = static_cast<std::uint64_t>(phase) * 100;
+      for (const std::int64_t numel :
+           {std::int64_t{1}, places - phase, places - phase + 1, std::int64_t{500}, 65536 + phase}) {
+        HostGrads one;
+        const std::vector<float> values = spread_values(numel, seed++, 30);
+        if (numel < 1000) {
+          one.add(dtype, values, phase);
+          tally.add(std::string(octavo::name(dtype)) + ", " + std::to_string(numel) + " elements from " +
+                        std::to_string(phase) + " on",
+                    compare(one, stream));
+        }
+        all.add(dtype, values, phase);
+      }
+      tally.add(std::string(octavo::name(dtype)) + ", all sizes from " + std::to_string(phase) + " on",
+                compare(all, stream));
+    }
+  }
+}
+
+// A warp takes chunks of different lengths and types together.
+TEST_F(NormCuda, SmallTensorsAroundALargeOne) {
+  const Stream stream;
+  Tally tally;
+  for (const DType large : octavo::all_dtypes()) {
+    HostGrads grads;
+    for (std::int64_t i = 0; i < 3000; ++i) {
+      if (i == 1234) grads.add(large, spread_values(3'000'001, 5, 30), 3);
+      grads.add(octavo::all_dtypes()[usize(i * i % 3)],
+                spread_values(i % 50 == 0 ? i * 40 : i % 70, static_cast<std::uint64_t>(i), 30), i % 31);
+    }
+    tally.add(std::string(octavo::name(large)), compare(grads, stream));
+  }
+}
+
 TEST_F(NormCuda, CountsWhatIsNotFinite) {
   const Stream stream;
   Tally tally;
@@ -148,6 +194,20 @@ TEST_F(NormCuda, CountsWhatIsNotFinite) {
           grads.add(dtype, values);
           tally.add(std::string(octavo::name(dtype)) + ", " + std::to_string(value) + " at " +
                         std::to_string(at) + " of " + std::to_string(numel),
+                    compare(grads, stream));
+        }
+      }
+    }
+    // Where a chunk of a tensor that is not aligned begins and ends, and around a vector's ends.
+    for (const std::int64_t phase : {1, 7, 8, 15}) {
+      for (const std::int64_t at : {0, 1, 16, 65535 - 16, 65535, 65536, 65537, 70001, 70002}) {
+        for (const float value : {next, INFINITY, NAN}) {
+          HostGrads grads;
+          std::vector<float> values(70003, 0.5f);
+          values[usize(at)] = value;
+          grads.add(dtype, values, phase);
+          tally.add(std::string(octavo::name(dtype)) + " from " + std::to_string(phase) + " on, " +
+                        std::to_string(value) + " at " + std::to_string(at),
                     compare(grads, stream));
         }
       }

@@ -2,6 +2,7 @@
 // its own memory, and skipped steps that write nothing.
 // SPDX-License-Identifier: MIT
 #include "cuda/device.h"
+#include "reference/formats.h"
 
 #include <bit>
 #include <cmath>
@@ -211,6 +212,47 @@ TEST_F(ScalarsCuda, TheGuardSkipsAndCounts) {
       if (pair.last.report.nonfinite != 3) difference += "  the CPU is wrong: " + text(pair.last) + "\n";
       if (!pair.cpu.difference(before).empty()) difference += "  the CPU took a step\n";
       tally.add(std::string(optimizer.name) + ", " + std::string(octavo::name(format)), difference);
+    }
+  }
+}
+
+// Of tensors that end anywhere, begin anywhere, and have blocks above a tile.
+TEST_F(ScalarsCuda, TheGuardCountsEveryElementOnce) {
+  const Stream stream;
+  Tally tally;
+  const OptimizerCase optimizer = optimizers(false).front();
+  for (const DType dtype : octavo::all_dtypes()) {
+    for (const std::int64_t block : {0, 2048}) {
+      std::vector<TensorSpec> specs;
+      for (const std::int64_t numel : {1, 7, 8, 9, 511, 513, 4095, 4097, 9001, 20480, 33333, 2})
+        specs.push_back(tensor_spec(numel, dtype, dtype, WeightStore::nearest, StateFormat::int8, block));
+      for (const Placement placement : {Placement::aligned, Placement::as_host, Placement::mixed}) {
+        Pair pair(TensorSet(optimizer.config, specs, 5), placement, stream);
+        StepArgs args = step_args(optimizer, 1);
+        args.guard = true;
+        args.grad_factor = 0.7;
+        Values values;
+        values.loss_scale = 3.0f;
+        // The ends of each tensor and of its tiles, then everything.
+        std::int64_t expected = 0;
+        for (TensorBuffers& t : pair.cpu.tensors()) {
+          for (std::int64_t at = 0; at < t.spec.numel; at += at % 512 == 0 ? 511 : 1) {
+            reference::store_nearest(dtype, t.grad.data(), at, NAN);
+            ++expected;
+          }
+        }
+        std::string difference = pair.step(args, kReport | kLossScale, values);
+        if (pair.last.report.nonfinite != expected) difference += "  the CPU is wrong: " + text(pair.last);
+        expected = 0;
+        for (TensorBuffers& t : pair.cpu.tensors()) {
+          for (std::int64_t at = 0; at < t.spec.numel; ++at)
+            reference::store_nearest(dtype, t.grad.data(), at, INFINITY);
+          expected += t.spec.numel;
+        }
+        difference += pair.step(args, kReport | kLossScale, values);
+        if (pair.last.report.nonfinite != expected) difference += "  the CPU is wrong: " + text(pair.last);
+        tally.add(std::string(octavo::name(dtype)) + ", blocks of " + std::to_string(block), difference);
+      }
     }
   }
 }
