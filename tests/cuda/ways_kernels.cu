@@ -1,0 +1,14 @@
+// Compiled, not run: some kernels for architectures that a build for one GPU leaves out, so that a change
+// that breaks them is seen. One each of the tables, conversions and stores that differ.
+// SPDX-License-Identifier: MIT
+#include "cuda/step_kernels.cuh"
+
+namespace octavo::cuda {
+
+using formula::Adam;
+template __global__ void step_kernel<Adam, Format<codecs::Fp32>, WeightKind::f32>(const StepParams);
+template __global__ void step_kernel<Adam, Format<codecs::Int8>, WeightKind::half>(const StepParams);
+template __global__ void step_kernel<Adam, Format<codecs::Int4>, WeightKind::residual8>(const StepParams);
+template __global__ void step_kernel<Adam, Format<codecs::E4M3>, WeightKind::stochastic>(const StepParams);
+
+}  // namespace octavo::cuda
