@@ -25,11 +25,14 @@ struct FormatTables {
 
   __device__ static void fill_tables(std::uint32_t tables) {
     if constexpr (kCopied) {
+      // Halves of rows, by sixteen bytes where copies fill them: pairs of words are the same all over one.
       constexpr int kHalfWords = kRow / 8;
-      fill(rows(tables), 256 * 2 * kHalfWords, [](int i) {
-        const int byte = i / (2 * kHalfWords);
-        return __float_as_uint((i / kHalfWords) % 2 == 0 ? row_word<First>(byte, i)
-                                                         : row_word<Second>(byte, i));
+      constexpr int kVector = kHalfWords >= 4 ? 4 : kHalfWords;
+      fill<kVector>(rows(tables), 256 * 2 * kHalfWords / kVector, [](int i, float* out) {
+        const int half = i * kVector / kHalfWords;
+#pragma unroll
+        for (int k = 0; k < kVector; ++k)
+          out[k] = half % 2 == 0 ? row_word<First>(half / 2, k) : row_word<Second>(half / 2, k);
       });
     }
     First::fill_table(tables);

@@ -269,7 +269,8 @@ class CudaStep final : public StepBackend {
     entry.param_dtype = static_cast<std::uint8_t>(t.spec.param_dtype);
     entry.grad_dtype = static_cast<std::uint8_t>(t.spec.grad_dtype);
     const DType usual = launch.kind == WeightKind::f32 ? DType::f32 : DType::bf16;
-    entry.usual = t.spec.param_dtype == usual && t.spec.grad_dtype == usual ? 1 : 0;
+    const bool default_block = entry.block == default_block_size(launch.format);
+    entry.usual = t.spec.param_dtype == usual && t.spec.grad_dtype == usual && default_block ? 1 : 0;
     if (entry.block > 0 && entry.block <= kTile) {
       const auto lanes = static_cast<std::uint32_t>(entry.block / (2 * kChunk));
       entry.lanes_log2 = static_cast<std::uint8_t>(std::countr_zero(lanes));
@@ -451,9 +452,10 @@ class CudaStep final : public StepBackend {
     void* arguments[] = {&params};
     const std::int64_t warps = launch.shape.threads / 32;
     const auto grid = std::min<std::int64_t>(blocks_, (launch.units + warps - 1) / warps);
-    // A small launch is spread over all warps, unit by unit.
-    const auto share = static_cast<std::uint32_t>(launch.units / (grid * warps));
-    params.together = std::min(launch.kernel.together, std::bit_floor(std::max(share, 1U)));
+    // The last units are taken one by one, and so are all of a small launch.
+    const std::int64_t together = launch.kernel.together;
+    params.grouped = static_cast<std::uint32_t>(
+        std::max<std::int64_t>(launch.units - grid * warps * together, 0) / together * together);
     const cudaError_t error = cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(grid)),
                                                dim3(static_cast<unsigned>(launch.shape.threads)), arguments,
                                                static_cast<std::size_t>(launch.shape.shared), stream);

@@ -26,7 +26,7 @@ struct StepKernel {
   int (*shared_start)(int arch) = nullptr;  // address at which its shared memory must begin; 0: anywhere
   bool quick = true;                        // has a way by vectors
   int goes_as = 0;                          // the architecture whose way it goes; 0: that of its code
-  std::uint32_t together = 1;               // units that a warp takes at a time where there are enough
+  std::uint32_t together = 1;               // units that a warp takes at a time while there are many
   const void* measure = nullptr;            // the first of two passes, of the same shape; null: there is one
 };
 // The kernels of one rule of update: every format with every kind of weight. A rule without states has one

@@ -132,6 +132,28 @@ __device__ inline void fill(std::uint32_t to, int count, Fn&& value) {
                  : "memory");
 }
 
+// The same by vectors of kWords.
+template <int kWords, class Fn>
+__device__ inline void fill(std::uint32_t to, int count, Fn&& values) {
+  static_assert(kWords == 4 || kWords == 2 || kWords == 1);
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
+    float x[kWords];
+    values(i, x);
+    const std::uint32_t at = to + 4U * kWords * static_cast<std::uint32_t>(i);
+    if constexpr (kWords == 4) {
+      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(x[0]), "f"(x[1]), "f"(x[2]),
+                   "f"(x[3])
+                   : "memory");
+    } else {
+#pragma unroll
+      for (int k = 0; k < kWords; ++k)
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4U * static_cast<std::uint32_t>(k)), "f"(x[k])
+                     : "memory");
+    }
+  }
+}
+
 // Where a decoding table whose rows have copies starts: at an address whose low sixteen bits are zero, so
 // that a byte of code and the lane's offset can be put in their place. The host has checked that ours begins
 // where SharedMap assumes (StepKernel::shared_start).
@@ -222,14 +244,11 @@ struct Packed<codecs::Int8, kMoment> {
   static constexpr int kRowBytes = 4;
   static constexpr int kWords = 2;
   using Buckets = std::conditional_t<kMoment == Moment::first, Signed8Buckets, Unsigned8Buckets>;
-  static constexpr int copies(int arch) { return kMoment == Moment::first && has_large_shared(arch) ? 2 : 1; }
-  static constexpr int table_bytes(int arch) { return 4 * Buckets::kCount * copies(arch); }
+  static constexpr int table_bytes(int /*arch*/) { return 4 * Buckets::kCount; }
 
   __device__ static void fill_table(std::uint32_t table) {
-    constexpr int kCopies = copies(kArch);
-    fill(table, Buckets::kCount * kCopies, [](int i) {
-      return kMoment == Moment::first ? kSigned8Packed.entry[i / kCopies]
-                                      : kUnsigned8Packed.entry[i / kCopies];
+    fill(table, Buckets::kCount, [](int i) {
+      return kMoment == Moment::first ? kSigned8Packed.entry[i] : kUnsigned8Packed.entry[i];
     });
   }
   __device__ static float row_word(int byte, int /*word*/) {
@@ -256,8 +275,6 @@ struct Packed<codecs::Int8, kMoment> {
   }
 
   __device__ static void encode(std::uint32_t table, const float* s, float inverse, std::uint32_t* words) {
-    constexpr int kCopies = copies(kArch);
-    const std::uint32_t own = copy_of_lane(table, kCopies);
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
       float x[4];
@@ -265,7 +282,7 @@ struct Packed<codecs::Int8, kMoment> {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         x[i] = s[4 * w + i] * inverse;
-        r[i] = rank_sum<Buckets, kCopies>(own, kMoment == Moment::first ? fabsf(x[i]) : x[i]);
+        r[i] = rank_sum<Buckets, 1>(table, kMoment == Moment::first ? fabsf(x[i]) : x[i]);
       }
       words[w] = high_bytes(r);
       if constexpr (kMoment == Moment::first) words[w] = signed_codes<128, 7>(words[w], sign_bytes(x));

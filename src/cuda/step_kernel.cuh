@@ -36,7 +36,6 @@ class Step : StepTraits<Algo, Format> {
   using Traits::numerator;
   using Traits::over_own_scale;
   using Traits::own_scale;
-  using Traits::quick_place;
   using Traits::state_key;
   using typename Traits::Bounds;
   using typename Traits::Codes;
@@ -55,7 +54,7 @@ class Step : StepTraits<Algo, Format> {
   using Map = SharedMap<Codes, Arrays>;
   static constexpr bool kHasQuick = kQuick;
   // Measured: formats that compute longer gain from fewer requests.
-  static constexpr std::uint32_t kMostTogether = Codes::kCopied ? 8 : 4;
+  static constexpr std::uint32_t kTogether = Codes::kCopied ? 8 : 4;
 
   __device__ Step(const StepParams& params, const Prepared& prepared, std::uint32_t warp)
       : params_(params),
@@ -76,7 +75,7 @@ class Step : StepTraits<Algo, Format> {
   // `kMeasure`: the first of a rule's two passes, which writes sums alone.
   template <bool kMeasure>
   __device__ void run(std::uint32_t warps) const {
-    std::uint32_t unit = params_.together * answer(ask());
+    std::uint32_t unit = unit_of(answer(ask()));
     std::uint32_t asked = ask();
     Work now{};
     if (unit < params_.units) {
@@ -88,8 +87,8 @@ class Step : StepTraits<Algo, Format> {
     bool more = unit < params_.units;
     while (more) {
       const std::uint32_t this_unit = unit;
-      if ((++unit & (params_.together - 1)) == 0) {
-        unit = params_.together * answer(asked);
+      if (++unit % kTogether == 0 || unit > params_.grouped) {
+        unit = unit_of(answer(asked));
         if (unit < params_.units) asked = ask();
       }
       more = unit < params_.units;
@@ -135,7 +134,7 @@ class Step : StepTraits<Algo, Format> {
     std::uint32_t stage;        // where it is fetched to
     std::uint32_t grads;        // how its gradients come
   };
-  // Gradients that are fetched; and weights and gradients of the types that most have.
+  // Gradients that are fetched; and weights and gradients of the types that most have, with default blocks.
   static constexpr std::uint32_t kFetched = 1, kUsual = 2;
   __device__ Stage stage(const Work& work) const { return {work.stage, lane_}; }
   // Whole tiles, aligned and of a common block size: by vectors.
@@ -147,6 +146,13 @@ class Step : StepTraits<Algo, Format> {
     return work.index * (kTile / kUnit<true>)+lane_;
   }
   static constexpr std::uint32_t kHalfTile = kTile / 2 / kUnit<true>;
+
+  // The first unit of the turn that a warp got: several units at first, and one at a time towards the end, so
+  // that warps end together.
+  __device__ std::uint32_t unit_of(std::uint32_t turn) const {
+    const std::uint32_t turns = params_.grouped / kTogether;
+    return turn < turns ? turn * kTogether : params_.grouped + (turn - turns);
+  }
 
   // Lane 0 counts for the warp. The last warp of a launch leaves the counters as it found them.
   __device__ std::uint32_t ask() const { return lane() == 0 ? atomicAdd(params_.counters, 1U) : 0U; }
@@ -177,10 +183,15 @@ class Step : StepTraits<Algo, Format> {
   // Starts the copies that a quick unit needs.
   __device__ void fetch(const Work& work) const {
     if constexpr (kFetches) {
-      if (quick(work)) fetch_arrays(work, std::make_integer_sequence<int, kSlots>{});
+      if (!quick(work)) return;
+      if ((work.grads & kUsual) != 0) {
+        fetch_arrays<true>(work, std::make_integer_sequence<int, kSlots>{});
+      } else {
+        fetch_arrays<false>(work, std::make_integer_sequence<int, kSlots>{});
+      }
     }
   }
-  template <int... kSlot>
+  template <bool kKnown, int... kSlot>
   __device__ void fetch_arrays(const Work& work, std::integer_sequence<int, kSlot...>) const {
     const TensorEntry& t = entry(work);
     const Stage to = stage(work);
@@ -194,7 +205,7 @@ class Step : StepTraits<Algo, Format> {
     if constexpr (Format::kBlocked) {
       const auto [first_scales, second_scales] = pointers_at(&t.scales[0], &t.scales[1]);
       const float* const scales[] = {first_scales, second_scales, kSlots > 2 ? t.scales[2] : nullptr};
-      const QuickPlace where = quick_place(t, work.index, lane_);
+      const QuickPlace where = Traits::template quick_place<kKnown>(t, work.index, lane_);
       first = where.first;
       apart = where.apart;
 #pragma unroll
@@ -203,7 +214,7 @@ class Step : StepTraits<Algo, Format> {
     }
     Arrays::Param::fetch(to, param, first, apart);
     if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::fetch(to, residual, first, apart);
-    if ((work.grads & kFetched) != 0)
+    if (kKnown || (work.grads & kFetched) != 0)
       Arrays::template Grad<Arrays::kWideWeights>::fetch(to, grad, first, apart);
     (Arrays::template Codes<kSlot>::fetch(to, codes[kSlot], first, apart), ...);
   }
@@ -224,9 +235,10 @@ class Step : StepTraits<Algo, Format> {
     if constexpr (Arrays::kResidualBits > 0)
       p.residual = share<kIndex, typename Arrays::Residual>(work, t.residual, at);
   }
-  static __device__ void store_weights(const TensorEntry& t, std::uint32_t at, const Eights& p) {
-    Arrays::Param::put(t.param, at, p.param);
-    if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::put(t.residual, at, p.residual);
+  static __device__ void store_weights(const TensorEntry& t, std::uint32_t at, const Eights& p,
+                                       std::uint32_t further = 0) {
+    Arrays::Param::put(t.param, at, p.param, further);
+    if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::put(t.residual, at, p.residual, further);
   }
   template <int kIndex, bool kKnown>
   __device__ void load_grads(const Work& work, const TensorEntry& t, std::uint32_t at, float* out) const {
@@ -349,7 +361,7 @@ class Step : StepTraits<Algo, Format> {
     int lanes = 32;
     bool right = true;
     if constexpr (Format::kBlocked) {
-      const QuickPlace where = quick_place(t, now.index, lane_);
+      const QuickPlace where = Traits::template quick_place<kKnown>(t, now.index, lane_);
       lanes = static_cast<int>(where.lanes);
       float scale[kStates];
 #pragma unroll
@@ -405,7 +417,7 @@ class Step : StepTraits<Algo, Format> {
   template <bool kKnown>
   __device__ bool block_tile(const Work& now) const {
     const TensorEntry& t = entry(now);
-    const QuickPlace where = quick_place(t, now.index, lane_);
+    const QuickPlace where = Traits::template quick_place<kKnown>(t, now.index, lane_);
     const std::uint32_t first = where.first;
     float scale[kStates];
 #pragma unroll
@@ -434,7 +446,7 @@ class Step : StepTraits<Algo, Format> {
     }
     if (__any_sync(~0U, !good)) return false;
     store_weights(t, first, p[0]);
-    store_weights(t, first + where.apart, p[1]);
+    store_weights(t, first, p[1], where.apart);
     Scale encoded[kStates];
     Traits::template scales<true>(t, where, true, bounds, nullptr, encoded);
     const bool zeros = kCodesZero && __float_as_uint(bounds.low_second) == 0;
@@ -516,7 +528,7 @@ class Step : StepTraits<Algo, Format> {
         }
       }
 #pragma unroll
-      for (int c = 0; c < 2; ++c) Array::put(t.codes[kOne], where.first + c * where.apart, words[c]);
+      for (int c = 0; c < 2; ++c) Array::put(t.codes[kOne], where.first, words[c], c * where.apart);
     };
     (put(std::integral_constant<int, kSlot>{}), ...);
   }

@@ -18,7 +18,7 @@ StepKernel one_kernel() {
                  &Map::start,
                  Step<Algo, Format, kKind>::kHasQuick,
                  kGoesAs,
-                 Step<Algo, Format, kKind>::kMostTogether};
+                 Step<Algo, Format, kKind>::kTogether};
   if constexpr (formula::kMeasures<Algo>) {
     // How weights are rounded does not matter to what reads them.
     constexpr WeightKind kRead = kKind == WeightKind::stochastic ? WeightKind::half : kKind;

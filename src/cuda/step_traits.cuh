@@ -9,6 +9,9 @@
 #include "formula/blockwise.h"
 #include "lane/cuda.cuh"
 
+#include <algorithm>
+#include <bit>
+
 namespace octavo::cuda {
 
 // Shared memory, which the codec's tables begin.
@@ -175,9 +178,12 @@ struct StepTraits {
     std::uint32_t lane;
     std::uint32_t block;
   };
-  // `mine`: the lane of the warp.
+  // `kDefault`: its blocks have the format's own size. `mine`: the lane of the warp.
+  static constexpr std::uint32_t kDefaultLanes = Format::kDefaultBlock / (2 * kChunk);
+  template <bool kDefault>
   static __device__ QuickPlace quick_place(const TensorEntry& t, std::uint32_t tile, std::uint32_t mine) {
-    const std::uint32_t log2 = t.lanes_log2;
+    constexpr int kLog2 = std::countr_zero(std::max(kDefaultLanes, 1U));
+    const std::uint32_t log2 = kDefault ? kLog2 : t.lanes_log2;
     QuickPlace p;
     p.lanes = p.apart = 1U << log2;
     p.lane = mine & (p.lanes - 1);
@@ -229,13 +235,7 @@ struct StepTraits {
         const std::uint32_t first = __float_as_uint(bounds.high[0]);
         const std::uint32_t second = __float_as_uint(bounds.high[1]);
         mine = max(odd ? second : first, __shfl_xor_sync(~0U, odd ? first : second, 1));
-        if (where.lanes == Format::kDefaultBlock / (2 * kChunk)) {
-#pragma unroll
-          for (int o = 2; o < Format::kDefaultBlock / (2 * kChunk); o *= 2)
-            mine = max(mine, __shfl_xor_sync(~0U, mine, o));
-        } else {
-          for (int o = 2; o < where.lanes; o *= 2) mine = max(mine, __shfl_xor_sync(~0U, mine, o));
-        }
+        for (std::uint32_t o = 2; o < where.lanes; o *= 2) mine = max(mine, __shfl_xor_sync(~0U, mine, o));
       }
       constexpr bool kSame = largest(0) == largest(1);
       const formula::BlockScale scale = scale_by(mine, kSame || !odd ? largest(0) : largest(1));

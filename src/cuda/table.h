@@ -38,7 +38,7 @@ struct alignas(16) TensorEntry {
   std::uint8_t plain;       // fp32 states beside a launch's own format
   std::uint8_t aligned;     // every buffer to 16 bytes
   std::uint8_t lanes_log2;  // of the number of lanes that share a block of at most a tile
-  std::uint8_t usual;       // weights and gradients are both bf16 or, with fp32 weights, both fp32
+  std::uint8_t usual;  // default blocks, and weights and gradients both bf16 or, with fp32 weights, both fp32
   std::int32_t ndim;
   std::uint32_t first_tile;      // among the sums of tiles, where the rule measures
   float ratio;                   // of this step, likewise; written on the device
@@ -71,9 +71,9 @@ struct StepParams {
   std::uint32_t* counters;   // two zeros: units taken, warps done; zeros again when the launch ends
   const Prepared* prepared;  // null: `constants`
   std::uint32_t units;
-  std::uint32_t together;  // neighbouring units that a warp takes at a time, a power of two
-  std::uint32_t measure;   // axis scales, first pass
-  formula::Sums* sums;     // of tiles, where the rule measures
+  std::uint32_t grouped;  // units, from the first on, that warps take several at a time
+  std::uint32_t measure;  // axis scales, first pass
+  formula::Sums* sums;    // of tiles, where the rule measures
   Prepared constants;
 };
 

@@ -93,14 +93,14 @@ struct ArrayIo {
 
   // Both chunks of a lane: from `first` on, and `apart` further. Places are counted in units of kUnit.
   static __device__ void fetch(Stage stage, const void* base, std::uint32_t first, std::uint32_t apart) {
-    const void* from = at(base, first);
+    const char* from = at(base, first);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
 #pragma unroll
       for (int p = 0; p < Share::kPieces; ++p)
-        copy_async<Share::kBytes, kQuads || Share::kPieces == 1>(
-            address(stage, c, p), static_cast<const char*>(from) + p * Share::kApart);
-      from = at(from, apart);
+        copy_async<Share::kBytes, kQuads || Share::kPieces == 1>(address(stage, c, p),
+                                                                 from + p * Share::kApart);
+      from += kStep * apart;
     }
   }
   template <int kIndex>
@@ -116,18 +116,17 @@ struct ArrayIo {
     for (int p = 0; p < Share::kPieces; ++p) out.piece[p] = load<Word>(at(base, place), p * Share::kApart);
     return out;
   }
-  static __device__ void put(void* base, std::uint32_t place, const Share& words) {
-    void* to = const_cast<void*>(at(base, place));
+  // `further`: units that are added to the address, at no cost where they are known at compile time.
+  static __device__ void put(void* base, std::uint32_t place, const Share& words, std::uint32_t further = 0) {
+    void* to = const_cast<char*>(at(base, place) + kStep * further);
 #pragma unroll
     for (int p = 0; p < Share::kPieces; ++p) store(to, p * Share::kApart, words.piece[p]);
   }
 
  private:
-  // One instruction, where the compiler would take two or three.
-  static __device__ const void* at(const void* base, std::uint32_t place) {
-    const void* out;
-    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(out) : "r"(place), "n"(kUnit<kQuads> * kBits / 8), "l"(base));
-    return out;
+  static constexpr std::int64_t kStep = kUnit<kQuads> * kBits / 8;  // bytes of a unit
+  static __device__ const char* at(const void* base, std::uint32_t place) {
+    return static_cast<const char*>(base) + kStep * place;
   }
   static __device__ std::uint32_t address(Stage stage, int index, int piece) {
     return stage.at + stage.lane * Share::kBytes + kAt +

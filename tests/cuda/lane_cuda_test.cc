@@ -28,22 +28,31 @@ void expect_equal(cudaError_t error, const LaneMismatch& m, const std::string& w
 TEST_F(LaneCuda, TheRootOfEveryFloatInRange) {
   const LaneRange range = lane_range();
   LaneMismatch m{};
-  expect_equal(check_roots(range.second_low, range.second_high, &m), m, "sqrt");
+  expect_equal(check_roots(-127, range.second_high, &m), m, "sqrt");
 }
 
-// A block's scale is its maximum over the largest code, and then one over the scale (from 2^-76: 57344).
+// A block's scale is its maximum over the largest code (times 2^48, so that it is exact however small), and
+// then one over the scale.
 TEST_F(LaneCuda, TheScaleOfEveryMaximumInRange) {
   const LaneRange range = lane_range();
   LaneMismatch m{};
-  expect_equal(check_quotients_of(1.0F, range.first_low - 17, range.first_high + 1, &m), m, "1 / x");
+  expect_equal(check_quotients_of(1.0F, -126, range.first_high + 1, &m), m, "1 / x");
   for (const float largest : {448.0F, 57344.0F})
-    expect_equal(check_quotients_by(largest, range.first_low, range.first_high, &m), m,
+    expect_equal(check_quotients_by(largest, -101, range.first_high + 48, &m), m,
                  "x / " + std::to_string(largest));
 }
 
 TEST_F(LaneCuda, RandomQuotients) {
   LaneMismatch m{};
   expect_equal(check_random_quotients(1LL << 28, &m), m, "a / b");
+}
+
+// Whatever is small: where the lane may be used, it gives the bits of the scalar lane.
+TEST_F(LaneCuda, StepsOfAnySmallness) {
+  constexpr long long kUpdates = 1LL << 27;
+  LaneMismatch m{};
+  expect_equal(check_updates(kUpdates, &m), m, "AdamW");
+  EXPECT_GT(m.checked, static_cast<unsigned long long>(kUpdates) / 2);
 }
 
 TEST_F(LaneCuda, EveryMantissaOverSomeDenominators) {

@@ -14,21 +14,24 @@ struct LaneMismatch {
   std::uint32_t a, b, got, expected;  // bits of one of them
 };
 
-// Roots of every float of 2^first_exponent up to 2^end_exponent.
+// Roots of every float of 2^first_exponent up to 2^end_exponent; from -127 on, denormals too.
 cudaError_t check_roots(int first_exponent, int end_exponent, LaneMismatch* out);
 // numerator / x for every such float.
 cudaError_t check_quotients_of(float numerator, int first_exponent, int end_exponent, LaneMismatch* out);
 // x / denominator for every such float.
 cudaError_t check_quotients_by(float denominator, int first_exponent, int end_exponent, LaneMismatch* out);
-// Random pairs: |a| in [2^-60, 2^60], b in [2^-50, 2^61), mantissas random or next to a power of two.
+// Random pairs: |a| in [2^-102, 2^60), b in [2^-56, 2^43), mantissas random or next to a power of two.
 cudaError_t check_random_quotients(long long pairs, LaneMismatch* out);
+// Steps of AdamW on random weights, gradients and moments, of any smallness; `checked`: those that the fast
+// lane may take.
+cudaError_t check_updates(long long updates, LaneMismatch* out);
 
 // Every mantissa over the `count` mantissas from `first` on, both in [1, 2).
 cudaError_t check_all_quotients(std::uint32_t first, std::uint32_t count, LaneMismatch* out);
 
 // The limits that the header documents, as exponents.
 struct LaneRange {
-  int first_low, first_high, second_low, second_high;
+  int first_high, second_high;
 };
 LaneRange lane_range();
 

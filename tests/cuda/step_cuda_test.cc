@@ -88,6 +88,40 @@ TEST_P(StepCuda, ZeroWeightsBesideOldResiduals) {
   }
 }
 
+// Rows that once had a gradient and then none: moments fall through everything that a float can be, down to
+// denormals and zero, beside weights of which some are zero. With an eps of zero, too.
+TEST_P(StepCuda, RowsThatStayIdle) {
+  const Stream stream;
+  Tally tally;
+  std::size_t combination = 0;
+  for (const StateFormat format : octavo::all_state_formats()) {
+    for (const StoreCase& store : stores()) {
+      ++combination;
+      std::vector<TensorSpec> specs;
+      for (const std::int64_t numel : {1024, 2048, 1536}) {
+        specs.push_back(tensor_spec(numel, store.dtype, store.dtype, store.store, format));
+        give_shape(specs.back());
+      }
+      TensorSet set(GetParam().config, specs, combination);
+      for (TensorBuffers& t : set.tensors()) {
+        std::byte* bytes = t.param.as<std::byte>();
+        const std::int64_t size = octavo::dtype_bytes(t.spec.param_dtype);
+        for (std::int64_t i = 0; i < t.spec.numel; i += 1 + i % 7)
+          std::memset(bytes + i * size, 0, usize(size));
+      }
+      Race race(set, stream, Memory::together, {Placement::aligned});
+      octavo::StepArgs args = step_args(GetParam(), 1);
+      args.hyper.beta1 = 0.02;
+      args.hyper.beta2 = 0.03;
+      if (combination % 4 == 0) args.hyper.eps = 0.0;
+      std::vector<Grads> kinds(40, Grads::zero);
+      kinds[0] = Grads::mixed;
+      kinds[35] = Grads::tiny;
+      tally.add(label(GetParam(), format, store), race.steps(args, kinds));
+    }
+  }
+}
+
 TEST_P(StepCuda, AnyFiniteGradient) {
   const Stream stream;
   Tally tally;
