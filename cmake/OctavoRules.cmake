@@ -38,6 +38,14 @@ function(octavo_all_rules out)
   set(${out} ${rules} PARENT_SCOPE)
 endfunction()
 
+# An object library of the kernels that no rule has. `out` gets the target.
+function(octavo_kernel_library suffix out)
+  set(target "octavo_kernels${suffix}")
+  add_library(${target} OBJECT ${OCTAVO_CUDA_KERNELS})
+  octavo_object_options(${target})
+  set(${out} ${target} PARENT_SCOPE)
+endfunction()
+
 function(octavo_rule_target rule suffix out)
   string(TOLOWER "octavo_step_${rule}${suffix}" target)
   set(${out} ${target} PARENT_SCOPE)

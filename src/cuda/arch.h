@@ -18,14 +18,15 @@ constexpr bool has_bf16_minimum(int arch) { return arch >= 860; }
 // Maxima of both halves of a word in one instruction.
 constexpr bool has_half_maxima(int arch) { return arch >= 900; }
 constexpr bool converts_fp8(int arch) { return arch >= 890; }
-// Room in shared memory for a copy of the decoding tables per lane.
-constexpr bool has_large_shared(int arch) {
-  return arch == 800 || arch == 870 || arch == 900 || (arch >= 1000 && arch < 1200);
-}
 // Bytes of shared memory that a block may ask for.
 constexpr int shared_limit(int arch) {
-  return has_large_shared(arch) ? (arch < 900 ? 163 : 227) * 1024 : (arch >= 860 ? 99 : 64) * 1024;
+  if (arch >= 900 && arch < 1200) return 227 * 1024;
+  if (arch == 800 || arch == 870) return 163 * 1024;
+  return (arch >= 860 ? 99 : 64) * 1024;
 }
+// Room in shared memory for a copy of the decoding tables per lane: 64 KB at an address that is a multiple of
+// 64 KB, and stages before and behind them.
+constexpr bool has_large_shared(int arch) { return shared_limit(arch) >= 160 * 1024; }
 
 // Of a multiprocessor, in every architecture since 7.0. Each scheduler has its own part of the registers.
 inline constexpr int kSchedulers = 4;
@@ -49,7 +50,8 @@ constexpr int warps_of_block(int registers, int room) {
 // Whether code for `own` can go the way of `other`: it has the instructions and the shared memory.
 constexpr bool can_go_as(int own, int other) {
   return (has_async_copies(own) || !has_async_copies(other)) && (has_bf16(own) || !has_bf16(other)) &&
-         (converts_fp8(own) || !converts_fp8(other)) && shared_limit(own) >= shared_limit(other);
+         (has_bf16_minimum(own) || !has_bf16_minimum(other)) && (converts_fp8(own) || !converts_fp8(other)) &&
+         shared_limit(own) >= shared_limit(other);
 }
 
 // The architecture that a build goes as; 0: that of its code.

@@ -134,7 +134,6 @@ __device__ inline float low8(const float* x) {
   return low;
 }
 __device__ inline float low_bf16x8(const uint4& words) {
-#if __CUDA_ARCH__ >= 860
   if constexpr (has_bf16_minimum(kArch)) {
     std::uint32_t low;
     asm("{.reg .b32 a, b; min.xorsign.abs.bf16x2 a, %1, %2; min.xorsign.abs.bf16x2 b, %3, %4; "
@@ -144,11 +143,11 @@ __device__ inline float low_bf16x8(const uint4& words) {
     float both[2];
     unpack_bf16(low, both);
     return fminf(fabsf(both[0]), fabsf(both[1]));
+  } else {
+    float x[kChunk];
+    unpack_bf16x8(words, x);
+    return low8(x);
   }
-#endif
-  float x[kChunk];
-  unpack_bf16x8(words, x);
-  return low8(x);
 }
 
 // One element at a time: tails, unaligned tensors, and what the vector path leaves.

@@ -1,8 +1,9 @@
 // The shape of every kernel of the lists on every architecture: threads and shared memory that its launch
-// will ask for. The kernels say so on the host, so no GPU is needed.
+// will ask for. The kernels say so on the host, so no GPU is needed but for what is asked of one.
 // SPDX-License-Identifier: MIT
 #include "cuda/arch.h"
 #include "cuda/kernels.h"
+#include "cuda/runtime.h"
 
 #include <gtest/gtest.h>
 
@@ -71,6 +72,33 @@ TEST(CudaShapes, WarpsFollowFromWhatIsThere) {
       EXPECT_GT(warps + (warps < 3 * kSchedulers ? 1 : kSchedulers), std::min(room, most)) << registers;
     }
   }
+}
+
+// The table of architectures has the limits of the GPU at hand, and each kernel's code fits a multiprocessor
+// with the warps and the shared memory that it is launched with.
+TEST(CudaShapes, TheDeviceHasWhatTheTableSays) {
+  cudaDeviceProp device{};
+  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) {
+    (void)cudaGetLastError();
+    GTEST_SKIP() << "no GPU";
+  }
+  const int arch = 100 * device.major + 10 * device.minor;
+  EXPECT_EQ(shared_limit(arch), static_cast<int>(device.sharedMemPerBlockOptin));
+  EXPECT_EQ(kSchedulers * kSchedulerRegisters, device.regsPerMultiprocessor);
+  EXPECT_EQ(kMostThreads, device.maxThreadsPerBlock);
+  EXPECT_LE(kMostThreads, device.maxThreadsPerMultiProcessor);
+  for_every_kernel([&](const StepKernel& kernel) {
+    const auto shape = prepare_kernel("[test]", kernel, 0);
+    ASSERT_TRUE(shape.ok()) << shape.status().message();
+    cudaFuncAttributes code{};
+    ASSERT_EQ(cudaFuncGetAttributes(&code, kernel.kernel), cudaSuccess);
+    EXPECT_GE(code.maxThreadsPerBlock, shape->threads);
+    int blocks = 0;
+    ASSERT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.kernel, shape->threads,
+                                                            static_cast<std::size_t>(shape->shared)),
+              cudaSuccess);
+    EXPECT_GE(blocks, 1) << code.numRegs << " registers a thread";
+  });
 }
 
 // docs/architecture.md shows the warps of AdamW: the rows there are these.
