@@ -40,6 +40,9 @@ struct BlockCodec : AnyCodec {
   // A SIMD encoder that cannot decide leaves doubtful elements, below this distance, to the table.
   static constexpr bool kSuspects = false;
   static constexpr std::uint32_t kSuspectBelow = 0;
+  // Whether it has encode4, for four vectors of a SIMD lane, and whether that takes work to do between them.
+  static constexpr bool kEncodesFour = false;
+  static constexpr bool kTakesBeside = false;
 };
 
 // The codes of another codec, each scaled by the smallest of its per-axis maxima (Li et al. 2023).

@@ -57,25 +57,68 @@ struct Fp8 : BlockCodec<8> {
     }
   }
 
-  // Adding 2^kShift times the magnitude's power of two (at least the smallest normal's) leaves its kMantissa
-  // + 1 leading bits, rounded to nearest even, at the end of the sum; power and bits together are the code,
-  // subnormals included. The result is less code_bias.
+  // The same for four vectors of codes that are no NaN, by the CPU's conversion from fp16: with its exponent
+  // and mantissa in fp16's places, a number is too small by a power of two, subnormals included.
+  static constexpr std::int8_t kLastNumber = kFirstNan - 1;
+  template <class L>
+  static void decode4(const std::uint8_t* codes, float* out) {
+    using F = typename L::F;
+    constexpr int kToHalf = 10 - kMantissa;
+    constexpr auto kMask = static_cast<std::int16_t>(0x8000 | (0x7F << kToHalf));
+    const F factor(std::bit_cast<float>((127 + 15 - kBias) << 23));
+    for (int i = 0; i < 4 * L::kWidth; i += 2 * L::kWidth) {
+      F low, high;
+      L::template load_halves<kToHalf>(codes + i, kMask, low, high);
+      L::store(low * factor, out + i);
+      L::store(high * factor, out + i + L::kWidth);
+    }
+  }
+
+  // The code of a magnitude, less code_bias. Adding 2^kShift times the magnitude's power of two (at least the
+  // smallest normal's) leaves its kMantissa + 1 leading bits, rounded to nearest even, at the end of the sum;
+  // power and bits together are the code, subnormals included.
+  template <class F>
+  OCTAVO_HD static auto magnitude_code(F magnitude) {
+    using I = decltype(bits(magnitude));
+    const I power =
+        max(bits(magnitude) & I(formula::kInf32), I(std::bit_cast<std::int32_t>(kSmallestNormal)));
+    const I anchor = power + I(kShift << 23);
+    return bits(magnitude + from_bits(anchor)) - anchor + shr<kShift>(power);
+  }
+
   template <Moment kMoment, class L>
   OCTAVO_HD static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& /*suspect*/) {
     using F = typename L::F;
     using I = typename L::I;
     const I b = bits(x);
-    const F magnitude = min(from_bits(b & I(0x7FFFFFFF)), F(kLargest));
-    const I power =
-        max(bits(magnitude) & I(formula::kInf32), I(std::bit_cast<std::int32_t>(kSmallestNormal)));
-    const I anchor = power + I(kShift << 23);
-    const I code = bits(magnitude + from_bits(anchor)) - anchor + shr<kShift>(power);
+    const I code = magnitude_code(min(from_bits(b & I(0x7FFFFFFF)), F(kLargest)));
     if constexpr (kMoment == Moment::second) {
       // Zero has the bits 0: any other variance is at least code 1.
       return max(code, min_u(bits(raw), I(1)) - I(code_bias(kMoment)));
     } else {
       return code + (shr<24>(b) & I(0x80));
     }
+  }
+
+  // The codes of four vectors. A block's maximum over its scale is kLargest within three roundings, which
+  // round back to it: nothing is above.
+  static constexpr bool kEncodesFour = true;
+  template <Moment kMoment, class L, class Of>
+  requires(L::kSimd) static void encode4(const Of& of, typename L::I (&/*suspect*/)[4], std::uint8_t* codes) {
+    using I = typename L::I;
+    using W = typename L::W;
+    const auto code = [&](auto x) { return magnitude_code(from_bits(bits(x) & I(0x7FFFFFFF))); };
+    const auto two = [&](int i) {
+      const auto a = of(i), b = of(i + 1);
+      const W biased = W(code(a.x), code(b.x)) + W(code_bias(kMoment));
+      if constexpr (kMoment == Moment::first) {
+        return typename L::SignedW{biased, W(bits(a.x), bits(b.x))};
+      } else {
+        return max(biased, min_u(W(bits(a.raw), bits(b.raw)), W(1)));
+      }
+    };
+    const auto low = two(0);
+    store_bytes(low, two(2), codes);
   }
 };
 

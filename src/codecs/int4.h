@@ -28,34 +28,98 @@ struct Int4 : BlockCodec<4> {
   }
 
   template <Moment kMoment, class L>
-  static typename L::I encode(typename L::F x, typename L::F /*raw*/, typename L::I& /*suspect*/) {
-    using F = typename L::F;
-    using I = typename L::I;
+  requires(!L::kSimd) static typename L::I
+      encode(typename L::F x, typename L::F /*raw*/, typename L::I& /*suspect*/) {
     if constexpr (kMoment == Moment::second) {
-      // 16x to nearest, ties down: the float just below plus a half, truncated. Anything under 1/16 is code
-      // 0.
-      const F scaled = max(x, F(0.0625F)) * F(16.0F);
-      return truncate(from_bits(bits(scaled) - I(1)) + F(0.5F));
+      return second_code<L>(x);
     } else {
-      const I b = bits(x);
-      const I magnitude = b & I(0x7FFFFFFF);
-      if constexpr (L::kSimd) {
-        // Eight exact comparisons with the eight boundaries are shorter than finding the decade first.
-        I rank(0);
-        const F m = from_bits(magnitude);
-        for (const float boundary : kBoundaries) rank = add_where(rank, m > F(boundary));
-        return apply_sign(rank, b);
-      } else {
-        const std::int32_t rank = kSigned4Buckets.rank(magnitude.u());
-        return b.v < 0 ? -rank : rank;
-      }
+      const std::uint32_t b = bits(x).u();
+      const std::int32_t rank = kSigned4Buckets.rank(b & 0x7FFFFFFFU);
+      return (b >> 31) != 0 ? -rank : rank;
     }
   }
 
+  // The codes of four vectors, without memory. REQUIRES: |x| < 2.
+  static constexpr bool kEncodesFour = true;
+  template <Moment kMoment, class L, class Of>
+  requires(L::kSimd) static void encode4(const Of& of, typename L::I (&/*suspect*/)[4], std::uint8_t* codes) {
+    using W = typename L::W;
+    const auto two = [&](int i) {
+      const auto a = of(i), b = of(i + 1);
+      if constexpr (kMoment == Moment::second) {
+        return W(second_code<L>(a.x), second_code<L>(b.x)) + W(code_bias(kMoment));
+      } else {
+        const W rank(first_rank<L>(a.x), first_rank<L>(b.x));
+        return apply_sign(rank, W(bits(a.x), bits(b.x))) + W(code_bias(kMoment));
+      }
+    };
+    const W low = two(0);
+    store_bytes(low, two(2), codes);
+  }
+
  private:
-  static constexpr std::array<float, 8> kBoundaries = {
-      kSigned4.boundary(0), kSigned4.boundary(1), kSigned4.boundary(2), kSigned4.boundary(3),
-      kSigned4.boundary(4), kSigned4.boundary(5), kSigned4.boundary(6), kSigned4.boundary(7)};
+  // 16x to nearest, ties down: the float just below plus a half, truncated. Anything under 1/16 is code 0.
+  template <class L>
+  static typename L::I second_code(typename L::F x) {
+    using F = typename L::F;
+    using I = typename L::I;
+    const F scaled = max(x, F(0.0625F)) * F(16.0F);
+    return truncate(from_bits(bits(scaled) - I(1)) + F(0.5F));
+  }
+
+  // The rank of |x|, by a table in a register: as Buckets, but with the boundaries from kBegin to kEnd only.
+  // Each of the others takes a comparison.
+  template <int kSize, int kMantissaBits, int kLowExponent, int kBegin, int kEnd>
+  struct Few {
+    static constexpr int kLowBits = 23 - kMantissaBits;
+    static constexpr std::int32_t kLowMask = (1 << kLowBits) - 1;
+    static constexpr std::int32_t kFirst = (127 + kLowExponent) << 23;
+    alignas(64) std::array<std::int32_t, kSize> entry{};
+
+    constexpr Few() {
+      for (int i = 0; i < kSize; ++i) {
+        const std::int32_t first = kFirst + (i << kLowBits);
+        std::int32_t e = 0;
+        int within = 0;
+        for (int q = kBegin; q < kEnd; ++q) {
+          const auto boundary = std::bit_cast<std::int32_t>(kSigned4.boundary(q));
+          if (boundary < kFirst) throw "a boundary lies below the table";
+          if (boundary < first) e += 1 << kLowBits;
+          if (boundary < first || boundary > first + kLowMask) continue;
+          e += kLowMask - (boundary & kLowMask);
+          if (++within > 1) throw "an entry holds two boundaries";
+        }
+        entry[static_cast<std::size_t>((first >> kLowBits) % kSize)] = e;
+      }
+    }
+
+    template <class L>
+    [[nodiscard]] typename L::I rank(typename L::I magnitude) const {
+      using F = typename L::F;
+      using I = typename L::I;
+      const I clamped = max(magnitude, I(kFirst));
+      const I at = shr<kLowBits>(clamped);
+      I found;
+      if constexpr (kSize == 32) {
+        found = lookup32(entry.data(), at);
+      } else {
+        found = lookup8(entry.data(), at);
+      }
+      I out = shr<kLowBits>(found + (clamped & I(kLowMask)));
+      const auto compare = [&](int q) {
+        out = add_where(out, from_bits(magnitude) > F(kSigned4.boundary(q)));
+      };
+      for (int q = 0; q < kBegin; ++q) compare(q);
+      for (int q = kEnd; q < 8; ++q) compare(q);
+      return out;
+    }
+  };
+  template <class L>
+  static typename L::I first_rank(typename L::F x) {
+    using I = typename L::I;
+    static constexpr std::conditional_t<L::kLookup32, Few<32, 1, -15, 0, 7>, Few<8, 0, -7, 1, 6>> kFew;
+    return kFew.template rank<L>(bits(x) & I(0x7FFFFFFF));
+  }
 };
 
 struct Int4Rank1 : AxisScaled<Int4> {

@@ -60,28 +60,38 @@ struct Int8 : BlockCodec<8> {
     }
   }
 
-  // The same without memory; `suspect` gets the smallest distance to a boundary, in the top bits.
-  template <Moment kMoment, class L>
-  requires(L::kSimd) static typename L::I encode(typename L::F x, typename L::F raw, typename L::I& suspect) {
-    using F = typename L::F;
+  // The codes of four vectors, without memory. `of(i)` gives x and raw of vector i, `suspect` gets distances
+  // to a boundary, in the top bits, and `beside(i)` is called after vector i: a caller's own work.
+  static constexpr bool kEncodesFour = true, kTakesBeside = true;
+  template <Moment kMoment, class L, class Of, class Beside>
+  requires(L::kSimd) static void encode4(const Of& of, typename L::I (&suspect)[4], std::uint8_t* codes,
+                                         const Beside& beside) {
     using I = typename L::I;
-    constexpr auto& a = arithmetic<kMoment>();
-    const I b = bits(x);
-    const F magnitude =
-        kMoment == Moment::first ? from_bits(b & I(0x7FFFFFFF)) : x;  // a variance is not negative
-    const I lower =
-        lookup_bytes(a.lower_class.data(), saturated_sub_bytes(shr<24>(bits(magnitude)), kFirstTop));
-    const I k = add_where(lower, magnitude > lookup8(a.upper.data(), lower));
-    const F line = fma(lookup8(a.slope.data(), k), magnitude, lookup8(a.offset.data(), k));
-    const I fixed = bits(min(line, lookup8(a.last.data(), k)));
-    suspect = min_u(suspect, shl<32 - kFractionBits>(fixed));
-    const I rank = shr<kFractionBits>(fixed - I(kRankBase));
-    if constexpr (kMoment == Moment::first) {
-      return apply_sign(rank, b);
-    } else {
-      return sub_where(rank,
-                       bits(raw) == I(0));  // the lowest class starts at rank 2: only zero itself goes below
-    }
+    using W = typename L::W;
+    constexpr int kBase =
+        kRankBase >> kFractionBits;  // of 16 bits, which are added and taken without a carry
+    const auto ranked = [&](int i, auto x) {
+      const I fixed = fixed_rank<kMoment, L>(x);
+      suspect[i] = shl<32 - kFractionBits>(fixed);
+      beside(i);
+      return shr<kFractionBits>(fixed);
+    };
+    const auto two = [&](int i) {
+      const auto a = of(i);
+      const I first = ranked(i, a.x);
+      const auto b = of(i + 1);
+      const W based = W::of_unsigned(first, ranked(i + 1, b.x));
+      if constexpr (kMoment == Moment::first) {
+        const W rank = based + W(static_cast<std::int16_t>(-kBase));
+        return apply_sign(rank, W(bits(a.x), bits(b.x))) + W(code_bias(kMoment));
+      } else {
+        // The lowest class starts at rank 2: only zero itself goes below.
+        const W code = based + W(static_cast<std::int16_t>(code_bias(kMoment) - kBase));
+        return sub_where_zero(code, W(bits(a.raw), bits(b.raw)));
+      }
+    };
+    const W low = two(0);
+    store_bytes(low, two(2), codes);
   }
 
   static constexpr std::int16_t code_bias(Moment moment) { return moment == Moment::first ? 127 : -1; }
@@ -90,6 +100,21 @@ struct Int8 : BlockCodec<8> {
                                                  << (32 - kFractionBits);
 
  private:
+  // The bits of 2^23 plus the rank in fixed point, for a SIMD lane.
+  template <Moment kMoment, class L>
+  static typename L::I fixed_rank(typename L::F x) {
+    using F = typename L::F;
+    using I = typename L::I;
+    constexpr auto& a = arithmetic<kMoment>();
+    const F magnitude =
+        kMoment == Moment::first ? from_bits(bits(x) & I(0x7FFFFFFF)) : x;  // a variance is not negative
+    const I lower =
+        lookup_bytes(a.lower_class.data(), saturated_sub_bytes(shr<24>(bits(magnitude)), kFirstTop));
+    const I k = add_where(lower, magnitude > lookup8(a.upper.data(), lower));
+    const F line = fma(lookup8(a.slope.data(), k), magnitude, lookup8(a.offset.data(), k));
+    return bits(min(line, lookup8(a.last.data(), k)));
+  }
+
   template <Moment kMoment>
   static constexpr auto& pick() {
     if constexpr (kMoment == Moment::first) {

@@ -26,7 +26,16 @@ inline void decode_codes(const std::uint8_t* codes, std::int64_t n, float* value
     if constexpr (L::template kByteLookup<kValues.size()>) {
       static constexpr typename L::template Planes<kValues.size()> kPlanes(kValues);
       for (; i + 4 * L::kWidth <= n; i += 4 * L::kWidth) L::lookup_bytes4(kPlanes, codes + i, values + i);
-    } else if constexpr (requires(typename L::I code) { Codec::template decode<kMoment, L>(code); }) {
+    } else if constexpr (requires { Codec::template decode4<L>(codes, values); }) {
+      if constexpr (L::kHalves) {
+        for (; i + 4 * L::kWidth <= n; i += 4 * L::kWidth) {
+          if (L::any_byte_above(codes + i, Codec::kLastNumber)) [[unlikely]]
+            break;
+          Codec::template decode4<L>(codes + i, values + i);
+        }
+      }
+    }
+    if constexpr (requires(typename L::I code) { Codec::template decode<kMoment, L>(code); }) {
       for (; i + L::kWidth <= n; i += L::kWidth)
         L::store(Codec::template decode<kMoment, L>(L::load_u8(codes + i)), values + i);
     }
@@ -55,71 +64,156 @@ inline void finish_codes(const std::uint8_t* written, void* codes, std::int64_t 
   }
 }
 
-// Codes of n elements by the tables, one at a time: for elements that a SIMD encoder leaves undecided.
-template <class L, class Codec, Moment kMoment>
-[[gnu::noinline, gnu::cold]] void encode_by_table(const float* values, const float* factors, std::int64_t n,
-                                                  std::uint8_t* codes) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    scalar::I32 none;
-    const scalar::F32 raw(values[i]);
-    const scalar::I32 code =
-        Codec::template encode<kMoment, scalar::Lane>(raw * scalar::F32(factors[i]), raw, none);
-    scalar::Lane::store_u8(code + scalar::I32(Codec::code_bias(kMoment)), codes + i);
+// The code of one element by the tables.
+template <class Codec, Moment kMoment>
+inline std::uint8_t encode_one(float value, float inverse) {
+  std::uint8_t code;
+  scalar::I32 none;
+  const scalar::F32 raw(value);
+  const scalar::I32 found =
+      Codec::template encode<kMoment, scalar::Lane>(raw * scalar::F32(inverse), raw, none);
+  scalar::Lane::store_u8(found + scalar::I32(Codec::code_bias(kMoment)), &code);
+  return code;
+}
+
+// Encodes by the tables those of four vectors that the SIMD encoder left undecided.
+template <class L, class Codec, Moment kMoment, class Inverse>
+[[gnu::noinline, gnu::cold]] void settle(const float* values, std::int64_t at, const Inverse& inverse,
+                                         const typename L::I (&suspect)[4], std::uint8_t* codes) {
+  alignas(64) float factors[L::kWidth];
+  alignas(64) float distances[L::kWidth];
+  for (int k = 0; k < 4; ++k) {
+    if (!L::any_below_u(suspect[k], Codec::kSuspectBelow)) continue;
+    L::store(inverse(at + k * L::kWidth), factors);
+    L::store(from_bits(suspect[k]), distances);
+    for (int i = 0; i < L::kWidth; ++i) {
+      if (std::bit_cast<std::uint32_t>(distances[i]) >= Codec::kSuspectBelow) continue;
+      const int e = k * L::kWidth + i;
+      codes[e] = encode_one<Codec, kMoment>(values[at + e], factors[i]);
+    }
   }
 }
 
-// Codes of n elements, `inverse(i)` giving the multiplier of the vector at i; values and codes have room to
-// the next whole vector.
-template <class L, class Codec, Moment kMoment, class Inverse>
-inline void encode_codes(const float* values, std::int64_t n, Inverse&& inverse, std::uint8_t* codes) {
+// Decodes the next tile's codes beside the encoding of this tile's values: a load of the code, one from the
+// table and a store leave the SIMD units to the encoder. It follows four vectors behind, so that a value that
+// it replaces is encoded already.
+template <class L, class Codec, Moment kMoment>
+struct DecodeBeside {
+  const std::uint8_t* codes;  // of the next tile
+  float* values;              // of this tile, with room for four vectors after it
+  std::int64_t count;         // of both
+  static constexpr std::int64_t kLag = 4 * L::kWidth;
+
+  // Whether that is faster than SIMD: where 256 values neither fit into registers nor follow from the bits.
+  static constexpr bool kWorthwhile = L::kSimd && Codec::kTakesBeside && L::kTableBeside;
+
+  // What to do beside the four vectors from element `at` on.
+  struct Work {
+    const std::uint8_t* from;
+    float* to;
+    void operator()(int k) const { vector(from + k * L::kWidth, to + k * L::kWidth); }
+  };
+  [[nodiscard]] Work beside(std::int64_t at) const {
+    const std::int64_t behind = at - kLag;  // of the first vectors nothing: any code, to the room at the end
+    Work work{codes + (at == 0 ? 0 : behind), values + (at == 0 ? count : behind)};
+    asm("" : "+r"(work.from), "+r"(work.to));  // a compiler would keep an address for each element
+    return work;
+  }
+  void finish() const {
+    for (std::int64_t i = count - kLag; i < count; i += L::kWidth) vector(codes + i, values + i);
+  }
+
+ private:
+  static void vector(const std::uint8_t* from, float* to) {
+    static constexpr auto kBits =
+        std::bit_cast<std::array<std::uint32_t, 256>>(Codec::template values<kMoment>());
+#pragma GCC unroll 16
+    for (int i = 0; i < L::kWidth; ++i) {
+      std::uint32_t value = kBits[from[i]];
+      asm("" : "+r"(value));  // a compiler would gather the values into vectors, with the units that are busy
+      std::memcpy(to + i, &value, sizeof(value));
+    }
+  }
+};
+struct NothingBeside {
+  struct Work {
+    void operator()(int) const {}
+  };
+  [[nodiscard]] static Work beside(std::int64_t) { return {}; }
+};
+
+// The codes of the four vectors from `at` on; of fewer, where the run ends, those from `at` repeated.
+template <class L, class Codec, Moment kMoment, class Inverse, class Beside>
+inline void encode_four(const float* values, std::int64_t at, std::int64_t vectors, const Inverse& inverse,
+                        std::uint8_t* codes, const Beside& beside, std::int64_t begin) {
   using F = typename L::F;
   using I = typename L::I;
   constexpr std::int64_t kW = L::kWidth;
-  constexpr std::int16_t kBias = Codec::code_bias(kMoment);
-  const auto encode = [&](std::int64_t i, I& suspect) {
+  struct Vector {
+    F x, raw;
+  };
+  const auto of = [&](int k) {
+    const std::int64_t i = at + (k < vectors ? k * kW : 0);
     const F raw = L::load(values + i);
-    return Codec::template encode<kMoment, L>(raw * inverse(i), raw, suspect);
+    return Vector{raw * inverse(i), raw};
   };
-  const auto settle = [&](std::int64_t i, std::int64_t count, I suspect) {
-    if constexpr (L::kSimd && Codec::kSuspects) {
-      if (L::reduce_min_u(suspect) >= Codec::kSuspectBelow) [[likely]]
-        return;
-      alignas(64) float factors[4 * kW];
-      for (std::int64_t k = 0; k < count; k += kW) L::store(inverse(i + k), factors + k);
-      encode_by_table<L, Codec, kMoment>(values + i, factors, count, codes + i);
-    }
-  };
-  std::int64_t i = 0;
-  if constexpr (L::kSimd) {
-    for (; i + 4 * kW <= n; i += 4 * kW) {
-      I suspect(-1);
-      const I a = encode(i, suspect);
-      const I b = encode(i + kW, suspect);
-      const I c = encode(i + 2 * kW, suspect);
-      const I d = encode(i + 3 * kW, suspect);
-      L::store_codes4(a, b, c, d, kBias, codes + i);
-      settle(i, 4 * kW, suspect);
+  I suspect[4];
+  if constexpr (Codec::kTakesBeside) {
+    Codec::template encode4<kMoment, L>(of, suspect, codes, beside.beside(begin + at));
+  } else {
+    Codec::template encode4<kMoment, L>(of, suspect, codes);
+  }
+  if constexpr (Codec::kSuspects) {
+    const I nearest = min_u(min_u(suspect[0], suspect[1]), min_u(suspect[2], suspect[3]));
+    if (L::any_below_u(nearest, Codec::kSuspectBelow)) [[unlikely]] {
+      const I stored[4] = {suspect[0], suspect[1], suspect[2], suspect[3]};  // the others stay in registers
+      settle<L, Codec, kMoment>(values, at, inverse, stored, codes);
     }
   }
-  for (; i < n; i += kW) {
-    I suspect(-1);
-    L::store_u8(encode(i, suspect) + I(kBias), codes + i);
-    settle(i, kW, suspect);
+}
+
+// Codes of n elements, `inverse(i)` giving the multiplier of the vector at i; values have room to the next
+// whole vector. For what is done beside, the first is element `begin` of a tile.
+template <class L, class Codec, Moment kMoment, class Inverse, class Beside = NothingBeside>
+inline void encode_codes(const float* values, std::int64_t n, const Inverse& inverse, std::uint8_t* codes,
+                         const Beside& beside = {}, std::int64_t begin = 0) {
+  constexpr std::int64_t kW = L::kWidth;
+  std::int64_t i = 0;
+  if constexpr (L::kSimd && Codec::kEncodesFour) {
+    for (; i + 4 * kW <= n; i += 4 * kW)
+      encode_four<L, Codec, kMoment>(values, i, 4, inverse, codes + i, beside, begin);
+    if (i == n) return;
+    std::uint8_t rest[4 * kW];
+    encode_four<L, Codec, kMoment>(values, i, (n - i + kW - 1) / kW, inverse, rest, NothingBeside{}, 0);
+    std::memcpy(codes + i, rest, static_cast<std::size_t>(n - i));
+  } else {
+    using F = typename L::F;
+    using I = typename L::I;
+    for (; i < n; i += kW) {
+      I suspect(-1);
+      const F raw = L::load(values + i);
+      const I code = Codec::template encode<kMoment, L>(raw * inverse(i), raw, suspect);
+      L::store_u8(code + I(Codec::code_bias(kMoment)), codes + i);
+      if constexpr (L::kSimd && Codec::kSuspects) {
+        const I one[4] = {suspect, I(-1), I(-1), I(-1)};
+        if (L::any_below_u(suspect, Codec::kSuspectBelow)) [[unlikely]]
+          settle<L, Codec, kMoment>(values, i, inverse, one, codes + i);
+      }
+    }
   }
 }
 
 // One block: its scale from the bits of its maximum, then its codes.
-template <class L, class Codec, Moment kMoment>
-inline float encode_block(const float* values, std::int64_t n, std::uint32_t max_bits, std::uint8_t* codes) {
+template <class L, class Codec, Moment kMoment, class Beside = NothingBeside>
+inline float encode_block(const float* values, std::int64_t n, std::uint32_t max_bits, std::uint8_t* codes,
+                          const Beside& beside = {}, std::int64_t begin = 0) {
   using F = typename L::F;
   const formula::BlockScale scale = formula::block_scale(max_bits, Codec::kLargest);
-  if (!scale.finite) [[unlikely]] {
+  const F inverse(scale.inverse);
+  encode_codes<L, Codec, kMoment>(
+      values, n, [&](std::int64_t) { return inverse; }, codes, beside, begin);
+  if (!scale.finite) [[unlikely]]
     std::memset(codes, 0, static_cast<std::size_t>(n));
-  } else {
-    const F inverse(scale.inverse);
-    encode_codes<L, Codec, kMoment>(
-        values, n, [&](std::int64_t) { return inverse; }, codes);
-  }
   return scale.scale;
 }
 

@@ -50,16 +50,16 @@ class TileStep {
       : t_(task),
         s_(*task.scratch),
         c_(*static_cast<const Consts*>(task.consts)),
-        end_(task.begin + task.count) {
+        end_(task.begin + task.count),
+        tile_(task.block > kTile ? task.block : kTile) {
     if constexpr (kMeasures) c_.ratio = task.ratio;
   }
 
   // Calls f for each tile of the run.
   template <class Fn>
   void for_tiles(Fn&& f) {
-    const std::int64_t tile = t_.block > kTile ? t_.block : kTile;
-    for (at_ = t_.begin; at_ < end_; at_ += tile) {
-      n_ = end_ - at_ < tile ? end_ - at_ : tile;
+    for (at_ = t_.begin; at_ < end_; at_ += tile_) {
+      n_ = end_ - at_ < tile_ ? end_ - at_ : tile_;
       f();
     }
   }
@@ -129,8 +129,9 @@ class TileStep {
     if constexpr (Format::kBlocked) {
       state_[kSlot] = s_.state[kSlot];
       prefetch(codes_in<Own>(t_.codes[kSlot], at_ + kTile), 0, n_ * Own::kBits / 8);
-      decode_codes<L, Own, kMoment<kSlot>>(codes_in<Own>(t_.codes[kSlot], at_), n_, s_.state[kSlot],
-                                           s_.codes[kSlot]);
+      if (!ahead_[kSlot])
+        decode_codes<L, Own, kMoment<kSlot>>(codes_in<Own>(t_.codes[kSlot], at_), n_, s_.state[kSlot],
+                                             s_.codes[kSlot]);
       if constexpr (kOwnScale<kSlot>) {
         rank1_scales(t_.shape, t_.scales_in[kSlot], at_, n_, s_.scale_in[kSlot]);
         if (!t_.measure && t_.sums == nullptr)
@@ -167,14 +168,16 @@ class TileStep {
     const Consts c = c_;
     F scales[kSlots + 1];
     I maxima[kSlots + 1];
-    // A NaN or infinity among the stored values makes this NaN. This takes one instruction per vector, where
-    // correcting each value would take several.
-    F watch(0.0F);
+    // A NaN or infinity among the stored values makes these NaN. This takes one instruction per vector, where
+    // correcting each value would take several. One sum for each, since each waits for the vector before.
+    F watch[kSlots + 1];
     load_scales(b, scales);
     std::int64_t i = b;
     for (; i + kW <= b + n; i += kW) run_vector<false>(c, i, 0, scales, maxima, watch);
     if (i < b + n) run_vector<true>(c, i, b + n - i, scales, maxima, watch);
-    if (L::any_nan(watch)) [[unlikely]]
+    F sum = watch[kSlots];
+    if constexpr (!Format::kBlocked) for_slots([&](auto slot) { sum = sum + watch[slot()]; });
+    if (L::any_nan(sum)) [[unlikely]]
       make_canonical(b, n);
     if constexpr (Format::kBlocked) {
       for_slots([&](auto slot) { s_.max_bits[slot()][b / t_.block] = L::reduce_max_u31(maxima[slot()]); });
@@ -204,13 +207,13 @@ class TileStep {
 
   // One vector. In a tail, lanes from `valid` on hold nothing: they must not reach the block's maximum.
   template <bool kTail>
-  void run_vector(const Consts& c, std::int64_t i, std::int64_t valid, const F* scales, I* maxima, F& watch) {
+  void run_vector(const Consts& c, std::int64_t i, std::int64_t valid, const F* scales, I* maxima, F* watch) {
     F s[kSlots + 1];
     load_moments(i, scales, s);
     const F before = L::load(param_ + i);
     const F p = Algo::update(c, formula::gradient(c, L::load(grad_ + i), before), before, s);
     L::store(p, param_ + i);
-    watch = fma(p, F(0.0F), watch);
+    watch[kSlots] = fma(p, F(0.0F), watch[kSlots]);
     for_slots([&](auto slot) {
       constexpr int kSlot = slot();
       if constexpr (Format::kBlocked) {
@@ -218,7 +221,7 @@ class TileStep {
           s[kSlot] = select(L::iota() < I(static_cast<std::int32_t>(valid)), s[kSlot], F(0.0F));
         maxima[kSlot] = max(maxima[kSlot], bits(s[kSlot]) & I(0x7FFFFFFF));
       } else {
-        watch = fma(s[kSlot], F(0.0F), watch);
+        watch[kSlot] = fma(s[kSlot], F(0.0F), watch[kSlot]);
       }
       L::store(s[kSlot], state_[kSlot] + i);
     });
@@ -238,15 +241,28 @@ class TileStep {
     if constexpr (kOwnScale<kSlot>) {
       encode_scaled<L, Own, kMoment<kSlot>>(state_[kSlot], s_.scale_out[kSlot], n_, out);
     } else {
-      for (std::int64_t b = 0; b < n_; b += t_.block) {
-        const std::int64_t n = n_ - b < t_.block ? n_ - b : t_.block;
-        if (kSlot == 0) prefetch_weights(b, n);
-        if (kSlot == kSlots - 1) prefetch_grads(b, n);
-        t_.scales_out[kSlot][(at_ + b) / t_.block] = encode_block<L, Own, kMoment<kSlot>>(
-            state_[kSlot] + b, n, s_.max_bits[kSlot][b / t_.block], out + b);
+      using Beside = DecodeBeside<L, Own, kMoment<kSlot>>;
+      if constexpr (Beside::kWorthwhile) {
+        ahead_[kSlot] = at_ + 2 * tile_ <= end_ && t_.block % Beside::kLag == 0;
+        if (ahead_[kSlot]) {
+          const Beside next{codes_in<Own>(t_.codes[kSlot], at_ + tile_), state_[kSlot], n_};
+          encode_blocks<kSlot>(out, next);
+          next.finish();
+          return;
+        }
       }
+      encode_blocks<kSlot>(out, NothingBeside{});
     }
     finish_codes<L, Own>(out, t_.codes[kSlot], at_, n_);
+  }
+  template <int kSlot, class Beside>
+  void encode_blocks(std::uint8_t* out, const Beside& beside) {
+    for_blocks([&](std::int64_t b, std::int64_t n) {
+      if (kSlot == 0) prefetch_weights(b, n);
+      if (kSlot == kSlots - 1) prefetch_grads(b, n);
+      t_.scales_out[kSlot][(at_ + b) / t_.block] = encode_block<L, Codec<kSlot>, kMoment<kSlot>>(
+          state_[kSlot] + b, n, s_.max_bits[kSlot][b / t_.block], out + b, beside, b);
+    });
   }
 
   // Rewrites the NaNs that the step stored, in the form that every backend stores.
@@ -279,7 +295,9 @@ class TileStep {
   Scratch& s_;
   Consts c_;
   const std::int64_t end_;
+  const std::int64_t tile_;
   std::int64_t at_ = 0, n_ = 0;  // the tile
+  bool ahead_[kSlots + 1] = {};  // whether the next tile's codes are decoded
   float* param_ = nullptr;
   const float* grad_ = nullptr;
   float* state_[kSlots + 1] = {};

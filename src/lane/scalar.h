@@ -89,6 +89,7 @@ struct Lane {
   using I = I32;
   static constexpr int kWidth = 1;
   static constexpr bool kSimd = false;  // codecs look tables up
+  static constexpr bool kTableBeside = false;
 
   static F load(const float* p) { return {*p}; }
   static void store(F a, float* p) { *p = a.v; }

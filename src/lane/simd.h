@@ -255,7 +255,7 @@ HWY_INLINE I32 lookup_bytes(const std::uint8_t* table, I32 i) {
       i);
 }
 
-// table[i & 7] or table[i & 15], aligned to its size.
+// table[i & 7], table[i & 15] or table[i & 31], aligned to its size or to a vector.
 HWY_INLINE VI lookup8_vector(const std::int32_t* table, VI i) {
 #if HWY_TARGET == HWY_AVX2
   return VI{_mm256_permutevar8x32_epi32(hn::Load(DI(), table).raw, i.raw)};
@@ -289,6 +289,16 @@ HWY_INLINE VI lookup16_vector(const std::int32_t* table, VI i) {
 HWY_INLINE I32 lookup16(const std::int32_t* table, I32 i) {
   return each<I32>([table](VI x) { return lookup16_vector(table, x); }, i);
 }
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE I32 lookup32(const std::int32_t* table, I32 i) {
+  return each<I32>(
+      [table](VI x) {
+        return VI{
+            _mm512_permutex2var_epi32(hn::Load(DI(), table).raw, x.raw, hn::Load(DI(), table + 16).raw)};
+      },
+      i);
+}
+#endif
 HWY_INLINE I32 lookup8(const std::int32_t* table, I32 i) {
   return each<I32>([table](VI x) { return lookup8_vector(table, x); }, i);
 }
@@ -296,11 +306,20 @@ HWY_INLINE F32 lookup8(const float* table, I32 i) {
   return from_bits(lookup8(reinterpret_cast<const std::int32_t*>(table), i));
 }
 
+}  // namespace octavo::OCTAVO_LANE
+
+#include "lane/simd_words.h"
+
+namespace octavo::OCTAVO_LANE {
+
 struct Lane {
   using F = F32;
   using I = I32;
+  using W = Words;
+  using SignedW = SignedWords;
   static constexpr int kWidth = static_cast<int>(hn::MaxLanes(DF()));
   static constexpr bool kSimd = true;
+  static constexpr bool kLookup32 = HWY_TARGET == HWY_AVX3;  // has lookup32
 
   static HWY_INLINE F load(const float* p) { return F(hn::LoadU(DF(), p)); }
   static HWY_INLINE void store(F a, float* p) { hn::StoreU(a.v, DF(), p); }
@@ -343,7 +362,6 @@ struct Lane {
   static constexpr bool kByteLookup = kSize == 16;
 #endif
 
-  using DB = hn::Repartition<std::uint8_t, DI>;
   template <std::size_t kSize>
   static HWY_INLINE hn::Vec<DB> lookup_plane(const std::uint8_t (&table)[kSize], hn::Vec<DB> codes) {
 #if defined(__AVX512VBMI__)
@@ -381,29 +399,37 @@ struct Lane {
     hn::StoreU(hn::BitCast(DF(), hn::InterleaveUpper(d16, high01, high23)), DF(), out + 3 * kWidth);
   }
 
-  // Four lanes of codes less `bias`, clamped to bytes. Narrowing in pairs and adding the bias to 16-bit lanes
-  // costs a third of four store_u8.
-  static HWY_INLINE void store_codes4(I a, I b, I c, I d, std::int16_t bias, std::uint8_t* p) {
+  // Whether a table in memory, read beside SIMD work, gives 256 values faster than SIMD.
+  static constexpr bool kTableBeside =
+      (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3) && !kByteLookup<256>;
+
+  // Two vectors of fp16 numbers from bytes: each is widened with its sign, shifted and masked.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  static constexpr bool kHalves = true;
+  template <int kShift>
+  static HWY_INLINE void load_halves(const std::uint8_t* p, std::int16_t mask, F& low, F& high) {
 #if HWY_TARGET == HWY_AVX2
-    const __m256i add = _mm256_set1_epi16(bias);
-    const __m256i low = _mm256_add_epi16(_mm256_packs_epi32(a.v.raw, b.v.raw), add);
-    const __m256i high = _mm256_add_epi16(_mm256_packs_epi32(c.v.raw, d.v.raw), add);
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
-                        _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order));
-#elif HWY_TARGET == HWY_AVX3
-    const __m512i add = _mm512_set1_epi16(bias);
-    const __m512i low = _mm512_add_epi16(_mm512_packs_epi32(a.v.raw, b.v.raw), add);
-    const __m512i high = _mm512_add_epi16(_mm512_packs_epi32(c.v.raw, d.v.raw), add);
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high)));
+    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, kShift), _mm256_set1_epi16(mask));
+    low.v = VF{_mm256_cvtph_ps(_mm256_castsi256_si128(half))};
+    high.v = VF{_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
 #else
-    store_u8(a + I(bias), p);
-    store_u8(b + I(bias), p + kWidth);
-    store_u8(c + I(bias), p + 2 * kWidth);
-    store_u8(d + I(bias), p + 3 * kWidth);
+    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    const __m512i half = _mm512_and_si512(_mm512_slli_epi16(wide, kShift), _mm512_set1_epi16(mask));
+    low.v = VF{_mm512_cvtph_ps(_mm512_castsi512_si256(half))};
+    high.v = VF{_mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1))};
 #endif
   }
+#else
+  static constexpr bool kHalves = false;
+#endif
+  // Whether any of 4 * kWidth bytes, but for its top bit, is above `bound`.
+  static HWY_INLINE bool any_byte_above(const std::uint8_t* p, std::int8_t bound) {
+    const hn::Repartition<std::int8_t, DI> d8;
+    const auto bytes = hn::And(hn::BitCast(d8, hn::LoadU(DB(), p)), hn::Set(d8, 0x7F));
+    return !hn::AllFalse(d8, hn::Gt(bytes, hn::Set(d8, bound)));
+  }
+
   static HWY_INLINE bool any_nan(F a) { return !hn::AllTrue(DF(), hn::Eq(a.v, a.v)); }
   // 0, 1, 2, … across the lane.
   static HWY_INLINE I iota() { return I(hn::Iota(DI(), 0)); }
@@ -411,8 +437,9 @@ struct Lane {
   static HWY_INLINE std::uint32_t reduce_max_u31(I a) {
     return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(DI(), a.v)));
   }
-  static HWY_INLINE std::uint32_t reduce_min_u(I a) {
-    return hn::GetLane(hn::MinOfLanes(DU(), unsigned_of(a.v)));
+  // Whether any element, unsigned, is below `bound`.
+  static HWY_INLINE bool any_below_u(I a, std::uint32_t bound) {
+    return !hn::AllFalse(DU(), hn::Lt(unsigned_of(a.v), hn::Set(DU(), bound)));
   }
 };
 

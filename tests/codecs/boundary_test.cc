@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 namespace test {
@@ -155,6 +156,43 @@ TEST(Boundary, EveryCodeReturnsFromItsValue) {
         }
       }
     }
+  }
+}
+
+std::vector<std::uint8_t> codes_by(const std::string& implementation, const Grid& grid,
+                                   const std::vector<float>& values) {
+  const ForcedImplementation forced(implementation);
+  const EncodedBuffers encoded = encode(grid.spec, values);
+  return {encoded.code_bytes().begin(), encoded.code_bytes().end()};
+}
+
+// Whether all implementations give the codes of the scalar one, which looks them up. Signs alternate.
+testing::AssertionResult same_codes(Grid grid, std::vector<float> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i % 4096 == 0) values[i] = 1.0f;  // the block's scale
+    values[i] *= i % 2 == 1 && grid.spec.moment == Moment::first ? -grid.largest : grid.largest;
+  }
+  grid.spec.numel = static_cast<std::int64_t>(values.size());
+  const std::vector<std::uint8_t> expected = codes_by("scalar", grid, values);
+  for (const std::string& implementation : supported_implementations()) {
+    const std::vector<std::uint8_t> codes = codes_by(implementation, grid, values);
+    const auto at = std::mismatch(expected.begin(), expected.end(), codes.begin()).first - expected.begin();
+    if (at == static_cast<std::ptrdiff_t>(expected.size())) continue;
+    return testing::AssertionFailure() << implementation << ", " << name_of(grid.spec) << ", byte " << at;
+  }
+  return testing::AssertionSuccess();
+}
+
+// Every float from 1/8 to 1 (with OCTAVO_TEST_QUICK one in 61), and one in 61 from there down to 2^-30.
+TEST(Boundary, EveryFloatHasTheScalarCode) {
+  const std::uint32_t fine = std::getenv("OCTAVO_TEST_QUICK") != nullptr ? 61 : 1;
+  const std::uint32_t middle = reference::bits_of(0x1p-3f);
+  for (std::uint32_t b = reference::bits_of(0x1p-30f); b < reference::bits_of(1.0f);) {
+    std::vector<float> values;
+    for (; values.size() < 1U << 18 && b < reference::bits_of(1.0f); b += b < middle ? 61 : fine)
+      values.push_back(reference::from_bits(b));
+    for (const Grid& grid : grids())
+      ASSERT_TRUE(same_codes(grid, values)) << "floats up to " << values.back();
   }
 }
 
