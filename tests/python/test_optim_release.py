@@ -67,6 +67,22 @@ def test_the_same_bits(options: dict[str, Any], device: str) -> None:
     assert frozen(ours.state_dict()["state"]) == frozen(other.state_dict()["state"])
 
 
+def test_gathered_gradients_of_another_set_each_time(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stepped together differs from step to step where not every parameter has a gradient."""
+    monkeypatch.setattr("octavo.optim.release.TOGETHER", 4 * 80 * 64)
+    released, plain = network(device), network(device)
+    ours = optim.AdamW8bit(released.parameters(), lr=1e-2, gradient_release=True)
+    other = optim.AdamW8bit(plain.parameters(), lr=1e-2)
+    for turn in range(6):
+        for model in (released, plain):
+            params_of(model)[2].requires_grad_(turn % 2 == 0)
+            params_of(model)[0].requires_grad_(turn % 3 != 1)
+        run(released, ours, 1)
+        run(plain, other, 1)
+    assert same_params(params_of(released), params_of(plain))
+    assert frozen(ours.state_dict()["state"]) == frozen(other.state_dict()["state"])
+
+
 @pytest.mark.parametrize("name", ["SGD", "Lion", "Adam"])
 def test_the_other_algorithms(name: str, device: str) -> None:
     options: dict[str, Any] = {"momentum": 0.9} if name == "SGD" else {}
@@ -76,8 +92,13 @@ def test_the_other_algorithms(name: str, device: str) -> None:
     assert same_params(params_of(released), params_of(plain))
 
 
-def test_gradients_are_freed_on_the_way(device: str) -> None:
-    """When a layer's turn comes, the layers behind it have given theirs back."""
+@pytest.mark.parametrize("most", [0, 1, 3], ids=["each at once", "one", "three"])
+def test_gradients_are_freed_on_the_way(most: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a layer's turn comes, the layers behind it have given theirs back, up to a few that are gathered;
+    and after the backward pass all have.
+    """
+    weight = 4 * 80 * 64
+    monkeypatch.setattr("octavo.optim.release.TOGETHER", most * weight)
     model = network(device)
     optimizer = optim.AdamW8bit(model.parameters(), gradient_release=True)
     held: list[int] = []
@@ -90,7 +111,10 @@ def test_gradients_are_freed_on_the_way(device: str) -> None:
     before = [p.detach().clone() for p in model.parameters()]
     loss_of(model, 0).backward()
     assert len(held) == 5
-    assert max(held) <= 1  # the other one of the layer, where it is not stepped yet
+    # Without gathering, the other one of the layer, where it is not stepped yet.
+    assert max(held) <= (1 if most == 0 else 2 * most + 1)
+    if most == 1:
+        assert max(held) < 4  # the second layer's weight was enough
     assert all(p.grad is None for p in model.parameters())
     assert not any(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
     after = [p.detach().clone() for p in model.parameters()]

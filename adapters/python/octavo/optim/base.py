@@ -179,15 +179,15 @@ class Optimizer(torch.optim.Optimizer):
         if type(self.state) is not States:  # somebody has put another one in its place
             self.state = States(self.state)
 
-    def run(self, param: Tensor | None = None, step: Callable[[Chosen], None] | None = None) -> None:
-        """Steps every parameter that has a gradient, or `param` alone, with `step` in the place of norm and
+    def run(self, some: list[Tensor] | None = None, step: Callable[[Chosen], None] | None = None) -> None:
+        """Steps every parameter that has a gradient, or `some` alone, with `step` in the place of norm and
         step.
         """
         roster = self._roster
-        if param is None or roster.member(param) is None:
+        if some is None or None in map(roster.member, some):
             roster.sync(self.param_groups)
         self._track_state()
-        chosen, grads = self._ready(None if param is None else roster.member(param))
+        chosen, grads = self._ready(None if some is None else [roster.known(param) for param in some])
         parts = self._parts_of(chosen) if self.needs_norm() else []
         if not grads and not parts:
             self.nothing_stepped()
@@ -211,10 +211,10 @@ class Optimizer(torch.optim.Optimizer):
             rates = [hyper.rate for hyper in self._hyper]
             self._captured.append((chosen, states, rates, alive, self._sides, self._engine))
 
-    def _ready(self, alone: Member | None) -> tuple[Chosen, list[Tensor]]:
+    def _ready(self, alone: list[Member] | None) -> tuple[Chosen, list[Tensor]]:
         """The parameters that have a gradient, known to the engine as they are, and their gradients."""
         roster = self._roster
-        params = roster.params if alone is None else [alone.param]
+        params = roster.params if alone is None else [member.param for member in alone]
         if roster.sharded:
             place_grads(params)
         roster.check_states(self.state)

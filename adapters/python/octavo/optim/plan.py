@@ -110,6 +110,7 @@ class Chosen:
         self.devices = [m.device.index if m.device.type != "cpu" else -1 for m in members]
         self.groups = sorted({m.group for m in members})
         self.parts: Any = None  # of the norm
+        self.among: list[Member] | None = None  # those that were asked for; None: all
         self.bumped = [p for p in self.params if not p.is_inference()]
         self._handles = array.array("I", [m.handle for m in members])
         self._pack = struct.Struct(f"{len(members)}Q")
@@ -235,6 +236,9 @@ class Roster:
     def member(self, param: Tensor) -> Member | None:
         return self._by_id.get(id(param))
 
+    def known(self, param: Tensor) -> Member:
+        return self._by_id[id(param)]
+
     def drop(self, members: Sequence[Member]) -> None:
         """What the engine knows of them is no longer so."""
         for member in members:
@@ -265,14 +269,15 @@ class Roster:
         if self._changes[0] is changes:
             self._watch(changes, [*self._handed, *members])
 
-    def chosen(self, flags: list[bool], alone: Member | None) -> Chosen:
-        """Those members whose flag is set, or one alone."""
-        key = -1 if alone is None else alone.handle
+    def chosen(self, flags: list[bool], alone: list[Member] | None) -> Chosen:
+        """Those members whose flag is set, of all or of some, which are known by the first of them."""
+        key = -1 if alone is None else alone[0].handle
         found = self._kept.get(key)
-        if found is None or found.flags != flags:
-            all_ = self.members if alone is None else [alone]
-            some = [member for member, flag in zip(all_, flags, strict=True) if flag]
+        if found is None or found.flags != flags or (alone is not None and found.among != alone):
+            among = self.members if alone is None else alone
+            some = [member for member, flag in zip(among, flags, strict=True) if flag]
             found = self._kept[key] = Chosen(some, flags, bool(self.sharded))
+            found.among = alone
         return found
 
     def check_states(self, states: States) -> None:

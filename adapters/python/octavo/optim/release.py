@@ -1,11 +1,16 @@
-"""Gradient release: each parameter is stepped as soon as its gradient is complete, and the gradient is freed.
+"""Gradient release: parameters are stepped in the backward pass when their gradients are complete, and these
+are freed.
 
-A whole model's gradients are then never in memory at once. It needs one backward pass per step (no
-accumulation, no GradScaler): a gradient that is complete a second time before step() is an error. Clipping
-cannot know this step's norm before its last gradient, so it uses the previous step's; the first step is not
-clipped. FSDP2 calls the hooks when its shards of gradients are reduced. DistributedDataParallel averages what
-they have freed only afterwards, so it is refused: where there is a process group, the first gradients of
-plain tensors wait for step(), which sees whether somebody has written them since.
+A whole model's gradients are then never in memory at once. A call costs the host as much for one parameter as
+for many, so complete gradients are gathered up to TOGETHER bytes; the rest is stepped when the backward pass
+ends. Where norms are taken, each gradient has its own, and nothing is gathered.
+
+It needs one backward pass per step (no accumulation, no GradScaler): a gradient that is complete a second
+time before step() is an error. Clipping cannot know this step's norm before its last gradient, so it uses the
+previous step's; the first step is not clipped. FSDP2 calls the hooks when its shards of gradients are
+reduced. DistributedDataParallel averages what they have freed only afterwards, so it is refused: where there
+is a process group, the first gradients of plain tensors wait for step(), which sees whether somebody has
+written them since.
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
 
 _Seen = tuple[Tensor, int, int]  # a gradient, its address and its version
 
+TOGETHER = 32 << 20
+
 
 class GradientRelease:
     def __init__(self, optimizer: Optimizer) -> None:
@@ -38,6 +45,8 @@ class GradientRelease:
         self._stepped = False  # any, in this step
         self._complete: dict[int, Tensor] = {}  # parameters whose gradient this step has had, by id
         self._waiting: dict[int, _Seen] = {}  # gradients that step() is to use, by the parameter's id
+        self._gathered: dict[torch.device, list[Tensor]] = {}  # complete, and soon to be stepped
+        self._bytes: dict[torch.device, int] = {}  # of their gradients
         self._hooked: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
         # Autograd has a thread per device, and all of them step this one optimizer.
         self._lock = threading.RLock()
@@ -65,6 +74,7 @@ class GradientRelease:
         """Other states were loaded, so what this step has done so far is forgotten."""
         with self._lock:
             self._complete, self._waiting, self._stepped = {}, {}, False
+            self._gathered, self._bytes = {}, {}
             if (optimizer := self._optimizer()) is not None:
                 optimizer._engine.forget_ready()
 
@@ -80,18 +90,47 @@ class GradientRelease:
                 )
             self._complete[id(param)] = param
             if self._trusted or is_sharded(param) or not (dist.is_available() and dist.is_initialized()):
-                self._step(optimizer, param)
+                if optimizer.needs_norm():
+                    self._step(optimizer, [param])
+                else:
+                    self._gather(optimizer, param)
             else:
                 self._waiting[id(param)] = _seen(param.grad)  # type: ignore[arg-type]
 
+    def _gather(self, optimizer: Optimizer, param: Tensor) -> None:
+        """Steps the parameter with others of its device, at the latest when the backward pass ends."""
+        grad: Any = param.grad
+        if not self._gathered:
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
+        self._gathered.setdefault(param.device, []).append(param)
+        size = self._bytes.get(param.device, 0) + grad.numel() * grad.element_size()
+        self._bytes[param.device] = size
+        if size >= TOGETHER:
+            self._step(optimizer, self._taken(param.device))
+
+    def _taken(self, device: torch.device) -> list[Tensor]:
+        self._bytes.pop(device, None)
+        return self._gathered.pop(device, [])
+
+    def _end_of_backward(self) -> None:
+        with self._lock:
+            optimizer = self._optimizer()
+            for device in list(self._gathered):
+                params = [param for param in self._taken(device) if param.grad is not None]
+                if optimizer is not None and params:
+                    self._step(optimizer, params)
+
     @torch.no_grad()
-    def _step(self, optimizer: Optimizer, param: Tensor) -> None:
-        optimizer.run(param, lambda chosen: self._take(optimizer, chosen.members[0]))
-        param.grad = None
+    def _step(self, optimizer: Optimizer, params: list[Tensor]) -> None:
+        optimizer.run(params, lambda chosen: self._take(optimizer, chosen.members[0]))
+        for param in params:
+            param.grad = None
         self._stepped = True
 
     def _take(self, optimizer: Optimizer, member: Member) -> None:
-        """One parameter's step: clipped by the norm of the step before, guarded by its own."""
+        """One parameter's step, clipped by the norm of the step before and guarded by its own; or that of
+        several where there are no norms.
+        """
         engine, sides = optimizer._engine, optimizer._sides
         if not optimizer.needs_norm():
             engine.ready(sides.args, None, None)
@@ -107,6 +146,7 @@ class GradientRelease:
     def end_of_step(self, optimizer: Optimizer) -> None:
         """Steps the parameters that still have a gradient, and keeps this step's norm for the next one."""
         with self._lock:
+            self._end_of_backward()  # where that has failed before its end
             for number, (grad, _, _) in self._waiting.items():
                 if self._complete[number].grad is None:  # zero_grad() came before step()
                     self._complete[number].grad = grad
@@ -114,7 +154,7 @@ class GradientRelease:
             for group, param in left:
                 self._check_untouched(optimizer, group, param)
             for _, param in left:
-                self._step(optimizer, param)
+                self._step(optimizer, [param])
             self._trusted = self._trusted or bool(self._waiting)
             self._complete, self._waiting = {}, {}
             for group in optimizer.param_groups:  # parameters may have been unfrozen, or replaced
