@@ -1,7 +1,7 @@
 """AdamW on the CPU: the library's state formats against torch.optim.AdamW(fused=True), in one run.
 
 fp32 parameters and gradients, one flat tensor, the same number of threads. It checks results first, and
-stops where they are wrong; then, for each format, torch and the library step in turns. See
+stops where they are wrong; then, for each implementation and format, torch and the library step in turns. See
 benchmarks/README.md.
 """
 
@@ -59,7 +59,7 @@ def check(states: list[str], threads: int) -> float:
     return worst
 
 
-def measure(state: str, numel: int, threads: int, repeat: int) -> dict[str, Any]:
+def measure(state: str, numel: int, threads: int, repeat: int, after_openmp: bool) -> dict[str, Any]:
     torch.manual_seed(1)
     grad = torch.randn(numel).mul_(0.01)
     theirs = torch.nn.Parameter(torch.randn(numel).mul_(0.02))
@@ -74,7 +74,13 @@ def measure(state: str, numel: int, threads: int, repeat: int) -> dict[str, Any]
         steps += 1
         group.step(steps, threads=threads, **FIELDS)
 
-    times = harness.interleave({"torch": optimizer.step, "octavo": octavo_step}, repeat)
+    sides = {"torch": optimizer.step, "octavo": octavo_step}
+    before = {}
+    if after_openmp:  # torch's threads may still spin, each on a CPU that ours want
+        values = torch.randn(1 << 20)
+        sides["after"] = octavo_step
+        before["after"] = lambda: torch.add(values, values, out=values)
+    times = harness.interleave(sides, repeat, before=before)
     moved = 12 + 2 * mine.state_bytes() / numel  # reads p and g, writes p; reads and writes the state
     torch_ms, octavo_ms = (statistics.median(times[side]) for side in ("torch", "octavo"))
     rounds = [a / b for a, b in zip(times["torch"], times["octavo"], strict=True)]
@@ -98,13 +104,14 @@ def measure(state: str, numel: int, threads: int, repeat: int) -> dict[str, Any]
         "speedup_max": max(rounds),
         "gb_per_s": 1e-6 * moved * numel / octavo_ms,
         "torch_gb_per_s": 1e-6 * TORCH_MOVED * numel / torch_ms,
+        "after_openmp": statistics.median(times["after"]) / octavo_ms if after_openmp else None,
     }
 
 
 def report(rows: list[dict[str, Any]], copy: harness.CopySpeed, used: float) -> str:
     first = rows[0]
     lines = [
-        f"{harness.cpu_name()}, {first['implementation']}, threads: {first['threads']}",
+        f"{harness.cpu_name()}, threads: {first['threads']}",
         f"AdamW, fp32 params and grads, {first['numel']} parameters in one tensor, {first['repeat']} rounds",
         f"torch {torch.__version__} (fused=True; {torch.backends.cpu.get_cpu_capability()} kernels)",
         f"copy: {copy.gb_per_s:.1f} GB/s ({copy.how})",
@@ -112,6 +119,7 @@ def report(rows: list[dict[str, Any]], copy: harness.CopySpeed, used: float) -> 
         "",
     ]
     header = [
+        "implementation",
         "state",
         "B/param",
         "moved",
@@ -122,9 +130,11 @@ def report(rows: list[dict[str, Any]], copy: harness.CopySpeed, used: float) -> 
         "GB/s",
         "% of copy",
         "torch % of copy",
+        "after OpenMP",
     ]
     cells = [
         [
+            row["implementation"],
             row["state"],
             f"{row['state_bytes_per_param']:.2f}",
             f"{row['moved_bytes_per_param']:.2f}",
@@ -135,6 +145,7 @@ def report(rows: list[dict[str, Any]], copy: harness.CopySpeed, used: float) -> 
             f"{row['gb_per_s']:.1f}",
             f"{row['percent_of_copy']:.0f}",
             f"{row['torch_percent_of_copy']:.0f}",
+            f"{row['after_openmp']:.2f}x" if row["after_openmp"] else "-",
         ]
         for row in rows
     ]
@@ -149,14 +160,28 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=harness.available_threads())
     parser.add_argument("--repeat", type=int, default=11, help="timed rounds (default 11)")
     parser.add_argument("--state", default=",".join(STATES), help="state formats, comma-separated")
+    parser.add_argument(
+        "--implementation", default="", help="of the library, comma-separated (default: the one it chooses)"
+    )
+    parser.add_argument(
+        "--after-openmp", action="store_true", help="also time the step right after a threaded op of torch"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, nothing else")
     options = parser.parse_args()
     states = options.state.split(",")
 
     torch.set_num_threads(options.threads)
-    used = check(states, options.threads)
+    used = 0.0
     copies = [harness.copy_speed(options.threads)]
-    rows = [measure(state, options.numel, options.threads, options.repeat) for state in states]
+    rows = []
+    for implementation in options.implementation.split(","):
+        octavo.check(octavo.library().octavo_force_implementation(implementation.encode()))
+        used = max(used, check(states, options.threads))
+        rows += [
+            measure(state, options.numel, options.threads, options.repeat, options.after_openmp)
+            for state in states
+        ]
+    octavo.check(octavo.library().octavo_force_implementation(b""))
     copies.append(harness.copy_speed(options.threads))
     copy = harness.CopySpeed(statistics.mean(c.gb_per_s for c in copies), copies[0].how)
     for row in rows:

@@ -49,12 +49,19 @@ def torch_zeros(byte_count: int) -> torch.Tensor:
     return torch.zeros(byte_count, dtype=torch.uint8)
 
 
-def interleave(sides: Mapping[str, Side], repeat: int, warm_up: int = 2) -> dict[str, list[float]]:
-    """Milliseconds of each side in each round. A pause between sides lets the threads of one go to sleep."""
+def interleave(
+    sides: Mapping[str, Side], repeat: int, warm_up: int = 2, before: Mapping[str, Side] | None = None
+) -> dict[str, list[float]]:
+    """Milliseconds of each side in each round. A pause between sides lets the threads of one go to sleep.
+
+    What `before` has for a side runs right before it, after the pause, and is not timed.
+    """
     times: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(warm_up + repeat):
         for name, side in sides.items():
             time.sleep(0.005)
+            if before and name in before:
+                before[name]()
             start = time.perf_counter()
             side()
             elapsed = 1e3 * (time.perf_counter() - start)

@@ -30,6 +30,18 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 def test_beside_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = run("compare_torch_cpu", monkeypatch, capsys, "--repeat", "1", "--state", "fp32,8bit")
     assert [row["state"] for row in found["rows"]] == ["fp32", "8bit"]
+    assert {row["after_openmp"] for row in found["rows"]} == {None}
+
+
+def test_beside_torch_by_implementation_and_after_openmp(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--repeat", "1", "--state", "8bit", "--implementation", "scalar,", "--after-openmp")
+    found = run("compare_torch_cpu", monkeypatch, capsys, *options)
+    names = [row["implementation"] for row in found["rows"]]
+    assert names[0] == "scalar"
+    assert len(names) == 2
+    assert all(row["after_openmp"] > 0 for row in found["rows"])
 
 
 def test_beside_the_peers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
