@@ -34,6 +34,11 @@ OCTAVO_API Status force_implementation(std::string_view name);
 OCTAVO_API int default_threads();
 OCTAVO_API Status set_default_threads(int threads);
 
+// Lets the calling thread run on every CPU that the process was given. A new thread has the mask of the one
+// that made it, and an OpenMP runtime may have bound that to one CPU (OMP_PROC_BIND, KMP_AFFINITY). The
+// pool's own threads do this by themselves.
+OCTAVO_API void use_process_cpus();
+
 struct CpuInfo {
   std::string model;
   int cores = 0;  // that this process may run on

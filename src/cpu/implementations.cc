@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
 
+#include "cpu/affinity.h"
 #include "cpu/threads.h"
 
 #include <octavo/backend.h>
@@ -145,6 +146,11 @@ Status set_default_threads(int threads) {
   }
   cpu::set_default_pool_threads(threads);
   return {};
+}
+
+void use_process_cpus() {
+  const cpu_set_t cpus = cpu::process_cpus();
+  (void)sched_setaffinity(0, sizeof cpus, &cpus);  // an empty set is refused
 }
 
 CpuInfo cpu_info() {

@@ -8,6 +8,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <set>
 #include <thread>
 
 namespace octavo::train {
@@ -120,6 +127,48 @@ TEST(LoaderErrors, ABatchBeyondMemory) {
   const auto too_many = BatchLoader::start(sampler, std::int64_t{1} << 40, 0, 1);
   EXPECT_THAT(too_many.status().message(),
               ::testing::HasSubstr("1099511627776 x 16777217 bytes has no place"));
+}
+
+std::set<pid_t> threads_of_this_process() {
+  std::set<pid_t> out;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    out.insert(static_cast<pid_t>(std::stol(entry.path().filename().string())));
+  return out;
+}
+cpu_set_t mask_of(pid_t thread) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(thread, sizeof mask, &mask);
+  return mask;
+}
+
+TEST_P(Loader, WorkersMayRunWhereTheProcessMay) {
+  const cpu_set_t all = mask_of(getpid());
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU: nothing to tell apart";
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (std::size_t cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+      if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+    }
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    const std::set<pid_t> before = threads_of_this_process();
+    const BatchLoader loader = start(sampler(), 0);
+    std::vector<pid_t> workers;
+    for (const pid_t thread : threads_of_this_process()) {
+      if (!before.contains(thread)) workers.push_back(thread);
+    }
+    ASSERT_EQ(workers.size(), static_cast<std::size_t>(GetParam()));
+    const auto free = [&](pid_t thread) {
+      const cpu_set_t mask = mask_of(thread);
+      return CPU_EQUAL(&mask, &all) != 0;
+    };
+    // A worker's first act; it may still be about to do it.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!std::all_of(workers.begin(), workers.end(), free) && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    EXPECT_TRUE(std::all_of(workers.begin(), workers.end(), free));
+  }).join();
 }
 
 }  // namespace

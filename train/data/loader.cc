@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/loader.h"
 
+#include <octavo/backend.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <limits>
@@ -101,6 +103,7 @@ class BatchLoader::Work {
   [[nodiscard]] bool can_claim() const { return !paused_ && claimed_ - taken_ < slots_.size(); }
 
   void work() {
+    use_process_cpus();  // not the one CPU that LibTorch's OpenMP runtime may have bound the caller to
     std::unique_lock lock(mutex_);
     for (;;) {
       to_do_.wait(lock, [&] { return stopping_ || can_claim(); });
