@@ -271,8 +271,8 @@ class CudaStep final : public StepBackend {
     const DType usual = launch.kind == WeightKind::f32 ? DType::f32 : DType::bf16;
     const bool default_block = entry.block == default_block_size(launch.format);
     entry.usual = t.spec.param_dtype == usual && t.spec.grad_dtype == usual && default_block ? 1 : 0;
-    if (entry.block > 0 && entry.block <= kTile) {
-      const auto lanes = static_cast<std::uint32_t>(entry.block / (2 * kChunk));
+    if (entry.block > 0) {
+      const auto lanes = static_cast<std::uint32_t>(std::min(entry.block, kTile) / (2 * kChunk));
       entry.lanes_log2 = static_cast<std::uint8_t>(std::countr_zero(lanes));
     }
     entry.ndim = t.spec.ndim;
@@ -300,20 +300,26 @@ class CudaStep final : public StepBackend {
     launch.tensor.push_back(index);
   }
 
-  // Whole tiles of aligned buffers are quick, where the kernel has a way for the format and its blocks.
+  // Tiles are quick where all buffers but the gradient are aligned and the kernel has a way for the format
+  // and its blocks.
   static void set_alignment(const Launch& launch, TensorEntry& entry) {
-    entry.aligned = all_aligned(entry) ? 1 : 0;
+    entry.aligned = is_aligned(entry.grad) ? 1 : 0;
     // Axis scales are looked up by rows: chunks must not cross them.
     int axes = entry.ndim;
     while (axes > 1 && entry.shape[axes - 1] == 1) --axes;
     const bool rows = !has_axis_scales(launch.format) || entry.shape[axes - 1] % kChunk == 0;
-    const bool quick =
-        launch.kernel.quick && entry.aligned != 0 && entry.plain == 0 && entry.block <= kTile && rows;
+    const bool quick = launch.kernel.quick && others_aligned(entry) && entry.plain == 0 && rows;
+    const bool large = entry.block > kTile;
     const std::int64_t tiles = std::min(entry.numel / kTile, kMaxQuickUnits);
-    entry.quick_units = quick ? static_cast<std::uint32_t>(tiles) : 0;
+    entry.quick_units = quick && !large ? static_cast<std::uint32_t>(tiles) : 0;
+    entry.quick_large = quick && large && !has_axis_scales(launch.format) && tiles < kMaxQuickUnits ? 1 : 0;
+    // An end of whole chunks is quick, too; without blocks, one of at least half a tile.
+    const std::int64_t end = entry.numel - tiles * kTile;
+    const bool whole = entry.block > 0 ? end % kChunk == 0 : end % (kChunk / 2) == 0 && end >= kTile / 2;
+    entry.quick_end = quick && end < kTile && whole && (large || end > 0) ? 1 : 0;
   }
-  [[nodiscard]] static bool all_aligned(const TensorEntry& entry) {
-    bool good = is_aligned(entry.param) && is_aligned(entry.grad) && is_aligned(entry.residual);
+  [[nodiscard]] static bool others_aligned(const TensorEntry& entry) {
+    bool good = is_aligned(entry.param) && is_aligned(entry.residual);
     for (const void* codes : entry.codes) good = good && is_aligned(codes);
     return good;
   }

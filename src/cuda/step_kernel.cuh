@@ -4,8 +4,8 @@
 //
 // A block of 16 * G elements belongs to G neighbouring lanes; a lane holds two chunks of eight elements, the
 // second half a block after the first, so that neighbouring lanes touch neighbouring bytes. Chunks that are
-// whole, aligned and in range go by vectors and the lane without branches (lane/cuda.cuh); the rest, element
-// by element in the scalar lane (step_slow.cuh), with the same results.
+// whole, aligned (gradients may lie anywhere) and in range go by vectors and the lane without branches
+// (lane/cuda.cuh); the rest, element by element in the scalar lane (step_slow.cuh), with the same results.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -79,7 +79,7 @@ class Step : StepTraits<Algo, Format> {
     std::uint32_t asked = ask();
     Work now{};
     if (unit < params_.units) {
-      now = find(unit);
+      now = find<kMeasure>(unit);
       now.stage = stages_;
       fetch(now);
     }
@@ -96,7 +96,7 @@ class Step : StepTraits<Algo, Format> {
       if (more) {
         next = now;
         ++next.index;
-        if (unit != this_unit + 1 || next.index >= now.quick_units) next = find(unit);
+        if (unit != this_unit + 1 || next.index >= now.quick_units) next = find<kMeasure>(unit);
         next.stage = now.stage == stages_ ? stages_ + Arrays::kStageBytes : stages_;
         fetch(next);
       }
@@ -104,14 +104,10 @@ class Step : StepTraits<Algo, Format> {
         end_of_copies();
         wait_copies();
       }
-      if (!quick(now) || !tile<kMeasure>(now)) {
-        const TensorEntry& t = entry(now);
-        const std::int64_t at = static_cast<std::int64_t>(now.index) * (t.block > kTile ? t.block : kTile);
-        if constexpr (kMeasure) {
-          Slow::measure_unit(params_, prepared_, t, at);
-        } else {
-          Slow::run(params_, prepared_, t, at);
-        }
+      if (quick(now) || large_unit(now)) {
+        tile<kMeasure>(now);
+      } else {
+        slow<kMeasure>(now);
       }
       now = next;
     }
@@ -132,18 +128,24 @@ class Step : StepTraits<Algo, Format> {
     std::uint32_t index;        // in it
     std::uint32_t quick_units;  // of it
     std::uint32_t stage;        // where it is fetched to
-    std::uint32_t grads;        // how its gradients come
+    std::uint32_t flags;
   };
-  // Gradients that are fetched; and weights and gradients of the types that most have, with default blocks.
-  static constexpr std::uint32_t kFetched = 1, kUsual = 2;
+  // Weights and gradients of the types that most have, with default blocks, and none of what follows.
+  static constexpr std::uint32_t kUsual = 1;
+  static constexpr std::uint32_t kOtherWidth = 2;  // gradients that are not as wide as the weights
+  static constexpr std::uint32_t kUnaligned = 4;   // gradients
+  static constexpr std::uint32_t kEnd = 8;         // of a tensor, less than a tile
+  static constexpr std::uint32_t kLarge = 16;      // a block that is larger than a tile
   __device__ Stage stage(const Work& work) const { return {work.stage, lane_}; }
-  // Whole tiles, aligned and of a common block size: by vectors.
+  // Aligned and of a common block size: by vectors.
   static __device__ bool quick(const Work& work) { return kQuick && work.index < work.quick_units; }
+  // A block of several tiles: by vectors, too, but not fetched ahead.
+  static __device__ bool large_unit(const Work& work) { return kQuick && (work.flags & kLarge) != 0; }
 
   __device__ const TensorEntry& entry(const Work& work) const { return params_.tensors[work.entry]; }
   // The lane's first elements in a tile without blocks.
-  __device__ std::uint32_t first_of(const Work& work) const {
-    return work.index * (kTile / kUnit<true>)+lane_;
+  static __device__ std::uint32_t first_of(const Work& work, std::uint32_t lane) {
+    return work.index * (kTile / kUnit<true>)+lane;
   }
   static constexpr std::uint32_t kHalfTile = kTile / 2 / kUnit<true>;
 
@@ -163,6 +165,7 @@ class Step : StepTraits<Algo, Format> {
     if (atomicAdd(params_.counters + 1, 1U) == warps - 1) params_.counters[0] = params_.counters[1] = 0;
   }
 
+  template <bool kMeasure>
   __device__ Work find(std::uint32_t unit) const {
     std::uint32_t entry = params_.map[unit / kMapStep];
     const TensorEntry* t = params_.tensors + entry;
@@ -170,9 +173,52 @@ class Step : StepTraits<Algo, Format> {
       ++t;
       ++entry;
     }
-    std::uint32_t grads = t->usual != 0 ? kUsual : 0U;
-    if (is_f32(t->grad_dtype) == Arrays::kWideWeights) grads |= kFetched;
-    return {entry, unit - t->first_unit, in_range_ ? t->quick_units : 0U, 0U, grads};
+    const std::uint32_t index = unit - t->first_unit;
+    std::uint32_t quick = in_range_ ? t->quick_units : 0U;
+    std::uint32_t flags = is_f32(t->grad_dtype) == Arrays::kWideWeights ? 0U : kOtherWidth;
+    if (t->aligned == 0) flags |= kUnaligned;
+    if (!kMeasure && in_range_) {  // a lane that does what another does would count it twice
+      if (t->quick_large != 0) {
+        if (t->quick_end != 0 || (index + std::int64_t{1}) * t->block <= t->numel) flags |= kLarge;
+      } else if (kStaged && t->quick_end != 0 && index == quick) {
+        ++quick;  // not without stages: one would load what another has already changed
+        flags |= kEnd;
+      }
+    }
+    if (flags == 0 && t->usual != 0) flags = kUsual;
+    return {entry, index, quick, 0U, flags};
+  }
+
+  // A lane's share of a quick tile.
+  template <bool kKnown>
+  static __device__ QuickPlace place_of(const Work& work, const TensorEntry& t, std::uint32_t lane) {
+    QuickPlace p{first_of(work, lane), kHalfTile, 0, 0, 0};
+    if constexpr (Format::kBlocked) p = Traits::template quick_place<kKnown>(t, work.index, lane);
+    if constexpr (!kKnown) {
+      if ((work.flags & kEnd) != 0) p = place_at_end(t, work.index, p);
+      if constexpr (Format::kBlocked) p.block = p.first >> (28 - __clz(t.block));
+    }
+    return p;
+  }
+  // At the end of a tensor, lanes that would have nothing do again what others do, and write the same bytes:
+  // a chunk that is not there is another one of its lane or of its block, and a block that is not there is
+  // the tile's first. Without blocks, the second half of the tile begins earlier.
+  static __device__ QuickPlace place_at_end(const TensorEntry& t, std::uint32_t tile, QuickPlace p) {
+    constexpr int kUnitHere = kUnit<Arrays::kQuads>;
+    const auto left = static_cast<std::uint32_t>((t.numel - std::int64_t{tile} * kTile) / kUnitHere);
+    if constexpr (!Format::kBlocked) {
+      p.apart = left - kHalfTile;
+    } else {
+      const std::uint32_t start = tile * (kTile / kUnitHere);
+      std::uint32_t block = p.first - start - p.lane;  // its first chunk, counted in the tile
+      if (block >= left) {
+        p.first -= block;
+        block = 0;
+      }
+      if (p.first - start >= left) p.first = start + block;
+      if (p.first - start + p.apart >= left) p.apart = 0;
+    }
+    return p;
   }
 
   // The first element of a place.
@@ -184,39 +230,87 @@ class Step : StepTraits<Algo, Format> {
   __device__ void fetch(const Work& work) const {
     if constexpr (kFetches) {
       if (!quick(work)) return;
-      if ((work.grads & kUsual) != 0) {
-        fetch_arrays<true>(work, std::make_integer_sequence<int, kSlots>{});
+      if ((work.flags & kUsual) != 0) {
+        fetch_arrays<true>(entry(work), work, lane_, std::make_integer_sequence<int, kSlots>{});
       } else {
-        fetch_arrays<false>(work, std::make_integer_sequence<int, kSlots>{});
+        fetch_other(entry(work), work, lane_);
       }
     }
   }
+  static __device__ __noinline__ void fetch_other(const TensorEntry& t, Work work, std::uint32_t lane) {
+    fetch_arrays<false>(t, work, lane, std::make_integer_sequence<int, kSlots>{});
+  }
   template <bool kKnown, int... kSlot>
-  __device__ void fetch_arrays(const Work& work, std::integer_sequence<int, kSlot...>) const {
-    const TensorEntry& t = entry(work);
-    const Stage to = stage(work);
+  static __device__ void fetch_arrays(const TensorEntry& t, const Work& work, std::uint32_t lane,
+                                      std::integer_sequence<int, kSlot...>) {
+    const Stage to{work.stage, lane};
     // All of the entry that is needed, before the first copy keeps the compiler from reordering.
     const auto [param, grad] = pointers_at(&t.param, &t.grad);
     const auto [first_codes, second_codes] = pointers_at(&t.codes[0], &t.codes[1]);
     const auto [third_codes, residual] = pointers_at(&t.codes[2], &t.residual);
     const void* const codes[] = {first_codes, second_codes, third_codes};
-    std::uint32_t first = first_of(work);
-    std::uint32_t apart = kHalfTile;
+    const QuickPlace where = place_of<kKnown>(work, t, lane);
+    const std::uint32_t first = where.first;
+    const std::uint32_t apart = where.apart;
     if constexpr (Format::kBlocked) {
       const auto [first_scales, second_scales] = pointers_at(&t.scales[0], &t.scales[1]);
       const float* const scales[] = {first_scales, second_scales, kSlots > 2 ? t.scales[2] : nullptr};
-      const QuickPlace where = Traits::template quick_place<kKnown>(t, work.index, lane_);
-      first = where.first;
-      apart = where.apart;
 #pragma unroll
       for (int k = 0; k < kSlots; ++k)
         if (!own_scale(k)) copy_async<4, false>(Arrays::scale_at(to, k), scales[k] + where.block);
     }
     Arrays::Param::fetch(to, param, first, apart);
     if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::fetch(to, residual, first, apart);
-    if (kKnown || (work.grads & kFetched) != 0)
+    if constexpr (!kKnown) {
+      fetch_grads(t, work, to, where);
+    } else {
       Arrays::template Grad<Arrays::kWideWeights>::fetch(to, grad, first, apart);
+    }
     (Arrays::template Codes<kSlot>::fetch(to, codes[kSlot], first, apart), ...);
+  }
+  static __device__ void fetch_grads(const TensorEntry& t, const Work& work, Stage to,
+                                     const QuickPlace& where) {
+    with_grads(work, [&]<bool kWide>(std::bool_constant<kWide>) {
+      using Grad = typename Arrays::template Grad<kWide>;
+      const bool unaligned = (work.flags & kUnaligned) != 0;
+      if constexpr (Arrays::halved(kWide)) {
+        if (!unaligned) Grad::template fetch_chunk<0>(to, Grad::at(t.grad, where.first));
+      } else if (unaligned) {
+        Grad::fetch_words(to, tile_of<kWide>(work, t), bytes_of<kWide>(work, t));
+      } else {
+        Grad::fetch(to, t.grad, where.first, where.apart);
+      }
+    });
+  }
+  // Unaligned gradients were copied as they lie in memory. They go to where the lanes take them.
+  static __device__ __noinline__ void sort_grads(const TensorEntry& t, Work work, std::uint32_t lane) {
+    with_grads(work, [&]<bool kWide>(std::bool_constant<kWide>) {
+      if constexpr (!Arrays::halved(kWide)) {
+        const QuickPlace where = place_of<false>(work, t, lane);
+        const std::uint32_t start = work.index * (kTile / kUnit<Arrays::kQuads>);
+        Arrays::template Grad<kWide>::sort_words({work.stage, lane}, tile_of<kWide>(work, t),
+                                                 bytes_of<kWide>(work, t), where.first - start, where.apart);
+      }
+    });
+  }
+  // Calls f(whether gradients are fp32).
+  template <class Fn>
+  static __device__ void with_grads(const Work& work, Fn&& f) {
+    if ((work.flags & kOtherWidth) == 0) {
+      f(std::bool_constant<Arrays::kWideWeights>{});
+    } else {
+      f(std::bool_constant<!Arrays::kWideWeights>{});
+    }
+  }
+  // Where a tile's gradients begin, and how many bytes they are.
+  template <bool kWide>
+  static __device__ const char* tile_of(const Work& work, const TensorEntry& t) {
+    return static_cast<const char*>(t.grad) + std::int64_t{work.index} * (kTile * (kWide ? 4 : 2));
+  }
+  template <bool kWide>
+  static __device__ std::uint32_t bytes_of(const Work& work, const TensorEntry& t) {
+    const std::int64_t left = t.numel - std::int64_t{work.index} * kTile;
+    return static_cast<std::uint32_t>(min(left, std::int64_t{kTile})) * (kWide ? 4 : 2);
   }
   // The scale of the lane's block.
   __device__ float scale_of_block(const Work& work, int slot, std::uint32_t block) const {
@@ -242,12 +336,31 @@ class Step : StepTraits<Algo, Format> {
   }
   template <int kIndex, bool kKnown>
   __device__ void load_grads(const Work& work, const TensorEntry& t, std::uint32_t at, float* out) const {
-    if (kKnown || (work.grads & kFetched) != 0) {
-      using Grad = typename Arrays::template Grad<Arrays::kWideWeights>;
-      unpack_grads<kKnown>(share<kIndex, Grad>(work, t.grad, at), t, out);
+    if (kKnown || (work.flags & kOtherWidth) == 0) {
+      unpack_grads<kKnown>(share_of_grads<kIndex, Arrays::kWideWeights>(work, t, at), t, out);
     } else {
-      using Grad = typename Arrays::template Grad<!Arrays::kWideWeights>;
-      unpack_grads<false>(Grad::get(t.grad, at), t, out);
+      unpack_grads<false>(share_of_grads<kIndex, !Arrays::kWideWeights>(work, t, at), t, out);
+    }
+  }
+  template <int kIndex, bool kWide>
+  __device__ auto share_of_grads(const Work& work, const TensorEntry& t, std::uint32_t at) const {
+    using Grad = typename Arrays::template Grad<kWide>;
+    if constexpr (kStaged && !Arrays::halved(kWide)) {
+      return Grad::template take<kIndex>(stage(work));
+    } else if ((work.flags & kUnaligned) != 0) {
+      return Grad::get_any(t.grad, at);
+    } else if constexpr (!kStaged) {
+      return Grad::get(t.grad, at);
+    } else {
+      // The second chunk follows the first to the same place while that is worked on.
+      if constexpr (kIndex == 1) wait_all_copies();
+      const auto words = Grad::template take<0>(stage(work));
+      if constexpr (kIndex == 0) {
+        Grad::template fetch_chunk<0>(stage(work),
+                                      Grad::at(t.grad, at + place_of<false>(work, t, lane_).apart));
+        end_of_copies();
+      }
+      return words;
     }
   }
 
@@ -337,17 +450,94 @@ class Step : StepTraits<Algo, Format> {
     return right;
   }
 
-  // A quick tile. Returns false if an element of the warp is out of range; nothing was written then.
+  // Blocks that are larger than a tile are worked on twice: first all tiles are measured, then all are
+  // written. All this stays in memory, because registers are for the tiles.
+  struct Large {
+    std::uint32_t unit, flags, first, tiles, tile;
+    bool measures;
+    float high[kStates];
+  };
+  static __device__ __noinline__ void begin(Large& large, const TensorEntry& t, std::uint32_t unit,
+                                            std::uint32_t flags) {
+    large.unit = unit;
+    large.flags = flags;
+    large.first = unit * (static_cast<std::uint32_t>(t.block) / kTile);
+    const std::int64_t left = t.numel - std::int64_t{large.first} * kTile;
+    large.tiles = static_cast<std::uint32_t>((min(left, std::int64_t{t.block}) + kTile - 1) / kTile);
+    large.tile = 0;
+    large.measures = true;
+    for (float& high : large.high) high = 0.0F;
+  }
+  // To the next tile, or from the last to the first again. Returns whether there is more to do.
+  static __device__ __noinline__ bool advance(Large& large) {
+    if (++large.tile < large.tiles) return true;
+    large.tile = 0;
+    large.measures = !large.measures;
+    return !large.measures;
+  }
+  // The largest moment of the block, as far as it is known.
+  static __device__ __noinline__ float raise(Large& large, int slot, float high) {
+    return large.high[slot] = max_nan(large.high[slot], high);
+  }
+  __device__ bool block_tiles(Work& now) const {
+    Large large;
+    if ((now.flags & kLarge) != 0) begin(large, entry(now), now.index, now.flags);
+    bool good;
+    bool more;
+    do {
+      if ((now.flags & kLarge) != 0) {
+        now.index = large.first + large.tile;
+        if (entry(now).numel < (now.index + std::int64_t{1}) * kTile) now.flags |= kEnd;
+        if constexpr (kFetches) {
+          fetch_other(entry(now), now, lane_);
+          end_of_copies();
+          wait_all_copies();
+          if ((now.flags & kUnaligned) != 0) sort_grads(entry(now), now, lane_);
+        }
+      }
+      good = block_tile<false>(now, large);
+      more = (now.flags & kLarge) != 0 && good;
+      if (more) more = advance(large);
+      if ((now.flags & kLarge) != 0) now.flags = large.flags;
+    } while (more);
+    if ((now.flags & kLarge) != 0) now.index = large.unit;
+    return good;
+  }
+
   template <bool kMeasure>
-  __device__ bool tile(const Work& now) const {
-    if constexpr (!kQuick) {
-      return false;
-    } else if constexpr (kMeasure) {
-      return (now.grads & kUsual) != 0 ? measure_tile<true>(now) : measure_tile<false>(now);
-    } else if constexpr (Format::kBlocked) {
-      return (now.grads & kUsual) != 0 ? block_tile<true>(now) : block_tile<false>(now);
+  __device__ void slow(const Work& now) const {
+    const TensorEntry& t = entry(now);
+    const std::int64_t at = static_cast<std::int64_t>(now.index) * (t.block > kTile ? t.block : kTile);
+    if constexpr (kMeasure) {
+      Slow::measure_unit(params_, prepared_, t, at);
     } else {
-      return (now.grads & kUsual) != 0 ? plain_tile<true>(now) : plain_tile<false>(now);
+      Slow::run(params_, prepared_, t, at);
+    }
+  }
+  // A quick tile, or a slow one where it turns out to be.
+  template <bool kMeasure>
+  __device__ void tile(Work& now) const {
+    if constexpr (kQuick) {
+      if ((now.flags & kUsual) != 0) {
+        if (!tile<kMeasure, true>(now)) slow<kMeasure>(now);
+      } else {
+        if (kStaged && (now.flags & (kUnaligned | kLarge)) == kUnaligned) sort_grads(entry(now), now, lane_);
+        if (!tile<kMeasure, false>(now)) slow<kMeasure>(now);
+      }
+    }
+  }
+  // Returns false if an element of the warp is out of range; nothing was written then.
+  template <bool kMeasure, bool kKnown>
+  __device__ bool tile(Work& now) const {
+    if constexpr (kMeasure) {
+      return measure_tile<kKnown>(now);
+    } else if constexpr (!Format::kBlocked) {
+      return plain_tile<kKnown>(now);
+    } else if constexpr (kKnown) {
+      Large none;
+      return block_tile<true>(now, none);
+    } else {
+      return block_tiles(now);
     }
   }
 
@@ -361,7 +551,7 @@ class Step : StepTraits<Algo, Format> {
     int lanes = 32;
     bool right = true;
     if constexpr (Format::kBlocked) {
-      const QuickPlace where = Traits::template quick_place<kKnown>(t, now.index, lane_);
+      const QuickPlace where = place_of<kKnown>(now, t, lane_);
       lanes = static_cast<int>(where.lanes);
       float scale[kStates];
 #pragma unroll
@@ -372,7 +562,7 @@ class Step : StepTraits<Algo, Format> {
       right &= measure_chunk<1, kKnown>(now, where.first + where.apart, scale, weights, updates, bounds);
     } else {
       const float scale[kStates] = {};
-      const std::uint32_t first = first_of(now);
+      const std::uint32_t first = first_of(now, lane_);
       right = measure_chunk<0, kKnown>(now, first, scale, weights, updates, bounds);
       right &= measure_chunk<1, kKnown>(now, first + kHalfTile, scale, weights, updates, bounds);
     }
@@ -415,9 +605,9 @@ class Step : StepTraits<Algo, Format> {
   }
 
   template <bool kKnown>
-  __device__ bool block_tile(const Work& now) const {
+  __device__ bool block_tile(const Work& now, [[maybe_unused]] Large& large) const {
     const TensorEntry& t = entry(now);
-    const QuickPlace where = Traits::template quick_place<kKnown>(t, now.index, lane_);
+    const QuickPlace where = place_of<kKnown>(now, t, lane_);
     const std::uint32_t first = where.first;
     float scale[kStates];
 #pragma unroll
@@ -445,10 +635,19 @@ class Step : StepTraits<Algo, Format> {
                right_weights<kKnown>(t, c, least, p[1], s, kChunk);
     }
     if (__any_sync(~0U, !good)) return false;
+    bool last = true;
+    if constexpr (!kKnown && !Format::kAxes) {
+      if ((now.flags & kLarge) != 0) {
+#pragma unroll
+        for (int k = 0; k < kSlots; ++k) bounds.high[k] = raise(large, k, bounds.high[k]);
+        if (large.measures) return true;
+        last = large.tile + 1 == large.tiles;  // those before are decoded by the old scale
+      }
+    }
     store_weights(t, first, p[0]);
     store_weights(t, first, p[1], where.apart);
     Scale encoded[kStates];
-    Traits::template scales<true>(t, where, true, bounds, nullptr, encoded);
+    Traits::template scales<true>(t, where, last, bounds, nullptr, encoded);
     const bool zeros = kCodesZero && __float_as_uint(bounds.low_second) == 0;
     encode_slots(t, where, s, encoded, zeros, std::make_integer_sequence<int, kSlots>{});
     return true;
@@ -548,9 +747,9 @@ class Step : StepTraits<Algo, Format> {
 
   template <bool kKnown>
   __device__ bool plain_tile(const Work& now) const {
-    const std::uint32_t first = first_of(now);
-    plain_chunk<0, kKnown>(now, first);
-    plain_chunk<1, kKnown>(now, first + kHalfTile);
+    const QuickPlace where = place_of<kKnown>(now, entry(now), lane_);
+    plain_chunk<0, kKnown>(now, where.first);
+    plain_chunk<1, kKnown>(now, where.first + where.apart);
     return true;
   }
 
@@ -577,8 +776,12 @@ class Step : StepTraits<Algo, Format> {
         good = good && right_weights<kKnown>(t, c, least, p, s, 0);
     }
     if (__any_sync(~0U, !good)) {
-      Slow::slow_plain_chunk(prepared_, t, element(at), kUnit<true>);
-      Slow::slow_plain_chunk(prepared_, t, element(at) + kQuadApart, kUnit<true>);
+      std::int64_t e = element(at);
+#pragma unroll 1
+      for (int i = 0; i < 2; ++i, e += kQuadApart) {
+        // At the end of a tensor the second half tile begins in the first, which is done.
+        if (kIndex == 0 || e % kTile >= kTile / 2) Slow::slow_plain_chunk(prepared_, t, e, kUnit<true>);
+      }
       return;
     }
     store_weights(t, at, p);

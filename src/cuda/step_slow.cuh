@@ -1,6 +1,6 @@
-// The step, element by element, in the scalar lane. It handles ends of tensors, unaligned tensors, blocks
-// larger than a tile, rows that vectors would cross, small tensors with fp32 states in the launch of another
-// format, and everything that the quick path found to be out of range.
+// The step, element by element, in the scalar lane. It handles ends of tensors that are no whole chunks,
+// unaligned parameters and states, rows that vectors would cross, small tensors with fp32 states in the
+// launch of another format, and everything that the quick path found to be out of range.
 // SPDX-License-Identifier: MIT
 #pragma once
 

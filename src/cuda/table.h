@@ -35,9 +35,11 @@ struct alignas(16) TensorEntry {
   std::uint32_t quick_units;  // from the first on: those that vectors can do
   std::int32_t block;         // elements; 0 without blocks
   std::uint8_t param_dtype, grad_dtype;
-  std::uint8_t plain;       // fp32 states beside a launch's own format
-  std::uint8_t aligned;     // every buffer to 16 bytes
-  std::uint8_t lanes_log2;  // of the number of lanes that share a block of at most a tile
+  std::uint8_t plain;        // fp32 states beside a launch's own format
+  std::uint8_t aligned;      // the gradient, to 16 bytes
+  std::uint8_t lanes_log2;   // of the number of lanes that share a block, of its first tile if it is larger
+  std::uint8_t quick_large;  // its units are, which are blocks above a tile
+  std::uint8_t quick_end;    // and so is what follows whole tiles
   std::uint8_t usual;  // default blocks, and weights and gradients both bf16 or, with fp32 weights, both fp32
   std::int32_t ndim;
   std::uint32_t first_tile;      // among the sums of tiles, where the rule measures

@@ -1,7 +1,9 @@
 // How a lane's share of a tile comes and goes. Where the hardware copies to shared memory in the background
 // (compute capability 8 and later) each lane asks for its share of the next tile before it works on this one,
 // so that no register waits for memory; elsewhere it loads when it needs. No lane reads what another has
-// fetched, so nothing is synchronised. Results go from registers to memory.
+// fetched, so nothing is synchronised, except for gradients at an address that is not a multiple of sixteen
+// (a view into a bucket): the warp copies those word by word as they lie in memory, and then sorts them.
+// Results go from registers to memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -57,6 +59,7 @@ __device__ inline void copy_async(std::uint32_t to, const void* from) {
 __device__ inline void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until all but the last group of copies are there.
 __device__ inline void wait_copies() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
+__device__ inline void wait_all_copies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
 template <class V>
 __device__ inline V shared_load(std::uint32_t address) {
@@ -72,6 +75,17 @@ __device__ inline V shared_load(std::uint32_t address) {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(out) : "r"(address) : "memory");
   }
   return out;
+}
+
+template <class V>
+__device__ inline void shared_store(std::uint32_t address, const V& value) {
+  if constexpr (sizeof(V) == 16) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y),
+                 "r"(value.z), "r"(value.w)
+                 : "memory");
+  } else {
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(value.x), "r"(value.y) : "memory");
+  }
 }
 
 // Places in a tensor are counted in chunks or, where lanes hold two groups of four, in those: whole bytes in
@@ -91,17 +105,24 @@ struct ArrayIo {
   using Share = Eight<kBits, kQuads>;
   using Word = typename Share::Word;
 
+  static constexpr std::int64_t kStep = kUnit<kQuads> * kBits / 8;  // bytes of a unit
+  static __device__ const char* at(const void* base, std::uint32_t place) {
+    return static_cast<const char*>(base) + kStep * place;
+  }
+
   // Both chunks of a lane: from `first` on, and `apart` further. Places are counted in units of kUnit.
   static __device__ void fetch(Stage stage, const void* base, std::uint32_t first, std::uint32_t apart) {
     const char* from = at(base, first);
+    fetch_chunk<0>(stage, from);
+    fetch_chunk<1>(stage, from + kStep * apart);
+  }
+  // One chunk, to the place of the one that `take` calls kIndex.
+  template <int kIndex>
+  static __device__ void fetch_chunk(Stage stage, const char* from) {
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-#pragma unroll
-      for (int p = 0; p < Share::kPieces; ++p)
-        copy_async<Share::kBytes, kQuads || Share::kPieces == 1>(address(stage, c, p),
-                                                                 from + p * Share::kApart);
-      from += kStep * apart;
-    }
+    for (int p = 0; p < Share::kPieces; ++p)
+      copy_async<Share::kBytes, kQuads || Share::kPieces == 1>(address(stage, kIndex, p),
+                                                               from + p * Share::kApart);
   }
   template <int kIndex>
   static __device__ Share take(Stage stage) {
@@ -116,6 +137,51 @@ struct ArrayIo {
     for (int p = 0; p < Share::kPieces; ++p) out.piece[p] = load<Word>(at(base, place), p * Share::kApart);
     return out;
   }
+  // The same for any address of an element, by single elements.
+  static __device__ Share get_any(const void* base, std::uint32_t place) {
+    Share out;
+    auto* words = reinterpret_cast<std::uint32_t*>(&out);
+#pragma unroll
+    for (int w = 0; w < kBits / 4; ++w) {
+      const int from = w / kPieceWords * Share::kApart + w % kPieceWords * 4;
+      if constexpr (kBits == 32) {
+        words[w] = load<std::uint32_t>(at(base, place), from);
+      } else {
+        const std::uint32_t low = load<std::uint16_t>(at(base, place), from);
+        words[w] = low | static_cast<std::uint32_t>(load<std::uint16_t>(at(base, place), from + 2)) << 16;
+      }
+    }
+    return out;
+  }
+  // `fetch` for any address of an element: a tile's first `bytes`, in words as they lie in memory. At an odd
+  // number of halves the first word begins one half early, and what is the last half of `bytes` is not there.
+  static __device__ void fetch_words(Stage stage, const char* tile, std::uint32_t bytes) {
+    const std::uint32_t mine = stage.lane * 4U;
+    const char* from = tile - (kBits < 32 ? reinterpret_cast<std::uintptr_t>(tile) & 2U : 0U) + mine;
+    __syncwarp();  // the lanes that used this stage before have read it
+#pragma unroll
+    for (int i = 0; i < kTile * kBits / 8; i += 128)
+      if (i + mine < bytes) copy_async<4, false>(stage.at + kAt + i + mine, from + i);
+  }
+  // Moves both chunks of every lane, `first` and `apart` counted from the tile's start, to where `take` has
+  // them.
+  static __device__ void sort_words(Stage stage, const char* tile, std::uint32_t bytes, std::uint32_t first,
+                                    std::uint32_t apart) {
+    const bool odd = kBits < 32 && (reinterpret_cast<std::uintptr_t>(tile) & 2U) != 0;
+    __syncwarp();  // the copies of all lanes are there
+    Word words[2 * Share::kPieces];
+#pragma unroll
+    for (int i = 0; i < 2 * Share::kPieces; ++i) {
+      const std::uint32_t from =
+          (first + i / Share::kPieces * apart) * kStep + i % Share::kPieces * Share::kApart;
+      words[i] = shared_load<Word>(stage.at + kAt + from);
+      if (odd) shift_half(words[i], stage, tile, bytes, from + Share::kBytes);
+    }
+    __syncwarp();  // all have read
+#pragma unroll
+    for (int i = 0; i < 2 * Share::kPieces; ++i)
+      shared_store(address(stage, i / Share::kPieces, i % Share::kPieces), words[i]);
+  }
   // `further`: units that are added to the address, at no cost where they are known at compile time.
   static __device__ void put(void* base, std::uint32_t place, const Share& words, std::uint32_t further = 0) {
     void* to = const_cast<char*>(at(base, place) + kStep * further);
@@ -124,9 +190,17 @@ struct ArrayIo {
   }
 
  private:
-  static constexpr std::int64_t kStep = kUnit<kQuads> * kBits / 8;  // bytes of a unit
-  static __device__ const char* at(const void* base, std::uint32_t place) {
-    return static_cast<const char*>(base) + kStep * place;
+  static constexpr int kPieceWords = Share::kBytes / 4;
+
+  // Words that begin one half early lose it and get the half that ends at byte `end` of the tile.
+  static __device__ void shift_half(Word& piece, Stage stage, const char* tile, std::uint32_t bytes,
+                                    std::uint32_t end) {
+    const std::uint32_t next =
+        end < bytes ? shared_load<std::uint32_t>(stage.at + kAt + end) : load<std::uint16_t>(tile, end - 2);
+    auto* words = reinterpret_cast<std::uint32_t*>(&piece);
+#pragma unroll
+    for (int w = 0; w < kPieceWords; ++w)
+      words[w] = __funnelshift_r(words[w], w + 1 < kPieceWords ? words[w + 1] : next, 16);
   }
   static __device__ std::uint32_t address(Stage stage, int index, int piece) {
     return stage.at + stage.lane * Share::kBytes + kAt +
@@ -170,8 +244,8 @@ struct TileArrays {
   using Grad = ArrayIo<kWide ? 32 : 16, kQuads, kGradAt>;
   template <int kSlot>
   using Codes = ArrayIo<slot_bits(kSlot), kQuads, codes_at(kSlot)>;
-  // Gradients as wide as the weights are fetched ahead, others when they are needed.
-  static constexpr bool fetched(bool wide) { return kStaged && wide == kWideWeights; }
+  // Of gradients wider than the weights a stage has room for one chunk at a time.
+  static constexpr bool halved(bool wide) { return wide && !kWideWeights; }
 };
 
 // Shared memory of a block: the codec's tables, and two stages for each warp. Copies of decoding tables start

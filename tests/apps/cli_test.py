@@ -23,6 +23,7 @@ ROW_KEYS = {
     "state",
     "param_dtype",
     "grad_dtype",
+    "grad_offset",
     "shape",
     "zeros",
     "touched",
@@ -331,6 +332,7 @@ def test_checksums_do_not_depend_on_how_they_are_computed(extra):
             assert checksums(*extra, "--threads", "2", impl=each["name"]) == scalar
     assert checksums(*extra, "--threads", "1") == scalar
     assert checksums(*extra, "--guard", "--shape", "gpt2") == scalar
+    assert checksums(*extra, "--grad-offset", "3") == scalar
 
 
 def test_checksums_depend_on_what_is_computed():

@@ -21,13 +21,20 @@ constexpr std::int64_t kAround = 256;
 std::int64_t up(std::int64_t bytes) { return (bytes + kAround - 1) / kAround * kAround; }
 
 std::int64_t phase_of(const Buffer& buffer, Placement placement, std::size_t tensor) {
+  if (placement == Placement::bucket) return 0;
   const bool aligned = placement == Placement::aligned || (placement == Placement::mixed && tensor % 3 != 2);
   if (aligned || buffer.data() == nullptr) return 0;
   return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64);
 }
 
+std::int64_t phase_of_grad(const TensorBuffers& t, Placement placement, std::size_t tensor) {
+  if (placement != Placement::bucket) return phase_of(t.grad, placement, tensor);
+  return static_cast<std::int64_t>(tensor % 16) * octavo::dtype_bytes(t.spec.grad_dtype);
+}
+
 const char* name(Placement placement) {
-  return placement == Placement::aligned ? "aligned" : placement == Placement::mixed ? "mixed" : "unaligned";
+  static constexpr const char* kNames[] = {"unaligned", "aligned", "mixed", "gradients in a bucket"};
+  return kNames[static_cast<std::size_t>(placement)];
 }
 
 const char* name(Grads kind) {
@@ -223,7 +230,7 @@ bool DeviceWorkspace::surroundings_intact(cudaStream_t stream) const {
 DeviceGrads::DeviceGrads(const TensorSet& set, Placement placement, cudaStream_t stream)
     : memory_(Memory::together) {
   for (const TensorBuffers& t : set.tensors()) {
-    const std::size_t slot = memory_.add(t.grad.size(), phase_of(t.grad, placement, views_.size()));
+    const std::size_t slot = memory_.add(t.grad.size(), phase_of_grad(t, placement, views_.size()));
     if (t.grad.size() > 0) std::memcpy(memory_.host(slot), t.grad.data(), usize(t.grad.size()));
     views_.push_back({nullptr, t.spec.grad_dtype, t.spec.numel});
   }
@@ -301,7 +308,10 @@ DeviceSet::DeviceSet(const TensorSet& set, Placement placement, cudaStream_t str
 void DeviceSet::add(std::size_t tensor, const char* what, std::int64_t element,
                     std::function<const Buffer&(const TensorBuffers&)> in, const TensorBuffers& t) {
   const Buffer& buffer = in(t);
-  const std::size_t slot = memory_.add(buffer.size(), phase_of(buffer, placement_, tensor));
+  const bool grad = &buffer == &t.grad;
+  const std::int64_t phase =
+      grad ? phase_of_grad(t, placement_, tensor) : phase_of(buffer, placement_, tensor);
+  const std::size_t slot = memory_.add(buffer.size(), phase);
   std::memcpy(memory_.host(slot), buffer.data(), usize(buffer.size()));
   fields_.push_back({tensor, slot, what, element, std::move(in)});
 }

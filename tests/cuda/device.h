@@ -50,8 +50,9 @@ class Stream {
 // size, in which compute-sanitizer sees a read beyond the end.
 enum class Memory { together, apart };
 // Where buffers start: as far from a multiple of 64 as the TensorSet's own, or at multiples of 256; mixed is
-// the first for every third tensor and the second for the others.
-enum class Placement { as_host, aligned, mixed };
+// the first for every third tensor and the second for the others; bucket is the second, but gradients begin 0
+// to 15 elements further, by the tensor's number.
+enum class Placement { as_host, aligned, mixed, bucket };
 
 // Buffers on the device and their bytes on the host, copied whole.
 class DeviceMemory {

@@ -61,7 +61,7 @@ TEST_F(LargeCuda, ManyTilesAWarp) {
         for (const std::int64_t numel : {(1 << 21) + 13, 700, (3 << 20) / 2, 4096 * 33, 3 << 19, 99999})
           specs.push_back(tensor_spec(numel, store.dtype, grad, store.store, format));
         const TensorSet set = pooled_set(optimizer.config, specs, combination);
-        Race race(set, stream, Memory::together, {Placement::mixed});
+        Race race(set, stream, Memory::together, {Placement::mixed, Placement::bucket});
         octavo::StepArgs args = step_args(optimizer, 1);
         args.guard = true;
         const Grads kinds[] = {Grads::patchy, Grads::patchy};

@@ -78,6 +78,30 @@ TEST_F(SmallCuda, LargeBlocks) {
   }
 }
 
+// Gradients from every offset in a bucket: nothing beside them is read.
+TEST_F(SmallCuda, Buckets) {
+  const Stream stream;
+  Tally tally;
+  const OptimizerCase adamw = optimizers(false)[1];
+  for (const StoreCase& store : stores()) {
+    for (const DType grad : octavo::all_dtypes()) {
+      for (const StateFormat format : {StateFormat::fp32, StateFormat::bf16, StateFormat::int8}) {
+        std::vector<TensorSpec> specs;
+        for (const std::int64_t numel : {1024, 512 + 264}) {
+          for (int i = 0; i < 16; ++i)
+            specs.push_back(tensor_spec(numel, store.dtype, grad, store.store, format));
+        }
+        const TensorSet set(adamw.config, specs, 4);
+        Race race(set, stream, Memory::apart, {Placement::bucket});
+        const Grads kinds[] = {Grads::dense, Grads::dense};
+        tally.add(std::string(store.name) + ", " + std::string(octavo::name(grad)) + " gradients, " +
+                      std::string(octavo::name(format)),
+                  race.steps(step_args(adamw, 1), kinds));
+      }
+    }
+  }
+}
+
 TEST_F(SmallCuda, ManyTensors) {
   const Stream stream;
   const OptimizerCase lion = optimizers(false)[5];

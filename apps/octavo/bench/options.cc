@@ -100,6 +100,7 @@ std::vector<RunSpec> plan_runs(const BenchFlags& flags) {
                                   std::string(name(run.param_dtype)) +
                                   " parameters; add --param-dtype bf16, or use --store nearest");
   run.block_size = flags.block_size;
+  run.grad_offset = flags.grad_offset;
   run.guard = flags.guard;
   run.threads = flags.threads > 0 ? flags.threads : default_threads();
   std::vector<RunSpec> runs;
@@ -171,6 +172,8 @@ void add_bench_options(CLI::App& command, BenchFlags& flags) {
        "Options that add moments, comma-separated: " + joined(all_switches(all_algorithms())));
   text("--param-dtype", flags.param_dtype, "NAME", "Parameters: " + names(all_dtypes()));
   text("--grad-dtype", flags.grad_dtype, "NAME", "Gradients: the same names (default: as the parameters)");
+  number("--grad-offset", flags.grad_offset, whole_number(0, 64),
+         "Gradients begin N elements further, as views into a bucket do (default: 0)");
   text("--store", flags.store, "NAME",
        "Weight store: " + names(all_weight_stores()) + " (all but nearest need --param-dtype bf16)");
   number("--block-size", flags.block_size, whole_number(kMinBlockSize, kMaxBlockSize, true),

@@ -22,7 +22,7 @@ struct BenchFlags {
   std::optional<std::string> numel;
   std::string zeros = "0";
   std::optional<int> settle;
-  std::int64_t block_size = 0;
+  std::int64_t block_size = 0, grad_offset = 0;
   int threads = 0, repeat = 0;  // 0: the default
   bool guard = false, norm = false, json = false, dry_run = false;
 };

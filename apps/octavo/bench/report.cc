@@ -56,6 +56,7 @@ json row_json(const BenchRun& common, const BenchSection& section, const BenchRo
               {"block_size", block_size(row.run)},
               {"param_dtype", name(row.run.param_dtype)},
               {"grad_dtype", name(row.run.grad_dtype)},
+              {"grad_offset", row.run.grad_offset},
               {"store", name(row.run.store)},
               {"guard", row.run.guard},
               {"shape", section.shape},
@@ -140,6 +141,7 @@ std::string section_title(const BenchSection& section) {
   return section.label() + ": " + grouped(bytes.tensors) + (bytes.tensors == 1 ? " tensor, " : " tensors, ") +
          grouped(bytes.numel) + " parameters; params " + std::string(name(first.param_dtype)) + " (" +
          std::string(name(first.store)) + "), grads " + std::string(name(first.grad_dtype)) +
+         (first.grad_offset > 0 ? " at an offset of " + std::to_string(first.grad_offset) : "") +
          (first.guard ? ", guard on" : "") + '\n' + touched_text(section) + '\n';
 }
 

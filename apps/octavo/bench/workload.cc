@@ -93,8 +93,9 @@ Workload::Workload(BenchDevice& device, const RunSpec& run, const BenchTensors& 
   };
   place([&](std::size_t i) { return param_bytes(specs[i]); },
         [](TensorArgs& t, std::byte* at) { t.param = at; });
-  place([&](std::size_t i) { return grad_bytes(specs[i]); },
-        [](TensorArgs& t, std::byte* at) { t.grad = at; });
+  const std::int64_t offset = run_.grad_offset * dtype_bytes(run_.grad_dtype);
+  place([&](std::size_t i) { return grad_bytes(specs[i]) > 0 ? grad_bytes(specs[i]) + offset : 0; },
+        [&](TensorArgs& t, std::byte* at) { t.grad = at + offset; });
   place([&](std::size_t i) { return layouts_[i].residual_bytes; },
         [](TensorArgs& t, std::byte* at) { t.residual = at; });
   for (std::size_t slot = 0; slot < static_cast<std::size_t>(kMaxSlots); ++slot) {

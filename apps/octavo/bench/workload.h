@@ -21,6 +21,7 @@ struct RunSpec {
   StateFormat state = StateFormat::fp32;
   DType param_dtype = DType::f32;
   DType grad_dtype = DType::f32;
+  std::int64_t grad_offset = 0;  // elements from where an allocator would have put each gradient
   WeightStore store = WeightStore::nearest;
   std::int64_t block_size = 0;  // 0: the format's default
   bool guard = false;
