@@ -11,6 +11,8 @@ namespace octavo::cuda {
 
 // Copies to shared memory in the background.
 constexpr bool has_async_copies(int arch) { return arch >= 800; }
+// A maximum over the lanes of a warp in one instruction.
+constexpr bool joins_lanes(int arch) { return arch >= 800; }
 // Conversions to bf16, its fma, and a maximum that keeps NaN.
 constexpr bool has_bf16(int arch) { return arch >= 800; }
 // A minimum of magnitudes of two bf16.
@@ -49,8 +51,9 @@ constexpr int warps_of_block(int registers, int room) {
 
 // Whether code for `own` can go the way of `other`: it has the instructions and the shared memory.
 constexpr bool can_go_as(int own, int other) {
-  return (has_async_copies(own) || !has_async_copies(other)) && (has_bf16(own) || !has_bf16(other)) &&
-         (has_bf16_minimum(own) || !has_bf16_minimum(other)) && (converts_fp8(own) || !converts_fp8(other)) &&
+  return (has_async_copies(own) || !has_async_copies(other)) && (joins_lanes(own) || !joins_lanes(other)) &&
+         (has_bf16(own) || !has_bf16(other)) && (has_bf16_minimum(own) || !has_bf16_minimum(other)) &&
+         (converts_fp8(own) || !converts_fp8(other)) &&
          shared_limit(own) >= shared_limit(other);
 }
 

@@ -1,9 +1,13 @@
 // Rank-1 scales on a GPU (cpu/rank1.cc has the definition): per axis the largest magnitude of every slice,
 // per element the smallest over axes. Maxima compare as bit patterns, so any order gives the same.
+//
+// Before the passes of a step the maxima of leading axes are folded into one value for a row, the others into
+// one for a column (AxisView): what an element needs is one of two. Old maxima become scales, of which the
+// smaller holds; new ones become reciprocals, of which the larger holds, because rounding keeps their order.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "cuda/table.h"
+#include "cuda/axis_view.h"
 #include "formula/blockwise.h"
 
 namespace octavo::cuda {
@@ -15,123 +19,148 @@ __device__ inline void raise_maximum(float* maximum, std::uint32_t bits) {
   if (*word < bits) atomicMax(word, bits);
 }
 
-// Walks neighbouring elements of a tensor. The maxima of all axes lie one after the other.
-class AxisWalk {
+__device__ inline std::uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFFU; }
+
+// The parts of a view for its `moment`-th moment with axis scales.
+__device__ inline float* old_rows(const AxisView& v, int moment) {
+  return v.folded + moment * folded_floats(v);
+}
+__device__ inline float* old_columns(const AxisView& v, int moment) {
+  return old_rows(v, moment) + whole_quads(v.rows);
+}
+__device__ inline float* new_rows(const AxisView& v, int moment) {
+  return old_rows(v, moment) + folded_floats(v) / 2;
+}
+__device__ inline float* new_columns(const AxisView& v, int moment) {
+  return old_columns(v, moment) + folded_floats(v) / 2;
+}
+
+// The new maxima of a moment, axis after axis.
+__device__ inline std::int64_t maxima_of(const TensorEntry& t) {
+  std::int64_t count = 0;
+#pragma unroll 1
+  for (int axis = 0; axis < t.ndim; ++axis) count += t.shape[axis];
+  return count;
+}
+__device__ inline float* new_maxima(const TensorEntry& t, int moment) {
+  return t.new_scales + moment * maxima_of(t);
+}
+
+// Where the maxima of the only axis among [first, end) begin that is longer than one; -1: there is none, or
+// another.
+__device__ inline std::int64_t only_long_axis(const TensorEntry& t, int first, int end) {
+  std::int64_t start = 0;
+  std::int64_t found = -1;
+  int longer = 0;
+#pragma unroll 1
+  for (int axis = 0; axis < end; ++axis) {
+    if (axis >= first && t.shape[axis] > 1) {
+      found = start;
+      ++longer;
+    }
+    start += t.shape[axis];
+  }
+  return longer == 1 ? found : -1;
+}
+
+// f(place among all maxima) for a row's slices, or a column's. `kOnes`: for axes of length one, too.
+template <bool kOnes, class Fn>
+__device__ inline void for_slices(const TensorEntry& t, bool row, std::int64_t index, Fn&& f) {
+  const int first = row ? 0 : t.axes.leading;
+  const int end = row ? t.axes.leading : t.ndim;
+  std::int64_t start = 0;
+#pragma unroll 1
+  for (int axis = 0; axis < end; ++axis) start += t.shape[axis];
+#pragma unroll 1
+  for (int axis = end - 1; axis >= first; --axis) {
+    const std::int64_t size = t.shape[axis];
+    start -= size;
+    if (size == 1) {
+      if constexpr (kOnes) f(start);
+      continue;
+    }
+    std::int64_t coordinate = index;
+    if (axis > first) {
+      coordinate = index % size;
+      index /= size;
+    }
+    f(start + coordinate);
+  }
+}
+
+__device__ inline float smaller_scale(float a, float b) {
+  return __uint_as_float(min(__float_as_uint(a), __float_as_uint(b)));
+}
+
+// What stands for the reciprocal of a scale of zero: above all others. Only zeros have it, and they stay
+// zero.
+inline constexpr float kOverZero = 0x1p127F;
+
+// A moment over its scale, zero where that is not finite. `kFinite`: the moment is known to be.
+template <bool kFinite>
+__device__ inline float over_axes(float moment, float row, float column) {
+  const float inverse = fmaxf(row, column);
+  return kFinite || inverse > 0.0F ? moment * inverse : 0.0F;
+}
+
+// One element.
+class AxisElement {
  public:
-  __device__ AxisWalk(const TensorEntry& t, std::int64_t at) : t_(t), at_(at) { locate(); }
-
-  __device__ void next() {
-    ++at_;
-    if (++column_ == t_.shape[t_.ndim - 1]) locate();
+  __device__ AxisElement(const TensorEntry& t, std::int64_t at) : v_(t.axes) {
+    if (t.numel <= 0xFFFFFFFFLL) {  // divisions of half the width take a quarter of the time
+      row_ = static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(v_.columns);
+    } else {
+      row_ = at / v_.columns;
+    }
+    column_ = at - row_ * v_.columns;
   }
-
-  // The smallest maximum of the element's slices, at least 2^-126 where it is not zero.
-  __device__ float scale(const float* maxima) const {
-    std::uint32_t bits = magnitude(maxima, last_ + column_);
-    for_leading([&](std::int64_t slice) { bits = min(bits, magnitude(maxima, slice)); });
-    return formula::axis_scale(bits);
+  [[nodiscard]] __device__ float scale(int moment) const {
+    return smaller_scale(old_rows(v_, moment)[row_], old_columns(v_, moment)[column_]);
   }
-
-  __device__ void raise(float* maxima, float value) const {
-    const std::uint32_t bits = __float_as_uint(value) & 0x7FFFFFFFU;
-    raise_maximum(maxima + last_ + column_, bits);
-    for_leading([&](std::int64_t slice) { raise_maximum(maxima + slice, bits); });
+  [[nodiscard]] __device__ float over(int moment, float x) const {
+    return over_axes<false>(x, new_rows(v_, moment)[row_], new_columns(v_, moment)[column_]);
   }
 
  private:
-  __device__ void locate() {
-    std::int64_t rest = at_;
-    last_ = 0;
-    for (int axis = t_.ndim - 1; axis >= 0; --axis) {
-      const std::int64_t coordinate = rest % t_.shape[axis];
-      rest /= t_.shape[axis];
-      if (axis == t_.ndim - 1) {
-        column_ = coordinate;
-      } else {
-        slice_[axis] = coordinate;
-        last_ += t_.shape[axis];
-      }
-    }
-  }
-
-  template <class Fn>
-  __device__ void for_leading(Fn&& f) const {
-    std::int64_t start = 0;
-    for (int axis = 0; axis < t_.ndim - 1; ++axis) {
-      f(start + slice_[axis]);
-      start += t_.shape[axis];
-    }
-  }
-
-  __device__ static std::uint32_t magnitude(const float* maxima, std::int64_t slice) {
-    return __float_as_uint(maxima[slice]) & 0x7FFFFFFFU;
-  }
-  const TensorEntry& t_;
-  std::int64_t at_, column_ = 0, last_ = 0;
-  std::int64_t slice_[kMaxDims] = {};
+  const AxisView& v_;
+  std::int64_t row_, column_;
 };
 
-// Eight neighbouring elements of one row: their slices are looked up once. Rows run along the last axis that
-// is longer than one; axes of length one behind it hold the maximum of all, and change no minimum. REQUIRES:
-// rows of a multiple of eight elements, and a first element that is one too.
-class AxisRow {
+__device__ inline void load_eight(const float* from, float* to) {
+  const auto* quads = reinterpret_cast<const float4*>(from);
+  const float4 a = quads[0];
+  const float4 b = quads[1];
+  to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+  to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+}
+
+// Eight neighbours of a row, by the number of their chunk. REQUIRES: columns by eights (AxisView::magic).
+class AxisChunk {
  public:
-  __device__ AxisRow(const TensorEntry& t, std::int64_t at) : t_(t), axes_(t.ndim) {
-    while (axes_ > 1 && t.shape[axes_ - 1] == 1) --axes_;
-    if (t.numel <= 0xFFFFFFFFLL) {
-      locate(static_cast<std::uint32_t>(at));  // divisions of half the width take a quarter of the time
-    } else {
-      locate(static_cast<std::uint64_t>(at));
-    }
+  __device__ AxisChunk(const TensorEntry& t, std::uint32_t chunk) : v_(t.axes) {
+    row_ = over_divisor(v_, __umulhi(v_.magic, chunk), chunk);
+    column_ = std::int64_t{kChunk} * (chunk - row_ * static_cast<std::uint32_t>(v_.columns / kChunk));
   }
-
-  __device__ void scales(const float* maxima, float* out) const {
-    std::uint32_t row = 0xFFFFFFFFU;
-    for_leading([&](std::int64_t slice) { row = min(row, magnitude(maxima[slice])); });
+  // The moments, in place of their codes' values.
+  __device__ void decode(int moment, float* x) const {
+    float column[kChunk];
+    load_eight(old_columns(v_, moment) + column_, column);
+    const float row = old_rows(v_, moment)[row_];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) out[i] = formula::axis_scale(min(row, magnitude(maxima[columns_ + i])));
+    for (int i = 0; i < kChunk; ++i) x[i] *= smaller_scale(row, column[i]);
   }
-
-  __device__ void raise(float* maxima, const float* values) const {
-    std::uint32_t row = 0;
+  // Moments that are finite, over their scales.
+  __device__ void over(int moment, const float* x, float* out) const {
+    load_eight(new_columns(v_, moment) + column_, out);
+    const float row = new_rows(v_, moment)[row_];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      const std::uint32_t bits = magnitude(values[i]);
-      row = max(row, bits);
-      raise_maximum(maxima + columns_ + i, bits);
-    }
-    for_leading([&](std::int64_t slice) { raise_maximum(maxima + slice, row); });
-    std::int64_t trailing = 0;
-    for (int axis = 0; axis < axes_; ++axis) trailing += t_.shape[axis];
-    for (int axis = axes_; axis < t_.ndim; ++axis) raise_maximum(maxima + trailing++, row);
+    for (int i = 0; i < kChunk; ++i) out[i] = over_axes<true>(x[i], row, out[i]);
   }
 
  private:
-  template <class Index>
-  __device__ void locate(Index rest) {
-    const int last = axes_ - 1;
-    columns_ = static_cast<std::int64_t>(rest % static_cast<Index>(t_.shape[last]));
-    rest /= static_cast<Index>(t_.shape[last]);
-    for (int axis = last - 1; axis >= 0; --axis) {
-      slice_[axis] = static_cast<std::int64_t>(rest % static_cast<Index>(t_.shape[axis]));
-      rest /= static_cast<Index>(t_.shape[axis]);
-      columns_ += t_.shape[axis];
-    }
-  }
-  template <class Fn>
-  __device__ void for_leading(Fn&& f) const {
-    std::int64_t start = 0;
-    for (int axis = 0; axis < axes_ - 1; ++axis) {
-      f(start + slice_[axis]);
-      start += t_.shape[axis];
-    }
-  }
-  __device__ static std::uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFFU; }
-
-  const TensorEntry& t_;
-  int axes_;              // without those of length one at the end
-  std::int64_t columns_;  // the first element's place among all maxima
-  std::int64_t slice_[kMaxDims - 1] = {};
+  const AxisView& v_;
+  std::uint32_t row_;
+  std::int64_t column_;
 };
 
 }  // namespace octavo::cuda

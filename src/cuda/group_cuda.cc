@@ -7,6 +7,7 @@
 // workspace, of this group or of a later one, write the table every time (belongs_to_graph).
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
+#include "cuda/axis_view.h"
 #include "cuda/device_work.h"
 #include "cuda/kernels.h"
 #include "cuda/norm.h"
@@ -43,16 +44,19 @@ WeightKind kind_of(const TensorSpec& spec) {
 
 bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 
-// Tensors that one launch takes: of one format and one kind of weight, and small ones with fp32 states.
+// Tensors that one launch takes: of one format and one kind of weight, and small ones with fp32 states. Those
+// with axis scales that can go by panels have a launch of their own.
 struct Launch {
   StateFormat format;
   WeightKind kind;
   StepKernel kernel;
-  LaunchShape shape;
+  bool by_panels;
+  AxisSlots axis_slots;
+  LaunchShape shape, axes_shape, panel_shape;
   std::vector<TensorEntry> entries;  // and one behind, whose first_unit is `units`
   std::vector<std::size_t> tensor;   // of each entry
-  std::int64_t units = 0;
-  std::int64_t counters_at = 0, entries_at = 0, map_at = 0;  // in the workspace
+  std::int64_t units = 0, panels = 0;
+  std::int64_t counters_at = 0, entries_at = 0, map_at = 0, panel_map_at = 0;  // in the workspace
 
   [[nodiscard]] std::int64_t tensors() const { return static_cast<std::int64_t>(tensor.size()); }
 };
@@ -81,7 +85,8 @@ class CudaStep final : public StepBackend {
         const auto same = prepare_kernel(tag(config_), first, device_);
         if (!same.ok()) return same.status();
       }
-      if (launch.units >= kMaxUnits) {
+      if (Status bad = prepare_axes(launch); !bad.ok()) return bad;
+      if (launch.units >= kMaxUnits || launch.panels >= kMaxUnits) {
         return Status::invalid(tag(config_) +
                                " tensors: got over 2^40 elements of one format, expected fewer; make " +
                                "several groups of them");
@@ -137,27 +142,24 @@ class CudaStep final : public StepBackend {
       params.prepared = reinterpret_cast<const Prepared*>(workspace);
       if (Status bad = decide_on_device(order, workspace, stream); !bad.ok()) return bad;
     }
+    for (const Launch& launch : launches_) {  // both passes of a rule that measures decode by old scales
+      if (launch.panels == 0) continue;
+      const cudaError_t error =
+          open_axes(table_of(launch, workspace), launch.tensors(), launch.axis_slots, stream);
+      if (error != cudaSuccess) return launch_failed("folding axis maxima", error);
+    }
     if (measures()) {
       if (Status bad = measure(params, args.sums, workspace, stream); !bad.ok()) return bad;
     }
-    if (axes_floats_ > 0) {
-      const cudaError_t error = cudaMemsetAsync(workspace + axes_at_, 0, 4 * axes_floats_, stream);
-      if (error != cudaSuccess) return launch_failed("clearing axis maxima", error);
-      params.measure = 1;
-      for (const Launch& launch : launches_) {
-        if (!has_axis_scales(launch.format)) continue;
-        if (Status bad = run(launch, params, workspace, stream); !bad.ok()) return bad;
-      }
-      params.measure = 0;
+    for (const Launch& launch : launches_) {
+      if (launch.panels == 0) continue;
+      if (Status bad = find_maxima(launch, params, workspace, stream); !bad.ok()) return bad;
     }
     for (const Launch& launch : launches_) {
-      if (Status bad = run(launch, params, workspace, stream); !bad.ok()) return bad;
-    }
-    if (!axes_.empty()) {
-      const cudaError_t error =
-          publish_axes(params.prepared, reinterpret_cast<const AxesEntry*>(workspace + axes_table_at_),
-                       static_cast<std::int64_t>(axes_.size()), stream);
-      if (error != cudaSuccess) return launch_failed("publishing axis maxima", error);
+      const Status bad = launch.by_panels ? run_panels(launch, launch.kernel.panels->kernel,
+                                                       launch.panel_shape, params, workspace, stream)
+                                          : run(launch, params, workspace, stream);
+      if (!bad.ok()) return bad;
     }
     if (!counts_.empty()) {
       const cudaError_t error =
@@ -174,13 +176,38 @@ class CudaStep final : public StepBackend {
  private:
   [[nodiscard]] bool measures() const { return kRuleFacts[algorithm_].passes > 1; }
 
+  // The kernels of a launch whose moments have axis scales.
+  Status prepare_axes(Launch& launch) const {
+    if (launch.kernel.axes == nullptr) return {};
+    const auto axes = prepare_kernel(tag(config_), *launch.kernel.axes, device_);
+    if (!axes.ok()) return axes.status();
+    launch.axes_shape = *axes;
+    if (!launch.by_panels) return {};
+    const auto panels = prepare_kernel(tag(config_), *launch.kernel.panels, device_);
+    if (!panels.ok()) return panels.status();
+    launch.panel_shape = *panels;
+    return {};
+  }
+  // Axis scales: the new maxima, which the scales then are.
+  Status find_maxima(const Launch& launch, const StepParams& params, std::byte* workspace,
+                     cudaStream_t stream) const {
+    if (Status bad =
+            run_panels(launch, launch.kernel.axes->kernel, launch.axes_shape, params, workspace, stream);
+        !bad.ok())
+      return bad;
+    const cudaError_t error =
+        close_axes(params.prepared, table_of(launch, workspace), launch.tensors(), launch.axis_slots, stream);
+    return error == cudaSuccess ? Status() : launch_failed("publishing axis maxima", error);
+  }
+  static TensorEntry* table_of(const Launch& launch, std::byte* workspace) {
+    return reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
+  }
+
   // The first of two passes: sums of tiles, of tensors, and the ratios in the table.
   Status measure(const StepParams& params, const SumHook& hook, std::byte* workspace,
                  cudaStream_t stream) const {
     const auto sums_at = [&](std::int64_t at) { return reinterpret_cast<formula::Sums*>(workspace + at); };
-    const auto entries_of = [&](const Launch& launch) {
-      return reinterpret_cast<TensorEntry*>(workspace + launch.entries_at);
-    };
+    const auto entries_of = [&](const Launch& launch) { return table_of(launch, workspace); };
     formula::Sums* const sums = sums_at(sums_at_);
     const auto tensors = static_cast<std::int64_t>(numel_.size());
     cudaError_t error = cudaSuccess;
@@ -209,7 +236,8 @@ class CudaStep final : public StepBackend {
   }
 
   void sort_tensors(std::span<const TensorArgs> tensors) {
-    std::map<std::pair<StateFormat, WeightKind>, std::vector<std::size_t>> by_kernel;
+    using Key = std::tuple<StateFormat, WeightKind, bool>;  // the last: by panels
+    std::map<Key, std::vector<std::size_t>> by_kernel;
     numel_.reserve(tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const TensorSpec& spec = tensors[i].spec;
@@ -217,15 +245,18 @@ class CudaStep final : public StepBackend {
       if (spec.numel == 0) continue;
       const StateFormat format =
           slots_.count == 0 ? StateFormat::fp32 : stored_format(spec.format, spec.ndim);
-      by_kernel[{format, kind_of(spec)}].push_back(i);
+      const bool panels = step_kernel(algorithm_, format, kind_of(spec)).panels != nullptr &&
+                          goes_by_panels(view_of_spec(spec), block_of(spec.format, spec.block_size));
+      by_kernel[{format, kind_of(spec), panels}].push_back(i);
     }
     // Small tensors with fp32 states are part of the launch of a format that has blocks.
     for (auto plain = by_kernel.begin(); plain != by_kernel.end();) {
       auto host = by_kernel.end();
-      if (plain->first.first == StateFormat::fp32) {
+      if (std::get<StateFormat>(plain->first) == StateFormat::fp32) {
         host = std::find_if(by_kernel.begin(), by_kernel.end(), [&](const auto& other) {
-          return other.first.second == plain->first.second && default_block_size(other.first.first) > 0 &&
-                 !has_axis_scales(other.first.first);
+          const auto [format, kind, panels] = other.first;
+          return kind == std::get<WeightKind>(plain->first) && default_block_size(format) > 0 &&
+                 !has_axis_scales(format);
         });
       }
       if (host == by_kernel.end() || !all_small(tensors, plain->second)) {
@@ -237,11 +268,20 @@ class CudaStep final : public StepBackend {
       }
     }
     for (const auto& [key, list] : by_kernel) {
-      Launch launch{key.first, key.second, step_kernel(algorithm_, key.first, key.second), {}, {}, {}, 0,
-                    0,         0};
+      const auto [format, kind, panels] = key;
+      Launch launch{};
+      launch.format = format;
+      launch.kind = kind;
+      launch.kernel = step_kernel(algorithm_, format, kind);
+      launch.by_panels = panels;
+      for (std::int32_t s = 0; s < slots_.count; ++s) {
+        if (has_axis_scales(format, slots_.moment[static_cast<std::size_t>(s)]))
+          launch.axis_slots.slot[launch.axis_slots.count++] = s;
+      }
       for (const std::size_t i : list) add(launch, i, tensors[i]);
       TensorEntry end{};
       end.first_unit = static_cast<std::uint32_t>(launch.units);
+      end.axes.first_panel = static_cast<std::uint32_t>(launch.panels);
       launch.entries.push_back(end);
       launches_.push_back(std::move(launch));
     }
@@ -280,16 +320,8 @@ class CudaStep final : public StepBackend {
     for (std::size_t s = 0; s < static_cast<std::size_t>(slots_.count); ++s) {
       entry.codes[s] = t.state[s].codes;
       entry.scales[s] = t.state[s].scales;
-      if (!has_axis_scales(stored, slots_.moment[s])) continue;
-      const std::int64_t count = cpu::axis_maxima_count({t.spec.shape.data(), t.spec.ndim});
-      // The address is known only with the workspace; until then this is the offset in it.
-      if (entry.new_scales == nullptr)
-        axes_of_.push_back({launches_.size(), launch.tensor.size(), axes_floats_});
-      axes_.push_back({nullptr, t.state[s].scales, count, 0});
-      axes_floats_at_.push_back(axes_floats_);
-      axes_floats_ += count;
-      entry.new_scales = entry.scales[s];  // not null: seen
     }
+    if (launch.kernel.axes != nullptr) add_axes(launch, t.spec, entry);
     entry.tensor = static_cast<std::uint32_t>(index);
     entry.first_tile = static_cast<std::uint32_t>(nodes_ * kTilesOfNode);
     if (measures()) nodes_ += nodes_of(t.spec.numel);
@@ -300,23 +332,39 @@ class CudaStep final : public StepBackend {
     launch.tensor.push_back(index);
   }
 
+  [[nodiscard]] static AxisView view_of_spec(const TensorSpec& spec) {
+    return view_of({spec.shape.data(), static_cast<std::size_t>(spec.ndim)},
+                   block_of(spec.format, spec.block_size));
+  }
+  // Addresses are known only with the workspace; until then there are places in it, in floats.
+  void add_axes(Launch& launch, const TensorSpec& spec, TensorEntry& entry) {
+    entry.axes = view_of_spec(spec);
+    entry.axes.first_panel = static_cast<std::uint32_t>(launch.panels);
+    launch.panels += panels_of(entry.axes);
+    const std::int64_t maxima =
+        whole_quads(launch.axis_slots.count * cpu::axis_maxima_count({spec.shape.data(), spec.ndim}));
+    axes_of_.push_back({launches_.size(), launch.tensor.size(), axes_floats_, axes_floats_ + maxima});
+    axes_floats_ += maxima + launch.axis_slots.count * folded_floats(entry.axes);
+  }
+
   // Tiles are quick where all buffers but the gradient are aligned and the kernel has a way for the format
   // and its blocks.
   static void set_alignment(const Launch& launch, TensorEntry& entry) {
     entry.aligned = is_aligned(entry.grad) ? 1 : 0;
-    // Axis scales are looked up by rows: chunks must not cross them.
-    int axes = entry.ndim;
-    while (axes > 1 && entry.shape[axes - 1] == 1) --axes;
-    const bool rows = !has_axis_scales(launch.format) || entry.shape[axes - 1] % kChunk == 0;
+    // Axis scales are looked up by rows: chunks must not cross them, and 32 bits count them.
+    const bool axes = launch.kernel.axes != nullptr;
+    const bool rows = !axes || (entry.aligned != 0 && entry.axes.columns % kChunk == 0 &&
+                                entry.block <= kTile && entry.numel / kChunk <= 0xFFFFFFFFLL);
     const bool quick = launch.kernel.quick && others_aligned(entry) && entry.plain == 0 && rows;
     const bool large = entry.block > kTile;
     const std::int64_t tiles = std::min(entry.numel / kTile, kMaxQuickUnits);
+    entry.axes.quick = quick && axes ? 1 : 0;
     entry.quick_units = quick && !large ? static_cast<std::uint32_t>(tiles) : 0;
-    entry.quick_large = quick && large && !has_axis_scales(launch.format) && tiles < kMaxQuickUnits ? 1 : 0;
+    entry.quick_large = quick && large && tiles < kMaxQuickUnits ? 1 : 0;
     // An end of whole chunks is quick, too; without blocks, one of at least half a tile.
     const std::int64_t end = entry.numel - tiles * kTile;
     const bool whole = entry.block > 0 ? end % kChunk == 0 : end % (kChunk / 2) == 0 && end >= kTile / 2;
-    entry.quick_end = quick && end < kTile && whole && (large || end > 0) ? 1 : 0;
+    entry.quick_end = quick && !axes && end < kTile && whole && (large || end > 0) ? 1 : 0;
   }
   [[nodiscard]] static bool others_aligned(const TensorEntry& entry) {
     bool good = is_aligned(entry.param) && is_aligned(entry.residual);
@@ -335,9 +383,10 @@ class CudaStep final : public StepBackend {
       at += aligned(static_cast<std::int64_t>(launch.entries.size() * sizeof(TensorEntry)));
       launch.map_at = at;
       at += aligned(4 * ((launch.units + kMapStep - 1) / kMapStep));
+      launch.panel_map_at = at;
+      at += aligned(4 * ((launch.panels + kMapStep - 1) / kMapStep));
     }
-    axes_table_at_ = at;
-    axes_at_ = at + aligned(static_cast<std::int64_t>(axes_.size() * sizeof(AxesEntry)));
+    axes_at_ = at;
     counts_at_ = axes_at_ + aligned(4 * axes_floats_);
     tiles_at_ = counts_at_ + aligned(static_cast<std::int64_t>(counts_.size() * sizeof(counts_[0])));
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(formula::Sums));
@@ -381,13 +430,11 @@ class CudaStep final : public StepBackend {
     const bool in_graph = belongs_to_graph(workspace, capture != cudaStreamCaptureStatusNone);
     if (!in_graph && table_at_ == workspace && grads_fresh_) return {};
     const bool whole = in_graph || table_at_ != workspace;
-    auto* maxima = reinterpret_cast<float*>(workspace + axes_at_);
-    for (const auto& [launch, entry, at] : axes_of_)
-      launches_[launch].entries[entry].new_scales = maxima + at;
-    for (std::size_t i = 0; i < axes_.size(); ++i) axes_[i].from = maxima + axes_floats_at_[i];
-    if (whole && !axes_.empty()) {
-      const cudaError_t error = upload(std::as_bytes(std::span(axes_)), workspace + axes_table_at_, stream);
-      if (error != cudaSuccess) return launch_failed("writing the table of axes", error);
+    auto* axes = reinterpret_cast<float*>(workspace + axes_at_);
+    for (const AxesOf& of : axes_of_) {
+      TensorEntry& entry = launches_[of.launch].entries[of.entry];
+      entry.new_scales = axes + of.maxima_at;
+      entry.axes.folded = axes + of.folded_at;
     }
     if (whole && !counts_.empty()) {
       const cudaError_t error = upload(std::as_bytes(std::span(counts_)), workspace + counts_at_, stream);
@@ -407,6 +454,9 @@ class CudaStep final : public StepBackend {
         if (error == cudaSuccess)
           error = build_map(entries, launch.tensors(), launch.units,
                             reinterpret_cast<std::uint32_t*>(workspace + launch.map_at), stream);
+        if (error == cudaSuccess && launch.panels > 0)
+          error = build_panel_map(entries, launch.tensors(), launch.panels,
+                                  reinterpret_cast<std::uint32_t*>(workspace + launch.panel_map_at), stream);
       } else {
         std::vector<const void*> grads;
         std::vector<std::uint32_t> index;
@@ -449,28 +499,36 @@ class CudaStep final : public StepBackend {
              cudaStream_t stream) const {
     return run(launch, launch.kernel.kernel, params, workspace, stream);
   }
-  Status run(const Launch& launch, const void* kernel, StepParams params, std::byte* workspace,
+  Status run(const Launch& launch, const void* kernel, const StepParams& params, std::byte* workspace,
              cudaStream_t stream) const {
-    params.tensors = reinterpret_cast<const TensorEntry*>(workspace + launch.entries_at);
-    params.map = reinterpret_cast<const std::uint32_t*>(workspace + launch.map_at);
+    return start(launch, kernel, launch.shape, params, launch.units, launch.map_at, workspace, stream);
+  }
+  Status run_panels(const Launch& launch, const void* kernel, const LaunchShape& shape,
+                    const StepParams& params, std::byte* workspace, cudaStream_t stream) const {
+    return start(launch, kernel, shape, params, launch.panels, launch.panel_map_at, workspace, stream);
+  }
+  Status start(const Launch& launch, const void* kernel, const LaunchShape& shape, StepParams params,
+               std::int64_t units, std::int64_t map_at, std::byte* workspace, cudaStream_t stream) const {
+    params.tensors = table_of(launch, workspace);
+    params.map = reinterpret_cast<const std::uint32_t*>(workspace + map_at);
     params.counters = reinterpret_cast<std::uint32_t*>(workspace + launch.counters_at);
-    params.units = static_cast<std::uint32_t>(launch.units);
+    params.units = static_cast<std::uint32_t>(units);
     void* arguments[] = {&params};
-    const std::int64_t warps = launch.shape.threads / 32;
-    const auto grid = std::min<std::int64_t>(blocks_, (launch.units + warps - 1) / warps);
+    const std::int64_t warps = shape.threads / 32;
+    const auto grid = std::min<std::int64_t>(blocks_, (units + warps - 1) / warps);
     // The last units are taken one by one, and so are all of a small launch.
     const std::int64_t together = launch.kernel.together;
-    params.grouped = static_cast<std::uint32_t>(
-        std::max<std::int64_t>(launch.units - grid * warps * together, 0) / together * together);
+    params.grouped = static_cast<std::uint32_t>(std::max<std::int64_t>(units - grid * warps * together, 0) /
+                                                together * together);
     const cudaError_t error = cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(grid)),
-                                               dim3(static_cast<unsigned>(launch.shape.threads)), arguments,
-                                               static_cast<std::size_t>(launch.shape.shared), stream);
+                                               dim3(static_cast<unsigned>(shape.threads)), arguments,
+                                               static_cast<std::size_t>(shape.shared), stream);
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return launch_failed("step_kernel (" + std::string(name(launch.format)) + ", " +
                              std::to_string(launch.tensors()) + " tensors, " + std::to_string(grid) +
-                             " blocks of " + std::to_string(launch.shape.threads) + " threads, " +
-                             std::to_string(launch.shape.shared) + " bytes of shared memory)",
+                             " blocks of " + std::to_string(shape.threads) + " threads, " +
+                             std::to_string(shape.shared) + " bytes of shared memory)",
                          error);
   }
 
@@ -480,7 +538,7 @@ class CudaStep final : public StepBackend {
 
   struct AxesOf {
     std::size_t launch, entry;
-    std::int64_t at;
+    std::int64_t maxima_at, folded_at;
   };
 
   const GroupConfig config_;
@@ -492,11 +550,9 @@ class CudaStep final : public StepBackend {
   int blocks_ = 1;
   std::vector<Launch> launches_;
   std::vector<std::int64_t> numel_;
-  std::vector<AxesEntry> axes_;
-  std::vector<std::int64_t> axes_floats_at_;  // of each, in floats
   std::vector<AxesOf> axes_of_;
   std::int64_t nodes_ = 0, tiles_at_ = 0, nodes_at_ = 0, sums_at_ = 0;  // where the rule measures
-  std::int64_t axes_floats_ = 0, axes_table_at_ = 0, axes_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
+  std::int64_t axes_floats_ = 0, axes_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;  // the workspace that holds the table
   bool grads_fresh_ = true;
   const void* checked_workspace_ = nullptr;

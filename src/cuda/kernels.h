@@ -28,6 +28,9 @@ struct StepKernel {
   int goes_as = 0;                          // the architecture whose way it goes; 0: that of its code
   std::uint32_t together = 1;               // units that a warp takes at a time while there are many
   const void* measure = nullptr;            // the first of two passes, of the same shape; null: there is one
+  // Axis scales: the pass that finds the new maxima, and the step by panels (null: the kernel has none).
+  const StepKernel* axes = nullptr;
+  const StepKernel* panels = nullptr;
 };
 // The kernels of one rule of update: every format with every kind of weight. A rule without states has one
 // kernel for all formats. Each is compiled on its own (step_rule.cu).
@@ -45,9 +48,11 @@ cudaError_t upload(std::span<const std::byte> from, void* to, cudaStream_t strea
 // entries[index[i]].grad = grads[i], likewise.
 cudaError_t upload_grads(std::span<const std::uint32_t> index, std::span<const void* const> grads,
                          TensorEntry* entries, cudaStream_t stream);
-// The tensor of every kMapStep-th unit.
+// The tensor of every kMapStep-th unit, or panel.
 cudaError_t build_map(const TensorEntry* entries, std::int64_t tensors, std::int64_t units,
                       std::uint32_t* map, cudaStream_t stream);
+cudaError_t build_panel_map(const TensorEntry* entries, std::int64_t tensors, std::int64_t panels,
+                            std::uint32_t* map, cudaStream_t stream);
 // Adds the elements whose scaled gradient, or its square, is not finite.
 cudaError_t count_nonfinite(const formula::Order& order, const TensorEntry* entries, const std::uint32_t* map,
                             std::int64_t units, std::int64_t* count, int multiprocessors,
@@ -66,15 +71,13 @@ cudaError_t add_nodes(const Prepared* prepared, const TensorEntry* entries, std:
 cudaError_t set_ratios(std::size_t algorithm, const StepParams& params, const formula::Sums* sums,
                        TensorEntry* entries, std::int64_t count, cudaStream_t stream);
 
-// Axis scales: the maxima of one moment.
-struct AxesEntry {
-  const float* from;  // the new ones, in the workspace
-  float* to;          // the scales
-  std::int64_t count;
-  std::int64_t unused;
-};
-// New axis maxima become the scales, unless the step was skipped.
-cudaError_t publish_axes(const Prepared* prepared, const AxesEntry* entries, std::int64_t count,
-                         cudaStream_t stream);
+// Around the passes of a step with axis scales; `moments` have them. Before: old maxima are folded into
+// scales of rows and columns (AxisView), and the place for new ones is cleared. After the first pass, unless
+// the step is skipped: new maxima become the tensors' scales, and, folded, the reciprocals that the second
+// pass encodes by.
+cudaError_t open_axes(const TensorEntry* entries, std::int64_t count, const AxisSlots& slots,
+                      cudaStream_t stream);
+cudaError_t close_axes(const Prepared* prepared, const TensorEntry* entries, std::int64_t count,
+                       const AxisSlots& slots, cudaStream_t stream);
 
 }  // namespace octavo::cuda

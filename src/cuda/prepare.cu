@@ -35,6 +35,7 @@ __global__ void upload_grads_kernel(const __grid_constant__ GradPiece piece, Ten
     entries[piece.index[i]].grad = reinterpret_cast<const void*>(piece.grads[i]);
 }
 
+template <bool kPanels>
 __global__ void map_kernel(const TensorEntry* entries, std::int64_t tensors, std::int64_t count,
                            std::uint32_t* map) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -43,7 +44,8 @@ __global__ void map_kernel(const TensorEntry* entries, std::int64_t tensors, std
   std::int64_t high = tensors;  // the tensor is in [low, high)
   while (high - low > 1) {
     const std::int64_t middle = (low + high) / 2;
-    (entries[middle].first_unit <= i * kMapStep ? low : high) = middle;
+    const std::uint32_t first = kPanels ? entries[middle].axes.first_panel : entries[middle].first_unit;
+    (first <= i * kMapStep ? low : high) = middle;
   }
   map[i] = static_cast<std::uint32_t>(low);
 }
@@ -73,13 +75,6 @@ __global__ void prepare_kernel(const __grid_constant__ formula::Order order, con
   *out = prepared_of<Algo>(order, counted != nullptr ? *counted : 0);
 }
 
-__global__ void publish_kernel(const Prepared* prepared, const AxesEntry* entries) {
-  if (prepared != nullptr && prepared->skip != 0) return;
-  const AxesEntry entry = entries[blockIdx.x];
-  for (std::int64_t i = threadIdx.x; i < entry.count; i += blockDim.x)
-    entry.to[i] = formula::canonical(scalar::F32(entry.from[i])).v;
-}
-
 unsigned blocks_for(std::int64_t count, int threads) {
   return static_cast<unsigned>((count + threads - 1) / threads);
 }
@@ -92,7 +87,7 @@ const StepKernel& step_kernel(std::size_t algorithm, StateFormat format, WeightK
   return (*row)[static_cast<std::size_t>(format)][static_cast<std::size_t>(kind)];
 }
 
-const void* any_kernel() { return reinterpret_cast<const void*>(&map_kernel); }
+const void* any_kernel() { return reinterpret_cast<const void*>(&map_kernel<false>); }
 
 cudaError_t upload(std::span<const std::byte> from, void* to, cudaStream_t stream) {
   for (std::size_t at = 0; at < from.size(); at += kPiece) {
@@ -122,7 +117,13 @@ cudaError_t upload_grads(std::span<const std::uint32_t> index, std::span<const v
 cudaError_t build_map(const TensorEntry* entries, std::int64_t tensors, std::int64_t units,
                       std::uint32_t* map, cudaStream_t stream) {
   const std::int64_t count = (units + kMapStep - 1) / kMapStep;
-  map_kernel<<<blocks_for(count, 256), 256, 0, stream>>>(entries, tensors, count, map);
+  map_kernel<false><<<blocks_for(count, 256), 256, 0, stream>>>(entries, tensors, count, map);
+  return cudaGetLastError();
+}
+cudaError_t build_panel_map(const TensorEntry* entries, std::int64_t tensors, std::int64_t panels,
+                            std::uint32_t* map, cudaStream_t stream) {
+  const std::int64_t count = (panels + kMapStep - 1) / kMapStep;
+  map_kernel<true><<<blocks_for(count, 256), 256, 0, stream>>>(entries, tensors, count, map);
   return cudaGetLastError();
 }
 
@@ -136,12 +137,6 @@ cudaError_t prepare(std::size_t algorithm, const formula::Order& order, const st
 
 Prepared prepare_on_host(std::size_t algorithm, const formula::Order& order) {
   return at_index(Algorithms{}, algorithm, [&](auto algo) { return prepared_of<decltype(algo)>(order, 0); });
-}
-
-cudaError_t publish_axes(const Prepared* prepared, const AxesEntry* entries, std::int64_t count,
-                         cudaStream_t stream) {
-  publish_kernel<<<static_cast<unsigned>(count), 1024, 0, stream>>>(prepared, entries);
-  return cudaGetLastError();
 }
 
 }  // namespace octavo::cuda

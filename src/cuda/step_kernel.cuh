@@ -19,7 +19,8 @@
 namespace octavo::cuda {
 
 template <class Algo, class Format, WeightKind kKind>
-class Step : StepTraits<Algo, Format> {
+class Step : protected StepTraits<Algo, Format> {
+ protected:
   using Traits = StepTraits<Algo, Format>;
   using Slow = SlowStep<Algo, Format, kKind>;
   using Traits::is_second;
@@ -32,9 +33,8 @@ class Step : StepTraits<Algo, Format> {
   using Traits::kStates;
   using Traits::lane;
   using Traits::moment;
-  using Traits::new_scales;
   using Traits::numerator;
-  using Traits::over_own_scale;
+  using Traits::own_index;
   using Traits::own_scale;
   using Traits::state_key;
   using typename Traits::Bounds;
@@ -114,7 +114,7 @@ class Step : StepTraits<Algo, Format> {
     finish(warps);
   }
 
- private:
+ protected:
   // Opaque, so that it stays in its register.
   static __device__ std::uint32_t lane_id() {
     std::uint32_t out;
@@ -511,7 +511,7 @@ class Step : StepTraits<Algo, Format> {
     if constexpr (kMeasure) {
       Slow::measure_unit(params_, prepared_, t, at);
     } else {
-      Slow::run(params_, prepared_, t, at);
+      Slow::run(prepared_, t, at);
     }
   }
   // A quick tile, or a slow one where it turns out to be.
@@ -620,12 +620,6 @@ class Step : StepTraits<Algo, Format> {
     // One chunk after the other: both at once would not fit into the registers.
     asm volatile("" ::: "memory");
     const Seen two = chunk<1, kKnown>(now, first + where.apart, scale, p[1], s, bounds);
-    if constexpr (Format::kAxes) {
-      if (params_.measure != 0) {  // the moments are exact whatever their range
-        raise_rows(t, first, where.apart, s);
-        return true;
-      }
-    }
     const Consts c = consts_of(t);
     bool good = bounds.in_range(c) && one.watch + two.watch == 0.0F;
     if constexpr (kDivides) {
@@ -662,17 +656,6 @@ class Step : StepTraits<Algo, Format> {
     return right8(c, least, weights, s, first);
   }
 
-  static __device__ void raise_rows(const TensorEntry& t, std::uint32_t first, std::uint32_t apart,
-                                    const float (&s)[kStates][2 * kChunk]) {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const AxisRow row(t, element(first + c * apart));
-#pragma unroll
-      for (int k = 0; k < kSlots; ++k)
-        if (own_scale(k)) row.raise(new_scales(t, k), s[k] + c * kChunk);
-    }
-  }
-
   template <int kIndex, bool kKnown>
   __device__ Seen chunk(const Work& now, std::uint32_t at, const float (&scale)[kStates], Eights& p,
                         float (&s)[kStates][2 * kChunk], Bounds& bounds) const {
@@ -698,10 +681,12 @@ class Step : StepTraits<Algo, Format> {
           share<kIndex, typename Arrays::template Codes<kOne>>(now, entry(now).codes[kOne], at);
       float* to = s[kOne] + kIndex * kChunk;
       Codes::template decode<moment(kOne)>(tables(), reinterpret_cast<const std::uint32_t*>(&words), to);
-      float own[kChunk];
-      if constexpr (own_scale(kOne)) AxisRow(entry(now), element(at)).scales(entry(now).scales[kOne], own);
+      if constexpr (own_scale(kOne)) {
+        AxisChunk(entry(now), at).decode(own_index(kOne), to);
+      } else {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) to[i] *= own_scale(kOne) ? own[i] : scale[kOne];
+        for (int i = 0; i < kChunk; ++i) to[i] *= scale[kOne];
+      }
     };
     (get(std::integral_constant<int, kSlot>{}), ...);
   }
@@ -736,9 +721,7 @@ class Step : StepTraits<Algo, Format> {
                                       const Scale& scale, std::uint32_t* codes) {
     if constexpr (own_scale(kSlot)) {
       float x[kChunk];
-      AxisRow(t, element(at)).scales(new_scales(t, kSlot), x);
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) x[i] = over_own_scale(s[i], x[i]);
+      AxisChunk(t, at).over(own_index(kSlot), s, x);
       Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, codes);
     } else {
       Codes::template encode<moment(kSlot)>(tables(), s, scale.inverse, codes);

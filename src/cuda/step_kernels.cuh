@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "cuda/axes_kernel.cuh"
 #include "cuda/kernels.h"
+#include "cuda/panel_step.cuh"
 #include "cuda/step_kernel.cuh"
 
 #include <array>
@@ -19,10 +21,30 @@ StepKernel one_kernel() {
                  Step<Algo, Format, kKind>::kHasQuick,
                  kGoesAs,
                  Step<Algo, Format, kKind>::kTogether};
+  // How weights are rounded does not matter to what reads them.
+  [[maybe_unused]] constexpr WeightKind kRead = kKind == WeightKind::stochastic ? WeightKind::half : kKind;
   if constexpr (formula::kMeasures<Algo>) {
-    // How weights are rounded does not matter to what reads them.
-    constexpr WeightKind kRead = kKind == WeightKind::stochastic ? WeightKind::half : kKind;
     out.measure = reinterpret_cast<const void*>(&measure_kernel<Algo, Format, kRead>);
+  }
+  if constexpr (Format::kAxes) {
+    using First = AxesPass<Algo, Format, kRead>;
+    static const StepKernel axes{reinterpret_cast<const void*>(&axes_kernel<Algo, Format, kRead>),
+                                 &First::bytes,
+                                 &First::threads,
+                                 &First::start,
+                                 true,
+                                 kGoesAs};
+    out.axes = &axes;
+    if constexpr (Step<Algo, Format, kKind>::kHasQuick) {
+      using Panels = typename PanelStep<Algo, Format, kKind>::Map;
+      static const StepKernel panels{reinterpret_cast<const void*>(&panel_kernel<Algo, Format, kKind>),
+                                     &Panels::bytes,
+                                     &Panels::threads,
+                                     &Panels::start,
+                                     true,
+                                     kGoesAs};
+      out.panels = &panels;
+    }
   }
   return out;
 }

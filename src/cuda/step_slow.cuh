@@ -18,8 +18,7 @@ class SlowStep : StepTraits<Algo, Format> {
   using Traits::kStates;
   using Traits::lane;
   using Traits::moment;
-  using Traits::new_scales;
-  using Traits::over_own_scale;
+  using Traits::own_index;
   using Traits::own_scale;
   using Traits::place;
   using Traits::reduce_max;
@@ -33,11 +32,10 @@ class SlowStep : StepTraits<Algo, Format> {
 
  public:
   // A unit from element `at` on.
-  static __device__ void run(const StepParams& params, const Prepared& prepared, const TensorEntry& t,
-                             std::int64_t at) {
+  static __device__ void run(const Prepared& prepared, const TensorEntry& t, std::int64_t at) {
     if constexpr (Format::kBlocked) {
       if (t.plain == 0) {
-        slow_unit(params, prepared, t, at);
+        slow_unit(prepared, t, at);
         return;
       }
     }
@@ -62,6 +60,32 @@ class SlowStep : StepTraits<Algo, Format> {
         updates[0] += sums.update;
       }
       write_sums(weights, updates, 32, params.sums + t.first_tile + at / kTile);
+    }
+  }
+
+  // Two chunks a lane, each of another row of a panel: their blocks lie in t.block / 8 neighbouring lanes.
+  // `there`: the row exists.
+  static __device__ __noinline__ void panel_tile(const Prepared& prepared, const TensorEntry& t,
+                                                 const std::int64_t (&at)[2], const bool (&there)[2]) {
+    const int lanes = t.block / kChunk;
+#pragma unroll 1
+    for (int c = 0; c < 2; ++c) {
+      const int valid = there[c] ? kChunk : 0;
+      float out[kStates * kChunk];
+      careful<Format>(t, prepared, at[c], valid, true, out);
+      __syncwarp();  // every lane has read the old scale before one writes the new
+      Scale encoded[kStates];
+#pragma unroll
+      for (int k = 0; k < kSlots; ++k) {
+        if (own_scale(k)) continue;
+        float high = 0.0F;
+        for (int i = 0; i < kChunk; ++i) high = max_nan(high, fabsf(out[k * kChunk + i]));
+        const formula::BlockScale scale = scale_of(reduce_max(high, lanes), Traits::largest(k));
+        if (lane() % lanes == 0 && there[c]) t.scales[k][at[c] / t.block] = scale.scale;
+        encoded[k] = {scale.inverse, scale.finite};
+      }
+      for_slots(
+          [&](auto slot) { encode_slow<slot()>(t, at[c], valid, out + slot() * kChunk, encoded[slot()]); });
     }
   }
 
@@ -133,7 +157,7 @@ class SlowStep : StepTraits<Algo, Format> {
       const float value = kValues<typename Stored::template Map<kMoment>, kMoment>.value[code];
       float scale;
       if constexpr (own_scale(kSlot)) {
-        scale = AxisWalk(t, e).scale(t.scales[kSlot]);
+        scale = AxisElement(t, e).scale(own_index(kSlot));
       } else {
         scale = t.scales[kSlot][e / t.block];
       }
@@ -151,15 +175,13 @@ class SlowStep : StepTraits<Algo, Format> {
   }
 
   // Anything else with blocks: ends of tensors, unaligned ones, blocks larger than a tile, rank-1 scales.
-  static __device__ __noinline__ void slow_unit(const StepParams& params, const Prepared& prepared,
-                                                const TensorEntry& t, std::int64_t at) {
+  static __device__ __noinline__ void slow_unit(const Prepared& prepared, const TensorEntry& t,
+                                                std::int64_t at) {
     const int tiles = t.block > kTile ? t.block / kTile : 1;
-    const bool measure_only = Format::kAxes && params.measure != 0;
     std::uint32_t whole[kStates] = {};  // maxima of a block that is larger than a tile
-    if (tiles > 1 || measure_only) {
+    if (tiles > 1) {
       Bounds bounds;
       for (int i = 0; i < tiles; ++i) measure(t, prepared, at + i * kTile, place(t, at + i * kTile), bounds);
-      if (measure_only) return;
 #pragma unroll
       for (int k = 0; k < kSlots; ++k) whole[k] = reduce_max(bounds.high[k], 32);
     }
@@ -206,7 +228,7 @@ class SlowStep : StepTraits<Algo, Format> {
     if constexpr (own_scale(kSlot)) {
       static_assert(kZero < 0, "axis scales are written for maps without zero, whose lowest code is 0");
       float x[kChunk] = {};
-      if (valid > 0) scale_by_axes(t, new_scales(t, kSlot), at, valid, s, x);
+      for (int i = 0; i < valid; ++i) x[i] = AxisElement(t, at + i).over(own_index(kSlot), s[i]);
       Codes::template encode<moment(kSlot)>(tables(), x, 1.0F, words);
     } else {
       Traits::template encode_words<kSlot>(s, scale, words);
@@ -225,15 +247,6 @@ class SlowStep : StepTraits<Algo, Format> {
     }
   }
 
-  static __device__ void scale_by_axes(const TensorEntry& t, const float* maxima, std::int64_t at, int valid,
-                                       const float* s, float* x) {
-    AxisWalk walk(t, at);
-    for (int i = 0; i < valid; ++i) {
-      x[i] = over_own_scale(s[i], walk.scale(maxima));
-      if (i + 1 < valid) walk.next();
-    }
-  }
-
   // The moments a step would give, without taking it.
   static __device__ void measure(const TensorEntry& t, const Prepared& prepared, std::int64_t tile_at,
                                  const Place& where, Bounds& bounds) {
@@ -248,17 +261,6 @@ class SlowStep : StepTraits<Algo, Format> {
         float kept[kStates] = {};
         for (int k = 0; k < kSlots; ++k) kept[k] = out[k * kChunk + i];
         bounds.raise(kept);
-      }
-      if constexpr (Format::kAxes) raise_axes(t, at, valid, out);
-    }
-  }
-  static __device__ void raise_axes(const TensorEntry& t, std::int64_t at, int valid, const float* out) {
-    for (int k = 0; k < kSlots; ++k) {
-      if (!own_scale(k)) continue;
-      AxisWalk walk(t, at);
-      for (int i = 0; i < valid; ++i) {
-        walk.raise(new_scales(t, k), out[k * kChunk + i]);
-        if (i + 1 < valid) walk.next();
       }
     }
   }

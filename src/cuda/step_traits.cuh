@@ -80,6 +80,13 @@ struct StepTraits {
     return is_second(slot) ? Format::template Codec<Moment::second>::kScale == ScalePolicy::axis
                            : Format::template Codec<Moment::first>::kScale == ScalePolicy::axis;
   }
+  // A slot's number among those.
+  static __device__ constexpr int own_index(int slot) {
+    int before = 0;
+    for (int k = 0; k < slot; ++k) before += own_scale(k) ? 1 : 0;
+    return before;
+  }
+  static constexpr int kOwnSlots = own_index(kSlots);
   static __device__ constexpr float largest(int slot) {
     return is_second(slot) ? largest_of<Moment::second>() : largest_of<Moment::first>();
   }
@@ -278,22 +285,6 @@ struct StepTraits {
       clear_code<kBits>(words, i);
       if constexpr (kZero > 0) put_code<kBits>(words, i, kZero);
     }
-  }
-
-  // Moments with axis scales follow one another in the workspace.
-  static __device__ float* new_scales(const TensorEntry& t, int slot) {
-    std::int64_t count = 0;
-    for (int k = 0; k < slot; ++k) {
-      if (!own_scale(k)) continue;
-      for (int axis = 0; axis < t.ndim; ++axis) count += t.shape[axis];
-    }
-    return t.new_scales + count;
-  }
-
-  // A moment over its own scale; where that is zero or not finite, zero.
-  static __device__ float over_own_scale(float moment, float own) {
-    const float inverse = formula::axis_inverse(scalar::F32(own)).v;
-    return inverse > 0.0F ? moment * inverse : 0.0F;
   }
 
   template <int kSlot>

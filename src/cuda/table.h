@@ -19,6 +19,31 @@ inline constexpr std::int64_t kMaxQuickUnits = (std::int64_t{1} << 34) / kTile;
 // The tensor of every kMapStep-th tile is looked up; from there a warp walks to its own.
 inline constexpr int kMapStep = 8;
 
+// A tensor with axis scales as a matrix: some leading axes folded into rows, the others into columns, so that
+// an element has two maxima whatever the number of axes (axis_view.h chooses where to fold). A panel is what
+// a warp takes at a time: up to 32 rows of a strip, in which some lanes share a row, eight columns each.
+// Panels are counted over all tensors of a launch, strips first.
+struct AxisView {
+  float*
+      folded;  // for each moment with axis scales: old rows, old columns, new rows, new columns (workspace)
+  std::int64_t rows, columns;
+  std::uint32_t first_panel;
+  std::uint32_t strips;
+  std::uint32_t magic;  // and shifts: a chunk's number over the chunks of a row
+  std::uint32_t apart;  // chunks from a lane's row to its next
+  std::uint8_t shift[2];
+  std::uint8_t leading;    // axes that are rows
+  std::uint8_t lane_bits;  // 2^lane_bits lanes share a row
+  std::uint8_t quick;      // its panels go by vectors
+  std::uint8_t unused[3];
+};
+
+// The slots of a group whose moments have axis scales.
+struct AxisSlots {
+  std::int32_t count = 0;
+  std::int32_t slot[kMaxSlots] = {};
+};
+
 // One tensor. A unit is a tile, or a block where that is larger; units are counted over all tensors of a
 // launch. Neighbouring pointers are loaded in pairs (PointerPair).
 struct alignas(16) TensorEntry {
@@ -46,6 +71,7 @@ struct alignas(16) TensorEntry {
   float ratio;                   // of this step, likewise; written on the device
   std::uint32_t tensor;          // its number in the group
   std::int64_t shape[kMaxDims];  // axis scales
+  AxisView axes;
 };
 static_assert(sizeof(TensorEntry) % 16 == 0);
 
@@ -72,10 +98,9 @@ struct StepParams {
   const std::uint32_t* map;
   std::uint32_t* counters;   // two zeros: units taken, warps done; zeros again when the launch ends
   const Prepared* prepared;  // null: `constants`
-  std::uint32_t units;
-  std::uint32_t grouped;  // units, from the first on, that warps take several at a time
-  std::uint32_t measure;  // axis scales, first pass
-  formula::Sums* sums;    // of tiles, where the rule measures
+  std::uint32_t units;       // or panels
+  std::uint32_t grouped;     // units, from the first on, that warps take several at a time
+  formula::Sums* sums;       // of tiles, where the rule measures
   Prepared constants;
 };
 
