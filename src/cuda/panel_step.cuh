@@ -16,8 +16,8 @@ class PanelStep : Step<Algo, Format, kKind> {
   using Slow = SlowStep<Algo, Format, kKind>;
   using Base::answer;
   using Base::ask;
-  using Base::kFetched;
   using Base::kFetches;
+  using Base::kOtherWidth;
   using Base::kUsual;
   using Base::lane_;
   using Base::params_;
@@ -131,7 +131,7 @@ class PanelStep : Step<Algo, Format, kKind> {
     out.at = (out.row + (lane_ >> v.lane_bits)) * static_cast<std::uint32_t>(v.columns / kChunk) +
              ((index - group * v.strips) << v.lane_bits) + (lane_ & ((1U << v.lane_bits) - 1));
     out.grads = t->usual != 0 ? kUsual : 0U;
-    if (is_f32(t->grad_dtype) == Arrays::kWideWeights) out.grads |= kFetched;
+    if (is_f32(t->grad_dtype) != Arrays::kWideWeights) out.grads |= kOtherWidth;
     return out;
   }
   // A row's number in its panel.
@@ -210,7 +210,7 @@ class PanelStep : Step<Algo, Format, kKind> {
     }
     Arrays::Param::fetch(to, param, tile.at, apart);
     if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::fetch(to, residual, tile.at, apart);
-    if (kKnown || (tile.grads & kFetched) != 0)
+    if (kKnown || (tile.grads & kOtherWidth) == 0)
       Arrays::template Grad<Arrays::kWideWeights>::fetch(to, grad, tile.at, apart);
     (Arrays::template Codes<kSlot>::fetch(to, codes[kSlot], tile.at, apart), ...);
   }
@@ -255,7 +255,12 @@ class PanelStep : Step<Algo, Format, kKind> {
     float grads[kChunk];
     Base::template load_weights<kIndex>(work(now), t, at, p);
     p.template unpack<kKnown>(t, weights);
-    Base::template load_grads<kIndex, kKnown>(work(now), t, at, grads);
+    if (kKnown || (now.grads & kOtherWidth) == 0) {
+      using Grad = typename Arrays::template Grad<Arrays::kWideWeights>;
+      unpack_grads<kKnown>(Base::template share<kIndex, Grad>(work(now), t.grad, at), t, grads);
+    } else {  // few have these: not fetched ahead
+      unpack_grads<false>(Arrays::template Grad<!Arrays::kWideWeights>::get(t.grad, at), t, grads);
+    }
     const float low = Base::update8(Base::consts_of(t), weights, grads, s, kIndex * kChunk, bounds);
     Seen seen = p.template pack<kKnown>(t, prepared_.round_base, at, weights);
     if constexpr (kDividesGradient) seen.low = low;

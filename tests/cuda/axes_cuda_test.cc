@@ -84,7 +84,8 @@ TEST_P(AxesCuda, EveryShapeEqualsTheCpu) {
   Tally tally;
   std::size_t combination = 0;
   for (const StoreCase& store : stores()) {
-    const TensorSet set(GetParam().config, all_shapes(store, combination), ++combination);
+    ++combination;
+    const TensorSet set(GetParam().config, all_shapes(store, combination), combination);
     {
       Race race(set, stream, Memory::together, {Placement::aligned});
       const Grads kinds[] = {Grads::dense, Grads::dense, Grads::dense};
@@ -104,7 +105,8 @@ TEST_P(AxesCuda, CoupledDecay) {
   Tally tally;
   std::size_t combination = 0;
   for (const StoreCase& store : stores()) {
-    const TensorSet set(GetParam().config, all_shapes(store, combination), ++combination);
+    ++combination;
+    const TensorSet set(GetParam().config, all_shapes(store, combination), combination);
     octavo::StepArgs args = step_args(GetParam(), 1);
     args.hyper.weight_decay = 0.3;
     args.hyper.decay = octavo::Decay::coupled;
