@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/device.h"
 
+#include <cmath>
 #include <initializer_list>
 
 namespace test {
