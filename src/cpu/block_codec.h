@@ -8,6 +8,7 @@
 #include "cpu/tile_io.h"
 #include "formula/blockwise.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace octavo::cpu {
@@ -213,7 +214,7 @@ inline float encode_block(const float* values, std::int64_t n, std::uint32_t max
   encode_codes<L, Codec, kMoment>(
       values, n, [&](std::int64_t) { return inverse; }, codes, beside, begin);
   if (!scale.finite) [[unlikely]]
-    std::memset(codes, 0, static_cast<std::size_t>(n));
+    std::fill_n(codes, n, std::uint8_t{0});  // g++ 13 warns of a memset
   return scale.scale;
 }
 

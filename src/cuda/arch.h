@@ -53,8 +53,7 @@ constexpr int warps_of_block(int registers, int room) {
 constexpr bool can_go_as(int own, int other) {
   return (has_async_copies(own) || !has_async_copies(other)) && (joins_lanes(own) || !joins_lanes(other)) &&
          (has_bf16(own) || !has_bf16(other)) && (has_bf16_minimum(own) || !has_bf16_minimum(other)) &&
-         (converts_fp8(own) || !converts_fp8(other)) &&
-         shared_limit(own) >= shared_limit(other);
+         (converts_fp8(own) || !converts_fp8(other)) && shared_limit(own) >= shared_limit(other);
 }
 
 // The architecture that a build goes as; 0: that of its code.

@@ -309,7 +309,8 @@ class CudaStep final : public StepBackend {
     entry.param_dtype = static_cast<std::uint8_t>(t.spec.param_dtype);
     entry.grad_dtype = static_cast<std::uint8_t>(t.spec.grad_dtype);
     const DType usual = launch.kind == WeightKind::f32 ? DType::f32 : DType::bf16;
-    const bool default_block = entry.block == default_block_size(launch.format);
+    // Of a format with two codecs a rule may see one, which has a size of its own.
+    const bool default_block = entry.block == launch.kernel.block;
     entry.usual = t.spec.param_dtype == usual && t.spec.grad_dtype == usual && default_block ? 1 : 0;
     if (entry.block > 0) {
       const auto lanes = static_cast<std::uint32_t>(std::min(entry.block, kTile) / (2 * kChunk));

@@ -26,6 +26,7 @@ struct StepKernel {
   int (*shared_start)(int arch) = nullptr;  // address at which its shared memory must begin; 0: anywhere
   bool quick = true;                        // has a way by vectors
   int goes_as = 0;                          // the architecture whose way it goes; 0: that of its code
+  std::int64_t block = 0;                   // the size that it knows at compile time
   std::uint32_t together = 1;               // units that a warp takes at a time while there are many
   const void* measure = nullptr;            // the first of two passes, of the same shape; null: there is one
   // Axis scales: the pass that finds the new maxima, and the step by panels (null: the kernel has none).

@@ -20,6 +20,7 @@ StepKernel one_kernel() {
                  &Map::start,
                  Step<Algo, Format, kKind>::kHasQuick,
                  kGoesAs,
+                 Format::kDefaultBlock,
                  Step<Algo, Format, kKind>::kTogether};
   // How weights are rounded does not matter to what reads them.
   [[maybe_unused]] constexpr WeightKind kRead = kKind == WeightKind::stochastic ? WeightKind::half : kKind;
