@@ -113,7 +113,7 @@ class PanelStep : Step<Algo, Format, kKind> {
 
   __device__ const TensorEntry& entry(const Tile& tile) const { return params_.tensors[tile.entry]; }
   __device__ Stage stage(const Tile& tile) const { return {tile.stage, lane_}; }
-  static __device__ Work work(const Tile& tile) { return {tile.entry, 0U, 0U, tile.stage, tile.grads}; }
+  static __device__ Work work(const Tile& tile) { return {tile.entry, 0U, 0U, tile.stage, tile.grads, 0U}; }
 
   __device__ Tile find(std::uint32_t panel) const {
     std::uint32_t entry = params_.map[panel / kMapStep];

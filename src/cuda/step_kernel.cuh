@@ -79,7 +79,9 @@ class Step : protected StepTraits<Algo, Format> {
     std::uint32_t asked = ask();
     Work now{};
     if (unit < params_.units) {
-      now = find<kMeasure>(unit);
+      now.slot = stages_ - tables() + Map::kEntriesAt + kEntryBytes;
+      now.entry = ~0U;
+      now = find<kMeasure>(unit, now);
       now.stage = stages_;
       fetch(now);
     }
@@ -96,7 +98,7 @@ class Step : protected StepTraits<Algo, Format> {
       if (more) {
         next = now;
         ++next.index;
-        if (unit != this_unit + 1 || next.index >= now.quick_units) next = find<kMeasure>(unit);
+        if (unit != this_unit + 1 || next.index >= now.quick_units) next = find<kMeasure>(unit, now);
         next.stage = now.stage == stages_ ? stages_ + Arrays::kStageBytes : stages_;
         fetch(next);
       }
@@ -129,6 +131,7 @@ class Step : protected StepTraits<Algo, Format> {
     std::uint32_t quick_units;  // of it
     std::uint32_t stage;        // where it is fetched to
     std::uint32_t flags;
+    std::uint32_t slot;  // of its entry, from the start of shared memory
   };
   // Weights and gradients of the types that most have, with default blocks, and none of what follows.
   static constexpr std::uint32_t kUsual = 1;
@@ -142,7 +145,11 @@ class Step : protected StepTraits<Algo, Format> {
   // A block of several tiles: by vectors, too, but not fetched ahead.
   static __device__ bool large_unit(const Work& work) { return kQuick && (work.flags & kLarge) != 0; }
 
-  __device__ const TensorEntry& entry(const Work& work) const { return params_.tensors[work.entry]; }
+  static constexpr bool kKeepsEntries = Map::staged(kArch);
+  __device__ const TensorEntry& entry(const Work& work) const {
+    if constexpr (!kKeepsEntries) return params_.tensors[work.entry];
+    return *reinterpret_cast<const TensorEntry*>(shared_memory() + work.slot);
+  }
   // The lane's first elements in a tile without blocks.
   static __device__ std::uint32_t first_of(const Work& work, std::uint32_t lane) {
     return work.index * (kTile / kUnit<true>)+lane;
@@ -165,14 +172,17 @@ class Step : protected StepTraits<Algo, Format> {
     if (atomicAdd(params_.counters + 1, 1U) == warps - 1) params_.counters[0] = params_.counters[1] = 0;
   }
 
+  // `before`: a tile of the same warp, whose entry stays where it is.
   template <bool kMeasure>
-  __device__ Work find(std::uint32_t unit) const {
-    std::uint32_t entry = params_.map[unit / kMapStep];
-    const TensorEntry* t = params_.tensors + entry;
-    while (t[1].first_unit <= unit) {
-      ++t;
-      ++entry;
-    }
+  __device__ Work find(std::uint32_t unit, const Work& before) const {
+    std::uint32_t number = params_.map[unit / kMapStep];
+    while (params_.tensors[number + 1].first_unit <= unit) ++number;
+    Work out;
+    out.entry = number;
+    out.slot = before.slot;
+    if constexpr (kKeepsEntries)
+      if (number != before.entry) out.slot = take_entry(number, before.slot);
+    const TensorEntry* t = &entry(out);
     const std::uint32_t index = unit - t->first_unit;
     std::uint32_t quick = in_range_ ? t->quick_units : 0U;
     std::uint32_t flags = is_f32(t->grad_dtype) == Arrays::kWideWeights ? 0U : kOtherWidth;
@@ -186,7 +196,22 @@ class Step : protected StepTraits<Algo, Format> {
       }
     }
     if (flags == 0 && t->usual != 0) flags = kUsual;
-    return {entry, index, quick, 0U, flags};
+    out.index = index;
+    out.quick_units = quick;
+    out.flags = flags;
+    return out;
+  }
+
+  // Copies a tensor's entry to the warp's other slot.
+  __device__ std::uint32_t take_entry(std::uint32_t number, std::uint32_t slot) const {
+    const std::uint32_t first = stages_ - tables() + Map::kEntriesAt;
+    const std::uint32_t other = slot == first ? first + kEntryBytes : first;
+    __syncwarp();  // nobody reads what it held
+    const auto* from = reinterpret_cast<const uint4*>(params_.tensors + number);
+    auto* to = reinterpret_cast<uint4*>(shared_memory() + other);
+    for (std::uint32_t i = lane_; i < sizeof(TensorEntry) / 16; i += 32) to[i] = from[i];
+    __syncwarp();
+    return other;
   }
 
   // A lane's share of a quick tile.

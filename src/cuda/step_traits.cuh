@@ -15,9 +15,12 @@
 namespace octavo::cuda {
 
 // Shared memory, which the codec's tables begin.
-__device__ inline std::uint32_t tables() {
+__device__ inline char* shared_memory() {
   extern __shared__ __align__(1024) char shared[];
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  return shared;
+}
+__device__ inline std::uint32_t tables() {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared_memory()));
 }
 
 __device__ inline float max_nan(float a, float b) {

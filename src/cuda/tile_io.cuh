@@ -248,12 +248,18 @@ struct TileArrays {
   static constexpr bool halved(bool wide) { return wide && !kWideWeights; }
 };
 
+// A tensor's entry in shared memory, where it is a few cycles away: the first-level cache is small beside the
+// stages, and what streams through it leaves nothing there.
+inline constexpr int kEntryBytes = (static_cast<int>(sizeof(TensorEntry)) + 127) / 128 * 128;
+
 // Shared memory of a block: the codec's tables, and two stages for each warp. Copies of decoding tables start
 // at a multiple of 64 KB; stages fill the room before them first.
 template <class Codes, class Arrays>
 struct SharedMap {
-  static constexpr int kReserved = 1024;                  // by the system, below ours
-  static constexpr int kStage = 2 * Arrays::kStageBytes;  // of a warp
+  static constexpr int kReserved = 1024;  // by the system, below ours
+  // Of a warp: two stages, and the entries of the tensors of both tiles.
+  static constexpr int kEntriesAt = 2 * Arrays::kStageBytes;
+  static constexpr int kStage = kEntriesAt + 2 * kEntryBytes;
   static_assert(kStage % 128 == 0);
   // Registers of a thread. It holds sixteen values of each moment until their block's maximum is known; with
   // weights, gradients and addresses the compiler fits two moments into 96.
