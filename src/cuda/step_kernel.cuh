@@ -145,7 +145,7 @@ class Step : protected StepTraits<Algo, Format> {
   // A block of several tiles: by vectors, too, but not fetched ahead.
   static __device__ bool large_unit(const Work& work) { return kQuick && (work.flags & kLarge) != 0; }
 
-  static constexpr bool kKeepsEntries = Map::staged(kArch);
+  static constexpr bool kKeepsEntries = Map::keeps_entries(kArch);
   __device__ const TensorEntry& entry(const Work& work) const {
     if constexpr (!kKeepsEntries) return params_.tensors[work.entry];
     return *reinterpret_cast<const TensorEntry*>(shared_memory() + work.slot);

@@ -257,41 +257,47 @@ inline constexpr int kEntryBytes = (static_cast<int>(sizeof(TensorEntry)) + 127)
 template <class Codes, class Arrays>
 struct SharedMap {
   static constexpr int kReserved = 1024;  // by the system, below ours
-  // Of a warp: two stages, and the entries of the tensors of both tiles.
   static constexpr int kEntriesAt = 2 * Arrays::kStageBytes;
-  static constexpr int kStage = kEntriesAt + 2 * kEntryBytes;
-  static_assert(kStage % 128 == 0);
+  static_assert(kEntriesAt % 128 == 0);
   // Registers of a thread. It holds sixteen values of each moment until their block's maximum is known; with
   // weights, gradients and addresses the compiler fits two moments into 96.
   static constexpr int kRegisters = 64 + 16 * (Arrays::kSlots > 2 ? Arrays::kSlots : 2);
 
   static constexpr bool staged(int arch) { return Codes::kQuick && has_async_copies(arch); }
+  // Where shared memory is smaller, warps are worth more than their entries.
+  static constexpr bool keeps_entries(int arch) { return staged(arch) && shared_limit(arch) > 200 * 1024; }
+  // Of a warp: two stages, and the entries of the tensors of both tiles.
+  static constexpr int warp_bytes(int arch) {
+    return kEntriesAt + (keeps_entries(arch) ? 2 * kEntryBytes : 0);
+  }
   static constexpr bool copied(int arch) { return Codes::kCopied && has_large_shared(arch); }
   static constexpr int start(int arch) { return copied(arch) ? kReserved : 0; }
   static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }
   static constexpr int kCopiesEnd = kCopiesAlignment - kReserved + kCopiesBytes;
   // Warps whose stages lie before the copies.
-  static constexpr int early(int arch) { return (kCopiesAlignment - kReserved - stages_at(arch)) / kStage; }
+  static constexpr int early(int arch) {
+    return (kCopiesAlignment - kReserved - stages_at(arch)) / warp_bytes(arch);
+  }
   // Warps whose stages fit.
   static constexpr int room(int arch) {
     if (!staged(arch)) return kMostThreads / 32;
-    return copied(arch) ? early(arch) + (shared_limit(arch) - kCopiesEnd - kReserved) / kStage
-                        : (shared_limit(arch) - stages_at(arch)) / kStage;
+    return copied(arch) ? early(arch) + (shared_limit(arch) - kCopiesEnd - kReserved) / warp_bytes(arch)
+                        : (shared_limit(arch) - stages_at(arch)) / warp_bytes(arch);
   }
   static constexpr int warps(int arch) { return warps_of_block(kRegisters, room(arch)); }
   static constexpr int threads(int arch) { return 32 * warps(arch); }
   static constexpr int bytes(int arch) {
     const int stages = staged(arch) ? warps(arch) : 0;
-    if (!copied(arch)) return stages_at(arch) + stages * kStage;
+    if (!copied(arch)) return stages_at(arch) + stages * warp_bytes(arch);
     const int late = stages > early(arch) ? stages - early(arch) : 0;
-    return kCopiesEnd + kReserved + late * kStage;
+    return kCopiesEnd + kReserved + late * warp_bytes(arch);
   }
   static __device__ std::uint32_t stage_of(std::uint32_t shared, std::uint32_t warp) {
     if constexpr (copied(kArch)) {
       constexpr std::uint32_t kEarly = early(kArch);
-      if (warp >= kEarly) return copies_at(shared) + kCopiesBytes + (warp - kEarly) * kStage;
+      if (warp >= kEarly) return copies_at(shared) + kCopiesBytes + (warp - kEarly) * warp_bytes(kArch);
     }
-    return shared + stages_at(kArch) + warp * kStage;
+    return shared + stages_at(kArch) + warp * warp_bytes(kArch);
   }
 };
 
