@@ -25,7 +25,16 @@ void for_every_kernel(Fn&& f) {
       for (int kind = 0; kind < kWeightKinds; ++kind) {
         SCOPED_TRACE("rule " + std::to_string(rule) + ", format " + std::to_string(format) + ", weights " +
                      std::to_string(kind));
-        f(step_kernel(rule, static_cast<StateFormat>(format), static_cast<WeightKind>(kind)));
+        const StepKernel& kernel =
+            step_kernel(rule, static_cast<StateFormat>(format), static_cast<WeightKind>(kind));
+        f(kernel);
+        if (kernel.measure != nullptr) {
+          StepKernel first = kernel;
+          first.kernel = kernel.measure;
+          f(first);
+        }
+        for (const StepKernel* pass : {kernel.axes, kernel.panels})
+          if (pass != nullptr) f(*pass);
       }
     }
   }
