@@ -1,6 +1,7 @@
 // Moments between fp32 and the formats, outside a step.
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
+#include "cpu/rank1.h"
 #include "cpu/threads.h"
 #include "optimizers/resolve.h"
 
@@ -135,7 +136,7 @@ struct Job {
   void encode(const float* values, std::int64_t at, std::int64_t n, std::byte* codes, float* scales,
               cpu::Scratch& scratch) const {
     const auto run = kernels.encode[format()][moment()];
-    with_scales(scales, at, n, scratch.scale_out[0], [&](auto from, auto count, float* own) {
+    with_scales(scales, at, n, scratch.scale_in[0], [&](auto from, auto count, float* own) {
       run(values + (from - at), count, how.block, codes + code_at(from), own, &scratch);
     });
   }

@@ -218,16 +218,25 @@ inline float encode_block(const float* values, std::int64_t n, std::uint32_t max
   return scale.scale;
 }
 
-// Axis scales: every element has its own; it is non-finite where all axes are, and the code is then 0.
+// Axis scales: every element has its own. Its reciprocal is zero where the scale is not finite; the code is
+// then 0.
 template <class L, class Codec, Moment kMoment>
-inline void encode_scaled(const float* values, const float* scales, std::int64_t n, std::uint8_t* codes) {
+inline void encode_by_inverses(const float* values, const float* inverses, std::int64_t n,
+                               std::uint8_t* codes) {
   encode_codes<L, Codec, kMoment>(
-      values, n, [&](std::int64_t i) { return formula::axis_inverse(L::load(scales + i)); }, codes);
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (!(scales[i] < std::bit_cast<float>(formula::kInf32))) codes[i] = 0;
+      values, n, [&](std::int64_t i) { return L::load(inverses + i); }, codes);
+  // Hardly ever is there one: whole vectors are asked first. Above all reciprocals, less each: this if one is
+  // zero.
+  using I = typename L::I;
+  constexpr std::int32_t kAbove = 0x7F800000;
+  I high(0);
+  std::int64_t i = 0;
+  for (; i + L::kWidth <= n; i += L::kWidth) high = max(high, I(kAbove) - bits(L::load(inverses + i)));
+  if (L::reduce_max_u31(high) == kAbove) i = 0;
+  for (; i < n; ++i) {
+    if (inverses[i] == 0.0F) codes[i] = 0;
   }
 }
-
 template <class L>
 inline std::uint32_t magnitude_max(const float* values, std::int64_t n) {
   using I = typename L::I;
@@ -269,7 +278,10 @@ void encode_run(const float* values, std::int64_t count, std::int64_t block, voi
       if constexpr (kPerBlock) {
         *scales++ = encode_block<L, Codec, kMoment>(scratch->param, n, magnitude_max<L>(values + at, n), out);
       } else {
-        encode_scaled<L, Codec, kMoment>(scratch->param, scales + at, n, out);
+        float* const inverses = scratch->update;
+        for (std::int64_t i = 0; i < n; i += L::kWidth)
+          L::store(formula::axis_inverse(L::load(scales + at + i)), inverses + i);
+        encode_by_inverses<L, Codec, kMoment>(scratch->param, inverses, n, out);
       }
       finish_codes<L, Codec>(out, codes, at, n);
     } else {

@@ -30,7 +30,7 @@ struct Scratch {
   alignas(64) float state[kMaxSlots][kMaxTile + kPad];
   alignas(
       64) float scale_in[kMaxSlots][kMaxTile + kPad];  // axis scales: that of each element, before the step
-  alignas(64) float scale_out[kMaxSlots][kMaxTile + kPad];      // and after
+  alignas(64) float inverse_out[kMaxSlots][kMaxTile + kPad];    // the reciprocal of that after the step
   alignas(64) float update[kMaxTile + kPad];                    // what a rule with two passes measures
   std::uint32_t max_bits[kMaxSlots][kMaxTile / kMinBlockSize];  // of each block in the tile
   alignas(64) std::uint8_t codes[kMaxSlots][kMaxTile + kPad];
@@ -39,6 +39,11 @@ struct Scratch {
 struct Shape {
   const std::int64_t* dims = nullptr;
   int ndim = 0;
+};
+// A tensor with axis scales as a matrix: `leading` axes are rows (cpu/rank1.h).
+struct Fold {
+  int leading = 0;
+  std::int64_t rows = 0, columns = 0;
 };
 
 // Elements of a tensor that a thread takes at a time: long enough to hide the hand-over, short enough to
@@ -53,16 +58,19 @@ struct StepTask {
   const void* grad;
   void* residual;
   void* codes[kMaxSlots];
+  // Of moments with axis scales both are folded: scales before the step, and reciprocals of those after it,
+  // or in the first pass the maxima of rows from `first_row` on, then of columns.
   const float* scales_in[kMaxSlots];
-  float* scales_out[kMaxSlots];  // equal to scales_in, except for moments with axis scales
+  float* scales_out[kMaxSlots];
   DType param_dtype, grad_dtype;
   WeightStore store;
   std::int64_t begin, count;
   std::int64_t block;
   std::uint64_t index;  // of element `begin` in the whole parameter, for stochastic rounding
   formula::RoundKey keys[1 + kMaxSlots];
-  Shape shape;          // axis scales
-  bool measure;         // axis scales, first pass: only raise scales_out to the new moments' maxima
+  Fold fold;                          // axis scales
+  std::int64_t first_row, part_rows;  // in the first pass
+  bool measure;                       // axis scales, first pass: only raise maxima to the new moments
   formula::Sums* sums;  // not null: a rule's first of two passes, which writes nothing but these
   float ratio;          // of the tensor, in the second
   const void* consts;   // the algorithm's Consts
@@ -97,11 +105,6 @@ struct Kernels {
 
 using formula::kNormChunk;
 
-// Raises axis maxima by the moments of elements [begin, begin + count), in any order and from any thread.
-void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std::int64_t count,
-                       float* maxima);
-// The rank-1 scale of each element: the smallest of its axis maxima, at least 2^-126 where it is not zero.
-void rank1_scales(Shape shape, const float* maxima, std::int64_t begin, std::int64_t count, float* scales);
 // Floats that a shape's axis maxima take.
 std::int64_t axis_maxima_count(Shape shape);
 

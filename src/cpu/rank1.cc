@@ -1,15 +1,20 @@
-// Rank-1 scales (Li et al. 2023): per axis the largest magnitude of every slice, per element the smallest
-// over axes. Maxima and minima compare bit patterns: order-free, so the result does not depend on threads.
 // SPDX-License-Identifier: MIT
-#include "cpu/kernels.h"
+#include "cpu/rank1.h"
+
 #include "formula/blockwise.h"
 
+#include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
+#include <limits>
 
 namespace octavo::cpu {
 namespace {
+
+std::uint32_t magnitude(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU; }
+void raise(float& maximum, std::uint32_t bits) {
+  maximum = std::bit_cast<float>(std::max(std::bit_cast<std::uint32_t>(maximum), bits));
+}
 
 // Walks a flat range as runs along the last axis: f(coordinates of the leading axes, first column, length,
 // at).
@@ -36,11 +41,37 @@ void for_rows(Shape shape, std::int64_t begin, std::int64_t count, Fn&& f) {
   }
 }
 
-void raise(float& maximum, std::uint32_t bits) {
-  const std::atomic_ref<std::uint32_t> target(reinterpret_cast<std::uint32_t&>(maximum));
-  std::uint32_t old = target.load(std::memory_order_relaxed);
-  while (old < bits && !target.compare_exchange_weak(old, bits, std::memory_order_relaxed)) {
+// f(index, place among all maxima) for every slice that a row, or a column, is part of.
+template <class Fn>
+void for_slices(Shape shape, const Fold& fold, bool rows, Fn&& f) {
+  std::int64_t start = 0;
+  for (int axis = 0; axis < shape.ndim; ++axis) {
+    const std::int64_t size = shape.dims[axis];
+    if ((axis < fold.leading) == rows) {
+      std::int64_t behind = 1;
+      const int end = rows ? fold.leading : shape.ndim;
+      for (int next = axis + 1; next < end; ++next) behind *= shape.dims[next];
+      const std::int64_t count = rows ? fold.rows : fold.columns;
+      for (std::int64_t i = 0, slice = 0; i < count; slice = slice + 1 < size ? slice + 1 : 0) {
+        for (std::int64_t k = 0; k < behind; ++k) f(i++, start + slice);
+      }
+    }
+    start += size;
   }
+}
+
+// The smallest maximum of each row and column, as bits, through `value`.
+template <class Fn>
+void fold(Shape shape, const Fold& fold, const float* maxima, float* folded, Fn&& value) {
+  const std::int64_t count = fold.rows + fold.columns;
+  std::fill(folded, folded + count, std::bit_cast<float>(0x7FFFFFFFU));
+  for (const bool rows : {true, false}) {
+    float* const to = rows ? folded : folded + fold.rows;
+    for_slices(shape, fold, rows, [&](std::int64_t i, std::int64_t slice) {
+      to[i] = std::bit_cast<float>(std::min(std::bit_cast<std::uint32_t>(to[i]), magnitude(maxima[slice])));
+    });
+  }
+  for (std::int64_t i = 0; i < count; ++i) folded[i] = value(std::bit_cast<std::uint32_t>(folded[i]));
 }
 
 }  // namespace
@@ -62,7 +93,7 @@ void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std
              for (int axis = 0; axis < shape.ndim - 1; ++axis) first += shape.dims[axis];
              std::uint32_t row = 0;
              for (std::int64_t i = 0; i < run; ++i) {
-               const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[done + i]) & 0x7FFFFFFFU;
+               const std::uint32_t bits = magnitude(values[done + i]);
                raise(maxima[first + column + i], bits);
                if (bits > row) row = bits;
              }
@@ -75,22 +106,53 @@ void raise_axis_maxima(Shape shape, const float* values, std::int64_t begin, std
 }
 
 void rank1_scales(Shape shape, const float* maxima, std::int64_t begin, std::int64_t count, float* scales) {
-  for_rows(
-      shape, begin, count, [&](const auto& at, std::int64_t column, std::int64_t run, std::int64_t done) {
-        std::uint32_t row = 0xFFFFFFFFU;
-        std::int64_t start = 0;
-        for (int axis = 0; axis < shape.ndim - 1; ++axis) {
-          const std::uint32_t bits =
-              std::bit_cast<std::uint32_t>(maxima[start + at[static_cast<std::size_t>(axis)]]) & 0x7FFFFFFFU;
-          if (bits < row) row = bits;
-          start += shape.dims[axis];
-        }
-        for (std::int64_t i = 0; i < run; ++i) {
-          std::uint32_t bits = std::bit_cast<std::uint32_t>(maxima[start + column + i]) & 0x7FFFFFFFU;
-          if (row < bits) bits = row;
-          scales[done + i] = formula::axis_scale(bits);
-        }
-      });
+  for_rows(shape, begin, count,
+           [&](const auto& at, std::int64_t column, std::int64_t run, std::int64_t done) {
+             std::uint32_t row = 0xFFFFFFFFU;
+             std::int64_t start = 0;
+             for (int axis = 0; axis < shape.ndim - 1; ++axis) {
+               row = std::min(row, magnitude(maxima[start + at[static_cast<std::size_t>(axis)]]));
+               start += shape.dims[axis];
+             }
+             for (std::int64_t i = 0; i < run; ++i)
+               scales[done + i] = formula::axis_scale(std::min(row, magnitude(maxima[start + column + i])));
+           });
+}
+
+Fold fold_of(Shape shape) {
+  Fold best{0, 0, std::numeric_limits<std::int64_t>::max() / 2};
+  std::int64_t columns = 1;
+  for (int axis = 0; axis < shape.ndim; ++axis) columns *= shape.dims[axis];
+  std::int64_t rows = 1;
+  for (int leading = 0; leading < shape.ndim; ++leading) {
+    if (rows + columns < best.rows + best.columns) best = {leading, rows, columns};
+    rows *= shape.dims[leading];
+    columns /= shape.dims[leading];
+  }
+  return best;
+}
+
+void fold_scales(Shape shape, const Fold& how, const float* maxima, float* folded) {
+  fold(shape, how, maxima, folded, [](std::uint32_t bits) { return formula::axis_scale(bits); });
+}
+
+void fold_inverses(Shape shape, const Fold& how, const float* maxima, float* folded) {
+  fold(shape, how, maxima, folded,
+       [](std::uint32_t bits) { return formula::axis_inverse(scalar::F32(formula::axis_scale(bits))).v; });
+}
+
+void raise_values(const float* by, std::int64_t count, float* maxima) {
+  for (std::int64_t i = 0; i < count; ++i) raise(maxima[i], std::bit_cast<std::uint32_t>(by[i]));
+}
+
+void unfold_maxima(Shape shape, const Fold& how, const float* folded, float* maxima) {
+  std::fill(maxima, maxima + axis_maxima_count(shape), 0.0F);
+  for (const bool rows : {true, false}) {
+    const float* const from = rows ? folded : folded + how.rows;
+    for_slices(shape, how, rows, [&](std::int64_t i, std::int64_t slice) {
+      raise(maxima[slice], std::bit_cast<std::uint32_t>(from[i]));
+    });
+  }
 }
 
 }  // namespace octavo::cpu

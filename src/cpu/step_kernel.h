@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "cpu/axis_tile.h"
 #include "cpu/block_codec.h"
 #include "cpu/kernels.h"
 #include "cpu/tile_io.h"
@@ -74,10 +75,42 @@ class TileStep {
   }
 
   void run_tile() {
-    const bool in_place = open_tile(!t_.measure);
+    if constexpr (Format::kAxes) {
+      if (t_.measure) return raise_tile();
+    }
+    const bool in_place = open_tile(true);
     for_blocks([&](std::int64_t b, std::int64_t n) { run_block(b, n); });
     for_slots([&](auto slot) { close<slot()>(); });
-    if (!in_place && !t_.measure) store_weights<L>(t_, s_.param, at_, n_);
+    if (!in_place) store_weights<L>(t_, s_.param, at_, n_);
+  }
+
+  // Axis scales, the first pass: the new moments raise the maxima of the task. Of what the rule computes only
+  // these moments are kept, so that the compiler drops the rest.
+  void raise_tile() {
+    open_tile(false);
+    for_blocks([&](std::int64_t b, std::int64_t n) {
+      const Consts c = c_;
+      F scales[kSlots + 1];
+      load_scales(b, scales);
+      prefetch_weights(b, n);
+      prefetch_grads(b, n);
+      for (std::int64_t i = b; i < b + n; i += kW) {
+        F s[kSlots + 1];
+        load_moments(i, scales, s);
+        const F p = L::load(param_ + i);
+        (void)Algo::update(c, formula::gradient(c, L::load(grad_ + i), p), p, s);
+        for_slots([&](auto slot) {
+          if constexpr (kOwnScale<slot()>) L::store(s[slot()], state_[slot()] + i);
+        });
+      }
+    });
+    for_slots([&](auto slot) {
+      if constexpr (kOwnScale<slot()>) {
+        float* const maxima = t_.scales_out[slot()];
+        raise_maxima<L>(t_.fold.columns, state_[slot()], at_, n_, t_.first_row, maxima,
+                        maxima + t_.part_rows);
+      }
+    });
   }
 
   // Makes the tile's values ready. fp32 arrays whose vectors do not overrun the tile are used in place; the
@@ -133,9 +166,9 @@ class TileStep {
         decode_codes<L, Own, kMoment<kSlot>>(codes_in<Own>(t_.codes[kSlot], at_), n_, s_.state[kSlot],
                                              s_.codes[kSlot]);
       if constexpr (kOwnScale<kSlot>) {
-        rank1_scales(t_.shape, t_.scales_in[kSlot], at_, n_, s_.scale_in[kSlot]);
+        element_scales<L>(t_.fold, t_.scales_in[kSlot], at_, n_, s_.scale_in[kSlot]);
         if (!t_.measure && t_.sums == nullptr)
-          rank1_scales(t_.shape, t_.scales_out[kSlot], at_, n_, s_.scale_out[kSlot]);
+          element_inverses<L>(t_.fold, t_.scales_out[kSlot], at_, n_, s_.inverse_out[kSlot]);
       }
     } else if (Own::kBits == 32 && whole) {
       state_[kSlot] = static_cast<float*>(t_.codes[kSlot]) + at_;
@@ -232,14 +265,11 @@ class TileStep {
   template <int kSlot>
   void encode() {
     using Own = Codec<kSlot>;
-    if (t_.measure) {
-      if constexpr (kOwnScale<kSlot>)
-        raise_axis_maxima(t_.shape, state_[kSlot], at_, n_, t_.scales_out[kSlot]);
-      return;
-    }
     std::uint8_t* out = codes_out<L, Own>(t_.codes[kSlot], at_, n_, s_.codes[kSlot]);
     if constexpr (kOwnScale<kSlot>) {
-      encode_scaled<L, Own, kMoment<kSlot>>(state_[kSlot], s_.scale_out[kSlot], n_, out);
+      if (kSlot == 0) prefetch_weights(0, n_);
+      if (kSlot == kSlots - 1) prefetch_grads(0, n_);
+      encode_by_inverses<L, Own, kMoment<kSlot>>(state_[kSlot], s_.inverse_out[kSlot], n_, out);
     } else {
       using Beside = DecodeBeside<L, Own, kMoment<kSlot>>;
       if constexpr (Beside::kWorthwhile) {

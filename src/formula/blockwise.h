@@ -34,10 +34,12 @@ OCTAVO_HD inline float axis_scale(std::uint32_t smallest_bits) {
   return std::bit_cast<float>(raised ? kSmallest : smallest_bits);
 }
 
-// What an element is multiplied by before it is encoded; zero where its scale is zero or not finite.
+// What an element is multiplied by before it is encoded: zero where its scale is not finite. Where that is
+// zero, so is the element, and this is above all others: then the reciprocal falls as the scale rises,
+// rounded or not, and the reciprocal of the smaller of two scales is the larger reciprocal.
 template <class F>
 OCTAVO_HD inline F axis_inverse(F scale) {
-  const F inverse = select(scale > F(0.0F), F(1.0F) / scale, F(0.0F));
+  const F inverse = select(scale > F(0.0F), F(1.0F) / scale, F(0x1p127F));
   return select(bits(scale) < decltype(bits(scale))(kInf32), inverse, F(0.0F));
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
 #include "cpu/kernels.h"
+#include "cpu/rank1.h"
 #include "cpu/threads.h"
 #include "formula/decide.h"
 #include "optimizers/backend.h"
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <new>
 #include <vector>
 
@@ -27,7 +27,11 @@ struct Tensor {
   TensorArgs args;
   StateFormat stored;
   std::int64_t block;
-  std::array<std::int64_t, kMaxSlots> workspace_at{};  // floats from the workspace's start; axis scales only
+  // Axis scales only, for each slot: floats from the workspace's start to the new maxima, and from the start
+  // of axis_values_ to folded scales and, behind them, folded reciprocals.
+  std::array<std::int64_t, kMaxSlots> workspace_at{}, folded_at{};
+  cpu::Fold fold{};
+  std::size_t first_part = 0, parts = 0;
   bool axes = false;
   std::size_t first_run = 0, runs = 0;
   float ratio = 1.0F;  // in this step, where the rule measures
@@ -39,6 +43,16 @@ template <class... Algo>
 struct ConstsOf<TypeList<Algo...>> {
   // Algorithms may share a type; a variant of unique types would need more machinery than a union of sizes.
   alignas(16) std::byte bytes[std::max({sizeof(typename Algo::Consts)...})];
+};
+
+// Neighbouring runs of a tensor with axis scales, whose maxima of rows and columns one thread gathers in
+// memory of its own: threads share nothing, and the parts are joined when all are there.
+struct AxisPart {
+  std::size_t tensor, first_run, runs;
+  std::int64_t first_row, rows;
+  std::array<std::int64_t, kMaxSlots> at{};  // floats from the start of axis_values_
+
+  [[nodiscard]] std::int64_t floats(const cpu::Fold& fold) const { return rows + fold.columns; }
 };
 
 // What every run of a step reads.
@@ -56,19 +70,15 @@ class CpuStep final : public StepBackend {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const TensorSpec& spec = tensors[i].spec;
       Tensor t{tensors[i], stored_format(spec.format, spec.ndim), block_of(spec.format, spec.block_size)};
-      for (std::size_t s = 0; s < slot_count(); ++s) {
-        if (!has_axis_scales(t.stored, slots_.moment[s])) continue;
-        t.axes = true;
-        t.workspace_at[s] = workspace_floats_;
-        workspace_floats_ += cpu::axis_maxima_count({spec.shape.data(), spec.ndim});
-      }
       t.first_run = runs_.size();
       for (std::int64_t at = 0; at < spec.numel; at += kRun) {
         runs_.push_back({i, at, std::min(kRun, spec.numel - at)});
       }
       t.runs = runs_.size() - t.first_run;
+      add_axes(i, t);
       tensors_.push_back(t);
     }
+    axis_values_.resize(static_cast<std::size_t>(axis_floats_) + cpu::kPad);  // vectors read beyond the end
   }
 
   Status bind_grads(std::span<const void* const> grads) override {
@@ -91,13 +101,13 @@ class CpuStep final : public StepBackend {
     }
     const auto consts = constants(order, decision);
     const Step now{args, decision.step, consts.bytes};
+    for_axes(now, [&](const Tensor& t, std::size_t s) {
+      cpu::fold_scales(shape_of(t), t.fold, t.args.state[s].scales, axis_values(t.folded_at[s]));
+    });
     if (kRuleFacts[algorithm_].passes > 1) measure(**kernels, now);
-    if (workspace_floats_ > 0) {
-      std::memset(args.workspace.data(), 0, static_cast<std::size_t>(workspace_bytes()));
-      pass(**kernels, now, true);
-    }
-    pass(**kernels, now, false);
-    if (workspace_floats_ > 0) publish_axes(args);
+    if (!axis_parts_.empty()) find_maxima(**kernels, now);
+    pass(**kernels, now);
+    for_axes(now, [&](const Tensor& t, std::size_t s) { publish_axes(now, t, s); });
     formula::publish(order, decision);
     return decision.report;
   }
@@ -118,8 +128,7 @@ class CpuStep final : public StepBackend {
     return out;
   }
 
-  [[nodiscard]] cpu::StepTask task(const Run& run, const Step& now, bool measure,
-                                   cpu::Scratch& scratch) const {
+  [[nodiscard]] cpu::StepTask task(const Run& run, const Step& now, cpu::Scratch& scratch) const {
     const Tensor& t = tensors_[run.tensor];
     const TensorSpec& spec = t.args.spec;
     const auto key = [&](std::size_t stream) {
@@ -130,12 +139,14 @@ class CpuStep final : public StepBackend {
     task.param = t.args.param;
     task.grad = t.args.grad;
     task.residual = t.args.residual;
-    auto* workspace = reinterpret_cast<float*>(now.args.workspace.data());
     for (std::size_t s = 0; s < slot_count(); ++s) {
       task.codes[s] = t.args.state[s].codes;
       task.scales_in[s] = t.args.state[s].scales;
-      const bool own = has_axis_scales(t.stored, slots_.moment[s]);
-      task.scales_out[s] = own ? workspace + t.workspace_at[s] : t.args.state[s].scales;
+      task.scales_out[s] = t.args.state[s].scales;
+      if (has_axis_scales(t.stored, slots_.moment[s])) {
+        task.scales_in[s] = axis_values(t.folded_at[s]);
+        task.scales_out[s] = axis_values(t.folded_at[s] + t.fold.rows + t.fold.columns);
+      }
       task.keys[1 + s] = key(1 + s);
     }
     task.keys[0] = key(0);
@@ -146,8 +157,7 @@ class CpuStep final : public StepBackend {
     task.count = run.count;
     task.block = t.block;
     task.index = static_cast<std::uint64_t>(t.args.offset + run.begin);
-    task.shape = {spec.shape.data(), spec.ndim};
-    task.measure = measure;
+    task.fold = t.fold;
     task.ratio = t.ratio;
     task.consts = now.consts;
     task.scratch = &scratch;
@@ -174,7 +184,7 @@ class CpuStep final : public StepBackend {
     auto body = [&](std::int64_t i, cpu::Scratch& scratch) {
       const auto index = static_cast<std::size_t>(i);
       const Run& run = runs_[index];
-      cpu::StepTask one = task(run, now, false, scratch);
+      cpu::StepTask one = task(run, now, scratch);
       one.sums = &sums_[index];
       kernels.step[algorithm_][static_cast<std::size_t>(tensors_[run.tensor].stored)](one);
     };
@@ -199,28 +209,111 @@ class CpuStep final : public StepBackend {
     });
   }
 
-  void pass(const cpu::Kernels& kernels, const Step& now, bool measure) const {
+  void pass(const cpu::Kernels& kernels, const Step& now) const {
     auto body = [&](std::int64_t i, cpu::Scratch& scratch) {
       const Run& run = runs_[static_cast<std::size_t>(i)];
-      const Tensor& t = tensors_[run.tensor];
-      if (measure && !t.axes) return;
-      kernels.step[algorithm_][static_cast<std::size_t>(t.stored)](task(run, now, measure, scratch));
+      kernels.step[algorithm_][static_cast<std::size_t>(tensors_[run.tensor].stored)](
+          task(run, now, scratch));
     };
     cpu::parallel_for(static_cast<std::int64_t>(runs_.size()), now.args.threads, body);
   }
 
-  void publish_axes(const StepArgs& args) const {
-    const auto* workspace = reinterpret_cast<const float*>(args.workspace.data());
-    for (const Tensor& t : tensors_) {
-      for (std::size_t s = 0; t.axes && s < slot_count(); ++s) {
-        if (!has_axis_scales(t.stored, slots_.moment[s])) continue;
-        const std::int64_t count = cpu::axis_maxima_count({t.args.spec.shape.data(), t.args.spec.ndim});
-        for (std::int64_t i = 0; i < count; ++i) {
-          t.args.state[s].scales[i] = formula::canonical(scalar::F32(workspace[t.workspace_at[s] + i])).v;
-        }
-      }
+  // Places for a tensor's axis values, and its parts: of so many rows that their columns' maxima are few.
+  void add_axes(std::size_t index, Tensor& t) {
+    constexpr std::int64_t kRows = 64;
+    for (std::size_t s = 0; s < slot_count() && t.runs > 0; ++s) {
+      if (!has_axis_scales(t.stored, slots_.moment[s])) continue;
+      t.axes = true;
+      t.fold = cpu::fold_of(shape_of(t));
+      t.workspace_at[s] = workspace_floats_;
+      workspace_floats_ += cpu::axis_maxima_count(shape_of(t));
+      t.folded_at[s] = axis_floats_;
+      axis_floats_ += 2 * (t.fold.rows + t.fold.columns);
     }
+    if (!t.axes) return;
+    axis_tensors_.push_back(index);
+    t.first_part = axis_parts_.size();
+    const auto together = static_cast<std::size_t>((kRows * t.fold.columns + kRun - 1) / kRun);
+    for (std::size_t at = 0; at < t.runs; at += together) {
+      AxisPart part{index, t.first_run + at, std::min(together, t.runs - at), 0, 0};
+      const Run& last = runs_[part.first_run + part.runs - 1];
+      part.first_row = runs_[part.first_run].begin / t.fold.columns;
+      part.rows = (last.begin + last.count - 1) / t.fold.columns + 1 - part.first_row;
+      for (std::size_t s = 0; s < slot_count(); ++s) {
+        if (!has_axis_scales(t.stored, slots_.moment[s])) continue;
+        part.at[s] = axis_floats_;
+        axis_floats_ += part.floats(t.fold);
+      }
+      axis_parts_.push_back(part);
+    }
+    t.parts = axis_parts_.size() - t.first_part;
   }
+
+  // f(tensor, slot) for all moments with axis scales, tensors in parallel.
+  template <class Fn>
+  void for_axes(const Step& now, Fn&& f) const {
+    auto body = [&](std::int64_t i, cpu::Scratch&) {
+      const Tensor& t = tensors_[axis_tensors_[static_cast<std::size_t>(i)]];
+      for (std::size_t s = 0; s < slot_count(); ++s) {
+        if (has_axis_scales(t.stored, slots_.moment[s])) f(t, s);
+      }
+    };
+    if (!axis_tensors_.empty())
+      cpu::parallel_for(static_cast<std::int64_t>(axis_tensors_.size()), now.args.threads, body);
+  }
+
+  // The first pass with axis scales: the maxima of every part, then of tensors, and what moments are encoded
+  // by.
+  void find_maxima(const cpu::Kernels& kernels, const Step& now) const {
+    auto body = [&](std::int64_t i, cpu::Scratch& scratch) {
+      const AxisPart& part = axis_parts_[static_cast<std::size_t>(i)];
+      const Tensor& t = tensors_[part.tensor];
+      for (std::size_t s = 0; s < slot_count(); ++s) {
+        if (has_axis_scales(t.stored, slots_.moment[s]))
+          std::fill_n(axis_values(part.at[s]), part.floats(t.fold), 0.0F);
+      }
+      for (std::size_t run = part.first_run; run < part.first_run + part.runs; ++run) {
+        cpu::StepTask one = task(runs_[run], now, scratch);
+        one.measure = true;
+        one.first_row = part.first_row;
+        one.part_rows = part.rows;
+        for (std::size_t s = 0; s < slot_count(); ++s) {
+          if (has_axis_scales(t.stored, slots_.moment[s])) one.scales_out[s] = axis_values(part.at[s]);
+        }
+        kernels.step[algorithm_][static_cast<std::size_t>(t.stored)](one);
+      }
+    };
+    cpu::parallel_for(static_cast<std::int64_t>(axis_parts_.size()), now.args.threads, body);
+    for_axes(now, [&](const Tensor& t, std::size_t s) { join_parts(now, t, s); });
+  }
+  void join_parts(const Step& now, const Tensor& t, std::size_t s) const {
+    float* const folded = axis_values(t.folded_at[s] + t.fold.rows + t.fold.columns);
+    std::fill_n(folded, t.fold.rows + t.fold.columns, 0.0F);
+    for (std::size_t i = t.first_part; i < t.first_part + t.parts; ++i) {
+      const AxisPart& part = axis_parts_[i];
+      const float* const from = axis_values(part.at[s]);
+      cpu::raise_values(from, part.rows, folded + part.first_row);
+      cpu::raise_values(from + part.rows, t.fold.columns, folded + t.fold.rows);
+    }
+    float* const maxima = new_maxima(now, t, s);
+    cpu::unfold_maxima(shape_of(t), t.fold, folded, maxima);
+    cpu::fold_inverses(shape_of(t), t.fold, maxima, folded);
+  }
+  // In the workspace, until the step is taken.
+  static float* new_maxima(const Step& now, const Tensor& t, std::size_t s) {
+    return reinterpret_cast<float*>(now.args.workspace.data()) + t.workspace_at[s];
+  }
+  static void publish_axes(const Step& now, const Tensor& t, std::size_t s) {
+    const float* const maxima = new_maxima(now, t, s);
+    const std::int64_t count = cpu::axis_maxima_count(shape_of(t));
+    for (std::int64_t i = 0; i < count; ++i)
+      t.args.state[s].scales[i] = formula::canonical(scalar::F32(maxima[i])).v;
+  }
+
+  [[nodiscard]] static cpu::Shape shape_of(const Tensor& t) {
+    return {t.args.spec.shape.data(), t.args.spec.ndim};
+  }
+  [[nodiscard]] float* axis_values(std::int64_t at) const { return axis_values_.data() + at; }
 
   GroupConfig config_;
   std::size_t algorithm_;
@@ -228,7 +321,10 @@ class CpuStep final : public StepBackend {
   std::vector<Tensor> tensors_;
   std::vector<Run> runs_;
   std::vector<formula::Sums> sums_, totals_;  // of each run, of each tensor
-  std::int64_t workspace_floats_ = 0;
+  std::vector<std::size_t> axis_tensors_;
+  std::vector<AxisPart> axis_parts_;
+  mutable std::vector<float> axis_values_;  // folded scales and reciprocals of tensors, maxima of parts
+  std::int64_t workspace_floats_ = 0, axis_floats_ = 0;
 };
 
 }  // namespace

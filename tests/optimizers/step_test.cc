@@ -9,6 +9,7 @@
 
 #include <octavo/describe.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -164,6 +165,46 @@ TEST(Measured, LargeTensorsEqualTheReference) {
       }
       EXPECT_EQ(got.difference(expected), "") << optimizer.name << " " << octavo::name(format);
       EXPECT_EQ(alone.difference(expected), "") << optimizer.name << " " << octavo::name(format);
+    }
+  }
+}
+
+// Axis scales: rows of less and of more than a tile or a run, axes that are folded, axes of length one, and
+// tensors whose maxima several threads gather in parts.
+TEST(Axes, EveryShapeEqualsTheReference) {
+  const std::vector<std::vector<std::int64_t>> shapes = {
+      {130, 700},  {2, 33000}, {33000, 2}, {64, 33}, {1024, 1, 9}, {48, 16, 3, 3},          {96, 50, 1},
+      {1, 1, 300}, {1, 77},    {77, 1},    {1, 1},   {5, 4, 900},  {2, 1, 3, 1, 2, 1, 3, 5}};
+  const std::vector<StoreCase> all = stores();
+  const std::vector<std::string> implementations = supported_implementations();
+  std::size_t combination = 0;
+  for (const OptimizerCase& optimizer : optimizers(false)) {
+    const std::string& implementation = implementations[combination % implementations.size()];
+    const ForcedImplementation forced(implementation);
+    const StoreCase& store = all[combination % all.size()];
+    const DType grad = octavo::all_dtypes()[combination++ % octavo::all_dtypes().size()];
+    std::vector<TensorSpec> list;
+    for (const std::vector<std::int64_t>& shape : shapes) {
+      std::int64_t numel = 1;
+      for (const std::int64_t size : shape) numel *= size;
+      list.push_back(tensor_spec(numel, store.dtype, grad, store.store, StateFormat::int4_rank1));
+      list.back().ndim = static_cast<int>(shape.size());
+      std::copy(shape.begin(), shape.end(), list.back().shape.begin());
+    }
+    TensorSet expected(optimizer.config, list, combination);
+    TensorSet got = expected;
+    TensorSet alone = expected;
+    for (std::int64_t i = 1; i <= 2; ++i) {
+      octavo::StepArgs args = step_args(optimizer, i);
+      for (TensorSet* set : {&expected, &got, &alone})
+        set->fill_grads(70 + static_cast<std::uint64_t>(i), i == 2);
+      reference::step(expected.config(), expected.args(), args);
+      args.threads = 3;
+      ASSERT_TRUE(got.step(args).ok());
+      args.threads = 1;
+      ASSERT_TRUE(alone.step(args).ok());
+      ASSERT_EQ(got.difference(expected), "") << optimizer.name << ", " << implementation << ", step " << i;
+      ASSERT_EQ(alone.difference(got), "") << optimizer.name << ", " << implementation << ", step " << i;
     }
   }
 }
