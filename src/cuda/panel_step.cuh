@@ -44,6 +44,7 @@ class PanelStep : Step<Algo, Format, kKind> {
   // A stage has the scales of both chunks' blocks.
   struct Staged {
     static constexpr int kSlots = Arrays::kSlots;
+    static constexpr bool kSplitsSectors = Arrays::kSplitsSectors;
     static constexpr int kStageBytes = Arrays::kStageBytes + kSlots * 128;
   };
 

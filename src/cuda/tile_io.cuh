@@ -214,6 +214,7 @@ struct TileArrays {
   static constexpr int kSlots = sizeof...(kSlotBits);
   static constexpr bool kQuads = !kBlocked;
   static constexpr bool kWideWeights = kKind == WeightKind::f32;
+  static constexpr bool kSplitsSectors = kWideWeights && kBlocked;  // two pieces a chunk, sixteen bytes each
   static constexpr int kParamBits = kWideWeights ? 32 : 16;
   static constexpr int kResidualBits = kKind == WeightKind::residual16  ? 16
                                        : kKind == WeightKind::residual8 ? 8
@@ -264,8 +265,12 @@ struct SharedMap {
   static constexpr int kRegisters = 64 + 16 * (Arrays::kSlots > 2 ? Arrays::kSlots : 2);
 
   static constexpr bool staged(int arch) { return Codes::kQuick && has_async_copies(arch); }
-  // Where shared memory is smaller, warps are worth more than their entries.
-  static constexpr bool keeps_entries(int arch) { return staged(arch) && shared_limit(arch) > 200 * 1024; }
+  // Where shared memory is smaller, warps are worth more than their entries. And where lanes fetch sectors in
+  // halves, the first-level cache joins them: it must not lose the half that a block below 195 KB leaves it.
+  static constexpr bool keeps_entries(int arch) {
+    if (!staged(arch) || shared_limit(arch) <= 200 * 1024) return false;
+    return !Arrays::kSplitsSectors || bytes_with(arch, kEntriesAt) > 195 * 1024;
+  }
   // Of a warp: two stages, and the entries of the tensors of both tiles.
   static constexpr int warp_bytes(int arch) {
     return kEntriesAt + (keeps_entries(arch) ? 2 * kEntryBytes : 0);
@@ -274,30 +279,34 @@ struct SharedMap {
   static constexpr int start(int arch) { return copied(arch) ? kReserved : 0; }
   static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }
   static constexpr int kCopiesEnd = kCopiesAlignment - kReserved + kCopiesBytes;
-  // Warps whose stages lie before the copies.
-  static constexpr int early(int arch) {
-    return (kCopiesAlignment - kReserved - stages_at(arch)) / warp_bytes(arch);
-  }
-  // Warps whose stages fit.
-  static constexpr int room(int arch) {
-    if (!staged(arch)) return kMostThreads / 32;
-    return copied(arch) ? early(arch) + (shared_limit(arch) - kCopiesEnd - kReserved) / warp_bytes(arch)
-                        : (shared_limit(arch) - stages_at(arch)) / warp_bytes(arch);
-  }
-  static constexpr int warps(int arch) { return warps_of_block(kRegisters, room(arch)); }
+  static constexpr int warps(int arch) { return warps_with(arch, warp_bytes(arch)); }
   static constexpr int threads(int arch) { return 32 * warps(arch); }
-  static constexpr int bytes(int arch) {
-    const int stages = staged(arch) ? warps(arch) : 0;
-    if (!copied(arch)) return stages_at(arch) + stages * warp_bytes(arch);
-    const int late = stages > early(arch) ? stages - early(arch) : 0;
-    return kCopiesEnd + kReserved + late * warp_bytes(arch);
-  }
+  static constexpr int bytes(int arch) { return bytes_with(arch, warp_bytes(arch)); }
   static __device__ std::uint32_t stage_of(std::uint32_t shared, std::uint32_t warp) {
     if constexpr (copied(kArch)) {
-      constexpr std::uint32_t kEarly = early(kArch);
+      constexpr std::uint32_t kEarly = early(kArch, warp_bytes(kArch));
       if (warp >= kEarly) return copies_at(shared) + kCopiesBytes + (warp - kEarly) * warp_bytes(kArch);
     }
     return shared + stages_at(kArch) + warp * warp_bytes(kArch);
+  }
+
+ private:
+  // With so many bytes for each warp: those whose stages lie before the copies, those whose stages fit, those
+  // that there are, and the bytes of all.
+  static constexpr int early(int arch, int each) {
+    return (kCopiesAlignment - kReserved - stages_at(arch)) / each;
+  }
+  static constexpr int room(int arch, int each) {
+    if (!staged(arch)) return kMostThreads / 32;
+    return copied(arch) ? early(arch, each) + (shared_limit(arch) - kCopiesEnd - kReserved) / each
+                        : (shared_limit(arch) - stages_at(arch)) / each;
+  }
+  static constexpr int warps_with(int arch, int each) { return warps_of_block(kRegisters, room(arch, each)); }
+  static constexpr int bytes_with(int arch, int each) {
+    const int stages = staged(arch) ? warps_with(arch, each) : 0;
+    if (!copied(arch)) return stages_at(arch) + stages * each;
+    const int late = stages > early(arch, each) ? stages - early(arch, each) : 0;
+    return kCopiesEnd + kReserved + late * each;
   }
 };
 
