@@ -61,13 +61,15 @@ class TileStep {
   void for_tiles(Fn&& f) {
     for (at_ = t_.begin; at_ < end_; at_ += tile_) {
       n_ = end_ - at_ < tile_ ? end_ - at_ : tile_;
+      if constexpr (Format::kBlocked) first_block_ = at_ / t_.block;
       f();
     }
   }
-  // Calls f(first element, count) for each stretch of the tile that shares a scale.
+  // Calls f(first element, count, number) for each stretch of the tile that shares a scale.
   template <class Fn>
   void for_blocks(Fn&& f) {
-    for (std::int64_t b = 0; b < n_; b += span()) f(b, n_ - b < span() ? n_ - b : span());
+    const std::int64_t size = span();
+    for (std::int64_t b = 0, k = 0; b < n_; b += size, ++k) f(b, n_ - b < size ? n_ - b : size, k);
   }
 
   void run_tiles() {
@@ -79,7 +81,7 @@ class TileStep {
       if (t_.measure) return raise_tile();
     }
     const bool in_place = open_tile(true);
-    for_blocks([&](std::int64_t b, std::int64_t n) { run_block(b, n); });
+    for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t k) { run_block(b, n, k); });
     for_slots([&](auto slot) { close<slot()>(); });
     if (!in_place) store_weights<L>(t_, s_.param, at_, n_);
   }
@@ -88,10 +90,10 @@ class TileStep {
   // these moments are kept, so that the compiler drops the rest.
   void raise_tile() {
     open_tile(false);
-    for_blocks([&](std::int64_t b, std::int64_t n) {
+    for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t block) {
       const Consts c = c_;
       F scales[kSlots + 1];
-      load_scales(b, scales);
+      load_scales(block, scales);
       prefetch_weights(b, n);
       prefetch_grads(b, n);
       for (std::int64_t i = b; i < b + n; i += kW) {
@@ -136,15 +138,15 @@ class TileStep {
     formula::Sums* to = tiles;
     for_tiles([&] {
       open_tile(false);
-      for_blocks([&](std::int64_t b, std::int64_t n) { measure_block(b, n); });
+      for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t k) { measure_block(b, n, k); });
       to = sum_tiles<L>(s_.param, s_.update, n_, to);
     });
     *t_.sums = formula::tree_sum<L>(tiles, kRunTiles);
   }
-  void measure_block(std::int64_t b, std::int64_t n) {
+  void measure_block(std::int64_t b, std::int64_t n, std::int64_t block) {
     const Consts c = c_;
     F scales[kSlots + 1];
-    load_scales(b, scales);
+    load_scales(block, scales);
     for (std::int64_t i = b; i < b + n; i += kW) {
       F s[kSlots + 1];
       load_moments(i, scales, s);
@@ -178,11 +180,11 @@ class TileStep {
     }
   }
 
-  // The scales of the block from element b on.
-  void load_scales(std::int64_t b, F* scales) const {
+  // The scales of the tile's block of that number.
+  void load_scales(std::int64_t block, F* scales) const {
     if constexpr (Format::kBlocked) {
       for_slots([&](auto slot) {
-        if constexpr (!kOwnScale<slot()>) scales[slot()] = F(t_.scales_in[slot()][(at_ + b) / t_.block]);
+        if constexpr (!kOwnScale<slot()>) scales[slot()] = F(t_.scales_in[slot()][first_block_ + block]);
       });
     }
   }
@@ -197,14 +199,14 @@ class TileStep {
   }
 
   // The formula over n elements from b on, in place on weights and moments; then the block's maxima.
-  void run_block(std::int64_t b, std::int64_t n) {
+  void run_block(std::int64_t b, std::int64_t n, std::int64_t block) {
     const Consts c = c_;
     F scales[kSlots + 1];
     I maxima[kSlots + 1];
     // A NaN or infinity among the stored values makes these NaN. This takes one instruction per vector, where
     // correcting each value would take several. One sum for each, since each waits for the vector before.
     F watch[kSlots + 1];
-    load_scales(b, scales);
+    load_scales(block, scales);
     std::int64_t i = b;
     for (; i + kW <= b + n; i += kW) run_vector<false>(c, i, 0, scales, maxima, watch);
     if (i < b + n) run_vector<true>(c, i, b + n - i, scales, maxima, watch);
@@ -213,7 +215,7 @@ class TileStep {
     if (L::any_nan(sum)) [[unlikely]]
       make_canonical(b, n);
     if constexpr (Format::kBlocked) {
-      for_slots([&](auto slot) { s_.max_bits[slot()][b / t_.block] = L::reduce_max_u31(maxima[slot()]); });
+      for_slots([&](auto slot) { s_.max_bits[slot()][block] = L::reduce_max_u31(maxima[slot()]); });
     }
   }
 
@@ -287,11 +289,11 @@ class TileStep {
   }
   template <int kSlot, class Beside>
   void encode_blocks(std::uint8_t* out, const Beside& beside) {
-    for_blocks([&](std::int64_t b, std::int64_t n) {
+    for_blocks([&](std::int64_t b, std::int64_t n, std::int64_t block) {
       if (kSlot == 0) prefetch_weights(b, n);
       if (kSlot == kSlots - 1) prefetch_grads(b, n);
-      t_.scales_out[kSlot][(at_ + b) / t_.block] = encode_block<L, Codec<kSlot>, kMoment<kSlot>>(
-          state_[kSlot] + b, n, s_.max_bits[kSlot][b / t_.block], out + b, beside, b);
+      t_.scales_out[kSlot][first_block_ + block] = encode_block<L, Codec<kSlot>, kMoment<kSlot>>(
+          state_[kSlot] + b, n, s_.max_bits[kSlot][block], out + b, beside, b);
     });
   }
 
@@ -326,8 +328,9 @@ class TileStep {
   Consts c_;
   const std::int64_t end_;
   const std::int64_t tile_;
-  std::int64_t at_ = 0, n_ = 0;  // the tile
-  bool ahead_[kSlots + 1] = {};  // whether the next tile's codes are decoded
+  std::int64_t at_ = 0, n_ = 0;   // the tile
+  std::int64_t first_block_ = 0;  // of the tile, counted in the tensor
+  bool ahead_[kSlots + 1] = {};   // whether the next tile's codes are decoded
   float* param_ = nullptr;
   const float* grad_ = nullptr;
   float* state_[kSlots + 1] = {};
