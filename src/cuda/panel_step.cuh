@@ -1,17 +1,20 @@
 // The step of tensors with axis scales by panels (table.h, AxisView): as step_kernel.cuh, but a warp's next
 // tile lies below, not behind. So the scales of a lane's eight columns stay with it for a whole panel, and
 // those of the rows are a shuffle away. A tile is two steps down a strip: a lane's two chunks are of two
-// rows, and of two blocks.
+// rows, and of two blocks. Turns, arrays and the formula are those of Step (step_update.cuh and what it is
+// built on).
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "cuda/step_kernel.cuh"
+#include "cuda/axis_scales.cuh"
+#include "cuda/step_slow.cuh"
+#include "cuda/step_update.cuh"
 
 namespace octavo::cuda {
 
 template <class Algo, class Format, WeightKind kKind>
-class PanelStep : Step<Algo, Format, kKind> {
-  using Base = Step<Algo, Format, kKind>;
+class PanelStep : StepUpdate<Algo, Format, kKind> {
+  using Base = StepUpdate<Algo, Format, kKind>;
   using Traits = StepTraits<Algo, Format>;
   using Slow = SlowStep<Algo, Format, kKind>;
   using Base::answer;
