@@ -100,6 +100,8 @@ struct Rows {
 template <class Algo, class Format, WeightKind kKind>
 class AxesPass : StepTraits<Algo, Format> {
   using Traits = StepTraits<Algo, Format>;
+  using Traits::for_slots;
+  using Traits::kOwn;
   using Traits::kOwnSlots;
   using Traits::kSlots;
   using Traits::kStates;
@@ -111,17 +113,15 @@ class AxesPass : StepTraits<Algo, Format> {
   using typename Traits::Consts;
   using Arrays = TileArrays<kKind, true>;
   using Eights = Weights<kKind, Arrays>;
-  static constexpr int kOwn = kOwnSlots > 0 ? kOwnSlots : 1;
   static constexpr int kMostWords = 2;
 
  public:
   static constexpr int kThreads = 768;
   static constexpr int threads(int /*arch*/) { return kThreads; }
   // Of decoding tables alone; those to encode by lie before them.
-  static constexpr bool copied(int arch) { return Codes::kCopied && has_large_shared(arch); }
-  static constexpr int start(int arch) { return copied(arch) ? kReserved : 0; }
+  static constexpr int start(int arch) { return Codes::copied(arch) ? kReservedShared : 0; }
   static constexpr int bytes(int arch) {
-    return copied(arch) ? kCopiesAlignment + kCopiesBytes : Codes::table_bytes(arch);
+    return Codes::copied(arch) ? kCopiesAlignment + kCopiesBytes : Codes::table_bytes(arch);
   }
 
   __device__ AxesPass(const StepParams& params, const Prepared& prepared)
@@ -140,8 +140,6 @@ class AxesPass : StepTraits<Algo, Format> {
   }
 
  private:
-  static constexpr int kReserved = 1024;
-
   template <PanelReads kReads>
   static constexpr bool kSingly = kReads == PanelReads::singly;
   template <PanelReads kReads>
@@ -450,14 +448,6 @@ class AxesPass : StepTraits<Algo, Format> {
     for_slices<false>(t, row, index, [&](std::int64_t slice) { raise_maximum(maxima + slice, bits); });
   }
 
-  template <class Fn>
-  static __device__ void for_slots(Fn&& f) {
-    [&]<int... kSlot>(std::integer_sequence<int, kSlot...>) {
-      (f(std::integral_constant<int, kSlot>{}), ...);
-    }
-    (std::make_integer_sequence<int, kSlots>{});
-  }
-
   const StepParams& params_;
   const Consts c_;
 };
@@ -465,13 +455,9 @@ class AxesPass : StepTraits<Algo, Format> {
 template <class Algo, class Format, WeightKind kKind>
 __global__ void __launch_bounds__(AxesPass<Algo, Format, kKind>::kThreads, 1)
     axes_kernel(const __grid_constant__ StepParams params) {
-  const Prepared& prepared = params.prepared != nullptr ? *params.prepared : params.constants;
-  if (prepared.skip != 0) return;
-  FormatTables<Format>::fill_tables(tables());
-  __syncthreads();
-  const std::uint32_t warps = blockDim.x / 32;
-  const std::uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
-  AxesPass<Algo, Format, kKind>(params, prepared).run(blockIdx.x * warps + warp, gridDim.x * warps);
+  start_pass<Format>(params, [&](const Prepared& prepared, std::uint32_t warp, std::uint32_t warps) {
+    AxesPass<Algo, Format, kKind>(params, prepared).run(blockIdx.x * warps + warp, gridDim.x * warps);
+  });
 }
 
 }  // namespace octavo::cuda

@@ -18,6 +18,8 @@ struct FormatTables {
   static constexpr int kRowBytes =
       2 * (First::kRowBytes > Second::kRowBytes ? First::kRowBytes : Second::kRowBytes);
   static constexpr bool kCopied = kQuick && kRowBytes > 0;
+  // Whether every lane has its own copy of the rows.
+  static constexpr bool copied(int arch) { return kCopied && has_large_shared(arch); }
 
   static constexpr int table_bytes(int arch) {
     return rows_at(arch) + (kCopied && !has_large_shared(arch) ? 256 * kRowBytes : 0);

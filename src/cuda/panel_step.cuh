@@ -25,9 +25,9 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   using Base::lane_;
   using Base::params_;
   using Base::prepared_;
-  using Traits::kCodesZero;
   using Traits::kDivides;
   using Traits::kDividesGradient;
+  using Traits::kOwn;
   using Traits::kOwnSlots;
   using Traits::kSlots;
   using Traits::kStates;
@@ -42,7 +42,6 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   using typename Traits::Codes;
   using typename Traits::Consts;
   using typename Traits::Scale;
-  static constexpr int kOwn = kOwnSlots > 0 ? kOwnSlots : 1;
 
   // A stage has the scales of both chunks' blocks.
   struct Staged {
@@ -361,13 +360,9 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
 template <class Algo, class Format, WeightKind kKind>
 __global__ void __launch_bounds__(PanelStep<Algo, Format, kKind>::Map::threads(kArch), 1)
     panel_kernel(const __grid_constant__ StepParams params) {
-  const Prepared& prepared = params.prepared != nullptr ? *params.prepared : params.constants;
-  if (prepared.skip != 0) return;
-  FormatTables<Format>::fill_tables(tables());
-  __syncthreads();
-  // From a shuffle the compiler knows that the warp's lanes agree.
-  const std::uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
-  PanelStep<Algo, Format, kKind>(params, prepared, warp).run(gridDim.x * (blockDim.x / 32));
+  start_pass<Format>(params, [&](const Prepared& prepared, std::uint32_t warp, std::uint32_t warps) {
+    PanelStep<Algo, Format, kKind>(params, prepared, warp).run(gridDim.x * warps);
+  });
 }
 
 }  // namespace octavo::cuda

@@ -31,6 +31,7 @@ class Step : StepMeasure<Algo, Format, kKind> {
   using Base::kUsual;
   using Base::lane_;
   using Base::large_unit;
+  using Base::nothing;
   using Base::params_;
   using Base::prepared_;
   using Base::quick;
@@ -55,9 +56,7 @@ class Step : StepMeasure<Algo, Format, kKind> {
     std::uint32_t asked = ask();
     Work now{};
     if (unit < params_.units) {
-      now.slot = stages_ - tables() + Map::kEntriesAt + kEntryBytes;
-      now.entry = ~0U;
-      now = Base::template find<kMeasure>(unit, now);
+      now = Base::template find<kMeasure>(unit, nothing());
       now.stage = stages_;
       fetch(now);
     }
@@ -129,13 +128,9 @@ class Step : StepMeasure<Algo, Format, kKind> {
 
 template <bool kMeasure, class Algo, class Format, WeightKind kKind>
 __device__ inline void run_step(const StepParams& params) {
-  const Prepared& prepared = params.prepared != nullptr ? *params.prepared : params.constants;
-  if (prepared.skip != 0) return;
-  FormatTables<Format>::fill_tables(tables());
-  __syncthreads();
-  // From a shuffle the compiler knows that the warp's lanes agree.
-  const std::uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
-  Step<Algo, Format, kKind>(params, prepared, warp).template run<kMeasure>(gridDim.x * (blockDim.x / 32));
+  start_pass<Format>(params, [&](const Prepared& prepared, std::uint32_t warp, std::uint32_t warps) {
+    Step<Algo, Format, kKind>(params, prepared, warp).template run<kMeasure>(gridDim.x * warps);
+  });
 }
 
 template <class Algo, class Format, WeightKind kKind>

@@ -13,7 +13,7 @@ namespace octavo::cuda {
 template <class Algo, class Format, WeightKind kKind>
 class SlowStep : StepTraits<Algo, Format> {
   using Traits = StepTraits<Algo, Format>;
-  using Traits::is_second;
+  using Traits::for_slots;
   using Traits::kSlots;
   using Traits::kStates;
   using Traits::lane;
@@ -99,14 +99,6 @@ class SlowStep : StepTraits<Algo, Format> {
   }
 
  private:
-  template <class Fn>
-  static __device__ void for_slots(Fn&& f) {
-    [&]<int... kSlot>(std::integer_sequence<int, kSlot...>) {
-      (f(std::integral_constant<int, kSlot>{}), ...);
-    }
-    (std::make_integer_sequence<int, kSlots>{});
-  }
-
   // One element at a time in the scalar lane: for any alignment, range and number of elements. Moments go to
   // `out`, zero beyond `valid`.
   template <class Stored>

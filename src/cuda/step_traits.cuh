@@ -56,6 +56,19 @@ __device__ inline formula::BlockScale scale_of(std::uint32_t max_bits, float lar
   return max <= kLargeFirst ? small_scale(max, largest) : formula::block_scale(max_bits, largest);
 }
 
+// How the kernels of a step begin: fills the format's tables, then calls f(what is prepared, the warp's
+// number in its block, warps of a block), or nothing where the step is skipped.
+template <class Format, class Fn>
+__device__ inline void start_pass(const StepParams& params, Fn&& f) {
+  const Prepared& prepared = params.prepared != nullptr ? *params.prepared : params.constants;
+  if (prepared.skip != 0) return;
+  FormatTables<Format>::fill_tables(tables());
+  __syncthreads();
+  // From a shuffle the compiler knows that the warp's lanes agree.
+  const std::uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
+  f(prepared, warp, blockDim.x / 32);
+}
+
 template <class Algo, class Format>
 struct StepTraits {
   using Consts = typename Algo::Consts;
@@ -90,6 +103,7 @@ struct StepTraits {
     return before;
   }
   static constexpr int kOwnSlots = own_index(kSlots);
+  static constexpr int kOwn = kOwnSlots > 0 ? kOwnSlots : 1;  // of an array
   static __device__ constexpr float largest(int slot) {
     return is_second(slot) ? largest_of<Moment::second>() : largest_of<Moment::first>();
   }
@@ -107,6 +121,16 @@ struct StepTraits {
   static constexpr bool kMeasures = formula::kMeasures<Algo>;
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x & 31U); }
+
+  // Calls f(a slot, as a constant) for each. Quick tiles write it out, because the compiler orders them
+  // otherwise with a lambda in a lambda.
+  template <class Fn>
+  static __device__ void for_slots(Fn&& f) {
+    [&]<int... kSlot>(std::integer_sequence<int, kSlot...>) {
+      (f(std::integral_constant<int, kSlot>{}), ...);
+    }
+    (std::make_integer_sequence<int, kSlots>{});
+  }
 
   // What is divided is a moment, or what the rule says.
   static constexpr bool kOwnNumerator = requires(const Consts& c, F32 x) { Algo::numerator(c, x, &x); };

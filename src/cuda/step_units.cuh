@@ -130,9 +130,18 @@ class StepUnits : protected StepTraits<Algo, Format> {
     return out;
   }
 
+  // The first of the warp's two slots for entries.
+  __device__ std::uint32_t first_slot() const { return stages_ - tables() + Map::kEntriesAt; }
+  // What is before a warp's first tile: no tensor, in the second slot.
+  __device__ Work nothing() const {
+    Work out{};
+    out.slot = first_slot() + kEntryBytes;
+    out.entry = ~0U;
+    return out;
+  }
   // Copies a tensor's entry to the warp's other slot.
   __device__ std::uint32_t take_entry(std::uint32_t number, std::uint32_t slot) const {
-    const std::uint32_t first = stages_ - tables() + Map::kEntriesAt;
+    const std::uint32_t first = first_slot();
     const std::uint32_t other = slot == first ? first + kEntryBytes : first;
     __syncwarp();  // nobody reads what it held
     const auto* from = reinterpret_cast<const uint4*>(params_.tensors + number);

@@ -253,11 +253,13 @@ struct TileArrays {
 // stages, and what streams through it leaves nothing there.
 inline constexpr int kEntryBytes = (static_cast<int>(sizeof(TensorEntry)) + 127) / 128 * 128;
 
+// Bytes that the system takes, below those of a block.
+inline constexpr int kReservedShared = 1024;
+
 // Shared memory of a block: the codec's tables, and two stages for each warp. Copies of decoding tables start
 // at a multiple of 64 KB; stages fill the room before them first.
 template <class Codes, class Arrays>
 struct SharedMap {
-  static constexpr int kReserved = 1024;  // by the system, below ours
   static constexpr int kEntriesAt = 2 * Arrays::kStageBytes;
   static_assert(kEntriesAt % 128 == 0);
   // Registers of a thread. It holds sixteen values of each moment until their block's maximum is known; with
@@ -275,15 +277,14 @@ struct SharedMap {
   static constexpr int warp_bytes(int arch) {
     return kEntriesAt + (keeps_entries(arch) ? 2 * kEntryBytes : 0);
   }
-  static constexpr bool copied(int arch) { return Codes::kCopied && has_large_shared(arch); }
-  static constexpr int start(int arch) { return copied(arch) ? kReserved : 0; }
+  static constexpr int start(int arch) { return Codes::copied(arch) ? kReservedShared : 0; }
   static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }
-  static constexpr int kCopiesEnd = kCopiesAlignment - kReserved + kCopiesBytes;
+  static constexpr int kCopiesEnd = kCopiesAlignment - kReservedShared + kCopiesBytes;
   static constexpr int warps(int arch) { return warps_with(arch, warp_bytes(arch)); }
   static constexpr int threads(int arch) { return 32 * warps(arch); }
   static constexpr int bytes(int arch) { return bytes_with(arch, warp_bytes(arch)); }
   static __device__ std::uint32_t stage_of(std::uint32_t shared, std::uint32_t warp) {
-    if constexpr (copied(kArch)) {
+    if constexpr (Codes::copied(kArch)) {
       constexpr std::uint32_t kEarly = early(kArch, warp_bytes(kArch));
       if (warp >= kEarly) return copies_at(shared) + kCopiesBytes + (warp - kEarly) * warp_bytes(kArch);
     }
@@ -294,19 +295,20 @@ struct SharedMap {
   // With so many bytes for each warp: those whose stages lie before the copies, those whose stages fit, those
   // that there are, and the bytes of all.
   static constexpr int early(int arch, int each) {
-    return (kCopiesAlignment - kReserved - stages_at(arch)) / each;
+    return (kCopiesAlignment - kReservedShared - stages_at(arch)) / each;
   }
   static constexpr int room(int arch, int each) {
     if (!staged(arch)) return kMostThreads / 32;
-    return copied(arch) ? early(arch, each) + (shared_limit(arch) - kCopiesEnd - kReserved) / each
-                        : (shared_limit(arch) - stages_at(arch)) / each;
+    return Codes::copied(arch)
+               ? early(arch, each) + (shared_limit(arch) - kCopiesEnd - kReservedShared) / each
+               : (shared_limit(arch) - stages_at(arch)) / each;
   }
   static constexpr int warps_with(int arch, int each) { return warps_of_block(kRegisters, room(arch, each)); }
   static constexpr int bytes_with(int arch, int each) {
     const int stages = staged(arch) ? warps_with(arch, each) : 0;
-    if (!copied(arch)) return stages_at(arch) + stages * each;
+    if (!Codes::copied(arch)) return stages_at(arch) + stages * each;
     const int late = stages > early(arch, each) ? stages - early(arch, each) : 0;
-    return kCopiesEnd + kReserved + late * each;
+    return kCopiesEnd + kReservedShared + late * each;
   }
 };
 
