@@ -67,7 +67,9 @@ TEST(AxisView, FoldsWhereItIsCheap) {
     const int rows = octavo::cuda::panel_rows(view.lane_bits);
     EXPECT_GE(groups * rows, view.rows) << name;
     EXPECT_LT((groups - 1) * rows, view.rows) << name;
-    if (c.panels) EXPECT_EQ(rows % (2 * octavo::cuda::rows_abreast(view.lane_bits)), 0) << name;
+    if (c.panels) {
+      EXPECT_EQ(rows % (2 * octavo::cuda::rows_abreast(view.lane_bits)), 0) << name;
+    }
   }
 }
 
