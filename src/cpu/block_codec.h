@@ -65,8 +65,8 @@ inline void finish_codes(const std::uint8_t* written, void* codes, std::int64_t 
   }
 }
 
-// The code of one element by the tables.
-template <class Codec, Moment kMoment>
+// The code of one element by the tables. L: so that no instruction set uses another one's.
+template <class L, class Codec, Moment kMoment>
 inline std::uint8_t encode_one(float value, float inverse) {
   std::uint8_t code;
   scalar::I32 none;
@@ -90,7 +90,7 @@ template <class L, class Codec, Moment kMoment, class Inverse>
     for (int i = 0; i < L::kWidth; ++i) {
       if (std::bit_cast<std::uint32_t>(distances[i]) >= Codec::kSuspectBelow) continue;
       const int e = k * L::kWidth + i;
-      codes[e] = encode_one<Codec, kMoment>(values[at + e], factors[i]);
+      codes[e] = encode_one<L, Codec, kMoment>(values[at + e], factors[i]);
     }
   }
 }

@@ -10,8 +10,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Twice as slow over a preloaded library, with other bits where that is the one named `odd`.
-COMMAND = """#!{python}
-import json, os, sys
+# (By a shell: a first line cannot name an interpreter whose path has a space.)
+COMMAND = """import json, os, sys
 over = os.environ.get("LD_PRELOAD", "")
 states = sys.argv[sys.argv.index("--state") + 1].split(",")
 rows = [{{"state": state, "ms_median": 2.0 if over else 1.0, "percent_of_copy": 80.0,
@@ -22,8 +22,9 @@ print(json.dumps({{"rows": rows}}))
 
 def run(build: pathlib.Path, odd: str, ways: list[str]) -> subprocess.CompletedProcess[str]:
     (build / "bin").mkdir()
-    command = build / "bin/octavo"
-    command.write_text(COMMAND.format(python=sys.executable, odd=odd))
+    command, program = build / "bin/octavo", build / "command.py"
+    program.write_text(COMMAND.format(odd=odd))
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "$@"\n')
     command.chmod(0o755)
     for way in ways:
         (build / "as" / way).mkdir(parents=True)
