@@ -117,21 +117,25 @@ Status prune_checkpoints(const std::string& run_folder, std::int64_t keep) {
   }
   auto found = find_checkpoints(run_folder);
   if (!found.ok()) return found.status();
+  const auto spared = std::min(found->size(), static_cast<std::size_t>(keep));
+  found->erase(found->begin(), found->begin() + static_cast<std::ptrdiff_t>(spared));
+  return remove_checkpoints(run_folder, std::move(*found));
+}
+
+Status remove_checkpoints(const std::string& run_folder, std::vector<CheckpointRef> which) {
   std::error_code none;
   const std::string latest =
       std::filesystem::read_symlink(run_folder + "/" + std::string(kLatestName), none).filename().native();
-  const auto spared = std::min(found->size(), static_cast<std::size_t>(keep));
-  found->erase(found->begin(), found->begin() + static_cast<std::ptrdiff_t>(spared));
-  std::erase_if(*found, [&](const CheckpointRef& checkpoint) {
+  std::erase_if(which, [&](const CheckpointRef& checkpoint) {
     return CheckpointName{checkpoint.step, CheckpointState::complete}.text() == latest;
   });
   Status first;
-  for (const CheckpointRef& checkpoint : *found) {
+  for (const CheckpointRef& checkpoint : which) {
     const CheckpointName partial = free_name(run_folder, checkpoint.step, CheckpointState::partial);
     Status status = rename_path(checkpoint.path, checkpoint_path(run_folder, partial));
     if (first.ok()) first = std::move(status);
   }
-  if (!found->empty()) {
+  if (!which.empty()) {
     // Names first, and synced: after a power failure no checkpoint with missing files may reappear.
     if (Status status = sync_folder(run_folder); !status.ok()) return status;
   }

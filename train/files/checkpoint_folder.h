@@ -45,10 +45,13 @@ struct NewestCheckpoint {
 Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder,
                                            std::span<const std::string_view> files = {});
 
-// Removes all but the newest `keep` >= 1, never the one that `latest` names, and what crashed writers left.
-// Each is renamed first: a crash leaves no checkpoint with files missing. What cannot be removed does not
-// keep the others; the error is of the first. REQUIRES: no CheckpointWriter of this run folder is alive,
-// except committed ones.
+// Removes these, never the one that `latest` names, and what crashed writers left. Each is renamed first: a
+// crash leaves no checkpoint with files missing. What cannot be removed does not keep the others; the error
+// is of the first. REQUIRES: they are of this run folder, and no CheckpointWriter of it is alive, except
+// committed ones.
+Status remove_checkpoints(const std::string& run_folder, std::vector<CheckpointRef> which);
+
+// Removes all but the newest `keep` >= 1 in that way. best_checkpoints.h has one that keeps the best, too.
 Status prune_checkpoints(const std::string& run_folder, std::int64_t keep);
 
 }  // namespace octavo::train

@@ -6,6 +6,7 @@
 #include "train/files/folders.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -86,6 +87,17 @@ bool path_exists(const std::string& path) {
 Status rename_path(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0) return system_error(from, "rename to " + to, errno);
   return {};
+}
+
+Status point_link(const std::string& run_folder, std::string_view link, const std::string& name) {
+  const std::string beside = run_folder + "/." + std::string(link) + ".partial";
+  if (Status status = remove_tree(beside); !status.ok()) return status;
+  if (::symlink(name.c_str(), beside.c_str()) != 0) return system_error(beside, "link to " + name, errno);
+  if (Status status = rename_path(beside, run_folder + "/" + std::string(link)); !status.ok()) {
+    ::unlink(beside.c_str());
+    return {status.code(), status.message() + " (" + name + " itself is saved)"};
+  }
+  return sync_folder(run_folder);
 }
 
 Status remove_leftovers(const std::string& run_folder) {

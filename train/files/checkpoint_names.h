@@ -13,7 +13,7 @@
 namespace octavo::train {
 
 inline constexpr std::string_view kLatestName = "latest";
-inline constexpr std::string_view kLatestPartialName = ".latest.partial";
+inline constexpr std::string_view kBestName = "best";
 
 enum class CheckpointState { complete, partial, replaced };
 
@@ -41,6 +41,10 @@ Result<std::vector<CheckpointName>> checkpoint_names(const std::string& run_fold
 [[nodiscard]] bool path_exists(const std::string& path);
 
 Status rename_path(const std::string& from, const std::string& to);
+
+// Makes RUN/LINK a link to the checkpoint of that name. It is replaced by a rename, so that it is never
+// missing.
+Status point_link(const std::string& run_folder, std::string_view link, const std::string& name);
 
 // Removes partial checkpoints, and replaced ones whose place is taken. The error is of the first that stays;
 // the others are removed all the same.

@@ -7,10 +7,7 @@
 #include "train/files/output_file.h"
 #include "train/files/safetensors_format.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -30,19 +27,6 @@ Status check_room(const std::string& run_folder, std::uint64_t bytes) {
                         ", " + size_text(space.available) + " are free, " +
                         size_text(bytes - space.available) +
                         " are missing: make room, or write to another disk");
-}
-
-// `latest` is replaced by a rename, so that it is never missing.
-Status point_latest(const std::string& run_folder, const std::string& name) {
-  const std::string beside = run_folder + "/" + std::string(kLatestPartialName);
-  const std::string latest = run_folder + "/" + std::string(kLatestName);
-  if (Status status = remove_tree(beside); !status.ok()) return status;
-  if (::symlink(name.c_str(), beside.c_str()) != 0) return system_error(beside, "link to " + name, errno);
-  if (Status status = rename_path(beside, latest); !status.ok()) {
-    ::unlink(beside.c_str());
-    return {status.code(), status.message() + " (" + name + " itself is saved)"};
-  }
-  return sync_folder(run_folder);
 }
 
 }  // namespace
@@ -149,7 +133,7 @@ Status CheckpointWriter::commit() {
   warn(sync_folder(run_folder_));
   // The link is a convenience for people, and some file systems have no links. Nothing here reads it to find
   // a checkpoint.
-  warn(point_latest(run_folder_, name.text()));
+  warn(point_link(run_folder_, kLatestName, name.text()));
   warn(remove_leftovers(run_folder_));
   return {};
 }
