@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "models/bdh.h"
 
-#include "checkpointing.h"
+#include "nn/recompute.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -101,7 +101,7 @@ torch::Tensor BdhImpl::forward(const torch::Tensor& tokens) {
   torch::Tensor x = layer_norm(torch::embedding(embed_, tokens));
   const Segment one = [this](const std::vector<torch::Tensor>& in) { return layer(in[0], in[1], in[2]); };
   for (std::int64_t i = 0; i < config_.n_layer; ++i) {
-    x = config_.gradient_checkpointing ? checkpoint(one, {x, angles_.cosines, angles_.sines})
+    x = config_.gradient_checkpointing ? recompute(one, {x, angles_.cosines, angles_.sines})
                                        : layer(x, angles_.cosines, angles_.sines);
   }
   return x.matmul(lm_head_);

@@ -21,7 +21,7 @@ struct BdhConfig {
   std::int64_t mlp_internal_dim_multiplier = 128;
   std::int64_t vocab_size = kByteVocabulary;
   double dropout = 0.1;
-  bool gradient_checkpointing = false;  // of each layer: see checkpointing.h
+  bool gradient_checkpointing = false;  // of each layer: see nn/recompute.h
 
   // Neurons of one head.
   [[nodiscard]] std::int64_t neurons() const { return mlp_internal_dim_multiplier * n_embd / n_head; }

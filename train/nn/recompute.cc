@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "checkpointing.h"
+#include "nn/recompute.h"
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
@@ -85,17 +85,54 @@ class AutocastScope {
   std::vector<Autocast> before_;
 };
 
+// The buffers of a segment, and what they hold now. They are written through aliases without a version: a
+// graph may have saved a buffer (that of a BatchNorm does), and finds the values it knows when it is used.
+class BufferValues {
+ public:
+  explicit BufferValues(const std::vector<Tensor>& buffers) {
+    const torch::NoGradGuard no_grad;
+    for (const Tensor& buffer : buffers) {
+      if (!buffer.defined()) continue;  // a BatchNorm that keeps no statistics registers such ones
+      buffers_.push_back(buffer.variable_data());
+      values_.push_back(buffers_.back().clone());
+    }
+  }
+
+  void restore() const {
+    const torch::NoGradGuard no_grad;
+    if (!buffers_.empty()) at::_foreach_copy_(buffers_, values_);
+  }
+  [[nodiscard]] const std::vector<Tensor>& buffers() const { return buffers_; }
+
+ private:
+  std::vector<Tensor> buffers_, values_;
+};
+
+// The buffers of a segment hold what they held before its first run, for a scope.
+class BufferScope {
+ public:
+  explicit BufferScope(const BufferValues& wanted) : before_(wanted.buffers()) { wanted.restore(); }
+  ~BufferScope() { before_.restore(); }
+  BufferScope(const BufferScope&) = delete;
+  BufferScope& operator=(const BufferScope&) = delete;
+
+ private:
+  BufferValues before_;
+};
+
 // What a backward pass needs to run a segment again.
 struct Replay : torch::CustomClassHolder {
-  Replay(Segment segment, const std::vector<Tensor>& inputs) : run(std::move(segment)), random(inputs) {
+  Replay(Segment segment, const std::vector<Tensor>& inputs, const std::vector<Tensor>& state)
+      : run(std::move(segment)), random(inputs), buffers(state) {
     for (const Tensor& input : inputs) autocast.emplace_back(input.device().type());
   }
   Segment run;
   RandomState random;
+  BufferValues buffers;
   std::vector<Autocast> autocast;
 };
 
-struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
+struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
   static Tensor forward(AutogradContext* context, const c10::intrusive_ptr<Replay>& replay,
                         at::TensorList list) {
     const variable_list inputs = list.vec();
@@ -110,6 +147,7 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     variable_list inputs;
     for (const Tensor& saved : context->get_saved_variables())
       inputs.push_back(saved.detach().requires_grad_(saved.requires_grad()));
+    const BufferScope buffers(replay->buffers);  // until the gradients are there: they may depend on them
     Tensor output;
     {
       const torch::AutoGradMode with_grad(true);
@@ -128,13 +166,13 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
 
 }  // namespace
 
-Tensor checkpoint(Segment segment, std::vector<Tensor> inputs) {
+Tensor recompute(Segment segment, std::vector<Tensor> inputs, std::vector<Tensor> buffers) {
   const bool needed =
       torch::GradMode::is_enabled() &&
       std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.requires_grad(); });
   if (!needed) return segment(inputs);
-  auto replay = c10::make_intrusive<Replay>(std::move(segment), inputs);
-  return CheckpointFunction::apply(std::move(replay), at::TensorList(inputs));
+  auto replay = c10::make_intrusive<Replay>(std::move(segment), inputs, buffers);
+  return RecomputeFunction::apply(std::move(replay), at::TensorList(inputs));
 }
 
 }  // namespace octavo::train
