@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "models/bdh.h"
 
+#include "nn/project.h"
 #include "nn/recompute.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -104,7 +105,7 @@ torch::Tensor BdhImpl::forward(const torch::Tensor& tokens) {
     x = config_.gradient_checkpointing ? recompute(one, {x, angles_.cosines, angles_.sines})
                                        : layer(x, angles_.cosines, angles_.sines);
   }
-  return x.matmul(lm_head_);
+  return project(x, lm_head_);
 }
 
 BdhImpl::Angles BdhImpl::angles(std::int64_t first, std::int64_t length, const torch::Device& device) const {
@@ -131,7 +132,9 @@ torch::Tensor BdhImpl::for_heads(const torch::Tensor& x) const {
 // x: [batch, length, width] to codes [heads, batch * length, neurons].
 torch::Tensor BdhImpl::encode(const torch::Tensor& x) const {
   const torch::Tensor heads = for_heads(x);
-  return heads.reshape({heads.size(0), heads.size(1) * heads.size(2), heads.size(3)}).bmm(encoder_).relu_();
+  return project_batched(heads.reshape({heads.size(0), heads.size(1) * heads.size(2), heads.size(3)}),
+                         encoder_)
+      .relu_();
 }
 
 // What follows the attention: seen is what each head and token has seen, [.., width] in the codes' order.
@@ -139,9 +142,9 @@ torch::Tensor BdhImpl::merge(const torch::Tensor& x, const torch::Tensor& code,
                              const torch::Tensor& seen) const {
   const std::int64_t heads = config_.n_head, width = x.size(2);
   const torch::Tensor answer =
-      layer_norm(seen).view({heads, x.size(0) * x.size(1), width}).bmm(encoder_v_).relu_();
+      project_batched(layer_norm(seen).view({heads, x.size(0) * x.size(1), width}), encoder_v_).relu_();
   const torch::Tensor both = torch::dropout(code * answer, config_.dropout, is_training());
-  const torch::Tensor joined = both.bmm(decoder_.view({heads, config_.neurons(), width})).sum(0);
+  const torch::Tensor joined = project_batched(both, decoder_.view({heads, config_.neurons(), width})).sum(0);
   return layer_norm(x + layer_norm(joined).view(x.sizes()));
 }
 
@@ -169,7 +172,7 @@ class BdhImpl::Text : public GrowingText {
       x = model_.merge(x, code, look_back(past, x, code, turn));
     }
     length_ += tokens.size(0);
-    return x.index({0, -1}).matmul(model_.lm_head_);
+    return project(x.index({0, -1}), model_.lm_head_);
   }
 
  private:

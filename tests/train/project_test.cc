@@ -1,0 +1,57 @@
+// Products with weights: torch's bits, also under autocast, and shapes that do not fit are refused by name.
+// SPDX-License-Identifier: MIT
+#include "nn/project.h"
+#include "precision.h"
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace octavo::train {
+namespace {
+
+using ::testing::HasSubstr;
+using torch::Tensor;
+
+TEST(Project, HasTheBitsOfTorchsProducts) {
+  torch::manual_seed(5);
+  const Tensor weight = torch::randn({48, 32}), weights = torch::randn({3, 48, 32});
+  const Tensor rows = torch::randn({3, 20, 48});
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const AutocastScope autocast(torch::kCPU, dtype);
+    for (const Tensor& x : {rows, rows[0], rows[0][0]})
+      EXPECT_TRUE(torch::equal(project(x, weight), x.matmul(weight))) << x.sizes();
+    EXPECT_TRUE(torch::equal(project_batched(rows, weights), rows.bmm(weights)));
+    EXPECT_EQ(project(rows, weight).scalar_type(), dtype == DType::f32 ? torch::kFloat32 : torch::kBFloat16);
+  }
+}
+
+template <class Fn>
+std::string error_of(Fn&& fn) {
+  try {
+    fn();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
+TEST(Project, RefusesShapesThatDoNotFit) {
+  const Tensor x = torch::zeros({2, 5, 4});
+  EXPECT_THAT(error_of([&] {
+                project(x, torch::zeros({3, 4}));
+              }),
+              HasSubstr("project: got activations [2, 5, 4] and a weight [3, 4], expected [.., in] and"));
+  EXPECT_THAT(error_of([&] { project(x, torch::zeros({2, 4, 3})); }), HasSubstr("a weight [2, 4, 3]"));
+  EXPECT_THAT(error_of([&] {
+                project_batched(x, torch::zeros({4, 3}));
+              }),
+              HasSubstr("project_batched: got activations [2, 5, 4] and weights [4, 3], expected [groups"));
+  EXPECT_THAT(error_of([&] { project_batched(x, torch::zeros({1, 4, 3})); }), HasSubstr("[1, 4, 3]"));
+}
+
+}  // namespace
+}  // namespace octavo::train
