@@ -83,10 +83,11 @@ std::string optimizer_text(const OptimizerName& optimizer) {
 }
 
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
-                                   const NamedTensors& parameters) {
+                                   const ParameterGroups& groups) {
   const GroupConfig config = group_config(training, plan.name.algorithm);
   StepOptimizer::Bytes total;
-  for (const auto& [name, param] : parameters) {
+  for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
+    const torch::Tensor& param = groups.parameters[i].second;
     TensorSpec spec;
     spec.numel = param.numel();
     spec.ndim = static_cast<int>(std::min<std::int64_t>(param.dim(), kMaxDims));
@@ -95,7 +96,7 @@ StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSett
     spec.param_dtype = plan.bf16_weights ? DType::bf16 : dtype_of(param);
     spec.grad_dtype = spec.param_dtype;
     if (spec.param_dtype == DType::bf16) spec.store = weight_store(training);
-    spec.format = format_for(plan.name.state, spec.numel).value();
+    spec.format = format_for(groups.options[groups.group[i]].state, spec.numel).value();
     const TensorLayout laid = layout(config, spec).value();
     total.states += laid.state_bytes();
     total.master += laid.residual_bytes;
@@ -103,10 +104,20 @@ StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSett
   return total;
 }
 
+StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+                                   const NamedTensors& parameters) {
+  return planned_bytes(plan, training, one_group(plan.name, training, parameters));
+}
+
+std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
+                                              ParameterGroups groups) {
+  return plan.native ? make_native_optimizer(plan.name, training, std::move(groups))
+                     : make_plain_optimizer(plan.name, training, std::move(groups));
+}
+
 std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
                                               NamedTensors parameters) {
-  return plan.native ? make_native_optimizer(plan.name, training, std::move(parameters))
-                     : make_plain_optimizer(plan.name, training, std::move(parameters));
+  return make_optimizer(plan, training, one_group(plan.name, training, std::move(parameters)));
 }
 
 }  // namespace octavo::train

@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "groups.h"
+#include "tensors.h"
 #include "train/config/settings.h"
 
 #include <octavo/status.h>
@@ -14,12 +16,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace octavo::train {
-
-using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 class StepOptimizer {
  public:
@@ -28,6 +26,7 @@ class StepOptimizer {
   StepOptimizer(const StepOptimizer&) = delete;
   StepOptimizer& operator=(const StepOptimizer&) = delete;
 
+  // The rate of the schedule; groups with a rate of their own get theirs in proportion.
   virtual void set_learning_rate(double rate) = 0;
   // Gradients are divided by it in the step: one float on the parameters' device, or undefined.
   virtual void set_loss_scale(torch::Tensor scale) = 0;
@@ -68,11 +67,16 @@ const char* master_name(WeightStore store);
 // The title of the algorithm and its format, as in "Title 8-bit".
 std::string optimizer_text(const OptimizerName& name);
 
-// Bytes of the moments and scales of `parameters`, as the optimizer will allocate them, and of master bits.
+// Bytes of the moments and scales of the groups, as the optimizer will allocate them, and of master bits.
+StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+                                   const ParameterGroups& groups);
+// The same of one group with the plan's options.
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
                                    const NamedTensors& parameters);
 
 // REQUIRES: parameters of the plan's dtype on their device. Throws c10::Error.
+std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
+                                              ParameterGroups groups);
 std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
                                               NamedTensors parameters);
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "optimizers.h"
 #include "train/config/options.h"
+#include "train/config/recipe.h"
 
 #include <octavo/describe.h>
 #include <octavo/torch/optim.h>
@@ -17,14 +18,22 @@ namespace {
 using Native = octavo::torch::Optimizer;
 using octavo::torch::ParamState;
 
-std::vector<::torch::Tensor> tensors_of(const NamedTensors& parameters) {
-  std::vector<::torch::Tensor> out;
-  for (const auto& [name, tensor] : parameters) out.push_back(tensor);
+using Group = ::torch::optim::OptimizerParamGroup;
+
+std::vector<Group> native_groups(const AlgorithmInfo& info, const ParameterGroups& groups) {
+  std::vector<Group> out;
+  for (std::size_t g = 0; g < groups.options.size(); ++g) {
+    const GroupOptions& own = groups.options[g];
+    auto options = std::make_unique<octavo::torch::AnyOptions>(std::string(info.name));
+    options->lr(own.learning_rate).state(std::string(name(own.state)));
+    if (const std::string decay(recipe::kDecay); options->has(decay)) options->set(decay, own.weight_decay);
+    out.emplace_back(groups.tensors_of(g), std::move(options));
+  }
   return out;
 }
 
 std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSettings& training,
-                             const NamedTensors& parameters) {
+                             const ParameterGroups& groups) {
   const AlgorithmInfo* const info = describe(optimizer.algorithm);
   TORCH_CHECK(info != nullptr, "there is no optimizer with the number ",
               static_cast<std::uint32_t>(optimizer.algorithm));
@@ -37,15 +46,22 @@ std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSetti
       .seed(training.seed)
       .max_grad_norm(training.max_grad_norm)
       .guard(true);
-  return octavo::torch::make_optimizer(tensors_of(parameters), options);
+  return octavo::torch::make_optimizer(native_groups(*info, groups), options);
 }
 
 class NativeOptimizer : public StepOptimizer {
  public:
-  NativeOptimizer(const OptimizerName& name, const TrainingSettings& training, NamedTensors parameters)
-      : parameters_(std::move(parameters)), optimizer_(make(name, training, parameters_)) {}
+  NativeOptimizer(const OptimizerName& name, const TrainingSettings& training, ParameterGroups groups)
+      : parameters_(std::move(groups.parameters)),
+        groups_(std::move(groups.options)),
+        highest_rate_(training.learning_rate) {
+    optimizer_ = make(name, training, {groups_, parameters_, std::move(groups.group), {}});
+  }
 
-  void set_learning_rate(double rate) override { optimizer_->param_groups()[0].options().set_lr(rate); }
+  void set_learning_rate(double rate) override {
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      optimizer_->param_groups()[g].options().set_lr(rate_of(groups_[g], highest_rate_, rate));
+  }
   void set_loss_scale(::torch::Tensor scale) override { optimizer_->set_loss_scale(std::move(scale)); }
   void step() override { optimizer_->step(); }
   [[nodiscard]] ::torch::Tensor grad_norm() const override { return optimizer_->grad_norm(); }
@@ -142,7 +158,9 @@ class NativeOptimizer : public StepOptimizer {
         "); use the optimizer and master_weights that it was saved with, or start in another output_dir");
   }
 
-  NamedTensors parameters_;
+  NamedTensors parameters_;  // of all groups, in the model's order
+  std::vector<GroupOptions> groups_;
+  double highest_rate_;
   std::unique_ptr<Native> optimizer_;
 };
 
@@ -150,8 +168,8 @@ class NativeOptimizer : public StepOptimizer {
 
 std::unique_ptr<StepOptimizer> make_native_optimizer(const OptimizerName& name,
                                                      const TrainingSettings& training,
-                                                     NamedTensors parameters) {
-  return std::make_unique<NativeOptimizer>(name, training, std::move(parameters));
+                                                     ParameterGroups groups) {
+  return std::make_unique<NativeOptimizer>(name, training, std::move(groups));
 }
 
 }  // namespace octavo::train

@@ -52,19 +52,28 @@ struct Parts<optim::SGDParamState> {
   static void set_step(optim::SGDParamState& /*state*/, std::int64_t /*step*/) {}
 };
 
+// What all groups have.
+struct Wanted {
+  HyperParams hyper;
+  std::span<const Slot> slots;  // the moments that it keeps, as they are described
+  double max_norm = 0;
+};
+
 template <class Optimizer, class State>
 class PlainOptimizer : public StepOptimizer {
  public:
-  // `slots`: the moments that it keeps, as they are described.
-  template <class Options>
-  PlainOptimizer(NamedTensors parameters, double max_norm, std::span<const Slot> slots,
-                 const Options& options)
-      : parameters_(std::move(parameters)),
-        max_norm_(max_norm),
-        slots_(slots),
-        optimizer_(tensors_of(parameters_), options) {}
+  // options_of(group) gives torch's options of a group.
+  template <class OptionsOf>
+  PlainOptimizer(ParameterGroups groups, const Wanted& wanted, const OptionsOf& options_of)
+      : wanted_(wanted),
+        optimizer_(torch_groups(groups, options_of), options_of(groups.options[0])),
+        parameters_(std::move(groups.parameters)),
+        groups_(std::move(groups.options)) {}
 
-  void set_learning_rate(double rate) override { optimizer_.param_groups()[0].options().set_lr(rate); }
+  void set_learning_rate(double rate) override {
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      optimizer_.param_groups()[g].options().set_lr(rate_of(groups_[g], wanted_.hyper.lr, rate));
+  }
   void set_loss_scale(torch::Tensor scale) override { scale_ = std::move(scale); }
 
   void step() override {
@@ -80,7 +89,7 @@ class PlainOptimizer : public StepOptimizer {
     const double norm = norm_.item<double>() * unscale;
     skipped_ = torch::full({}, std::isfinite(norm) ? 0 : 1, torch::kUInt8);
     if (!std::isfinite(norm)) return;
-    const double clip = max_norm_ > 0 ? std::min(1.0, max_norm_ / (norm + 1e-6)) : 1.0;
+    const double clip = wanted_.max_norm > 0 ? std::min(1.0, wanted_.max_norm / (norm + 1e-6)) : 1.0;
     for (torch::Tensor& grad : grads) grad.mul_(clip * unscale);
     optimizer_.step();
   }
@@ -102,7 +111,7 @@ class PlainOptimizer : public StepOptimizer {
       if (found == optimizer_.state().end()) continue;
       const auto& state = static_cast<const State&>(*found->second);
       numbers[name] = {{"step", Parts<State>::step(state)}, {"format", "fp32"}, {"block_size", 0}};
-      for (std::size_t i = 0; i < slots_.size(); ++i) {
+      for (std::size_t i = 0; i < wanted_.slots.size(); ++i) {
         const torch::Tensor tensor = Parts<State>::get(state, i);
         if (tensor.defined()) tensors.emplace_back(part_name(name, i), tensor);
       }
@@ -117,7 +126,7 @@ class PlainOptimizer : public StepOptimizer {
       if (!numbers.contains(name)) continue;
       state = std::make_unique<State>();
       Parts<State>::set_step(*state, numbers.at(name).at("step").template get<std::int64_t>());
-      for (std::size_t i = 0; i < slots_.size(); ++i) {
+      for (std::size_t i = 0; i < wanted_.slots.size(); ++i) {
         const std::string part = part_name(name, i);
         const torch::Tensor* found = find_tensor(tensors, part);
         if (found == nullptr || found->scalar_type() != torch::kFloat32) {
@@ -145,57 +154,58 @@ class PlainOptimizer : public StepOptimizer {
   }
 
  private:
-  static std::vector<torch::Tensor> tensors_of(const NamedTensors& parameters) {
-    std::vector<torch::Tensor> out;
-    for (const auto& [name, tensor] : parameters) out.push_back(tensor);
+  template <class OptionsOf>
+  static std::vector<optim::OptimizerParamGroup> torch_groups(const ParameterGroups& groups,
+                                                              const OptionsOf& options_of) {
+    std::vector<optim::OptimizerParamGroup> out;
+    for (std::size_t g = 0; g < groups.options.size(); ++g) {
+      auto options = options_of(groups.options[g]);
+      out.emplace_back(groups.tensors_of(g), std::make_unique<decltype(options)>(std::move(options)));
+    }
     return out;
   }
 
   [[nodiscard]] std::string part_name(const std::string& parameter, std::size_t slot) const {
-    return parameter + '.' + std::string(slots_[slot].name);
+    return parameter + '.' + std::string(wanted_.slots[slot].name);
   }
 
-  NamedTensors parameters_;
-  double max_norm_;
-  std::span<const Slot> slots_;
+  Wanted wanted_;
   Optimizer optimizer_;
+  NamedTensors parameters_;  // of all groups, in the model's order
+  std::vector<GroupOptions> groups_;
   torch::Tensor scale_, norm_, skipped_;
 };
 
-struct Wanted {
-  HyperParams hyper;
-  std::span<const Slot> slots;
-  double max_norm = 0;
-};
-
 template <class Optimizer, class Options, class State>
-std::unique_ptr<StepOptimizer> make_adam(NamedTensors parameters, const Wanted& wanted) {
-  const HyperParams& h = wanted.hyper;
-  return std::make_unique<PlainOptimizer<Optimizer, State>>(std::move(parameters), wanted.max_norm,
-                                                            wanted.slots,
-                                                            Options(h.lr)
-                                                                .betas({h.beta1, h.beta2})
-                                                                .eps(h.eps)
-                                                                .weight_decay(h.weight_decay)
-                                                                .amsgrad(wanted.slots.size() > 2));
+std::unique_ptr<StepOptimizer> make_adam(ParameterGroups groups, const Wanted& wanted) {
+  return std::make_unique<PlainOptimizer<Optimizer, State>>(std::move(groups), wanted,
+                                                            [&](const GroupOptions& own) {
+                                                              const HyperParams& h = wanted.hyper;
+                                                              return Options(own.learning_rate)
+                                                                  .betas({h.beta1, h.beta2})
+                                                                  .eps(h.eps)
+                                                                  .weight_decay(own.weight_decay)
+                                                                  .amsgrad(wanted.slots.size() > 2);
+                                                            });
 }
 
-std::unique_ptr<StepOptimizer> make_sgd(NamedTensors parameters, const Wanted& wanted) {
-  const HyperParams& h = wanted.hyper;
+std::unique_ptr<StepOptimizer> make_sgd(ParameterGroups groups, const Wanted& wanted) {
   return std::make_unique<PlainOptimizer<optim::SGD, optim::SGDParamState>>(
-      std::move(parameters), wanted.max_norm, wanted.slots,
-      optim::SGDOptions(h.lr)
-          .momentum(h.momentum)
-          .dampening(h.dampening)
-          .nesterov(h.nesterov)
-          .weight_decay(h.weight_decay));
+      std::move(groups), wanted, [&](const GroupOptions& own) {
+        const HyperParams& h = wanted.hyper;
+        return optim::SGDOptions(own.learning_rate)
+            .momentum(h.momentum)
+            .dampening(h.dampening)
+            .nesterov(h.nesterov)
+            .weight_decay(own.weight_decay);
+      });
 }
 
 // What LibTorch has under the same name and with the same meaning. It is a list, because each is a class of
 // torch's; other algorithms need a device that Octavo has code for.
 struct Plain {
   std::string_view name;
-  std::unique_ptr<StepOptimizer> (*make)(NamedTensors, const Wanted&);
+  std::unique_ptr<StepOptimizer> (*make)(ParameterGroups, const Wanted&);
 };
 constexpr std::array<Plain, 3> kPlain = {
     {{"adamw", make_adam<optim::AdamW, optim::AdamWOptions, optim::AdamWParamState>},
@@ -213,12 +223,12 @@ bool plain_has(Algorithm algorithm) { return find_plain(algorithm) != nullptr; }
 
 std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
                                                     const TrainingSettings& training,
-                                                    NamedTensors parameters) {
+                                                    ParameterGroups groups) {
   const Plain* const plain = find_plain(name.algorithm);
   TORCH_CHECK(plain != nullptr, "plain LibTorch has no such optimizer");
   const std::uint32_t switches = group_config(training, name.algorithm).switches;
-  return plain->make(std::move(parameters), {hyper_params(training, name.algorithm),
-                                             slots(name.algorithm, switches), training.max_grad_norm});
+  return plain->make(std::move(groups), {hyper_params(training, name.algorithm),
+                                         slots(name.algorithm, switches), training.max_grad_norm});
 }
 
 }  // namespace octavo::train

@@ -8,10 +8,9 @@ namespace octavo::train {
 
 std::unique_ptr<StepOptimizer> make_native_optimizer(const OptimizerName& name,
                                                      const TrainingSettings& training,
-                                                     NamedTensors parameters);
+                                                     ParameterGroups groups);
 std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
-                                                    const TrainingSettings& training,
-                                                    NamedTensors parameters);
+                                                    const TrainingSettings& training, ParameterGroups groups);
 
 // Whether LibTorch has the algorithm, with the same meaning.
 bool plain_has(Algorithm algorithm);

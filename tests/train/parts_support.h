@@ -72,8 +72,9 @@ inline void take_steps(StepOptimizer& optimizer, const NamedTensors& parameters,
 
 inline std::unique_ptr<StepOptimizer> make(const TrainingSettings& settings, const NamedTensors& parameters,
                                            bool native = true) {
-  return native ? make_native_optimizer(settings.optimizer, settings, parameters)
-                : make_plain_optimizer(settings.optimizer, settings, parameters);
+  ParameterGroups groups = one_group(settings.optimizer, settings, parameters);
+  return native ? make_native_optimizer(settings.optimizer, settings, std::move(groups))
+                : make_plain_optimizer(settings.optimizer, settings, std::move(groups));
 }
 
 // What save() gives, with tensors of their own, as a file has them.

@@ -1,6 +1,7 @@
 // Names with a grammar of their own: optimizers (algorithm and state format in one word) and devices.
 // SPDX-License-Identifier: MIT
 #include "train/config/codec.h"
+#include "train/config/group_codec.h"
 
 #include <octavo/formats.h>
 #include <octavo/types.h>
@@ -142,6 +143,18 @@ std::string device_text(const DeviceName& value) {
 
 Codec<OptimizerName> optimizer_name() {
   return {expected_optimizer(), optimizer_in, optimizer_text, optimizer_advice};
+}
+
+Codec<StateFormat> state_name() {
+  std::string expected;
+  for (const StateFormat format : all_state_formats())
+    expected += (expected.empty() ? "one of " : ", ") + std::string(name(format));
+  auto read = [](const YamlNode& node) -> std::optional<StateFormat> {
+    const std::string word = squashed(node.text);
+    if (node.kind != YamlNode::Kind::scalar || word.empty()) return std::nullopt;
+    return state_in(word);
+  };
+  return {expected, read, [](const StateFormat& value) { return yaml_text(name(value)); }};
 }
 
 Codec<DeviceName> device_name() {
