@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+#include "warm_start.h"
+
+#include "stored_tensors.h"
+#include "train/files/checkpoint_choice.h"
+#include "train/files/checkpoint_names.h"
+#include "train/files/safetensors.h"
+
+#include <torch/torch.h>
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::size_t kNamedTensors = 8;  // a message names no more
+constexpr std::string_view kWeightsFile = "model.safetensors";
+const std::string kFromKey = "training.init_from: ";
+const std::string kRenameKey = "training.init_rename: ";
+
+using Places = std::map<std::string, const StoredTensor*>;  // by the model's names
+
+std::string first_of(const std::vector<std::string>& names, std::string_view between = ", ") {
+  std::string out;
+  for (std::size_t i = 0; i < names.size() && i < kNamedTensors; ++i)
+    out += (i > 0 ? std::string(between) : "") + names[i];
+  if (names.size() > kNamedTensors) out += " and " + std::to_string(names.size() - kNamedTensors) + " more";
+  return out;
+}
+
+bool is_folder(const std::string& path) {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+// The file that a path means.
+Result<std::string> find_weights(const std::string& path, WarmStart& out) {
+  if (!path_exists(path)) return Status::invalid(kFromKey + path + " does not exist");
+  if (!is_folder(path)) return path;
+  const std::string inside = path + '/' + std::string(kWeightsFile);
+  // Weights without a checkpoint's checksums are those of another program.
+  if (path_exists(inside) && !path_exists(path + "/checksums.txt")) return inside;
+  constexpr std::array<std::string_view, 1> kNeeded = {kWeightsFile};
+  auto chosen = choose_checkpoint(path, "", kNeeded);
+  if (!chosen.ok()) return Status(chosen.status().code(), kFromKey + chosen.status().message());
+  out.skipped = chosen->skipped;
+  return chosen->path + '/' + std::string(kWeightsFile);
+}
+
+// Every tensor of the file under its name in the model.
+Result<Places> rename_all(const InitSettings& init, const Safetensors& file) {
+  Places out;
+  std::vector<bool> used(init.rename.size(), false);
+  for (const StoredTensor& stored : file.tensors()) {
+    std::string name = stored.name;
+    for (std::size_t i = 0; i < init.rename.size(); ++i) {
+      auto other = renamed(init.rename[i], stored.name);
+      if (!other) continue;
+      name = std::move(*other);
+      used[i] = true;
+      break;
+    }
+    const auto [place, fresh] = out.emplace(name, &stored);
+    if (!fresh) {
+      return Status::invalid(kRenameKey + place->second->name + " and " + stored.name + " of " + *init.from +
+                             " would both be " + name);
+    }
+  }
+  const auto unused = std::ranges::find(used, false);
+  if (unused == used.end()) return out;
+  const Rename& rule = init.rename[static_cast<std::size_t>(unused - used.begin())];
+  std::vector<std::string> names;
+  for (const StoredTensor& stored : file.tensors()) names.push_back(stored.name);
+  return Status::invalid(
+      kRenameKey + '"' + rule.from + "\" changes no name of " + *init.from +
+      " that a rule before it has left (it must match the whole name: \"encoder.*\"); there are " +
+      first_of(names));
+}
+
+bool is_convertible(torch::ScalarType from, torch::ScalarType to) {
+  return from == to || (c10::isFloatingType(from) && c10::isFloatingType(to)) ||
+         (c10::isIntegralType(from, false) && c10::isIntegralType(to, false));
+}
+
+// Why a stored tensor cannot take a place; empty: it can.
+std::string misfit(const StoredTensor& stored, const torch::Tensor& place) {
+  const auto type = scalar_type_of(stored.dtype);
+  const bool fits = place.sizes().equals(stored.shape) && type && is_convertible(*type, place.scalar_type());
+  if (fits) return {};
+  return " is " + tensor_text(stored.dtype, stored.shape) + ", expected " +
+         tensor_text(stored_dtype(place.scalar_type()), place.sizes());
+}
+
+Status check_fit(const InitSettings& init, const WarmStart& out, const std::vector<std::string>& misfits,
+                 std::size_t places) {
+  if (!misfits.empty())
+    return Status::invalid(kFromKey + out.file + ": it is of another model: " + first_of(misfits, "; "));
+  if (out.used == 0 && places > 0) {
+    return Status::invalid(kFromKey + out.file + ": none of its names is in the model; it has " +
+                           first_of(out.left_over) + ", expected " + first_of(out.missing) +
+                           "; init_rename gives them other names");
+  }
+  if (!init.strict || (out.missing.empty() && out.left_over.empty())) return {};
+  std::string what;
+  if (!out.missing.empty()) what = "missing in it: " + first_of(out.missing);
+  if (!out.left_over.empty())
+    what += (what.empty() ? "" : "; ") + ("left over from it: " + first_of(out.left_over));
+  return Status::invalid(kFromKey + out.file + ": it does not fit the model: " + what +
+                         "; give names with init_rename, or allow it with init_strict: false");
+}
+
+}  // namespace
+
+std::vector<std::string> WarmStart::lines() const {
+  std::vector<std::string> out;
+  for (const std::string& reason : skipped) out.push_back("warning: not taken: " + reason);
+  out.push_back(
+      "weights from " + file + ": " + std::to_string(used) + " tensors" +
+      (converted > 0 ? ", " + std::to_string(converted) + " of them converted to another precision" : ""));
+  if (!missing.empty()) {
+    out.push_back("warning: missing in it, so initialised as usual: " + std::to_string(missing.size()) +
+                  " tensors: " + first_of(missing));
+  }
+  if (!left_over.empty()) {
+    out.push_back("warning: left over from it: " + std::to_string(left_over.size()) +
+                  " tensors: " + first_of(left_over));
+  }
+  return out;
+}
+
+Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& model) {
+  WarmStart out;
+  auto path = find_weights(*init.from, out);
+  if (!path.ok()) return path.status();
+  out.file = *path;
+  auto file = Safetensors::open(out.file);
+  if (!file.ok()) return Status(file.status().code(), kFromKey + file.status().message());
+  auto places = rename_all(init, *file);
+  if (!places.ok()) return places.status();
+
+  std::vector<std::pair<torch::Tensor, const StoredTensor*>> copies;
+  std::vector<std::string> misfits;
+  for (const auto& [name, tensor] : model) {
+    const auto found = places->find(name);
+    if (found == places->end()) {
+      out.missing.push_back(name);
+      continue;
+    }
+    if (std::string why = misfit(*found->second, tensor); !why.empty()) misfits.push_back(name + why);
+    copies.emplace_back(tensor, found->second);
+    places->erase(found);
+  }
+  for (const StoredTensor& stored : file->tensors()) {
+    if (std::ranges::any_of(*places, [&](const auto& each) { return each.second == &stored; }))
+      out.left_over.push_back(stored.name);
+  }
+  out.used = std::ssize(copies);
+  if (Status bad = check_fit(init, out, misfits, model.size()); !bad.ok()) return bad;
+
+  const torch::NoGradGuard no_grad;
+  for (auto& [tensor, stored] : copies) {
+    if (stored_dtype(tensor.scalar_type()) != stored->dtype) ++out.converted;
+    tensor.copy_(view_of_stored(*stored));
+  }
+  return out;
+}
+
+}  // namespace octavo::train
