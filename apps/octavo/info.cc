@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "hardware_json.h"
 #include "table.h"
+#include "train/config/environment.h"
 #include "trainer_program.h"
 
 #include <octavo/optimizer.h>
@@ -58,7 +59,8 @@ json trainer_json() {
   if (!trainer.libtorch_version.empty()) {
     out["libtorch"] = {{"version", trainer.libtorch_version},
                        {"build", trainer.libtorch_cuda ? "cuda" : "cpu"},
-                       {"path", trainer.libtorch_folder}};
+                       {"path", trainer.libtorch_folder},
+                       {"allocator", train::trainer_allocator().text()}};
   }
   return out;
 }
@@ -145,9 +147,10 @@ std::string gpu_text(const json& info) {
 std::string trainer_text(const json& trainer) {
   if (!trainer["available"].get<bool>()) return "trainer  none: " + trainer["note"].get<std::string>() + '\n';
   const json& libtorch = trainer["libtorch"];
-  return "trainer  LibTorch " + libtorch["version"].get<std::string>() + ", " +
-         (libtorch["build"] == "cuda" ? "CUDA" : "CPU") + " build, " + libtorch["path"].get<std::string>() +
-         '\n';
+  const bool cuda = libtorch["build"] == "cuda";
+  return "trainer  LibTorch " + libtorch["version"].get<std::string>() + ", " + (cuda ? "CUDA" : "CPU") +
+         " build, " + libtorch["path"].get<std::string>() + '\n' +
+         (cuda ? "         " + train::allocator_line(train::trainer_allocator()) + '\n' : "");
 }
 
 std::string text(const json& info) {

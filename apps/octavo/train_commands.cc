@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "train.h"
 #include "train/config/config.h"
+#include "train/config/environment.h"
 #include "trainer_program.h"
 
 #include <CLI/CLI.hpp>
@@ -23,6 +24,7 @@ namespace {
   const TrainerProgram trainer = find_trainer();
   if (!trainer.problem.empty()) throw Failure(kExitFailure, "the trainer cannot run: " + trainer.problem);
   prefer_given_libtorch();
+  train::set_trainer_allocator();
   const std::string& program = trainer.path;
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argv;

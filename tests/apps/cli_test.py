@@ -149,6 +149,39 @@ def test_info_says_which_trainer_there_is(tmp_path):
         assert "octavo-trainer is not there" in done.stdout + done.stderr or not trainer["libtorch"]
 
 
+def test_the_trainer_starts_with_expandable_segments_unless_the_user_chose(tmp_path):
+    """LibTorch reads the variables when it is loaded, so they must be there before the program starts."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+    shutil.copy(BINARY, tmp_path / "octavo")
+    trainer = tmp_path / "octavo-trainer"  # one that shows what it was given
+    trainer.write_text("#!/bin/sh\nenv | grep ALLOC_CONF | sort\n")
+    trainer.chmod(0o755)
+    plain = {k: v for k, v in os.environ.items() if k not in names}
+    plain["LD_LIBRARY_PATH"] = str(pathlib.Path(BINARY).parents[1] / "lib")
+
+    def given(**chosen):
+        done = subprocess.run(
+            [tmp_path / "octavo", "sample", "run"], env={**plain, **chosen}, capture_output=True, text=True
+        )
+        assert done.returncode in (0, 1), done.stderr  # 1: grep found nothing
+        return done.stdout.split()
+
+    if not info()["trainer"]["libtorch"]:
+        pytest.skip("this octavo was built without the trainer")
+    assert given() == ["PYTORCH_ALLOC_CONF=expandable_segments:True"]
+    for name in names:
+        for value in ("max_split_size_mb:64", ""):
+            assert given(**{name: value}) == [f"{name}={value}"]
+
+    def shown(**chosen):
+        env = {**plain, **chosen}
+        done = subprocess.run([BINARY, "info", "--json"], env=env, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)["trainer"]["libtorch"]["allocator"]
+
+    assert shown() == "PYTORCH_ALLOC_CONF=expandable_segments:True"
+    assert shown(PYTORCH_CUDA_ALLOC_CONF="backend:native") == "PYTORCH_CUDA_ALLOC_CONF=backend:native"
+
+
 def test_the_trainer_takes_the_standard_library_before_libtorch():
     """LibTorch exports a std::filesystem of its own. That of torch 2.11 with CUDA crashed our programs."""
     trainer = pathlib.Path(BINARY).with_name("octavo-trainer")
