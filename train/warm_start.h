@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "optimizer.h"
+#include "tensors.h"
 #include "train/config/init_settings.h"
 
 #include <octavo/status.h>
