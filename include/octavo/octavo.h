@@ -1,5 +1,5 @@
-/* The C ABI: steps, norms, layouts, converters and the inspector over plain structs, for engines and other
- * languages.
+/* The C ABI: steps, norms, layouts, converters, the inspector and dropout over plain structs, for engines and
+ * other languages.
  *
  * Rules: every function that can fail returns an octavo_status and, on failure, leaves a message for this
  * thread in octavo_last_error(). A failed call writes no buffer. Structs begin with struct_size, set by the
@@ -290,6 +290,25 @@ typedef struct {
 OCTAVO_API octavo_status octavo_inspect(const octavo_moment_spec* spec, const void* codes,
                                         const float* scales, const float* reference,
                                         octavo_moment_report* out);
+
+/* Dropout by counters: octavo/dropout.h is the same in C++ and says what each field means. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t dtype;
+  uint32_t device_kind; /* 0 cpu, 1 cuda */
+  int32_t device_index;
+  const void* from;
+  void* to;
+  int64_t outer, batch, inner;
+  const int64_t* samples;
+  double probability;
+  uint64_t seed, step;
+  uint32_t layer;
+  int32_t threads;
+  void* stream;
+} octavo_dropout_args;
+
+OCTAVO_API octavo_status octavo_dropout(const octavo_dropout_args* args);
 
 /* --- The engine ---------------------------------------------------------------------------------------
  *

@@ -5,6 +5,7 @@
 
 #include <octavo/backend.h>
 #include <octavo/codec.h>
+#include <octavo/dropout.h>
 #include <octavo/grad_norm.h>
 #include <octavo/octavo.h>
 #include <octavo/optimizer.h>
@@ -418,6 +419,26 @@ octavo_status octavo_inspect(const octavo_moment_spec* spec, const void* codes, 
     result.lost = found.lost;
     result.nonfinite = found.nonfinite;
     return write_struct("out", result, out);
+  });
+}
+
+octavo_status octavo_dropout(const octavo_dropout_args* args) {
+  return guarded([&]() -> Status {
+    const octavo_dropout_args c = read_struct("args", args);
+    return octavo::dropout({{static_cast<octavo::DeviceKind>(c.device_kind), c.device_index},
+                            static_cast<octavo::DType>(c.dtype),
+                            c.from,
+                            c.to,
+                            c.outer,
+                            c.batch,
+                            c.inner,
+                            c.samples,
+                            c.probability,
+                            c.seed,
+                            c.step,
+                            c.layer,
+                            c.stream,
+                            c.threads});
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/block_codec.h"
+#include "cpu/dropout_kernel.h"
 #include "cpu/norm_kernel.h"
 #include "cpu/step_kernel.h"
 
@@ -33,6 +34,7 @@ constexpr Kernels make_kernels(const char* name, const char* description, TypeLi
     fill_codec<L, Format, Moment::second>(k.encode[i], k.decode[i]), ++i),
    ...);
   k.norm = &norm_chunk<L>;
+  k.drop = &drop_run<L>;
   return k;
 }
 

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "core/lists.h"
+#include "formula/dropout.h"
 #include "formula/measure.h"
 #include "formula/norm.h"
-#include "formula/stochastic_round.h"
 
 #include <octavo/optimizer.h>
 
@@ -94,6 +94,19 @@ using EncodeFn = void (*)(const float* values, std::int64_t count, std::int64_t 
 using DecodeFn = void (*)(const void* codes, const float* scales, std::int64_t count, std::int64_t block,
                           float* values, Scratch* scratch);
 
+// A run of one sample's elements. `at`: its first one among those of the tensor, `element`: of the sample.
+struct DropTask {
+  const void* from;
+  void* to;
+  DType dtype;
+  std::int64_t at, count;
+  std::uint64_t element;
+  formula::RoundKey key;
+  formula::Dropout how;
+  Scratch* scratch;
+};
+using DropFn = void (*)(const DropTask&);
+
 struct Kernels {
   const char* name;
   const char* description;
@@ -101,6 +114,7 @@ struct Kernels {
   EncodeFn encode[Formats::kSize][2];
   DecodeFn decode[Formats::kSize][2];
   NormFn norm;
+  DropFn drop;
 };
 
 using formula::kNormChunk;

@@ -42,8 +42,18 @@ OCTAVO_HD inline std::uint32_t high_word(RoundKey key, std::uint32_t index_high)
   return static_cast<std::uint32_t>(mix64(key.high ^ (static_cast<std::uint64_t>(index_high) << 32)));
 }
 
-// Sixteen uniform bits for elements index + lane. A multiply-xorshift hash of the low word, keyed before each
-// multiply.
+// Thirty-two uniform bits of a counter whose low word is `at`: a multiply-xorshift hash, keyed before each
+// multiply. `second` is the high_word of the counter.
+template <class I>
+OCTAVO_HD inline I mix32(I at, I key_low, I second) {
+  I x = at ^ key_low;
+  x = (x ^ shr<16>(x)) * I::of(0x21F0AAADU);
+  x = x ^ shr<15>(x) ^ second;
+  x = x * I::of(0x735A2D97U);
+  return x ^ shr<15>(x);
+}
+
+// Sixteen uniform bits for elements index + lane.
 template <class I>
 OCTAVO_HD inline I random16(RoundKey key, std::uint64_t index, I lane) {
   const auto low = static_cast<std::uint32_t>(index);
@@ -54,11 +64,7 @@ OCTAVO_HD inline I random16(RoundKey key, std::uint64_t index, I lane) {
   const I flip = I::of(0x80000000U);
   const I second =
       select((at ^ flip) < (I::of(low) ^ flip), I::of(high_word(key, high + 1)), I::of(high_word(key, high)));
-  I x = at ^ I::of(key.low);
-  x = (x ^ shr<16>(x)) * I::of(0x21F0AAADU);
-  x = x ^ shr<15>(x) ^ second;
-  x = x * I::of(0x735A2D97U);
-  return shr<16>(x ^ shr<15>(x));
+  return shr<16>(mix32(at, I::of(key.low), second));
 }
 
 }  // namespace octavo::formula

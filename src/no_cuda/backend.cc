@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "optimizers/backend.h"
 
+#include "dropout/backend.h"
 #include "optimizers/resolve.h"
 
 namespace octavo {
@@ -29,5 +30,7 @@ Result<std::unique_ptr<NormBackend>> make_cuda_norm(int device, std::span<const 
 Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& where, int device) {
   return no_cuda(where, device);
 }
+
+Status dropout_cuda(const DropoutArgs& args) { return no_cuda("[dropout]", args.device.index); }
 
 }  // namespace octavo

@@ -17,14 +17,6 @@ using octavo::StepArgs;
 using octavo::TensorArgs;
 using octavo::WeightStore;
 
-constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15u;
-
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
 // The parameter at full precision: with its residual where it has one.
 float load_param(const TensorArgs& t, std::int64_t i) {
   if (t.spec.store != WeightStore::residual8 && t.spec.store != WeightStore::residual16) {
@@ -134,18 +126,6 @@ void step_tensor(const GroupConfig& config, const TensorArgs& t, const StepArgs&
 }
 
 }  // namespace
-
-std::uint32_t random16(std::uint64_t seed, std::uint64_t step, std::uint64_t id, std::uint32_t stream,
-                       std::uint64_t index) {
-  const std::uint64_t key = mix(mix(mix(seed + kGolden) ^ (step + kGolden)) ^ (id * kGolden + stream));
-  const std::uint64_t high_part = (index >> 32) << 32;
-  const auto high = static_cast<std::uint32_t>(mix((key >> 32) ^ high_part));
-  std::uint32_t x = static_cast<std::uint32_t>(index) ^ static_cast<std::uint32_t>(key);
-  x = (x ^ (x >> 16)) * 0x21F0AAADu;
-  x = x ^ (x >> 15) ^ high;
-  x = x * 0x735A2D97u;
-  return (x ^ (x >> 15)) >> 16;
-}
 
 octavo::MomentSpec slot_spec(const GroupConfig& config, const octavo::TensorSpec& tensor, int slot) {
   octavo::MomentSpec spec;

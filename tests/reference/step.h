@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "reference/random.h"
+
 #include <octavo/codec.h>
 #include <octavo/optimizer.h>
 
@@ -13,10 +15,6 @@ namespace reference {
 
 void step(const octavo::GroupConfig& config, std::span<const octavo::TensorArgs> tensors,
           const octavo::StepArgs& args);
-
-// Sixteen random bits of element `index` of a parameter. Stream 0 is the weights', 1 + slot a moment's.
-std::uint32_t random16(std::uint64_t seed, std::uint64_t step, std::uint64_t id, std::uint32_t stream,
-                       std::uint64_t index);
 
 // The moment that a state slot holds, as the codec describes it.
 octavo::MomentSpec slot_spec(const octavo::GroupConfig& config, const octavo::TensorSpec& tensor, int slot);

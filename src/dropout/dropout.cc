@@ -1,0 +1,74 @@
+// The public dropout: checks what it is given and leaves the work to the backend of its device.
+// SPDX-License-Identifier: MIT
+#include "dropout/backend.h"
+#include "optimizers/resolve.h"
+
+#include <string>
+
+namespace octavo {
+namespace {
+
+constexpr const char* kWhere = "[dropout]";
+
+// The number of elements.
+Result<std::int64_t> check_sizes(const DropoutArgs& args) {
+  std::int64_t numel = 1;
+  const std::pair<const char*, std::int64_t> sizes[] = {
+      {"outer", args.outer}, {"batch", args.batch}, {"inner", args.inner}};
+  for (const auto& [name, size] : sizes) {
+    if (size < 0) {
+      return Status::invalid(std::string(kWhere) + " " + name + ": got " + std::to_string(size) +
+                             ", expected at least 0");
+    }
+  }
+  for (const auto& [name, size] : sizes) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 60;
+    if (size != 0 && numel > kMost / size) {
+      return Status::invalid(std::string(kWhere) + " " + name + ": got " + std::to_string(size) +
+                             ", expected outer * batch * inner of at most 2^60");
+    }
+    numel *= size;
+  }
+  return numel;
+}
+
+Status check_buffers(const DropoutArgs& args, std::int64_t numel) {
+  const std::string where = kWhere;
+  const std::int64_t size = dtype_bytes(args.dtype), bytes = numel * size;
+  if (Status bad = check_buffer(where + " from", args.from, bytes, size); !bad.ok()) return bad;
+  if (Status bad = check_buffer(where + " to", args.to, bytes, size); !bad.ok()) return bad;
+  if (Status bad = check_buffer(where + " samples", args.samples, 8 * args.batch, 8); !bad.ok()) return bad;
+  const auto span = [](const void* data, std::int64_t count) {
+    return std::span(static_cast<const std::byte*>(data), static_cast<std::size_t>(count));
+  };
+  if (args.to != args.from && shares_bytes(span(args.from, bytes), span(args.to, bytes))) {
+    return Status::invalid(where + " to: overlaps from; it must be from itself or share no memory with it");
+  }
+  if (shares_bytes(span(args.samples, 8 * args.batch), span(args.to, bytes)))
+    return Status::invalid(where + " to: overlaps samples; it must not share memory with them");
+  return {};
+}
+
+}  // namespace
+
+Status dropout(const DropoutArgs& args) {
+  const std::string where = kWhere;
+  if (Status bad = check_device(where, args.device); !bad.ok()) return bad;
+  if (args.dtype > DType::f16) {
+    return Status::invalid(where + " dtype: got " + std::to_string(static_cast<std::uint32_t>(args.dtype)) +
+                           ", expected 0 (f32), 1 (bf16) or 2 (f16)");
+  }
+  if (!(args.probability >= 0.0 && args.probability < 1.0)) {
+    return Status::invalid(where + " probability: got " + std::to_string(args.probability) +
+                           ", expected at least 0 and below 1");
+  }
+  const auto numel = check_sizes(args);
+  if (!numel.ok()) return numel.status();
+  if (Status bad = check_stream(where, args.device, args.stream); !bad.ok()) return bad;
+  if (Status bad = check_threads(where, args.threads); !bad.ok()) return bad;
+  if (*numel == 0) return {};
+  if (Status bad = check_buffers(args, *numel); !bad.ok()) return bad;
+  return args.device.kind == DeviceKind::cuda ? dropout_cuda(args) : dropout_cpu(args);
+}
+
+}  // namespace octavo
