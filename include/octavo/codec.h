@@ -1,5 +1,5 @@
-// State formats on their own: convert a moment between fp32 and any format, and inspect what a conversion
-// loses.
+// State formats and weight stores on their own: convert a moment between fp32 and any format, bf16 weights
+// with their master bits to fp32 and back, and inspect what a conversion loses.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -39,6 +39,17 @@ OCTAVO_API Status decode(const MomentSpec& spec, std::span<const std::byte> code
 OCTAVO_API Status convert(const MomentSpec& from, std::span<const std::byte> from_codes,
                           std::span<const float> from_scales, const MomentSpec& to,
                           std::span<std::byte> to_codes, std::span<float> to_scales);
+
+// The fp32 values of bf16 weights and what the store keeps besides: `residual` has residual_bytes(store,
+// numel) bytes. docs/formats.md, weight stores.
+OCTAVO_API std::int64_t residual_bytes(WeightStore store, std::int64_t numel);
+OCTAVO_API Status join_weights(WeightStore store, std::span<const std::uint16_t> weights,
+                               std::span<const std::byte> residual, std::span<float> values);
+
+// fp32 values -> bf16 weights and their residual, as a step writes them. `stochastic` rounds to nearest here:
+// a conversion has no step number.
+OCTAVO_API Status split_weights(WeightStore store, std::span<const float> values,
+                                std::span<std::uint16_t> weights, std::span<std::byte> residual);
 
 struct MomentReport {
   std::int64_t bytes = 0;       // codes and scales

@@ -30,8 +30,7 @@ Result<TensorLayout> layout(const GroupConfig& config, const TensorSpec& spec) {
     out.slot[i] = slot_layout(stored, slots.moment[i], block, spec.numel, {spec.shape.data(), spec.ndim});
     if (has_axis_scales(stored, slots.moment[i])) out.workspace_bytes += 4 * out.slot[i].scales;
   }
-  if (spec.store == WeightStore::residual8) out.residual_bytes = spec.numel;
-  if (spec.store == WeightStore::residual16) out.residual_bytes = 2 * spec.numel;
+  out.residual_bytes = residual_bytes(spec.store, spec.numel);
   return out;
 }
 
