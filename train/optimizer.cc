@@ -10,6 +10,8 @@
 #include <octavo/optimizer.h>
 #include <torch/torch.h>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <string_view>
 
@@ -80,6 +82,18 @@ std::string optimizer_text(const OptimizerName& optimizer) {
   const std::string state(name(optimizer.state));
   const std::size_t digits = state.find_first_not_of("0123456789");  // 8bit: 8-bit
   return algorithm + " " + state.substr(0, digits) + (digits > 0 ? "-" : "") + state.substr(digits);
+}
+
+Status check_algorithm(const nlohmann::ordered_json& state, const std::string& parameter,
+                       Algorithm algorithm) {
+  const auto said = state.find("algorithm");
+  if (said == state.end()) return {};
+  const auto saved = said->get<std::string>();
+  const auto known = parse_algorithm(saved);
+  if (known.ok() && family_of(*known) == family_of(algorithm)) return {};
+  return Status::invalid(parameter + ": its optimizer states are those of " + saved + ", expected " +
+                         std::string(name(algorithm)) +
+                         "; use the optimizer that it was saved with, or start in another output_dir");
 }
 
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,

@@ -52,7 +52,8 @@ std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSetti
 class NativeOptimizer : public StepOptimizer {
  public:
   NativeOptimizer(const OptimizerName& name, const TrainingSettings& training, ParameterGroups groups)
-      : parameters_(std::move(groups.parameters)),
+      : algorithm_(name.algorithm),
+        parameters_(std::move(groups.parameters)),
         groups_(std::move(groups.options)),
         highest_rate_(training.learning_rate) {
     optimizer_ = make(name, training, {groups_, parameters_, std::move(groups.group), {}});
@@ -82,7 +83,10 @@ class NativeOptimizer : public StepOptimizer {
     for (const auto& [name, param] : parameters_) {
       const ParamState* state = optimizer_->state_of(param);
       if (state == nullptr) continue;
-      numbers[name] = {{"step", state->step()}, {"format", state->format}, {"block_size", state->block_size}};
+      numbers[name] = {{"step", state->step()},
+                       {"format", state->format},
+                       {"block_size", state->block_size},
+                       {"algorithm", optimizer_->algorithm()}};
       ParamState::each(*state, [&, key = name](const std::string& part, const ::torch::Tensor& tensor) {
         if (tensor.defined()) tensors.emplace_back(key + '.' + part, tensor);
       });
@@ -96,6 +100,7 @@ class NativeOptimizer : public StepOptimizer {
       auto& state = states.emplace_back();
       if (!numbers.contains(name)) continue;
       const nlohmann::ordered_json& mine = numbers.at(name);
+      if (Status bad = check_algorithm(mine, name, algorithm_); !bad.ok()) return bad;
       state = std::make_unique<ParamState>();
       state->count = ::torch::tensor(mine.at("step").get<std::int64_t>(), ::torch::kInt64);
       state->format = mine.at("format").get<std::string>();
@@ -158,6 +163,7 @@ class NativeOptimizer : public StepOptimizer {
         "); use the optimizer and master_weights that it was saved with, or start in another output_dir");
   }
 
+  Algorithm algorithm_;
   NamedTensors parameters_;  // of all groups, in the model's order
   std::vector<GroupOptions> groups_;
   double highest_rate_;

@@ -54,6 +54,7 @@ struct Parts<optim::SGDParamState> {
 
 // What all groups have.
 struct Wanted {
+  Algorithm algorithm{};
   HyperParams hyper;
   std::span<const Slot> slots;  // the moments that it keeps, as they are described
   double max_norm = 0;
@@ -110,7 +111,10 @@ class PlainOptimizer : public StepOptimizer {
       const auto found = optimizer_.state().find(param.unsafeGetTensorImpl());
       if (found == optimizer_.state().end()) continue;
       const auto& state = static_cast<const State&>(*found->second);
-      numbers[name] = {{"step", Parts<State>::step(state)}, {"format", "fp32"}, {"block_size", 0}};
+      numbers[name] = {{"step", Parts<State>::step(state)},
+                       {"format", "fp32"},
+                       {"block_size", 0},
+                       {"algorithm", std::string(octavo::name(wanted_.algorithm))}};
       for (std::size_t i = 0; i < wanted_.slots.size(); ++i) {
         const torch::Tensor tensor = Parts<State>::get(state, i);
         if (tensor.defined()) tensors.emplace_back(part_name(name, i), tensor);
@@ -124,6 +128,7 @@ class PlainOptimizer : public StepOptimizer {
     for (const auto& [name, param] : parameters_) {
       auto& state = states.emplace_back();
       if (!numbers.contains(name)) continue;
+      if (Status bad = check_algorithm(numbers.at(name), name, wanted_.algorithm); !bad.ok()) return bad;
       state = std::make_unique<State>();
       Parts<State>::set_step(*state, numbers.at(name).at("step").template get<std::int64_t>());
       for (std::size_t i = 0; i < wanted_.slots.size(); ++i) {
@@ -227,7 +232,7 @@ std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
   const Plain* const plain = find_plain(name.algorithm);
   TORCH_CHECK(plain != nullptr, "plain LibTorch has no such optimizer");
   const std::uint32_t switches = group_config(training, name.algorithm).switches;
-  return plain->make(std::move(groups), {hyper_params(training, name.algorithm),
+  return plain->make(std::move(groups), {name.algorithm, hyper_params(training, name.algorithm),
                                          slots(name.algorithm, switches), training.max_grad_norm});
 }
 

@@ -4,6 +4,13 @@
 
 #include "optimizer.h"
 
+#include <octavo/status.h>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <memory>
+#include <string>
+
 namespace octavo::train {
 
 std::unique_ptr<StepOptimizer> make_native_optimizer(const OptimizerName& name,
@@ -14,6 +21,11 @@ std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
 
 // Whether LibTorch has the algorithm, with the same meaning.
 bool plain_has(Algorithm algorithm);
+
+// An error where a parameter's saved state is another algorithm's, whose moments mean something else. States
+// saved by version 0.1 do not say whose they are.
+Status check_algorithm(const nlohmann::ordered_json& state, const std::string& parameter,
+                       Algorithm algorithm);
 
 // Of the tensors that save() gave, those of one parameter: "<parameter>.<part>".
 inline const torch::Tensor* find_tensor(const NamedTensors& tensors, const std::string& name) {

@@ -49,10 +49,30 @@ TEST(StepOptimizerLoad, AnotherFormat) {
       AllOf(HasSubstr("wide: 8bit states"), HasSubstr("expected 4bit"), HasSubstr("deep: 8bit states"),
             HasSubstr("use the optimizer and master_weights that it was saved with")));
   EXPECT_THAT(load_error(kFp32, of_8bit), HasSubstr("wide: 8bit states"));
-  EXPECT_THAT(load_error({"optimizer=lion_8bit", "compute_dtype=float32"}, of_8bit), HasSubstr("wide: 8bit"));
-  EXPECT_THAT(load_error(k8bit, saved_after_steps({"optimizer=lion_8bit", "compute_dtype=float32"},
-                                                  make_parameters())),
-              HasSubstr("wide: 8bit"));
+}
+
+TEST(StepOptimizerLoad, AnotherAlgorithm) {
+  const Words lion = {"optimizer=lion_8bit", "compute_dtype=float32"};
+  const Words sgd = {"optimizer=sgd_8bit", "compute_dtype=float32"};
+  Saved of_adamw = saved_after_steps(k8bit, make_parameters());
+  EXPECT_THAT(load_error(lion, of_adamw),
+              HasSubstr("wide: its optimizer states are those of adamw, expected lion"));
+  // As large, and of another meaning.
+  EXPECT_THAT(load_error(lion, saved_after_steps(sgd, make_parameters())),
+              HasSubstr("those of sgd, expected lion"));
+  EXPECT_THAT(
+      load_error({"optimizer=adamw", "compute_dtype=float32"},
+                 saved_after_steps({"optimizer=sgd", "compute_dtype=float32"}, make_parameters(), false),
+                 false),
+      HasSubstr("those of sgd, expected adamw"));
+  // Version 0.1 did not write it down: the sizes show it.
+  for (auto& [name, state] : of_adamw.numbers.items()) state.erase("algorithm");
+  EXPECT_THAT(load_error(lion, of_adamw), HasSubstr("wide: 8bit states"));
+  const NamedTensors params = make_parameters();
+  EXPECT_TRUE(make(training({"optimizer=adam_8bit", "compute_dtype=float32"}), params)
+                  ->load(copies(of_adamw.tensors), saved_after_steps(k8bit, make_parameters()).numbers)
+                  .ok())
+      << "adam and adamw keep the same moments";
 }
 
 TEST(StepOptimizerLoad, AnotherMaster) {
