@@ -1,0 +1,151 @@
+// Dropout by counters over torch tensors: the core's bits, gradients by the same mask, and independence of
+// where a sample lies, of torch's generators and of whether activations are computed again.
+// SPDX-License-Identifier: MIT
+#include "nn/dropout.h"
+#include "nn/recompute.h"
+
+#include <octavo/dropout.h>
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+using ::testing::HasSubstr;
+using torch::Tensor;
+
+const DropoutPass kPass{11, 12, torch::tensor({5, 3, 70, 9}, torch::kInt64)};
+constexpr std::uint32_t kLayer = 4;
+
+Tensor dropped(const Tensor& x, std::int64_t dim = 0, double probability = 0.3) {
+  return dropout(x, probability, true, kPass, kLayer, dim);
+}
+
+// By the core, on a contiguous float32 tensor.
+Tensor by_the_core(const Tensor& x, std::int64_t outer, std::int64_t inner, const Tensor& samples) {
+  Tensor out = torch::empty_like(x);
+  DropoutArgs args;
+  args.from = x.const_data_ptr();
+  args.to = out.data_ptr();
+  args.outer = outer;
+  args.batch = samples.numel();
+  args.inner = inner;
+  args.samples = samples.const_data_ptr<std::int64_t>();
+  args.probability = 0.3;
+  args.seed = 11;
+  args.step = 12;
+  args.layer = kLayer;
+  EXPECT_TRUE(octavo::dropout(args).ok());
+  return out;
+}
+
+TEST(TrainDropout, HasTheCoresBits) {
+  torch::manual_seed(1);
+  const Tensor x = torch::randn({4, 30, 50});
+  EXPECT_TRUE(torch::equal(dropped(x), by_the_core(x, 1, 1500, kPass.samples)));
+  const Tensor heads = torch::randn({3, 4, 50});
+  EXPECT_TRUE(torch::equal(dropped(heads, 1), by_the_core(heads, 3, 50, kPass.samples)));
+  const Tensor last = torch::randn({3, 50, 4});
+  EXPECT_TRUE(torch::equal(dropped(last, 2), by_the_core(last, 150, 1, kPass.samples)));
+  // Of a view that is not contiguous: as its elements are counted.
+  const Tensor turned = torch::randn({50, 30, 4}).permute({2, 1, 0});
+  EXPECT_TRUE(torch::equal(dropped(turned), dropped(turned.contiguous())));
+  EXPECT_EQ(dropped(x).count_nonzero().item<std::int64_t>(),
+            dropped(torch::ones({4, 1500})).count_nonzero().item<std::int64_t>());
+}
+
+TEST(TrainDropout, EveryTypeHasTheSameMask) {
+  const Tensor x = torch::rand({4, 333}) + 0.5;
+  const Tensor mask = dropped(x) != 0;
+  for (const auto type : {torch::kBFloat16, torch::kFloat16, torch::kFloat64}) {
+    const Tensor y = dropped(x.to(type));
+    EXPECT_EQ(y.scalar_type(), type);
+    EXPECT_TRUE(torch::equal(y != 0, mask)) << type;
+    // x / 0.7 by another formula: within a unit of each type's last place.
+    const double near = type == torch::kBFloat16 ? 0x1p-7 : type == torch::kFloat16 ? 0x1p-10 : 2e-5;
+    EXPECT_TRUE(torch::allclose(y.to(torch::kFloat64), x.to(type).to(torch::kFloat64) / 0.7 * mask, near));
+  }
+}
+
+TEST(TrainDropout, TheGradientHasTheSameMask) {
+  for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat64}) {
+    Tensor x = torch::randn({4, 600}, type).requires_grad_();
+    const Tensor weight = torch::randn({4, 600}, type);
+    (dropped(x) * weight).sum().backward();
+    EXPECT_TRUE(torch::equal(x.grad(), dropped(weight))) << type;
+    // A gradient that is not contiguous: that of a sum is one number, expanded.
+    x.mutable_grad().reset();
+    dropped(x).sum().backward();
+    EXPECT_TRUE(torch::equal(x.grad(), dropped(torch::ones({4, 600}, type)))) << type;
+  }
+  // And so has the gradient's gradient.
+  Tensor x = torch::ones({4, 9}).requires_grad_(), weight = torch::ones({4, 9}).requires_grad_();
+  const auto first = torch::autograd::grad({(dropped(x) * weight).sum()}, {x}, {}, {}, true);
+  first[0].sum().backward();
+  EXPECT_TRUE(torch::equal(weight.grad(), dropped(torch::ones({4, 9}))));
+}
+
+TEST(TrainDropout, ActsInTrainingOnly) {
+  const Tensor x = torch::randn({4, 5});
+  EXPECT_TRUE(dropout(x, 0.5, false, {}, 0).is_same(x));
+  EXPECT_TRUE(dropout(x, 0.0, true, {}, 0).is_same(x));
+  EXPECT_EQ(dropped(torch::ones({4, 0})).numel(), 0);
+}
+
+TEST(TrainDropout, ABatchMayBeSplitAndTurned) {
+  const Tensor x = torch::randn({4, 77});
+  const Tensor whole = dropped(x);
+  const auto part = [&](const Tensor& rows) {
+    return dropout(x.index({rows}), 0.3, true, {11, 12, kPass.samples.index({rows})}, kLayer);
+  };
+  for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{2}, {3, 1}, {1, 0, 3, 2}}) {
+    const Tensor index = torch::tensor(rows, torch::kInt64);
+    EXPECT_TRUE(torch::equal(part(index), whole.index({index})));
+  }
+  // Another layer, step or seed is another mask.
+  EXPECT_FALSE(torch::equal(dropout(x, 0.3, true, kPass, kLayer + 1), whole));
+  EXPECT_FALSE(torch::equal(dropout(x, 0.3, true, {11, 13, kPass.samples}, kLayer), whole));
+  EXPECT_FALSE(torch::equal(dropout(x, 0.3, true, {12, 12, kPass.samples}, kLayer), whole));
+}
+
+TEST(TrainDropout, TakesNoRandomNumbersAndIsRecomputed) {
+  torch::manual_seed(3);
+  const Tensor expected = torch::rand({4});
+  torch::manual_seed(3);
+  Tensor x = torch::ones({4, 64}).requires_grad_();
+  const auto segment = [](const std::vector<Tensor>& in) { return dropped(in[0].sin()).exp(); };
+  segment({x}).sum().backward();
+  const Tensor plain = x.grad().clone();
+  x.mutable_grad().reset();
+  recompute(segment, {x}).sum().backward();
+  EXPECT_TRUE(torch::equal(x.grad(), plain));
+  EXPECT_TRUE(torch::equal(torch::rand({4}), expected));
+}
+
+template <class Fn>
+std::string error_of(Fn&& fn) {
+  try {
+    fn();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
+TEST(TrainDropout, RefusesWhatIsNoPass) {
+  const Tensor x = torch::ones({4, 5});
+  EXPECT_THAT(error_of([&] { dropped(x, 0, 1.0); }), HasSubstr("the probability is 1, expected at least 0"));
+  EXPECT_THAT(error_of([&] { dropped(x, 2); }), HasSubstr("dim is 2, expected 0 to 1"));
+  EXPECT_THAT(error_of([&] { dropped(x, 1); }), HasSubstr("are Long [4], expected Long [5]"));
+  EXPECT_THAT(error_of([&] { dropout(x, 0.5, true, {}, 0); }), HasSubstr("the pass has no sample numbers"));
+  const Tensor floats = torch::ones({4});
+  EXPECT_THAT(error_of([&] { dropout(x, 0.5, true, {1, 2, floats}, 0); }), HasSubstr("are Float [4]"));
+}
+
+}  // namespace
+}  // namespace octavo::train

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#include "nn/dropout.h"
+
+#include <c10/util/accumulate.h>
+#include <octavo/torch/native.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/torch.h>
+
+namespace octavo::train {
+namespace {
+
+namespace native = octavo::torch::native;
+using ::torch::Tensor;
+using ::torch::autograd::AutogradContext;
+using ::torch::autograd::variable_list;
+
+// One call, but for the tensors.
+struct Mask : ::torch::CustomClassHolder {
+  Mask(double drop, const DropoutPass& pass, std::uint32_t number, std::int64_t batch_dim)
+      : probability(drop), seed(pass.seed), step(pass.step), layer(number), dim(batch_dim) {}
+  double probability;
+  std::uint64_t seed, step;
+  std::uint32_t layer;
+  std::int64_t dim;
+};
+
+// False where the core has no code for the device or the type; any other failure throws. REQUIRES: contiguous
+// tensors.
+bool drop_native(const Mask& mask, const Tensor& from, const Tensor& samples, const Tensor& to) {
+  const int dtype = native::dtype_number(from.scalar_type());
+  const ::torch::Device device = from.device();
+  if (dtype < 0 || !(device.is_cpu() || device.is_cuda())) return false;
+  const auto sizes = from.sizes();
+  auto args = native::sized<octavo_dropout_args>();
+  args.dtype = static_cast<std::uint32_t>(dtype);
+  args.device_kind = native::device_kind(device);
+  args.device_index = native::device_index(device);
+  args.from = from.const_data_ptr();
+  args.to = to.mutable_data_ptr();
+  args.outer = c10::multiply_integers(sizes.begin(), sizes.begin() + mask.dim);
+  args.batch = sizes[static_cast<std::size_t>(mask.dim)];
+  args.inner = c10::multiply_integers(sizes.begin() + mask.dim + 1, sizes.end());
+  args.samples = samples.const_data_ptr<std::int64_t>();
+  args.probability = mask.probability;
+  args.seed = mask.seed;
+  args.step = mask.step;
+  args.layer = mask.layer;
+  args.stream = native::handle_of(native::current_stream(device));
+  const octavo_status status = octavo_dropout(&args);
+  constexpr octavo_status kUnsupported = 2;
+  if (status == kUnsupported && device.is_cuda()) return false;
+  native::check(status, "");
+  return true;
+}
+
+Tensor drop(const Mask& mask, const Tensor& x, const Tensor& samples) {
+  const Tensor from = x.contiguous();
+  const Tensor to = ::torch::empty_like(from, ::torch::MemoryFormat::Contiguous);
+  if (drop_native(mask, from, samples, to)) return to;
+  // What each element is multiplied by; zero where it is dropped.
+  const Tensor factors = ::torch::ones(x.sizes(), ::torch::kFloat32);
+  TORCH_CHECK(drop_native(mask, factors, samples.cpu(), factors), "dropout: no code for float32 on the CPU");
+  const Tensor there = factors.to(x.device());
+  const auto wide = x.scalar_type() == ::torch::kFloat64 ? ::torch::kFloat64 : ::torch::kFloat32;
+  return ::torch::where(there != 0, from.to(wide) * there, 0.0).to(x.scalar_type());
+}
+
+struct DropoutFunction : ::torch::autograd::Function<DropoutFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& samples,
+                        const c10::intrusive_ptr<Mask>& mask) {
+    context->save_for_backward({samples});
+    context->saved_data["mask"] = c10::IValue::make_capsule(mask);
+    return drop(*mask, x, samples);
+  }
+
+  // The gradient of a product with constants is the same product.
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const auto mask = c10::static_intrusive_pointer_cast<Mask>(context->saved_data["mask"].toCapsule());
+    return {apply(grads[0], context->get_saved_variables()[0], mask), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double probability, bool training, const DropoutPass& pass,
+               std::uint32_t layer, std::int64_t dim) {
+  TORCH_CHECK(probability >= 0.0 && probability < 1.0, "dropout: the probability is ", probability,
+              ", expected at least 0 and below 1");
+  if (!training || probability == 0.0) return x;
+  TORCH_CHECK(dim >= 0 && dim < x.dim(), "dropout: dim is ", dim, ", expected 0 to ", x.dim() - 1);
+  const Tensor& samples = pass.samples;
+  TORCH_CHECK(samples.defined(),
+              "dropout: the pass has no sample numbers; give it those of the batch's rows");
+  TORCH_CHECK(
+      samples.dim() == 1 && samples.size(0) == x.size(dim) && samples.scalar_type() == ::torch::kInt64,
+      "dropout: the sample numbers are ", samples.scalar_type(), " ", samples.sizes(), ", expected Long [",
+      x.size(dim), "]: one for each sample of the batch");
+  TORCH_CHECK(samples.device() == x.device(), "dropout: the sample numbers are on ", samples.device(),
+              ", expected ", x.device(), ", where the activations are");
+  return DropoutFunction::apply(x, samples.contiguous(),
+                                c10::make_intrusive<Mask>(probability, pass, layer, dim));
+}
+
+}  // namespace octavo::train
