@@ -10,8 +10,8 @@
 namespace octavo::train {
 
 // Where `step` of `steps` are done and each takes `seconds`: how long the rest takes and which settings make
-// it shorter. Empty below an hour.
-std::string long_run_note(const Settings& settings, std::int64_t step, std::int64_t steps, double seconds,
-                          bool on_cpu);
+// it shorter; `shorter`: what would make a step shorter. Empty below an hour.
+std::string long_run_note(const Settings& settings, const std::string& shorter, std::int64_t step,
+                          std::int64_t steps, double seconds, bool on_cpu);
 
 }  // namespace octavo::train

@@ -140,7 +140,7 @@ std::string smaller_states(const TrainingSettings& training) {
          " (" + significant(then, 3) + " bytes of state per weight instead of " + significant(now, 3) + ')';
 }
 
-// The same step in more and smaller passes; empty: a pass has one sequence already.
+// The same step in more and smaller passes; empty: a pass has one sample already.
 std::string smaller_passes(const TrainingSettings& training) {
   const std::int64_t batch = training.per_device_train_batch_size;
   if (batch <= 1) return {};
@@ -154,7 +154,8 @@ std::string smaller_passes(const TrainingSettings& training) {
 }  // namespace
 
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
-                                  const DeviceMemory& device, const Settings& settings, bool evaluating) {
+                                  const DeviceMemory& device, const Settings& settings,
+                                  const TaskMemory& task, bool evaluating) {
   const TrainingSettings& training = settings.training;
   std::string out = "out of memory: " + what;
   out += "\n  held by: weights " + bytes_text(owners.params) + ", gradients " + bytes_text(owners.grads) +
@@ -171,19 +172,18 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
       out += "; the device has " + bytes_text(device.total) + ", " + bytes_text(device.free) + " free";
     }
   }
+  out += "\n  a pass had " + task.batch;
   std::vector<std::string> helps;
   if (evaluating) {
     if (const std::int64_t rows = training.per_device_eval_batch_size; rows > 1)
       helps.push_back("per_device_eval_batch_size=" + std::to_string(rows / 2));
   } else {
-    if (!settings.model.gradient_checkpointing)
-      helps.emplace_back("model.gradient_checkpointing=true (activations of one layer instead of all)");
+    helps = task.advice.first;
     if (std::string help = smaller_passes(training); !help.empty()) helps.push_back(std::move(help));
   }
-  if (training.compute_dtype == DType::f32) helps.emplace_back("compute_dtype=bfloat16");
+  if (training.compute_dtype == ComputeType::float32) helps.emplace_back("compute_dtype=bfloat16");
   if (std::string help = smaller_states(training); !help.empty()) helps.push_back(std::move(help));
-  if (settings.data.block_size > 128)
-    helps.push_back("data.block_size=" + std::to_string(settings.data.block_size / 2));
+  helps.insert(helps.end(), task.advice.last.begin(), task.advice.last.end());
   if (device.reserved - device.peak > device.reserved / 10) {
     helps.emplace_back(
         "the environment variable PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (less fragmentation)");

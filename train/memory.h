@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "task.h"
 #include "train/config/settings.h"
 
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -54,11 +55,17 @@ class PeakMeter {
   std::unique_ptr<c10::DebugInfoGuard> guard_;
 };
 
-// The message for a full device: what each owner holds, how much is fragmentation, and which settings would
-// help, the most effective first. `evaluating`: it was not a step that failed.
+// What a task says for the message below.
+struct TaskMemory {
+  std::string batch;  // what a pass held: "8 sequences of 512 bytes"
+  MemoryAdvice advice;
+};
+
+// The message for a full device: what each owner holds, how much is fragmentation, what a pass held, and
+// which settings would help, the most effective first. `evaluating`: it was not a step that failed.
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
                                   const DeviceMemory& device, const Settings& settings,
-                                  bool evaluating = false);
+                                  const TaskMemory& task, bool evaluating = false);
 
 // A line per owner, aligned, with its share of the peak.
 std::vector<std::string> memory_table(const MemoryByOwner& owners);

@@ -31,7 +31,7 @@ std::string reason_against(const OptimizerName& name, const TrainingSettings& tr
     return where + ", and plain LibTorch has no " + std::string(describe(name.algorithm)->title);
   }
   const MasterWeights master = training.master_weights;
-  if (training.compute_dtype == DType::bf16 && master != MasterWeights::automatic &&
+  if (training.compute_dtype == ComputeType::bfloat16 && master != MasterWeights::automatic &&
       master != MasterWeights::bits32) {
     return where + ", and plain LibTorch trains fp32 weights (master_weights: 32)";
   }
@@ -59,7 +59,7 @@ Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const tor
                                  " cannot run here either: " + against);
     }
   }
-  plan.bf16_weights = plan.native && training.compute_dtype == DType::bf16;
+  plan.bf16_weights = plan.native && training.compute_dtype == ComputeType::bfloat16;
   return plan;
 }
 
@@ -107,7 +107,7 @@ StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSett
     spec.ndim = static_cast<int>(std::min<std::int64_t>(param.dim(), kMaxDims));
     if (param.dim() <= kMaxDims) std::copy(param.sizes().begin(), param.sizes().end(), spec.shape.begin());
     if (param.dim() > kMaxDims) spec.ndim = 0;
-    spec.param_dtype = plan.bf16_weights ? DType::bf16 : dtype_of(param);
+    spec.param_dtype = dtype_of(param);
     spec.grad_dtype = spec.param_dtype;
     if (spec.param_dtype == DType::bf16) spec.store = weight_store(training);
     spec.format = format_for(groups.options[groups.group[i]].state, spec.numel).value();

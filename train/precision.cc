@@ -17,14 +17,15 @@ constexpr std::int64_t kGrowthInterval = 2000;
 
 }  // namespace
 
-AutocastScope::AutocastScope(const torch::Device& device, DType dtype)
+AutocastScope::AutocastScope(const torch::Device& device, ComputeType dtype)
     : device_(device.type()),
-      active_(dtype != DType::f32),
+      active_(dtype != ComputeType::float32),
       before_(at::autocast::is_autocast_enabled(device_)),
       dtype_before_(at::autocast::get_autocast_dtype(device_)) {
   if (!active_) return;
   at::autocast::set_autocast_enabled(device_, true);
-  at::autocast::set_autocast_dtype(device_, dtype == DType::bf16 ? torch::kBFloat16 : torch::kFloat16);
+  at::autocast::set_autocast_dtype(device_,
+                                   dtype == ComputeType::bfloat16 ? torch::kBFloat16 : torch::kFloat16);
   at::autocast::increment_nesting();
 }
 
@@ -35,8 +36,8 @@ AutocastScope::~AutocastScope() {
   at::autocast::set_autocast_dtype(device_, dtype_before_);
 }
 
-LossScaler::LossScaler(const torch::Device& device, DType compute_dtype) {
-  if (compute_dtype != DType::f16) return;
+LossScaler::LossScaler(const torch::Device& device, ComputeType compute_dtype) {
+  if (compute_dtype != ComputeType::float16) return;
   scale_ = torch::full({1}, kFirstScale, torch::TensorOptions(torch::kFloat32).device(device));
   good_steps_ = torch::zeros({1}, torch::TensorOptions(torch::kInt32).device(device));
 }

@@ -17,7 +17,7 @@ namespace octavo::train {
 // Autocast to `dtype` on a device, for a scope; nothing for float32.
 class AutocastScope {
  public:
-  AutocastScope(const torch::Device& device, DType dtype);
+  AutocastScope(const torch::Device& device, ComputeType dtype);
   ~AutocastScope();
   AutocastScope(const AutocastScope&) = delete;
   AutocastScope& operator=(const AutocastScope&) = delete;
@@ -32,7 +32,7 @@ class AutocastScope {
 // step waits for it. Without float16 it does nothing.
 class LossScaler {
  public:
-  LossScaler(const torch::Device& device, DType compute_dtype);
+  LossScaler(const torch::Device& device, ComputeType compute_dtype);
 
   [[nodiscard]] bool active() const { return scale_.defined(); }
   [[nodiscard]] torch::Tensor scaled(const torch::Tensor& loss) const;

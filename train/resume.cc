@@ -95,20 +95,12 @@ Status check_newest(const Settings& settings, std::int64_t step) {
   return {};
 }
 
-Result<TextRecord> continue_text(const std::string& checkpoint, const Settings& settings,
-                                 const std::optional<TextRecord>& then, const std::vector<std::string>& train,
-                                 const std::optional<std::vector<std::string>>& validation,
-                                 Changes& changes) {
-  const std::int64_t block_size = settings.data.block_size;
-  auto now = record_text(train, validation, block_size, then ? HoldOut::each_file : HoldOut::end_of_all);
-  if (!now.ok() || !then) return now;
-  auto change = compare_text(*then, *now);
-  if (!change.ok()) return change.status();
-  if (!change->changed.empty() && must_be_the_same(settings))
-    return another_run(settings, checkpoint, "data", change->changed);
-  changes.insert(changes.end(), change->changed.begin(), change->changed.end());
-  changes.insert(changes.end(), change->grown.begin(), change->grown.end());
-  return change->record;
+Status continue_data(const std::string& checkpoint, const Settings& settings,
+                     const std::vector<std::string>& changed, Changes& changes) {
+  if (!changed.empty() && must_be_the_same(settings))
+    return another_run(settings, checkpoint, "data", changed);
+  changes.insert(changes.end(), changed.begin(), changed.end());
+  return {};
 }
 
 Status continue_settings(const std::string& checkpoint, const Settings& settings, Changes& changes,
@@ -136,7 +128,7 @@ std::string nothing_to_do(const Settings& settings, const std::string& checkpoin
   return "nothing to do: " + checkpoint + " is at step " + std::to_string(step) + " of " +
          std::to_string(steps) + ". To train it further: " + more +
          ". For a run of its own: output_dir=" + another_folder(settings) +
-         ". To look at it: octavo sample " + settings.output_dir;
+         ". To look at it: octavo report " + settings.output_dir;
 }
 
 }  // namespace octavo::train

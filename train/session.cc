@@ -5,7 +5,6 @@
 #include "resume.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checkpoint_names.h"
-#include "train/files/safetensors.h"
 #include "train/format/numbers.h"
 
 #include <octavo/backend.h>
@@ -14,17 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace octavo::train {
 namespace {
-
-NamedTensors parameters_of(TextModel& model) {
-  NamedTensors out;
-  for (const auto& each : model.named_parameters()) out.emplace_back(each.key(), each.value());
-  return out;
-}
 
 std::int64_t bytes_of(const NamedTensors& tensors) {
   std::int64_t total = 0;
@@ -38,41 +30,25 @@ std::int64_t elements_of(const NamedTensors& tensors) {
   return total;
 }
 
-// Weights are drawn on the CPU in fp32, so that they are the same on every device.
-std::shared_ptr<TextModel> build_model(const Settings& settings, const torch::Device& device, bool bf16) {
-  seed_random(settings.training.seed, 0, 0);
-  std::shared_ptr<TextModel> model = make_model(settings.model);
-  model->to(device, bf16 ? torch::kBFloat16 : torch::kFloat32);
-  model->train();
-  return model;
-}
-
-// The files of the run's text: as the config names them, divided as the checkpoint has them.
-Result<TextRecord> find_text(Session& s) {
-  const DataSettings& data = s.settings.data;
-  auto train = find_text_files("data.train", *data.train);
-  if (!train.ok()) return train.status();
-  std::optional<std::vector<std::string>> validation;
-  if (data.validation) {
-    auto files = find_text_files("data.validation", *data.validation);
-    if (!files.ok()) return files.status();
-    validation = std::move(*files);
+// The data: as the config names it, divided as the checkpoint has it.
+Status open_data(Session& s) {
+  nlohmann::ordered_json then;
+  if (!s.resumed_from.empty()) {
+    auto read = saved_data(s.resumed_from);
+    if (!read.ok()) return read.status();
+    then = std::move(*read);
   }
-  if (s.resumed_from.empty()) return record_text(*train, validation, data.block_size);
-  auto then = read_state(s.resumed_from);
-  if (!then.ok()) return then.status();
-  return continue_text(s.resumed_from, s.settings, then->text, *train, validation, s.changes);
-}
-
-// A division that was made for a smaller block_size may have no room for a window of this one.
-Status check_windows(const Session& s) {
-  const std::int64_t block_size = s.settings.data.block_size;
-  const std::int64_t least = std::min(s.text.train.size(), s.text.validation.size());
-  if (least > block_size) return {};
-  return Status::invalid("data.block_size: got " + std::to_string(block_size) + ", but of its text " +
-                         s.resumed_from + " trains on " + std::to_string(s.text.train.size()) +
-                         " bytes and evaluates on " + std::to_string(s.text.validation.size()) +
-                         "; use less than " + std::to_string(least));
+  try {
+    auto change = s.task->open({s.settings, s.resumed_from, then.is_null() ? nullptr : &then});
+    if (!change.ok()) return change.status();
+    if (Status bad = continue_data(s.resumed_from, s.settings, change->changed, s.changes); !bad.ok())
+      return bad;
+    s.changes.insert(s.changes.end(), change->noted.begin(), change->noted.end());
+  } catch (const nlohmann::json::exception& error) {
+    return Status::invalid(s.resumed_from + "/state.json: " + error.what() +
+                           "; it was not saved by octavo train");
+  }
+  return {};
 }
 
 void introduce(Session& session, Console& console) {
@@ -83,11 +59,11 @@ void introduce(Session& session, Console& console) {
   OptimizerPlan fp32 = session.plan;
   fp32.name.state = StateFormat::fp32;
   const std::int64_t plain = planned_bytes(fp32, training, session.parameters).states;
-  const char* dtype = training.compute_dtype == DType::bf16  ? "bfloat16"
-                      : training.compute_dtype == DType::f16 ? "float16"
-                                                             : "float32";
+  const char* dtype = training.compute_dtype == ComputeType::bfloat16  ? "bfloat16"
+                      : training.compute_dtype == ComputeType::float16 ? "float16"
+                                                                       : "float32";
   const std::string master = session.plan.bf16_weights ? master_name(weight_store(training)) : "none";
-  const std::string model(model_name(settings.model.name));
+  const std::string& model = settings.model.name;
   console.note(
       model + ": " + short_count(params) + " parameters, " + bytes_text(bytes_of(session.parameters)) +
       " in " + (session.plan.bf16_weights ? "bfloat16" : "float32") +
@@ -100,21 +76,18 @@ void introduce(Session& session, Console& console) {
                        " B/param, " + bytes_text(bytes.states);
   if (bytes.states < plain) states += " instead of " + bytes_text(plain);
   console.note(states);
-  const Stage& last = session.stages.back();
-  console.note(bytes_text(session.text.train.size()) + " of text to train on, " +
-               std::to_string(last.samples) + " samples of " + std::to_string(settings.data.block_size) +
-               " bytes; " + bytes_text(session.text.validation.size()) +
-               (settings.data.validation ? " to evaluate on" : " held out to evaluate on"));
+  for (const std::string& line : session.task->introduction()) console.note(line);
   if (session.stages.size() > 1) console.note(session.stage_text());
   if (!session.resumed_from.empty()) {
     console.note("going on from " + session.resumed_from + ", step " + std::to_string(session.state.step) +
                  " of " + std::to_string(session.steps()));
   }
 
-  const std::int64_t tokens = draws_per_step(training) * settings.data.block_size;
+  const Unit unit = session.task->unit();
   nlohmann::ordered_json start = {{"kind", "start"},
                                   {"step", session.state.step},
                                   {"octavo", std::string(version())},
+                                  {"task", settings.task},
                                   {"model", model},
                                   {"params", params},
                                   {"device", device_text(session.device)},
@@ -124,11 +97,10 @@ void introduce(Session& session, Console& console) {
                                   {"compute_dtype", dtype},
                                   {"master_weights", master},
                                   {"steps", session.steps()},
-                                  {"batch_tokens", tokens},
-                                  {"resumed_from", nullptr},
-                                  {"train_bytes", session.text.train.size()},
-                                  {"validation_bytes", session.text.validation.size()},
-                                  {"unigram_entropy", estimated_unigram_entropy(session.text.validation)}};
+                                  {"unit", unit.name},
+                                  {"batch_" + unit.name, session.task->units(draws_per_step(training))},
+                                  {"resumed_from", nullptr}};
+  session.task->describe(start);
   if (!session.resumed_from.empty()) start["resumed_from"] = session.resumed_from;
   Status bad = session.log->write(start);
   for (const std::string& change : session.changes) {
@@ -154,11 +126,25 @@ std::string Session::stage_text() const {
          std::to_string(now.samples) + " samples, to step " + std::to_string(now.last_step);
 }
 
-Sampler Session::sampler() const {
+std::string Session::step_text(std::int64_t step) const {
+  return "step " + std::to_string(step) + '/' + std::to_string(steps());
+}
+
+Order Session::order() const {
   const std::int64_t samples = stage().samples;
-  return Sampler(text.train, settings.data.block_size, samples,
-                 static_cast<std::uint64_t>(settings.data.seed),
-                 samples == state.samples ? state.sampler_start : state.draws);
+  return Order(samples, static_cast<std::uint64_t>(settings.data.seed),
+               samples == state.samples ? state.sampler_start : state.draws);
+}
+
+Prefetch<Batch>::Make Session::maker() const {
+  return [task = task.get(), order = order(), rows = settings.training.per_device_train_batch_size](
+             std::uint64_t first_draw) { return task->read(order, first_draw, rows); };
+}
+
+Result<SavedCheckpoint> Session::save() const {
+  std::vector<const Stateful*> all;
+  for (const auto& part : parts) all.push_back(part.get());
+  return save_checkpoint(settings.output_dir, state, task->data_record(), all, config_yaml);
 }
 
 MemoryByOwner Session::owners() const {
@@ -195,26 +181,25 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   auto resume = find_resume(settings, console);
   if (!resume.ok()) return resume.status();
   s.resumed_from = *resume;
-  auto record = find_text(s);
-  if (!record.ok()) return record.status();
-  auto text = open_split(*record);
-  if (!text.ok()) return text.status();
-  s.text = *text;
-  if (Status bad = check_windows(s); !bad.ok()) return bad;
-  s.evaluation =
-      evaluation_offsets(s.text.validation, settings.data.block_size, settings.data.max_eval_samples);
-  auto stages =
-      plan_stages(settings.data, training, sample_count(s.text.train, settings.data.block_size, -1));
+  s.task = make_task(settings.task);
+  if (Status bad = open_data(s); !bad.ok()) return bad;
+  auto stages = plan_stages(settings.data, training, s.task->samples());
   if (!stages.ok()) return stages.status();
   s.stages = *stages;
 
-  s.model = build_model(settings, s.device, s.plan.bf16_weights);
+  s.model = build_model(*s.task, settings, s.device, s.plan.bf16_weights);
   s.parameters = parameters_of(*s.model);
+  s.buffers = buffers_of(*s.model);
   s.optimizer = make_optimizer(s.plan, training, s.parameters);
   s.scaler.emplace(s.device, training.compute_dtype);
   s.sums.emplace(s.parameters, training.gradient_accumulation_steps);
+  s.parts.push_back(std::make_unique<ModelPart>(tensors_of(*s.model)));
+  s.parts.push_back(std::make_unique<ScalerPart>(*s.scaler));
+  s.parts.push_back(std::make_unique<OptimizerPart>(*s.optimizer));
   if (!s.resumed_from.empty()) {
-    auto state = load_checkpoint(s.resumed_from, s.parts());
+    std::vector<Stateful*> all;
+    for (const auto& part : s.parts) all.push_back(part.get());
+    auto state = load_checkpoint(s.resumed_from, all);
     if (!state.ok()) return state.status();
     s.state = *state;
     s.state.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
@@ -223,11 +208,10 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   } else {
     s.state.samples = s.stage().samples;
   }
-  s.state.text = std::move(*record);
-  auto loader = BatchLoader::start(s.sampler(), training.per_device_train_batch_size, s.state.draws,
-                                   static_cast<int>(settings.data.dataloader_num_workers));
-  if (!loader.ok()) return loader.status();
-  s.loader.emplace(std::move(*loader));
+  auto batches = Prefetch<Batch>::start(s.maker(), training.per_device_train_batch_size, s.state.draws,
+                                        static_cast<int>(settings.data.dataloader_num_workers));
+  if (!batches.ok()) return batches.status();
+  s.batches.emplace(std::move(*batches));
 
   if (!existed) {
     if (Status bad = s.lock.take(settings.output_dir); !bad.ok()) return bad;
@@ -243,40 +227,6 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   s.config_yaml = to_yaml(saved);
   introduce(s, console);
   return session;
-}
-
-// The files that a model needs. The optimizer's, the largest, is not read.
-constexpr std::array<std::string_view, 3> kFilesOfAModel = {"model.safetensors", "state.json", "config.yaml"};
-
-Result<LoadedModel> load_model(const std::string& run, const DeviceName& wanted) {
-  LoadedModel out;
-  out.checkpoint = run;
-  if (!path_exists(run + "/state.json")) {
-    auto newest = newest_checkpoint(run, kFilesOfAModel);
-    if (!newest.ok()) return newest.status();
-    if (!newest->found) {
-      return Status::invalid(run + ": no checkpoint is there" +
-                             (newest->skipped.empty() ? "" : " that is whole: " + newest->skipped[0]) +
-                             "; expected a run's folder or a checkpoint's");
-    }
-    out.checkpoint = newest->found->path;
-    out.skipped = newest->skipped;
-  } else if (Status bad = verify_checkpoint(run, kFilesOfAModel); !bad.ok()) {
-    return bad;
-  }
-  auto config = load(out.checkpoint + "/config.yaml");
-  if (!config.ok()) return config.status();
-  out.settings = config->settings;
-  auto device = choose_device(wanted);
-  if (!device.ok()) return device.status();
-  out.device = *device;
-  auto read = Safetensors::open(out.checkpoint + "/model.safetensors");
-  if (!read.ok()) return read.status();
-  const bool bf16 = !read->tensors().empty() && read->tensors()[0].dtype == "BF16";
-  out.model = build_model(out.settings, out.device, bf16);
-  if (Status bad = load_weights(out.checkpoint, parameters_of(*out.model)); !bad.ok()) return bad;
-  out.model->eval();
-  return out;
 }
 
 }  // namespace octavo::train

@@ -1,19 +1,20 @@
-// Everything that a run needs, put together and checked before the first step: device, data, model,
-// optimizer, the checkpoint to go on from, and the run's folder. All errors of the settings are found here,
-// and nothing is written before everything is right.
+// Everything a run consists of, from its config to its first batch: opened whole, or an error that says why
+// not.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "checkpoint.h"
 #include "console.h"
 #include "memory.h"
-#include "models/text_model.h"
+#include "model.h"
 #include "optimizer.h"
+#include "parts.h"
 #include "precision.h"
 #include "run_state.h"
+#include "task.h"
 #include "train/config/config.h"
-#include "train/data/loader.h"
+#include "train/data/prefetch.h"
 #include "train/data/stages.h"
-#include "train/data/text.h"
 #include "train/files/folder_lock.h"
 #include "train/log/run_log.h"
 
@@ -30,16 +31,16 @@ namespace octavo::train {
 struct Session {
   Settings settings;
   torch::Device device{torch::kCPU};
-  TextSplit text;
-  std::vector<std::int64_t> evaluation;  // offsets of the windows
+  std::unique_ptr<Task> task;
   std::vector<Stage> stages;
-  std::shared_ptr<TextModel> model;
-  NamedTensors parameters;
+  std::shared_ptr<torch::nn::Module> model;
+  NamedTensors parameters, buffers;
   OptimizerPlan plan;
   std::unique_ptr<StepOptimizer> optimizer;
   std::optional<LossScaler> scaler;
   std::optional<GradientSums> sums;
-  std::optional<BatchLoader> loader;
+  std::vector<std::unique_ptr<Stateful>> parts;
+  std::optional<Prefetch<Batch>> batches;
   FolderLock lock;
   std::optional<RunLog> log;
   RunState state;
@@ -48,29 +49,20 @@ struct Session {
   std::string config_yaml;
 
   [[nodiscard]] std::int64_t steps() const { return stages.back().last_step; }
-  [[nodiscard]] RunParts parts() { return {parameters, *optimizer, *scaler}; }
   // The stage that does the step after state.step (or the last one).
   [[nodiscard]] const Stage& stage() const;
-  [[nodiscard]] std::string stage_text() const;  // "stage 2 of 3: 40 samples, to step 8"
+  [[nodiscard]] std::string stage_text() const;                  // "stage 2 of 3: 40 samples, to step 8"
+  [[nodiscard]] std::string step_text(std::int64_t step) const;  // "step 5/12"
   // Of the stage that does the next step; state.samples is another number until the loop has begun that
   // stage.
-  [[nodiscard]] Sampler sampler() const;
+  [[nodiscard]] Order order() const;
+  // What makes that stage's batches.
+  [[nodiscard]] Prefetch<Batch>::Make maker() const;
   [[nodiscard]] MemoryByOwner owners() const;  // without activations
+  Result<SavedCheckpoint> save() const;
 };
 
 // Throws c10::Error if the device fails or has no memory left.
 Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console);
-
-// A trained model, loaded from a checkpoint.
-struct LoadedModel {
-  Settings settings;
-  torch::Device device{torch::kCPU};
-  std::shared_ptr<TextModel> model;
-  std::string checkpoint;
-  std::vector<std::string> skipped;  // why newer checkpoints were not taken
-};
-
-// `run`: a run's folder (its newest valid checkpoint) or a checkpoint's.
-Result<LoadedModel> load_model(const std::string& run, const DeviceName& device);
 
 }  // namespace octavo::train

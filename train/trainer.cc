@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "trainer.h"
 
-#include "evaluate.h"
 #include "heartbeat.h"
 #include "loop.h"
 #include "resume.h"
 #include "session.h"
 #include "signals.h"
-#include "terminal_text.h"
 #include "train/files/text_file.h"
 #include "train/report/report.h"
 
@@ -21,19 +19,15 @@
 namespace octavo::train {
 namespace {
 
-// Lets the model write a text, for the console and the report.
-Status show_sample(Session& session, std::int64_t step, Heartbeat& console) {
-  const Settings& settings = session.settings;
-  SampleOptions options;
-  options.tokens = settings.training.sample_tokens;
-  options.top_k = 3;
-  const std::string prompt = "\n";
-  console.doing("writing a sample");
-  const std::string text =
-      generate(*session.model, prompt, settings.data.block_size, options, session.device,
-               settings.training.compute_dtype, [](char) { return StopSignals::received() == 0; });
-  console.note("a sample:" + prompt + terminal_text(text));
-  return session.log->write({{"kind", "sample"}, {"step", step}, {"prompt", prompt}, {"text", text}});
+// Lets the model show something, for the console and the report.
+Status show_preview(Session& session, std::int64_t step, Heartbeat& console) {
+  console.doing("making a sample");
+  const auto preview = session.task->preview(session.device, [] { return StopSignals::received() != 0; });
+  if (!preview) return {};
+  console.note(preview->title + ":" + preview->shown);
+  nlohmann::ordered_json record = {{"kind", "sample"}, {"step", step}};
+  for (const auto& [name, text] : preview->record) record[name] = text;
+  return session.log->write(record);
 }
 
 Result<std::string> write_report(const std::string& run) {
@@ -76,7 +70,7 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console) {
         console.note("memory:");
         for (const std::string& line : memory_table(*loop.measured_memory())) console.note(line);
       }
-      if (session->settings.training.sample_tokens > 0) say(show_sample(*session, outcome->step, console));
+      say(show_preview(*session, outcome->step, console));
     }
   } catch (const c10::Error& error) {
     say(Status::failed(std::string("no sample: ") + error.what_without_backtrace()));

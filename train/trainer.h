@@ -9,6 +9,7 @@
 #pragma once
 
 #include "console.h"
+#include "metric.h"
 #include "train/config/config.h"
 
 #include <octavo/status.h>
@@ -21,11 +22,11 @@ namespace octavo::train {
 
 struct Outcome {
   std::int64_t step = 0;
-  int signal = 0;  // the signal that ended the run early; 0: the run is finished
-  std::optional<double> eval_loss;
-  std::string checkpoint;  // the newest one
-  std::string not_saved;   // why it is not of the last step; empty: it is
-  std::string report;      // the page's path
+  int signal = 0;                // the signal that ended the run early; 0: the run is finished
+  std::optional<Metric> metric;  // the first one of the last evaluation
+  std::string checkpoint;        // the newest one
+  std::string not_saved;         // why it is not of the last step; empty: it is
+  std::string report;            // the page's path
 };
 
 // Errors: bad data or settings, divergence (ten steps in a row without finite gradients), exhausted memory.

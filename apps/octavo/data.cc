@@ -5,9 +5,9 @@
 #include "cli.h"
 #include "table.h"
 #include "tales/make_text.h"
-#include "train/data/text.h"
 #include "train/files/mapped_file.h"
 #include "train/files/output_file.h"
+#include "train/tasks/text/text.h"
 
 #include <CLI/CLI.hpp>
 

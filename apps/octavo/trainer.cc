@@ -5,11 +5,11 @@
 #include "cli.h"
 #include "command.h"
 #include "device.h"
-#include "evaluate.h"
+#include "model.h"
 #include "progress.h"
-#include "session.h"
-#include "terminal_text.h"
 #include "train.h"
+#include "train/tasks/text/task.h"
+#include "train/tasks/text/terminal_text.h"
 
 #include <CLI/CLI.hpp>
 
@@ -71,6 +71,11 @@ void run_sampling(const SampleRequest& request) {
   const train::DeviceName device = take(train::parse("", "--device", words)).settings.training.device;
   const train::LoadedModel loaded = take(train::load_model(request.run, device));
   for (const std::string& reason : loaded.skipped) std::cerr << "warning: not taken: " << reason << '\n';
+  auto* const task = dynamic_cast<train::TextTask*>(loaded.task.get());
+  if (task == nullptr) {
+    throw Failure(kExitUsage, request.run + ": a model of the task " + loaded.settings.task +
+                                  " writes no text; octavo report shows what it can");
+  }
   train::SampleOptions options;
   options.tokens = request.tokens;
   options.top_k = request.top_k;
@@ -80,11 +85,10 @@ void run_sampling(const SampleRequest& request) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   train::TerminalText shown;
   std::cout << (terminal ? train::terminal_text(request.prompt) : request.prompt);
-  train::generate(*loaded.model, request.prompt, loaded.settings.data.block_size, options, loaded.device,
-                  loaded.settings.training.compute_dtype, [&](char c) {
-                    std::cout << (terminal ? shown.put(c) : std::string(1, c)) << std::flush;
-                    return static_cast<bool>(std::cout);
-                  });
+  task->write(request.prompt, options, loaded.device, [&](char c) {
+    std::cout << (terminal ? shown.put(c) : std::string(1, c)) << std::flush;
+    return static_cast<bool>(std::cout);
+  });
   std::cout << shown.end() << '\n';
 }
 

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "tales/make_text.h"
 
-#include "train/data/text.h"
+#include "train/tasks/text/text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // BDH in other precisions: gradients against differences in float64, logits in bf16 against fp32, and
 // checkpointed layers in bits.
 // SPDX-License-Identifier: MIT
-#include "models/bdh.h"
 #include "precision.h"
 #include "train/parts_support.h"
+#include "train/tasks/text/bdh.h"
 
 #include <cmath>
 
@@ -77,7 +77,7 @@ TEST(BdhPrecision, Bf16LogitsAreNearThoseOfFp32) {
     const torch::NoGradGuard no_grad;
     torch::Tensor logits;
     {
-      const AutocastScope autocast(torch::kCPU, DType::bf16);
+      const AutocastScope autocast(torch::kCPU, ComputeType::bfloat16);
       logits = model.forward(tokens).to(torch::kFloat32);
     }
     const torch::Tensor expected = exact.forward(tokens);
@@ -93,12 +93,12 @@ TEST(BdhPrecision, Bf16LogitsAreNearThoseOfFp32) {
 }
 
 TEST(BdhPrecision, CheckpointingGivesTheSameBits) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const ComputeType dtype : {ComputeType::float32, ComputeType::bfloat16}) {
     std::vector<NamedTensors> results;
     for (const bool checkpointed : {false, true}) {
       torch::manual_seed(13);
       BdhImpl model(BdhConfig{3, 32, 4, 8, kByteVocabulary, 0.2, checkpointed});
-      if (dtype == DType::bf16) model.to(torch::kBFloat16);
+      if (dtype == ComputeType::bfloat16) model.to(torch::kBFloat16);
       const torch::Tensor tokens = torch::randint(256, {2, 24});
       torch::Tensor logits;
       {

@@ -1,6 +1,6 @@
 // BDH against numbers of the published implementation (make_bdh_golden.py): logits, loss and every gradient.
 // SPDX-License-Identifier: MIT
-#include "models/bdh.h"
+#include "train/tasks/text/bdh.h"
 
 #include <torch/torch.h>
 

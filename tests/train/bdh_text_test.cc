@@ -1,9 +1,9 @@
 // BDH on a text that grows: the logits are those of the whole text computed again, and a token costs the same
 // whatever came before it.
 // SPDX-License-Identifier: MIT
-#include "models/bdh.h"
 #include "precision.h"
 #include "train/parts_support.h"
+#include "train/tasks/text/bdh.h"
 
 #include <ATen/record_function.h>
 
@@ -88,7 +88,7 @@ TEST(BdhText, IsAsGoodInBf16AsTheWholeText) {
   const torch::Tensor expected = at_ends(*model_in(torch::kFloat32, 0.02), tokens, kPieces);
   for (const auto weights : {torch::kFloat32, torch::kBFloat16}) {
     const auto model = model_in(weights, 0.02);
-    const AutocastScope autocast(torch::kCPU, DType::bf16);
+    const AutocastScope autocast(torch::kCPU, ComputeType::bfloat16);
     const torch::Tensor got = in_pieces(*model, tokens, kPieces).to(torch::kFloat32);
     // The bound of Bf16LogitsAreNearThoseOfFp32 in bdh_precision_test.cc, which has the count of roundings.
     EXPECT_LT(relative(got, expected), 0x1p-8 * std::sqrt(24.0 * static_cast<double>(kConfig.n_layer) + 2));

@@ -4,7 +4,8 @@
 // SPDX-License-Identifier: MIT
 #include "support/random.h"
 #include "train/config/config.h"
-#include "train/config/schema.h"
+#include "train/config/task_config.h"
+#include "train/tasks/text/settings.h"
 
 #include <gtest/gtest.h>
 
@@ -15,6 +16,8 @@
 
 namespace octavo::train {
 namespace {
+
+const Schema& schema = schema_of(declared_tasks().front());
 
 using test::Random;
 
@@ -76,7 +79,7 @@ std::uint64_t seed() {
 }
 
 std::string any_key(Random& random) {
-  const Key& key = schema()[random.below(schema().size())];
+  const Key& key = schema[random.below(schema.size())];
   return std::string(random.chance(2) ? key.path : key.name());
 }
 
@@ -102,7 +105,7 @@ std::string random_pieces(Random& random) {
 std::string random_lines(Random& random) {
   std::string text;
   for (std::uint64_t i = 1 + random.below(4); i > 0; --i) {
-    const Key& key = schema()[random.below(schema().size())];
+    const Key& key = schema[random.below(schema.size())];
     const Setting* setting = key.setting();
     const bool own = setting != nullptr && !random.chance(3);
     text += std::string(key.path) + ": " +

@@ -5,7 +5,8 @@
 
 #include "train/config/lookup.h"
 #include "train/config/options.h"
-#include "train/config/schema.h"
+#include "train/config/task_config.h"
+#include "train/tasks/text/settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,6 +19,8 @@
 
 namespace octavo::train {
 namespace {
+
+const Schema& schema = schema_of(declared_tasks().front());
 
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
@@ -59,15 +62,15 @@ Settings settings_of(std::string_view text) { return parsed(text).settings; }
 
 TEST(Config, NestedFileSetsEveryKeyItNames) {
   const Settings s = parsed(kGuide).settings;
-  EXPECT_EQ(s.model.n_layer, 8);
-  EXPECT_EQ(s.model.n_embd, 384);
-  EXPECT_EQ(s.model.n_head, 6);
-  EXPECT_EQ(s.model.mlp_internal_dim_multiplier, 64);
-  EXPECT_EQ(s.model.dropout, 0.2);
-  EXPECT_TRUE(s.model.gradient_checkpointing);
-  EXPECT_EQ(s.data.train, std::vector<std::string>{"corpus.txt"});
-  EXPECT_EQ(s.data.validation, std::nullopt);
-  EXPECT_EQ(s.data.block_size, 256);
+  EXPECT_EQ(s.own.get<BdhSettings>().n_layer, 8);
+  EXPECT_EQ(s.own.get<BdhSettings>().n_embd, 384);
+  EXPECT_EQ(s.own.get<BdhSettings>().n_head, 6);
+  EXPECT_EQ(s.own.get<BdhSettings>().mlp_internal_dim_multiplier, 64);
+  EXPECT_EQ(s.own.get<BdhSettings>().dropout, 0.2);
+  EXPECT_TRUE(s.own.get<BdhSettings>().gradient_checkpointing);
+  EXPECT_EQ(s.own.get<TextSettings>().train, std::vector<std::string>{"corpus.txt"});
+  EXPECT_EQ(s.own.get<TextSettings>().validation, std::nullopt);
+  EXPECT_EQ(s.own.get<TextSettings>().block_size, 256);
   EXPECT_EQ(s.data.max_samples, -1);
   EXPECT_EQ(s.data.seed, 7);
   EXPECT_EQ(s.data.dataloader_num_workers, 3);
@@ -75,7 +78,7 @@ TEST(Config, NestedFileSetsEveryKeyItNames) {
   EXPECT_EQ(s.training.optimizer, four_bits);
   EXPECT_EQ(s.training.learning_rate, 1.5e-3);
   EXPECT_EQ(s.training.options.at("weight_decay"), 0.05);
-  EXPECT_EQ(s.training.compute_dtype, DType::bf16);
+  EXPECT_EQ(s.training.compute_dtype, ComputeType::bfloat16);
   EXPECT_EQ(weight_store(s.training), WeightStore::residual16);
   EXPECT_EQ(s.training.per_device_train_batch_size, 16);
   EXPECT_EQ(s.training.per_device_eval_batch_size, 2);
@@ -94,12 +97,16 @@ TEST(Config, NestedFileSetsEveryKeyItNames) {
 TEST(Config, EmptyFileIsTheDefaults) {
   for (const std::string_view text : {"", "# nothing\n", "---\n", "training:\nmodel: {}\n", "null"}) {
     const Config config = parsed(text);
-    for (std::size_t i = 0; i < schema().size(); ++i) {
-      const Setting* setting = schema()[i].setting();
+    for (std::size_t i = 0; i < schema.size(); ++i) {
+      const Setting* setting = schema[i].setting();
       if (setting == nullptr) continue;
       // A default is written as it is printed, so that docs and --print-config agree.
-      EXPECT_EQ(setting->type.show(config.settings), setting->fallback) << schema()[i].path;
-      EXPECT_EQ(config.origins[i].text(), "default") << schema()[i].path;
+      if (schema[i].path == "task") {
+        EXPECT_EQ(config.settings.task, "text");
+        continue;
+      }
+      EXPECT_EQ(setting->type.show(config.settings), setting->fallback) << schema[i].path;
+      EXPECT_EQ(config.origins[i].text(), "default") << schema[i].path;
     }
   }
 }
@@ -119,14 +126,14 @@ TEST(Config, TheOtherGuidesFlatSpellings) {
   const TrainingSettings& training = config.settings.training;
   EXPECT_EQ(training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::int4}));
   EXPECT_EQ(config.origin("training.optimizer").text(), "run.yaml:1 (use_4bit_optimizer)");
-  EXPECT_EQ(training.compute_dtype, DType::f16);
+  EXPECT_EQ(training.compute_dtype, ComputeType::float16);
   EXPECT_EQ(training.per_device_train_batch_size, 3);
   EXPECT_EQ(training.max_steps, 9);
   EXPECT_EQ(training.logging_steps, 1);
   EXPECT_EQ(training.eval_steps, 2);
   EXPECT_EQ(training.save_steps, 4);
   EXPECT_EQ(config.settings.output_dir, "here");
-  EXPECT_EQ(config.settings.data.block_size, 64);
+  EXPECT_EQ(config.settings.own.get<TextSettings>().block_size, 64);
   EXPECT_EQ(training_of("use_4bit_optimizer: yes").optimizer.state, StateFormat::int4);
   EXPECT_EQ(training_of("use_4bit_optimizer: false").optimizer.state, StateFormat::int8);
 }
@@ -147,7 +154,7 @@ TEST(Config, KeysOfOtherTrainers) {
   EXPECT_EQ(s.training.max_grad_norm, 0.5);
   EXPECT_EQ(s.training.num_train_epochs, 2);
   EXPECT_EQ(s.data.dataloader_num_workers, 5);
-  EXPECT_EQ(s.data.block_size, 128);
+  EXPECT_EQ(s.own.get<TextSettings>().block_size, 128);
 }
 
 TEST(Config, OptimizerNamesInBothSpellings) {
@@ -264,19 +271,19 @@ TEST(Config, SpellingsOfComputeDtype) {
   const auto dtype = [](std::string_view text, const Words& words = {}) {
     return training_of(text, words).compute_dtype;
   };
-  EXPECT_EQ(dtype("bf16: true"), DType::bf16);
-  EXPECT_EQ(dtype("fp16: true"), DType::f16);
-  EXPECT_EQ(dtype("bf16: false"), DType::f32);  // the default is bfloat16
-  EXPECT_EQ(dtype("fp16: false"), DType::bf16);
-  EXPECT_EQ(dtype("{bf16: false, fp16: false}"), DType::f32);
-  EXPECT_EQ(dtype("{bf16: false, fp16: true}"), DType::f16);
-  EXPECT_EQ(dtype("{bf16: true, fp16: false, compute_dtype: bf16}"), DType::bf16);
-  EXPECT_EQ(dtype("{bf16: false, compute_dtype: float16}"), DType::f16);
+  EXPECT_EQ(dtype("bf16: true"), ComputeType::bfloat16);
+  EXPECT_EQ(dtype("fp16: true"), ComputeType::float16);
+  EXPECT_EQ(dtype("bf16: false"), ComputeType::float32);  // the default is bfloat16
+  EXPECT_EQ(dtype("fp16: false"), ComputeType::bfloat16);
+  EXPECT_EQ(dtype("{bf16: false, fp16: false}"), ComputeType::float32);
+  EXPECT_EQ(dtype("{bf16: false, fp16: true}"), ComputeType::float16);
+  EXPECT_EQ(dtype("{bf16: true, fp16: false, compute_dtype: bf16}"), ComputeType::bfloat16);
+  EXPECT_EQ(dtype("{bf16: false, compute_dtype: float16}"), ComputeType::float16);
   // The command line overrides whichever spelling the file has.
-  EXPECT_EQ(dtype("bf16: true", {"compute_dtype=float16"}), DType::f16);
-  EXPECT_EQ(dtype("compute_dtype: float16", {"bf16=true"}), DType::bf16);
-  EXPECT_EQ(dtype("compute_dtype: float16", {"fp16=false"}), DType::f32);
-  EXPECT_EQ(dtype("fp16: true", {"bf16=false"}), DType::f16);
+  EXPECT_EQ(dtype("bf16: true", {"compute_dtype=float16"}), ComputeType::float16);
+  EXPECT_EQ(dtype("compute_dtype: float16", {"bf16=true"}), ComputeType::bfloat16);
+  EXPECT_EQ(dtype("compute_dtype: float16", {"fp16=false"}), ComputeType::float32);
+  EXPECT_EQ(dtype("fp16: true", {"bf16=false"}), ComputeType::float16);
 }
 
 TEST(Config, MasterWeights) {
@@ -300,7 +307,7 @@ TEST(Config, DevicesStagesPathsAndResume) {
   EXPECT_EQ(device("cuda:0"), (DeviceName{Kind::cuda, 0}));
   EXPECT_EQ(parsed("data: {stages: [100000, 500000, -1]}").settings.data.stages,
             (std::vector<std::int64_t>{100000, 500000, -1}));
-  EXPECT_EQ(parsed("train: [a.txt, 'b c.txt']").settings.data.train,
+  EXPECT_EQ(parsed("train: [a.txt, 'b c.txt']").settings.own.get<TextSettings>().train,
             (std::vector<std::string>{"a.txt", "b c.txt"}));
   EXPECT_EQ(training_of("resume_from_checkpoint: true").resume_from_checkpoint, (Resume{true, ""}));
   EXPECT_EQ(training_of("resume_from_checkpoint: no").resume_from_checkpoint, (Resume{false, ""}));
@@ -325,8 +332,8 @@ TEST(Config, OverridesAndOrigins) {
       parsed(kGuide, {"learning_rate=1", "training.learning_rate=3e-4", "model={n_layer: 2, n_head: 2}",
                       "validation=[a.txt, b.txt]", "optimizer_fallback="});
   EXPECT_EQ(config.settings.training.learning_rate, 3e-4);  // the last one holds
-  EXPECT_EQ(config.settings.model.n_layer, 2);
-  EXPECT_EQ(config.settings.data.validation, (std::vector<std::string>{"a.txt", "b.txt"}));
+  EXPECT_EQ(config.settings.own.get<BdhSettings>().n_layer, 2);
+  EXPECT_EQ(config.settings.own.get<TextSettings>().validation, (std::vector<std::string>{"a.txt", "b.txt"}));
   EXPECT_EQ(config.settings.training.optimizer_fallback, std::nullopt);
   EXPECT_EQ(config.origin("training.learning_rate").text(), "command line");
   EXPECT_EQ(config.origin("model.n_embd").text(), "run.yaml:2");
@@ -337,7 +344,7 @@ TEST(Config, OverridesAndOrigins) {
 TEST(Config, TableShowsEveryKeyItsValueOriginAndMeaning) {
   const Config config = parsed("learning_rate: 3e-4\nbf16: false", {"max_steps=5"});
   const std::string table = to_table(config);
-  for (const Key& key : schema()) {
+  for (const Key& key : schema.keys()) {
     if (key.setting() == nullptr) continue;
     const bool foreign = key.setting()->brief && find_option(config.settings.training.optimizer.algorithm,
                                                              key.setting()->option) == nullptr;
@@ -361,14 +368,14 @@ TEST(Config, YamlReadsBackAsTheSameSettings) {
   for (const std::string& path : paths) {
     Settings settings = parsed(kGuide).settings;
     settings.output_dir = path;
-    settings.data.train = {path, "other"};
-    settings.data.validation = {path};
+    settings.own.get<TextSettings>().train = {path, "other"};
+    settings.own.get<TextSettings>().validation = {path};
     settings.training.resume_from_checkpoint = {false, path};
     const std::string text = to_yaml(settings);
     const Settings again = parsed(text).settings;
     EXPECT_EQ(again.output_dir, path);
-    EXPECT_EQ(again.data.train, settings.data.train);
-    EXPECT_EQ(again.data.validation, settings.data.validation);
+    EXPECT_EQ(again.own.get<TextSettings>().train, settings.own.get<TextSettings>().train);
+    EXPECT_EQ(again.own.get<TextSettings>().validation, settings.own.get<TextSettings>().validation);
     EXPECT_EQ(again.training.resume_from_checkpoint, settings.training.resume_from_checkpoint);
     EXPECT_EQ(to_yaml(again), text);
   }
@@ -426,14 +433,34 @@ TEST(Config, DifferencesThatMakeAnotherExperiment) {
 
 TEST(Schema, PathsAreUniqueAndSwitchesPointAtSettings) {
   std::set<std::string_view> paths;
-  for (const Key& key : schema()) {
+  for (const Key& key : schema.keys()) {
     EXPECT_TRUE(paths.insert(key.path).second) << key.path;
     if (const auto* spelling = std::get_if<Switch>(&key.role)) {
-      ASSERT_NE(key_index(spelling->target), kNoKey) << key.path;
-      EXPECT_NE(schema()[key_index(spelling->target)].setting(), nullptr) << key.path;
+      ASSERT_NE(schema.index(spelling->target), kNoKey) << key.path;
+      EXPECT_NE(schema.setting(spelling->target), nullptr) << key.path;
     }
     EXPECT_EQ(key.meaning.empty(), std::holds_alternative<Refused>(key.role)) << key.path;
   }
+}
+
+TEST(Config, TheTaskFollowsFromTheModel) {
+  for (const char* text : {"", "task: text", "task: auto", "model: {name: bdh}", "TASK: text", "name: bdh"}) {
+    auto config = parse(text, "run.yaml");
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config->settings.task, "text") << text;
+  }
+  const auto error = [](const char* text, const Words& words = {}) {
+    return parse(text, "run.yaml", words).status().message();
+  };
+  EXPECT_EQ(error("task: chess"), "run.yaml:1:7: task: got chess, expected one of auto, text");
+  EXPECT_EQ(error("", {"task=chess"}), "command line: task: got chess, expected one of auto, text");
+  EXPECT_EQ(error("model: {name: gpt9}"), "run.yaml:1:15: model.name: got gpt9, expected bdh");
+  EXPECT_THAT(
+      error("model: {name: nvidia/parakeet-tdt-0.6b-v3}"),
+      HasSubstr("run.yaml:1:15: model.name: got nvidia/parakeet-tdt-0.6b-v3: speech recognition is not"));
+  EXPECT_THAT(error("task: speech"), HasSubstr("run.yaml:1:7: task: speech recognition is not built in yet"));
+  // The task decides, and its keys say what it takes.
+  EXPECT_THAT(error("{task: text, model: {name: gpt9}}"), HasSubstr("model.name: got gpt9, expected bdh"));
 }
 
 TEST(Schema, ReferencePageIsUpToDate) {

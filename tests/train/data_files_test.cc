@@ -1,6 +1,6 @@
 // The files of a text: how they are found, divided and known again.
 // SPDX-License-Identifier: MIT
-#include "train/data/text_files.h"
+#include "train/tasks/text/text_files.h"
 
 #include "train/text_files.h"
 

@@ -1,6 +1,6 @@
 // The order of samples: a bijection per epoch, windows inside the range, and numbers that must never change.
 // SPDX-License-Identifier: MIT
-#include "train/data/sampler.h"
+#include "train/tasks/text/sampler.h"
 
 #include <gtest/gtest.h>
 
@@ -66,11 +66,11 @@ TEST(Permutation, KeysGiveEvenlyDifferentOrders) {
 }
 
 TEST(Sampler, EachEpochHasEveryWindowOnce) {
-  const Sampler sampler(range_of(1001, 50), 10, 100, 1337, 0);
+  const Sampler sampler(range_of(1001, 50), 10, Order(100, 1337, 0));
   std::vector<std::int64_t> shifts;
   for (std::uint64_t epoch = 0; epoch < 8; ++epoch) {
     std::vector<std::int64_t> all = offsets(sampler, epoch * 100, 100);
-    EXPECT_EQ(sampler.epoch(epoch * 100 + 99), epoch);
+    EXPECT_EQ(sampler.order().epoch(epoch * 100 + 99), epoch);
     std::sort(all.begin(), all.end());
     const std::int64_t shift = all.front() - 50;
     EXPECT_GE(shift, 0);
@@ -89,7 +89,7 @@ TEST(Sampler, WindowsStayInTheirBlocks) {
   for (const std::int64_t block : {1, 2, 7, 512}) {
     for (const std::int64_t extra : {std::int64_t{0}, block / 2, block - 1}) {
       for (const std::int64_t samples : {1, 2, 9, 10}) {
-        const Sampler sampler(range_of(10 * block + 1 + extra, 3), block, samples, 5, 0);
+        const Sampler sampler(range_of(10 * block + 1 + extra, 3), block, Order(samples, 5, 0));
         const std::int64_t end = samples == 10 ? 3 + 10 * block + 1 + extra : 3 + samples * block + 1;
         for (const std::int64_t offset : offsets(sampler, 0, 300)) {
           ASSERT_GE(offset, 3);
@@ -102,7 +102,7 @@ TEST(Sampler, WindowsStayInTheirBlocks) {
 
 TEST(Sampler, OrderDependsOnSeedSamplesAndStart) {
   const auto order = [](std::int64_t samples, std::uint64_t seed, std::uint64_t start) {
-    return offsets(Sampler(range_of(64001), 64, samples, seed, start), start, 500);
+    return offsets(Sampler(range_of(64001), 64, Order(samples, seed, start)), start, 500);
   };
   const auto base = order(1000, 1, 0);
   EXPECT_EQ(base, order(1000, 1, 0));
@@ -113,11 +113,11 @@ TEST(Sampler, OrderDependsOnSeedSamplesAndStart) {
 
 // The order is part of what a checkpoint promises: a run that an older version began continues with it.
 TEST(Sampler, GoldenOffsets) {
-  const Sampler all(range_of(1000000), 512, 1953, 1337, 0);
+  const Sampler all(range_of(1000000), 512, Order(1953, 1337, 0));
   EXPECT_EQ(offsets(all, 0, 8),
             (std::vector<std::int64_t>{985600, 899584, 321024, 975872, 121856, 254464, 265216, 921088}));
   EXPECT_EQ(offsets(all, 1953, 4), (std::vector<std::int64_t>{97524, 471284, 122100, 492276}));
-  const Sampler stage(range_of(1000000, 77), 100, 500, 42, 123456789);
+  const Sampler stage(range_of(1000000, 77), 100, Order(500, 42, 123456789));
   EXPECT_EQ(offsets(stage, 123456789, 4), (std::vector<std::int64_t>{23277, 43777, 36377, 28077}));
   EXPECT_EQ(stage.offset(std::uint64_t{1} << 63), 46365);
 }

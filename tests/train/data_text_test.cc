@@ -1,6 +1,6 @@
 // Text files as one sequence, windows to evaluate on, entropy; and errors.
 // SPDX-License-Identifier: MIT
-#include "train/data/text.h"
+#include "train/tasks/text/text.h"
 
 #include "train/text_files.h"
 

@@ -1,9 +1,9 @@
 // The loss on validation text against one by hand; evaluations leave no trace.
 // SPDX-License-Identifier: MIT
-#include "evaluate.h"
+#include "train/tasks/text/evaluate.h"
 
-#include "models/bdh.h"
 #include "train/parts_support.h"
+#include "train/tasks/text/bdh.h"
 #include "train/text_files.h"
 
 #include <cmath>
@@ -26,9 +26,9 @@ struct Validation {
     corpus = TextCorpus::open(paths).value();
     for (std::size_t i = 0; i < windows; ++i) offsets.push_back(static_cast<std::int64_t>(i) * kBlock);
   }
-  [[nodiscard]] std::optional<Evaluation> loss(TextModel& model, std::int64_t rows,
-                                               DType dtype = DType::f32) const {
-    return evaluate(model, corpus, offsets, kBlock, rows, torch::kCPU, dtype, [] { return false; });
+  [[nodiscard]] std::optional<double> loss(TextModel& model, std::int64_t rows,
+                                           ComputeType dtype = ComputeType::float32) const {
+    return evaluate_text(model, corpus, offsets, kBlock, rows, torch::kCPU, dtype, [] { return false; });
   }
 };
 
@@ -67,8 +67,7 @@ TEST(Evaluate, IsTheMeanOverAllWindows) {
   for (const std::int64_t rows : {4, 1, 3, 10, 64}) {
     const auto result = text.loss(model, rows);
     ASSERT_TRUE(result);
-    EXPECT_NEAR(result->loss, mean, near) << rows << " rows";
-    EXPECT_EQ(result->tokens, 120);
+    EXPECT_NEAR(*result, mean, near) << rows << " rows";
   }
   EXPECT_TRUE(model.is_training());
 }
@@ -83,7 +82,7 @@ TEST(Evaluate, ChangesNoTraining) {
     for (torch::Tensor& param : model.parameters()) param.mutable_grad().reset();
     text_loss(model, batch).backward();
     if (evaluated) {
-      EXPECT_TRUE(text.loss(model, 2, DType::bf16));
+      EXPECT_TRUE(text.loss(model, 2, ComputeType::bfloat16));
     }
     text_loss(model, batch).backward();  // draws its dropout from where the first stopped
     NamedTensors out;
@@ -112,16 +111,15 @@ TEST(Evaluate, StopsInBetween) {
   Counting model;
   const Validation text(5);
   int batches = 0;
-  const auto result = evaluate(model, text.corpus, text.offsets, Validation::kBlock, 2, torch::kCPU,
-                               DType::f32, [&] { return ++batches == 2; });
+  const auto result = evaluate_text(model, text.corpus, text.offsets, Validation::kBlock, 2, torch::kCPU,
+                                    ComputeType::float32, [&] { return ++batches == 2; });
   EXPECT_FALSE(result);
   EXPECT_EQ(model.asked, 1);
   EXPECT_TRUE(model.is_training());
 }
 
 TEST(ToTokens, TargetsAreOneFurtherOn) {
-  const std::vector<std::uint8_t> bytes = {1, 2, 200, 255, 5, 6};
-  const TokenBatch batch = to_tokens(bytes, 2, torch::kCPU);
+  const TokenBatch batch = to_tokens(torch::tensor({{1, 2, 200}, {255, 5, 6}}, torch::kUInt8));
   EXPECT_TRUE(torch::equal(batch.inputs, torch::tensor({{1, 2}, {255, 5}}, torch::kInt64)));
   EXPECT_TRUE(torch::equal(batch.targets, torch::tensor({{2, 200}, {5, 6}}, torch::kInt64)));
 }

@@ -1,7 +1,7 @@
 // Text that a model writes: choices, seeds, the context that it sees, and where it ends.
 // SPDX-License-Identifier: MIT
-#include "evaluate.h"
-#include "models/bdh.h"
+#include "train/tasks/text/bdh.h"
+#include "train/tasks/text/evaluate.h"
 
 #include <torch/torch.h>
 
@@ -41,7 +41,7 @@ class NextLetter : public TextModel {
 
 std::string write(TextModel& model, const std::string& prompt, const SampleOptions& options,
                   std::int64_t context = 8) {
-  return generate(model, prompt, context, options, torch::kCPU, DType::f32);
+  return generate(model, prompt, context, options, torch::kCPU, ComputeType::float32);
 }
 
 SampleOptions options(std::int64_t tokens, std::int64_t top_k, double temperature, std::uint64_t seed = 1) {
@@ -137,10 +137,11 @@ TEST(Generate, WritesTheSameWithAndWithoutAMemoryOfTheText) {
 TEST(Generate, EndsWhereItIsTold) {
   NextLetter model;
   std::string seen;
-  const std::string text = generate(model, "a", 8, options(50, 0, 0.0), torch::kCPU, DType::f32, [&](char c) {
-    seen += c;
-    return c != 'e';
-  });
+  const std::string text =
+      generate(model, "a", 8, options(50, 0, 0.0), torch::kCPU, ComputeType::float32, [&](char c) {
+        seen += c;
+        return c != 'e';
+      });
   EXPECT_EQ(text, "bcde");
   EXPECT_EQ(seen, text);
 }

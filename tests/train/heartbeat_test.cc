@@ -1,6 +1,7 @@
 // Signs of life while a run says nothing, and what a run of hours says.
 // SPDX-License-Identifier: MIT
 #include "heartbeat.h"
+#include "task.h"
 
 #include "estimate.h"
 #include "train/parts_support.h"
@@ -88,17 +89,20 @@ TEST(Heartbeat, KeepsALogShort) {
 
 TEST(Estimate, ARunOfHoursSaysSoAndWhatWouldHelp) {
   const Settings config = settings({"max_steps=3000", "n_embd=256", "block_size=512", "data.train=x"});
-  const std::string note = long_run_note(config, 2, 3000, 55, true);
+  const std::unique_ptr<Task> task = make_task("text");
+  task->build(config);
+  const std::string shorter = task->shorter_steps();
+  const std::string note = long_run_note(config, shorter, 2, 3000, 55, true);
   EXPECT_THAT(note, HasSubstr("45 h 48 min: 2998 steps of 55 s each"));
   EXPECT_THAT(note, HasSubstr("on a GPU"));
   EXPECT_THAT(note, HasSubstr("n_embd is 256"));
   EXPECT_THAT(note, HasSubstr("block_size is 512"));
   EXPECT_THAT(note, HasSubstr("max_steps=67 takes an hour"));  // 65 more
-  EXPECT_THAT(long_run_note(config, 2, 3000, 55, false), Not(HasSubstr("on a GPU")));
-  EXPECT_EQ(long_run_note(config, 0, 3600, 0.999, true), "");
-  EXPECT_NE(long_run_note(config, 0, 3600, 1.001, true), "");
+  EXPECT_THAT(long_run_note(config, shorter, 2, 3000, 55, false), Not(HasSubstr("on a GPU")));
+  EXPECT_EQ(long_run_note(config, shorter, 0, 3600, 0.999, true), "");
+  EXPECT_NE(long_run_note(config, shorter, 0, 3600, 1.001, true), "");
   const Settings epochs = settings({"num_train_epochs=3", "data.train=x"});
-  EXPECT_THAT(long_run_note(epochs, 2, 3000, 55, true), Not(HasSubstr("max_steps")));
+  EXPECT_THAT(long_run_note(epochs, shorter, 2, 3000, 55, true), Not(HasSubstr("max_steps")));
 }
 
 }  // namespace

@@ -75,25 +75,33 @@ TEST(Memory, TheTableHasEveryOwnerAndTheirSum) {
 
 const MemoryByOwner kOwners{50'600'000, 101'200'000, 51'400'000, 25'300'000, 4'000'000, 9'000'000'000};
 
+std::string explain(const std::string& what, const DeviceMemory& device, const Settings& settings) {
+  const std::unique_ptr<Task> task = make_task(settings.task);
+  task->build(settings);
+  const TaskMemory memory{task->batch_text(settings.training.per_device_train_batch_size),
+                          task->memory_advice()};
+  return explain_out_of_memory(what, kOwners, device, settings, memory);
+}
+
 TEST(OutOfMemory, NamesOwnersAndFragmentation) {
   DeviceMemory device;
   device.peak = 60'000'000'000, device.reserved = 75'000'000'000;
   device.total = 80'000'000'000, device.free = 4'000'000'000;
-  const std::string text = explain_out_of_memory("tried to allocate 1 GiB", kOwners, device, settings());
+  const std::string text = explain("tried to allocate 1 GiB", device, settings());
   EXPECT_THAT(text, AllOf(HasSubstr("out of memory: tried to allocate 1 GiB"), HasSubstr("weights 50.6 MB"),
                           HasSubstr("gradients 101 MB"), HasSubstr("optimizer states 51.4 MB"),
                           HasSubstr("master bits 25.3 MB"), HasSubstr("workspace 4.00 MB"),
-                          HasSubstr("activations and the rest 9.00 GB")));
+                          HasSubstr("activations and the rest 9.00 GB"),
+                          HasSubstr("a pass had 8 sequences of 512 bytes")));
   EXPECT_THAT(text,
               AllOf(HasSubstr("holds 75.0 GB, of which 15.0 GB is not in use"),
                     HasSubstr("the device has 80.0 GB, 4.00 GB free"), HasSubstr("expandable_segments")));
   device.peak = 74'000'000'000;
-  EXPECT_THAT(explain_out_of_memory("x", kOwners, device, settings()), Not(HasSubstr("expandable_segments")))
-      << "little is loose";
-  EXPECT_THAT(explain_out_of_memory("x", kOwners, {}, settings()), Not(HasSubstr("allocator"))) << "the CPU";
+  EXPECT_THAT(explain("x", device, settings()), Not(HasSubstr("expandable_segments"))) << "little is loose";
+  EXPECT_THAT(explain("x", {}, settings()), Not(HasSubstr("allocator"))) << "the CPU";
 }
 
-std::string help(const Words& words) { return explain_out_of_memory("x", kOwners, {}, settings(words)); }
+std::string help(const Words& words) { return explain("x", {}, settings(words)); }
 
 TEST(OutOfMemory, NamesOnlySettingsThatWouldHelp) {
   EXPECT_THAT(help({}),

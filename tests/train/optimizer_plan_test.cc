@@ -15,7 +15,7 @@ using testing::IsEmpty;
 // one that was never asked.
 std::string load_error(const Words& words, const Saved& other, bool native = true) {
   const TrainingSettings t = training(words);
-  const bool bf16 = native && t.compute_dtype == DType::bf16;
+  const bool bf16 = native && t.compute_dtype == ComputeType::bfloat16;
   const NamedTensors params = make_parameters(bf16 ? torch::kBFloat16 : torch::kFloat32);
   const NamedTensors clean = copies(params);
   const auto optimizer = make(t, params, native), reference = make(t, clean, native);

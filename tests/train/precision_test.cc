@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "precision.h"
 
-#include "evaluate.h"
-#include "models/bdh.h"
 #include "train/parts_support.h"
+#include "train/tasks/text/bdh.h"
+#include "train/tasks/text/evaluate.h"
 
 #include <cmath>
 
@@ -107,7 +107,7 @@ double scale_of(const LossScaler& scaler) { return scaler.scale().item<double>()
 
 TEST(LossScaler, HalvesAtASkippedStepAndDoublesAfter2000GoodOnes) {
   const torch::Tensor good = torch::zeros({}, torch::kUInt8), bad = torch::ones({}, torch::kUInt8);
-  LossScaler scaler(torch::kCPU, DType::f16);
+  LossScaler scaler(torch::kCPU, ComputeType::float16);
   EXPECT_EQ(scale_of(scaler), 65536.0);
   EXPECT_EQ(scaler.scaled(torch::tensor(0.5F)).item<float>(), 32768.0F);
   for (int i = 0; i < 1500; ++i) scaler.update(good);
@@ -118,7 +118,7 @@ TEST(LossScaler, HalvesAtASkippedStepAndDoublesAfter2000GoodOnes) {
 
   nlohmann::ordered_json numbers;
   scaler.save(numbers);
-  LossScaler loaded(torch::kCPU, DType::f16);
+  LossScaler loaded(torch::kCPU, ComputeType::float16);
   loaded.load(nlohmann::ordered_json::parse(numbers.dump()));
   for (LossScaler* each : {&scaler, &loaded}) {
     each->update(good);
@@ -129,7 +129,7 @@ TEST(LossScaler, HalvesAtASkippedStepAndDoublesAfter2000GoodOnes) {
 }
 
 TEST(LossScaler, DoesNothingForOtherDtypes) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const ComputeType dtype : {ComputeType::float32, ComputeType::bfloat16}) {
     LossScaler scaler(torch::kCPU, dtype);
     EXPECT_FALSE(scaler.active());
     EXPECT_FALSE(scaler.scale().defined());

@@ -20,12 +20,13 @@ TEST(Project, HasTheBitsOfTorchsProducts) {
   torch::manual_seed(5);
   const Tensor weight = torch::randn({48, 32}), weights = torch::randn({3, 48, 32});
   const Tensor rows = torch::randn({3, 20, 48});
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const ComputeType dtype : {ComputeType::float32, ComputeType::bfloat16}) {
     const AutocastScope autocast(torch::kCPU, dtype);
     for (const Tensor& x : {rows, rows[0], rows[0][0]})
       EXPECT_TRUE(torch::equal(project(x, weight), x.matmul(weight))) << x.sizes();
     EXPECT_TRUE(torch::equal(project_batched(rows, weights), rows.bmm(weights)));
-    EXPECT_EQ(project(rows, weight).scalar_type(), dtype == DType::f32 ? torch::kFloat32 : torch::kBFloat16);
+    EXPECT_EQ(project(rows, weight).scalar_type(),
+              dtype == ComputeType::float32 ? torch::kFloat32 : torch::kBFloat16);
   }
 }
 

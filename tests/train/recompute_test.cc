@@ -177,7 +177,7 @@ TEST(Recompute, BuffersAreUpdatedOnceUnderAutocast) {
   Convolutions net;
   const auto with_autocast = [&](auto&& forward) {
     return net.train([&](const Tensor& x) {
-      const AutocastScope autocast(torch::kCPU, DType::bf16);
+      const AutocastScope autocast(torch::kCPU, ComputeType::bfloat16);
       return forward(x);
     });
   };

@@ -4,11 +4,11 @@
 #include "signals.h"
 #include "trainer.h"
 
-#include "train/data/text_files.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checksums.h"
 #include "train/files/folder_lock.h"
 #include "train/run_support.h"
+#include "train/tasks/text/text_files.h"
 #include "train/text_files.h"
 
 #include <csignal>
@@ -111,7 +111,7 @@ TEST_F(RunAgain, TheSameStartAgainSaysWhatToDo) {
   finishes();
   EXPECT_THAT(console_.said, AllOf(HasSubstr("nothing to do: " + out() + "/checkpoint-4 is at step 4 of 4"),
                                    HasSubstr("max_steps=8"), HasSubstr("output_dir=" + out() + "-2"),
-                                   HasSubstr("octavo sample " + out())));
+                                   HasSubstr("octavo report " + out())));
   std::filesystem::create_directory(out() + "-2");
   finishes();
   EXPECT_THAT(console_.said, HasSubstr("output_dir=" + out() + "-3")) << "one that is free";

@@ -1,7 +1,9 @@
 // Checkpoints of a run: everything comes back in bits, and one that does not fit is refused whole, by name.
 // SPDX-License-Identifier: MIT
-#include "run_state.h"
+#include "checkpoint.h"
 
+#include "parts.h"
+#include "tensor_files.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/parts_support.h"
 #include "train/text_files.h"
@@ -20,23 +22,27 @@ using testing::Not;
 struct TinyRun {
   explicit TinyRun(const Words& words, NamedTensors given = {})
       : training(octavo::train::training(words)),
-        parameters(!given.empty() ? std::move(given)
-                                  : make_parameters(training.compute_dtype == DType::bf16 ? torch::kBFloat16
-                                                                                          : torch::kFloat32)),
+        parameters(!given.empty()
+                       ? std::move(given)
+                       : make_parameters(training.compute_dtype == ComputeType::bfloat16 ? torch::kBFloat16
+                                                                                         : torch::kFloat32)),
         optimizer(make(training, parameters)),
         scaler(torch::kCPU, training.compute_dtype) {}
 
-  [[nodiscard]] RunParts parts() { return {parameters, *optimizer, scaler}; }
+  [[nodiscard]] std::vector<Stateful*> parts() { return {&model_part, &scaler_part, &optimizer_part}; }
 
   TrainingSettings training;
   NamedTensors parameters;
   std::unique_ptr<StepOptimizer> optimizer;
   LossScaler scaler;
+  ModelPart model_part{parameters};
+  ScalerPart scaler_part{scaler};
+  OptimizerPart optimizer_part{*optimizer};
 };
 
 RunState some_state() {
   RunState state;
-  state.step = 12, state.draws = 345, state.samples = 67, state.sampler_start = 89, state.tokens = 101112;
+  state.step = 12, state.draws = 345, state.samples = 67, state.sampler_start = 89, state.units = 101112;
   state.skipped = 3, state.skipped_in_a_row = 2, state.loss_sum = 0.1 + 0.2, state.loss_count = 5;
   return state;
 }
@@ -46,7 +52,7 @@ void expect_equal(const RunState& a, const RunState& b) {
   EXPECT_EQ(a.draws, b.draws);
   EXPECT_EQ(a.samples, b.samples);
   EXPECT_EQ(a.sampler_start, b.sampler_start);
-  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.units, b.units);
   EXPECT_EQ(a.skipped, b.skipped);
   EXPECT_EQ(a.skipped_in_a_row, b.skipped_in_a_row);
   EXPECT_EQ(a.loss_sum, b.loss_sum);
@@ -58,7 +64,10 @@ const Words kFp16 = {"optimizer=adamw", "fp16=true"};
 
 // Saves `run` as checkpoint-12.
 std::string save(const TextFiles& files, TinyRun& run, const RunState& state = some_state()) {
-  const auto saved = save_checkpoint(files.path("run"), state, run.parts(), "a: config\n");
+  const std::vector<Stateful*> parts = run.parts();
+  const std::vector<const Stateful*> saved_parts(parts.begin(), parts.end());
+  const auto saved =
+      save_checkpoint(files.path("run"), state, {{"name", "some data"}}, saved_parts, "a: config\n");
   EXPECT_TRUE(saved.ok()) << saved.status().message();
   EXPECT_EQ(saved->path, "checkpoint-12");
   const std::string path = files.path("run/checkpoint-12");
@@ -129,7 +138,7 @@ TEST(RunState, TensorsThatDifferAreNamed) {
   other[2].first = "tiny";
   TinyRun differs(kBf16, other);
   EXPECT_THAT(load_error(path, differs),
-              AllOf(HasSubstr("checkpoint-12/model.safetensors: it is of another model or precision"),
+              AllOf(HasSubstr("checkpoint-12: its weights are of another model or precision"),
                     HasSubstr("wide is BF16 [70, 61], expected BF16 [71, 61]"),
                     HasSubstr("tiny is not there, expected BF16 [33]"),
                     HasSubstr("small is BF16 [33], which this model has not"), Not(HasSubstr("deep"))));
@@ -181,9 +190,65 @@ TEST(RunState, StateFilesOfOthers) {
   };
   EXPECT_THAT(error("\"format\": 1", "\"format\": 9"), HasSubstr("state.json: format 9, expected 1"));
   EXPECT_THAT(error("{", "["), HasSubstr("it was not saved by octavo train"));
-  EXPECT_THAT(error("\"tokens\"", "\"takens\""), HasSubstr("tokens"));
+  EXPECT_THAT(error("\"units\"", "\"unets\""), HasSubstr("tokens"));  // as version 0.1 called them
+  EXPECT_THAT(error("\"loss_scale\"", "\"loss_scala\""), HasSubstr("it has no loss_scale"));
   EXPECT_THAT(error("\"block_size\": 0", "\"block_size\": \"x\""), HasSubstr("state.json"));
   EXPECT_THAT(error("\"good_steps\"", "\"goad_steps\""), HasSubstr("good_steps"));
+}
+
+TEST(RunState, OfVersion01) {
+  const TextFiles files;
+  TinyRun run(kFp16), loaded(kFp16);
+  const std::string path = save(files, run);
+  rewrite(path + "/state.json", "\"units\"", "\"tokens\"");
+  const auto state = load_checkpoint(path, loaded.parts());
+  ASSERT_TRUE(state.ok()) << state.status().message();
+  EXPECT_EQ(state->units, 101112);
+}
+
+TEST(RunState, WhatIdentifiesTheDataIsKept) {
+  const TextFiles files;
+  TinyRun run(kBf16);
+  EXPECT_EQ(saved_data(save(files, run)).value(), (nlohmann::ordered_json{{"name", "some data"}}));
+}
+
+// Statistics of a BatchNorm are tensors of the model like its weights, and a new part needs nothing but a
+// name.
+class Counter : public Stateful {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "counter"; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {
+    tensors.emplace_back("all", all);
+    numbers["count"] = count;
+  }
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override {
+    const std::int64_t found = numbers.at("count").get<std::int64_t>();
+    if (found < 0) return Status::invalid("count: got " + std::to_string(found) + ", expected none below 0");
+    return Commit([this, found, tensor = tensors.at(0).second.clone()] { count = found, all = tensor; });
+  }
+  [[nodiscard]] bool may_be_missing() const override { return true; }
+
+  std::int64_t count = 7;
+  torch::Tensor all = torch::arange(5);
+};
+
+TEST(RunState, ANewPartNeedsOnlyItsName) {
+  const TextFiles files;
+  TinyRun run(kBf16), loaded(kBf16);
+  Counter saved_counter, counter;
+  const std::vector<const Stateful*> parts = {&run.model_part, &saved_counter};
+  ASSERT_TRUE(save_checkpoint(files.path("run"), some_state(), {}, parts, "").ok());
+  counter.count = 0, counter.all = torch::zeros({5}, torch::kInt64);
+  const std::vector<Stateful*> back = {&loaded.model_part, &counter};
+  ASSERT_TRUE(load_checkpoint(files.path("run/checkpoint-12"), back).ok());
+  EXPECT_EQ(counter.count, 7);
+  EXPECT_TRUE(same_bits(counter.all, torch::arange(5)));
+  // What was saved before there was such a part is loaded without it.
+  counter.count = 3;
+  std::vector<Stateful*> more = loaded.parts();
+  more.insert(more.begin(), &counter);
+  ASSERT_TRUE(load_checkpoint(save(files, run), more).ok());
+  EXPECT_EQ(counter.count, 3);
 }
 
 TEST(RunState, WeightsAlone) {

@@ -250,7 +250,7 @@ TEST(RunStop, ACheckpointOfAnotherModelIsRefused) {
   run.finish({"max_steps=2"});
   const auto before = run.bits(2);
   run.fail({"n_embd=64"}, "encoder is F32 [2, 32, 128], expected F32 [2, 64, 256]");
-  EXPECT_THAT(run.said, HasSubstr("it is of another model or precision"));
+  EXPECT_THAT(run.said, HasSubstr("its weights are of another model or precision"));
   run.fail({"compute_dtype=bfloat16"}, "encoder is F32 [2, 32, 128], expected BF16 [2, 32, 128]");
   run.fail({"optimizer=adamw_4bit"}, "its optimizer states are of another kind");
   EXPECT_THAT(run.said, HasSubstr("encoder: 8bit states"));

@@ -141,7 +141,8 @@ struct Kind {
   Words words;
   bool native = true;
   [[nodiscard]] torch::ScalarType type() const {
-    return native && training(words).compute_dtype == DType::bf16 ? torch::kBFloat16 : torch::kFloat32;
+    return native && training(words).compute_dtype == ComputeType::bfloat16 ? torch::kBFloat16
+                                                                            : torch::kFloat32;
   }
 };
 

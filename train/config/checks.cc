@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/checks.h"
 
-#include "train/config/schema.h"
+#include "train/config/task_config.h"
 
 #include <algorithm>
 
@@ -10,21 +10,24 @@ namespace octavo::train {
 namespace {
 
 std::string value_of(const Config& config, std::string_view path) {
-  return schema()[key_index(path)].setting()->type.show(config.settings);
+  return config.schema->setting(path)->type.show(config.settings);
 }
 
-// `run.yaml:7:3: training.min_lr: got 1, but training.learning_rate is 0.001 (default); …`
+}  // namespace
+
 std::string clash(const Config& config, std::string_view path, std::string_view other, std::string_view fix) {
   return config.origin(path).place() + ": " + std::string(path) + ": got " + value_of(config, path) +
          ", but " + std::string(other) + " is " + value_of(config, other) + " (" +
          config.origin(other).place() + "); " + std::string(fix);
 }
 
+namespace {
+
 // A run has two keys for its length. The one that was given later in the order of precedence is used.
 Status settle_length(Config& config) {
   TrainingSettings& training = config.settings.training;
-  Origin& steps = config.origins[key_index("training.max_steps")];
-  Origin& epochs = config.origins[key_index("training.num_train_epochs")];
+  Origin& steps = config.origins[config.schema->index("training.max_steps")];
+  Origin& epochs = config.origins[config.schema->index("training.num_train_epochs")];
   if (!training.max_steps && !training.num_train_epochs) {
     const Origin& last = steps.level >= epochs.level ? steps : epochs;
     return Status::invalid(last.place() +
@@ -53,17 +56,13 @@ Status settle_length(Config& config) {
 Status settle_and_check(Config& config) {
   if (Status status = settle_length(config); !status.ok()) return status;
   if (Status status = settle_options(config); !status.ok()) return status;
-  const auto& [model, data, training, output_dir] = config.settings;
+  const DataSettings& data = config.settings.data;
+  const TrainingSettings& training = config.settings.training;
 
   if (training.num_gpus > 1) {
     return Status::unsupported(config.origin("training.num_gpus").place() + ": training.num_gpus: got " +
                                std::to_string(training.num_gpus) +
                                ", but multi-GPU training is not built in yet; use num_gpus: 1");
-  }
-  // The neurons are divided among the heads, and rotary attention (RoPE) uses them in pairs.
-  if (model.n_embd * model.mlp_internal_dim_multiplier % (2 * model.n_head) != 0) {
-    return Status::invalid(clash(config, "model.n_head", "model.n_embd",
-                                 "n_embd * mlp_internal_dim_multiplier must be a multiple of 2 * n_head"));
   }
   if (training.min_lr > training.learning_rate) {
     return Status::invalid(clash(config, "training.min_lr", "training.learning_rate",
@@ -71,7 +70,7 @@ Status settle_and_check(Config& config) {
   }
   const bool has_master =
       training.master_weights != MasterWeights::automatic && training.master_weights != MasterWeights::none;
-  if (has_master && training.compute_dtype != DType::bf16) {
+  if (has_master && training.compute_dtype != ComputeType::bfloat16) {
     return Status::invalid(clash(config, "training.master_weights", "training.compute_dtype",
                                  "only bfloat16 weights have a master: use master_weights: auto"));
   }
@@ -83,16 +82,11 @@ Status settle_and_check(Config& config) {
     return Status::invalid(clash(config, "training.decay_steps", "training.lr_scheduler",
                                  "only wsd has a decay of its own length: use decay_steps: null"));
   }
-  return {};
+  return find_task(config.settings.task)->check(config);
 }
 
 Status check_complete(const Config& config) {
-  if (config.settings.data.train) return {};
-  const Origin& origin = config.origin("data.train");
-  return Status::invalid(
-      (origin.level == Origin::Level::standard ? "" : origin.place() + ": ") +
-      "data.train: not given; name the text to train on, `data: {train: corpus.txt}` in the file or "
-      "data.train=corpus.txt after it");
+  return find_task(config.settings.task)->check_complete(config);
 }
 
 }  // namespace octavo::train

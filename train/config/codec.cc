@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <system_error>
+#include <utility>
 
 namespace octavo::train {
 namespace {
@@ -115,6 +116,20 @@ Codec<double> real(Range range) {
     return *value == 0 ? 0.0 : value;  // -0 is 0
   };
   return {range_text(range), read, [](const double& value) { return number_text(value); }};
+}
+
+Codec<std::string> word(std::vector<std::string> words) {
+  std::string expected;
+  for (const std::string& each : words)
+    expected += (expected.empty() ? "" : &each == &words.back() ? " or " : ", ") + each;
+  auto read = [words = std::move(words)](const YamlNode& node) -> std::optional<std::string> {
+    if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
+    for (const std::string& each : words) {
+      if (node.text == each) return each;
+    }
+    return std::nullopt;
+  };
+  return {std::move(expected), std::move(read), [](const std::string& value) { return value; }};
 }
 
 Codec<std::string> path() { return {"a path", path_in, path_text}; }

@@ -47,8 +47,9 @@ Codec<std::int64_t> integer(std::int64_t low, std::int64_t high);
 Codec<std::int64_t> count_or_all();  // -1 is all
 Codec<double> real(Range range);
 Codec<std::string> path();
-Codec<std::vector<std::string>> paths();         // one or a list
-Codec<std::vector<std::int64_t>> stage_sizes();  // rising; -1 (all) may be the last
+Codec<std::string> word(std::vector<std::string> words);  // one of them
+Codec<std::vector<std::string>> paths();                  // one or a list
+Codec<std::vector<std::int64_t>> stage_sizes();           // rising; -1 (all) may be the last
 Codec<OptimizerName> optimizer_name();
 Codec<DeviceName> device_name();
 Codec<Resume> resume_choice();
@@ -89,15 +90,16 @@ struct Type {
 // The section that a field belongs to, of a Settings or of a const one.
 template <class Section, class S>
 auto& section_of(S& settings) {
-  if constexpr (std::is_same_v<Section, ModelSettings>) {
+  if constexpr (std::is_same_v<Section, Settings>) {
+    return settings;
+  } else if constexpr (std::is_same_v<Section, ModelSettings>) {
     return settings.model;
   } else if constexpr (std::is_same_v<Section, DataSettings>) {
     return settings.data;
   } else if constexpr (std::is_same_v<Section, TrainingSettings>) {
     return settings.training;
   } else {
-    static_assert(std::is_same_v<Section, Settings>);
-    return settings;
+    return settings.own.template get<Section>();
   }
 }
 

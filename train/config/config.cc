@@ -1,13 +1,15 @@
-// Merging default, file and command line. Each level is first collected: which key each word means, and
+// Merging default, file and command line. First the task is found, for it says which keys there are: see
+// choose_task. Then each level is collected: which key each word means, and
 // whether a key is given twice. Then it is applied: first the settings, then the switches. A switch is
 // another spelling of a setting and must not contradict a setting of its level.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 
 #include "train/config/checks.h"
+#include "train/config/choose_task.h"
 #include "train/config/lookup.h"
 #include "train/config/node.h"
-#include "train/config/schema.h"
+#include "train/config/task_config.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -46,13 +48,13 @@ std::string advice(const Type& type, const YamlNode& value) {
 // One level of precedence: what a file, or all words of a command line, assign.
 class Level {
  public:
-  explicit Level(Source source) : source_(std::move(source)) {}
+  Level(const Schema& schema, Source source) : schema_(schema), source_(std::move(source)) {}
 
   Status collect(const YamlNode& map, std::string_view section = {}) {
     for (std::size_t i = 0; i < map.keys.size(); ++i) {
       const YamlNode& word = map.keys[i];
       const YamlNode& value = map.items[i];
-      auto found = find_key(section, word.text);
+      auto found = find_key(schema_, section, word.text);
       if (!found.ok()) return error_at(source_, word.place, found.status());
       if (found->key != kNoKey) {
         if (Status status = add({found->key, word.text, value, word.place}); !status.ok()) return status;
@@ -89,7 +91,7 @@ class Level {
         std::find_if(given_.begin(), given_.end(), [&](const auto& other) { return other.key == one.key; });
     if (same != given_.end() && source_.is_file) {
       return Status::invalid(at(source_, one.place) + ": " + shown(one.word) + ": given twice; " +
-                             std::string(schema()[one.key].path) + " has a value at " +
+                             std::string(schema_[one.key].path) + " has a value at " +
                              at(source_, same->place) + ": remove one");
     }
     if (same != given_.end()) given_.erase(same);
@@ -98,7 +100,7 @@ class Level {
   }
 
   Status apply_setting(const Assignment& one, Config& config) const {
-    const Key& key = schema()[one.key];
+    const Key& key = schema_[one.key];
     if (const Setting* setting = key.setting()) {
       if (!setting->type.set(one.value, config.settings)) {
         return Status::invalid(at(source_, one.value.place) + ": " + std::string(key.path) + ": got " +
@@ -117,7 +119,7 @@ class Level {
   }
 
   Status apply_switch(const Assignment& one, bool wanted, Config& config) const {
-    const Switch* spelling = std::get_if<Switch>(&schema()[one.key].role);
+    const Switch* spelling = std::get_if<Switch>(&schema_[one.key].role);
     if (spelling == nullptr) return {};
     const auto is_on = flag().read(one.value);
     if (!is_on) {
@@ -126,8 +128,8 @@ class Level {
     }
     if (*is_on != wanted) return {};
 
-    const std::size_t target = key_index(spelling->target);
-    const Type& type = schema()[target].setting()->type;
+    const std::size_t target = schema_.index(spelling->target);
+    const Type& type = schema_[target].setting()->type;
     const bool has_value = type.show(config.settings) == spelling->value;
     // This level has set it already, by the key itself or by another switch. Both must agree.
     const bool is_here = config.origins[target].level == origin_of(source_, one.place).level;
@@ -146,19 +148,21 @@ class Level {
       return Status::failed("schema: " + std::string(spelling->target) + " does not take " + value.text);
     }
     config.origins[target] = origin_of(source_, one.place);
-    config.origins[target].via = schema()[one.key].name();
+    config.origins[target].via = schema_[one.key].name();
     return {};
   }
 
+  const Schema& schema_;
   Source source_;
   std::vector<Assignment> given_;
 };
 
-Result<Config> defaults() {
+Result<Config> defaults(const TaskConfig& task) {
   Config config;
-  config.origins.resize(schema().size());
+  config.schema = &schema_of(task);
+  config.origins.resize(config.schema->size());
   const Source source{"schema.cc", false};
-  for (const Key& key : schema()) {
+  for (const Key& key : config.schema->keys()) {
     const Setting* setting = key.setting();
     if (setting == nullptr) continue;
     auto value = read_yaml(setting->fallback, source);
@@ -170,35 +174,47 @@ Result<Config> defaults() {
   return config;
 }
 
-Status apply_file(std::string_view text, std::string_view name, Config& config) {
-  const Source source{std::string(name), true};
-  auto root = read_yaml(text, source);
+// A file or a command line as mappings, before anything is known of their keys.
+struct Given {
+  Source source;
+  std::vector<YamlNode> maps;
+};
+
+Result<Given> given_by_file(std::string_view text, std::string_view name) {
+  Given out{{std::string(name), true}, {}};
+  auto root = read_yaml(text, out.source);
   if (!root.ok()) return root.status();
   if (root->kind != YamlNode::Kind::map && root->kind != YamlNode::Kind::null) {
-    return Status::invalid(at(source, root->place) + ": got " + shown(*root) +
+    return Status::invalid(at(out.source, root->place) + ": got " + shown(*root) +
                            ", expected lines of `key: value`");
   }
-  Level level(source);
-  if (Status status = level.collect(*root); !status.ok()) return status;
-  return level.apply(config);
+  out.maps.push_back(std::move(*root));
+  return out;
 }
 
-Status apply_words(std::span<const std::string> words, Config& config) {
-  const Source source{"command line", false};
-  Level level(source);
+Result<Given> given_by_words(std::span<const std::string> words) {
+  Given out{{"command line", false}, {}};
   for (const std::string& word : words) {
     const auto equals = word.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return Status::invalid(source.name + ": " + shown(word) +
+      return Status::invalid(out.source.name + ": " + shown(word) +
                              ": expected key=value, such as learning_rate=3e-4");
     }
     auto value = read_yaml(std::string_view(word).substr(equals + 1),
-                           {source.name + ": " + shown(word.substr(0, equals)), false});
+                           {out.source.name + ": " + shown(word.substr(0, equals)), false});
     if (!value.ok()) return value.status();
     YamlNode pair{.kind = YamlNode::Kind::map};
     pair.keys.push_back({.kind = YamlNode::Kind::scalar, .text = word.substr(0, equals), .plain = true});
     pair.items.push_back(std::move(*value));
-    if (Status status = level.collect(pair); !status.ok()) return status;
+    out.maps.push_back(std::move(pair));
+  }
+  return out;
+}
+
+Status apply(const Given& given, Config& config) {
+  Level level(*config.schema, given.source);
+  for (const YamlNode& map : given.maps) {
+    if (Status status = level.collect(map); !status.ok()) return status;
   }
   return level.apply(config);
 }
@@ -230,11 +246,11 @@ std::string automatic_folder(std::string_view path, const Config& config) {
   if (const auto dot = stem.rfind('.'); dot != std::string_view::npos && dot > 0) stem = stem.substr(0, dot);
   std::string name = plain_name(stem);
   // Who goes on in spite of changes means the run as the file has it.
-  for (std::size_t i = 0; !config.settings.training.resume_from_checkpoint.changed && i < schema().size();
-       ++i) {
-    const Key& key = schema()[i];
+  for (std::size_t i = 0;
+       !config.settings.training.resume_from_checkpoint.changed && i < config.schema->size(); ++i) {
+    const Key& key = (*config.schema)[i];
     if (config.origins[i].level != Origin::Level::command_line) continue;
-    if (key.makes_another_run() || key.path == "data.train" || key.path == "data.validation")
+    if (key.makes_another_run() || key.effect == Effect::content)
       name += "-" + plain_name(std::string(key.name()) + "=" + key.setting()->type.show(config.settings));
   }
   if (name.size() > kLongest) {
@@ -260,14 +276,20 @@ std::string Origin::place() const {
   return via.empty() ? where : where + " (" + via + ")";
 }
 
-const Origin& Config::origin(std::string_view path) const { return origins.at(key_index(path)); }
+const Origin& Config::origin(std::string_view path) const { return origins.at(schema->index(path)); }
 
 Result<Config> parse(std::string_view text, std::string_view name, std::span<const std::string> overrides) {
-  static const Result<Config> start = defaults();
-  Result<Config> config = start;
+  const auto file = given_by_file(text, name);
+  if (!file.ok()) return file.status();
+  const auto words = given_by_words(overrides);
+  if (!words.ok()) return words.status();
+  const auto task = choose_task({{{&file->source, file->maps}, {&words->source, words->maps}}});
+  if (!task.ok()) return task.status();
+  Result<Config> config = defaults(**task);
   if (!config.ok()) return config;
-  if (Status status = apply_file(text, name, *config); !status.ok()) return status;
-  if (Status status = apply_words(overrides, *config); !status.ok()) return status;
+  if (Status status = apply(*file, *config); !status.ok()) return status;
+  if (Status status = apply(*words, *config); !status.ok()) return status;
+  config->settings.task = (*task)->name;
   if (Status status = settle_and_check(*config); !status.ok()) return status;
   return config;
 }

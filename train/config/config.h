@@ -1,5 +1,6 @@
 // A run's config: read from a YAML file and `key=value` words, checked, with the origin of every value. The
-// order of precedence is default, file, command line. Everything is derived from the table in schema.cc.
+// order of precedence is default, file, command line. Everything is derived from the table of the task that
+// the config names (schema.h).
 //
 //   std::vector<std::string> words = {"learning_rate=3e-4", "data.block_size=1024"};
 //   auto config = octavo::train::load("run.yaml", words);
@@ -34,9 +35,12 @@ struct Origin {
   [[nodiscard]] std::string place() const;  // the same with the column, as errors begin
 };
 
+class Schema;
+
 struct Config {
   Settings settings;
-  std::vector<Origin> origins;  // one per key of schema()
+  const Schema* schema = nullptr;  // the keys of the settings' task
+  std::vector<Origin> origins;     // one per key of it
 
   // REQUIRES: `path` is a key's path, such as training.learning_rate.
   [[nodiscard]] const Origin& origin(std::string_view path) const;
@@ -50,7 +54,7 @@ Result<Config> parse(std::string_view text, std::string_view name,
 // one has a run of its own.
 Result<Config> load(const std::string& path, std::span<const std::string> overrides = {});
 
-// Checks what a run needs and a config that is only printed may leave out: data.train.
+// Checks what a run needs and a config that is only printed may leave out, such as data.train.
 Status check_complete(const Config& config);
 
 // The whole config as YAML that parse() reads to the same settings: what is saved with a run.

@@ -27,8 +27,8 @@ std::string canonical_case(std::string_view word) {
   return has_lower ? std::string(word) : lower(word);
 }
 
-bool is_section(std::string_view word) {
-  return std::any_of(schema().begin(), schema().end(),
+bool is_section(const Schema& schema, std::string_view word) {
+  return std::any_of(schema.keys().begin(), schema.keys().end(),
                      [&](const Key& key) { return !word.empty() && key.section() == word; });
 }
 
@@ -47,13 +47,13 @@ bool has_name(const Key& key, std::string_view name) {
 
 // The path of the key that is most similar to section.name, or nothing where none is similar. Another section
 // counts as one mistake. So a key in the wrong section is found, and a key in the right section is preferred.
-std::string nearest(std::string_view section, std::string_view written) {
+std::string nearest(const Schema& schema, std::string_view section, std::string_view written) {
   if (written.size() > kLongestWord) return {};
   const std::string name = lower(written);
   const std::string whole = section.empty() ? name : std::string(section) + "." + name;
   std::size_t best = std::max<std::size_t>(2, name.size() / 3) + 1;
   std::string found;
-  for (const Key& key : schema()) {
+  for (const Key& key : schema.keys()) {
     for (const std::string_view known : names_of(key)) {
       const std::size_t elsewhere = !section.empty() && section != key.section() ? 1 : 0;
       const std::size_t distance = std::min({edit_distance(name, known) + elsewhere,
@@ -66,17 +66,17 @@ std::string nearest(std::string_view section, std::string_view written) {
   return found;
 }
 
-Status unknown(std::string_view section, std::string_view word, std::string_view name) {
+Status unknown(const Schema& schema, std::string_view section, std::string_view word, std::string_view name) {
   const std::string written =
       (section.empty() ? "" : std::string(section) + ".") + (word.empty() ? "''" : shown(word));
-  for (const Key& key : schema()) {
+  for (const Key& key : schema.keys()) {
     const bool at_top = section.empty() && !key.section().empty() && word.size() <= kLongestWord;
     if (at_top && edit_distance(word, key.section()) == 1) {
       return Status::invalid(written + ": unknown key; did you mean the section " +
                              std::string(key.section()) + "?");
     }
   }
-  const std::string like = nearest(section, name);
+  const std::string like = nearest(schema, section, name);
   return Status::invalid(
       written + ": unknown key; " +
       (like.empty() ? "docs/config.md lists the known ones" : "did you mean " + like + "?"));
@@ -102,29 +102,30 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-Result<Found> find_key(std::string_view section, std::string_view word) {
+Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word) {
   std::string inside(section);
   std::string name = canonical_case(word);
   if (inside.empty()) {
-    if (is_section(name)) return Found{kNoKey, name};
-    if (const auto dot = name.find('.'); dot != std::string::npos && is_section(name.substr(0, dot))) {
+    if (is_section(schema, name)) return Found{kNoKey, name};
+    if (const auto dot = name.find('.');
+        dot != std::string::npos && is_section(schema, name.substr(0, dot))) {
       inside = name.substr(0, dot);
       name = canonical_case(std::string_view(word).substr(dot + 1));
     }
   }
   std::vector<std::size_t> matches;
-  for (std::size_t i = 0; i < schema().size(); ++i) {
-    const Key& key = schema()[i];
+  for (std::size_t i = 0; i < schema.size(); ++i) {
+    const Key& key = schema[i];
     if (has_name(key, name) && (inside.empty() || key.section() == inside)) matches.push_back(i);
   }
   if (matches.size() == 1) return Found{matches[0], {}};
   if (matches.empty()) {
     return section.empty() && !inside.empty()
-               ? unknown(inside, std::string_view(word).substr(inside.size() + 1), name)
-               : unknown(section, word, name);
+               ? unknown(schema, inside, std::string_view(word).substr(inside.size() + 1), name)
+               : unknown(schema, section, word, name);
   }
   std::string all;
-  for (const std::size_t i : matches) all += (all.empty() ? "" : " or ") + std::string(schema()[i].path);
+  for (const std::size_t i : matches) all += (all.empty() ? "" : " or ") + std::string(schema[i].path);
   return Status::invalid(shown(word) + ": more than one section has this key; write " + all);
 }
 

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/config/schema.h"
+
 #include <octavo/status.h>
 
 #include <cstddef>
@@ -12,14 +14,14 @@
 namespace octavo::train {
 
 struct Found {
-  std::size_t key;      // position in schema(); kNoKey where the word is a section
+  std::size_t key;      // position in the schema; kNoKey where the word is a section
   std::string section;  // the section, then
 };
 
 // `section` is the mapping that the word stands in, empty at the top: there a key may be flat, if only one
 // section has it, or have its section before a dot. The error has no place: `training.learning_rat: unknown
 // key; did you mean …`.
-Result<Found> find_key(std::string_view section, std::string_view word);
+Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word);
 
 // The number of insertions, deletions, replacements and swaps of neighbours that turn `b` into `a`.
 std::size_t edit_distance(std::string_view a, std::string_view b);

@@ -57,14 +57,14 @@ void give_way(const Key& key, Config& config) {
 // An option that nothing asked for has. A value that is the key's default asks for nothing. One that is
 // written below the optimizer (in the file, when the command line names another optimizer) is dropped.
 Status settle_foreign(const Key& key, Config& config) {
-  Origin& origin = config.origins[key_index(key.path)];
+  Origin& origin = config.origins[config.schema->index(key.path)];
   const Origin& optimizer = config.origin(kOptimizerKey);
   const Algorithm algorithm = config.settings.training.optimizer.algorithm;
   if (is_default(key, config) || shown_value(key, config) == "null") return {};
   if (origin.level >= optimizer.level) {
     return Status::invalid(origin.place() + ": " + std::string(key.path) + ": got " +
                            shown_value(key, config) + ", but " + std::string(kOptimizerKey) + " is " +
-                           schema()[key_index(kOptimizerKey)].setting()->type.show(config.settings) + " (" +
+                           config.schema->setting(kOptimizerKey)->type.show(config.settings) + " (" +
                            optimizer.place() + "), which does not have it; the options of " +
                            std::string(octavo::name(algorithm)) + " are " + option_names(algorithm));
   }
@@ -93,8 +93,8 @@ Status check_values(const Asked& asked, const Config& config) {
   if (const auto tag = message.find("] "); tag != std::string::npos) message = message.substr(tag + 2);
   std::string option = message.substr(0, std::min(message.find(':'), message.size()));
   const std::string path = "training." + (option == "lr" ? "learning_rate" : option);
-  const std::size_t key = key_index(path);
-  const std::string_view blamed = key == kNoKey ? asked.key : schema()[key].path;
+  const std::size_t key = config.schema->index(path);
+  const std::string_view blamed = key == kNoKey ? asked.key : (*config.schema)[key].path;
   return {bad.code(), config.origin(blamed).place() + ": " + std::string(blamed) +
                           (key == kNoKey ? ": " + message : message.substr(option.size())) + " (" +
                           std::string(octavo::name(asked.optimizer.algorithm)) + ")"};
@@ -119,14 +119,13 @@ Status check_format(const Asked& asked, const Config& config) {
 }  // namespace
 
 Status settle_options(Config& config) {
-  for (std::size_t i = 0; i < schema().size(); ++i) {
-    const Key& key = schema()[i];
+  for (const Key& key : config.schema->keys()) {
     if (key.setting() == nullptr || key.setting()->option.empty()) continue;
     const std::vector<Asked> asked = asked_for(config.settings.training);
     const bool has = std::ranges::any_of(asked, [&](const Asked& each) {
       return find_option(each.optimizer.algorithm, key.setting()->option) != nullptr;
     });
-    if (config.origins[i].level == Origin::Level::standard) {
+    if (config.origin(key.path).level == Origin::Level::standard) {
       give_way(key, config);
     } else if (!has) {
       if (Status status = settle_foreign(key, config); !status.ok()) return status;

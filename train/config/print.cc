@@ -4,7 +4,7 @@
 #include "train/config/config.h"
 #include "train/config/options.h"
 #include "train/config/recipe.h"
-#include "train/config/schema.h"
+#include "train/config/task_config.h"
 
 #include <algorithm>
 #include <array>
@@ -30,15 +30,17 @@ std::string also_text(const Setting& setting) {
   return out.empty() ? out : out + ")";
 }
 
-std::string settings_tables() {
+// `level`: of the headings.
+std::string settings_tables(const std::vector<Key>& keys, std::string_view level) {
   std::string out;
   std::string_view section = "?";
-  for (const Key& key : schema()) {
+  for (const Key& key : keys) {
     const Setting* setting = key.setting();
     if (setting == nullptr) continue;
     if (key.section() != section) {
       section = key.section();
-      out += "\n## " + (section.empty() ? std::string("Outside any section") : code(section)) +
+      out += "\n" + std::string(level) + " " +
+             (section.empty() ? std::string("Outside any section") : code(section)) +
              "\n\n| key | default | expected | meaning |\n|---|---|---|---|\n";
     }
     out += "| " + code(key.name()) + also_text(*setting) + " | " + code(setting->fallback) + " | " +
@@ -47,12 +49,12 @@ std::string settings_tables() {
   return out;
 }
 
-std::string other_tables() {
+std::string other_tables(const std::vector<Key>& keys) {
   std::string switches = "\n## Other spellings\n\n| key | the same as | where it is false |\n|---|---|---|\n";
   std::string refused =
       "\n## Known, and refused\n\n`false` and `null` are accepted; they ask for nothing.\n\n"
       "| key | why |\n|---|---|\n";
-  for (const Key& key : schema()) {
+  for (const Key& key : keys) {
     if (const auto* spelling = std::get_if<Switch>(&key.role)) {
       const std::string target(spelling->target.substr(spelling->target.find('.') + 1));
       switches += "| " + code(key.name()) + " | " + code(target + ": " + std::string(spelling->value)) +
@@ -95,7 +97,7 @@ std::string optimizers_text() {
   for (const Algorithm algorithm : all_algorithms()) {
     names += (names.empty() ? "" : ", ") + code(octavo::name(algorithm));
   }
-  const Type& type = schema()[key_index("training.optimizer")].setting()->type;
+  const Type& type = schema_of(declared_tasks().front()).setting("training.optimizer")->type;
   Settings example;
   example.training.optimizer.algorithm = parse_algorithm(recipe::kWithFp32).value();
   for (const StateFormat format : all_state_formats()) {
@@ -115,12 +117,21 @@ the algorithm's own default; `--print-config` shows the values.
 )";
 }
 
+std::string task_tables() {
+  std::string out;
+  for (const TaskConfig& task : declared_tasks()) {
+    out += "\n## Task " + code(task.name) + "\n\n" + std::string(task.meaning) + "\n\n```yaml\n" +
+           std::string(task.example) + "```\n" + settings_tables(task.keys(), "###");
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string to_yaml(const Settings& settings) {
   std::string out;
   std::string_view section;
-  for (const Key& key : schema()) {
+  for (const Key& key : schema_of(settings).keys()) {
     const Setting* setting = key.setting();
     if (setting == nullptr || (setting->brief && setting->type.show(settings) == "null")) continue;
     if (key.section() != section) {
@@ -134,8 +145,9 @@ std::string to_yaml(const Settings& settings) {
 }
 
 std::vector<std::string> differences(const Settings& then, const Settings& now) {
+  if (then.task != now.task) return {"task: " + then.task + " -> " + now.task};
   std::vector<std::string> out;
-  for (const Key& key : schema()) {
+  for (const Key& key : schema_of(now).keys()) {
     if (auto change = difference(key, then, now)) out.push_back(std::move(*change));
   }
   return out;
@@ -146,8 +158,9 @@ std::vector<std::string> experiment_differences(const Settings& then, const Sett
     return settings.training.per_device_train_batch_size * settings.training.gradient_accumulation_steps;
   };
   const bool same_step = sequences(then) == sequences(now);
+  if (then.task != now.task) return differences(then, now);
   std::vector<std::string> out;
-  for (const Key& key : schema()) {
+  for (const Key& key : schema_of(now).keys()) {
     if (!key.makes_another_run()) continue;
     const bool divides_the_step = key.path == "training.per_device_train_batch_size" ||
                                   key.path == "training.gradient_accumulation_steps";
@@ -159,8 +172,8 @@ std::vector<std::string> experiment_differences(const Settings& then, const Sett
 
 std::string to_table(const Config& config) {
   std::vector<std::array<std::string, 4>> rows = {{"key", "value", "origin", "meaning"}};
-  for (std::size_t i = 0; i < schema().size(); ++i) {
-    const Key& key = schema()[i];
+  for (std::size_t i = 0; i < config.schema->size(); ++i) {
+    const Key& key = (*config.schema)[i];
     const Setting* setting = key.setting();
     if (setting == nullptr || is_foreign(*setting, config.settings)) continue;
     rows.push_back({std::string(key.path), effective(*setting, config.settings), config.origins[i].text(),
@@ -183,7 +196,7 @@ std::string to_table(const Config& config) {
 std::string reference_page() {
   return R"(# The config of a training run
 
-<!-- Generated from train/config/schema.cc: OCTAVO_UPDATE_DOCS=1 build/tests/train_config_test -->
+<!-- Generated from train/config/schema.cc and the tasks: OCTAVO_UPDATE_DOCS=1 build/tests/train_config_test -->
 
 A YAML file with the sections `model`, `data` and `training`, and after it on the command line any number of
 `key=value`, which override it: `learning_rate=3e-4 data.block_size=1024`. The value is YAML. If a key is given twice on the
@@ -197,25 +210,13 @@ command line, the last one counts.
 - Two keys that contradict each other are an error that names both places. If one is in the file and the other on the command
   line, the command line's counts (`max_steps` and `num_train_epochs`, for example).
 - Relative paths, in the file and on the command line, start from the working directory of the command, not from the file's folder.
-- `data.train` and `data.validation` name a file, a folder (all files in it and below), a pattern in quotes (`"books/*.txt"`), or a
-  list of these. The files of a folder or a pattern are sorted by path; hidden and empty ones are left out.
 - YAML's anchors, aliases, tags and several documents are not part of a config. At most 1 MiB of UTF-8.
 
 )" + optimizers_text() +
-         R"(
-```yaml
-model:    {name: bdh, n_layer: 6, n_embd: 256, n_head: 4}
-data:     {train: corpus.txt, block_size: 512}
-training:
-  optimizer: )" +
-         std::string(recipe::kOptimizer) + R"(
-  learning_rate: 1.0e-3
-  compute_dtype: bfloat16
-  max_steps: 3000
-output_dir: runs/first
-```
-)" + settings_tables() +
-         other_tables();
+         "\nThe first tables have the keys of every run; then come the tasks, each with the keys that it and "
+         "its "
+         "models add.\n" +
+         settings_tables(general_keys(), "##") + other_tables(general_keys()) + task_tables();
 }
 
 }  // namespace octavo::train

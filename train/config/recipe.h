@@ -22,6 +22,17 @@ inline constexpr std::string_view kNoDeepSpeed =
     "DeepSpeed is not built in; for less memory use optimizer: adamw_8bit or adamw_4bit and "
     "gradient_checkpointing: true";
 
+// Tasks that other tools have and this one does not, yet: what is said where a config names one. Empty:
+// nothing is known of it.
+inline constexpr std::string_view kNoSpeech =
+    "speech recognition is not built in yet; the task there is is text";
+constexpr std::string_view missing_task(std::string_view name) {
+  return name == "speech" || name == "asr" ? kNoSpeech : std::string_view();
+}
+constexpr std::string_view missing_model(std::string_view name) {
+  return name.find("parakeet") != std::string_view::npos ? kNoSpeech : std::string_view();
+}
+
 // The options that the trainer has more to say of than their descriptions.
 struct Known {
   std::string_view name;

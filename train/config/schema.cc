@@ -1,78 +1,56 @@
-// Every key of a config, its type and limits, its default and its meaning; the keys of the algorithms'
-// options come from their descriptions (options.cc). A new key is a field in
-// settings.h, a row here, and docs/config.md written again (OCTAVO_UPDATE_DOCS=1
-// build/tests/train_config_test). Upper limits keep products of sizes within 64 bits; they are not advice.
+// Every key that all runs have, its type and limits, its default and its meaning; the keys of the algorithms'
+// options come from their descriptions (options.cc), those of a task and its models from the task. A new key
+// is a field in settings.h, a row here, and docs/config.md written again (OCTAVO_UPDATE_DOCS=1
+// build/tests/train_config_test).
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
 
 #include "train/config/recipe.h"
+#include "train/config/task_config.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <limits>
+#include <map>
 
 namespace octavo::train {
 namespace {
 
-using M = ModelSettings;
 using D = DataSettings;
 using T = TrainingSettings;
 
 using namespace recipe;
 
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;
-constexpr std::int64_t kMaxSteps = std::int64_t{1} << 48;
-constexpr Range kPositive{.low = 0, .above = true};
-constexpr Range kNotNegative{.low = 0};
-constexpr Range kFraction{.low = 0, .high = 1, .below = true};
 // The keys of the algorithms' options stand before this one.
 constexpr std::string_view kOptionsBefore = "training.compute_dtype";
 
-std::vector<Key> make() {
+std::vector<Key> make_general() {
   const auto sizes = integer(1, kMaxSize);
+  std::vector<std::string> tasks = {kAutomaticTask};
+  for (const TaskConfig& task : declared_tasks()) tasks.emplace_back(task.name);
   const auto steps = integer(1, kMaxSteps);
   std::vector<Key> keys = {
-      {"model.name", Setting{field(&M::name, choice<ModelName>({{ModelName::bdh, "bdh"}})), "bdh"},
-       "which model to train"},
-      {"model.n_layer", Setting{field(&M::n_layer, integer(1, 4096)), "6"}, "layers"},
-      {"model.n_embd", Setting{field(&M::n_embd, sizes), "256"}, "width of the embedding"},
-      {"model.n_head", Setting{field(&M::n_head, integer(1, 4096)), "4"}, "attention heads"},
-      {"model.mlp_internal_dim_multiplier",
-       Setting{field(&M::mlp_internal_dim_multiplier, integer(1, 65536)), "128"},
-       "sparse neurons per unit of n_embd, over all heads"},
-      {"model.dropout", Setting{field(&M::dropout, real(kFraction)), "0.1"},
-       "probability of dropping an activation"},
-      {"model.gradient_checkpointing", Setting{field(&M::gradient_checkpointing, flag()), "false"},
-       "compute activations again in the backward pass instead of keeping them: slower, less memory"},
-
-      {"data.train", Setting{field(&D::train, paths()), "null"},
-       "text to train on: files, folders (all files in them) and patterns such as books/*.txt; a run needs "
-       "it"},
-      {"data.validation", Setting{field(&D::validation, paths()), "null"},
-       "text to evaluate on; null: a part of data.train is held out for it"},
-      {"data.block_size",
-       Setting{field(&D::block_size, sizes), "512", {"seq_len", "context_length", "max_seq_length"}},
-       "tokens (bytes) in a sequence"},
       {"data.max_samples", Setting{field(&D::max_samples, count_or_all()), "-1"},
-       "train on the first so many sequences; -1: all"},
+       "train on the first so many samples; -1: all", Effect::none},
       {"data.stages", Setting{field(&D::stages, stage_sizes()), "null"},
        "progressive training: max_samples of each stage, run one after the other; max_steps are divided "
        "equally "
-       "among them (the last takes the remainder), num_train_epochs are passes of each over its own samples"},
+       "among them (the last takes the remainder), num_train_epochs are passes of each over its own samples",
+       Effect::none},
       {"data.max_eval_samples", Setting{field(&D::max_eval_samples, count_or_all()), "256"},
-       "evaluate on so many sequences, evenly spread over the validation text; -1: all"},
+       "evaluate on so many samples, evenly spread over those that there are; -1: all", Effect::none},
       {"data.seed", Setting{field(&D::seed, integer(0, kAny)), "1337"}, "order of the samples"},
       {"data.dataloader_num_workers",
        Setting{field(&D::dataloader_num_workers, integer(0, 1024)), "2", {"num_workers"}},
-       "threads that prepare batches; 0: the training thread itself"},
+       "threads that prepare batches; 0: the training thread itself", Effect::none},
 
       {"training.optimizer", Setting{field(&T::optimizer, optimizer_name()), kOptimizer, {"optim"}},
        "algorithm and format of its states; the underscores may be left out"},
       {"training.use_4bit_optimizer", Switch{"training.optimizer", kWith4bit, kWithFp32},
        "another spelling of an optimizer with 4-bit states"},
       {"training.optimizer_fallback", Setting{field(&T::optimizer_fallback, optimizer_name()), "null"},
-       "used, with a warning, where the optimizer cannot run; null: that is an error"},
+       "used, with a warning, where the optimizer cannot run; null: that is an error", Effect::none},
       {"training.learning_rate", Setting{field(&T::learning_rate, real(kPositive)), "0.001", {"lr"}},
        "the highest learning rate"},
       {"training.lr_scheduler",
@@ -91,9 +69,9 @@ std::vector<Key> make() {
       {"training.min_lr", Setting{field(&T::min_lr, real(kNotNegative)), "0"},
        "learning rate at the end of a decay"},
       {"training.compute_dtype",
-       Setting{field(&T::compute_dtype, choice<DType>({{DType::f32, "float32", "fp32"},
-                                                       {DType::bf16, "bfloat16", "bf16"},
-                                                       {DType::f16, "float16", "fp16"}})),
+       Setting{field(&T::compute_dtype, choice<ComputeType>({{ComputeType::float32, "float32", "fp32"},
+                                                             {ComputeType::bfloat16, "bfloat16", "bf16"},
+                                                             {ComputeType::float16, "float16", "fp16"}})),
                "bfloat16"},
        "precision of the forward and backward pass; float16 scales the loss dynamically"},
       {"training.bf16", Switch{"training.compute_dtype", "bfloat16", "float32"},
@@ -111,9 +89,9 @@ std::vector<Key> make() {
        "nothing; auto: 24"},
       {"training.per_device_train_batch_size",
        Setting{field(&T::per_device_train_batch_size, sizes), "8", {"batch_size"}},
-       "sequences in a forward pass"},
+       "samples in a forward pass"},
       {"training.per_device_eval_batch_size", Setting{field(&T::per_device_eval_batch_size, sizes), "4"},
-       "the same in evaluation"},
+       "the same in evaluation", Effect::none},
       {"training.gradient_accumulation_steps", Setting{field(&T::gradient_accumulation_steps, sizes), "1"},
        "forward passes per optimizer step"},
       {"training.max_grad_norm",
@@ -122,29 +100,28 @@ std::vector<Key> make() {
                {"grad_clip", "gradient_clipping", "gradient_clip_val"}},
        "longer gradients are scaled down to this norm; 0: never"},
       {"training.max_steps", Setting{field(&T::max_steps, steps, "-1"), "3000", {"max_iters"}},
-       "optimizer steps"},
+       "optimizer steps", Effect::none},
       {"training.num_train_epochs",
        Setting{field(&T::num_train_epochs, real({.low = 0, .high = 1e9, .above = true})),
                "null",
                {"num_epochs", "max_epochs"}},
-       "passes over the data, instead of max_steps"},
+       "passes over the data, instead of max_steps", Effect::none},
       {"training.eval_steps", Setting{field(&T::eval_steps, steps), "200", {"test_freq"}},
-       "steps between evaluations; null: only at the end"},
+       "steps between evaluations; null: only at the end", Effect::none},
       {"training.save_steps", Setting{field(&T::save_steps, steps), "500", {"checkpoint_freq"}},
-       "steps between checkpoints; null: only at the end"},
+       "steps between checkpoints; null: only at the end", Effect::none},
       {"training.save_total_limit", Setting{field(&T::save_total_limit, integer(1, kMaxSize)), "null"},
-       "checkpoints to keep, the newest; null: all"},
+       "checkpoints to keep, the newest; null: all", Effect::none},
       {"training.logging_steps", Setting{field(&T::logging_steps, steps), "10", {"log_freq"}},
-       "steps between metrics"},
-      {"training.sample_tokens", Setting{field(&T::sample_tokens, integer(0, kMaxSize)), "300"},
-       "length of the text that the model writes at the end of a run; 0: none"},
+       "steps between metrics", Effect::none},
       {"training.resume_from_checkpoint", Setting{field(&T::resume_from_checkpoint, resume_choice()), "true"},
        "true: go on from the newest checkpoint in output_dir, if any; changed (or --resume on the command "
-       "line): the same, although settings or data have changed since; or a checkpoint's path"},
+       "line): the same, although settings or data have changed since; or a checkpoint's path",
+       Effect::none},
       {"training.num_gpus", Setting{field(&T::num_gpus, integer(1, 65536)), "1"},
-       "more than 1 is not built in yet"},
+       "more than 1 is not built in yet", Effect::none},
       {"training.device", Setting{field(&T::device, device_name()), "auto"},
-       "where to train; auto: a GPU if there is one"},
+       "where to train; auto: a GPU if there is one", Effect::none},
       {"training.seed", Setting{field(&T::seed, integer(0, kAny)), "1337"},
        "initial weights, dropout, stochastic rounding"},
       {"training.warmup_ratio",
@@ -160,11 +137,14 @@ std::vector<Key> make() {
       {"training.quantization_type", Refused{kNo4bitWeights}, ""},
       {"training.use_double_quant", Refused{kNo4bitWeights}, ""},
 
+      {"task", Setting{field(&Settings::task, word(std::move(tasks))), std::string_view(kAutomaticTask)},
+       "what is trained; auto: the task that model.name belongs to"},
       {"output_dir",
        Setting{field(&Settings::output_dir, path()), std::string_view(kAutomaticFolder), {"checkpoint_dir"}},
        "folder of the run: checkpoints, metrics, report; auto: runs/ and the name of the config file, "
        "followed by "
-       "what the command line changes (runs/run, runs/run-learning_rate=3.0e-04)"},
+       "what the command line changes (runs/run, runs/run-learning_rate=3.0e-04)",
+       Effect::none},
   };
   const auto below = std::ranges::find(keys, kOptionsBefore, &Key::path);
   const std::vector<Key> options = option_keys();
@@ -172,45 +152,62 @@ std::vector<Key> make() {
   return keys;
 }
 
-}  // namespace
-
-// What only makes a run longer, or changes what is written and where it runs. Everything else makes it
-// another experiment. The data's paths are here because what is in the files counts: see data/text_files.h.
-constexpr std::array<std::string_view, 20> kFree = {"model.gradient_checkpointing",
-                                                    "data.train",
-                                                    "data.validation",
-                                                    "data.max_samples",
-                                                    "data.stages",
-                                                    "data.max_eval_samples",
-                                                    "data.dataloader_num_workers",
-                                                    "training.per_device_eval_batch_size",
-                                                    "training.max_steps",
-                                                    "training.num_train_epochs",
-                                                    "training.eval_steps",
-                                                    "training.save_steps",
-                                                    "training.save_total_limit",
-                                                    "training.logging_steps",
-                                                    "training.sample_tokens",
-                                                    "training.resume_from_checkpoint",
-                                                    "training.num_gpus",
-                                                    "training.device",
-                                                    "training.optimizer_fallback",
-                                                    "output_dir"};
-
-bool Key::makes_another_run() const {
-  return setting() != nullptr && std::ranges::find(kFree, path) == kFree.end();
+std::vector<Key> make_whole(const TaskConfig& task) {
+  const std::vector<Key> general = general_keys(), own = task.keys();
+  std::vector<Key> out;
+  const auto add = [&](const std::vector<Key>& keys, std::string_view section) {
+    std::ranges::copy_if(keys, std::back_inserter(out),
+                         [&](const Key& key) { return key.section() == section; });
+  };
+  std::vector<std::string_view> sections = {"model", "data", "training"};
+  for (const Key& key : own) {
+    if (!key.section().empty() && std::ranges::find(sections, key.section()) == sections.end())
+      sections.push_back(key.section());
+  }
+  sections.emplace_back();  // what is in none comes last
+  for (const std::string_view section : sections) {
+    const bool general_first = section == "training";
+    add(general_first ? general : own, section);
+    add(general_first ? own : general, section);
+  }
+  return out;
 }
 
-const std::vector<Key>& schema() {
-  static const std::vector<Key> table = make();
+}  // namespace
+
+std::vector<Key> general_keys() {
+  static const std::vector<Key> table = make_general();
   return table;
 }
 
-std::size_t key_index(std::string_view path) {
-  for (std::size_t i = 0; i < schema().size(); ++i) {
-    if (schema()[i].path == path) return i;
-  }
-  return kNoKey;
+const Schema& schema_of(const TaskConfig& task) {
+  static const auto* const all = [] {
+    auto* out = new std::map<std::string_view, Schema>();  // for as long as the process lives
+    for (const TaskConfig& each : declared_tasks()) out->emplace(each.name, Schema(make_whole(each)));
+    return out;
+  }();
+  return all->at(task.name);
+}
+
+const Schema& schema_of(const Settings& settings) {
+  const TaskConfig* const task = find_task(settings.task);
+  return schema_of(task == nullptr ? declared_tasks().front() : *task);
+}
+
+std::size_t Schema::index(std::string_view path) const {
+  const auto found = std::ranges::find(keys_, path, &Key::path);
+  return found == keys_.end() ? kNoKey : static_cast<std::size_t>(found - keys_.begin());
+}
+
+const Setting* Schema::setting(std::string_view path) const {
+  const std::size_t at = index(path);
+  return at == kNoKey ? nullptr : keys_[at].setting();
+}
+
+const TaskConfig* find_task(std::string_view name) {
+  const auto tasks = declared_tasks();
+  const auto found = std::ranges::find(tasks, name, &TaskConfig::name);
+  return found == tasks.end() ? nullptr : &*found;
 }
 
 }  // namespace octavo::train

@@ -1,15 +1,18 @@
-// The keys of a config: one table, schema.cc, from which reading, checking, printing and docs/config.md are
-// derived.
+// The keys of a config: one table for each task, from which reading, checking, printing and docs/config.md
+// are derived. What every run has is in schema.cc; a task declares the rest (task_config.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/config/codec.h"
 
+#include <span>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 namespace octavo::train {
+
+struct TaskConfig;
 
 // A key with a value of its own.
 struct Setting {
@@ -33,10 +36,18 @@ struct Refused {
   std::string_view reason;
 };
 
+// What another value means to a run that goes on.
+enum class Effect {
+  experiment,  // it is not the same experiment any more
+  content,     // a path: what is in the files counts, which the task compares
+  none,        // the run is longer, or is written or placed otherwise
+};
+
 struct Key {
   std::string_view path;  // section.name, or a name alone
   std::variant<Setting, Switch, Refused> role;
   std::string_view meaning;
+  Effect effect = Effect::experiment;
 
   [[nodiscard]] std::string_view section() const {
     const auto dot = path.find('.');
@@ -44,18 +55,45 @@ struct Key {
   }
   [[nodiscard]] std::string_view name() const { return path.substr(path.find('.') + 1); }
   [[nodiscard]] const Setting* setting() const { return std::get_if<Setting>(&role); }
-  // Whether a run that goes on with another value is not the same experiment any more.
-  [[nodiscard]] bool makes_another_run() const;
+  [[nodiscard]] bool makes_another_run() const {
+    return setting() != nullptr && effect == Effect::experiment;
+  }
 };
 
-// In the order in which they are printed; the keys of a section lie together.
-const std::vector<Key>& schema();
+inline constexpr std::size_t kNoKey = static_cast<std::size_t>(-1);
+
+class Schema {
+ public:
+  // REQUIRES: the keys of a section lie together.
+  explicit Schema(std::vector<Key> keys) : keys_(std::move(keys)) {}
+
+  // In the order in which they are printed.
+  [[nodiscard]] const std::vector<Key>& keys() const { return keys_; }
+  [[nodiscard]] std::size_t size() const { return keys_.size(); }
+  [[nodiscard]] const Key& operator[](std::size_t index) const { return keys_[index]; }
+  // kNoKey where there is none of that path.
+  [[nodiscard]] std::size_t index(std::string_view path) const;
+  [[nodiscard]] const Setting* setting(std::string_view path) const;  // null where there is none
+
+ private:
+  std::vector<Key> keys_;
+};
+
+// What every run has.
+std::vector<Key> general_keys();
+// That and what the task declares; made once.
+const Schema& schema_of(const TaskConfig& task);
+// Of settings that parse() or load() gave.
+const Schema& schema_of(const Settings& settings);
 
 // The keys of the algorithms' options, made from their descriptions (options.cc).
 std::vector<Key> option_keys();
 
-// Positions in schema(). REQUIRES for key_index: `path` is a key's path.
-inline constexpr std::size_t kNoKey = static_cast<std::size_t>(-1);
-std::size_t key_index(std::string_view path);
+// Limits that keep products of sizes within 64 bits; they are not advice.
+inline constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;
+inline constexpr std::int64_t kMaxSteps = std::int64_t{1} << 48;
+inline constexpr Range kPositive{.low = 0, .above = true};
+inline constexpr Range kNotNegative{.low = 0};
+inline constexpr Range kFraction{.low = 0, .high = 1, .below = true};
 
 }  // namespace octavo::train

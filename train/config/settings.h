@@ -1,8 +1,11 @@
-// The settings of a run as C++ types: one field per key of schema.cc, which has the meanings, the defaults
-// and the limits. The fields start empty; only parse() and load() of config.h fill them, so a Settings in use
-// is complete and checked.
+// The settings that every run has as C++ types: one field per key of schema.cc, which has the meanings, the
+// defaults and the limits. What a task and its models add lies in `own`, in structs that they declare
+// (task_config.h). The fields start empty; only parse() and load() of config.h fill them, so a Settings in
+// use is complete and checked.
 // SPDX-License-Identifier: MIT
 #pragma once
+
+#include "train/config/sections.h"
 
 #include <octavo/types.h>
 
@@ -15,7 +18,8 @@
 
 namespace octavo::train {
 
-enum class ModelName { bdh };
+// What the passes compute in.
+enum class ComputeType { float32, bfloat16, float16 };
 enum class Scheduler { cosine, linear, constant, wsd };
 
 // The master of bf16 weights. `automatic` is resolved: see weight_store().
@@ -42,19 +46,10 @@ struct Resume {
 };
 
 struct ModelSettings {
-  ModelName name{};
-  std::int64_t n_layer = 0;
-  std::int64_t n_embd = 0;
-  std::int64_t n_head = 0;
-  std::int64_t mlp_internal_dim_multiplier = 0;
-  double dropout = 0;
-  bool gradient_checkpointing = false;
+  std::string name;
 };
 
 struct DataSettings {
-  std::optional<std::vector<std::string>> train;
-  std::optional<std::vector<std::string>> validation;
-  std::int64_t block_size = 0;
   std::int64_t max_samples = 0;  // -1: all
   std::optional<std::vector<std::int64_t>> stages;
   std::int64_t max_eval_samples = 0;  // -1: all
@@ -72,7 +67,7 @@ struct TrainingSettings {
   double min_lr = 0;
   // The algorithms' options by name, flags as 0 and 1; options.h says what one is that is not here.
   std::map<std::string, double, std::less<>> options;
-  DType compute_dtype{};
+  ComputeType compute_dtype{};
   MasterWeights master_weights{};
   std::int64_t per_device_train_batch_size = 0;
   std::int64_t per_device_eval_batch_size = 0;
@@ -84,7 +79,6 @@ struct TrainingSettings {
   std::optional<std::int64_t> save_steps;
   std::optional<std::int64_t> save_total_limit;
   std::int64_t logging_steps = 0;
-  std::int64_t sample_tokens = 0;
   Resume resume_from_checkpoint;
   std::int64_t num_gpus = 0;
   DeviceName device;
@@ -94,16 +88,21 @@ struct TrainingSettings {
 // Stands for a folder that is named after the config file: see load() in config.h.
 inline constexpr const char* kAutomaticFolder = "auto";
 
+// Stands for the task that model.name belongs to; parse() and load() put its name in place.
+inline constexpr const char* kAutomaticTask = "auto";
+
 struct Settings {
+  std::string task;
   ModelSettings model;
   DataSettings data;
   TrainingSettings training;
   std::string output_dir;
+  Sections own;  // of the task and its model
 };
 
 // The value that `master_weights: auto` stands for.
 [[nodiscard]] inline WeightStore weight_store(const TrainingSettings& training) {
-  if (training.compute_dtype != DType::bf16) return WeightStore::nearest;
+  if (training.compute_dtype != ComputeType::bfloat16) return WeightStore::nearest;
   switch (training.master_weights) {
     case MasterWeights::automatic:
     case MasterWeights::bits24:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "models/bdh.h"
+#include "train/tasks/text/bdh.h"
 
 #include "nn/project.h"
 #include "nn/recompute.h"

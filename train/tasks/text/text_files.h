@@ -8,7 +8,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/data/text.h"
+#include "train/tasks/text/text.h"
 
 #include <octavo/status.h>
 

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "models/text_model.h"
-#include "train/data/text.h"
+#include "train/config/settings.h"
+#include "train/tasks/text/text.h"
+#include "train/tasks/text/text_model.h"
 
 #include <torch/types.h>
 
@@ -15,26 +16,21 @@
 
 namespace octavo::train {
 
-// rows x (block_size + 1) bytes as tokens on a device: inputs and, one further on, targets.
+// Bytes [rows, block_size + 1] as tokens on their device: inputs and, one further on, targets.
 struct TokenBatch {
   torch::Tensor inputs, targets;
 };
-TokenBatch to_tokens(std::span<const std::uint8_t> bytes, std::int64_t rows, const torch::Device& device);
+TokenBatch to_tokens(const torch::Tensor& bytes);
 
 // Mean cross-entropy in nats per token, in fp32 whatever the logits are.
 torch::Tensor text_loss(TextModel& model, const TokenBatch& batch);
 
-struct Evaluation {
-  double loss = 0;
-  std::int64_t tokens = 0;
-  double seconds = 0;
-};
-
-// Over the windows at `offsets`, `rows` at a time, without dropout. None where `stop` asks for an end.
-std::optional<Evaluation> evaluate(TextModel& model, const TextCorpus& corpus,
-                                   const std::vector<std::int64_t>& offsets, std::int64_t block_size,
-                                   std::int64_t rows, const torch::Device& device, DType compute_dtype,
-                                   const std::function<bool()>& stop);
+// Mean loss over the windows at `offsets`, `rows` at a time, without dropout. None where `stop` asks for an
+// end.
+std::optional<double> evaluate_text(TextModel& model, const TextCorpus& corpus,
+                                    const std::vector<std::int64_t>& offsets, std::int64_t block_size,
+                                    std::int64_t rows, const torch::Device& device, ComputeType compute_dtype,
+                                    const std::function<bool()>& stop);
 
 struct SampleOptions {
   std::int64_t tokens = 200;
@@ -48,7 +44,7 @@ struct SampleOptions {
 // again from its last half, so that a byte costs the same however long the text is. REQUIRES: a prompt,
 // context >= 1.
 std::string generate(TextModel& model, const std::string& prompt, std::int64_t context,
-                     const SampleOptions& options, const torch::Device& device, DType compute_dtype,
+                     const SampleOptions& options, const torch::Device& device, ComputeType compute_dtype,
                      const std::function<bool(char)>& each = {});
 
 }  // namespace octavo::train

@@ -1,36 +1,23 @@
 // SPDX-License-Identifier: MIT
-#include "evaluate.h"
+#include "train/tasks/text/evaluate.h"
 
 #include "precision.h"
+#include "task.h"
 
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <memory>
+#include <span>
 #include <string_view>
 
 namespace octavo::train {
 namespace {
 
-// Evaluation mode for a scope.
-class EvalScope {
- public:
-  explicit EvalScope(TextModel& model) : model_(model), training_(model.is_training()) { model_.eval(); }
-  ~EvalScope() { model_.train(training_); }
-  EvalScope(const EvalScope&) = delete;
-  EvalScope& operator=(const EvalScope&) = delete;
-
- private:
-  TextModel& model_;
-  bool training_;
-};
-
 // The model's view of a text that grows at its end.
 class Writer {
  public:
-  Writer(TextModel& model, std::int64_t context, const torch::Device& device, DType compute_dtype)
+  Writer(TextModel& model, std::int64_t context, const torch::Device& device, ComputeType compute_dtype)
       : model_(model), context_(context), device_(device), compute_dtype_(compute_dtype) {}
 
   // Of what follows `text`, which begins with the text of the last call. On the CPU, in fp32.
@@ -57,7 +44,7 @@ class Writer {
   TextModel& model_;
   std::int64_t context_;
   torch::Device device_;
-  DType compute_dtype_;
+  ComputeType compute_dtype_;
   std::unique_ptr<GrowingText> seen_;
   std::int64_t first_ = 0, known_ = 0;  // what it has seen is text[first_, known_)
 };
@@ -76,14 +63,10 @@ std::int64_t choose(torch::Tensor logits, const SampleOptions& options, at::Gene
 
 }  // namespace
 
-TokenBatch to_tokens(std::span<const std::uint8_t> bytes, std::int64_t rows, const torch::Device& device) {
-  const auto row = static_cast<std::int64_t>(bytes.size()) / rows;
-  torch::Tensor host =
-      torch::empty({rows, row}, torch::TensorOptions(torch::kUInt8).pinned_memory(device.is_cuda()));
-  std::memcpy(host.data_ptr(), bytes.data(), bytes.size());
+TokenBatch to_tokens(const torch::Tensor& bytes) {
   // Bytes are copied to the device, which widens them.
-  const torch::Tensor tokens = host.to(device, /*non_blocking=*/device.is_cuda()).to(torch::kInt64);
-  return {tokens.slice(1, 0, row - 1), tokens.slice(1, 1)};
+  const torch::Tensor tokens = bytes.to(torch::kInt64);
+  return {tokens.slice(1, 0, tokens.size(1) - 1), tokens.slice(1, 1)};
 }
 
 torch::Tensor text_loss(TextModel& model, const TokenBatch& batch) {
@@ -92,38 +75,32 @@ torch::Tensor text_loss(TextModel& model, const TokenBatch& batch) {
                                               batch.targets.reshape(-1));
 }
 
-std::optional<Evaluation> evaluate(TextModel& model, const TextCorpus& corpus,
-                                   const std::vector<std::int64_t>& offsets, std::int64_t block_size,
-                                   std::int64_t rows, const torch::Device& device, DType compute_dtype,
-                                   const std::function<bool()>& stop) {
-  const auto begin = std::chrono::steady_clock::now();
+std::optional<double> evaluate_text(TextModel& model, const TextCorpus& corpus,
+                                    const std::vector<std::int64_t>& offsets, std::int64_t block_size,
+                                    std::int64_t rows, const torch::Device& device, ComputeType compute_dtype,
+                                    const std::function<bool()>& stop) {
   const torch::NoGradGuard no_grad;
   const EvalScope scope(model);
   const auto row = static_cast<std::size_t>(block_size) + 1;
   torch::Tensor sum =
       torch::zeros({}, torch::TensorOptions(torch::kFloat64)
                            .device(device.type() == torch::kMPS ? torch::Device(torch::kCPU) : device));
-  std::vector<std::uint8_t> bytes;
   for (std::size_t first = 0; first < offsets.size(); first += static_cast<std::size_t>(rows)) {
     if (stop()) return std::nullopt;
     const std::size_t count = std::min(offsets.size() - first, static_cast<std::size_t>(rows));
-    bytes.resize(count * row);
-    for (std::size_t i = 0; i < count; ++i) {
-      corpus.read(offsets[first + i], std::span(bytes).subspan(i * row, row));
-    }
-    const AutocastScope autocast(device, compute_dtype);
     const auto batch = static_cast<std::int64_t>(count);
-    sum += (text_loss(model, to_tokens(bytes, batch, device)) * batch).to(sum.device(), torch::kFloat64);
+    const torch::Tensor bytes = torch::empty({batch, block_size + 1}, torch::kUInt8);
+    const std::span<std::uint8_t> all(bytes.data_ptr<std::uint8_t>(), count * row);
+    for (std::size_t i = 0; i < count; ++i) corpus.read(offsets[first + i], all.subspan(i * row, row));
+    const Batch there = to_device({{{"bytes", bytes}}, {}}, device);
+    const AutocastScope autocast(device, compute_dtype);
+    sum += (text_loss(model, to_tokens(there.at("bytes"))) * batch).to(sum.device(), torch::kFloat64);
   }
-  Evaluation out;
-  out.loss = sum.item<double>() / static_cast<double>(offsets.size());
-  out.tokens = static_cast<std::int64_t>(offsets.size()) * block_size;
-  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return out;
+  return sum.item<double>() / static_cast<double>(offsets.size());
 }
 
 std::string generate(TextModel& model, const std::string& prompt, std::int64_t context,
-                     const SampleOptions& options, const torch::Device& device, DType compute_dtype,
+                     const SampleOptions& options, const torch::Device& device, ComputeType compute_dtype,
                      const std::function<bool(char)>& each) {
   const torch::NoGradGuard no_grad;
   const EvalScope scope(model);

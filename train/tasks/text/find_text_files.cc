@@ -1,8 +1,8 @@
 // Folders and patterns to files; see text_files.h.
 // SPDX-License-Identifier: MIT
-#include "train/data/text_files.h"
 #include "train/files/file_descriptor.h"
 #include "train/files/folders.h"
+#include "train/tasks/text/text_files.h"
 
 #include <glob.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// A model of text that the trainer can train: bytes in, logits out. A new one also needs a name in ModelName
-// and schema.cc, a line in make_model, and its rules about sizes in config/checks.cc.
+// A model of text that the trainer can train: bytes in, logits out. A new one also needs its name and keys in
+// config.cc and a line in make_text_model.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,7 +9,6 @@
 #include <torch/types.h>
 
 #include <memory>
-#include <string_view>
 
 namespace octavo::train {
 
@@ -37,9 +36,8 @@ class TextModel : public torch::nn::Module {
   virtual std::unique_ptr<GrowingText> begin_text();
 };
 
-std::string_view model_name(ModelName name);  // as the config has it
-
-// On the CPU, in fp32, weights from torch's generator. Throws c10::Error where the settings are no model.
-std::shared_ptr<TextModel> make_model(const ModelSettings& settings);
+// The model of model.name, on the CPU, in fp32, weights from torch's generator. Throws c10::Error where the
+// settings are no model.
+std::shared_ptr<TextModel> make_text_model(const Settings& settings);
 
 }  // namespace octavo::train

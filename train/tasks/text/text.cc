@@ -1,6 +1,6 @@
 // Mapped files as one sequence of bytes, and what is counted over it; see text.h.
 // SPDX-License-Identifier: MIT
-#include "train/data/text.h"
+#include "train/tasks/text/text.h"
 
 #include "train/files/mapped_file.h"
 

@@ -1,7 +1,7 @@
-// Draws to windows by a keyed permutation per epoch; see sampler.h. The constants are part of what a
-// checkpoint promises: with others a resumed run would see another order.
+// Draws to samples by a keyed permutation per epoch; see order.h. The constants are part of what a checkpoint
+// promises: with others a resumed run would see another order.
 // SPDX-License-Identifier: MIT
-#include "train/data/sampler.h"
+#include "train/data/order.h"
 
 #include "train/data/mix.h"
 
@@ -45,34 +45,19 @@ std::uint64_t Permutation::operator()(std::uint64_t index) const {
   return index;
 }
 
-Sampler::Sampler(TextRange range, std::int64_t block_size, std::int64_t samples, std::uint64_t seed,
-                 std::uint64_t start)
-    : range_(std::move(range)),
-      block_size_(block_size),
-      samples_(samples),
-      key_(order_key(seed, samples, start)),
-      start_(start) {
-  if (samples < sample_count(range_, block_size, -1)) range_.end = range_.begin + samples * block_size + 1;
-}
+Order::Order(std::int64_t samples, std::uint64_t seed, std::uint64_t start)
+    : samples_(samples), key_(order_key(seed, samples, start)), start_(start) {}
 
-std::uint64_t Sampler::epoch(std::uint64_t draw) const {
+std::uint64_t Order::epoch(std::uint64_t draw) const {
   return (draw - start_) / static_cast<std::uint64_t>(samples_);
 }
 
-std::int64_t Sampler::offset(std::uint64_t draw) const {
+std::int64_t Order::sample(std::uint64_t draw) const {
   const auto samples = static_cast<std::uint64_t>(samples_);
-  const std::uint64_t pass = epoch(draw);
-  const std::uint64_t key = mix(key_ + kStep * (2 * pass + 1));
-  const std::uint64_t noise = mix(key_ + kStep * (2 * pass + 2));
-  const auto shift =
-      static_cast<std::int64_t>(pass == 0 ? 0 : noise % static_cast<std::uint64_t>(block_size_));
-  const auto sample = static_cast<std::int64_t>(Permutation(samples, key)((draw - start_) % samples));
-  const std::int64_t last = range_.end - block_size_ - 1;
-  return std::min(range_.begin + sample * block_size_ + shift, last);
+  const std::uint64_t key = mix(key_ + kStep * (2 * epoch(draw) + 1));
+  return static_cast<std::int64_t>(Permutation(samples, key)((draw - start_) % samples));
 }
 
-void Sampler::read(std::uint64_t draw, std::span<std::uint8_t> out) const {
-  range_.corpus.read(offset(draw), out);
-}
+std::uint64_t Order::noise(std::uint64_t epoch) const { return mix(key_ + kStep * (2 * epoch + 2)); }
 
 }  // namespace octavo::train

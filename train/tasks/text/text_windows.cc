@@ -1,6 +1,6 @@
 // The windows in a range of text; see text.h.
 // SPDX-License-Identifier: MIT
-#include "train/data/text.h"
+#include "train/tasks/text/text.h"
 
 #include <algorithm>
 

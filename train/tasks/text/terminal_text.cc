@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "terminal_text.h"
+#include "train/tasks/text/terminal_text.h"
 
 #include <array>
 #include <cstdint>

@@ -5,7 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "models/text_model.h"
+#include "train/tasks/text/text_model.h"
 
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#include "checkpoint.h"
+
+#include "tensor_files.h"
+#include "train/files/checkpoint_names.h"
+#include "train/files/checkpoint_writer.h"
+#include "train/files/safetensors.h"
+#include "train/files/text_file.h"
+
+#include <octavo/backend.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;
+constexpr std::uint64_t kStateLimit = 64 << 20;  // bytes of state.json
+constexpr const char* kStateFile = "state.json";
+constexpr const char* kData = "data";
+
+std::string file_of(std::string_view part) { return std::string(part) + ".safetensors"; }
+
+Status with_state(const std::string& path, const std::function<Status(const Json&)>& use) {
+  const std::string file = path + '/' + kStateFile;
+  auto text = read_text_file(file, kStateLimit);
+  if (!text.ok()) return text.status();
+  try {
+    const Json json = Json::parse(*text);
+    if (json.at("format").get<int>() != kFormat) {
+      return Status::invalid(file + ": format " + json.at("format").dump() + ", expected " +
+                             std::to_string(kFormat) + ": it was saved by another version of octavo");
+    }
+    return use(json);
+  } catch (const nlohmann::json::exception& error) {
+    return Status::invalid(file + ": " + error.what() + "; it was not saved by octavo train");
+  }
+}
+
+// The tensors of a part, as views of its file.
+struct PartFile {
+  std::optional<Safetensors> file;
+  NamedTensors tensors;
+};
+
+Result<PartFile> open_part(const std::string& path) {
+  PartFile out;
+  if (!path_exists(path)) return out;
+  auto file = Safetensors::open(path);
+  if (!file.ok()) return file.status();
+  auto tensors = views_of(*file, path);
+  if (!tensors.ok()) return tensors.status();
+  out.tensors = std::move(*tensors);
+  out.file.emplace(std::move(*file));
+  return out;
+}
+
+}  // namespace
+
+Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
+                                        const Json& data, std::span<const Stateful* const> parts,
+                                        const std::string& config_yaml) {
+  Json json = {{"format", kFormat}, {"octavo", std::string(version())}};
+  to_json(json, state);
+  if (!data.is_null()) json[kData] = data;
+  const std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  std::vector<std::pair<std::string, std::vector<TensorSource>>> files;
+  std::uint64_t expected = config_yaml.size();
+  for (const Stateful* part : parts) {
+    NamedTensors tensors;
+    Json numbers = Json::object();
+    part->save(tensors, numbers);
+    json[std::string(part->name())] = std::move(numbers);
+    if (tensors.empty()) continue;
+    files.emplace_back(file_of(part->name()), sources_of(tensors));
+    auto size = safetensors_size(files.back().second, metadata);
+    if (!size.ok()) return size.status();
+    expected += *size;
+  }
+  const std::string text = json.dump(2) + '\n';
+  expected += text.size();
+
+  auto writer = CheckpointWriter::begin(run_folder, state.step, expected);
+  if (!writer.ok()) return writer.status();
+  Status status;
+  for (const auto& [name, sources] : files) {
+    if (status.ok()) status = writer->add_tensors(name, sources, metadata);
+  }
+  if (status.ok()) status = writer->add_text(kStateFile, text);
+  if (status.ok()) status = writer->add_text("config.yaml", config_yaml);
+  if (status.ok()) status = writer->commit();
+  if (!status.ok()) return status;
+  return SavedCheckpoint{"checkpoint-" + std::to_string(state.step),
+                         static_cast<std::int64_t>(writer->bytes_written()), writer->warning()};
+}
+
+Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts) {
+  RunState state;
+  std::vector<PartFile> files;  // which the tensors are views of
+  std::vector<Stateful::Commit> commits;
+  const Status loaded = with_state(path, [&](const Json& json) -> Status {
+    from_json(json, state);
+    for (Stateful* part : parts) {
+      const std::string name(part->name());
+      auto file = open_part(path + '/' + file_of(name));
+      if (!file.ok()) return file.status();
+      const bool there = json.contains(name) || file->file;
+      if (!there && part->may_be_missing()) continue;
+      if (!there) {
+        return Status::invalid(path + ": it has no " + name +
+                               ": it was saved by another version of octavo, or is not whole");
+      }
+      auto commit = part->load(file->tensors, json.contains(name) ? json.at(name) : Json::object());
+      if (!commit.ok()) return Status(commit.status().code(), path + ": " + commit.status().message());
+      commits.push_back(std::move(*commit));
+      files.push_back(std::move(*file));
+    }
+    return {};
+  });
+  if (!loaded.ok()) return loaded;
+  for (const Stateful::Commit& commit : commits) commit();
+  return state;
+}
+
+Result<Json> saved_data(const std::string& path) {
+  Json out;
+  const Status read = with_state(path, [&](const Json& json) -> Status {
+    if (const auto data = json.find(kData); data != json.end()) out = *data;
+    return {};
+  });
+  if (!read.ok()) return read;
+  return out;
+}
+
+}  // namespace octavo::train

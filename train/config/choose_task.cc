@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#include "train/config/choose_task.h"
+
+#include "train/config/lookup.h"
+#include "train/config/recipe.h"
+#include "train/config/task_config.h"
+
+#include <optional>
+#include <string>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::size_t kTask = 0;
+
+// The two keys that choose, so that they are found under all their spellings.
+const Schema& choosing() {
+  static const Schema table({{"task", Refused{}, {}}, {"model.name", Refused{}, {}}});
+  return table;
+}
+
+struct Choice {
+  const Source* source = nullptr;
+  const YamlNode* value = nullptr;
+
+  [[nodiscard]] std::string place() const { return at(*source, value->place) + ": "; }
+};
+
+struct Choices {
+  Choice task, model;
+
+  // What is no key here is one of the task's, or a mistake that is reported later.
+  void look(const Source& source, const YamlNode& map, std::string_view section = {}) {
+    for (std::size_t i = 0; i < map.keys.size(); ++i) {
+      const auto found = find_key(choosing(), section, map.keys[i].text);
+      if (!found.ok()) continue;
+      const YamlNode& value = map.items[i];
+      if (found->key == kNoKey) {
+        look(source, value, found->section);
+      } else if (value.kind == YamlNode::Kind::scalar) {
+        (found->key == kTask ? task : model) = {&source, &value};
+      }
+    }
+  }
+};
+
+std::string task_names() {
+  std::string out = kAutomaticTask;
+  for (const TaskConfig& task : declared_tasks()) out += ", " + std::string(task.name);
+  return out;
+}
+
+std::string model_names() {
+  std::string out;
+  for (const TaskConfig& task : declared_tasks()) out += (out.empty() ? "" : ", ") + std::string(task.models);
+  return out;
+}
+
+}  // namespace
+
+Result<const TaskConfig*> choose_task(const std::array<Words, 2>& levels) {
+  Choices given;
+  for (const Words& level : levels) {
+    for (const YamlNode& map : level.maps) given.look(*level.source, map);
+  }
+  if (given.task.value != nullptr && given.task.value->text != kAutomaticTask) {
+    const std::string& name = given.task.value->text;
+    if (const TaskConfig* const task = find_task(name)) return task;
+    if (const std::string_view missing = recipe::missing_task(name); !missing.empty())
+      return Status::unsupported(given.task.place() + "task: " + std::string(missing));
+    return Status::invalid(given.task.place() + "task: got " + shown(name) + ", expected one of " +
+                           task_names());
+  }
+  if (given.model.value == nullptr) return &declared_tasks().front();
+  const std::string& model = given.model.value->text;
+  for (const TaskConfig& task : declared_tasks()) {
+    if (task.takes(model)) return &task;
+  }
+  if (const std::string_view missing = recipe::missing_model(model); !missing.empty())
+    return Status::unsupported(given.model.place() + "model.name: got " + shown(model) + ": " +
+                               std::string(missing));
+  return Status::invalid(given.model.place() + "model.name: got " + shown(model) + ", expected " +
+                         model_names());
+}
+
+}  // namespace octavo::train

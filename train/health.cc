@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#include "health.h"
+
+#include "train/format/numbers.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <string>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::int64_t kBadStepsInARow = 10;
+
+}  // namespace
+
+bool Health::diverged() const { return state_.skipped_in_a_row >= kBadStepsInARow; }
+
+bool Health::weights_in_doubt() const {
+  const bool overflow = session_.scaler->active() && std::isfinite(last_.loss);
+  return state_.skipped_in_a_row > 0 && !overflow;
+}
+
+Status Health::take(const StepNumbers& numbers) {
+  last_ = numbers;
+  if (!last_.skipped) {
+    state_.skipped_in_a_row = 0;
+    state_.loss_sum += last_.loss;
+    ++state_.loss_count;
+    return {};
+  }
+  ++state_.skipped;
+  if (++state_.skipped_in_a_row == 1) first_bad_ = last_.step;
+  const std::string what = "step " + std::to_string(last_.step) +
+                           " was skipped: its gradients are not finite (loss " + significant(last_.loss, 6) +
+                           ")";
+  console_.note("warning: " + what);
+  if (Status bad = session_.log->write({{"kind", "warning"}, {"step", last_.step}, {"message", what}});
+      !bad.ok())
+    return bad;
+  if (!diverged()) return {};
+  return Status::failed("training diverged: " + std::to_string(kBadStepsInARow) +
+                        " steps in a row had gradients that are not finite, the last one step " +
+                        std::to_string(last_.step) + "; lower learning_rate or raise warmup_steps");
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,38 @@
+// Whether the weights of a run are still good: steps whose gradients are not finite are skipped and counted,
+// and ten of them in a row end the run.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "console.h"
+#include "readout.h"
+#include "session.h"
+
+#include <octavo/status.h>
+
+namespace octavo::train {
+
+class Health {
+ public:
+  Health(Session& session, Console& console) : session_(session), console_(console), state_(session.state) {}
+
+  // Counts a finished step. An error where training has diverged.
+  Status take(const StepNumbers& numbers);
+
+  [[nodiscard]] const StepNumbers& last() const { return last_; }  // of the newest step that was taken
+  [[nodiscard]] bool diverged() const;
+  // In float16 a step is often skipped because the scaled gradients overflowed. The loss is finite then, and
+  // the weights are good.
+  [[nodiscard]] bool weights_in_doubt() const;
+  // Whether a checkpoint may be gone on from. After a divergence, one of the step before the first skipped
+  // one may not: that step may have ruined the weights.
+  [[nodiscard]] bool trusts(std::int64_t step) const { return !diverged() || step < first_bad_ - 1; }
+
+ private:
+  Session& session_;
+  Console& console_;
+  RunState& state_;
+  StepNumbers last_;
+  std::int64_t first_bad_ = 0;  // the first of the steps that are being skipped
+};
+
+}  // namespace octavo::train

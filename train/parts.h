@@ -1,0 +1,50 @@
+// The parts of a run that survive in its checkpoints: see stateful.h.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "optimizer.h"
+#include "precision.h"
+#include "stateful.h"
+
+namespace octavo::train {
+
+// Parameters and buffers, such as the statistics of a BatchNorm.
+class ModelPart : public Stateful {
+ public:
+  explicit ModelPart(NamedTensors tensors) : tensors_(std::move(tensors)) {}
+
+  [[nodiscard]] std::string_view name() const override { return "model"; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
+
+ private:
+  NamedTensors tensors_;
+};
+
+class ScalerPart : public Stateful {
+ public:
+  explicit ScalerPart(LossScaler& scaler) : scaler_(scaler) {}  // which outlives it
+
+  [[nodiscard]] std::string_view name() const override { return "loss_scale"; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
+
+ private:
+  LossScaler& scaler_;
+};
+
+// StepOptimizer::load() checks everything before it changes anything, and then changes it: load() here does
+// too. So it is the last part of a run.
+class OptimizerPart : public Stateful {
+ public:
+  explicit OptimizerPart(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it
+
+  [[nodiscard]] std::string_view name() const override { return "optimizer"; }
+  void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
+  Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
+
+ private:
+  StepOptimizer& optimizer_;
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#include "progress.h"
+
+#include "schedule.h"
+#include "train/format/numbers.h"
+
+#include <nlohmann/json.hpp>
+
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kShowEvery = 2;  // seconds between lines of progress, where a step takes longer
+
+double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
+
+Json memory_now(const torch::Device& device) {
+  Json out = Json::object();
+  if (!device.is_cpu()) {
+    const DeviceMemory memory = device_memory(device);
+    out["device"] = memory.allocated;
+    out["device_peak"] = memory.peak;
+    out["device_reserved"] = memory.reserved;
+  }
+  out["host"] = host_memory();
+  return out;
+}
+
+}  // namespace
+
+Progress::Progress(Session& session, Console& console, const Health& health)
+    : session_(session),
+      console_(console),
+      health_(health),
+      state_(session.state),
+      unit_(session.task->unit()),
+      begin_(Clock::now()),
+      last_log_(begin_),
+      last_shown_(begin_),
+      units_logged_(session.state.units) {}
+
+double Progress::seconds() const { return seconds_between(begin_, Clock::now()); }
+
+Progress::Rate Progress::rate(Clock::time_point now) const {
+  const double seconds = seconds_between(last_log_, now) - paused_;
+  const auto units = static_cast<double>(state_.units - units_logged_);
+  const auto a_step = static_cast<double>(session_.task->units(draws_per_step(session_.settings.training)));
+  if (seconds <= 0 || units <= 0) return {};
+  return {units / seconds, seconds * a_step / units};
+}
+
+void Progress::show() {
+  const auto now = Clock::now();
+  const std::int64_t every = session_.settings.training.logging_steps;
+  const bool logged = state_.step % every == 0 || state_.step == session_.steps();
+  if (logged || health_.last().step == 0 || seconds_between(last_shown_, now) < kShowEvery) return;
+  last_shown_ = now;
+  const Rate rate = this->rate(now);
+  if (pace_ == 0) pace_ = rate.step_seconds;
+  console_.progress(line(health_.last().loss, rate.units_per_second));
+}
+
+Status Progress::log() {
+  const auto now = Clock::now();
+  const Rate rate = this->rate(now);
+  if (rate.step_seconds > 0) pace_ = pace_ == 0 ? rate.step_seconds : 0.5 * (pace_ + rate.step_seconds);
+  // If every step since the last line was skipped, there is no mean: show the last loss.
+  const StepNumbers& last = health_.last();
+  const double loss =
+      state_.loss_count > 0 ? state_.loss_sum / static_cast<double>(state_.loss_count) : last.loss;
+  Json record = {{"kind", "train"},
+                 {"step", state_.step},
+                 {"loss", loss},
+                 {"lr", learning_rate(session_.settings.training, state_.step, session_.steps())},
+                 {"grad_norm", last.grad_norm},
+                 {unit_.name, state_.units},
+                 {unit_.name + "_per_second", rate.units_per_second},
+                 {"seconds", seconds_between(begin_, now)},
+                 {"skipped", state_.skipped}};
+  if (last.loss_scale > 0) record["loss_scale"] = last.loss_scale;
+  record["memory"] = memory_now(session_.device);
+  const std::string said = line(loss, rate.units_per_second);
+  state_.step == session_.steps() ? console_.note(said) : console_.progress(said);
+  state_.loss_sum = 0;
+  state_.loss_count = 0;
+  units_logged_ = state_.units;
+  last_log_ = last_shown_ = now;
+  paused_ = 0;
+  return session_.log->write(record);
+}
+
+std::string Progress::line(double loss, double units_per_second) const {
+  std::string out = session_.step_text(state_.step) + "  loss " + fixed(loss, 4);
+  if (metric_) {
+    const std::string name = metric_->name == "loss" ? "" : " " + metric_->name;
+    out += " (eval" + name + " " + fixed(metric_->value, 4) + ")";
+  }
+  const bool many = units_per_second >= 9950;
+  out += "  " + (many ? fixed(units_per_second / 1e3, 1) + "k " : fixed(units_per_second, 0) + " ") +
+         unit_.brief + "/s";
+  out += "  lr " + significant(learning_rate(session_.settings.training, state_.step, session_.steps()), 3);
+  out += "  grad " + significant(health_.last().grad_norm, 3);
+  if (!session_.device.is_cpu()) out += "  gpu " + bytes_text(device_memory(session_.device).peak);
+  out += "  host " + bytes_text(host_memory());
+  if (state_.skipped > 0) out += "  skipped " + std::to_string(state_.skipped);
+  if (state_.step < session_.steps())
+    out += "  eta " + duration_text(pace_ * static_cast<double>(session_.steps() - state_.step));
+  return out;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,57 @@
+// What a run says of its speed: the lines of progress and the lines of metrics.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "console.h"
+#include "health.h"
+#include "session.h"
+
+#include <octavo/status.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace octavo::train {
+
+class Progress {
+ public:
+  Progress(Session& session, Console& console, const Health& health);
+
+  // Time that is not the steps' own: evaluations and checkpoints.
+  void pause(double seconds) { paused_ += seconds; }
+  // A step was measured to take so long.
+  void measured(double seconds) { pace_ = seconds; }
+  void evaluated(const Metric& metric) { metric_ = metric; }
+  [[nodiscard]] const std::optional<Metric>& metric() const { return metric_; }
+
+  // Between the lines of metrics, where steps are slow.
+  void show();
+  // A line of metrics for the log and the console.
+  Status log();
+
+  [[nodiscard]] double seconds() const;                        // since the beginning
+  [[nodiscard]] double step_seconds() const { return pace_; }  // 0: not known yet
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Rate {
+    double units_per_second = 0, step_seconds = 0;  // 0: not known
+  };
+  // Since the last line of metrics.
+  [[nodiscard]] Rate rate(Clock::time_point now) const;
+  [[nodiscard]] std::string line(double loss, double units_per_second) const;
+
+  Session& session_;
+  Console& console_;
+  const Health& health_;
+  RunState& state_;
+  const Unit unit_;
+  Clock::time_point begin_, last_log_, last_shown_;
+  double paused_ = 0;  // since the last line of metrics
+  double pace_ = 0;    // seconds per step, for the time left
+  std::int64_t units_logged_;
+  std::optional<Metric> metric_;
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,57 @@
+// One optimizer step: passes forward and backward, the update, and what was measured of it. The host does not
+// wait for the device: the numbers of a step are read while the next one runs (readout.h).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "device.h"
+#include "heartbeat.h"
+#include "readout.h"
+#include "session.h"
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+namespace octavo::train {
+
+class Stepper {
+ public:
+  // The memory of this step of a process is measured: by then states and workspaces are there.
+  static constexpr std::int64_t kMeasuredStep = 2;
+
+  Stepper(Session& session, Heartbeat& console);
+
+  // Does the step after state.step and counts it in the state.
+  void step();
+  // The oldest step that is done and was not asked for yet; with `drain` waits for it.
+  std::optional<StepNumbers> finished(bool drain);
+
+  // Steps that this process has done.
+  [[nodiscard]] std::int64_t done() const { return done_; }
+  [[nodiscard]] bool has_just_measured() const { return done_ == kMeasuredStep && owners_.has_value(); }
+  // Memory at the peak of a step, and the seconds of that step. None before kMeasuredStep.
+  [[nodiscard]] const std::optional<MemoryByOwner>& memory() const { return owners_; }
+  [[nodiscard]] double measured_seconds() const { return measured_seconds_; }
+  // Seconds of passes and updates of the finished steps.
+  [[nodiscard]] double computing() const { return computing_; }
+  // Whether weights are half changed: an error came out of the update.
+  [[nodiscard]] bool updating() const { return updating_; }
+
+ private:
+  void measure();
+  void pass(std::int64_t number, std::int64_t index, const Batch& batch, Stopwatch& watch,
+            torch::Tensor& loss_sum);
+  void passes_and_update(std::int64_t number);
+  void update(std::int64_t number);
+
+  Session& session_;
+  Heartbeat& console_;
+  Readout readout_;
+  std::deque<std::vector<Stopwatch>> watches_;
+  std::optional<MemoryByOwner> owners_;
+  double measured_seconds_ = 0, computing_ = 0;
+  std::int64_t done_ = 0;
+  bool updating_ = false;
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,148 @@
+// What a run trains, as the loop, the checkpoints, the log and the report see it: data by draw number, a
+// model, its loss, its metrics and what to say about them. They know nothing else of it, so a new task is a
+// folder in train/tasks/ and a line in train/tasks/list.h; docs/guides/add_a_task.md writes one.
+//
+// A run calls open(), then build(), then the rest; all of it from one thread, except read().
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "metric.h"
+#include "tensors.h"
+#include "train/config/settings.h"
+#include "train/data/order.h"
+
+#include <octavo/status.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octavo::train {
+
+// What one forward pass computes on.
+struct Batch {
+  NamedTensors tensors;              // on the host, as read() gives them; then on the run's device
+  std::vector<std::uint64_t> draws;  // of its rows
+
+  // Throws c10::Error where there is none of that name.
+  [[nodiscard]] const torch::Tensor& at(std::string_view name) const;
+};
+
+// What random numbers of a pass depend on, besides the batch's draws.
+struct PassKey {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;  // the first is 1
+};
+
+struct Evaluation {
+  std::vector<Metric> metrics;  // at least one; the first stands in the lines of progress
+  std::int64_t units = 0;       // of throughput, that it went through
+};
+
+// What throughput is counted in.
+struct Unit {
+  std::string name;   // "tokens": "tokens_per_second" in the log
+  std::string brief;  // "tok": in the lines of progress
+};
+
+// What a model can show of itself.
+struct Preview {
+  std::string title;                                        // "a sample"
+  std::string shown;                                        // for a terminal
+  std::vector<std::pair<std::string, std::string>> record;  // for the log and the report
+};
+
+// Settings that would save memory, as `key=value (why)`, the most effective first.
+struct MemoryAdvice {
+  std::vector<std::string> first;  // before a smaller batch
+  std::vector<std::string> last;   // after everything else
+};
+
+class Task {
+ public:
+  Task() = default;
+  virtual ~Task() = default;
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+
+  // What the data of a run that goes on is, compared with the checkpoint's.
+  struct DataChange {
+    std::vector<std::string> changed;  // what makes it other data: refused, unless the user insists
+    std::vector<std::string> noted;    // what is said
+  };
+  struct Opening {
+    const Settings& settings;
+    const std::string& checkpoint;         // that the run goes on from; empty: none
+    const nlohmann::ordered_json* record;  // data_record() of that checkpoint; null: none
+  };
+  // Finds and checks the data. The settings outlive the task.
+  virtual Result<DataChange> open(const Opening& opening) = 0;
+  // What identifies the data, for checkpoints.
+  [[nodiscard]] virtual nlohmann::ordered_json data_record() const = 0;
+
+  // The model with its first weights, on the CPU in fp32, from torch's generator. The caller moves it to its
+  // device and dtype. Throws c10::Error where the settings are no model.
+  virtual std::shared_ptr<torch::nn::Module> build(const Settings& settings) = 0;
+
+  // Samples that there are to train on. REQUIRES: open().
+  [[nodiscard]] virtual std::int64_t samples() const = 0;
+  // The batch of draws first_draw … first_draw + rows - 1, on the host. Any thread may call it. Throws what
+  // the run ends with.
+  [[nodiscard]] virtual Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const = 0;
+  // A batch that needs as much memory as any.
+  [[nodiscard]] virtual Batch largest(const Order& order, std::int64_t rows) const {
+    return read(order, order.start(), rows);
+  }
+  // Units of throughput in one batch of so many rows, at most.
+  [[nodiscard]] virtual std::int64_t units(std::int64_t rows) const = 0;
+  [[nodiscard]] virtual Unit unit() const = 0;
+
+  // The mean loss of a batch on the device, 0-d, in fp32.
+  virtual torch::Tensor loss(const Batch& batch, const PassKey& key) = 0;
+  // In evaluation mode, without gradients. None where `stop` asks for an end.
+  virtual std::optional<Evaluation> evaluate(const torch::Device& device,
+                                             const std::function<bool()>& stop) = 0;
+  // At the end of a run; none: there is nothing to show.
+  virtual std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) = 0;
+
+  // What the run says first about its data, a line each, and what its start in the log has besides.
+  [[nodiscard]] virtual std::vector<std::string> introduction() const = 0;
+  virtual void describe(nlohmann::ordered_json& start) const = 0;
+
+  // "8 sequences of 512 bytes".
+  [[nodiscard]] virtual std::string batch_text(std::int64_t rows) const = 0;
+  [[nodiscard]] virtual MemoryAdvice memory_advice() const = 0;
+  // What would make steps shorter: "a smaller model (n_embd is 256); …".
+  [[nodiscard]] virtual std::string shorter_steps() const = 0;
+};
+
+// The task of that name. REQUIRES: one of declared_tasks(). Defined beside the list: train/tasks/make.cc.
+std::unique_ptr<Task> make_task(std::string_view name);
+
+// Copies a batch to a device, in the background where that is possible.
+Batch to_device(Batch batch, const torch::Device& device);
+
+// Evaluation mode for a scope.
+class EvalScope {
+ public:
+  explicit EvalScope(torch::nn::Module& model) : model_(model), training_(model.is_training()) {
+    model_.eval();
+  }
+  ~EvalScope() { model_.train(training_); }
+  EvalScope(const EvalScope&) = delete;
+  EvalScope& operator=(const EvalScope&) = delete;
+
+ private:
+  torch::nn::Module& model_;
+  bool training_;
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,23 @@
+// What the listed tasks read from a config. No LibTorch.
+// SPDX-License-Identifier: MIT
+#include "train/config/task_config.h"
+#include "train/tasks/list.h"
+
+#include <array>
+
+namespace octavo::train {
+namespace {
+
+template <class... Entry>
+std::array<TaskConfig, sizeof...(Entry)> configs(TaskList<Entry...> /*list*/) {
+  return {Entry::config()...};
+}
+
+}  // namespace
+
+std::span<const TaskConfig> declared_tasks() {
+  static const auto all = configs(Tasks{});
+  return all;
+}
+
+}  // namespace octavo::train

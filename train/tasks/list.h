@@ -1,0 +1,20 @@
+// The tasks of `octavo train`: a new one is its folder and a line here (docs/guides/add_a_task.md). The first
+// is the standard one.
+//
+// A build may have others: OCTAVO_TASKS names a header that defines `Tasks` instead, as the tests do.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#if defined(OCTAVO_TASKS)
+#include OCTAVO_TASKS
+#else
+
+#include "train/tasks/text/entry.h"
+
+namespace octavo::train {
+
+using Tasks = TaskList<TextEntry>;
+
+}  // namespace octavo::train
+
+#endif

@@ -1,0 +1,16 @@
+// The record of a run's text as checkpoints keep it.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/tasks/text/text_files.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace octavo::train {
+
+nlohmann::ordered_json to_json(const TextRecord& record);
+
+// Throws nlohmann::json::exception where it is no record; an error where its numbers contradict each other.
+Result<TextRecord> text_record(const nlohmann::ordered_json& json);
+
+}  // namespace octavo::train

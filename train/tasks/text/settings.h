@@ -1,0 +1,28 @@
+// What the task `text` and its models read from a config: one field per key of config.cc and bdh_config.cc.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+struct TextSettings {
+  std::optional<std::vector<std::string>> train;
+  std::optional<std::vector<std::string>> validation;
+  std::int64_t block_size = 0;
+  std::int64_t sample_tokens = 0;
+};
+
+struct BdhSettings {
+  std::int64_t n_layer = 0;
+  std::int64_t n_embd = 0;
+  std::int64_t n_head = 0;
+  std::int64_t mlp_internal_dim_multiplier = 0;
+  double dropout = 0;
+  bool gradient_checkpointing = false;
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+#include "train/tasks/text/task.h"
+
+#include "train/format/numbers.h"
+#include "train/tasks/text/entry.h"
+#include "train/tasks/text/record_json.h"
+#include "train/tasks/text/sampler.h"
+#include "train/tasks/text/terminal_text.h"
+
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kBytes = "bytes";  // of a batch: [rows, block_size + 1], uint8
+
+struct Found {
+  std::vector<std::string> train;
+  std::optional<std::vector<std::string>> validation;
+};
+
+Result<Found> find_files(const TextSettings& text) {
+  Found out;
+  auto train = find_text_files("data.train", *text.train);
+  if (!train.ok()) return train.status();
+  out.train = std::move(*train);
+  if (text.validation) {
+    auto files = find_text_files("data.validation", *text.validation);
+    if (!files.ok()) return files.status();
+    out.validation = std::move(*files);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Task> TextEntry::make() { return std::make_unique<TextTask>(); }
+
+Result<Task::DataChange> TextTask::open(const Opening& opening) {
+  settings_ = opening.settings;
+  text_ = settings_.own.get<TextSettings>();
+  auto found = find_files(text_);
+  if (!found.ok()) return found.status();
+  // Version 0.1 held out the end of all the files together, and recorded nothing.
+  const bool by_old_rule = !opening.checkpoint.empty() && opening.record == nullptr;
+  auto now = record_text(found->train, found->validation, text_.block_size,
+                         by_old_rule ? HoldOut::end_of_all : HoldOut::each_file);
+  if (!now.ok()) return now.status();
+  DataChange change;
+  record_ = std::move(*now);
+  if (opening.record != nullptr) {
+    auto then = text_record(*opening.record);
+    if (!then.ok()) return Status(then.status().code(), opening.checkpoint + ": " + then.status().message());
+    auto compared = compare_text(*then, record_);
+    if (!compared.ok()) return compared.status();
+    change.changed = std::move(compared->changed);
+    change.noted = std::move(compared->grown);
+    record_ = std::move(compared->record);
+  }
+  auto split = open_split(record_);
+  if (!split.ok()) return split.status();
+  split_ = std::move(*split);
+  if (Status bad = check_windows(opening.checkpoint); !bad.ok()) return bad;
+  evaluation_ = evaluation_offsets(split_.validation, text_.block_size, settings_.data.max_eval_samples);
+  return change;
+}
+
+// A division that was made for a smaller block_size may have no room for a window of this one.
+Status TextTask::check_windows(const std::string& checkpoint) const {
+  const std::int64_t least = std::min(split_.train.size(), split_.validation.size());
+  if (least > text_.block_size) return {};
+  return Status::invalid("data.block_size: got " + std::to_string(text_.block_size) + ", but of its text " +
+                         checkpoint + " trains on " + std::to_string(split_.train.size()) +
+                         " bytes and evaluates on " + std::to_string(split_.validation.size()) +
+                         "; use less than " + std::to_string(least));
+}
+
+Json TextTask::data_record() const { return to_json(record_); }
+
+std::shared_ptr<torch::nn::Module> TextTask::build(const Settings& settings) {
+  settings_ = settings;
+  text_ = settings.own.get<TextSettings>();
+  model_settings_ = settings.own.get<BdhSettings>();
+  model_ = make_text_model(settings);
+  return model_;
+}
+
+std::int64_t TextTask::samples() const { return sample_count(split_.train, text_.block_size, -1); }
+
+Batch TextTask::read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const {
+  const Sampler sampler(split_.train, text_.block_size, order);
+  const auto row = static_cast<std::size_t>(text_.block_size) + 1;
+  Batch out;
+  torch::Tensor bytes = torch::empty({rows, text_.block_size + 1}, torch::kUInt8);
+  const std::span<std::uint8_t> all(bytes.data_ptr<std::uint8_t>(), static_cast<std::size_t>(bytes.numel()));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i) {
+    out.draws.push_back(first_draw + i);
+    sampler.read(first_draw + i, all.subspan(i * row, row));
+  }
+  out.tensors.emplace_back(kBytes, std::move(bytes));
+  return out;
+}
+
+torch::Tensor TextTask::loss(const Batch& batch, const PassKey& /*key*/) {
+  return text_loss(*model_, to_tokens(batch.at(kBytes)));
+}
+
+std::optional<Evaluation> TextTask::evaluate(const torch::Device& device, const std::function<bool()>& stop) {
+  const auto loss = evaluate_text(*model_, split_.validation.corpus, evaluation_, text_.block_size,
+                                  settings_.training.per_device_eval_batch_size, device,
+                                  settings_.training.compute_dtype, stop);
+  if (!loss) return std::nullopt;
+  return Evaluation{{{"loss", *loss, Better::lower}},
+                    static_cast<std::int64_t>(evaluation_.size()) * text_.block_size};
+}
+
+std::string TextTask::write(const std::string& prompt, const SampleOptions& options,
+                            const torch::Device& device, const std::function<bool(char)>& each) {
+  return generate(*model_, prompt, text_.block_size, options, device, settings_.training.compute_dtype, each);
+}
+
+std::optional<Preview> TextTask::preview(const torch::Device& device, const std::function<bool()>& stop) {
+  if (text_.sample_tokens == 0) return std::nullopt;
+  SampleOptions options;
+  options.tokens = text_.sample_tokens;
+  options.top_k = 3;
+  const std::string prompt = "\n";
+  const std::string text = write(prompt, options, device, [&](char) { return !stop(); });
+  return Preview{"a sample", prompt + terminal_text(text), {{"prompt", prompt}, {"text", text}}};
+}
+
+std::vector<std::string> TextTask::introduction() const {
+  const std::int64_t all = samples(), asked = settings_.data.max_samples;
+  const auto& stages = settings_.data.stages;
+  const std::int64_t most = stages ? stages->back() : asked;
+  return {bytes_text(split_.train.size()) + " of text to train on, " +
+          std::to_string(most < 0 ? all : std::min(most, all)) + " samples of " +
+          std::to_string(text_.block_size) + " bytes; " + bytes_text(split_.validation.size()) +
+          (text_.validation ? " to evaluate on" : " held out to evaluate on")};
+}
+
+void TextTask::describe(Json& start) const {
+  start["train_bytes"] = split_.train.size();
+  start["validation_bytes"] = split_.validation.size();
+  start["unigram_entropy"] = estimated_unigram_entropy(split_.validation);
+}
+
+std::string TextTask::batch_text(std::int64_t rows) const {
+  return std::to_string(rows) + " sequences of " + std::to_string(text_.block_size) + " bytes";
+}
+
+MemoryAdvice TextTask::memory_advice() const {
+  MemoryAdvice out;
+  if (!model_settings_.gradient_checkpointing)
+    out.first.emplace_back("model.gradient_checkpointing=true (activations of one layer instead of all)");
+  if (text_.block_size > 128) out.last.push_back("data.block_size=" + std::to_string(text_.block_size / 2));
+  return out;
+}
+
+std::string TextTask::shorter_steps() const {
+  const auto is = [](const char* key, std::int64_t value) {
+    return std::string(key) + " is " + std::to_string(value);
+  };
+  const TrainingSettings& training = settings_.training;
+  return "a smaller model (" + is("n_embd", model_settings_.n_embd) + ", " +
+         is("mlp_internal_dim_multiplier", model_settings_.mlp_internal_dim_multiplier) + ", " +
+         is("n_layer", model_settings_.n_layer) + "); less text in a step (" +
+         is("per_device_train_batch_size", training.per_device_train_batch_size) + ", " +
+         is("gradient_accumulation_steps", training.gradient_accumulation_steps) + ", " +
+         is("block_size", text_.block_size) + ')';
+}
+
+}  // namespace octavo::train
