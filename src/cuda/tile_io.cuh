@@ -267,11 +267,14 @@ struct SharedMap {
   static constexpr int kRegisters = 64 + 16 * (Arrays::kSlots > 2 ? Arrays::kSlots : 2);
 
   static constexpr bool staged(int arch) { return Codes::kQuick && has_async_copies(arch); }
-  // Where shared memory is smaller, warps are worth more than their entries. And where lanes fetch sectors in
-  // halves, the first-level cache joins them: it must not lose the half that a block below 195 KB leaves it.
+  // Where lanes fetch sectors in halves, the first-level cache joins them, and a block of this size leaves it
+  // twice as much as a larger one.
+  static constexpr int kLeavesCache = 195 * 1024;
+  // Where shared memory is smaller, warps are worth more than their entries. And where the cache joins
+  // sectors, it must not lose that half.
   static constexpr bool keeps_entries(int arch) {
     if (!staged(arch) || shared_limit(arch) <= 200 * 1024) return false;
-    return !Arrays::kSplitsSectors || bytes_with(arch, kEntriesAt) > 195 * 1024;
+    return !Arrays::kSplitsSectors || bytes_with(arch, kEntriesAt) > kLeavesCache;
   }
   // Of a warp: two stages, and the entries of the tensors of both tiles.
   static constexpr int warp_bytes(int arch) {
@@ -299,9 +302,11 @@ struct SharedMap {
   }
   static constexpr int room(int arch, int each) {
     if (!staged(arch)) return kMostThreads / 32;
-    return Codes::copied(arch)
-               ? early(arch, each) + (shared_limit(arch) - kCopiesEnd - kReservedShared) / each
-               : (shared_limit(arch) - stages_at(arch)) / each;
+    const int limit = shared_limit(arch);
+    if (Codes::copied(arch)) return early(arch, each) + (limit - kCopiesEnd - kReservedShared) / each;
+    // Without copies of tables there are warps enough, and the cache is worth more than the last of them.
+    const int most = Arrays::kSplitsSectors && limit > kLeavesCache ? kLeavesCache : limit;
+    return (most - stages_at(arch)) / each;
   }
   static constexpr int warps_with(int arch, int each) { return warps_of_block(kRegisters, room(arch, each)); }
   static constexpr int bytes_with(int arch, int each) {
