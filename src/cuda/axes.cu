@@ -23,10 +23,8 @@ __device__ std::uint32_t smallest(const TensorEntry& t, bool row, std::int64_t i
   return bits;
 }
 
-// The reciprocal falls as its argument rises, rounded or not: the largest is that of the smallest scale, if
-// that of zero is above all.
 __device__ float inverse(std::uint32_t bits) {
-  return bits == 0 ? kOverZero : formula::axis_inverse(scalar::F32(formula::axis_scale(bits))).v;
+  return formula::axis_inverse(scalar::F32(formula::axis_scale(bits))).v;
 }
 
 __global__ void open_kernel(const TensorEntry* entries, const __grid_constant__ AxisSlots slots) {

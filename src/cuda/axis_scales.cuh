@@ -3,7 +3,7 @@
 //
 // Before the passes of a step the maxima of leading axes are folded into one value for a row, the others into
 // one for a column (AxisView): what an element needs is one of two. Old maxima become scales, of which the
-// smaller holds; new ones become reciprocals, of which the larger holds, because rounding keeps their order.
+// smaller holds; new ones become reciprocals, of which the larger holds (formula::axis_inverse).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -91,10 +91,6 @@ __device__ inline void for_slices(const TensorEntry& t, bool row, std::int64_t i
 __device__ inline float smaller_scale(float a, float b) {
   return __uint_as_float(min(__float_as_uint(a), __float_as_uint(b)));
 }
-
-// What stands for the reciprocal of a scale of zero: above all others. Only zeros have it, and they stay
-// zero.
-inline constexpr float kOverZero = 0x1p127F;
 
 // A moment over its scale, zero where that is not finite. `kFinite`: the moment is known to be.
 template <bool kFinite>
