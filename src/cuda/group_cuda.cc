@@ -354,8 +354,8 @@ class CudaStep final : public StepBackend {
     entry.aligned = is_aligned(entry.grad) ? 1 : 0;
     // Axis scales are looked up by rows: chunks must not cross them, and 32 bits count them.
     const bool axes = launch.kernel.axes != nullptr;
-    const bool rows = !axes || (entry.aligned != 0 && entry.axes.columns % kChunk == 0 &&
-                                entry.block <= kTile && entry.numel / kChunk <= 0xFFFFFFFFLL);
+    const bool rows = !axes || (entry.axes.columns % kChunk == 0 && entry.block <= kTile &&
+                                entry.numel / kChunk <= 0xFFFFFFFFLL);
     const bool quick = launch.kernel.quick && others_aligned(entry) && entry.plain == 0 && rows;
     const bool large = entry.block > kTile;
     const std::int64_t tiles = std::min(entry.numel / kTile, kMaxQuickUnits);

@@ -21,6 +21,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   using Base::ask;
   using Base::kFetches;
   using Base::kOtherWidth;
+  using Base::kUnaligned;
   using Base::kUsual;
   using Base::lane_;
   using Base::params_;
@@ -133,8 +134,9 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     out.row = group * panel_rows(v.lane_bits);
     out.at = (out.row + (lane_ >> v.lane_bits)) * static_cast<std::uint32_t>(v.columns / kChunk) +
              ((index - group * v.strips) << v.lane_bits) + (lane_ & ((1U << v.lane_bits) - 1));
-    out.grads = t->usual != 0 ? kUsual : 0U;
-    if (is_f32(t->grad_dtype) != Arrays::kWideWeights) out.grads |= kOtherWidth;
+    out.grads = is_f32(t->grad_dtype) == Arrays::kWideWeights ? 0U : kOtherWidth;
+    if (t->aligned == 0) out.grads |= kUnaligned;
+    if (out.grads == 0 && t->usual != 0) out.grads = kUsual;
     return out;
   }
   // A row's number in its panel.
@@ -213,8 +215,12 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     }
     Arrays::Param::fetch(to, param, tile.at, apart);
     if constexpr (Arrays::kResidualBits > 0) Arrays::Residual::fetch(to, residual, tile.at, apart);
-    if (kKnown || (tile.grads & kOtherWidth) == 0)
-      Arrays::template Grad<Arrays::kWideWeights>::fetch(to, grad, tile.at, apart);
+    using Grad = typename Arrays::template Grad<Arrays::kWideWeights>;
+    if (kKnown || tile.grads == 0) {
+      Grad::fetch(to, grad, tile.at, apart);
+    } else if (comes_by_words(tile, grad)) {
+      Grad::fetch_by_words(to, grad, tile.at, apart);
+    }
     (Arrays::template Codes<kSlot>::fetch(to, codes[kSlot], tile.at, apart), ...);
   }
 
@@ -258,16 +264,30 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     float grads[kChunk];
     Base::template load_weights<kIndex>(work(now), t, at, p);
     p.template unpack<kKnown>(t, weights);
-    if (kKnown || (now.grads & kOtherWidth) == 0) {
-      using Grad = typename Arrays::template Grad<Arrays::kWideWeights>;
-      unpack_grads<kKnown>(Base::template share<kIndex, Grad>(work(now), t.grad, at), t, grads);
-    } else {  // few have these: not fetched ahead
-      unpack_grads<false>(Arrays::template Grad<!Arrays::kWideWeights>::get(t.grad, at), t, grads);
-    }
+    load_grads<kIndex, kKnown>(now, t, at, grads);
     const float low = Base::update8(Base::consts_of(t), weights, grads, s, kIndex * kChunk, bounds);
     Seen seen = p.template pack<kKnown>(t, prepared_.round_base, at, weights);
     if constexpr (kDividesGradient) seen.low = low;
     return seen;
+  }
+
+  // Gradients at an address of words are fetched by these. Those of another width, and at odd halves, are not
+  // fetched ahead: few are.
+  static __device__ bool comes_by_words(const Tile& tile, const void* grad) {
+    return kFetches && tile.grads == kUnaligned && (reinterpret_cast<std::uint64_t>(grad) & 3U) == 0;
+  }
+  template <int kIndex, bool kKnown>
+  __device__ void load_grads(const Tile& now, const TensorEntry& t, std::uint32_t at, float* out) const {
+    using Grad = typename Arrays::template Grad<Arrays::kWideWeights>;
+    using Other = typename Arrays::template Grad<!Arrays::kWideWeights>;
+    if (kKnown || (now.grads & ~kUsual) == 0 || comes_by_words(now, t.grad)) {
+      unpack_grads<kKnown>(Base::template share<kIndex, Grad>(work(now), t.grad, at), t, out);
+    } else if ((now.grads & kOtherWidth) == 0) {
+      unpack_grads<false>(Grad::get_any(t.grad, at), t, out);
+    } else {
+      const bool aligned = (now.grads & kUnaligned) == 0;
+      unpack_grads<false>(aligned ? Other::get(t.grad, at) : Other::get_any(t.grad, at), t, out);
+    }
   }
 
   template <int kIndex, bool kKnown, int... kSlot>

@@ -153,6 +153,20 @@ struct ArrayIo {
     }
     return out;
   }
+  // `fetch` for any address of a word.
+  static __device__ void fetch_by_words(Stage stage, const void* base, std::uint32_t first,
+                                        std::uint32_t apart) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const char* const from = at(base, first) + c * (kStep * apart);
+#pragma unroll
+      for (int w = 0; w < kBits / 4; ++w) {
+        const int piece = w / kPieceWords;
+        copy_async<4, false>(address(stage, c, piece) + w % kPieceWords * 4,
+                             from + piece * Share::kApart + w % kPieceWords * 4);
+      }
+    }
+  }
   // `fetch` for any address of an element: a tile's first `bytes`, in words as they lie in memory. At an odd
   // number of halves the first word begins one half early, and what is the last half of `bytes` is not there.
   static __device__ void fetch_words(Stage stage, const char* tile, std::uint32_t bytes) {

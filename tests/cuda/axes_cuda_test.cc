@@ -193,7 +193,12 @@ TEST_F(PanelsCuda, UnalignedGradients) {
   for (const OptimizerCase& optimizer : optimizers(false)) {
     for (const DType grad : octavo::all_dtypes()) {
       const StoreCase store = stores()[grad == DType::f32 ? 0 : 1];
-      const std::vector<TensorSpec> specs(6, rank1({35, 512}, store, grad));
+      std::vector<TensorSpec> specs;
+      for (int i = 0; i < 6; ++i) {  // each begins somewhere else
+        specs.push_back(rank1({35, 512}, store, grad));
+        specs.push_back(rank1({37, 640}, store, grad));
+        specs.push_back(rank1({9, 1032}, store, grad));
+      }
       TensorSet cpu(optimizer.config, specs, 5);
       DeviceSet gpu(cpu, Placement::aligned, stream);
       for (std::int64_t step = 1; step <= 2; ++step) {
