@@ -46,6 +46,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
 
   // A stage has the scales of both chunks' blocks.
   struct Staged {
+    static constexpr int kHeld = Arrays::kHeld;
     static constexpr int kSlots = Arrays::kSlots;
     static constexpr bool kSplitsSectors = Arrays::kSplitsSectors;
     static constexpr int kStageBytes = Arrays::kStageBytes + kSlots * 128;

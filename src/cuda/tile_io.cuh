@@ -233,6 +233,8 @@ struct TileArrays {
   static constexpr int kResidualBits = kKind == WeightKind::residual16  ? 16
                                        : kKind == WeightKind::residual8 ? 8
                                                                         : 0;
+  // Sixteen values of a moment, or what weighs as much: a lane has these until the block's maximum is known.
+  static constexpr int kHeld = kSlots + (kBlocked && kResidualBits > 0 ? 1 : 0);
   static constexpr int bytes(int bits) { return kTile * bits / 8; }
   static constexpr int kResidualAt = bytes(kParamBits);
   static constexpr int kGradAt = kResidualAt + bytes(kResidualBits);
@@ -276,9 +278,9 @@ template <class Codes, class Arrays>
 struct SharedMap {
   static constexpr int kEntriesAt = 2 * Arrays::kStageBytes;
   static_assert(kEntriesAt % 128 == 0);
-  // Registers of a thread. It holds sixteen values of each moment until their block's maximum is known; with
-  // weights, gradients and addresses the compiler fits two moments into 96.
-  static constexpr int kRegisters = 64 + 16 * (Arrays::kSlots > 2 ? Arrays::kSlots : 2);
+  // Registers of a thread. With weights, gradients and addresses the compiler fits two moments into 96, but
+  // not the residuals of masters besides.
+  static constexpr int kRegisters = 64 + 16 * (Arrays::kHeld > 2 ? Arrays::kHeld : 2);
 
   static constexpr bool staged(int arch) { return Codes::kQuick && has_async_copies(arch); }
   // Where lanes fetch sectors in halves, the first-level cache joins them, and a block of this size leaves it
