@@ -44,12 +44,13 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
   using typename Traits::Consts;
   using typename Traits::Scale;
 
-  // A stage has the scales of both chunks' blocks.
+  // A stage has the scales of both chunks' blocks, of slots that have blocks.
+  static constexpr int kBlockSlots = kSlots - kOwnSlots;
   struct Staged {
     static constexpr int kHeld = Arrays::kHeld;
-    static constexpr int kSlots = Arrays::kSlots;
     static constexpr bool kSplitsSectors = Arrays::kSplitsSectors;
-    static constexpr int kStageBytes = Arrays::kStageBytes + kSlots * 128;
+    static constexpr int kStageBytes = Arrays::kScalesAt + 2 * kBlockSlots * 128;
+    static constexpr int kColumnBytes = kOwnSlots * kChunk * 128;
   };
 
  public:
@@ -63,7 +64,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     std::uint32_t asked = ask();
     Tile now{};
     if (panel < params_.units) {
-      now = find(panel);
+      now = find(panel, nothing());
       now.stage = stages_;
       fetch(now);
     }
@@ -81,7 +82,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
         more = panel < params_.units;
         if (more) {
           asked = ask();
-          next = find(panel);
+          next = find(panel, now);
         }
       }
       if (more) {
@@ -106,32 +107,47 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     std::uint32_t at;     // the lane's first chunk; its second is AxisView::apart behind
     std::uint32_t stage;  // where it is fetched to
     std::uint32_t grads;  // how its gradients come
+    std::uint32_t slot;   // of its entry, from the start of shared memory
   };
+  static constexpr bool kKeepsEntries = Map::keeps_entries(kArch);
+  static constexpr bool kKeepsColumns = Map::keeps_columns(kArch);
   // The scales of a panel: the old ones of the lane's columns, and those of the row of the lane's number. The
-  // columns' new ones come from the first-level cache when they are needed: there are no registers left for
-  // them.
+  // columns' new ones wait in shared memory, or come from the first-level cache: there are no registers left
+  // for them.
   struct Own {
     float old_column[kOwn][kChunk];
     float old_row[kOwn], new_row[kOwn];
     const float* new_column[kOwn];
   };
 
-  __device__ const TensorEntry& entry(const Tile& tile) const { return params_.tensors[tile.entry]; }
+  __device__ const TensorEntry& entry(const Tile& tile) const {
+    if constexpr (!kKeepsEntries) return params_.tensors[tile.entry];
+    return *reinterpret_cast<const TensorEntry*>(shared_memory() + tile.slot);
+  }
   __device__ Stage stage(const Tile& tile) const { return {tile.stage, lane_}; }
   static __device__ Work work(const Tile& tile) { return {tile.entry, 0U, 0U, tile.stage, tile.grads, 0U}; }
 
-  __device__ Tile find(std::uint32_t panel) const {
-    std::uint32_t entry = params_.map[panel / kMapStep];
-    const TensorEntry* t = params_.tensors + entry;
-    while (t[1].axes.first_panel <= panel) {
-      ++t;
-      ++entry;
-    }
+  // What is before a warp's first tile: no tensor, in the second slot for entries.
+  __device__ Tile nothing() const {
+    Tile out{};
+    out.entry = ~0U;
+    out.slot = first_slot() + kEntryBytes;
+    return out;
+  }
+  __device__ std::uint32_t first_slot() const { return stages_ - tables() + Map::kEntriesAt; }
+  // `before`: a tile of the same warp, whose entry stays where it is.
+  __device__ Tile find(std::uint32_t panel, const Tile& before) const {
+    std::uint32_t number = params_.map[panel / kMapStep];
+    while (params_.tensors[number + 1].axes.first_panel <= panel) ++number;
+    Tile out;
+    out.entry = number;
+    out.slot = before.slot;
+    if constexpr (kKeepsEntries)
+      if (number != before.entry) out.slot = Base::take_entry(first_slot(), number, before.slot);
+    const TensorEntry* t = &entry(out);
     const AxisView& v = t->axes;
     const std::uint32_t index = panel - v.first_panel;
     const std::uint32_t group = index / v.strips;
-    Tile out;
-    out.entry = entry;
     out.row = group * panel_rows(v.lane_bits);
     out.at = (out.row + (lane_ >> v.lane_bits)) * static_cast<std::uint32_t>(v.columns / kChunk) +
              ((index - group * v.strips) << v.lane_bits) + (lane_ & ((1U << v.lane_bits) - 1));
@@ -167,6 +183,24 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
       own.old_row[m] = old_rows(v, m)[row];
       own.new_row[m] = new_rows(v, m)[row];
       own.new_column[m] = new_columns(v, m) + kChunk * chunk;
+      if constexpr (kKeepsColumns) {
+        const auto* quads = reinterpret_cast<const uint4*>(own.new_column[m]);
+        shared_store(column_at(m), quads[0]);
+        shared_store(column_at(m) + 512, quads[1]);
+      }
+    }
+  }
+  // Four of the lane's columns in shared memory, and 512 bytes further the other four.
+  __device__ std::uint32_t column_at(int m) const {
+    return stages_ + Map::columns_at(kArch) + lane_ * 16U + static_cast<std::uint32_t>(m) * kChunk * 128U;
+  }
+  __device__ void load_new_columns(const Own& own, int m, float* to) const {
+    if constexpr (kKeepsColumns) {
+      const uint4 words[2] = {shared_load<uint4>(column_at(m)), shared_load<uint4>(column_at(m) + 512)};
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) to[i] = reinterpret_cast<const float*>(words)[i];
+    } else {
+      load_eight(own.new_column[m], to);
     }
   }
   // The lane that has the scales of a chunk's row.
@@ -182,7 +216,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
     return kKnown ? kDefault : t.lanes_log2 + 1U;
   }
   static __device__ std::uint32_t scale_at(Stage stage, int slot, int chunk) {
-    return Arrays::scale_at(stage, chunk * kSlots + slot);
+    return Arrays::scale_at(stage, chunk * kBlockSlots + slot - own_index(slot));
   }
   __device__ void fetch(const Tile& tile) const {
     if constexpr (kFetches) {
@@ -359,7 +393,7 @@ class PanelStep : StepUpdate<Algo, Format, kKind> {
           constexpr int kMoment = own_index(kOne);
           const float row = __shfl_sync(~0U, own.new_row[kMoment], row_lane(now, c));
           float x[kChunk];
-          load_eight(own.new_column[kMoment], x);
+          load_new_columns(own, kMoment, x);
 #pragma unroll
           for (int i = 0; i < kChunk; ++i) x[i] = over_axes<true>(from[i], row, x[i]);
           Codes::template encode<moment(kOne)>(tables(), x, 1.0F, codes);

@@ -109,7 +109,7 @@ class StepUnits : protected StepTraits<Algo, Format> {
     out.entry = number;
     out.slot = before.slot;
     if constexpr (kKeepsEntries)
-      if (number != before.entry) out.slot = take_entry(number, before.slot);
+      if (number != before.entry) out.slot = take_entry(first_slot(), number, before.slot);
     const TensorEntry* t = &entry(out);
     const std::uint32_t index = unit - t->first_unit;
     std::uint32_t quick = in_range_ ? t->quick_units : 0U;
@@ -139,9 +139,8 @@ class StepUnits : protected StepTraits<Algo, Format> {
     out.entry = ~0U;
     return out;
   }
-  // Copies a tensor's entry to the warp's other slot.
-  __device__ std::uint32_t take_entry(std::uint32_t number, std::uint32_t slot) const {
-    const std::uint32_t first = first_slot();
+  // Copies a tensor's entry to the other one of the warp's two slots, the first of which is `first`.
+  __device__ std::uint32_t take_entry(std::uint32_t first, std::uint32_t number, std::uint32_t slot) const {
     const std::uint32_t other = slot == first ? first + kEntryBytes : first;
     __syncwarp();  // nobody reads what it held
     const auto* from = reinterpret_cast<const uint4*>(params_.tensors + number);

@@ -251,6 +251,7 @@ struct TileArrays {
   }
   static constexpr int kScalesAt = codes_at(kSlots);  // one a lane and slot
   static constexpr int kStageBytes = kScalesAt + (kBlocked ? kSlots * 128 : 0);
+  static constexpr int kColumnBytes = 0;  // of a warp: scales of columns, where a step goes by panels
   static __device__ std::uint32_t scale_at(Stage stage, int slot) {
     return stage.at + stage.lane * 4U + kScalesAt + static_cast<std::uint32_t>(slot) * 128U;
   }
@@ -292,9 +293,17 @@ struct SharedMap {
     if (!staged(arch) || shared_limit(arch) <= 200 * 1024) return false;
     return !Arrays::kSplitsSectors || bytes_with(arch, kEntriesAt) > kLeavesCache;
   }
-  // Of a warp: two stages, and the entries of the tensors of both tiles.
-  static constexpr int warp_bytes(int arch) {
+  // Of a warp: two stages, the entries of the tensors of both tiles, and scales of columns, which must not
+  // cost a warp.
+  static constexpr int columns_at(int arch) {
     return kEntriesAt + (keeps_entries(arch) ? 2 * kEntryBytes : 0);
+  }
+  static constexpr bool keeps_columns(int arch) {
+    const int with = columns_at(arch) + Arrays::kColumnBytes;
+    return keeps_entries(arch) && warps_with(arch, with) == warps_with(arch, columns_at(arch));
+  }
+  static constexpr int warp_bytes(int arch) {
+    return columns_at(arch) + (keeps_columns(arch) ? Arrays::kColumnBytes : 0);
   }
   static constexpr int start(int arch) { return Codes::copied(arch) ? kReservedShared : 0; }
   static constexpr int stages_at(int arch) { return (Codes::table_bytes(arch) + 127) / 128 * 128; }
