@@ -87,7 +87,9 @@ struct Rows {
   Rows() = default;
   __device__ Rows(const void* array, std::int64_t element, std::int64_t columns, int bits)
       : base(static_cast<const char*>(array) + element * bits / 8),
-        stride(static_cast<std::uint32_t>(columns * bits / 8)) {}
+        stride(static_cast<std::uint32_t>(columns * bits / 8)) {
+    asm("" : "+l"(base));  // opaque: the compiler would add its parts again at every row
+  }
   [[nodiscard]] __device__ const char* at(int row) const {
     return base + static_cast<std::uint64_t>(static_cast<std::uint32_t>(row)) * stride;
   }
@@ -101,6 +103,7 @@ template <class Algo, class Format, WeightKind kKind>
 class AxesPass : StepTraits<Algo, Format> {
   using Traits = StepTraits<Algo, Format>;
   using Traits::for_slots;
+  using Traits::is_second;
   using Traits::kOwn;
   using Traits::kOwnSlots;
   using Traits::kSlots;
@@ -199,16 +202,16 @@ class AxesPass : StepTraits<Algo, Format> {
     float scales[kStates][kChunk];  // of blocks
   };
 
-  static __device__ bool vectors(const void* data) {
-    return (reinterpret_cast<std::uint64_t>(data) & 15U) == 0;
-  }
+  static __device__ std::uint64_t address(const void* data) { return reinterpret_cast<std::uint64_t>(data); }
+  static __device__ bool vectors(const void* data) { return (address(data) & 15U) == 0; }
 
   template <bool kCoupled>
   __device__ void take(const TensorEntry& t, std::uint32_t index) const {
-    bool whole = t.axes.columns % kChunk == 0 && t.axes.columns < std::int64_t{1} << 29 && vectors(t.param) &&
-                 vectors(t.residual);
-    for (int k = 0; k < kSlots; ++k) whole = whole && vectors(t.codes[k]);
-    if (!whole) {
+    // All at once: a branch between two loads would wait for the first.
+    std::uint64_t all = address(t.param) | address(t.residual);
+    for (int k = 0; k < kSlots; ++k) all |= address(t.codes[k]);
+    const std::int64_t columns = t.axes.columns;
+    if (((all & 15U) | (columns % kChunk)) != 0 || columns >= std::int64_t{1} << 29) {
       panel<PanelReads::singly, kCoupled>(t, index);
     } else if (!vectors(t.grad)) {
       panel<PanelReads::others, kCoupled>(t, index);
@@ -253,16 +256,26 @@ class AxesPass : StepTraits<Algo, Format> {
         row[u] = min(from + u * abreast + at.row, at.rows - 1);
         fetch<kReads>(at, row[u], raw[u]);
       }
-      float high[kOwn][kTogether] = {};
+      float high[kOwn][kTogether];
+      float before[kOwn][kChunk];  // the row before, which goes to the columns' maxima with this one
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
         float scale[kOwn];
-        float highest[kOwn] = {};
+        float size[kOwn][kChunk];
 #pragma unroll
         for (int m = 0; m < kOwnSlots; ++m) scale[m] = __shfl_sync(~0U, row_scale[m], row[u]);
-        update<kReads, kCoupled>(at, raw[u], scale, column_scale, highest, high_column);
+        update<kReads, kCoupled>(at, raw[u], scale, column_scale, size);
 #pragma unroll
-        for (int m = 0; m < kOwnSlots; ++m) high[m][u] = highest[m];
+        for (int m = 0; m < kOwnSlots; ++m) {
+          high[m][u] = largest_of(size[m]);
+#pragma unroll
+          for (int i = 0; i < kChunk; ++i) {
+            const float other = kTogether == 1 ? size[m][i] : before[m][i];
+            if (kTogether == 1 || u % 2 == 1)
+              high_column[m][i] = max_of_bits(high_column[m][i], other, size[m][i]);
+            before[m][i] = size[m][i];
+          }
+        }
       }
 #pragma unroll
       for (int m = 0; m < kOwnSlots; ++m) keep(high[m], at.bits, at.mine, from, high_row[m]);
@@ -354,11 +367,17 @@ class AxesPass : StepTraits<Algo, Format> {
     });
   }
 
-  // The moments of a row after the step, into the maxima.
+  static __device__ float largest_of(const float (&size)[kChunk]) {
+    float out = max_of_bits(size[0], size[1], size[2]);
+    out = max_of_bits(out, size[3], size[4]);
+    return max_of_bits(max_of_bits(out, size[5], size[6]), size[7], size[7]);
+  }
+
+  // The magnitudes of a row's moments after the step, which second ones are themselves. A NaN that was
+  // computed has no sign.
   template <PanelReads kReads, bool kCoupled>
   __device__ void update(const Lane<kReads>& at, const Raw<kReads>& raw, const float (&row_scale)[kOwn],
-                         const float (&column_scale)[kOwn][kChunk], float (&high)[kOwn],
-                         float (&high_column)[kOwn][kChunk]) const {
+                         const float (&column_scale)[kOwn][kChunk], float (&size)[kOwn][kChunk]) const {
     float g[kChunk];
     float p[kChunk];
     float s[kStates][kChunk];
@@ -402,12 +421,8 @@ class AxesPass : StepTraits<Algo, Format> {
       const scalar::F32 before(p[i]);
       (void)Algo::update(c, formula::gradient(c, scalar::F32(g[i]), before), before, state);
 #pragma unroll
-      for (int k = 0; k < kSlots; ++k) {
-        if (!own_scale(k)) continue;
-        const float size = fabsf(state[k].v);
-        high[own_index(k)] = max_nan(high[own_index(k)], size);
-        high_column[own_index(k)][i] = max_nan(high_column[own_index(k)][i], size);
-      }
+      for (int k = 0; k < kSlots; ++k)
+        if (own_scale(k)) size[own_index(k)][i] = is_second(k) ? state[k].v : fabsf(state[k].v);
     }
   }
 
@@ -420,15 +435,23 @@ class AxesPass : StepTraits<Algo, Format> {
     const std::uint32_t bits = __float_as_uint(high_row);
     if (has_row) raise_slices(t, maxima, true, at.first + at.mine, bits);
     const std::int64_t only = only_long_axis(t, t.axes.leading, t.ndim);
+    const auto column = [&](int i) {
+      return kSingly<kReads> ? min(at.column + i, t.axes.columns - 1) : at.column + i;
+    };
+    if (only >= 0) {
+      // All are read before one is compared: they are as far away as memory.
+      std::uint32_t known[kChunk];
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      const std::int64_t column = kSingly<kReads> ? min(at.column + i, t.axes.columns - 1) : at.column + i;
-      const std::uint32_t high = __float_as_uint(high_column[i]);
-      if (only >= 0) {
-        raise_maximum(maxima + only + column, high);
-      } else {
-        raise_slices(t, maxima, false, column, high);
+      for (int i = 0; i < kChunk; ++i) known[i] = __float_as_uint(maxima[only + column(i)]);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const std::uint32_t high = __float_as_uint(high_column[i]);
+        if (known[i] < high) atomicMax(reinterpret_cast<std::uint32_t*>(maxima + only + column(i)), high);
       }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i)
+        raise_slices(t, maxima, false, column(i), __float_as_uint(high_column[i]));
     }
     // Axes of length one have all elements in their slice.
     const std::uint32_t all = warp_max(has_row ? bits : 0U);
