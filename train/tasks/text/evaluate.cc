@@ -2,7 +2,7 @@
 #include "train/tasks/text/evaluate.h"
 
 #include "precision.h"
-#include "task.h"
+#include "train/task.h"
 
 #include <torch/torch.h>
 

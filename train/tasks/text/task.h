@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "task.h"
+#include "train/task.h"
 #include "train/tasks/text/evaluate.h"
 #include "train/tasks/text/settings.h"
 #include "train/tasks/text/text_files.h"

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "images/task.h"
+
+#include "images/entry.h"
+#include "images/generator.h"
+#include "precision.h"
+
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr const char* kPixels = "pixels";  // [rows, 1, size, size], uint8
+constexpr const char* kLabels = "labels";  // [rows], int64
+constexpr const char* kSeed = "generator_seed";
+constexpr std::uint64_t kFirstValidation = std::uint64_t{1} << 40;  // numbers of images: others than to train
+
+}  // namespace
+
+std::unique_ptr<Task> ImagesEntry::make() { return std::make_unique<ImageTask>(); }
+
+void ImageTask::take(const Settings& settings) {
+  settings_ = settings;
+  images_ = settings.own.get<ImageSettings>();
+  net_ = settings.own.get<ConvNetSettings>();
+}
+
+Result<Task::DataChange> ImageTask::open(const Opening& opening) {
+  take(opening.settings);
+  DataChange out;
+  if (opening.record == nullptr) return out;
+  const auto then = opening.record->at(kSeed).get<std::int64_t>(), now = images_.generator_seed;
+  if (then != now) {
+    out.changed.push_back("data.generator_seed: the images were those of " + std::to_string(then) +
+                          ", and are those of " + std::to_string(now));
+  }
+  return out;
+}
+
+nlohmann::ordered_json ImageTask::data_record() const { return {{kSeed, images_.generator_seed}}; }
+
+std::shared_ptr<torch::nn::Module> ImageTask::build(const Settings& settings) {
+  take(settings);
+  model_ = std::make_shared<ConvNetImpl>(net_, images_.classes);
+  return model_;
+}
+
+Batch ImageTask::draw(const std::vector<std::uint64_t>& numbers) const {
+  const auto rows = static_cast<std::int64_t>(numbers.size());
+  const std::int64_t size = images_.image_size;
+  const auto each = static_cast<std::size_t>(size * size);
+  const torch::Tensor pixels = torch::empty({rows, 1, size, size}, torch::kUInt8);
+  const torch::Tensor labels = torch::empty({rows}, torch::kInt64);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    labels.data_ptr<std::int64_t>()[i] =
+        draw_image(images_, numbers[i], {pixels.data_ptr<std::uint8_t>() + i * each, each});
+  }
+  return {{{kPixels, pixels}, {kLabels, labels}}, {}};
+}
+
+Batch ImageTask::read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const {
+  std::vector<std::uint64_t> draws, numbers;
+  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(rows); ++i) {
+    draws.push_back(first_draw + i);
+    numbers.push_back(static_cast<std::uint64_t>(order.sample(first_draw + i)));
+  }
+  Batch out = draw(numbers);
+  out.draws = std::move(draws);
+  return out;
+}
+
+// In fp32 whatever the model computes in.
+torch::Tensor ImageTask::logits(const Batch& batch) {
+  return model_->forward(batch.at(kPixels).to(torch::kFloat32) / 127.5 - 1).to(torch::kFloat32);
+}
+
+torch::Tensor ImageTask::loss(const Batch& batch, const PassKey& /*key*/) {
+  return torch::nn::functional::cross_entropy(logits(batch), batch.at(kLabels));
+}
+
+std::optional<Evaluation> ImageTask::evaluate(const torch::Device& device,
+                                              const std::function<bool()>& stop) {
+  const torch::NoGradGuard no_grad;
+  const EvalScope scope(*model_);
+  const AutocastScope autocast(device, settings_.training.compute_dtype);
+  const std::int64_t most = settings_.data.max_eval_samples,
+                     rows = settings_.training.per_device_eval_batch_size;
+  const std::int64_t all = most < 0 ? images_.validation_images : std::min(images_.validation_images, most);
+  double loss = 0, right = 0;
+  for (std::int64_t first = 0; first < all; first += rows) {
+    if (stop()) return std::nullopt;
+    std::vector<std::uint64_t> numbers;
+    for (std::int64_t i = first; i < std::min(first + rows, all); ++i)
+      numbers.push_back(kFirstValidation + static_cast<std::uint64_t>(i));
+    const Batch batch = to_device(draw(numbers), device);
+    const torch::Tensor scores = logits(batch), &labels = batch.at(kLabels);
+    loss += torch::nn::functional::cross_entropy(scores, labels,
+                                                 torch::nn::CrossEntropyLossOptions().reduction(torch::kSum))
+                .item<double>();
+    right += (scores.argmax(1) == labels).sum().item<double>();
+  }
+  const auto count = static_cast<double>(all);
+  return Evaluation{{{"loss", loss / count, Better::lower}, {"accuracy", right / count, Better::higher}},
+                    all};
+}
+
+std::optional<Preview> ImageTask::preview(const torch::Device& device,
+                                          const std::function<bool()>& /*stop*/) {
+  const torch::NoGradGuard no_grad;
+  const EvalScope scope(*model_);
+  const Batch image = draw({kFirstValidation});
+  const AutocastScope autocast(device, settings_.training.compute_dtype);
+  const torch::Tensor chances = logits(to_device(image, device)).softmax(1)[0].cpu();
+  const auto best = chances.argmax().item<std::int64_t>();
+  const std::string verdict = "class " + std::to_string(best) + ", for it is " +
+                              std::to_string(image.at(kLabels).item<std::int64_t>()) + '\n';
+  std::string picture;
+  for (std::int64_t i = 0; i < images_.image_size * images_.image_size; ++i) {
+    picture += image.at(kPixels).data_ptr<std::uint8_t>()[i] < 128 ? ". " : "# ";
+    if ((i + 1) % images_.image_size == 0) picture += '\n';
+  }
+  return Preview{"an image", '\n' + verdict + picture, {{"prompt", verdict}, {"text", picture}}};
+}
+
+std::vector<std::string> ImageTask::introduction() const {
+  return {std::to_string(images_.train_images) + " images to train on, " +
+          std::to_string(images_.validation_images) + " to evaluate on, of " +
+          std::to_string(images_.classes) + " classes"};
+}
+
+void ImageTask::describe(nlohmann::ordered_json& start) const {
+  start["data"] = std::to_string(images_.train_images) + " images to train";
+}
+
+std::string ImageTask::batch_text(std::int64_t rows) const {
+  const std::string side = std::to_string(images_.image_size);
+  return std::to_string(rows) + " images of " + side + " x " + side + " pixels";
+}
+
+MemoryAdvice ImageTask::memory_advice() const {
+  MemoryAdvice out;
+  if (!net_.gradient_checkpointing)
+    out.first.emplace_back("model.gradient_checkpointing=true (activations of one block instead of all)");
+  if (net_.width > 1) out.last.push_back("model.width=" + std::to_string(net_.width / 2));
+  return out;
+}
+
+std::string ImageTask::shorter_steps() const {
+  return "a smaller model (width is " + std::to_string(net_.width) + "); fewer or smaller images in a step " +
+         "(per_device_train_batch_size is " + std::to_string(settings_.training.per_device_train_batch_size) +
+         ", image_size is " + std::to_string(images_.image_size) + ')';
+}
+
+}  // namespace octavo::train
