@@ -3,9 +3,20 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace octavo::train {
+namespace {
+
+torch::Tensor copied(const torch::Tensor& tensor, const torch::Device& device) {
+  if (device.is_cpu()) return tensor;
+  // Only from pinned memory does a copy not wait.
+  const bool pins = device.is_cuda();
+  return (pins ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/pins);
+}
+
+}  // namespace
 
 const torch::Tensor& Batch::at(std::string_view name) const {
   for (const auto& [each, tensor] : tensors) {
@@ -15,13 +26,14 @@ const torch::Tensor& Batch::at(std::string_view name) const {
 }
 
 Batch to_device(Batch batch, const torch::Device& device) {
-  if (device.is_cpu()) return batch;
-  for (auto& [name, tensor] : batch.tensors) {
-    // Only from pinned memory does a copy not wait.
-    const bool pins = device.is_cuda();
-    tensor = (pins ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/pins);
-  }
+  for (auto& [name, tensor] : batch.tensors) tensor = copied(tensor, device);
   return batch;
+}
+
+torch::Tensor draw_numbers(const Batch& batch, const torch::Device& device) {
+  const torch::Tensor numbers = torch::empty({static_cast<std::int64_t>(batch.draws.size())}, torch::kInt64);
+  std::copy(batch.draws.begin(), batch.draws.end(), numbers.data_ptr<std::int64_t>());
+  return copied(numbers, device);
 }
 
 }  // namespace octavo::train

@@ -129,6 +129,8 @@ std::unique_ptr<Task> make_task(std::string_view name);
 
 // Copies a batch to a device, in the background where that is possible.
 Batch to_device(Batch batch, const torch::Device& device);
+// The draws of its rows there, int64 [rows]: what a row's dropout depends on (nn/dropout.h).
+torch::Tensor draw_numbers(const Batch& batch, const torch::Device& device);
 
 // Evaluation mode for a scope.
 class EvalScope {

@@ -103,7 +103,7 @@ TEST(BdhPrecision, CheckpointingGivesTheSameBits) {
       torch::Tensor logits;
       {
         const AutocastScope autocast(torch::kCPU, dtype);
-        logits = model.forward(tokens);
+        logits = model.forward(tokens, {13, 1, torch::tensor({5, 6}, torch::kInt64)});
       }
       logits.to(torch::kFloat32).square().mean().backward();  // outside of autocast, as the loop's
       NamedTensors& all = results.emplace_back();

@@ -1,6 +1,7 @@
 // BDH against numbers of the published implementation (make_bdh_golden.py): logits, loss and every gradient.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/bdh.h"
+#include "nn/dropout.h"
 
 #include <torch/torch.h>
 
@@ -143,9 +144,77 @@ TEST(Bdh, DropoutActsInTrainingOnly) {
   torch::manual_seed(1);
   Bdh model(BdhConfig{2, 16, 2, 8, 256, 0.5});
   const torch::Tensor input = tokens(1, 8, 0);
-  EXPECT_FALSE(torch::equal(model->forward(input), model->forward(input)));
+  const auto logits = [&](std::uint64_t seed, std::uint64_t step, std::int64_t sample) {
+    return model->forward(input, {seed, step, torch::full({1}, sample, torch::kInt64)});
+  };
+  const torch::Tensor once = logits(1, 2, 3);
+  EXPECT_TRUE(torch::equal(logits(1, 2, 3), once));
+  EXPECT_FALSE(torch::equal(logits(2, 2, 3), once)) << "the seed";
+  EXPECT_FALSE(torch::equal(logits(1, 3, 3), once)) << "the step";
+  EXPECT_FALSE(torch::equal(logits(1, 2, 4), once)) << "the sample";
+  EXPECT_THROW(model->forward(input), c10::Error) << "a pass without numbers of its texts";
   model->eval();
-  EXPECT_TRUE(torch::equal(model->forward(input), model->forward(input)));
+  EXPECT_TRUE(torch::equal(model->forward(input), logits(1, 2, 3)));
+  EXPECT_FALSE(torch::equal(model->forward(input), once));
+}
+
+// Masks belong to texts, so a batch may be split and its rows change places: only sums are in another order.
+TEST(Bdh, DropoutDoesNotDependOnTheBatch) {
+  torch::manual_seed(1);
+  Bdh model(BdhConfig{3, 32, 2, 8, 256, 0.5});
+  const torch::Tensor input = torch::randint(256, {4, 8});
+  const auto logits = [&](const std::vector<std::int64_t>& rows) {
+    const torch::Tensor index = torch::tensor(rows, torch::kInt64);
+    return model->forward(input.index({index}), {1, 2, index + 70});
+  };
+  const torch::Tensor whole = logits({0, 1, 2, 3});
+  for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{2}, {3, 1}, {1, 0, 3, 2}}) {
+    const torch::Tensor part = whole.index({torch::tensor(rows, torch::kInt64)});
+    EXPECT_TRUE(torch::allclose(logits(rows), part, 1e-4, 1e-5)) << rows.size();
+  }
+}
+
+// The published order, texts first, with the same dropout: each layer has a mask of its own, and a text's
+// elements are counted head by head.
+torch::Tensor plain_logits(Bdh& model, const torch::Tensor& input, const DropoutPass& pass) {
+  const BdhConfig& config = model->config();
+  const auto weights = model->named_parameters();
+  const auto norm = [](const torch::Tensor& x) { return torch::layer_norm(x, {x.size(-1)}, {}, {}, 1e-5); };
+  const std::int64_t batch = input.size(0), length = input.size(1), pairs = config.neurons() / 2;
+  const torch::Tensor pair = torch::arange(pairs, torch::kFloat64) / static_cast<double>(pairs);
+  const torch::Tensor angle =
+      torch::arange(length, torch::kFloat64).view({-1, 1}) / torch::pow(torch::full({}, 65536.0), pair);
+  torch::Tensor x = norm(torch::embedding(weights["embed.weight"], input));
+  for (std::int64_t layer = 0; layer < config.n_layer; ++layer) {
+    const torch::Tensor values = x.unsqueeze(1);
+    const torch::Tensor code = values.matmul(weights["encoder"]).relu();  // [batch, heads, length, neurons]
+    const auto both = code.view({batch, config.n_head, length, pairs, 2}).unbind(-1);
+    const torch::Tensor turned = torch::stack({both[0] * angle.cos() - both[1] * angle.sin(),
+                                               both[1] * angle.cos() + both[0] * angle.sin()},
+                                              -1)
+                                     .flatten(-2);
+    const torch::Tensor seen = norm(turned.matmul(turned.mT()).tril(-1).matmul(values));
+    const torch::Tensor answers = dropout(code * seen.matmul(weights["encoder_v"]).relu(), config.dropout,
+                                          true, pass, static_cast<std::uint32_t>(layer));
+    x = norm(x + norm(answers.transpose(1, 2).flatten(-2).matmul(weights["decoder"])));
+  }
+  return x.matmul(weights["lm_head"]);
+}
+
+TEST(Bdh, DropoutIsByLayerAndElement) {
+  torch::manual_seed(1);
+  Bdh model(BdhConfig{3, 16, 2, 8, 256, 0.5});
+  {
+    const torch::NoGradGuard guard;
+    for (torch::Tensor& weight : model->parameters()) weight.mul_(10);
+  }
+  model->to(torch::kFloat64);
+  const torch::Tensor input = tokens(2, 8, 0);
+  const DropoutPass pass{1, 2, torch::tensor({7, 4}, torch::kInt64)};
+  const torch::Tensor expected = plain_logits(model, input, pass);
+  // The model's angles are in fp32.
+  EXPECT_TRUE(
+      torch::allclose(model->forward(input, pass), expected, 1e-3, 1e-3 * expected.std().item<double>()));
 }
 
 TEST(Bdh, CheckpointingChangesNoGradient) {
@@ -153,8 +222,7 @@ TEST(Bdh, CheckpointingChangesNoGradient) {
   for (const bool checkpointed : {false, true}) {
     torch::manual_seed(1);
     Bdh model(BdhConfig{3, 16, 2, 8, 256, 0.2, checkpointed});
-    torch::manual_seed(2);
-    model->forward(tokens(2, 8, 0)).square().mean().backward();
+    model->forward(tokens(2, 8, 0), {2, 1, torch::tensor({5, 6}, torch::kInt64)}).square().mean().backward();
     grads.emplace_back();
     for (const torch::Tensor& parameter : model->parameters()) grads.back().push_back(parameter.grad());
   }

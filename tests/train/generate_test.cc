@@ -22,17 +22,17 @@ using testing::SizeIs;
 // everything else is far off.
 class NextLetter : public TextModel {
  public:
-  torch::Tensor forward(const torch::Tensor& tokens) override {
+  torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& /*pass*/) override {
     lengths.push_back(tokens.size(1));
     was_training = was_training || is_training();
-    torch::Tensor logits = torch::full({tokens.size(0), tokens.size(1), kByteVocabulary}, -20.0F);
+    torch::Tensor out = torch::full({tokens.size(0), tokens.size(1), kByteVocabulary}, -20.0F);
     for (std::int64_t row = 0; row < tokens.size(0); ++row) {
       for (std::int64_t i = 0; i < tokens.size(1); ++i) {
-        logits[row][i][(tokens[row][i].item<std::int64_t>() + 1) % 256] = 1.0F;
-        logits[row][i]['z'] = second;
+        out[row][i][(tokens[row][i].item<std::int64_t>() + 1) % 256] = 1.0F;
+        out[row][i]['z'] = second;
       }
     }
-    return logits;
+    return out;
   }
   std::vector<std::int64_t> lengths;
   bool was_training = false;
@@ -114,7 +114,9 @@ TEST(Generate, ShowsTheModelNoMoreThanTheContext) {
 class Recomputed : public TextModel {
  public:
   explicit Recomputed(BdhImpl& model) : model_(model) {}
-  torch::Tensor forward(const torch::Tensor& tokens) override { return model_.forward(tokens); }
+  torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& pass) override {
+    return model_.forward(tokens, pass);
+  }
 
  private:
   BdhImpl& model_;

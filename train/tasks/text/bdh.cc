@@ -95,15 +95,17 @@ BdhImpl::BdhImpl(const BdhConfig& config) : config_(config) {
   frequencies_ = turns_per_position(neurons);
 }
 
-torch::Tensor BdhImpl::forward(const torch::Tensor& tokens) {
+torch::Tensor BdhImpl::logits(const torch::Tensor& tokens, const DropoutPass& pass) {
   TORCH_CHECK(tokens.dim() == 2, "bdh: tokens have ", tokens.dim(),
               " dimensions, expected 2: batch and length");
   look_up_angles(tokens.size(1), tokens.device());
   torch::Tensor x = layer_norm(torch::embedding(embed_, tokens));
-  const Segment one = [this](const std::vector<torch::Tensor>& in) { return layer(in[0], in[1], in[2]); };
   for (std::int64_t i = 0; i < config_.n_layer; ++i) {
+    const auto one = [this, pass, i](const std::vector<torch::Tensor>& in) {
+      return layer(in[0], {in[1], in[2]}, pass, i);
+    };
     x = config_.gradient_checkpointing ? recompute(one, {x, angles_.cosines, angles_.sines})
-                                       : layer(x, angles_.cosines, angles_.sines);
+                                       : layer(x, angles_, pass, i);
   }
   return project(x, lm_head_);
 }
@@ -137,25 +139,40 @@ torch::Tensor BdhImpl::encode(const torch::Tensor& x) const {
       .relu_();
 }
 
-// What follows the attention: seen is what each head and token has seen, [.., width] in the codes' order.
-torch::Tensor BdhImpl::merge(const torch::Tensor& x, const torch::Tensor& code,
-                             const torch::Tensor& seen) const {
-  const std::int64_t heads = config_.n_head, width = x.size(2);
-  const torch::Tensor answer =
-      project_batched(layer_norm(seen).view({heads, x.size(0) * x.size(1), width}), encoder_v_).relu_();
-  const torch::Tensor both = torch::dropout(code * answer, config_.dropout, is_training());
-  const torch::Tensor joined = project_batched(both, decoder_.view({heads, config_.neurons(), width})).sum(0);
+// What the neurons make of what each head and token has seen, [.., width] in the codes' order.
+torch::Tensor BdhImpl::answer(const torch::Tensor& code, const torch::Tensor& seen) const {
+  return code *
+         project_batched(layer_norm(seen).view({code.size(0), code.size(1), seen.size(-1)}), encoder_v_)
+             .relu_();
+}
+
+// Answers [heads, batch * length, neurons] are [heads, batch, elements of a text]: a text has the same mask
+// in any batch.
+torch::Tensor BdhImpl::dropped(const torch::Tensor& x, const torch::Tensor& answers, const DropoutPass& pass,
+                               std::int64_t layer) const {
+  if (!is_training() || config_.dropout == 0.0) return answers;
+  const torch::Tensor texts = answers.view({answers.size(0), x.size(0), x.size(1) * answers.size(2)});
+  return dropout(texts, config_.dropout, true, pass, static_cast<std::uint32_t>(layer), 1)
+      .view(answers.sizes());
+}
+
+torch::Tensor BdhImpl::merge(const torch::Tensor& x, const torch::Tensor& answers) const {
+  const torch::Tensor joined =
+      project_batched(answers, decoder_.view({config_.n_head, config_.neurons(), x.size(2)})).sum(0);
   return layer_norm(x + layer_norm(joined).view(x.sizes()));
 }
 
 // x: [batch, length, width].
-torch::Tensor BdhImpl::layer(const torch::Tensor& x, const torch::Tensor& cosines,
-                             const torch::Tensor& sines) {
+torch::Tensor BdhImpl::layer(const torch::Tensor& x, const Angles& turn, const DropoutPass& pass,
+                             std::int64_t number) const {
   const std::int64_t texts = config_.n_head * x.size(0), length = x.size(1);
   const torch::Tensor code = encode(x);
   const torch::Tensor scores =
-      SelfScores::apply(code.view({texts, length, config_.neurons()}), cosines, sines).tril(-1);
-  return merge(x, code, scores.bmm(for_heads(x).reshape({texts, length, x.size(2)})));
+      SelfScores::apply(code.view({texts, length, config_.neurons()}), turn.cosines, turn.sines).tril(-1);
+  const torch::Tensor seen = scores.bmm(for_heads(x).reshape({texts, length, x.size(2)}));
+  torch::Tensor answers = answer(code, seen);
+  answers = dropped(x, answers, pass, number);  // those before go now: they are as large as the codes
+  return merge(x, answers);
 }
 
 // A token sees sum over s before it of (q . k_s) x_s, which is q . (sum of k_s x_s^T): the sum in brackets is
@@ -169,7 +186,7 @@ class BdhImpl::Text : public GrowingText {
     torch::Tensor x = layer_norm(torch::embedding(model_.embed_, tokens.unsqueeze(0)));
     for (torch::Tensor& past : past_) {
       const torch::Tensor code = model_.encode(x);
-      x = model_.merge(x, code, look_back(past, x, code, turn));
+      x = model_.merge(x, model_.answer(code, look_back(past, x, code, turn)));
     }
     length_ += tokens.size(0);
     return project(x.index({0, -1}), model_.lm_head_);

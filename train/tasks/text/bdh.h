@@ -34,9 +34,6 @@ class BdhImpl : public TextModel {
   // pairs).
   explicit BdhImpl(const BdhConfig& config);
 
-  // Tokens [batch, length] (int64, below vocab_size) to logits [batch, length, vocab_size].
-  torch::Tensor forward(const torch::Tensor& tokens) override;
-
   // Attention has no softmax, so the past of a layer is one sum of fixed size, n_head * neurons() * n_embd
   // numbers: a token costs the same whatever came before it. REQUIRES: no gradient is wanted.
   std::unique_ptr<GrowingText> begin_text() override;
@@ -44,17 +41,23 @@ class BdhImpl : public TextModel {
   [[nodiscard]] const BdhConfig& config() const { return config_; }
 
  private:
+  // Tokens are below vocab_size.
+  torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& pass) override;
+
   class Text;
   struct Angles {
     torch::Tensor cosines, sines;  // [length, pairs]
   };
   [[nodiscard]] Angles angles(std::int64_t first, std::int64_t length, const torch::Device& device) const;
   void look_up_angles(std::int64_t length, const torch::Device& device);
-  torch::Tensor layer(const torch::Tensor& x, const torch::Tensor& cosines, const torch::Tensor& sines);
+  torch::Tensor layer(const torch::Tensor& x, const Angles& turn, const DropoutPass& pass,
+                      std::int64_t number) const;
   [[nodiscard]] torch::Tensor for_heads(const torch::Tensor& x) const;
   [[nodiscard]] torch::Tensor encode(const torch::Tensor& x) const;
-  [[nodiscard]] torch::Tensor merge(const torch::Tensor& x, const torch::Tensor& code,
-                                    const torch::Tensor& seen) const;
+  [[nodiscard]] torch::Tensor answer(const torch::Tensor& code, const torch::Tensor& seen) const;
+  [[nodiscard]] torch::Tensor dropped(const torch::Tensor& x, const torch::Tensor& answers,
+                                      const DropoutPass& pass, std::int64_t layer) const;
+  [[nodiscard]] torch::Tensor merge(const torch::Tensor& x, const torch::Tensor& answers) const;
 
   BdhConfig config_;
   // Named as in the reference, so that its state dicts load.

@@ -69,8 +69,8 @@ TokenBatch to_tokens(const torch::Tensor& bytes) {
   return {tokens.slice(1, 0, tokens.size(1) - 1), tokens.slice(1, 1)};
 }
 
-torch::Tensor text_loss(TextModel& model, const TokenBatch& batch) {
-  const torch::Tensor logits = model.forward(batch.inputs).to(torch::kFloat32);
+torch::Tensor text_loss(TextModel& model, const TokenBatch& batch, const DropoutPass& pass) {
+  const torch::Tensor logits = model.forward(batch.inputs, pass).to(torch::kFloat32);
   return torch::nn::functional::cross_entropy(logits.reshape({-1, logits.size(-1)}),
                                               batch.targets.reshape(-1));
 }

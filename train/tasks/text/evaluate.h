@@ -23,7 +23,7 @@ struct TokenBatch {
 TokenBatch to_tokens(const torch::Tensor& bytes);
 
 // Mean cross-entropy in nats per token, in fp32 whatever the logits are.
-torch::Tensor text_loss(TextModel& model, const TokenBatch& batch);
+torch::Tensor text_loss(TextModel& model, const TokenBatch& batch, const DropoutPass& pass = {});
 
 // Mean loss over the windows at `offsets`, `rows` at a time, without dropout. None where `stop` asks for an
 // end.

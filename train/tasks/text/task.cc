@@ -109,8 +109,11 @@ Batch TextTask::read(const Order& order, std::uint64_t first_draw, std::int64_t 
   return out;
 }
 
-torch::Tensor TextTask::loss(const Batch& batch, const PassKey& /*key*/) {
-  return text_loss(*model_, to_tokens(batch.at(kBytes)));
+torch::Tensor TextTask::loss(const Batch& batch, const PassKey& key) {
+  const torch::Tensor& bytes = batch.at(kBytes);
+  DropoutPass pass{key.seed, static_cast<std::uint64_t>(key.step), {}};
+  if (model_settings_.dropout > 0.0) pass.samples = draw_numbers(batch, bytes.device());
+  return text_loss(*model_, to_tokens(bytes), pass);
 }
 
 std::optional<Evaluation> TextTask::evaluate(const torch::Device& device, const std::function<bool()>& stop) {

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "nn/dropout.h"
 #include "train/config/settings.h"
 
 #include <torch/nn/module.h>
@@ -28,12 +29,18 @@ class GrowingText {
 
 class TextModel : public torch::nn::Module {
  public:
-  // Tokens [batch, length] (int64) to logits [batch, length, vocabulary].
-  virtual torch::Tensor forward(const torch::Tensor& tokens) = 0;
+  // Tokens [batch, length] (int64) to logits [batch, length, vocabulary]. A model that drops activations
+  // needs a pass with the numbers of its texts, in training only.
+  torch::Tensor forward(const torch::Tensor& tokens, const DropoutPass& pass = {}) {
+    return logits(tokens, pass);
+  }
 
   // An empty text; the model must outlive it, and its weights must not change meanwhile. A model that can
   // keep what it knows of a text overrides this: else append() computes the whole text again each time.
   virtual std::unique_ptr<GrowingText> begin_text();
+
+ private:
+  virtual torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& pass) = 0;
 };
 
 // The model of model.name, on the CPU, in fp32, weights from torch's generator. Throws c10::Error where the
