@@ -66,7 +66,8 @@ Result<PartFile> open_part(const std::string& path) {
 
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
                                         const Json& data, std::span<const Stateful* const> parts,
-                                        const std::string& config_yaml) {
+                                        const std::string& config_yaml,
+                                        const std::optional<EvaluationRecord>& evaluation) {
   Json json = {{"format", kFormat}, {"octavo", std::string(version())}};
   to_json(json, state);
   if (!data.is_null()) json[kData] = data;
@@ -95,6 +96,8 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
   }
   if (status.ok()) status = writer->add_text(kStateFile, text);
   if (status.ok()) status = writer->add_text("config.yaml", config_yaml);
+  if (status.ok() && evaluation)
+    status = writer->add_text(std::string(kEvaluationName), evaluation_text(*evaluation));
   if (status.ok()) status = writer->commit();
   if (!status.ok()) return status;
   return SavedCheckpoint{"checkpoint-" + std::to_string(state.step),

@@ -1,17 +1,20 @@
 // How a run goes into a checkpoint and comes back. A folder checkpoint-STEP holds a file NAME.safetensors for
-// each part that has tensors (model, optimizer), state.json with everything else, and config.yaml;
-// docs/guides/train.md describes them for readers in other languages.
+// each part that has tensors (model, optimizer), state.json with everything else, config.yaml, and
+// evaluation.json where the step was evaluated; docs/guides/train.md describes them for readers in other
+// languages.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "run_state.h"
 #include "stateful.h"
+#include "train/files/evaluation_file.h"
 
 #include <octavo/status.h>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -23,11 +26,13 @@ struct SavedCheckpoint {
   std::string warning;  // what failed beside the checkpoint, such as the link `latest`; else empty
 };
 
-// Waits for the device. `data`: what identifies the data. On an error every earlier checkpoint is as it was.
+// Waits for the device. `data`: what identifies the data. `evaluation`: of this step, if there was one. On an
+// error every earlier checkpoint is as it was.
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
                                         const nlohmann::ordered_json& data,
                                         std::span<const Stateful* const> parts,
-                                        const std::string& config_yaml);
+                                        const std::string& config_yaml,
+                                        const std::optional<EvaluationRecord>& evaluation = {});
 
 // An error says what differs and how, and leaves everything as it was. REQUIRES: verify_checkpoint(path).
 Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts);

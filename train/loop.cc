@@ -60,7 +60,9 @@ Result<Outcome> Loop::run() {
 Status Loop::steps(Outcome& outcome) {
   // A signal may have cut an evaluation short and then saved the checkpoint: it is done now.
   if (!session_.resumed_from.empty() && state_.step <= session_.steps() && evaluation_due()) {
-    if (Status bad = evaluate(); !bad.ok()) return bad;
+    Status bad = evaluate();
+    if (bad.ok() && saver_.is_best()) bad = save(Saver::Reason::best);
+    if (!bad.ok()) return bad;
   }
   while (state_.step < session_.steps()) {
     outcome.signal = StopSignals::received();
@@ -114,7 +116,8 @@ Status Loop::at_step_end(bool last) {
     if (Status bad = evaluate(); !bad.ok()) return bad;
   }
   save_pending_ = save && !last && state_.skipped_in_a_row > 0;
-  return save && !save_pending_ ? this->save() : Status();
+  if (save && !save_pending_) return this->save(Saver::Reason::due);
+  return evaluation && saver_.is_best() ? this->save(Saver::Reason::best) : Status();
 }
 
 Status Loop::log_memory() {
@@ -150,10 +153,12 @@ Status Loop::evaluate() {
   evaluation_seconds_ += took;
   if (!result) return {};  // a signal stopped the evaluation: the loop ends next
   progress_.evaluated(result->metrics.front());
+  saver_.evaluated(result->metrics);
   state_.evaluated = state_.step;
   std::string said;
   for (const Metric& metric : result->metrics)
     said += (said.empty() ? "" : ", ") + metric.name + " " + fixed(metric.value, 4);
+  if (saver_.is_best()) said += saver_.best_text();
   console_.note("step " + std::to_string(state_.step) + ": evaluation " + said);
   std::int64_t stage = 0;
   while (session_.stages[static_cast<std::size_t>(stage)].last_step < state_.step) ++stage;
@@ -164,9 +169,9 @@ Status Loop::evaluate() {
   return session_.log->write(record);
 }
 
-Status Loop::save() {
+Status Loop::save(Saver::Reason reason) {
   const double before = saver_.seconds();
-  Status status = saver_.save();
+  Status status = saver_.save(reason);
   progress_.pause(saver_.seconds() - before);
   return status;
 }
@@ -190,7 +195,7 @@ Status Loop::finish(Outcome& outcome) {
                         " steps were not finite and the weights may be ruined";
   } else {
     if (outcome.signal != 0) console_.note("stopping: a checkpoint is saved first");
-    if (Status bad = save(); !bad.ok()) return bad;
+    if (Status bad = save(Saver::Reason::due); !bad.ok()) return bad;
   }
   outcome.step = state_.step;
   outcome.metric = progress_.metric();

@@ -36,7 +36,7 @@ class Loop {
   Status at_step_end(bool last);
   Status log_memory();
   Status evaluate();
-  Status save();
+  Status save(Saver::Reason reason);
   Status next_stage();
   Status finish(Outcome& outcome);
   Status write_end(const Outcome& outcome);

@@ -4,8 +4,6 @@
 #include "device.h"
 #include "tensor_files.h"
 #include "train/config/config.h"
-#include "train/files/checkpoint_folder.h"
-#include "train/files/checkpoint_names.h"
 #include "train/files/safetensors.h"
 
 #include <torch/torch.h>
@@ -54,35 +52,25 @@ NamedTensors tensors_of(const torch::nn::Module& model) {
   return out;
 }
 
-Result<LoadedModel> load_model(const std::string& run, const DeviceName& wanted) {
+Result<LoadedModel> load_model(const std::string& run, std::string_view which, const DeviceName& wanted) {
   LoadedModel out;
-  out.checkpoint = run;
-  if (!path_exists(run + "/state.json")) {
-    auto newest = newest_checkpoint(run, kFilesOfAModel);
-    if (!newest.ok()) return newest.status();
-    if (!newest->found) {
-      return Status::invalid(run + ": no checkpoint is there" +
-                             (newest->skipped.empty() ? "" : " that is whole: " + newest->skipped[0]) +
-                             "; expected a run's folder or a checkpoint's");
-    }
-    out.checkpoint = newest->found->path;
-    out.skipped = newest->skipped;
-  } else if (Status bad = verify_checkpoint(run, kFilesOfAModel); !bad.ok()) {
-    return bad;
-  }
-  auto config = load(out.checkpoint + "/config.yaml");
+  auto chosen = choose_checkpoint(run, which, kFilesOfAModel);
+  if (!chosen.ok()) return chosen.status();
+  out.checkpoint = std::move(*chosen);
+  const std::string& path = out.checkpoint.path;
+  auto config = load(path + "/config.yaml");
   if (!config.ok()) return config.status();
   out.settings = config->settings;
   auto device = choose_device(wanted);
   if (!device.ok()) return device.status();
   out.device = *device;
-  auto read = Safetensors::open(out.checkpoint + "/model.safetensors");
+  auto read = Safetensors::open(path + "/model.safetensors");
   if (!read.ok()) return read.status();
   const bool bf16 =
       std::ranges::any_of(read->tensors(), [](const auto& each) { return each.dtype == "BF16"; });
   out.task = make_task(out.settings.task);
   out.model = build_model(*out.task, out.settings, out.device, bf16);
-  if (Status bad = load_weights(out.checkpoint, tensors_of(*out.model)); !bad.ok()) return bad;
+  if (Status bad = load_weights(path, tensors_of(*out.model)); !bad.ok()) return bad;
   out.model->eval();
   return out;
 }

@@ -5,13 +5,14 @@
 #include "task.h"
 #include "tensors.h"
 #include "train/config/settings.h"
+#include "train/files/checkpoint_choice.h"
 
 #include <octavo/status.h>
 #include <torch/types.h>
 
 #include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
 
 namespace octavo::train {
 
@@ -30,11 +31,10 @@ struct LoadedModel {
   torch::Device device{torch::kCPU};
   std::unique_ptr<Task> task;
   std::shared_ptr<torch::nn::Module> model;
-  std::string checkpoint;
-  std::vector<std::string> skipped;  // why newer checkpoints were not taken
+  ChosenCheckpoint checkpoint;
 };
 
-// `run`: a run's folder (its newest valid checkpoint) or a checkpoint's.
-Result<LoadedModel> load_model(const std::string& run, const DeviceName& device);
+// `run` and `which`: see choose_checkpoint().
+Result<LoadedModel> load_model(const std::string& run, std::string_view which, const DeviceName& device);
 
 }  // namespace octavo::train

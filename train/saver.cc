@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "saver.h"
 
+#include "train/files/best_checkpoints.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checkpoint_names.h"
 #include "train/files/text_file.h"
@@ -17,28 +18,66 @@ Saver::Saver(Session& session, Heartbeat& console, const Health& health)
   if (!session.resumed_from.empty()) saved_step_ = state_.step, checkpoint_ = session.resumed_from;
 }
 
-Status Saver::save() {
-  if (saved_step_ == state_.step) return {};
-  const auto begin = std::chrono::steady_clock::now();
-  if (Status bad = save_files(); !bad.ok()) return bad;
-  const auto keep = session_.settings.training.save_total_limit;
-  if (keep && state_.skipped_in_a_row == 0) {
-    if (Status bad = prune_checkpoints(session_.settings.output_dir, *keep); !bad.ok())
-      console_.note("warning: " + bad.message());
-  }
-  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  seconds_ += took;
-  return session_.log->write({{"kind", "checkpoint"},
-                              {"step", state_.step},
-                              {"path", "checkpoint-" + std::to_string(state_.step)},
-                              {"seconds", took},
-                              {"bytes", saved_bytes_}});
+void Saver::evaluated(const std::vector<Metric>& metrics) {
+  const auto& by = session_.settings.training.save_best;
+  evaluation_ = {metrics, by.value_or(""), false};
+  evaluated_step_ = state_.step;
 }
 
-Status Saver::save_files() {
-  if (saved_step_ == state_.step) return {};
+const Metric* Saver::best_metric() const {
+  const auto& by = session_.settings.training.save_best;
+  return by && evaluated_step_ == state_.step ? evaluation_->find(*by) : nullptr;
+}
+
+bool Saver::is_best() const {
+  const Metric* const metric = best_metric();
+  const TrainingSettings& training = session_.settings.training;
+  return metric != nullptr && state_.skipped_in_a_row == 0 &&
+         is_among_best(session_.settings.output_dir, *metric, state_.step, training.save_best_limit);
+}
+
+std::string Saver::best_text() const {
+  const TrainingSettings& training = session_.settings.training;
+  if (training.save_best_limit == 1) return ", the best " + *training.save_best + " so far";
+  return ", among the best " + std::to_string(training.save_best_limit) + " by " + *training.save_best;
+}
+
+void Saver::keep_best_and_newest() {
+  const TrainingSettings& training = session_.settings.training;
+  if (state_.skipped_in_a_row > 0 || (!training.save_total_limit && !training.save_best)) return;
+  const std::string& folder = session_.settings.output_dir;
+  const std::string metric = training.save_best.value_or("");
+  Status bad = prune_checkpoints(
+      folder, {.newest = training.save_total_limit, .metric = metric, .best = training.save_best_limit});
+  if (!metric.empty() && bad.ok()) bad = point_best(folder, metric);
+  if (!bad.ok()) console_.note("warning: " + bad.message());
+}
+
+Status Saver::save(Reason reason) {
+  // A run that goes on may have evaluated its checkpoint only now: the best is written once more, with its
+  // metrics.
+  if (saved_step_ == state_.step && reason != Reason::best) return {};
+  const auto begin = std::chrono::steady_clock::now();
+  const bool best = is_best();
+  if (Status bad = save_files(reason); !bad.ok()) return bad;
+  keep_best_and_newest();
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  seconds_ += took;
+  nlohmann::ordered_json record = {{"kind", "checkpoint"},
+                                   {"step", state_.step},
+                                   {"path", "checkpoint-" + std::to_string(state_.step)},
+                                   {"seconds", took},
+                                   {"bytes", saved_bytes_}};
+  if (best) record["best"] = *session_.settings.training.save_best;
+  return session_.log->write(record);
+}
+
+Status Saver::save_files(Reason reason) {
+  const bool again = saved_step_ == state_.step;
   console_.doing(session_.step_text(state_.step) + ", saving a checkpoint");
-  auto saved = session_.save();
+  const bool evaluated = evaluated_step_ == state_.step;
+  if (evaluated) evaluation_->only_best = reason == Reason::best && !again;
+  auto saved = session_.save(evaluated ? evaluation_ : std::nullopt);
   if (!saved.ok()) {
     failed_ = true;
     return saved.status();
@@ -54,7 +93,8 @@ Status Saver::save_files() {
 
 std::string Saver::rescue() {
   try {
-    if (state_.step == 0 || state_.skipped_in_a_row > 0 || !save_files().ok()) return {};
+    if (state_.step == 0 || state_.skipped_in_a_row > 0) return {};
+    if (saved_step_ != state_.step && !save_files(Reason::due).ok()) return {};
     return "; step " + std::to_string(state_.step) + " is saved in " + checkpoint_;
   } catch (const std::exception&) {
     return {};

@@ -1,4 +1,4 @@
-// The checkpoints of a run, and the config.yaml beside them.
+// The checkpoints of a run, which of them are kept, and the config.yaml beside them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,9 @@
 
 #include <octavo/status.h>
 
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace octavo::train {
 
@@ -16,8 +18,16 @@ class Saver {
  public:
   Saver(Session& session, Heartbeat& console, const Health& health);
 
-  // Saves the current step, unless it is saved, removes what is too old, and writes that to the log.
-  Status save();
+  // Why a checkpoint is saved: it is the run's turn, or its metric alone.
+  enum class Reason { due, best };
+  // Saves the current step, unless it is saved, removes what is not kept, and writes that to the log.
+  Status save(Reason reason);
+  // The evaluation of the current step, for its checkpoint.
+  void evaluated(const std::vector<Metric>& metrics);
+  // Whether that evaluation makes it one of the best, by save_best. Not while steps are skipped: the weights
+  // are in doubt.
+  [[nodiscard]] bool is_best() const;
+  [[nodiscard]] std::string best_text() const;  // what is said of it: ", the best loss so far"
   // Tries to save the current step although the run has failed; writes nothing to the log, which may be why
   // it did. Returns where it is saved, as the end of a message, or nothing.
   std::string rescue();
@@ -32,13 +42,17 @@ class Saver {
   [[nodiscard]] bool failed() const { return failed_; }
 
  private:
-  Status save_files();
+  Status save_files(Reason reason);
+  void keep_best_and_newest();
+  [[nodiscard]] const Metric* best_metric() const;  // null: not evaluated at this step, or no save_best
 
   Session& session_;
   Heartbeat& console_;
   const Health& health_;
   const RunState& state_;
   std::string checkpoint_;
+  std::optional<EvaluationRecord> evaluation_;
+  std::int64_t evaluated_step_ = -1;
   std::int64_t saved_step_ = -1, saved_bytes_ = 0;
   double seconds_ = 0;
   bool failed_ = false, warned_ = false, config_written_ = false;

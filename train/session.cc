@@ -141,10 +141,10 @@ Prefetch<Batch>::Make Session::maker() const {
              std::uint64_t first_draw) { return task->read(order, first_draw, rows); };
 }
 
-Result<SavedCheckpoint> Session::save() const {
+Result<SavedCheckpoint> Session::save(const std::optional<EvaluationRecord>& evaluation) const {
   std::vector<const Stateful*> all;
   for (const auto& part : parts) all.push_back(part.get());
-  return save_checkpoint(settings.output_dir, state, task->data_record(), all, config_yaml);
+  return save_checkpoint(settings.output_dir, state, task->data_record(), all, config_yaml, evaluation);
 }
 
 MemoryByOwner Session::owners() const {

@@ -59,7 +59,7 @@ struct Session {
   // What makes that stage's batches.
   [[nodiscard]] Prefetch<Batch>::Make maker() const;
   [[nodiscard]] MemoryByOwner owners() const;  // without activations
-  Result<SavedCheckpoint> save() const;
+  Result<SavedCheckpoint> save(const std::optional<EvaluationRecord>& evaluation) const;
 };
 
 // Throws c10::Error if the device fails or has no memory left.

@@ -6,10 +6,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "metric.h"
 #include "tensors.h"
 #include "train/config/settings.h"
 #include "train/data/order.h"
+#include "train/files/metric.h"
 
 #include <octavo/status.h>
 #include <torch/nn/module.h>

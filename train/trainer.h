@@ -9,8 +9,8 @@
 #pragma once
 
 #include "console.h"
-#include "metric.h"
 #include "train/config/config.h"
+#include "train/files/metric.h"
 
 #include <octavo/status.h>
 

@@ -37,6 +37,10 @@ void add_sample(CLI::App& app, const std::function<void(const SampleRequest&)>& 
   auto request = std::make_shared<SampleRequest>();
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   sample->add_option("run", request->run, "A run's folder, or a checkpoint's")->required();
+  sample
+      ->add_option("--checkpoint", request->checkpoint,
+                   "Of a run: best (by save_best), latest, or the number of a step; latest if not given")
+      ->type_name("best|latest|STEP");
   sample->add_option("--prompt", request->prompt, "What the text begins with; a line break if not given");
   sample->add_option("--tokens", request->tokens, "How many bytes to write")
       ->check(CLI::Range(std::int64_t{0}, kMost))

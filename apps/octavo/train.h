@@ -22,7 +22,8 @@ struct TrainRequest {
 };
 
 struct SampleRequest {
-  std::string run;  // its folder, or a checkpoint's
+  std::string run;         // its folder, or a checkpoint's
+  std::string checkpoint;  // of the run: best, latest or a step; empty: latest
   std::string prompt = "\n";
   std::int64_t tokens = 200;
   std::int64_t top_k = 0;  // 0: all

@@ -54,9 +54,16 @@ void sample(const SampleRequest& request) {
   std::ostringstream temperature;
   temperature.precision(17);
   temperature << request.temperature;
-  become_trainer({"sample", "--prompt=" + request.prompt, "--tokens=" + std::to_string(request.tokens),
-                  "--top-k=" + std::to_string(request.top_k), "--temperature=" + temperature.str(),
-                  "--seed=" + std::to_string(request.seed), "--device=" + request.device, request.run});
+  std::vector<std::string> arguments = {"sample",
+                                        "--prompt=" + request.prompt,
+                                        "--tokens=" + std::to_string(request.tokens),
+                                        "--top-k=" + std::to_string(request.top_k),
+                                        "--temperature=" + temperature.str(),
+                                        "--seed=" + std::to_string(request.seed),
+                                        "--device=" + request.device,
+                                        request.run};
+  if (!request.checkpoint.empty()) arguments.push_back("--checkpoint=" + request.checkpoint);
+  become_trainer(std::move(arguments));
 }
 
 }  // namespace

@@ -69,8 +69,10 @@ void run_training(const TrainRequest& request) {
 void run_sampling(const SampleRequest& request) {
   const std::string words[] = {"training.device=" + request.device};
   const train::DeviceName device = take(train::parse("", "--device", words)).settings.training.device;
-  const train::LoadedModel loaded = take(train::load_model(request.run, device));
-  for (const std::string& reason : loaded.skipped) std::cerr << "warning: not taken: " << reason << '\n';
+  const train::LoadedModel loaded = take(train::load_model(request.run, request.checkpoint, device));
+  const train::ChosenCheckpoint& chosen = loaded.checkpoint;
+  for (const std::string& reason : chosen.skipped) std::cerr << "warning: not taken: " << reason << '\n';
+  if (!chosen.why.empty()) std::cerr << chosen.path << ": " << chosen.why << '\n';
   auto* const task = dynamic_cast<train::TextTask*>(loaded.task.get());
   if (task == nullptr) {
     throw Failure(kExitUsage, request.run + ": a model of the task " + loaded.settings.task +

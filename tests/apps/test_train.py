@@ -215,6 +215,25 @@ def test_sample(whole):
     assert len(sample(whole.out, "--prompt", "x" * 50, "--tokens", "10", "--temperature", "1e-40")) == 61
 
 
+def test_sample_takes_the_checkpoint_that_is_named(tmp_path, text):
+    run = Run(tmp_path, text)
+    run.train("max_steps=4", "save_steps=2", "eval_steps=1", "save_best=loss", "sample_tokens=0")
+    losses = {record["step"]: record["loss"] for record in run.records("eval")}
+    best = min(losses, key=losses.get)
+    options = ("--tokens", "20", "--temperature", "0")
+    chosen = {step: sample(run.out / f"checkpoint-{step}", *options) for step in {2, 4, best}}
+    assert sample(run.out, "--checkpoint", "2", *options) == chosen[2]
+    assert sample(run.out, "--checkpoint=latest", *options) == sample(run.out, *options) == chosen[4]
+    assert sample(run.out, "--checkpoint", "best", *options) == chosen[best]
+    assert sample(run.out / "best", *options) == chosen[best]
+    assert "no checkpoint of step 3; its checkpoints are of step 4, 2" in sample(
+        run.out, "--checkpoint", "3", code=2
+    )
+    assert "got worst, expected best, latest or the number" in sample(
+        run.out, "--checkpoint", "worst", code=2
+    )
+
+
 def test_sample_errors(whole, tmp_path):
     assert "no checkpoint is there" in sample(tmp_path, code=2)
     assert "training.device" in sample(whole.out, "--device", "abacus", code=2)

@@ -1,5 +1,6 @@
 // Checkpoints as a run makes them: written, found although newer ones are torn, replaced and thinned out.
 // SPDX-License-Identifier: MIT
+#include "train/files/best_checkpoints.h"
 #include "train/files/text_file.h"
 #include "train/files_support.h"
 
@@ -170,7 +171,7 @@ TEST(Checkpoint, AReplacedOneCountsWhereACrashLeftItAlone) {
   fs::rename(folder.at("checkpoint-5"), folder.at(".checkpoint-5.replaced"));
   EXPECT_EQ(*newest_checkpoint(folder.path())->found,
             (CheckpointRef{5, folder.at(".checkpoint-5.replaced")}));
-  ASSERT_TRUE(prune_checkpoints(folder.path(), 1).ok());
+  ASSERT_TRUE(prune_checkpoints(folder.path(), KeepRule{.newest = 1}).ok());
   EXPECT_THAT(names_in(folder.path()), ElementsAre(".checkpoint-5.replaced", "latest"));
   ASSERT_TRUE(save_checkpoint(folder.path(), 6, 6).ok());  // another step leaves it
   EXPECT_THAT(steps_of(folder.path()), ElementsAre(6, 5));
@@ -180,7 +181,7 @@ TEST(Checkpoint, AReplacedOneCountsWhereACrashLeftItAlone) {
   // Beside the new one it is a leftover.
   fs::copy(folder.at("checkpoint-6"), folder.at(".checkpoint-5.replaced"));
   EXPECT_EQ(list_checkpoints(folder.path())[1].path, folder.at("checkpoint-5"));
-  ASSERT_TRUE(prune_checkpoints(folder.path(), 2).ok());
+  ASSERT_TRUE(prune_checkpoints(folder.path(), KeepRule{.newest = 2}).ok());
   EXPECT_THAT(names_in(folder.path()), ElementsAre("checkpoint-5", "checkpoint-6", "latest"));
 }
 
@@ -190,20 +191,21 @@ TEST(Checkpoint, PruningKeepsTheNewestAndTheLatest) {
   fs::create_directories(folder.at(".checkpoint-3.partial/full"));
   write_bytes(folder.at("metrics.jsonl"), "kept");
   fs::create_directory(folder.at("checkpoint-best"));
-  ASSERT_TRUE(prune_checkpoints(folder.path(), 3).ok());
+  ASSERT_TRUE(prune_checkpoints(folder.path(), KeepRule{.newest = 3}).ok());
   EXPECT_THAT(names_in(folder.path()), ElementsAre("checkpoint-10", "checkpoint-100", "checkpoint-11",
                                                    "checkpoint-best", "latest", "metrics.jsonl"));
   ASSERT_TRUE(save_checkpoint(folder.path(), 2).ok());  // a run that went back: `latest` is not the newest
-  ASSERT_TRUE(prune_checkpoints(folder.path(), 1).ok());
+  ASSERT_TRUE(prune_checkpoints(folder.path(), KeepRule{.newest = 1}).ok());
   EXPECT_THAT(steps_of(folder.path()), ElementsAre(100, 2));
-  ASSERT_TRUE(prune_checkpoints(folder.path(), INT64_MAX).ok());
+  ASSERT_TRUE(prune_checkpoints(folder.path(), KeepRule{.newest = INT64_MAX}).ok());
   EXPECT_THAT(steps_of(folder.path()), ElementsAre(100, 2));
   fs::remove(folder.at("latest"));
-  ASSERT_TRUE(prune_checkpoints(folder.path(), 1).ok());
+  ASSERT_TRUE(prune_checkpoints(folder.path(), KeepRule{.newest = 1}).ok());
   EXPECT_THAT(steps_of(folder.path()), ElementsAre(100));
 
-  EXPECT_THAT(prune_checkpoints(folder.path(), 0).message(), HasSubstr("keep: got 0, expected 1 or more"));
-  EXPECT_TRUE(prune_checkpoints(folder.at("none"), 1).ok());
+  EXPECT_THAT(prune_checkpoints(folder.path(), KeepRule{.newest = 0}).message(),
+              HasSubstr("keep: got 0, expected 1 or more"));
+  EXPECT_TRUE(prune_checkpoints(folder.at("none"), KeepRule{.newest = 1}).ok());
 }
 
 TEST(Checkpoint, PruningFollowsNoLinks) {
@@ -213,7 +215,7 @@ TEST(Checkpoint, PruningFollowsNoLinks) {
   ASSERT_TRUE(save_checkpoint(folder.path(), 9).ok());
   fs::create_directory_symlink(elsewhere.path(), folder.at("checkpoint-1"));
   fs::create_directory_symlink(elsewhere.path(), folder.at(".checkpoint-2.partial"));
-  ASSERT_TRUE(prune_checkpoints(folder.path(), 1).ok());
+  ASSERT_TRUE(prune_checkpoints(folder.path(), KeepRule{.newest = 1}).ok());
   EXPECT_THAT(names_in(folder.path()), ElementsAre("checkpoint-9", "latest"));
   EXPECT_THAT(names_in(elsewhere.path()), ElementsAre("precious"));
 }

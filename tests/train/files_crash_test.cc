@@ -1,6 +1,7 @@
 // A checkpoint meets what ends it: death at any moment, a full disk, a folder that cannot be written. What
 // was there before is there afterwards.
 // SPDX-License-Identifier: MIT
+#include "train/files/best_checkpoints.h"
 #include "train/files_support.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +46,8 @@ void crash_everywhere(const std::function<void(const std::string&)>& prepare, st
     const std::string run = folder.at(std::to_string(call));
     fs::copy(prepared, run, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
     died = killed_at_call(call, [&] {
-      if (!save_checkpoint(run, step, 99).ok() || !prune_checkpoints(run, 1).ok()) ::_exit(1);
+      if (!save_checkpoint(run, step, 99).ok() || !prune_checkpoints(run, KeepRule{.newest = 1}).ok())
+        ::_exit(1);
     });
     if (!died) GTEST_SKIP() << "processes cannot be traced here";
 
@@ -63,7 +65,7 @@ void crash_everywhere(const std::function<void(const std::string&)>& prepare, st
     EXPECT_TRUE(!latest_holds || verify_checkpoint(run + "/latest").ok()) << "call " << call;
 
     ASSERT_TRUE(save_checkpoint(run, step, 100).ok()) << "call " << call;
-    ASSERT_TRUE(prune_checkpoints(run, 1).ok()) << "call " << call;
+    ASSERT_TRUE(prune_checkpoints(run, KeepRule{.newest = 1}).ok()) << "call " << call;
     EXPECT_THAT(names_in(run), ElementsAre("checkpoint-" + std::to_string(step), "latest"))
         << "call " << call;
     EXPECT_EQ(checkpoint_seed(run + "/latest"), "100");
@@ -182,7 +184,8 @@ TEST(Unwritable, FoldersAreNamed) {
   ASSERT_EQ(::chmod(run.c_str(), 0555), 0);
   const std::string message = in_child([&] {
     if (::geteuid() == 0 && ::setuid(65534) != 0) return std::string("cannot become another user");
-    return save_checkpoint(run, 2, 2).message() + "|" + prune_checkpoints(run, 1).message();
+    return save_checkpoint(run, 2, 2).message() + "|" +
+           prune_checkpoints(run, KeepRule{.newest = 1}).message();
   });
   EXPECT_EQ(message, run + "/.checkpoint-2.partial: cannot make the folder: Permission denied|");
   ASSERT_EQ(::chmod(run.c_str(), 0755), 0);
@@ -213,7 +216,7 @@ TEST(Unwritable, LeftoversThatStayEndNothing) {
   const std::string report = in_child([&] {
     if (::geteuid() == 0 && ::setuid(65534) != 0) return std::string("cannot become another user");
     std::string text = save(4) + "|" + save(3) + "|" + save(3) + "|";
-    return text + prune_checkpoints(run, 2).message();
+    return text + prune_checkpoints(run, KeepRule{.newest = 2}).message();
   });
   const std::string first = run + "/.checkpoint-9.partial/.nfs0001: cannot remove: Permission denied";
   EXPECT_EQ(report, first + "|" + first + "|" + first + "|" + first) << "each warns, and none fails";

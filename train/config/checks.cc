@@ -51,6 +51,25 @@ Status settle_length(Config& config) {
   return {};
 }
 
+// Metrics belong to the task, so no type knows them.
+Status check_best(const Config& config) {
+  const TrainingSettings& training = config.settings.training;
+  const auto& metrics = find_task(config.settings.task)->metrics;
+  std::string known;
+  for (const std::string_view each : metrics) known += (known.empty() ? "" : " or ") + std::string(each);
+  if (!training.save_best) {
+    // Its default is no contradiction wherever it is written: a saved config has every key.
+    const std::string_view limit = "training.save_best_limit";
+    if (value_of(config, limit) == config.schema->setting(limit)->fallback) return {};
+    return Status::invalid(clash(config, "training.save_best_limit", "training.save_best",
+                                 "name the metric that makes a checkpoint the best: " + known));
+  }
+  if (std::ranges::find(metrics, *training.save_best) != metrics.end()) return {};
+  return Status::invalid(config.origin("training.save_best").place() + ": training.save_best: got " +
+                         *training.save_best + ", expected " + known + " (what the task " +
+                         config.settings.task + " measures)");
+}
+
 }  // namespace
 
 Status settle_and_check(Config& config) {
@@ -82,6 +101,7 @@ Status settle_and_check(Config& config) {
     return Status::invalid(clash(config, "training.decay_steps", "training.lr_scheduler",
                                  "only wsd has a decay of its own length: use decay_steps: null"));
   }
+  if (Status status = check_best(config); !status.ok()) return status;
   return find_task(config.settings.task)->check(config);
 }
 

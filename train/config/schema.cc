@@ -30,6 +30,8 @@ std::vector<Key> make_general() {
   std::vector<std::string> tasks = {kAutomaticTask};
   for (const TaskConfig& task : declared_tasks()) tasks.emplace_back(task.name);
   const auto steps = integer(1, kMaxSteps);
+  auto metric = path();
+  metric.expected = "a metric of the task";
   std::vector<Key> keys = {
       {"data.max_samples", Setting{field(&D::max_samples, count_or_all()), "-1"},
        "train on the first so many samples; -1: all", Effect::none},
@@ -112,6 +114,13 @@ std::vector<Key> make_general() {
        "steps between checkpoints; null: only at the end", Effect::none},
       {"training.save_total_limit", Setting{field(&T::save_total_limit, integer(1, kMaxSize)), "null"},
        "checkpoints to keep, the newest; null: all", Effect::none},
+      {"training.save_best", Setting{field(&T::save_best, metric), "null"},
+       "keep the best checkpoints by this metric besides, and save one after each evaluation that is among "
+       "them; "
+       "each metric knows whether lower or higher is better",
+       Effect::none},
+      {"training.save_best_limit", Setting{field(&T::save_best_limit, integer(1, kMaxSize)), "1"},
+       "how many of the best to keep", Effect::none},
       {"training.logging_steps", Setting{field(&T::logging_steps, steps), "10", {"log_freq"}},
        "steps between metrics", Effect::none},
       {"training.resume_from_checkpoint", Setting{field(&T::resume_from_checkpoint, resume_choice()), "true"},

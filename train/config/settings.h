@@ -78,6 +78,8 @@ struct TrainingSettings {
   std::optional<std::int64_t> eval_steps;
   std::optional<std::int64_t> save_steps;
   std::optional<std::int64_t> save_total_limit;
+  std::optional<std::string> save_best;  // a metric of the task
+  std::int64_t save_best_limit = 0;
   std::int64_t logging_steps = 0;
   Resume resume_from_checkpoint;
   std::int64_t num_gpus = 0;

@@ -18,10 +18,11 @@
 namespace octavo::train {
 
 struct TaskConfig {
-  std::string_view name;     // `task: NAME`, and its folder in train/tasks/
-  std::string_view meaning;  // one sentence for docs/config.md
-  std::string_view models;   // what model.name takes, in words
-  std::string_view example;  // a whole config, for docs/config.md
+  std::string_view name;                       // `task: NAME`, and its folder in train/tasks/
+  std::string_view meaning;                    // one sentence for docs/config.md
+  std::string_view models;                     // what model.name takes, in words
+  std::vector<std::string_view> metrics = {};  // of an evaluation, as Task::evaluate() names them
+  std::string_view example;                    // a whole config, for docs/config.md
   // Whether `model.name: MODEL` is one of its models: then the task need not be named.
   bool (*takes)(std::string_view model);
   // `model.name` and everything else that the task and its models read, in any section. The keys of a section

@@ -34,7 +34,7 @@ std::vector<RankedCheckpoint> rank_checkpoints(const std::string& run_folder, st
     out.push_back({checkpoint, found->value});
   }
   std::ranges::sort(out, [&](const RankedCheckpoint& a, const RankedCheckpoint& b) {
-    if (a.value != b.value) return is_better(a.value, b.value, *better);
+    if (a.value != b.value) return Metric{{}, a.value, *better}.better_than(b.value);
     return a.checkpoint.step < b.checkpoint.step;
   });
   return out;
@@ -46,12 +46,15 @@ bool is_among_best(const std::string& run_folder, const Metric& metric, std::int
   const std::vector<RankedCheckpoint> ranked = rank_checkpoints(run_folder, metric.name);
   // A later checkpoint can only be a torn one that the run went back from.
   return std::ranges::count_if(ranked, [&](const RankedCheckpoint& each) {
-           return each.checkpoint.step < step && !is_better(metric.value, each.value, metric.better);
+           return each.checkpoint.step < step && !metric.better_than(each.value);
          }) < limit;
 }
 
 Status prune_checkpoints(const std::string& run_folder, const KeepRule& rule) {
-  if (rule.newest && *rule.newest < 1) return prune_checkpoints(run_folder, *rule.newest);  // its error
+  if (rule.newest && *rule.newest < 1) {
+    return Status::invalid("keep: got " + std::to_string(*rule.newest) +
+                           ", expected 1 or more checkpoints to keep");
+  }
   std::vector<CheckpointRef> goes = list_checkpoints(run_folder);
   std::vector<CheckpointRef> kept;
   if (!rule.metric.empty()) {

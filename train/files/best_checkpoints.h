@@ -31,13 +31,13 @@ bool is_among_best(const std::string& run_folder, const Metric& metric, std::int
                    std::int64_t limit);
 
 struct KeepRule {
-  std::optional<std::int64_t> newest =
-      {};                   // >= 1; none: all but those that were saved for their metric alone
+  // >= 1; none: all but those that were saved for their metric alone.
+  std::optional<std::int64_t> newest = {};
   std::string metric = {};  // besides them the best by this one; empty: none
   std::int64_t best = 1;
 };
 
-// Removes what the rule does not keep, as prune_checkpoints() of checkpoint_folder.h does: never the newest.
+// Removes what the rule does not keep, by remove_checkpoints(); never the newest.
 Status prune_checkpoints(const std::string& run_folder, const KeepRule& rule);
 
 // Makes the link `best` name the best one that is there; none: nothing. For people and for paths: no code

@@ -111,17 +111,6 @@ Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder,
   return newest;
 }
 
-Status prune_checkpoints(const std::string& run_folder, std::int64_t keep) {
-  if (keep < 1) {
-    return Status::invalid("keep: got " + std::to_string(keep) + ", expected 1 or more checkpoints to keep");
-  }
-  auto found = find_checkpoints(run_folder);
-  if (!found.ok()) return found.status();
-  const auto spared = std::min(found->size(), static_cast<std::size_t>(keep));
-  found->erase(found->begin(), found->begin() + static_cast<std::ptrdiff_t>(spared));
-  return remove_checkpoints(run_folder, std::move(*found));
-}
-
 Status remove_checkpoints(const std::string& run_folder, std::vector<CheckpointRef> which) {
   std::error_code none;
   const std::string latest =

@@ -51,7 +51,4 @@ Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder,
 // committed ones.
 Status remove_checkpoints(const std::string& run_folder, std::vector<CheckpointRef> which);
 
-// Removes all but the newest `keep` >= 1 in that way. best_checkpoints.h has one that keeps the best, too.
-Status prune_checkpoints(const std::string& run_folder, std::int64_t keep);
-
 }  // namespace octavo::train

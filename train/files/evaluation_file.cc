@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 namespace octavo::train {
@@ -30,11 +29,6 @@ Metric metric_of(const Json& json) {
 }
 
 }  // namespace
-
-bool is_better(double a, double b, Better better) {
-  if (std::isnan(a) || std::isnan(b)) return std::isnan(b) && !std::isnan(a);
-  return better == Better::lower ? a < b : a > b;
-}
 
 const Metric* EvaluationRecord::find(std::string_view name) const {
   const auto found = std::ranges::find(metrics, name, &Metric::name);

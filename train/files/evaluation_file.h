@@ -7,6 +7,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/files/metric.h"
+
 #include <octavo/status.h>
 
 #include <optional>
@@ -17,18 +19,6 @@
 namespace octavo::train {
 
 inline constexpr std::string_view kEvaluationName = "evaluation.json";
-
-enum class Better { lower, higher };
-
-struct Metric {
-  std::string name;
-  double value = 0;
-  Better better = Better::lower;
-  friend bool operator==(const Metric&, const Metric&) = default;
-};
-
-// Whether `a` is better than `b`. A value that is not a number is better than none.
-[[nodiscard]] bool is_better(double a, double b, Better better);
 
 struct EvaluationRecord {
   std::vector<Metric> metrics;

@@ -53,6 +53,7 @@ TaskConfig TextEntry::config() {
           "in it and below), a pattern in\nquotes (`\"books/*.txt\"`), or a list of these. The files of a "
           "folder or a pattern are sorted by path; hidden and empty ones are left out.",
       .models = kBdh,
+      .metrics = {"loss"},
       .example = R"(model:    {name: bdh, n_layer: 6, n_embd: 256, n_head: 4}
 data:     {train: corpus.txt, block_size: 512}
 training: {learning_rate: 1.0e-3, compute_dtype: bfloat16, max_steps: 3000}
