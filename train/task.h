@@ -57,7 +57,7 @@ struct Unit {
 struct Preview {
   std::string title;                                        // "a sample"
   std::string shown;                                        // for a terminal
-  std::vector<std::pair<std::string, std::string>> record;  // for the log and the report
+  std::vector<std::pair<std::string, std::string>> record;  // for the log; the report shows `prompt`, `text`
 };
 
 // Settings that would save memory, as `key=value (why)`, the most effective first.
@@ -113,7 +113,8 @@ class Task {
   // At the end of a run; none: there is nothing to show.
   virtual std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) = 0;
 
-  // What the run says first about its data, a line each, and what its start in the log has besides.
+  // What the run says first about its data, a line each, and what its start in the log has besides; a text
+  // `data` there stands in the report.
   [[nodiscard]] virtual std::vector<std::string> introduction() const = 0;
   virtual void describe(nlohmann::ordered_json& start) const = 0;
 

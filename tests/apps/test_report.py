@@ -102,6 +102,7 @@ def hostile_run(folder):
                 device=text, optimizer=text, model=text, master_weights=text, compute_dtype=text, octavo=text
             ),
             {"kind": "train", "step": 1, "loss": 2.0, "lr": 0.1},
+            {"kind": "eval", "step": 1, text: 0.5, "better": {text: "higher"}},
             {"kind": "sample", "step": 1, "prompt": text, "text": text},
             {"kind": "warning", "step": 1, "message": text},
             {"kind": "checkpoint", "step": 1, "path": text, "bytes": 5},
@@ -329,7 +330,7 @@ def canvases(page):
 def test_a_browser_draws_every_chart_of_a_run(tmp_path, flags):
     page = tmp_path / "page.html"
     text = page_of(write_run(tmp_path / "run", realistic(steps=400)), output=page)
-    assert canvases(text) == ["loss", "lr", "grad_norm", "tokens_per_second", "memory"]
+    assert canvases(text) == ["loss", "lr", "grad_norm", "throughput", "memory"]
     seen = Browsed(page, tmp_path, *flags)
     assert seen.console == []
     assert seen.charts == 5
@@ -343,10 +344,38 @@ def test_a_browser_draws_every_chart_of_a_run(tmp_path, flags):
 def test_a_browser_draws_a_comparison(tmp_path):
     page = tmp_path / "page.html"
     text = page_of(*three_runs(tmp_path), output=page)
-    assert canvases(text) == ["loss", "difference", "lr", "grad_norm", "tokens_per_second", "memory"]
+    assert canvases(text) == ["loss", "difference", "lr", "grad_norm", "throughput", "memory"]
     seen = Browsed(page, tmp_path)
     assert seen.console == []
     assert seen.charts == 6
+
+
+def test_a_browser_draws_a_chart_per_metric(tmp_path):
+    better = {"loss": "lower", "accuracy": "higher", "__proto__": "lower"}
+    images = [start(unit="images", batch_images=8, unigram_entropy=None)]
+    for step in range(1, 6):
+        images.append({"kind": "train", "step": step, "loss": 2 / step, "images_per_second": 50})
+        images.append(
+            {
+                "kind": "eval",
+                "step": step,
+                "loss": 2 / step,
+                "accuracy": step / 9,
+                "__proto__": 1,
+                "better": better,
+            }
+        )
+    runs = [
+        write_run(tmp_path / "images", images),
+        write_run(tmp_path / "text", realistic(steps=400)),
+    ]
+    page = tmp_path / "page.html"
+    text = page_of(*runs, output=page)
+    assert canvases(text)[:3] == ["loss", "metric", "metric"]
+    assert "Throughput" in text
+    seen = Browsed(page, tmp_path)
+    assert seen.console == []
+    assert seen.charts == len(canvases(text))
 
 
 def test_a_browser_draws_what_there_is(tmp_path):
@@ -372,7 +401,7 @@ def test_hostile_texts_do_not_run_and_nothing_is_requested(tmp_path):
     seen = Browsed(page, tmp_path)
     assert seen.console == []  # a script that the policy stopped, or a request, would be here
     assert seen.title == "&lt;img src=x onerror=alert(1)&gt; · Octavo"
-    assert seen.charts == 2
+    assert seen.charts == 2 + len(HOSTILE)  # a metric each
     assert not re.search(r"<(img|iframe)\b", seen.dom)
     urls = set(re.findall(r'"url":"([^"]+)"', (tmp_path / "net.json").read_text(encoding="utf-8")))
     assert not [url for url in urls if "example.com" in url or url.startswith(page.parent.as_uri() + "/x")]

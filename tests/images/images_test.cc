@@ -95,6 +95,13 @@ TEST(Images, LogsTwoMetricsItsUnitAndAPreview) {
                               HasSubstr("256 images to train on, 64 to evaluate on, of 4 classes")));
 }
 
+TEST(Images, ItsReportHasBothMetrics) {
+  const std::string page = read_bytes(whole().out + "/report.html");
+  for (const char* part : {"Evaluation loss", "Evaluation accuracy", "Images per second",
+                           "data-metric=\"accuracy\"", "256 images to train", "# # "})
+    EXPECT_THAT(page, HasSubstr(part));
+}
+
 TEST(Images, StatisticsAreSavedAndResumingIsTheSameRun) {
   const TempFolder folder;
   ImageRun run(folder, "run");

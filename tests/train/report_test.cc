@@ -5,6 +5,7 @@
 
 #include "train/format/numbers.h"
 #include "train/report/curves.h"
+#include "train/report/facts.h"
 #include "train/report/html.h"
 #include "train/report/run_data.h"
 
@@ -144,6 +145,13 @@ class RunFolder : public ::testing::Test {
     EXPECT_TRUE(run.ok()) << run.status().message();
     return std::move(run).value();
   }
+  // The page without its style and scripts.
+  std::string shown() const {
+    const std::vector<std::string> folders = {folder_.string()};
+    const std::string page = make_report(folders).value();
+    const std::size_t begin = page.find("<body>");
+    return page.substr(begin, page.find("<script") - begin);
+  }
   std::string error() const {
     const std::vector<std::string> folders = {folder_.string()};
     return make_report(folders).status().message();
@@ -202,6 +210,70 @@ TEST_F(RunFolder, SessionsAddUpAndTheLastDecidesTheEnd) {
   EXPECT_EQ(run.skipped_steps, 2);
   EXPECT_EQ(run.last_step, 9);
   EXPECT_TRUE(run.end.is_null());
+}
+
+TEST_F(RunFolder, ATaskNamesItsUnitAndItsMetrics) {
+  const RunData run = read(
+      "{\"kind\":\"start\",\"step\":0,\"unit\":\"images\",\"batch_images\":8,\"data\":\"many images\"}\n"
+      "{\"kind\":\"train\",\"step\":2,\"loss\":1,\"images\":16,\"images_per_second\":50}\n"
+      "{\"kind\":\"eval\",\"step\":2,\"loss\":1.5,\"accuracy\":0.75,\"~/err\":3,\"images\":64,\"seconds\":1,"
+      "\"better\":{\"loss\":\"lower\",\"accuracy\":\"higher\",\"~/err\":\"lower\"}}\n"
+      "{\"kind\":\"eval\",\"step\":4,\"loss\":1.2,\"accuracy\":0.5,\"~/"
+      "err\":null,\"images\":64,\"seconds\":1,"
+      "\"better\":{\"loss\":\"lower\",\"accuracy\":\"higher\",\"~/err\":\"lower\"}}\n");
+  EXPECT_EQ(run.unit, "images");
+  EXPECT_EQ(run.units, 16);
+  ASSERT_EQ(run.metrics.size(), 2U);
+  EXPECT_EQ(run.metrics[0].name, "accuracy");
+  EXPECT_TRUE(run.metrics[0].higher_is_better);
+  EXPECT_FALSE(run.metrics[1].higher_is_better);
+  EXPECT_TRUE(std::isnan(run.metrics[1].curve.at(1).y));
+  EXPECT_TRUE(has(run.eval_loss, 4, 1.2));
+  const std::string page = shown();
+  for (const char* part :
+       {"<dt>Evaluation accuracy</dt>", "highest 0.7500 at step 2", "<dt>Images per second</dt>",
+        "8 images a step", "data-chart=\"metric\" data-metric=\"accuracy\"", "higher is better",
+        ">accuracy</th>", "many images"})
+    EXPECT_THAT(page, HasSubstr(part));
+  for (const char* part : {"oken", "nats", "bits per", "nigram"})
+    EXPECT_THAT(page, Not(HasSubstr(part))) << "a word of another task";
+}
+
+TEST_F(RunFolder, ALogFromBeforeTasksCountsTokens) {
+  const RunData run = read(
+      "{\"kind\":\"start\",\"step\":0,\"batch_tokens\":8,\"unigram_entropy\":3}\n"
+      "{\"kind\":\"train\",\"step\":2,\"loss\":1,\"tokens\":16,\"tokens_per_second\":50}\n"
+      "{\"kind\":\"eval\",\"step\":2,\"loss\":1.5,\"tokens\":64,\"seconds\":1}\n");
+  EXPECT_EQ(run.unit, "tokens");
+  EXPECT_EQ(run.units, 16);
+  EXPECT_TRUE(has(run.throughput, 2, 50));
+  EXPECT_TRUE(has(run.eval_loss, 2, 1.5));
+  EXPECT_TRUE(run.metrics.empty());
+  const std::string page = shown();
+  for (const char* part : {"Tokens per second", "8 tokens a step", "in nats per token", "bits per token",
+                           "<dt>Unigram entropy</dt>"})
+    EXPECT_THAT(page, HasSubstr(part));
+}
+
+TEST(Facts, RunsOfOtherTasksHaveTheSameRows) {
+  RunData words, pictures;
+  words.unit = "tokens";
+  words.eval_loss = {{1, 2.0}};
+  words.start = {{"unigram_entropy", 3.0}};
+  pictures.unit = "images";
+  pictures.metrics = {{"accuracy", true, {{1, 0.5}, {2, 0.75}}}};
+  const std::vector<RunData> runs = {words, pictures};
+  const auto facts = facts_of(runs);
+  ASSERT_EQ(facts[0].size(), facts[1].size());
+  for (std::size_t i = 0; i < facts[0].size(); ++i) EXPECT_EQ(facts[0][i].label, facts[1][i].label);
+  const auto value = [&](std::size_t run, const std::string& label) {
+    const auto at = std::ranges::find(facts[run], label, &Fact::label);
+    return at == facts[run].end() ? "no such row" : at->value;
+  };
+  EXPECT_EQ(value(0, "Evaluation accuracy"), kUnknown);
+  EXPECT_EQ(value(1, "Evaluation accuracy"), "0.7500");
+  EXPECT_EQ(value(1, "Evaluation loss"), kUnknown) << "it has none, but the other has";
+  EXPECT_EQ(value(1, "Unigram entropy"), kUnknown);
 }
 
 TEST_F(RunFolder, SettingsAreFlatAndInOrder) {

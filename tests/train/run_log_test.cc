@@ -237,6 +237,26 @@ TEST_F(RunLogTest, TrainAndEvalRecordsGoToTensorBoard) {
   EXPECT_EQ(events[3].step, 200);
 }
 
+TEST_F(RunLogTest, WhatATaskNamesGoesToTensorBoard) {
+  RunLog log = open(0);
+  json record = train_record(10, 3.25);
+  record["images"] = 80;
+  record["images_per_second"] = 7;
+  expect_ok(log.write(record));
+  expect_ok(log.write({{"kind", "eval"},
+                       {"step", 20},
+                       {"wer", 0.5},
+                       {"bleu", 7},
+                       {"images", 64},
+                       {"seconds", 1},
+                       {"better", {{"wer", "lower"}, {"bleu", "higher"}}}}));
+  const auto events = read_events(event_files().at(0));
+  ASSERT_EQ(events.size(), 4U);
+  EXPECT_EQ(events[2].scalars,
+            (std::map<std::string, float>{{"train/loss", 3.25F}, {"train/images_per_second", 7}}));
+  EXPECT_EQ(events[3].scalars, (std::map<std::string, float>{{"eval/wer", 0.5F}, {"eval/bleu", 7}}));
+}
+
 TEST_F(RunLogTest, EverySessionHasAnEventFileThatSortsLast) {
   open(0);
   open(20);

@@ -32,16 +32,15 @@ struct TagRule {
   std::string_view path;
   std::string_view tag;
 };
-constexpr std::array<TagRule, 8> kTagRules{{
+constexpr std::array<TagRule, 6> kTagRules{{
     {"train", "/loss", "train/loss"},
     {"train", "/lr", "train/lr"},
     {"train", "/grad_norm", "train/grad_norm"},
-    {"train", "/tokens_per_second", "train/tokens_per_second"},
     {"train", "/loss_scale", "train/loss_scale"},
     {"train", "/memory/device", "memory/device"},
     {"train", "/memory/host", "memory/host"},
-    {"eval", "/loss", "eval/loss"},
 }};
+constexpr std::string_view kRate = "_per_second";  // of what a task counts
 
 double unix_seconds() {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
@@ -123,14 +122,27 @@ float to_float(double value) {
   return static_cast<float>(value);
 }
 
+// Whether TensorBoard shows a member that a task has named: its throughput, and what an evaluation calls a
+// metric. A record that calls none one is of a run whose only metric was the loss.
+bool is_tasks_own(const json& record, const std::string& kind, const std::string& name) {
+  if (kind == "train") return name.ends_with(kRate);
+  if (kind != "eval") return false;
+  const auto metrics = record.find("better");
+  return metrics == record.end() ? name == "loss" : metrics->contains(name);
+}
+
 std::vector<Scalar> scalars_of(const json& record, const std::string& kind) {
   std::vector<Scalar> out;
+  const auto add = [&](std::string tag, const json& value) {
+    if (value.is_number()) out.push_back({std::move(tag), to_float(value.get<double>())});
+  };
   for (const TagRule& rule : kTagRules) {
     if (rule.kind != kind) continue;
     const json::json_pointer path{std::string(rule.path)};
-    if (!record.contains(path)) continue;
-    const json& value = record.at(path);
-    if (value.is_number()) out.push_back({std::string(rule.tag), to_float(value.get<double>())});
+    if (record.contains(path)) add(std::string(rule.tag), record.at(path));
+  }
+  for (const auto& [name, value] : record.items()) {
+    if (is_tasks_own(record, kind, name)) add(kind + '/' + name, value);
   }
   return out;
 }

@@ -2,7 +2,6 @@
 #include "train/report/curves.h"
 
 #include "train/format/numbers.h"
-#include "train/report/html.h"
 
 #include <algorithm>
 #include <array>
@@ -11,33 +10,6 @@
 
 namespace octavo::train {
 namespace {
-
-struct Chart {
-  const char* id;
-  const char* title;
-  Curve RunData::*curve;
-  Curve RunData::*second;  // drawn in the same chart, or none
-};
-
-constexpr std::array<Chart, 7> kCharts{{
-    {"loss", "Loss", &RunData::train_loss, &RunData::eval_loss},
-    {"difference", "Evaluation loss, difference", &RunData::eval_difference, nullptr},
-    {"lr", "Learning rate", &RunData::lr, nullptr},
-    {"grad_norm", "Gradient norm", &RunData::grad_norm, nullptr},
-    {"tokens_per_second", "Tokens per second", &RunData::tokens_per_second, nullptr},
-    {"memory", "Memory", &RunData::device_memory, &RunData::host_memory},
-    {"loss_scale", "Loss scale", &RunData::loss_scale, nullptr},
-}};
-
-bool has_numbers(const Curve& curve) {
-  return std::any_of(curve.begin(), curve.end(), [](const Point& point) { return std::isfinite(point.y); });
-}
-
-bool has_chart(const Chart& chart, std::span<const RunData> runs) {
-  return std::any_of(runs.begin(), runs.end(), [&](const RunData& run) {
-    return has_numbers(run.*chart.curve) || (chart.second != nullptr && has_numbers(run.*chart.second));
-  });
-}
 
 std::string json_number(double value, int digits) {
   return std::isfinite(value) ? significant(value, digits) : "null";
@@ -57,23 +29,14 @@ std::string json_text(const std::string& text) {
   return Record(text).dump(-1, ' ', false, Record::error_handler_t::replace);
 }
 
-bool has_device_memory(std::span<const RunData> runs) {
-  return std::any_of(runs.begin(), runs.end(),
-                     [](const RunData& run) { return has_numbers(run.device_memory); });
-}
-
-// What stands in small type behind a chart's title.
-std::string note_of(const Chart& chart, std::span<const RunData> runs) {
-  if (chart.curve == &RunData::eval_difference) return "to " + runs.front().name + "; below zero is better";
-  if (chart.curve == &RunData::device_memory) {
-    return runs.size() > 1 && has_device_memory(runs) ? "dashed: the host's" : "";
+// A list: names are a run's own words, and not all of them are good names of members.
+std::string json_metrics(const std::vector<MetricCurve>& metrics) {
+  std::string out;
+  for (const MetricCurve& metric : metrics) {
+    out += (out.empty() ? "" : ",") + std::string("{\"name\":") + json_text(metric.name) +
+           ",\"curve\":" + json_curve(metric.curve) + "}";
   }
-  if (chart.curve != &RunData::train_loss) return {};
-  if (runs.size() > 1) return "in nats per token; with dots: evaluation; faint: training, running mean";
-  const std::size_t window = smoothing_window(runs.front().train_loss);
-  if (window < 2) return "in nats per token";
-  return "in nats per token; the strong line is a running mean of about " + std::to_string(window) +
-         " records";
+  return "[" + out + "]";
 }
 
 }  // namespace
@@ -140,7 +103,8 @@ std::string curves_json(std::span<const RunData> runs) {
     out += ",\"difference\":" + json_curve(run.eval_difference);
     out += ",\"lr\":" + json_curve(run.lr);
     out += ",\"grad_norm\":" + json_curve(run.grad_norm);
-    out += ",\"tokens_per_second\":" + json_curve(run.tokens_per_second);
+    out += ",\"throughput\":" + json_curve(run.throughput);
+    out += ",\"metrics\":" + json_metrics(run.metrics);
     out += ",\"loss_scale\":" + json_curve(run.loss_scale);
     out += ",\"device_memory\":" + json_curve(run.device_memory);
     out += ",\"host_memory\":" + json_curve(run.host_memory) + "}";
@@ -157,26 +121,6 @@ void add_differences(std::span<RunData> runs) {
       if (other != first.end()) run.eval_difference.push_back({point.x, point.y - other->second});
     }
   }
-}
-
-std::string charts_html(std::span<const RunData> runs) {
-  static constexpr std::string_view kViews =
-      "<select id=\"loss-view\" aria-label=\"Range of the loss\"><option value=\"all\">whole range</option>"
-      "<option value=\"late\">without the first tenth</option><option value=\"log\">log "
-      "scale</option></select>";
-  std::string out;
-  for (const Chart& chart : kCharts) {
-    if (!has_chart(chart, runs)) continue;
-    const bool loss = chart.curve == &RunData::train_loss;
-    std::string caption = element_of("strong", "", chart.title);
-    if (const std::string note = note_of(chart, runs); !note.empty())
-      caption += " " + element_of("small", "", note);
-    if (loss) caption += kViews;
-    out += "<figure" + std::string(loss ? " class=\"wide\"" : "") + ">" + element("figcaption", "", caption) +
-           "<div class=\"plot\"><canvas data-chart=\"" + chart.id + "\" role=\"img\" aria-label=\"" +
-           chart.title + " against steps\"></canvas></div></figure>\n";
-  }
-  return out.empty() ? out : element("div", "charts", "\n" + out) + "\n";
 }
 
 }  // namespace octavo::train

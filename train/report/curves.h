@@ -30,7 +30,4 @@ void add_differences(std::span<RunData> runs);
 // What the page's script draws: names, curves, and the colours' order. Not yet escaped for a <script>.
 std::string curves_json(std::span<const RunData> runs);
 
-// The charts that these runs have data for, as figures that wait for the script.
-std::string charts_html(std::span<const RunData> runs);
-
 }  // namespace octavo::train

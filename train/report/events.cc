@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/format/numbers.h"
 #include "train/report/sections.h"
+#include "train/report/words.h"
 
 #include <cmath>
 #include <numbers>
@@ -52,6 +53,45 @@ std::string bits_text(std::optional<double> nats) {
   return fixed(nats ? std::optional(*nats / std::numbers::ln2) : std::nullopt, 4);
 }
 
+// Metrics besides the loss have columns of their own.
+HtmlTable evaluations_table(const RunData& run, std::span<const Record> evaluations) {
+  const auto number = [](std::string text) { return Cell{std::move(text), "", "num"}; };
+  const std::string bits = entropy_unit(run, "bits");
+  const bool loss = !run.eval_loss.empty() || run.metrics.empty();
+  HtmlTable table;
+  std::vector<Cell> head = {number("step")};
+  if (loss) head.push_back(number("loss"));
+  if (!bits.empty()) head.push_back(number(bits));
+  for (const MetricCurve& metric : run.metrics) head.push_back(number(metric.name));
+  for (const std::string& each : {run.unit, std::string("time"), std::string("stage")})
+    head.push_back(number(each));
+  table.head(std::move(head));
+  for (const Record& record : evaluations) {
+    std::vector<Cell> row = {number(step_text(record))};
+    const auto value = number_in(record, "/loss");
+    if (loss) row.push_back(number(fixed(value, 4)));
+    if (!bits.empty()) row.push_back(number(bits_text(value)));
+    for (const MetricCurve& metric : run.metrics)
+      row.push_back(number(fixed(number_of(record, metric.name), 4)));
+    row.push_back(number(grouped(number_of(record, run.unit))));
+    row.push_back(number(duration_text(number_in(record, "/seconds"))));
+    row.push_back(number(grouped(number_in(record, "/stage"))));
+    table.row(std::move(row));
+  }
+  return table;
+}
+
+std::string evaluations_html(std::span<const RunData> runs) {
+  std::string out;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].evaluations.empty()) continue;
+    std::string note;
+    const auto last = last_of(runs[i].evaluations, kMostRows, note);
+    out += run_heading(runs, i) + note + evaluations_table(runs[i], last).html();
+  }
+  return section("evaluations", "Evaluations", out);
+}
+
 std::string sample_html(const Record& sample) {
   const std::string prompt = text_in(sample, "/prompt").value_or("");
   std::string text = text_in(sample, "/text").value_or("");
@@ -90,22 +130,7 @@ std::string events_html(std::span<const RunData> runs) {
   std::string out = tables(runs, "warnings", "Warnings", &RunData::warnings, {step, {"message"}}, message);
   out +=
       tables(runs, "changes", "Changed when the run went on", &RunData::changes, {step, {"change"}}, message);
-  out += tables(runs, "evaluations", "Evaluations", &RunData::evaluations,
-                {step,
-                 {"loss", "", "num"},
-                 {"bits per token", "", "num"},
-                 {"tokens", "", "num"},
-                 {"time", "", "num"},
-                 {"stage", "", "num"}},
-                [](const Record& record) {
-                  const auto loss = number_in(record, "/loss");
-                  return std::vector<Cell>{{step_text(record), "", "num"},
-                                           {fixed(loss, 4), "", "num"},
-                                           {bits_text(loss), "", "num"},
-                                           {grouped(number_in(record, "/tokens")), "", "num"},
-                                           {duration_text(number_in(record, "/seconds")), "", "num"},
-                                           {grouped(number_in(record, "/stage")), "", "num"}};
-                });
+  out += evaluations_html(runs);
   out += tables(runs, "stages", "Stages", &RunData::stages,
                 {step, {"stage", "", "num"}, {"samples", "", "num"}}, [](const Record& record) {
                   const auto samples = number_in(record, "/samples");

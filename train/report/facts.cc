@@ -3,6 +3,7 @@
 
 #include "train/format/numbers.h"
 #include "train/report/curves.h"
+#include "train/report/words.h"
 
 #include <algorithm>
 #include <cmath>
@@ -45,21 +46,23 @@ std::optional<double> mean(std::span<const Point> points) {
   return count > 0 ? std::optional(sum / count) : std::nullopt;
 }
 
-const Point* lowest(const Curve& curve) {
+const Point* best_point(const Curve& curve, Better better) {
   const Point* out = nullptr;
   for (const Point& point : curve) {
-    if (std::isfinite(point.y) && (out == nullptr || point.y < out->y)) out = &point;
+    if (!std::isfinite(point.y)) continue;
+    if (out == nullptr || (better == Better::lower ? point.y < out->y : point.y > out->y)) out = &point;
   }
   return out;
 }
 
-Fact eval_fact(const RunData& run) {
-  const std::optional<double> last = last_value(run.eval_loss);
+Fact metric_fact(const std::string& name, const Curve& curve, Better better) {
+  const std::optional<double> last = last_value(curve);
   std::string note = last ? "" : "no evaluation";
-  if (const Point* best = lowest(run.eval_loss)) {
-    note = *last == best->y ? "its lowest" : "lowest " + fixed(best->y, 4) + " at step " + grouped(best->x);
+  if (const Point* best = best_point(curve, better)) {
+    const std::string word = better == Better::lower ? "lowest" : "highest";
+    note = *last == best->y ? "its " + word : word + ' ' + fixed(best->y, 4) + " at step " + grouped(best->x);
   }
-  return {"Evaluation loss", fixed(last, 4), note, last, Better::lower, true};
+  return {"Evaluation " + name, fixed(last, 4), note, last, better, true};
 }
 
 Fact train_fact(const RunData& run) {
@@ -72,15 +75,16 @@ Fact train_fact(const RunData& run) {
   return {"Training loss", fixed(last, 4), note, last, Better::lower, true};
 }
 
-Fact unigram_fact(const RunData& run) {
+std::optional<Fact> unigram_fact(const RunData& run) {
   const std::optional<double> entropy = number_in(run.start, "/unigram_entropy");
+  if (!entropy) return std::nullopt;
   const std::optional<double> last = last_value(run.eval_loss);
   std::string note;
-  if (entropy && last) {
+  if (last) {
     note = "evaluation is " + fixed(std::abs(*entropy - *last), 4) +
            (*last < *entropy ? " below it" : " above it");
   }
-  return {"Unigram entropy", fixed(entropy, 4), note};
+  return Fact{"Unigram entropy", fixed(entropy, 4), note};
 }
 
 Fact state_fact(const RunData& run) {
@@ -103,8 +107,8 @@ Fact memory_fact(const RunData& run) {
 }
 
 Fact speed_fact(const RunData& run) {
-  const std::optional<double> speed = median(run.tokens_per_second);
-  return {"Tokens per second", grouped(speed), speed ? "median" : "", speed, Better::higher, true};
+  const std::optional<double> speed = median(run.throughput);
+  return {rate_name(run), grouped(speed), speed ? "median" : "", speed, Better::higher, true};
 }
 
 Fact time_fact(const RunData& run) {
@@ -127,13 +131,22 @@ Fact pauses_fact(const RunData& run, const char* name, std::string_view path) {
 Fact steps_fact(const RunData& run) {
   const std::optional<double> asked = number_in(run.start, "/steps");
   std::string note = asked ? "of " + grouped(asked) : "";
-  if (run.tokens > 0) note += (note.empty() ? "" : "; ") + short_count(run.tokens) + " tokens";
+  if (run.units > 0) note += (note.empty() ? "" : "; ") + short_count(run.units) + ' ' + run.unit;
   return {"Steps", grouped(static_cast<double>(run.last_step)), note};
 }
 
 std::string batch_note(const RunData& run) {
-  const std::optional<double> tokens = number_in(run.start, "/batch_tokens");
-  return tokens ? grouped(tokens) + " tokens a step" : "";
+  const std::optional<double> units = number_of(run.start, "batch_" + run.unit);
+  return units ? grouped(units) + ' ' + run.unit + " a step" : "";
+}
+
+// What a task says of its data: a text, or bytes.
+std::optional<Fact> data_fact(const RunData& run) {
+  if (const auto text = text_in(run.start, "/data")) return Fact{"Data", *text};
+  const std::optional<double> train = number_in(run.start, "/train_bytes");
+  if (!train) return std::nullopt;
+  return Fact{"Data", bytes_text(train) + " to train",
+              bytes_text(number_in(run.start, "/validation_bytes")) + " to evaluate"};
 }
 
 Fact skipped_fact(const RunData& run) {
@@ -150,54 +163,69 @@ Fact resumed_fact(const RunData& run) {
 
 }  // namespace
 
-Ending ending_of(const RunData& run) {
-  const std::optional<std::string> reason = text_in(run.end, "/reason");
-  if (!reason) return {"No end recorded: still running, or killed", "open"};
-  if (*reason == "finished") return {"Finished", "good"};
-  if (*reason == "interrupted") return {"Interrupted", "fair"};
-  if (*reason == "diverged") return {"Diverged", "bad"};
-  if (*reason == "failed") return {"Failed", "bad"};
-  return {*reason, "fair"};
-}
-
-std::string subtitle_of(const RunData& run) {
-  std::string out;
-  const auto add = [&](const std::string& part) { out += (out.empty() ? "" : " · ") + part; };
-  if (const auto model = text_in(run.start, "/model")) add(*model);
-  if (const auto params = number_in(run.start, "/params")) add(short_count(params) + " parameters");
-  if (const auto device = text_in(run.start, "/device")) add(*device);
-  if (run.began) add("began " + date_text(run.began));
-  if (const auto version = text_in(run.start, "/octavo")) add("octavo " + *version);
-  return out;
-}
-
 std::vector<Fact> facts_of(const RunData& run) {
   const std::optional<double> params = number_in(run.start, "/params");
   const std::optional<double> overhead = number_in(run.end, "/overhead");
-  return {eval_fact(run),
-          train_fact(run),
-          speed_fact(run),
-          time_fact(run),
-          memory_fact(run),
-          state_fact(run),
-          {"How it ended", ending_of(run).text, text_in(run.end, "/message").value_or("")},
-          steps_fact(run),
-          skipped_fact(run),
-          unigram_fact(run),
-          {"Model", text_or_dash(run.start, "/model"), params ? grouped(params) + " parameters" : "", params},
-          {"Optimizer", text_or_dash(run.start, "/optimizer"), batch_note(run)},
-          {"Compute", text_or_dash(run.start, "/compute_dtype"),
-           "master weights: " + text_or_dash(run.start, "/master_weights")},
-          {"Device", text_or_dash(run.start, "/device")},
-          {"Data", bytes_text(number_in(run.start, "/train_bytes")) + " to train",
-           bytes_text(number_in(run.start, "/validation_bytes")) + " to evaluate"},
-          {"Trainer overhead", percent_text(overhead), overhead ? "beside forward, backward and step" : "",
-           overhead, Better::lower},
-          pauses_fact(run, "Evaluations", "/evaluation_seconds"),
-          pauses_fact(run, "Checkpoints", "/checkpoint_seconds"),
-          resumed_fact(run),
-          {"Began", date_text(run.began)},
-          {"Folder", run.path}};
+  std::vector<Fact> out;
+  const auto add = [&](std::optional<Fact> fact) {
+    if (fact) out.push_back(std::move(*fact));
+  };
+  if (!run.eval_loss.empty() || run.metrics.empty()) add(metric_fact("loss", run.eval_loss, Better::lower));
+  for (const MetricCurve& metric : run.metrics)
+    add(metric_fact(metric.name, metric.curve, metric.higher_is_better ? Better::higher : Better::lower));
+  add(train_fact(run));
+  add(speed_fact(run));
+  add(time_fact(run));
+  add(memory_fact(run));
+  add(state_fact(run));
+  add(Fact{"How it ended", ending_of(run).text, text_in(run.end, "/message").value_or("")});
+  add(steps_fact(run));
+  add(skipped_fact(run));
+  add(unigram_fact(run));
+  add(Fact{"Model", text_or_dash(run.start, "/model"), params ? grouped(params) + " parameters" : "",
+           params});
+  add(Fact{"Optimizer", text_or_dash(run.start, "/optimizer"), batch_note(run)});
+  add(Fact{"Compute", text_or_dash(run.start, "/compute_dtype"),
+           "master weights: " + text_or_dash(run.start, "/master_weights")});
+  add(Fact{"Device", text_or_dash(run.start, "/device")});
+  add(data_fact(run));
+  add(Fact{"Trainer overhead", percent_text(overhead), overhead ? "beside forward, backward and step" : "",
+           overhead, Better::lower});
+  add(pauses_fact(run, "Evaluations", "/evaluation_seconds"));
+  add(pauses_fact(run, "Checkpoints", "/checkpoint_seconds"));
+  add(resumed_fact(run));
+  add(Fact{"Began", date_text(run.began)});
+  add(Fact{"Folder", run.path});
+  return out;
+}
+
+std::vector<std::vector<Fact>> facts_of(std::span<const RunData> runs) {
+  const auto unknown = [](const Fact& fact) {
+    return Fact{fact.label, kUnknown, "", {}, fact.better, fact.headline};
+  };
+  const auto find = [](const std::vector<Fact>& facts, const Fact& wanted) {
+    return std::ranges::find(facts, wanted.label, &Fact::label);
+  };
+  std::vector<std::vector<Fact>> out;
+  std::vector<Fact> rows;
+  for (const RunData& run : runs) {
+    out.push_back(facts_of(run));
+    std::ptrdiff_t place = 0;  // behind the row of the fact before
+    for (const Fact& fact : out.back()) {
+      auto at = find(rows, fact);
+      if (at == rows.end()) at = rows.insert(rows.begin() + place, unknown(fact));
+      place = at - rows.begin() + 1;
+    }
+  }
+  for (std::vector<Fact>& facts : out) {
+    std::vector<Fact> all;
+    for (const Fact& row : rows) {
+      const auto at = find(facts, row);
+      all.push_back(at == facts.end() ? row : *at);
+    }
+    facts = std::move(all);
+  }
+  return out;
 }
 
 }  // namespace octavo::train

@@ -5,6 +5,7 @@
 #include "train/report/run_data.h"
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,16 +21,9 @@ struct Fact {
   bool headline = false;  // shown large
 };
 
-// The same labels in the same order for every run.
+// Labels differ between runs of other tasks, and are in one order.
 std::vector<Fact> facts_of(const RunData& run);
-
-struct Ending {
-  std::string text;   // Finished
-  std::string style;  // a class: good, fair, bad, open
-};
-Ending ending_of(const RunData& run);
-
-// BDH · 25.3M parameters · cuda:0 NVIDIA H200
-std::string subtitle_of(const RunData& run);
+// The facts of several runs by rows: the same labels for every run, with nothing known where it has none.
+std::vector<std::vector<Fact>> facts_of(std::span<const RunData> runs);
 
 }  // namespace octavo::train

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/assets.h"
+#include "train/report/charts.h"
 #include "train/report/curves.h"
 #include "train/report/html.h"
 #include "train/report/report.h"

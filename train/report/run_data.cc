@@ -25,25 +25,59 @@ void raise(std::optional<double>& peak, std::optional<double> value) {
 }
 
 // A number that was not finite is null in the log; it is a gap in the curve.
+void add_point(Curve& curve, double step, const Record& value) {
+  if (value.is_number()) curve.push_back({step, value.get<double>()});
+  if (value.is_null()) curve.push_back({step, std::numeric_limits<double>::quiet_NaN()});
+}
 void add_point(Curve& curve, double step, const Record& record, std::string_view path) {
-  const Record* value = member(record, path);
-  if (value == nullptr) return;
-  if (value->is_number()) curve.push_back({step, value->get<double>()});
-  if (value->is_null()) curve.push_back({step, std::numeric_limits<double>::quiet_NaN()});
+  if (const Record* value = member(record, path)) add_point(curve, step, *value);
+}
+
+// A log from before tasks does not name the unit, but has members that do.
+void find_unit(RunData& run) {
+  constexpr std::string_view kBatch = "batch_";
+  if (const auto unit = text_in(run.start, "/unit")) {
+    run.unit = *unit;
+  } else if (run.start.is_object()) {
+    for (const auto& [name, value] : run.start.items())
+      if (name.starts_with(kBatch)) run.unit = name.substr(kBatch.size());
+  }
+}
+
+void add_rate(RunData& run, double step, const Record& record) {
+  constexpr std::string_view kRate = "_per_second";
+  for (const auto& [name, value] : record.items()) {
+    if (!name.ends_with(kRate)) continue;
+    add_point(run.throughput, step, value);
+    if (run.unit.empty()) run.unit = name.substr(0, name.size() - kRate.size());
+  }
+  run.units = std::max(run.units, number_of(record, run.unit).value_or(0));
+}
+
+void add_metrics(RunData& run, double step, const Record& record) {
+  add_point(run.eval_loss, step, record, "/loss");
+  const Record* better = member(record, "/better");
+  if (better == nullptr || !better->is_object()) return;
+  for (const auto& [name, direction] : better->items()) {
+    const auto value = record.find(name);
+    if (name == "loss" || value == record.end()) continue;
+    auto at = std::ranges::find(run.metrics, name, &MetricCurve::name);
+    if (at == run.metrics.end()) at = run.metrics.insert(at, {name, direction == "higher", {}});
+    add_point(at->curve, step, *value);
+  }
 }
 
 void add_train(RunData& run, double step, const Record& record) {
   add_point(run.train_loss, step, record, "/loss");
   add_point(run.lr, step, record, "/lr");
   add_point(run.grad_norm, step, record, "/grad_norm");
-  add_point(run.tokens_per_second, step, record, "/tokens_per_second");
+  add_rate(run, step, record);
   add_point(run.loss_scale, step, record, "/loss_scale");
   add_point(run.device_memory, step, record, "/memory/device");
   add_point(run.host_memory, step, record, "/memory/host");
   raise(run.device_peak, number_in(record, "/memory/device_peak"));
   raise(run.device_peak, number_in(record, "/memory/device"));
   raise(run.host_peak, number_in(record, "/memory/host"));
-  run.tokens = std::max(run.tokens, number_in(record, "/tokens").value_or(0));
   run.skipped_steps = std::max(run.skipped_steps, number_in(record, "/skipped").value_or(0));
 }
 
@@ -62,7 +96,7 @@ void add_record(RunData& run, const std::string& kind, std::int64_t step, Record
   if (kind == "train") {
     add_train(run, x, record);
   } else if (kind == "eval") {
-    add_point(run.eval_loss, x, record, "/loss");
+    add_metrics(run, x, record);
     run.evaluations.push_back(std::move(record));
   } else if (kind == "memory") {
     raise(run.device_peak, number_in(record, "/device_peak"));
@@ -70,6 +104,7 @@ void add_record(RunData& run, const std::string& kind, std::int64_t step, Record
   } else if (kind == "start") {
     run.start = std::move(record);
     run.end = nullptr;
+    find_unit(run);
   } else if (kind == "end") {
     run.end = std::move(record);
   } else if (kind == "sample") {
@@ -160,6 +195,12 @@ std::optional<double> number_in(const Record& record, std::string_view path) {
   return value->get<double>();
 }
 
+std::optional<double> number_of(const Record& record, const std::string& name) {
+  if (!record.is_object()) return std::nullopt;
+  const auto value = record.find(name);
+  return value != record.end() && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
+}
+
 std::optional<std::string> text_in(const Record& record, std::string_view path) {
   const Record* value = member(record, path);
   if (value == nullptr || !value->is_string()) return std::nullopt;
@@ -182,6 +223,7 @@ Result<RunData> read_run(const std::string& folder) {
   Status status = read_settings(path / "config.yaml", run);
   if (status.ok()) status = read_metrics(path / "metrics.jsonl", run);
   if (!status.ok()) return status;
+  if (run.unit.empty()) run.unit = "units";
   return run;
 }
 

@@ -5,6 +5,7 @@
 #include "train/format/numbers.h"
 #include "train/report/facts.h"
 #include "train/report/html.h"
+#include "train/report/words.h"
 
 #include <algorithm>
 
@@ -77,8 +78,7 @@ std::string facts_list(const std::vector<Fact>& facts) {
 }
 
 std::string comparison(std::span<const RunData> runs) {
-  std::vector<std::vector<Fact>> facts;
-  for (const RunData& run : runs) facts.push_back(facts_of(run));
+  const std::vector<std::vector<Fact>> facts = facts_of(runs);
   HtmlTable table("compare");
   table.head(run_heads(runs));
   std::vector<Fact> shared;

@@ -93,10 +93,18 @@
     difference: { lines: simpleLines("difference", { dots: true }), format: plain, zero: true, named: true },
     lr: { lines: simpleLines("lr", { fill: single ? "origin" : false }), format: plain, zero: true },
     grad_norm: { lines: simpleLines("grad_norm", { width: 1.2 }), format: plain, zero: true },
-    tokens_per_second: { lines: simpleLines("tokens_per_second", { width: 1.4 }), format: count, zero: true },
+    throughput: { lines: simpleLines("throughput", { width: 1.4 }), format: count, zero: true },
     memory: { lines: memoryLines, format: bytes, zero: true },
     loss_scale: { lines: simpleLines("loss_scale", {}), format: count, log: true },
   };
+
+  // What evaluations give besides the loss: a chart each.
+  const metricOf = (run, name) => (run.metrics.find((each) => each.name === name) || {}).curve;
+  const metricKind = (name) => ({
+    lines: () => runs.map((run, i) => [run, i]).filter(([run]) => hasNumbers(metricOf(run, name)))
+      .map(([run, i]) => line(run.name, metricOf(run, name), runColor(i), { width: 2.2, dots: true })),
+    format: plain,
+  });
 
   // Faint lines have no entry of their own in the legend: they come and go with their run's.
   const legendLabels = (chart) =>
@@ -138,7 +146,7 @@
   };
 
   const draw = (canvas) => {
-    const kind = kinds[canvas.dataset.chart];
+    const kind = canvas.dataset.metric === undefined ? kinds[canvas.dataset.chart] : metricKind(canvas.dataset.metric);
     const lines = kind.lines();
     const select = document.getElementById("loss-view");
     const view = canvas.dataset.chart === "loss" && select ? select.value : "all";
