@@ -2,6 +2,7 @@
 #include "loop.h"
 
 #include "estimate.h"
+#include "failure.h"
 #include "signals.h"
 #include "train/format/numbers.h"
 
@@ -49,7 +50,7 @@ Result<Outcome> Loop::run() {
     status = steps(outcome);
     if (status.ok()) status = finish(outcome);
   } catch (const c10::Error& error) {
-    status = explained(error);
+    status = explain(session_, error, evaluating_);
   } catch (const std::bad_alloc&) {
     status = Status::failed("out of memory on the host");
   }
@@ -245,24 +246,6 @@ std::string Loop::rescue() {
     return {};
   }
   return saver_.rescue();
-}
-
-Status Loop::explained(const c10::Error& error) const {
-  std::string what = error_text(error);
-  // The CPU's allocator throws a plain c10::Error.
-  const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-                      what.find("can't allocate memory") != std::string::npos;
-  if (!memory) return Status::failed("LibTorch: " + what);
-  what = what.substr(0, what.find(" Including non-PyTorch"));  // torch's advice; ours follows
-  const DeviceMemory device = device_memory(session_.device);
-  MemoryByOwner owners = session_.owners();
-  owners.activations = std::max<std::int64_t>(device.peak - owners.peak(), 0);
-  const TrainingSettings& training = session_.settings.training;
-  const std::int64_t rows =
-      evaluating_ ? training.per_device_eval_batch_size : training.per_device_train_batch_size;
-  return Status::failed(
-      explain_out_of_memory(what, owners, device, session_.settings,
-                            {session_.task->batch_text(rows), session_.task->memory_advice()}, evaluating_));
 }
 
 }  // namespace octavo::train

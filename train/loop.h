@@ -41,7 +41,6 @@ class Loop {
   Status finish(Outcome& outcome);
   Status write_end(const Outcome& outcome);
   Result<Outcome> failed(const Status& status);
-  [[nodiscard]] Status explained(const c10::Error& error) const;
   std::string rescue();
   [[nodiscard]] bool due(const std::optional<std::int64_t>& every) const;
   [[nodiscard]] bool evaluation_due() const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "memory.h"
 
+#include "train/config/environment.h"
 #include "train/config/options.h"
 #include "train/format/numbers.h"
 
@@ -184,9 +185,10 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
   if (training.compute_dtype == ComputeType::float32) helps.emplace_back("compute_dtype=bfloat16");
   if (std::string help = smaller_states(training); !help.empty()) helps.push_back(std::move(help));
   helps.insert(helps.end(), task.advice.last.begin(), task.advice.last.end());
-  if (device.reserved - device.peak > device.reserved / 10) {
-    helps.emplace_back(
-        "the environment variable PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (less fragmentation)");
+  const auto choice = allocator_choice();
+  if (device.reserved - device.peak > device.reserved / 10 && !(choice && choice->expandable())) {
+    helps.push_back(std::string("the environment variable ") + kAllocatorVariable + '=' + kExpandable +
+                    " (less fragmentation)");
   }
   out += "\n  what would help:";
   if (helps.empty()) out += " a smaller model or a device with more memory";

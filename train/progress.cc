@@ -33,6 +33,12 @@ Json memory_now(const torch::Device& device) {
 
 }  // namespace
 
+std::string rate_text(double units_per_second, const Unit& unit) {
+  const bool many = units_per_second >= 9950;
+  return (many ? fixed(units_per_second / 1e3, 1) + "k " : fixed(units_per_second, 0) + " ") + unit.brief +
+         "/s";
+}
+
 Progress::Progress(Session& session, Console& console, const Health& health)
     : session_(session),
       console_(console),
@@ -100,9 +106,7 @@ std::string Progress::line(double loss, double units_per_second) const {
     const std::string name = metric_->name == "loss" ? "" : " " + metric_->name;
     out += " (eval" + name + " " + fixed(metric_->value, 4) + ")";
   }
-  const bool many = units_per_second >= 9950;
-  out += "  " + (many ? fixed(units_per_second / 1e3, 1) + "k " : fixed(units_per_second, 0) + " ") +
-         unit_.brief + "/s";
+  out += "  " + rate_text(units_per_second, unit_);
   out += "  lr " + significant(learning_rate(session_.settings.training, state_.step, session_.steps()), 3);
   out += "  grad " + significant(health_.last().grad_norm, 3);
   if (!session_.device.is_cpu()) out += "  gpu " + bytes_text(device_memory(session_.device).peak);

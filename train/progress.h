@@ -14,6 +14,9 @@
 
 namespace octavo::train {
 
+// "12.3k tok/s".
+std::string rate_text(double units_per_second, const Unit& unit);
+
 class Progress {
  public:
   Progress(Session& session, Console& console, const Health& health);

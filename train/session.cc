@@ -3,6 +3,7 @@
 
 #include "device.h"
 #include "resume.h"
+#include "train/config/environment.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checkpoint_names.h"
 #include "train/format/numbers.h"
@@ -51,6 +52,17 @@ Status open_data(Session& s) {
   return {};
 }
 
+// Only the beginning of a run reads other weights.
+Status begin_warm(Session& s) {
+  const TrainingSettings& training = s.settings.training;
+  if (!training.init_from || !s.resumed_from.empty()) return {};
+  auto warm =
+      warm_start({training.init_from, training.init_rename, training.init_strict}, tensors_of(*s.model));
+  if (!warm.ok()) return warm.status();
+  s.warm = std::move(*warm);
+  return {};
+}
+
 void introduce(Session& session, Console& console) {
   const Settings& settings = session.settings;
   const TrainingSettings& training = settings.training;
@@ -70,6 +82,8 @@ void introduce(Session& session, Console& console) {
       (bytes.master > 0 ? " + " + bytes_text(bytes.master) + " of master bits (" + master + "-bit master)"
                         : "") +
       ", computing in " + dtype + " on " + device_text(session.device));
+  if (const auto choice = allocator_choice(); choice && session.device.is_cuda())
+    console.note(allocator_line(*choice));
   if (!session.plan.warning.empty()) console.note("warning: " + session.plan.warning);
   std::string states = optimizer_text(session.plan.name) + (session.plan.native ? "" : " (plain LibTorch)") +
                        ": " + fixed(static_cast<double>(bytes.states) / static_cast<double>(params), 2) +
@@ -81,8 +95,16 @@ void introduce(Session& session, Console& console) {
   if (!session.resumed_from.empty()) {
     console.note("going on from " + session.resumed_from + ", step " + std::to_string(session.state.step) +
                  " of " + std::to_string(session.steps()));
+    if (training.init_from) {
+      console.note("init_from is not read: the run goes on from its own weights, not from " +
+                   *training.init_from);
+    }
+  }
+  if (session.warm) {
+    for (const std::string& line : session.warm->lines()) console.note(line);
   }
 
+  if (!session.log) return;
   const Unit unit = session.task->unit();
   nlohmann::ordered_json start = {{"kind", "start"},
                                   {"step", session.state.step},
@@ -103,6 +125,15 @@ void introduce(Session& session, Console& console) {
   session.task->describe(start);
   if (!session.resumed_from.empty()) start["resumed_from"] = session.resumed_from;
   Status bad = session.log->write(start);
+  if (session.warm && bad.ok()) {
+    bad = session.log->write({{"kind", "init"},
+                              {"step", session.state.step},
+                              {"file", session.warm->file},
+                              {"used", session.warm->used},
+                              {"converted", session.warm->converted},
+                              {"missing", session.warm->missing},
+                              {"left_over", session.warm->left_over}});
+  }
   for (const std::string& change : session.changes) {
     console.note("changed since the checkpoint: " + change);
     if (bad.ok())
@@ -158,7 +189,7 @@ MemoryByOwner Session::owners() const {
   return out;
 }
 
-Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console) {
+Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console, Purpose purpose) {
   if (Status bad = check_complete(config); !bad.ok()) return bad;
   auto session = std::make_unique<Session>();
   Session& s = *session;
@@ -174,13 +205,16 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   s.plan = *plan;
   // The lock comes before the checkpoint is chosen. A folder that is not there has none; it is made last, so
   // that a run that cannot begin leaves nothing behind.
+  const bool writes = purpose == Purpose::run;
   const bool existed = path_exists(settings.output_dir);
-  if (existed) {
+  if (writes && existed) {
     if (Status bad = s.lock.take(settings.output_dir); !bad.ok()) return bad;
   }
-  auto resume = find_resume(settings, console);
-  if (!resume.ok()) return resume.status();
-  s.resumed_from = *resume;
+  if (writes) {
+    auto resume = find_resume(settings, console);
+    if (!resume.ok()) return resume.status();
+    s.resumed_from = *resume;
+  }
   s.task = make_task(settings.task);
   if (Status bad = open_data(s); !bad.ok()) return bad;
   auto stages = plan_stages(settings.data, training, s.task->samples());
@@ -188,6 +222,7 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   s.stages = *stages;
 
   s.model = build_model(*s.task, settings, s.device, s.plan.bf16_weights);
+  if (Status bad = begin_warm(s); !bad.ok()) return bad;
   s.parameters = parameters_of(*s.model);
   s.buffers = buffers_of(*s.model);
   s.optimizer = make_optimizer(s.plan, training, s.parameters);
@@ -213,6 +248,10 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   if (!batches.ok()) return batches.status();
   s.batches.emplace(std::move(*batches));
 
+  if (!writes) {
+    introduce(s, console);
+    return session;
+  }
   if (!existed) {
     if (Status bad = s.lock.take(settings.output_dir); !bad.ok()) return bad;
     if (!list_checkpoints(settings.output_dir).empty())

@@ -17,6 +17,7 @@
 #include "train/data/stages.h"
 #include "train/files/folder_lock.h"
 #include "train/log/run_log.h"
+#include "warm_start.h"
 
 #include <octavo/status.h>
 #include <torch/types.h>
@@ -42,10 +43,11 @@ struct Session {
   std::vector<std::unique_ptr<Stateful>> parts;
   std::optional<Prefetch<Batch>> batches;
   FolderLock lock;
-  std::optional<RunLog> log;
+  std::optional<RunLog> log;  // none: a dry run
   RunState state;
   std::string resumed_from;          // a checkpoint's path; empty: from the beginning
   std::vector<std::string> changes;  // since that checkpoint
+  std::optional<WarmStart> warm;     // what the first weights were taken from
   std::string config_yaml;
 
   [[nodiscard]] std::int64_t steps() const { return stages.back().last_step; }
@@ -62,7 +64,11 @@ struct Session {
   Result<SavedCheckpoint> save(const std::optional<EvaluationRecord>& evaluation) const;
 };
 
+// A dry run reads no checkpoint, takes no lock and has no log: nothing of it touches the run's folder.
+enum class Purpose { run, dry_run };
+
 // Throws c10::Error if the device fails or has no memory left.
-Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console);
+Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console,
+                                              Purpose purpose = Purpose::run);
 
 }  // namespace octavo::train

@@ -17,13 +17,23 @@ void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& ac
   auto* print =
       train->add_flag("--print-config", request->print_config,
                       "Show every key, its value, where it comes from and what it means; train nothing");
-  train->add_flag("--resume", request->resume,
-                  "Go on from the newest checkpoint although settings or data have changed since "
-                  "(resume_from_checkpoint=changed)");
+  auto* resume =
+      train->add_flag("--resume", request->resume,
+                      "Go on from the newest checkpoint although settings or data have changed since "
+                      "(resume_from_checkpoint=changed)");
+  train
+      ->add_option(
+          "--dry-run", request->dry_run,
+          "Do so many steps, the largest batches first, and an evaluation; write nothing; then say how much "
+          "memory the run needs and how long it takes")
+      ->type_name("STEPS")
+      ->check(CLI::Range(kFewestDrySteps, std::numeric_limits<std::int64_t>::max()))
+      ->excludes(resume);
   train->footer(R"(For example:
   octavo train run.yaml                        train; goes on where it stopped
   octavo train run.yaml learning_rate=3e-4     another run, in a folder of its own
   octavo train run.yaml max_steps=5000         the first run, made longer
+  octavo train run.yaml --dry-run 20           what it will need, before it is started
 Ctrl-C saves a checkpoint and exits; the same command goes on from it.)");
   train->callback([=] {
     if (file->empty() && print->empty()) throw CLI::RequiredError("file");

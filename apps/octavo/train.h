@@ -14,11 +14,14 @@ class App;
 
 namespace octavo::cli {
 
+inline constexpr std::int64_t kFewestDrySteps = 2;  // see train/dry_run.h
+
 struct TrainRequest {
   std::string file;  // empty only with print_config
   std::vector<std::string> overrides;
   bool print_config = false;
-  bool resume = false;  // adds an override
+  bool resume = false;       // adds an override
+  std::int64_t dry_run = 0;  // steps; 0: a real run
 };
 
 struct SampleRequest {

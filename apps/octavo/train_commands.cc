@@ -46,6 +46,7 @@ void train(const TrainRequest& request) {
   check(train::check_complete(*config));
   std::vector<std::string> arguments = {"train", request.file};
   arguments.insert(arguments.end(), request.overrides.begin(), request.overrides.end());
+  if (request.dry_run > 0) arguments.push_back("--dry-run=" + std::to_string(request.dry_run));
   become_trainer(std::move(arguments));
 }
 

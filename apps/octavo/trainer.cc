@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "command.h"
 #include "device.h"
+#include "dry_run.h"
 #include "model.h"
 #include "progress.h"
 #include "train.h"
@@ -43,15 +44,33 @@ class TerminalConsole : public train::Console {
   std::chrono::steady_clock::time_point last_;
 };
 
+const char* signal_name(int signal) {
+  return signal == SIGINT ? "Ctrl-C" : signal == SIGTERM ? "SIGTERM" : "SIGHUP";
+}
+
+void rehearse(const train::Config& config, std::int64_t steps) {
+  train::DryRun done;
+  {
+    TerminalConsole console;
+    done = take(train::dry_run(config, steps, console));
+  }
+  if (done.signal != 0) {
+    throw Failure(128 + done.signal, std::string("the dry run was stopped by ") + signal_name(done.signal) +
+                                         "; nothing was written");
+  }
+  for (const std::string& line : done.lines) std::cout << line << '\n';
+}
+
 void run_training(const TrainRequest& request) {
   const train::Config config = take(train::load(request.file, request.overrides));
+  if (request.dry_run > 0) return rehearse(config, request.dry_run);
   train::Outcome outcome;
   {
     TerminalConsole console;
     outcome = take(train::train(config, console));
   }
   if (outcome.signal != 0) {
-    const char* by = outcome.signal == SIGINT ? "Ctrl-C" : outcome.signal == SIGTERM ? "SIGTERM" : "SIGHUP";
+    const char* by = signal_name(outcome.signal);
     const bool latest = config.settings.training.resume_from_checkpoint.latest;
     const std::string goes_on = std::string("the same command ") +
                                 (latest ? "" : "with resume_from_checkpoint=true ") + "goes on from it";

@@ -194,6 +194,26 @@ def test_print_config(tmp_path, text):
     assert octavo().returncode == 2
 
 
+def test_a_dry_run_prints_a_summary_and_writes_nothing(tmp_path, text):
+    run = Run(tmp_path, text)
+    printed, _ = run.train("--dry-run", "3", "max_steps=500")
+    assert printed.startswith("dry run: 3 steps and an evaluation; nothing was written\n")
+    for part in ("peak of a step", "tok/s", "to the end: 500 steps in", " hours", "checkpoints: "):
+        assert part in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+    for words in (["--dry-run", "1"], ["--dry-run", "3", "--resume"]):
+        process = run.start(*words)
+        assert "--dry-run" in process.communicate(timeout=60)[1]
+        assert process.returncode == 2
+    process = run.start("--dry-run", "1000000", *ENDLESS, "n_layer=1")
+    while "dry run: step 1 of" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert "the dry run was stopped by Ctrl-C; nothing was written" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert not run.out.exists()
+
+
 # --- sample ---
 
 

@@ -80,7 +80,7 @@ def commands(snippet: pages.Snippet) -> list[tuple[str, list[str] | None]]:
 def shortened(command: str) -> str:
     """The command as it is run: a comment at its end, and what makes it short."""
     command = re.sub(r"\s+# .*$", "", command)
-    if _TRAIN.match(command) and "--" not in command:
+    if _TRAIN.match(command) and "--print-config" not in command:
         return f"{command} {SHORT_RUN}"
     if _BENCH.match(command) and "--dry-run" not in command:
         return f"{command} --dry-run"

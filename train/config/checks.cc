@@ -101,6 +101,10 @@ Status settle_and_check(Config& config) {
     return Status::invalid(clash(config, "training.decay_steps", "training.lr_scheduler",
                                  "only wsd has a decay of its own length: use decay_steps: null"));
   }
+  if (!training.init_rename.empty() && !training.init_from) {
+    return Status::invalid(clash(config, "training.init_rename", "training.init_from",
+                                 "name what the weights come from, or remove init_rename"));
+  }
   if (Status status = check_best(config); !status.ok()) return status;
   return find_task(config.settings.task)->check(config);
 }

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
 
+#include "train/config/init_codec.h"
 #include "train/config/recipe.h"
 #include "train/config/task_config.h"
 
@@ -126,6 +127,18 @@ std::vector<Key> make_general() {
       {"training.resume_from_checkpoint", Setting{field(&T::resume_from_checkpoint, resume_choice()), "true"},
        "true: go on from the newest checkpoint in output_dir, if any; changed (or --resume on the command "
        "line): the same, although settings or data have changed since; or a checkpoint's path",
+       Effect::none},
+      {"training.init_from", Setting{field(&T::init_from, path()), "null"},
+       "weights to begin with instead of random ones, by name: a run's folder, a checkpoint's, or a "
+       "safetensors file; "
+       "a run that goes on from its own checkpoint does not read it"},
+      {"training.init_rename", Setting{field(&T::init_rename, renames()), "{}"},
+       "names in init_from and what the model calls them; * takes any text, and the first pattern that "
+       "matches counts"},
+      {"training.init_strict", Setting{field(&T::init_strict, flag()), "true"},
+       "false: weights that init_from lacks are initialised as usual, and those that the model has not are "
+       "left out; "
+       "true: both are errors",
        Effect::none},
       {"training.num_gpus", Setting{field(&T::num_gpus, integer(1, 65536)), "1"},
        "more than 1 is not built in yet", Effect::none},

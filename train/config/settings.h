@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/config/init_settings.h"
 #include "train/config/sections.h"
 
 #include <octavo/types.h>
@@ -82,6 +83,9 @@ struct TrainingSettings {
   std::int64_t save_best_limit = 0;
   std::int64_t logging_steps = 0;
   Resume resume_from_checkpoint;
+  std::optional<std::string> init_from;
+  std::vector<Rename> init_rename;
+  bool init_strict = true;
   std::int64_t num_gpus = 0;
   DeviceName device;
   std::int64_t seed = 0;

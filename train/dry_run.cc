@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT
+#include "dry_run.h"
+
+#include "device.h"
+#include "failure.h"
+#include "heartbeat.h"
+#include "progress.h"
+#include "session.h"
+#include "signals.h"
+#include "stepper.h"
+#include "train/format/numbers.h"
+
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// The steps that are measured have the largest batches of all stages; then the run's own follow.
+void give_largest_first(Session& session) {
+  const TrainingSettings& training = session.settings.training;
+  const auto until = static_cast<std::uint64_t>(Stepper::kMeasuredStep * draws_per_step(training));
+  const Order all(session.stages.back().samples, static_cast<std::uint64_t>(session.settings.data.seed), 0);
+  session.batches->reset(
+      [task = session.task.get(), usual = session.maker(), all, until,
+       rows = training.per_device_train_batch_size](std::uint64_t first_draw) {
+        return first_draw < until ? task->largest(all, rows) : usual(first_draw);
+      },
+      0);
+}
+
+std::int64_t evaluations_of(const Session& session) {
+  const auto every = session.settings.training.eval_steps;
+  std::int64_t count = every ? session.steps() / *every : 0;
+  for (const Stage& stage : session.stages) {
+    if (!every || stage.last_step % *every != 0) ++count;
+  }
+  return count;
+}
+
+std::int64_t checkpoint_bytes(const Session& session) {
+  std::int64_t total = 0;
+  for (const auto& part : session.parts) {
+    NamedTensors tensors;
+    nlohmann::ordered_json numbers = nlohmann::ordered_json::object();
+    part->save(tensors, numbers);
+    for (const auto& [name, tensor] : tensors) total += static_cast<std::int64_t>(tensor.nbytes());
+  }
+  return total;
+}
+
+// As many as are in the folder at the end.
+std::int64_t checkpoints_kept(const Session& session) {
+  const TrainingSettings& training = session.settings.training;
+  const std::int64_t steps = session.steps();
+  const std::int64_t written =
+      training.save_steps ? (steps + *training.save_steps - 1) / *training.save_steps : 1;
+  const std::int64_t best =
+      training.save_best ? std::min(training.save_best_limit, evaluations_of(session)) : 0;
+  return std::min(written, training.save_total_limit.value_or(written)) + best;
+}
+
+// Bytes that are free where the run's folder is or will be; none: the system does not say.
+std::optional<double> free_bytes(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(folder, error);
+  while (!path.empty() && !std::filesystem::exists(path, error) && path != path.parent_path())
+    path = path.parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(path, error);
+  if (error || space.capacity == 0) return std::nullopt;
+  return static_cast<double>(space.available);
+}
+
+class Rehearsal {
+ public:
+  Rehearsal(Session& session, Heartbeat& console)
+      : session_(session), console_(console), stepper_(session, console) {}
+
+  Status run(std::int64_t steps);
+  [[nodiscard]] int signal() const { return signal_; }
+  [[nodiscard]] std::vector<std::string> lines() const;
+
+ private:
+  void take_steps(std::int64_t steps);
+  void evaluate();
+  void read(bool drain);
+  [[nodiscard]] double step_seconds() const;
+  [[nodiscard]] std::string speed_line() const;
+  [[nodiscard]] std::string time_line() const;
+  [[nodiscard]] std::vector<std::string> disk_lines() const;
+
+  Session& session_;
+  Heartbeat& console_;
+  Stepper stepper_;
+  int signal_ = 0;
+  bool evaluating_ = false;
+  std::int64_t skipped_ = 0;
+  std::int64_t timed_ = 0;    // steps after the measured one
+  double timed_seconds_ = 0;  // of them
+  double evaluation_seconds_ = 0;
+  std::int64_t peak_ = 0;  // of the device, evaluation included
+};
+
+Status Rehearsal::run(std::int64_t steps) {
+  try {
+    give_largest_first(session_);
+    take_steps(std::min(steps, session_.steps()));
+    if (signal_ == 0) evaluate();
+  } catch (const c10::Error& error) {
+    return explain(session_, error, evaluating_);
+  } catch (const std::bad_alloc&) {
+    return Status::failed("out of memory on the host");
+  }
+  return {};
+}
+
+void Rehearsal::read(bool drain) {
+  while (const auto numbers = stepper_.finished(drain)) {
+    if (numbers->skipped) ++skipped_;
+  }
+}
+
+void Rehearsal::take_steps(std::int64_t steps) {
+  auto begin = Clock::now();
+  while (stepper_.done() < steps) {
+    signal_ = StopSignals::received();
+    if (signal_ != 0) return;
+    stepper_.step();
+    read(/*drain=*/false);
+    console_.progress("dry run: step " + std::to_string(stepper_.done()) + " of " + std::to_string(steps));
+    if (stepper_.has_just_measured()) begin = Clock::now();
+  }
+  read(/*drain=*/true);
+  wait_for(session_.device);
+  timed_ = stepper_.done() - Stepper::kMeasuredStep;
+  timed_seconds_ = seconds_since(begin);
+  peak_ = device_memory(session_.device).peak;
+}
+
+void Rehearsal::evaluate() {
+  session_.sums->clear();
+  console_.doing("dry run: evaluating");
+  evaluating_ = true;
+  reset_peak(session_.device);
+  const auto begin = Clock::now();
+  const auto result = session_.task->evaluate(session_.device, [] { return StopSignals::received() != 0; });
+  wait_for(session_.device);
+  evaluating_ = false;
+  evaluation_seconds_ = seconds_since(begin);
+  peak_ = std::max(peak_, device_memory(session_.device).peak);
+  if (!result) signal_ = StopSignals::received();
+}
+
+double Rehearsal::step_seconds() const {
+  return timed_ > 0 ? timed_seconds_ / static_cast<double>(timed_) : stepper_.measured_seconds();
+}
+
+std::string Rehearsal::speed_line() const {
+  const double seconds = step_seconds();
+  const std::int64_t units = session_.task->units(draws_per_step(session_.settings.training));
+  return "speed: " + rate_text(static_cast<double>(units) / seconds, session_.task->unit()) + ", " +
+         significant(seconds, 3) + " s a step" +
+         (timed_ > 0 ? "" : " (of one step with the largest batches; more steps are more exact)");
+}
+
+std::string Rehearsal::time_line() const {
+  const std::int64_t evaluations = evaluations_of(session_);
+  const double steps = step_seconds() * static_cast<double>(session_.steps());
+  const double evaluating = evaluation_seconds_ * static_cast<double>(evaluations);
+  return "to the end: " + std::to_string(session_.steps()) + " steps in " + duration_text(steps) + ", " +
+         std::to_string(evaluations) + " evaluations in " + duration_text(evaluating) + ": " +
+         significant((steps + evaluating) / 3600, 3) + " hours, and the time to write checkpoints";
+}
+
+std::vector<std::string> Rehearsal::disk_lines() const {
+  const std::int64_t each = checkpoint_bytes(session_), count = checkpoints_kept(session_);
+  const auto all = static_cast<double>(each) * static_cast<double>(count);
+  const auto room = free_bytes(session_.settings.output_dir);
+  std::vector<std::string> out = {"checkpoints: " + std::to_string(count) + " of " +
+                                  bytes_text(static_cast<double>(each)) + ", " + bytes_text(all) + " in all" +
+                                  (room ? "; " + bytes_text(*room) + " are free" : "")};
+  if (room && all > *room) {
+    out.push_back(
+        "warning: they do not fit; set save_total_limit, make save_steps larger, or choose another "
+        "output_dir");
+  }
+  return out;
+}
+
+std::vector<std::string> Rehearsal::lines() const {
+  const std::int64_t rows = session_.settings.training.per_device_train_batch_size;
+  std::vector<std::string> out = {"dry run: " + std::to_string(stepper_.done()) +
+                                  " steps and an evaluation; nothing was written"};
+  if (stepper_.memory()) {
+    out.push_back("memory, with " + session_.task->batch_text(rows) + " in a pass:");
+    for (std::string& line : memory_table(*stepper_.memory())) out.push_back(std::move(line));
+  }
+  if (const DeviceMemory memory = device_memory(session_.device); peak_ > 0) {
+    out.push_back("  " + bytes_text(peak_) + " at the highest, evaluation included; " +
+                  bytes_text(memory.reserved) + " reserved" +
+                  (memory.total > 0 ? " of the device's " + bytes_text(memory.total) : ""));
+  }
+  out.push_back(speed_line());
+  out.push_back(time_line());
+  for (std::string& line : disk_lines()) out.push_back(std::move(line));
+  if (skipped_ > 0) {
+    out.push_back("warning: " + std::to_string(skipped_) +
+                  " steps were skipped, for their gradients were not finite; lower learning_rate or raise "
+                  "warmup_steps");
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console) {
+  Heartbeat heartbeat(console);
+  const StopSignals signals;
+  heartbeat.doing("setting up: data, model and optimizer");
+  std::unique_ptr<Session> session;
+  try {
+    auto opened = open_session(config, heartbeat, Purpose::dry_run);
+    if (!opened.ok()) return opened.status();
+    session = std::move(*opened);
+  } catch (const c10::Error& error) {
+    return Status::failed("the run could not be set up: " + error_text(error));
+  }
+  Rehearsal rehearsal(*session, heartbeat);
+  const Status status = rehearsal.run(steps);
+  heartbeat.doing("");
+  if (!status.ok()) return status;
+  if (rehearsal.signal() != 0) return DryRun{rehearsal.signal(), {}};
+  return DryRun{0, rehearsal.lines()};
+}
+
+}  // namespace octavo::train

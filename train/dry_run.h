@@ -1,0 +1,27 @@
+// A rehearsal of a run: a few steps, the largest batches first, and one evaluation. Nothing is written and no
+// checkpoint is read; what comes out is what the run will need and how long it will take.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "console.h"
+#include "train/config/config.h"
+
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+struct DryRun {
+  int signal = 0;                  // the signal that ended it early; 0: it was done
+  std::vector<std::string> lines;  // the summary
+};
+
+// Errors are those of a run: bad data or settings, weights of init_from that do not fit, exhausted memory.
+// Handles signals as train() does. REQUIRES: steps >= 2, for the memory of the second one is measured; one
+// run per process at a time.
+Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console);
+
+}  // namespace octavo::train

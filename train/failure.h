@@ -1,0 +1,15 @@
+// What an error of LibTorch means for a run: its message, or the one about a full device.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "session.h"
+
+#include <c10/util/Exception.h>
+#include <octavo/status.h>
+
+namespace octavo::train {
+
+// `evaluating`: it was not a step that failed.
+Status explain(const Session& session, const c10::Error& error, bool evaluating);
+
+}  // namespace octavo::train
