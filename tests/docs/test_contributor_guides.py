@@ -7,7 +7,7 @@ import re
 import pages
 import pytest
 
-GUIDES = ("add_a_format.md", "add_an_optimizer.md")
+GUIDES = ("add_a_format.md", "add_a_task.md", "add_an_optimizer.md")
 # What a reader of the guides adds: it is not there yet.
 ADDED = re.compile(r"[Tt]riad|[Ll]inear|6bit")
 

@@ -48,6 +48,7 @@ TaskConfig ImagesEntry::config() {
   return {.name = "images",
           .meaning = "A classifier of images with stripes, which a generator makes.",
           .models = kConvNet,
+          .metrics = {"loss", "accuracy"},
           .example =
               "model:    {name: convnet, n_block: 2}\n"
               "training: {learning_rate: 1.0e-2, max_steps: 60}\n",

@@ -11,8 +11,10 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 
 namespace octavo::train {
 namespace {
@@ -142,6 +144,25 @@ TEST(Images, InBfloat16VectorsAndStatisticsStayInFp32) {
   ImageRun again(folder, "again");
   again.finish({"compute_dtype=bfloat16", "resume_from_checkpoint=" + run.checkpoint(8)});
   EXPECT_EQ(again.bits(12), run.bits(12));
+}
+
+TEST(Images, TheBestByAccuracyIsTheHighest) {
+  const TempFolder folder;
+  ImageRun run(folder, "run");
+  run.finish({"save_best=accuracy", "max_steps=10", "eval_steps=1", "save_steps=null", "learning_rate=0.3",
+              "lr_scheduler=constant"});
+  double best = 0, worst = 1;
+  std::int64_t first = 0;
+  for (const Json& record : run.records("eval")) {
+    const auto accuracy = record["accuracy"].get<double>();
+    if (accuracy > best) first = record["step"];
+    best = std::max(best, accuracy);
+    worst = std::min(worst, accuracy);
+  }
+  ASSERT_LT(worst, best);
+  EXPECT_EQ(std::filesystem::read_symlink(run.out + "/best"), "checkpoint-" + std::to_string(first));
+  EXPECT_THAT(run.said, HasSubstr(", the best accuracy so far"));
+  run.fail({"save_best=wer"}, "loss or accuracy");
 }
 
 TEST(Images, OtherImagesAreNotTheSameRun) {
