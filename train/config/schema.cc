@@ -160,7 +160,7 @@ std::vector<Key> make_general() {
       {"training.use_double_quant", Refused{kNo4bitWeights}, ""},
 
       {"task", Setting{field(&Settings::task, word(std::move(tasks))), std::string_view(kAutomaticTask)},
-       "what is trained; auto: the task that model.name belongs to"},
+       "what is trained; auto: the task that model.name belongs to", Effect::none},
       {"output_dir",
        Setting{field(&Settings::output_dir, path()), std::string_view(kAutomaticFolder), {"checkpoint_dir"}},
        "folder of the run: checkpoints, metrics, report; auto: runs/ and the name of the config file, "
