@@ -1,11 +1,10 @@
 // The second tenant of the trainer, a task of its own folder and a line in list.h: whole runs of it.
 // docs/guides/add_a_task.md shows its files.
 // SPDX-License-Identifier: MIT
+#include "dry_run.h"
+#include "images/image_run.h"
 #include "images/task.h"
-#include "memory.h"
 #include "train/config/task_config.h"
-#include "train/files/safetensors.h"
-#include "train/run_support.h"
 
 #include <torch/torch.h>
 
@@ -13,7 +12,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 
 namespace octavo::train {
@@ -22,37 +20,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr const char* kTask = R"(model: {name: convnet, n_block: 2, width: 8}
-data: {image_size: 16, train_images: 256, validation_images: 64, dataloader_num_workers: 0}
-training:
-  optimizer: adamw_8bit
-  learning_rate: 1.0e-2
-  compute_dtype: float32
-  per_device_train_batch_size: 8
-  per_device_eval_batch_size: 64
-  max_steps: 12
-  eval_steps: 6
-  save_steps: 4
-  logging_steps: 2
-  device: cpu
-)";
-
-class ImageRun : public TinyRun {
- public:
-  ImageRun(const TempFolder& folder, const std::string& name) : TinyRun(folder.path(), name) {
-    yaml = kTask + ("output_dir: \"" + out + "\"\n");
-  }
-  [[nodiscard]] std::int64_t counter(std::int64_t step, const std::string& norm) const {
-    auto file = Safetensors::open(checkpoint(step) + "/model.safetensors");
-    std::int64_t value = -1;
-    for (const auto& tensor : file->tensors()) {
-      if (tensor.name == norm + ".num_batches_tracked")
-        std::memcpy(&value, tensor.bytes.data(), sizeof value);
-    }
-    return value;
-  }
-};
 
 // A run that nothing interrupted.
 const ImageRun& whole() {
@@ -165,6 +132,25 @@ TEST(Images, TheBestByAccuracyIsTheHighest) {
   run.fail({"save_best=wer"}, "loss or accuracy");
 }
 
+TEST(Images, AWarmStartTakesStatisticsToo) {
+  const TempFolder folder;
+  ImageRun run(folder, "run");
+  run.finish({"init_from=" + whole().checkpoint(12), "max_steps=1", "eval_steps=null"});
+  EXPECT_EQ(run.counter(1, "block0.norm"), 13);
+  const auto tensors = run.header(1, "model.safetensors").size() - 1;  // besides its metadata
+  EXPECT_EQ(run.records("init").at(0)["used"], tensors);
+}
+
+TEST(Images, ARehearsalCountsImages) {
+  const TempFolder folder;
+  const ImageRun run(folder, "run");
+  Listener listener;
+  const auto done = dry_run(*parse(run.yaml, "run.yaml"), 3, listener);
+  ASSERT_TRUE(done.ok()) << done.status().message();
+  const std::string said = testing::PrintToString(done->lines);
+  EXPECT_THAT(said, AllOf(HasSubstr("with 8 images of 16 x 16 pixels in a pass"), HasSubstr(" img/s, ")));
+}
+
 TEST(Images, OtherImagesAreNotTheSameRun) {
   const TempFolder folder;
   ImageRun run(folder, "run");
@@ -197,6 +183,7 @@ TEST(Images, TheModelTellsTheTask) {
   EXPECT_EQ(parse("task: images\n", "run.yaml")->settings.model.name, "convnet");
   EXPECT_EQ(parse("", "run.yaml")->settings.task, "text") << "the first of the list";
   EXPECT_EQ(declared_tasks().size(), 2U);
+  EXPECT_THAT(reference_page(), AllOf(HasSubstr("directions of stripes"), HasSubstr("name: convnet")));
   const Settings one = settings({"width=5", "noise=0.25", "gradient_checkpointing=true"});
   EXPECT_EQ(to_yaml(parse(to_yaml(one), "saved.yaml")->settings), to_yaml(one));
 }
