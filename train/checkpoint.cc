@@ -104,12 +104,16 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
                          static_cast<std::int64_t>(writer->bytes_written()), writer->warning()};
 }
 
-Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts) {
+Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts,
+                                 const BeforeLoad& before) {
   RunState state;
-  std::vector<PartFile> files;  // which the tensors are views of
+  std::vector<Safetensors> files;  // which the tensors are views of
   std::vector<Stateful::Commit> commits;
+  const auto in_path = [&](const Status& bad) { return Status(bad.code(), path + ": " + bad.message()); };
   const Status loaded = with_state(path, [&](const Json& json) -> Status {
     from_json(json, state);
+    std::vector<SavedPart> saved;
+    std::vector<Stateful*> loading;
     for (Stateful* part : parts) {
       const std::string name(part->name());
       auto file = open_part(path + '/' + file_of(name));
@@ -120,10 +124,17 @@ Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* co
         return Status::invalid(path + ": it has no " + name +
                                ": it was saved by another version of octavo, or is not whole");
       }
-      auto commit = part->load(file->tensors, json.contains(name) ? json.at(name) : Json::object());
-      if (!commit.ok()) return Status(commit.status().code(), path + ": " + commit.status().message());
+      saved.push_back({name, std::move(file->tensors), json.contains(name) ? json.at(name) : Json::object()});
+      loading.push_back(part);
+      if (file->file) files.push_back(std::move(*file->file));
+    }
+    if (before) {
+      if (Status bad = before(saved); !bad.ok()) return in_path(bad);
+    }
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      auto commit = loading[i]->load(saved[i].tensors, saved[i].numbers);
+      if (!commit.ok()) return in_path(commit.status());
       commits.push_back(std::move(*commit));
-      files.push_back(std::move(*file));
     }
     return {};
   });

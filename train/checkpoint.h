@@ -11,12 +11,14 @@
 
 #include <octavo/status.h>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace octavo::train {
 
@@ -34,8 +36,18 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
                                         const std::string& config_yaml,
                                         const std::optional<EvaluationRecord>& evaluation = {});
 
+// What a checkpoint has of a part.
+struct SavedPart {
+  std::string name;
+  NamedTensors tensors;  // views of its file
+  nlohmann::ordered_json numbers;
+};
+// May change what the parts will load; an error begins with what is wrong.
+using BeforeLoad = std::function<Status(std::vector<SavedPart>&)>;
+
 // An error says what differs and how, and leaves everything as it was. REQUIRES: verify_checkpoint(path).
-Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts);
+Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts,
+                                 const BeforeLoad& before = {});
 
 // What identifies the data, as save_checkpoint() got it: known before there is a model. Null: none.
 Result<nlohmann::ordered_json> saved_data(const std::string& path);

@@ -137,8 +137,9 @@ ParameterGroups one_group(const OptimizerName& optimizer, const TrainingSettings
 }
 
 Result<ParameterGroups> resolve_groups(const OptimizerName& optimizer, const TrainingSettings& training,
-                                       const std::vector<GroupSettings>& groups, const NoDecay& no_decay,
                                        const NamedTensors& parameters) {
+  const std::vector<GroupSettings>& groups = training.groups;
+  const NoDecay& no_decay = training.no_decay;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     if (Status bad = check_matches(group_key(i) + ".params", groups[i].params, parameters); !bad.ok())
       return bad;

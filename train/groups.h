@@ -8,7 +8,6 @@
 #pragma once
 
 #include "tensors.h"
-#include "train/config/group_settings.h"
 #include "train/config/settings.h"
 
 #include <octavo/status.h>
@@ -44,7 +43,6 @@ ParameterGroups one_group(const OptimizerName& optimizer, const TrainingSettings
 
 // An error names the pattern that matches nothing, and names that are like it. Changes no parameter.
 Result<ParameterGroups> resolve_groups(const OptimizerName& optimizer, const TrainingSettings& training,
-                                       const std::vector<GroupSettings>& groups, const NoDecay& no_decay,
                                        const NamedTensors& parameters);
 
 // The same groups with states of one format: those of a device that has no other, or for comparison.

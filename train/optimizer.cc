@@ -22,6 +22,13 @@ DType dtype_of(const torch::Tensor& tensor) {
   return tensor.scalar_type() == torch::kBFloat16 ? DType::bf16 : DType::f32;
 }
 
+// Formats that the groups of parameters ask for and plain LibTorch has not.
+bool asks_for_low_bits(const TrainingSettings& training) {
+  return std::ranges::any_of(training.groups, [](const GroupSettings& each) {
+    return each.state.value_or(StateFormat::fp32) != StateFormat::fp32;
+  });
+}
+
 std::string reason_against(const OptimizerName& name, const TrainingSettings& training,
                            const torch::Device& device, bool has_backend) {
   if (has_backend) return {};
@@ -58,6 +65,17 @@ Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const tor
       return Status::unsupported("training.optimizer_fallback: " + optimizer_text(plan.name) +
                                  " cannot run here either: " + against);
     }
+  }
+  if (!plan.native && asks_for_low_bits(training)) {
+    if (plan.warning.empty()) {
+      return Status::unsupported(
+          "training.groups: their state formats cannot be used here: there is no Octavo "
+          "code for " +
+          device.str() +
+          " in this build, and plain LibTorch has fp32 "
+          "states alone; remove `state` from the groups, or use another device");
+    }
+    plan.warning += "; the states of training.groups are fp32, too";
   }
   plan.bf16_weights = plan.native && training.compute_dtype == ComputeType::bfloat16;
   return plan;

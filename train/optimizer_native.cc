@@ -111,7 +111,7 @@ class NativeOptimizer : public StepOptimizer {
     }
     if (used != tensors.size()) {
       return Status::invalid("it has " + std::to_string(tensors.size() - used) +
-                             " tensors that no parameter of this model has a place for");
+                             " tensors that no parameter of this model has a place for" + kConvertAdvice);
     }
     if (Status bad = fits(states); !bad.ok()) return bad;
     for (std::size_t i = 0; i < states.size(); ++i) {
@@ -160,7 +160,8 @@ class NativeOptimizer : public StepOptimizer {
     if (differing.empty()) return {};
     return Status::invalid(
         "its optimizer states are of another kind (" + differing +
-        "); use the optimizer and master_weights that it was saved with, or start in another output_dir");
+        "); use the optimizer and master_weights that it was saved with, or start in another output_dir" +
+        kConvertAdvice);
   }
 
   Algorithm algorithm_;

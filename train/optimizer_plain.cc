@@ -136,7 +136,8 @@ class PlainOptimizer : public StepOptimizer {
         const torch::Tensor* found = find_tensor(tensors, part);
         if (found == nullptr || found->scalar_type() != torch::kFloat32) {
           return Status::invalid("its optimizer states are not those of plain LibTorch: there is no fp32 " +
-                                 part + "; use the optimizer and the device it was saved with");
+                                 part + "; use the optimizer and the device it was saved with" +
+                                 kConvertAdvice);
         }
         if (found->sizes() != param.sizes()) {
           return Status::invalid("its " + part +
@@ -149,7 +150,7 @@ class PlainOptimizer : public StepOptimizer {
     if (used != tensors.size()) {
       return Status::invalid(
           "its optimizer states are not those of plain LibTorch: " + std::to_string(tensors.size() - used) +
-          " tensors have no place; use the optimizer and the device it was saved with");
+          " tensors have no place; use the optimizer and the device it was saved with" + kConvertAdvice);
     }
     for (std::size_t i = 0; i < states.size(); ++i) {
       if (states[i] != nullptr)

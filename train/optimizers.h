@@ -27,6 +27,9 @@ bool plain_has(Algorithm algorithm);
 Status check_algorithm(const nlohmann::ordered_json& state, const std::string& parameter,
                        Algorithm algorithm);
 
+// What helps where states are of another kind: see convert_states.h.
+inline constexpr const char* kConvertAdvice = "; to convert them: --resume convert_states=true";
+
 // Of the tensors that save() gave, those of one parameter: "<parameter>.<part>".
 inline const torch::Tensor* find_tensor(const NamedTensors& tensors, const std::string& name) {
   for (const auto& [each, tensor] : tensors) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "parts.h"
 
+#include "optimizers.h"
 #include "tensor_files.h"
 
 #include <torch/torch.h>
@@ -19,7 +20,8 @@ Result<Stateful::Commit> ModelPart::load(const NamedTensors& tensors, const Json
   if (const std::string differ = differences(tensors, tensors_); !differ.empty()) {
     return Status::invalid(
         "its weights are of another model or precision: " + differ +
-        "; use the model and compute_dtype it was saved with, or start in another output_dir");
+        "; use the model and compute_dtype it was saved with, or start in another output_dir" +
+        kConvertAdvice);
   }
   return Commit([this, tensors] { copy_tensors(tensors, tensors_); });
 }

@@ -8,12 +8,14 @@
 
 namespace octavo::train {
 
+inline constexpr std::string_view kModelPart = "model", kOptimizerPart = "optimizer";
+
 // Parameters and buffers, such as the statistics of a BatchNorm.
 class ModelPart : public Stateful {
  public:
   explicit ModelPart(NamedTensors tensors) : tensors_(std::move(tensors)) {}
 
-  [[nodiscard]] std::string_view name() const override { return "model"; }
+  [[nodiscard]] std::string_view name() const override { return kModelPart; }
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
   Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
 
@@ -39,7 +41,7 @@ class OptimizerPart : public Stateful {
  public:
   explicit OptimizerPart(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it
 
-  [[nodiscard]] std::string_view name() const override { return "optimizer"; }
+  [[nodiscard]] std::string_view name() const override { return kOptimizerPart; }
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override;
   Result<Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) override;
 

@@ -71,8 +71,9 @@ GradientSums::GradientSums(NamedTensors parameters, std::int64_t passes)
     bytes_ += static_cast<std::int64_t>(param.nbytes());
     const bool own = passes_ > 1 && param.scalar_type() != torch::kFloat32;
     sums_.push_back(own ? torch::zeros_like(param, torch::TensorOptions(torch::kFloat32)) : torch::Tensor());
-    if (own) bytes_ += static_cast<std::int64_t>(sums_.back().nbytes());
+    if (own) sum_bytes_ += static_cast<std::int64_t>(sums_.back().nbytes());
   }
+  bytes_ += sum_bytes_;
 }
 
 void GradientSums::clear() {

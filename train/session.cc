@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "session.h"
 
+#include "convert_states.h"
 #include "device.h"
 #include "resume.h"
 #include "train/config/environment.h"
@@ -63,14 +64,29 @@ Status begin_warm(Session& s) {
   return {};
 }
 
+// Where convert_states asks for it: a checkpoint's states and weights in the kinds that this run has.
+BeforeLoad conversion(Session& s) {
+  if (!s.settings.training.convert_states) return {};
+  return [&s](std::vector<SavedPart>& parts) -> Status {
+    const auto part = [&](std::string_view name) { return std::ranges::find(parts, name, &SavedPart::name); };
+    const auto model = part(kModelPart), optimizer = part(kOptimizerPart);
+    SavedRun saved{std::move(model->tensors), std::move(optimizer->tensors), optimizer->numbers};
+    auto changes = convert_states(s.plan, s.settings.training, s.groups, saved);
+    if (!changes.ok()) return changes.status();
+    model->tensors = std::move(saved.weights);
+    optimizer->tensors = std::move(saved.states);
+    s.changes.insert(s.changes.end(), changes->begin(), changes->end());
+    return {};
+  };
+}
+
 void introduce(Session& session, Console& console) {
   const Settings& settings = session.settings;
   const TrainingSettings& training = settings.training;
   const std::int64_t params = elements_of(session.parameters);
-  const StepOptimizer::Bytes bytes = planned_bytes(session.plan, training, session.parameters);
-  OptimizerPlan fp32 = session.plan;
-  fp32.name.state = StateFormat::fp32;
-  const std::int64_t plain = planned_bytes(fp32, training, session.parameters).states;
+  const StepOptimizer::Bytes bytes = planned_bytes(session.plan, training, session.groups);
+  const ParameterGroups fp32 = with_states(session.groups, StateFormat::fp32);
+  const std::int64_t plain = planned_bytes(session.plan, training, fp32).states;
   const char* dtype = training.compute_dtype == ComputeType::bfloat16  ? "bfloat16"
                       : training.compute_dtype == ComputeType::float16 ? "float16"
                                                                        : "float32";
@@ -85,11 +101,15 @@ void introduce(Session& session, Console& console) {
   if (const auto choice = allocator_choice(); choice && session.device.is_cuda())
     console.note(allocator_line(*choice));
   if (!session.plan.warning.empty()) console.note("warning: " + session.plan.warning);
-  std::string states = optimizer_text(session.plan.name) + (session.plan.native ? "" : " (plain LibTorch)") +
-                       ": " + fixed(static_cast<double>(bytes.states) / static_cast<double>(params), 2) +
-                       " B/param, " + bytes_text(bytes.states);
+  std::string states =
+      optimizer_text(session.plan.name) + (session.plan.native ? "" : " (plain LibTorch)") + ": " +
+      fixed(static_cast<double>(bytes.states) / static_cast<double>(elements_of(session.groups.parameters)),
+            2) +
+      " B/param, " + bytes_text(bytes.states);
   if (bytes.states < plain) states += " instead of " + bytes_text(plain);
   console.note(states);
+  const std::vector<std::string> groups = group_lines(session.groups, session.plan.name, training);
+  for (const std::string& line : groups) console.note(line);
   for (const std::string& line : session.task->introduction()) console.note(line);
   if (session.stages.size() > 1) console.note(session.stage_text());
   if (!session.resumed_from.empty()) {
@@ -123,6 +143,7 @@ void introduce(Session& session, Console& console) {
                                   {"batch_" + unit.name, session.task->units(draws_per_step(training))},
                                   {"resumed_from", nullptr}};
   session.task->describe(start);
+  if (!groups.empty()) start["groups"] = groups;
   if (!session.resumed_from.empty()) start["resumed_from"] = session.resumed_from;
   Status bad = session.log->write(start);
   if (session.warm && bad.ok()) {
@@ -225,16 +246,20 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   if (Status bad = begin_warm(s); !bad.ok()) return bad;
   s.parameters = parameters_of(*s.model);
   s.buffers = buffers_of(*s.model);
-  s.optimizer = make_optimizer(s.plan, training, s.parameters);
+  auto groups = resolve_groups(s.plan.name, training, s.parameters);
+  if (!groups.ok()) return groups.status();
+  s.groups = s.plan.native ? std::move(*groups) : with_states(std::move(*groups), s.plan.name.state);
+  freeze(s.groups);
+  s.optimizer = make_optimizer(s.plan, training, s.groups);
   s.scaler.emplace(s.device, training.compute_dtype);
-  s.sums.emplace(s.parameters, training.gradient_accumulation_steps);
+  s.sums.emplace(s.groups.parameters, training.gradient_accumulation_steps);
   s.parts.push_back(std::make_unique<ModelPart>(tensors_of(*s.model)));
   s.parts.push_back(std::make_unique<ScalerPart>(*s.scaler));
   s.parts.push_back(std::make_unique<OptimizerPart>(*s.optimizer));
   if (!s.resumed_from.empty()) {
     std::vector<Stateful*> all;
     for (const auto& part : s.parts) all.push_back(part.get());
-    auto state = load_checkpoint(s.resumed_from, all);
+    auto state = load_checkpoint(s.resumed_from, all, conversion(s));
     if (!state.ok()) return state.status();
     s.state = *state;
     s.state.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends

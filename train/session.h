@@ -36,6 +36,7 @@ struct Session {
   std::vector<Stage> stages;
   std::shared_ptr<torch::nn::Module> model;
   NamedTensors parameters, buffers;
+  ParameterGroups groups;
   OptimizerPlan plan;
   std::unique_ptr<StepOptimizer> optimizer;
   std::optional<LossScaler> scaler;

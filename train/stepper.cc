@@ -33,8 +33,8 @@ void Stepper::measure() {
   wait_for(session_.device);
   measured_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   MemoryByOwner owners = session_.owners();
-  const std::int64_t sums = held.grads - held.params;  // fp32 sums are allocated all the time
-  const std::int64_t base = held.params + held.states + held.master + held.workspace + sums;
+  const std::int64_t base =
+      held.params + held.states + held.master + held.workspace + session_.sums->sum_bytes();
   const std::int64_t peak =
       session_.device.is_cpu() ? base + meter.bytes() : device_memory(session_.device).peak;
   owners.activations = std::max<std::int64_t>(peak - owners.peak(), 0);

@@ -1,5 +1,6 @@
 // How groups of parameters are read from YAML: values, errors with their place, and texts that read back.
 // SPDX-License-Identifier: MIT
+#include "train/config/config.h"
 #include "train/config/group_codec.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +23,7 @@ std::vector<GroupSettings> groups(std::string_view text) {
 std::string problem(std::string_view text) {
   const YamlNode node = yaml(text);
   EXPECT_FALSE(parameter_groups().read(node).has_value()) << text;
-  const Problem found = groups_problem(node);
+  const Problem found = parameter_groups().problem(node);
   return std::to_string(found.place.line) + ":" + std::to_string(found.place.column) + ": " + found.part +
          ": " + found.message;
 }
@@ -100,6 +101,42 @@ TEST(ConfigGroups, NoDecay) {
   EXPECT_FALSE(read("[]").has_value());
   for (const char* text : {"auto", "none", "\"*.bias\"", "\"auto\"", "[a, \"b*\"]", "\"none\""})
     EXPECT_TRUE(read(no_decay_choice().write(*read(text))) == *read(text)) << text;
+}
+
+std::string error(const std::string& text, const std::vector<std::string>& words = {}) {
+  return parse(text, "run.yaml", words).status().message();
+}
+
+TEST(ConfigGroups, ErrorsOfAConfigNameThePart) {
+  const std::string start = "training:\n  optimizer: adamw_8bit\n  groups:\n";
+  EXPECT_THAT(error(start + "    - {params: a, freeze: true}\n    - {params: b, state: 9bit}\n"),
+              HasSubstr("run.yaml:5:26: training.groups[1].state: got 9bit, expected one of fp32, bf16,"));
+  EXPECT_THAT(error("", {"groups=[{params: a, freze: true}]"}),
+              HasSubstr("command line: training.groups[0].freze: unknown key; did you mean freeze?"));
+  EXPECT_THAT(error("", {"groups=3"}), HasSubstr("command line: training.groups: got 3, expected a list"));
+  EXPECT_THAT(error("no_decay: {a: b}\n"),
+              HasSubstr("run.yaml:1:11: training.no_decay: got a mapping, expected auto"));
+}
+
+TEST(ConfigGroups, OfAConfig) {
+  const std::string text =
+      "training:\n  no_decay: [\"*.bias\"]\n  groups:\n    - {params: \"a*\", state: 4bit}\n";
+  const auto config = parse(text, "run.yaml").value();
+  ASSERT_EQ(config.settings.training.groups.size(), 1U);
+  EXPECT_EQ(config.settings.training.groups[0].state, StateFormat::int4);
+  EXPECT_THAT(config.settings.training.no_decay.patterns, ElementsAre("*.bias"));
+  const auto again = parse(to_yaml(config.settings), "saved.yaml").value();
+  EXPECT_TRUE(again.settings.training.groups == config.settings.training.groups);
+  EXPECT_TRUE(again.settings.training.no_decay == config.settings.training.no_decay);
+  const auto plain = parse("", "run.yaml").value();
+  EXPECT_THAT(plain.settings.training.groups, IsEmpty());
+  EXPECT_EQ(plain.settings.training.no_decay.kind, NoDecay::Kind::automatic);
+  // They make another run; converting does not.
+  EXPECT_THAT(experiment_differences(plain.settings, config.settings), testing::SizeIs(2));
+  EXPECT_THAT(
+      experiment_differences(
+          plain.settings, parse("", "run.yaml", std::vector<std::string>{"convert_states=true"})->settings),
+      IsEmpty());
 }
 
 }  // namespace

@@ -313,11 +313,10 @@ TEST(ConvertStates, AnotherMemoryOrder) {
 
 TEST(ConvertStates, FrozenParametersLoseTheirStates) {
   const Checkpoint run = trained(k8bit);
-  const TrainingSettings t = training(k8bit);
-  GroupSettings rule;
-  rule.params = {"deep"};
-  rule.freeze = true;
-  const ParameterGroups groups = resolve_groups(t.optimizer, t, {rule}, {}, run.params).value();
+  Words words = k8bit;
+  words.emplace_back("groups=[{params: deep, freeze: true}]");
+  const TrainingSettings t = training(words);
+  const ParameterGroups groups = resolve_groups(t.optimizer, t, run.params).value();
   nlohmann::ordered_json numbers = run.states.numbers;
   SavedRun saved_run{copies(run.params), copies(run.states.tensors), numbers};
   EXPECT_THAT(convert_states(run.plan(), t, groups, saved_run).value(),

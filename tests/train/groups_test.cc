@@ -43,9 +43,11 @@ NamedTensors network() {
   return out;
 }
 
-Result<ParameterGroups> resolve(const TrainingSettings& t, const std::vector<GroupSettings>& groups,
+Result<ParameterGroups> resolve(TrainingSettings t, const std::vector<GroupSettings>& groups,
                                 const NoDecay& no_decay, const NamedTensors& parameters) {
-  return resolve_groups(t.optimizer, t, groups, no_decay, parameters);
+  t.groups = groups;
+  t.no_decay = no_decay;
+  return resolve_groups(t.optimizer, t, parameters);
 }
 
 std::string error(const std::vector<GroupSettings>& groups, const NoDecay& no_decay = kNone) {

@@ -169,6 +169,17 @@ TEST(OptimizerPlan, TheFallbackIsUsedWithAWarning) {
                                   HasSubstr("no Octavo code for mps")));
 }
 
+TEST(OptimizerPlan, FormatsOfGroupsNeedABackend) {
+  const std::string groups = "groups=[{params: \"*\", state: 8bit}]";
+  EXPECT_TRUE(plan_optimizer(training({"optimizer=adamw", groups}), torch::kCPU, true).ok());
+  EXPECT_THAT(elsewhere({"optimizer=adamw", groups}).status().message(),
+              AllOf(HasSubstr("training.groups: their state formats cannot be used here"),
+                    HasSubstr("remove `state` from the groups")));
+  EXPECT_TRUE(elsewhere({"optimizer=adamw", "groups=[{params: \"*\", weight_decay: 0}]"}).ok());
+  EXPECT_THAT(elsewhere({"optimizer=adamw_8bit", "optimizer_fallback=adamw", groups}).value().warning,
+              HasSubstr("the states of training.groups are fp32, too"));
+}
+
 // Values that depend on the optimizer's name, such as beta2, are those of the fallback.
 TEST(OptimizerPlan, TheFallbackStepsAsIfItHadBeenAskedFor) {
   const TrainingSettings fallen =

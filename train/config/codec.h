@@ -18,6 +18,13 @@
 
 namespace octavo::train {
 
+// What is wrong with a part of a value: "[1].state" at its place, "got 9bit, expected one of …".
+struct Problem {
+  Place place;
+  std::string part;
+  std::string message;
+};
+
 template <class T>
 struct Codec {
   std::string expected;  // "an integer from 1 to 8", after "expected "
@@ -25,6 +32,8 @@ struct Codec {
   std::function<std::string(const T&)> write;
   // For a value that another tool takes: what to write instead. Empty where there is nothing to say.
   std::function<std::string(const YamlNode&)> advice = {};
+  // For a value with parts: which one is wrong. Only asked where `read` gives nothing.
+  std::function<Problem(const YamlNode&)> problem = {};
 };
 
 struct Range {
@@ -85,6 +94,7 @@ struct Type {
       set;  // returns false and sets nothing where the value is not what is expected
   std::function<std::string(const Settings&)> show;
   std::function<std::string(const YamlNode&)> advice = {};  // may be empty
+  std::function<Problem(const YamlNode&)> problem = {};     // may be empty
 };
 
 // The section that a field belongs to, of a Settings or of a const one.
@@ -114,7 +124,8 @@ Type field(T Section::*member, Codec<T> codec) {
   auto show = [member, write = codec.write](const Settings& settings) {
     return write(section_of<Section>(settings).*member);
   };
-  return {std::move(codec.expected), std::move(set), std::move(show), std::move(codec.advice)};
+  return {std::move(codec.expected), std::move(set), std::move(show), std::move(codec.advice),
+          std::move(codec.problem)};
 }
 
 // An optional field also takes null, and the word that other tools use for it (`none`, unquoted).

@@ -99,10 +99,16 @@ class Level {
     return {};
   }
 
+  [[nodiscard]] Status error_in_part(const Key& key, const Problem& problem) const {
+    return Status::invalid(at(source_, problem.place) + ": " + std::string(key.path) + problem.part + ": " +
+                           problem.message);
+  }
+
   Status apply_setting(const Assignment& one, Config& config) const {
     const Key& key = schema_[one.key];
     if (const Setting* setting = key.setting()) {
       if (!setting->type.set(one.value, config.settings)) {
+        if (setting->type.problem) return error_in_part(key, setting->type.problem(one.value));
         return Status::invalid(at(source_, one.value.place) + ": " + std::string(key.path) + ": got " +
                                shown(one.value) + ", expected " + setting->type.expected +
                                advice(setting->type, one.value));

@@ -137,7 +137,12 @@ Codec<std::vector<GroupSettings>> parameter_groups() {
     for (const GroupSettings& group : groups) out += (out.empty() ? "" : ", ") + group_text(group);
     return "[" + out + "]";
   };
-  return {kGroupsExpected, read, write};
+  auto problem = [](const YamlNode& node) {
+    Problem out;
+    groups_in(node, out);
+    return out;
+  };
+  return {kGroupsExpected, read, write, {}, problem};
 }
 
 Codec<NoDecay> no_decay_choice() {
@@ -158,12 +163,6 @@ Codec<NoDecay> no_decay_choice() {
     return looks_plain ? '"' + value.patterns[0] + '"' : paths().write(value.patterns);
   };
   return {std::string("auto, none, ") + kPatternsExpected, read, write};
-}
-
-Problem groups_problem(const YamlNode& node) {
-  Problem out;
-  groups_in(node, out);
-  return out;
 }
 
 }  // namespace octavo::train

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/checks.h"
 #include "train/config/options.h"
+#include "train/config/recipe.h"
 #include "train/config/schema.h"
 
 #include <octavo/describe.h>
@@ -16,6 +17,7 @@ namespace octavo::train {
 namespace {
 
 constexpr std::string_view kOptimizerKey = "training.optimizer";
+constexpr std::string_view kGroupsKey = "training.groups";
 
 struct Asked {
   std::string_view key;
@@ -100,20 +102,39 @@ Status check_values(const Asked& asked, const Config& config) {
                           std::string(octavo::name(asked.optimizer.algorithm)) + ")"};
 }
 
-Status check_format(const Asked& asked, const Config& config) {
-  const AlgorithmInfo& info = *describe(asked.optimizer.algorithm);
+// `what` is the part of the key `key` that asks for the optimizer.
+Status check_format(const std::string& what, std::string_view key, const OptimizerName& optimizer,
+                    const Config& config) {
+  const AlgorithmInfo& info = *describe(optimizer.algorithm);
   const auto excluded = [&](StateFormat format) {
     const auto number = static_cast<std::uint32_t>(format);  // a format of another list has a larger number
     return number < 32 && ((info.excluded_formats >> number) & 1U) != 0;
   };
-  if (!excluded(asked.optimizer.state)) return {};
+  if (!excluded(optimizer.state)) return {};
   std::string taken;
   for (const StateFormat format : all_state_formats()) {
     if (!excluded(format)) taken += (taken.empty() ? "" : ", ") + std::string(octavo::name(format));
   }
-  return Status::unsupported(config.origin(asked.key).place() + ": " + std::string(asked.key) + ": " +
-                             std::string(info.name) + " has no " +
-                             std::string(octavo::name(asked.optimizer.state)) + " states; it takes " + taken);
+  return Status::unsupported(config.origin(key).place() + ": " + what + ": " + std::string(info.name) +
+                             " has no " + std::string(octavo::name(optimizer.state)) + " states; it takes " +
+                             taken);
+}
+
+// What the groups of parameters ask for. (A fallback has fp32 states everywhere.)
+Status check_groups(const Config& config) {
+  const Algorithm algorithm = config.settings.training.optimizer.algorithm;
+  const std::vector<GroupSettings>& groups = config.settings.training.groups;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::string key = std::string(kGroupsKey) + "[" + std::to_string(i) + "]";
+    if (groups[i].weight_decay && find_option(algorithm, recipe::kDecay) == nullptr)
+      return Status::invalid(config.origin(kGroupsKey).place() + ": " + key + ".weight_decay: " +
+                             std::string(octavo::name(algorithm)) + " has no weight decay; remove it");
+    if (!groups[i].state) continue;
+    if (Status bad = check_format(key + ".state", kGroupsKey, {algorithm, *groups[i].state}, config);
+        !bad.ok())
+      return bad;
+  }
+  return {};
 }
 
 }  // namespace
@@ -132,10 +153,12 @@ Status settle_options(Config& config) {
     }
   }
   for (const Asked& asked : asked_for(config.settings.training)) {
-    if (Status status = check_format(asked, config); !status.ok()) return status;
+    if (Status status = check_format(std::string(asked.key), asked.key, asked.optimizer, config);
+        !status.ok())
+      return status;
     if (Status status = check_values(asked, config); !status.ok()) return status;
   }
-  return {};
+  return check_groups(config);
 }
 
 }  // namespace octavo::train

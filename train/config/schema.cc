@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
 
+#include "train/config/group_codec.h"
 #include "train/config/init_codec.h"
 #include "train/config/recipe.h"
 #include "train/config/task_config.h"
@@ -24,7 +25,7 @@ using namespace recipe;
 
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 // The keys of the algorithms' options stand before this one.
-constexpr std::string_view kOptionsBefore = "training.compute_dtype";
+constexpr std::string_view kOptionsBefore = "training.no_decay";
 
 std::vector<Key> make_general() {
   const auto sizes = integer(1, kMaxSize);
@@ -71,6 +72,14 @@ std::vector<Key> make_general() {
        "length of wsd's decay; null: a tenth of all steps"},
       {"training.min_lr", Setting{field(&T::min_lr, real(kNotNegative)), "0"},
        "learning rate at the end of a decay"},
+      {"training.no_decay", Setting{field(&T::no_decay, no_decay_choice()), "auto"},
+       "parameters without weight decay; auto: those of fewer than two dimensions (biases and norms)"},
+      {"training.groups", Setting{field(&T::groups, parameter_groups()), "[]"},
+       "parameters by patterns of their names (`params`), with their own `weight_decay`, `learning_rate` "
+       "(the "
+       "highest; the scheduler changes all in proportion) and `state` (a format), or with `freeze: true`; "
+       "the "
+       "first group that matches counts"},
       {"training.compute_dtype",
        Setting{field(&T::compute_dtype, choice<ComputeType>({{ComputeType::float32, "float32", "fp32"},
                                                              {ComputeType::bfloat16, "bfloat16", "bf16"},
@@ -139,6 +148,10 @@ std::vector<Key> make_general() {
        "false: weights that init_from lacks are initialised as usual, and those that the model has not are "
        "left out; "
        "true: both are errors",
+       Effect::none},
+      {"training.convert_states", Setting{field(&T::convert_states, flag()), "false"},
+       "convert the optimizer states and weights of a checkpoint that has another state format, master or "
+       "precision; false: that is an error",
        Effect::none},
       {"training.num_gpus", Setting{field(&T::num_gpus, integer(1, 65536)), "1"},
        "more than 1 is not built in yet", Effect::none},

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/config/group_settings.h"
 #include "train/config/init_settings.h"
 #include "train/config/sections.h"
 
@@ -68,6 +69,8 @@ struct TrainingSettings {
   double min_lr = 0;
   // The algorithms' options by name, flags as 0 and 1; options.h says what one is that is not here.
   std::map<std::string, double, std::less<>> options;
+  NoDecay no_decay;
+  std::vector<GroupSettings> groups;
   ComputeType compute_dtype{};
   MasterWeights master_weights{};
   std::int64_t per_device_train_batch_size = 0;
@@ -86,6 +89,7 @@ struct TrainingSettings {
   std::optional<std::string> init_from;
   std::vector<Rename> init_rename;
   bool init_strict = true;
+  bool convert_states = false;
   std::int64_t num_gpus = 0;
   DeviceName device;
   std::int64_t seed = 0;
