@@ -154,7 +154,7 @@ Status Loop::evaluate() {
   evaluation_seconds_ += took;
   if (!result) return {};  // a signal stopped the evaluation: the loop ends next
   progress_.evaluated(result->metrics.front());
-  saver_.evaluated(result->metrics);
+  if (Status bad = saver_.evaluated(result->metrics); !bad.ok()) return bad;
   state_.evaluated = state_.step;
   std::string said;
   for (const Metric& metric : result->metrics)

@@ -18,10 +18,13 @@ Saver::Saver(Session& session, Heartbeat& console, const Health& health)
   if (!session.resumed_from.empty()) saved_step_ = state_.step, checkpoint_ = session.resumed_from;
 }
 
-void Saver::evaluated(const std::vector<Metric>& metrics) {
+Status Saver::evaluated(const std::vector<Metric>& metrics) {
   const auto& by = session_.settings.training.save_best;
   evaluation_ = {metrics, by.value_or(""), false};
   evaluated_step_ = state_.step;
+  if (!by || evaluation_->find(*by) != nullptr) return {};
+  return Status::failed("training.save_best: the evaluation has no " + *by + ", which the task " +
+                        session_.settings.task + " declares");
 }
 
 const Metric* Saver::best_metric() const {

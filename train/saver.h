@@ -22,8 +22,8 @@ class Saver {
   enum class Reason { due, best };
   // Saves the current step, unless it is saved, removes what is not kept, and writes that to the log.
   Status save(Reason reason);
-  // The evaluation of the current step, for its checkpoint.
-  void evaluated(const std::vector<Metric>& metrics);
+  // The evaluation of the current step, for its checkpoint. An error where it lacks the metric of save_best.
+  Status evaluated(const std::vector<Metric>& metrics);
   // Whether that evaluation makes it one of the best, by save_best. Not while steps are skipped: the weights
   // are in doubt.
   [[nodiscard]] bool is_best() const;

@@ -96,6 +96,9 @@ TEST(OutOfMemory, NamesOwnersAndFragmentation) {
   EXPECT_THAT(text,
               AllOf(HasSubstr("holds 75.0 GB, of which 15.0 GB is not in use"),
                     HasSubstr("the device has 80.0 GB, 4.00 GB free"), HasSubstr("expandable_segments")));
+  ASSERT_EQ(setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64,expandable_segments:True", 1), 0);
+  EXPECT_THAT(explain("x", device, settings()), Not(HasSubstr("expandable_segments"))) << "it is on";
+  ASSERT_EQ(unsetenv("PYTORCH_CUDA_ALLOC_CONF"), 0);
   device.peak = 74'000'000'000;
   EXPECT_THAT(explain("x", device, settings()), Not(HasSubstr("expandable_segments"))) << "little is loose";
   EXPECT_THAT(explain("x", {}, settings()), Not(HasSubstr("allocator"))) << "the CPU";
