@@ -113,41 +113,6 @@ TEST(Images, InBfloat16VectorsAndStatisticsStayInFp32) {
   EXPECT_EQ(again.bits(12), run.bits(12));
 }
 
-// The bytes of a tensor of the model.
-std::string tensor(const ImageRun& run, std::int64_t step, const std::string& name) {
-  const auto file = Safetensors::open(run.checkpoint(step) + "/model.safetensors");
-  const auto bytes = file->find(name)->bytes;
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-TEST(Images, GroupsDiffer) {
-  EXPECT_THAT(whole().said, HasSubstr("5 parameters of 36 weights: weight_decay 0\n"))
-      << "norms and the bias";
-  const Words words = {
-      "groups=[{params: \"block0.*\", freeze: true}, {params: [head, bias], learning_rate: 1e-3, state: "
-      "bf16}]"};
-  const TempFolder folder;
-  ImageRun run(folder, "run");
-  run.finish(words);
-  EXPECT_THAT(run.said, HasSubstr(": frozen\n"));
-  for (const char* name : {"block0.conv.weight", "block0.norm.weight", "block0.norm.bias"})
-    EXPECT_EQ(tensor(run, 4, name), tensor(run, 12, name)) << name;
-  for (const char* name :
-       {"block1.conv.weight", "block1.norm.bias", "head", "bias", "block0.norm.running_mean"})
-    EXPECT_NE(tensor(run, 4, name), tensor(run, 12, name)) << name;
-  EXPECT_EQ(run.state(12)["optimizer"]["head"]["format"], "bf16");
-  EXPECT_EQ(run.state(12)["optimizer"]["block1.norm.bias"]["format"], "fp32");
-  EXPECT_FALSE(run.state(12)["optimizer"].contains("block0.conv.weight"));
-  ImageRun resumed(folder, "resumed");
-  resumed.finish({words[0], "resume_from_checkpoint=" + run.checkpoint(4)});
-  EXPECT_EQ(resumed.bits(12), run.bits(12));
-  ImageRun decayed(folder, "decayed");
-  decayed.finish({"no_decay=none"});
-  EXPECT_NE(tensor(decayed, 12, "block1.norm.weight"), tensor(whole(), 12, "block1.norm.weight"));
-  EXPECT_EQ(tensor(decayed, 4, "block0.norm.num_batches_tracked"),
-            tensor(whole(), 4, "block0.norm.num_batches_tracked"));
-}
-
 // Vectors are fp32 in both, and statistics are no weights.
 TEST(Images, GoesOnInAnotherPrecisionWhereItIsAskedTo) {
   const TempFolder folder;
