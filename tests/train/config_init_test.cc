@@ -1,6 +1,7 @@
 // The mapping of names of init_rename: what it takes, how it is written back, and what a rule makes of a
 // name.
 // SPDX-License-Identifier: MIT
+#include "train/config/config.h"
 #include "train/config/init_codec.h"
 
 #include <gmock/gmock.h>
@@ -31,18 +32,40 @@ TEST(InitRename, IsReadInItsOrderAndWrittenBack) {
   EXPECT_EQ(renames().write({}), "{}");
 }
 
-TEST(InitRename, WhatIsWrongIsNamed) {
-  const auto advice = [](const std::string& text) {
-    EXPECT_FALSE(renames().read(yaml(text))) << text;
-    return renames().advice(yaml(text));
+TEST(InitRename, WhatIsWrongIsNamedWithItsPlace) {
+  const auto error = [](const std::string& value) {
+    return parse("training:\n  init_from: x\n  init_rename: " + value + "\n", "run.yaml").status().message();
   };
-  EXPECT_EQ(advice("encoder"), "");
-  EXPECT_EQ(advice("[a, b]"), "");
-  EXPECT_THAT(advice(R"({"a.*": b.c})"), HasSubstr("a.*: b.c has 0 of *, expected 1"));
-  EXPECT_THAT(advice(R"({ok: fine, "a.*": "*.*"})"), HasSubstr("a.*: *.* has 2 of *, expected 1"));
-  EXPECT_THAT(advice("{a: [b]}"), HasSubstr("a: got a list, expected a name"));
-  EXPECT_THAT(advice("{a: null}"), HasSubstr("a: got null, expected a name"));
-  EXPECT_THAT(advice("{a: ''}"), HasSubstr("a: a name is empty"));
+  const std::string at = "run.yaml:3:16: training.init_rename: got ";
+  const std::string expected = R"(, expected a mapping of patterns such as {"encoder.*": "model.encoder.*"})";
+  EXPECT_EQ(error("encoder"), at + "encoder" + expected);
+  EXPECT_EQ(error("[a, b]"), at + "a list" + expected);
+  EXPECT_EQ(error(R"({"a.*": b.c})"),
+            "run.yaml:3:24: training.init_rename.a.*: got b.c with 0 of *, expected 1: each is what the one "
+            "at the same "
+            "place of the pattern took");
+  EXPECT_THAT(error(R"({ok: fine, "a.*": "*.*"})"),
+              HasSubstr("init_rename.a.*: got *.* with 2 of *, expected 1"));
+  EXPECT_THAT(error("{a: [b]}"), HasSubstr("init_rename.a: got a list, expected a name"));
+  EXPECT_THAT(error("{a: null}"), HasSubstr("init_rename.a: got null, expected a name"));
+  EXPECT_THAT(error("{a: ''}"), HasSubstr("init_rename.a: got nothing, expected a name"));
+  EXPECT_THAT(error("{'': a}"), HasSubstr("the pattern is empty"));
+}
+
+TEST(InitRename, NeedsSomethingToRename) {
+  EXPECT_THAT(
+      parse("init_rename: {a: b}\n", "run.yaml").status().message(),
+      HasSubstr("run.yaml:1:1: training.init_rename: got {\"a\": \"b\"}, but training.init_from is null"));
+}
+
+TEST(SaveBest, TakesTheMetricsOfTheTask) {
+  const auto error = [](const std::string& text) { return parse(text, "run.yaml").status().message(); };
+  EXPECT_EQ(error("training:\n  save_best: accuracy\n"),
+            "run.yaml:2:3: training.save_best: got accuracy, expected loss (what the task text measures)");
+  EXPECT_THAT(
+      error("save_best_limit: 3\n"),
+      HasSubstr("run.yaml:1:1: training.save_best_limit: got 3, but training.save_best is null (default)"));
+  EXPECT_TRUE(parse("save_best: loss\nsave_best_limit: 3\n", "run.yaml").ok());
 }
 
 TEST(InitRename, MatchesWholeNames) {

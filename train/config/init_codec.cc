@@ -15,28 +15,34 @@ constexpr char kAny = '*';
 
 std::ptrdiff_t stars(std::string_view text) { return std::ranges::count(text, kAny); }
 
+constexpr const char* kExpected = R"(a mapping of patterns such as {"encoder.*": "model.encoder.*"})";
+
 // What is wrong with one entry; empty: nothing.
-std::string problem(const YamlNode& from, const YamlNode& to) {
-  const std::string entry = shown(from.text) + ": ";
-  if (to.kind != YamlNode::Kind::scalar) return entry + "got " + shown(to) + ", expected a name";
-  if (from.text.empty() || to.text.empty()) return entry + "a name is empty";
+std::string wrong(const YamlNode& from, const YamlNode& to) {
+  if (to.kind != YamlNode::Kind::scalar || to.text.empty())
+    return "got " + (to.text.empty() && to.kind == YamlNode::Kind::scalar ? "nothing" : shown(to)) +
+           ", expected a name";
+  if (from.text.empty()) return "the pattern is empty; \"*\" takes every name";
   if (stars(from.text) == stars(to.text)) return {};
-  return entry + shown(to.text) + " has " + std::to_string(stars(to.text)) + " of *, expected " +
-         std::to_string(stars(from.text)) + ": each is what the one at its place took";
+  return "got " + shown(to.text) + " with " + std::to_string(stars(to.text)) + " of *, expected " +
+         std::to_string(stars(from.text)) + ": each is what the one at the same place of the pattern took";
 }
 
-std::string first_problem(const YamlNode& node) {
-  if (node.kind != YamlNode::Kind::map) return {};
+// None: the value is good.
+std::optional<Problem> first_problem(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::map)
+    return Problem{node.place, "", "got " + shown(node) + ", expected " + kExpected};
   for (std::size_t i = 0; i < node.keys.size(); ++i) {
-    if (std::string found = problem(node.keys[i], node.items[i]); !found.empty()) return found;
+    std::string found = wrong(node.keys[i], node.items[i]);
+    if (!found.empty()) return Problem{node.items[i].place, "." + shown(node.keys[i].text), std::move(found)};
   }
-  return {};
+  return std::nullopt;
 }
 
 std::optional<std::vector<Rename>> read(const YamlNode& node) {
   std::vector<Rename> out;
   if (node.kind == YamlNode::Kind::null) return out;
-  if (node.kind != YamlNode::Kind::map || !first_problem(node).empty()) return std::nullopt;
+  if (first_problem(node)) return std::nullopt;
   for (std::size_t i = 0; i < node.keys.size(); ++i) out.push_back({node.keys[i].text, node.items[i].text});
   return out;
 }
@@ -72,7 +78,9 @@ bool matches(std::string_view pattern, std::string_view name, std::vector<std::s
 }  // namespace
 
 Codec<std::vector<Rename>> renames() {
-  return {R"(a mapping of patterns such as {"encoder.*": "model.encoder.*"})", read, write, first_problem};
+  return {kExpected, read, write, {}, [](const YamlNode& node) {
+            return first_problem(node).value_or(Problem{});
+          }};
 }
 
 std::optional<std::string> renamed(const Rename& rule, const std::string& name) {
