@@ -3,6 +3,7 @@
 #include "resume.h"
 
 #include "train/config/config.h"
+#include "train/config/paths.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checkpoint_names.h"
 #include "train/files/text_file.h"
@@ -48,7 +49,8 @@ Status another_run(const Settings& settings, const std::string& checkpoint, cons
 
 Result<std::string> find_named(const Settings& settings, const std::vector<CheckpointRef>& there) {
   const std::string& path = settings.training.resume_from_checkpoint.path;
-  if (!path_exists(path)) return Status::invalid(kResumeKey + path + " does not exist");
+  if (!path_exists(path))
+    return Status::invalid(kResumeKey + path + " does not exist" + places_looked_at(settings, path));
   if (!list_checkpoints(path).empty())
     return Status::invalid(kResumeKey + path + " is a run's folder; name a checkpoint in it, or use true");
   if (Status bad = verify_checkpoint(path); !bad.ok()) return Status(bad.code(), kResumeKey + bad.message());
@@ -113,10 +115,11 @@ Status continue_settings(const std::string& checkpoint, const Settings& settings
                  then.status().message());
     return {};
   }
-  const std::vector<std::string> matter = experiment_differences(then->settings, settings);
+  const Settings before = with_absolute_paths(then->settings), now = with_absolute_paths(settings);
+  const std::vector<std::string> matter = experiment_differences(before, now);
   if (!matter.empty() && must_be_the_same(settings))
     return another_run(settings, checkpoint, "settings", matter);
-  for (std::string& change : differences(then->settings, settings)) changes.push_back(std::move(change));
+  for (std::string& change : differences(before, now)) changes.push_back(std::move(change));
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include "device.h"
 #include "resume.h"
 #include "train/config/environment.h"
+#include "train/config/paths.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checkpoint_names.h"
 #include "train/format/numbers.h"
@@ -59,6 +60,9 @@ Status begin_warm(Session& s) {
   if (!training.init_from || !s.resumed_from.empty()) return {};
   auto warm =
       warm_start({training.init_from, training.init_rename, training.init_strict}, tensors_of(*s.model));
+  if (!warm.ok() && !path_exists(*training.init_from))
+    return Status(warm.status().code(),
+                  warm.status().message() + places_looked_at(s.settings, *training.init_from));
   if (!warm.ok()) return warm.status();
   s.warm = std::move(*warm);
   return {};
@@ -286,7 +290,7 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   auto log = RunLog::open(settings.output_dir, s.state.step);
   if (!log.ok()) return log.status();
   s.log.emplace(std::move(*log));
-  Settings saved = settings;
+  Settings saved = with_absolute_paths(settings);         // the run can be gone on with from anywhere
   saved.training.resume_from_checkpoint.changed = false;  // --resume is of this start alone
   s.config_yaml = to_yaml(saved);
   introduce(s, console);

@@ -105,9 +105,23 @@ def test_a_terminal_gets_no_control_characters(folder):
     os.close(ours)
 
 
-def test_relative_paths_say_what_they_are_relative_to(folder, tmp_path_factory):
+def test_paths_lead_beside_the_config_and_runs_go_on_from_anywhere(folder, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
+    octavo(elsewhere, "train", folder / "run.yaml")
+    assert runs(elsewhere) == {"run": ["checkpoint-2"]}
+    said = octavo(folder, "train", elsewhere / "runs/run/config.yaml", "max_steps=3")
+    assert f"going on from {elsewhere}/runs/run/checkpoint-2, step 2 of 3" in said
+    assert not (folder / "runs").exists()
+    assert runs(elsewhere) == {"run": ["checkpoint-2", "checkpoint-3"]}
+
+
+def test_a_path_that_is_nowhere_names_the_places(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (folder / "text.txt").unlink()
     said = octavo(elsewhere, "train", folder / "run.yaml", code=1)
     assert "data.train: text.txt: cannot open" in said
-    assert f"relative to the working directory, {elsewhere}" in said
+    here = f"{elsewhere}/text.txt (from the working directory)"
+    assert f"looked at {folder}/text.txt (beside the config) and {here}" in said
+    said = octavo(elsewhere, "train", folder / "run.yaml", "data.train=text.txt", code=1)
+    assert f"looked at {here}" in said
     assert not list(elsewhere.iterdir())

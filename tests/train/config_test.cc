@@ -458,7 +458,8 @@ TEST(Config, TheTaskFollowsFromTheModel) {
   EXPECT_THAT(
       error("model: {name: nvidia/parakeet-tdt-0.6b-v3}"),
       HasSubstr("run.yaml:1:15: model.name: got nvidia/parakeet-tdt-0.6b-v3: speech recognition is not"));
-  EXPECT_THAT(error("task: speech"), HasSubstr("run.yaml:1:7: task: speech recognition is not built in yet"));
+  EXPECT_THAT(error("task: speech"),
+              HasSubstr("run.yaml:1:7: task: got speech: speech recognition is not built in yet"));
   // The task decides, and its keys say what it takes.
   EXPECT_THAT(error("{task: text, model: {name: gpt9}}"), HasSubstr("model.name: got gpt9, expected bdh"));
 }

@@ -117,6 +117,47 @@ TEST_F(RunAgain, TheSameStartAgainSaysWhatToDo) {
   EXPECT_THAT(console_.said, HasSubstr("output_dir=" + out() + "-3")) << "one that is free";
 }
 
+// The config lies beside its text, the run in the working directory of its first start.
+TEST_F(RunAgain, GoesOnFromAnotherWorkingDirectory) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  for (const char* each : {"conf", "first", "second"}) std::filesystem::create_directory(files_.path(each));
+  files_.write("conf/near", numbered(4000));
+  files_.write(
+      "conf/run.yaml",
+      "{n_layer: 1, n_embd: 16, n_head: 2, mlp_internal_dim_multiplier: 4, data.train: near, block_size: "
+      "16, max_eval_samples: 2, dataloader_num_workers: 0, compute_dtype: float32, batch_size: 2, device: "
+      "cpu, sample_tokens: 0, lr_scheduler: constant, save_steps: 2, output_dir: out}");
+  const auto start_in = [&](const std::string& folder, const std::string& config, const Words& words) {
+    std::filesystem::current_path(files_.path(folder));
+    const auto loaded = load(config, words);
+    console_.said.clear();
+    const auto outcome = loaded.ok() ? train(*loaded, console_) : Result<Outcome>(loaded.status());
+    std::filesystem::current_path(before);
+    return outcome.ok() ? outcome->checkpoint : outcome.status().message();
+  };
+  EXPECT_EQ(start_in("first", "../conf/run.yaml", {"max_steps=2"}), "out/checkpoint-2") << console_.said;
+  const std::string saved = files_.path("first/out");
+  EXPECT_THAT(read_bytes(saved + "/config.yaml"), HasSubstr("output_dir: " + saved + "\n"));
+  EXPECT_EQ(start_in("second", "../first/out/config.yaml", {"max_steps=4"}), saved + "/checkpoint-4")
+      << console_.said;
+  EXPECT_THAT(console_.said,
+              AllOf(HasSubstr("going on from " + saved + "/checkpoint-2"), HasSubstr("max_steps: 2 -> 4"),
+                    Not(HasSubstr("data.train: ")), Not(HasSubstr("output_dir: "))));
+  EXPECT_TRUE(std::filesystem::is_empty(files_.path("second")));
+  // Paths that lead to the same place are no change; the bits are those of a run that stayed.
+  EXPECT_EQ(start_in("first", "../conf/run.yaml", {"max_steps=6"}), "out/checkpoint-6") << console_.said;
+  EXPECT_THAT(console_.said, AllOf(Not(HasSubstr("data.train: ")), Not(HasSubstr("output_dir: "))));
+  EXPECT_EQ(start_in("second", "../conf/run.yaml", {"max_steps=6"}), "out/checkpoint-6") << console_.said;
+  EXPECT_EQ(read_bytes(saved + "/checkpoint-6/model.safetensors"),
+            read_bytes(files_.path("second/out/checkpoint-6/model.safetensors")));
+  // Where the file is neither here nor there.
+  std::filesystem::remove(files_.path("conf/near"));
+  EXPECT_THAT(
+      start_in("first", "../conf/run.yaml", {"max_steps=8"}),
+      AllOf(HasSubstr("data.train: near: cannot open"), HasSubstr("/conf/near (beside the config) and "),
+            HasSubstr(files_.path("first/near") + " (from the working directory)")));
+}
+
 TEST_F(RunAgain, AnotherExperimentIsRefusedAndLongerOnesGoOn) {
   finishes();
   const std::string before = bits(4);

@@ -44,11 +44,41 @@ struct Choices {
   }
 };
 
-std::string task_names() {
-  std::string out = kAutomaticTask;
-  for (const TaskConfig& task : declared_tasks()) out += ", " + std::string(task.name);
+// A key that only a task has which is not built in yet.
+struct Stranger {
+  const Source* source = nullptr;
+  const YamlNode* word = nullptr;
+  std::string section;
+  std::string_view reason;
+
+  [[nodiscard]] std::string text() const {
+    return at(*source, word->place) + ": " + (section.empty() ? "" : section + ".") + shown(word->text) +
+           ": " + std::string(reason);
+  }
+};
+
+// The first one, however deep: other tools have more levels.
+std::optional<Stranger> find_stranger(const Source& source, const YamlNode& map,
+                                      const std::string& section = {}) {
+  for (std::size_t i = 0; i < map.keys.size(); ++i) {
+    const YamlNode& word = map.keys[i];
+    const std::string inside = (section.empty() ? "" : section + ".") + canonical_case(word.text);
+    const std::string_view reason = recipe::missing_key(inside.substr(inside.rfind('.') + 1));
+    if (!reason.empty() && !find_key(schema_of(declared_tasks().front()), section, word.text).ok())
+      return Stranger{&source, &word, section, reason};
+    if (auto found = find_stranger(source, map.items[i], inside)) return found;
+  }
+  return std::nullopt;
+}
+
+std::string names() {
+  std::string out;
+  for (const TaskConfig& task : declared_tasks()) out += (out.empty() ? "" : ", ") + std::string(task.name);
   return out;
 }
+
+// After a reason why a task cannot be had.
+std::string those_there_are() { return "; the tasks so far: " + names(); }
 
 std::string model_names() {
   std::string out;
@@ -67,18 +97,27 @@ Result<const TaskConfig*> choose_task(const std::array<Words, 2>& levels) {
     const std::string& name = given.task.value->text;
     if (const TaskConfig* const task = find_task(name)) return task;
     if (const std::string_view missing = recipe::missing_task(name); !missing.empty())
-      return Status::unsupported(given.task.place() + "task: " + std::string(missing));
+      return Status::unsupported(given.task.place() + "task: got " + shown(name) + ": " +
+                                 std::string(missing) + those_there_are());
     return Status::invalid(given.task.place() + "task: got " + shown(name) + ", expected one of " +
-                           task_names());
+                           kAutomaticTask + ", " + names());
   }
-  if (given.model.value == nullptr) return &declared_tasks().front();
+  if (given.model.value == nullptr) {
+    for (const Words& level : levels) {
+      for (const YamlNode& map : level.maps) {
+        if (const auto stranger = find_stranger(*level.source, map))
+          return Status::unsupported(stranger->text() + those_there_are());
+      }
+    }
+    return &declared_tasks().front();
+  }
   const std::string& model = given.model.value->text;
   for (const TaskConfig& task : declared_tasks()) {
     if (task.takes(model)) return &task;
   }
   if (const std::string_view missing = recipe::missing_model(model); !missing.empty())
     return Status::unsupported(given.model.place() + "model.name: got " + shown(model) + ": " +
-                               std::string(missing));
+                               std::string(missing) + those_there_are());
   return Status::invalid(given.model.place() + "model.name: got " + shown(model) + ", expected " +
                          model_names());
 }

@@ -51,7 +51,7 @@ std::optional<bool> flag_in(const YamlNode& node) {
   return std::nullopt;
 }
 
-std::optional<std::string> path_in(const YamlNode& node) {
+std::optional<std::string> text_in(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::scalar || node.text.empty()) return std::nullopt;
   if (node.text.find('\0') != std::string::npos) return std::nullopt;
   return node.text;
@@ -64,7 +64,7 @@ std::string list_text(const std::vector<T>& values, const std::function<std::str
   return "[" + out + "]";
 }
 
-std::string path_text(const std::string& value) { return yaml_text(value); }
+std::string text_of(const std::string& value) { return yaml_text(value); }
 
 std::string range_text(const Range& range) {
   if (std::isinf(range.low)) return "a number";
@@ -132,29 +132,47 @@ Codec<std::string> word(std::vector<std::string> words) {
   return {std::move(expected), std::move(read), [](const std::string& value) { return value; }};
 }
 
-Codec<std::string> path() { return {"a path", path_in, path_text}; }
+Codec<std::string> text(std::string expected) { return {std::move(expected), text_in, text_of}; }
+
+Codec<std::string> path() {
+  Codec<std::string> codec = text("a path");
+  codec.paths = [](std::string& value) { return std::vector<std::string*>{&value}; };
+  return codec;
+}
+
+Codec<std::string> new_path() {
+  Codec<std::string> codec = path();
+  codec.makes_paths = true;
+  return codec;
+}
 
 Codec<std::vector<std::string>> paths() {
   auto read = [](const YamlNode& node) -> std::optional<std::vector<std::string>> {
     std::vector<std::string> out;
     if (node.kind == YamlNode::Kind::scalar) {
-      auto one = path_in(node);
+      auto one = text_in(node);
       if (!one) return std::nullopt;
       return std::vector<std::string>{std::move(*one)};
     }
     if (node.kind != YamlNode::Kind::list || node.items.empty()) return std::nullopt;
     for (const YamlNode& item : node.items) {
-      auto one = path_in(item);
+      auto one = text_in(item);
       if (!one) return std::nullopt;
       out.push_back(std::move(*one));
     }
     return out;
   };
   auto write = [](const std::vector<std::string>& value) {
-    if (value.size() == 1) return path_text(value[0]);
-    return list_text<std::string>(value, path_text);
+    if (value.size() == 1) return text_of(value[0]);
+    return list_text<std::string>(value, text_of);
   };
-  return {"a path or a list of paths", read, write};
+  Codec<std::vector<std::string>> codec = {"a path or a list of paths", read, write};
+  codec.paths = [](std::vector<std::string>& values) {
+    std::vector<std::string*> out;
+    for (std::string& value : values) out.push_back(&value);
+    return out;
+  };
+  return codec;
 }
 
 Codec<std::vector<std::int64_t>> stage_sizes() {
@@ -182,7 +200,7 @@ constexpr std::string_view kChanged = "changed";
 Codec<Resume> resume_choice() {
   auto read = [](const YamlNode& node) -> std::optional<Resume> {
     if (const auto latest = flag_in(node)) return Resume{*latest, {}};
-    auto from = path_in(node);
+    auto from = text_in(node);
     if (!from) return std::nullopt;
     if (node.plain && *from == kChanged) return Resume{true, {}, true};
     return Resume{false, std::move(*from)};
@@ -190,9 +208,13 @@ Codec<Resume> resume_choice() {
   auto write = [](const Resume& value) {
     if (value.changed) return std::string(kChanged);
     if (value.path.empty()) return std::string(value.latest ? "true" : "false");
-    return value.path == kChanged ? '"' + value.path + '"' : path_text(value.path);
+    return value.path == kChanged ? '"' + value.path + '"' : text_of(value.path);
   };
-  return {"true (the newest, if any), changed, false, or a checkpoint's path", read, write};
+  Codec<Resume> codec = {"true (the newest, if any), changed, false, or a checkpoint's path", read, write};
+  codec.paths = [](Resume& value) {
+    return value.path.empty() ? std::vector<std::string*>() : std::vector<std::string*>{&value.path};
+  };
+  return codec;
 }
 
 }  // namespace octavo::train

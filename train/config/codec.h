@@ -34,6 +34,9 @@ struct Codec {
   std::function<std::string(const YamlNode&)> advice = {};
   // For a value with parts: which one is wrong. Only asked where `read` gives nothing.
   std::function<Problem(const YamlNode&)> problem = {};
+  // The paths in a value, where the type has any: see paths.h.
+  std::function<std::vector<std::string*>(T&)> paths = {};
+  bool makes_paths = false;  // the run makes them; it does not read them
 };
 
 struct Range {
@@ -55,7 +58,9 @@ Codec<bool> flag();
 Codec<std::int64_t> integer(std::int64_t low, std::int64_t high);
 Codec<std::int64_t> count_or_all();  // -1 is all
 Codec<double> real(Range range);
-Codec<std::string> path();
+Codec<std::string> text(std::string expected);            // any, such as a name
+Codec<std::string> path();                                // to be read
+Codec<std::string> new_path();                            // to be made
 Codec<std::string> word(std::vector<std::string> words);  // one of them
 Codec<std::vector<std::string>> paths();                  // one or a list
 Codec<std::vector<std::int64_t>> stage_sizes();           // rising; -1 (all) may be the last
@@ -93,8 +98,10 @@ struct Type {
   std::function<bool(const YamlNode&, Settings&)>
       set;  // returns false and sets nothing where the value is not what is expected
   std::function<std::string(const Settings&)> show;
-  std::function<std::string(const YamlNode&)> advice = {};  // may be empty
-  std::function<Problem(const YamlNode&)> problem = {};     // may be empty
+  std::function<std::string(const YamlNode&)> advice = {};         // may be empty
+  std::function<Problem(const YamlNode&)> problem = {};            // may be empty
+  std::function<std::vector<std::string*>(Settings&)> paths = {};  // may be empty; as a codec has them
+  bool makes_paths = false;
 };
 
 // The section that a field belongs to, of a Settings or of a const one.
@@ -113,6 +120,20 @@ auto& section_of(S& settings) {
   }
 }
 
+// The paths of a field: of its value, where it has one.
+template <class Section, class Field, class T>
+std::function<std::vector<std::string*>(Settings&)> paths_of(Field Section::*member, const Codec<T>& codec) {
+  if (!codec.paths) return {};
+  return [member, paths = codec.paths](Settings& settings) -> std::vector<std::string*> {
+    Field& value = section_of<Section>(settings).*member;
+    if constexpr (std::is_same_v<Field, T>) {
+      return paths(value);
+    } else {
+      return value ? paths(*value) : std::vector<std::string*>();
+    }
+  };
+}
+
 template <class Section, class T>
 Type field(T Section::*member, Codec<T> codec) {
   auto set = [member, read = codec.read](const YamlNode& node, Settings& settings) {
@@ -124,8 +145,8 @@ Type field(T Section::*member, Codec<T> codec) {
   auto show = [member, write = codec.write](const Settings& settings) {
     return write(section_of<Section>(settings).*member);
   };
-  return {std::move(codec.expected), std::move(set), std::move(show), std::move(codec.advice),
-          std::move(codec.problem)};
+  return {std::move(codec.expected), std::move(set),          std::move(show),  std::move(codec.advice),
+          std::move(codec.problem),  paths_of(member, codec), codec.makes_paths};
 }
 
 // An optional field also takes null, and the word that other tools use for it (`none`, unquoted).
@@ -147,7 +168,12 @@ Type field(std::optional<T> Section::*member, Codec<T> codec, std::string_view n
     return value ? write(*value) : std::string("null");
   };
   return {codec.expected + ", or null" + (none.empty() ? "" : " (also " + std::string(none) + ")"),
-          std::move(set), std::move(show), std::move(codec.advice)};
+          std::move(set),
+          std::move(show),
+          std::move(codec.advice),
+          std::move(codec.problem),
+          paths_of(member, codec),
+          codec.makes_paths};
 }
 
 }  // namespace octavo::train

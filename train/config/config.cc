@@ -1,14 +1,16 @@
 // Merging default, file and command line. First the task is found, for it says which keys there are: see
-// choose_task. Then each level is collected: which key each word means, and
-// whether a key is given twice. Then it is applied: first the settings, then the switches. A switch is
-// another spelling of a setting and must not contradict a setting of its level.
+// choose_task. Then each level is collected: which key each word means, and whether a key is given twice.
+// What is not built in is refused. Then each level is applied: first the settings, then the switches. A
+// switch is another spelling of a setting and must not contradict a setting of its level.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 
+#include "train/config/assignments.h"
 #include "train/config/checks.h"
 #include "train/config/choose_task.h"
 #include "train/config/lookup.h"
 #include "train/config/node.h"
+#include "train/config/paths.h"
 #include "train/config/task_config.h"
 
 #include <algorithm>
@@ -65,6 +67,14 @@ class Level {
     return {};
   }
 
+  [[nodiscard]] const std::vector<Assignment>& given() const { return given_; }
+  // Null where this level does not give the key.
+  [[nodiscard]] const Assignment* find(std::size_t key) const {
+    const auto found = std::ranges::find(given_, key, &Assignment::key);
+    return found == given_.end() ? nullptr : &*found;
+  }
+  [[nodiscard]] std::string place(const Assignment& one) const { return at(source_, one.place); }
+
   Status apply(Config& config) const {
     for (const Assignment& one : given_) {
       if (Status status = apply_setting(one, config); !status.ok()) return status;
@@ -87,8 +97,7 @@ class Level {
 
   // In a file a second value is a mistake. On a command line the last value is used.
   Status add(Assignment one) {
-    const auto same =
-        std::find_if(given_.begin(), given_.end(), [&](const auto& other) { return other.key == one.key; });
+    const auto same = std::ranges::find(given_, one.key, &Assignment::key);
     if (same != given_.end() && source_.is_file) {
       return Status::invalid(at(source_, one.place) + ": " + shown(one.word) + ": given twice; " +
                              std::string(schema_[one.key].path) + " has a value at " +
@@ -114,12 +123,6 @@ class Level {
                                advice(setting->type, one.value));
       }
       config.origins[one.key] = origin_of(source_, one.place);
-    } else if (const Refused* refused = std::get_if<Refused>(&key.role)) {
-      const bool asks = one.value.kind != YamlNode::Kind::null && flag().read(one.value) != false;
-      if (asks) {
-        return Status::unsupported(at(source_, one.place) + ": " + shown(one.word) + ": " +
-                                   std::string(refused->reason));
-      }
     }
     return {};
   }
@@ -163,6 +166,30 @@ class Level {
   std::vector<Assignment> given_;
 };
 
+bool asks(const Assignment& one) {
+  return one.value.kind != YamlNode::Kind::null && flag().read(one.value) != false;
+}
+
+// Keys of what is not built in. This comes before the values of the others are read: a file of another tool
+// has many that mean nothing here.
+Status check_refused(const Schema& schema, const Level& file, const Level& words) {
+  const auto last = [&](std::size_t key) {
+    const Assignment* const over = words.find(key);
+    return over != nullptr ? over : file.find(key);
+  };
+  for (const Level* level : {&file, &words}) {
+    for (const Assignment& one : level->given()) {
+      const Refused* const refused = std::get_if<Refused>(&schema[one.key].role);
+      if (refused == nullptr || last(one.key) != &one || !asks(one)) continue;
+      const Assignment* const whole = refused->of.empty() ? nullptr : last(schema.index(refused->of));
+      if (whole != nullptr && !asks(*whole)) continue;
+      return Status::unsupported(level->place(one) + ": " + shown(one.word) + ": " +
+                                 std::string(refused->reason));
+    }
+  }
+  return {};
+}
+
 Result<Config> defaults(const TaskConfig& task) {
   Config config;
   config.schema = &schema_of(task);
@@ -188,7 +215,8 @@ struct Given {
 
 Result<Given> given_by_file(std::string_view text, std::string_view name) {
   Given out{{std::string(name), true}, {}};
-  auto root = read_yaml(text, out.source);
+  auto root =
+      has_assignments(text) ? read_yaml(assignments_as_yaml(text), out.source) : read_yaml(text, out.source);
   if (!root.ok()) return root.status();
   if (root->kind != YamlNode::Kind::map && root->kind != YamlNode::Kind::null) {
     return Status::invalid(at(out.source, root->place) + ": got " + shown(*root) +
@@ -217,12 +245,12 @@ Result<Given> given_by_words(std::span<const std::string> words) {
   return out;
 }
 
-Status apply(const Given& given, Config& config) {
-  Level level(*config.schema, given.source);
+Result<Level> collected(const Given& given, const Schema& schema) {
+  Level level(schema, given.source);
   for (const YamlNode& map : given.maps) {
     if (Status status = level.collect(map); !status.ok()) return status;
   }
-  return level.apply(config);
+  return level;
 }
 
 Result<std::string> read_file(const std::string& path) {
@@ -293,8 +321,14 @@ Result<Config> parse(std::string_view text, std::string_view name, std::span<con
   if (!task.ok()) return task.status();
   Result<Config> config = defaults(**task);
   if (!config.ok()) return config;
-  if (Status status = apply(*file, *config); !status.ok()) return status;
-  if (Status status = apply(*words, *config); !status.ok()) return status;
+  const auto low = collected(*file, *config->schema);
+  if (!low.ok()) return low.status();
+  const auto high = collected(*words, *config->schema);
+  if (!high.ok()) return high.status();
+  if (Status status = check_refused(*config->schema, *low, *high); !status.ok()) return status;
+  for (const Level* level : {&*low, &*high}) {
+    if (Status status = level->apply(*config); !status.ok()) return status;
+  }
   config->settings.task = (*task)->name;
   if (Status status = settle_and_check(*config); !status.ok()) return status;
   return config;
@@ -304,8 +338,10 @@ Result<Config> load(const std::string& path, std::span<const std::string> overri
   auto text = read_file(path);
   if (!text.ok()) return text.status();
   auto config = parse(*text, path, overrides);
-  if (config.ok() && config->settings.output_dir == kAutomaticFolder)
+  if (!config.ok()) return config;
+  if (config->settings.output_dir == kAutomaticFolder)
     config->settings.output_dir = automatic_folder(path, *config);
+  resolve_paths(*config, path);
   return config;
 }
 

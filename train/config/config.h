@@ -7,7 +7,7 @@
 //   if (!config.ok()) show(config.status().message());  // run.yaml:7:3: learning_rat: unknown key; …
 //   use(config->settings.training.learning_rate);
 //
-// Nothing here throws or prints, or checks whether files, devices and memory are there.
+// Nothing here throws or prints, or refuses a config because files, devices or memory are not there.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -51,7 +51,7 @@ Result<Config> parse(std::string_view text, std::string_view name,
                      std::span<const std::string> overrides = {});
 // Names the folder where output_dir is `auto`: runs/NAME after the file, with `-KEY=VALUE` for each setting
 // of the command line that makes another experiment. So the same command goes on with its run, and another
-// one has a run of its own.
+// one has a run of its own. Relative paths are looked for beside the file, too: paths.h.
 Result<Config> load(const std::string& path, std::span<const std::string> overrides = {});
 
 // Checks what a run needs and a config that is only printed may leave out, such as data.train.

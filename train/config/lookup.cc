@@ -21,12 +21,6 @@ std::string lower(std::string_view word) {
   return out;
 }
 
-// UPPER_CASE is a spelling; Mixed_Case is a mistake, to be reported as it was written.
-std::string canonical_case(std::string_view word) {
-  const bool has_lower = std::any_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
-  return has_lower ? std::string(word) : lower(word);
-}
-
 bool is_section(const Schema& schema, std::string_view word) {
   return std::any_of(schema.keys().begin(), schema.keys().end(),
                      [&](const Key& key) { return !word.empty() && key.section() == word; });
@@ -83,6 +77,11 @@ Status unknown(const Schema& schema, std::string_view section, std::string_view 
 }
 
 }  // namespace
+
+std::string canonical_case(std::string_view word) {
+  const bool has_lower = std::any_of(word.begin(), word.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  return has_lower ? std::string(word) : lower(word);
+}
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before;  // two rows above

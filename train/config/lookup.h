@@ -23,6 +23,10 @@ struct Found {
 // key; did you mean …`.
 Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word);
 
+// UPPER_CASE is a spelling of a key: it becomes lower case. Mixed_Case is a mistake, to be reported as it was
+// written.
+std::string canonical_case(std::string_view word);
+
 // The number of insertions, deletions, replacements and swaps of neighbours that turn `b` into `a`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 

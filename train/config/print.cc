@@ -209,7 +209,11 @@ command line, the last one counts.
   `run.yaml:7:3: training.learning_rat: unknown key; did you mean training.learning_rate?`
 - Two keys that contradict each other are an error that names both places. If one is in the file and the other on the command
   line, the command line's counts (`max_steps` and `num_train_epochs`, for example).
-- Relative paths, in the file and on the command line, start from the working directory of the command, not from the file's folder.
+- A flat file may be lines of `LEARNING_RATE = 3e-4`, as scripts have their settings, with `True`, `False` and `None`.
+- **Relative paths.** A path that the run reads (`data.train`, `resume_from_checkpoint`) and that stands in the file is looked for in the
+  file's folder first, then in the working directory of the command. On the command line it starts from the working directory.
+  `output_dir`, which the run makes, always starts from the working directory. A path that is in neither place is an error that
+  names both. The `config.yaml` that is saved with a run has absolute paths, so `octavo train RUN/config.yaml` goes on with it from anywhere.
 - YAML's anchors, aliases, tags and several documents are not part of a config. At most 1 MiB of UTF-8.
 
 )" + optimizers_text() +

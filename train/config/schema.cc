@@ -32,8 +32,7 @@ std::vector<Key> make_general() {
   std::vector<std::string> tasks = {kAutomaticTask};
   for (const TaskConfig& task : declared_tasks()) tasks.emplace_back(task.name);
   const auto steps = integer(1, kMaxSteps);
-  auto metric = path();
-  metric.expected = "a metric of the task";
+  const auto metric = text("a metric of the task");
   std::vector<Key> keys = {
       {"data.max_samples", Setting{field(&D::max_samples, count_or_all()), "-1"},
        "train on the first so many samples; -1: all", Effect::none},
@@ -164,18 +163,24 @@ std::vector<Key> make_general() {
        ""},
       {"training.betas", Refused{"each one is a key: write beta1 and beta2"}, ""},
       {"training.deepspeed", Refused{kNoDeepSpeed}, ""},
+      {"training.zero_optimization", Refused{kNoDeepSpeed}, ""},
+      {"training.train_batch_size", Refused{kNoDeepSpeedSize}, ""},
+      {"training.train_micro_batch_size_per_gpu", Refused{kNoDeepSpeedSize}, ""},
+      {"training.offload_gradients", Refused{kNoOffload}, ""},
+      {"training.offload_optimizer", Refused{kNoOffload}, ""},
       {"training.use_fp8", Refused{kNoFp8}, ""},
-      {"training.fp8_format", Refused{kNoFp8}, ""},
-      {"training.fp8_amax_history_len", Refused{kNoFp8}, ""},
-      {"training.fp8_amax_compute_algo", Refused{kNoFp8}, ""},
+      {"training.fp8_format", Refused{kNoFp8, "training.use_fp8"}, ""},
+      {"training.fp8_amax_history_len", Refused{kNoFp8, "training.use_fp8"}, ""},
+      {"training.fp8_amax_compute_algo", Refused{kNoFp8, "training.use_fp8"}, ""},
       {"training.use_4bit", Refused{kNo4bitWeights}, ""},
-      {"training.quantization_type", Refused{kNo4bitWeights}, ""},
-      {"training.use_double_quant", Refused{kNo4bitWeights}, ""},
+      {"training.quantization_type", Refused{kNo4bitWeights, "training.use_4bit"}, ""},
+      {"training.use_double_quant", Refused{kNo4bitWeights, "training.use_4bit"}, ""},
 
       {"task", Setting{field(&Settings::task, word(std::move(tasks))), std::string_view(kAutomaticTask)},
        "what is trained; auto: the task that model.name belongs to", Effect::none},
       {"output_dir",
-       Setting{field(&Settings::output_dir, path()), std::string_view(kAutomaticFolder), {"checkpoint_dir"}},
+       Setting{
+           field(&Settings::output_dir, new_path()), std::string_view(kAutomaticFolder), {"checkpoint_dir"}},
        "folder of the run: checkpoints, metrics, report; auto: runs/ and the name of the config file, "
        "followed by "
        "what the command line changes (runs/run, runs/run-learning_rate=3.0e-04)",

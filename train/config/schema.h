@@ -34,6 +34,8 @@ struct Switch {
 // A known key of another tool for a feature that is not built in. The values false and null ask for nothing.
 struct Refused {
   std::string_view reason;
+  std::string_view of = {};  // the key that asks for the feature, of which this is a detail; false there:
+                             // nothing is asked here either
 };
 
 // What another value means to a run that goes on.

@@ -108,6 +108,9 @@ struct Settings {
   TrainingSettings training;
   std::string output_dir;
   Sections own;  // of the task and its model
+  // Relative paths of the file that were neither beside it nor in the working directory: where they would be
+  // beside it. For errors: places_looked_at() in paths.h.
+  std::map<std::string, std::string> beside_config;
 };
 
 // The value that `master_weights: auto` stands for.

@@ -1,17 +1,15 @@
 // Folders and patterns to files; see text_files.h.
 // SPDX-License-Identifier: MIT
+#include "train/config/paths.h"
 #include "train/files/file_descriptor.h"
 #include "train/files/folders.h"
 #include "train/tasks/text/text_files.h"
 
 #include <glob.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <climits>
 
 namespace octavo::train {
 namespace {
@@ -64,17 +62,10 @@ Status add_matches(const std::string& pattern, std::vector<std::string>& out) {
   return {};
 }
 
-// A relative path is easily asked for from the wrong folder.
-std::string where_from(const std::string& path) {
-  std::array<char, PATH_MAX> folder{};
-  if (path.starts_with('/') || ::getcwd(folder.data(), folder.size()) == nullptr) return {};
-  return std::string("; paths are relative to the working directory, ") + folder.data();
-}
-
 }  // namespace
 
-Result<std::vector<std::string>> find_text_files(const std::string& key,
-                                                 std::span<const std::string> entries) {
+Result<std::vector<std::string>> find_text_files(const std::string& key, std::span<const std::string> entries,
+                                                 const Settings& settings) {
   if (entries.empty()) return Status::invalid(key + ": no files; name the text");
   std::vector<std::string> out;
   for (const std::string& entry : entries) {
@@ -82,8 +73,8 @@ Result<std::vector<std::string>> find_text_files(const std::string& key,
     const std::size_t before = out.size();
     const bool pattern = kind == Kind::none && entry.find_first_of("*?[") != std::string::npos;
     if (kind == Kind::none && !pattern) {
-      return Status(StatusCode::failed,
-                    key + ": " + system_error(entry, "open", errno).message() + where_from(entry));
+      return Status(StatusCode::failed, key + ": " + system_error(entry, "open", errno).message() +
+                                            places_looked_at(settings, entry));
     }
     if (kind == Kind::folder || pattern) {
       if (Status bad = pattern ? add_matches(entry, out) : add_folder(entry, out); !bad.ok())
@@ -91,7 +82,7 @@ Result<std::vector<std::string>> find_text_files(const std::string& key,
       if (out.size() == before) {
         return Status::invalid(key + ": " + entry +
                                (pattern ? ": no file matches" : ": the folder has no files") +
-                               " (hidden and empty ones do not count)" + where_from(entry));
+                               " (hidden and empty ones do not count)" + places_looked_at(settings, entry));
       }
     } else {
       out.push_back(entry);  // what else is wrong with it is said when it is opened

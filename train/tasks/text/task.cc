@@ -27,13 +27,14 @@ struct Found {
   std::optional<std::vector<std::string>> validation;
 };
 
-Result<Found> find_files(const TextSettings& text) {
+Result<Found> find_files(const Settings& settings) {
+  const auto& text = settings.own.get<TextSettings>();
   Found out;
-  auto train = find_text_files("data.train", *text.train);
+  auto train = find_text_files("data.train", *text.train, settings);
   if (!train.ok()) return train.status();
   out.train = std::move(*train);
   if (text.validation) {
-    auto files = find_text_files("data.validation", *text.validation);
+    auto files = find_text_files("data.validation", *text.validation, settings);
     if (!files.ok()) return files.status();
     out.validation = std::move(*files);
   }
@@ -47,7 +48,7 @@ std::unique_ptr<Task> TextEntry::make() { return std::make_unique<TextTask>(); }
 Result<Task::DataChange> TextTask::open(const Opening& opening) {
   settings_ = opening.settings;
   text_ = settings_.own.get<TextSettings>();
-  auto found = find_files(text_);
+  auto found = find_files(settings_);
   if (!found.ok()) return found.status();
   // Version 0.1 held out the end of all the files together, and recorded nothing.
   const bool by_old_rule = !opening.checkpoint.empty() && opening.record == nullptr;

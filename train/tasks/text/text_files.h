@@ -2,12 +2,13 @@
 // into a part to train on and a part to evaluate on. A checkpoint keeps the record, so that whoever resumes
 // knows whether the text is still the same, and goes on with the same division where files have grown.
 //
-//   auto paths = octavo::train::find_text_files("data.train", {"corpus/", "more/*.txt"});
+//   auto paths = octavo::train::find_text_files("data.train", {"corpus/", "more/*.txt"}, settings);
 //   auto record = octavo::train::record_text(*paths, std::nullopt, 512);
 //   auto split = octavo::train::open_split(*record, 512);
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/config/settings.h"
 #include "train/tasks/text/text.h"
 
 #include <octavo/status.h>
@@ -36,9 +37,9 @@ struct TextRecord {
 
 // The files that the entries name, in that order: a file, a folder (all files in it and below, by path), or a
 // pattern with * ? or [ ] (what matches, by path). Hidden and empty files of folders and patterns are left
-// out. `key` is what errors begin with.
-Result<std::vector<std::string>> find_text_files(const std::string& key,
-                                                 std::span<const std::string> entries);
+// out. `key` is what errors begin with; `settings` know where the entries were looked for.
+Result<std::vector<std::string>> find_text_files(const std::string& key, std::span<const std::string> entries,
+                                                 const Settings& settings);
 
 // The XXH3 of the first `size` bytes of a file, or of 64 pieces of 64 KiB, evenly spread, where they are more
 // than 4 MiB. Fewer bytes in the file: an error.

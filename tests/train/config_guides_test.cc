@@ -1,0 +1,347 @@
+// The configs of guides for other trainers, block by block as those have them: what they mean here, and what
+// they are told where they ask for something that is not built in. Numbers and keys are the guides'.
+// SPDX-License-Identifier: MIT
+#include "train/config/assignments.h"
+#include "train/config/config.h"
+#include "train/tasks/text/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace octavo::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Words = std::vector<std::string>;
+
+const OptimizerName kFloat{Algorithm::adamw, StateFormat::fp32};
+const OptimizerName kEightBits{Algorithm::adamw, StateFormat::int8};
+const OptimizerName kFourBits{Algorithm::adamw, StateFormat::int4};
+
+Config parsed(std::string_view text, const Words& words = {}) {
+  auto config = parse(text, "run.yaml", words);
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  return config.ok() ? *config : parse("", "empty").value();
+}
+
+TrainingSettings training_of(std::string_view text) { return parsed(text).settings.training; }
+
+// What a block is told that asks for something which is not built in.
+std::string refusal(std::string_view text, const Words& words = {}) {
+  const auto config = parse(text, "run.yaml", words);
+  EXPECT_FALSE(config.ok()) << text;
+  EXPECT_EQ(config.status().code(), StatusCode::unsupported) << config.status().message();
+  EXPECT_THAT(config.status().message(), Not(HasSubstr("unknown key")));
+  return config.status().message();
+}
+
+// ---- BDH in low precision: assignments as in a script ----
+
+TEST(BdhGuide, FourBitOptimizer) {
+  const Config config = parsed(R"(USE_4BIT_OPTIMIZER = True
+COMPUTE_DTYPE = "bfloat16"
+)");
+  EXPECT_EQ(config.settings.task, "text");
+  EXPECT_EQ(config.settings.training.optimizer, kFourBits);
+  EXPECT_EQ(config.settings.training.compute_dtype, ComputeType::bfloat16);
+  EXPECT_EQ(config.origin("training.optimizer").place(), "run.yaml:1:1 (use_4bit_optimizer)");
+  EXPECT_EQ(config.origin("training.compute_dtype").place(), "run.yaml:2:1");
+  EXPECT_EQ(training_of(R"(USE_4BIT_OPTIMIZER = True  # Use 8-bit AdamW optimizer
+COMPUTE_DTYPE = "bfloat16"  # Compute dtype for mixed precision
+)")
+                .optimizer,
+            kFourBits);
+}
+
+TEST(BdhGuide, MixedPrecision) {
+  EXPECT_EQ(training_of("COMPUTE_DTYPE = \"bfloat16\"  # or \"float16\"\n").compute_dtype,
+            ComputeType::bfloat16);
+  EXPECT_EQ(training_of("COMPUTE_DTYPE = \"float16\"").compute_dtype, ComputeType::float16);
+}
+
+TEST(BdhGuide, Fp8IsNotBuiltInAndSaysWhatIs) {
+  const std::string native = refusal(R"(USE_FP8 = True
+FP8_FORMAT = "hybrid"  # Uses both E4M3 and E5M2 formats optimally
+)");
+  EXPECT_THAT(native, AllOf(StartsWith("run.yaml:1:1: USE_FP8: FP8 compute is not built in yet"),
+                            HasSubstr("compute_dtype: bfloat16"), HasSubstr("adamw_fp8")));
+  EXPECT_THAT(refusal(R"(USE_FP8 = True  # Enable FP8 training
+
+# Format selection
+FP8_FORMAT = "hybrid"  # "hybrid", "e4m3", or "e5m2"
+
+# Scaling configuration
+FP8_AMAX_HISTORY_LEN = 1024  # History length for scaling factors
+FP8_AMAX_COMPUTE_ALGO = "max"  # "max" or "most_recent"
+)"),
+              StartsWith("run.yaml:1:1: USE_FP8: "));
+  EXPECT_THAT(refusal("# On Hopper/Blackwell\nUSE_FP8 = True\nUSE_4BIT_OPTIMIZER = True\n"
+                      "COMPUTE_DTYPE = \"bfloat16\"\n"),
+              StartsWith("run.yaml:2:1: USE_FP8: "));
+  EXPECT_THAT(refusal(R"(USE_FP8 = True
+USE_4BIT_OPTIMIZER = False  # Optimizer overhead not needed on H100
+FP8_FORMAT = "hybrid"
+COMPUTE_DTYPE = "bfloat16"
+)"),
+              StartsWith("run.yaml:1:1: USE_FP8: "));
+  EXPECT_THAT(refusal(R"(USE_FP8 = True
+USE_4BIT_OPTIMIZER = True  # Combine both optimizations
+FP8_FORMAT = "hybrid"
+COMPUTE_DTYPE = "bfloat16"
+)"),
+              StartsWith("run.yaml:1:1: USE_FP8: "));
+  EXPECT_THAT(refusal("FP8_FORMAT = \"e5m2\""), StartsWith("run.yaml:1:1: FP8_FORMAT: FP8 compute"));
+}
+
+TEST(BdhGuide, WithoutFp8ItsDetailsAskForNothing) {
+  constexpr std::string_view kBlock = R"(USE_FP8 = True
+FP8_FORMAT = "hybrid"
+FP8_AMAX_HISTORY_LEN = 1024
+FP8_AMAX_COMPUTE_ALGO = "max"
+USE_4BIT_OPTIMIZER = True
+)";
+  const std::string off = "USE_FP8 = False" + std::string(kBlock.substr(kBlock.find('\n')));
+  EXPECT_EQ(training_of(off).optimizer, kFourBits);
+  EXPECT_EQ(parsed(kBlock, {"use_fp8=false"}).settings.training.optimizer, kFourBits)
+      << "the command line overrides a refused key, too";
+  EXPECT_THAT(refusal(off, {"USE_FP8=True"}), StartsWith("run.yaml:2:1: FP8_FORMAT: FP8 compute"));
+  EXPECT_THAT(refusal("use_fp8: false", {"fp8_format=e4m3", "use_fp8=true"}), StartsWith("command line: "));
+}
+
+TEST(BdhGuide, ExamplesForOtherGpusAndForTests) {
+  const TrainingSettings best =
+      training_of("USE_FP8 = False\nUSE_4BIT_OPTIMIZER = True\nCOMPUTE_DTYPE = \"bfloat16\"\n");
+  EXPECT_EQ(best.optimizer, kFourBits);
+  EXPECT_EQ(best.compute_dtype, ComputeType::bfloat16);
+  const TrainingSettings test =
+      training_of("USE_FP8 = False\nUSE_4BIT_OPTIMIZER = False\nCOMPUTE_DTYPE = \"float32\"\n");
+  EXPECT_NE(test.optimizer, kFourBits);
+  EXPECT_EQ(test.compute_dtype, ComputeType::float32);
+}
+
+// ---- Parakeet: parts of a config that name no task are keys of any run ----
+
+struct Part {
+  std::string_view text;
+  std::int64_t train, eval, accumulation;
+};
+constexpr Part kParts[] = {{R"(training:
+  optimizer: "adamw_8bit"  # ← Already set!
+  per_device_train_batch_size: 8
+  per_device_eval_batch_size: 4
+  gradient_accumulation_steps: 16
+)",
+                            8, 4, 16},
+                           {R"(training:
+  optimizer: "adamw_8bit"  # ← Already set!
+  per_device_train_batch_size: 20
+  per_device_eval_batch_size: 10
+  gradient_accumulation_steps: 6
+)",
+                            20, 10, 6},
+                           {R"(training:
+  optimizer: "adamw_8bit"  # Change from "adamw" to "adamw_8bit"
+  per_device_train_batch_size: 16
+  per_device_eval_batch_size: 8
+  gradient_accumulation_steps: 8
+)",
+                            16, 8, 8},
+                           {R"(model:
+  gradient_checkpointing: true  # Add this line
+
+training:
+  per_device_train_batch_size: 24  # Can use larger batch
+  per_device_eval_batch_size: 12
+  gradient_accumulation_steps: 5
+)",
+                            24, 12, 5}};
+
+constexpr std::string_view kParakeet = "nvidia/parakeet-tdt-0.6b-v3";
+
+TEST(ParakeetGuide, PartsWithoutAModelAreKeysOfAnyRun) {
+  for (const Part& part : kParts) {
+    const TrainingSettings training = training_of(part.text);
+    EXPECT_EQ(training.optimizer, kEightBits) << part.text;
+    EXPECT_EQ(training.per_device_train_batch_size, part.train);
+    EXPECT_EQ(training.per_device_eval_batch_size, part.eval);
+    EXPECT_EQ(training.gradient_accumulation_steps, part.accumulation);
+  }
+  EXPECT_TRUE(parsed(kParts[3].text).settings.own.get<BdhSettings>().gradient_checkpointing);
+
+  EXPECT_EQ(training_of("# With underscore\noptimizer: \"adamw_8bit\"\n").optimizer, kEightBits);
+  EXPECT_EQ(training_of("# Without underscore\noptimizer: \"adamw8bit\"\n").optimizer, kEightBits);
+  const TrainingSettings plain = training_of(
+      "training:\n  optimizer: \"adamw\"  # Standard optimizer\n  per_device_train_batch_size: 8  # Might "
+      "need "
+      "to reduce further\n");
+  EXPECT_EQ(plain.optimizer, kFloat);
+  EXPECT_EQ(plain.per_device_train_batch_size, 8);
+  // Indented, as they stand in a list of the guide.
+  const TrainingSettings smaller = training_of(
+      "   per_device_train_batch_size: 4  # From 8\n   gradient_accumulation_steps: 32  # From 16\n");
+  EXPECT_EQ(smaller.per_device_train_batch_size, 4);
+  EXPECT_EQ(smaller.gradient_accumulation_steps, 32);
+  EXPECT_TRUE(parsed("   model:\n     gradient_checkpointing: true\n")
+                  .settings.own.get<BdhSettings>()
+                  .gradient_checkpointing);
+  EXPECT_EQ(
+      parsed("   data:\n     max_samples: 100000  # Make sure it's not higher\n").settings.data.max_samples,
+      100000);
+  EXPECT_EQ(training_of("per_device_eval_batch_size: 2  # Minimal\n").per_device_eval_batch_size, 2);
+  EXPECT_EQ(training_of("training:\n  bf16: true\n  fp16: false\n").compute_dtype, ComputeType::bfloat16);
+  EXPECT_EQ(training_of("# Add to config.yaml temporarily:\ntraining:\n  max_steps: 100  # Only 100 steps\n")
+                .max_steps,
+            100);
+}
+
+TEST(ParakeetGuide, ProgressiveTraining) {
+  for (const std::int64_t samples : {100000, 500000, 1000000, -1}) {
+    const Config config = parsed("data:\n  max_samples: " + std::to_string(samples) +
+                                 "\ntraining:\n  resume_from_checkpoint: true\n");
+    EXPECT_EQ(config.settings.data.max_samples, samples);
+    EXPECT_TRUE(config.settings.training.resume_from_checkpoint.latest);
+  }
+  EXPECT_FALSE(training_of("resume_from_checkpoint: false").resume_from_checkpoint.latest);
+}
+
+// Every part is refused where the config names the model, by the name and not by what else there is.
+TEST(ParakeetGuide, TheModelIsOfATaskThatIsNotBuiltInYet) {
+  constexpr std::string_view kWhole = R"(# config.yaml - Optimized for Full Dataset
+model:
+  name: "nvidia/parakeet-tdt-0.6b-v3"
+  gradient_checkpointing: true  # Add this
+
+data:
+  max_samples: -1  # Full dataset
+
+training:
+  optimizer: "adamw_8bit"  # Use 8-bit optimizer
+  per_device_train_batch_size: 20
+  per_device_eval_batch_size: 10
+  gradient_accumulation_steps: 6
+  # Effective batch size: 20 * 6 = 120
+)";
+  const std::string reason = "model.name: got " + std::string(kParakeet) +
+                             ": speech recognition is not built in yet; the tasks so far: text";
+  EXPECT_EQ(refusal(kWhole), "run.yaml:3:9: " + reason);
+  // Keys that nobody knows here do not hide the reason, wherever they stand.
+  EXPECT_EQ(refusal("audio: {x: 1}\n" + std::string(kWhole) + "  tdt_durations: [0, 1, 2]\n"),
+            "run.yaml:4:9: " + reason);
+  for (const Part& part : kParts)
+    EXPECT_EQ(refusal(part.text, {"model.name=" + std::string(kParakeet)}), "command line: " + reason);
+  EXPECT_EQ(refusal("name: " + std::string(kParakeet) + "\nnum_gpus: 2\n"), "run.yaml:1:7: " + reason);
+  EXPECT_THAT(refusal("task: asr\nmanifest: a.json\n"),
+              StartsWith("run.yaml:1:7: task: got asr: speech recognition is not built in yet"));
+}
+
+TEST(ParakeetGuide, KeysThatOnlyItsTaskHasSaySo) {
+  EXPECT_EQ(refusal(R"(trainer: {devices: 1}
+model:
+  encoder: {gradient_checkpointing: false}
+  train_ds:
+    manifest_filepath: train.json
+)"),
+            "run.yaml:4:3: model.train_ds: speech recognition is not built in yet; the tasks so far: text");
+  EXPECT_THAT(refusal("model:\n  init_from_pretrained_model: " + std::string(kParakeet)),
+              StartsWith("run.yaml:2:3: model.init_from_pretrained_model: speech recognition"));
+  EXPECT_THAT(refusal("data: {x: 1, y: {SAMPLE_RATE: 16000}}"),
+              StartsWith("run.yaml:1:18: data.y.SAMPLE_RATE: speech recognition"));
+  EXPECT_THAT(refusal("", {"data.sample_rate=16000"}), StartsWith("command line: data.sample_rate: speech"));
+  // A config that says what it is of has a mistake in it.
+  for (const char* text : {"task: text\nsample_rate: 16000", "model: {name: bdh}\nsample_rate: 16000"})
+    EXPECT_THAT(parse(text, "run.yaml").status().message(),
+                HasSubstr("run.yaml:2:1: sample_rate: unknown key"));
+}
+
+TEST(ParakeetGuide, DeepSpeedAndSeveralGpus) {
+  EXPECT_THAT(refusal(R"({
+  "train_batch_size": "auto",
+  "train_micro_batch_size_per_gpu": "auto",
+  "gradient_accumulation_steps": "auto",
+  "gradient_clipping": 1.0,
+  "fp16": {
+    "enabled": false
+  },
+  "bf16": {
+    "enabled": true
+  },
+  "zero_optimization": {
+    "stage": 2,
+    "offload_optimizer": {
+      "device": "cpu",
+      "pin_memory": true
+    },
+    "contiguous_gradients": true,
+    "overlap_comm": true
+  }
+}
+)"),
+              AllOf(StartsWith("run.yaml:2:3: train_batch_size: "), HasSubstr("per_device_train_batch_size"),
+                    HasSubstr("DeepSpeed")));
+  EXPECT_THAT(refusal("gradient_accumulation_steps: auto\nzero_optimization: {stage: 2}\n"),
+              StartsWith("run.yaml:2:1: zero_optimization: DeepSpeed is not built in"))
+      << "before the values of other keys are read";
+  EXPECT_THAT(
+      refusal(R"(training:
+  num_gpus: 2  # Or 4, 8, etc.
+  per_device_train_batch_size: 32
+  per_device_eval_batch_size: 16
+  gradient_accumulation_steps: 2
+)"),
+      StartsWith("run.yaml:2:3: training.num_gpus: got 2, but multi-GPU training is not built in yet"));
+}
+
+// ---- torchao: names of classes, and offloading ----
+
+TEST(TorchaoGuide, OptimizersAndOffloading) {
+  const std::pair<const char*, OptimizerName> names[] = {
+      {"Adam8bit", {Algorithm::adam, StateFormat::int8}},
+      {"Adam4bit", {Algorithm::adam, StateFormat::int4}},
+      {"AdamFp8", {Algorithm::adam, StateFormat::fp8_e4m3}},
+      {"AdamW8bit", kEightBits},
+      {"AdamW4bit", kFourBits},
+      {"AdamWFp8", {Algorithm::adamw, StateFormat::fp8_e4m3}}};
+  for (const auto& [name, expected] : names)
+    EXPECT_EQ(training_of(std::string("optimizer: ") + name).optimizer, expected) << name;
+  EXPECT_THAT(refusal("optimizer: adamw\noffload_gradients: true\n"),
+              AllOf(StartsWith("run.yaml:2:1: offload_gradients: "), HasSubstr("adamw_4bit")));
+  EXPECT_EQ(training_of("offload_gradients: false").optimizer, kEightBits);
+}
+
+// ---- Assignments ----
+
+TEST(Assignments, BecomeYamlWithEverythingInItsPlace) {
+  EXPECT_EQ(assignments_as_yaml("A = 1\nB=2 # c\n\n  x = 3\nC = None\nD = None # c\nE = Nonesuch\n"),
+            "A : 1\nB: 2 # c\n\n  x = 3\nC : null\nD : null # c\nE : Nonesuch\n");
+  EXPECT_EQ(assignments_as_yaml("A ="), "A :");
+  EXPECT_EQ(assignments_as_yaml("A == 1\nb\n= 1"), "A == 1\nb\n= 1");
+  EXPECT_EQ(assignments_as_yaml("A = 1\r\nB = None\r\n"), "A : 1\r\nB : null\r\n");
+  EXPECT_TRUE(has_assignments("\n  # a = 1\nmodel.n_layer = 2"));
+  for (const char* text : {"", "\n#\n", "a: b = c", "a: 1\nb = 2", " a = 1", "1 = 2", "a == 1", "just words"})
+    EXPECT_FALSE(has_assignments(text)) << text;
+}
+
+TEST(Assignments, AreReadAndCheckedLikeOtherKeys) {
+  const Settings s = parsed(R"(LEARNING_RATE = 3e-4
+EVAL_STEPS = None
+train = ["a.txt",
+         'b = c.txt']
+model.n_layer=2
+)")
+                         .settings;
+  EXPECT_EQ(s.training.learning_rate, 3e-4);
+  EXPECT_EQ(s.training.eval_steps, std::nullopt);
+  EXPECT_EQ(s.own.get<TextSettings>().train, (std::vector<std::string>{"a.txt", "b = c.txt"}));
+  EXPECT_EQ(s.own.get<BdhSettings>().n_layer, 2);
+  const auto error = [](std::string_view text) { return parse(text, "run.py").status().message(); };
+  EXPECT_THAT(error("\nLEARNING_RAT = 1"), HasSubstr("run.py:2:1: LEARNING_RAT: unknown key; did you mean"));
+  EXPECT_THAT(error("BATCH_SIZE = 1_000"),
+              HasSubstr("run.py:1:14: training.per_device_train_batch_size: got 1_000, expected an integer"));
+  EXPECT_THAT(error("A = 1\nprint(A)\n"), StartsWith("run.py:"));
+}
+
+}  // namespace
+}  // namespace octavo::train

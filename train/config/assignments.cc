@@ -1,0 +1,72 @@
+// See assignments.h.
+// SPDX-License-Identifier: MIT
+#include "train/config/assignments.h"
+
+#include <algorithm>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::string_view kBlank = " \t\r";
+constexpr std::string_view kNone = "None", kNull = "null";
+
+// The next line with its line break; it is taken from `text`.
+std::string_view take_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
+  text.remove_prefix(line.size());
+  return line;
+}
+
+// The position of the `=` of an assignment; npos: the line is none.
+std::size_t equals_in(std::string_view line) {
+  constexpr std::string_view kFirst = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+  constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.";
+  if (line.empty() || kFirst.find(line[0]) == std::string_view::npos) return std::string_view::npos;
+  const std::size_t end = line.find_first_not_of(kName);
+  if (end == std::string_view::npos) return end;
+  const std::size_t at = line.find_first_not_of(" \t", end);
+  const bool is_one = at != std::string_view::npos && line[at] == '=' && line.substr(at, 2) != "==";
+  return is_one ? at : std::string_view::npos;
+}
+
+// What stands after the `=`.
+std::string value_text(std::string_view rest) {
+  std::string out(rest);
+  const std::size_t begin = rest.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos || rest.substr(begin, kNone.size()) != kNone) return out;
+  const std::string_view after = rest.substr(begin + kNone.size());
+  const bool is_all = after.empty() || kBlank.find(after[0]) != std::string_view::npos || after[0] == '\n';
+  if (is_all) out.replace(begin, kNone.size(), kNull);
+  return out;
+}
+
+}  // namespace
+
+bool has_assignments(std::string_view text) {
+  while (!text.empty()) {
+    const std::string_view line = take_line(text);
+    const std::size_t begin = line.find_first_not_of(" \t\r\n");
+    if (begin != std::string_view::npos && line[begin] != '#')
+      return equals_in(line) != std::string_view::npos;
+  }
+  return false;
+}
+
+std::string assignments_as_yaml(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const std::string_view line = take_line(text);
+    const std::size_t equals = equals_in(line);
+    if (equals == std::string_view::npos) {
+      out += line;
+      continue;
+    }
+    const std::string_view rest = line.substr(equals + 1);
+    const bool has_room = rest.empty() || rest[0] == '\n' || kBlank.find(rest[0]) != std::string_view::npos;
+    out.append(line.substr(0, equals)).append(has_room ? ":" : ": ").append(value_text(rest));
+  }
+  return out;
+}
+
+}  // namespace octavo::train

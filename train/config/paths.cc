@@ -1,0 +1,132 @@
+// See paths.h. The operating system's own calls, for std::filesystem does not get on with LibTorch's wheels
+// (train/files/folders.h).
+// SPDX-License-Identifier: MIT
+#include "train/config/paths.h"
+
+#include "train/config/schema.h"
+
+#include <glob.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <string_view>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::string_view kPatternMarks = "*?[";
+
+bool is_relative(const std::string& path) { return !path.starts_with('/'); }
+
+bool is_there(const std::string& path) {
+  struct stat found {};
+  return ::stat(path.c_str(), &found) == 0;
+}
+
+bool has_match(const std::string& pattern) {
+  glob_t found{};
+  const bool any = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found) == 0 && found.gl_pathc > 0;
+  ::globfree(&found);
+  return any;
+}
+
+// Empty where it cannot be told.
+std::string working_directory() {
+  std::array<char, PATH_MAX> folder{};
+  return ::getcwd(folder.data(), folder.size()) == nullptr ? std::string() : folder.data();
+}
+
+// A folder's name may have the marks of a pattern; in front of one they are letters.
+std::string as_letters(std::string_view folder) {
+  std::string out;
+  for (const char c : folder) {
+    if (c == '\\' || kPatternMarks.find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+// REQUIRES: a folder.
+std::string joined(const std::string& folder, const std::string& path) {
+  const std::string between = folder.ends_with('/') ? "" : "/";
+  const bool is_pattern = path.find_first_of(kPatternMarks) != std::string::npos;
+  std::string plain = folder + between + path;
+  return is_pattern && !is_there(plain) ? as_letters(folder) + between + path : plain;
+}
+
+// ./a/./b is a/b. What `..` means depends on links, so it stays.
+std::string without_dots(std::string path) {
+  for (auto at = path.find("/./"); at != std::string::npos; at = path.find("/./", at)) path.erase(at, 2);
+  while (path.starts_with("./") && path.size() > 2) path.erase(0, 2);
+  return path;
+}
+
+// With / at the end; nothing for the working directory itself.
+std::string folder_of(const std::string& file) {
+  const std::string plain = without_dots(file);
+  return plain.substr(0, plain.rfind('/') + 1);
+}
+
+bool is_plain_folder(const std::string& path) {
+  struct stat found {};
+  return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+// /a/b/../c is /a/c unless b is a link. So one place has one name, whichever folder it was named from.
+std::string without_parents(std::string path) {
+  auto at = path.find("/../");
+  while (at != std::string::npos) {
+    const bool goes = at > 0 && is_plain_folder(path.substr(0, at));
+    const auto begin = goes ? path.rfind('/', at - 1) : at;
+    if (goes) path.erase(begin, at + 3 - begin);
+    at = path.find("/../", goes ? begin : at + 1);
+  }
+  return path;
+}
+
+std::string absolute(const std::string& path) {
+  const std::string here = is_relative(path) ? working_directory() : std::string();
+  return without_parents(here.empty() ? path : joined(here, without_dots(path)));
+}
+
+}  // namespace
+
+void resolve_paths(Config& config, const std::string& file) {
+  const std::string folder = folder_of(file);
+  if (folder.empty()) return;
+  for (std::size_t i = 0; i < config.schema->size(); ++i) {
+    const Setting* const setting = (*config.schema)[i].setting();
+    if (setting == nullptr || !setting->type.paths || setting->type.makes_paths) continue;
+    if (config.origins[i].level != Origin::Level::file) continue;
+    for (std::string* const path : setting->type.paths(config.settings)) {
+      if (!is_relative(*path)) continue;
+      std::string beside = joined(folder, without_dots(*path));
+      if (is_there(beside) || has_match(beside)) {
+        *path = std::move(beside);
+      } else if (!is_there(*path) && !has_match(*path)) {
+        config.settings.beside_config[*path] = std::move(beside);
+      }
+    }
+  }
+}
+
+Settings with_absolute_paths(Settings settings) {
+  for (const Key& key : schema_of(settings).keys()) {
+    if (key.setting() == nullptr || !key.setting()->type.paths) continue;
+    for (std::string* const path : key.setting()->type.paths(settings)) *path = absolute(*path);
+  }
+  return settings;
+}
+
+std::string places_looked_at(const Settings& settings, const std::string& path) {
+  if (!is_relative(path)) return {};
+  const std::string here = absolute(path);
+  const auto found = settings.beside_config.find(path);
+  const std::string beside = found == settings.beside_config.end() ? here : absolute(found->second);
+  return "; looked at " + (beside == here ? "" : beside + " (beside the config) and ") + here +
+         " (from the working directory)";
+}
+
+}  // namespace octavo::train
