@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <utility>
 
 namespace octavo::train {
 
@@ -17,6 +18,7 @@ Stepper::Stepper(Session& session, Heartbeat& console)
 void Stepper::step() {
   if (++done_ == kMeasuredStep) {
     measure();
+    held_.clear();
   } else {
     passes_and_update(session_.state.step + 1);
   }
@@ -51,6 +53,7 @@ void Stepper::passes_and_update(std::int64_t number) {
     Batch batch = to_device(session_.batches->next(), session_.device);
     Stopwatch& watch = watches.emplace_back(session_.device);
     pass(number, i, batch, watch, loss_sum);
+    if (done_ == kMeasuredStep) held_.push_back(std::move(batch));
     if (i + 1 == passes) update(number);
     watch.stop();
   }

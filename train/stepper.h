@@ -49,6 +49,9 @@ class Stepper {
   Readout readout_;
   std::deque<std::vector<Stopwatch>> watches_;
   std::optional<MemoryByOwner> owners_;
+  // The batches of the measured step live on until it is measured: the meter of the CPU does not know what
+  // the workers allocated, and torch would warn about its end.
+  std::vector<Batch> held_;
   double measured_seconds_ = 0, computing_ = 0;
   std::int64_t done_ = 0;
   bool updating_ = false;

@@ -106,6 +106,7 @@ def test_a_run_and_what_it_leaves(whole):
     )
     for part in ("AdamW 8-bit: ", " B/param, ", "step 12/12", "evaluation loss", "memory:", "a sample:"):
         assert part in whole.said
+    assert "[W" not in whole.said, "a warning of torch's, which nobody can follow"
     assert sorted(p.name for p in whole.out.iterdir() if not p.name.startswith("events.")) == [
         "checkpoint-12",
         "checkpoint-4",
