@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "nn/dropout.h"
 #include "nn/recompute.h"
+#include "train/parts_support.h"
 
 #include <octavo/dropout.h>
 #include <torch/torch.h>
@@ -127,24 +128,16 @@ TEST(TrainDropout, TakesNoRandomNumbersAndIsRecomputed) {
   EXPECT_TRUE(torch::equal(torch::rand({4}), expected));
 }
 
-template <class Fn>
-std::string error_of(Fn&& fn) {
-  try {
-    fn();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
-
 TEST(TrainDropout, RefusesWhatIsNoPass) {
   const Tensor x = torch::ones({4, 5});
-  EXPECT_THAT(error_of([&] { dropped(x, 0, 1.0); }), HasSubstr("the probability is 1, expected at least 0"));
-  EXPECT_THAT(error_of([&] { dropped(x, 2); }), HasSubstr("dim is 2, expected 0 to 1"));
-  EXPECT_THAT(error_of([&] { dropped(x, 1); }), HasSubstr("are Long [4], expected Long [5]"));
-  EXPECT_THAT(error_of([&] { dropout(x, 0.5, true, {}, 0); }), HasSubstr("the pass has no sample numbers"));
+  EXPECT_THAT(torch_error([&] { dropped(x, 0, 1.0); }),
+              HasSubstr("the probability is 1, expected at least 0"));
+  EXPECT_THAT(torch_error([&] { dropped(x, 2); }), HasSubstr("dim is 2, expected 0 to 1"));
+  EXPECT_THAT(torch_error([&] { dropped(x, 1); }), HasSubstr("are Long [4], expected Long [5]"));
+  EXPECT_THAT(torch_error([&] { dropout(x, 0.5, true, {}, 0); }),
+              HasSubstr("the pass has no sample numbers"));
   const Tensor floats = torch::ones({4});
-  EXPECT_THAT(error_of([&] { dropout(x, 0.5, true, {1, 2, floats}, 0); }), HasSubstr("are Float [4]"));
+  EXPECT_THAT(torch_error([&] { dropout(x, 0.5, true, {1, 2, floats}, 0); }), HasSubstr("are Float [4]"));
 }
 
 }  // namespace

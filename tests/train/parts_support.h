@@ -77,6 +77,17 @@ inline std::unique_ptr<StepOptimizer> make(const TrainingSettings& settings, con
                 : make_plain_optimizer(settings.optimizer, settings, std::move(groups));
 }
 
+// What a function says that throws an error of torch.
+template <class Fn>
+std::string torch_error(Fn&& fn) {
+  try {
+    fn();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
 // What save() gives, with tensors of their own, as a file has them.
 struct Saved {
   NamedTensors tensors;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "nn/project.h"
 #include "precision.h"
+#include "train/parts_support.h"
 
 #include <torch/torch.h>
 
@@ -30,28 +31,18 @@ TEST(Project, HasTheBitsOfTorchsProducts) {
   }
 }
 
-template <class Fn>
-std::string error_of(Fn&& fn) {
-  try {
-    fn();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
-
 TEST(Project, RefusesShapesThatDoNotFit) {
   const Tensor x = torch::zeros({2, 5, 4});
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(torch_error([&] {
                 project(x, torch::zeros({3, 4}));
               }),
               HasSubstr("project: got activations [2, 5, 4] and a weight [3, 4], expected [.., in] and"));
-  EXPECT_THAT(error_of([&] { project(x, torch::zeros({2, 4, 3})); }), HasSubstr("a weight [2, 4, 3]"));
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(torch_error([&] { project(x, torch::zeros({2, 4, 3})); }), HasSubstr("a weight [2, 4, 3]"));
+  EXPECT_THAT(torch_error([&] {
                 project_batched(x, torch::zeros({4, 3}));
               }),
               HasSubstr("project_batched: got activations [2, 5, 4] and weights [4, 3], expected [groups"));
-  EXPECT_THAT(error_of([&] { project_batched(x, torch::zeros({1, 4, 3})); }), HasSubstr("[1, 4, 3]"));
+  EXPECT_THAT(torch_error([&] { project_batched(x, torch::zeros({1, 4, 3})); }), HasSubstr("[1, 4, 3]"));
 }
 
 }  // namespace
