@@ -1,5 +1,5 @@
-/* The C ABI: steps, norms, layouts, converters, the inspector and dropout over plain structs, for engines and
- * other languages.
+/* The C ABI: steps, norms, layouts, converters, the inspector, dropout and the transducer loss over plain
+ * structs, for engines and other languages.
  *
  * Rules: every function that can fail returns an octavo_status and, on failure, leaves a message for this
  * thread in octavo_last_error(). A failed call writes no buffer. Structs begin with struct_size, set by the
@@ -31,7 +31,8 @@ OCTAVO_API octavo_status octavo_force_implementation(const char* name);
 OCTAVO_API octavo_status octavo_set_default_threads(int32_t threads);
 OCTAVO_API int32_t octavo_default_threads(void);
 
-/* Names to numbers: kind is "dtype", "state", "store" or "optimizer". */
+/* Names to numbers: kind is "dtype", "state", "store", "optimizer" or "reduction" (of the transducer loss).
+ */
 OCTAVO_API octavo_status octavo_parse(const char* kind, const char* name, uint32_t* out);
 
 /* What an algorithm says of itself. Strings live as long as the library. */
@@ -309,6 +310,53 @@ typedef struct {
 } octavo_dropout_args;
 
 OCTAVO_API octavo_status octavo_dropout(const octavo_dropout_args* args);
+
+/* The transducer loss (TDT, RNN-T): octavo/transducer.h is the same in C++, defines the loss and says what
+ * each field means. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t dtype;
+  uint32_t device_kind; /* 0 cpu */
+  int32_t device_index;
+  uint32_t kind;      /* 0 tdt, 1 rnnt */
+  uint32_t reduction; /* 0 mean_batch, 1 mean, 2 mean_volume, 3 sum, 4 none */
+  int64_t batch, frames, positions, tokens, blank;
+  const void* token_logits;
+  int64_t token_strides[3]; /* of clips, frames and positions, in elements; three zeros: dense */
+  const void* duration_logits;
+  int64_t duration_strides[3];
+  const int64_t* durations;
+  int64_t duration_count;
+  const int64_t* targets;
+  int64_t target_stride;
+  const int64_t* logit_lengths;
+  const int64_t* target_lengths;
+  double sigma, omega;
+  uint64_t seed, step;
+  void* workspace;
+  int64_t workspace_bytes;
+  void* stream;
+  int32_t threads;
+  uint32_t reserved;
+} octavo_transducer_args;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const float* grad_losses;
+  void* token_grad;
+  int64_t token_strides[3];
+  void* duration_grad;
+  int64_t duration_strides[3];
+} octavo_transducer_grads;
+
+/* Negative on a bad argument. */
+OCTAVO_API int64_t octavo_transducer_workspace_bytes(const octavo_transducer_args* args);
+OCTAVO_API octavo_status octavo_transducer_loss(const octavo_transducer_args* args, float* losses);
+OCTAVO_API octavo_status octavo_transducer_gradient(const octavo_transducer_args* args,
+                                                    const octavo_transducer_grads* grads);
+/* 1: a call with these numbers takes RNN-T. */
+OCTAVO_API int32_t octavo_draws_rnnt(double omega, uint64_t seed, uint64_t step);
 
 /* --- The engine ---------------------------------------------------------------------------------------
  *

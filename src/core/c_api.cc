@@ -9,6 +9,7 @@
 #include <octavo/grad_norm.h>
 #include <octavo/octavo.h>
 #include <octavo/optimizer.h>
+#include <octavo/transducer.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -207,8 +208,9 @@ octavo_status octavo_parse(const char* kind, const char* name, uint32_t* out) {
     if (which == "state") return put(octavo::parse_state_format(name));
     if (which == "store") return put(octavo::parse_weight_store(name));
     if (which == "optimizer") return put(octavo::parse_algorithm(name));
+    if (which == "reduction") return put(octavo::parse_transducer_reduction(name));
     return Status::invalid("[octavo] kind: got '" + std::string(which) +
-                           "', expected dtype, state, store or optimizer");
+                           "', expected dtype, state, store, optimizer or reduction");
   });
 }
 

@@ -1,0 +1,84 @@
+// The C ABI of the transducer loss: its structs as those of octavo/transducer.h.
+// SPDX-License-Identifier: MIT
+#include "core/c_common.h"
+
+#include <octavo/octavo.h>
+#include <octavo/transducer.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace {
+
+using namespace octavo::c;  // NOLINT(google-build-using-namespace)
+using octavo::Status;
+
+template <class Void>
+octavo::TransducerView<Void> view(Void* data, const int64_t (&strides)[3]) {
+  octavo::TransducerView<Void> out{data, {}};
+  std::copy(std::begin(strides), std::end(strides), out.strides.begin());
+  return out;
+}
+
+octavo::TransducerArgs convert(const octavo_transducer_args* from) {
+  const octavo_transducer_args c = read_struct("args", from);
+  check_array("durations", c.durations, c.duration_count);
+  octavo::TransducerArgs args;
+  args.device = {static_cast<octavo::DeviceKind>(c.device_kind), c.device_index};
+  args.dtype = static_cast<octavo::DType>(c.dtype);
+  args.kind = static_cast<octavo::TransducerKind>(c.kind);
+  args.reduction = static_cast<octavo::TransducerReduction>(c.reduction);
+  args.batch = c.batch;
+  args.frames = c.frames;
+  args.positions = c.positions;
+  args.tokens = c.tokens;
+  args.blank = c.blank;
+  args.token_logits = view(c.token_logits, c.token_strides);
+  args.duration_logits = view(c.duration_logits, c.duration_strides);
+  args.durations = {c.durations, static_cast<std::size_t>(c.duration_count)};
+  args.targets = c.targets;
+  args.target_stride = c.target_stride;
+  args.logit_lengths = c.logit_lengths;
+  args.target_lengths = c.target_lengths;
+  args.sigma = c.sigma;
+  args.omega = c.omega;
+  args.seed = c.seed;
+  args.step = c.step;
+  args.workspace = workspace_span(c.workspace, c.workspace_bytes);
+  args.stream = c.stream;
+  args.threads = c.threads;
+  return args;
+}
+
+}  // namespace
+
+extern "C" {
+
+int64_t octavo_transducer_workspace_bytes(const octavo_transducer_args* args) {
+  int64_t bytes = -1;
+  const octavo_status status = guarded([&]() -> Status {
+    bytes = octavo::transducer_workspace_bytes(convert(args)).value();
+    return {};
+  });
+  return status == 0 ? bytes : -1;
+}
+
+octavo_status octavo_transducer_loss(const octavo_transducer_args* args, float* losses) {
+  return guarded([&] { return octavo::transducer_loss(convert(args), losses); });
+}
+
+octavo_status octavo_transducer_gradient(const octavo_transducer_args* args,
+                                         const octavo_transducer_grads* grads) {
+  return guarded([&] {
+    const octavo::TransducerArgs converted = convert(args);
+    const octavo_transducer_grads g = read_struct("grads", grads);
+    return octavo::transducer_gradient(converted, g.grad_losses, view(g.token_grad, g.token_strides),
+                                       view(g.duration_grad, g.duration_strides));
+  });
+}
+
+int32_t octavo_draws_rnnt(double omega, uint64_t seed, uint64_t step) {
+  return octavo::draws_rnnt(omega, seed, step) ? 1 : 0;
+}
+
+}  // extern "C"

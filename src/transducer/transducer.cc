@@ -1,0 +1,102 @@
+// The public transducer loss: checks, the workspace, and the call of the CPU's part.
+// SPDX-License-Identifier: MIT
+#include "formula/stochastic_round.h"
+#include "optimizers/resolve.h"
+#include "transducer/backend.h"
+#include "transducer/lattice.h"
+
+#include <bit>
+#include <string>
+
+namespace octavo {
+namespace {
+
+using transducer::Workspace;
+
+constexpr const char* kWhere = "[transducer]";
+constexpr std::string_view kReductions[] = {"mean_batch", "mean", "mean_volume", "sum", "none"};
+
+// A number for the arguments, by which the gradient finds that its workspace is of another call.
+std::uint64_t key_of(const TransducerArgs& args) {
+  std::uint64_t key = 0;
+  const auto add = [&](auto value) {
+    key = formula::mix64((key ^ static_cast<std::uint64_t>(value)) + formula::kGolden);
+  };
+  for (const auto value : {args.batch, args.frames, args.positions, args.tokens, args.blank}) add(value);
+  add(args.dtype);
+  add(transducer::is_rnnt(args));
+  add(std::bit_cast<std::uint64_t>(args.sigma));
+  for (const std::int64_t duration : args.durations) add(duration);
+  for (std::int64_t b = 0; b < args.batch; ++b) {
+    add(args.logit_lengths[b]);
+    add(args.target_lengths[b]);
+  }
+  return key;
+}
+
+std::int64_t bytes_needed(const TransducerArgs& args) {
+  std::int64_t cells = 0;
+  for (std::int64_t b = 0; b < args.batch; ++b) cells += transducer::cells_of(args, b);
+  return transducer::workspace_bytes(args.batch, cells);
+}
+
+Status check_call(const TransducerArgs& args) {
+  if (Status bad = transducer::check_args(args); !bad.ok()) return bad;
+  if (args.batch == 0) {
+    if (args.reduction == TransducerReduction::none || args.reduction == TransducerReduction::sum) return {};
+    return Status::invalid(std::string(kWhere) + " batch: got 0, expected at least 1 (no clip has no mean)");
+  }
+  return check_workspace(kWhere, args.workspace, bytes_needed(args), "transducer_workspace_bytes()");
+}
+
+}  // namespace
+
+Result<TransducerReduction> parse_transducer_reduction(std::string_view text) {
+  std::string known;
+  for (std::size_t i = 0; i < std::size(kReductions); ++i) {
+    if (text == kReductions[i]) return static_cast<TransducerReduction>(i);
+    known += (i == 0 ? "" : ", ") + std::string(kReductions[i]);
+  }
+  return Status::invalid(std::string(kWhere) + " reduction: got '" + std::string(text) +
+                         "', expected one of " + known);
+}
+
+bool draws_rnnt(double omega, std::uint64_t seed, std::uint64_t step) {
+  constexpr std::uint64_t kOwn = 0x5444542072616E64U;  // not the bits of dropout or rounding
+  const std::uint64_t bits = formula::mix64(formula::round_base(seed, step) ^ kOwn);
+  return static_cast<double>(bits >> 11) * 0x1p-53 < omega;
+}
+
+Result<std::int64_t> transducer_workspace_bytes(const TransducerArgs& args) {
+  if (Status bad = transducer::check_lengths(args); !bad.ok()) return bad;
+  return bytes_needed(args);
+}
+
+Status transducer_loss(const TransducerArgs& args, float* losses) {
+  if (Status bad = check_call(args); !bad.ok()) return bad;
+  if (Status bad = transducer::check_losses(args, losses); !bad.ok()) return bad;
+  if (args.batch == 0) {
+    if (args.reduction == TransducerReduction::sum) *losses = 0.0F;
+    return {};
+  }
+  transducer::loss_cpu(args, losses);
+  Workspace(args.workspace, args.batch).head->key = key_of(args);
+  return {};
+}
+
+Status transducer_gradient(const TransducerArgs& args, const float* grad_losses,
+                           TransducerView<void> token_grad, TransducerView<void> duration_grad) {
+  if (Status bad = check_call(args); !bad.ok()) return bad;
+  if (args.batch == 0) return {};
+  if (Status bad = transducer::check_grads(args, grad_losses, token_grad, duration_grad); !bad.ok())
+    return bad;
+  if (Workspace(args.workspace, args.batch).head->key != key_of(args)) {
+    return Status::invalid(
+        std::string(kWhere) +
+        " workspace: was not filled by transducer_loss with these arguments; call it first");
+  }
+  transducer::gradient_cpu(args, grad_losses, token_grad, duration_grad);
+  return {};
+}
+
+}  // namespace octavo
