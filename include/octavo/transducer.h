@@ -77,13 +77,14 @@ OCTAVO_API bool draws_rnnt(double omega, std::uint64_t seed, std::uint64_t step)
 OCTAVO_API Result<std::int64_t> transducer_workspace_bytes(const TransducerArgs& args);
 
 // Writes `batch` losses for `none`, else one. Of a clip that no alignment can end (durations without 0, too
-// few frames) the loss is infinite. A NaN among a clip's logits makes its loss NaN. Fills the workspace.
+// few frames) the loss is infinite. A NaN among a clip's logits makes its loss NaN. Fills the workspace,
+// which the gradient reads.
 OCTAVO_API Status transducer_loss(const TransducerArgs& args, float* losses);
 
 // The gradient of transducer_loss with respect to the logits, times `grad_losses` (`batch` numbers for
 // `none`, else one), in the logits' type. Every element is written, zero where no clip has a cell. `args` and
-// the workspace are those of the call before. A view of a gradient may be the logits' own: it then replaces
-// them. A clip with an infinite loss has zeros, and RNN-T's duration gradient is zero.
+// the workspace are those of the call before, which stay as they are. A view of a gradient may be the logits'
+// own: it then replaces them. A clip with an infinite loss has zeros, and RNN-T's duration gradient is zero.
 OCTAVO_API Status transducer_gradient(const TransducerArgs& args, const float* grad_losses,
                                       TransducerView<void> token_grad, TransducerView<void> duration_grad);
 

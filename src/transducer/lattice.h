@@ -30,7 +30,6 @@ struct Head {
 struct ClipState {
   std::int64_t first;  // its first cell
   double log_p;        // log of the sum over all alignments
-  double factor;       // of its gradient
 };
 
 inline std::int64_t workspace_bytes(std::int64_t batch, std::int64_t cells) {

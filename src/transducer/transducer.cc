@@ -80,7 +80,7 @@ Status transducer_loss(const TransducerArgs& args, float* losses) {
     return {};
   }
   transducer::loss_cpu(args, losses);
-  Workspace(args.workspace, args.batch).head->key = key_of(args);
+  *Workspace(args.workspace, args.batch).head = {key_of(args), 0};
   return {};
 }
 

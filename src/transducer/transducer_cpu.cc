@@ -110,8 +110,8 @@ class Batch {
   }
 
   void gradient_of_cell(std::int64_t clip, std::int64_t t, std::int64_t u, Stored* token_grad,
-                        Stored* duration_grad) const {
-    const double log_p = state(clip).log_p, factor = state(clip).factor;
+                        Stored* duration_grad, double factor) const {
+    const double log_p = state(clip).log_p;
     const auto count = static_cast<std::int64_t>(args_.durations.size());
     const Cell& c = cell(clip, t, u);
     // The probability that an alignment takes blank here, the label, each duration; and any of them.
@@ -175,8 +175,11 @@ void loss(const TransducerArgs& args, float* losses) {
     if (t < batch.frames(clip)) batch.norms_of_frame(clip, t);
   };
   cpu::parallel_for(args.batch * args.frames, args.threads, norms);
-  auto alphas = [&](std::int64_t clip, cpu::Scratch&) { batch.alphas(clip); };
-  cpu::parallel_for(args.batch, args.threads, alphas);
+  auto walk = [&](std::int64_t clip, cpu::Scratch&) {
+    batch.alphas(clip);
+    batch.betas(clip);
+  };
+  cpu::parallel_for(args.batch, args.threads, walk);
   double sum = 0.0;
   for (std::int64_t b = 0; b < args.batch; ++b) {
     const double loss = -batch.state(b).log_p;
@@ -194,22 +197,18 @@ void gradient(const TransducerArgs& args, const float* grad_losses, TransducerVi
   const auto count = static_cast<std::int64_t>(args.durations.size());
   std::int64_t labels = 0;
   for (std::int64_t b = 0; b < args.batch; ++b) labels += args.target_lengths[b];
-  for (std::int64_t b = 0; b < args.batch; ++b) {
-    const bool own = args.reduction == TransducerReduction::none;
-    batch.state(b).factor = static_cast<double>(grad_losses[own ? b : 0]) / divisor(args, b, labels);
-  }
-  auto betas = [&](std::int64_t clip, cpu::Scratch&) { batch.betas(clip); };
-  cpu::parallel_for(args.batch, args.threads, betas);
   const auto token_strides = strides_of(args, token_grad.strides, args.tokens);
   const auto duration_strides = strides_of(args, duration_grad.strides, count);
   auto frame = [&](std::int64_t i, cpu::Scratch&) {
     const std::int64_t clip = i / args.frames, t = i % args.frames;
+    const bool own = args.reduction == TransducerReduction::none;
+    const double factor = static_cast<double>(grad_losses[own ? clip : 0]) / divisor(args, clip, labels);
     for (std::int64_t u = 0; u < args.positions; ++u) {
       auto* const token = const_cast<Stored*>(Batch<E>::row(token_grad.data, token_strides, clip, t, u));
       auto* const duration =
           const_cast<Stored*>(Batch<E>::row(duration_grad.data, duration_strides, clip, t, u));
       if (t < batch.frames(clip) && u <= batch.labels(clip)) {
-        batch.gradient_of_cell(clip, t, u, token, duration);
+        batch.gradient_of_cell(clip, t, u, token, duration, factor);
       } else {
         std::fill_n(token, args.tokens, Stored{});
         std::fill_n(duration, count, Stored{});

@@ -174,8 +174,8 @@ TEST(TransducerApi, WorkspacesHoldRealCellsOnly) {
   padded.logit_lengths[1] = 1;
   padded.target_lengths[1] = 0;
   const std::int64_t alone = octavo::transducer_workspace_bytes(one.args()).value();
-  EXPECT_EQ(alone, 16 + 24 + 32 * 12);
-  EXPECT_EQ(octavo::transducer_workspace_bytes(padded.args()).value(), alone + 24 + 32);
+  EXPECT_EQ(alone, 16 + 16 + 32 * 12);
+  EXPECT_EQ(octavo::transducer_workspace_bytes(padded.args()).value(), alone + 16 + 32);
 }
 
 octavo_transducer_args c_args(LatticeBatch& batch) {

@@ -1,5 +1,5 @@
 """Octavo: low-bit optimizers for PyTorch. `octavo.optim` has them, `octavo.nn` the embeddings that go with
-them.
+them and the losses of transducers.
 """
 
 from __future__ import annotations

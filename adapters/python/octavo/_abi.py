@@ -102,6 +102,18 @@ EngineArgs = _struct(
     "u32 struct_size guard; i32 threads; u32 reserved; f64 grad_factor; ptr devices; i64 device_count; ptr "
     "add_sums sums_user",
 )
+TransducerArgs = _struct(
+    "TransducerArgs",
+    "u32 struct_size dtype device_kind; i32 device_index; u32 kind reduction; i64 batch frames positions "
+    "tokens blank; ptr token_logits; i64 token_strides[3]; ptr duration_logits; i64 duration_strides[3]; ptr "
+    "durations; i64 duration_count; ptr targets; i64 target_stride; ptr logit_lengths target_lengths; f64 "
+    "sigma omega; u64 seed step; ptr workspace; i64 workspace_bytes; ptr stream; i32 threads; u32 reserved",
+)
+TransducerGrads = _struct(
+    "TransducerGrads",
+    "u32 struct_size reserved; ptr grad_losses token_grad; i64 token_strides[3]; ptr duration_grad; i64 "
+    "duration_strides[3]",
+)
 EngineNormPart = _struct("EngineNormPart", "u32 struct_size part device_kind; i32 device_index; ptr out")
 
 
@@ -143,6 +155,9 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_engine_ready": (u32, (_pointer, _at(EngineArgs), _pointer, Combine, _pointer, _pointer)),
     "octavo_engine_finish": (u32, (_pointer, _at(EngineArgs), _pointer, i64, Combine, _pointer)),
     "octavo_engine_forget_ready": (None, (_pointer,)),
+    "octavo_transducer_workspace_bytes": (i64, (_at(TransducerArgs),)),
+    "octavo_transducer_loss": (u32, (_at(TransducerArgs), _pointer)),
+    "octavo_transducer_gradient": (u32, (_at(TransducerArgs), _at(TransducerGrads))),
     "octavo_moment_layout": (u32, (_at(MomentSpec), _at(i64), _at(i64))),
     "octavo_encode": (u32, (_at(MomentSpec), _pointer, _pointer, _pointer)),
     "octavo_decode": (u32, (_at(MomentSpec), _pointer, _pointer, _pointer)),
@@ -199,7 +214,7 @@ def check(status: int) -> None:
 
 @functools.cache
 def parse(kind: str, name: str) -> int:
-    """The number of a name; kind is dtype, state, store or optimizer. Unknown names are a ValueError."""
+    """The number of a name; kind as in octavo_parse. Unknown names are a ValueError."""
     number = u32()
     if library().octavo_parse(kind.encode(), name.encode(), ctypes.byref(number)) != 0:
         raise ValueError(last_error())

@@ -1,12 +1,17 @@
-"""Embeddings that keep 32-bit optimizer states, under bitsandbytes' names."""
+"""Embeddings that keep 32-bit optimizer states, under bitsandbytes' names, and the losses of transducers,
+under transformers' and NeMo's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ._engine import DTYPES
+from ._transducer import transducer_loss
 from .optim.groups import set_state
 
 
@@ -37,3 +42,116 @@ class StableEmbedding(Embedding):
         # The norm in its own precision, whatever the weight's is.
         embedded = super().forward(input).to(self.norm.weight.dtype)
         return self.norm(embedded).to(self.weight.dtype)  # type: ignore[no-any-return]
+
+
+def tdt_loss(
+    token_logits: Tensor,
+    duration_logits: Tensor | None,
+    targets: Tensor,
+    logit_lengths: Tensor,
+    target_lengths: Tensor,
+    blank_token_id: int,
+    durations: Sequence[int],
+    sigma: float = 0.0,
+    reduction: str = "mean",
+    *,
+    omega: float = 0.0,
+) -> Tensor:
+    """The loss of a token-and-duration transducer, with transformers' arguments, in fp32.
+
+    token_logits is [batch, frames, labels + 1, tokens with blank], duration_logits the same with one output
+    for each of `durations`; with None for it, these are the last outputs of token_logits, as NeMo's joint
+    network has them, and no gradient is put together from two. `omega` is the probability that a call takes
+    plain RNN-T, by torch's random numbers. reduction: mean_batch, mean (each loss divided by its number of
+    labels), mean_volume, sum or none. An empty transcript divides by one; a clip that no alignment can end
+    has an infinite loss and no gradient. On the CPU; octavo/transducer.h defines the loss.
+    """
+    if len(durations) == 0:
+        raise ValueError("tdt_loss: durations is empty, expected at least one; without durations: rnnt_loss")
+    seed = int(torch.randint(2**63 - 1, (), device="cpu")) if omega > 0 else 0
+    options = (blank_token_id, list(durations), sigma, omega, seed, reduction)
+    given = ("tdt_loss", token_logits, duration_logits, targets, logit_lengths, target_lengths)
+    return transducer_loss(*_checked(*given, outputs=len(durations)), *options)[0]
+
+
+def rnnt_loss(
+    logits: Tensor,
+    targets: Tensor,
+    logit_lengths: Tensor,
+    target_lengths: Tensor,
+    blank_token_id: int,
+    reduction: str = "mean_volume",
+) -> Tensor:
+    """The loss of a plain transducer (RNN-T), with transformers' arguments; see tdt_loss."""
+    given = ("rnnt_loss", logits, None, targets, logit_lengths, target_lengths)
+    return transducer_loss(*_checked(*given, outputs=0), blank_token_id, [], 0.0, 0.0, 0, reduction)[0]
+
+
+class TDTLoss(nn.Module):
+    """tdt_loss with the arguments of NeMo's TDTLossNumba: `acts` has tokens, blank and durations."""
+
+    def __init__(
+        self,
+        blank: int,
+        durations: Sequence[int] | None = None,
+        reduction: str = "mean_batch",
+        fastemit_lambda: float = 0.0,
+        clamp: float = -1,
+        sigma: float = 0.0,
+        omega: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if fastemit_lambda != 0:
+            raise ValueError(
+                f"TDTLoss: fastemit_lambda is {fastemit_lambda}, expected 0: it is not supported"
+            )
+        if clamp > 0:
+            raise ValueError(f"TDTLoss: clamp is {clamp}, expected 0 or less (off): it is not supported")
+        self.blank, self.durations, self.reduction = blank, list(durations or ()), reduction
+        self.sigma, self.omega = sigma, omega
+
+    def forward(self, acts: Tensor, labels: Tensor, act_lens: Tensor, label_lens: Tensor) -> Tensor:
+        lengths, options = (act_lens, label_lens), (self.blank, self.durations, self.sigma, self.reduction)
+        return tdt_loss(acts, None, labels, *lengths, *options, omega=self.omega)
+
+
+def _checked(
+    name: str,
+    token_logits: Tensor,
+    duration_logits: Tensor | None,
+    targets: Tensor,
+    logit_lengths: Tensor,
+    target_lengths: Tensor,
+    outputs: int,
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor]:
+    """Shapes and types; the core trusts these, and checks what is in the tensors."""
+    if token_logits.dim() != 4:
+        shape = tuple(token_logits.shape)
+        raise ValueError(f"{name}: logits are {shape}, expected [batch, frames, labels + 1, outputs]")
+    if token_logits.dtype == torch.float64:  # as the peers do
+        token_logits = token_logits.float()
+    if token_logits.dtype not in DTYPES:
+        raise ValueError(f"{name}: logits are {token_logits.dtype}, expected float32, bfloat16 or float16")
+    if duration_logits is not None:
+        want = (*token_logits.shape[:3], outputs)
+        if tuple(duration_logits.shape) != want:
+            raise ValueError(f"{name}: duration_logits are {tuple(duration_logits.shape)}, expected {want}")
+        duration_logits = duration_logits.to(token_logits.dtype)
+    elif token_logits.shape[3] <= outputs:
+        raise ValueError(
+            f"{name}: logits have {token_logits.shape[3]} outputs, expected more than the {outputs} durations"
+        )
+    batch = token_logits.shape[0]
+    if targets.dim() != 2 or targets.shape[0] != batch:
+        raise ValueError(f"{name}: targets are {tuple(targets.shape)}, expected [{batch}, labels]")
+    for what, lengths in (("logit_lengths", logit_lengths), ("target_lengths", target_lengths)):
+        if tuple(lengths.shape) != (batch,):
+            raise ValueError(f"{name}: {what} are {tuple(lengths.shape)}, expected [{batch}]")
+    for what, given in (
+        ("targets", targets),
+        ("logit_lengths", logit_lengths),
+        ("target_lengths", target_lengths),
+    ):
+        if given.is_floating_point() or given.is_complex():
+            raise ValueError(f"{name}: {what} are {given.dtype}, expected integers")
+    return token_logits, duration_logits, targets, logit_lengths, target_lengths
