@@ -77,8 +77,8 @@ OCTAVO_API bool draws_rnnt(double omega, std::uint64_t seed, std::uint64_t step)
 OCTAVO_API Result<std::int64_t> transducer_workspace_bytes(const TransducerArgs& args);
 
 // Writes `batch` losses for `none`, else one. Of a clip that no alignment can end (durations without 0, too
-// few frames) the loss is infinite. A NaN among a clip's logits makes its loss NaN. Fills the workspace,
-// which the gradient reads.
+// few frames) the loss is infinite. A NaN where an alignment can pass makes its clip's loss NaN. Fills the
+// workspace, which the gradient reads.
 OCTAVO_API Status transducer_loss(const TransducerArgs& args, float* losses);
 
 // The gradient of transducer_loss with respect to the logits, times `grad_losses` (`batch` numbers for

@@ -9,6 +9,10 @@ namespace octavo::transducer {
 // Everything of the arguments but workspace, losses and gradients: sizes, views, durations, lengths, labels.
 Status check_args(const TransducerArgs& args);
 Status check_lengths(const TransducerArgs& args);
+// From a clip's first label to the next one's.
+inline std::int64_t target_stride(const TransducerArgs& args) {
+  return args.target_stride != 0 ? args.target_stride : args.positions - 1;
+}
 // A filled-in view: three zeros become the strides of dense memory.
 std::array<std::int64_t, 3> strides_of(const TransducerArgs& args, std::array<std::int64_t, 3> strides,
                                        std::int64_t outputs);

@@ -36,8 +36,7 @@ class Batch {
     return space_.cells[state(clip).first + t * (labels(clip) + 1) + u];
   }
   [[nodiscard]] std::int64_t target(std::int64_t clip, std::int64_t u) const {
-    const std::int64_t stride = args_.target_stride != 0 ? args_.target_stride : args_.positions - 1;
-    return args_.targets[clip * stride + u];
+    return args_.targets[clip * target_stride(args_) + u];
   }
   [[nodiscard]] const Stored* tokens(std::int64_t clip, std::int64_t t, std::int64_t u) const {
     return row(args_.token_logits.data, token_strides_, clip, t, u);
@@ -54,8 +53,8 @@ class Batch {
     }
   }
 
-  // f(is_label, arc, score, beta of where it leads) for every arc that leaves a cell and may be taken. Behind
-  // the last frame beta is 0, and only a blank after the last label leads there.
+  // f(is_label, arc, score, cell that it leads to) for every arc that leaves a cell and may be taken. Behind
+  // the last frame there is no cell, and only a blank after the last label leads there.
   template <class Fn>
   void for_arcs(std::int64_t clip, std::int64_t t, std::int64_t u, Fn&& f) const {
     const std::int64_t left = frames(clip) - t, last = labels(clip);
@@ -102,7 +101,8 @@ class Batch {
       for (std::int64_t u = labels(clip); u >= 0; --u) {
         double beta = kNever;
         for_arcs(clip, t, u, [&](bool, const Arc&, double score, const Cell* to) {
-          beta = log_add(beta, score + (to != nullptr ? to->beta : 0.0));
+          const double after = beta_of(to);
+          if (after != kNever) beta = log_add(beta, score + after);  // else whatever the score is
         });
         cell(clip, t, u).beta = beta;
       }
@@ -117,9 +117,11 @@ class Batch {
     // The probability that an alignment takes blank here, the label, each duration; and any of them.
     double blank = 0.0, label = 0.0, all = 0.0;
     std::array<double, kMaxTransducerDurations> taken{};
-    if (log_p != kNever) {
+    if (log_p != kNever && c.alpha != kNever) {
       for_arcs(clip, t, u, [&](bool is_label, const Arc& arc, double score, const Cell* to) {
-        const double p = std::exp(c.alpha + score + (to != nullptr ? to->beta : 0.0) - log_p);
+        const double after = beta_of(to);
+        if (after == kNever) return;
+        const double p = std::exp(c.alpha + score + after - log_p);
         (is_label ? label : blank) += p;
         if (arc.duration != kNoDuration) taken[static_cast<std::size_t>(arc.duration)] += p;
         all += p;
@@ -145,6 +147,8 @@ class Batch {
       duration_grad[i] = E::store(factor * (p * all - taken[static_cast<std::size_t>(i)]));
     }
   }
+
+  static double beta_of(const Cell* cell) { return cell != nullptr ? cell->beta : 0.0; }
 
   static const Stored* row(const void* data, const std::array<std::int64_t, 3>& strides, std::int64_t clip,
                            std::int64_t t, std::int64_t u) {

@@ -107,6 +107,10 @@ TEST(TransducerApi, RefusesBadMemory) {
     b.logit_lengths = {1, 1};
     b.target_lengths = {0, 0};
   });
+  expect_refused("workspace: got memory of targets", [](B& b, A& a) {
+    a.targets = reinterpret_cast<const std::int64_t*>(a.workspace.data());
+    std::fill(b.workspace.begin(), b.workspace.end(), 0.0);
+  });
   LatticeBatch batch = small();
   EXPECT_THAT(octavo::transducer_loss(batch.args(), nullptr).message(), HasSubstr("losses: got null"));
   auto cuda = batch.args();
@@ -142,6 +146,12 @@ TEST(TransducerApi, RefusesBadGradients) {
   refused("token_grad: got memory of token_logits", ones.data(), {own + 1, strides}, {g + 5, strides});
   refused("token_grad: got memory of workspace", ones.data(), {batch.workspace.data(), strides},
           {g + 5, strides});
+  args.reduction = TransducerReduction::sum;
+  refused("token_grad: got memory of grad_losses", g, {g, strides}, {g + 5, strides});
+  std::vector<std::int64_t> labels(batch.count(), 1);
+  args.targets = labels.data();
+  refused("token_grad: got memory of targets", ones.data(), {labels.data(), strides}, {g + 5, strides});
+  args = batch.args();
   EXPECT_TRUE(octavo::transducer_gradient(args, ones.data(), {g, strides}, {g + 5, strides}).ok());
   batch.logit_lengths[0] = 3;  // another call's
   refused("workspace: was not filled by transducer_loss", ones.data(), {g, strides}, {g + 5, strides});
