@@ -1,0 +1,265 @@
+// Mutated archives: every one is read or is a Status, never a crash, an exception or bytes outside of it. A
+// second or so for all readers; OCTAVO_FUZZ_SECONDS and OCTAVO_FUZZ_SEED as in api/fuzz_test.cc.
+// OCTAVO_FUZZ_INPUTS=n gives each reader n inputs however long that takes:
+//   OCTAVO_FUZZ_INPUTS=10000000 build/tests/train_archives_test --gtest_filter='ArchiveFuzz.*'
+// SPDX-License-Identifier: MIT
+#include "support/random.h"
+#include "train/archive_support.h"
+#include "train/files/gzip.h"
+#include "train/files/pickle.h"
+#include "train/files/tar.h"
+#include "train/files/torch_file.h"
+#include "train/files/zip.h"
+#include "train/files_support.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+namespace octavo::train {
+namespace {
+
+using test::Random;
+
+double number_from(const char* name, double fallback) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atof(text) : fallback;
+}
+
+// Numbers that break sums and products, in the sizes that formats have them.
+std::string odd_number(Random& random) {
+  const std::uint64_t values[] = {0,
+                                  1,
+                                  2,
+                                  255,
+                                  256,
+                                  0x7fff,
+                                  0xffff,
+                                  0x7fffffff,
+                                  0xffffffff,
+                                  0x100000000,
+                                  INT64_MAX,
+                                  UINT64_MAX,
+                                  UINT64_MAX - 511,
+                                  std::uint64_t{1} << 62,
+                                  random.bits()};
+  return little(values[random.below(std::size(values))], std::size_t{1} << random.below(4));
+}
+
+std::string mutated(std::string text, std::span<const std::string> pieces, Random& random) {
+  for (std::uint64_t edits = 1 + random.below(4); edits > 0; --edits) {
+    const auto at = static_cast<std::size_t>(random.below(text.size() + 1));
+    const std::string& piece = pieces[static_cast<std::size_t>(random.below(pieces.size()))];
+    switch (random.below(7)) {
+      case 0:
+        text.insert(at, piece);
+        break;
+      case 1:
+        text.erase(at, static_cast<std::size_t>(random.below(12)));
+        break;
+      case 2:
+        text.insert(at, text.substr(static_cast<std::size_t>(random.below(text.size() + 1)),
+                                    static_cast<std::size_t>(random.below(80))));
+        break;
+      case 3:
+        if (random.chance(4)) text.resize(at);
+        break;
+      case 4:
+        if (at < text.size()) text[at] = static_cast<char>(random.below(256));
+        break;
+      case 5:
+        text.replace(at, std::min(piece.size(), text.size() - at), piece);
+        break;
+      default: {
+        const std::string number = odd_number(random);
+        text.replace(at, std::min(number.size(), text.size() - at), number);
+      }
+    }
+  }
+  return text;
+}
+
+// Reads it and looks at every byte that it gives. Whether there was something.
+using Reader = std::function<bool(std::string_view)>;
+
+void expect_inside(std::span<const std::byte> bytes, std::string_view file) {
+  const auto all = bytes_of(file);
+  unsigned sum = 0;
+  for (const std::byte byte : bytes) sum += std::to_integer<unsigned>(byte);
+  ASSERT_LE(bytes.size() + sum * 0, all.size());
+  ASSERT_TRUE(bytes.empty() ||
+              (bytes.data() >= all.data() && bytes.data() + bytes.size() <= all.data() + all.size()));
+}
+
+void fuzz(std::span<const std::string> seeds, std::span<const std::string> pieces, const Reader& read,
+          std::int64_t accepted_at_least) {
+  const auto inputs = static_cast<std::int64_t>(number_from("OCTAVO_FUZZ_INPUTS", 0));
+  const double seconds = number_from("OCTAVO_FUZZ_SECONDS", 1.0) / 5;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  std::int64_t accepted = 0;
+  std::int64_t count = 0;
+  for (auto seed = static_cast<std::uint64_t>(number_from("OCTAVO_FUZZ_SEED", 1));; ++seed, ++count) {
+    if (inputs > 0 ? count == inputs : std::chrono::steady_clock::now() >= end) break;
+    Random random(seed);
+    const std::string text =
+        mutated(seeds[static_cast<std::size_t>(random.below(seeds.size()))], pieces, random);
+    accepted += read(text) ? 1 : 0;
+    ASSERT_FALSE(testing::Test::HasFailure()) << "OCTAVO_FUZZ_SEED=" << seed;
+  }
+  // Both happened, or the inputs were not what they should be.
+  EXPECT_GE(accepted, accepted_at_least) << count;
+  EXPECT_GT(count - accepted, 10) << count;
+  testing::Test::RecordProperty("inputs", std::to_string(count));
+  testing::Test::RecordProperty("accepted", std::to_string(accepted));
+}
+
+void check(const Status& status) {
+  EXPECT_FALSE(status.message().empty());
+  EXPECT_LT(status.message().size(), 2000u);
+  for (const char c : status.message()) ASSERT_TRUE(static_cast<unsigned char>(c) >= 32) << status.message();
+}
+
+std::string small_pickle() {
+  using namespace pickled;
+  return dict(text("a") +
+              tensor(storage("0", 6, "ByteStorage"), 1, number(2) + number(2), number(1) + number(3)) +
+              text("b") + "ctorch._utils\n_rebuild_parameter\n(" + tensor(storage("1", 1), 0, "", "") +
+              "\x88" + std::string(kOrderedDict) + "tR");
+}
+
+TEST(ArchiveFuzz, Tar) {
+  const std::vector<std::string> seeds = {
+      tar_part({"./a", "one"}) + tar_part({"b/c", std::string(600, 'x')}) + tar_end(),
+      tar_part({"p", "14 path=a/b/c\n", 'x'}) + tar_part({"a", "x"}) + tar_part({"l", "long", 'L'}) +
+          tar_part({"b", ""}) + tar_end()};
+  const std::vector<std::string> pieces = {tar_part({"./a", "x"}),
+                                           tar_part({"p", "9 size=9\n", 'x'}),
+                                           tar_part({"l", "../a", 'L'}),
+                                           tar_part({"s", "", '2'}),
+                                           tar_end(),
+                                           std::string(512, '\0'),
+                                           "ustar"};
+  // Most of a mutated header's sums are wrong, so the sum is put right now and then.
+  fuzz(
+      seeds, pieces,
+      [](std::string_view given) {
+        std::string file(given);
+        if (file.size() >= 512 && file.size() % 2 == 0) {
+          std::uint64_t sum = 8 * ' ';
+          for (std::size_t i = 0; i < 512; ++i)
+            sum += i >= 148 && i < 156 ? 0 : static_cast<unsigned char>(file[i]);
+          char digits[8] = {};
+          std::snprintf(digits, sizeof digits, "%06o", static_cast<unsigned>(sum));
+          file.replace(148, 8, std::string(digits, 7) + " ");
+        }
+        const auto entries = read_tar(bytes_of(file));
+        if (!entries.ok()) check(entries.status());
+        if (entries.ok()) {
+          for (const TarEntry& entry : *entries) expect_inside(entry.bytes, file);
+        }
+        return entries.ok();
+      },
+      10);
+}
+
+TEST(ArchiveFuzz, Gzip) {
+  const std::string small(
+      "\x1f\x8b\x08\0\0\0\0\0\x02\x03\x4b\x4c\x4a\x4e\x44\x42\0\xa3\x8c\x27\xd3\x0f\0\0\0", 25);
+  const std::vector<std::string> seeds = {small, small + small};
+  const std::vector<std::string> pieces = {small, "\x1f\x8b", std::string(4, '\0')};
+  fuzz(
+      seeds, pieces,
+      [](std::string_view file) {
+        const auto unpacked = inflate_gzip(bytes_of(file), 10000);
+        if (!unpacked.ok()) check(unpacked.status());
+        EXPECT_TRUE(!unpacked.ok() || unpacked->bytes().size() <= 10000);
+        return unpacked.ok();
+      },
+      10);
+}
+
+TEST(ArchiveFuzz, Zip) {
+  const TempFolder folder;
+  const std::vector<TensorSource> sources = {make_tensor("a", "F32", {2}, 1)};
+  ASSERT_TRUE(write_torch_file(folder.at("x"), sources).ok());
+  const std::vector<std::string> seeds = {zip_of({{"b", "one"}, {"a", "two!"}}), read_bytes(folder.at("x"))};
+  const std::vector<std::string> pieces = {"PK\1\2",
+                                           "PK\3\4",
+                                           "PK\5\6",
+                                           "PK\6\6",
+                                           "PK\6\7",
+                                           "PK\7\x08",
+                                           std::string(8, '\xff'),
+                                           little(1, 2) + little(16, 2) + std::string(16, '\1')};
+  fuzz(
+      seeds, pieces,
+      [](std::string_view file) {
+        const auto entries = read_zip(bytes_of(file));
+        if (!entries.ok()) check(entries.status());
+        if (entries.ok()) {
+          for (const ZipEntry& entry : *entries) expect_inside(entry.bytes, file);
+        }
+        return entries.ok();
+      },
+      10);
+}
+
+TEST(ArchiveFuzz, Pickle) {
+  using namespace pickled;
+  const std::vector<std::string> seeds = {small_pickle(), dict("")};
+  std::vector<std::string> pieces = {text("a"),
+                                     number(7),
+                                     tuple(""),
+                                     storage("0", 6),
+                                     tensor(storage("0", 6), 0, "", ""),
+                                     std::string(kOrderedDict),
+                                     "cos\nsystem\n",
+                                     "ctorch\nFloatStorage\n",
+                                     std::string("h\0", 2),
+                                     std::string("q\0", 2),
+                                     "\x8a\x08" + little(INT64_MAX, 8)};
+  for (const char code : std::string("(.N)t}suQRb\x85\x86\x87\x88\x89")) pieces.emplace_back(1, code);
+  fuzz(
+      seeds, pieces,
+      [](std::string_view file) {
+        const auto tensors = read_pickle(bytes_of(file));
+        if (!tensors.ok()) check(tensors.status());
+        if (tensors.ok()) {
+          for (const PickledTensor& tensor : *tensors) EXPECT_EQ(tensor.shape.size(), tensor.strides.size());
+        }
+        return tensors.ok();
+      },
+      10);
+}
+
+// The pickle is mutated, the archive around it is right: so mutations reach what lies behind both.
+TEST(ArchiveFuzz, TorchFile) {
+  using namespace pickled;
+  const std::vector<std::string> seeds = {small_pickle()};
+  const std::vector<std::string> pieces = {
+      number(0), number(1), number(6), number(0xffffffff), "\x8a\x08" + little(INT64_MAX, 8), text("0")};
+  fuzz(
+      seeds, pieces,
+      [](std::string_view pickle) {
+        const std::string file = torch_of(pickle, {"abcdef", "wxyz"});
+        const auto opened = TorchFile::read(bytes_of(file));
+        if (!opened.ok()) check(opened.status());
+        if (opened.ok()) {
+          for (const StoredTensor& tensor : opened->tensors()) {
+            unsigned sum = 0;
+            for (const std::byte byte : tensor.bytes) sum += std::to_integer<unsigned>(byte);
+            EXPECT_LE(tensor.bytes.size() + sum * 0, file.size() + (16u << 20));
+            EXPECT_EQ(opened->find(tensor.name), &tensor);
+          }
+        }
+        return opened.ok();
+      },
+      10);
+}
+
+}  // namespace
+}  // namespace octavo::train

@@ -1,0 +1,53 @@
+// Archives put together by hand, byte by byte, so that each field can be made wrong.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+
+inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::string little(std::uint64_t value, std::size_t bytes);
+
+// One header block with a right checksum, and what follows it, padded.
+struct TarPart {
+  std::string name;
+  std::string data;
+  char type = '0';
+  std::string size = {};  // the field as it stands; empty: the size of `data`
+  std::string prefix = {};
+  std::string magic = std::string("ustar\00000", 8);
+};
+std::string tar_part(const TarPart& part);
+std::string tar_end();
+
+// A zip archive as Python's zipfile writes it: sizes in the headers, no zip64.
+struct ZipPart {
+  std::string name;
+  std::string data;
+};
+std::string zip_of(const std::vector<ZipPart>& parts);
+
+// Pieces of pickles.
+namespace pickled {
+std::string text(std::string_view value);
+std::string number(std::uint32_t value);
+std::string tuple(std::string_view items);
+std::string storage(std::string_view key, std::uint32_t elements, std::string_view kind = "FloatStorage");
+// `shape` and `strides` are items of tuples; `storage` is a pickle.
+std::string tensor(std::string_view storage, std::uint32_t offset, std::string_view shape,
+                   std::string_view strides);
+std::string dict(std::string_view items);  // a whole pickle
+inline constexpr std::string_view kOrderedDict = "ccollections\nOrderedDict\n)R";
+}  // namespace pickled
+
+// A torch file of this pickle with the storages 0, 1, ...
+std::string torch_of(std::string_view pickle, const std::vector<std::string>& storages);
+
+}  // namespace octavo::train

@@ -1,0 +1,46 @@
+// Numbers in foreign bytes, least significant byte first, whatever this machine's own order is; and how an
+// error gets its place put before it.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/status.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace octavo::train {
+
+// REQUIRES: the number lies inside `bytes`.
+template <std::unsigned_integral T>
+[[nodiscard]] T load_little(std::span<const std::byte> bytes, std::size_t at) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    value |= std::to_integer<std::uint64_t>(bytes[at + i]) << (8 * i);
+  return static_cast<T>(value);
+}
+
+template <std::unsigned_integral T>
+void append_little(std::string& out, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) {
+    out += static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i) & 0xff);
+  }
+}
+
+[[nodiscard]] inline std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// `WHERE: MESSAGE`, with the code as it was.
+[[nodiscard]] inline Status placed(std::string_view where, const Status& status) {
+  return {status.code(), std::string(where) + ": " + status.message()};
+}
+
+[[nodiscard]] inline Status invalid_at(std::uint64_t offset, std::string_view message) {
+  return Status::invalid("byte " + std::to_string(offset) + ": " + std::string(message));
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,40 @@
+// Files compressed by gzip, unpacked into memory. What a file says about its size is not believed: memory
+// grows as bytes arrive, up to a limit, so that a small file cannot take the machine's memory.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/status.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+
+namespace octavo::train {
+
+// Bytes of its own. Moving it keeps them where they are.
+class HeapBytes {
+ public:
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
+  [[nodiscard]] std::span<std::byte> room() { return {data_.get() + size_, capacity_ - size_}; }
+  void take(std::size_t count) { size_ += count; }  // of the room, now written
+
+  // More room, and not more than `limit` bytes in all. False: there is no memory.
+  bool grow(std::size_t limit);
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+};
+
+[[nodiscard]] bool is_gzip(std::span<const std::byte> file);
+
+// The content of all members. Errors begin with the byte of the compressed file.
+Result<HeapBytes> inflate_gzip(std::span<const std::byte> file, std::uint64_t limit);
+
+}  // namespace octavo::train

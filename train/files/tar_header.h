@@ -1,0 +1,57 @@
+// The blocks of a tar archive: what the reader and the writer share.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/status.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace octavo::train {
+
+inline constexpr std::size_t kTarBlock = 512;
+inline constexpr std::size_t kTarRecord = 20 * kTarBlock;  // archives are padded to whole ones
+
+// Fields of a header block.
+struct TarField {
+  std::size_t at;
+  std::size_t size;
+};
+inline constexpr TarField kTarName{0, 100};
+inline constexpr TarField kTarMode{100, 8};
+inline constexpr TarField kTarOwner{108, 8};
+inline constexpr TarField kTarGroup{116, 8};
+inline constexpr TarField kTarSize{124, 12};
+inline constexpr TarField kTarTime{136, 12};
+inline constexpr TarField kTarSum{148, 8};
+inline constexpr TarField kTarType{156, 1};
+inline constexpr TarField kTarMagic{257, 6};
+inline constexpr TarField kTarPrefix{345, 155};
+
+// The sum of the block's bytes with the sum's own field as blanks.
+[[nodiscard]] std::uint64_t tar_sum(std::span<const std::byte> block);
+
+struct TarHeader {
+  std::string name;
+  std::uint64_t size = 0;
+  char type = '0';
+};
+
+// REQUIRES: one block, and not of zeros alone.
+Result<TarHeader> parse_tar_header(std::span<const std::byte> block);
+
+// What a pax header changes in the entry after it.
+struct PaxFields {
+  std::optional<std::string> path;
+  std::optional<std::uint64_t> size;
+};
+Result<PaxFields> parse_pax(std::string_view text);
+
+// The name without `./` at its front, or an error if it leads out of a folder or cannot be shown.
+Result<std::string> safe_tar_name(std::string_view name);
+
+}  // namespace octavo::train
