@@ -4,6 +4,7 @@
 #include "train/archive_support.h"
 #include "train/files/gzip.h"
 #include "train/files/tar.h"
+#include "train/files/tar_header.h"
 #include "train/files_support.h"
 
 #include <gmock/gmock.h>
@@ -80,6 +81,17 @@ TEST(TarHostile, Sizes) {
   }
   const std::string most = std::string("\x80\0\0\0\x7f", 5) + std::string(7, '\xff');
   EXPECT_THAT(error_of(sized(most)), HasSubstr("9223372036854775807 bytes, but only 1536 follow"));
+}
+
+TEST(TarHostile, SizesThatAreWritten) {
+  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{077777777777}, std::uint64_t{1} << 33,
+                                   std::uint64_t{123456789012345}, std::uint64_t{INT64_MAX}}) {
+    const auto header = parse_tar_header(make_tar_header("a/b", size));
+    ASSERT_TRUE(header.ok()) << header.status().message();
+    EXPECT_EQ(header->size, size);
+    EXPECT_EQ(header->name, "a/b");
+    EXPECT_EQ(header->type, '0');
+  }
 }
 
 TEST(TarHostile, NamesThatLeadElsewhere) {

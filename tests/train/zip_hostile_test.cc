@@ -2,11 +2,15 @@
 // the archive and overlap no other.
 // SPDX-License-Identifier: MIT
 #include "train/archive_support.h"
+#include "train/files/mapped_file.h"
 #include "train/files/zip.h"
+#include "train/files/zip_writer.h"
 #include "train/files_support.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <fstream>
 
 namespace octavo::train {
 namespace {
@@ -127,6 +131,40 @@ TEST(ZipHostile, Zip64) {
   EXPECT_THAT(error_of(extra(field(4, 4).substr(0, 19), 0xffffffff)), HasSubstr("longer than its place"));
   EXPECT_THAT(error_of(extra(little(1, 2) + little(8, 2) + little(4, 8), 0xffffffff)),
               HasSubstr("too short"));
+}
+
+// A file with a hole of 5 GiB, which takes no room: sizes and places that only zip64 can say.
+TEST(ZipHostile, WhatIsWrittenBeyondFourGigabytesIsRead) {
+  constexpr std::uint64_t kHole = std::uint64_t{5} << 30;
+  const TempFolder folder;
+  std::ofstream out(folder.at("x"), std::ios::binary);
+  const ZipWriter* counted = nullptr;
+  const ByteSink sink = [&](std::span<const std::byte> bytes) -> Status {
+    out.seekp(static_cast<std::streamoff>(counted->size() - bytes.size()));
+    out << text_of(bytes);
+    return {};
+  };
+  ZipWriter zip(&sink);
+  counted = &zip;
+  ASSERT_TRUE(zip.begin("hole", kHole).ok());
+  zip.skip(kHole);
+  ASSERT_TRUE(zip.end().ok());
+  ASSERT_TRUE(zip.begin("after", 3).ok());
+  ASSERT_TRUE(zip.add(bytes_of("abc")).ok());
+  ASSERT_TRUE(zip.end().ok());
+  ASSERT_TRUE(zip.finish().ok());
+  out.close();
+  ASSERT_TRUE(out.good());
+
+  const auto file = MappedFile::open(folder.at("x"));
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_EQ(file->bytes().size(), zip.size());
+  const auto entries = read_zip(file->bytes());
+  ASSERT_TRUE(entries.ok()) << entries.status().message();
+  ASSERT_EQ(entries->size(), 2u);
+  EXPECT_EQ(find_entry(*entries, "hole")->bytes.size(), kHole);
+  EXPECT_EQ(text_of(find_entry(*entries, "after")->bytes), "abc");
+  EXPECT_GT(find_entry(*entries, "after")->header, kHole);
 }
 
 TEST(ZipHostile, Entries) {

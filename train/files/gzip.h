@@ -10,12 +10,25 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace octavo::train {
 
 // Bytes of its own. Moving it keeps them where they are.
 class HeapBytes {
  public:
+  HeapBytes() = default;
+  HeapBytes(HeapBytes&& other) noexcept
+      : data_(std::move(other.data_)),
+        size_(std::exchange(other.size_, 0)),
+        capacity_(std::exchange(other.capacity_, 0)) {}
+  HeapBytes& operator=(HeapBytes&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+    return *this;
+  }
+
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
   [[nodiscard]] std::span<std::byte> room() { return {data_.get() + size_, capacity_ - size_}; }
   void take(std::size_t count) { size_ += count; }  // of the room, now written

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,6 +22,9 @@ struct WriteProgress {
   std::uint64_t before = 0;  // bytes in the files before this one
   std::uint64_t total = 0;   // bytes in all of them
 };
+
+// Takes bytes in the order of a file.
+using ByteSink = std::function<Status(std::span<const std::byte>)>;
 
 class OutputFile {
  public:

@@ -4,7 +4,7 @@
 //
 // Values refer to each other by numbers and are never walked to any depth, so cycles and nesting cost
 // nothing. Every opcode adds a bounded amount, so the machine's memory is proportional to the size of the
-// pickle.
+// pickle: some 25 bytes for each of its bytes at most.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,6 +22,8 @@ namespace octavo::train {
 inline constexpr std::size_t kPickleLimit = std::size_t{16} << 20;  // bytes; 100 are enough for a tensor
 inline constexpr std::size_t kDimensionLimit = 64;                  // as in torch
 inline constexpr std::size_t kTensorLimit = 100'000;                // of a state dict
+inline constexpr std::size_t kDictLimit = 4 * kTensorLimit;         // each tensor has one, and each module
+inline constexpr std::size_t kStackLimit = std::size_t{1} << 20;    // two values for each tensor of a dict
 
 // A storage as the pickle describes it; its bytes are elsewhere, under its key.
 struct PickledStorage {

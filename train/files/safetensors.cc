@@ -3,10 +3,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/files/safetensors.h"
 
+#include "train/files/byte_order.h"
 #include "train/files/safetensors_format.h"
 
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -19,8 +19,7 @@ Result<std::string_view> find_header(Bytes file) {
     return Status::invalid(std::to_string(file.size()) +
                            " bytes, too short for a safetensors file; it is torn or of another format");
   }
-  std::uint64_t length = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) length |= std::to_integer<std::uint64_t>(file[i]) << (8 * i);
+  const auto length = load_little<std::uint64_t>(file, 0);
   if (const std::uint64_t room = file.size() - kLengthBytes; length > std::min(room, kHeaderLimit)) {
     return Status::invalid("its first bytes say that the header has " + std::to_string(length) +
                            " bytes, expected at most " + std::to_string(std::min(room, kHeaderLimit)) +
@@ -67,44 +66,35 @@ Status check_layout(std::vector<HeaderEntry>& entries, std::uint64_t room) {
 
 }  // namespace
 
-Result<Safetensors> Safetensors::open(const std::string& path) {
-  const auto with_path = [&](const Status& status) {
-    return Status(status.code(), path + ": " + status.message());
-  };
-  Result<MappedFile> mapped = MappedFile::open(path);
-  if (!mapped.ok()) return mapped.status();
-  const Bytes file = mapped->bytes();
+Result<Safetensors> Safetensors::read(Bytes file) {
   const Result<std::string_view> text = find_header(file);
-  if (!text.ok()) return with_path(text.status());
+  if (!text.ok()) return text.status();
   Result<SafetensorsHeader> header = parse_header(*text);
-  if (!header.ok()) return with_path(header.status());
+  if (!header.ok()) return header.status();
   const Bytes data = file.subspan(kLengthBytes + text->size());
-  if (Status status = check_layout(header->entries, data.size()); !status.ok()) return with_path(status);
+  if (Status status = check_layout(header->entries, data.size()); !status.ok()) return status;
 
-  Safetensors opened;
-  opened.file_ = std::move(*mapped);
-  opened.metadata_ = std::move(header->metadata);
+  std::vector<StoredTensor> tensors;
   for (HeaderEntry& entry : header->entries) {
     const Bytes bytes = data.subspan(static_cast<std::size_t>(entry.begin),
                                      static_cast<std::size_t>(entry.end - entry.begin));
-    opened.tensors_.push_back({std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), bytes});
+    tensors.push_back({std::move(entry.name), std::move(entry.dtype), std::move(entry.shape), bytes});
   }
-
-  const auto name_of = [&](std::size_t index) -> std::string_view { return opened.tensors_[index].name; };
-  std::vector<std::size_t>& index = opened.by_name_;
-  index.resize(opened.tensors_.size());
-  std::iota(index.begin(), index.end(), std::size_t{0});
-  std::ranges::sort(index, {}, name_of);
-  const auto twin = std::ranges::adjacent_find(index, {}, name_of);
-  if (twin != index.end())
-    return with_path(Status::invalid("tensor " + quote_name(name_of(*twin)) + ": given twice"));
+  Result<TensorList> stored = TensorList::of(std::move(tensors));
+  if (!stored.ok()) return stored.status();
+  Safetensors opened;
+  opened.tensors_ = std::move(*stored);
+  opened.metadata_ = std::move(header->metadata);
   return opened;
 }
 
-const StoredTensor* Safetensors::find(std::string_view name) const {
-  const auto name_of = [&](std::size_t index) -> std::string_view { return tensors_[index].name; };
-  const auto place = std::ranges::lower_bound(by_name_, name, {}, name_of);
-  return place != by_name_.end() && name_of(*place) == name ? &tensors_[*place] : nullptr;
+Result<Safetensors> Safetensors::open(const std::string& path) {
+  Result<MappedFile> mapped = MappedFile::open(path);
+  if (!mapped.ok()) return mapped.status();
+  Result<Safetensors> opened = read(mapped->bytes());
+  if (!opened.ok()) return placed(path, opened.status());
+  opened->file_ = std::move(*mapped);
+  return opened;
 }
 
 }  // namespace octavo::train

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "train/files/mapped_file.h"
+#include "train/files/tensor_list.h"
 
 #include <octavo/status.h>
 
@@ -25,8 +26,6 @@
 #include <vector>
 
 namespace octavo::train {
-
-using Bytes = std::span<const std::byte>;
 
 // Bytes per element of a dtype as the format spells it: BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0, U16 I16 F16 BF16,
 // U32 I32 F32, U64 I64 F64. 0: not one of them.
@@ -51,31 +50,24 @@ Status write_safetensors(const std::string& path, std::span<const TensorSource> 
 Result<std::uint64_t> safetensors_size(std::span<const TensorSource> sources,
                                        const std::map<std::string, std::string>& metadata = {});
 
-struct StoredTensor {
-  std::string name;
-  std::string dtype;
-  std::vector<std::int64_t> shape;
-  Bytes bytes;  // valid while the Safetensors lives; aligned only if the writer saw to it, as ours does
-};
-
 // A file opened for reading. Moving it keeps the bytes where they are. If another process cuts the file short
 // while it is open, this one ends (SIGBUS): so checkpoints are replaced by rename, never written in place.
 class Safetensors {
  public:
   static Result<Safetensors> open(const std::string& path);
+  // A file that lies in memory, which must outlive this. Errors have no path.
+  static Result<Safetensors> read(Bytes file);
 
-  [[nodiscard]] std::span<const StoredTensor> tensors() const {
-    return tensors_;
-  }                                                                     // in the order of the file
-  [[nodiscard]] const StoredTensor* find(std::string_view name) const;  // nullptr: none
+  // In the order of the file.
+  [[nodiscard]] std::span<const StoredTensor> tensors() const { return tensors_.all(); }
+  [[nodiscard]] const StoredTensor* find(std::string_view name) const { return tensors_.find(name); }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
   Safetensors() = default;
 
   MappedFile file_;
-  std::vector<StoredTensor> tensors_;
-  std::vector<std::size_t> by_name_;  // indices of tensors_
+  TensorList tensors_;
   std::map<std::string, std::string> metadata_;
 };
 

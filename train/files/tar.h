@@ -10,6 +10,7 @@
 
 #include "train/files/gzip.h"
 #include "train/files/mapped_file.h"
+#include "train/files/output_file.h"
 
 #include <octavo/status.h>
 
@@ -48,9 +49,6 @@ class TarArchive {
   HeapBytes inflated_;  // in place of the file, if that is compressed
   std::vector<TarEntry> entries_;
 };
-
-// Takes bytes in the order of the file.
-using ByteSink = std::function<Status(std::span<const std::byte>)>;
 
 struct TarSource {
   std::string name;  // as it is to stand in the archive, at most 99 bytes: `./model_config.yaml`

@@ -4,6 +4,7 @@
 
 #include <octavo/status.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -40,6 +41,10 @@ struct TarHeader {
   std::uint64_t size = 0;
   char type = '0';
 };
+
+// The header of a plain file.
+// REQUIRES: a name that fits its field.
+std::array<std::byte, kTarBlock> make_tar_header(std::string_view name, std::uint64_t size);
 
 // REQUIRES: one block, and not of zeros alone.
 Result<TarHeader> parse_tar_header(std::span<const std::byte> block);

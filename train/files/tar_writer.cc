@@ -34,25 +34,6 @@ void put_size(Block& block, std::uint64_t size) {
   }
 }
 
-Block header_of(const TarSource& source) {
-  Block block{};
-  put_text(block, kTarName, source.name);
-  put_octal(block, kTarMode, 0644);
-  put_octal(block, kTarOwner, 0);
-  put_octal(block, kTarGroup, 0);
-  put_size(block, source.size);
-  put_octal(block, kTarTime, 0);
-  put_text(block, kTarType, "0");
-  put_text(block, kTarMagic,
-           std::string_view("ustar\0"
-                            "00",
-                            8));
-  // Six digits, a zero byte and a blank, as every tar writes it.
-  put_octal(block, {kTarSum.at, kTarSum.size - 1}, tar_sum(block));
-  block[kTarSum.at + kTarSum.size - 1] = std::byte{' '};
-  return block;
-}
-
 Status check_source(const TarSource& source, std::set<std::string>& names) {
   const Result<std::string> name = safe_tar_name(source.name);
   if (!name.ok()) return name.status();
@@ -82,7 +63,7 @@ std::uint64_t padding_of(std::uint64_t size, std::uint64_t piece) { return (piec
 
 Status write_entry(OutputFile& file, const TarSource& source) {
   const std::string what = "file " + quote_name(source.name);
-  if (Status status = file.write(header_of(source)); !status.ok()) return status;
+  if (Status status = file.write(make_tar_header(source.name, source.size)); !status.ok()) return status;
   std::uint64_t written = 0;
   const ByteSink sink = [&](std::span<const std::byte> bytes) -> Status {
     written += bytes.size();
@@ -99,6 +80,22 @@ Status write_entry(OutputFile& file, const TarSource& source) {
 }
 
 }  // namespace
+
+std::array<std::byte, kTarBlock> make_tar_header(std::string_view name, std::uint64_t size) {
+  Block block{};
+  put_text(block, kTarName, name);
+  put_octal(block, kTarMode, 0644);
+  put_octal(block, kTarOwner, 0);
+  put_octal(block, kTarGroup, 0);
+  put_size(block, size);
+  put_octal(block, kTarTime, 0);
+  put_text(block, kTarType, "0");
+  put_text(block, kTarMagic, std::string_view("ustar\00000", 8));  // a zero byte, then the version
+  // Six digits, a zero byte and a blank, as every tar writes it.
+  put_octal(block, {kTarSum.at, kTarSum.size - 1}, tar_sum(block));
+  block[kTarSum.at + kTarSum.size - 1] = std::byte{' '};
+  return block;
+}
 
 Status write_tar(const std::string& path, std::span<const TarSource> sources) {
   std::set<std::string> names;

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 #include <optional>
 
 namespace octavo::train {
@@ -39,7 +38,7 @@ Result<std::string_view> find_root(std::span<const ZipEntry> entries) {
 Status check_byte_order(std::span<const ZipEntry> entries, const std::string& root) {
   const ZipEntry* order = find_entry(entries, root + "byteorder");  // older versions of torch do not write it
   if (order == nullptr || as_text(order->bytes) == "little") return {};
-  return Status::unsupported(root + "byteorder: " + quote_name(as_text(order->bytes)) +
+  return Status::unsupported(quote_name(order->name) + ": " + quote_name(as_text(order->bytes)) +
                              ", expected \"little\"");
 }
 
@@ -91,6 +90,7 @@ std::vector<std::byte> contiguous(const PickledTensor& tensor, const std::byte* 
   for (std::size_t to = 0; to < bytes; to += size) {
     std::memcpy(copy.data() + to, first + static_cast<std::size_t>(from) * size, size);
     for (std::size_t i = index.size(); i-- > 0;) {
+      if (tensor.shape[i] == 1) continue;  // its stride means nothing and may be any number
       from += tensor.strides[i];
       if (++index[i] < tensor.shape[i]) break;
       from -= tensor.strides[i] * tensor.shape[i];
@@ -142,6 +142,7 @@ Result<TorchFile> TorchFile::read(Bytes file) {
   if (!pickled.ok()) return placed(quote_name(pickle->name), pickled.status());
 
   TorchFile opened;
+  std::vector<StoredTensor> tensors;
   std::uint64_t copied = 0;
   for (const PickledTensor& tensor : *pickled) {
     const std::string what = "tensor " + quote_name(tensor.name);
@@ -160,17 +161,12 @@ Result<TorchFile> TorchFile::read(Bytes file) {
       copied += range->size;
       bytes = opened.copies_.emplace_back(contiguous(tensor, bytes.data(), range->size));
     }
-    opened.tensors_.push_back(
-        {std::string(tensor.name), std::string(tensor.storage.dtype), tensor.shape, bytes});
+    tensors.push_back({std::string(tensor.name), std::string(tensor.storage.dtype), tensor.shape, bytes});
   }
 
-  const auto name_of = [&](std::size_t index) -> std::string_view { return opened.tensors_[index].name; };
-  opened.by_name_.resize(opened.tensors_.size());
-  std::iota(opened.by_name_.begin(), opened.by_name_.end(), std::size_t{0});
-  std::ranges::sort(opened.by_name_, {}, name_of);
-  const auto twin = std::ranges::adjacent_find(opened.by_name_, {}, name_of);
-  if (twin != opened.by_name_.end())
-    return Status::invalid("tensor " + quote_name(name_of(*twin)) + ": given twice");
+  Result<TensorList> stored = TensorList::of(std::move(tensors));
+  if (!stored.ok()) return stored.status();
+  opened.tensors_ = std::move(*stored);
   return opened;
 }
 
@@ -181,12 +177,6 @@ Result<TorchFile> TorchFile::open(const std::string& path) {
   if (!opened.ok()) return placed(path, opened.status());
   opened->file_ = std::move(*mapped);
   return opened;
-}
-
-const StoredTensor* TorchFile::find(std::string_view name) const {
-  const auto name_of = [&](std::size_t index) -> std::string_view { return tensors_[index].name; };
-  const auto found = std::ranges::lower_bound(by_name_, name, {}, name_of);
-  return found == by_name_.end() || name_of(*found) != name ? nullptr : &tensors_[*found];
 }
 
 }  // namespace octavo::train

@@ -8,8 +8,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/files/output_file.h"
 #include "train/files/safetensors.h"
-#include "train/files/tar.h"
+#include "train/files/tensor_list.h"
 
 #include <octavo/status.h>
 
@@ -30,16 +31,15 @@ class TorchFile {
 
   // In the order of the dict. The bytes are contiguous, whatever the strides were. Those of tensors that
   // share a storage may be the same; they lie in the file unless the tensor had to be copied.
-  [[nodiscard]] std::span<const StoredTensor> tensors() const { return tensors_; }
-  [[nodiscard]] const StoredTensor* find(std::string_view name) const;  // nullptr: none
+  [[nodiscard]] std::span<const StoredTensor> tensors() const { return tensors_.all(); }
+  [[nodiscard]] const StoredTensor* find(std::string_view name) const { return tensors_.find(name); }
 
  private:
   TorchFile() = default;
 
   MappedFile file_;
   std::deque<std::vector<std::byte>> copies_;  // of tensors with gaps or other orders
-  std::vector<StoredTensor> tensors_;
-  std::vector<std::size_t> by_name_;  // indices of tensors_
+  TensorList tensors_;
 };
 
 // A file laid out before it is written.

@@ -13,7 +13,6 @@ namespace octavo::train {
 namespace {
 
 constexpr std::size_t kEntryLimit = 1'000'000;
-constexpr std::uint32_t kIn64 = 0xffffffff;  // the number is in the zip64 field
 constexpr std::uint16_t kEncrypted = 1;
 constexpr std::uint16_t kSizesFollow = 8;
 
@@ -118,7 +117,7 @@ Result<CentralEntry> next_entry(Bytes& rest) {
   entry.header = u32(rest, 42);
   std::vector<std::uint64_t*> wanted;
   for (std::uint64_t* number : {&entry.size, &packed, &entry.header}) {
-    if (*number == kIn64) wanted.push_back(number);
+    if (*number == kZipIn64) wanted.push_back(number);
   }
   const Bytes extra = rest.subspan(kZipCentralSize + name_size, extra_size);
   if (Status status = read_extra64(extra, wanted); !status.ok())
@@ -145,7 +144,7 @@ Result<ZipEntry> find_bytes(Bytes data, const CentralEntry& entry) {
     return invalid_at(entry.header, what + "its header has another name or method than the directory");
   }
   const std::uint64_t size = u32(local, 22);
-  if (!(u16(local, 6) & kSizesFollow) && size != kIn64 && size != entry.size) {
+  if (!(u16(local, 6) & kSizesFollow) && size != kZipIn64 && size != entry.size) {
     return invalid_at(entry.header, what + "its header says " + std::to_string(size) +
                                         " bytes, the directory " + std::to_string(entry.size));
   }

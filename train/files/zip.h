@@ -28,6 +28,7 @@ inline constexpr std::size_t kZipEndSize = 22;
 inline constexpr std::size_t kZip64EndSize = 56;
 inline constexpr std::size_t kZip64LocatorSize = 20;
 inline constexpr std::uint16_t kZip64Extra = 1;
+inline constexpr std::uint32_t kZipIn64 = 0xffffffff;  // instead of a number: it is in the zip64 field
 
 struct ZipEntry {
   std::string_view name;  // both lie in the archive

@@ -1,0 +1,39 @@
+// The tensors of an opened file, in its order and by name: what every reader of weights gives.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/status.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octavo::train {
+
+using Bytes = std::span<const std::byte>;
+
+struct StoredTensor {
+  std::string name;
+  std::string dtype;  // as safetensors.h spells it
+  std::vector<std::int64_t> shape;
+  Bytes bytes;  // contiguous; valid while the file is open; aligned only if the writer saw to it, as ours do
+};
+
+class TensorList {
+ public:
+  TensorList() = default;
+  // An error where two have the same name.
+  static Result<TensorList> of(std::vector<StoredTensor> tensors);
+
+  [[nodiscard]] std::span<const StoredTensor> all() const { return tensors_; }
+  [[nodiscard]] const StoredTensor* find(std::string_view name) const;  // nullptr: none
+
+ private:
+  std::vector<StoredTensor> tensors_;
+  std::vector<std::size_t> by_name_;  // indices of tensors_
+};
+
+}  // namespace octavo::train
