@@ -185,6 +185,19 @@ TEST(PickleHostile, DeepAndLong) {
               HasSubstr("is a tuple, expected a number"));
 }
 
+// A memo repeats a long text for two bytes, so a small file could name gigabytes.
+TEST(PickleHostile, NamesThatRepeatOrAreLong) {
+  const std::string name(kNameLimit, 'n');
+  const std::string again = std::string("h\0", 2) + std::string("h\1", 2);
+  const std::string first = text(name) + std::string("q\0", 2) + kTensor + std::string("q\1", 2);
+  ASSERT_TRUE(read_pickle(bytes_of(dict(first))).ok());
+  EXPECT_THAT(error_of(dict(first + again)), HasSubstr("given twice"));
+  EXPECT_THAT(error_of(dict(text(name + "n") + kTensor)),
+              HasSubstr("a tensor's name of 4097 bytes, expected at most 4096"));
+  EXPECT_THAT(error_of(dict(text("a") + tensor(storage(name + "n", 6), 0, "", ""))),
+              HasSubstr("a storage's key of 4097 bytes, expected at most 4096"));
+}
+
 TEST(PickleHostile, TensorsThatAreNone) {
   const auto one = [](const std::string& value) { return dict(text("a") + value); };
   ASSERT_TRUE(read_pickle(bytes_of(one(kTensor))).ok());

@@ -2,6 +2,7 @@
 again and read by tarfile, zipfile and torch.load. OCTAVO_ARCHIVE_COPY is the program of archive_copy.cc."""
 
 import collections
+import gzip
 import io
 import os
 import pickle
@@ -241,3 +242,9 @@ def test_nemo_that_is_none(tmp_path):
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         opened.addfile(link)
     assert "a link" in refusal("nemo", path, tmp_path)
+
+
+def test_gzip_that_was_made_to_take_memory(tmp_path):
+    path = tmp_path / "theirs.nemo"
+    path.write_bytes(gzip.compress(bytes(70 << 20)))
+    assert "the file unpacks to more than" in refusal("nemo", path, tmp_path)

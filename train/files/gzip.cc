@@ -85,6 +85,7 @@ bool is_gzip(std::span<const std::byte> file) {
 }
 
 Result<HeapBytes> inflate_gzip(std::span<const std::byte> file, std::uint64_t limit) {
+  limit = std::min(limit, kInflatedAllowance + kInflatedRatio * std::uint64_t{file.size()});
   const auto most = static_cast<std::size_t>(std::min<std::uint64_t>(limit, SIZE_MAX - 1)) + 1;
   Inflater inflater(file);
   HeapBytes out;

@@ -1,5 +1,6 @@
 // Files compressed by gzip, unpacked into memory. What a file says about its size is not believed: memory
-// grows as bytes arrive, up to a limit, so that a small file cannot take the machine's memory.
+// grows as bytes arrive, up to a limit and a multiple of the file, so that a small file cannot take the
+// machine's memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -44,6 +45,10 @@ class HeapBytes {
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
 };
+
+// Weights shrink to a half at best; what unpacks to more than this many times its size was made to hurt.
+inline constexpr std::uint64_t kInflatedRatio = 32;
+inline constexpr std::uint64_t kInflatedAllowance = std::uint64_t{64} << 20;  // bytes that any file may have
 
 [[nodiscard]] bool is_gzip(std::span<const std::byte> file);
 

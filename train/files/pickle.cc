@@ -28,6 +28,18 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kStorage
 
 enum class PickleFunction : std::uint32_t { ordered_dict, rebuild_tensor, rebuild_parameter };
 
+Status check_length(std::string_view text, std::string_view what) {
+  if (text.size() <= kNameLimit) return {};
+  return Status::invalid(std::string(what) + " of " + std::to_string(text.size()) +
+                         " bytes, expected at most " + std::to_string(kNameLimit));
+}
+
+Status check_twins(std::vector<std::string_view> names) {
+  std::ranges::sort(names);
+  const auto twin = std::ranges::adjacent_find(names);
+  return twin == names.end() ? Status() : Status::invalid("tensor " + quote_name(*twin) + ": given twice");
+}
+
 }  // namespace
 
 Status PickleMachine::push_global() {
@@ -62,6 +74,7 @@ Status PickleMachine::load_storage() {
   if (text_of(parts[0]) != "storage") {
     return Status::invalid("an id of " + quote_name(text_of(parts[0])) + ", expected of a storage");
   }
+  if (Status status = check_length(text_of(parts[2]), "a storage's key"); !status.ok()) return status;
   storages_.push_back({kStorages[parts[1].first].first, text_of(parts[2]), parts[4].count});
   return push({PickleKind::storage, static_cast<std::uint32_t>(storages_.size() - 1), 0});
 }
@@ -133,6 +146,12 @@ Result<std::vector<PickledTensor>> PickleMachine::finish() const {
     return Status::invalid(std::to_string(items.size()) + " tensors, expected at most " +
                            std::to_string(kTensorLimit));
   }
+  std::vector<std::string_view> names;
+  for (const auto& [key, value] : items) {
+    if (Status status = check_length(text_of(key), "a tensor's name"); !status.ok()) return status;
+    names.push_back(text_of(key));
+  }
+  if (Status status = check_twins(std::move(names)); !status.ok()) return status;
   std::vector<PickledTensor> found;
   for (const auto& [key, value] : items) {
     if (Status status = expect(value, PickleKind::tensor, quote_name(text_of(key))); !status.ok())

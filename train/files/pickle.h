@@ -23,7 +23,8 @@ inline constexpr std::size_t kPickleLimit = std::size_t{16} << 20;  // bytes; 10
 inline constexpr std::size_t kDimensionLimit = 64;                  // as in torch
 inline constexpr std::size_t kTensorLimit = 100'000;                // of a state dict
 inline constexpr std::size_t kDictLimit = 4 * kTensorLimit;         // each tensor has one, and each module
-inline constexpr std::size_t kStackLimit = std::size_t{1} << 20;    // two values for each tensor of a dict
+inline constexpr std::size_t kNameLimit = 4096;  // bytes of a tensor's name or a storage's key
+inline constexpr std::size_t kStackLimit = std::size_t{1} << 20;  // two values for each tensor of a dict
 
 // A storage as the pickle describes it; its bytes are elsewhere, under its key.
 struct PickledStorage {
@@ -41,8 +42,8 @@ struct PickledTensor {
   std::vector<std::int64_t> strides;  // as many
 };
 
-// The tensors in the order of the dict. The texts lie in `pickle`. Names may repeat. Errors begin with a
-// byte.
+// The tensors in the order of the dict, no name twice: the memo could repeat one for two bytes, so all names
+// together are no longer than the pickle. The texts lie in `pickle`. Errors begin with a byte.
 Result<std::vector<PickledTensor>> read_pickle(std::span<const std::byte> pickle);
 
 // How torch calls the storage of a dtype, `FloatStorage`. Empty: there is none.
