@@ -25,4 +25,15 @@ struct DropoutPass {
 torch::Tensor dropout(const torch::Tensor& x, double probability, bool training, const DropoutPass& pass,
                       std::uint32_t layer, std::int64_t dim = 0);
 
+// The dropout of a function that has one inside.
+struct Drop {
+  double probability;
+  bool training;
+  const DropoutPass& pass;
+  std::uint32_t layer;
+};
+inline torch::Tensor dropout(const torch::Tensor& x, const Drop& drop, std::int64_t dim = 0) {
+  return dropout(x, drop.probability, drop.training, drop.pass, drop.layer, dim);
+}
+
 }  // namespace octavo::train

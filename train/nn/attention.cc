@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#include "nn/attention.h"
+
+#include "nn/wide.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+namespace octavo::train {
+namespace {
+
+// What masked scores become: their exponentials are zero in any row that has a score.
+constexpr double kMasked = -1e30;
+
+// Scores by distance, [.., T, 2 T - 1], as scores by key, [.., T, T]: row i begins at column T - 1 - i. A
+// view.
+torch::Tensor by_key(const torch::Tensor& scores) {
+  const std::int64_t length = scores.size(-2), row = scores.size(-1);
+  const torch::Tensor dense = scores.contiguous();
+  return dense.as_strided({dense.size(0), dense.size(1), length, length},
+                          {dense.size(1) * length * row, length * row, row - 1, 1},
+                          dense.storage_offset() + length - 1);
+}
+
+// The sample of each head of each row.
+DropoutPass for_heads(const DropoutPass& pass, std::int64_t heads) {
+  const torch::Tensor head = torch::arange(heads, pass.samples.options());
+  return {pass.seed, pass.step, (pass.samples.unsqueeze(1) * heads + head).reshape({-1})};
+}
+
+torch::Tensor dropped(const torch::Tensor& probabilities, const Drop& drop) {
+  if (!drop.training || drop.probability == 0.0) return probabilities;
+  const DropoutPass pass = for_heads(drop.pass, probabilities.size(1));
+  return dropout(probabilities.flatten(0, 1), drop.probability, true, pass, drop.layer)
+      .view_as(probabilities);
+}
+
+}  // namespace
+
+torch::Tensor relative_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                                 const torch::Tensor& positions, const torch::Tensor& bias_u,
+                                 const torch::Tensor& bias_v, const torch::Tensor& lengths,
+                                 const Drop& drop) {
+  TORCH_CHECK(q.dim() == 4 && k.sizes() == q.sizes() && v.sizes() == q.sizes(),
+              "relative_attention: queries, keys and values are ", q.sizes(), ", ", k.sizes(), " and ",
+              v.sizes(), ", expected [batch, T, heads, size] three times");
+  const std::int64_t length = q.size(1);
+  TORCH_CHECK(positions.dim() == 3 && positions.size(0) == 2 * length - 1,
+              "relative_attention: positions are ", positions.sizes(), ", expected [", 2 * length - 1,
+              ", heads, size]");
+  const NoAutocast no_autocast;
+  const auto type = wide_type(q);
+  const auto heads_first = [&](const torch::Tensor& x) { return x.to(type).transpose(1, 2); };
+  const torch::Tensor query = heads_first(q);
+  const torch::Tensor content = (query + bias_u.to(type).unsqueeze(1)).matmul(heads_first(k).mT());
+  const torch::Tensor place =
+      (query + bias_v.to(type).unsqueeze(1)).matmul(positions.to(type).permute({1, 2, 0}));
+  const torch::Tensor scores = (content + by_key(place)) / std::sqrt(static_cast<double>(q.size(3)));
+  const torch::Tensor real = length_mask(lengths, length);
+  const torch::Tensor seen = (real.unsqueeze(2) & real.unsqueeze(1)).unsqueeze(1);  // [batch, 1, query, key]
+  const torch::Tensor probabilities = scores.masked_fill(~seen, kMasked).softmax(-1).masked_fill(~seen, 0.0);
+  return dropped(probabilities, drop).matmul(heads_first(v)).transpose(1, 2).flatten(2).to(q.scalar_type());
+}
+
+}  // namespace octavo::train

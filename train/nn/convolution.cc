@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#include "nn/convolution.h"
+
+#include "nn/wide.h"
+
+#include <torch/torch.h>
+
+namespace octavo::train {
+
+torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, const torch::Tensor& weight,
+                          BatchNorm& norm, bool training) {
+  const std::int64_t channels = weight.size(0), width = weight.size(2);
+  TORCH_CHECK(z.dim() == 3 && z.size(2) == 2 * channels, "conv_module: activations are ", z.sizes(),
+              ", expected [batch, T, ", 2 * channels, ']');
+  TORCH_CHECK(width % 2 == 1, "conv_module: the kernel's width is ", width, ", expected an odd number");
+  const NoAutocast no_autocast;
+  const auto type = wide_type(z);
+  const torch::Tensor gated =
+      torch::glu(z.to(type), 2) * length_mask(lengths, z.size(1)).unsqueeze(2).to(type);
+  const torch::Tensor mixed = torch::conv1d(gated.mT(), weight.to(type), {}, 1, (width - 1) / 2, 1,
+                                            channels);  // [batch, channels, T]
+  const bool update = training && !norm.frozen;
+  if (update) {
+    const torch::NoGradGuard no_grad;
+    norm.num_batches_tracked.add_(1);
+  }
+  const auto as = [&](const torch::Tensor& t) { return t.to(type); };
+  const torch::Tensor normed = torch::batch_norm(mixed, as(norm.weight), as(norm.bias), norm.running_mean,
+                                                 norm.running_var, update, norm.momentum, norm.eps, false);
+  return torch::silu(normed).mT().contiguous().to(z.scalar_type());
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#include "nn/residual.h"
+
+#include "nn/wide.h"
+
+#include <torch/torch.h>
+
+namespace octavo::train {
+
+torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                         double eps) {
+  const NoAutocast no_autocast;
+  const auto type = wide_type(x);
+  return torch::layer_norm(x.to(type), {x.size(-1)}, weight.to(type), bias.to(type), eps).to(x.scalar_type());
+}
+
+std::pair<torch::Tensor, torch::Tensor> add_norm(const torch::Tensor& x, const torch::Tensor& y, double scale,
+                                                 const torch::Tensor& weight, const torch::Tensor& bias,
+                                                 double eps, const Drop& drop) {
+  const NoAutocast no_autocast;
+  const torch::Tensor sum = torch::add(x, dropout(y, drop), scale);
+  return {sum, layer_norm(sum, weight, bias, eps)};
+}
+
+torch::Tensor silu_dropout(const torch::Tensor& x, const Drop& drop) { return dropout(torch::silu(x), drop); }
+
+}  // namespace octavo::train

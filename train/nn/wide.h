@@ -1,0 +1,26 @@
+// The precision inside a function of train/nn: sums, norms and probabilities are in fp32 at least, whatever
+// the activations are and whatever autocast would choose.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/types.h>
+
+namespace octavo::train {
+
+inline torch::ScalarType wide_type(const torch::Tensor& x) {
+  return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+inline torch::Tensor widened(const torch::Tensor& x) { return x.to(wide_type(x)); }
+
+// No autocast for a scope.
+struct NoAutocast {
+  c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
+};
+
+// [batch, length], true where a position is before its row's end.
+inline torch::Tensor length_mask(const torch::Tensor& lengths, std::int64_t length) {
+  return torch::arange(length, lengths.options()).unsqueeze(0) < lengths.unsqueeze(1);
+}
+
+}  // namespace octavo::train
