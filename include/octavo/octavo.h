@@ -316,7 +316,7 @@ OCTAVO_API octavo_status octavo_dropout(const octavo_dropout_args* args);
 typedef struct {
   uint32_t struct_size;
   uint32_t dtype;
-  uint32_t device_kind; /* 0 cpu */
+  uint32_t device_kind; /* 0 cpu, 1 cuda */
   int32_t device_index;
   uint32_t kind;      /* 0 tdt, 1 rnnt */
   uint32_t reduction; /* 0 mean_batch, 1 mean, 2 mean_volume, 3 sum, 4 none */
@@ -355,6 +355,43 @@ OCTAVO_API int64_t octavo_transducer_workspace_bytes(const octavo_transducer_arg
 OCTAVO_API octavo_status octavo_transducer_loss(const octavo_transducer_args* args, float* losses);
 OCTAVO_API octavo_status octavo_transducer_gradient(const octavo_transducer_args* args,
                                                     const octavo_transducer_grads* grads);
+
+/* The same with the joint network: TransducerJoint of octavo/transducer.h. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t bias_dtype;
+  int64_t hidden;
+  const void* encoder;
+  const void* predictor;
+  const void* weight;
+  const void* bias;
+  double dropout;
+  const int64_t* samples;
+  uint32_t layer;
+  uint32_t reserved;
+  int64_t tile_cells;
+  void* scratch;
+  int64_t scratch_bytes;
+} octavo_transducer_joint;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const float* grad_losses;
+  float* encoder;
+  float* predictor;
+  float* weight;
+  float* bias;
+} octavo_transducer_joint_grads;
+
+OCTAVO_API octavo_status octavo_transducer_joint_bytes(const octavo_transducer_args* args,
+                                                       const octavo_transducer_joint* joint,
+                                                       int64_t* workspace_bytes, int64_t* scratch_bytes);
+OCTAVO_API octavo_status octavo_transducer_joint_loss(const octavo_transducer_args* args,
+                                                      const octavo_transducer_joint* joint, float* losses);
+OCTAVO_API octavo_status octavo_transducer_joint_gradient(const octavo_transducer_args* args,
+                                                          const octavo_transducer_joint* joint,
+                                                          const octavo_transducer_joint_grads* grads);
 /* 1: a call with these numbers takes RNN-T. */
 OCTAVO_API int32_t octavo_draws_rnnt(double omega, uint64_t seed, uint64_t step);
 

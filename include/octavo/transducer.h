@@ -1,5 +1,6 @@
-// The loss of transducers on logits, and its gradient: TDT (token-and-duration transducer) with any set of
-// durations, and plain RNN-T. Log-space sums are in double, whatever the logits' type.
+// The loss of transducers and its gradient: TDT (token-and-duration transducer) with any set of durations,
+// and plain RNN-T. There are two entries: on logits, and with the joint network, whose logits never exist at
+// once. Log-space sums are in double, whatever the logits' type.
 //
 // A clip has T frames and labels y_1 … y_U; its cells are (t, u), 0 <= t < T, 0 <= u <= U. Tokens (blank
 // among them) and durations have a softmax each. In log space, with B and Y the scores of blank and of
@@ -44,17 +45,19 @@ struct TransducerView {
   std::array<std::int64_t, 3> strides{};
 };
 
-// All memory is the caller's.
+// All memory is the caller's, on the device but for durations (always read on the host, before the call
+// returns). On the CPU a wrong length or label is refused. On a GPU nobody waits to look: a clip with one has
+// a NaN loss and NaN gradients, and no memory outside of the tensors is touched.
 struct TransducerArgs {
-  Device device;  // the CPU; there is no CUDA backend yet
-  DType dtype = DType::f32;
+  Device device;
+  DType dtype = DType::f32;  // of the logits, or of what the joint network multiplies
   TransducerKind kind = TransducerKind::tdt;
   TransducerReduction reduction = TransducerReduction::mean_batch;
   // The padded sizes: clips, frames, labels of the longest transcript + 1, tokens with blank.
   std::int64_t batch = 0, frames = 0, positions = 0, tokens = 0;
-  std::int64_t blank = 0;  // its token
-  TransducerView<const void> token_logits;
-  TransducerView<const void> duration_logits;    // tdt: as many outputs as durations
+  std::int64_t blank = 0;                        // its token
+  TransducerView<const void> token_logits;       // with a joint network: not looked at
+  TransducerView<const void> duration_logits;    // likewise; tdt: as many outputs as durations
   std::span<const std::int64_t> durations;       // tdt: frames, in the order of their logits; no two equal
   const std::int64_t* targets = nullptr;         // [batch, positions - 1]: tokens that are not blank
   std::int64_t target_stride = 0;                // from a clip's first label to the next one's; 0: dense
@@ -64,16 +67,16 @@ struct TransducerArgs {
   // tdt: the probability that a call takes RNN-T on the tokens instead, as draws_rnnt() says.
   double omega = 0.0;
   std::uint64_t seed = 0, step = 0;
-  std::span<std::byte> workspace;  // aligned to 16; transducer_workspace_bytes()
-  void* stream = nullptr;          // null on the CPU
-  int threads = 0;                 // 0 means the pool's size
+  std::span<std::byte> workspace;  // aligned to 16; transducer_workspace_bytes() or transducer_joint_bytes()
+  void* stream = nullptr;          // cuda: the cudaStream_t to work on; null on the CPU
+  int threads = 0;                 // cpu: 0 means the pool's size
 };
 
 // Depends on the numbers alone, so that a resumed run draws the same.
 OCTAVO_API bool draws_rnnt(double omega, std::uint64_t seed, std::uint64_t step);
 
-// Bytes for the cells that clips really have, 32 each, and a little for each clip. Reads both lengths and the
-// sizes of `args`.
+// On the CPU: bytes for the cells that clips really have, 32 each, and a little for each clip; reads both
+// lengths and the sizes of `args`. On a GPU: for all cells of the padded sizes, and the lengths are not read.
 OCTAVO_API Result<std::int64_t> transducer_workspace_bytes(const TransducerArgs& args);
 
 // Writes `batch` losses for `none`, else one. Of a clip that no alignment can end (durations without 0, too
@@ -87,5 +90,53 @@ OCTAVO_API Status transducer_loss(const TransducerArgs& args, float* losses);
 // own: it then replaces them. A clip with an infinite loss has zeros, and RNN-T's duration gradient is zero.
 OCTAVO_API Status transducer_gradient(const TransducerArgs& args, const float* grad_losses,
                                       TransducerView<void> token_grad, TransducerView<void> duration_grad);
+
+// The joint network, whose logits are made tile by tile, twice, and never kept:
+//   hidden(t, u) = drop(relu(encoder[t] + predictor[u])),  logits(t, u) = weight . hidden(t, u) + bias
+// with the tokens first, then the durations. Hidden units, logits and the gradient of the logits are rounded
+// to `dtype`, as a network in that type has them; all sums are in fp32 or better. A unit that is zero passes
+// no gradient on.
+//
+// With it, logit_lengths and target_lengths of TransducerArgs are in host memory on every device (tiles are
+// planned by them) and are checked; targets and samples are on the device.
+struct TransducerJoint {
+  std::int64_t hidden = 0;  // units
+  const void* encoder =
+      nullptr;  // [batch, frames, hidden], dense, as all that follows; aligned to its element
+  const void* predictor = nullptr;  // [batch, positions, hidden]
+  const void* weight = nullptr;     // [tokens + durations, hidden]
+  const void* bias = nullptr;       // [tokens + durations]; null: none
+  DType bias_dtype = DType::f32;    // f32 or `dtype`
+  // Dropout of the hidden units as in octavo/dropout.h, with the seed and step of TransducerArgs: unit k of
+  // (t, u) is element (t * (labels of the clip + 1) + u) * hidden + k of the clip's sample, however clips are
+  // padded.
+  double dropout = 0.0;                   // the probability: at least 0, below 1
+  const std::int64_t* samples = nullptr;  // `batch` numbers; not read where dropout is 0
+  std::uint32_t layer = 0;
+  // A tile is a run of whole frames with about this many cells, at least one frame. 0: the backend's choice.
+  std::int64_t tile_cells = 0;
+  std::span<std::byte> scratch;  // aligned to 16; nothing in it is kept between two calls
+};
+
+// All fp32, dense, of the shapes above; null: not wanted, and not computed. Every element is written.
+struct TransducerJointGrads {
+  float* encoder = nullptr;
+  float* predictor = nullptr;
+  float* weight = nullptr;
+  float* bias = nullptr;
+};
+
+struct TransducerJointBytes {
+  std::int64_t workspace;  // kept from the loss to its gradient: about 64 bytes for each cell that a clip has
+  std::int64_t scratch;    // one tile, and what the backend needs for its products
+};
+OCTAVO_API Result<TransducerJointBytes> transducer_joint_bytes(const TransducerArgs& args,
+                                                               const TransducerJoint& joint);
+
+// As transducer_loss and transducer_gradient on the joint network's logits.
+OCTAVO_API Status transducer_joint_loss(const TransducerArgs& args, const TransducerJoint& joint,
+                                        float* losses);
+OCTAVO_API Status transducer_joint_gradient(const TransducerArgs& args, const TransducerJoint& joint,
+                                            const float* grad_losses, const TransducerJointGrads& grads);
 
 }  // namespace octavo

@@ -50,6 +50,23 @@ octavo::TransducerArgs convert(const octavo_transducer_args* from) {
   return args;
 }
 
+octavo::TransducerJoint convert(const octavo_transducer_joint* from) {
+  const octavo_transducer_joint c = read_struct("joint", from);
+  octavo::TransducerJoint joint;
+  joint.hidden = c.hidden;
+  joint.encoder = c.encoder;
+  joint.predictor = c.predictor;
+  joint.weight = c.weight;
+  joint.bias = c.bias;
+  joint.bias_dtype = static_cast<octavo::DType>(c.bias_dtype);
+  joint.dropout = c.dropout;
+  joint.samples = c.samples;
+  joint.layer = c.layer;
+  joint.tile_cells = c.tile_cells;
+  joint.scratch = workspace_span(c.scratch, c.scratch_bytes);
+  return joint;
+}
+
 }  // namespace
 
 extern "C" {
@@ -74,6 +91,34 @@ octavo_status octavo_transducer_gradient(const octavo_transducer_args* args,
     const octavo_transducer_grads g = read_struct("grads", grads);
     return octavo::transducer_gradient(converted, g.grad_losses, view(g.token_grad, g.token_strides),
                                        view(g.duration_grad, g.duration_strides));
+  });
+}
+
+octavo_status octavo_transducer_joint_bytes(const octavo_transducer_args* args,
+                                            const octavo_transducer_joint* joint, int64_t* workspace_bytes,
+                                            int64_t* scratch_bytes) {
+  return guarded([&]() -> Status {
+    check_given("workspace_bytes", workspace_bytes);
+    check_given("scratch_bytes", scratch_bytes);
+    const auto bytes = octavo::transducer_joint_bytes(convert(args), convert(joint)).value();
+    *workspace_bytes = bytes.workspace;
+    *scratch_bytes = bytes.scratch;
+    return {};
+  });
+}
+
+octavo_status octavo_transducer_joint_loss(const octavo_transducer_args* args,
+                                           const octavo_transducer_joint* joint, float* losses) {
+  return guarded([&] { return octavo::transducer_joint_loss(convert(args), convert(joint), losses); });
+}
+
+octavo_status octavo_transducer_joint_gradient(const octavo_transducer_args* args,
+                                               const octavo_transducer_joint* joint,
+                                               const octavo_transducer_joint_grads* grads) {
+  return guarded([&] {
+    const octavo_transducer_joint_grads g = read_struct("grads", grads);
+    return octavo::transducer_joint_gradient(convert(args), convert(joint), g.grad_losses,
+                                             {g.encoder, g.predictor, g.weight, g.bias});
   });
 }
 

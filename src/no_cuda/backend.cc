@@ -4,6 +4,7 @@
 
 #include "dropout/backend.h"
 #include "optimizers/resolve.h"
+#include "transducer/backend.h"
 
 namespace octavo {
 namespace {
@@ -32,5 +33,31 @@ Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& where, int
 }
 
 Status dropout_cuda(const DropoutArgs& args) { return no_cuda("[dropout]", args.device.index); }
+
+namespace transducer {
+namespace {
+
+Status no_cuda(const TransducerArgs& args) { return octavo::no_cuda("[transducer]", args.device.index); }
+
+}  // namespace
+
+Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args) { return no_cuda(args); }
+Status loss_cuda(const TransducerArgs& args, float* /*losses*/) { return no_cuda(args); }
+Status gradient_cuda(const TransducerArgs& args, const float* /*grad_losses*/,
+                     TransducerView<void> /*token_grad*/, TransducerView<void> /*duration_grad*/) {
+  return no_cuda(args);
+}
+Result<TransducerJointBytes> joint_bytes_cuda(const TransducerArgs& args, const TransducerJoint& /*joint*/) {
+  return no_cuda(args);
+}
+Status joint_loss_cuda(const TransducerArgs& args, const TransducerJoint& /*joint*/, float* /*losses*/) {
+  return no_cuda(args);
+}
+Status joint_gradient_cuda(const TransducerArgs& args, const TransducerJoint& /*joint*/,
+                           const float* /*grad_losses*/, const TransducerJointGrads& /*grads*/) {
+  return no_cuda(args);
+}
+
+}  // namespace transducer
 
 }  // namespace octavo

@@ -1,4 +1,4 @@
-// What the CPU does for the transducer loss, and the checks before it; the public functions only forward.
+// What a device does for the transducer loss, and the checks before it; the public functions only forward.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,8 +7,15 @@
 namespace octavo::transducer {
 
 // Everything of the arguments but workspace, losses and gradients: sizes, views, durations, lengths, labels.
+// What is on a GPU is not read.
 Status check_args(const TransducerArgs& args);
+// Sizes, and lengths in host memory.
 Status check_lengths(const TransducerArgs& args);
+// Sizes alone: where lengths are on a GPU.
+Status check_sizes(const TransducerArgs& args);
+// With a joint network: the same as check_args, and all of it but the tensors' memory.
+Status check_joint(const TransducerArgs& args, const TransducerJoint& joint);
+Status check_joint_sizes(const TransducerArgs& args, const TransducerJoint& joint);
 // From a clip's first label to the next one's.
 inline std::int64_t target_stride(const TransducerArgs& args) {
   return args.target_stride != 0 ? args.target_stride : args.positions - 1;
@@ -21,9 +28,26 @@ Status check_losses(const TransducerArgs& args, const float* losses);
 Status check_grads(const TransducerArgs& args, const float* grad_losses, TransducerView<void> token_grad,
                    TransducerView<void> duration_grad);
 
-// REQUIRES: what the checks accept, with at least one clip, and a workspace of the right size.
+Status check_joint_losses(const TransducerArgs& args, const TransducerJoint& joint, const float* losses);
+Status check_joint_grads(const TransducerArgs& args, const TransducerJoint& joint, const float* grad_losses,
+                         const TransducerJointGrads& grads);
+
+// A number for the arguments, by which the gradient finds that its workspace is of another call.
+std::uint64_t key_of(const TransducerArgs& args);
+
+// The backends. REQUIRES: what the checks accept, with at least one clip, and workspace and scratch of the
+// right size. That pointers are on the device is for the CUDA backend to check.
 void loss_cpu(const TransducerArgs& args, float* losses);
 void gradient_cpu(const TransducerArgs& args, const float* grad_losses, TransducerView<void> token_grad,
                   TransducerView<void> duration_grad);
+
+Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args);
+Status loss_cuda(const TransducerArgs& args, float* losses);  // without clips: writes the sum, zero
+Status gradient_cuda(const TransducerArgs& args, const float* grad_losses, TransducerView<void> token_grad,
+                     TransducerView<void> duration_grad);
+Result<TransducerJointBytes> joint_bytes_cuda(const TransducerArgs& args, const TransducerJoint& joint);
+Status joint_loss_cuda(const TransducerArgs& args, const TransducerJoint& joint, float* losses);
+Status joint_gradient_cuda(const TransducerArgs& args, const TransducerJoint& joint, const float* grad_losses,
+                           const TransducerJointGrads& grads);
 
 }  // namespace octavo::transducer

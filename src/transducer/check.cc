@@ -27,6 +27,8 @@ Status check_enums(const TransducerArgs& args) {
   return {};
 }
 
+}  // namespace
+
 Status check_sizes(const TransducerArgs& args) {
   constexpr std::int64_t kMost = std::int64_t{1} << 48;
   if (args.batch < 0) return refuse("batch", args.batch, "at least 0");
@@ -45,6 +47,8 @@ Status check_sizes(const TransducerArgs& args) {
   }
   return {};
 }
+
+namespace {
 
 Status check_numbers(const TransducerArgs& args) {
   const bool tdt = args.kind == TransducerKind::tdt;
@@ -84,16 +88,45 @@ Status check_durations(const TransducerArgs& args) {
   return {};
 }
 
+Status check_length_buffers(const TransducerArgs& args) {
+  return first_error(
+      {check_buffer(std::string(kWhere) + "logit_lengths", args.logit_lengths, 8 * args.batch, 8),
+       check_buffer(std::string(kWhere) + "target_lengths", args.target_lengths, 8 * args.batch, 8)});
+}
+
+Status check_options(const TransducerArgs& args) {
+  const std::string where = "[transducer]";
+  if (Status bad = check_device(where, args.device); !bad.ok()) return bad;
+  return first_error({check_stream(where, args.device, args.stream), check_threads(where, args.threads),
+                      check_enums(args), check_numbers(args), check_durations(args)});
+}
+
+// REQUIRES: checked lengths.
+Status check_targets(const TransducerArgs& args) {
+  const std::int64_t stride = target_stride(args);
+  if (stride < 0 || stride > (std::int64_t{1} << 48) / args.batch)
+    return refuse("target_stride", stride, "at least 0, for up to 2^48 labels");
+  if (Status bad = check_buffer(std::string(kWhere) + "targets", args.targets, target_bytes(args), 8);
+      !bad.ok())
+    return bad;
+  if (args.device.kind == DeviceKind::cuda) return {};  // not read here
+  for (std::int64_t b = 0; b < args.batch; ++b) {
+    for (std::int64_t u = 0; u < args.target_lengths[b]; ++u) {
+      const std::int64_t label = args.targets[b * stride + u];
+      if (label >= 0 && label < args.tokens && label != args.blank) continue;
+      return refuse(element("targets", b) + element("", u), label,
+                    "0 to " + std::to_string(args.tokens - 1) + ", and not " + std::to_string(args.blank) +
+                        ", the blank");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_lengths(const TransducerArgs& args) {
   if (Status bad = check_sizes(args); !bad.ok()) return bad;
-  if (Status bad = first_error(
-          {check_buffer(std::string(kWhere) + "logit_lengths", args.logit_lengths, 8 * args.batch, 8),
-           check_buffer(std::string(kWhere) + "target_lengths", args.target_lengths, 8 * args.batch, 8)});
-      !bad.ok()) {
-    return bad;
-  }
+  if (Status bad = check_length_buffers(args); !bad.ok()) return bad;
   for (std::int64_t b = 0; b < args.batch; ++b) {
     const std::int64_t frames = args.logit_lengths[b], labels = args.target_lengths[b];
     if (frames < 1 || frames > args.frames) {
@@ -110,37 +143,22 @@ Status check_lengths(const TransducerArgs& args) {
 }
 
 Status check_args(const TransducerArgs& args) {
-  const std::string where = "[transducer]";
-  if (Status bad = check_device(where, args.device); !bad.ok()) return bad;
-  if (args.device.kind == DeviceKind::cuda) {
-    return Status::unsupported(std::string(kWhere) + "device: got cuda:" + std::to_string(args.device.index) +
-                               ", but this loss has no CUDA backend yet; move the logits to the CPU");
-  }
-  if (Status bad =
-          first_error({check_stream(where, args.device, args.stream), check_threads(where, args.threads),
-                       check_enums(args), check_numbers(args), check_durations(args)});
-      !bad.ok()) {
-    return bad;
-  }
-  if (Status bad = check_lengths(args); !bad.ok()) return bad;
+  if (Status bad = check_options(args); !bad.ok()) return bad;
+  const bool readable = args.device.kind == DeviceKind::cpu;
+  if (Status bad = readable ? check_lengths(args) : check_sizes(args); !bad.ok()) return bad;
   if (args.batch == 0) return {};
-  if (Status bad = check_logits(args); !bad.ok()) return bad;
-  const std::int64_t stride = target_stride(args);
-  if (stride < 0 || stride > (std::int64_t{1} << 48) / args.batch)
-    return refuse("target_stride", stride, "at least 0, for up to 2^48 labels");
-  if (Status bad = check_buffer(std::string(kWhere) + "targets", args.targets, target_bytes(args), 8);
-      !bad.ok())
-    return bad;
-  for (std::int64_t b = 0; b < args.batch; ++b) {
-    for (std::int64_t u = 0; u < args.target_lengths[b]; ++u) {
-      const std::int64_t label = args.targets[b * stride + u];
-      if (label >= 0 && label < args.tokens && label != args.blank) continue;
-      return refuse(element("targets", b) + element("", u), label,
-                    "0 to " + std::to_string(args.tokens - 1) + ", and not " + std::to_string(args.blank) +
-                        ", the blank");
-    }
-  }
-  return {};
+  return first_error({check_length_buffers(args), check_logits(args), check_targets(args)});
+}
+
+Status check_joint_sizes(const TransducerArgs& args, const TransducerJoint& joint) {
+  if (Status bad = check_options(args); !bad.ok()) return bad;
+  if (Status bad = check_lengths(args); !bad.ok()) return bad;
+  return check_joint_numbers(args, joint);
+}
+
+Status check_joint(const TransducerArgs& args, const TransducerJoint& joint) {
+  if (Status bad = check_joint_sizes(args, joint); !bad.ok()) return bad;
+  return first_error({check_targets(args), check_joint_memory(args, joint)});
 }
 
 }  // namespace octavo::transducer

@@ -59,16 +59,13 @@ struct Part {
   std::int64_t outputs;
 };
 
-std::span<const std::byte> bytes_of(const void* data, std::int64_t bytes) {
-  return {static_cast<const std::byte*>(data), static_cast<std::size_t>(std::max<std::int64_t>(bytes, 0))};
-}
-std::span<const std::byte> bytes_of(const TransducerArgs& args, const Part& part) {
+std::span<const std::byte> part_bytes(const TransducerArgs& args, const Part& part) {
   return bytes_of(part.data, part.outputs == 0 ? 0 : extent(args, part.strides, part.outputs));
 }
 
 // Two views share no element: apart as a whole, or rows of equal strides side by side.
 bool apart(const TransducerArgs& args, const Part& a, const Part& b) {
-  if (!shares_bytes(bytes_of(args, a), bytes_of(args, b))) return true;
+  if (!shares_bytes(part_bytes(args, a), part_bytes(args, b))) return true;
   if (a.strides != b.strides) return false;
   const auto size = static_cast<std::uintptr_t>(dtype_bytes(args.dtype));
   const Part& low = a.data < b.data ? a : b;
@@ -84,13 +81,13 @@ bool apart(const TransducerArgs& args, const Part& a, const Part& b) {
 }
 bool same(const Part& a, const Part& b) { return a.data == b.data && a.strides == b.strides; }
 
-// A buffer, by its name in messages.
-struct Buffer {
-  const char* name;
-  std::span<const std::byte> bytes;
-};
+template <class View>
+Part part(const TransducerArgs& args, const char* name, const View& view, std::int64_t outputs) {
+  return {name, view.data, strides_of(args, view.strides, outputs), outputs};
+}
 
-// What both calls read besides the logits.
+}  // namespace
+
 std::array<Buffer, 4> indices(const TransducerArgs& args) {
   return {{{"durations", std::as_bytes(args.durations)},
            {"targets", bytes_of(args.targets, target_bytes(args))},
@@ -105,17 +102,6 @@ Status check_apart(const Buffer& written, std::span<const Buffer> others) {
   }
   return {};
 }
-
-template <class View>
-Part part(const TransducerArgs& args, const char* name, const View& view, std::int64_t outputs) {
-  return {name, view.data, strides_of(args, view.strides, outputs), outputs};
-}
-
-std::int64_t loss_bytes(const TransducerArgs& args) {
-  return 4 * (args.reduction == TransducerReduction::none ? args.batch : 1);
-}
-
-}  // namespace
 
 std::int64_t target_bytes(const TransducerArgs& args) {
   const std::int64_t width = args.positions - 1;
@@ -140,8 +126,8 @@ Status check_losses(const TransducerArgs& args, const float* losses) {
   if (Status bad = check_buffer(std::string(kWhere) + "losses", losses, bytes, 4); !bad.ok()) return bad;
   if (args.batch == 0) return {};
   const Buffer logits[] = {
-      {"token_logits", bytes_of(args, part(args, "", args.token_logits, args.tokens))},
-      {"duration_logits", bytes_of(args, part(args, "", args.duration_logits, duration_outputs(args)))}};
+      {"token_logits", part_bytes(args, part(args, "", args.token_logits, args.tokens))},
+      {"duration_logits", part_bytes(args, part(args, "", args.duration_logits, duration_outputs(args)))}};
   const Buffer workspace{"workspace", args.workspace}, out{"losses", bytes_of(losses, bytes)};
   const auto read = indices(args);
   return first_error({check_apart(workspace, logits), check_apart(workspace, read), check_apart(out, logits),
@@ -173,7 +159,7 @@ Status check_grads(const TransducerArgs& args, const float* grad_losses, Transdu
                       "the logits' own memory in the same order, or memory apart");
       }
     }
-    const Buffer buffer{written[w].name, bytes_of(args, written[w])};
+    const Buffer buffer{written[w].name, part_bytes(args, written[w])};
     if (Status bad = first_error({check_apart(buffer, others), check_apart(buffer, read)}); !bad.ok())
       return bad;
   }

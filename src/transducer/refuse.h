@@ -4,6 +4,7 @@
 
 #include "transducer/backend.h"
 
+#include <array>
 #include <string>
 
 namespace octavo::transducer {
@@ -29,5 +30,24 @@ std::int64_t target_bytes(const TransducerArgs& args);
 
 // Null, misaligned or too large. REQUIRES: sizes that check_lengths accepts, with at least one clip.
 Status check_logits(const TransducerArgs& args);
+// The same of what the joint network reads. REQUIRES: sizes that check_joint_sizes accepts.
+Status check_joint_memory(const TransducerArgs& args, const TransducerJoint& joint);
+// REQUIRES: checked options and lengths.
+Status check_joint_numbers(const TransducerArgs& args, const TransducerJoint& joint);
+
+// A buffer, by its name in messages.
+struct Buffer {
+  const char* name;
+  std::span<const std::byte> bytes;
+};
+inline std::span<const std::byte> bytes_of(const void* data, std::int64_t bytes) {
+  return {static_cast<const std::byte*>(data), static_cast<std::size_t>(bytes > 0 ? bytes : 0)};
+}
+// Durations, targets and lengths.
+std::array<Buffer, 4> indices(const TransducerArgs& args);
+Status check_apart(const Buffer& written, std::span<const Buffer> others);
+inline std::int64_t loss_bytes(const TransducerArgs& args) {
+  return 4 * (args.reduction == TransducerReduction::none ? args.batch : 1);
+}
 
 }  // namespace octavo::transducer

@@ -1,4 +1,4 @@
-// The public transducer loss: checks, the workspace, and the call of the CPU's part.
+// The public transducer loss: checks, the workspace, and the call of the device's part.
 // SPDX-License-Identifier: MIT
 #include "formula/stochastic_round.h"
 #include "optimizers/resolve.h"
@@ -9,15 +9,8 @@
 #include <string>
 
 namespace octavo {
-namespace {
 
-using transducer::Workspace;
-
-constexpr const char* kWhere = "[transducer]";
-constexpr std::string_view kReductions[] = {"mean_batch", "mean", "mean_volume", "sum", "none"};
-
-// A number for the arguments, by which the gradient finds that its workspace is of another call.
-std::uint64_t key_of(const TransducerArgs& args) {
+std::uint64_t transducer::key_of(const TransducerArgs& args) {
   std::uint64_t key = 0;
   const auto add = [&](auto value) {
     key = formula::mix64((key ^ static_cast<std::uint64_t>(value)) + formula::kGolden);
@@ -34,7 +27,17 @@ std::uint64_t key_of(const TransducerArgs& args) {
   return key;
 }
 
-std::int64_t bytes_needed(const TransducerArgs& args) {
+namespace {
+
+using transducer::Workspace;
+
+constexpr const char* kWhere = "[transducer]";
+constexpr std::string_view kReductions[] = {"mean_batch", "mean", "mean_volume", "sum", "none"};
+
+bool on_gpu(const TransducerArgs& args) { return args.device.kind == DeviceKind::cuda; }
+
+Result<std::int64_t> bytes_needed(const TransducerArgs& args) {
+  if (on_gpu(args)) return transducer::workspace_bytes_cuda(args);
   std::int64_t cells = 0;
   for (std::int64_t b = 0; b < args.batch; ++b) cells += transducer::cells_of(args, b);
   return transducer::workspace_bytes(args.batch, cells);
@@ -46,7 +49,9 @@ Status check_call(const TransducerArgs& args) {
     if (args.reduction == TransducerReduction::none || args.reduction == TransducerReduction::sum) return {};
     return Status::invalid(std::string(kWhere) + " batch: got 0, expected at least 1 (no clip has no mean)");
   }
-  return check_workspace(kWhere, args.workspace, bytes_needed(args), "transducer_workspace_bytes()");
+  const Result<std::int64_t> bytes = bytes_needed(args);
+  if (!bytes.ok()) return bytes.status();
+  return check_workspace(kWhere, args.workspace, *bytes, "transducer_workspace_bytes()");
 }
 
 }  // namespace
@@ -68,19 +73,22 @@ bool draws_rnnt(double omega, std::uint64_t seed, std::uint64_t step) {
 }
 
 Result<std::int64_t> transducer_workspace_bytes(const TransducerArgs& args) {
-  if (Status bad = transducer::check_lengths(args); !bad.ok()) return bad;
+  if (Status bad = on_gpu(args) ? transducer::check_sizes(args) : transducer::check_lengths(args); !bad.ok())
+    return bad;
   return bytes_needed(args);
 }
 
 Status transducer_loss(const TransducerArgs& args, float* losses) {
   if (Status bad = check_call(args); !bad.ok()) return bad;
   if (Status bad = transducer::check_losses(args, losses); !bad.ok()) return bad;
+  if (args.batch == 0 && args.reduction == TransducerReduction::none) return {};
+  if (on_gpu(args)) return transducer::loss_cuda(args, losses);
   if (args.batch == 0) {
-    if (args.reduction == TransducerReduction::sum) *losses = 0.0F;
+    *losses = 0.0F;
     return {};
   }
   transducer::loss_cpu(args, losses);
-  *Workspace(args.workspace, args.batch).head = {key_of(args), 0};
+  *Workspace(args.workspace, args.batch).head = {transducer::key_of(args), 0};
   return {};
 }
 
@@ -90,7 +98,8 @@ Status transducer_gradient(const TransducerArgs& args, const float* grad_losses,
   if (args.batch == 0) return {};
   if (Status bad = transducer::check_grads(args, grad_losses, token_grad, duration_grad); !bad.ok())
     return bad;
-  if (Workspace(args.workspace, args.batch).head->key != key_of(args)) {
+  if (on_gpu(args)) return transducer::gradient_cuda(args, grad_losses, token_grad, duration_grad);
+  if (Workspace(args.workspace, args.batch).head->key != transducer::key_of(args)) {
     return Status::invalid(
         std::string(kWhere) +
         " workspace: was not filled by transducer_loss with these arguments; call it first");

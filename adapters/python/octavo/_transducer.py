@@ -33,8 +33,8 @@ def _readable(logits: Tensor) -> Tensor:
     return logits if rows and 0 not in strides else logits.contiguous()
 
 
-def _indices(tensor: Tensor) -> Tensor:
-    return tensor.detach().to(device="cpu", dtype=torch.int64).contiguous()
+def _indices(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.detach().to(device=device, dtype=torch.int64).contiguous()
 
 
 class _Call:
@@ -52,7 +52,7 @@ class _Call:
         batch, frames, positions, outputs = tokens.shape
         lasts = None if apart is None else _readable(apart.detach())
         count = outputs if lasts is not None or not durations else outputs - len(durations)
-        targets, logit_lengths, target_lengths = map(_indices, labels)
+        targets, logit_lengths, target_lengths = (_indices(one, tokens.device) for one in labels)
         if targets.shape[1] < positions - 1:  # no label: the core refuses it where a length reaches it
             targets = torch.nn.functional.pad(targets, (0, positions - 1 - targets.shape[1]), value=-1)
         values = (ctypes.c_int64 * len(durations))(*durations)
