@@ -40,6 +40,10 @@ std::uint64_t key_of(const TransducerArgs& args);
 void loss_cpu(const TransducerArgs& args, float* losses);
 void gradient_cpu(const TransducerArgs& args, const float* grad_losses, TransducerView<void> token_grad,
                   TransducerView<void> duration_grad);
+TransducerJointBytes joint_bytes_cpu(const TransducerArgs& args, const TransducerJoint& joint);
+Status joint_loss_cpu(const TransducerArgs& args, const TransducerJoint& joint, float* losses);
+Status joint_gradient_cpu(const TransducerArgs& args, const TransducerJoint& joint, const float* grad_losses,
+                          const TransducerJointGrads& grads);
 
 Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args);
 Status loss_cuda(const TransducerArgs& args, float* losses);  // without clips: writes the sum, zero

@@ -32,6 +32,14 @@ struct Float16 {
   }
 };
 
+// A float that has the value of an E.
+template <class E>
+struct Rounded {
+  using Stored = float;
+  static double load(Stored x) { return x; }
+  static Stored store(double x) { return static_cast<float>(E::load(E::store(x))); }
+};
+
 // log(exp(a) + exp(b)); a NaN stays one.
 inline double log_add(double a, double b) {
   if (a == kNever) return b;

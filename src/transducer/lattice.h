@@ -89,6 +89,17 @@ inline std::int64_t cells_of(const TransducerArgs& args, std::int64_t clip) {
   return args.logit_lengths[clip] * (args.target_lengths[clip] + 1);
 }
 
+inline std::int64_t all_labels(const TransducerArgs& args) {
+  std::int64_t labels = 0;
+  for (std::int64_t b = 0; b < args.batch; ++b) labels += args.target_lengths[b];
+  return labels;
+}
+inline std::int64_t all_cells(const TransducerArgs& args) {
+  std::int64_t cells = 0;
+  for (std::int64_t b = 0; b < args.batch; ++b) cells += cells_of(args, b);
+  return cells;
+}
+
 // What the loss of a clip is divided by. `labels`: of all clips.
 inline double divisor(const TransducerArgs& args, std::int64_t clip, std::int64_t labels) {
   const auto at_least_one = [](std::int64_t count) { return static_cast<double>(count > 0 ? count : 1); };

@@ -38,9 +38,7 @@ bool on_gpu(const TransducerArgs& args) { return args.device.kind == DeviceKind:
 
 Result<std::int64_t> bytes_needed(const TransducerArgs& args) {
   if (on_gpu(args)) return transducer::workspace_bytes_cuda(args);
-  std::int64_t cells = 0;
-  for (std::int64_t b = 0; b < args.batch; ++b) cells += transducer::cells_of(args, b);
-  return transducer::workspace_bytes(args.batch, cells);
+  return transducer::workspace_bytes(args.batch, transducer::all_cells(args));
 }
 
 Status check_call(const TransducerArgs& args) {
