@@ -10,8 +10,10 @@
 
 namespace octavo {
 
-// The elements are [outer, batch, inner], contiguous. Element (o, b, i) is number o * inner + i of the sample
-// samples[b]. All memory is the caller's, on the device.
+// The elements are [outer, batch, inner], contiguous. Element (o, b, i) is number n = o * inner + i of the
+// sample samples[b]. Where `row` is given, a sample's elements are rows of that many, and the first of each
+// row is `pitch` behind that of the one before: n becomes n / row * pitch + n % row. A matrix that is padded
+// to other sizes then keeps its mask. All memory is the caller's, on the device.
 struct DropoutArgs {
   Device device;
   DType dtype = DType::f32;
@@ -24,6 +26,8 @@ struct DropoutArgs {
   std::uint32_t layer = 0;  // tells the dropouts of a model apart
   void* stream = nullptr;   // cuda: the cudaStream_t to work on
   int threads = 0;          // cpu: 0 means the pool's size
+  // 0: none. Else `row` divides `inner`, `pitch` is at least `row`, and the numbers are below 2^60.
+  std::int64_t row = 0, pitch = 0;
 };
 
 // A dropped element is zero, a kept one x / (1 - p) for the rounded probability p: x times the fp32 number

@@ -307,6 +307,7 @@ typedef struct {
   uint32_t layer;
   int32_t threads;
   void* stream;
+  int64_t row, pitch;
 } octavo_dropout_args;
 
 OCTAVO_API octavo_status octavo_dropout(const octavo_dropout_args* args);

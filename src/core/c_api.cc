@@ -440,7 +440,9 @@ octavo_status octavo_dropout(const octavo_dropout_args* args) {
                             c.step,
                             c.layer,
                             c.stream,
-                            c.threads});
+                            c.threads,
+                            c.row,
+                            c.pitch});
   });
 }
 

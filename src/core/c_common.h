@@ -58,6 +58,8 @@ template <>
 constexpr std::size_t kFirstSize<octavo_engine_args> = offsetof(octavo_engine_args, add_sums);
 template <>
 constexpr std::size_t kFirstSize<octavo_step_report> = offsetof(octavo_step_report, pending);
+template <>
+constexpr std::size_t kFirstSize<octavo_dropout_args> = offsetof(octavo_dropout_args, row);
 
 // A caller's struct in the form that this library knows. Fields that the caller's version does not have are
 // zero.

@@ -16,11 +16,12 @@ Status dropout_cuda(const DropoutArgs& args) {
   if (Status bad = cuda::check_pointer("[dropout] samples", args.samples, device); !bad.ok()) return bad;
   if (Status bad = cuda::check_stream("[dropout] ", stream, device); !bad.ok()) return bad;
   const cuda::DeviceScope scope(device);
-  const cudaError_t error =
-      cuda::drop({args.from, args.to, args.samples, args.outer * args.batch * args.inner, args.batch,
-                  args.inner, formula::dropout_base(args.seed, args.step), args.layer, args.dtype,
-                  formula::make_dropout(args.probability)},
-                 stream);
+  const DropoutRows rows(args);
+  const cudaError_t error = cuda::drop(
+      {args.from, args.to, args.samples, args.outer * args.batch * args.inner, args.batch, args.inner,
+       rows.length, rows.count, rows.pitch, formula::dropout_base(args.seed, args.step), args.layer,
+       args.dtype, formula::make_dropout(args.probability)},
+      stream);
   if (error == cudaSuccess) return {};
   return cuda::failed("[dropout] its kernel on cuda:" + std::to_string(device), error);
 }

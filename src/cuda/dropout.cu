@@ -142,8 +142,11 @@ struct Spot {
   Counters counters;
 
   static __device__ Spot of(const DropWork& work, std::int64_t at) {
-    const Quotient row = divide(at, work.inner), outer = divide(row.value, work.batch);
-    const auto element = static_cast<std::uint64_t>(outer.value * work.inner + row.rest);
+    const Quotient row = divide(at, work.row);
+    const Quotient place = work.rows == 1 ? Quotient{row.value, 0} : divide(row.value, work.rows);
+    const Quotient outer = divide(place.value, work.batch);
+    const auto element =
+        static_cast<std::uint64_t>((outer.value * work.rows + place.rest) * work.pitch + row.rest);
     return {row.rest, element, Counters(work, outer.rest, upper(element))};
   }
   static __device__ std::uint32_t upper(std::uint64_t element) {
@@ -170,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   const Spot spot = Spot::of(work, at);
-  if (spot.begin + kOf <= work.inner && spot.element % kPair + kOf <= kPair) {
+  if (spot.begin + kOf <= work.row && spot.element % kPair + kOf <= kPair) {
     // Neighbouring counters; behind the end of the tensor they are computed for nobody.
     const formula::DropoutPlace place = formula::dropout_place(spot.element);
 #pragma unroll
@@ -213,7 +216,8 @@ cudaError_t launch(const DropWork& work, cudaStream_t stream) {
   const std::int64_t tasks_of_row = (blocks_of_row + kTogether - 1) / kTogether;
   constexpr std::int64_t kMost = std::int64_t{1} << 32;
   const bool counts_fit = work.numel / work.batch <= 2 * kMost && work.numel / kBlock < kMost;
-  if (aligned && work.inner % kBlock == 0 && counts_fit) {
+  const bool one_run = work.row == work.pitch;  // a sample's numbers have no gaps
+  if (aligned && one_run && work.inner % kBlock == 0 && counts_fit) {
     const auto tasks = static_cast<std::uint32_t>(rows * tasks_of_row);
     drop_blocks_kernel<kType><<<grid_of(std::int64_t{tasks} * 32), kThreads, 0, stream>>>(
         work, static_cast<std::uint32_t>(work.batch), static_cast<std::uint32_t>(blocks_of_row),

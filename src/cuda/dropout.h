@@ -17,12 +17,13 @@ struct DropWork {
   void* to;
   const std::int64_t* samples;
   std::int64_t numel, batch, inner;
-  std::uint64_t base;  // formula::dropout_base
+  std::int64_t row, rows, pitch;  // as DropoutRows has them
+  std::uint64_t base;             // formula::dropout_base
   std::uint32_t layer;
   DType dtype;
   formula::Dropout how;
 };
-// REQUIRES: at least one element.
+// REQUIRES: at least one element; row * rows == inner.
 cudaError_t drop(const DropWork& work, cudaStream_t stream);
 
 }  // namespace octavo::cuda

@@ -6,6 +6,17 @@
 
 namespace octavo {
 
+// How a sample's elements are numbered: rows of `length`, `count` of them for each of its places in the
+// batch.
+struct DropoutRows {
+  std::int64_t length, count, pitch;
+
+  explicit DropoutRows(const DropoutArgs& args)
+      : length(args.row != 0 ? args.row : args.inner),
+        count(args.inner / length),
+        pitch(args.row != 0 ? args.pitch : args.inner) {}
+};
+
 // REQUIRES: arguments that dropout() accepts, with at least one element.
 Status dropout_cpu(const DropoutArgs& args);
 Status dropout_cuda(const DropoutArgs& args);

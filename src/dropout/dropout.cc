@@ -32,6 +32,25 @@ Result<std::int64_t> check_sizes(const DropoutArgs& args) {
   return numel;
 }
 
+// REQUIRES: checked sizes.
+Status check_rows(const DropoutArgs& args) {
+  const std::string where = kWhere;
+  if (args.row == 0 && args.pitch == 0) return {};
+  if (args.row < 1 || args.inner % args.row != 0) {
+    return Status::invalid(where + " row: got " + std::to_string(args.row) +
+                           ", expected a divisor of inner, " + std::to_string(args.inner) +
+                           ", or 0 with a pitch of 0");
+  }
+  constexpr std::int64_t kMost = std::int64_t{1} << 60;
+  const std::int64_t rows = args.outer * (args.inner / args.row);
+  if (args.pitch < args.row || (rows != 0 && args.pitch > kMost / rows)) {
+    return Status::invalid(where + " pitch: got " + std::to_string(args.pitch) + ", expected at least row, " +
+                           std::to_string(args.row) + ", and at most 2^60 for all rows of a sample, " +
+                           std::to_string(rows));
+  }
+  return {};
+}
+
 Status check_buffers(const DropoutArgs& args, std::int64_t numel) {
   const std::string where = kWhere;
   const std::int64_t size = dtype_bytes(args.dtype), bytes = numel * size;
@@ -64,6 +83,7 @@ Status dropout(const DropoutArgs& args) {
   }
   const auto numel = check_sizes(args);
   if (!numel.ok()) return numel.status();
+  if (Status bad = check_rows(args); !bad.ok()) return bad;
   if (Status bad = check_stream(where, args.device, args.stream); !bad.ok()) return bad;
   if (Status bad = check_threads(where, args.threads); !bad.ok()) return bad;
   if (*numel == 0) return {};

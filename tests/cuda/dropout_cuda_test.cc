@@ -30,13 +30,15 @@ struct Case {
   std::int64_t from_phase = 0, to_phase = 0;  // elements behind a multiple of 64 bytes
   double probability = 0.1;
   bool special = true;  // NaN, infinities and both zeros among the values
+  std::int64_t row = 0, pitch = 0;
 
   [[nodiscard]] std::int64_t numel() const { return outer * batch * inner; }
   [[nodiscard]] std::int64_t bytes() const { return numel() * octavo::dtype_bytes(dtype); }
   [[nodiscard]] std::string text() const {
     return std::string(octavo::name(dtype)) + " " + std::to_string(outer) + "x" + std::to_string(batch) +
            "x" + std::to_string(inner) + " from " + std::to_string(from_phase) + " to " +
-           std::to_string(to_phase) + " p " + std::to_string(probability);
+           std::to_string(to_phase) + " p " + std::to_string(probability) + " rows " + std::to_string(row) +
+           " of " + std::to_string(pitch);
   }
 };
 
@@ -66,6 +68,8 @@ DropoutArgs args_of(const Case& c) {
   args.seed = 21;
   args.step = 22;
   args.layer = 23;
+  args.row = c.row;
+  args.pitch = c.pitch;
   return args;
 }
 
@@ -140,6 +144,19 @@ TEST_F(DropoutCuda, AnyShapeEqualsTheCpu) {
     // Whole blocks at addresses that are not multiples of sixteen bytes.
     const Case c{dtype, 2, 3, 1024, 1, 0};
     tally.add(c.text(), compare(c, stream));
+  }
+}
+
+TEST_F(DropoutCuda, RowsEqualTheCpu) {
+  const Stream stream;
+  Tally tally;
+  for (const DType dtype : octavo::all_dtypes()) {
+    for (const std::int64_t row : {1, 3, 8, 250, 255, 256, 512, 600}) {
+      for (const std::int64_t pitch : {row, row + 1, std::int64_t{65536}, std::int64_t{1} << 31}) {
+        const Case c{dtype, 2, 3, 7 * row, 0, 0, 0.1, true, row, pitch};
+        tally.add(c.text(), compare(c, stream));
+      }
+    }
   }
 }
 

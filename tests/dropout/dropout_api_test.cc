@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <string>
 
 namespace test {
@@ -58,6 +59,21 @@ TEST(DropoutApi, RefusesBadNumbers) {
   expect_refused("inner: got -2", [](Call&, DropoutArgs& a) { a.inner = -2; });
   expect_refused("inner: got 4611686018427387904",
                  [](Call&, DropoutArgs& a) { a.inner = std::int64_t{1} << 62; });
+  expect_refused("row: got 3, expected a divisor of inner, 2, or 0 with a pitch of 0",
+                 [](Call&, DropoutArgs& a) { a.row = a.pitch = 3; });
+  expect_refused("row: got 0", [](Call&, DropoutArgs& a) { a.pitch = 3; });
+  expect_refused("row: got -1", [](Call&, DropoutArgs& a) { a.row = -1; });
+  expect_refused("pitch: got 1, expected at least row, 2", [](Call&, DropoutArgs& a) {
+    a.row = 2;
+    a.pitch = 1;
+  });
+  expect_refused(
+      "pitch: got 1152921504606846976, expected at least row, 1, and at most 2^60 for all rows of "
+      "a sample, 2",
+      [](Call&, DropoutArgs& a) {
+        a.row = 1;
+        a.pitch = std::int64_t{1} << 60;
+      });
   expect_refused("threads: got -1", [](Call&, DropoutArgs& a) { a.threads = -1; });
   expect_refused("stream: got a stream", [](Call& c, DropoutArgs& a) { a.stream = &c; });
   expect_refused("device.index: got 1 for the CPU", [](Call&, DropoutArgs& a) { a.device.index = 1; });
@@ -109,6 +125,17 @@ TEST(DropoutApi, TheCFunctionDoesTheSame) {
   ASSERT_EQ(octavo_dropout(&args), 0U) << octavo_last_error();
   EXPECT_EQ(got.to, expected.to);
   EXPECT_NE(got.to, got.from);
+  // Rows; and a caller that was compiled before there were any.
+  plain.row = args.row = 1;
+  plain.pitch = args.pitch = 65536;
+  ASSERT_TRUE(octavo::dropout(plain).ok());
+  ASSERT_EQ(octavo_dropout(&args), 0U) << octavo_last_error();
+  EXPECT_EQ(got.to, expected.to);
+  args.struct_size = offsetof(octavo_dropout_args, row);
+  plain.row = plain.pitch = 0;
+  ASSERT_TRUE(octavo::dropout(plain).ok());
+  ASSERT_EQ(octavo_dropout(&args), 0U) << octavo_last_error();
+  EXPECT_EQ(got.to, expected.to);
   args.probability = 1.5;
   EXPECT_EQ(octavo_dropout(&args), 1U);
   EXPECT_THAT(octavo_last_error(), HasSubstr("[dropout] probability: got 1.5"));

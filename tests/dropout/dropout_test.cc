@@ -101,6 +101,35 @@ TEST(Dropout, EqualsTheReferenceWithEveryImplementation) {
   ASSERT_TRUE(octavo::force_implementation("").ok());
 }
 
+// Rows with gaps between their numbers, which reach over 2^32.
+TEST(Dropout, RowsEqualTheReference) {
+  struct Rows {
+    Shape shape;
+    std::int64_t row, pitch;
+  };
+  const Rows cases[] = {{{2, 3, 60}, 5, 5},
+                        {{2, 3, 60}, 5, 65536},
+                        {{1, 2, 900}, 300, 301},
+                        {{3, 2, 7}, 7, 1000},
+                        {{2, 2, 512}, 512, 513},
+                        {{1, 1, 1000}, 1, 65536},
+                        {{2, 1, 60}, 20, std::int64_t{1} << 31},
+                        {{1, 1, 9000}, 4500, 65536}};
+  for (const Rows& each : cases) {
+    const Buffer from = input(DType::bf16, each.shape.numel(), 1);
+    Buffer to(from.size(), 2), expected(from.size());
+    DropoutArgs args = args_of(DType::bf16, each.shape, from, to);
+    args.row = each.row;
+    args.pitch = each.pitch;
+    ASSERT_TRUE(octavo::dropout(args).ok());
+    EXPECT_TRUE(to.surroundings_intact());
+    args.to = expected.data();
+    reference::dropout(args);
+    EXPECT_TRUE(std::memcmp(to.data(), expected.data(), static_cast<std::size_t>(from.size())) == 0)
+        << each.row << " of " << each.pitch;
+  }
+}
+
 TEST(Dropout, HasTheBitsOfTheDocument) {
   const std::uint32_t expected[] = {0xCC27, 0xF86A, 0x857F, 0x0984, 0xC1E9, 0xD72E};
   const std::uint64_t elements[] = {0, 1, 2, 3, 256, 512};
@@ -238,6 +267,28 @@ TEST(Dropout, OuterRowsContinueTheSample) {
             << o << ' ' << b << ' ' << i;
       }
     }
+  }
+}
+
+// A matrix in a larger one has the same mask.
+TEST(Dropout, AMaskOfRowsDoesNotDependOnPadding) {
+  const auto mask = [](std::int64_t rows, std::int64_t columns) {
+    std::vector<float> values(static_cast<std::size_t>(rows * columns), 1.0f);
+    const std::int64_t sample = 5;
+    DropoutArgs args;
+    args.from = args.to = values.data();
+    args.batch = 1;
+    args.inner = rows * columns;
+    args.samples = &sample;
+    args.probability = 0.4;
+    args.row = columns;
+    args.pitch = 65536;
+    EXPECT_TRUE(octavo::dropout(args).ok());
+    return values;
+  };
+  const auto small = mask(30, 41), large = mask(33, 280);
+  for (std::size_t i = 0; i < 30; ++i) {
+    for (std::size_t j = 0; j < 41; ++j) ASSERT_EQ(small[i * 41 + j], large[i * 280 + j]) << i << ' ' << j;
   }
 }
 

@@ -54,8 +54,10 @@ void dropout(const octavo::DropoutArgs& args) {
     for (std::int64_t b = 0; b < args.batch; ++b) {
       for (std::int64_t i = 0; i < args.inner; ++i) {
         const std::int64_t at = (o * args.batch + b) * args.inner + i;
-        const std::uint32_t random = dropout16(args.seed, args.step, args.samples[b], args.layer,
-                                               static_cast<std::uint64_t>(o * args.inner + i));
+        const std::int64_t plain = o * args.inner + i;
+        const std::int64_t number = args.row == 0 ? plain : plain / args.row * args.pitch + plain % args.row;
+        const std::uint32_t random =
+            dropout16(args.seed, args.step, args.samples[b], args.layer, static_cast<std::uint64_t>(number));
         const float x = load(args.dtype, args.from, at);
         store_nearest(args.dtype, args.to, at, random < threshold ? 0.0f : canonical(x * scale));
       }
