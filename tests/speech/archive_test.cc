@@ -1,0 +1,458 @@
+// Speech models in files of NeMo and transformers: names, configs, the hub's cache, and what is written back.
+// What Python's torch, tarfile and transformers say about the same files is in train/test_archives.py.
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/archive.h"
+#include "train/files_support.h"
+#include "train/tasks/speech/names.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <set>
+
+namespace octavo::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// transformers' names of a model with TDT. N is a layer's number.
+constexpr const char* kNames[] = {
+    "encoder.subsampling.layers.0.weight",
+    "encoder.subsampling.layers.6.bias",
+    "encoder.subsampling.linear.weight",
+    "encoder.subsampling.linear.bias",
+    "encoder.layers.N.feed_forward1.linear1.weight",
+    "encoder.layers.N.feed_forward1.linear2.weight",
+    "encoder.layers.N.self_attn.bias_u",
+    "encoder.layers.N.self_attn.bias_v",
+    "encoder.layers.N.self_attn.q_proj.weight",
+    "encoder.layers.N.self_attn.k_proj.weight",
+    "encoder.layers.N.self_attn.v_proj.weight",
+    "encoder.layers.N.self_attn.o_proj.weight",
+    "encoder.layers.N.self_attn.relative_k_proj.weight",
+    "encoder.layers.N.conv.pointwise_conv1.weight",
+    "encoder.layers.N.conv.depthwise_conv.weight",
+    "encoder.layers.N.conv.norm.weight",
+    "encoder.layers.N.conv.norm.bias",
+    "encoder.layers.N.conv.norm.running_mean",
+    "encoder.layers.N.conv.norm.running_var",
+    "encoder.layers.N.conv.norm.num_batches_tracked",
+    "encoder.layers.N.conv.pointwise_conv2.weight",
+    "encoder.layers.N.feed_forward2.linear1.weight",
+    "encoder.layers.N.feed_forward2.linear2.weight",
+    "encoder.layers.N.norm_feed_forward1.weight",
+    "encoder.layers.N.norm_self_att.bias",
+    "encoder.layers.N.norm_conv.weight",
+    "encoder.layers.N.norm_feed_forward2.bias",
+    "encoder.layers.N.norm_out.weight",
+    "encoder_projector.weight",
+    "encoder_projector.bias",
+    "decoder.embedding.weight",
+    "decoder.lstm.weight_ih_l0",
+    "decoder.lstm.bias_hh_l1",
+    "decoder.decoder_projector.weight",
+    "joint.head.weight",
+    "joint.head.bias",
+    "ctc_head.weight",
+};
+
+TEST(SpeechNames, BothWays) {
+  std::set<std::string> others;
+  for (std::string name : kNames) {
+    for (const char* layer : {"0", "23", "117"}) {
+      std::string numbered = name;
+      if (const auto at = numbered.find('N'); at != std::string::npos) numbered.replace(at, 1, layer);
+      const auto other = nemo_name(numbered);
+      ASSERT_TRUE(other) << numbered;
+      EXPECT_EQ(transformers_name(*other), numbered);
+      others.insert(*other);
+      if (numbered == name) break;
+    }
+  }
+  EXPECT_EQ(others.size(), 13u + 24u * 3u);
+  EXPECT_EQ(nemo_name("encoder.layers.7.self_attn.relative_k_proj.weight"),
+            "encoder.layers.7.self_attn.linear_pos.weight");
+  EXPECT_EQ(nemo_name("encoder.layers.7.conv.norm.running_var"),
+            "encoder.layers.7.conv.batch_norm.running_var");
+  EXPECT_EQ(nemo_name("decoder.decoder_projector.bias"), "joint.pred.bias");
+  EXPECT_EQ(nemo_name("decoder.lstm.weight_hh_l1"), "decoder.prediction.dec_rnn.lstm.weight_hh_l1");
+}
+
+TEST(SpeechNames, OthersAreNone) {
+  for (const char* name :
+       {"", "encoder", "encoder.layers.", "encoder.layers.1", "encoder.layers.1.",
+        "encoder.layers.x.norm_out.weight", "encoder.layers..norm_out.weight",
+        "encoder.layers.-1.norm_out.bias", "encoder.layers.1.self_attn.x", "encoder.layers.1.conv.weight",
+        "preprocessor.featurizer.fb", "bert.embeddings.weight"}) {
+    EXPECT_EQ(nemo_name(name), std::nullopt) << name;
+    EXPECT_EQ(transformers_name(name), std::nullopt) << name;
+  }
+  // A name of one side is none of the other, or two tensors could become one.
+  EXPECT_EQ(transformers_name("encoder.layers.1.conv.norm.weight"), std::nullopt);
+  EXPECT_EQ(nemo_name("encoder.layers.1.conv.batch_norm.weight"), std::nullopt);
+  EXPECT_TRUE(is_preprocessor_name("preprocessor.featurizer.window"));
+  EXPECT_FALSE(is_preprocessor_name("encoder.layers.0.norm_out.weight"));
+}
+
+// As NeMo writes it, with the keys that matter; `labels` are three.
+std::string nemo_yaml() {
+  return R"(sample_rate: 16000
+compute_eval_loss: false
+rnnt_reduction: mean_volume
+model_defaults:
+  tdt_durations: [0, 1, 2, 3, 4]
+preprocessor:
+  _target_: nemo.collections.asr.modules.AudioToMelSpectrogramPreprocessor
+  features: 32
+encoder:
+  _target_: nemo.collections.asr.modules.ConformerEncoder
+  feat_in: 32
+  feat_out: -1
+  n_layers: 2
+  d_model: 64
+  use_bias: false
+  subsampling: dw_striding
+  subsampling_factor: 8
+  subsampling_conv_channels: 16
+  causal_downsampling: false
+  reduction: null
+  ff_expansion_factor: 4
+  self_attention_model: rel_pos
+  n_heads: 4
+  att_context_size:
+  - -1
+  - -1
+  xscaling: false
+  untie_biases: true
+  conv_kernel_size: 9
+  conv_norm_type: batch_norm
+  conv_context_size: null
+  dropout: 0.1
+  dropout_pre_encoder: 0.15
+  dropout_emb: 0.0
+  dropout_att: 0.05
+decoder:
+  _target_: nemo.collections.asr.modules.RNNTDecoder
+  normalization_mode: null
+  blank_as_pad: true
+  prednet:
+    pred_hidden: 48
+    pred_rnn_layers: 2
+    dropout: 0.2
+  vocab_size: 3
+joint:
+  _target_: nemo.collections.asr.modules.RNNTJoint
+  fused_batch_size: 4
+  jointnet:
+    joint_hidden: 40
+    activation: relu
+    dropout: 0.25
+  num_extra_outputs: 5
+  num_classes: 3
+  vocabulary: [a, b, <pad>]
+loss:
+  loss_name: tdt
+  tdt_kwargs:
+    fastemit_lambda: 0.0
+    clamp: -1.0
+    durations: [0, 1, 2, 3, 4]
+    sigma: 0.03
+    omega: 0.2
+labels: [a, b, <pad>]
+target: nemo.collections.asr.models.rnnt_bpe_models.EncDecRNNTBPEModel
+)";
+}
+
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string nemo_error(const std::string& from, const std::string& to) {
+  const auto config = read_nemo_config(with(nemo_yaml(), from, to), "x.nemo: model_config.yaml");
+  EXPECT_FALSE(config.ok()) << to;
+  return config.ok() ? "" : config.status().message();
+}
+
+TEST(SpeechConfig, OfNemo) {
+  const auto config = read_nemo_config(nemo_yaml(), "x");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const SpeechModelSettings& model = config->model;
+  EXPECT_EQ(model.head, SpeechHead::tdt);
+  EXPECT_EQ(model.mel_bands, 32);
+  EXPECT_EQ(model.subsampling_channels, 16);
+  EXPECT_EQ(model.encoder_layers, 2);
+  EXPECT_EQ(model.width, 64);
+  EXPECT_EQ(model.heads, 4);
+  EXPECT_EQ(model.feed_forward, 256);
+  EXPECT_EQ(model.kernel, 9);
+  EXPECT_EQ(model.vocabulary, 3);
+  EXPECT_EQ(model.predictor_width, 48);
+  EXPECT_EQ(model.predictor_layers, 2);
+  EXPECT_EQ(model.joint_width, 40);
+  EXPECT_THAT(model.durations, ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_EQ(model.sigma, 0.03);
+  EXPECT_EQ(model.omega, 0.2);
+  EXPECT_EQ(model.reduction, "mean_volume");
+  EXPECT_EQ(model.dropout, 0.1);
+  EXPECT_EQ(model.input_dropout, 0.15);
+  EXPECT_EQ(model.attention_dropout, 0.05);
+  EXPECT_EQ(model.predictor_dropout, 0.2);
+  EXPECT_EQ(model.joint_dropout, 0.25);
+  EXPECT_EQ(config->pad, 2);
+  EXPECT_THAT(config->notes, ElementsAre());
+}
+
+TEST(SpeechConfig, OfNemoWithOtherHeads) {
+  const std::string plain = with(with(nemo_yaml(), "loss_name: tdt", "loss_name: default"),
+                                 "num_extra_outputs: 5", "num_extra_outputs: 0");
+  const auto rnnt = read_nemo_config(plain, "x");
+  ASSERT_TRUE(rnnt.ok()) << rnnt.status().message();
+  EXPECT_EQ(rnnt->model.head, SpeechHead::rnnt);
+  EXPECT_EQ(rnnt->model.outputs(), 4);
+  const auto ctc = read_nemo_config(with(nemo_yaml(), "RNNTDecoder", "ConvASRDecoder"), "x");
+  ASSERT_TRUE(ctc.ok()) << ctc.status().message();
+  EXPECT_EQ(ctc->model.head, SpeechHead::ctc);
+  EXPECT_EQ(ctc->model.reduction, "mean_batch");
+  // Absent, the loss's numbers are NeMo's, not ours.
+  const auto bare = read_nemo_config(with(nemo_yaml(), "    sigma: 0.03\n    omega: 0.2\n", ""), "x");
+  ASSERT_TRUE(bare.ok()) << bare.status().message();
+  EXPECT_EQ(bare->model.sigma, 0);
+  EXPECT_EQ(bare->model.omega, 0);
+  const auto standard = read_nemo_config(with(nemo_yaml(), "rnnt_reduction: mean_volume\n", ""), "x");
+  ASSERT_TRUE(standard.ok());
+  EXPECT_EQ(standard->model.reduction, "mean_batch");
+  const auto wide = read_nemo_config(
+      with(nemo_yaml(), "subsampling_conv_channels: 16", "subsampling_conv_channels: -1"), "x");
+  ASSERT_TRUE(wide.ok());
+  EXPECT_EQ(wide->model.subsampling_channels, 64);
+}
+
+TEST(SpeechConfig, OfNemoThatTheModelIsNot) {
+  EXPECT_THAT(nemo_error("modules.ConformerEncoder", "modules.ConvASREncoder"),
+              AllOf(HasSubstr("EncDecRNNTBPEModel"), HasSubstr("ConvASREncoder"),
+                    HasSubstr("expected a model with")));
+  EXPECT_EQ(nemo_error("xscaling: false", "xscaling: true"),
+            "x.nemo: model_config.yaml:27:13: encoder.xscaling: got true, expected false; the model here has "
+            "no other");
+  EXPECT_THAT(nemo_error("  xscaling: false\n", ""), HasSubstr("encoder.xscaling: got true, expected false"));
+  EXPECT_THAT(nemo_error("use_bias: false", "use_bias: True"), HasSubstr("encoder.use_bias: got True"));
+  EXPECT_THAT(nemo_error("subsampling_factor: 8", "subsampling_factor: 4"), HasSubstr("got 4, expected 8"));
+  EXPECT_THAT(nemo_error("batch_norm\n", "layer_norm\n"), HasSubstr("encoder.conv_norm_type"));
+  EXPECT_THAT(nemo_error("  - -1\n  - -1\n", "  - 70\n  - 13\n"), HasSubstr("encoder.att_context_size"));
+  EXPECT_THAT(nemo_error("  - -1\n  - -1\n", "  - [-1, -1]\n  - [70, 0]\n"),
+              HasSubstr("encoder.att_context_size"));
+  EXPECT_THAT(nemo_error("conv_context_size: null", "conv_context_size: causal"),
+              HasSubstr("encoder.conv_context_size"));
+  EXPECT_THAT(nemo_error("conv_kernel_size: 9", "conv_kernel_size: 8"),
+              HasSubstr("encoder.conv_kernel_size"));
+  EXPECT_THAT(nemo_error("n_heads: 4", "n_heads: 5"), HasSubstr("encoder.n_heads"));
+  EXPECT_THAT(nemo_error("d_model: 64", "d_model: ${model.width}"), HasSubstr("encoder.d_model: got"));
+  EXPECT_THAT(nemo_error("  d_model: 64\n", ""), HasSubstr("encoder.d_model is missing"));
+  EXPECT_THAT(nemo_error("modules.RNNTDecoder", "modules.StatelessTransducerDecoder"),
+              HasSubstr("another model"));
+  EXPECT_THAT(nemo_error("activation: relu", "activation: tanh"), HasSubstr("joint.jointnet.activation"));
+  EXPECT_THAT(nemo_error("num_extra_outputs: 5", "num_extra_outputs: 4"),
+              HasSubstr("expected 5, one for each"));
+  EXPECT_THAT(nemo_error("durations: [0, 1, 2, 3, 4]\n    sigma", "durations: [0, 1, 1]\n    sigma"),
+              HasSubstr("no two equal"));
+  EXPECT_THAT(nemo_error("rnnt_reduction: mean_volume", "rnnt_reduction: sum"), HasSubstr("mean_volume"));
+  EXPECT_THAT(nemo_error("vocab_size: 3", "vocab_size: 4"),
+              HasSubstr("decoder.vocab_size has 4 tokens, but joint.vocabulary has 3"));
+  EXPECT_THAT(nemo_error("dropout: 0.25", "dropout: 1.5"), HasSubstr("joint.jointnet.dropout: got 1.5"));
+  EXPECT_THAT(nemo_error("sample_rate: 16000", "a: [1, 2"), StartsWith("x.nemo: model_config.yaml:"));
+  EXPECT_FALSE(read_nemo_config("", "x").ok());
+  EXPECT_FALSE(read_nemo_config("encoder: [1]", "x").ok());
+}
+
+TEST(SpeechConfig, WhatTheModelDoesOtherwiseIsNoted) {
+  const auto config = read_nemo_config(with(with(nemo_yaml(), "dropout_emb: 0.0", "dropout_emb: 0.1"),
+                                            "fastemit_lambda: 0.0", "fastemit_lambda: 0.001"),
+                                       "x");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_THAT(config->notes, ElementsAre(HasSubstr("encoder.dropout_emb is 0.1"),
+                                         HasSubstr("loss.tdt_kwargs.fastemit_lambda is 0.001")));
+}
+
+TEST(SpeechConfig, OfTransformers) {
+  SpeechConfig given;
+  given.model = {.mel_bands = 32, .subsampling_channels = 16, .encoder_layers = 3, .width = 48, .heads = 6};
+  given.model.feed_forward = 100;
+  given.model.kernel = 5;
+  given.model.vocabulary = 20;
+  given.model.predictor_width = given.model.joint_width = 24;
+  given.model.durations = {0, 1, 4};
+  given.pad = 7;
+  const auto text = transformers_config(given, "bfloat16");
+  ASSERT_TRUE(text.ok());
+  EXPECT_THAT(*text, AllOf(HasSubstr("\"model_type\": \"parakeet_tdt\""), HasSubstr("\"vocab_size\": 21"),
+                           HasSubstr("\"dtype\": \"bfloat16\""), HasSubstr("\"blank_token_id\": 20")));
+  const auto read = read_transformers_config(*text, "config.json");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->model.mel_bands, 32);
+  EXPECT_EQ(read->model.subsampling_channels, 16);
+  EXPECT_EQ(read->model.encoder_layers, 3);
+  EXPECT_EQ(read->model.width, 48);
+  EXPECT_EQ(read->model.heads, 6);
+  EXPECT_EQ(read->model.feed_forward, 100);
+  EXPECT_EQ(read->model.kernel, 5);
+  EXPECT_EQ(read->model.vocabulary, 20);
+  EXPECT_EQ(read->model.predictor_width, 24);
+  EXPECT_EQ(read->model.joint_width, 24);
+  EXPECT_THAT(read->model.durations, ElementsAre(0, 1, 4));
+  EXPECT_EQ(read->pad, 7);
+  EXPECT_THAT(read->notes, ElementsAre());
+
+  const auto error = [&](const std::string& from, const std::string& to) {
+    return read_transformers_config(with(*text, from, to), "config.json").status().message();
+  };
+  EXPECT_THAT(error("parakeet_tdt", "whisper"),
+              AllOf(StartsWith("config.json:3:"), HasSubstr("model_type is whisper")));
+  EXPECT_THAT(error("\"scale_input\": false", "\"scale_input\": true"),
+              HasSubstr("encoder_config.scale_input: got true"));
+  EXPECT_THAT(error("\"attention_bias\": false,", ""), HasSubstr("encoder_config.attention_bias: got true"));
+  EXPECT_THAT(error("\"blank_token_id\": 20", "\"blank_token_id\": 3"),
+              HasSubstr("blank is token 3, expected 20"));
+  given.model.joint_width = 30;
+  EXPECT_THAT(transformers_config(given, "float32").status().message(),
+              HasSubstr("one size for predictor and joint"));
+  for (const SpeechHead head : {SpeechHead::rnnt, SpeechHead::ctc}) {
+    given.model.head = head;
+    given.model.joint_width = 24;
+    const auto other = read_transformers_config(*transformers_config(given, "float32"), "x");
+    ASSERT_TRUE(other.ok()) << other.status().message();
+    EXPECT_EQ(other->model.head, head);
+    EXPECT_EQ(other->model.vocabulary, 20);
+  }
+}
+
+class SpeechHub : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"})
+      unsetenv(name);
+  }
+  void TearDown() override { unsetenv("HF_HUB_CACHE"); }
+  std::string error_of(const std::string& name) {
+    const auto found = find_speech_model(name);
+    EXPECT_FALSE(found.ok());
+    return found.ok() ? "" : found.status().message();
+  }
+  void make(const std::string& path) { ASSERT_EQ(::mkdir(folder.at(path).c_str(), 0777), 0) << path; }
+
+  TempFolder folder;
+};
+
+TEST_F(SpeechHub, WhereTheCacheIs) {
+  setenv("XDG_CACHE_HOME", "/caches", 1);
+  EXPECT_EQ(hub_cache(), "/caches/huggingface/hub");
+  setenv("HF_HOME", "~/face", 1);
+  EXPECT_EQ(hub_cache(), std::string(std::getenv("HOME")) + "/face/hub");
+  setenv("HF_HUB_CACHE", "/there", 1);
+  EXPECT_EQ(hub_cache(), "/there");
+  for (const char* name : {"HF_HOME", "XDG_CACHE_HOME"}) unsetenv(name);
+}
+
+TEST_F(SpeechHub, NamesAndPaths) {
+  setenv("HF_HUB_CACHE", folder.path().c_str(), 1);
+  EXPECT_THAT(error_of("nvidia/parakeet-tdt-0.6b-v3"),
+              AllOf(HasSubstr(folder.path()), HasSubstr("hf download nvidia/parakeet-tdt-0.6b-v3")));
+  for (const char* name :
+       {"parakeet", "a/b/c", "./a", "../a", "/a/b", "a/", "/b", "a/b.nemo", "a/b;rm", "a--b/c", ""}) {
+    EXPECT_THAT(error_of(name), HasSubstr("does not exist; expected a .nemo file")) << name;
+  }
+  make("models--a--b");
+  EXPECT_THAT(error_of("a/b"),
+              HasSubstr("refs/main names no folder of snapshots, so a/b is not there as a whole"));
+  make("models--a--b/refs");
+  make("models--a--b/snapshots");
+  make("models--a--b/snapshots/12ab");
+  for (const char* commit : {"", "34", "..", "../../models--a--b", "x\ny"}) {
+    write_bytes(folder.at("models--a--b/refs/main"), commit);
+    EXPECT_THAT(error_of("a/b"), HasSubstr("hf download a/b")) << commit;
+  }
+  write_bytes(folder.at("models--a--b/refs/main"), "12ab\n");
+  EXPECT_THAT(error_of("a/b"),
+              AllOf(HasSubstr("no .nemo archive and no config.json"), HasSubstr("hf download a/b")));
+  const std::string snapshot = folder.at("models--a--b/snapshots/12ab");
+  write_bytes(snapshot + "/config.json", "{}");
+  EXPECT_EQ(find_speech_model("a/b")->path, snapshot);
+  EXPECT_EQ(find_speech_model("a/b")->kind, SpeechFiles::transformers);
+  EXPECT_EQ(find_speech_model(snapshot)->path, snapshot);
+  write_bytes(snapshot + "/b.nemo", "");
+  EXPECT_EQ(find_speech_model("a/b")->path, snapshot + "/b.nemo");
+  EXPECT_EQ(find_speech_model("a/b")->kind, SpeechFiles::nemo);
+  EXPECT_EQ(find_speech_model(snapshot + "/b.nemo")->path, snapshot + "/b.nemo");
+  write_bytes(snapshot + "/c.nemo", "");
+  EXPECT_THAT(error_of("a/b"), HasSubstr("has 2 archives, such as b.nemo and c.nemo; name one"));
+  write_bytes(folder.at("model.safetensors"), "");
+  EXPECT_THAT(error_of(folder.at("model.safetensors")), HasSubstr("give the folder"));
+}
+
+TEST(SpeechArchive, ComesBackInBothKinds) {
+  const TempFolder folder;
+  const std::vector<TensorSource> sources = {
+      make_tensor("preprocessor.featurizer.window", "F32", {4}, 1),
+      make_tensor("encoder.layers.0.self_attn.linear_pos.weight", "F32", {2, 3}, 2),
+      make_tensor("joint.pred.bias", "F32", {5}, 3)};
+  const std::string path = folder.at("a.nemo");
+  ASSERT_TRUE(
+      write_nemo(path, nemo_yaml(), sources, {{"0a_tokenizer.model", "pieces"}, {"run.py", "exit()"}}).ok());
+  const auto archive = SpeechArchive::open(path);
+  ASSERT_TRUE(archive.ok()) << archive.status().message();
+  EXPECT_EQ(archive->settings().joint_width, 40);
+  ASSERT_EQ(archive->tensors().size(), 2u);
+  EXPECT_EQ(archive->tensors()[0].name, "encoder.layers.0.self_attn.relative_k_proj.weight");
+  EXPECT_EQ(archive->preprocessor().size(), 1u);
+
+  std::vector<TensorSource> weights = {
+      make_tensor("encoder.layers.0.self_attn.relative_k_proj.weight", "F32", {2, 3}, 2),
+      make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};
+  ASSERT_TRUE(write_nemo_model(folder.at("b.nemo"), *archive, weights).ok());
+  EXPECT_EQ(read_bytes(folder.at("b.nemo")), read_bytes(path));
+
+  weights.push_back(make_tensor("joint.head.bias", "F32", {2}, 3));
+  weights[0].shape = {3, 2};
+  EXPECT_THAT(write_nemo_model(folder.at("c.nemo"), *archive, weights).message(),
+              AllOf(HasSubstr("relative_k_proj.weight is [3, 2], expected [2, 3]"),
+                    HasSubstr("joint.head.bias is not in it")));
+  weights.resize(1);
+  EXPECT_THAT(write_nemo_model(folder.at("c.nemo"), *archive, weights).message(),
+              HasSubstr("decoder.decoder_projector.bias is missing"));
+  EXPECT_FALSE(SpeechArchive::open(folder.at("c.nemo")).ok());
+
+  SpeechModelSettings model = archive->settings();
+  EXPECT_FALSE(write_transformers_model(folder.at("hub"), model, &*archive, weights).ok());  // two sizes
+  model.joint_width = model.predictor_width;
+  ASSERT_TRUE(write_transformers_model(folder.at("hub"), model, &*archive, weights).ok());
+  EXPECT_EQ(read_bytes(folder.at("hub/0a_tokenizer.model")), "pieces");
+  EXPECT_EQ(::access(folder.at("hub/run.py").c_str(), F_OK), -1);
+  const auto other = SpeechArchive::open(folder.at("hub"));
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  EXPECT_EQ(other->kind(), SpeechFiles::transformers);
+  EXPECT_EQ(other->config().pad, 2);
+  EXPECT_EQ(other->tensors().size(), 1u);
+  EXPECT_THAT(write_nemo_model(folder.at("d.nemo"), *other, weights).message(),
+              HasSubstr("needs the config and the tokenizer"));
+  ASSERT_TRUE(write_transformers_model(folder.at("again"), other->settings(), &*other, weights).ok());
+  for (const char* file : {"config.json", "model.safetensors", "0a_tokenizer.model"}) {
+    EXPECT_EQ(read_bytes(folder.at(std::string("again/") + file)),
+              read_bytes(folder.at(std::string("hub/") + file)));
+  }
+  // A damaged config beside good weights, and the other way.
+  write_bytes(folder.at("again/config.json"), "{\"model_type\": \"bert\"}");
+  EXPECT_THAT(SpeechArchive::open(folder.at("again")).status().message(), HasSubstr("model_type is bert"));
+  ASSERT_EQ(::unlink(folder.at("hub/model.safetensors").c_str()), 0);
+  EXPECT_THAT(SpeechArchive::open(folder.at("hub")).status().message(), HasSubstr("model.safetensors"));
+}
+
+}  // namespace
+}  // namespace octavo::train

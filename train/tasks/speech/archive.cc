@@ -1,0 +1,94 @@
+// Opening the files of a model; see archive.h.
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/archive.h"
+
+#include "train/files/byte_order.h"
+#include "train/files/file_descriptor.h"
+#include "train/files/folders.h"
+#include "train/files/text_file.h"
+#include "train/tasks/speech/names.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::string_view kNemoConfig = "model_config.yaml";
+constexpr std::string_view kNemoWeights = "model_weights.ckpt";
+constexpr std::uint64_t kConfigLimit = 1 << 20;
+constexpr std::uint64_t kFileLimit = 64 << 20;  // a tokenizer has a few megabytes
+
+}  // namespace
+
+bool is_tokenizer_file(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kEnds = {".json", ".model", ".txt", ".vocab"};
+  return is_plain_name(name) && name != "config.json" && !name.ends_with(".index.json") &&
+         std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+Status SpeechArchive::open_nemo() {
+  Result<NemoArchive> opened = NemoArchive::open(place_.path);
+  if (!opened.ok()) return opened.status();
+  config_text_ = opened->config();
+  Result<SpeechConfig> config = read_nemo_config(config_text_, place_.path + ": " + std::string(kNemoConfig));
+  if (!config.ok()) return config.status();
+  config_ = std::move(*config);
+  for (const StoredTensor& tensor : opened->weights().tensors()) {
+    if (is_preprocessor_name(tensor.name)) {
+      preprocessor_.push_back(tensor);
+      continue;
+    }
+    tensors_.push_back(tensor);
+    if (auto name = transformers_name(tensor.name)) tensors_.back().name = std::move(*name);
+  }
+  nemo_ = std::move(*opened);
+  return {};
+}
+
+Status SpeechArchive::open_transformers() {
+  const std::string config_path = place_.path + "/config.json";
+  Result<std::string> text = read_text_file(config_path, kConfigLimit);
+  if (!text.ok()) return text.status();
+  config_text_ = std::move(*text);
+  Result<SpeechConfig> config = read_transformers_config(config_text_, config_path);
+  if (!config.ok()) return config.status();
+  config_ = std::move(*config);
+  Result<Safetensors> opened = Safetensors::open(place_.path + "/model.safetensors");
+  if (!opened.ok()) return opened.status();
+  tensors_.assign(opened->tensors().begin(), opened->tensors().end());
+  safetensors_ = std::move(*opened);
+  return {};
+}
+
+Result<SpeechArchive> SpeechArchive::open(const std::string& name) {
+  Result<SpeechPlace> place = find_speech_model(name);
+  if (!place.ok()) return place.status();
+  SpeechArchive archive;
+  archive.place_ = std::move(*place);
+  const bool nemo = archive.place_.kind == SpeechFiles::nemo;
+  if (Status status = nemo ? archive.open_nemo() : archive.open_transformers(); !status.ok()) return status;
+  return archive;
+}
+
+Result<std::map<std::string, std::string>> SpeechArchive::other_files() const {
+  std::map<std::string, std::string> files;
+  if (nemo_) {
+    for (const TarEntry& entry : nemo_->files()) {
+      if (entry.name != kNemoConfig && entry.name != kNemoWeights) files[entry.name] = as_text(entry.bytes);
+    }
+    return files;
+  }
+  const auto names = list_folder(place_.path);
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    if (!is_tokenizer_file(name)) continue;
+    Result<std::string> text = read_text_file(place_.path + '/' + name, kFileLimit);
+    if (!text.ok()) return text.status();
+    files[name] = std::move(*text);
+  }
+  return files;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,88 @@
+// A speech model in files of other programs: NeMo's `.nemo` and transformers' folder. Opening one reads its
+// config and maps its weights, without LibTorch; writing one puts weights into the same kinds of files.
+//
+//   auto archive = octavo::train::SpeechArchive::open("nvidia/parakeet-tdt-0.6b-v3");
+//   if (archive.ok()) make_model(archive->settings());
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/files/nemo.h"
+#include "train/files/safetensors.h"
+#include "train/tasks/speech/hub.h"
+#include "train/tasks/speech/model_settings.h"
+
+#include <octavo/status.h>
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octavo::train {
+
+// What a config says. Keys that it has not keep the standard of SpeechModelSettings: transformers has none
+// for the loss and for the dropout of predictor and joint.
+struct SpeechConfig {
+  SpeechModelSettings model;
+  std::int64_t pad = 0;            // the token that fills short transcripts up, for transformers
+  std::vector<std::string> notes;  // a line for each thing that the model here does otherwise
+};
+
+// `name` is what errors begin with. A model that is not built like the one here is an error that names the
+// key.
+Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& name);
+Result<SpeechConfig> read_transformers_config(std::string_view json, const std::string& name);
+
+// The other way, with the weights' dtype as torch calls it.
+Result<std::string> transformers_config(const SpeechConfig& config, std::string_view dtype);
+
+class SpeechArchive {
+ public:
+  // A path or a name of the hub: hub.h.
+  static Result<SpeechArchive> open(const std::string& name);
+
+  [[nodiscard]] const std::string& path() const { return place_.path; }  // of the archive or the folder
+  [[nodiscard]] SpeechFiles kind() const { return place_.kind; }
+  [[nodiscard]] const SpeechConfig& config() const { return config_; }
+  [[nodiscard]] const SpeechModelSettings& settings() const { return config_.model; }
+  [[nodiscard]] std::string_view config_text() const { return config_text_; }
+
+  // Under transformers' names; a name that the table of names.h has not is as in the file. The bytes live as
+  // long as this.
+  [[nodiscard]] std::span<const StoredTensor> tensors() const { return tensors_; }
+  // NeMo's window and filterbank, under NeMo's names: kept for writing.
+  [[nodiscard]] std::span<const StoredTensor> preprocessor() const { return preprocessor_; }
+  // The files besides config and weights, such as the tokenizer's, by name.
+  [[nodiscard]] Result<std::map<std::string, std::string>> other_files() const;
+
+ private:
+  SpeechArchive() = default;
+  Status open_nemo();
+  Status open_transformers();
+
+  SpeechPlace place_;
+  std::optional<NemoArchive> nemo_;
+  std::optional<Safetensors> safetensors_;
+  std::string config_text_;
+  SpeechConfig config_;
+  std::vector<StoredTensor> tensors_;
+  std::vector<StoredTensor> preprocessor_;
+};
+
+// Whether a file besides config and weights belongs into a folder: a tokenizer's, nothing that could be run.
+[[nodiscard]] bool is_tokenizer_file(std::string_view name);
+
+// Weights under transformers' names, as a checkpoint has them, into a new file; each is written beside its
+// place and renamed. `origin` is the archive that the model began with.
+
+// NeMo's config, tokenizer and preprocessor come from `origin`, which must be a `.nemo` archive with the same
+// tensors: a config for other sizes cannot be made up.
+Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
+                        std::span<const TensorSource> weights);
+// config.json, model.safetensors, and the tokenizer's files of `origin` where there is one.
+Status write_transformers_model(const std::string& folder, const SpeechModelSettings& model,
+                                const SpeechArchive* origin, std::span<const TensorSource> weights);
+
+}  // namespace octavo::train

@@ -1,0 +1,188 @@
+// Reading and writing by the table; see archive_keys.h.
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/archive_keys.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace octavo::train {
+namespace {
+
+std::optional<double> number_of(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+// Whether two values mean the same: 0 is 0.0 and False is false.
+bool same(const YamlNode& a, const YamlNode& b) {
+  if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
+  for (std::size_t i = 0; i < a.items.size(); ++i) {
+    if (!same(a.items[i], b.items[i])) return false;
+  }
+  const auto first = number_of(a.text);
+  const auto second = number_of(b.text);
+  return first && second ? *first == *second : lower(a.text) == lower(b.text);
+}
+
+// A text of the tables here. REQUIRES: it is YAML.
+YamlNode node_of(const std::string& text) {
+  Result<YamlNode> node = read_yaml(text, {"", false});
+  return node.ok() ? std::move(*node) : YamlNode();
+}
+
+std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+// The keys of `keys` whose paths begin with `prefix` are its members.
+std::string object_of(std::span<const ForeignKey> keys, const ForeignModel& from, std::size_t prefix,
+                      std::size_t depth) {
+  const std::string indent(2 * depth, ' ');
+  std::string out;
+  for (std::size_t i = 0; i < keys.size();) {
+    const std::string_view rest = std::string_view(keys[i].path).substr(prefix);
+    const std::size_t dot = rest.find('.');
+    const std::string_view name = rest.substr(0, dot);
+    std::size_t end = i + 1;
+    std::string value;
+    if (dot == std::string_view::npos) {
+      value = keys[i].write(from);
+    } else {
+      const std::string section = keys[i].path.substr(0, prefix + dot + 1);
+      while (end < keys.size() && keys[end].path.starts_with(section)) ++end;
+      value = object_of(keys.subspan(i, end - i), from, section.size(), depth + 1);
+    }
+    out += (out.empty() ? "" : ",\n") + indent + "  \"" + std::string(name) + "\": " + value;
+    i = end;
+  }
+  return "{\n" + out + "\n" + indent + "}";
+}
+
+}  // namespace
+
+ForeignKey only(std::string path, std::string standard, std::string value) {
+  auto read = [value, wanted = node_of(value)](const YamlNode& node,
+                                               ForeignModel& /*out*/) -> ForeignProblem {
+    if (same(node, wanted)) return std::nullopt;
+    return "got " + shown(node) + ", expected " + value + "; the model here has no other";
+  };
+  return {std::move(path), std::move(standard), std::move(read),
+          [value](const ForeignModel& /*from*/) { return value; }};
+}
+
+ForeignKey class_name(std::string path, std::string value) {
+  auto read = [value](const YamlNode& node, ForeignModel& /*out*/) -> ForeignProblem {
+    if (last_part(node.text) == last_part(value)) return std::nullopt;
+    return "got " + shown(node) + ", expected " + value + ": it is another model";
+  };
+  return {std::move(path), "", std::move(read),
+          [value](const ForeignModel& /*from*/) { return '"' + value + '"'; }};
+}
+
+ForeignKey left(std::string path, std::string standard, std::string value) {
+  auto read = [path, value, wanted = node_of(value)](const YamlNode& node,
+                                                     ForeignModel& out) -> ForeignProblem {
+    if (!same(node, wanted))
+      out.notes.push_back(path + " is " + shown(node) + ", which the model here does not follow: it has " +
+                          value);
+    return std::nullopt;
+  };
+  return {std::move(path), std::move(standard), std::move(read),
+          [value](const ForeignModel& /*from*/) { return value; }};
+}
+
+Codec<std::vector<std::int64_t>> duration_list() {
+  const Codec<std::int64_t> number = integer(0, 1000);
+  auto read = [number](const YamlNode& node) -> std::optional<std::vector<std::int64_t>> {
+    std::vector<std::int64_t> out;
+    if (node.kind != YamlNode::Kind::list || node.items.empty() || node.items.size() > 64)
+      return std::nullopt;
+    for (const YamlNode& item : node.items) {
+      const auto value = number.read(item);
+      if (!value || std::ranges::find(out, *value) != out.end()) return std::nullopt;
+      out.push_back(*value);
+    }
+    return out;
+  };
+  auto write = [](const std::vector<std::int64_t>& values) {
+    std::string out;
+    for (const std::int64_t value : values) out += (out.empty() ? "" : ", ") + std::to_string(value);
+    return "[" + out + "]";
+  };
+  return {"a list of 1 to 64 numbers from 0 to 1000, no two equal", read, write};
+}
+
+Codec<std::int64_t> odd_number(std::int64_t high) {
+  Codec<std::int64_t> codec = integer(1, high);
+  codec.expected = "an odd number from 1 to " + std::to_string(high);
+  codec.read = [any = codec.read](const YamlNode& node) {
+    const auto value = any(node);
+    return value && *value % 2 == 1 ? value : std::nullopt;
+  };
+  return codec;
+}
+
+Codec<std::string> quoted_word(std::vector<std::string> words) {
+  Codec<std::string> codec = word(std::move(words));
+  codec.write = [](const std::string& value) { return '"' + value + '"'; };
+  return codec;
+}
+
+const YamlNode* find_node(const YamlNode& root, std::string_view path) {
+  const YamlNode* node = &root;
+  while (!path.empty()) {
+    const std::string_view name = path.substr(0, path.find('.'));
+    path.remove_prefix(std::min(name.size() + 1, path.size()));
+    const YamlNode* next = nullptr;
+    for (std::size_t i = 0; i < node->keys.size() && next == nullptr; ++i) {
+      if (node->keys[i].text == name) next = &node->items[i];
+    }
+    if (next == nullptr) return nullptr;
+    node = next;
+  }
+  return node;
+}
+
+Status read_keys(const YamlNode& root, const Source& source, std::span<const ForeignKey> keys,
+                 ForeignModel& out) {
+  for (const ForeignKey& key : keys) {
+    const YamlNode* node = find_node(root, key.path);
+    const bool given = node != nullptr && node->kind != YamlNode::Kind::null;
+    if (!given && key.standard.empty())
+      return Status::invalid(source.name + ": " + key.path + " is missing; it is another model");
+    const YamlNode standard = given ? YamlNode() : node_of(key.standard);
+    const ForeignProblem problem = key.read(given ? *node : standard, out);
+    if (!problem) continue;
+    const std::string place = node != nullptr ? at(source, node->place) : source.name;
+    return Status::invalid(place + ": " + key.path + ": " + *problem +
+                           (given ? "" : " (it is not there, which means that)"));
+  }
+  return {};
+}
+
+Status refuse_key(const YamlNode& root, const Source& source, std::string_view path,
+                  std::string_view problem) {
+  const YamlNode* node = find_node(root, path);
+  return Status::invalid((node != nullptr ? at(source, node->place) : source.name) + ": " +
+                         std::string(path) + ": " + std::string(problem));
+}
+
+Status check_heads(const YamlNode& root, const Source& source, std::string_view path,
+                   const SpeechModelSettings& model) {
+  if (model.width % model.heads == 0) return {};
+  return refuse_key(
+      root, source, path,
+      std::to_string(model.heads) + " heads do not divide the width of " + std::to_string(model.width));
+}
+
+std::string write_keys(std::span<const ForeignKey> keys, const ForeignModel& from) {
+  return object_of(keys, from, 0, 0) + "\n";
+}
+
+}  // namespace octavo::train

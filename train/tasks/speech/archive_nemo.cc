@@ -1,0 +1,209 @@
+// NeMo's model_config.yaml: which of its keys make the model here. What is absent means what NeMo's
+// constructors take for it.
+// SPDX-License-Identifier: MIT
+#include "train/config/schema.h"
+#include "train/tasks/speech/archive.h"
+#include "train/tasks/speech/archive_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+namespace octavo::train {
+namespace {
+
+using M = SpeechModelSettings;
+constexpr std::int64_t kMostWidth = 1 << 16;
+constexpr std::string_view kModules = "nemo.collections.asr.modules.";
+
+std::string module_name(std::string_view name) { return std::string(kModules) + std::string(name); }
+
+// `[-1, -1]`, or a list of such pairs: a frame sees all others.
+ForeignKey full_context() {
+  ForeignKey key = only("encoder.att_context_size", "[-1, -1]", "[-1, -1]");
+  key.read = [one = key.read](const YamlNode& node, ForeignModel& out) -> ForeignProblem {
+    const bool nested = node.kind == YamlNode::Kind::list && !node.items.empty() &&
+                        node.items[0].kind == YamlNode::Kind::list;
+    if (!nested) return one(node, out);
+    for (const YamlNode& pair : node.items) {
+      if (ForeignProblem problem = one(pair, out)) return problem;
+    }
+    return std::nullopt;
+  };
+  return key;
+}
+
+std::vector<ForeignKey> encoder_keys() {
+  return {
+      class_name("encoder._target_", module_name("ConformerEncoder")),
+      taken("encoder.feat_in", "", integer(8, 4096), &M::mel_bands),
+      only("encoder.feat_out", "-1", "-1"),
+      taken("encoder.n_layers", "", integer(1, 1024), &M::encoder_layers),
+      taken("encoder.d_model", "", integer(1, kMostWidth), &M::width),
+      only("encoder.subsampling", "striding", "\"dw_striding\""),
+      only("encoder.subsampling_factor", "4", "8"),
+      taken("encoder.subsampling_conv_channels", "-1", integer(-1, kMostWidth), &M::subsampling_channels),
+      only("encoder.causal_downsampling", "false", "false"),
+      only("encoder.reduction", "null", "null"),
+      taken("encoder.ff_expansion_factor", "4", integer(1, 64), &ForeignModel::feed_forward_factor),
+      only("encoder.self_attention_model", "rel_pos", "\"rel_pos\""),
+      taken("encoder.n_heads", "4", integer(1, 1024), &M::heads),
+      full_context(),
+      only("encoder.xscaling", "true", "false"),
+      only("encoder.untie_biases", "true", "true"),
+      taken("encoder.conv_kernel_size", "31", odd_number(999), &M::kernel),
+      only("encoder.conv_norm_type", "batch_norm", "\"batch_norm\""),
+      only("encoder.use_bias", "true", "false"),
+      taken("encoder.dropout", "0.1", real(kFraction), &M::dropout),
+      taken("encoder.dropout_pre_encoder", "0.1", real(kFraction), &M::input_dropout),
+      left("encoder.dropout_emb", "0.1", "0.0"),
+      taken("encoder.dropout_att", "0.0", real(kFraction), &M::attention_dropout),
+      left("encoder.stochastic_depth_drop_prob", "0.0", "0.0"),
+  };
+}
+
+std::vector<ForeignKey> transducer_keys() {
+  return {
+      class_name("decoder._target_", module_name("RNNTDecoder")),
+      only("decoder.normalization_mode", "null", "null"),
+      only("decoder.blank_as_pad", "true", "true"),
+      taken("decoder.prednet.pred_hidden", "", integer(1, kMostWidth), &M::predictor_width),
+      taken("decoder.prednet.pred_rnn_layers", "1", integer(1, 64), &M::predictor_layers),
+      only("decoder.prednet.rnn_hidden_size", "-1", "-1"),
+      taken("decoder.prednet.dropout", "0.0", real(kFraction), &M::predictor_dropout),
+      class_name("joint._target_", module_name("RNNTJoint")),
+      taken("joint.jointnet.joint_hidden", "", integer(1, kMostWidth), &M::joint_width),
+      only("joint.jointnet.activation", "", "\"relu\""),
+      taken("joint.jointnet.dropout", "0.0", real(kFraction), &M::joint_dropout),
+      taken("rnnt_reduction", "mean_batch", quoted_word({"mean_batch", "mean", "mean_volume"}),
+            &M::reduction),
+  };
+}
+
+std::vector<ForeignKey> loss_keys(SpeechHead head) {
+  const std::string options = head == SpeechHead::tdt ? "loss.tdt_kwargs." : "loss.warprnnt_numba_kwargs.";
+  std::vector<ForeignKey> keys = {
+      left(options + "fastemit_lambda", "0.0", "0.0"),
+      left(options + "clamp", "-1.0", "-1.0"),
+  };
+  if (head != SpeechHead::tdt) return keys;
+  keys.push_back(taken(options + "durations", "", duration_list(), &M::durations));
+  keys.push_back(taken(options + "sigma", "0.0", real({0, 100}), &M::sigma));
+  keys.push_back(taken(options + "omega", "0.0", real(kFraction), &M::omega));
+  return keys;
+}
+
+std::vector<ForeignKey> ctc_keys() {
+  return {class_name("decoder._target_", module_name("ConvASRDecoder")),
+          taken("ctc_reduction", "mean_batch", quoted_word({"mean_batch", "mean", "mean_volume"}),
+                &M::reduction)};
+}
+
+std::string text_at(const YamlNode& root, std::string_view path) {
+  const YamlNode* node = find_node(root, path);
+  return node != nullptr && node->kind == YamlNode::Kind::scalar ? node->text : std::string();
+}
+
+SpeechHead head_of(const YamlNode& root) {
+  if (text_at(root, "decoder._target_").ends_with("ConvASRDecoder")) return SpeechHead::ctc;
+  return text_at(root, "loss.loss_name") == "tdt" ? SpeechHead::tdt : SpeechHead::rnnt;
+}
+
+// The vocabulary stands in several places, not all of which a config has; those must agree.
+Status read_vocabulary(const YamlNode& root, const Source& source, std::int64_t& vocabulary) {
+  constexpr std::array<std::string_view, 6> kPlaces = {"labels",
+                                                       "joint.vocabulary",
+                                                       "decoder.vocabulary",
+                                                       "decoder.vocab_size",
+                                                       "joint.num_classes",
+                                                       "decoder.num_classes"};
+  std::string_view known;
+  for (const std::string_view place : kPlaces) {
+    const YamlNode* node = find_node(root, place);
+    if (node == nullptr || node->kind == YamlNode::Kind::null) continue;
+    const bool list = node->kind == YamlNode::Kind::list;
+    const std::optional<std::int64_t> count =
+        list ? static_cast<std::int64_t>(node->items.size()) : integer(-1, 1 << 24).read(*node);
+    if (!count || *count == 0) {
+      return Status::invalid(at(source, node->place) + ": " + std::string(place) + ": got " + shown(*node) +
+                             ", expected tokens or their number");
+    }
+    if (*count == -1) continue;  // NeMo's word for "by the tokenizer"
+    if (!known.empty() && *count != vocabulary) {
+      return Status::invalid(at(source, node->place) + ": " + std::string(place) + " has " +
+                             std::to_string(*count) + " tokens, but " + std::string(known) + " has " +
+                             std::to_string(vocabulary));
+    }
+    vocabulary = *count;
+    known = place;
+  }
+  if (!known.empty()) return {};
+  return Status::invalid(source.name +
+                         ": no labels and no decoder.vocab_size, so the size of the vocabulary is unknown");
+}
+
+// The token `<pad>`; blank where there is none, as transformers does it for RNN-T.
+std::int64_t pad_of(const YamlNode& root, const SpeechModelSettings& model) {
+  const YamlNode* labels = find_node(root, "labels");
+  if (labels == nullptr) return model.blank();
+  const auto found = std::ranges::find(labels->items, "<pad>", &YamlNode::text);
+  return found == labels->items.end() ? model.blank() : found - labels->items.begin();
+}
+
+// What two keys must have in common.
+Status check_together(const YamlNode& root, const Source& source, const SpeechModelSettings& model) {
+  if (Status status = check_heads(root, source, "encoder.n_heads", model); !status.ok()) return status;
+  if (const YamlNode* context = find_node(root, "encoder.conv_context_size");
+      context != nullptr && context->kind != YamlNode::Kind::null) {
+    const std::string half = std::to_string((model.kernel - 1) / 2);
+    const bool centred =
+        context->items.size() == 2 && context->items[0].text == half && context->items[1].text == half;
+    if (!centred)
+      return refuse_key(root, source, "encoder.conv_context_size",
+                        "got " + shown(*context) + ", expected null: a convolution around its frame");
+  }
+  if (model.head == SpeechHead::ctc) return {};
+  const YamlNode* extra = find_node(root, "joint.num_extra_outputs");
+  const std::string wanted = std::to_string(model.head == SpeechHead::tdt ? model.durations.size() : 0);
+  if ((extra != nullptr && extra->kind == YamlNode::Kind::scalar ? extra->text : "0") == wanted) return {};
+  return refuse_key(root, source, "joint.num_extra_outputs",
+                    "got " + (extra != nullptr ? shown(*extra) : "nothing") + ", expected " + wanted +
+                        ", one for each duration");
+}
+
+}  // namespace
+
+Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& name) {
+  const Source source{name};
+  const Result<YamlNode> root = read_yaml(yaml, source);
+  if (!root.ok()) return root.status();
+  // Other models have other parts; their own name says more than a key that is missing.
+  if (!text_at(*root, "encoder._target_").ends_with(".ConformerEncoder")) {
+    const std::string target = text_at(*root, "target");
+    return Status::invalid(name + ": it is " + (target.empty() ? "another model" : "a " + target) +
+                           " with the encoder " + shown(text_at(*root, "encoder._target_")) +
+                           ", expected a model with a ConformerEncoder, such as Parakeet");
+  }
+  ForeignModel found;
+  found.model.head = head_of(*root);
+  std::vector<ForeignKey> keys = encoder_keys();
+  const auto add = [&](const std::vector<ForeignKey>& more) {
+    keys.insert(keys.end(), more.begin(), more.end());
+  };
+  if (found.model.head == SpeechHead::ctc) {
+    add(ctc_keys());
+  } else {
+    add(transducer_keys());
+    add(loss_keys(found.model.head));
+  }
+  if (Status status = read_keys(*root, source, keys, found); !status.ok()) return status;
+  M& model = found.model;
+  model.feed_forward = model.width * found.feed_forward_factor;
+  if (model.subsampling_channels < 1) model.subsampling_channels = model.width;
+  if (Status status = read_vocabulary(*root, source, model.vocabulary); !status.ok()) return status;
+  if (Status status = check_together(*root, source, model); !status.ok()) return status;
+  const std::int64_t pad = pad_of(*root, model);
+  return SpeechConfig{std::move(found.model), pad, std::move(found.notes)};
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,19 @@
+// Tensors of a speech model have two names: NeMo's, in a `.nemo` archive, and transformers', which the model
+// here has too. One table serves both ways.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace octavo::train {
+
+// None: the other side has no tensor of that name.
+[[nodiscard]] std::optional<std::string> transformers_name(std::string_view nemo);
+[[nodiscard]] std::optional<std::string> nemo_name(std::string_view transformers);
+
+// NeMo's preprocessor stores its window and its filterbank, which no other model file has.
+[[nodiscard]] bool is_preprocessor_name(std::string_view nemo);
+
+}  // namespace octavo::train
