@@ -2,6 +2,7 @@
 // where a sample lies, of torch's generators and of whether activations are computed again.
 // SPDX-License-Identifier: MIT
 #include "nn/dropout.h"
+#include "nn/attention.h"
 #include "nn/recompute.h"
 #include "train/parts_support.h"
 
@@ -112,6 +113,41 @@ TEST(TrainDropout, ABatchMayBeSplitAndTurned) {
   EXPECT_FALSE(torch::equal(dropout(x, 0.3, true, kPass, kLayer + 1), whole));
   EXPECT_FALSE(torch::equal(dropout(x, 0.3, true, {11, 13, kPass.samples}, kLayer), whole));
   EXPECT_FALSE(torch::equal(dropout(x, 0.3, true, {12, 12, kPass.samples}, kLayer), whole));
+}
+
+// Rows of a matrix that is a part of a larger one, with their gradients.
+TEST(TrainDropout, APitchMakesPaddingNotMatter) {
+  constexpr std::int64_t kPitch = 65536;
+  for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat64}) {
+    const Tensor large = (torch::rand({4, 7, 300}) + 0.5).to(type);
+    const Tensor whole = dropout(large, 0.3, true, kPass, kLayer, 0, kPitch);
+    Tensor small = large.slice(1, 0, 5).slice(2, 0, 33).contiguous().requires_grad_();
+    const Tensor part = dropout(small, 0.3, true, kPass, kLayer, 0, kPitch);
+    EXPECT_TRUE(torch::equal(part, whole.slice(1, 0, 5).slice(2, 0, 33))) << type;
+    EXPECT_FALSE(torch::equal(part, dropped(small)));
+    part.sum().backward();
+    EXPECT_TRUE(torch::equal(small.grad() != 0, part != 0)) << type;
+  }
+}
+
+// A clip's dropped probabilities are the same whatever batch it is in.
+TEST(TrainDropout, AttentionDropsTheSameInAnyBatch) {
+  torch::manual_seed(4);
+  const Tensor x = torch::randn({4, 9, 2, 8});
+  const Tensor positions = torch::randn({17, 2, 8}), bias = torch::randn({2, 8});
+  const Tensor lengths = torch::tensor({6, 9, 4, 9}, torch::kInt64);
+  const Tensor all = relative_attention(x, x, x, positions, bias, bias, lengths, {0.3, true, kPass, kLayer});
+  EXPECT_FALSE(torch::allclose(
+      all, relative_attention(x, x, x, positions, bias, bias, lengths, {0.3, false, kPass, kLayer})));
+  for (const std::int64_t clip : {0, 2}) {
+    const std::int64_t length = lengths[clip].item<std::int64_t>();
+    const Tensor own = x.slice(0, clip, clip + 1).slice(1, 0, length);
+    const DropoutPass pass{kPass.seed, kPass.step, kPass.samples.slice(0, clip, clip + 1)};
+    const Tensor near = positions.slice(0, 9 - length, 8 + length);  // of the same distances
+    const Tensor alone = relative_attention(own, own, own, near, bias, bias, lengths.slice(0, clip, clip + 1),
+                                            {0.3, true, pass, kLayer});
+    EXPECT_TRUE(torch::allclose(alone[0], all[clip].slice(0, 0, length), 1e-5, 1e-6)) << clip;
+  }
 }
 
 TEST(TrainDropout, TakesNoRandomNumbersAndIsRecomputed) {

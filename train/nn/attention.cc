@@ -13,6 +13,9 @@ namespace {
 // What masked scores become: their exponentials are zero in any row that has a score.
 constexpr double kMasked = -1e30;
 
+// Of a query's row among the numbers of dropped elements: a mask does not depend on padding.
+constexpr std::int64_t kKeyPitch = 65536;
+
 // Scores by distance, [.., T, 2 T - 1], as scores by key, [.., T, T]: row i begins at column T - 1 - i. A
 // view.
 torch::Tensor by_key(const torch::Tensor& scores) {
@@ -32,7 +35,7 @@ DropoutPass for_heads(const DropoutPass& pass, std::int64_t heads) {
 torch::Tensor dropped(const torch::Tensor& probabilities, const Drop& drop) {
   if (!drop.training || drop.probability == 0.0) return probabilities;
   const DropoutPass pass = for_heads(drop.pass, probabilities.size(1));
-  return dropout(probabilities.flatten(0, 1), drop.probability, true, pass, drop.layer)
+  return dropout(probabilities.flatten(0, 1), drop.probability, true, pass, drop.layer, 0, kKeyPitch)
       .view_as(probabilities);
 }
 
@@ -49,6 +52,10 @@ torch::Tensor relative_attention(const torch::Tensor& q, const torch::Tensor& k,
   TORCH_CHECK(positions.dim() == 3 && positions.size(0) == 2 * length - 1,
               "relative_attention: positions are ", positions.sizes(), ", expected [", 2 * length - 1,
               ", heads, size]");
+  TORCH_CHECK(lengths.dim() == 1 && lengths.size(0) == q.size(0) && lengths.scalar_type() == torch::kInt64 &&
+                  lengths.device() == q.device(),
+              "relative_attention: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
+              lengths.device(), ", expected Long [", q.size(0), "] on ", q.device());
   const NoAutocast no_autocast;
   const auto type = wide_type(q);
   const auto heads_first = [&](const torch::Tensor& x) { return x.to(type).transpose(1, 2); };

@@ -16,12 +16,18 @@ using ::torch::autograd::variable_list;
 
 // One call, but for the tensors.
 struct Mask : ::torch::CustomClassHolder {
-  Mask(double drop, const DropoutPass& pass, std::uint32_t number, std::int64_t batch_dim)
-      : probability(drop), seed(pass.seed), step(pass.step), layer(number), dim(batch_dim) {}
+  Mask(double drop, const DropoutPass& pass, std::uint32_t number, std::int64_t batch_dim,
+       std::int64_t row_pitch)
+      : probability(drop),
+        seed(pass.seed),
+        step(pass.step),
+        layer(number),
+        dim(batch_dim),
+        pitch(row_pitch) {}
   double probability;
   std::uint64_t seed, step;
   std::uint32_t layer;
-  std::int64_t dim;
+  std::int64_t dim, pitch;
 };
 
 // False where the core has no code for the device or the type; any other failure throws. REQUIRES: contiguous
@@ -45,6 +51,8 @@ bool drop_native(const Mask& mask, const Tensor& from, const Tensor& samples, co
   args.seed = mask.seed;
   args.step = mask.step;
   args.layer = mask.layer;
+  args.row = mask.pitch == 0 ? 0 : sizes.back();
+  args.pitch = mask.pitch;
   args.stream = native::handle_of(native::current_stream(device));
   const octavo_status status = octavo_dropout(&args);
   constexpr octavo_status kUnsupported = 2;
@@ -82,11 +90,11 @@ struct DropoutFunction : ::torch::autograd::Function<DropoutFunction> {
 
 }  // namespace
 
-Tensor dropout(const Tensor& x, double probability, bool training, const DropoutPass& pass,
-               std::uint32_t layer, std::int64_t dim) {
+bool check_dropout(const Tensor& x, double probability, bool training, const DropoutPass& pass,
+                   std::int64_t dim) {
   TORCH_CHECK(probability >= 0.0 && probability < 1.0, "dropout: the probability is ", probability,
               ", expected at least 0 and below 1");
-  if (!training || probability == 0.0) return x;
+  if (!training || probability == 0.0) return false;
   TORCH_CHECK(dim >= 0 && dim < x.dim(), "dropout: dim is ", dim, ", expected 0 to ", x.dim() - 1);
   const Tensor& samples = pass.samples;
   TORCH_CHECK(samples.defined(),
@@ -97,8 +105,14 @@ Tensor dropout(const Tensor& x, double probability, bool training, const Dropout
       x.size(dim), "]: one for each sample of the batch");
   TORCH_CHECK(samples.device() == x.device(), "dropout: the sample numbers are on ", samples.device(),
               ", expected ", x.device(), ", where the activations are");
-  return DropoutFunction::apply(x, samples.contiguous(),
-                                c10::make_intrusive<Mask>(probability, pass, layer, dim));
+  return true;
+}
+
+Tensor dropout(const Tensor& x, double probability, bool training, const DropoutPass& pass,
+               std::uint32_t layer, std::int64_t dim, std::int64_t pitch) {
+  if (!check_dropout(x, probability, training, pass, dim)) return x;
+  return DropoutFunction::apply(x, pass.samples.contiguous(),
+                                c10::make_intrusive<Mask>(probability, pass, layer, dim, pitch));
 }
 
 }  // namespace octavo::train

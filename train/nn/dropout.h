@@ -19,11 +19,17 @@ struct DropoutPass {
 // x with elements dropped and the others divided by 1 - probability (rounded to a multiple of 2^-16), as a
 // contiguous tensor; x itself where it is not training or the probability is 0, and then the pass is not
 // looked at. `dim` is the dimension of x that counts samples; `layer` tells the dropouts of a model apart.
+// With a pitch, each run of x's last dimension begins at a multiple of it among the numbers of the sample's
+// elements, so that the mask does not depend on how far the last dimension is padded.
 //
 // float32, bfloat16 and float16 on a device for which Octavo has code take one pass over memory. For others
 // the mask is made on the CPU and copied: slow, the same elements.
 torch::Tensor dropout(const torch::Tensor& x, double probability, bool training, const DropoutPass& pass,
-                      std::uint32_t layer, std::int64_t dim = 0);
+                      std::uint32_t layer, std::int64_t dim = 0, std::int64_t pitch = 0);
+
+// Whether dropout() with these arguments drops anything; an error where it would be one.
+bool check_dropout(const torch::Tensor& x, double probability, bool training, const DropoutPass& pass,
+                   std::int64_t dim = 0);
 
 // The dropout of a function that has one inside.
 struct Drop {
