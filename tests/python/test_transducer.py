@@ -280,7 +280,20 @@ def test_wrong_arguments_are_named() -> None:
 
 def test_opcheck() -> None:
     logits, targets, frames, labels = make()
-    whole = (logits.requires_grad_(), None, targets, frames, labels, BLANK, DURATIONS, 0.02, 0.0, 0, "mean")
+    seed = torch.tensor(3)
+    whole = (
+        logits.requires_grad_(),
+        None,
+        targets,
+        frames,
+        labels,
+        seed,
+        BLANK,
+        DURATIONS,
+        0.02,
+        0.0,
+        "mean",
+    )
     torch.library.opcheck(_transducer.transducer_loss, whole)
     parts = [part.detach().requires_grad_() for part in split(logits)]
     torch.library.opcheck(_transducer.transducer_loss, (*parts, *whole[2:10], "none"))

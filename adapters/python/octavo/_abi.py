@@ -114,6 +114,15 @@ TransducerGrads = _struct(
     "u32 struct_size reserved; ptr grad_losses token_grad; i64 token_strides[3]; ptr duration_grad; i64 "
     "duration_strides[3]",
 )
+TransducerJoint = _struct(
+    "TransducerJoint",
+    "u32 struct_size bias_dtype; i64 hidden; ptr encoder predictor weight bias; f64 dropout; ptr samples; "
+    "u32 layer reserved; i64 tile_cells; ptr scratch; i64 scratch_bytes",
+)
+TransducerJointGrads = _struct(
+    "TransducerJointGrads",
+    "u32 struct_size reserved; ptr grad_losses encoder predictor weight bias",
+)
 EngineNormPart = _struct("EngineNormPart", "u32 struct_size part device_kind; i32 device_index; ptr out")
 
 
@@ -158,6 +167,12 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_transducer_workspace_bytes": (i64, (_at(TransducerArgs),)),
     "octavo_transducer_loss": (u32, (_at(TransducerArgs), _pointer)),
     "octavo_transducer_gradient": (u32, (_at(TransducerArgs), _at(TransducerGrads))),
+    "octavo_transducer_joint_bytes": (u32, (_at(TransducerArgs), _at(TransducerJoint), _at(i64), _at(i64))),
+    "octavo_transducer_joint_loss": (u32, (_at(TransducerArgs), _at(TransducerJoint), _pointer)),
+    "octavo_transducer_joint_gradient": (
+        u32,
+        (_at(TransducerArgs), _at(TransducerJoint), _at(TransducerJointGrads)),
+    ),
     "octavo_moment_layout": (u32, (_at(MomentSpec), _at(i64), _at(i64))),
     "octavo_encode": (u32, (_at(MomentSpec), _pointer, _pointer, _pointer)),
     "octavo_decode": (u32, (_at(MomentSpec), _pointer, _pointer, _pointer)),

@@ -21,7 +21,7 @@ _KINDS = {True: 0, False: 1}  # with durations: TDT, else RNN-T
 # Written out: torch 2.5 does not infer all of it.
 _INPUTS = (
     "Tensor token_logits, Tensor? duration_logits, Tensor targets, Tensor logit_lengths, "
-    "Tensor target_lengths, SymInt blank, SymInt[] durations, float sigma, float omega, SymInt seed, "
+    "Tensor target_lengths, Tensor? seed, SymInt blank, SymInt[] durations, float sigma, float omega, "
     "str reduction"
 )
 
@@ -37,30 +37,30 @@ def _indices(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.detach().to(device=device, dtype=torch.int64).contiguous()
 
 
-class _Call:
-    """The arguments of one call in the form of the C ABI, and what they point to."""
+class Arguments:
+    """The arguments that both entries have, in the form of the C ABI, and what they point to."""
 
     def __init__(
         self,
-        logits: tuple[Tensor, Tensor | None],
+        like: Tensor,
+        sizes: tuple[int, int, int, int],
         labels: tuple[Tensor, Tensor, Tensor],
+        lengths_on: torch.device,
         blank: int,
         durations: Sequence[int],
-        options: tuple[float, float, int, str],
+        options: tuple[float, float, Tensor | None, str],
     ) -> None:
-        tokens, apart = _readable(logits[0].detach()), logits[1]
-        batch, frames, positions, outputs = tokens.shape
-        lasts = None if apart is None else _readable(apart.detach())
-        count = outputs if lasts is not None or not durations else outputs - len(durations)
-        targets, logit_lengths, target_lengths = (_indices(one, tokens.device) for one in labels)
+        batch, frames, positions, tokens = sizes
+        targets = _indices(labels[0], like.device)
+        logit_lengths, target_lengths = (_indices(lengths, lengths_on) for lengths in labels[1:])
         if targets.shape[1] < positions - 1:  # no label: the core refuses it where a length reaches it
             targets = torch.nn.functional.pad(targets, (0, positions - 1 - targets.shape[1]), value=-1)
         values = (ctypes.c_int64 * len(durations))(*durations)
         sigma, omega, seed, reduction = options
-        kind, index = device_numbers(tokens.device)
+        kind, index = device_numbers(like.device)
         self.args = _abi.new(
             _abi.TransducerArgs,
-            dtype=DTYPES[tokens.dtype],
+            dtype=DTYPES[like.dtype],
             device_kind=kind,
             device_index=index,
             kind=_KINDS[bool(durations)],
@@ -68,7 +68,7 @@ class _Call:
             batch=batch,
             frames=frames,
             positions=positions,
-            tokens=count,
+            tokens=tokens,
             blank=blank,
             durations=ctypes.addressof(values),
             duration_count=len(durations),
@@ -78,13 +78,36 @@ class _Call:
             target_lengths=target_lengths.data_ptr(),
             sigma=sigma,
             omega=omega,
-            seed=seed,
-            stream=stream_of(tokens.device),
+            seed=0 if seed is None else int(seed),
+            stream=stream_of(like.device),
             threads=torch.get_num_threads(),
         )
-        self.per_clip = reduction == "none"
+        self._alive: tuple[Any, ...] = (targets, logit_lengths, target_lengths, values)
+
+    def use(self, workspace: Tensor) -> Any:
+        self.args.workspace, self.args.workspace_bytes = workspace.data_ptr(), workspace.numel()
+        return ctypes.byref(self.args)
+
+
+class _Call(Arguments):
+    """A call on logits."""
+
+    def __init__(
+        self,
+        logits: tuple[Tensor, Tensor | None],
+        labels: tuple[Tensor, Tensor, Tensor],
+        blank: int,
+        durations: Sequence[int],
+        options: tuple[float, float, Tensor | None, str],
+    ) -> None:
+        tokens, apart = _readable(logits[0].detach()), logits[1]
+        lasts = None if apart is None else _readable(apart.detach())
+        count = tokens.shape[3] if lasts is not None or not durations else tokens.shape[3] - len(durations)
+        batch, frames, positions = tokens.shape[:3]
+        sizes = (batch, frames, positions, count)
+        super().__init__(tokens, sizes, labels, tokens.device, blank, durations, options)
         self.set_views(self.args, "logits", tokens, lasts)
-        self._alive: tuple[Any, ...] = (tokens, lasts, targets, logit_lengths, target_lengths, values)
+        self._logits = tokens, lasts
 
     def set_views(self, struct: Any, name: str, tokens: Tensor, durations: Tensor | None) -> None:
         """The addresses and strides of both parts; without `durations` they follow the tokens."""
@@ -98,9 +121,15 @@ class _Call:
             setattr(struct, f"duration_{name}", start)
             struct.duration_strides[:] = tokens.stride()[:3]
 
-    def use(self, workspace: Tensor) -> Any:
-        self.args.workspace, self.args.workspace_bytes = workspace.data_ptr(), workspace.numel()
-        return ctypes.byref(self.args)
+
+def empty_loss(like: Tensor, reduction: str) -> Tensor:
+    shape = like.shape[:1] if reduction == "none" else ()
+    return torch.empty(shape, dtype=torch.float32, device=like.device)
+
+
+def fake_workspace(like: Tensor) -> Tensor:
+    size = torch.library.get_ctx().new_dynamic_size()  # by the lengths of the clips
+    return torch.empty(size, dtype=torch.uint8, device=like.device)
 
 
 @torch.library.custom_op(
@@ -115,11 +144,11 @@ def transducer_loss(
     targets: Tensor,
     logit_lengths: Tensor,
     target_lengths: Tensor,
+    seed: Tensor | None,
     blank: int,
     durations: Sequence[int],
     sigma: float,
     omega: float,
-    seed: int,
     reduction: str,
 ) -> tuple[Tensor, Tensor]:
     """The loss in fp32, and the workspace that its gradient reads."""
@@ -130,8 +159,7 @@ def transducer_loss(
     size = library.octavo_transducer_workspace_bytes(ctypes.byref(call.args))
     _abi.check(int(size < 0))
     workspace = torch.empty(size, dtype=torch.uint8, device=device)
-    shape = token_logits.shape[:1] if call.per_clip else ()
-    loss = torch.empty(shape, dtype=torch.float32, device=device)
+    loss = empty_loss(token_logits, reduction)
     _abi.check(library.octavo_transducer_loss(call.use(workspace), loss.data_ptr()))
     return loss, workspace
 
@@ -150,11 +178,11 @@ def transducer_gradient(
     targets: Tensor,
     logit_lengths: Tensor,
     target_lengths: Tensor,
+    seed: Tensor | None,
     blank: int,
     durations: Sequence[int],
     sigma: float,
     omega: float,
-    seed: int,
     reduction: str,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of both logits; the second is empty where durations follow the tokens in the first."""
@@ -177,11 +205,7 @@ def _empty_gradients(token_logits: Tensor, duration_logits: Tensor | None) -> tu
 
 @transducer_loss.register_fake
 def _fake_loss(token_logits: Tensor, duration_logits: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
-    shape = token_logits.shape[:1] if rest[-1] == "none" else ()
-    size = torch.library.get_ctx().new_dynamic_size()  # by the lengths of the clips
-    device = token_logits.device
-    workspace = torch.empty(size, dtype=torch.uint8, device=device)
-    return torch.empty(shape, dtype=torch.float32, device=device), workspace
+    return empty_loss(token_logits, rest[-1]), fake_workspace(token_logits)
 
 
 @transducer_gradient.register_fake
@@ -192,14 +216,14 @@ def _fake_gradient(
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    token_logits, duration_logits, targets, logit_lengths, target_lengths, *ctx.numbers = inputs
-    ctx.save_for_backward(output[1], token_logits, duration_logits, targets, logit_lengths, target_lengths)
+    ctx.save_for_backward(output[1], *inputs[:6])
+    ctx.numbers = inputs[6:]
 
 
 def _backward(ctx: Any, grad_loss: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     tokens, durations = transducer_gradient(grad_loss, *ctx.saved_tensors, *ctx.numbers)
     apart = ctx.saved_tensors[2] is not None
-    return (tokens, durations if apart else None, *([None] * (3 + len(ctx.numbers))))
+    return (tokens, durations if apart else None, *([None] * (4 + len(ctx.numbers))))
 
 
 transducer_loss.register_autograd(_backward, setup_context=_setup)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ._engine import DTYPES
 from ._transducer import transducer_loss
+from ._transducer_joint import transducer_joint_loss
 from .optim.groups import set_state
 
 
@@ -68,8 +69,7 @@ def tdt_loss(
     """
     if len(durations) == 0:
         raise ValueError("tdt_loss: durations is empty, expected at least one; without durations: rnnt_loss")
-    seed = int(torch.randint(2**63 - 1, (), device="cpu")) if omega > 0 else 0
-    options = (blank_token_id, list(durations), sigma, omega, seed, reduction)
+    options = (_seed(omega > 0), blank_token_id, list(durations), sigma, omega, reduction)
     given = ("tdt_loss", token_logits, duration_logits, targets, logit_lengths, target_lengths)
     return transducer_loss(*_checked(*given, outputs=len(durations)), *options)[0]
 
@@ -84,7 +84,63 @@ def rnnt_loss(
 ) -> Tensor:
     """The loss of a plain transducer (RNN-T), with transformers' arguments; see tdt_loss."""
     given = ("rnnt_loss", logits, None, targets, logit_lengths, target_lengths)
-    return transducer_loss(*_checked(*given, outputs=0), blank_token_id, [], 0.0, 0.0, 0, reduction)[0]
+    return transducer_loss(*_checked(*given, outputs=0), None, blank_token_id, [], 0.0, 0.0, reduction)[0]
+
+
+def tdt_joint_loss(
+    encoder: Tensor,
+    predictor: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    logit_lengths: Tensor,
+    target_lengths: Tensor,
+    blank_token_id: int,
+    durations: Sequence[int],
+    sigma: float = 0.0,
+    reduction: str = "mean",
+    *,
+    omega: float = 0.0,
+    dropout: float = 0.0,
+    tile_cells: int = 0,
+) -> Tensor:
+    """tdt_loss of linear(dropout(relu(encoder[:, :, None] + predictor[:, None])), weight, bias), whose logits
+    never exist at once: they are made in tiles of about `tile_cells` cells (0: chosen), and again for the
+    gradient.
+
+    encoder is [batch, frames, hidden] and predictor [batch, labels + 1, hidden], both projected; weight is
+    [tokens with blank + durations, hidden], as nn.Linear has it, bias [tokens with blank + durations].
+    Products are in the encoder's type, sums in fp32. Dropout draws its seed by torch's random numbers.
+    Lengths are read on the host: with tensors on the CPU nobody waits for a GPU.
+    """
+    if len(durations) == 0:
+        raise ValueError(
+            "tdt_joint_loss: durations is empty, expected at least one; without durations: rnnt_joint_loss"
+        )
+    given = ("tdt_joint_loss", encoder, predictor, weight, bias, targets, logit_lengths, target_lengths)
+    seed = _seed(omega > 0 or dropout > 0)
+    numbers = (seed, blank_token_id, list(durations), sigma, omega, dropout, tile_cells, reduction)
+    return transducer_joint_loss(*_checked_joint(*given, outputs=len(durations)), *numbers)[0]
+
+
+def rnnt_joint_loss(
+    encoder: Tensor,
+    predictor: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    logit_lengths: Tensor,
+    target_lengths: Tensor,
+    blank_token_id: int,
+    reduction: str = "mean_volume",
+    *,
+    dropout: float = 0.0,
+    tile_cells: int = 0,
+) -> Tensor:
+    """rnnt_loss of a joint network's logits, which never exist at once; see tdt_joint_loss."""
+    given = ("rnnt_joint_loss", encoder, predictor, weight, bias, targets, logit_lengths, target_lengths)
+    numbers = (_seed(dropout > 0), blank_token_id, [], 0.0, 0.0, dropout, tile_cells, reduction)
+    return transducer_joint_loss(*_checked_joint(*given, outputs=0), *numbers)[0]
 
 
 class TDTLoss(nn.Module):
@@ -141,7 +197,51 @@ def _checked(
         raise ValueError(
             f"{name}: logits have {token_logits.shape[3]} outputs, expected more than the {outputs} durations"
         )
-    batch = token_logits.shape[0]
+    _check_labels(name, token_logits.shape[0], targets, logit_lengths, target_lengths)
+    return token_logits, duration_logits, targets, logit_lengths, target_lengths
+
+
+def _checked_joint(
+    name: str,
+    encoder: Tensor,
+    predictor: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    logit_lengths: Tensor,
+    target_lengths: Tensor,
+    outputs: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor]:
+    shapes = [tuple(x.shape) for x in (encoder, predictor, weight)]
+    if [len(shape) for shape in shapes] != [3, 3, 2] or len({shape[-1] for shape in shapes}) > 1:
+        raise ValueError(
+            f"{name}: encoder, predictor and weight are {shapes[0]}, {shapes[1]} and {shapes[2]}, expected "
+            "[batch, frames, hidden], [batch, labels + 1, hidden] and [outputs, hidden]"
+        )
+    if shapes[0][0] != shapes[1][0]:
+        raise ValueError(f"{name}: predictor has {shapes[1][0]} clips, expected the encoder's {shapes[0][0]}")
+    if shapes[2][0] <= outputs:
+        raise ValueError(
+            f"{name}: weight has {shapes[2][0]} outputs, expected more than the {outputs} durations"
+        )
+    if bias is not None and tuple(bias.shape) != shapes[2][:1]:
+        raise ValueError(f"{name}: bias is {tuple(bias.shape)}, expected {shapes[2][:1]}")
+    if encoder.dtype == torch.float64:
+        encoder = encoder.float()
+    if encoder.dtype not in DTYPES:
+        raise ValueError(f"{name}: encoder is {encoder.dtype}, expected float32, bfloat16 or float16")
+    _check_labels(name, shapes[0][0], targets, logit_lengths, target_lengths)
+    return encoder, predictor, weight, bias, targets, logit_lengths, target_lengths
+
+
+def _seed(drawn: bool) -> Tensor | None:
+    """A tensor, so that a compiled graph can draw it."""
+    return torch.randint(2**63 - 1, (), device="cpu") if drawn else None
+
+
+def _check_labels(
+    name: str, batch: int, targets: Tensor, logit_lengths: Tensor, target_lengths: Tensor
+) -> None:
     if targets.dim() != 2 or targets.shape[0] != batch:
         raise ValueError(f"{name}: targets are {tuple(targets.shape)}, expected [{batch}, labels]")
     for what, lengths in (("logit_lengths", logit_lengths), ("target_lengths", target_lengths)):
@@ -154,4 +254,3 @@ def _checked(
     ):
         if given.is_floating_point() or given.is_complex():
             raise ValueError(f"{name}: {what} are {given.dtype}, expected integers")
-    return token_logits, duration_logits, targets, logit_lengths, target_lengths
