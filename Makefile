@@ -51,10 +51,11 @@ demo: ## train a small model on the CPU: a sample, a memory table and an HTML re
 	build/bin/octavo train examples/train/demo.yaml data.train=build/demo/tales.txt output_dir=build/demo/run device=cpu
 	@echo 'to let it write more: build/bin/octavo sample build/demo/run --prompt "Once upon a time" --tokens 400 --top-k 3'
 
-peers: ## the optimizer tests of torchao and bitsandbytes on octavo.optim, on the CPU; their suites are fetched
+peers: ## the tests of torchao, bitsandbytes (optimizers) and transformers (transducer losses) on ours, on the CPU; they are fetched
 	@scripts/bootstrap test
 	@$(call configure,dev)
 	@$(call compile,dev) --target octavo
+	@OCTAVO_LIBRARY=build/lib/liboctavo.so .venv/bin/python tests/peers/run_transducer_tests.py
 	@OCTAVO_LIBRARY=build/lib/liboctavo.so .venv/bin/python tests/peers/run_peer_tests.py --all $(PEERS_ARGS)
 
 wheel: ## build the Python package: dist/octavo-<version>-py3-none-<platform>.whl

@@ -40,13 +40,16 @@ class Fuzzer {
   explicit Fuzzer(std::uint64_t start) : random_(start) {}
 
   void run_one() {
-    switch (random_.below(8)) {
+    switch (random_.below(10)) {
       case 0:
         return moment();
       case 1:
         return norm();
       case 2:
         return names();
+      case 3:
+      case 4:
+        return transducer();
       default:
         return group();
     }
@@ -292,8 +295,113 @@ class Fuzzer {
     (void)octavo_clip_factor(number(1.0), number(1.0), number(1.0));
   }
 
+  // Sizes and options of a transducer loss, with labels and lengths of which most are right.
+  octavo_transducer_args transducer_args() {
+    octavo_transducer_args args{};
+    const auto size = [&](std::uint64_t most) {
+      return random_.chance(60) ? wild_integer() : 1 + static_cast<std::int64_t>(random_.below(most));
+    };
+    args.struct_size = size_field(sizeof args);
+    args.dtype = enumerator(3);
+    args.kind = enumerator(2);
+    args.reduction = enumerator(5);
+    args.batch = size(3);
+    args.frames = size(5);
+    args.positions = size(4);
+    args.tokens = size(6);
+    args.blank = random_.chance(20) ? wild_integer() : args.tokens - 1;
+    args.sigma = args.kind == 0 ? number(0.05) : number(0.0);
+    args.omega = args.kind == 0 ? number(0.5) : number(0.0);
+    args.seed = random_.bits();
+    args.threads = random_.chance(30) ? -1 : 1;
+    const auto indices = [&](std::int64_t count, auto value) {
+      auto* out = static_cast<int64_t*>(pointer(8 * count, 8));
+      std::byte* const at = buffers_.back().data();
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t x = random_.chance(90) ? wild_integer() : value(i);
+        std::memcpy(at + 8 * i, &x, 8);
+      }
+      return out;
+    };
+    const auto below = [&](std::int64_t limit) {
+      return limit > 0 ? static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(limit))) : 0;
+    };
+    args.duration_count = args.kind == 0 && !random_.chance(30) ? 2 : below(4);
+    args.durations = indices(args.duration_count, [](std::int64_t i) { return i; });
+    if (small(args.batch) && small(args.positions) && small(args.frames) && small(args.tokens)) {
+      args.targets =
+          indices(args.batch * (args.positions - 1), [&](std::int64_t) { return below(args.tokens - 1); });
+      args.logit_lengths = indices(args.batch, [&](std::int64_t) { return 1 + below(args.frames); });
+      args.target_lengths = indices(args.batch, [&](std::int64_t) { return below(args.positions); });
+    }
+    return args;
+  }
+  static bool small(std::int64_t size) { return size >= 0 && size < 40; }
+
+  void transducer() {
+    forget();
+    octavo_transducer_args args = transducer_args();
+    const bool known = small(args.batch) && small(args.positions) && small(args.frames) && small(args.tokens);
+    const std::int64_t cells = known ? args.batch * args.frames * args.positions : 0;
+    const std::int64_t each = args.dtype == 0 ? 4 : 2;
+    const auto workspace = [&](std::int64_t bytes) {
+      args.workspace_bytes = bytes;
+      args.workspace = pointer(bytes, 16);
+    };
+    auto* losses = static_cast<float*>(pointer(4 * (known ? std::max<std::int64_t>(args.batch, 1) : 1), 4));
+    const auto call = [&](const char* what, auto function) {
+      const auto before = snapshot();
+      const octavo_status status = function();
+      check(status, before, what);
+      return status == 0;
+    };
+    if (random_.chance(2)) {
+      workspace(std::clamp<std::int64_t>(octavo_transducer_workspace_bytes(&args), 0, kRoom));
+      args.token_logits = pointer(each * cells * args.tokens, each);
+      args.duration_logits = pointer(each * cells * args.duration_count, each);
+      octavo_transducer_grads grads{};
+      grads.struct_size = size_field(sizeof grads);
+      grads.grad_losses = losses;
+      grads.token_grad = pointer(each * cells * args.tokens, each);
+      grads.duration_grad = pointer(each * cells * args.duration_count, each);
+      if (random_.chance(6)) grads.token_grad = const_cast<void*>(args.token_logits);
+      if (random_.chance(20)) grads.token_strides[random_.below(3)] = -1;  // others need other memory
+      if (call("transducer_loss", [&] { return octavo_transducer_loss(&args, losses); }))
+        call("transducer_gradient", [&] { return octavo_transducer_gradient(&args, &grads); });
+      return;
+    }
+    octavo_transducer_joint joint{};
+    joint.struct_size = size_field(sizeof joint);
+    joint.bias_dtype = random_.chance(2) ? args.dtype : enumerator(3);
+    joint.hidden = random_.chance(40) ? wild_integer() : 1 + static_cast<std::int64_t>(random_.below(20));
+    joint.dropout = number(0.25);
+    joint.tile_cells = random_.chance(20) ? wild_integer() : static_cast<std::int64_t>(random_.below(9));
+    int64_t bytes = 0, scratch = 0;
+    if (octavo_transducer_joint_bytes(&args, &joint, &bytes, &scratch) != 0) bytes = scratch = 0;
+    if (bytes > kRoom || scratch > kRoom || !known) return;
+    const std::int64_t units = small(joint.hidden) ? joint.hidden : 0,
+                       outputs = args.tokens + args.duration_count;
+    const std::int64_t counts[] = {args.batch * args.frames * units, args.batch * args.positions * units,
+                                   outputs * units, outputs};
+    workspace(bytes);
+    joint.scratch = pointer(scratch, 16);
+    joint.scratch_bytes = scratch;
+    joint.encoder = pointer(each * counts[0], each);
+    joint.predictor = pointer(each * counts[1], each);
+    joint.weight = pointer(each * counts[2], each);
+    joint.bias = pointer((joint.bias_dtype == 0 ? 4 : 2) * counts[3], joint.bias_dtype == 0 ? 4 : 2);
+    joint.samples = static_cast<const int64_t*>(pointer(8 * args.batch, 8));
+    octavo_transducer_joint_grads grads{};
+    grads.struct_size = size_field(sizeof grads);
+    grads.grad_losses = losses;
+    float** const places[] = {&grads.encoder, &grads.predictor, &grads.weight, &grads.bias};
+    for (std::size_t i = 0; i < 4; ++i) *places[i] = static_cast<float*>(pointer(4 * counts[i], 4));
+    if (call("joint_loss", [&] { return octavo_transducer_joint_loss(&args, &joint, losses); }))
+      call("joint_gradient", [&] { return octavo_transducer_joint_gradient(&args, &joint, &grads); });
+  }
+
   void names() {
-    constexpr const char* kKinds[] = {"dtype", "state", "store", "optimizer", "", "colour"};
+    constexpr const char* kKinds[] = {"dtype", "state", "store", "optimizer", "reduction", "", "colour"};
     std::string text;
     for (std::uint64_t i = random_.below(12); i > 0; --i) text += static_cast<char>(1 + random_.below(255));
     uint32_t number = 0;
