@@ -1,0 +1,348 @@
+// The speech model: what is computed again, what is frozen, dropout, heads, precisions and the smallest
+// clips.
+// SPDX-License-Identifier: MIT
+#include "model_support.h"
+#include "nn/recompute_rows.h"
+#include "nn/subsampling.h"
+
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+namespace octavo::train {
+namespace {
+
+using Tensors = std::map<std::string, torch::Tensor>;
+
+SpeechModel make(const SpeechModelSettings& settings) {
+  torch::manual_seed(5);
+  SpeechModel out(settings);
+  // Statistics and affine parameters that differ between channels.
+  const torch::NoGradGuard no_grad;
+  for (auto& each : out->named_parameters())
+    if (each.value().dim() == 1) each.value().add_(torch::randn_like(each.value()) * 0.1);
+  for (auto& each : out->named_buffers())
+    if (each.value().dim() == 1) each.value().add_(torch::rand_like(each.value()) * 0.1);
+  out->train();
+  return out;
+}
+
+// Something to differentiate that depends on all frames and predictions.
+torch::Tensor score(SpeechModelImpl& model, const Clips& clips, const DropoutPass& pass) {
+  const Encoded encoded = model.encode(clips.features, clips.lengths(), pass);
+  return model.project(encoded.frames).to(torch::kFloat32).square().mean() +
+         model.predictions(clips.targets, pass).to(torch::kFloat32).square().mean();
+}
+
+Tensors gradients(const torch::nn::Module& model) {
+  Tensors out;
+  for (const auto& each : model.named_parameters())
+    if (each.value().grad().defined()) out[each.key()] = each.value().grad();
+  return out;
+}
+
+Tensors buffers(const torch::nn::Module& model) {
+  Tensors out;
+  for (const auto& each : model.named_buffers()) out[each.key()] = each.value().clone();
+  return out;
+}
+
+void expect_equal(const Tensors& got, const Tensors& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (const auto& [name, tensor] : wanted) EXPECT_TRUE(got.at(name).equal(tensor)) << name;
+}
+
+bool finite(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [](const auto& each) { return each.second.isfinite().all().template item<bool>(); });
+}
+
+TEST(SpeechModel, CheckpointingChangesNoBit) {
+  torch::manual_seed(1);
+  const Clips clips = random_clips({80, 64, 9}, {5, 0, 3});
+  for (const bool frozen_front : {false, true}) {
+    SpeechModelSettings settings = with_dropout(tiny_model());
+    Tensors grads, after;
+    for (const bool again : {false, true}) {
+      settings.checkpoint_encoder = settings.checkpoint_decoder = again;
+      SpeechModel model = make(settings);
+      if (frozen_front) {
+        for (auto& each : model->named_parameters())
+          if (each.key().find("subsampling") != std::string::npos ||
+              each.key().find("embedding") != std::string::npos)
+            each.value().set_requires_grad(false);
+      }
+      score(*model, clips, pass_of({11, 5, 8})).backward();
+      if (again) {
+        expect_equal(gradients(*model), grads);
+        expect_equal(buffers(*model), after);
+      }
+      grads = gradients(*model);
+      after = buffers(*model);
+    }
+    EXPECT_EQ(grads.count("encoder.subsampling.layers.0.weight"), frozen_front ? 0U : 1U);
+    EXPECT_EQ(after.at("encoder.layers.1.conv.norm.num_batches_tracked").item<std::int64_t>(), 1);
+  }
+}
+
+TEST(SpeechModel, RowsComputedAgainInPartsGiveTheSameGradients) {
+  torch::manual_seed(1);
+  const auto random = [](at::IntArrayRef shape) { return torch::randn(shape, torch::kFloat64); };
+  const torch::Tensor features = random({5, 21, 11});
+  const torch::Tensor lengths = torch::tensor(std::vector<std::int64_t>{21, 3, 8, 1, 17});
+  std::vector<torch::Tensor> weights = {random({4, 1, 3, 3}), random({4}), random({4, 1, 3, 3}), random({4}),
+                                        random({4, 4, 1, 1}), random({4}), random({4, 1, 3, 3}), random({4}),
+                                        random({4, 4, 1, 1}), random({4})};
+  for (torch::Tensor& weight : weights) weight.requires_grad_();
+  weights[3].requires_grad_(false);
+  std::vector<std::int64_t> most;  // rows of a call
+  const auto segment = [&most](const std::vector<torch::Tensor>& in, const std::vector<torch::Tensor>& w) {
+    most.push_back(in[0].size(0));
+    return subsample(in[0], in[1], {w[0], w[1], {{{w[2], w[3], w[4], w[5]}, {w[6], w[7], w[8], w[9]}}}});
+  };
+  const auto run = [&](const std::function<torch::Tensor()>& forward) {
+    for (torch::Tensor& weight : weights) weight.mutable_grad().reset();
+    const torch::Tensor out = forward();
+    out.square().sum().backward();
+    std::vector<torch::Tensor> all = {out};
+    for (const torch::Tensor& weight : weights)
+      if (weight.requires_grad()) all.push_back(weight.grad());
+    EXPECT_FALSE(weights[3].grad().defined());
+    return all;
+  };
+  const auto plain = run([&] { return segment({features, lengths}, weights); });
+  EXPECT_EQ(plain[0].sizes(), (std::vector<std::int64_t>{5, 3, 8}));
+  for (const std::int64_t at_once : {1, 2, 5, 9}) {
+    most.clear();
+    const auto parts = run([&] { return recompute_rows(segment, {features, lengths}, weights, at_once); });
+    EXPECT_EQ(*std::max_element(most.begin(), most.end()), std::min<std::int64_t>(at_once, 5));
+    for (std::size_t i = 0; i < plain.size(); ++i)
+      EXPECT_TRUE(parts[i].allclose(plain[i], 1e-13, 1e-12)) << at_once << ' ' << i;
+  }
+  EXPECT_THROW(recompute_rows(segment, {features, lengths}, weights, 0), c10::Error);
+  EXPECT_THROW(recompute_rows(segment, {weights[0], lengths}, weights, 1), c10::Error);
+}
+
+TEST(SpeechModel, FrozenBatchNormIsThatOfEvaluation) {
+  torch::manual_seed(1);
+  const Clips clips = random_clips({80, 33}, {2, 2});
+  SpeechModelSettings settings = tiny_model();
+  settings.freeze_batch_norm = true;
+  SpeechModel model = make(settings);
+  const Tensors before = buffers(*model);
+  const torch::Tensor training = model->encode(clips.features, clips.lengths(), {}).frames;
+  training.square().mean().backward();
+  expect_equal(buffers(*model), before);
+  EXPECT_TRUE(finite(gradients(*model)));
+  EXPECT_GT(gradients(*model).at("encoder.layers.0.conv.norm.weight").abs().max().item<float>(), 0);
+  model->eval();
+  EXPECT_TRUE(model->encode(clips.features, clips.lengths(), {}).frames.equal(training));
+}
+
+// BatchNorm is frozen, so that clips do not see each other.
+TEST(SpeechModel, AClipsDropoutDependsOnNeitherPlaceNorPadding) {
+  torch::manual_seed(1);
+  const Clips clips = random_clips({80, 48}, {5, 3});
+  SpeechModelSettings settings = with_dropout(tiny_model());
+  settings.freeze_batch_norm = true;
+  SpeechModel model = make(settings);
+  const torch::NoGradGuard no_grad;
+  const Clips second{clips.features.narrow(0, 1, 1).narrow(1, 0, 48),
+                     clips.targets.narrow(0, 1, 1).narrow(1, 0, 3),
+                     {48},
+                     {3}};
+  const auto run = [&](const Clips& some, const DropoutPass& pass) {
+    const torch::Tensor frames = model->encode(some.features, some.lengths(), pass).frames;
+    const torch::Tensor labels = model->predictions(some.targets, pass);
+    return std::pair{frames[-1].narrow(0, 0, 6), labels[-1].narrow(0, 0, 4)};
+  };
+  const auto [alone, labels_alone] = run(second, pass_of({9}));
+  const auto [beside, labels_beside] = run(clips, pass_of({4, 9}));
+  const auto [other, labels_other] = run(second, pass_of({10}));
+  // The same numbers but for the order of sums in products.
+  EXPECT_TRUE(alone.allclose(beside, 0, 1e-5)) << (alone - beside).abs().max();
+  EXPECT_TRUE(labels_alone.allclose(labels_beside, 0, 1e-6));
+  EXPECT_GT((alone - other).abs().max().item<float>(), 0.1);
+  EXPECT_GT((labels_alone - labels_other).abs().max().item<float>(), 0.01);
+}
+
+TEST(SpeechModel, ABatchsLossIsTheSumOfItsClips) {
+  torch::manual_seed(1);
+  const Clips clips = random_clips({80, 48, 33}, {5, 3, 0});
+  SpeechModelSettings settings = with_dropout(tiny_model());
+  settings.freeze_batch_norm = true;
+  settings.reduction = "sum";
+  const torch::NoGradGuard no_grad;
+  for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::rnnt, SpeechHead::ctc}) {
+    settings.head = head;
+    SpeechModel model = make(settings);
+    const double all = model->loss(clips.view(), pass_of({4, 9, 2})).item<double>();
+    double sum = 0;
+    const std::vector<std::int64_t> samples = {4, 9, 2};
+    for (std::int64_t i = 0; i < 3; ++i) {
+      const auto k = static_cast<std::size_t>(i);
+      const Clips one{clips.features.narrow(0, i, 1).narrow(1, 0, clips.frames[k]),
+                      clips.targets.narrow(0, i, 1).narrow(1, 0, clips.labels[k]),
+                      {clips.frames[k]},
+                      {clips.labels[k]}};
+      sum += model->loss(one.view(), pass_of({samples[k]})).item<double>();
+    }
+    EXPECT_NEAR(all, sum, sum * 1e-5) << static_cast<int>(head);
+    EXPECT_GT(std::abs(all - model->loss(clips.view(), pass_of({4, 9, 3})).item<double>()), sum * 1e-4);
+  }
+}
+
+TEST(SpeechModel, TransducersAreThePlainRecursions) {
+  torch::manual_seed(1);
+  const Clips clips = random_clips({80, 41, 9}, {4, 0, 3});
+  SpeechModelSettings settings = tiny_model();
+  settings.reduction = "mean_batch";
+  for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::rnnt}) {
+    settings.head = head;
+    SpeechModel model = make(settings), plain = make(settings);
+    const torch::Tensor loss = model->loss(clips.view(), {});
+    const Encoded encoded = plain->encode(clips.features, clips.lengths(), {});
+    const torch::Tensor wanted =
+        plain_losses(*plain, clips, logits_of(*plain, encoded, clips.targets, {})).mean();
+    EXPECT_NEAR(loss.item<double>(), wanted.item<double>(), wanted.item<double>() * 1e-6);
+    loss.backward();
+    wanted.backward();
+    const Tensors got = gradients(*model), right = gradients(*plain);
+    const auto largest = [](const torch::Tensor& x) { return x.abs().max().item<double>(); };
+    double of_all = 0;
+    for (const auto& [name, grad] : right) of_all = std::max(of_all, largest(grad));
+    // Those of attention's scores are small differences of larger numbers.
+    for (const auto& [name, grad] : right)
+      EXPECT_LE(largest(got.at(name) - grad), largest(grad) * 1e-5 + of_all * 1e-7) << name;
+  }
+}
+
+TEST(SpeechModel, TheSmallestClipsAreFinite) {
+  torch::manual_seed(1);
+  SpeechModelSettings settings = with_dropout(tiny_model());
+  for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::rnnt, SpeechHead::ctc}) {
+    settings.head = head;
+    for (const auto& labels : {std::vector<std::int64_t>{0, 0, 0}, {0, 3, 1}}) {
+      for (const auto& frames : {std::vector<std::int64_t>{1, 8, 1}, {1, 64, 9}}) {
+        SpeechModel model = make(settings);
+        const torch::Tensor loss = model->loss(random_clips(frames, labels).view(), pass_of({0, 1, 2}));
+        loss.backward();
+        EXPECT_TRUE(loss.isfinite().item<bool>());
+        EXPECT_TRUE(finite(gradients(*model)));
+      }
+    }
+  }
+}
+
+TEST(SpeechModel, CtcIsTorchsWithThreeReductions) {
+  torch::manual_seed(1);
+  const Clips clips = random_clips({80, 64, 16}, {5, 0, 3});  // the last has too few frames for its labels
+  const std::map<std::string, std::vector<double>> shares = {{"mean_batch", {1. / 3, 1. / 3, 1. / 3}},
+                                                             {"mean", {1. / 15, 1. / 3, 1. / 9}},
+                                                             {"mean_volume", {1. / 8, 1. / 8, 1. / 8}}};
+  for (const auto& [reduction, share] : shares) {
+    SpeechModelSettings settings = tiny_model();
+    settings.head = SpeechHead::ctc;
+    settings.reduction = reduction;
+    SpeechModel model = make(settings);
+    model->eval();
+    const torch::Tensor loss = model->loss(clips.view(), {});
+    loss.backward();
+    EXPECT_TRUE(finite(gradients(*model)));
+    EXPECT_EQ(model->named_parameters()["ctc_head.weight"].sizes(), (std::vector<std::int64_t>{33, 64, 1}));
+    const torch::Tensor logits = model->ctc_logits(model->encode(clips.features, clips.lengths(), {}).frames);
+    const torch::Tensor losses =
+        torch::ctc_loss(logits.to(torch::kFloat64).log_softmax(2).transpose(0, 1), clips.targets, {10, 8, 2},
+                        {5, 0, 3}, 32, at::Reduction::None, false);
+    EXPECT_TRUE(losses[2].isinf().item<bool>());
+    const double wanted = share[0] * losses[0].item<double>() + share[1] * losses[1].item<double>();
+    EXPECT_NEAR(loss.item<double>(), wanted, wanted * 1e-5) << reduction;
+    EXPECT_THROW(model->project(logits), c10::Error);
+  }
+}
+
+// bf16 has 8 bits: a result of n roundings is off by sqrt(n) 2^-9 of its size, on average. A layer has
+// about 30.
+TEST(SpeechModel, Bf16IsCloseToFp32) {
+  torch::manual_seed(1);
+  const Clips clips = random_clips({80, 61}, {5, 3});
+  SpeechModel model = make(with_dropout(tiny_model()));
+  const DropoutPass pass = pass_of({1, 2});
+  const auto run = [&] {
+    const Encoded encoded = model->encode(clips.features, clips.lengths(), pass);
+    const torch::Tensor logits = logits_of(*model, encoded, clips.targets, pass);
+    const auto dtype = logits.scalar_type();
+    model->zero_grad();
+    logits.to(torch::kFloat32).square().mean().backward();
+    Tensors out = {{"frames", encoded.frames.detach().to(torch::kFloat32)},
+                   {"logits", logits.detach().to(torch::kFloat32)}};
+    for (const auto& [name, grad] : gradients(*model)) out[name] = grad.to(torch::kFloat32).clone();
+    return std::pair{out, dtype};
+  };
+  const auto expect_near = [](const Tensors& got, const Tensors& wanted) {
+    for (const auto& [name, tensor] : wanted) {
+      const double off = ((got.at(name) - tensor).norm() / tensor.norm()).item<double>();
+      const double roundings = name == "frames" || name == "logits" ? 60 : 180;
+      EXPECT_LT(off, 6 * std::sqrt(roundings) * std::ldexp(1.0, -9)) << name;
+    }
+  };
+  const auto [fp32, is_fp32] = run();
+  EXPECT_EQ(is_fp32, torch::kFloat32);
+  at::autocast::set_autocast_enabled(torch::kCPU, true);
+  at::autocast::set_autocast_dtype(torch::kCPU, torch::kBFloat16);
+  const auto [mixed, is_mixed] = run();
+  EXPECT_EQ(is_mixed, torch::kBFloat16);
+  expect_near(mixed, fp32);
+  for (const bool autocast : {true, false}) {
+    at::autocast::set_autocast_enabled(torch::kCPU, autocast);
+    for (torch::Tensor& param : model->parameters())
+      if (param.dim() >= 2) param.set_data(param.detach().to(torch::kBFloat16));
+    model->zero_grad(true);
+    const auto [narrow, is_narrow] = run();
+    EXPECT_EQ(is_narrow, torch::kBFloat16);
+    expect_near(narrow, fp32);
+  }
+  at::autocast::clear_cache();
+}
+
+TEST(SpeechModel, StepsOfDecodingAreThoseOfTraining) {
+  SpeechModel model = make(tiny_model());
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor tokens = torch::randint(32, {3, 4}, torch::kInt64);
+  const torch::Tensor all = model->predictions(tokens, {});
+  PredictorState state;
+  for (std::int64_t u = 0; u <= 4; ++u) {
+    const torch::Tensor token =
+        u == 0 ? torch::full({3}, model->blank(), torch::kInt64) : tokens.select(1, u - 1);
+    auto [g, after] = model->predict(token, state);
+    state = after;
+    EXPECT_TRUE(g.allclose(all.select(1, u), 1e-5, 1e-6)) << u;
+  }
+  EXPECT_EQ(state.h.sizes(), (std::vector<std::int64_t>{2, 3, 48}));
+}
+
+TEST(SpeechModel, RefusesWhatIsNoModel) {
+  const auto refused = [](const std::function<void(SpeechModelSettings&)>& change, const char* word) {
+    SpeechModelSettings settings = tiny_model();
+    change(settings);
+    try {
+      const SpeechModelImpl model(settings);
+      FAIL() << word;
+    } catch (const c10::Error& error) {
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  };
+  refused([](auto& s) { s.heads = 5; }, "width is 64");
+  refused([](auto& s) { s.kernel = 8; }, "kernel is 8");
+  refused([](auto& s) { s.vocabulary = 0; }, "vocabulary is 0");
+  refused([](auto& s) { s.durations = {0}; }, "duration");
+  refused([](auto& s) { s.joint_dropout = 1; }, "dropout is 1");
+  refused([](auto& s) { s.reduction = "most"; }, "most");
+  SpeechModel model = make(tiny_model());
+  EXPECT_THROW(model->encode(torch::zeros({1, 8, 31}), torch::tensor({8}), {}), c10::Error);
+}
+
+}  // namespace
+}  // namespace octavo::train

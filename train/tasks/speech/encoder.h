@@ -1,0 +1,81 @@
+// The FastConformer encoder: subsampling, then layers of feed-forward, attention with relative positions,
+// convolution and feed-forward. Names of parameters and buffers are those of the published weights
+// (transformers' spelling).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "nn/dropout.h"
+#include "train/tasks/speech/model_settings.h"
+#include "train/tasks/speech/subsampling.h"
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/types.h>
+
+#include <vector>
+
+namespace octavo::train {
+
+// Frames [batch, T, width]; beyond a clip's length they mean nothing.
+struct Encoded {
+  torch::Tensor frames;
+  torch::Tensor lengths;  // int64 [batch], on the device
+};
+
+class ConformerLayerImpl : public torch::nn::Module {
+ public:
+  // `number` tells its dropouts from those of other layers.
+  ConformerLayerImpl(const SpeechModelSettings& settings, std::int64_t number);
+
+  // x [batch, T, width]; `positions` [2 T - 1, width], see EncoderImpl.
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& positions, const torch::Tensor& lengths,
+                        const DropoutPass& pass);
+
+ private:
+  struct FeedForward {
+    torch::nn::Linear first{nullptr}, second{nullptr};
+  };
+  FeedForward make_feed_forward(const std::string& name);
+  torch::nn::LayerNorm make_norm(const std::string& name);
+  torch::Tensor feed_forward(const FeedForward& block, const torch::Tensor& x, const Drop& drop) const;
+  torch::Tensor attention(const torch::Tensor& x, const torch::Tensor& positions,
+                          const torch::Tensor& lengths, const Drop& drop) const;
+  torch::Tensor convolution(const torch::Tensor& x, const torch::Tensor& lengths);
+
+  std::int64_t width_, ff_width_, heads_;
+  double dropout_, attention_dropout_;
+  bool freeze_batch_norm_;
+  std::uint32_t first_drop_;
+  FeedForward feed_forward1_;
+  torch::Tensor bias_u_, bias_v_;
+  torch::nn::Linear q_{nullptr}, k_{nullptr}, v_{nullptr}, o_{nullptr}, place_{nullptr};
+  torch::nn::Conv1d into_{nullptr}, depthwise_{nullptr}, out_of_{nullptr};
+  torch::nn::BatchNorm1d batch_norm_{nullptr};
+  FeedForward feed_forward2_;
+  torch::nn::LayerNorm before_first_{nullptr}, before_attention_{nullptr}, before_convolution_{nullptr},
+      before_second_{nullptr}, after_{nullptr};
+};
+TORCH_MODULE(ConformerLayer);
+
+class EncoderImpl : public torch::nn::Module {
+ public:
+  explicit EncoderImpl(const SpeechModelSettings& settings);
+
+  // Features [batch, T, bands], of which `lengths` (int64 [batch], on the device) are real.
+  Encoded forward(const torch::Tensor& features, const torch::Tensor& lengths, const DropoutPass& pass);
+
+ private:
+  torch::Tensor positions(std::int64_t length, const torch::TensorOptions& options);
+
+  std::int64_t width_;
+  double dropout_;
+  bool recompute_;
+  Subsampling subsampling_;
+  std::vector<ConformerLayer> layers_;
+  torch::Tensor positions_;  // for the longest clip so far
+};
+TORCH_MODULE(Encoder);
+
+}  // namespace octavo::train

@@ -1,0 +1,30 @@
+// The front of the encoder: from features to one frame of eight, with the names of the published weights.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/tasks/speech/model_settings.h"
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <vector>
+
+namespace octavo::train {
+
+class SubsamplingImpl : public torch::nn::Module {
+ public:
+  explicit SubsamplingImpl(const SpeechModelSettings& settings);
+
+  // Features [batch, T, bands], of which `lengths` (int64 [batch], on the device) are real, to
+  // [batch, subsampled(T), width].
+  torch::Tensor forward(const torch::Tensor& features, const torch::Tensor& lengths);
+
+ private:
+  bool recompute_;
+  std::vector<torch::Tensor> convolutions_;  // weight and bias of each, in order
+  torch::Tensor weight_, bias_;              // of the projection
+};
+TORCH_MODULE(Subsampling);
+
+}  // namespace octavo::train
