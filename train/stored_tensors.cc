@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <unordered_map>
 #include <utility>
 
 namespace octavo::train {
@@ -22,6 +23,20 @@ constexpr std::array<std::pair<torch::ScalarType, const char*>, 10> kStoredTypes
      {torch::kInt64, "I64"},
      {torch::kFloat64, "F64"},
      {torch::kBool, "BOOL"}}};
+
+bool is_convertible(torch::ScalarType from, torch::ScalarType to) {
+  return from == to || (c10::isFloatingType(from) && c10::isFloatingType(to)) ||
+         (c10::isIntegralType(from, false) && c10::isIntegralType(to, false));
+}
+
+// Why a stored tensor cannot take a place; empty: it can.
+std::string misfit(const StoredTensor& stored, const torch::Tensor& place) {
+  const auto type = scalar_type_of(stored.dtype);
+  const bool fits = place.sizes().equals(stored.shape) && type && is_convertible(*type, place.scalar_type());
+  if (fits) return {};
+  return " is " + tensor_text(stored.dtype, stored.shape) + ", expected " +
+         tensor_text(stored_dtype(place.scalar_type()), place.sizes());
+}
 
 }  // namespace
 
@@ -56,6 +71,36 @@ torch::Tensor view_of_stored(const StoredTensor& stored) {
   }
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): only read
   return torch::from_blob(const_cast<std::byte*>(stored.bytes.data()), stored.shape, options);
+}
+
+Fit fit_tensors(const std::vector<RenamedTensor>& stored, const NamedTensors& model) {
+  Fit out;
+  std::unordered_map<std::string_view, const StoredTensor*> places;
+  for (const RenamedTensor& each : stored) places.emplace(each.name, each.stored);
+  for (const auto& [name, tensor] : model) {
+    const auto found = places.find(name);
+    if (found == places.end()) {
+      out.missing.push_back(name);
+      continue;
+    }
+    if (std::string why = misfit(*found->second, tensor); !why.empty()) out.misfits.push_back(name + why);
+    out.copies.emplace_back(tensor, found->second);
+    places.erase(found);
+  }
+  for (const RenamedTensor& each : stored) {
+    if (places.contains(each.name)) out.left_over.push_back(each.stored->name);
+  }
+  return out;
+}
+
+std::int64_t copy_stored(const Fit& fit) {
+  const torch::NoGradGuard no_grad;
+  std::int64_t converted = 0;
+  for (const auto& [place, stored] : fit.copies) {
+    if (stored_dtype(place.scalar_type()) != stored->dtype) ++converted;
+    torch::Tensor(place).copy_(view_of_stored(*stored));
+  }
+  return converted;
 }
 
 }  // namespace octavo::train

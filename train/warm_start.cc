@@ -23,8 +23,6 @@ constexpr std::string_view kWeightsFile = "model.safetensors";
 const std::string kFromKey = "training.init_from: ";
 const std::string kRenameKey = "training.init_rename: ";
 
-using Places = std::map<std::string, const StoredTensor*>;  // by the model's names
-
 std::string first_of(const std::vector<std::string>& names, std::string_view between = ", ") {
   std::string out;
   for (std::size_t i = 0; i < names.size() && i < kNamedTensors; ++i)
@@ -53,8 +51,9 @@ Result<std::string> find_weights(const std::string& path, WarmStart& out) {
 }
 
 // Every tensor of the file under its name in the model.
-Result<Places> rename_all(const InitSettings& init, const Safetensors& file) {
-  Places out;
+Result<std::vector<RenamedTensor>> rename_all(const InitSettings& init, const Safetensors& file) {
+  std::vector<RenamedTensor> out;
+  std::map<std::string, const StoredTensor*> places;  // by the model's names
   std::vector<bool> used(init.rename.size(), false);
   for (const StoredTensor& stored : file.tensors()) {
     std::string name = stored.name;
@@ -65,11 +64,12 @@ Result<Places> rename_all(const InitSettings& init, const Safetensors& file) {
       used[i] = true;
       break;
     }
-    const auto [place, fresh] = out.emplace(name, &stored);
+    const auto [place, fresh] = places.emplace(name, &stored);
     if (!fresh) {
       return Status::invalid(kRenameKey + place->second->name + " and " + stored.name + " of " + *init.from +
                              " would both be " + name);
     }
+    out.push_back({std::move(name), &stored});
   }
   const auto unused = std::ranges::find(used, false);
   if (unused == used.end()) return out;
@@ -80,20 +80,6 @@ Result<Places> rename_all(const InitSettings& init, const Safetensors& file) {
       kRenameKey + '"' + rule.from + "\" changes no name of " + *init.from +
       " that a rule before it has left (it must match the whole name: \"encoder.*\"); there are " +
       first_of(names));
-}
-
-bool is_convertible(torch::ScalarType from, torch::ScalarType to) {
-  return from == to || (c10::isFloatingType(from) && c10::isFloatingType(to)) ||
-         (c10::isIntegralType(from, false) && c10::isIntegralType(to, false));
-}
-
-// Why a stored tensor cannot take a place; empty: it can.
-std::string misfit(const StoredTensor& stored, const torch::Tensor& place) {
-  const auto type = scalar_type_of(stored.dtype);
-  const bool fits = place.sizes().equals(stored.shape) && type && is_convertible(*type, place.scalar_type());
-  if (fits) return {};
-  return " is " + tensor_text(stored.dtype, stored.shape) + ", expected " +
-         tensor_text(stored_dtype(place.scalar_type()), place.sizes());
 }
 
 Status check_fit(const InitSettings& init, const WarmStart& out, const std::vector<std::string>& misfits,
@@ -143,30 +129,12 @@ Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& model
   auto places = rename_all(init, *file);
   if (!places.ok()) return places.status();
 
-  std::vector<std::pair<torch::Tensor, const StoredTensor*>> copies;
-  std::vector<std::string> misfits;
-  for (const auto& [name, tensor] : model) {
-    const auto found = places->find(name);
-    if (found == places->end()) {
-      out.missing.push_back(name);
-      continue;
-    }
-    if (std::string why = misfit(*found->second, tensor); !why.empty()) misfits.push_back(name + why);
-    copies.emplace_back(tensor, found->second);
-    places->erase(found);
-  }
-  for (const StoredTensor& stored : file->tensors()) {
-    if (std::ranges::any_of(*places, [&](const auto& each) { return each.second == &stored; }))
-      out.left_over.push_back(stored.name);
-  }
-  out.used = std::ssize(copies);
-  if (Status bad = check_fit(init, out, misfits, model.size()); !bad.ok()) return bad;
-
-  const torch::NoGradGuard no_grad;
-  for (auto& [tensor, stored] : copies) {
-    if (stored_dtype(tensor.scalar_type()) != stored->dtype) ++out.converted;
-    tensor.copy_(view_of_stored(*stored));
-  }
+  Fit fit = fit_tensors(*places, model);
+  out.missing = std::move(fit.missing);
+  out.left_over = std::move(fit.left_over);
+  out.used = std::ssize(fit.copies);
+  if (Status bad = check_fit(init, out, fit.misfits, model.size()); !bad.ok()) return bad;
+  out.converted = copy_stored(fit);
   return out;
 }
 

@@ -447,6 +447,12 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
     EXPECT_EQ(read_bytes(folder.at(std::string("again/") + file)),
               read_bytes(folder.at(std::string("hub/") + file)));
   }
+  // Two names of NeMo's archive that would be one here.
+  const std::vector<TensorSource> twins = {make_tensor("joint.pred.bias", "F32", {5}, 3),
+                                           make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};
+  ASSERT_TRUE(write_nemo(folder.at("twins.nemo"), nemo_yaml(), twins).ok());
+  EXPECT_THAT(SpeechArchive::open(folder.at("twins.nemo")).status().message(),
+              HasSubstr("tensor \"decoder.decoder_projector.bias\": given twice"));
   // A damaged config beside good weights, and the other way.
   write_bytes(folder.at("again/config.json"), "{\"model_type\": \"bert\"}");
   EXPECT_THAT(SpeechArchive::open(folder.at("again")).status().message(), HasSubstr("model_type is bert"));

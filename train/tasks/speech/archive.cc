@@ -35,14 +35,19 @@ Status SpeechArchive::open_nemo() {
   Result<SpeechConfig> config = read_nemo_config(config_text_, place_.path + ": " + std::string(kNemoConfig));
   if (!config.ok()) return config.status();
   config_ = std::move(*config);
+  std::vector<StoredTensor> tensors;
   for (const StoredTensor& tensor : opened->weights().tensors()) {
     if (is_preprocessor_name(tensor.name)) {
       preprocessor_.push_back(tensor);
       continue;
     }
-    tensors_.push_back(tensor);
-    if (auto name = transformers_name(tensor.name)) tensors_.back().name = std::move(*name);
+    tensors.push_back(tensor);
+    if (auto name = transformers_name(tensor.name)) tensors.back().name = std::move(*name);
   }
+  // A name that the table has not may be what another becomes.
+  Result<TensorList> renamed = TensorList::of(std::move(tensors));
+  if (!renamed.ok()) return placed(place_.path, renamed.status());
+  tensors_ = std::move(*renamed);
   nemo_ = std::move(*opened);
   return {};
 }
@@ -57,7 +62,9 @@ Status SpeechArchive::open_transformers() {
   config_ = std::move(*config);
   Result<Safetensors> opened = Safetensors::open(place_.path + "/model.safetensors");
   if (!opened.ok()) return opened.status();
-  tensors_.assign(opened->tensors().begin(), opened->tensors().end());
+  Result<TensorList> all = TensorList::of({opened->tensors().begin(), opened->tensors().end()});
+  if (!all.ok()) return all.status();
+  tensors_ = std::move(*all);
   safetensors_ = std::move(*opened);
   return {};
 }

@@ -51,7 +51,7 @@ class SpeechArchive {
 
   // Under transformers' names; a name that the table of names.h has not is as in the file. The bytes live as
   // long as this.
-  [[nodiscard]] std::span<const StoredTensor> tensors() const { return tensors_; }
+  [[nodiscard]] std::span<const StoredTensor> tensors() const { return tensors_.all(); }
   // NeMo's window and filterbank, under NeMo's names: kept for writing.
   [[nodiscard]] std::span<const StoredTensor> preprocessor() const { return preprocessor_; }
   // The files besides config and weights, such as the tokenizer's, by name.
@@ -67,7 +67,7 @@ class SpeechArchive {
   std::optional<Safetensors> safetensors_;
   std::string config_text_;
   SpeechConfig config_;
-  std::vector<StoredTensor> tensors_;
+  TensorList tensors_;
   std::vector<StoredTensor> preprocessor_;
 };
 

@@ -1,0 +1,85 @@
+// Weights of an archive in a model: every dtype that converts, and every tensor that does not fit by name.
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/weights.h"
+
+#include "train/files_support.h"
+#include "train/tasks/speech/archive.h"
+#include "train/tensor_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+namespace octavo::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+NamedTensors make_model(torch::ScalarType type = torch::kFloat32) {
+  torch::manual_seed(3);
+  return {{"encoder.layers.0.self_attn.q_proj.weight", torch::randn({5, 7}).to(type).requires_grad_()},
+          {"encoder.layers.0.conv.norm.running_mean", torch::randn({5})},
+          {"encoder.layers.0.conv.norm.num_batches_tracked", torch::tensor(std::int64_t{9})}};
+}
+
+SpeechModelSettings settings() {
+  SpeechModelSettings model;
+  model.vocabulary = 4;
+  return model;
+}
+
+TEST(SpeechWeights, AreTakenInAnyPrecision) {
+  const TempFolder folder;
+  const NamedTensors saved = make_model(torch::kBFloat16);
+  ASSERT_TRUE(write_transformers_model(folder.at("a"), settings(), nullptr, sources_of(saved)).ok());
+  const auto archive = SpeechArchive::open(folder.at("a"));
+  ASSERT_TRUE(archive.ok()) << archive.status().message();
+  NamedTensors model = make_model();
+  for (auto& [name, tensor] : model)
+    tensor = torch::zeros_like(tensor).requires_grad_(tensor.requires_grad());
+  const auto line = load_archive(*archive, model);
+  ASSERT_TRUE(line.ok()) << line.status().message();
+  EXPECT_EQ(*line,
+            "weights from " + folder.at("a") + ": 3 tensors, 1 of them converted to another precision");
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    EXPECT_TRUE(model[i].second.equal(saved[i].second.to(model[i].second.scalar_type()))) << model[i].first;
+  }
+}
+
+TEST(SpeechWeights, EverythingThatDoesNotFitIsListed) {
+  const TempFolder folder;
+  NamedTensors saved = make_model();
+  for (int i = 1; i <= 30; ++i) {
+    saved.emplace_back("encoder.layers." + std::to_string(i) + ".norm_out.bias", torch::zeros({2}));
+    saved.emplace_back("extra." + std::to_string(i), torch::zeros({1}));
+  }
+  ASSERT_TRUE(write_transformers_model(folder.at("a"), settings(), nullptr, sources_of(saved)).ok());
+  const auto archive = SpeechArchive::open(folder.at("a"));
+  ASSERT_TRUE(archive.ok()) << archive.status().message();
+  NamedTensors model = make_model();
+  const torch::Tensor before = model[0].second.detach().clone();
+  model[1].second = torch::zeros({6});
+  for (int i = 1; i <= 30; ++i) {
+    model.emplace_back("encoder.layers." + std::to_string(i) + ".norm_out.bias", torch::zeros({3}));
+    model.emplace_back("needed." + std::to_string(i), torch::zeros({1}));
+  }
+  const std::string message = load_archive(*archive, model).status().message();
+  EXPECT_THAT(message, AllOf(HasSubstr(folder.at("a") +
+                                       ": its tensors are not those of the model; nothing was loaded"),
+                             HasSubstr("of another shape or type (31):"), HasSubstr("missing in it (30):"),
+                             HasSubstr("left over from it (30):"),
+                             HasSubstr("conv.norm.running_mean is F32 [5], expected F32 [6]")));
+  for (int i = 1; i <= 30; ++i) {
+    const std::string n = std::to_string(i);
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("\n  encoder.layers." + n + ".norm_out.bias is F32 [2], expected F32 [3]"),
+                      HasSubstr("\n  needed." + n), HasSubstr("\n  extra." + n)));
+  }
+  EXPECT_THAT(message, Not(HasSubstr("q_proj")));
+  EXPECT_TRUE(model[0].second.equal(before));
+}
+
+}  // namespace
+}  // namespace octavo::train

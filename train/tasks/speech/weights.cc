@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/weights.h"
+
+#include "train/stored_tensors.h"
+#include "train/tasks/speech/archive.h"
+
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+void add_list(std::string& out, const std::string& title, const std::vector<std::string>& lines) {
+  if (lines.empty()) return;
+  out += "\n" + title + " (" + std::to_string(lines.size()) + "):";
+  for (const std::string& line : lines) out += "\n  " + line;
+}
+
+}  // namespace
+
+Result<std::string> load_archive(const SpeechArchive& archive, const NamedTensors& model) {
+  std::vector<RenamedTensor> stored;
+  for (const StoredTensor& tensor : archive.tensors()) stored.push_back({tensor.name, &tensor});
+  const Fit fit = fit_tensors(stored, model);
+  std::string wrong;
+  add_list(wrong, "of another shape or type", fit.misfits);
+  add_list(wrong, "missing in it", fit.missing);
+  add_list(wrong, "left over from it", fit.left_over);
+  if (!wrong.empty())
+    return Status::invalid(archive.path() + ": its tensors are not those of the model; nothing was loaded" +
+                           wrong);
+  const std::int64_t converted = copy_stored(fit);
+  return "weights from " + archive.path() + ": " + std::to_string(fit.copies.size()) + " tensors" +
+         (converted > 0 ? ", " + std::to_string(converted) + " of them converted to another precision" : "");
+}
+
+}  // namespace octavo::train
