@@ -5,7 +5,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/dropout.h"
 
-#include "cuda/element_io.cuh"
+#include "cuda/vectors.cuh"
 
 #include <algorithm>
 
@@ -18,49 +18,6 @@ constexpr int kBlock = 2 * kPair;
 // Blocks that a warp takes one after the other: what it finds out about its sample is then a small part of
 // its work.
 constexpr std::uint32_t kTogether = 8;
-
-// Elements of sixteen bytes.
-template <DType kType>
-inline constexpr int kVector = kType == DType::f32 ? 4 : 8;
-
-template <DType kType>
-__device__ inline void unpack(const uint4& words, float* out) {
-  if constexpr (kType == DType::f32) {
-    as_floats(words, out);
-  } else {
-    unpack_halves<kType == DType::bf16>(words, static_cast<std::uint8_t>(kType), out);
-  }
-}
-
-// With NaN in its canonical form.
-template <DType kType>
-__device__ inline std::uint32_t narrow(float x) {
-  const scalar::F32 value(x);
-  if constexpr (kType == DType::f32) return bits(formula::canonical(value)).u();
-  if constexpr (kType == DType::bf16) return formula::float_to_bf16(value).u();
-  return formula::float_to_fp16(value).u();
-}
-
-template <DType kType>
-__device__ inline uint4 pack_exact(const float* x) {
-  constexpr int kOf = kVector<kType> / 4;  // elements of a word
-  std::uint32_t words[4] = {};
-#pragma unroll
-  for (int i = 0; i < kVector<kType>; ++i) words[i / kOf] |= narrow<kType>(x[i]) << (i % kOf * 16);
-  return make_uint4(words[0], words[1], words[2], words[3]);
-}
-
-// Hardware's conversions differ in the form of NaN alone, which a sum shows: NaN stays in it.
-template <DType kType>
-__device__ inline uint4 pack(const float* x) {
-  float sum = x[0];
-#pragma unroll
-  for (int i = 1; i < kVector<kType>; ++i) sum += x[i];
-  if (sum != sum) return pack_exact<kType>(x);
-  if constexpr (kType == DType::f32) return as_words(x);
-  if constexpr (kType == DType::bf16) return pack_bf16x8(x);
-  return make_uint4(pack_f16(x[0], x[1]), pack_f16(x[2], x[3]), pack_f16(x[4], x[5]), pack_f16(x[6], x[7]));
-}
 
 __device__ inline float dropped(float x, scalar::I32 half, const formula::Dropout& how) {
   return formula::drop(scalar::F32(x), half, scalar::I32(how.threshold), scalar::F32(how.scale)).v;
@@ -198,10 +155,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kOf; ++i) {
     if (i >= count) break;
-    if constexpr (kType == DType::f32)
-      static_cast<std::uint32_t*>(work.to)[at + i] = narrow<kType>(x[i]);
-    else
-      static_cast<std::uint16_t*>(work.to)[at + i] = static_cast<std::uint16_t>(narrow<kType>(x[i]));
+    store_one<kType>(work.to, at + i, x[i]);
   }
 }
 

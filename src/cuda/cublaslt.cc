@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/cublaslt.h"
+
+#include "cuda/cublaslt_api.h"
+#include "cuda/runtime.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#endif
+
+namespace octavo::cuda {
+namespace {
+
+#if __has_include(<cublasLt.h>)
+static_assert(sizeof(lt::Algorithm) == sizeof(cublasLtMatmulAlgo_t));
+static_assert(sizeof(lt::Heuristic) == sizeof(cublasLtMatmulHeuristicResult_t));
+static_assert(offsetof(lt::Heuristic, state) == offsetof(cublasLtMatmulHeuristicResult_t, state));
+static_assert(lt::kFloat32 == CUDA_R_32F && lt::kFloat16 == CUDA_R_16F && lt::kBfloat16 == CUDA_R_16BF);
+static_assert(lt::kCompute32 == CUBLAS_COMPUTE_32F);
+static_assert(lt::kPlain == CUBLAS_OP_N && lt::kTransposed == CUBLAS_OP_T);
+static_assert(lt::kTransposeA == CUBLASLT_MATMUL_DESC_TRANSA);
+static_assert(lt::kTransposeB == CUBLASLT_MATMUL_DESC_TRANSB);
+static_assert(lt::kEpilogue == CUBLASLT_MATMUL_DESC_EPILOGUE);
+static_assert(lt::kBiasPointer == CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+static_assert(lt::kEpilogueBias == CUBLASLT_EPILOGUE_BIAS);
+static_assert(lt::kMaxWorkspace == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+static_assert(lt::kReductions == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK);
+static_assert(lt::kReductionInWorkspace == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+#endif
+
+constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+constexpr const char* kVariable = "OCTAVO_CUBLASLT";
+
+// The library that the process has, then the one that the system finds, then the one that the user names.
+void* open_library(std::string& tried) {
+  for (const int how : {RTLD_LAZY | RTLD_NOLOAD, RTLD_LAZY}) {
+    for (const char* name : kNames) {
+      if (void* library = dlopen(name, how); library != nullptr) return library;
+    }
+  }
+  tried = std::string(kNames[0]) + " and " + kNames[1] + " were not found";
+  const char* path = std::getenv(kVariable);
+  if (path == nullptr || *path == '\0') return nullptr;
+  if (void* library = dlopen(path, RTLD_LAZY); library != nullptr) return library;
+  const char* why = dlerror();
+  tried += ", and " + std::string(kVariable) + " did not load: " + (why != nullptr ? why : path);
+  return nullptr;
+}
+
+struct Library {
+  lt::Functions functions{};
+  Status status;
+};
+
+Library load_library() {
+  Library out;
+  std::string tried;
+  void* const library = open_library(tried);
+  if (library == nullptr) {
+    out.status = Status::unsupported("[cublaslt] products of matrices on a GPU need cuBLASLt: " + tried +
+                                     "; install it (pip install nvidia-cublas, or the CUDA toolkit), import "
+                                     "torch with CUDA first, or set " +
+                                     kVariable + " to the library's path");
+    return out;
+  }
+  std::string missing;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
+        dlsym(library, (std::string("cublasLt") + name).c_str()));
+    if (function == nullptr) missing += (missing.empty() ? "cublasLt" : ", cublasLt") + std::string(name);
+  };
+  lt::Functions& f = out.functions;
+  find(f.GetVersion, "GetVersion");
+  find(f.Create, "Create");
+  find(f.Matmul, "Matmul");
+  find(f.MatmulDescCreate, "MatmulDescCreate");
+  find(f.MatmulDescDestroy, "MatmulDescDestroy");
+  find(f.MatmulDescSetAttribute, "MatmulDescSetAttribute");
+  find(f.MatrixLayoutCreate, "MatrixLayoutCreate");
+  find(f.MatrixLayoutDestroy, "MatrixLayoutDestroy");
+  find(f.MatmulPreferenceCreate, "MatmulPreferenceCreate");
+  find(f.MatmulPreferenceDestroy, "MatmulPreferenceDestroy");
+  find(f.MatmulPreferenceSetAttribute, "MatmulPreferenceSetAttribute");
+  find(f.MatmulAlgoGetHeuristic, "MatmulAlgoGetHeuristic");
+  if (!missing.empty())
+    out.status = Status::unsupported("[cublaslt] the library that was loaded lacks " + missing);
+  return out;
+}
+
+const Library& library() {
+  static const Library loaded = load_library();
+  return loaded;
+}
+
+int data_type(DType dtype) {
+  return dtype == DType::f32 ? lt::kFloat32 : dtype == DType::bf16 ? lt::kBfloat16 : lt::kFloat16;
+}
+
+std::string shape_text(const Product& p) {
+  return std::to_string(p.rows) + " x " + std::to_string(p.columns) + " x " + std::to_string(p.inner) +
+         " in " + std::string(name(p.from));
+}
+
+// The library's matrices are by columns, so it is asked for the transpose: to' = b' · a'.
+struct Plan {
+  lt::Operation operation = nullptr;
+  lt::Layout a = nullptr, b = nullptr, to = nullptr;
+  std::vector<lt::Algorithm> algorithms;
+};
+
+class Planner {
+ public:
+  explicit Planner(const lt::Functions& functions) : f_(functions) {}
+
+  Status make(lt::Handle handle, const Product& p, Plan& plan) {
+    const std::int32_t turn_b = p.b_turned ? lt::kTransposed : lt::kPlain;
+    const std::int32_t turn_a = p.a_turned ? lt::kTransposed : lt::kPlain;
+    check(f_.MatmulDescCreate(&plan.operation, lt::kCompute32, lt::kFloat32), "MatmulDescCreate");
+    set(plan, lt::kTransposeA, turn_b);
+    set(plan, lt::kTransposeB, turn_a);
+    if (p.bias) {
+      set(plan, lt::kEpilogue, lt::kEpilogueBias);
+      set(plan, lt::kBiasPointer,
+          kSomeBias);  // each call sets its own; proposals may depend on its alignment
+    }
+    layout(plan.b, p.from, p.b_turned ? p.inner : p.columns, p.b_turned ? p.columns : p.inner, p.b_pitch);
+    layout(plan.a, p.from, p.a_turned ? p.rows : p.inner, p.a_turned ? p.inner : p.rows, p.a_pitch);
+    layout(plan.to, p.to, p.columns, p.rows, p.to_pitch);
+    lt::Preference preference = nullptr;
+    check(f_.MatmulPreferenceCreate(&preference), "MatmulPreferenceCreate");
+    if (ok()) {
+      const std::uint64_t room = kProductWorkspace;
+      const std::uint32_t reductions = lt::kReductionInWorkspace;
+      check(f_.MatmulPreferenceSetAttribute(preference, lt::kMaxWorkspace, &room, sizeof room), "workspace");
+      check(f_.MatmulPreferenceSetAttribute(preference, lt::kReductions, &reductions, sizeof reductions),
+            "reductions");
+      lt::Heuristic found[kMost];
+      int count = 0;
+      check(f_.MatmulAlgoGetHeuristic(handle, plan.operation, plan.b, plan.a, plan.to, plan.to, preference,
+                                      kMost, found, &count),
+            "MatmulAlgoGetHeuristic");
+      for (int i = 0; ok() && i < count; ++i) {
+        if (found[i].state == 0) plan.algorithms.push_back(found[i].algorithm);
+      }
+      (void)f_.MatmulPreferenceDestroy(preference);
+      if (ok() && plan.algorithms.empty()) check(15, "MatmulAlgoGetHeuristic, which proposes nothing,");
+    }
+    if (ok()) return {};
+    drop(plan);
+    return Status::failed("[cublaslt] " + what_ + " of a product of " + shape_text(p) + ": cublasStatus_t " +
+                          std::to_string(status_));
+  }
+
+ private:
+  static constexpr int kMost = 8;
+  static constexpr std::uint64_t kSomeBias = 256;
+
+  [[nodiscard]] bool ok() const { return status_ == 0; }
+  void check(lt::Status status, const char* what) {
+    if (!ok()) return;
+    status_ = status;
+    what_ = what;
+  }
+  template <class T>
+  void set(Plan& plan, int attribute, T value) {
+    if (ok())
+      check(f_.MatmulDescSetAttribute(plan.operation, attribute, &value, sizeof value), "an attribute");
+  }
+  void layout(lt::Layout& out, DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t pitch) {
+    if (ok()) {
+      check(f_.MatrixLayoutCreate(&out, data_type(dtype), static_cast<std::uint64_t>(rows),
+                                  static_cast<std::uint64_t>(columns), pitch),
+            "MatrixLayoutCreate");
+    }
+  }
+  void drop(Plan& plan) {
+    if (plan.operation != nullptr) (void)f_.MatmulDescDestroy(plan.operation);
+    for (lt::Layout layout : {plan.a, plan.b, plan.to}) {
+      if (layout != nullptr) (void)f_.MatrixLayoutDestroy(layout);
+    }
+    plan = {};
+  }
+
+  const lt::Functions& f_;
+  lt::Status status_ = 0;
+  std::string what_;
+};
+
+// A device's handle, and the plans that were made for it; they live as long as the process.
+struct DevicePlans {
+  lt::Handle handle = nullptr;
+  std::map<Product, Plan> plans;
+};
+struct AllPlans {
+  std::mutex mutex;
+  std::map<int, DevicePlans> devices;
+};
+AllPlans& all_plans() {
+  static AllPlans* const plans = new AllPlans;  // the driver may be gone when static objects end
+  return *plans;
+}
+
+// REQUIRES: the mutex is held.
+Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& product) {
+  int device = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess)
+    return failed("[cublaslt]", error);
+  const lt::Functions& f = library().functions;
+  DevicePlans& own = all.devices[device];
+  if (own.handle == nullptr) {
+    if (const lt::Status bad = f.Create(&own.handle); bad != 0) {
+      return Status::failed("[cublaslt] cublasLtCreate on cuda:" + std::to_string(device) +
+                            ": cublasStatus_t " + std::to_string(bad));
+    }
+  }
+  const auto found = own.plans.find(product);
+  if (found != own.plans.end()) return std::pair(own.handle, &found->second);
+  Plan plan;
+  if (Status bad = Planner(f).make(own.handle, product, plan); !bad.ok()) return bad;
+  return std::pair(own.handle, &own.plans.emplace(product, std::move(plan)).first->second);
+}
+
+}  // namespace
+
+Status load_products() { return library().status; }
+std::size_t products_version() { return library().functions.GetVersion(); }
+
+Result<std::size_t> choices_of(const Product& product) {
+  if (Status bad = load_products(); !bad.ok()) return bad;
+  AllPlans& all = all_plans();
+  const std::lock_guard lock(all.mutex);
+  auto plan = plan_of(all, product);
+  if (!plan.ok()) return plan.status();
+  return plan->second->algorithms.size();
+}
+
+Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream,
+                std::size_t choice) {
+  if (Status bad = load_products(); !bad.ok()) return bad;
+  const lt::Functions& f = library().functions;
+  AllPlans& all = all_plans();
+  const std::lock_guard lock(all.mutex);  // a plan has its bias's address meanwhile
+  auto found = plan_of(all, product);
+  if (!found.ok()) return found.status();
+  const auto& [handle, plan] = *found;
+  lt::Status status = 0;
+  if (product.bias) {
+    status = f.MatmulDescSetAttribute(plan->operation, lt::kBiasPointer, &memory.bias, sizeof memory.bias);
+  }
+  if (status == 0) {
+    const float one = 1.0F, before = product.add ? 1.0F : 0.0F;
+    status = f.Matmul(handle, plan->operation, &one, memory.b, plan->b, memory.a, plan->a, &before, memory.to,
+                      plan->to, memory.to, plan->to,
+                      &plan->algorithms[choice < plan->algorithms.size() ? choice : 0], workspace,
+                      kProductWorkspace, stream);
+  }
+  if (status == 0) return {};
+  return Status::failed("[cublaslt] a product of " + shape_text(product) + ": cublasStatus_t " +
+                        std::to_string(status));
+}
+
+}  // namespace octavo::cuda

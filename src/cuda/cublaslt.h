@@ -1,0 +1,52 @@
+// Products of matrices by cuBLASLt, which is loaded when the first product is asked for. All matrices are by
+// rows; sums are in fp32. The result of a product depends on its operands, its shape and the GPU alone.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/types.h>
+
+#include <cuda_runtime_api.h>
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+namespace octavo::cuda {
+
+// to[rows, columns] = a[rows, inner] · b[inner, columns], plus bias[columns], plus what `to` was. A turned
+// operand lies transposed in memory. A pitch is the elements from a row to the next in memory.
+struct Product {
+  DType from = DType::f32;  // of a and b
+  DType to = DType::f32;    // that of a and b, or f32; a bias has it too
+  std::int64_t rows = 0, columns = 0, inner = 0;
+  bool a_turned = false, b_turned = false;
+  std::int64_t a_pitch = 0, b_pitch = 0, to_pitch = 0;
+  bool bias = false;
+  bool add = false;
+
+  auto operator<=>(const Product&) const = default;
+};
+
+struct ProductMemory {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;
+  void* to = nullptr;
+};
+
+// What a product may use besides its operands: with less, some shapes are slower.
+inline constexpr std::size_t kProductWorkspace = std::size_t{32} << 20;
+
+// Loads the library where that has not been done. An error says what was looked for and how to get it.
+Status load_products();
+// The version of the library, as 130101 for 13.1.1. REQUIRES: load_products().
+std::size_t products_version();
+
+// Queues a product on the stream. `workspace`: kProductWorkspace bytes, of nobody else meanwhile. Addresses
+// and pitches are multiples of 16 bytes. `choice`: which of the library's proposals is taken, best first.
+Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream,
+                std::size_t choice = 0);
+// How many proposals there are for a product on the current device.
+Result<std::size_t> choices_of(const Product& product);
+
+}  // namespace octavo::cuda

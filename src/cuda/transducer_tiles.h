@@ -1,0 +1,71 @@
+// The tiles of a joint loss, its memory, and its steps in order. Everything is planned by the host from the
+// clips' lengths, so that nothing waits for the device.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "cuda/cublaslt.h"
+#include "cuda/transducer_joint.h"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace octavo::cuda {
+
+// Rows of a tile are a multiple of this.
+inline constexpr std::int32_t kTileRows = 128;
+
+struct JointTiles {
+  std::vector<TransducerClip> clips;
+  std::vector<JointTile> tiles;
+  std::int64_t cells = 0, labels = 0;
+  std::int32_t most_rows = 0;
+};
+// Tiles of up to `most` cells, and of one frame at least.
+JointTiles plan_tiles(std::span<const std::int64_t> frames, std::span<const std::int64_t> labels,
+                      std::int64_t most);
+
+// Fills in pitches and all memory that is not the caller's, from `kept` and `scratch`. What the gradient
+// needs of the loss lies in `kept`. Null gives the bytes alone.
+struct JointBytes {
+  std::int64_t kept = 0, scratch = 0;
+};
+JointBytes place_joint(JointWork& work, const JointTiles& tiles, std::byte* kept, std::byte* scratch,
+                       bool gradient);
+
+// The steps; `scratch` ends with the products' workspace.
+class JointSteps {
+ public:
+  JointSteps(const JointWork& work, const JointTiles& tiles, void* product_workspace, cudaStream_t stream)
+      : work_(work), tiles_(tiles), workspace_(product_workspace), stream_(stream) {}
+
+  // All of the loss, and all of the gradient.
+  Status loss(float* losses) const;
+  Status gradient() const;
+
+  // Their parts.
+  Status begin() const;
+  Status activations(const JointTile& tile, bool shares) const;
+  Status logits(const JointTile& tile) const;
+  Status records(const JointTile& tile) const;
+  Status walk(float* losses) const;
+  Status gradients(const JointTile& tile) const;
+  Status weight_sums(const JointTile& tile) const;
+  Status activations_grad(const JointTile& tile) const;
+  Status sums(const JointTile& tile) const;
+  Status finish() const;
+
+  [[nodiscard]] Product logits_product(const JointTile& tile) const;
+  [[nodiscard]] Product weight_product(const JointTile& tile) const;
+  [[nodiscard]] Product activations_product(const JointTile& tile) const;
+
+ private:
+  [[nodiscard]] bool is_first(const JointTile& tile) const { return tile.first == 0; }
+
+  const JointWork& work_;
+  const JointTiles& tiles_;
+  void* workspace_;
+  cudaStream_t stream_;
+};
+
+}  // namespace octavo::cuda
