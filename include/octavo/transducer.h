@@ -47,7 +47,8 @@ struct TransducerView {
 
 // All memory is the caller's, on the device but for durations (always read on the host, before the call
 // returns). On the CPU a wrong length or label is refused. On a GPU nobody waits to look: a clip with one has
-// a NaN loss and NaN gradients, and no memory outside of the tensors is touched.
+// a NaN loss and NaN gradients, and no memory outside of the tensors is touched. So has a gradient whose
+// workspace was filled by a loss with other arguments, which the CPU refuses.
 struct TransducerArgs {
   Device device;
   DType dtype = DType::f32;  // of the logits, or of what the joint network multiplies
@@ -97,6 +98,10 @@ OCTAVO_API Status transducer_gradient(const TransducerArgs& args, const float* g
 // to `dtype`, as a network in that type has them; all sums are in fp32 or better. A unit that is zero passes
 // no gradient on.
 //
+// On a GPU, where the products are cuBLASLt's (loaded by the first call), the bias and the gradient of the
+// hidden units are rounded to `dtype` too. Results have the same bits each time, for one GPU, one version of
+// that library and one size of tiles.
+//
 // With it, logit_lengths and target_lengths of TransducerArgs are in host memory on every device (tiles are
 // planned by them) and are checked; targets and samples are on the device.
 struct TransducerJoint {
@@ -113,7 +118,8 @@ struct TransducerJoint {
   double dropout = 0.0;                   // the probability: at least 0, below 1
   const std::int64_t* samples = nullptr;  // `batch` numbers; not read where dropout is 0
   std::uint32_t layer = 0;
-  // A tile is a run of whole frames with about this many cells, at least one frame. 0: the backend's choice.
+  // A tile is a run of whole frames with about this many cells, at least one frame. 0: the backend's choice,
+  // 8192 on a GPU.
   std::int64_t tile_cells = 0;
   std::span<std::byte> scratch;  // aligned to 16; nothing in it is kept between two calls
 };

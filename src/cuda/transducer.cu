@@ -22,8 +22,31 @@ struct ClipParameters {
 };
 
 __global__ void clips_kernel(const __grid_constant__ ClipParameters from, std::int32_t count,
-                             TransducerClip* to) {
+                             TransducerClip* to, TransducerHead head, TransducerHead* head_to) {
   if (static_cast<std::int32_t>(threadIdx.x) < count) to[threadIdx.x] = from.clips[threadIdx.x];
+  if (threadIdx.x == 0 && head_to != nullptr) *head_to = head;
+}
+
+// One block: the labels of all clips are counted on the way.
+__global__ void __launch_bounds__(256)
+    lengths_kernel(const __grid_constant__ TransducerLattice l, const std::int64_t* frames,
+                   const std::int64_t* labels, const bool start) {
+  __shared__ std::int64_t parts[256];
+  std::int64_t count = 0;
+  for (auto b = static_cast<std::int32_t>(threadIdx.x); b < l.batch; b += 256) {
+    const std::int64_t t = frames[b], u = labels[b];
+    const bool good = t >= 1 && t <= l.frames && u >= 0 && u < l.positions;
+    const std::int64_t first = static_cast<std::int64_t>(b) * l.frames * l.positions;
+    l.clips[b] = {first, 0, 0, good ? static_cast<std::int32_t>(t) : 0,
+                  good ? static_cast<std::int32_t>(u) : 0};
+    count += good ? u : 0;
+  }
+  parts[threadIdx.x] = count;
+  for (unsigned half = 128; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0 && start) *l.head = {l.key, parts[0]};
 }
 
 // log of a sum of exponentials, of up to 2 * kMost terms.
@@ -39,7 +62,7 @@ struct LogSum {
     most = fmaxf(most, static_cast<float>(x));
   }
   [[nodiscard]] __device__ double value(int arcs) const {
-    if (nan) return static_cast<double>(__int_as_float(0x7FC00000));
+    if (nan) return kNotANumber;
     if (most == kMinusInf) return kNever;
     float sum = 0.0F;
 #pragma unroll
@@ -192,6 +215,7 @@ __global__ void __launch_bounds__(kWalkers) walk_kernel(const __grid_constant__ 
   extern __shared__ double ring_memory[];
   const auto clip = static_cast<std::int32_t>(blockIdx.x / 2);
   const TransducerClip c = l.clips[clip];
+  if (c.frames == 0 && threadIdx.x == 0) l.log_p[clip] = kNotANumber;
   if (blockIdx.x % 2 == 0) {
     walk_alphas<kMost, kShared>(l, c, ring_memory);
   } else {
@@ -201,20 +225,20 @@ __global__ void __launch_bounds__(kWalkers) walk_kernel(const __grid_constant__ 
 
 // One block; the sum is by a fixed tree.
 __global__ void __launch_bounds__(256)
-    losses_kernel(const __grid_constant__ TransducerLattice l, TransducerMean mean, float* losses) {
+    losses_kernel(const __grid_constant__ TransducerLattice l, float* losses) {
   __shared__ double parts[256];
   double sum = 0.0;
   for (auto b = static_cast<std::int32_t>(threadIdx.x); b < l.batch; b += 256) {
     const double loss = -l.log_p[b];
-    if (mean.reduction == TransducerReduction::none) losses[b] = static_cast<float>(loss);
-    sum += loss / clip_divisor(l, mean, b);
+    if (l.reduction == TransducerReduction::none) losses[b] = static_cast<float>(loss);
+    sum += loss / clip_divisor(l, b);
   }
   parts[threadIdx.x] = sum;
   for (unsigned half = 128; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
   }
-  if (threadIdx.x == 0 && mean.reduction != TransducerReduction::none) *losses = static_cast<float>(parts[0]);
+  if (threadIdx.x == 0 && l.reduction != TransducerReduction::none) *losses = static_cast<float>(parts[0]);
 }
 
 template <int kMost>
@@ -244,16 +268,23 @@ cudaError_t walk(const TransducerLattice& l, std::int32_t positions, cudaStream_
 
 }  // namespace
 
-cudaError_t put_clips(const TransducerClip* clips, std::int32_t count, TransducerClip* to,
-                      cudaStream_t stream) {
-  for (std::int32_t done = 0; done < count; done += kClipsAtOnce) {
+cudaError_t put_clips(const TransducerLattice& l, const TransducerClip* clips, std::int64_t labels,
+                      bool start, cudaStream_t stream) {
+  for (std::int32_t done = 0; done < l.batch; done += kClipsAtOnce) {
     ClipParameters some{};
-    const std::int32_t now = std::min(kClipsAtOnce, count - done);
+    const std::int32_t now = std::min(kClipsAtOnce, l.batch - done);
     std::copy_n(clips + done, now, some.clips);
-    clips_kernel<<<1, 128, 0, stream>>>(some, now, to + done);
+    TransducerHead* const head = start && done == 0 ? l.head : nullptr;
+    clips_kernel<<<1, 128, 0, stream>>>(some, now, l.clips + done, {l.key, labels}, head);
     if (const cudaError_t bad = cudaGetLastError(); bad != cudaSuccess) return bad;
   }
   return cudaSuccess;
+}
+
+cudaError_t find_clips(const TransducerLattice& l, const std::int64_t* frames, const std::int64_t* labels,
+                       bool start, cudaStream_t stream) {
+  lengths_kernel<<<1, 256, 0, stream>>>(l, frames, labels, start);
+  return cudaGetLastError();
 }
 
 cudaError_t walk_lattices(const TransducerLattice& l, std::int32_t positions, cudaStream_t stream) {
@@ -261,9 +292,8 @@ cudaError_t walk_lattices(const TransducerLattice& l, std::int32_t positions, cu
                                       : walk<kMaxTransducerDurations>(l, positions, stream);
 }
 
-cudaError_t put_losses(const TransducerLattice& lattice, const TransducerMean& mean, float* losses,
-                       cudaStream_t stream) {
-  losses_kernel<<<1, 256, 0, stream>>>(lattice, mean, losses);
+cudaError_t put_losses(const TransducerLattice& lattice, float* losses, cudaStream_t stream) {
+  losses_kernel<<<1, 256, 0, stream>>>(lattice, losses);
   return cudaGetLastError();
 }
 

@@ -10,6 +10,7 @@ namespace octavo::cuda {
 inline constexpr std::uint32_t kAllLanes = 0xFFFFFFFFU;
 inline constexpr float kMinusInf = -__builtin_huge_valf();
 inline constexpr double kNever = -__builtin_huge_val();
+inline constexpr double kNotANumber = __builtin_nan("");
 inline constexpr float kLog2e = 1.44269504088896340736F;
 
 struct CellPlace {
@@ -17,15 +18,17 @@ struct CellPlace {
   std::int32_t frames, labels;
 };
 
-// The last clip of which `first_of` is not above `at`.
+// The last clip of which `first_of` is not above `at`, for a whole warp: 32 clips are asked at a time.
 template <class First>
 __device__ inline std::int32_t clip_before(const TransducerLattice& l, std::int64_t at, First&& first_of) {
-  std::int32_t low = 0, high = l.batch;
-  while (high - low > 1) {
-    const std::int32_t middle = (low + high) / 2;
-    (first_of(l.clips[middle]) <= at ? low : high) = middle;
+  std::int32_t count = 0;
+  for (std::int32_t base = 0; base < l.batch; base += 32) {
+    const std::int32_t clip = base + static_cast<std::int32_t>(threadIdx.x % 32);
+    const std::uint32_t votes = __ballot_sync(kAllLanes, clip < l.batch && first_of(l.clips[clip]) <= at);
+    count += __popc(votes);
+    if (votes != kAllLanes) break;
   }
-  return low;
+  return count - 1;
 }
 
 __device__ inline CellPlace place_of(const TransducerLattice& l, std::int64_t cell) {
@@ -92,56 +95,30 @@ struct ExpSum {
       join(other);
     }
     if (most == kMinusInf)
-      return sum == 0.0F ? __int_as_float(0x7FC00000) : sum;  // no finite maximum, as log-softmax
+      return sum == 0.0F ? static_cast<float>(kNotANumber) : sum;  // no finite maximum, as log-softmax
     return __fmaf_rn(most, 0.693147180559945309F, logf(sum));
   }
 };
 
-// A warp writes the record of its cell. `norm`: the tokens' denominator; `token` and `duration` give a logit.
-template <class Token, class Duration>
-__device__ inline void write_record(const TransducerLattice& l, std::int64_t cell, const CellPlace& p,
-                                    float norm, Token&& token, Duration&& duration) {
-  const int lane = threadIdx.x % 32;
-  float* const out = l.records + cell * l.width();
-  if (l.durations > 0) {
-    ExpSum mine;
-    for (int i = lane; i < l.durations; i += 32) {
-      const float x = duration(i);
-      mine.add<1>(&x);
-    }
-    const float duration_norm = mine.log_of_lanes();
-    for (int i = lane; i < l.durations; i += 32) out[3 + i] = duration(i) - duration_norm;
-  }
-  if (lane != 0) return;
-  float label_score = kMinusInf;
-  if (p.u < p.labels) {
-    const std::int32_t label = label_of(l, p.clip, p.u);
-    label_score = label >= 0 ? token(label) - norm - l.sigma : __int_as_float(0x7FC00000);
-  }
-  out[0] = norm;
-  out[1] = token(l.blank) - norm - l.sigma;
-  out[2] = label_score;
-}
-
 // What the loss of a clip is divided by.
-__device__ inline double clip_divisor(const TransducerLattice& l, const TransducerMean& mean,
-                                      std::int32_t clip) {
+__device__ inline double clip_divisor(const TransducerLattice& l, std::int32_t clip) {
   const auto at_least_one = [](std::int64_t count) { return static_cast<double>(count > 0 ? count : 1); };
-  switch (mean.reduction) {
+  switch (l.reduction) {
     case TransducerReduction::mean_batch:
       return l.batch;
     case TransducerReduction::mean:
       return l.batch * at_least_one(l.clips[clip].labels);
     case TransducerReduction::mean_volume:
-      return at_least_one(mean.labels);
+      return at_least_one(l.head->labels);
     default:
       return 1.0;
   }
 }
-__device__ inline float clip_factor(const TransducerLattice& l, const TransducerMean& mean, std::int32_t clip,
-                                    const float* grad_losses) {
-  const bool own = mean.reduction == TransducerReduction::none;
-  return static_cast<float>(static_cast<double>(grad_losses[own ? clip : 0]) / clip_divisor(l, mean, clip));
+// What the gradient of a clip's loss is multiplied by: NaN where the workspace is that of another loss.
+__device__ inline float clip_factor(const TransducerLattice& l, std::int32_t clip, const float* grad_losses) {
+  if (l.head->key != l.key) return static_cast<float>(kNotANumber);
+  const bool own = l.reduction == TransducerReduction::none;
+  return static_cast<float>(static_cast<double>(grad_losses[own ? clip : 0]) / clip_divisor(l, clip));
 }
 
 // The probabilities, times the factor, that an alignment takes anything in this cell, blank, and the label.

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/transducer_joint.h"
 
-#include "cuda/transducer_cells.cuh"
+#include "cuda/transducer_rows.cuh"
 
 #include <algorithm>
 
@@ -31,16 +31,12 @@ __device__ inline void load_some(const void* base, std::int64_t at, std::int32_t
 #pragma unroll
   for (int i = 0; i < kVector<kType>; ++i) out[i] = i < count ? load_one<kType>(base, at + i) : 0.0F;
 }
-template <DType kType>
-__device__ inline void store_some(void* base, std::int64_t at, std::int32_t count, bool whole,
-                                  const float* x) {
-  if (whole) {
-    *vectors_of<kType>(base, at) = pack<kType>(x);
-    return;
-  }
+// Floats of a row from `at` on, of which `count` are there; added to what was there, where asked for.
+template <int kOf>
+__device__ inline void put_floats(float* to, std::int32_t count, bool add, const float* x) {
 #pragma unroll
-  for (int i = 0; i < kVector<kType>; ++i) {
-    if (i < count) store_one<kType>(base, at + i, x[i]);
+  for (int i = 0; i < kOf; ++i) {
+    if (i < count) to[i] = add ? to[i] + x[i] : x[i];
   }
 }
 
@@ -71,8 +67,8 @@ template <DType kType>
 __device__ inline void activate_row(const JointWork& w, const CellPlace& p, std::int64_t row) {
   constexpr int kOf = kVector<kType>;
   const int lane = threadIdx.x % 32;
-  const std::int64_t f = (static_cast<std::int64_t>(p.clip) * w.frames + p.t) * w.hidden;
-  const std::int64_t g = (static_cast<std::int64_t>(p.clip) * w.positions + p.u) * w.hidden;
+  const std::int64_t f = (static_cast<std::int64_t>(p.clip) * w.lattice.frames + p.t) * w.hidden;
+  const std::int64_t g = (static_cast<std::int64_t>(p.clip) * w.lattice.positions + p.u) * w.hidden;
   const auto own = static_cast<std::uint64_t>(p.t) * static_cast<std::uint64_t>(p.labels + 1) +
                    static_cast<std::uint64_t>(p.u);
   const bool drops = w.dropout.threshold > 0;
@@ -92,10 +88,6 @@ __device__ inline void activate_row(const JointWork& w, const CellPlace& p, std:
     *vectors_of<kType>(w.activations, row * w.hidden_pitch + k) = pack_fast<kType>(x);
   }
 }
-
-// What the gradient of a row's logits needs: the tokens' denominator times log2(e), the shares, the label,
-// and the gradients of the durations.
-constexpr std::int32_t kShareHead = 5;
 
 template <DType kType, bool kShares>
 __global__ void __launch_bounds__(kThreads)
@@ -118,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
   const CellPlace p = place_of(w.lattice, cell);
   activate_row<kType>(w, p, row);
   if constexpr (kShares) {
-    const float factor = clip_factor(w.lattice, w.mean, p.clip, w.grad_losses);
+    const float factor = clip_factor(w.lattice, p.clip, w.grad_losses);
     const CellShares s =
         shares_of(w.lattice, cell, p, factor, [&](int i, float x) { shares[kShareHead + i] = x; });
     if (lane != 0) return;
@@ -132,42 +124,13 @@ __global__ void __launch_bounds__(kThreads)
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     records_kernel(const __grid_constant__ JointWork w, const JointTile tile) {
-  constexpr int kOf = kVector<kType>, kTogether = 4;
-  const int lane = threadIdx.x % 32;
   const std::int32_t row =
       static_cast<std::int32_t>(blockIdx.x) * kWarps + static_cast<std::int32_t>(threadIdx.x / 32);
   if (row >= tile.cells) return;
-  const std::int64_t base = static_cast<std::int64_t>(row) * w.output_pitch;
-  const uint4* const from = vectors_of<kType>(w.logits, base);
-  const std::int32_t vectors = w.lattice.tokens / kOf;
-  ExpSum sum;
-  std::int32_t v = lane;
-  for (; v + 32 * (kTogether - 1) < vectors; v += 32 * kTogether) {
-    uint4 words[kTogether];
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) words[i] = from[v + 32 * i];
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      float x[kOf];
-      unpack<kType>(words[i], x);
-      sum.add<kOf>(x);
-    }
-  }
-  for (; v < vectors; v += 32) {
-    float x[kOf];
-    unpack<kType>(from[v], x);
-    sum.add<kOf>(x);
-  }
-  if (const std::int32_t k = vectors * kOf + lane; k < w.lattice.tokens) {
-    const float x = load_one<kType>(w.logits, base + k);
-    sum.add<1>(&x);
-  }
-  const float norm = sum.log_of_lanes();
-  const std::int64_t cell = tile.first + row;
-  write_record(
-      w.lattice, cell, place_of(w.lattice, cell), norm,
-      [&](int k) { return load_one<kType>(w.logits, base + k); },
-      [&](int i) { return load_one<kType>(w.logits, base + w.lattice.tokens + i); });
+  const std::int64_t cell = tile.first + row, at = static_cast<std::int64_t>(row) * w.output_pitch;
+  const char* const tokens = static_cast<const char*>(w.logits) + at * kElementBytes<kType>;
+  write_record<kType>(w.lattice, cell, place_of(w.lattice, cell), tokens,
+                      tokens + w.lattice.tokens * kElementBytes<kType>);
 }
 
 // Block (part, column block) takes rows part, part + kBiasParts, and so on.
@@ -230,17 +193,17 @@ struct SumRows {
   std::int32_t count, step;
 };
 
-// Blocks below tile.frames sum over a frame's positions, the others over the tile's frames of a clip's
-// position.
+// Blocks below `frames`, which is tile.frames or 0, sum over a frame's positions, the others over the tile's
+// frames of a clip's position.
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
-    sums_kernel(const __grid_constant__ JointWork w, const JointTile tile) {
+    sums_kernel(const __grid_constant__ JointWork w, const JointTile tile, const std::int32_t frames) {
   constexpr int kOf = kVector<kType>;
   __shared__ float parts[kWarps][32][kOf + 1];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const TransducerLattice& l = w.lattice;
   const auto block = static_cast<std::int32_t>(blockIdx.x);
-  const bool is_frame = block < tile.frames;
+  const bool is_frame = block < frames;
   SumRows rows{};
   std::int32_t clip = 0, own = 0;
   bool start = true;  // of a predictor's sum
@@ -251,7 +214,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int32_t row = l.clips[clip].labels + 1;
     rows = {l.clips[clip].first + static_cast<std::int64_t>(own) * row - tile.first, row, 1};
   } else {
-    const std::int32_t position = tile.first_position + block - tile.frames;
+    const std::int32_t position = tile.first_position + block - frames;
     clip = clip_before(l, position, [](const TransducerClip& c) { return std::int64_t{c.first_position}; });
     const TransducerClip& c = l.clips[clip];
     own = position - c.first_position;
@@ -283,15 +246,9 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 1; i < kWarps; ++i) sum[e] += parts[i][lane][e];
     sum[e] = __fmul_rn(sum[e], w.dropout.scale);
   }
-  if (is_frame) {
-    const std::int64_t at = (static_cast<std::int64_t>(clip) * w.frames + own) * w.hidden + k;
-    store_some<kType>(w.encoder_grad, at, w.hidden - k, w.aligned, sum);
-    return;
-  }
-  float* const to =
-      w.predictor_sums + (static_cast<std::int64_t>(clip) * w.positions + own) * w.hidden_pitch + k;
-#pragma unroll
-  for (int e = 0; e < kOf; ++e) to[e] = start ? sum[e] : to[e] + sum[e];
+  const std::int64_t row = static_cast<std::int64_t>(clip) * (is_frame ? l.frames : l.positions) + own;
+  put_floats<kOf>((is_frame ? w.grads.encoder : w.grads.predictor) + row * w.hidden + k, w.hidden - k, !start,
+                  sum);
 }
 
 __device__ inline std::int64_t thread_number() {
@@ -310,53 +267,41 @@ __global__ void __launch_bounds__(kThreads) pad_kernel(const __grid_constant__ J
                    biased ? load_one(w.bias, static_cast<std::uint8_t>(w.bias_dtype), row) : 0.0F);
 }
 
-// Elements of the weight's gradient, then of the bias's, the predictor's, and the encoder's padding.
-template <DType kType>
+// Elements of the weight's gradient, then of the bias's, and the padding of the predictor's and the
+// encoder's.
 __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ JointWork w) {
   std::int64_t at = thread_number();
   const std::int64_t weights = static_cast<std::int64_t>(w.outputs) * w.hidden;
   if (at < weights) {
     const std::int64_t row = at / w.hidden;
-    store_one<kType>(w.weight_grad, at, w.weight_sums[row * w.hidden_pitch + (at - row * w.hidden)]);
+    if (w.grads.weight != nullptr)
+      w.grads.weight[at] = w.weight_sums[row * w.hidden_pitch + (at - row * w.hidden)];
     return;
   }
   at -= weights;
   if (at < w.outputs) {
-    if (w.bias_grad == nullptr) return;
+    if (w.grads.bias == nullptr) return;
     float sum = 0.0F;
     for (std::int32_t i = 0; i < kBiasParts; ++i)
       sum += w.bias_sums[static_cast<std::int64_t>(i) * w.output_pitch + at];
-    if (w.bias_dtype == DType::f32)
-      store_one<DType::f32>(w.bias_grad, at, sum);
-    else
-      store_one<kType>(w.bias_grad, at, sum);
+    w.grads.bias[at] = sum;
     return;
   }
   at -= w.outputs;
-  const std::int64_t predictors = static_cast<std::int64_t>(w.lattice.batch) * w.positions * w.hidden;
-  if (at < predictors) {
-    const std::int64_t row = at / w.hidden, clip = row / w.positions, u = row % w.positions;
-    const bool real = u <= w.lattice.clips[clip].labels;
-    store_one<kType>(w.predictor_grad, at,
-                     real ? w.predictor_sums[row * w.hidden_pitch + (at - row * w.hidden)] : 0.0F);
-    return;
-  }
+  const auto pad = [&](float* grad, std::int32_t rows, auto real) {
+    const std::int64_t row = at / w.hidden, clip = row / rows;
+    if (grad != nullptr && clip < w.lattice.batch && row - clip * rows >= real(w.lattice.clips[clip]))
+      grad[at] = 0.0F;
+  };
+  const std::int64_t predictors = static_cast<std::int64_t>(w.lattice.batch) * w.lattice.positions * w.hidden;
+  if (at < predictors)
+    return pad(w.grads.predictor, w.lattice.positions, [](const TransducerClip& c) { return c.labels + 1; });
   at -= predictors;
-  const std::int64_t row = at / w.hidden, clip = row / w.frames, t = row % w.frames;
-  if (clip < w.lattice.batch && t >= w.lattice.clips[clip].frames) store_one<kType>(w.encoder_grad, at, 0.0F);
+  pad(w.grads.encoder, w.lattice.frames, [](const TransducerClip& c) { return c.frames; });
 }
 
 unsigned blocks_for(std::int64_t count, std::int64_t of) {
   return static_cast<unsigned>((count + of - 1) / of);
-}
-
-// f(a type's number as a constant)
-template <class Fn>
-cudaError_t by_type(DType dtype, Fn&& f) {
-  if (dtype == DType::f32) f(std::integral_constant<DType, DType::f32>{});
-  if (dtype == DType::bf16) f(std::integral_constant<DType, DType::bf16>{});
-  if (dtype == DType::f16) f(std::integral_constant<DType, DType::f16>{});
-  return cudaGetLastError();
 }
 
 }  // namespace
@@ -394,19 +339,21 @@ cudaError_t joint_gradients(const JointWork& w, const JointTile& tile, bool star
 }
 
 cudaError_t joint_sums(const JointWork& w, const JointTile& tile, cudaStream_t stream) {
+  const std::int32_t frames = w.grads.encoder != nullptr ? tile.frames : 0;
+  const std::int32_t positions = w.grads.predictor != nullptr ? tile.positions : 0;
   return by_type(w.dtype, [&](auto type) {
-    const dim3 blocks(static_cast<unsigned>(tile.frames + tile.positions),
+    const dim3 blocks(static_cast<unsigned>(frames + positions),
                       blocks_for(w.hidden_pitch, 32 * kVector<type()>));
-    sums_kernel<type()><<<blocks, kThreads, 0, stream>>>(w, tile);
+    sums_kernel<type()><<<blocks, kThreads, 0, stream>>>(w, tile, frames);
   });
 }
 
 cudaError_t joint_finish(const JointWork& w, cudaStream_t stream) {
+  const TransducerLattice& l = w.lattice;
   const std::int64_t count = static_cast<std::int64_t>(w.outputs) * (w.hidden + 1) +
-                             static_cast<std::int64_t>(w.lattice.batch) * (w.positions + w.frames) * w.hidden;
-  return by_type(w.dtype, [&](auto type) {
-    finish_kernel<type()><<<blocks_for(count, kThreads), kThreads, 0, stream>>>(w);
-  });
+                             static_cast<std::int64_t>(l.batch) * (l.positions + l.frames) * w.hidden;
+  finish_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(w);
+  return cudaGetLastError();
 }
 
 }  // namespace octavo::cuda

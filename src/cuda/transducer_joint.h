@@ -23,13 +23,17 @@ struct JointTile {
 // not depend on the GPU.
 inline constexpr std::int32_t kBiasParts = 128;
 
+// What the gradient of a row's logits needs: the tokens' denominator times log2(e), the shares and the label,
+// five numbers; then the gradients of the durations.
+inline constexpr std::int32_t kShareHead = 5;
+
 // Kernels get it by value. Pitches are elements from a row to the next one in the buffers, multiples of
 // sixteen bytes; what is behind `hidden` and `outputs` there is zero.
 struct JointWork {
   TransducerLattice lattice;
   DType dtype, bias_dtype;
-  bool aligned;  // rows of encoder, predictor and their gradients are whole vectors of sixteen bytes
-  std::int32_t frames, positions, hidden, outputs;
+  bool aligned;  // rows of encoder and predictor are whole vectors of sixteen bytes
+  std::int32_t hidden, outputs;
   std::int32_t hidden_pitch, output_pitch, share_pitch;
   const void* encoder;    // [batch, frames, hidden]
   const void* predictor;  // [batch, positions, hidden]
@@ -39,20 +43,18 @@ struct JointWork {
   std::uint64_t dropout_base;  // formula::dropout_base
   std::uint32_t layer;
   formula::Dropout dropout;
-  TransducerMean mean;
   const float* grad_losses;
-  void *encoder_grad, *predictor_grad, *weight_grad, *bias_grad;
+  TransducerJointGrads grads;
   // A tile's.
   void* activations;       // [rows, hidden_pitch]: drop(relu(encoder + predictor))
   void* activations_grad;  // likewise
   void* logits;            // [rows, output_pitch], then their gradients
   float* shares;           // [rows, share_pitch]
   // Of all tiles.
-  void* padded_weight;    // [output_pitch, hidden_pitch]
-  void* padded_bias;      // [output_pitch]
-  float* weight_sums;     // [output_pitch, hidden_pitch]
-  float* predictor_sums;  // [batch, positions, hidden_pitch]
-  float* bias_sums;       // [kBiasParts, output_pitch]
+  void* padded_weight;  // [output_pitch, hidden_pitch]
+  void* padded_bias;    // [output_pitch]
+  float* weight_sums;   // [output_pitch, hidden_pitch]
+  float* bias_sums;     // [kBiasParts, output_pitch]
 };
 
 // Weight and bias with their pitches.
@@ -63,9 +65,9 @@ cudaError_t joint_activations(const JointWork& work, const JointTile& tile, bool
 cudaError_t joint_records(const JointWork& work, const JointTile& tile, cudaStream_t stream);
 // Logits to their gradients, in place, and the bias's. `start`: the tile is the first.
 cudaError_t joint_gradients(const JointWork& work, const JointTile& tile, bool start, cudaStream_t stream);
-// The activations' gradients to the encoder's and the predictor's.
+// The activations' gradients to the encoder's and the predictor's, of which one may be null.
 cudaError_t joint_sums(const JointWork& work, const JointTile& tile, cudaStream_t stream);
-// What was summed in fp32 in its own type, and zeros where no clip has a frame or a position.
+// The weight's and the bias's gradients from their sums, and zeros where no clip has a frame or a position.
 cudaError_t joint_finish(const JointWork& work, cudaStream_t stream);
 
 }  // namespace octavo::cuda

@@ -4,10 +4,9 @@
 #pragma once
 
 #include "cuda/cublaslt.h"
+#include "cuda/transducer_call.h"
 #include "cuda/transducer_joint.h"
 
-#include <cstddef>
-#include <span>
 #include <vector>
 
 namespace octavo::cuda {
@@ -15,25 +14,24 @@ namespace octavo::cuda {
 // Rows of a tile are a multiple of this.
 inline constexpr std::int32_t kTileRows = 128;
 
+// Cells of a tile where the caller leaves it open: products are at nine tenths of what larger tiles give.
+inline constexpr std::int64_t kTileCells = 8192;
+
 struct JointTiles {
   std::vector<TransducerClip> clips;
   std::vector<JointTile> tiles;
   std::int64_t cells = 0, labels = 0;
-  std::int32_t most_rows = 0;
+  std::int32_t most_rows = 0, positions = 0;  // of the largest tile, and of the longest clip
+
+  // REQUIRES: checked lengths, in host memory; up to 2^31 - 1 frames, and positions, of all clips.
+  JointTiles(const TransducerArgs& args, std::int64_t tile_cells);
 };
-// Tiles of up to `most` cells, and of one frame at least.
-JointTiles plan_tiles(std::span<const std::int64_t> frames, std::span<const std::int64_t> labels,
-                      std::int64_t most);
 
 // Fills in pitches and all memory that is not the caller's, from `kept` and `scratch`. What the gradient
-// needs of the loss lies in `kept`. Null gives the bytes alone.
-struct JointBytes {
-  std::int64_t kept = 0, scratch = 0;
-};
-JointBytes place_joint(JointWork& work, const JointTiles& tiles, std::byte* kept, std::byte* scratch,
-                       bool gradient);
+// needs of the loss lies in `kept`. Null gives the bytes alone. Returns the products' workspace.
+void* place_joint(JointWork& work, const JointTiles& tiles, Places& kept, Places& scratch);
 
-// The steps; `scratch` ends with the products' workspace.
+// The steps.
 class JointSteps {
  public:
   JointSteps(const JointWork& work, const JointTiles& tiles, void* product_workspace, cudaStream_t stream)
@@ -44,7 +42,7 @@ class JointSteps {
   Status gradient() const;
 
   // Their parts.
-  Status begin() const;
+  Status begin(bool start) const;
   Status activations(const JointTile& tile, bool shares) const;
   Status logits(const JointTile& tile) const;
   Status records(const JointTile& tile) const;
@@ -61,6 +59,9 @@ class JointSteps {
 
  private:
   [[nodiscard]] bool is_first(const JointTile& tile) const { return tile.first == 0; }
+  [[nodiscard]] bool wants_activations() const {
+    return work_.grads.encoder != nullptr || work_.grads.predictor != nullptr;
+  }
 
   const JointWork& work_;
   const JointTiles& tiles_;

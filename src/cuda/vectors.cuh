@@ -4,6 +4,8 @@
 
 #include "cuda/element_io.cuh"
 
+#include <type_traits>
+
 namespace octavo::cuda {
 
 // Elements of sixteen bytes.
@@ -65,6 +67,15 @@ __device__ inline void store_one(void* base, std::int64_t at, float x) {
 template <DType kType>
 __device__ inline float load_one(const void* base, std::int64_t at) {
   return load_one(base, static_cast<std::uint8_t>(kType), at);
+}
+
+// f(a type's number as a constant), which launches a kernel.
+template <class Fn>
+cudaError_t by_type(DType dtype, Fn&& f) {
+  if (dtype == DType::f32) f(std::integral_constant<DType, DType::f32>{});
+  if (dtype == DType::bf16) f(std::integral_constant<DType, DType::bf16>{});
+  if (dtype == DType::f16) f(std::integral_constant<DType, DType::f16>{});
+  return cudaGetLastError();
 }
 
 }  // namespace octavo::cuda

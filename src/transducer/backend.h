@@ -32,8 +32,10 @@ Status check_joint_losses(const TransducerArgs& args, const TransducerJoint& joi
 Status check_joint_grads(const TransducerArgs& args, const TransducerJoint& joint, const float* grad_losses,
                          const TransducerJointGrads& grads);
 
-// A number for the arguments, by which the gradient finds that its workspace is of another call.
-std::uint64_t key_of(const TransducerArgs& args);
+// A number for the arguments, by which the gradient finds that its workspace is of another call. `lengths`:
+// with those of the clips, which are in host memory.
+std::uint64_t key_of(const TransducerArgs& args, bool lengths);
+std::uint64_t key_of(const TransducerArgs& args, const TransducerJoint& joint);
 
 // The backends. REQUIRES: what the checks accept, with at least one clip, and workspace and scratch of the
 // right size. That pointers are on the device is for the CUDA backend to check.

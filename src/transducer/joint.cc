@@ -10,6 +10,18 @@
 #include <string>
 
 namespace octavo {
+
+std::uint64_t transducer::key_of(const TransducerArgs& args, const TransducerJoint& joint) {
+  std::uint64_t key = key_of(args, true);
+  const std::uint64_t dropout[] = {std::bit_cast<std::uint64_t>(joint.dropout), joint.layer, args.seed,
+                                   args.step};
+  const auto add = [&](std::uint64_t value) { key = formula::mix64((key ^ value) + formula::kGolden); };
+  add(static_cast<std::uint64_t>(joint.hidden));
+  add(joint.bias != nullptr ? 1 : 0);
+  if (joint.dropout > 0) std::for_each(std::begin(dropout), std::end(dropout), add);
+  return key;
+}
+
 namespace {
 
 using transducer::Workspace;
@@ -29,18 +41,6 @@ Status check_call(const TransducerArgs& args, const TransducerJoint& joint) {
   return check_buffer(std::string(kWhere) + " scratch", joint.scratch.data(), bytes->scratch, 16);
 }
 
-// Of what fills the workspace.
-std::uint64_t key_of(const TransducerArgs& args, const TransducerJoint& joint) {
-  std::uint64_t key = transducer::key_of(args);
-  const std::uint64_t dropout[] = {std::bit_cast<std::uint64_t>(joint.dropout), joint.layer, args.seed,
-                                   args.step};
-  const auto add = [&](std::uint64_t value) { key = formula::mix64((key ^ value) + formula::kGolden); };
-  add(static_cast<std::uint64_t>(joint.hidden));
-  add(joint.bias != nullptr ? 1 : 0);
-  if (joint.dropout > 0) std::for_each(std::begin(dropout), std::end(dropout), add);
-  return key;
-}
-
 }  // namespace
 
 Result<TransducerJointBytes> transducer_joint_bytes(const TransducerArgs& args,
@@ -55,7 +55,7 @@ Status transducer_joint_loss(const TransducerArgs& args, const TransducerJoint& 
   if (Status bad = transducer::check_joint_losses(args, joint, losses); !bad.ok()) return bad;
   if (args.device.kind == DeviceKind::cuda) return transducer::joint_loss_cuda(args, joint, losses);
   if (Status bad = transducer::joint_loss_cpu(args, joint, losses); !bad.ok()) return bad;
-  *Workspace(args.workspace, args.batch).head = {key_of(args, joint), 0};
+  *Workspace(args.workspace, args.batch).head = {transducer::key_of(args, joint), 0};
   return {};
 }
 
@@ -65,7 +65,7 @@ Status transducer_joint_gradient(const TransducerArgs& args, const TransducerJoi
   if (Status bad = transducer::check_joint_grads(args, joint, grad_losses, grads); !bad.ok()) return bad;
   if (args.device.kind == DeviceKind::cuda)
     return transducer::joint_gradient_cuda(args, joint, grad_losses, grads);
-  if (Workspace(args.workspace, args.batch).head->key != key_of(args, joint)) {
+  if (Workspace(args.workspace, args.batch).head->key != transducer::key_of(args, joint)) {
     return Status::invalid(
         std::string(kWhere) +
         " workspace: was not filled by transducer_joint_loss with these arguments; call it first");

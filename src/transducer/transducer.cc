@@ -10,7 +10,7 @@
 
 namespace octavo {
 
-std::uint64_t transducer::key_of(const TransducerArgs& args) {
+std::uint64_t transducer::key_of(const TransducerArgs& args, bool lengths) {
   std::uint64_t key = 0;
   const auto add = [&](auto value) {
     key = formula::mix64((key ^ static_cast<std::uint64_t>(value)) + formula::kGolden);
@@ -20,7 +20,7 @@ std::uint64_t transducer::key_of(const TransducerArgs& args) {
   add(transducer::is_rnnt(args));
   add(std::bit_cast<std::uint64_t>(args.sigma));
   for (const std::int64_t duration : args.durations) add(duration);
-  for (std::int64_t b = 0; b < args.batch; ++b) {
+  for (std::int64_t b = 0; lengths && b < args.batch; ++b) {
     add(args.logit_lengths[b]);
     add(args.target_lengths[b]);
   }
@@ -86,7 +86,7 @@ Status transducer_loss(const TransducerArgs& args, float* losses) {
     return {};
   }
   transducer::loss_cpu(args, losses);
-  *Workspace(args.workspace, args.batch).head = {transducer::key_of(args), 0};
+  *Workspace(args.workspace, args.batch).head = {transducer::key_of(args, true), 0};
   return {};
 }
 
@@ -97,7 +97,7 @@ Status transducer_gradient(const TransducerArgs& args, const float* grad_losses,
   if (Status bad = transducer::check_grads(args, grad_losses, token_grad, duration_grad); !bad.ok())
     return bad;
   if (on_gpu(args)) return transducer::gradient_cuda(args, grad_losses, token_grad, duration_grad);
-  if (Workspace(args.workspace, args.batch).head->key != transducer::key_of(args)) {
+  if (Workspace(args.workspace, args.batch).head->key != transducer::key_of(args, true)) {
     return Status::invalid(
         std::string(kWhere) +
         " workspace: was not filled by transducer_loss with these arguments; call it first");

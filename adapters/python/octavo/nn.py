@@ -65,7 +65,7 @@ def tdt_loss(
     network has them, and no gradient is put together from two. `omega` is the probability that a call takes
     plain RNN-T, by torch's random numbers. reduction: mean_batch, mean (each loss divided by its number of
     labels), mean_volume, sum or none. An empty transcript divides by one; a clip that no alignment can end
-    has an infinite loss and no gradient. On the CPU; octavo/transducer.h defines the loss.
+    has an infinite loss and no gradient. On CPU and GPU; octavo/transducer.h defines the loss.
     """
     if len(durations) == 0:
         raise ValueError("tdt_loss: durations is empty, expected at least one; without durations: rnnt_loss")

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#include "cuda/transducer_call.h"
+
+#include "cuda/runtime.h"
+#include "transducer/lattice.h"
+#include "transducer/refuse.h"
+
+#include <algorithm>
+
+namespace octavo::cuda {
+
+TransducerLattice lattice_of(const TransducerArgs& args, std::uint64_t key) {
+  const bool rnnt = transducer::is_rnnt(args);
+  TransducerLattice l{};
+  l.batch = static_cast<std::int32_t>(args.batch);
+  l.frames = static_cast<std::int32_t>(args.frames);
+  l.positions = static_cast<std::int32_t>(args.positions);
+  l.tokens = static_cast<std::int32_t>(args.tokens);
+  l.blank = static_cast<std::int32_t>(args.blank);
+  l.extra = static_cast<std::int32_t>(args.durations.size());
+  l.durations = rnnt ? 0 : l.extra;
+  l.sigma = rnnt ? 0.0F : static_cast<float>(args.sigma);
+  l.reduction = args.reduction;
+  l.key = key;
+  l.targets = args.targets;
+  l.target_stride = transducer::target_stride(args);
+  std::int32_t longest = 1;
+  for (std::int32_t i = 0; i < l.durations; ++i) {
+    // A duration that is longer than a clip leads nowhere, whatever it is.
+    l.advance[i] =
+        static_cast<std::int32_t>(std::min(args.durations[static_cast<std::size_t>(i)], args.frames + 1));
+    if (l.advance[i] <= l.frames) longest = std::max(longest, l.advance[i]);
+  }
+  l.ring = longest + 2;
+  return l;
+}
+
+void place_cells(TransducerLattice& l, std::int64_t cells, Places& places) {
+  places.put(l.head, std::int64_t{sizeof(TransducerHead)});
+  places.put(l.log_p, 8 * std::int64_t{l.batch});
+  places.put(l.records, 4 * cells * (3 + l.extra));  // whatever omega draws
+  places.put(l.alpha, 8 * cells);
+  places.put(l.beta, 8 * cells);
+}
+
+Status check_limits(const TransducerArgs& args) {
+  constexpr std::int64_t kRows = (std::int64_t{1} << 31) - 256, kOutputs = std::int64_t{1} << 24;
+  const std::int64_t longer = std::max(args.frames, args.positions) + 1;
+  if (args.batch > kRows / longer) {
+    return transducer::refuse("batch", args.batch,
+                              "up to " + std::to_string(kRows / longer) +
+                                  " on a GPU: 2^31 frames or positions of all clips, with padding");
+  }
+  if (args.tokens > kOutputs) return transducer::refuse("tokens", args.tokens, "up to 2^24 on a GPU");
+  return {};
+}
+
+Status check_memory(const TransducerArgs& args, std::initializer_list<NamedPointer> pointers) {
+  const int device = args.device.index;
+  if (Status bad = check_device("[transducer]", device); !bad.ok()) return bad;
+  for (const NamedPointer& p : pointers) {
+    if (Status bad = check_pointer(std::string("[transducer] ") + p.name, p.data, device); !bad.ok())
+      return bad;
+  }
+  return check_stream("[transducer] ", static_cast<cudaStream_t>(args.stream), device);
+}
+
+Status queued(const char* what, cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  return failed(std::string("[transducer] ") + what, error);
+}
+
+}  // namespace octavo::cuda
