@@ -16,33 +16,27 @@ struct Product {
   float* to;
   std::int64_t to_row;
 
-  // A block of the result, in registers over the whole depth.
-  template <int kRows, int kCols>
-  void block(std::int64_t i, std::int64_t j) const {
-    float sum[kRows][kCols];
-    for (int r = 0; r < kRows; ++r) std::copy_n(to + (i + r) * to_row + j, kCols, sum[r]);
-    for (std::int64_t k = 0; k < depth; ++k) {
-      const float* const x = b + k * b_row + j;
-      for (int r = 0; r < kRows; ++r) {
-        const float factor = a.data[(i + r) * a.row + k * a.col];
-        for (int c = 0; c < kCols; ++c) sum[r][c] += factor * x[c];
-      }
-    }
-    for (int r = 0; r < kRows; ++r) std::copy_n(sum[r], kCols, to + (i + r) * to_row + j);
-  }
-
+  // Neighbours in a row of the result, over the whole depth.
   template <int kCols>
-  void column(std::int64_t begin, std::int64_t end, std::int64_t j) const {
-    std::int64_t i = begin;
-    for (; i + 4 <= end; i += 4) block<4, kCols>(i, j);
-    for (; i < end; ++i) block<1, kCols>(i, j);
+  void neighbours(std::int64_t i, std::int64_t j) const {
+    float sum[kCols];
+    std::copy_n(to + i * to_row + j, kCols, sum);
+    for (std::int64_t k = 0; k < depth; ++k) {
+      const float factor = a.data[i * a.row + k * a.col];
+      const float* const x = b + k * b_row + j;
+      for (int c = 0; c < kCols; ++c) sum[c] += factor * x[c];
+    }
+    std::copy_n(sum, kCols, to + i * to_row + j);
   }
 
   void part(std::int64_t begin, std::int64_t end, std::int64_t left, std::int64_t right) const {
-    std::int64_t j = left;
-    for (; j + 16 <= right; j += 16) column<16>(begin, end, j);
-    for (; j + 4 <= right; j += 4) column<4>(begin, end, j);
-    for (; j < right; ++j) column<1>(begin, end, j);
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::int64_t j = left;
+      for (; j + 64 <= right; j += 64) neighbours<64>(i, j);
+      for (; j + 16 <= right; j += 16) neighbours<16>(i, j);
+      for (; j + 4 <= right; j += 4) neighbours<4>(i, j);
+      for (; j < right; ++j) neighbours<1>(i, j);
+    }
   }
 };
 
