@@ -3,6 +3,7 @@
 #include "support/c_structs.h"
 #include "transducer/lattices.h"
 
+#include <octavo/backend.h>
 #include <octavo/octavo.h>
 
 #include <gmock/gmock.h>
@@ -113,12 +114,20 @@ TEST(TransducerApi, RefusesBadMemory) {
   });
   LatticeBatch batch = small();
   EXPECT_THAT(octavo::transducer_loss(batch.args(), nullptr).message(), HasSubstr("losses: got null"));
+}
+
+TEST(TransducerApi, ABuildWithoutCudaSaysSo) {
+  if (octavo::gpu_info().runtime_version != 0) GTEST_SKIP() << "this build has a CUDA backend";
+  LatticeBatch batch = small();
   auto cuda = batch.args();
   cuda.device = {octavo::DeviceKind::cuda, 0};
   float losses[2];
   const Status status = octavo::transducer_loss(cuda, losses);
   EXPECT_EQ(status.code(), StatusCode::unsupported);
   EXPECT_THAT(status.message(), HasSubstr("[transducer] device: got cuda:0"));
+  octavo::TransducerJoint joint;
+  joint.hidden = 4;
+  EXPECT_EQ(octavo::transducer_joint_bytes(cuda, joint).status().code(), StatusCode::unsupported);
 }
 
 TEST(TransducerApi, RefusesBadGradients) {
