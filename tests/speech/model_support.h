@@ -41,7 +41,9 @@ struct Clips {
   torch::Tensor features, targets;
   std::vector<std::int64_t> frames, labels;
 
-  [[nodiscard]] torch::Tensor lengths() const { return torch::tensor(frames, torch::kInt64); }
+  [[nodiscard]] torch::Tensor lengths() const {
+    return torch::tensor(frames, torch::kInt64).to(features.device());
+  }
   [[nodiscard]] SpeechClips view() const { return {features, lengths(), targets, frames, labels}; }
 };
 
@@ -55,8 +57,9 @@ inline Clips random_clips(std::vector<std::int64_t> frames, std::vector<std::int
           std::move(labels)};
 }
 
-inline DropoutPass pass_of(std::vector<std::int64_t> samples) {
-  return {7, 3, torch::tensor(samples, torch::kInt64)};
+inline DropoutPass pass_of(const std::vector<std::int64_t>& samples,
+                           const torch::Device& device = torch::kCPU) {
+  return {7, 3, torch::tensor(samples, torch::kInt64).to(device)};
 }
 
 // The model's logits for all cells, [batch, T, U + 1, outputs], without the joint's dropout.

@@ -29,13 +29,6 @@ SpeechModel make(const SpeechModelSettings& settings) {
   return out;
 }
 
-// Something to differentiate that depends on all frames and predictions.
-torch::Tensor score(SpeechModelImpl& model, const Clips& clips, const DropoutPass& pass) {
-  const Encoded encoded = model.encode(clips.features, clips.lengths(), pass);
-  return model.project(encoded.frames).to(torch::kFloat32).square().mean() +
-         model.predictions(clips.targets, pass).to(torch::kFloat32).square().mean();
-}
-
 Tensors gradients(const torch::nn::Module& model) {
   Tensors out;
   for (const auto& each : model.named_parameters())
@@ -59,32 +52,47 @@ bool finite(const Tensors& tensors) {
                      [](const auto& each) { return each.second.isfinite().all().template item<bool>(); });
 }
 
-TEST(SpeechModel, CheckpointingChangesNoBit) {
+// Gradients and buffers after a pass whose activations are computed again, or not.
+std::pair<Tensors, Tensors> pass_with(bool again, bool frozen_front, const torch::Device& device, bool bf16) {
+  SpeechModelSettings settings = with_dropout(tiny_model());
+  settings.checkpoint_encoder = settings.checkpoint_decoder = again;
+  SpeechModel model = make(settings);
+  for (auto& each : model->named_parameters()) {
+    if (bf16 && each.value().dim() >= 2) each.value().set_data(each.value().detach().to(torch::kBFloat16));
+    const bool front =
+        each.key().find("subsampling") != std::string::npos || each.key().find("embed") != std::string::npos;
+    each.value().set_requires_grad(!(frozen_front && front));
+  }
+  model->to(device);
   torch::manual_seed(1);
-  const Clips clips = random_clips({80, 64, 9}, {5, 0, 3});
+  Clips clips = random_clips({80, 64, 9}, {5, 0, 3});
+  clips.features = clips.features.to(device);
+  clips.targets = clips.targets.to(device);
+  model->loss(clips.view(), pass_of({11, 5, 8}, device)).backward();
+  return {gradients(*model), buffers(*model)};
+}
+
+void expect_checkpointing_changes_no_bit(const torch::Device& device, bool bf16) {
   for (const bool frozen_front : {false, true}) {
-    SpeechModelSettings settings = with_dropout(tiny_model());
-    Tensors grads, after;
-    for (const bool again : {false, true}) {
-      settings.checkpoint_encoder = settings.checkpoint_decoder = again;
-      SpeechModel model = make(settings);
-      if (frozen_front) {
-        for (auto& each : model->named_parameters())
-          if (each.key().find("subsampling") != std::string::npos ||
-              each.key().find("embedding") != std::string::npos)
-            each.value().set_requires_grad(false);
-      }
-      score(*model, clips, pass_of({11, 5, 8})).backward();
-      if (again) {
-        expect_equal(gradients(*model), grads);
-        expect_equal(buffers(*model), after);
-      }
-      grads = gradients(*model);
-      after = buffers(*model);
-    }
+    const auto [grads, after] = pass_with(false, frozen_front, device, bf16);
+    const auto [grads_again, after_again] = pass_with(true, frozen_front, device, bf16);
+    expect_equal(grads_again, grads);
+    expect_equal(after_again, after);
+    EXPECT_TRUE(finite(grads));
     EXPECT_EQ(grads.count("encoder.subsampling.layers.0.weight"), frozen_front ? 0U : 1U);
     EXPECT_EQ(after.at("encoder.layers.1.conv.norm.num_batches_tracked").item<std::int64_t>(), 1);
   }
+}
+
+TEST(SpeechModel, CheckpointingChangesNoBit) {
+  expect_checkpointing_changes_no_bit(torch::kCPU, false);
+  expect_checkpointing_changes_no_bit(torch::kCPU, true);
+}
+
+TEST(SpeechModel, CheckpointingChangesNoBitOnAGpu) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  expect_checkpointing_changes_no_bit(torch::kCUDA, false);
+  expect_checkpointing_changes_no_bit(torch::kCUDA, true);
 }
 
 TEST(SpeechModel, RowsComputedAgainInPartsGiveTheSameGradients) {

@@ -159,7 +159,7 @@ EncoderImpl::EncoderImpl(const SpeechModelSettings& settings)
       subsampling_(register_module("subsampling", Subsampling(settings))) {
   auto layers = std::make_shared<torch::nn::Module>("Layers");
   for (std::int64_t i = 0; i < settings.encoder_layers; ++i)
-    layers_.push_back(layers->register_module(std::to_string(i), ConformerLayer(settings, i)));
+    layers_.emplace_back(layers->register_module(std::to_string(i), ConformerLayer(settings, i)));
   register_module("layers", layers);
 }
 
