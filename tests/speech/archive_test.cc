@@ -2,6 +2,7 @@
 // What Python's torch, tarfile and transformers say about the same files is in train/test_archives.py.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive.h"
+#include "speech/nemo_yaml.h"
 #include "train/files_support.h"
 #include "train/tasks/speech/names.h"
 
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <set>
 
 namespace octavo::train {
@@ -22,67 +24,26 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// transformers' names of a model with TDT. N is a layer's number.
-constexpr const char* kNames[] = {
-    "encoder.subsampling.layers.0.weight",
-    "encoder.subsampling.layers.6.bias",
-    "encoder.subsampling.linear.weight",
-    "encoder.subsampling.linear.bias",
-    "encoder.layers.N.feed_forward1.linear1.weight",
-    "encoder.layers.N.feed_forward1.linear2.weight",
-    "encoder.layers.N.self_attn.bias_u",
-    "encoder.layers.N.self_attn.bias_v",
-    "encoder.layers.N.self_attn.q_proj.weight",
-    "encoder.layers.N.self_attn.k_proj.weight",
-    "encoder.layers.N.self_attn.v_proj.weight",
-    "encoder.layers.N.self_attn.o_proj.weight",
-    "encoder.layers.N.self_attn.relative_k_proj.weight",
-    "encoder.layers.N.conv.pointwise_conv1.weight",
-    "encoder.layers.N.conv.depthwise_conv.weight",
-    "encoder.layers.N.conv.norm.weight",
-    "encoder.layers.N.conv.norm.bias",
-    "encoder.layers.N.conv.norm.running_mean",
-    "encoder.layers.N.conv.norm.running_var",
-    "encoder.layers.N.conv.norm.num_batches_tracked",
-    "encoder.layers.N.conv.pointwise_conv2.weight",
-    "encoder.layers.N.feed_forward2.linear1.weight",
-    "encoder.layers.N.feed_forward2.linear2.weight",
-    "encoder.layers.N.norm_feed_forward1.weight",
-    "encoder.layers.N.norm_self_att.bias",
-    "encoder.layers.N.norm_conv.weight",
-    "encoder.layers.N.norm_feed_forward2.bias",
-    "encoder.layers.N.norm_out.weight",
-    "encoder_projector.weight",
-    "encoder_projector.bias",
-    "decoder.embedding.weight",
-    "decoder.lstm.weight_ih_l0",
-    "decoder.lstm.bias_hh_l1",
-    "decoder.decoder_projector.weight",
-    "joint.head.weight",
-    "joint.head.bias",
-    "ctc_head.weight",
-};
-
-TEST(SpeechNames, BothWays) {
+TEST(SpeechNames, AllOfV3BothWays) {
+  std::ifstream file(OCTAVO_TEST_SPEECH_DIR "/parakeet_v3_names.txt");
   std::set<std::string> others;
-  for (std::string name : kNames) {
-    for (const char* layer : {"0", "23", "117"}) {
-      std::string numbered = name;
-      if (const auto at = numbered.find('N'); at != std::string::npos) numbered.replace(at, 1, layer);
-      const auto other = nemo_name(numbered);
-      ASSERT_TRUE(other) << numbered;
-      EXPECT_EQ(transformers_name(*other), numbered);
-      others.insert(*other);
-      if (numbered == name) break;
-    }
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with('#')) continue;
+    const std::string name = line.substr(0, line.find('\t'));
+    const auto other = nemo_name(name);
+    ASSERT_TRUE(other) << name;
+    EXPECT_EQ(transformers_name(*other), name);
+    others.insert(*other);
   }
-  EXPECT_EQ(others.size(), 13u + 24u * 3u);
+  EXPECT_EQ(others.size(), 723u);
   EXPECT_EQ(nemo_name("encoder.layers.7.self_attn.relative_k_proj.weight"),
             "encoder.layers.7.self_attn.linear_pos.weight");
   EXPECT_EQ(nemo_name("encoder.layers.7.conv.norm.running_var"),
             "encoder.layers.7.conv.batch_norm.running_var");
   EXPECT_EQ(nemo_name("decoder.decoder_projector.bias"), "joint.pred.bias");
   EXPECT_EQ(nemo_name("decoder.lstm.weight_hh_l1"), "decoder.prediction.dec_rnn.lstm.weight_hh_l1");
+  EXPECT_EQ(nemo_name("ctc_head.weight"), "decoder.decoder_layers.0.weight");
+  EXPECT_EQ(transformers_name("decoder.decoder_layers.0.bias"), "ctc_head.bias");
 }
 
 TEST(SpeechNames, OthersAreNone) {
@@ -99,75 +60,6 @@ TEST(SpeechNames, OthersAreNone) {
   EXPECT_EQ(nemo_name("encoder.layers.1.conv.batch_norm.weight"), std::nullopt);
   EXPECT_TRUE(is_preprocessor_name("preprocessor.featurizer.window"));
   EXPECT_FALSE(is_preprocessor_name("encoder.layers.0.norm_out.weight"));
-}
-
-// As NeMo writes it, with the keys that matter; `labels` are three.
-std::string nemo_yaml() {
-  return R"(sample_rate: 16000
-compute_eval_loss: false
-rnnt_reduction: mean_volume
-model_defaults:
-  tdt_durations: [0, 1, 2, 3, 4]
-preprocessor:
-  _target_: nemo.collections.asr.modules.AudioToMelSpectrogramPreprocessor
-  features: 32
-encoder:
-  _target_: nemo.collections.asr.modules.ConformerEncoder
-  feat_in: 32
-  feat_out: -1
-  n_layers: 2
-  d_model: 64
-  use_bias: false
-  subsampling: dw_striding
-  subsampling_factor: 8
-  subsampling_conv_channels: 16
-  causal_downsampling: false
-  reduction: null
-  ff_expansion_factor: 4
-  self_attention_model: rel_pos
-  n_heads: 4
-  att_context_size:
-  - -1
-  - -1
-  xscaling: false
-  untie_biases: true
-  conv_kernel_size: 9
-  conv_norm_type: batch_norm
-  conv_context_size: null
-  dropout: 0.1
-  dropout_pre_encoder: 0.15
-  dropout_emb: 0.0
-  dropout_att: 0.05
-decoder:
-  _target_: nemo.collections.asr.modules.RNNTDecoder
-  normalization_mode: null
-  blank_as_pad: true
-  prednet:
-    pred_hidden: 48
-    pred_rnn_layers: 2
-    dropout: 0.2
-  vocab_size: 3
-joint:
-  _target_: nemo.collections.asr.modules.RNNTJoint
-  fused_batch_size: 4
-  jointnet:
-    joint_hidden: 40
-    activation: relu
-    dropout: 0.25
-  num_extra_outputs: 5
-  num_classes: 3
-  vocabulary: [a, b, <pad>]
-loss:
-  loss_name: tdt
-  tdt_kwargs:
-    fastemit_lambda: 0.0
-    clamp: -1.0
-    durations: [0, 1, 2, 3, 4]
-    sigma: 0.03
-    omega: 0.2
-labels: [a, b, <pad>]
-target: nemo.collections.asr.models.rnnt_bpe_models.EncDecRNNTBPEModel
-)";
 }
 
 std::string with(std::string text, const std::string& from, const std::string& to) {
@@ -447,6 +339,23 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
     EXPECT_EQ(read_bytes(folder.at(std::string("again/") + file)),
               read_bytes(folder.at(std::string("hub/") + file)));
   }
+  // From a checkpoint's file: the bytes that were loaded, in either kind.
+  ASSERT_TRUE(write_safetensors(
+                  folder.at("model.safetensors"),
+                  std::vector<TensorSource>{
+                      make_tensor("encoder.layers.0.self_attn.relative_k_proj.weight", "F32", {2, 3}, 2),
+                      make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)})
+                  .ok());
+  ASSERT_TRUE(
+      export_speech_model(folder.at("model.safetensors"), archive->settings(), &*archive, folder.at("e.nemo"))
+          .ok());
+  EXPECT_EQ(read_bytes(folder.at("e.nemo")), read_bytes(path));
+  ASSERT_TRUE(export_speech_model(folder.at("model.safetensors"), model, nullptr, folder.at("bare")).ok());
+  EXPECT_EQ(names_in(folder.at("bare")), (std::vector<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_THAT(
+      export_speech_model(folder.at("model.safetensors"), model, nullptr, folder.at("f.nemo")).message(),
+      HasSubstr("began with random weights; write a folder"));
+  EXPECT_FALSE(export_speech_model(folder.at("nothing"), model, nullptr, folder.at("g")).ok());
   // Two names of NeMo's archive that would be one here.
   const std::vector<TensorSource> twins = {make_tensor("joint.pred.bias", "F32", {5}, 3),
                                            make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};

@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/weights.h"
 
+#include "speech/nemo_yaml.h"
 #include "train/files_support.h"
+#include "train/model.h"
 #include "train/tasks/speech/archive.h"
+#include "train/tasks/speech/model.h"
+#include "train/tasks/speech/names.h"
 #include "train/tensor_files.h"
 
 #include <gmock/gmock.h>
@@ -45,6 +49,59 @@ TEST(SpeechWeights, AreTakenInAnyPrecision) {
             "weights from " + folder.at("a") + ": 3 tensors, 1 of them converted to another precision");
   for (std::size_t i = 0; i < model.size(); ++i) {
     EXPECT_TRUE(model[i].second.equal(saved[i].second.to(model[i].second.scalar_type()))) << model[i].first;
+  }
+}
+
+// What the model calls its tensors and how it shapes them is what the archive has, and comes back to the bit.
+TEST(SpeechWeights, AModelOfNemoAndBack) {
+  const TempFolder folder;
+  const auto config = read_nemo_config(nemo_yaml(), "x");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  torch::manual_seed(1);
+  const SpeechModel first(config->model);
+  std::vector<TensorSource> sources = sources_of(tensors_of(*first));
+  for (TensorSource& source : sources) {
+    const auto name = nemo_name(source.name);
+    ASSERT_TRUE(name) << source.name;
+    source.name = *name;
+  }
+  sources.insert(sources.begin(), make_tensor("preprocessor.featurizer.fb", "F32", {1, 32, 257}, 1));
+  ASSERT_TRUE(write_nemo(folder.at("a.nemo"), nemo_yaml(), sources, {{"0a_tokenizer.model", "pieces"}}).ok());
+
+  const auto archive = SpeechArchive::open(folder.at("a.nemo"));
+  ASSERT_TRUE(archive.ok()) << archive.status().message();
+  torch::manual_seed(2);
+  const SpeechModel second(archive->settings());
+  const auto line = load_archive(*archive, tensors_of(*second));
+  ASSERT_TRUE(line.ok()) << line.status().message();
+  const NamedTensors before = tensors_of(*first), after = tensors_of(*second);
+  ASSERT_EQ(before.size(), after.size());
+  for (std::size_t i = 0; i < before.size(); ++i)
+    EXPECT_TRUE(after[i].second.equal(before[i].second)) << after[i].first;
+  ASSERT_TRUE(write_nemo_model(folder.at("b.nemo"), *archive, sources_of(after)).ok());
+  EXPECT_EQ(read_bytes(folder.at("b.nemo")), read_bytes(folder.at("a.nemo")));
+}
+
+TEST(SpeechWeights, EveryHeadAsTransformersHasIt) {
+  for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::rnnt, SpeechHead::ctc}) {
+    const TempFolder folder;
+    SpeechModelSettings small = read_nemo_config(nemo_yaml(), "x")->model;
+    small.joint_width = small.predictor_width;
+    small.head = head;
+    const SpeechModel first(small);
+    ASSERT_TRUE(
+        write_transformers_model(folder.at("a"), small, nullptr, sources_of(tensors_of(*first))).ok());
+    const auto archive = SpeechArchive::open(folder.at("a"));
+    ASSERT_TRUE(archive.ok()) << archive.status().message();
+    const SpeechModel second(archive->settings());
+    ASSERT_TRUE(load_archive(*archive, tensors_of(*second)).ok());
+    const NamedTensors before = tensors_of(*first), after = tensors_of(*second);
+    for (std::size_t i = 0; i < before.size(); ++i)
+      EXPECT_TRUE(after[i].second.equal(before[i].second)) << after[i].first;
+    // The other heads' models list what differs.
+    small.head = head == SpeechHead::ctc ? SpeechHead::rnnt : SpeechHead::ctc;
+    const std::string message = load_archive(*archive, tensors_of(*SpeechModel(small))).status().message();
+    EXPECT_THAT(message, AllOf(HasSubstr("missing in it"), HasSubstr("left over from it")));
   }
 }
 

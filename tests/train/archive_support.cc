@@ -8,7 +8,7 @@ namespace octavo::train {
 
 std::string little(std::uint64_t value, std::size_t bytes) {
   std::string text;
-  for (std::size_t i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xff);
+  for (std::size_t i = 0; i < bytes; ++i, value >>= 8) text += static_cast<char>(value & 0xff);
   return text;
 }
 

@@ -85,4 +85,8 @@ Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
 Status write_transformers_model(const std::string& folder, const SpeechModelSettings& model,
                                 const SpeechArchive* origin, std::span<const TensorSource> weights);
 
+// A checkpoint's model.safetensors as either of them: `target` ends with `.nemo`, or is a folder.
+Status export_speech_model(const std::string& weights_file, const SpeechModelSettings& model,
+                           const SpeechArchive* origin, const std::string& target);
+
 }  // namespace octavo::train

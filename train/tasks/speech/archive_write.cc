@@ -101,4 +101,17 @@ Status write_transformers_model(const std::string& folder, const SpeechModelSett
   return write_text_file(folder + "/config.json", *config);
 }
 
+Status export_speech_model(const std::string& weights_file, const SpeechModelSettings& model,
+                           const SpeechArchive* origin, const std::string& target) {
+  const Result<Safetensors> file = Safetensors::open(weights_file);
+  if (!file.ok()) return file.status();
+  std::vector<TensorSource> sources;
+  for (const StoredTensor& tensor : file->tensors()) sources.push_back(source_of(tensor));
+  if (!target.ends_with(".nemo")) return write_transformers_model(target, model, origin, sources);
+  if (origin != nullptr) return write_nemo_model(target, *origin, sources);
+  return Status::invalid(target +
+                         ": a .nemo archive needs the config and the tokenizer of one, but the model " +
+                         "began with random weights; write a folder of transformers");
+}
+
 }  // namespace octavo::train
