@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive.h"
 #include "speech/nemo_yaml.h"
+#include "support/random.h"
 #include "train/files_support.h"
 #include "train/tasks/speech/names.h"
 
@@ -22,6 +23,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(SpeechNames, AllOfV3BothWays) {
@@ -226,6 +228,41 @@ TEST(SpeechConfig, OfTransformers) {
   }
 }
 
+// Texts that are nearly a config: each is read or refused, with a line of text.
+TEST(SpeechConfig, MutatedTexts) {
+  const std::string yaml = nemo_yaml();
+  const std::string json = *transformers_config(
+      {read_nemo_config(with(yaml, "joint_hidden: 40", "joint_hidden: 48"), "x")->model, 0, {}}, "float32");
+  const std::vector<std::string> pieces = {
+      "[",     "]",    "{",  "}", ": ", "- ",  "\n", "  ", "-1", "9223372036854775808",
+      "1e999", "null", "''", "~", "\"", "&a ", "*a", "\t"};
+  test::Random random(1);
+  int read = 0;
+  for (int i = 0; i < 400; ++i) {
+    std::string text = i % 2 == 0 ? yaml : json;
+    const auto at = static_cast<std::size_t>(random.below(text.size()));
+    const std::string& piece = pieces[static_cast<std::size_t>(random.below(pieces.size()))];
+    text.replace(at, static_cast<std::size_t>(random.below(9)), piece);
+    const auto config = i % 2 == 0 ? read_nemo_config(text, "x") : read_transformers_config(text, "x");
+    read += config.ok() ? 1 : 0;
+    if (config.ok()) {
+      EXPECT_GT(config->model.width, 0);
+      EXPECT_EQ(config->model.width % config->model.heads, 0);
+      continue;
+    }
+    EXPECT_THAT(config.status().message(), StartsWith("x:"));
+    EXPECT_LT(config.status().message().size(), 1000u);
+  }
+  EXPECT_GT(read, 20);
+  EXPECT_LT(read, 380);
+  for (const char* piece : {"[", "{a: ", "- "}) {
+    std::string deep;
+    while (deep.size() < 200'000) deep += piece;
+    EXPECT_FALSE(read_nemo_config(deep, "x").ok());
+    EXPECT_FALSE(read_transformers_config(deep, "x").ok());
+  }
+}
+
 class SpeechHub : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -279,6 +316,10 @@ TEST_F(SpeechHub, NamesAndPaths) {
   EXPECT_EQ(find_speech_model("a/b")->path, snapshot);
   EXPECT_EQ(find_speech_model("a/b")->kind, SpeechFiles::transformers);
   EXPECT_EQ(find_speech_model(snapshot)->path, snapshot);
+  EXPECT_THAT(
+      SpeechArchive::open("a/b").status().message(),
+      AllOf(HasSubstr("model_type is missing"), HasSubstr("if that is not all of it: hf download a/b")));
+  EXPECT_THAT(SpeechArchive::open(snapshot).status().message(), Not(HasSubstr("hf download")));
   write_bytes(snapshot + "/b.nemo", "");
   EXPECT_EQ(find_speech_model("a/b")->path, snapshot + "/b.nemo");
   EXPECT_EQ(find_speech_model("a/b")->kind, SpeechFiles::nemo);
@@ -366,7 +407,10 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   write_bytes(folder.at("again/config.json"), "{\"model_type\": \"bert\"}");
   EXPECT_THAT(SpeechArchive::open(folder.at("again")).status().message(), HasSubstr("model_type is bert"));
   ASSERT_EQ(::unlink(folder.at("hub/model.safetensors").c_str()), 0);
-  EXPECT_THAT(SpeechArchive::open(folder.at("hub")).status().message(), HasSubstr("model.safetensors"));
+  EXPECT_THAT(SpeechArchive::open(folder.at("hub")).status().message(),
+              StartsWith(folder.at("hub/model.safetensors") + ": cannot open"));
+  write_bytes(folder.at("hub/model.safetensors.index.json"), "{}");
+  EXPECT_THAT(SpeechArchive::open(folder.at("hub")).status().message(), HasSubstr("in several files"));
 }
 
 }  // namespace

@@ -61,6 +61,11 @@ Status SpeechArchive::open_transformers() {
   if (!config.ok()) return config.status();
   config_ = std::move(*config);
   Result<Safetensors> opened = Safetensors::open(place_.path + "/model.safetensors");
+  if (!opened.ok() && read_text_file(place_.path + "/model.safetensors.index.json", kFileLimit).ok()) {
+    return Status::unsupported(place_.path +
+                               ": its weights are in several files, expected model.safetensors; load it with "
+                               "transformers and save it with a larger max_shard_size");
+  }
   if (!opened.ok()) return opened.status();
   Result<TensorList> all = TensorList::of({opened->tensors().begin(), opened->tensors().end()});
   if (!all.ok()) return all.status();
@@ -75,7 +80,8 @@ Result<SpeechArchive> SpeechArchive::open(const std::string& name) {
   SpeechArchive archive;
   archive.place_ = std::move(*place);
   const bool nemo = archive.place_.kind == SpeechFiles::nemo;
-  if (Status status = nemo ? archive.open_nemo() : archive.open_transformers(); !status.ok()) return status;
+  const Status status = nemo ? archive.open_nemo() : archive.open_transformers();
+  if (!status.ok()) return Status(status.code(), status.message() + archive.place_.advice);
   return archive;
 }
 

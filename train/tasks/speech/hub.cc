@@ -89,7 +89,10 @@ Result<SpeechPlace> look_into_cache(const std::string& name) {
                            " is not there as a whole" + download(name));
   }
   Result<SpeechPlace> place = look_into(folder);
-  if (place.ok()) return place;
+  if (place.ok()) {
+    place->advice = "; if that is not all of it: hf download " + name;
+    return place;
+  }
   return Status(place.status().code(), place.status().message() + download(name));
 }
 

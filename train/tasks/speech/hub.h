@@ -18,6 +18,8 @@ enum class SpeechFiles : std::uint8_t {
 struct SpeechPlace {
   std::string path;  // of the archive or of the folder
   SpeechFiles kind = SpeechFiles::nemo;
+  std::string advice =
+      {};  // of a model in the hub's cache: how it is downloaded again, for the end of errors
 };
 
 // A `.nemo` file, a folder, or `ORGANIZATION/NAME` in the cache of the hub. Of a folder with both kinds the
