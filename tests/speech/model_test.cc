@@ -241,6 +241,15 @@ TEST(SpeechModel, TheSmallestClipsAreFinite) {
         EXPECT_TRUE(finite(gradients(*model)));
       }
     }
+    // One frame for BatchNorm: its mean moves by a tenth, and its variance is zero.
+    SpeechModel model = make(settings);
+    const Tensors before = buffers(*model);
+    model->loss(random_clips({8}, {0}).view(), pass_of({0})).backward();
+    EXPECT_TRUE(finite(gradients(*model)));
+    const std::string norm = "encoder.layers.1.conv.norm.";
+    EXPECT_TRUE(buffers(*model).at(norm + "running_var").allclose(before.at(norm + "running_var") * 0.9));
+    EXPECT_FALSE(buffers(*model).at(norm + "running_mean").equal(before.at(norm + "running_mean")));
+    EXPECT_TRUE(finite(buffers(*model)));
   }
 }
 

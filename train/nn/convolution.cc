@@ -20,13 +20,20 @@ torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, 
   const torch::Tensor mixed = torch::conv1d(gated.mT(), weight.to(type), {}, 1, (width - 1) / 2, 1,
                                             channels);  // [batch, channels, T]
   const bool update = training && !norm.frozen;
+  const bool single = update && z.size(0) * z.size(1) == 1;  // torch would divide its variance by zero
   if (update) {
     const torch::NoGradGuard no_grad;
     norm.num_batches_tracked.add_(1);
+    if (single) {
+      norm.running_mean.lerp_(mixed.flatten().to(norm.running_mean.scalar_type()), norm.momentum);
+      norm.running_var.mul_(1 - norm.momentum);
+    }
   }
   const auto as = [&](const torch::Tensor& t) { return t.to(type); };
-  const torch::Tensor normed = torch::batch_norm(mixed, as(norm.weight), as(norm.bias), norm.running_mean,
-                                                 norm.running_var, update, norm.momentum, norm.eps, false);
+  const auto running = [&](const torch::Tensor& t) { return single ? torch::Tensor() : t; };
+  const torch::Tensor normed =
+      torch::batch_norm(mixed, as(norm.weight), as(norm.bias), running(norm.running_mean),
+                        running(norm.running_var), update, norm.momentum, norm.eps, false);
   return torch::silu(normed).mT().contiguous().to(z.scalar_type());
 }
 

@@ -19,7 +19,7 @@ struct BatchNorm {
 // GLU is the first half of the channels times the sigmoid of the second. The mask makes zeros of positions at
 // or beyond a row's length (int64 [batch], on the device). The kernel `weight` [channels, 1, width] has an
 // odd width and is centred. BatchNorm's statistics are over all batch * T positions, those beyond the lengths
-// too. `training` updates the running ones once.
+// too; the variance of a single position is zero. `training` updates the running ones once.
 torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, const torch::Tensor& weight,
                           BatchNorm& norm, bool training);
 
