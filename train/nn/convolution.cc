@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "nn/convolution.h"
 
+#include "nn/convolution_fused.h"
+#include "nn/fused.h"
 #include "nn/wide.h"
 
 #include <torch/torch.h>
@@ -13,6 +15,10 @@ torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, 
   TORCH_CHECK(z.dim() == 3 && z.size(2) == 2 * channels, "conv_module: activations are ", z.sizes(),
               ", expected [batch, T, ", 2 * channels, ']');
   TORCH_CHECK(width % 2 == 1, "conv_module: the kernel's width is ", width, ", expected an odd number");
+  if constexpr (kHasKernels) {
+    if (conv_is_fusible(z, weight, norm))
+      return conv_module_fused(z, lengths, weight, norm, !training || norm.frozen);
+  }
   const NoAutocast no_autocast;
   const auto type = wide_type(z);
   const torch::Tensor gated =

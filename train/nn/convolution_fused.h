@@ -1,0 +1,14 @@
+// conv_module by CUDA kernels; only in builds that have them (kHasKernels).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "nn/convolution.h"
+
+namespace octavo::train {
+
+bool conv_is_fusible(const at::Tensor& z, const at::Tensor& weight, const BatchNorm& norm);
+// REQUIRES: conv_is_fusible, and the shapes that conv_module checks.
+at::Tensor conv_module_fused(const at::Tensor& z, const at::Tensor& lengths, const at::Tensor& weight,
+                             const BatchNorm& norm, bool frozen);
+
+}  // namespace octavo::train

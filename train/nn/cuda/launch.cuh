@@ -1,0 +1,22 @@
+// What launchers share.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "nn/cuda/drop_call.h"
+#include "nn/cuda/dropping.cuh"
+
+#include <cuda_runtime_api.h>
+
+namespace octavo::train::cuda {
+
+inline const char* launched() {
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+inline Dropping dropping(const DropCall& call) {
+  return {call.samples, formula::dropout_base(call.seed, call.step), call.layer,
+          formula::make_dropout(call.probability)};
+}
+
+}  // namespace octavo::train::cuda

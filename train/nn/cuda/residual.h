@@ -1,0 +1,53 @@
+// The kernels of nn/residual.h as the host sees them. Every function queues its work on the stream and
+// returns null, or what CUDA says is wrong. All memory is on the device, contiguous and aligned to sixteen
+// bytes. Where something is dropped, the elements of a sample are neighbours, fewer than 2^33 and a multiple
+// of 8.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "nn/cuda/drop_call.h"
+
+#include <cstdint>
+
+namespace octavo::train::cuda {
+
+inline constexpr std::int64_t kMostNormed = 1024;  // channels
+
+struct NormShape {
+  bool bf16;  // else fp32: activations and their gradients
+  std::int64_t rows, rows_of_sample;
+  std::int64_t channels;  // a multiple of 8, at most kMostNormed
+};
+// fp32 values that hold the partial sums of norm_backward.
+std::int64_t norm_partial_size(const NormShape& shape);
+
+// s = x + scale * drop(y), and out = LayerNorm(s as it is stored). Without y, s is x and not written.
+// `statistics` is fp32 [rows, 2]: mean and 1 / sqrt(variance + eps); null: they are not kept.
+struct NormForward {
+  const void *x, *y;
+  double scale;
+  DropCall drop;
+  const float *weight, *bias;
+  double eps;
+  void *s, *out;
+  float* statistics;
+};
+const char* norm_forward(const NormShape& shape, const NormForward& work, void* stream);
+
+// dx = ds + the gradient of s by dout, and dy = scale * drop(dx). `ds` and `dy` may be null. `dnorm` is
+// [2, channels]: the gradients of the norm's bias and then its weight.
+struct NormBackward {
+  const void *ds, *dout, *s;
+  double scale;
+  DropCall drop;
+  const float *weight, *statistics;
+  void *dx, *dy;
+  float *dnorm, *partial;
+};
+const char* norm_backward(const NormShape& shape, const NormBackward& work, void* stream);
+
+// to = drop(SiLU(x)), or, where dout is not null, the gradient of x. `inner` is the elements of a sample.
+const char* silu_dropout(bool bf16, std::int64_t numel, std::int64_t inner, const void* x, const void* dout,
+                         const DropCall& drop, void* to, void* stream);
+
+}  // namespace octavo::train::cuda

@@ -1,0 +1,59 @@
+// What the functions of train/nn with CUDA kernels share: whether a kernel takes a tensor, and how it gets
+// it. A kernel's gradient has no gradient of its own.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "nn/dropout.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/types.h>
+
+#include <cstdint>
+
+namespace octavo::train {
+
+// Whether the build has the kernels of train/nn/cuda. Where it has not, `if constexpr` leaves out what calls
+// them.
+#if defined(OCTAVO_TRAIN_CUDA)
+inline constexpr bool kHasKernels = true;
+#else
+inline constexpr bool kHasKernels = false;
+#endif
+
+// Activations that the kernels take: bf16 or fp32 on a GPU, rows of whole vectors.
+inline bool fusible(const torch::Tensor& x) {
+  const auto type = x.scalar_type();
+  return x.is_cuda() && (type == torch::kBFloat16 || type == torch::kFloat32) && x.dim() >= 2 &&
+         x.numel() > 0 && x.size(-1) % 8 == 0;
+}
+inline bool is_bf16(const torch::Tensor& x) { return x.scalar_type() == torch::kBFloat16; }
+
+// As a kernel reads it: contiguous, from a multiple of sixteen bytes on.
+inline torch::Tensor kernel_input(const torch::Tensor& x) {
+  const torch::Tensor out = x.contiguous();
+  return reinterpret_cast<std::uintptr_t>(out.const_data_ptr()) % 16 == 0 ? out : out.clone();
+}
+// The same of a parameter, in fp32.
+inline torch::Tensor kernel_parameter(const torch::Tensor& x) { return kernel_input(x.to(torch::kFloat32)); }
+
+// The stream of x's device, with that device current.
+class KernelScope {
+ public:
+  explicit KernelScope(const torch::Tensor& x);
+  [[nodiscard]] void* stream() const { return stream_; }
+
+ private:
+  c10::DeviceGuard guard_;
+  void* stream_;
+};
+
+inline void check_kernel(const char* name, const char* problem) {
+  TORCH_CHECK(problem == nullptr, name, ": its kernels did not start: ", problem == nullptr ? "" : problem);
+}
+inline void check_first_gradient(const char* name) {
+  TORCH_CHECK(!at::GradMode::is_enabled(), name,
+              ": its kernels have no second gradient; call backward without create_graph");
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,27 @@
+// The dropout of a function with CUDA kernels, between its forward and its backward pass.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "nn/cuda/drop_call.h"
+#include "nn/dropout.h"
+
+#include <torch/torch.h>
+
+namespace octavo::train {
+
+// It owns what `call` points to; without samples it drops nothing.
+struct KernelMask : ::torch::CustomClassHolder {
+  KernelMask() = default;
+  KernelMask(const at::Tensor& x, const Drop& drop) {
+    if (!check_dropout(x, drop.probability, drop.training, drop.pass)) return;
+    samples = drop.pass.samples.contiguous();
+    call = {samples.const_data_ptr<std::int64_t>(), drop.probability, drop.pass.seed, drop.pass.step,
+            drop.layer};
+  }
+  [[nodiscard]] bool drops() const { return samples.defined(); }
+
+  at::Tensor samples;
+  cuda::DropCall call;
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,23 @@
+// The functions of nn/residual.h by CUDA kernels; only in builds that have them (kHasKernels).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "nn/dropout.h"
+
+#include <torch/types.h>
+
+#include <utility>
+
+namespace octavo::train {
+
+bool norm_is_fusible(const at::Tensor& x, const at::Tensor& weight);
+// REQUIRES for both: norm_is_fusible. y has the shape and type of x.
+at::Tensor layer_norm_fused(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            double eps);
+std::pair<at::Tensor, at::Tensor> add_norm_fused(const at::Tensor& x, const at::Tensor& y, double scale,
+                                                 const at::Tensor& weight, const at::Tensor& bias, double eps,
+                                                 const Drop& drop);
+// REQUIRES: fusible(x).
+at::Tensor silu_dropout_fused(const at::Tensor& x, const Drop& drop);
+
+}  // namespace octavo::train
