@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "nn/attention.h"
 
+#include "nn/attention_fused.h"
+#include "nn/cuda/attention.h"
+#include "nn/fused.h"
 #include "nn/wide.h"
 
 #include <torch/torch.h>
@@ -12,9 +15,6 @@ namespace {
 
 // What masked scores become: their exponentials are zero in any row that has a score.
 constexpr double kMasked = -1e30;
-
-// Of a query's row among the numbers of dropped elements: a mask does not depend on padding.
-constexpr std::int64_t kKeyPitch = 65536;
 
 // Scores by distance, [.., T, 2 T - 1], as scores by key, [.., T, T]: row i begins at column T - 1 - i. A
 // view.
@@ -35,7 +35,7 @@ DropoutPass for_heads(const DropoutPass& pass, std::int64_t heads) {
 torch::Tensor dropped(const torch::Tensor& probabilities, const Drop& drop) {
   if (!drop.training || drop.probability == 0.0) return probabilities;
   const DropoutPass pass = for_heads(drop.pass, probabilities.size(1));
-  return dropout(probabilities.flatten(0, 1), drop.probability, true, pass, drop.layer, 0, kKeyPitch)
+  return dropout(probabilities.flatten(0, 1), drop.probability, true, pass, drop.layer, 0, cuda::kKeyPitch)
       .view_as(probabilities);
 }
 
@@ -56,6 +56,10 @@ torch::Tensor relative_attention(const torch::Tensor& q, const torch::Tensor& k,
                   lengths.device() == q.device(),
               "relative_attention: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
               lengths.device(), ", expected Long [", q.size(0), "] on ", q.device());
+  if constexpr (kHasKernels) {
+    if (attention_is_fusible(q, k, v))
+      return relative_attention_fused(q, k, v, positions, bias_u, bias_v, lengths, drop);
+  }
   const NoAutocast no_autocast;
   const auto type = wide_type(q);
   const auto heads_first = [&](const torch::Tensor& x) { return x.to(type).transpose(1, 2); };

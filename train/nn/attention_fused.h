@@ -1,0 +1,15 @@
+// relative_attention by CUDA kernels; only in builds that have them (kHasKernels).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "nn/dropout.h"
+
+namespace octavo::train {
+
+bool attention_is_fusible(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+// REQUIRES: attention_is_fusible, and the shapes that relative_attention checks.
+at::Tensor relative_attention_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                    const at::Tensor& positions, const at::Tensor& bias_u,
+                                    const at::Tensor& bias_v, const at::Tensor& lengths, const Drop& drop);
+
+}  // namespace octavo::train
