@@ -62,6 +62,11 @@ void reset_peak(const torch::Device& device) {
   if (allocator != nullptr && allocator->initialized()) allocator->resetPeakStats(device.index());
 }
 
+void release_cached_memory(const torch::Device& device) {
+  c10::DeviceAllocator* allocator = allocator_of(device);
+  if (allocator != nullptr && allocator->initialized()) allocator->emptyCache();
+}
+
 std::int64_t host_memory() {
   std::ifstream file("/proc/self/statm");
   std::int64_t pages = 0, resident = 0;
@@ -81,6 +86,8 @@ class PeakMeter::Counter : public c10::MemoryReportingInfoBase {
   }
   [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
   [[nodiscard]] std::int64_t peak() const { return peak_.load(); }
+  [[nodiscard]] std::int64_t now() const { return now_.load(); }
+  void restart() { peak_.store(now_.load()); }
 
  private:
   std::atomic<std::int64_t> now_{0}, peak_{0};
@@ -99,6 +106,17 @@ PeakMeter::~PeakMeter() = default;
 
 std::int64_t PeakMeter::bytes() const {
   return counter_ != nullptr ? counter_->peak() : device_memory(device_).peak - start_;
+}
+
+std::int64_t PeakMeter::now() const {
+  return counter_ != nullptr ? counter_->now() : device_memory(device_).allocated - start_;
+}
+
+void PeakMeter::restart() {
+  if (counter_ != nullptr)
+    counter_->restart();
+  else
+    reset_peak(device_);
 }
 
 std::vector<std::string> memory_table(const MemoryByOwner& owners) {

@@ -23,6 +23,8 @@ struct DeviceMemory {
 // All zero on the CPU, whose allocator keeps no count.
 DeviceMemory device_memory(const torch::Device& device);
 void reset_peak(const torch::Device& device);
+// Gives what torch's allocator holds for nobody back to the device.
+void release_cached_memory(const torch::Device& device);
 
 // Bytes of this process in RAM now; 0 where the system does not say.
 std::int64_t host_memory();
@@ -45,7 +47,10 @@ class PeakMeter {
   PeakMeter(const PeakMeter&) = delete;
   PeakMeter& operator=(const PeakMeter&) = delete;
 
-  [[nodiscard]] std::int64_t bytes() const;  // beyond what was allocated when it began
+  // Beyond what was allocated when it began: the most since then or since restart(), and now.
+  [[nodiscard]] std::int64_t bytes() const;
+  [[nodiscard]] std::int64_t now() const;
+  void restart();
 
  private:
   class Counter;

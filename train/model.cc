@@ -20,18 +20,23 @@ constexpr std::array<std::string_view, 3> kFilesOfAModel = {"model.safetensors",
 
 }  // namespace
 
-// Weights are drawn on the CPU in fp32, so that they are the same on every device. In bf16 are the weights of
-// products; vectors (biases, norms) and buffers stay in fp32: they are small, and statistics need it.
+// Weights are drawn on the CPU in fp32, so that they are the same on every device.
 std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& settings,
                                                const torch::Device& device, bool bf16) {
   seed_random(settings.training.seed, 0, 0);
   std::shared_ptr<torch::nn::Module> model = task.build(settings);
-  for (torch::Tensor& param : model->parameters()) {
+  place_model(*model, device, bf16);
+  return model;
+}
+
+// In bf16 are the weights of products; vectors (biases, norms) and buffers stay in fp32: they are small, and
+// statistics need it.
+void place_model(torch::nn::Module& model, const torch::Device& device, bool bf16) {
+  for (torch::Tensor& param : model.parameters()) {
     if (bf16 && param.dim() >= 2) param.set_data(param.detach().to(torch::kBFloat16));
   }
-  model->to(device);
-  model->train();
-  return model;
+  model.to(device);
+  model.train();
 }
 
 NamedTensors parameters_of(const torch::nn::Module& model) {

@@ -20,6 +20,9 @@ namespace octavo::train {
 std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& settings,
                                                const torch::Device& device, bool bf16);
 
+// Puts a model that was built on the CPU in fp32 where it trains: see build_model().
+void place_model(torch::nn::Module& model, const torch::Device& device, bool bf16);
+
 // Its tensors by name. Buffers are what it keeps beside its parameters, such as statistics.
 NamedTensors parameters_of(const torch::nn::Module& model);
 NamedTensors buffers_of(const torch::nn::Module& model);

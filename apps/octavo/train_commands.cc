@@ -1,7 +1,8 @@
-// The commands of the trainer; no_train_commands.cc stands in its place in a build without it. Training and
-// sampling need LibTorch, which takes a second to load: they are checked here and done by octavo-trainer,
-// which this process becomes.
+// The commands of the trainer; no_train_commands.cc stands in its place in a build without it. Training,
+// sampling and the benchmark of a whole step need LibTorch, which takes a second to load: they are checked
+// here and done by octavo-trainer, which this process becomes.
 // SPDX-License-Identifier: MIT
+#include "bench_speech.h"
 #include "cli.h"
 #include "train.h"
 #include "train/config/config.h"
@@ -70,6 +71,8 @@ void sample(const SampleRequest& request) {
 }  // namespace
 
 void add_train_commands(CLI::App& app) {
+  add_bench_speech(*app.get_subcommand("bench"),
+                   [](const SpeechBenchRequest& request) { become_trainer(arguments_of(request)); });
   add_train(app, train);
   add_sample(app, sample);
   add_report(app);
@@ -78,7 +81,8 @@ void add_train_commands(CLI::App& app) {
   octavo train run.yaml            train a model; docs/guides/train.md
   octavo sample RUN                let it write
   octavo report RUN [RUN...]       an HTML page about a run, or several side by side
-  octavo data make-text FILE       a text to try it on)");
+  octavo data make-text FILE       a text to try it on
+  octavo bench speech              where the time and memory of a speech model's step go)");
 }
 
 }  // namespace octavo::cli

@@ -1,7 +1,9 @@
-// The program octavo-trainer: what `octavo train` and `octavo sample` do, in a process that loads LibTorch.
+// The program octavo-trainer: what `octavo train`, `octavo sample` and `octavo bench speech` do, in a process
+// that loads LibTorch.
 // SPDX-License-Identifier: MIT
 #include "trainer.h"
 
+#include "bench_speech.h"
 #include "cli.h"
 #include "command.h"
 #include "device.h"
@@ -11,6 +13,7 @@
 #include "train.h"
 #include "train/tasks/text/task.h"
 #include "train/tasks/text/terminal_text.h"
+#include "trainer_bench.h"
 
 #include <CLI/CLI.hpp>
 
@@ -113,19 +116,27 @@ void run_sampling(const SampleRequest& request) {
   std::cout << shown.end() << '\n';
 }
 
+// What LibTorch says without its backtrace.
+template <class Action>
+auto plainly(Action action) {
+  return [action](const auto& request) {
+    try {
+      action(request);
+    } catch (const c10::Error& error) {
+      throw Failure(kExitFailure, "LibTorch: " + train::error_text(error));
+    }
+  };
+}
+
+void add_commands(CLI::App& app) {
+  add_train(app, run_training);
+  add_sample(app, plainly(run_sampling));
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed");
+  bench->require_subcommand(1);
+  add_bench_speech(*bench, plainly(run_bench_speech));
+}
+
 }  // namespace
 }  // namespace octavo::cli
 
-int main(int argc, char** argv) {
-  return octavo::cli::run_command(argc, argv, [](CLI::App& app) {
-    octavo::cli::add_train(app, octavo::cli::run_training);
-    octavo::cli::add_sample(app, [](const octavo::cli::SampleRequest& request) {
-      try {
-        octavo::cli::run_sampling(request);
-      } catch (const c10::Error& error) {  // whose what() has a backtrace
-        throw octavo::cli::Failure(octavo::cli::kExitFailure,
-                                   "LibTorch: " + octavo::train::error_text(error));
-      }
-    });
-  });
-}
+int main(int argc, char** argv) { return octavo::cli::run_command(argc, argv, octavo::cli::add_commands); }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/greedy.h"
 
+#include "model_support.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -145,6 +147,29 @@ TEST(Greedy, ABatchGivesWhatEachRowGivesAlone) {
     const auto alone = decode_greedy(head, x.slice(0, i, i + 1).slice(1, 0, length), torch::tensor({length}));
     ASSERT_EQ(alone.size(), 1U);
     EXPECT_EQ(text(alone[0]), text(all[static_cast<std::size_t>(i)])) << i;
+  }
+}
+
+TEST(Greedy, OfTheModelEqualsThePlainLoop) {
+  for (const SpeechHead kind : {SpeechHead::tdt, SpeechHead::rnnt}) {
+    torch::manual_seed(5);
+    SpeechModelSettings settings = tiny_model();
+    settings.head = kind;
+    SpeechModel model(settings);
+    model->to(torch::kFloat64);
+    model->eval();
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor frames = 4 * torch::randn({3, 12, settings.width}, torch::kFloat64);
+    const std::vector<std::int64_t> lengths = {12, 5, 1};
+    const auto got = decode_greedy(*model, frames, torch::tensor(lengths), {.max_symbols = 3});
+    std::size_t labels = 0;
+    for (std::int64_t i = 0; i < 3; ++i) {
+      const Transcript& row = got[static_cast<std::size_t>(i)];
+      const std::int64_t length = lengths[static_cast<std::size_t>(i)];
+      EXPECT_EQ(text(row), text(plain_loop(*model, frames[i].slice(0, 0, length), 3))) << i;
+      labels += row.size();
+    }
+    EXPECT_GT(labels, 5U);
   }
 }
 

@@ -29,6 +29,20 @@ TEST(PeakMeter, CountsTheMostThatIsHeldAtOnce) {
   EXPECT_LE(meter.bytes(), 8 * kMiB + kSlack);
 }
 
+TEST(PeakMeter, RestartsForEachPart) {
+  PeakMeter meter(torch::kCPU);
+  const torch::Tensor kept = megabytes(1);
+  { const torch::Tensor a = megabytes(3); }
+  EXPECT_GE(meter.bytes(), 4 * kMiB);
+  EXPECT_GE(meter.now(), kMiB);
+  EXPECT_LE(meter.now(), kMiB + kSlack);
+  meter.restart();
+  EXPECT_LE(meter.bytes(), kMiB + kSlack) << "what is held still counts, what was does not";
+  { const torch::Tensor b = megabytes(1); }
+  EXPECT_GE(meter.bytes(), 2 * kMiB);
+  EXPECT_LE(meter.bytes(), 2 * kMiB + kSlack);
+}
+
 TEST(PeakMeter, CountsInsideABackwardPass) {
   const torch::Tensor x = torch::ones({kMiB}).requires_grad_();  // 4 MiB
   torch::Tensor kept;

@@ -110,14 +110,17 @@ Encoded SpeechModelImpl::encode(const torch::Tensor& features, const torch::Tens
   return encoder_(features, lengths, pass);
 }
 
-torch::Tensor SpeechModelImpl::loss(const SpeechClips& clips, const DropoutPass& pass) {
+torch::Tensor SpeechModelImpl::loss(const SpeechClips& clips, const DropoutPass& pass,
+                                    const SpeechObserver& observer) {
   const auto batch = static_cast<std::size_t>(clips.features.size(0));
   TORCH_CHECK(clips.feature_lengths_on_host.size() == batch && clips.target_lengths_on_host.size() == batch,
               "speech model: ", clips.feature_lengths_on_host.size(), " and ",
               clips.target_lengths_on_host.size(), " lengths of features and targets, expected ", batch,
               " of each");
   const Encoded encoded = encode(clips.features, clips.feature_lengths, pass);
-  return settings_.head == SpeechHead::ctc ? ctc_loss(encoded, clips) : transducer_loss(encoded, clips, pass);
+  if (observer) observer(SpeechPart::encoder, {encoded.frames});
+  return settings_.head == SpeechHead::ctc ? ctc_loss(encoded, clips, observer)
+                                           : transducer_loss(encoded, clips, pass, observer);
 }
 
 torch::Tensor SpeechModelImpl::ctc_logits(const torch::Tensor& frames) {
@@ -126,8 +129,10 @@ torch::Tensor SpeechModelImpl::ctc_logits(const torch::Tensor& frames) {
 }
 
 // A clip with more labels than its frames can hold has no alignment: it counts as zero.
-torch::Tensor SpeechModelImpl::ctc_loss(const Encoded& encoded, const SpeechClips& clips) {
+torch::Tensor SpeechModelImpl::ctc_loss(const Encoded& encoded, const SpeechClips& clips,
+                                        const SpeechObserver& observer) {
   const torch::Tensor logits = ctc_logits(encoded.frames);
+  if (observer) observer(SpeechPart::predictor, {logits});
   const NoAutocast no_autocast;
   const std::vector<std::int64_t> frames = frames_of(clips);
   const std::vector<std::int64_t> labels(clips.target_lengths_on_host.begin(),
@@ -158,15 +163,17 @@ torch::Tensor SpeechModelImpl::joint(const torch::Tensor& f, const torch::Tensor
 }
 
 torch::Tensor SpeechModelImpl::transducer_loss(const Encoded& encoded, const SpeechClips& clips,
-                                               const DropoutPass& pass) {
+                                               const DropoutPass& pass, const SpeechObserver& observer) {
   const bool tdt = settings_.head == SpeechHead::tdt;
   const TransducerOptions options{.blank = blank(),
                                   .durations = settings_.durations,
                                   .sigma = tdt ? settings_.sigma : 0.0,
                                   .omega = tdt ? settings_.omega : 0.0,
                                   .reduction = settings_.reduction};
-  return joint_loss(project(encoded.frames), predictor_(clips.targets, pass), head_->weight, head_->bias,
-                    clips.targets, frames_of(clips), clips.target_lengths_on_host, options,
+  const torch::Tensor g = predictor_(clips.targets, pass), f = project(encoded.frames);
+  if (observer) observer(SpeechPart::predictor, {f, g});
+  return joint_loss(f, g, head_->weight, head_->bias, clips.targets, frames_of(clips),
+                    clips.target_lengths_on_host, options,
                     {settings_.joint_dropout, is_training(), pass, kJointDropout});
 }
 

@@ -15,6 +15,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -29,6 +30,12 @@ struct SpeechClips {
   std::span<const std::int64_t> feature_lengths_on_host, target_lengths_on_host;  // `batch` numbers each
 };
 
+// For measurements: told when a part of a forward pass is done, and what the next one takes of it. The
+// encoder gives its frames, the predictor what goes into the joint (of CTC: the projection to tokens gives
+// logits).
+enum class SpeechPart : std::uint8_t { encoder, predictor };
+using SpeechObserver = std::function<void(SpeechPart, const std::vector<torch::Tensor>&)>;
+
 class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
  public:
   // Weights from torch's generator, as torch's modules draw them. Throws c10::Error where the settings are no
@@ -38,7 +45,7 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
   Encoded encode(const torch::Tensor& features, const torch::Tensor& lengths, const DropoutPass& pass);
 
   // The loss, 0-d in fp32.
-  torch::Tensor loss(const SpeechClips& clips, const DropoutPass& pass);
+  torch::Tensor loss(const SpeechClips& clips, const DropoutPass& pass, const SpeechObserver& observer = {});
 
   // CTC: logits [batch, T, vocabulary + 1] of the encoder's frames.
   torch::Tensor ctc_logits(const torch::Tensor& frames);
@@ -56,8 +63,9 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
   [[nodiscard]] const SpeechModelSettings& settings() const { return settings_; }
 
  private:
-  torch::Tensor ctc_loss(const Encoded& encoded, const SpeechClips& clips);
-  torch::Tensor transducer_loss(const Encoded& encoded, const SpeechClips& clips, const DropoutPass& pass);
+  torch::Tensor ctc_loss(const Encoded& encoded, const SpeechClips& clips, const SpeechObserver& observer);
+  torch::Tensor transducer_loss(const Encoded& encoded, const SpeechClips& clips, const DropoutPass& pass,
+                                const SpeechObserver& observer);
 
   SpeechModelSettings settings_;
   TransducerReduction reduction_;

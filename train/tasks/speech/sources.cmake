@@ -2,4 +2,4 @@
 # other programs, and the word error rate.
 set(plain_sources
   archive.cc archive_keys.cc archive_nemo.cc archive_transformers.cc archive_write.cc augment.cc generator.cc hub.cc names.cc wer.cc)
-set(torch_sources encoder.cc greedy.cc model.cc predictor.cc subsampling.cc weights.cc)
+set(torch_sources encoder.cc greedy.cc measure.cc model.cc predictor.cc step_parts.cc subsampling.cc weights.cc)

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include "bench_speech.h"
+
+#include "cli.h"
+
+#include <CLI/CLI.hpp>
+
+#include <memory>
+#include <sstream>
+
+namespace octavo::cli {
+namespace {
+
+constexpr std::int64_t kMostClips = 4096, kMostTokens = 100000, kMostSteps = 100000;
+
+std::string footer() {
+  using namespace train::recipe;
+  return "For example:\n"
+         "  octavo bench speech                  where a step of Parakeet TDT 0.6B v3 goes\n"
+         "  octavo bench speech --checkpointing off,on --optimizer " +
+         joined(std::vector{kWithFp32, kOptimizer, kWith4bit}, ",") + R"(
+  octavo bench speech --size tiny --clips 2 --seconds 2 --tokens 5 --device cpu
+
+Weights, features and labels are random. Three steps warm up and one is measured for its memory; then the
+steps that are timed. Parts are timed by events on a GPU, so nothing waits for it; "rest" is what they lack
+of a step. Memory by owner: "activations" is what the forward pass has kept when the loss begins, "loss" the
+most that joint and loss need beyond that and beyond gradients. Not all of them live at the moment of the
+peak.)";
+}
+
+}  // namespace
+
+void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenchRequest&)>& action) {
+  CLI::App* command = bench.add_subcommand(
+      "speech", "Time a training step of the speech model, part by part, with its memory");
+  auto request = std::make_shared<SpeechBenchRequest>();
+  const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
+    return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
+  };
+  option("--clips", request->clips, "LIST", "Clips in a step, comma-separated")
+      ->delimiter(',')
+      ->check(CLI::Range(std::int64_t{1}, kMostClips));
+  option("--seconds", request->seconds, "S", "Length of a clip, of 100 frames a second")
+      ->check(CLI::Range(0.01, 3600.0));
+  option("--tokens", request->tokens, "N", "Labels of a clip")
+      ->check(CLI::Range(std::int64_t{0}, kMostTokens));
+  option("--checkpointing", request->checkpointing, "LIST",
+         "off, on, encoder or decoder, comma-separated: whose activations are computed again in the backward "
+         "pass")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"off", "on", "encoder", "decoder"}));
+  option("--optimizer", request->optimizers, "LIST",
+         "Optimizers as training.optimizer has them, comma-separated")
+      ->delimiter(',');
+  option("--size", request->size, "NAME", "v2, v3, tiny, or the encoder's layers/width: 12/512");
+  option("--head", request->head, "NAME", "tdt, rnnt or ctc")->check(CLI::IsMember({"tdt", "rnnt", "ctc"}));
+  option("--dtype", request->dtype, "NAME", "As training.compute_dtype: bfloat16, float16 or float32");
+  option("--master", request->master, "NAME", "As training.master_weights: auto, 24, 32, stochastic or none");
+  option("--device", request->device, "NAME", "auto, cpu, cuda, cuda:1 or mps");
+  option("--steps", request->steps, "N", "Timed steps")->check(CLI::Range(std::int64_t{1}, kMostSteps));
+  option("--total-clips", request->total_clips, "N", "Clips to train on, for the column of hours")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
+  command->add_flag("--json", request->json, "Print JSON on stdout, nothing else");
+  command->footer(footer());
+  command->callback([=] { action(*request); });
+}
+
+std::vector<std::string> arguments_of(const SpeechBenchRequest& request) {
+  std::ostringstream seconds;
+  seconds.precision(17);
+  seconds << request.seconds;
+  std::vector<std::string> clips;
+  for (const std::int64_t each : request.clips) clips.push_back(std::to_string(each));
+  std::vector<std::string> out = {"bench",
+                                  "speech",
+                                  "--clips=" + joined(clips, ","),
+                                  "--seconds=" + seconds.str(),
+                                  "--tokens=" + std::to_string(request.tokens),
+                                  "--checkpointing=" + joined(request.checkpointing, ","),
+                                  "--optimizer=" + joined(request.optimizers, ","),
+                                  "--size=" + request.size,
+                                  "--head=" + request.head,
+                                  "--dtype=" + request.dtype,
+                                  "--master=" + request.master,
+                                  "--device=" + request.device,
+                                  "--steps=" + std::to_string(request.steps),
+                                  "--total-clips=" + std::to_string(request.total_clips)};
+  if (request.json) out.emplace_back("--json");
+  return out;
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,39 @@
+// The command line of `octavo bench speech`: read by `octavo`, which becomes octavo-trainer, and read again
+// there, where the work is done.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/recipe.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 chose it
+class App;
+}
+
+namespace octavo::cli {
+
+struct SpeechBenchRequest {
+  std::vector<std::int64_t> clips = {32};
+  double seconds = 20;
+  std::int64_t tokens = 70;
+  std::vector<std::string> checkpointing = {"off"};
+  std::vector<std::string> optimizers = {std::string(train::recipe::kOptimizer)};
+  std::string size = "v3", head = "tdt";
+  std::string dtype = "bfloat16", master = "auto";
+  std::string device = "auto";
+  std::int64_t steps = 10;
+  std::int64_t total_clips = 5200000;
+  bool json = false;
+};
+
+// `speech` among the subcommands of bench.
+void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenchRequest&)>& action);
+
+// What octavo-trainer reads as the same request.
+std::vector<std::string> arguments_of(const SpeechBenchRequest& request);
+
+}  // namespace octavo::cli

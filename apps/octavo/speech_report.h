@@ -1,0 +1,33 @@
+// What `octavo bench speech` measured, as tables for people and as JSON. No LibTorch.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "bench_speech.h"
+#include "train/tasks/speech/measured.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octavo::cli {
+
+struct SpeechBenchRow {
+  std::string optimizer, checkpointing;
+  std::int64_t clips = 0;
+  std::optional<train::SpeechMeasure> measure;
+  std::string error;  // where there is none
+};
+
+struct SpeechBench {
+  const SpeechBenchRequest& request;
+  std::string device;
+  std::int64_t parameters = 0;
+  std::string weights;  // their dtype
+  std::vector<SpeechBenchRow> rows;
+};
+
+std::string speech_tables(const SpeechBench& bench);
+std::string speech_json(const SpeechBench& bench);
+
+}  // namespace octavo::cli

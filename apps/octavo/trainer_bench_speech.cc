@@ -1,0 +1,153 @@
+// `octavo bench speech`: measures a row for each combination that was asked for.
+// SPDX-License-Identifier: MIT
+#include "bench_speech.h"
+#include "cli.h"
+#include "device.h"
+#include "memory.h"
+#include "model.h"
+#include "progress.h"
+#include "speech_report.h"
+#include "train/config/config.h"
+#include "train/tasks/speech/measure.h"
+#include "trainer_bench.h"
+
+#include <torch/torch.h>
+
+#include <charconv>
+#include <cmath>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace octavo::cli {
+namespace {
+
+using train::SpeechModelSettings;
+
+constexpr double kFramesPerSecond = 100;
+
+// "12/512".
+std::optional<std::pair<std::int64_t, std::int64_t>> layers_and_width(const std::string& size) {
+  std::int64_t layers = 0, width = 0;
+  const char* const end = size.data() + size.size();
+  const auto first = std::from_chars(size.data(), end, layers);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '/') return std::nullopt;
+  const auto second = std::from_chars(first.ptr + 1, end, width);
+  if (second.ec != std::errc() || second.ptr != end || layers < 1 || width < 8 || width % 8 != 0)
+    return std::nullopt;
+  return std::pair{layers, width};
+}
+
+SpeechModelSettings settings_of(const SpeechBenchRequest& request) {
+  SpeechModelSettings out;  // v3's
+  if (request.size == "v2") {
+    out.vocabulary = 1024;
+  } else if (request.size == "tiny") {
+    out.mel_bands = 16;
+    out.subsampling_channels = 8;
+    out.encoder_layers = 2;
+    out.width = out.predictor_width = out.joint_width = 64;
+    out.heads = 4;
+    out.feed_forward = 256;
+    out.vocabulary = 64;
+  } else if (const auto size = layers_and_width(request.size)) {
+    out.encoder_layers = size->first;
+    out.width = size->second;
+    out.heads = out.width % 128 == 0 ? out.width / 128 : 4;
+    out.feed_forward = 4 * out.width;
+  } else if (request.size != "v3") {
+    throw Failure(kExitUsage,
+                  "--size: got '" + request.size +
+                      "', expected v2, v3, tiny, or layers/width with a width that is a multiple of 8");
+  }
+  out.head = request.head == "ctc"    ? train::SpeechHead::ctc
+             : request.head == "rnnt" ? train::SpeechHead::rnnt
+                                      : train::SpeechHead::tdt;
+  out.omega = 0;  // every step takes the same loss
+  return out;
+}
+
+train::TrainingSettings training_of(const SpeechBenchRequest& request, const std::string& optimizer) {
+  const std::string words[] = {"training.optimizer=" + optimizer, "training.compute_dtype=" + request.dtype,
+                               "training.master_weights=" + request.master,
+                               "training.device=" + request.device, "training.learning_rate=1e-4"};
+  return take(train::parse("", "the command line", words)).settings.training;
+}
+
+// The model of the last row, which the next one takes where it can: weights take seconds to draw.
+class Models {
+ public:
+  explicit Models(const SpeechBenchRequest& request) : settings_(settings_of(request)) {}
+
+  train::SpeechModelImpl& get(const std::string& checkpointing, const torch::Device& device, bool bf16) {
+    if (model_.is_empty() || checkpointing != checkpointing_ || bf16 != bf16_) {
+      drop();
+      settings_.checkpoint_encoder = checkpointing == "on" || checkpointing == "encoder";
+      settings_.checkpoint_decoder = checkpointing == "on" || checkpointing == "decoder";
+      train::SpeechModel model(settings_);
+      train::place_model(*model, device, bf16);
+      model_ = model;
+      checkpointing_ = checkpointing;
+      bf16_ = bf16;
+    }
+    return *model_;
+  }
+  void drop() { model_ = train::SpeechModel(nullptr); }
+
+ private:
+  SpeechModelSettings settings_;
+  train::SpeechModel model_{nullptr};
+  std::string checkpointing_;
+  bool bf16_ = false;
+};
+
+void measure_row(SpeechBench& bench, SpeechBenchRow& row, const torch::Device& device, Models& models) {
+  const SpeechBenchRequest& request = bench.request;
+  const train::TrainingSettings training = training_of(request, row.optimizer);
+  const train::OptimizerPlan plan = take(train::plan_optimizer(training, device, train::has_backend(device)));
+  const train::SpeechLoad load{row.clips, std::llround(kFramesPerSecond * request.seconds), request.tokens,
+                               request.steps};
+  try {
+    train::seed_random(training.seed, 0, 0);
+    train::SpeechModelImpl& model = models.get(row.checkpointing, device, plan.bf16_weights);
+    bench.parameters = 0;
+    for (const torch::Tensor& each : model.parameters()) bench.parameters += each.numel();
+    bench.weights = "float32";
+    if (plan.bf16_weights)
+      bench.weights = std::string("bfloat16, master ") + train::master_name(train::weight_store(training));
+    row.measure = train::measure_step(model, load, plan, training, device);
+    model.zero_grad();
+  } catch (const c10::OutOfMemoryError&) {
+    row.error = "out of memory";
+    models.drop();
+  }
+  train::release_cached_memory(device);
+}
+
+}  // namespace
+
+void run_bench_speech(const SpeechBenchRequest& request) {
+  const torch::Device device =
+      take(train::choose_device(training_of(request, request.optimizers.front()).device), "--device");
+  for (const std::string& optimizer : request.optimizers) training_of(request, optimizer);  // before any work
+  Models models(request);
+  SpeechBench bench{request, train::device_text(device), 0, "", {}};
+  {
+    Progress progress;
+    for (const std::string& checkpointing : request.checkpointing) {
+      for (const std::string& optimizer : request.optimizers) {
+        for (const std::int64_t clips : request.clips) {
+          progress.say(optimizer + ", checkpointing " + checkpointing + ", " + std::to_string(clips) +
+                       " clips");
+          SpeechBenchRow& row =
+              bench.rows.emplace_back(SpeechBenchRow{optimizer, checkpointing, clips, std::nullopt, ""});
+          measure_row(bench, row, device, models);
+        }
+      }
+    }
+  }
+  std::cout << (request.json ? speech_json(bench) : speech_tables(bench));
+}
+
+}  // namespace octavo::cli

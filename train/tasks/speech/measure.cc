@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/measure.h"
+
+#include "device.h"
+#include "model.h"
+#include "precision.h"
+#include "task.h"
+#include "train/tasks/speech/step_parts.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+constexpr int kWarmUp =
+    3;  // states and workspaces are there, kernels are loaded, the allocator has its blocks
+
+constexpr const char* kFeatures = "features";
+constexpr const char* kLengths = "feature_lengths";
+constexpr const char* kTargets = "targets";
+
+Batch random_batch(const SpeechModelSettings& model, const SpeechLoad& load) {
+  Batch out;
+  out.tensors = {{kFeatures, torch::randn({load.clips, load.frames, model.mel_bands})},
+                 {kLengths, torch::full({load.clips}, load.frames, torch::kInt64)},
+                 {kTargets, torch::randint(model.vocabulary, {load.clips, load.tokens}, torch::kInt64)}};
+  for (std::int64_t i = 0; i < load.clips; ++i) out.draws.push_back(static_cast<std::uint64_t>(i));
+  return out;
+}
+
+class Bench {
+ public:
+  Bench(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerPlan& plan,
+        const TrainingSettings& training, const torch::Device& device)
+      : model_(model),
+        training_(training),
+        device_(device),
+        batch_((seed_random(training.seed, 0, 1), random_batch(model.settings(), load))),
+        frames_(static_cast<std::size_t>(load.clips), load.frames),
+        labels_(static_cast<std::size_t>(load.clips), load.tokens),
+        parameters_(parameters_of(model)),
+        optimizer_(make_optimizer(plan, training, parameters_)),
+        sums_(parameters_, 1),
+        scaler_(device, training.compute_dtype) {
+    optimizer_->set_learning_rate(training.learning_rate);
+    skipped_ = torch::zeros({}, torch::TensorOptions(torch::kInt64).device(device));
+  }
+
+  // As Stepper does one.
+  void step(StepWatch& watch) {
+    sums_.clear();
+    watch.begin(StepPart::features);
+    const Batch batch = to_device(batch_, device_);
+    const DropoutPass pass{static_cast<std::uint64_t>(training_.seed), ++number_,
+                           draw_numbers(batch, device_)};
+    watch.begin(StepPart::encoder_forward);
+    torch::Tensor loss;
+    {
+      const AutocastScope autocast(device_, training_.compute_dtype);
+      loss = model_.loss(
+          {batch.at(kFeatures), batch.at(kLengths), batch.at(kTargets), frames_, labels_}, pass,
+          [&](SpeechPart part, const std::vector<torch::Tensor>& made) { observe(watch, part, made); });
+    }
+    watch.begin(StepPart::loss_backward);
+    in_loss_ = true;
+    scaler_.scaled(loss).backward();
+    sums_.pass_done();
+    watch.begin(StepPart::optimizer);
+    optimizer_->set_loss_scale(scaler_.scale());
+    optimizer_->step();
+    scaler_.update(optimizer_->skipped());
+    skipped_ += optimizer_->skipped() != 0;
+    watch.end();
+    loss_ = loss.detach();
+  }
+
+  // What was there before must not end in the step: the CPU's meter would not know it.
+  void measure_memory(SpeechMeasure& out) {
+    sums_.clear();
+    loss_.reset();
+    for (const auto& [name, tensor] : tensors_of(model_))
+      out.weights += static_cast<std::int64_t>(tensor.nbytes());
+    const StepOptimizer::Bytes bytes = optimizer_->bytes();
+    out.gradients = sums_.bytes();
+    out.states = bytes.states;
+    out.master = bytes.master;
+    const std::int64_t held = device_.is_cpu() ? out.weights + bytes.states + bytes.master + bytes.workspace
+                                               : device_memory(device_).allocated;
+    StepMemory memory(device_);
+    step(memory);
+    const auto at = [](StepPart part) { return static_cast<std::size_t>(part); };
+    const auto& before = memory.before();
+    const auto& peak = memory.peak();
+    out.peak = held + *std::max_element(peak.begin(), peak.end());
+    const std::size_t forward = at(StepPart::loss_forward), backward = at(StepPart::loss_backward);
+    out.activations = before[forward];
+    // When its backward pass is done, gradients are left.
+    out.loss_workspace = std::max(peak[forward] - before[forward],
+                                  peak[backward] - std::max(before[backward + 1], before[forward]));
+    out.reserved = device_memory(device_).reserved;
+  }
+
+  [[nodiscard]] double loss() const { return loss_.item<double>(); }
+  [[nodiscard]] std::int64_t skipped() const { return skipped_.item<std::int64_t>(); }
+
+ private:
+  // The parts of the backward pass begin where gradients reach what the forward pass made.
+  void observe(StepWatch& watch, SpeechPart part, const std::vector<torch::Tensor>& made) {
+    const bool encoded = part == SpeechPart::encoder;
+    for (const torch::Tensor& each : made) {
+      if (!each.requires_grad()) continue;
+      each.register_hook([this, &watch, encoded](const torch::Tensor& grad) {
+        // Two tensors go into the loss; the gradient of either means that its backward pass is done.
+        if (encoded || in_loss_) {
+          watch.begin(encoded ? StepPart::encoder_backward : StepPart::predictor_backward);
+        }
+        in_loss_ = false;
+        return grad;
+      });
+    }
+    watch.begin(encoded ? StepPart::predictor_forward : StepPart::loss_forward);
+  }
+
+  SpeechModelImpl& model_;
+  const TrainingSettings& training_;
+  torch::Device device_;
+  Batch batch_;
+  std::vector<std::int64_t> frames_, labels_;
+  NamedTensors parameters_;
+  std::unique_ptr<StepOptimizer> optimizer_;
+  GradientSums sums_;
+  LossScaler scaler_;
+  torch::Tensor loss_, skipped_;
+  std::uint64_t number_ = 0;
+  bool in_loss_ = false;
+};
+
+}  // namespace
+
+SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerPlan& plan,
+                           const TrainingSettings& training, const torch::Device& device) {
+  SpeechMeasure out;
+  Bench bench(model, load, plan, training, device);
+  StepClock untimed(device), clock(device);
+  for (int i = 0; i < kWarmUp; ++i) bench.step(untimed);
+  bench.measure_memory(out);
+  wait_for(device);
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::int64_t i = 0; i < load.steps; ++i) bench.step(clock);
+  wait_for(device);
+  const auto steps = static_cast<double>(load.steps);
+  out.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / steps;
+  out.clips_per_second = static_cast<double>(load.clips) / out.step_seconds;
+  out.seconds = clock.seconds();
+  for (double& part : out.seconds) part /= steps;
+  out.loss = bench.loss();
+  out.skipped = bench.skipped();
+  return out;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,60 @@
+// The parts of a training step of the speech model, one after another, and what each takes: time by the
+// device's own clock, without a wait for it, or memory. Autograd says when the backward pass goes from one to
+// the next.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "device.h"
+#include "memory.h"
+#include "train/tasks/speech/measured.h"
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+namespace octavo::train {
+
+// Told when a part begins; the one before it has ended then.
+class StepWatch {
+ public:
+  virtual ~StepWatch() = default;
+  virtual void begin(StepPart part) = 0;
+  virtual void end() = 0;  // of the step
+};
+
+class StepClock : public StepWatch {
+ public:
+  explicit StepClock(const torch::Device& device) : device_(device) {}
+  void begin(StepPart part) override;
+  void end() override;
+
+  // Of all steps so far. Waits for the device.
+  [[nodiscard]] ByPart<double> seconds() const;
+
+ private:
+  torch::Device device_;
+  std::deque<std::pair<StepPart, Stopwatch>> watches_;
+  bool running_ = false;
+};
+
+// Memory beyond what there was when it began.
+class StepMemory : public StepWatch {
+ public:
+  explicit StepMemory(const torch::Device& device) : meter_(device) {}
+  void begin(StepPart part) override;
+  void end() override;
+
+  [[nodiscard]] const ByPart<std::int64_t>& before() const { return before_; }  // when a part began
+  [[nodiscard]] const ByPart<std::int64_t>& peak() const { return peak_; }      // within it
+  [[nodiscard]] std::int64_t after() const { return after_; }
+
+ private:
+  PeakMeter meter_;
+  ByPart<std::int64_t> before_{}, peak_{};
+  std::int64_t after_ = 0;
+  int part_ = -1;
+};
+
+}  // namespace octavo::train
