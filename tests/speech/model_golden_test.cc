@@ -92,6 +92,9 @@ Results run(const Golden& golden, torch::ScalarType type, Loss kind,
   SpeechModelImpl model(golden.settings());
   golden.load_into(model);
   model.to(device, type);
+  for (auto& each : model.named_buffers()) {  // to() makes numbers of batches floating point too
+    if (each.key().ends_with("num_batches_tracked")) each.value().set_data(each.value().to(torch::kInt64));
+  }
   Clips clips = golden.clips();
   clips.features = clips.features.to(device, type);
   clips.targets = clips.targets.to(device);
