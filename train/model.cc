@@ -24,6 +24,8 @@ constexpr std::array<std::string_view, 3> kFilesOfAModel = {"model.safetensors",
 std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& settings,
                                                const torch::Device& device, bool bf16) {
   seed_random(settings.training.seed, 0, 0);
+  // Convolutions add up in one order: a run that goes on has the bits of one that was not interrupted.
+  at::globalContext().setDeterministicCuDNN(true);
   std::shared_ptr<torch::nn::Module> model = task.build(settings);
   place_model(*model, device, bf16);
   return model;

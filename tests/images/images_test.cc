@@ -81,6 +81,7 @@ TEST(Images, StatisticsAreSavedAndResumingIsTheSameRun) {
     EXPECT_EQ(header.at(each)["dtype"], "F32") << each;
   EXPECT_EQ(whole().counter(4, "block0.norm"), 4);
   EXPECT_EQ(whole().counter(12, "block1.norm"), 12);
+  EXPECT_TRUE(at::globalContext().deterministicCuDNN());  // the same on a GPU
 }
 
 TEST(Images, NeitherWorkersNorRecomputedBlocksChangeABit) {
