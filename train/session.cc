@@ -247,6 +247,9 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   s.stages = *stages;
 
   s.model = build_model(*s.task, settings, s.device, s.plan.bf16_weights);
+  if (s.resumed_from.empty()) {
+    if (Status bad = s.task->load_first_weights(); !bad.ok()) return bad;
+  }
   if (Status bad = begin_warm(s); !bad.ok()) return bad;
   s.parameters = parameters_of(*s.model);
   s.buffers = buffers_of(*s.model);

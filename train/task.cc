@@ -16,14 +16,17 @@ torch::Tensor copied(const torch::Tensor& tensor, const torch::Device& device) {
   return (pins ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/pins);
 }
 
-}  // namespace
-
-const torch::Tensor& Batch::at(std::string_view name) const {
+const torch::Tensor& found(const NamedTensors& tensors, std::string_view name) {
   for (const auto& [each, tensor] : tensors) {
     if (each == name) return tensor;
   }
   TORCH_CHECK(false, "a batch has no tensor of the name ", name);
 }
+
+}  // namespace
+
+const torch::Tensor& Batch::at(std::string_view name) const { return found(tensors, name); }
+const torch::Tensor& Batch::on_host(std::string_view name) const { return found(host, name); }
 
 Batch to_device(Batch batch, const torch::Device& device) {
   for (auto& [name, tensor] : batch.tensors) tensor = copied(tensor, device);

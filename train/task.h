@@ -2,7 +2,8 @@
 // model, its loss, its metrics and what to say about them. They know nothing else of it, so a new task is a
 // folder in train/tasks/ and a line in train/tasks/list.h; docs/guides/add_a_task.md writes one.
 //
-// A run calls open(), then build(), then the rest; all of it from one thread, except read().
+// A run calls open(), then build() and load_first_weights(), then the rest; all of it from one thread, except
+// read().
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -31,9 +32,11 @@ namespace octavo::train {
 struct Batch {
   NamedTensors tensors;              // on the host, as read() gives them; then on the run's device
   std::vector<std::uint64_t> draws;  // of its rows
+  NamedTensors host = {};            // what stays on the host, so that a pass reads it without a wait
 
-  // Throws c10::Error where there is none of that name.
+  // Throw c10::Error where there is none of that name.
   [[nodiscard]] const torch::Tensor& at(std::string_view name) const;
+  [[nodiscard]] const torch::Tensor& on_host(std::string_view name) const;
 };
 
 // What random numbers of a pass depend on, besides the batch's draws.
@@ -91,6 +94,9 @@ class Task {
   // The model with its first weights, on the CPU in fp32, from torch's generator. The caller moves it to its
   // device and dtype. Throws c10::Error where the settings are no model.
   virtual std::shared_ptr<torch::nn::Module> build(const Settings& settings) = 0;
+  // For a run that begins, and not for one that goes on: gives the model, on its device, weights that the
+  // settings name. REQUIRES: build().
+  virtual Status load_first_weights() { return {}; }
 
   // Samples that there are to train on. REQUIRES: open().
   [[nodiscard]] virtual std::int64_t samples() const = 0;

@@ -30,11 +30,15 @@ ELSEWHERE = {
 }
 # Commands that run where torch finds a GPU and the build has the CUDA backend.
 NEEDS_A_GPU = re.compile(r".*(build-cuda|--device cuda)")
-# Appended to a training command: a few steps of a small model on the CPU.
+# Appended to a training command: a few steps of a small model on the CPU, by the task.
 SHORT_RUN = (
     "max_steps=2 eval_steps=2 max_eval_samples=2 per_device_train_batch_size=1 per_device_eval_batch_size=1 "
-    "n_layer=1 n_embd=32 n_head=2 block_size=64 device=cpu"
+    "device=cpu"
 )
+SMALL_TEXT = "n_layer=1 n_embd=32 n_head=2 block_size=64"
+SMALL_SPEECH = "encoder.n_layers=1 encoder.d_model=16 generator.seconds=1 generator.tokens=2"
+# The configs whose task is speech; the pages of others train text.
+_SPEECH = re.compile(r"(speech|large)\.yaml")
 SECONDS = 120
 # Processes on gloo print this now and then after their work is done, and abort. Those of torch 2.13's
 # own optimizers did it in one start of eight. Only a torchrun that printed it is run again.
@@ -81,7 +85,7 @@ def shortened(command: str) -> str:
     """The command as it is run: a comment at its end, and what makes it short."""
     command = re.sub(r"\s+# .*$", "", command)
     if _TRAIN.match(command) and "--print-config" not in command:
-        return f"{command} {SHORT_RUN}"
+        return f"{command} {SHORT_RUN} {SMALL_SPEECH if _SPEECH.search(command) else SMALL_TEXT}"
     if _BENCH.match(command) and "--dry-run" not in command:
         return f"{command} --dry-run"
     return command

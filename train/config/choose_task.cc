@@ -2,7 +2,6 @@
 #include "train/config/choose_task.h"
 
 #include "train/config/lookup.h"
-#include "train/config/recipe.h"
 #include "train/config/task_config.h"
 
 #include <optional>
@@ -44,29 +43,37 @@ struct Choices {
   }
 };
 
-// A key that only a task has which is not built in yet.
+// A key that the standard task does not have, and another one has.
 struct Stranger {
   const Source* source = nullptr;
   const YamlNode* word = nullptr;
   std::string section;
-  std::string_view reason;
+  std::string_view task;
+  const Refused* refused = nullptr;  // where it has it only to say no
 
-  [[nodiscard]] std::string text() const {
-    return at(*source, word->place) + ": " + (section.empty() ? "" : section + ".") + shown(word->text) +
-           ": " + std::string(reason);
+  [[nodiscard]] Status error() const {
+    const std::string about = at(*source, word->place) + ": " + (section.empty() ? "" : section + ".") +
+                              shown(word->text) + ": a key of the task " + std::string(task);
+    if (refused != nullptr) return Status::unsupported(about + ": " + std::string(refused->reason));
+    return Status::invalid(about +
+                           ", but the config names no task and no model; write task: " + std::string(task));
   }
 };
 
-// The first one, however deep: other tools have more levels.
-std::optional<Stranger> find_stranger(const Source& source, const YamlNode& map,
+// The first one that can be reached through sections.
+std::optional<Stranger> find_stranger(const Source& source, const YamlNode& map, const TaskConfig& other,
                                       const std::string& section = {}) {
   for (std::size_t i = 0; i < map.keys.size(); ++i) {
     const YamlNode& word = map.keys[i];
-    const std::string inside = (section.empty() ? "" : section + ".") + canonical_case(word.text);
-    const std::string_view reason = recipe::missing_key(inside.substr(inside.rfind('.') + 1));
-    if (!reason.empty() && !find_key(schema_of(declared_tasks().front()), section, word.text).ok())
-      return Stranger{&source, &word, section, reason};
-    if (auto found = find_stranger(source, map.items[i], inside)) return found;
+    const auto there = find_key(schema_of(other), section, word.text);
+    if (!there.ok()) continue;
+    if (there->key != kNoKey) {
+      if (!find_key(schema_of(declared_tasks().front()), section, word.text).ok())
+        return Stranger{&source, &word, section, other.name,
+                        std::get_if<Refused>(&schema_of(other)[there->key].role)};
+    } else if (auto found = find_stranger(source, map.items[i], other, there->section)) {
+      return found;
+    }
   }
   return std::nullopt;
 }
@@ -76,9 +83,6 @@ std::string names() {
   for (const TaskConfig& task : declared_tasks()) out += (out.empty() ? "" : ", ") + std::string(task.name);
   return out;
 }
-
-// After a reason why a task cannot be had.
-std::string those_there_are() { return "; the tasks so far: " + names(); }
 
 std::string model_names() {
   std::string out;
@@ -96,17 +100,15 @@ Result<const TaskConfig*> choose_task(const std::array<Words, 2>& levels) {
   if (given.task.value != nullptr && given.task.value->text != kAutomaticTask) {
     const std::string& name = given.task.value->text;
     if (const TaskConfig* const task = find_task(name)) return task;
-    if (const std::string_view missing = recipe::missing_task(name); !missing.empty())
-      return Status::unsupported(given.task.place() + "task: got " + shown(name) + ": " +
-                                 std::string(missing) + those_there_are());
     return Status::invalid(given.task.place() + "task: got " + shown(name) + ", expected one of " +
                            kAutomaticTask + ", " + names());
   }
   if (given.model.value == nullptr) {
     for (const Words& level : levels) {
       for (const YamlNode& map : level.maps) {
-        if (const auto stranger = find_stranger(*level.source, map))
-          return Status::unsupported(stranger->text() + those_there_are());
+        for (const TaskConfig& other : declared_tasks().subspan(1)) {
+          if (const auto stranger = find_stranger(*level.source, map, other)) return stranger->error();
+        }
       }
     }
     return &declared_tasks().front();
@@ -115,9 +117,6 @@ Result<const TaskConfig*> choose_task(const std::array<Words, 2>& levels) {
   for (const TaskConfig& task : declared_tasks()) {
     if (task.takes(model)) return &task;
   }
-  if (const std::string_view missing = recipe::missing_model(model); !missing.empty())
-    return Status::unsupported(given.model.place() + "model.name: got " + shown(model) + ": " +
-                               std::string(missing) + those_there_are());
   return Status::invalid(given.model.place() + "model.name: got " + shown(model) + ", expected " +
                          model_names());
 }

@@ -21,9 +21,23 @@ std::string lower(std::string_view word) {
   return out;
 }
 
+// `model`, and `model.encoder` where a key is model.encoder.d_model.
 bool is_section(const Schema& schema, std::string_view word) {
+  const std::string start = std::string(word) + ".";
   return std::any_of(schema.keys().begin(), schema.keys().end(),
-                     [&](const Key& key) { return !word.empty() && key.section() == word; });
+                     [&](const Key& key) { return !word.empty() && key.path.starts_with(start); });
+}
+
+// Whether a key that is called `name` may be meant by a word in the section.
+bool is_inside(const Key& key, std::string_view section) {
+  return section.empty() || key.section() == section.substr(0, section.find('.'));
+}
+
+// What a word is called in its section: below model.encoder, d_model is encoder.d_model.
+std::string name_inside(std::string_view section, std::string_view word) {
+  const auto dot = section.find('.');
+  return (dot == std::string_view::npos ? "" : std::string(section.substr(dot + 1)) + ".") +
+         std::string(word);
 }
 
 std::vector<std::string_view> names_of(const Key& key) {
@@ -50,8 +64,12 @@ std::string nearest(const Schema& schema, std::string_view section, std::string_
   for (const Key& key : schema.keys()) {
     for (const std::string_view known : names_of(key)) {
       const std::size_t elsewhere = !section.empty() && section != key.section() ? 1 : 0;
-      const std::size_t distance = std::min({edit_distance(name, known) + elsewhere,
-                                             edit_distance(whole, key.path), edit_distance(name, key.path)});
+      // The last part of encoder.d_model, which is easily put one level too high or too low.
+      const std::string_view last = known.substr(known.rfind('.') + 1);
+      const std::size_t moved = last.size() == known.size() ? elsewhere : 1;
+      const std::size_t distance =
+          std::min({edit_distance(name, known) + elsewhere, edit_distance(whole, key.path),
+                    edit_distance(name, key.path), edit_distance(name, last) + moved});
       if (distance >= best || distance >= known.size()) continue;
       best = distance;
       found = key.path;
@@ -104,18 +122,20 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word) {
   std::string inside(section);
   std::string name = canonical_case(word);
+  const std::string whole = inside.empty() ? name : inside + "." + name;
+  if (is_section(schema, whole)) return Found{kNoKey, whole};
   if (inside.empty()) {
-    if (is_section(schema, name)) return Found{kNoKey, name};
     if (const auto dot = name.find('.');
         dot != std::string::npos && is_section(schema, name.substr(0, dot))) {
       inside = name.substr(0, dot);
       name = canonical_case(std::string_view(word).substr(dot + 1));
     }
   }
+  const std::string wanted = name_inside(inside, name);
   std::vector<std::size_t> matches;
   for (std::size_t i = 0; i < schema.size(); ++i) {
     const Key& key = schema[i];
-    if (has_name(key, name) && (inside.empty() || key.section() == inside)) matches.push_back(i);
+    if (has_name(key, wanted) && is_inside(key, inside)) matches.push_back(i);
   }
   if (matches.size() == 1) return Found{matches[0], {}};
   if (matches.empty()) {

@@ -19,8 +19,9 @@ struct Found {
 };
 
 // `section` is the mapping that the word stands in, empty at the top: there a key may be flat, if only one
-// section has it, or have its section before a dot. The error has no place: `training.learning_rat: unknown
-// key; did you mean …`.
+// section has it, or have its section before a dot. A section may have sections: the key
+// model.encoder.d_model may stand in `encoder:` of `model:`, or be called encoder.d_model. The error has no
+// place: `training.learning_rat: unknown key; did you mean …`.
 Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word);
 
 // UPPER_CASE is a spelling of a key: it becomes lower case. Mixed_Case is a mistake, to be reported as it was

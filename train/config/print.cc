@@ -49,22 +49,31 @@ std::string settings_tables(const std::vector<Key>& keys, std::string_view level
   return out;
 }
 
-std::string other_tables(const std::vector<Key>& keys) {
-  std::string switches = "\n## Other spellings\n\n| key | the same as | where it is false |\n|---|---|---|\n";
-  std::string refused =
-      "\n## Known, and refused\n\n`false` and `null` are accepted; they ask for nothing.\n\n"
-      "| key | why |\n|---|---|\n";
+std::string switches_table(const std::vector<Key>& keys) {
+  std::string out = "\n## Other spellings\n\n| key | the same as | where it is false |\n|---|---|---|\n";
   for (const Key& key : keys) {
     if (const auto* spelling = std::get_if<Switch>(&key.role)) {
       const std::string target(spelling->target.substr(spelling->target.find('.') + 1));
-      switches += "| " + code(key.name()) + " | " + code(target + ": " + std::string(spelling->value)) +
-                  " | " + code(spelling->otherwise) + " instead of " + code(spelling->value) +
-                  "; no effect on other values |\n";
-    } else if (const auto* refusal = std::get_if<Refused>(&key.role)) {
-      refused += "| " + code(key.name()) + " | " + std::string(refusal->reason) + " |\n";
+      out += "| " + code(key.name()) + " | " + code(target + ": " + std::string(spelling->value)) + " | " +
+             code(spelling->otherwise) + " instead of " + code(spelling->value) +
+             "; no effect on other values |\n";
     }
   }
-  return switches + refused;
+  return out;
+}
+
+// `level`: of the heading. Nothing where no key is refused.
+std::string refused_table(const std::vector<Key>& keys, std::string_view level) {
+  std::string rows;
+  for (const Key& key : keys) {
+    if (const auto* refusal = std::get_if<Refused>(&key.role))
+      rows += "| " + code(key.name()) + " | " + std::string(refusal->reason) + " |\n";
+  }
+  if (rows.empty()) return rows;
+  return "\n" + std::string(level) +
+         " Known, and refused\n\n`false` and `null` are accepted; they ask for nothing.\n\n"
+         "| key | why |\n|---|---|\n" +
+         rows;
 }
 
 std::optional<std::string> difference(const Key& key, const Settings& then, const Settings& now) {
@@ -121,7 +130,8 @@ std::string task_tables() {
   std::string out;
   for (const TaskConfig& task : declared_tasks()) {
     out += "\n## Task " + code(task.name) + "\n\n" + std::string(task.meaning) + "\n\n```yaml\n" +
-           std::string(task.example) + "```\n" + settings_tables(task.keys(), "###");
+           std::string(task.example) + "```\n" + settings_tables(task.keys(), "###") +
+           refused_table(task.keys(), "###");
   }
   return out;
 }
@@ -204,6 +214,7 @@ command line, the last one counts.
 
 - A key may stand without its section where only one section has it: `learning_rate: 1e-3` at the top is
   `training.learning_rate`. `seed` is in two sections, so it needs one.
+- A key with a dot in its name may be nested: `model: {encoder: {d_model: 256}}` is `encoder.d_model: 256` in `model`.
 - Keys may be written in upper case: `LEARNING_RATE`.
 - Types are checked, `"8"` in quotes is no number, a key given twice is an error, and so is an unknown one:
   `run.yaml:7:3: training.learning_rat: unknown key; did you mean training.learning_rate?`
@@ -220,7 +231,8 @@ command line, the last one counts.
          "\nThe first tables have the keys of every run; then come the tasks, each with the keys that it and "
          "its "
          "models add.\n" +
-         settings_tables(general_keys(), "##") + other_tables(general_keys()) + task_tables();
+         settings_tables(general_keys(), "##") + switches_table(general_keys()) +
+         refused_table(general_keys(), "##") + task_tables();
 }
 
 }  // namespace octavo::train

@@ -29,31 +29,6 @@ inline constexpr std::string_view kNoOffload =
     "optimizer states and gradients in the CPU's memory are not built in; for less memory use optimizer: "
     "adamw_4bit and gradient_checkpointing: true";
 
-// Tasks that other tools have and this one does not, yet: what is said where a config names one, one of its
-// models, or a key that only it has. Empty: nothing is known of it.
-inline constexpr std::string_view kNoSpeech = "speech recognition is not built in yet";
-inline constexpr std::array<std::string_view, 9> kSpeechKeys = {"init_from_pretrained_model",
-                                                                "train_ds",
-                                                                "validation_ds",
-                                                                "test_ds",
-                                                                "manifest_filepath",
-                                                                "sample_rate",
-                                                                "preprocessor",
-                                                                "spec_augment",
-                                                                "max_duration"};
-constexpr std::string_view missing_task(std::string_view name) {
-  return name == "speech" || name == "asr" ? kNoSpeech : std::string_view();
-}
-constexpr std::string_view missing_model(std::string_view name) {
-  return name.find("parakeet") != std::string_view::npos ? kNoSpeech : std::string_view();
-}
-constexpr std::string_view missing_key(std::string_view name) {
-  for (const std::string_view key : kSpeechKeys) {
-    if (key == name) return kNoSpeech;
-  }
-  return {};
-}
-
 // The options that the trainer has more to say of than their descriptions.
 struct Known {
   std::string_view name;

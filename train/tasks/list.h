@@ -9,11 +9,12 @@
 #include OCTAVO_TASKS
 #else
 
+#include "train/tasks/speech/entry.h"
 #include "train/tasks/text/entry.h"
 
 namespace octavo::train {
 
-using Tasks = TaskList<TextEntry>;
+using Tasks = TaskList<TextEntry, SpeechEntry>;
 
 }  // namespace octavo::train
 

@@ -97,37 +97,6 @@ ForeignKey left(std::string path, std::string standard, std::string value) {
           [value](const ForeignModel& /*from*/) { return value; }};
 }
 
-Codec<std::vector<std::int64_t>> duration_list() {
-  const Codec<std::int64_t> number = integer(0, 1000);
-  auto read = [number](const YamlNode& node) -> std::optional<std::vector<std::int64_t>> {
-    std::vector<std::int64_t> out;
-    if (node.kind != YamlNode::Kind::list || node.items.empty() || node.items.size() > 64)
-      return std::nullopt;
-    for (const YamlNode& item : node.items) {
-      const auto value = number.read(item);
-      if (!value || std::ranges::find(out, *value) != out.end()) return std::nullopt;
-      out.push_back(*value);
-    }
-    return out;
-  };
-  auto write = [](const std::vector<std::int64_t>& values) {
-    std::string out;
-    for (const std::int64_t value : values) out += (out.empty() ? "" : ", ") + std::to_string(value);
-    return "[" + out + "]";
-  };
-  return {"a list of 1 to 64 numbers from 0 to 1000, no two equal", read, write};
-}
-
-Codec<std::int64_t> odd_number(std::int64_t high) {
-  Codec<std::int64_t> codec = integer(1, high);
-  codec.expected = "an odd number from 1 to " + std::to_string(high);
-  codec.read = [any = codec.read](const YamlNode& node) {
-    const auto value = any(node);
-    return value && *value % 2 == 1 ? value : std::nullopt;
-  };
-  return codec;
-}
-
 Codec<std::string> quoted_word(std::vector<std::string> words) {
   Codec<std::string> codec = word(std::move(words));
   codec.write = [](const std::string& value) { return '"' + value + '"'; };

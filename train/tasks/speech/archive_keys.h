@@ -5,6 +5,7 @@
 
 #include "train/config/codec.h"
 #include "train/config/node.h"
+#include "train/tasks/speech/codecs.h"
 #include "train/tasks/speech/model_settings.h"
 
 #include <octavo/status.h>
@@ -65,10 +66,6 @@ ForeignKey only(std::string path, std::string standard, std::string value);
 ForeignKey class_name(std::string path, std::string value);
 // A value that changes training, not weights, and that the model here does not follow: others are noted.
 ForeignKey left(std::string path, std::string standard, std::string value);
-// A list of numbers of 0 or more, no two equal.
-Codec<std::vector<std::int64_t>> duration_list();
-// An odd number: a convolution with as many frames on both sides.
-Codec<std::int64_t> odd_number(std::int64_t high);
 // A text, as JSON.
 Codec<std::string> quoted_word(std::vector<std::string> words);
 

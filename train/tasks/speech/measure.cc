@@ -2,9 +2,10 @@
 #include "train/tasks/speech/measure.h"
 
 #include "device.h"
-#include "model.h"
 #include "precision.h"
-#include "task.h"
+#include "train/model.h"
+#include "train/task.h"
+#include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/step_parts.h"
 
 #include <torch/torch.h>
@@ -20,15 +21,12 @@ namespace {
 constexpr int kWarmUp =
     3;  // states and workspaces are there, kernels are loaded, the allocator has its blocks
 
-constexpr const char* kFeatures = "features";
-constexpr const char* kLengths = "feature_lengths";
-constexpr const char* kTargets = "targets";
-
 Batch random_batch(const SpeechModelSettings& model, const SpeechLoad& load) {
   Batch out;
-  out.tensors = {{kFeatures, torch::randn({load.clips, load.frames, model.mel_bands})},
-                 {kLengths, torch::full({load.clips}, load.frames, torch::kInt64)},
-                 {kTargets, torch::randint(model.vocabulary, {load.clips, load.tokens}, torch::kInt64)}};
+  out.tensors = {
+      {ClipTensors::features, torch::randn({load.clips, load.frames, model.mel_bands})},
+      {ClipTensors::feature_lengths, torch::full({load.clips}, load.frames, torch::kInt64)},
+      {ClipTensors::targets, torch::randint(model.vocabulary, {load.clips, load.tokens}, torch::kInt64)}};
   for (std::int64_t i = 0; i < load.clips; ++i) out.draws.push_back(static_cast<std::uint64_t>(i));
   return out;
 }
@@ -63,8 +61,9 @@ class Bench {
     {
       const AutocastScope autocast(device_, training_.compute_dtype);
       loss = model_.loss(
-          {batch.at(kFeatures), batch.at(kLengths), batch.at(kTargets), frames_, labels_}, pass,
-          [&](SpeechPart part, const std::vector<torch::Tensor>& made) { observe(watch, part, made); });
+          {batch.at(ClipTensors::features), batch.at(ClipTensors::feature_lengths),
+           batch.at(ClipTensors::targets), frames_, labels_},
+          pass, [&](SpeechPart part, const std::vector<torch::Tensor>& made) { observe(watch, part, made); });
     }
     watch.begin(StepPart::loss_backward);
     in_loss_ = true;

@@ -112,13 +112,18 @@ Encoded SpeechModelImpl::encode(const torch::Tensor& features, const torch::Tens
 
 torch::Tensor SpeechModelImpl::loss(const SpeechClips& clips, const DropoutPass& pass,
                                     const SpeechObserver& observer) {
+  const Encoded encoded = encode(clips.features, clips.feature_lengths, pass);
+  if (observer) observer(SpeechPart::encoder, {encoded.frames});
+  return loss(encoded, clips, pass, observer);
+}
+
+torch::Tensor SpeechModelImpl::loss(const Encoded& encoded, const SpeechClips& clips, const DropoutPass& pass,
+                                    const SpeechObserver& observer) {
   const auto batch = static_cast<std::size_t>(clips.features.size(0));
   TORCH_CHECK(clips.feature_lengths_on_host.size() == batch && clips.target_lengths_on_host.size() == batch,
               "speech model: ", clips.feature_lengths_on_host.size(), " and ",
               clips.target_lengths_on_host.size(), " lengths of features and targets, expected ", batch,
               " of each");
-  const Encoded encoded = encode(clips.features, clips.feature_lengths, pass);
-  if (observer) observer(SpeechPart::encoder, {encoded.frames});
   return settings_.head == SpeechHead::ctc ? ctc_loss(encoded, clips, observer)
                                            : transducer_loss(encoded, clips, pass, observer);
 }

@@ -46,6 +46,9 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
 
   // The loss, 0-d in fp32.
   torch::Tensor loss(const SpeechClips& clips, const DropoutPass& pass, const SpeechObserver& observer = {});
+  // The same of what encode() gave for them.
+  torch::Tensor loss(const Encoded& encoded, const SpeechClips& clips, const DropoutPass& pass,
+                     const SpeechObserver& observer = {});
 
   // CTC: logits [batch, T, vocabulary + 1] of the encoder's frames.
   torch::Tensor ctc_logits(const torch::Tensor& frames);

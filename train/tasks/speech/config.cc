@@ -1,0 +1,131 @@
+// The keys of the task `speech`; model_config.cc has those of its model. No LibTorch.
+// SPDX-License-Identifier: MIT
+#include "train/config/checks.h"
+#include "train/tasks/speech/entry.h"
+#include "train/tasks/speech/generator.h"
+#include "train/tasks/speech/model_config.h"
+
+#include <algorithm>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::string_view kNoRecordings =
+    "recordings, manifests and tokenizers are not built in yet; a generator makes clips: "
+    "data.generator.clips "
+    "is how many";
+constexpr std::string_view kNoFreeze =
+    "parts of a model are frozen by training.groups: [{params: \"encoder.*\", freeze: true}]";
+constexpr std::string_view kNoInit = "write model.name, which is a name, a hub id or a path";
+
+Codec<double> time_width() {
+  Codec<double> codec = real({.low = 0, .high = static_cast<double>(kMaxSize)});
+  codec.expected = "a number from 0 to 1, or a number of frames above 1";
+  return codec;
+}
+
+std::vector<Key> task_keys() {
+  using A = SpecAugmentSettings;
+  using G = GeneratorSettings;
+  const auto sizes = integer(1, kMaxSize);
+  return {
+      {"model.spec_augment.freq_masks", Setting{field(&A::freq_masks, integer(0, 1024)), "2"},
+       "parts of the frequencies that a training pass does not see"},
+      {"model.spec_augment.time_masks", Setting{field(&A::time_masks, integer(0, 1024)), "10"},
+       "parts of the time that it does not see"},
+      {"model.spec_augment.freq_width", Setting{field(&A::freq_width, integer(0, kMaxSize)), "27"},
+       "bands of such a part, fewer than that"},
+      {"model.spec_augment.time_width", Setting{field(&A::time_width, time_width()), "0.05"},
+       "frames of such a part, fewer than that: up to 1 it is a share of the clip"},
+      {"model.init_from_pretrained_model", Refused{kNoInit}, ""},
+      {"model.freeze", Refused{kNoFreeze}, ""},
+      {"model.train_ds", Refused{kNoRecordings}, ""},
+      {"model.validation_ds", Refused{kNoRecordings}, ""},
+      {"model.test_ds", Refused{kNoRecordings}, ""},
+      {"model.preprocessor", Refused{kNoRecordings}, ""},
+      {"model.tokenizer", Refused{kNoRecordings}, ""},
+
+      {"data.generator.clips", Setting{field(&G::clips, integer(1, kMaxSteps)), "null"},
+       "clips to train on, which a generator makes; a run needs it", Effect::content},
+      {"data.generator.validation_clips", Setting{field(&G::validation_clips, sizes), "64"},
+       "clips to evaluate on, which are others"},
+      {"data.generator.seconds", Setting{field(&G::seconds, real({.low = 0.16, .high = 3600})), "4"},
+       "length of the longest clip"},
+      {"data.generator.tokens", Setting{field(&G::tokens, sizes), "12"},
+       "tokens of the longest clip; a shorter one has fewer, in proportion"},
+      {"data.generator.vary", Setting{field(&G::vary, real(kFraction)), "0.5"},
+       "clips are shorter than the longest by up to this share of it"},
+      {"data.generator.vocabulary", Setting{field(&G::vocabulary, sizes), "null"},
+       "tokens that are spoken, the first of the model's; null: all"},
+      {"data.generator.noise", Setting{field(&G::noise, real(kNotNegative)), "0.3"},
+       "noise of the features; a token is as loud as 1"},
+      {"data.generator.seed", Setting{field(&G::seed, integer(0, kMaxSteps)), "1"},
+       "another seed: other clips of the same language"},
+      {"data.train_manifest", Refused{kNoRecordings}, ""},
+      {"data.val_manifest", Refused{kNoRecordings}, ""},
+      {"data.validation_manifest", Refused{kNoRecordings}, ""},
+      {"data.test_manifest", Refused{kNoRecordings}, ""},
+      {"data.manifest_filepath", Refused{kNoRecordings}, ""},
+      {"data.sample_rate", Refused{kNoRecordings}, ""},
+      {"data.min_duration", Refused{kNoRecordings}, ""},
+      {"data.max_duration", Refused{kNoRecordings}, ""},
+  };
+}
+
+std::vector<Key> keys() {
+  std::vector<Key> out = speech_model_keys();
+  const std::vector<Key> own = task_keys();
+  out.insert(out.end(), own.begin(), own.end());
+  return out;
+}
+
+Status check(const Config& config) {
+  if (Status bad = check_speech_model(config); !bad.ok()) return bad;
+  const auto& data = config.settings.own.get<GeneratorSettings>();
+  if (clip_frames(data) < kShortestToken * data.tokens) {
+    return Status::invalid(clash(config, "data.generator.tokens", "data.generator.seconds",
+                                 "a token takes at least " + std::to_string(kShortestToken) +
+                                     " frames of 10 ms: use tokens: " +
+                                     std::to_string(clip_frames(data) / kShortestToken) + " or less"));
+  }
+  const auto known = known_speech_model(config.settings.model.name);
+  if (!known || !data.vocabulary) return {};
+  const std::int64_t tokens = with_speech_keys(*known, config.settings.own.get<SpeechKeys>()).vocabulary;
+  if (*data.vocabulary <= tokens) return {};
+  return Status::invalid(clash(config, "data.generator.vocabulary", "model.vocab_size",
+                               "the model has " + std::to_string(tokens) + " tokens: use as many or fewer"));
+}
+
+Status check_data(const Config& config) {
+  if (config.settings.own.get<GeneratorSettings>().clips) return {};
+  return Status::invalid(
+      "data.generator.clips: not given, and " + std::string(kNoRecordings) +
+      ", `data: {generator: {clips: 512}}` in the file or data.generator.clips=512 after it");
+}
+
+}  // namespace
+
+TaskConfig SpeechEntry::config() {
+  return {.name = "speech",
+          .meaning =
+              "Speech recognition: a FastConformer with a transducer (TDT, RNN-T) or CTC. Recordings are not "
+              "built in yet: features\ncome from a generator. Where a key of the model is null, it is as the "
+              "model of `model.name` has it. Of `model.encoder.d_model`\nand the like the parts may be "
+              "nested: `model: {encoder: {d_model: 256}}`.",
+          .models = "fastconformer, nvidia/parakeet-tdt-0.6b-v2 or nvidia/parakeet-tdt-0.6b-v3",
+          .metrics = {"loss", "wer"},
+          .example = R"(model:
+  name: fastconformer
+  encoder: {n_layers: 4, d_model: 128, n_heads: 4}
+  gradient_checkpointing: true
+data:     {generator: {clips: 2048, seconds: 4, tokens: 12}}
+training: {learning_rate: 1.0e-3, compute_dtype: bfloat16, max_steps: 3000}
+output_dir: runs/speech
+)",
+          .takes = is_speech_model,
+          .keys = keys,
+          .check = check,
+          .check_complete = check_data};
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,58 @@
+// The task `speech`: features of clips and their transcripts, a FastConformer, its loss and the word error
+// rate.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/task.h"
+#include "train/tasks/speech/archive.h"
+#include "train/tasks/speech/generator.h"
+#include "train/tasks/speech/model.h"
+#include "train/tasks/speech/settings.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+class SpeechTask : public Task {
+ public:
+  Result<DataChange> open(const Opening& opening) override;
+  [[nodiscard]] nlohmann::ordered_json data_record() const override;
+  std::shared_ptr<torch::nn::Module> build(const Settings& settings) override;
+  Status load_first_weights() override;
+
+  [[nodiscard]] std::int64_t samples() const override { return *clips_.clips; }
+  [[nodiscard]] Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override;
+  [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override;
+  [[nodiscard]] std::int64_t units(std::int64_t rows) const override { return rows; }
+  [[nodiscard]] Unit unit() const override { return {"clips", "clips"}; }
+
+  torch::Tensor loss(const Batch& batch, const PassKey& key) override;
+  std::optional<Evaluation> evaluate(const torch::Device& device, const std::function<bool()>& stop) override;
+  std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) override;
+
+  [[nodiscard]] std::vector<std::string> introduction() const override;
+  void describe(nlohmann::ordered_json& start) const override;
+  [[nodiscard]] std::string batch_text(std::int64_t rows) const override;
+  [[nodiscard]] MemoryAdvice memory_advice() const override;
+  [[nodiscard]] std::string shorter_steps() const override;
+
+ private:
+  // Of files, their sizes.
+  Status take(const Settings& settings);
+  [[nodiscard]] Batch draw(const std::vector<ClipPlan>& plans) const;
+  [[nodiscard]] ClipPlan plan(std::uint64_t number, bool longest = false) const;
+  std::vector<std::string> texts(const Encoded& encoded);  // what is heard
+
+  Settings settings_;
+  GeneratorSettings clips_;
+  SpecAugmentSettings augment_;
+  SpeechModelSettings model_settings_;
+  std::optional<SpeechArchive> archive_;  // that the weights come from
+  std::vector<std::string> about_model_;  // lines of the introduction
+  std::shared_ptr<SpeechModelImpl> model_;
+};
+
+}  // namespace octavo::train
