@@ -9,6 +9,7 @@
 #include "speech_report.h"
 #include "train/config/config.h"
 #include "train/tasks/speech/measure.h"
+#include "train/tasks/speech/model_config.h"
 #include "trainer_bench.h"
 
 #include <torch/torch.h>
@@ -41,8 +42,8 @@ std::optional<std::pair<std::int64_t, std::int64_t>> layers_and_width(const std:
 
 SpeechModelSettings settings_of(const SpeechBenchRequest& request) {
   SpeechModelSettings out;  // v3's
-  if (request.size == "v2") {
-    out.vocabulary = 1024;
+  if (const auto parakeet = train::known_speech_model("parakeet-tdt-0.6b-" + request.size)) {
+    out = *parakeet;
   } else if (request.size == "tiny") {
     out.mel_bands = 16;
     out.subsampling_channels = 8;
@@ -56,7 +57,7 @@ SpeechModelSettings settings_of(const SpeechBenchRequest& request) {
     out.width = size->second;
     out.heads = out.width % 128 == 0 ? out.width / 128 : 4;
     out.feed_forward = 4 * out.width;
-  } else if (request.size != "v3") {
+  } else {
     throw Failure(kExitUsage,
                   "--size: got '" + request.size +
                       "', expected v2, v3, tiny, or layers/width with a width that is a multiple of 8");
