@@ -134,13 +134,17 @@ double largest(const torch::Tensor& x) { return x.abs().max().to(torch::kFloat64
 // Numbers of fp32 are off by what fp32 costs. How much that is, fp64 with the same weights shows: the
 // furthest number of `others` is at most four times as far from fp64 as the furthest of `fp32`. Where that
 // happens to be exact, the unit is the last place of the largest number.
-void expect_as_close(const Results& others, const Results& fp32, const Results& fp64) {
+//
+// cuDNN's LSTM takes approximations of sigmoid and tanh: what passes through it on a GPU is off by `gates` of
+// the largest number besides.
+void expect_as_close(const Results& others, const Results& fp32, const Results& fp64, double gates = 0.0) {
   for (const auto& [name, other] : others) {
     const torch::Tensor& exact = fp64.at(name);
     ASSERT_EQ(other.sizes(), exact.sizes()) << name;
     const double last_place = std::ldexp(largest(exact), -23);
     const double own = largest(fp32.at(name).to(torch::kFloat64) - exact);
-    EXPECT_LE(largest(exact - other.to(torch::kFloat64)), 4 * (own + last_place))
+    const double through_gates = name.starts_with("g.decoder.") ? gates * largest(exact) : 0.0;
+    EXPECT_LE(largest(exact - other.to(torch::kFloat64)), 4 * (own + last_place) + through_gates)
         << name << ": the largest is " << largest(exact) << ", fp32 is off by " << own;
   }
 }
@@ -169,8 +173,9 @@ TEST(SpeechGolden, OnAGpuAsOnTheCpu) {
   const Golden golden;
   const Results fp64 = run(golden, torch::kFloat64, Loss::plain),
                 fp32 = run(golden, torch::kFloat32, Loss::plain);
-  expect_as_close(run(golden, torch::kFloat32, Loss::plain, torch::kCUDA), fp32, fp64);
-  expect_as_close(run(golden, torch::kFloat32, Loss::tiled, torch::kCUDA), fp32, fp64);
+  const double gates = std::ldexp(1.0, -16);
+  expect_as_close(run(golden, torch::kFloat32, Loss::plain, torch::kCUDA), fp32, fp64, gates);
+  expect_as_close(run(golden, torch::kFloat32, Loss::tiled, torch::kCUDA), fp32, fp64, gates);
 }
 
 // See make_golden.py. On a GPU where there is one.
