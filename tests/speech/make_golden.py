@@ -70,6 +70,8 @@ def main() -> None:
     frames, labels = (torch.tensor(lengths) for lengths in CLIPS[args.size])
     config = model.config
     features = torch.randn(len(frames), int(frames.max()), config.encoder_config.num_mel_bins)
+    # As real features are: transformers' first convolution looks beyond a clip's end, NeMo's and ours do not.
+    features[torch.arange(features.shape[1]) >= frames[:, None]] = 0
     targets = torch.randint(PAD + 1, config.blank_token_id, (len(labels), int(labels.max())))
     targets[torch.arange(targets.shape[1]) >= labels[:, None]] = PAD
     start = torch.full((len(labels), 1), config.blank_token_id)
