@@ -21,11 +21,13 @@ inline constexpr bool kHasKernels = true;
 inline constexpr bool kHasKernels = false;
 #endif
 
-// Activations that the kernels take: bf16 or fp32 on a GPU, rows of whole vectors.
+// Activations that the kernels take: bf16 or fp32 on a GPU, and most of them rows of whole vectors.
+inline bool has_kernel_type(const torch::Tensor& x) {
+  return x.is_cuda() && (x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kFloat32) &&
+         x.numel() > 0;
+}
 inline bool fusible(const torch::Tensor& x) {
-  const auto type = x.scalar_type();
-  return x.is_cuda() && (type == torch::kBFloat16 || type == torch::kFloat32) && x.dim() >= 2 &&
-         x.numel() > 0 && x.size(-1) % 8 == 0;
+  return has_kernel_type(x) && x.dim() >= 2 && x.size(-1) % 8 == 0;
 }
 inline bool is_bf16(const torch::Tensor& x) { return x.scalar_type() == torch::kBFloat16; }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "nn/subsampling.h"
 
+#include "nn/fused.h"
+#include "nn/subsampling_fused.h"
 #include "nn/wide.h"
 
 #include <torch/torch.h>
@@ -18,6 +20,13 @@ torch::Tensor subsample(const torch::Tensor& features, const torch::Tensor& leng
                         const SubsamplingWeights& weights) {
   TORCH_CHECK(features.dim() == 3, "subsample: features are ", features.sizes(),
               ", expected [batch, T, bands]");
+  TORCH_CHECK(lengths.dim() == 1 && lengths.size(0) == features.size(0) &&
+                  lengths.scalar_type() == torch::kInt64 && lengths.device() == features.device(),
+              "subsample: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
+              lengths.device(), ", expected Long [", features.size(0), "] on ", features.device());
+  if constexpr (kHasKernels) {
+    if (subsampling_is_fusible(features, weights)) return subsample_fused(features, lengths, weights);
+  }
   const NoAutocast no_autocast;
   torch::Tensor x = features.unsqueeze(1), left = lengths;
   const auto convolved = [&](const torch::Tensor& weight, const torch::Tensor& bias) {

@@ -101,10 +101,6 @@ __device__ inline float exp2_of(float x) {
   return out;
 }
 
-__device__ inline int within(std::int64_t length, int frames) {
-  return length < 0 ? 0 : length < frames ? static_cast<int>(length) : frames;
-}
-
 // The place of a thread's group, and the counters of its masks.
 template <int kLanes>
 struct Place {

@@ -102,6 +102,11 @@ __device__ inline double column_total(double x) {
   return cells[0][threadIdx.x];
 }
 
+// How many of a clip's frames are real.
+__device__ inline int within(std::int64_t length, int frames) {
+  return length < 0 ? 0 : length < frames ? static_cast<int>(length) : frames;
+}
+
 // Where lengths or rows are divided among blocks.
 __host__ __device__ inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 

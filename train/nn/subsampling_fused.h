@@ -1,0 +1,15 @@
+// subsample by CUDA kernels; only in builds that have them (kHasKernels).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "nn/subsampling.h"
+
+namespace octavo::train {
+
+// Features that need a gradient have none here.
+bool subsampling_is_fusible(const at::Tensor& features, const SubsamplingWeights& weights);
+// REQUIRES: subsampling_is_fusible, and lengths as subsample() checks them.
+at::Tensor subsample_fused(const at::Tensor& features, const at::Tensor& lengths,
+                           const SubsamplingWeights& weights);
+
+}  // namespace octavo::train
