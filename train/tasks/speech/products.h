@@ -20,7 +20,8 @@ inline torch::ScalarType compute_type(const torch::Tensor& weight) {
 inline torch::Tensor weighted(const torch::Tensor& x, const torch::Tensor& weight) {
   return project(x, (weight.dim() == 3 ? weight.squeeze(2) : weight).t());
 }
-inline torch::Tensor weighted(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
+inline torch::Tensor weighted(const torch::Tensor& x, const torch::Tensor& weight,
+                              const torch::Tensor& bias) {
   const torch::Tensor out = weighted(x, weight);
   return out + bias.to(out.scalar_type());
 }
