@@ -258,6 +258,11 @@ def test_wrong_arguments_are_named() -> None:
         (ValueError, "logits are .*expected .batch", {"token_logits": logits[0]}),
         (ValueError, "logits are torch.int64", {"token_logits": logits.long()}),
         (ValueError, "duration_logits are .*expected", {"duration_logits": logits}),
+        (
+            ValueError,
+            "tdt_loss: the device of duration_logits is meta, expected cpu, that of token_logits",
+            {"duration_logits": torch.empty(*logits.shape[:3], len(DURATIONS), device="meta")},
+        ),
         (ValueError, "outputs, expected more than", {"durations": list(range(12))}),
         (ValueError, "durations is empty", {"durations": []}),
         (ValueError, "targets are .*expected .3, labels", {"targets": targets[0]}),

@@ -153,6 +153,14 @@ def test_wrong_arguments_are_named() -> None:
         (ValueError, "encoder is torch.int64", {"encoder": encoder.long()}),
         (ValueError, "targets are torch.float32", {"targets": targets.float()}),
         (ValueError, "logit_lengths are", {"logit_lengths": frames[:2]}),
+        *(
+            (
+                ValueError,
+                f"tdt_joint_loss: the device of {name} is meta, expected cpu, that of encoder",
+                {name: right[name].to("meta")},
+            )
+            for name in ("predictor", "weight", "bias")
+        ),
         (OctavoError, r"targets\[0\]\[1\]: got 5", {"targets": targets.index_fill(1, torch.tensor([1]), 5)}),
         (OctavoError, r"target_lengths\[1\]: got 5", {"target_lengths": torch.tensor([4, 5, 1])}),
         (OctavoError, "dropout: got 1,", {"dropout": 1.0}),

@@ -180,7 +180,7 @@ def _checked(
     target_lengths: Tensor,
     outputs: int,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor]:
-    """Shapes and types; the core trusts these, and checks what is in the tensors."""
+    """Shapes, types and devices; the core trusts these, and checks what is in the tensors."""
     if token_logits.dim() != 4:
         shape = tuple(token_logits.shape)
         raise ValueError(f"{name}: logits are {shape}, expected [batch, frames, labels + 1, outputs]")
@@ -192,6 +192,7 @@ def _checked(
         want = (*token_logits.shape[:3], outputs)
         if tuple(duration_logits.shape) != want:
             raise ValueError(f"{name}: duration_logits are {tuple(duration_logits.shape)}, expected {want}")
+        _check_device(name, "duration_logits", duration_logits, "token_logits", token_logits)
         duration_logits = duration_logits.to(token_logits.dtype)
     elif token_logits.shape[3] <= outputs:
         raise ValueError(
@@ -226,12 +227,23 @@ def _checked_joint(
         )
     if bias is not None and tuple(bias.shape) != shapes[2][:1]:
         raise ValueError(f"{name}: bias is {tuple(bias.shape)}, expected {shapes[2][:1]}")
+    for what, given in (("predictor", predictor), ("weight", weight), ("bias", bias)):
+        if given is not None:
+            _check_device(name, what, given, "encoder", encoder)
     if encoder.dtype == torch.float64:
         encoder = encoder.float()
     if encoder.dtype not in DTYPES:
         raise ValueError(f"{name}: encoder is {encoder.dtype}, expected float32, bfloat16 or float16")
     _check_labels(name, shapes[0][0], targets, logit_lengths, target_lengths)
     return encoder, predictor, weight, bias, targets, logit_lengths, target_lengths
+
+
+def _check_device(name: str, what: str, given: Tensor, first: str, expected: Tensor) -> None:
+    """The core reads addresses as ones of a single device. Labels and lengths are moved there by the call."""
+    if given.device != expected.device:
+        raise ValueError(
+            f"{name}: the device of {what} is {given.device}, expected {expected.device}, that of {first}"
+        )
 
 
 def _seed(drawn: bool) -> Tensor | None:
