@@ -65,6 +65,7 @@ void add_bench(CLI::App& app);
 // Those of the trainer, in a build that has it.
 void add_train_commands(CLI::App& app);
 void add_data(CLI::App& app);
+void add_export(CLI::App& app);
 void add_report(CLI::App& app);
 // Subcommands of bench.
 void add_bench_optimizer(CLI::App& bench);

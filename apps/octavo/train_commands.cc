@@ -75,11 +75,13 @@ void add_train_commands(CLI::App& app) {
                    [](const SpeechBenchRequest& request) { become_trainer(arguments_of(request)); });
   add_train(app, train);
   add_sample(app, sample);
+  add_export(app);
   add_report(app);
   add_data(app);
   app.footer(app.get_footer() + R"(
   octavo train run.yaml            train a model; docs/guides/train.md
   octavo sample RUN                let it write
+  octavo export RUN TARGET         its model for other programs
   octavo report RUN [RUN...]       an HTML page about a run, or several side by side
   octavo data make-text FILE       a text to try it on
   octavo bench speech              where the time and memory of a speech model's step go)");

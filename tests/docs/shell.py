@@ -26,6 +26,7 @@ ELSEWHERE = {
     r"cmake --install": "tests/install",
     r"ctest ": "runs the tests themselves",
     r"tensorboard ": "not in the test environment",
+    r"octavo export \S+ \S+\.nemo": "needs an archive of NeMo; tests/apps/test_export.py makes one",
     r"python examples/python/": "tests/docs/test_examples.py runs them in its own process",
 }
 # Commands that run where torch finds a GPU and the build has the CUDA backend.

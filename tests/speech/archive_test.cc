@@ -380,23 +380,32 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
     EXPECT_EQ(read_bytes(folder.at(std::string("again/") + file)),
               read_bytes(folder.at(std::string("hub/") + file)));
   }
-  // From a checkpoint's file: the bytes that were loaded, in either kind.
-  ASSERT_TRUE(write_safetensors(
-                  folder.at("model.safetensors"),
-                  std::vector<TensorSource>{
-                      make_tensor("encoder.layers.0.self_attn.relative_k_proj.weight", "F32", {2, 3}, 2),
-                      make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)})
-                  .ok());
-  ASSERT_TRUE(
-      export_speech_model(folder.at("model.safetensors"), archive->settings(), &*archive, folder.at("e.nemo"))
-          .ok());
+  // By the target's name.
+  weights.push_back(make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3));
+  weights[0].shape = {2, 3};
+  const auto error = [&](const SpeechModelSettings& as, const SpeechArchive* origin, const char* target) {
+    return export_speech_model(weights, as, origin, folder.at(target)).message();
+  };
+  EXPECT_EQ(error(archive->settings(), &*archive, "e.nemo"), "");
   EXPECT_EQ(read_bytes(folder.at("e.nemo")), read_bytes(path));
-  ASSERT_TRUE(export_speech_model(folder.at("model.safetensors"), model, nullptr, folder.at("bare")).ok());
+  EXPECT_EQ(error(model, nullptr, "bare"), "");
   EXPECT_EQ(names_in(folder.at("bare")), (std::vector<std::string>{"config.json", "model.safetensors"}));
-  EXPECT_THAT(
-      export_speech_model(folder.at("model.safetensors"), model, nullptr, folder.at("f.nemo")).message(),
-      HasSubstr("began with random weights; write a folder"));
-  EXPECT_FALSE(export_speech_model(folder.at("nothing"), model, nullptr, folder.at("g")).ok());
+  EXPECT_THAT(error(model, nullptr, "f.nemo"), HasSubstr("began with random weights; write a folder"));
+  EXPECT_THAT(error(model, nullptr, "f.safetensors"), HasSubstr("ends with .nemo, or a folder's"));
+  SpeechModelSettings longer = archive->settings();
+  longer.durations.back() += 1;
+  EXPECT_THAT(error(longer, &*archive, "f.nemo"), HasSubstr("the durations of the model are not those"));
+  // Into a folder that is there; a write that fails leaves no model, and of a new folder nothing.
+  write_bytes(folder.at("bare/notes.txt"), "mine");
+  EXPECT_EQ(error(model, nullptr, "bare"), "");
+  EXPECT_EQ(read_bytes(folder.at("bare/notes.txt")), "mine");
+  EXPECT_THAT(error(model, nullptr, "a.nemo/x"), HasSubstr("a.nemo/"));
+  weights[0].bytes = []() -> Result<Bytes> { return Status::failed("no bytes"); };
+  EXPECT_THAT(error(model, nullptr, "bare"), HasSubstr("no bytes"));
+  EXPECT_EQ(names_in(folder.at("bare")), (std::vector<std::string>{"model.safetensors", "notes.txt"}));
+  const auto before = names_in(folder.path());
+  EXPECT_THAT(error(model, nullptr, "new"), HasSubstr("no bytes"));
+  EXPECT_EQ(names_in(folder.path()), before);
   // Two names of NeMo's archive that would be one here.
   const std::vector<TensorSource> twins = {make_tensor("joint.pred.bias", "F32", {5}, 3),
                                            make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};

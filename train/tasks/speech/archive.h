@@ -74,19 +74,21 @@ class SpeechArchive {
 // Whether a file besides config and weights belongs into a folder: a tokenizer's, nothing that could be run.
 [[nodiscard]] bool is_tokenizer_file(std::string_view name);
 
-// Weights under transformers' names, as a checkpoint has them, into a new file; each is written beside its
-// place and renamed. `origin` is the archive that the model began with.
+// Weights under transformers' names, as a checkpoint has them, into files; each is written beside its place
+// and renamed. `origin` is the archive that the model began with.
 
 // NeMo's config, tokenizer and preprocessor come from `origin`, which must be a `.nemo` archive with the same
 // tensors: a config for other sizes cannot be made up.
 Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
                         std::span<const TensorSource> weights);
-// config.json, model.safetensors, and the tokenizer's files of `origin` where there is one.
+// config.json, model.safetensors, and the tokenizer's files of `origin` where there is one. A new folder is
+// written beside its place and renamed. In one that is there, these files are replaced and others stay; until
+// all are written it has no config.json, so that nobody takes it for a model.
 Status write_transformers_model(const std::string& folder, const SpeechModelSettings& model,
                                 const SpeechArchive* origin, std::span<const TensorSource> weights);
 
-// A checkpoint's model.safetensors as either of them: `target` ends with `.nemo`, or is a folder.
-Status export_speech_model(const std::string& weights_file, const SpeechModelSettings& model,
+// Either of them: `target` ends with `.nemo`, or is a folder.
+Status export_speech_model(std::span<const TensorSource> weights, const SpeechModelSettings& model,
                            const SpeechArchive* origin, const std::string& target);
 
 }  // namespace octavo::train

@@ -1,15 +1,20 @@
 // Writing a model into NeMo's and transformers' files; see archive.h.
 // SPDX-License-Identifier: MIT
 #include "train/files/byte_order.h"
+#include "train/files/checkpoint_names.h"
 #include "train/files/file_descriptor.h"
+#include "train/files/folders.h"
 #include "train/files/safetensors_format.h"
+#include "train/files/scratch_folder.h"
 #include "train/files/text_file.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/names.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <set>
 
@@ -55,6 +60,56 @@ std::string torch_dtype(std::span<const TensorSource> weights) {
   return "float32";
 }
 
+// What a folder of transformers has.
+struct FolderFiles {
+  std::string config;
+  std::map<std::string, std::string> others;
+  std::span<const TensorSource> weights;
+
+  [[nodiscard]] Status write(const std::string& folder) const {
+    if (Status bad = write_safetensors(folder + "/model.safetensors", weights, {{"format", "pt"}}); !bad.ok())
+      return bad;
+    for (const auto& [name, text] : others) {
+      if (!is_tokenizer_file(name)) continue;
+      if (Status bad = write_text_file(folder + '/' + name, text); !bad.ok()) return bad;
+    }
+    // Last: a folder without it is no model.
+    return write_text_file(folder + "/config.json", config);
+  }
+};
+
+Status write_new_folder(const std::string& folder, const FolderFiles& files) {
+  const std::size_t name = folder.rfind('/') + 1;  // npos + 1 is 0
+  const std::string partial = folder.substr(0, name) + "." + folder.substr(name) + ".partial";
+  if (Status bad = remove_tree(partial); !bad.ok()) return bad;  // of a writer that was killed
+  Result<ScratchFolder> scratch = ScratchFolder::make(partial);
+  if (!scratch.ok()) return scratch.status();
+  if (Status bad = files.write(partial); !bad.ok()) return bad;
+  if (Status bad = rename_path(partial, folder); !bad.ok()) return bad;
+  scratch->release();
+  return sync_folder(parent_folder(folder));
+}
+
+Status write_into_folder(const std::string& folder, const FolderFiles& files) {
+  struct stat found {};
+  if (::stat(folder.c_str(), &found) != 0) return system_error(folder, "open", errno);
+  if (!S_ISDIR(found.st_mode))
+    return Status::invalid(folder + ": is there and not a folder; choose another name");
+  const std::string config = folder + "/config.json";
+  if (::unlink(config.c_str()) != 0 && errno != ENOENT) return system_error(config, "remove", errno);
+  return files.write(folder);
+}
+
+// What a NeMo config says and tensors do not show.
+Status check_same_head(const SpeechArchive& origin, const SpeechModelSettings& model) {
+  const SpeechModelSettings& first = origin.settings();
+  if (first.head == model.head && (model.head != SpeechHead::tdt || first.durations == model.durations))
+    return {};
+  return Status::invalid("the head or the durations of the model are not those in the config of " +
+                         origin.path() +
+                         ", which a .nemo archive would keep; write a folder of transformers");
+}
+
 }  // namespace
 
 Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
@@ -82,36 +137,30 @@ Status write_transformers_model(const std::string& folder, const SpeechModelSett
   const std::int64_t pad = like_origin ? origin->config().pad : model.blank();
   const Result<std::string> config = transformers_config({model, pad, {}}, torch_dtype(weights));
   if (!config.ok()) return placed(folder, config.status());
-  std::map<std::string, std::string> files;
+  FolderFiles files{*config, {}, weights};
   if (origin != nullptr) {
     auto others = origin->other_files();
     if (!others.ok()) return others.status();
-    files = std::move(*others);
+    files.others = std::move(*others);
   }
-  if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST)
-    return system_error(folder, "make the folder", errno);
-  if (Status status = write_safetensors(folder + "/model.safetensors", weights, {{"format", "pt"}});
-      !status.ok())
-    return status;
-  for (const auto& [name, text] : files) {
-    if (!is_tokenizer_file(name)) continue;
-    if (Status status = write_text_file(folder + '/' + name, text); !status.ok()) return status;
-  }
-  // Last: a folder without it is no model.
-  return write_text_file(folder + "/config.json", *config);
+  return path_exists(folder) ? write_into_folder(folder, files) : write_new_folder(folder, files);
 }
 
-Status export_speech_model(const std::string& weights_file, const SpeechModelSettings& model,
+Status export_speech_model(std::span<const TensorSource> weights, const SpeechModelSettings& model,
                            const SpeechArchive* origin, const std::string& target) {
-  const Result<Safetensors> file = Safetensors::open(weights_file);
-  if (!file.ok()) return file.status();
-  std::vector<TensorSource> sources;
-  for (const StoredTensor& tensor : file->tensors()) sources.push_back(source_of(tensor));
-  if (!target.ends_with(".nemo")) return write_transformers_model(target, model, origin, sources);
-  if (origin != nullptr) return write_nemo_model(target, *origin, sources);
-  return Status::invalid(target +
-                         ": a .nemo archive needs the config and the tokenizer of one, but the model " +
-                         "began with random weights; write a folder of transformers");
+  constexpr std::array<std::string_view, 4> kFiles = {".safetensors", ".ckpt", ".pt", ".bin"};
+  if (std::ranges::any_of(kFiles, [&](std::string_view end) { return target.ends_with(end); }))
+    return Status::invalid(target + ": expected a name that ends with .nemo, or a folder's");
+  if (!target.ends_with(".nemo")) return write_transformers_model(target, model, origin, weights);
+  if (origin == nullptr) {
+    return Status::invalid(target +
+                           ": a .nemo archive needs the config and the tokenizer of one, but the model " +
+                           "began with random weights; write a folder of transformers");
+  }
+  if (origin->kind() == SpeechFiles::nemo) {
+    if (Status bad = check_same_head(*origin, model); !bad.ok()) return placed(target, bad);
+  }
+  return write_nemo_model(target, *origin, weights);
 }
 
 }  // namespace octavo::train

@@ -3,16 +3,20 @@
 
 #include "train/tasks/entry.h"
 
+#include <octavo/status.h>
+
 #include <memory>
 
 namespace octavo::train {
 
+struct ModelExport;
 struct TaskConfig;
 class Task;
 
 struct SpeechEntry {
   static TaskConfig config();
   static std::unique_ptr<Task> make();
+  static Status export_model(const ModelExport& request);
 };
 
 }  // namespace octavo::train

@@ -2,6 +2,7 @@
 # other programs, and the word error rate.
 set(config_sources codecs.cc config.cc model_config.cc)
 set(plain_sources
-  archive.cc archive_keys.cc archive_nemo.cc archive_transformers.cc archive_write.cc augment.cc generator.cc hub.cc names.cc wer.cc)
+  archive.cc archive_keys.cc archive_nemo.cc archive_transformers.cc archive_write.cc augment.cc export.cc generator.cc hub.cc names.cc
+  origin.cc wer.cc)
 set(torch_sources
   batch.cc encoder.cc greedy.cc measure.cc model.cc predictor.cc step_parts.cc subsampling.cc task.cc weights.cc)

@@ -8,7 +8,7 @@
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/greedy.h"
-#include "train/tasks/speech/model_config.h"
+#include "train/tasks/speech/origin.h"
 #include "train/tasks/speech/weights.h"
 #include "train/tasks/speech/wer.h"
 
@@ -44,18 +44,15 @@ Status SpeechTask::take(const Settings& settings) {
   settings_ = settings;
   clips_ = settings.own.get<GeneratorSettings>();
   augment_ = settings.own.get<SpecAugmentSettings>();
-  const auto& keys = settings.own.get<SpeechKeys>();
-  const bool in_files = keys.pretrained && settings.model.name != kFastConformer;
-  if (in_files && !archive_) {
-    auto archive = SpeechArchive::open(settings.model.name);
-    if (!archive.ok()) return archive.status();
-    archive_.emplace(std::move(*archive));
-    about_model_ = archive_->config().notes;
+  if (!archive_) {
+    auto origin = open_speech_origin(settings);
+    if (!origin.ok()) return origin.status();
+    archive_ = std::move(*origin);
+    if (archive_) about_model_ = archive_->config().notes;
   }
-  const auto known = known_speech_model(settings.model.name);
-  if (!in_files && !known)
-    return Status::invalid("model.name: got " + settings.model.name + ", of which no sizes are known");
-  model_settings_ = with_speech_keys(in_files ? archive_->settings() : *known, keys);
+  auto model = speech_model_of(settings, archive_ ? &*archive_ : nullptr);
+  if (!model.ok()) return model.status();
+  model_settings_ = std::move(*model);
   const std::int64_t spoken = clips_.vocabulary.value_or(0), tokens = model_settings_.vocabulary;
   if (spoken <= tokens) return {};
   return Status::invalid("data.generator.vocabulary: got " + std::to_string(spoken) + ", but " +

@@ -1,0 +1,79 @@
+// `octavo export`: the model of a run in the files of other programs, as its task writes them. No LibTorch.
+// SPDX-License-Identifier: MIT
+#include "train/tasks/export.h"
+#include "cli.h"
+#include "train/config/config.h"
+#include "train/files/checkpoint_choice.h"
+#include "train/files/checkpoint_names.h"
+#include "train/files/checkpoint_weights.h"
+
+#include <CLI/CLI.hpp>
+
+#include <array>
+#include <iostream>
+#include <memory>
+
+namespace octavo::cli {
+namespace {
+
+constexpr std::array<std::string_view, 2> kNeeded = {"model.safetensors", "config.yaml"};
+
+struct Flags {
+  std::string run;
+  std::string target;
+  std::string checkpoint;
+  bool force = false;
+};
+
+// A checkpoint with other files than its own would be torn.
+void check_target(const std::string& target, bool force) {
+  if (!train::path_exists(target)) return;
+  if (train::path_exists(target + "/checksums.txt") || !train::list_checkpoints(target).empty())
+    throw Failure(kExitUsage, target + ": is a run's folder or a checkpoint's; choose another name");
+  if (!force)
+    throw Failure(kExitUsage, target + ": is there already; choose another name, or --force replaces it");
+}
+
+void export_run(const Flags& flags) {
+  std::string target = flags.target;
+  while (target.size() > 1 && target.ends_with('/')) target.pop_back();
+  check_target(target, flags.force);
+  const auto chosen = take(train::choose_checkpoint(flags.run, flags.checkpoint, kNeeded));
+  for (const std::string& reason : chosen.skipped) std::cerr << "warning: not taken: " << reason << '\n';
+  if (!chosen.why.empty()) std::cerr << chosen.path << ": " << chosen.why << '\n';
+  const train::Config config = take(train::load(chosen.path + "/config.yaml"));
+  const auto weights = take(train::CheckpointWeights::open(chosen.path));
+  check(train::export_model({config.settings, chosen.path, weights.sources(), target}));
+  std::cout << target << ": the weights of " << chosen.path << " in float32";
+  if (weights.widened() > 0) {
+    std::cout << "; " << weights.widened() << " tensors were bfloat16, " << weights.masters()
+              << " of them with master bits";
+  }
+  std::cout << '\n';
+}
+
+}  // namespace
+
+void add_export(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("export", "Write a trained model for other programs");
+  auto flags = std::make_shared<Flags>();
+  command->add_option("run", flags->run, "A run's folder, or a checkpoint's")->type_name("RUN")->required();
+  command
+      ->add_option("target", flags->target,
+                   "Of a speech model: NAME.nemo, or a folder for transformers (config.json, "
+                   "model.safetensors)")
+      ->type_name("TARGET")
+      ->required();
+  command
+      ->add_option("--checkpoint", flags->checkpoint,
+                   "Of a run: best (by save_best), latest, or the number of a step; latest if not given")
+      ->type_name("best|latest|STEP");
+  command->add_flag("--force", flags->force,
+                    "Replace a file that is there; in a folder that is there, the files of the model");
+  command->footer(R"(For example:
+  octavo export runs/speech speech.nemo --checkpoint best
+  octavo export runs/speech speech-hf)");
+  command->callback([flags] { export_run(*flags); });
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,33 @@
+// Writes the models of the listed tasks.
+// SPDX-License-Identifier: MIT
+#include "train/tasks/export.h"
+
+#include "train/config/task_config.h"
+#include "train/tasks/list.h"
+
+namespace octavo::train {
+namespace {
+
+template <class Entry>
+Status write(const ModelExport& request) {
+  if constexpr (requires { Entry::export_model(request); }) {
+    return Entry::export_model(request);
+  } else {
+    return Status::unsupported("a model of the task " + request.settings.task +
+                               " has no format of other programs: its weights are in " + request.checkpoint +
+                               "/model.safetensors, which safetensors.torch.load_file reads");
+  }
+}
+
+template <class... Entry>
+Status write_listed(const ModelExport& request, TaskList<Entry...> /*list*/) {
+  Status out;
+  ((Entry::config().name == request.settings.task ? void(out = write<Entry>(request)) : void()), ...);
+  return out;
+}
+
+}  // namespace
+
+Status export_model(const ModelExport& request) { return write_listed(request, Tasks{}); }
+
+}  // namespace octavo::train
