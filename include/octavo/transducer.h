@@ -1,6 +1,7 @@
 // The loss of transducers and its gradient: TDT (token-and-duration transducer) with any set of durations,
 // and plain RNN-T. There are two entries: on logits, and with the joint network, whose logits never exist at
-// once. Log-space sums are in double, whatever the logits' type.
+// once. On the CPU sums in log space are in double, whatever the logits' type. On a GPU what is added to
+// and subtracted from logs of probabilities is in double, exponentials and their sums are in fp32.
 //
 // A clip has T frames and labels y_1 … y_U; its cells are (t, u), 0 <= t < T, 0 <= u <= U. Tokens (blank
 // among them) and durations have a softmax each. In log space, with B and Y the scores of blank and of

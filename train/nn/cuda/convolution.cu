@@ -1,8 +1,7 @@
 // conv_module on a GPU. A thread of the depthwise kernels owns two channels and walks over a run of frames
-// with the frames that the kernel sees in registers; a warp's access is 64 neighbouring channels. Arithmetic
-// is about as long as the memory takes, so two channels and long runs (few frames are read twice) beat wide
-// accesses. The kernels between are plain passes over rows. Sums are partial sums of blocks in fp32, finished
-// in double in a fixed order.
+// with the frames that the kernel sees in registers; a warp's access is 64 neighbouring channels. Runs are
+// long, so that few frames are read twice. The kernels between are plain passes over rows. Sums are partial
+// sums of blocks in fp32, finished in double in a fixed order.
 // SPDX-License-Identifier: MIT
 #include "nn/cuda/convolution.h"
 

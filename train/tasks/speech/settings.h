@@ -32,7 +32,7 @@ struct SpecAugmentSettings {
 };
 
 // What a config says of the model. What it leaves out is as the model that it names has it: see
-// speech_model_settings() in model_config.h.
+// with_speech_keys() in model_config.h.
 struct SpeechKeys {
   bool pretrained = false;
   bool gradient_checkpointing = false;

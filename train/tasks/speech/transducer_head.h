@@ -24,8 +24,8 @@ class TransducerHead {
   // Encoder outputs [rows, frames, width] as the joint takes them: [rows, frames, hidden], bias included.
   virtual torch::Tensor project(const torch::Tensor& frames) = 0;
 
-  // One label further: tokens are int64 [rows], and blank is the start, a zero vector in place of an
-  // embedding. Gives what the joint takes, [rows, hidden] with its bias, and the state after it. Without
+  // One label further: tokens are int64 [rows], and blank is the start, whose row of the embedding is zero in
+  // NeMo's files. Gives what the joint takes, [rows, hidden] with its bias, and the state after it. Without
   // dropout.
   virtual std::pair<torch::Tensor, PredictorState> predict(const torch::Tensor& tokens,
                                                            const PredictorState& state) = 0;
