@@ -24,8 +24,6 @@ constexpr std::array<std::string_view, 3> kFilesOfAModel = {"model.safetensors",
 std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& settings,
                                                const torch::Device& device, bool bf16) {
   seed_random(settings.training.seed, 0, 0);
-  // Convolutions add up in one order: a run that goes on has the bits of one that was not interrupted.
-  at::globalContext().setDeterministicCuDNN(true);
   std::shared_ptr<torch::nn::Module> model = task.build(settings);
   place_model(*model, device, bf16);
   return model;
@@ -33,7 +31,12 @@ std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& setti
 
 // In bf16 are the weights of products; vectors (biases, norms) and buffers stay in fp32: they are small, and
 // statistics need it.
+//
+// cuDNN adds up in one order, so that a run that goes on has the bits of one that was not interrupted, and
+// what is said to be fp32 is not TF32: torch would let it be.
 void place_model(torch::nn::Module& model, const torch::Device& device, bool bf16) {
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setAllowTF32CuDNN(false);
   for (torch::Tensor& param : model.parameters()) {
     if (bf16 && param.dim() >= 2) param.set_data(param.detach().to(torch::kBFloat16));
   }

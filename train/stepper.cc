@@ -13,7 +13,10 @@
 namespace octavo::train {
 
 Stepper::Stepper(Session& session, Heartbeat& console)
-    : session_(session), console_(console), readout_(session.device, session.device.is_cpu() ? 0 : 2) {}
+    : session_(session),
+      console_(console),
+      readout_(session.device, session.device.is_cpu() ? 0 : 2),
+      buffers_(session.buffers) {}
 
 void Stepper::step() {
   if (++done_ == kMeasuredStep) {
@@ -47,6 +50,7 @@ void Stepper::passes_and_update(std::int64_t number) {
   const TrainingSettings& training = session_.settings.training;
   const std::int64_t passes = training.gradient_accumulation_steps;
   session_.sums->clear();
+  buffers_.remember();
   std::vector<Stopwatch>& watches = watches_.emplace_back();
   torch::Tensor loss_sum;
   for (std::int64_t i = 0; i < passes; ++i) {
@@ -58,6 +62,7 @@ void Stepper::passes_and_update(std::int64_t number) {
     watch.stop();
   }
   StepOptimizer& optimizer = *session_.optimizer;
+  buffers_.undo_if(optimizer.skipped());
   readout_.push(number, loss_sum, optimizer.grad_norm(), optimizer.skipped(), session_.scaler->scale());
   session_.scaler->update(optimizer.skipped());
   RunState& state = session_.state;

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "buffer_keeper.h"
 #include "device.h"
 #include "heartbeat.h"
 #include "readout.h"
@@ -47,6 +48,7 @@ class Stepper {
   Session& session_;
   Heartbeat& console_;
   Readout readout_;
+  BufferKeeper buffers_;
   std::deque<std::vector<Stopwatch>> watches_;
   std::optional<MemoryByOwner> owners_;
   // The batches of the measured step live on until it is measured: the meter of the CPU does not know what

@@ -1,6 +1,7 @@
 // The small parts of the loop: learning rates, the numbers of finished steps, and random numbers that follow
 // from the step.
 // SPDX-License-Identifier: MIT
+#include "buffer_keeper.h"
 #include "device.h"
 #include "readout.h"
 #include "schedule.h"
@@ -126,6 +127,28 @@ TEST(SeedRandom, FollowsFromSeedStepAndPass) {
       for (std::int64_t pass = 0; pass < 4; ++pass) all.push_back(numbers(seed, step, pass));
   for (std::size_t i = 0; i < all.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) ASSERT_FALSE(torch::equal(all[i], all[j])) << i << ' ' << j;
+}
+
+// A bad batch leaves nothing behind, a good one what it did.
+TEST(BufferKeeper, UndoesWhatASkippedStepDid) {
+  torch::nn::BatchNorm1d norm(3);
+  NamedTensors buffers;
+  for (const auto& each : norm->named_buffers()) buffers.emplace_back(each.key(), each.value());
+  BufferKeeper keeper(buffers);
+  const auto step = [&](float x, std::uint8_t skipped) {
+    keeper.remember();
+    norm(torch::full({4, 3}, x));
+    keeper.undo_if(torch::full({}, skipped, torch::kUInt8));
+  };
+  step(1.0F, 0);
+  const torch::Tensor mean = norm->running_mean.clone(), var = norm->running_var.clone();
+  EXPECT_TRUE(mean.allclose(torch::full({3}, 0.1))) << mean;
+  step(std::nanf(""), 1);
+  EXPECT_TRUE(norm->running_mean.equal(mean) && norm->running_var.equal(var));
+  EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 1);
+  step(1.0F, 0);
+  EXPECT_FALSE(norm->running_mean.equal(mean));
+  EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 2);
 }
 
 }  // namespace

@@ -21,10 +21,13 @@ inline constexpr bool kHasKernels = true;
 inline constexpr bool kHasKernels = false;
 #endif
 
+// Whether the build has code for that GPU. Asked once of each.
+bool has_code_for(const torch::Device& device);
+
 // Activations that the kernels take: bf16 or fp32 on a GPU, and most of them rows of whole vectors.
 inline bool has_kernel_type(const torch::Tensor& x) {
-  return x.is_cuda() && (x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kFloat32) &&
-         x.numel() > 0;
+  return x.is_cuda() && has_code_for(x.device()) &&
+         (x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kFloat32) && x.numel() > 0;
 }
 inline bool fusible(const torch::Tensor& x) {
   return has_kernel_type(x) && x.dim() >= 2 && x.size(-1) % 8 == 0;

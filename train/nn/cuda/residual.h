@@ -46,6 +46,9 @@ struct NormBackward {
 };
 const char* norm_backward(const NormShape& shape, const NormBackward& work, void* stream);
 
+// Whether the current device can run the kernels of this folder, which are all compiled for the same GPUs.
+bool has_code();
+
 // to = drop(SiLU(x)), or, where dout is not null, the gradient of x. `inner` is the elements of a sample.
 const char* silu_dropout(bool bf16, std::int64_t numel, std::int64_t inner, const void* x, const void* dout,
                          const DropCall& drop, void* to, void* stream);

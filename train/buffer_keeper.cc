@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#include "buffer_keeper.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+namespace octavo::train {
+namespace {
+
+torch::Tensor flat(const std::vector<torch::Tensor>& tensors) {
+  std::vector<torch::Tensor> rows;
+  rows.reserve(tensors.size());
+  for (const torch::Tensor& each : tensors) rows.push_back(each.flatten());
+  return torch::cat(rows);
+}
+
+}  // namespace
+
+BufferKeeper::BufferKeeper(const NamedTensors& buffers) {
+  for (const auto& [name, tensor] : buffers) {
+    auto kind = std::ranges::find_if(kinds_, [&](const Kind& each) {
+      return each.buffers[0].scalar_type() == tensor.scalar_type() &&
+             each.buffers[0].device() == tensor.device();
+    });
+    if (kind == kinds_.end()) kind = kinds_.insert(kind, Kind{});
+    kind->buffers.push_back(tensor);
+  }
+}
+
+void BufferKeeper::remember() {
+  const torch::NoGradGuard no_grad;
+  for (Kind& kind : kinds_) kind.kept = flat(kind.buffers);
+}
+
+void BufferKeeper::undo_if(const torch::Tensor& skipped) {
+  const torch::NoGradGuard no_grad;
+  for (Kind& kind : kinds_) {
+    const torch::Tensor chosen =
+        torch::where(skipped.to(kind.kept.device()) != 0, kind.kept, flat(kind.buffers));
+    std::vector<torch::Tensor> parts;
+    std::int64_t begin = 0;
+    for (const torch::Tensor& each : kind.buffers) {
+      parts.push_back(chosen.narrow(0, begin, each.numel()).view(each.sizes()));
+      begin += each.numel();
+    }
+    at::_foreach_copy_(kind.buffers, parts);
+  }
+}
+
+}  // namespace octavo::train
