@@ -43,7 +43,8 @@ Status load_products();
 std::size_t products_version();
 
 // Queues a product on the stream. `workspace`: kProductWorkspace bytes, of nobody else meanwhile. Addresses
-// and pitches are multiples of 16 bytes. `choice`: which of the library's proposals is taken, best first.
+// are multiples of 256 bytes, which the library assumes of all operands when it proposes an algorithm; pitches
+// are multiples of 16 bytes. `choice`: which of the library's proposals is taken, best first.
 Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream,
                 std::size_t choice = 0);
 // How many proposals there are for a product on the current device.
