@@ -6,13 +6,14 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
@@ -80,7 +81,6 @@ Library load_library() {
     if (function == nullptr) missing += (missing.empty() ? "cublasLt" : ", cublasLt") + std::string(name);
   };
   lt::Functions& f = out.functions;
-  find(f.GetVersion, "GetVersion");
   find(f.Create, "Create");
   find(f.Matmul, "Matmul");
   find(f.MatmulDescCreate, "MatmulDescCreate");
@@ -115,7 +115,7 @@ std::string shape_text(const Product& p) {
 struct Plan {
   lt::Operation operation = nullptr;
   lt::Layout a = nullptr, b = nullptr, to = nullptr;
-  std::vector<lt::Algorithm> algorithms;
+  lt::Algorithm algorithm{};
 };
 
 class Planner {
@@ -149,11 +149,13 @@ class Planner {
       check(f_.MatmulAlgoGetHeuristic(handle, plan.operation, plan.b, plan.a, plan.to, plan.to, preference,
                                       kMost, found, &count),
             "MatmulAlgoGetHeuristic");
-      for (int i = 0; ok() && i < count; ++i) {
-        if (found[i].state == 0) plan.algorithms.push_back(found[i].algorithm);
-      }
       (void)f_.MatmulPreferenceDestroy(preference);
-      if (ok() && plan.algorithms.empty()) check(15, "MatmulAlgoGetHeuristic, which proposes nothing,");
+      const std::span proposed(found, static_cast<std::size_t>(ok() ? count : 0));
+      const auto best = std::ranges::find(proposed, 0, &lt::Heuristic::state);
+      if (best == proposed.end())
+        check(15, "MatmulAlgoGetHeuristic, which proposes nothing,");
+      else
+        plan.algorithm = best->algorithm;
     }
     if (ok()) return {};
     drop(plan);
@@ -162,7 +164,7 @@ class Planner {
   }
 
  private:
-  static constexpr int kMost = 8;
+  static constexpr int kMost = 8;  // proposals, best first; the first that the GPU can do is taken
   static constexpr std::uint64_t kSomeBias = 256;
 
   [[nodiscard]] bool ok() const { return status_ == 0; }
@@ -233,19 +235,8 @@ Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& produ
 }  // namespace
 
 Status load_products() { return library().status; }
-std::size_t products_version() { return library().functions.GetVersion(); }
 
-Result<std::size_t> choices_of(const Product& product) {
-  if (Status bad = load_products(); !bad.ok()) return bad;
-  AllPlans& all = all_plans();
-  const std::lock_guard lock(all.mutex);
-  auto plan = plan_of(all, product);
-  if (!plan.ok()) return plan.status();
-  return plan->second->algorithms.size();
-}
-
-Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream,
-                std::size_t choice) {
+Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream) {
   if (Status bad = load_products(); !bad.ok()) return bad;
   const lt::Functions& f = library().functions;
   AllPlans& all = all_plans();
@@ -260,9 +251,7 @@ Status multiply(const Product& product, const ProductMemory& memory, void* works
   if (status == 0) {
     const float one = 1.0F, before = product.add ? 1.0F : 0.0F;
     status = f.Matmul(handle, plan->operation, &one, memory.b, plan->b, memory.a, plan->a, &before, memory.to,
-                      plan->to, memory.to, plan->to,
-                      &plan->algorithms[choice < plan->algorithms.size() ? choice : 0], workspace,
-                      kProductWorkspace, stream);
+                      plan->to, memory.to, plan->to, &plan->algorithm, workspace, kProductWorkspace, stream);
   }
   if (status == 0) return {};
   return Status::failed("[cublaslt] a product of " + shape_text(product) + ": cublasStatus_t " +

@@ -39,15 +39,10 @@ inline constexpr std::size_t kProductWorkspace = std::size_t{32} << 20;
 
 // Loads the library where that has not been done. An error says what was looked for and how to get it.
 Status load_products();
-// The version of the library, as 130101 for 13.1.1. REQUIRES: load_products().
-std::size_t products_version();
 
 // Queues a product on the stream. `workspace`: kProductWorkspace bytes, of nobody else meanwhile. Addresses
-// are multiples of 256 bytes, which the library assumes of all operands when it proposes an algorithm; pitches
-// are multiples of 16 bytes. `choice`: which of the library's proposals is taken, best first.
-Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream,
-                std::size_t choice = 0);
-// How many proposals there are for a product on the current device.
-Result<std::size_t> choices_of(const Product& product);
+// are multiples of 256 bytes, which the library assumes of all operands when it proposes an algorithm;
+// pitches are multiples of 16 bytes.
+Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream);
 
 }  // namespace octavo::cuda

@@ -45,7 +45,6 @@ inline constexpr std::uint32_t kReductionInWorkspace = 2;
 
 // Pointers to the functions, by their names without "cublasLt".
 struct Functions {
-  std::size_t (*GetVersion)();
   Status (*Create)(Handle*);
   Status (*Matmul)(Handle, Operation, const void* alpha, const void* a, Layout, const void* b, Layout,
                    const void* beta, const void* c, Layout, void* d, Layout, const Algorithm*,

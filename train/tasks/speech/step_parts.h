@@ -48,7 +48,6 @@ class StepMemory : public StepWatch {
 
   [[nodiscard]] const ByPart<std::int64_t>& before() const { return before_; }  // when a part began
   [[nodiscard]] const ByPart<std::int64_t>& peak() const { return peak_; }      // within it
-  [[nodiscard]] std::int64_t after() const { return after_; }
 
  private:
   PeakMeter meter_;
