@@ -290,6 +290,24 @@ TEST_F(AttentionCuda, TakesSlicesOfOneTensor) {
     EXPECT_TRUE(torch::equal(got.grads[i], expected.grads[i])) << kNames[i];
 }
 
+// Contiguous for torch, whatever the stride of the single frame is.
+TEST_F(AttentionCuda, TakesSingleFramesOfAnyStride) {
+  const Case c{3, 1, 2, 16, {1, 1, 1}};
+  const std::vector<Tensor> values = inputs_of(c, torch::kFloat32);
+  const Tensor weight = torch::randn({3, 1, 32});
+  const Results expected = run(c, leaves(values, torch::kCUDA, torch::kFloat32), weight);
+  std::vector<Tensor> turned = leaves(values, torch::kCUDA, torch::kFloat32);
+  for (std::size_t i = 0; i < 3; ++i) {
+    turned[i] = values[i].transpose(0, 1).contiguous().cuda().transpose(0, 1).detach().requires_grad_();
+    ASSERT_TRUE(turned[i].is_contiguous());
+    ASSERT_NE(turned[i].stride(1), turned[i].stride(0));
+  }
+  const Results got = run(c, turned, weight);
+  EXPECT_TRUE(torch::equal(got.out, expected.out));
+  for (std::size_t i = 0; i < expected.grads.size(); ++i)
+    EXPECT_TRUE(torch::equal(got.grads[i], expected.grads[i])) << kNames[i];
+}
+
 TEST_F(AttentionCuda, GivesTheSameBitsAgain) {
   const Case c{4, 250, 8, 128, {250, 249, 100, 3}, 0.1};
   const std::vector<Tensor> values = inputs_of(c, torch::kBFloat16);

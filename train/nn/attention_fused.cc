@@ -38,9 +38,11 @@ struct AttentionCall : KernelMask {
 using Call = c10::intrusive_ptr<AttentionCall>;
 
 // [batch, T, heads, size] as the kernel reads it: frames may be apart, by the same distance all.
+// The stride of a single frame means nothing, of a contiguous tensor too; then clips are the rows.
+std::int64_t row_pitch(const at::Tensor& x) { return x.size(1) == 1 ? x.stride(0) : x.stride(1); }
 bool has_even_rows(const at::Tensor& x) {
-  return x.stride(3) == 1 && x.stride(2) == x.size(3) && x.stride(0) == x.size(1) * x.stride(1) &&
-         x.stride(1) % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
+  return x.stride(3) == 1 && x.stride(2) == x.size(3) && x.stride(0) == x.size(1) * row_pitch(x) &&
+         row_pitch(x) % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
 at::Tensor with_even_rows(const at::Tensor& x) { return has_even_rows(x) ? x : kernel_input(x); }
 
@@ -67,8 +69,8 @@ HeadTensors split(const cuda::AttentionShape& shape, const variable_list& inputs
   HeadTensors out(shape, q.options());
   check_kernel(kName, cuda::split_heads(
                           shape,
-                          {q.const_data_ptr(), k.const_data_ptr(), v.const_data_ptr(), q.stride(1),
-                           k.stride(1), v.stride(1), positions.const_data_ptr(),
+                          {q.const_data_ptr(), k.const_data_ptr(), v.const_data_ptr(), row_pitch(q),
+                           row_pitch(k), row_pitch(v), positions.const_data_ptr(),
                            bias_u.const_data_ptr<float>(), bias_v.const_data_ptr<float>(), out.pointers()},
                           stream));
   return out;
