@@ -132,6 +132,8 @@ TEST(SpeechModel, RowsComputedAgainInPartsGiveTheSameGradients) {
   }
   EXPECT_THROW(recompute_rows(segment, {features, lengths}, weights, 0), c10::Error);
   EXPECT_THROW(recompute_rows(segment, {weights[0], lengths}, weights, 1), c10::Error);
+  const torch::Tensor twice = recompute_rows(segment, {features, lengths}, weights, 2).sum();
+  EXPECT_THROW(torch::autograd::grad({twice}, {weights[0]}, {}, {}, true), c10::Error);
 }
 
 TEST(SpeechModel, FrozenBatchNormIsThatOfEvaluation) {

@@ -185,5 +185,15 @@ TEST(TrainTransducer, NamesWhatDoesNotFit) {
   EXPECT_THAT(message([](Case&) {}, {0.1, true, {}, 0}), HasSubstr("needs the number of each clip"));
 }
 
+TEST(TrainTransducer, RefusesASecondGradient) {
+  const Case with;
+  try {
+    (void)torch::autograd::grad({with.loss()}, {with.f}, {}, {}, true);
+    ADD_FAILURE() << "create_graph was taken";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what_without_backtrace(), HasSubstr("joint_loss: its kernels have no second gradient"));
+  }
+}
+
 }  // namespace
 }  // namespace octavo::train

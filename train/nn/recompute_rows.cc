@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "nn/recompute_rows.h"
 
+#include "nn/fused.h"
 #include "nn/wide.h"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -65,6 +66,7 @@ struct RowsFunction : torch::autograd::Function<RowsFunction> {
   }
 
   static variable_list backward(torch::autograd::AutogradContext* context, const variable_list& grads) {
+    check_first_gradient("recompute_rows");
     const auto rows = c10::static_intrusive_pointer_cast<Rows>(context->saved_data["rows"].toCapsule());
     const variable_list all = context->get_saved_variables();
     variable_list parameters, wanted;

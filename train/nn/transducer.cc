@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "nn/transducer.h"
 
+#include "nn/fused.h"
+
 #include <ATen/Parallel.h>
 #include <octavo/torch/native.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -120,6 +122,7 @@ struct JointFunction : ::torch::autograd::Function<JointFunction> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& upstream) {
+    check_first_gradient("joint_loss");
     const auto call = c10::static_intrusive_pointer_cast<JointCall>(context->saved_data["call"].toCapsule());
     const variable_list saved = context->get_saved_variables();
     const Inputs in(saved[0], saved[1], saved[2], saved[3], saved[4], saved[5]);
