@@ -178,6 +178,23 @@ TEST(SpeechGolden, OnAGpuAsOnTheCpu) {
   expect_as_close(run(golden, torch::kFloat32, Loss::tiled, torch::kCUDA), fp32, fp64, gates);
 }
 
+// What a file of many activations is held to: its results as above; gradients within 2^-6 of their largest
+// number. A gradient jumps where the input of a ReLU is so near to zero that fp32 has it on the other side,
+// and among hundreds of thousands of them some are.
+void expect_close_but_for_kinks(const Results& others, const Results& fp32, const Results& fp64) {
+  Results smooth;
+  for (const auto& [name, other] : others) {
+    if (!name.starts_with("g.")) {
+      smooth[name] = other;
+      continue;
+    }
+    const torch::Tensor& exact = fp64.at(name);
+    ASSERT_EQ(other.sizes(), exact.sizes()) << name;
+    EXPECT_LE(largest(exact - other.to(torch::kFloat64)), std::ldexp(largest(exact), -6)) << name;
+  }
+  expect_as_close(smooth, fp32, fp64);
+}
+
 // See make_golden.py. On a GPU where there is one.
 TEST(SpeechGolden, AFileGivenByHand) {
   const char* path = std::getenv("OCTAVO_TEST_SPEECH_GOLDEN");
@@ -187,8 +204,8 @@ TEST(SpeechGolden, AFileGivenByHand) {
   const Golden golden{std::string(path)};
   const Results fp32 = run(golden, torch::kFloat32, Loss::plain, device),
                 fp64 = run(golden, torch::kFloat64, Loss::plain, device);
-  expect_as_close(results_of(golden, fp64), fp32, fp64);
-  expect_as_close(run(golden, torch::kFloat32, Loss::tiled, device), fp32, fp64);
+  expect_close_but_for_kinks(results_of(golden, fp64), fp32, fp64);
+  expect_close_but_for_kinks(run(golden, torch::kFloat32, Loss::tiled, device), fp32, fp64);
 }
 
 // Name to shape and kind.
