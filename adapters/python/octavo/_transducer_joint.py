@@ -41,7 +41,7 @@ class _Call(Arguments):
         batch, frames, hidden = encoder.shape
         sizes = (batch, frames, predictor.shape[1], weight.shape[0] - len(durations))
         super().__init__(encoder, sizes, labels, _CPU, blank, durations, (sigma, omega, seed, reduction))
-        samples = torch.arange(batch, device=encoder.device) if dropout > 0 else None
+        samples = torch.arange(batch, dtype=torch.int64, device=encoder.device) if dropout > 0 else None
         self.joint = _abi.new(
             _abi.TransducerJoint,
             hidden=hidden,

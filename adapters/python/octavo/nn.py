@@ -248,7 +248,7 @@ def _check_device(name: str, what: str, given: Tensor, first: str, expected: Ten
 
 def _seed(drawn: bool) -> Tensor | None:
     """A tensor, so that a compiled graph can draw it."""
-    return torch.randint(2**63 - 1, (), device="cpu") if drawn else None
+    return torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu") if drawn else None
 
 
 def _check_labels(
