@@ -8,6 +8,7 @@
 #include "progress.h"
 #include "speech_report.h"
 #include "train/config/config.h"
+#include "train/tasks/speech/generator.h"
 #include "train/tasks/speech/measure.h"
 #include "train/tasks/speech/model_config.h"
 #include "trainer_bench.h"
@@ -25,8 +26,6 @@ namespace octavo::cli {
 namespace {
 
 using train::SpeechModelSettings;
-
-constexpr double kFramesPerSecond = 100;
 
 // "12/512".
 std::optional<std::pair<std::int64_t, std::int64_t>> layers_and_width(const std::string& size) {
@@ -107,8 +106,8 @@ void measure_row(SpeechBench& bench, SpeechBenchRow& row, const torch::Device& d
   const SpeechBenchRequest& request = bench.request;
   const train::TrainingSettings training = training_of(request, row.optimizer);
   const train::OptimizerPlan plan = take(train::plan_optimizer(training, device, train::has_backend(device)));
-  const train::SpeechLoad load{row.clips, std::llround(kFramesPerSecond * request.seconds), request.tokens,
-                               request.steps};
+  const train::SpeechLoad load{row.clips, std::llround(train::kFramesPerSecond * request.seconds),
+                               request.tokens, request.steps};
   try {
     train::seed_random(training.seed, 0, 0);
     train::SpeechModelImpl& model = models.get(row.checkpointing, device, plan.bf16_weights);

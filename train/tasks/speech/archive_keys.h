@@ -22,6 +22,9 @@
 
 namespace octavo::train {
 
+// Of any layer that a config describes.
+inline constexpr std::int64_t kMostWidth = 1 << 16;
+
 // What was read, with numbers that those programs have and SpeechModelSettings has not.
 struct ForeignModel {
   SpeechModelSettings model;

@@ -13,7 +13,6 @@ namespace octavo::train {
 namespace {
 
 using M = SpeechModelSettings;
-constexpr std::int64_t kMostWidth = 1 << 16;
 constexpr std::string_view kModules = "nemo.collections.asr.modules.";
 
 std::string module_name(std::string_view name) { return std::string(kModules) + std::string(name); }

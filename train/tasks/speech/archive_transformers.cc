@@ -12,7 +12,6 @@ namespace octavo::train {
 namespace {
 
 using M = SpeechModelSettings;
-constexpr std::int64_t kMostWidth = 1 << 16;
 constexpr std::int64_t kMostTokens = 1 << 24;
 
 struct Kind {
