@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/tasks/speech/emission.h"
 #include "train/tasks/speech/transducer_head.h"
 
 #include <torch/types.h>
@@ -11,14 +12,6 @@
 #include <vector>
 
 namespace octavo::train {
-
-// A label and where it was found. A frame here is one of the encoder's.
-struct Emission {
-  std::int64_t token = 0, frame = 0;
-  std::int64_t duration = 0;  // frames by which it advanced; of CTC, frames that had it
-  friend bool operator==(const Emission&, const Emission&) = default;
-};
-using Transcript = std::vector<Emission>;
 
 struct GreedyOptions {
   std::int64_t max_symbols = 10;  // labels at one frame, after which the next frame's turn comes

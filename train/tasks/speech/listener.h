@@ -1,0 +1,60 @@
+// A trained speech model that hears: samples in, words with their times out.
+//
+//   auto listener = octavo::train::Listener::open("runs/speech", {.checkpoint = "best"});
+//   if (!listener.ok()) return listener.status();
+//   const std::vector<Heard> heard = listener->hear(clips);
+//
+// Many clips, read by threads while the device computes: hear_all() in listening.h.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/settings.h"
+#include "train/tasks/speech/heard.h"
+
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+class Tokenizer;
+
+struct ListenerOptions {
+  std::string checkpoint = {};            // of a run: best, latest or a step; empty: latest
+  DeviceName device = {};                 // where it computes
+  std::optional<ComputeType> dtype = {};  // none: bfloat16 on a GPU, float32 elsewhere
+};
+
+class Listener {
+ public:
+  // `name`: a run's folder, a checkpoint's, a `.nemo` file, a folder of transformers, or a name of the hub.
+  // A model without a tokenizer, such as that of generated clips, is an error.
+  static Result<Listener> open(const std::string& name, const ListenerOptions& options = {});
+
+  Listener(Listener&&) noexcept;
+  Listener& operator=(Listener&&) noexcept;
+  ~Listener();
+
+  // One batch: mono clips at rate(), of any lengths, also of none; what is heard in the same order. One
+  // thread at a time. Throws c10::Error, such as c10::OutOfMemoryError.
+  [[nodiscard]] std::vector<Heard> hear(std::span<const std::span<const float>> clips);
+
+  [[nodiscard]] int rate() const;              // samples in a second
+  [[nodiscard]] double frame_seconds() const;  // of the encoder's frames, which times are in steps of
+  [[nodiscard]] const Tokenizer& tokenizer() const;
+  [[nodiscard]] std::string device_text() const;
+  // Lines for the console: which checkpoint was taken and why, what was not taken.
+  [[nodiscard]] const std::vector<std::string>& notes() const;
+
+ private:
+  struct Parts;
+  explicit Listener(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace octavo::train
