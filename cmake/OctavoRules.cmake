@@ -61,12 +61,17 @@ function(octavo_rule_library rule suffix out)
   set(${out} ${target} PARENT_SCOPE)
 endfunction()
 
-# The objects of every rule.
+# The objects of every rule. With OCTAVO_CUDA_PTX_RULES machine code is made of the first one alone: a driver makes the rest
+# when it loads them, and a machine that runs none of it has compiled all sources in two thirds of the time.
 function(octavo_rule_objects out)
   octavo_all_rules(rules)
   set(objects "")
   foreach(rule IN LISTS rules)
     octavo_rule_library(${rule} "" target)
+    if(OCTAVO_CUDA_PTX_RULES AND objects)
+      list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+[a-z]?).*$" "\\1-virtual" OUTPUT_VARIABLE ptx)
+      set_property(TARGET ${target} PROPERTY CUDA_ARCHITECTURES ${ptx})
+    endif()
     list(APPEND objects $<TARGET_OBJECTS:${target}>)
   endforeach()
   set(${out} "${objects}" PARENT_SCOPE)
