@@ -16,4 +16,9 @@ constexpr std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// The n-th number of a key, n = 1, 2, …: at least 0, below 1.
+constexpr double share_of(std::uint64_t key, std::uint64_t n) {
+  return static_cast<double>(mix(key + n * kStep) >> 11) * 0x1p-53;
+}
+
 }  // namespace octavo::train

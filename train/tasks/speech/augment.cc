@@ -15,7 +15,7 @@ class Shares {
  public:
   explicit Shares(const MaskKey& key)
       : key_(mix(mix(mix((key.seed ^ kAugment) + kStep) + key.step) + key.draw)) {}
-  double next() { return static_cast<double>(mix(key_ + ++count_ * kStep) >> 11) * 0x1p-53; }
+  double next() { return share_of(key_, ++count_); }
 
  private:
   std::uint64_t key_, count_ = 0;

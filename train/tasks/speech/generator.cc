@@ -17,9 +17,7 @@ constexpr std::int64_t kFormants = 3;
 constexpr std::uint64_t kLength = 1, kTokens = 2, kTiming = 3, kNoise = 4;
 
 // Number `at` of a stream, as a share of 1.
-double share(std::uint64_t key, std::uint64_t at) {
-  return static_cast<double>(mix(key + (at + 1) * kStep) >> 11) * 0x1p-53;
-}
+double share(std::uint64_t key, std::uint64_t at) { return share_of(key, at + 1); }
 
 std::uint64_t stream(std::uint64_t key, std::uint64_t name) { return mix(key + name * kStep); }
 

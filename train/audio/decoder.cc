@@ -1,0 +1,186 @@
+// Opening, checking and decoding by libsndfile; see decoder.h.
+// SPDX-License-Identifier: MIT
+#include "train/audio/decoder.h"
+
+#include "train/audio/header_check.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::int64_t kBlockSamples = 1 << 14;  // of all channels: they stay in the cache
+constexpr std::int64_t kMostFrames = std::int64_t{1} << 48;
+
+std::string format_name(int format) {
+  switch (format & SF_FORMAT_TYPEMASK) {
+    case SF_FORMAT_WAV:
+    case SF_FORMAT_WAVEX:
+    case SF_FORMAT_RF64:
+    case SF_FORMAT_W64:
+      return "WAV";
+    case SF_FORMAT_FLAC:
+      return "FLAC";
+    case SF_FORMAT_OGG:
+      return "OGG";
+    case SF_FORMAT_MPEG:
+      return "MP3";
+    case SF_FORMAT_AIFF:
+      return "AIFF";
+    case SF_FORMAT_AU:
+      return "AU";
+    case SF_FORMAT_CAF:
+      return "CAF";
+    case SF_FORMAT_NIST:
+      return "NIST";
+    default:
+      return "";
+  }
+}
+
+// Frames of interleaved samples as one channel, appended.
+void mix_down(std::span<const float> block, int channels, std::optional<int> channel,
+              std::vector<float>& samples) {
+  const auto width = static_cast<std::size_t>(channels);
+  if (width == 1) {
+    samples.insert(samples.end(), block.begin(), block.end());
+    return;
+  }
+  const std::size_t before = samples.size();
+  samples.resize(before + block.size() / width);
+  const std::span<float> out = std::span(samples).subspan(before);
+  if (channel) {
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = block[i * width + static_cast<std::size_t>(*channel)];
+    return;
+  }
+  const float share = 1.0F / static_cast<float>(channels);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    float sum = 0;
+    for (std::size_t c = 0; c < width; ++c) sum += block[i * width + c];
+    out[i] = sum * share;
+  }
+}
+
+bool all_finite(std::span<const float> samples) {
+  // A sum of x * 0 is 0 unless an x is none; a loop without branches is a vector loop.
+  float sum = 0;
+  for (const float x : samples) sum += x * 0.0F;
+  return sum == 0;
+}
+
+}  // namespace
+
+Result<Decoder> Decoder::open(const std::string& path, std::optional<int> channel) {
+  Result<InputFile> input = InputFile::open(path);
+  if (!input.ok()) return input.status();
+  if (Status status = check_header(*input, path); !status.ok()) return status;
+  Decoder decoder;
+  decoder.input_ = std::move(*input);
+  decoder.path_ = path;
+  decoder.channel_ = channel;
+  SF_INFO found{};
+  if (Status status = decoder.start(found); !status.ok()) return status;
+  if (Status status = decoder.check(found); !status.ok()) return status;
+  decoder.info_ = {found.frames, found.samplerate, found.channels, format_name(found.format)};
+  decoder.block_.resize(
+      static_cast<std::size_t>(std::max<std::int64_t>(kBlockSamples / found.channels, 1) * found.channels));
+  if (found.frames <= 0 || found.frames > kMostFrames) {
+    if (Status status = decoder.count_frames(found); !status.ok()) return status;
+  }
+  if (decoder.info_.frames == 0) {
+    return Status::invalid(path + ": has no samples; leave it out, or record it again");
+  }
+  return decoder;
+}
+
+Status Decoder::start(SF_INFO& found) {
+  file_.reset();
+  position_ = 0;
+  if (::lseek(input_.descriptor.get(), 0, SEEK_SET) != 0)
+    return Status::failed(path_ + ": cannot go to its start");
+  found = {};
+  file_.reset(sf_open_fd(input_.descriptor.get(), SFM_READ, &found, SF_FALSE));
+  if (file_ == nullptr) return library_error("open");
+  return {};
+}
+
+Status Decoder::check(const SF_INFO& found) const {
+  if (format_name(found.format).empty()) {
+    return Status::invalid(path_ + ": is of a format that is not read here; convert it to FLAC or WAV first");
+  }
+  if (found.samplerate < kLowestRate || found.samplerate > kHighestRate) {
+    return Status::invalid(path_ + ": its header says " + std::to_string(found.samplerate) +
+                           " samples a second, expected " + std::to_string(kLowestRate) + " to " +
+                           std::to_string(kHighestRate) + "; the header is damaged, write the file again");
+  }
+  if (found.channels < 1) return Status::invalid(path_ + ": has no channels");
+  if (channel_ && (*channel_ < 0 || *channel_ >= found.channels)) {
+    return Status::invalid(path_ + ": channel " + std::to_string(*channel_) + " was asked for, it has " +
+                           std::to_string(found.channels) + " (from 0)");
+  }
+  return {};
+}
+
+// Of a header that does not know: a FLAC file that was written into a pipe.
+Status Decoder::count_frames(SF_INFO& found) {
+  std::int64_t total = 0;
+  const auto frames = static_cast<sf_count_t>(block_.size()) / found.channels;
+  for (sf_count_t got = 1; got > 0; total += got) got = sf_readf_float(file_.get(), block_.data(), frames);
+  if (sf_error(file_.get()) != SF_ERR_NO_ERROR) return library_error("decode");
+  if (Status status = start(found); !status.ok()) return status;
+  info_.frames = total;
+  return {};
+}
+
+Status Decoder::seek(std::int64_t frame) {
+  if (frame == position_) return {};
+  if (sf_seek(file_.get(), frame, SEEK_SET) != frame)
+    return library_error("go to frame " + std::to_string(frame));
+  position_ = frame;
+  return {};
+}
+
+Status Decoder::read(std::int64_t frames, std::vector<float>& samples) {
+  const auto room = static_cast<std::int64_t>(block_.size()) / info_.channels;
+  while (frames > 0) {
+    const sf_count_t asked = std::min(frames, room);
+    const sf_count_t got = sf_readf_float(file_.get(), block_.data(), asked);
+    if (sf_error(file_.get()) != SF_ERR_NO_ERROR) {
+      position_ += std::max<sf_count_t>(got, 0);
+      return library_error("decode from second " +
+                           std::to_string(static_cast<double>(position_) / info_.rate) + " on of");
+    }
+    if (got <= 0) break;
+    const auto block = std::span(block_).first(static_cast<std::size_t>(got * info_.channels));
+    if (!all_finite(block)) {
+      return Status::invalid(path_ + ": has samples that are not numbers near second " +
+                             std::to_string(static_cast<double>(position_) / info_.rate) +
+                             "; write it again, or leave it out");
+    }
+    mix_down(block, info_.channels, channel_, samples);
+    position_ += got;
+    frames -= got;
+  }
+  return {};
+}
+
+Status Decoder::check_end() const {
+  const double missing = static_cast<double>(info_.frames - position_) / info_.rate;
+  if (missing <= kShortfallAllowed) return {};
+  return Status::invalid(path_ + ": is cut short: its header promises " + std::to_string(info_.seconds()) +
+                         " s, it ends at " + std::to_string(static_cast<double>(position_) / info_.rate) +
+                         " s; get the whole file, or leave it out");
+}
+
+Status Decoder::library_error(const std::string& action) const {
+  std::string reason = sf_strerror(file_.get());
+  while (!reason.empty() && (reason.back() == '.' || reason.back() == '\n')) reason.pop_back();
+  return Status::invalid(path_ + ": cannot " + action + " it: " + reason +
+                         "; it may be damaged: listen to it, or leave it out");
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,51 @@
+// One open recording: decoding front to back or from a frame on, mixed down to mono. libsndfile behind it.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/audio/audio.h"
+#include "train/files/mapped_file.h"
+
+#include <memory>
+
+#include <sndfile.h>
+
+namespace octavo::train {
+
+class Decoder {
+ public:
+  // `channel`: as of an AudioRequest. The header was checked: header_check.h.
+  static Result<Decoder> open(const std::string& path, std::optional<int> channel);
+
+  [[nodiscard]] const AudioInfo& info() const { return info_; }
+
+  Status seek(std::int64_t frame);  // REQUIRES: 0 <= frame <= info().frames
+
+  // Appends up to `frames` samples. Fewer: the end of the file.
+  Status read(std::int64_t frames, std::vector<float>& samples);
+
+  // Where reading stands, in frames of the file.
+  [[nodiscard]] std::int64_t position() const { return position_; }
+
+  // Of a file that gave no more samples: an error if its header promised more.
+  [[nodiscard]] Status check_end() const;
+
+ private:
+  struct Close {
+    void operator()(SNDFILE* file) const { sf_close(file); }
+  };
+  Decoder() = default;
+  Status start(SF_INFO& found);
+  Status check(const SF_INFO& found) const;
+  Status count_frames(SF_INFO& found);
+  [[nodiscard]] Status library_error(const std::string& action) const;
+
+  InputFile input_;  // open as long as file_ is
+  std::unique_ptr<SNDFILE, Close> file_;
+  std::string path_;
+  AudioInfo info_;
+  std::optional<int> channel_;
+  std::int64_t position_ = 0;
+  std::vector<float> block_;  // interleaved
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,166 @@
+// Signatures, and lengths that headers promise; see header_check.h.
+// SPDX-License-Identifier: MIT
+#include "train/audio/header_check.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+namespace octavo::train {
+namespace {
+
+// The bytes of a file, by position. What is not there reads as zeros.
+class FileBytes {
+ public:
+  FileBytes(const InputFile& file) : descriptor_(file.descriptor.get()), size_(file.size) {}
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+
+  [[nodiscard]] std::string at(std::uint64_t position, std::size_t count) const {
+    std::string text(count, '\0');
+    if (position < size_) {
+      const ssize_t got = ::pread(descriptor_, text.data(), count, static_cast<off_t>(position));
+      std::fill(text.begin() + std::max<ssize_t>(got, 0), text.end(), '\0');
+    }
+    return text;
+  }
+
+ private:
+  int descriptor_;
+  std::uint64_t size_;
+};
+
+std::uint32_t byte_of(std::string_view text, std::size_t at) { return static_cast<unsigned char>(text[at]); }
+std::uint32_t little16(std::string_view text, std::size_t at) {
+  return byte_of(text, at) | byte_of(text, at + 1) << 8;
+}
+std::uint32_t little32(std::string_view text, std::size_t at) {
+  return little16(text, at) | little16(text, at + 2) << 16;
+}
+std::uint32_t big32(std::string_view text, std::size_t at) {
+  return byte_of(text, at) << 24 | byte_of(text, at + 1) << 16 | byte_of(text, at + 2) << 8 |
+         byte_of(text, at + 3);
+}
+
+Status cut_short(const std::string& path, std::uint64_t promised, std::uint64_t there) {
+  return Status::invalid(path + ": is cut short: its header promises " + std::to_string(promised) +
+                         " bytes, the file has " + std::to_string(there) +
+                         "; get the whole file, or leave it out");
+}
+
+// A rate that the bytes per second contradict: one of the two is a lie, and which one cannot be seen.
+Status check_wav_rate(const std::string& format, const std::string& path) {
+  const std::uint32_t tag = little16(format, 0), rate = little32(format, 4), bytes = little32(format, 8),
+                      frame = little16(format, 12);
+  const bool plain = tag == 1 || tag == 3 || tag == 0xFFFE;  // integers, floats, or one of them
+  if (!plain || bytes == 0 || frame == 0 || bytes == std::uint64_t{rate} * frame) return {};
+  return Status::invalid(path + ": its header says " + std::to_string(rate) + " samples a second, and " +
+                         std::to_string(bytes) + " bytes a second, which are " +
+                         std::to_string(bytes / frame) +
+                         " samples: one is wrong; write the file again at its true rate");
+}
+
+Status check_wav(const FileBytes& file, const std::string& path) {
+  constexpr std::uint32_t unknown = 0x7FFFF000;  // what writers into a pipe put there, or more
+  std::uint64_t position = 12;
+  for (int chunks = 0; chunks < 1000 && position + 8 <= file.size(); ++chunks) {
+    const std::string head = file.at(position, 8);
+    const std::uint32_t size = little32(head, 4);
+    if (head.starts_with("data")) {
+      if (size < unknown && position + 8 + size > file.size())
+        return cut_short(path, position + 8 + size, file.size());
+      return {};
+    }
+    if (head.starts_with("fmt ")) {
+      if (Status status = check_wav_rate(file.at(position + 8, 16), path); !status.ok()) return status;
+    }
+    position += 8 + std::uint64_t{size} + size % 2;
+  }
+  return Status::invalid(path +
+                         ": is a WAV file without samples (no data chunk): it is cut short, or damaged");
+}
+
+// The last page must be whole.
+Status check_ogg(const FileBytes& file, const std::string& path) {
+  constexpr std::uint64_t largest = 27 + 255 + 255 * 255;
+  const std::uint64_t from = file.size() > largest ? file.size() - largest : 0;
+  const std::string end = file.at(from, static_cast<std::size_t>(file.size() - from));
+  const std::size_t page = end.rfind(std::string_view("OggS\0", 5));
+  if (page == std::string::npos) return {};
+  const std::string head = file.at(from + page, 27 + 255);
+  const std::size_t segments = byte_of(head, 26);
+  std::uint64_t bytes = from + page + 27 + segments;
+  for (std::size_t i = 0; i < segments; ++i) bytes += byte_of(head, 27 + i);
+  return bytes > file.size() ? cut_short(path, bytes, file.size()) : Status();
+}
+
+// The first frame of most encoders says how many bytes there are.
+Status check_mp3(const FileBytes& file, std::uint64_t start, const std::string& path) {
+  const std::string head = file.at(start, 64);
+  const bool first_version = (byte_of(head, 1) & 8) != 0, mono = byte_of(head, 3) >> 6 == 3;
+  const std::size_t at = 4 + (first_version ? (mono ? 17U : 32U) : (mono ? 9U : 17U));
+  if (head.substr(at, 4) != "Xing" && head.substr(at, 4) != "Info") return {};
+  const std::uint32_t flags = big32(head, at + 4);
+  if ((flags & 2) == 0) return {};
+  const std::uint64_t promised = start + big32(head, at + 8 + (flags & 1) * 4);
+  return promised > file.size() + file.size() / 100 ? cut_short(path, promised, file.size()) : Status();
+}
+
+// Where the frames of an MP3 file begin: behind a tag, which may hold a picture.
+std::uint64_t behind_tag(const std::string& head) {
+  if (!head.starts_with("ID3")) return 0;
+  std::uint64_t size = 0;
+  for (std::size_t i = 6; i < 10; ++i) size = size << 7 | (byte_of(head, i) & 0x7F);
+  return 10 + size + ((byte_of(head, 5) & 0x10) != 0 ? 10 : 0);
+}
+
+bool is_frame(const std::string& head) {
+  return byte_of(head, 0) == 0xFF && (byte_of(head, 1) & 0xE0) == 0xE0;
+}
+
+Status unknown_format(const FileBytes& file, const std::string& path) {
+  const std::string head = file.at(0, 12);
+  std::string what;
+  if (head.starts_with("version http")) {
+    what = "it is a pointer of Git LFS: `git lfs pull` gets the file";
+  } else if (head.substr(4, 4) == "ftyp") {
+    what = "it is MP4 or M4A: convert it, for example with `ffmpeg -i FILE FILE.flac`";
+  } else if (head.starts_with("\x1A\x45\xDF\xA3")) {
+    what = "it is WebM or Matroska: convert it, for example with `ffmpeg -i FILE FILE.flac`";
+  } else if (std::ranges::all_of(head,
+                                 [](char c) { return (c >= 32 && c < 127) || c == '\n' || c == '\r'; })) {
+    what = "it is text, beginning with '" + head.substr(0, head.find_first_of("\r\n")) + "'";
+  } else {
+    what = "it begins with the bytes";
+    for (std::size_t i = 0; i < 4; ++i) {
+      std::array<char, 4> digits{};
+      std::snprintf(digits.data(), digits.size(), " %02x", byte_of(head, i));
+      what += digits.data();
+    }
+  }
+  return Status::invalid(path + ": is no recording that is read here (WAV, FLAC, OGG, MP3): " + what);
+}
+
+}  // namespace
+
+Status check_header(const InputFile& input, const std::string& path) {
+  const FileBytes file(input);
+  if (file.size() == 0) return Status::invalid(path + ": is empty (0 bytes); leave it out, or get it again");
+  const std::string head = file.at(0, 12);
+  if (head.starts_with("RIFF") && head.substr(8, 4) == "WAVE") return check_wav(file, path);
+  if (head.starts_with("OggS")) return check_ogg(file, path);
+  const std::uint64_t start = behind_tag(head);
+  if (start > 0 ? !file.at(start, 4).starts_with("fLaC") : is_frame(head))
+    return check_mp3(file, start, path);
+  for (const std::string_view known :
+       {"RIFX", "RF64", "BW64", "riff", "fLaC", "FORM", ".snd", "caff", "NIST", "ID3"}) {
+    if (head.starts_with(known)) return {};
+  }
+  return unknown_format(file, path);
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,115 @@
+// Whole clips; see audio.h.
+// SPDX-License-Identifier: MIT
+#include "train/audio/audio.h"
+#include "train/audio/decoder.h"
+#include "train/audio/resampler.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::int64_t kPieceFrames = 1 << 16;
+
+Status check_request(const AudioRequest& request) {
+  const auto bad = [&](const std::string& what, double value, const std::string& limit) {
+    return Status::invalid(request.path + ": " + what + " is " + std::to_string(value) + ", expected " +
+                           limit);
+  };
+  if (!(request.offset >= 0 && request.offset < 1e9))
+    return bad("offset", request.offset, "0 or more seconds");
+  if (request.seconds && !(*request.seconds > 0 && *request.seconds < 1e9)) {
+    return bad("duration", *request.seconds, "more than 0 seconds");
+  }
+  if (request.rate < kLowestRate || request.rate > kHighestRate) {
+    return bad("sample rate", request.rate,
+               std::to_string(kLowestRate) + " to " + std::to_string(kHighestRate));
+  }
+  if (!(request.speed >= 0.1 && request.speed <= 10)) return bad("speed", request.speed, "0.1 to 10");
+  return {};
+}
+
+std::string seconds_text(double seconds) {
+  std::string text = std::to_string(std::round(seconds * 1000) / 1000);
+  return text.substr(0, text.find('.') + 4) + " s";
+}
+
+// The part of the file that was asked for, in its frames.
+struct Part {
+  std::int64_t first = 0, count = 0;
+};
+
+Result<Part> part_of(const AudioRequest& request, const AudioInfo& info) {
+  const double offset = std::round(request.offset * info.rate);
+  if (offset >= static_cast<double>(info.frames)) {
+    return Status::invalid(request.path + ": offset " + seconds_text(request.offset) +
+                           " is behind its end, it has " + seconds_text(info.seconds()) + " at " +
+                           std::to_string(info.rate) + " Hz");
+  }
+  const auto first = static_cast<std::int64_t>(offset);
+  const std::int64_t rest = info.frames - first;
+  if (!request.seconds) return Part{first, rest};
+  const double wanted = std::max(std::round(*request.seconds * info.rate), 1.0);
+  if (wanted - static_cast<double>(rest) > kShortfallAllowed * info.rate) {
+    return Status::invalid(request.path + ": " + seconds_text(*request.seconds) + " from " +
+                           seconds_text(request.offset) + " on were asked for, it has " +
+                           seconds_text(info.seconds()) + " at " + std::to_string(info.rate) +
+                           " Hz: its duration or its sample rate is wrong");
+  }
+  return Part{first, std::min(static_cast<std::int64_t>(wanted), rest)};
+}
+
+Status read_part(const AudioRequest& request, Decoder& decoder, const Part& part,
+                 std::vector<float>& samples) {
+  const double from = decoder.info().rate * request.speed;
+  const double to = request.rate;
+  const std::int64_t count = resampled_count(part.count, from, to);
+  if (std::max(count, part.count) > kLongestClip) {
+    return Status::invalid(request.path + ": " + std::to_string(std::max(count, part.count)) +
+                           " samples are more than a clip's " + std::to_string(kLongestClip) +
+                           "; read it in parts, by offset and duration");
+  }
+  if (Status status = decoder.seek(part.first); !status.ok()) return status;
+  Result<Resampler> resampler = Resampler::make(from, to);
+  if (!resampler.ok()) return resampler.status();
+  // A header may lie about frames, so memory grows with what is decoded.
+  samples.reserve(static_cast<std::size_t>(std::min(count + 1024, 64 * kPieceFrames)));
+  std::vector<float> piece;
+  for (std::int64_t left = part.count; left > 0;) {
+    piece.clear();
+    const std::int64_t asked = std::min(left, kPieceFrames);
+    if (Status status = decoder.read(asked, piece); !status.ok()) return status;
+    if (Status status = resampler->add(piece, samples); !status.ok()) return status;
+    left -= static_cast<std::int64_t>(piece.size());
+    if (static_cast<std::int64_t>(piece.size()) < asked) {
+      if (Status status = decoder.check_end(); !status.ok()) return status;
+      break;
+    }
+  }
+  return resampler->finish(samples);
+}
+
+}  // namespace
+
+bool audio_built_in() { return true; }
+
+Result<AudioInfo> probe_audio(const std::string& path) {
+  const Result<Decoder> decoder = Decoder::open(path, std::nullopt);
+  if (!decoder.ok()) return decoder.status();
+  return decoder->info();
+}
+
+Result<AudioClip> read_audio(const AudioRequest& request) {
+  if (Status status = check_request(request); !status.ok()) return status;
+  Result<Decoder> decoder = Decoder::open(request.path, request.channel);
+  if (!decoder.ok()) return decoder.status();
+  const Result<Part> part = part_of(request, decoder->info());
+  if (!part.ok()) return part.status();
+  AudioClip clip;
+  clip.source = decoder->info();
+  if (Status status = read_part(request, *decoder, *part, clip.samples); !status.ok()) return status;
+  return clip;
+}
+
+}  // namespace octavo::train
