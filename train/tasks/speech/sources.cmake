@@ -2,7 +2,14 @@
 # other programs, and the word error rate.
 set(config_sources codecs.cc config.cc model_config.cc)
 set(plain_sources
-  archive.cc archive_keys.cc archive_nemo.cc archive_transformers.cc archive_write.cc augment.cc export.cc generator.cc hub.cc names.cc
-  origin.cc wer.cc)
+  archive.cc archive_keys.cc archive_nemo.cc archive_transformers.cc archive_write.cc augment.cc export.cc generator.cc hub.cc
+  json_line.cc manifest.cc manifest_line.cc manifest_order.cc names.cc origin.cc tokenizer_files.cc wer.cc)
+set(plain_libraries octavo_train_format)
+if(OCTAVO_WITH_AUDIO)
+  list(APPEND plain_sources tokenizer.cc)
+  list(APPEND plain_libraries octavo_sentencepiece)
+else()
+  list(APPEND plain_sources tokenizer_none.cc)
+endif()
 set(torch_sources
   batch.cc encoder.cc greedy.cc measure.cc model.cc predictor.cc step_parts.cc subsampling.cc task.cc weights.cc)
