@@ -12,4 +12,4 @@ else()
   list(APPEND plain_sources tokenizer_none.cc)
 endif()
 set(torch_sources
-  batch.cc encoder.cc greedy.cc measure.cc model.cc predictor.cc step_parts.cc subsampling.cc task.cc weights.cc)
+  batch.cc encoder.cc generated_clips.cc greedy.cc measure.cc model.cc predictor.cc step_parts.cc subsampling.cc task.cc weights.cc)

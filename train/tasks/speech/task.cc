@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/task.h"
 
+#include "nn/subsampling.h"
 #include "precision.h"
 #include "train/format/numbers.h"
 #include "train/model.h"
 #include "train/tasks/speech/augment.h"
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/entry.h"
+#include "train/tasks/speech/generator.h"
 #include "train/tasks/speech/greedy.h"
 #include "train/tasks/speech/origin.h"
 #include "train/tasks/speech/weights.h"
@@ -23,8 +25,6 @@
 namespace octavo::train {
 namespace {
 
-constexpr const char* kClips = "clips";                             // of the record
-constexpr std::uint64_t kValidationClips = std::uint64_t{1} << 60;  // numbers: others than those to train on
 constexpr std::int64_t kPreviews = 3;
 
 // How much of a set a batch is, by the reduction: so that its loss does not depend on the batches.
@@ -34,7 +34,18 @@ double weight_of(const SpeechClips& clips, const std::string& reduction) {
   return static_cast<double>(std::accumulate(labels.begin(), labels.end(), std::int64_t{0}));
 }
 
-std::string seconds_text(double seconds) { return significant(seconds, 4) + " s"; }
+// What the clips of a batch on the host say.
+std::vector<std::string> references(const ClipSource& clips, const Batch& batch) {
+  const SpeechClips all = clips_of(batch);
+  const torch::Tensor targets = all.targets.contiguous();
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < all.target_lengths_on_host.size(); ++i) {
+    out.push_back(
+        clips.text({targets.const_data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * targets.size(1),
+                    static_cast<std::size_t>(all.target_lengths_on_host[i])}));
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -42,7 +53,6 @@ std::unique_ptr<Task> SpeechEntry::make() { return std::make_unique<SpeechTask>(
 
 Status SpeechTask::take(const Settings& settings) {
   settings_ = settings;
-  clips_ = settings.own.get<GeneratorSettings>();
   augment_ = settings.own.get<SpecAugmentSettings>();
   if (!archive_) {
     auto origin = open_speech_origin(settings);
@@ -53,26 +63,18 @@ Status SpeechTask::take(const Settings& settings) {
   auto model = speech_model_of(settings, archive_ ? &*archive_ : nullptr);
   if (!model.ok()) return model.status();
   model_settings_ = std::move(*model);
-  const std::int64_t spoken = clips_.vocabulary.value_or(0), tokens = model_settings_.vocabulary;
-  if (spoken <= tokens) return {};
-  return Status::invalid("data.generator.vocabulary: got " + std::to_string(spoken) + ", but " +
-                         settings.model.name + " has " + std::to_string(tokens) +
-                         " tokens: use as many or fewer");
+  return {};
 }
 
 Result<Task::DataChange> SpeechTask::open(const Opening& opening) {
   if (Status bad = take(opening.settings); !bad.ok()) return bad;
-  DataChange out;
-  const std::int64_t now = samples();
-  if (opening.record == nullptr) return out;
-  const auto then = opening.record->value(kClips, now);
-  if (then != now)
-    out.noted.push_back("data.generator.clips: there were " + std::to_string(then) + ", and are " +
-                        std::to_string(now));
-  return out;
+  auto clips = open_clips(opening.settings, model_settings_);
+  if (!clips.ok()) return clips.status();
+  clips_ = std::move(*clips);
+  return opening.record == nullptr ? DataChange{} : clips_->compare(*opening.record);
 }
 
-nlohmann::ordered_json SpeechTask::data_record() const { return {{kClips, samples()}}; }
+nlohmann::ordered_json SpeechTask::data_record() const { return clips_->record(); }
 
 std::shared_ptr<torch::nn::Module> SpeechTask::build(const Settings& settings) {
   const Status taken = take(settings);
@@ -88,36 +90,6 @@ Status SpeechTask::load_first_weights() {
   about_model_.push_back(std::move(*loaded));
   archive_.reset();  // its memory
   return {};
-}
-
-ClipPlan SpeechTask::plan(std::uint64_t number, bool longest) const {
-  return plan_clip(clips_, clips_.vocabulary.value_or(model_settings_.vocabulary), number, longest);
-}
-
-Batch SpeechTask::draw(const std::vector<ClipPlan>& plans) const {
-  Batch out = make_batch(clips_, plans, model_settings_.mel_bands);
-  check_batch(out, model_settings_.vocabulary);
-  return out;
-}
-
-Batch SpeechTask::read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const {
-  std::vector<std::uint64_t> draws(static_cast<std::size_t>(rows));
-  std::iota(draws.begin(), draws.end(), first_draw);
-  std::vector<ClipPlan> plans;
-  for (const std::uint64_t each : draws)
-    plans.push_back(plan(static_cast<std::uint64_t>(order.sample(each))));
-  Batch out = draw(plans);
-  out.draws = std::move(draws);
-  return out;
-}
-
-Batch SpeechTask::largest(const Order& order, std::int64_t rows) const {
-  std::vector<ClipPlan> plans;
-  Batch out;
-  for (std::int64_t i = 0; i < rows; ++i) plans.push_back(plan(static_cast<std::uint64_t>(i), true));
-  out = draw(plans);
-  for (std::int64_t i = 0; i < rows; ++i) out.draws.push_back(order.start() + static_cast<std::uint64_t>(i));
-  return out;
 }
 
 torch::Tensor SpeechTask::loss(const Batch& batch, const PassKey& key) {
@@ -141,7 +113,7 @@ std::vector<std::string> SpeechTask::texts(const Encoded& encoded) {
   for (const Transcript& each : found) {
     std::vector<std::int64_t> tokens;
     for (const Emission& emission : each) tokens.push_back(emission.token);
-    out.push_back(transcript(tokens));
+    out.push_back(clips_->text(tokens));
   }
   return out;
 }
@@ -153,23 +125,21 @@ std::optional<Evaluation> SpeechTask::evaluate(const torch::Device& device,
   const AutocastScope autocast(device, settings_.training.compute_dtype);
   const std::int64_t most = settings_.data.max_eval_samples,
                      rows = settings_.training.per_device_eval_batch_size;
-  const std::int64_t all = most < 0 ? clips_.validation_clips : std::min(clips_.validation_clips, most);
+  const std::int64_t all =
+      most < 0 ? clips_->validation_samples() : std::min(clips_->validation_samples(), most);
   double loss = 0, weight = 0;
   WordErrors errors;
   for (std::int64_t first = 0; first < all; first += rows) {
     if (stop()) return std::nullopt;
-    std::vector<ClipPlan> plans;
-    for (std::int64_t i = first; i < std::min(first + rows, all); ++i)
-      plans.push_back(plan(kValidationClips + static_cast<std::uint64_t>(i)));
-    const Batch batch = to_device(draw(plans), device);
+    const Batch host = clips_->validation(first, std::min(rows, all - first)),
+                batch = to_device(host, device);
     const SpeechClips clips = clips_of(batch);
     const Encoded encoded = model_->encode(clips.features, clips.feature_lengths, {});
     const double share = weight_of(clips, model_settings_.reduction);
     loss += model_->loss(encoded, clips, {}).item<double>() * share;
     weight += share;
-    const std::vector<std::string> heard = texts(encoded);
-    for (std::size_t i = 0; i < plans.size(); ++i)
-      errors += word_errors(transcript(plans[i].tokens), heard[i]);
+    const std::vector<std::string> said = references(*clips_, host), heard = texts(encoded);
+    for (std::size_t i = 0; i < said.size(); ++i) errors += word_errors(said[i], heard[i]);
   }
   return Evaluation{{{"loss", loss / weight, Better::lower}, {"wer", errors.rate(), Better::lower}}, all};
 }
@@ -179,42 +149,35 @@ std::optional<Preview> SpeechTask::preview(const torch::Device& device,
   const torch::NoGradGuard no_grad;
   const EvalScope scope(*model_);
   const AutocastScope autocast(device, settings_.training.compute_dtype);
-  std::vector<ClipPlan> plans;
-  for (std::int64_t i = 0; i < std::min(kPreviews, clips_.validation_clips); ++i)
-    plans.push_back(plan(kValidationClips + static_cast<std::uint64_t>(i)));
-  const Batch batch = to_device(draw(plans), device);
+  const Batch host = clips_->validation(0, std::min(kPreviews, clips_->validation_samples()));
+  const Batch batch = to_device(host, device);
   const SpeechClips clips = clips_of(batch);
   const std::vector<std::string> heard = texts(model_->encode(clips.features, clips.feature_lengths, {}));
-  std::string said, all;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    const std::string reference = transcript(plans[i].tokens);
-    said += (i == 0 ? "" : "\n") + reference;
-    all += "\nsaid:  " + reference + "\nheard: " + heard[i] + '\n';
+  const std::vector<std::string> right = references(*clips_, host);
+  std::string said, text, all;
+  for (std::size_t i = 0; i < right.size(); ++i) {
+    said += (i == 0 ? "" : "\n") + right[i];
+    text += (i == 0 ? "" : "\n") + heard[i];
+    all += "\nsaid:  " + right[i] + "\nheard: " + heard[i] + '\n';
   }
-  std::string text;
-  for (std::size_t i = 0; i < heard.size(); ++i) text += (i == 0 ? "" : "\n") + heard[i];
   return Preview{"clips that it was not trained on", all, {{"prompt", said}, {"text", text}}};
 }
 
 std::vector<std::string> SpeechTask::introduction() const {
   std::vector<std::string> out = about_model_;
-  out.push_back(std::to_string(samples()) + " clips of up to " + seconds_text(clips_.seconds) +
-                " to train on and " + std::to_string(clips_.validation_clips) +
-                " to evaluate on, which a generator makes");
+  out.push_back(clips_->introduction());
   return out;
 }
 
-void SpeechTask::describe(nlohmann::ordered_json& start) const {
-  start["data"] = std::to_string(samples()) + " generated clips of up to " + seconds_text(clips_.seconds);
-}
+void SpeechTask::describe(nlohmann::ordered_json& start) const { start["data"] = clips_->name(); }
 
 std::string SpeechTask::batch_text(std::int64_t rows) const {
-  const ClipPlan longest = plan(0, true);
-  const auto tokens = static_cast<std::int64_t>(longest.tokens.size());
-  std::string out = std::to_string(rows) + " clips of up to " + seconds_text(clips_.seconds) + " and " +
-                    std::to_string(tokens) + " tokens";
+  const auto [frames, tokens] = clips_->longest();
+  std::string out = std::to_string(rows) + " clips of up to " +
+                    significant(static_cast<double>(frames) / static_cast<double>(kFramesPerSecond), 4) +
+                    " s and " + std::to_string(tokens) + " tokens";
   if (model_settings_.head != SpeechHead::ctc)
-    out += " (" + std::to_string(rows * subsampled(longest.frames) * (tokens + 1)) + " cells of the loss)";
+    out += " (" + std::to_string(rows * subsampled(frames) * (tokens + 1)) + " cells of the loss)";
   return out;
 }
 
@@ -222,7 +185,7 @@ MemoryAdvice SpeechTask::memory_advice() const {
   MemoryAdvice out;
   if (!model_settings_.checkpoint_encoder)
     out.first.emplace_back("model.gradient_checkpointing=true (activations of one layer instead of all)");
-  if (clips_.seconds > 1) out.last.push_back("data.generator.seconds=" + significant(clips_.seconds / 2, 4));
+  if (const std::string shorter = clips_->shorter(); !shorter.empty()) out.last.push_back(shorter);
   return out;
 }
 
@@ -232,8 +195,7 @@ std::string SpeechTask::shorter_steps() const {
          ", encoder.d_model is " + std::to_string(model_settings_.width) +
          "); fewer or shorter clips in a step (per_device_train_batch_size is " +
          std::to_string(training.per_device_train_batch_size) + ", gradient_accumulation_steps is " +
-         std::to_string(training.gradient_accumulation_steps) + ", generator.seconds is " +
-         significant(clips_.seconds, 4) + ')';
+         std::to_string(training.gradient_accumulation_steps) + ", " + clips_->length_text() + ')';
 }
 
 }  // namespace octavo::train

@@ -5,7 +5,7 @@
 
 #include "train/task.h"
 #include "train/tasks/speech/archive.h"
-#include "train/tasks/speech/generator.h"
+#include "train/tasks/speech/clip_source.h"
 #include "train/tasks/speech/model.h"
 #include "train/tasks/speech/settings.h"
 
@@ -23,9 +23,13 @@ class SpeechTask : public Task {
   std::shared_ptr<torch::nn::Module> build(const Settings& settings) override;
   Status load_first_weights() override;
 
-  [[nodiscard]] std::int64_t samples() const override { return *clips_.clips; }
-  [[nodiscard]] Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override;
-  [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override;
+  [[nodiscard]] std::int64_t samples() const override { return clips_->samples(); }
+  [[nodiscard]] Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override {
+    return clips_->read(order, first_draw, rows);
+  }
+  [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override {
+    return clips_->largest(order, rows);
+  }
   [[nodiscard]] std::int64_t units(std::int64_t rows) const override { return rows; }
   [[nodiscard]] Unit unit() const override { return {"clips", "clips"}; }
 
@@ -42,12 +46,10 @@ class SpeechTask : public Task {
  private:
   // Of files, their sizes.
   Status take(const Settings& settings);
-  [[nodiscard]] Batch draw(const std::vector<ClipPlan>& plans) const;
-  [[nodiscard]] ClipPlan plan(std::uint64_t number, bool longest = false) const;
   std::vector<std::string> texts(const Encoded& encoded);  // what is heard
 
   Settings settings_;
-  GeneratorSettings clips_;
+  std::unique_ptr<ClipSource> clips_;
   SpecAugmentSettings augment_;
   SpeechModelSettings model_settings_;
   std::optional<SpeechArchive> archive_;  // that the weights come from
