@@ -1,9 +1,14 @@
-// Recordings for tests: sounds as functions of time, and files of them.
+// Recordings for tests: sounds as functions of time, and WAV files byte by byte, so that any of their numbers
+// can lie.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <numbers>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace octavo::train {
@@ -16,6 +21,50 @@ inline std::vector<float> tone(double hertz, double seconds, int rate, double lo
         static_cast<float>(loud * std::sin(2 * std::numbers::pi * hertz * static_cast<double>(i) / rate));
   }
   return samples;
+}
+
+// A tone that rises from `low` to `high`: no two parts of it are alike.
+inline std::vector<float> sweep(double low, double high, double seconds, int rate) {
+  std::vector<float> samples(static_cast<std::size_t>(std::lround(seconds * rate)));
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const double t = static_cast<double>(i) / rate;
+    samples[i] = static_cast<float>(
+        0.5 * std::sin(2 * std::numbers::pi * (low + (high - low) * t / (2 * seconds)) * t));
+  }
+  return samples;
+}
+
+inline std::string little_endian(std::uint64_t value, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xFF);
+  return text;
+}
+
+// What a WAV file's header says; nothing: what is true.
+struct WavHeader {
+  std::uint32_t rate = 16000, channels = 1;
+  std::int64_t bytes_per_second = -1, data_bytes = -1;
+  bool floats = false;  // of 32 bits; else integers of 16
+};
+
+inline std::string wav_file(const WavHeader& header, const std::string& data) {
+  const std::uint32_t frame = header.channels * (header.floats ? 4 : 2);
+  const auto told = [](std::int64_t value, std::uint64_t truth) {
+    return little_endian(value < 0 ? truth : static_cast<std::uint64_t>(value), 4);
+  };
+  const std::string format = little_endian(header.floats ? 3 : 1, 2) + little_endian(header.channels, 2) +
+                             little_endian(header.rate, 4) +
+                             told(header.bytes_per_second, std::uint64_t{header.rate} * frame) +
+                             little_endian(frame, 2) + little_endian(header.floats ? 32 : 16, 2);
+  const std::string body = "WAVEfmt " + little_endian(format.size(), 4) + format + "data" +
+                           told(header.data_bytes, data.size()) + data;
+  return "RIFF" + little_endian(body.size(), 4) + body;
+}
+
+inline std::string wav_data(std::span<const std::int16_t> samples) {
+  std::string text;
+  for (const std::int16_t sample : samples) text += little_endian(static_cast<std::uint16_t>(sample), 2);
+  return text;
 }
 
 }  // namespace octavo::train

@@ -13,6 +13,7 @@ namespace octavo::train {
 namespace {
 
 constexpr std::int64_t kBlockSamples = 1 << 14;  // of all channels: they stay in the cache
+constexpr std::int64_t kSecondsAhead = 1;        // of 8,000 bits: the frames before it that MP3 can refer to
 constexpr std::int64_t kMostFrames = std::int64_t{1} << 48;
 
 std::string format_name(int format) {
@@ -137,6 +138,20 @@ Status Decoder::count_frames(SF_INFO& found) {
 }
 
 Status Decoder::seek(std::int64_t frame) {
+  if (frame == position_) return {};
+  if (info_.format == "MP3") return seek_mp3(frame);
+  return jump(frame);
+}
+
+// A frame of MP3 takes bits of those before it, of more of them than the library decodes ahead.
+Status Decoder::seek_mp3(std::int64_t frame) {
+  const std::int64_t ahead = std::max<std::int64_t>(frame - kSecondsAhead * info_.rate, 0);
+  if (Status status = jump(ahead); !status.ok()) return status;
+  std::vector<float> dropped;
+  return read(frame - ahead, dropped);
+}
+
+Status Decoder::jump(std::int64_t frame) {
   if (frame == position_) return {};
   if (sf_seek(file_.get(), frame, SEEK_SET) != frame)
     return library_error("go to frame " + std::to_string(frame));

@@ -36,6 +36,8 @@ class Decoder {
   Decoder() = default;
   Status start(SF_INFO& found);
   Status check(const SF_INFO& found) const;
+  Status seek_mp3(std::int64_t frame);
+  Status jump(std::int64_t frame);
   Status count_frames(SF_INFO& found);
   [[nodiscard]] Status library_error(const std::string& action) const;
 

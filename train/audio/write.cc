@@ -6,10 +6,12 @@
 
 #include <fcntl.h>
 #include <sndfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 
 namespace octavo::train {
@@ -28,15 +30,81 @@ Result<int> format_of(const std::string& path) {
   return Status::invalid(path + ": expected a name that ends in .wav, .flac, .ogg or .mp3");
 }
 
-// Removes its file unless it was kept.
+// A file that libsndfile writes through us, because some of its encoders ignore errors. Removed unless it was
+// kept.
 struct Partial {
   std::string path;
+  FileDescriptor descriptor;
+  int error = 0;
   bool kept = false;
-  explicit Partial(std::string name) : path(std::move(name)) {}
+
+  explicit Partial(std::string name) : path(std::move(name)) {
+    descriptor = FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (descriptor.get() < 0) error = errno;
+  }
+  Partial(const Partial&) = delete;
+  Partial& operator=(const Partial&) = delete;
   ~Partial() {
-    if (!kept) ::unlink(path.c_str());
+    if (!kept && descriptor.get() >= 0) ::unlink(path.c_str());
   }
 };
+
+int number_of(void* partial) { return static_cast<Partial*>(partial)->descriptor.get(); }
+
+sf_count_t length_of(void* partial) {
+  struct stat info {};
+  return ::fstat(number_of(partial), &info) == 0 ? info.st_size : -1;
+}
+
+sf_count_t write_to(const void* data, sf_count_t count, void* partial) {
+  sf_count_t done = 0;
+  while (done < count) {
+    const ssize_t got = ::write(number_of(partial), static_cast<const char*>(data) + done,
+                                static_cast<std::size_t>(count - done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      static_cast<Partial*>(partial)->error = errno;
+      break;
+    }
+    done += got;
+  }
+  return done;
+}
+
+SF_VIRTUAL_IO through_us() {
+  return {length_of,
+          [](sf_count_t offset, int from, void* file) -> sf_count_t {
+            return ::lseek(number_of(file), offset, from);
+          },
+          [](void* data, sf_count_t count, void* file) -> sf_count_t {
+            return ::read(number_of(file), data, static_cast<std::size_t>(count));
+          },
+          write_to, [](void* file) -> sf_count_t { return ::lseek(number_of(file), 0, SEEK_CUR); }};
+}
+
+// Whether all were written. Not by libsndfile's conversion to integers, which does not round to the nearest.
+bool write_samples(SNDFILE* file, bool integers, std::span<const float> samples) {
+  std::vector<std::int16_t> rounded;
+  std::vector<float> clipped;
+  for (; !samples.empty();) {
+    const auto piece = samples.first(std::min<std::size_t>(samples.size(), 1 << 14));
+    const auto count = static_cast<sf_count_t>(piece.size());
+    rounded.clear();
+    clipped.clear();
+    for (const float x : piece) {
+      if (integers) {
+        rounded.push_back(static_cast<std::int16_t>(std::lrint(std::clamp(x * 32768, -32768.0F, 32767.0F))));
+      } else {
+        clipped.push_back(std::clamp(x, -1.0F, 1.0F));
+      }
+    }
+    const sf_count_t done = integers ? sf_writef_short(file, rounded.data(), count)
+                                     : sf_writef_float(file, clipped.data(), count);
+    if (done != count) return false;
+    samples = samples.subspan(piece.size());
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -51,24 +119,21 @@ Status write_audio(const std::string& path, std::span<const float> samples, int 
     return Status::unsupported(path + ": libsndfile cannot write this format at " + std::to_string(rate) +
                                " Hz");
   }
+  if (!std::ranges::all_of(samples, [](float x) { return std::isfinite(x); })) {
+    return Status::invalid(path + ": a sample is not a number; nothing is written");
+  }
   const Result<std::string> partial = partial_path(path);
   if (!partial.ok()) return partial.status();
-  const FileDescriptor descriptor(::open(partial->c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (descriptor.get() < 0) return system_error(path, "create", errno);
   Partial written(*partial);
-  SNDFILE* file = sf_open_fd(descriptor.get(), SFM_WRITE, &info, SF_FALSE);
+  if (written.error != 0) return system_error(path, "create", written.error);
+  SF_VIRTUAL_IO ways = through_us();
+  SNDFILE* file = sf_open_virtual(&ways, SFM_WRITE, &info, &written);
   if (file == nullptr) return Status::failed(path + ": cannot write: " + sf_strerror(nullptr));
-  sf_command(file, SFC_SET_CLIPPING, nullptr, SF_TRUE);
-  errno = 0;
-  const auto count = static_cast<sf_count_t>(samples.size());
-  const bool all = sf_writef_float(file, samples.data(), count) == count;
-  const int error = errno;
+  const bool all = write_samples(file, (*format & SF_FORMAT_SUBMASK) == SF_FORMAT_PCM_16, samples);
   const std::string reason = sf_strerror(file);
   const bool closed = sf_close(file) == 0;
-  if (!all || !closed) {
-    return error != 0 ? system_error(path, "write", error)
-                      : Status::failed(path + ": cannot write: " + reason);
-  }
+  if (written.error != 0) return system_error(path, "write", written.error);
+  if (!all || !closed) return Status::failed(path + ": cannot write: " + reason);
   if (std::rename(partial->c_str(), path.c_str()) != 0) return system_error(path, "create", errno);
   written.kept = true;
   return {};
