@@ -4,6 +4,7 @@
 
 #include "train/tasks/speech/emission.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,11 @@ struct Heard {
   Transcript tokens;
 };
 
-// A word begins with a piece that has SentencePiece's sign for a space, and lasts until its last label has
-// advanced, but not into the next word. `frame_seconds`: of one of the encoder's frames.
+// Whether the token has SentencePiece's sign for a space in front.
+bool begins_word(const Tokenizer& tokenizer, std::int64_t token);
+
+// A word lasts until its last label ends, but not into the next word. `frame_seconds`: of one of the
+// encoder's frames.
 Heard heard_of(Transcript tokens, const Tokenizer& tokenizer, double frame_seconds);
 
 }  // namespace octavo::train

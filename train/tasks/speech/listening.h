@@ -1,5 +1,6 @@
-// Many clips through a Listener: threads read them ahead, batches are of similar lengths, and the device does
+// Many clips through a listener: threads read them ahead, batches are of similar lengths, and the device does
 // not wait for files. Batches depend on the lengths alone and not on the threads, so two calls hear the same.
+// No LibTorch: what hears is a function, such as one that calls Listener::hear().
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,14 +8,12 @@
 
 #include <octavo/status.h>
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <vector>
 
 namespace octavo::train {
-
-class Listener;
 
 // A clip that is read when its turn comes, by any thread.
 struct ClipToHear {
@@ -23,15 +22,26 @@ struct ClipToHear {
 };
 
 struct ListeningOptions {
-  double batch_seconds = 1200;  // of a batch with its padding; a longer clip is a batch alone
-  int threads = 0;              // that read; 0: as many as the machine has, up to 16
+  double batch_seconds = 1200;     // of a batch with its padding; a longer clip is a batch alone
+  std::size_t batch_clips = 1024;  // and at most so many
+  int threads = 0;                 // that read; 0: see reading_threads()
 };
 
-// Calls done(number of the clip, what was heard or why it could not be read) for each clip, from the calling
-// thread, in the order of the batches. Throws what the listener throws; a batch that does not fit into memory
-// is tried again in halves.
+// `asked`, or as many as the machine has, up to 16.
+unsigned reading_threads(int asked);
+
+// What is heard in the clips of a batch, in their order.
+using HearBatch = std::function<std::vector<Heard>(std::span<const std::span<const float>>)>;
+// The clip's number, and what was heard or why it could not be read.
 using HeardClip = std::function<void(std::size_t, Result<Heard>)>;
-void hear_all(Listener& listener, std::span<const ClipToHear> clips, const ListeningOptions& options,
+
+// Batches of similar lengths, the longest clips first: the numbers of the clips of each.
+std::vector<std::vector<std::size_t>> plan_batches(std::span<const double> seconds,
+                                                   const ListeningOptions& options);
+
+// Calls done() for each clip, from the calling thread, in the order of the batches. A clip that cannot be
+// read is left out of its batch. Throws what `hear` and `done` throw.
+void hear_all(const HearBatch& hear, std::span<const ClipToHear> clips, const ListeningOptions& options,
               const HeardClip& done);
 
 }  // namespace octavo::train

@@ -2,9 +2,10 @@
 # other programs, and the word error rate.
 set(config_sources codecs.cc config.cc model_config.cc)
 set(plain_sources
-  archive.cc archive_keys.cc archive_nemo.cc archive_transformers.cc archive_write.cc augment.cc export.cc generator.cc hub.cc
-  json_line.cc manifest.cc manifest_line.cc manifest_order.cc names.cc origin.cc tokenizer_files.cc wer.cc)
-set(plain_libraries octavo_train_format)
+  archive.cc archive_keys.cc archive_nemo.cc archive_transformers.cc archive_write.cc augment.cc export.cc generator.cc
+  heard.cc hub.cc json_line.cc listening.cc manifest.cc manifest_line.cc manifest_order.cc names.cc origin.cc tokenizer_files.cc
+  transcribe.cc transcript_file.cc wer.cc windows.cc)
+set(plain_libraries octavo_train_audio octavo_train_format)
 if(OCTAVO_WITH_AUDIO)
   list(APPEND plain_sources tokenizer.cc)
   list(APPEND plain_libraries octavo_sentencepiece)

@@ -1,0 +1,85 @@
+// Clips through a listener: which batches they make, and that threads change nothing.
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/listening.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+
+namespace octavo::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Listening, BatchesAreOfSimilarLengthsAndWithinTheBudget) {
+  const std::vector<double> seconds = {3, 30, 1, 9, 10, 1, 0};
+  EXPECT_THAT(plan_batches(seconds, {.batch_seconds = 20}),
+              ElementsAre(ElementsAre(1), ElementsAre(4, 3), ElementsAre(0, 2, 5, 6)));
+  EXPECT_THAT(plan_batches(seconds, {.batch_seconds = 20, .batch_clips = 3}),
+              ElementsAre(ElementsAre(1), ElementsAre(4, 3), ElementsAre(0, 2, 5), ElementsAre(6)));
+  EXPECT_THAT(plan_batches({}, {}), ElementsAre());
+}
+
+// Hears how long a clip is, and its first sample.
+std::vector<Heard> count_samples(std::span<const std::span<const float>> clips) {
+  std::vector<Heard> out;
+  for (const auto& clip : clips)
+    out.push_back(
+        {std::to_string(clip.size()) + ':' + std::to_string(clip.empty() ? 0 : int(clip[0])), {}, {}});
+  return out;
+}
+
+TEST(Listening, EveryClipIsHeardWhateverTheThreads) {
+  constexpr std::size_t kClips = 100;
+  for (const int threads : {1, 3, 0}) {
+    std::atomic<int> in_memory = 0, most = 0;
+    std::vector<ClipToHear> clips;
+    for (std::size_t i = 0; i < kClips; ++i) {
+      clips.push_back({static_cast<double>(i), [&, i]() -> Result<std::vector<float>> {
+                         most = std::max(most.load(), ++in_memory);
+                         if (i % 10 == 3) return Status::invalid("clip " + std::to_string(i) + " is bad");
+                         if (i == 44) throw std::runtime_error("thrown");
+                         return std::vector<float>(i, static_cast<float>(i));
+                       }});
+    }
+    std::vector<std::string> texts(kClips);
+    std::size_t batches = 0;
+    const HearBatch hear = [&](std::span<const std::span<const float>> batch) {
+      ++batches;
+      return count_samples(batch);
+    };
+    hear_all(hear, clips, {.batch_seconds = 400, .threads = threads},
+             [&](std::size_t i, Result<Heard> heard) {
+               --in_memory;
+               EXPECT_EQ(texts[i], "") << "twice";
+               texts[i] = heard.ok() ? heard->text : heard.status().message();
+             });
+    EXPECT_EQ(in_memory, 0);
+    EXPECT_LT(most, 70);  // three batches, of which the last has most
+    EXPECT_GT(batches, 10U);
+    for (std::size_t i = 0; i < kClips; ++i) {
+      const std::string number = std::to_string(i);
+      EXPECT_EQ(texts[i], i % 10 == 3 ? "clip " + number + " is bad"
+                          : i == 44   ? "thrown"
+                                      : number + ':' + number);
+    }
+  }
+}
+
+TEST(Listening, WhatHearingThrowsEndsIt) {
+  std::vector<ClipToHear> clips;
+  for (int i = 0; i < 50; ++i)
+    clips.push_back({1.0, []() -> Result<std::vector<float>> { return std::vector<float>(1); }});
+  const HearBatch hear = [](std::span<const std::span<const float>>) -> std::vector<Heard> {
+    throw std::runtime_error("no device");
+  };
+  EXPECT_THROW(hear_all(hear, clips, {.batch_seconds = 2}, [](std::size_t, const Result<Heard>&) {}),
+               std::runtime_error);
+}
+
+}  // namespace
+}  // namespace octavo::train

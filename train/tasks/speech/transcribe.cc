@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/transcribe.h"
+
+#include "train/audio/audio.h"
+#include "train/tasks/speech/windows.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+// A recording and what was heard of it so far.
+struct File {
+  std::vector<WindowHeard> windows;
+  std::size_t left = 0;  // windows
+  double seconds = 0;
+  Status bad;
+};
+
+struct Place {
+  std::size_t file, window;
+};
+
+// Opens all of them: a header takes a moment, and there may be many.
+std::vector<Result<AudioInfo>> probe_all(std::span<const std::string> paths, int threads) {
+  std::vector<std::optional<Result<AudioInfo>>> found(paths.size());
+  std::atomic<std::size_t> next = 0;
+  {
+    std::vector<std::jthread> pool;
+    const std::size_t most = std::min<std::size_t>(paths.size(), reading_threads(threads));
+    for (std::size_t i = 0; i < most; ++i) {
+      pool.emplace_back([&] {
+        for (std::size_t k = next++; k < paths.size(); k = next++) found[k].emplace(probe_audio(paths[k]));
+      });
+    }
+  }
+  std::vector<Result<AudioInfo>> out;
+  for (auto& each : found) out.push_back(std::move(*each));
+  return out;
+}
+
+class Transcription {
+ public:
+  Transcription(const Hearing& hearing, std::span<const std::string> paths, const TranscribeOptions& options,
+                const TranscribeEvents& events)
+      : hearing_(hearing), paths_(paths), options_(options), events_(events), files_(paths.size()) {}
+
+  void run() {
+    plan();
+    hear_all(hearing_.hear, clips_, options_.listening,
+             [this](std::size_t clip, Result<Heard> heard) { take(clip, std::move(heard)); });
+  }
+
+ private:
+  [[nodiscard]] std::int64_t frames(double seconds) const {
+    return static_cast<std::int64_t>(std::ceil(seconds / hearing_.frame_seconds - 1e-6));
+  }
+
+  void plan() {
+    const auto infos = probe_all(paths_, options_.listening.threads);
+    const std::int64_t longest = std::max<std::int64_t>(frames(options_.window), 1);
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      if (!infos[i].ok()) {
+        events_.done(i, infos[i].status());
+        continue;
+      }
+      File& file = files_[i];
+      file.seconds = infos[i]->seconds();
+      total_ += file.seconds;
+      const std::int64_t all = std::max<std::int64_t>(frames(file.seconds), 1);
+      for (const HearingWindow& each : cut_windows(all, longest, frames(options_.overlap))) add(i, each);
+      file.left = file.windows.size();
+    }
+  }
+
+  void add(std::size_t number, const HearingWindow& window) {
+    File& file = files_[number];
+    AudioRequest request;
+    request.path = paths_[number];
+    request.rate = hearing_.rate;
+    request.offset = static_cast<double>(window.first) * hearing_.frame_seconds;
+    const double seconds = static_cast<double>(window.frames) * hearing_.frame_seconds;
+    // The last one ends with the file, wherever that is.
+    if (request.offset + seconds < file.seconds) request.seconds = seconds;
+    places_.push_back({number, file.windows.size()});
+    clips_.push_back({request.seconds.value_or(file.seconds - request.offset),
+                      [request = std::move(request)]() -> Result<std::vector<float>> {
+                        auto clip = read_audio(request);
+                        if (!clip.ok()) return clip.status();
+                        return std::move(clip->samples);
+                      }});
+    file.windows.push_back({window, {}});
+  }
+
+  void take(std::size_t clip, Result<Heard> heard) {
+    const Place place = places_[clip];
+    File& file = files_[place.file];
+    if (heard.ok()) {
+      file.windows[place.window].tokens = std::move(heard->tokens);
+    } else if (file.bad.ok()) {
+      file.bad = heard.status();
+    }
+    done_ += file.seconds / static_cast<double>(file.windows.size());
+    if (--file.left == 0) finish(place.file);
+    if (events_.progress) events_.progress(done_, total_);
+  }
+
+  void finish(std::size_t number) {
+    File& file = files_[number];
+    if (!file.bad.ok()) return events_.done(number, file.bad);
+    const Tokenizer& tokenizer = *hearing_.tokenizer;
+    Transcript all =
+        merge_windows(file.windows, [&](std::int64_t token) { return begins_word(tokenizer, token); });
+    file.windows.clear();
+    events_.done(number,
+                 HeardFile{file.seconds, heard_of(std::move(all), tokenizer, hearing_.frame_seconds)});
+  }
+
+  const Hearing& hearing_;
+  std::span<const std::string> paths_;
+  const TranscribeOptions& options_;
+  const TranscribeEvents& events_;
+  std::vector<File> files_;
+  std::vector<ClipToHear> clips_;
+  std::vector<Place> places_;  // of the clips
+  double done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+void transcribe_files(const Hearing& hearing, std::span<const std::string> paths,
+                      const TranscribeOptions& options, const TranscribeEvents& events) {
+  Transcription(hearing, paths, options, events).run();
+}
+
+}  // namespace octavo::train
