@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/little.h"
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -34,12 +36,6 @@ inline std::vector<float> sweep(double low, double high, double seconds, int rat
   return samples;
 }
 
-inline std::string little_endian(std::uint64_t value, int bytes) {
-  std::string text;
-  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xFF);
-  return text;
-}
-
 // What a WAV file's header says; nothing: what is true.
 struct WavHeader {
   std::uint32_t rate = 16000, channels = 1;
@@ -50,20 +46,20 @@ struct WavHeader {
 inline std::string wav_file(const WavHeader& header, const std::string& data) {
   const std::uint32_t frame = header.channels * (header.floats ? 4 : 2);
   const auto told = [](std::int64_t value, std::uint64_t truth) {
-    return little_endian(value < 0 ? truth : static_cast<std::uint64_t>(value), 4);
+    return little(value < 0 ? truth : static_cast<std::uint64_t>(value), 4);
   };
-  const std::string format = little_endian(header.floats ? 3 : 1, 2) + little_endian(header.channels, 2) +
-                             little_endian(header.rate, 4) +
+  const std::string format = little(header.floats ? 3 : 1, 2) + little(header.channels, 2) +
+                             little(header.rate, 4) +
                              told(header.bytes_per_second, std::uint64_t{header.rate} * frame) +
-                             little_endian(frame, 2) + little_endian(header.floats ? 32 : 16, 2);
-  const std::string body = "WAVEfmt " + little_endian(format.size(), 4) + format + "data" +
-                           told(header.data_bytes, data.size()) + data;
-  return "RIFF" + little_endian(body.size(), 4) + body;
+                             little(frame, 2) + little(header.floats ? 32 : 16, 2);
+  const std::string body =
+      "WAVEfmt " + little(format.size(), 4) + format + "data" + told(header.data_bytes, data.size()) + data;
+  return "RIFF" + little(body.size(), 4) + body;
 }
 
 inline std::string wav_data(std::span<const std::int16_t> samples) {
   std::string text;
-  for (const std::int16_t sample : samples) text += little_endian(static_cast<std::uint16_t>(sample), 2);
+  for (const std::int16_t sample : samples) text += little(static_cast<std::uint16_t>(sample), 2);
   return text;
 }
 

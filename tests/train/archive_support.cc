@@ -6,12 +6,6 @@
 
 namespace octavo::train {
 
-std::string little(std::uint64_t value, std::size_t bytes) {
-  std::string text;
-  for (std::size_t i = 0; i < bytes; ++i, value >>= 8) text += static_cast<char>(value & 0xff);
-  return text;
-}
-
 namespace {
 
 std::string octal(std::uint64_t value, int digits) {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/little.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,7 +15,6 @@
 namespace octavo::train {
 
 inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-std::string little(std::uint64_t value, std::size_t bytes);
 
 // One header block with a right checksum, and what follows it, padded.
 struct TarPart {

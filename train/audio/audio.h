@@ -55,7 +55,8 @@ struct AudioClip {
   AudioInfo source;
 };
 
-// An error, too, where the file ends more than kShortfallAllowed before what was asked for.
+// A part of a long OGG (Vorbis) file costs the decoding of all before it. An error, too, where the file ends
+// more than kShortfallAllowed before what was asked for.
 Result<AudioClip> read_audio(const AudioRequest& request);
 
 // A long file front to back, in memory of one block.

@@ -86,6 +86,7 @@ Result<Decoder> Decoder::open(const std::string& path, std::optional<int> channe
   SF_INFO found{};
   if (Status status = decoder.start(found); !status.ok()) return status;
   if (Status status = decoder.check(found); !status.ok()) return status;
+  decoder.vorbis_ = (found.format & SF_FORMAT_SUBMASK) == SF_FORMAT_VORBIS;
   decoder.info_ = {found.frames, found.samplerate, found.channels, format_name(found.format)};
   decoder.block_.resize(
       static_cast<std::size_t>(std::max<std::int64_t>(kBlockSamples / found.channels, 1) * found.channels));
@@ -137,18 +138,26 @@ Status Decoder::count_frames(SF_INFO& found) {
   return {};
 }
 
+// A frame of MP3 takes bits of those before it, of more of them than the library decodes ahead. Vorbis is
+// decoded from the start: libvorbis 1.3 crashes where it seeks over a damaged packet.
 Status Decoder::seek(std::int64_t frame) {
-  if (frame == position_) return {};
-  if (info_.format == "MP3") return seek_mp3(frame);
-  return jump(frame);
+  std::int64_t from = frame;
+  if (info_.format == "MP3") from = std::max<std::int64_t>(frame - kSecondsAhead * info_.rate, 0);
+  if (vorbis_) from = position_;
+  if (Status status = jump(from); !status.ok()) return status;
+  return skip(frame - from);
 }
 
-// A frame of MP3 takes bits of those before it, of more of them than the library decodes ahead.
-Status Decoder::seek_mp3(std::int64_t frame) {
-  const std::int64_t ahead = std::max<std::int64_t>(frame - kSecondsAhead * info_.rate, 0);
-  if (Status status = jump(ahead); !status.ok()) return status;
+Status Decoder::skip(std::int64_t frames) {
   std::vector<float> dropped;
-  return read(frame - ahead, dropped);
+  while (frames > 0) {
+    dropped.clear();
+    const std::int64_t before = position_;
+    if (Status status = read(std::min(frames, kBlockSamples), dropped); !status.ok()) return status;
+    if (position_ == before) return check_end();
+    frames -= position_ - before;
+  }
+  return {};
 }
 
 Status Decoder::jump(std::int64_t frame) {

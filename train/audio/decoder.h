@@ -18,7 +18,7 @@ class Decoder {
 
   [[nodiscard]] const AudioInfo& info() const { return info_; }
 
-  Status seek(std::int64_t frame);  // REQUIRES: 0 <= frame <= info().frames
+  Status seek(std::int64_t frame);  // REQUIRES: position() <= frame <= info().frames
 
   // Appends up to `frames` samples. Fewer: the end of the file.
   Status read(std::int64_t frames, std::vector<float>& samples);
@@ -36,7 +36,7 @@ class Decoder {
   Decoder() = default;
   Status start(SF_INFO& found);
   Status check(const SF_INFO& found) const;
-  Status seek_mp3(std::int64_t frame);
+  Status skip(std::int64_t frames);
   Status jump(std::int64_t frame);
   Status count_frames(SF_INFO& found);
   [[nodiscard]] Status library_error(const std::string& action) const;
@@ -46,6 +46,7 @@ class Decoder {
   std::string path_;
   AudioInfo info_;
   std::optional<int> channel_;
+  bool vorbis_ = false;
   std::int64_t position_ = 0;
   std::vector<float> block_;  // interleaved
 };
