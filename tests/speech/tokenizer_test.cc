@@ -2,13 +2,20 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer.h"
 
+#include "speech/nemo_yaml.h"
+#include "train/tasks/speech/archive_tokenizer.h"
+#include "train/tasks/speech/base64.h"
+#include "train/tasks/speech/tokenizer_json.h"
 #include "train/text_files.h"
+
+#include <nlohmann/json.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 namespace octavo::train {
@@ -107,6 +114,150 @@ TEST(Tokenizer, TrainingSaysWhatIsWrong) {
   EXPECT_LT(Tokenizer::from_bytes(trained({.vocabulary = 100000}).value(), "it").value().size(), 200);
   EXPECT_THAT(trained({.vocabulary = 3}).status().message(),
               HasSubstr("a tokenizer of 3 tokens could not be trained"));
+}
+
+// tokenizer.json has all of a model: text is the same tokens through it.
+TEST(TokenizerJson, ThereAndBack) {
+  for (const TokenizerPlan& plan : {TokenizerPlan{.vocabulary = 60, .symbols = {"<|ms|>"}},
+                                    TokenizerPlan{.vocabulary = 60, .kind = "unigram"},
+                                    TokenizerPlan{.vocabulary = 330, .byte_fallback = true}}) {
+    const auto first = Tokenizer::from_bytes(trained(plan).value(), "first").value();
+    const PieceModel model = read_piece_model(first.bytes(), "first").value();
+    ASSERT_EQ(std::ssize(model.pieces), first.size());
+    EXPECT_EQ(model.byte_fallback, plan.byte_fallback);
+    EXPECT_FALSE(model.charsmap.empty());
+    const std::string json = write_tokenizer_json(model, "<pad>").value();
+    const auto second = Tokenizer::from_bytes(json, "second");
+    ASSERT_TRUE(second.ok()) << second.status().message();
+    ASSERT_EQ(second->size(), first.size());
+    for (std::int64_t i = 0; i < first.size(); ++i) {
+      ASSERT_EQ(second->piece(i), first.piece(i));
+      ASSERT_EQ(second->is_unknown(i), first.is_unknown(i));
+    }
+    for (const std::string& text : {sentence(3), std::string("  Three\u00a0 BLUE ﬁne <|ms|> 三x "),
+                                    std::string("boats,häuserhäuser")}) {
+      EXPECT_EQ(second->encode(text), first.encode(text)) << text;
+      EXPECT_EQ(second->decode(second->encode(text)), first.decode(first.encode(text)));
+    }
+    // The model itself comes back, but for scores of BPE, of which the order counts.
+    const PieceModel back = read_tokenizer_json(json, "back").value();
+    EXPECT_EQ(back.charsmap, model.charsmap);
+    EXPECT_EQ(back.algorithm, model.algorithm);
+    EXPECT_EQ(back.add_dummy_prefix, model.add_dummy_prefix);
+    for (std::size_t i = 0; i < model.pieces.size(); ++i)
+      EXPECT_EQ(back.pieces[i].kind, model.pieces[i].kind) << model.pieces[i].text;
+    EXPECT_EQ(write_piece_model(read_piece_model(write_piece_model(back), "x").value()),
+              write_piece_model(back));
+  }
+}
+
+TEST(TokenizerJson, WhatWouldBeLostIsRefused) {
+  using Json = nlohmann::ordered_json;
+  const std::string bytes = trained({.vocabulary = 60}).value();
+  const Json good = Json::parse(write_tokenizer_json(read_piece_model(bytes, "it").value(), "<pad>").value());
+  const auto problem = [](const Json& json) {
+    return Tokenizer::from_bytes(json.dump(), "t.json").status().message();
+  };
+  EXPECT_EQ(problem(good), "");
+  const auto with = [&](const char* pointer, const Json& value) {
+    Json json = good;
+    json[Json::json_pointer(pointer)] = value;
+    return problem(json);
+  };
+  EXPECT_THAT(
+      with("/model/type", "WordPiece"),
+      AllOf(HasSubstr("t.json: it cannot be read as a SentencePiece model without loss: the model WordPiece"),
+            HasSubstr("model.tokenizer.model: PATH")));
+  EXPECT_THAT(with("/normalizer", {{"type", "Lowercase"}}), HasSubstr("the normalizer Lowercase"));
+  EXPECT_THAT(with("/normalizer/normalizers/0/precompiled_charsmap", "?"), HasSubstr("not in base 64"));
+  EXPECT_THAT(with("/pre_tokenizer", {{"type", "ByteLevel"}}), HasSubstr("the pre-tokenizer ByteLevel"));
+  EXPECT_THAT(with("/model/unk_token", "none"), HasSubstr("no token stands for the unknown"));
+  EXPECT_THAT(with("/model/vocab/<unk>", 5), HasSubstr("the numbers of its vocabulary are not 0 to"));
+  Json json = good;
+  std::swap(json["model"]["merges"].front(), json["model"]["merges"].back());
+  EXPECT_THAT(problem(json), HasSubstr("its merges are not in the order of the vocabulary"));
+  EXPECT_THAT(with("/model/merges", Json::array({Json::array({"q", "q"})})),
+              HasSubstr("a merge makes \"qq\""));
+  EXPECT_THAT(with("/model", nullptr), HasSubstr("t.json"));
+  EXPECT_THAT(Tokenizer::from_bytes("{", "t.json").status().message(),
+              HasSubstr("t.json: it is no tokenizer.json"));
+  EXPECT_FALSE(
+      write_tokenizer_json(
+          read_piece_model(trained({.vocabulary = 60, .kind = "char"}).value(), "it").value(), "<pad>")
+          .ok());
+}
+
+// A NeMo config whose vocabulary has so many tokens.
+std::string yaml_of(std::int64_t tokens, const std::string& tokenizer) {
+  std::string out = nemo_yaml();
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    const std::size_t at = out.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    out.replace(at, from.size(), to);
+  };
+  replace("vocab_size: 3", "vocab_size: " + std::to_string(tokens));
+  replace("num_classes: 3", "num_classes: -1");
+  replace("  vocabulary: [a, b, <pad>]\n", "");
+  replace("labels: [a, b, <pad>]\n", "");
+  return out + tokenizer;
+}
+
+TEST(ArchiveTokenizer, IsTheOneThatTheConfigNames) {
+  const TextFiles files;
+  const std::string bytes = trained({.vocabulary = 40}).value();
+  const std::int64_t size = Tokenizer::from_bytes(bytes, "it").value().size();
+  const auto problem = [&](std::int64_t tokens, const std::string& tokenizer,
+                           const std::map<std::string, std::string>& others) {
+    const std::string path = files.path("a.nemo");
+    EXPECT_TRUE(write_nemo(path, yaml_of(tokens, tokenizer), {}, others).ok());
+    const auto archive = SpeechArchive::open(path);
+    EXPECT_TRUE(archive.ok()) << archive.status().message();
+    const auto found = archive_tokenizer(*archive);
+    if (found.ok()) {
+      EXPECT_EQ(found->bytes(), bytes);
+    }
+    return found.status().message();
+  };
+  const std::string named = "tokenizer: {dir: /gone, type: bpe, model_path: 'nemo:0a_it.model'}\n";
+  EXPECT_EQ(problem(size, named, {{"0a_it.model", bytes}, {"0b_tokenizer.model", "other"}}), "");
+  EXPECT_EQ(problem(size, "", {{"0b_tokenizer.model", bytes}}), "");
+  EXPECT_THAT(problem(size, named, {}),
+              AllOf(HasSubstr("tokenizer.model_path: 0a_it.model is not in the archive"),
+                    HasSubstr("model.tokenizer.model: PATH")));
+  EXPECT_THAT(problem(size, "tokenizer: {type: agg}\n", {}),
+              HasSubstr("tokenizer.type: got agg, expected bpe"));
+  EXPECT_THAT(problem(size + 1, named, {{"0a_it.model", bytes}}),
+              HasSubstr(std::to_string(size) + " tokens, but the model has " + std::to_string(size + 1)));
+  EXPECT_THAT(problem(size, named, {{"0a_it.model", "x"}}),
+              HasSubstr("a.nemo: 0a_it.model: it is no model of SentencePiece"));
+}
+
+TEST(PieceModel, BytesThatAreNoModelAreErrors) {
+  const std::string good = trained({.vocabulary = 60}).value();
+  std::uint64_t state = 5;
+  for (int i = 0; i < 3000; ++i) {
+    std::string bytes = good;
+    for (int change = 0; change < 3; ++change) {
+      state = state * 6364136223846793005U + 1442695040888963407U;
+      bytes[(state >> 33) % bytes.size()] = static_cast<char>(state >> 20);
+    }
+    bytes.resize(bytes.size() - static_cast<std::size_t>(i) % 50);
+    const auto model = read_piece_model(bytes, "it");  // nothing but an answer is expected
+    if (model.ok()) {
+      EXPECT_FALSE(model->pieces.empty());
+    }
+  }
+  EXPECT_FALSE(read_piece_model("", "it").ok());
+}
+
+TEST(Base64, KnownTexts) {
+  EXPECT_EQ(base64_encoded("Octavo"), "T2N0YXZv");
+  EXPECT_EQ(base64_encoded("Octav"), "T2N0YXY=");
+  EXPECT_EQ(base64_encoded("Octa"), "T2N0YQ==");
+  for (const std::string& bytes : {std::string("Octa"), std::string("\0\xff\x80", 3), std::string("12345")})
+    EXPECT_EQ(base64_decoded(base64_encoded(bytes)), bytes);
+  for (const char* bad : {"A", "A===", "=AAA", "AA=A", "AAAA=", "AA==AAAA", "A?AA"})
+    EXPECT_FALSE(base64_decoded(bad)) << bad;
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 # See train/tasks/CMakeLists.txt. octavo_train_speech has what needs no LibTorch: the clips, the masks, models in files of
 # other programs, and the word error rate.
-set(config_sources codecs.cc config.cc model_config.cc)
+set(config_sources
+  codecs.cc config.cc model_config.cc)
 set(plain_sources
-  archive.cc archive_keys.cc archive_nemo.cc archive_transformers.cc archive_write.cc augment.cc export.cc generator.cc
-  heard.cc hub.cc json_line.cc listening.cc manifest.cc manifest_line.cc manifest_order.cc names.cc origin.cc tokenizer_files.cc
-  transcribe.cc transcript_file.cc wer.cc windows.cc)
-set(plain_libraries octavo_train_audio octavo_train_format)
+  archive.cc archive_keys.cc archive_nemo.cc archive_tokenizer.cc archive_transformers.cc archive_write.cc augment.cc export.cc
+  generator.cc heard.cc hub.cc json_line.cc listening.cc manifest.cc manifest_line.cc manifest_order.cc names.cc origin.cc
+  piece_model.cc tokenizer_files.cc tokenizer_json.cc transcribe.cc transcript_file.cc wer.cc windows.cc)
+octavo_find_nlohmann_json()
+set(plain_libraries nlohmann_json::nlohmann_json octavo_train_audio octavo_train_format)
 if(OCTAVO_WITH_AUDIO)
   list(APPEND plain_sources tokenizer.cc)
   list(APPEND plain_libraries octavo_sentencepiece)
@@ -13,4 +15,5 @@ else()
   list(APPEND plain_sources tokenizer_none.cc)
 endif()
 set(torch_sources
-  batch.cc encoder.cc generated_clips.cc greedy.cc measure.cc model.cc predictor.cc step_parts.cc subsampling.cc task.cc weights.cc)
+  batch.cc encoder.cc generated_clips.cc greedy.cc measure.cc model.cc predictor.cc step_parts.cc subsampling.cc task.cc
+  weights.cc)

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer.h"
 
+#include "train/tasks/speech/tokenizer_json.h"
+
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
@@ -51,6 +53,11 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::from_bytes(std::string bytes, std::string name) {
+  if (bytes.starts_with('{')) {  // no SentencePiece model begins with it
+    const Result<PieceModel> read = read_tokenizer_json(bytes, name);
+    if (!read.ok()) return read.status();
+    bytes = write_piece_model(*read);
+  }
   auto model = std::make_unique<Model>();
   model->bytes = std::move(bytes);
   model->name = std::move(name);
