@@ -15,5 +15,5 @@ else()
   list(APPEND plain_sources tokenizer_none.cc)
 endif()
 set(torch_sources
-  batch.cc encoder.cc generated_clips.cc greedy.cc measure.cc model.cc predictor.cc step_parts.cc subsampling.cc task.cc
+  batch.cc encoder.cc features.cc generated_clips.cc greedy.cc measure.cc model.cc predictor.cc step_parts.cc subsampling.cc task.cc
   weights.cc)

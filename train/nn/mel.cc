@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include "nn/mel.h"
+
+#include "data/noise.h"
+#include "nn/wide.h"
+
+#include <ATen/Parallel.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::uint64_t kDither = 0x4469746865722121;  // tells these numbers from others of the same seed
+constexpr double kLeastDeviation = 1e-5;
+
+void check_dither(const torch::Tensor& audio, const MelOptions& options, const DropoutPass& pass) {
+  if (options.dither == 0) return;
+  TORCH_CHECK(pass.samples.defined() && pass.samples.dim() == 1 && pass.samples.size(0) == audio.size(0) &&
+                  pass.samples.scalar_type() == torch::kInt64,
+              "mel_features: the dither needs the number of each clip, int64 [", audio.size(0), ']');
+}
+
+// [clips, samples] on the CPU.
+torch::Tensor dither_noise(const torch::Tensor& audio, const DropoutPass& pass, double deviation) {
+  const torch::Tensor draws = pass.samples.cpu().contiguous();
+  const torch::Tensor out = torch::empty(audio.sizes(), torch::kFloat32);
+  const std::int64_t samples = audio.size(1);
+  at::parallel_for(0, out.numel(), 1 << 15, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t row = i / samples, stop = std::min(end, (row + 1) * samples);
+      const std::uint64_t key =
+          noise_key(pass.seed, pass.step,
+                    static_cast<std::uint64_t>(draws.const_data_ptr<std::int64_t>()[row]), kDither);
+      for (; i < stop; ++i) {
+        out.data_ptr<float>()[i] =
+            static_cast<float>(deviation) * normal_noise(key, static_cast<std::uint64_t>(i - row * samples));
+      }
+    }
+  });
+  return out;
+}
+
+// Samples as the frames take them.
+torch::Tensor emphasized(const torch::Tensor& audio, const torch::Tensor& lengths, const MelOptions& options,
+                         const DropoutPass& pass) {
+  torch::Tensor x = audio;
+  if (options.dither != 0) x = x + dither_noise(audio, pass, options.dither).to(audio.device());
+  if (options.preemphasis != 0 && x.size(1) > 1) {
+    const std::int64_t rest = x.size(1) - 1;
+    x = torch::cat({x.narrow(1, 0, 1), x.narrow(1, 1, rest) - x.narrow(1, 0, rest) * options.preemphasis}, 1);
+  }
+  return x.masked_fill(length_mask(lengths, x.size(1)).logical_not(), 0.0);
+}
+
+// [clips, frames, bins].
+torch::Tensor power_spectrum(const torch::Tensor& x, std::int64_t frames, const MelTables& tables,
+                             std::int64_t hop) {
+  const std::int64_t size = tables.window.size(0), half = size / 2;
+  // A frame is around its sample: half of the first one is before the clip.
+  const torch::Tensor padded = torch::constant_pad_nd(x, {half, half});
+  const torch::Tensor spectrum =
+      torch::fft_rfft(padded.unfold(1, size, hop).narrow(1, 0, frames) * tables.window);
+  const torch::Tensor real = torch::real(spectrum), imaginary = torch::imag(spectrum);
+  return (real * real).addcmul_(imaginary, imaginary);
+}
+
+torch::Tensor normalized(const torch::Tensor& x, const torch::Tensor& lengths) {
+  const torch::Tensor outside = length_mask(lengths, x.size(1)).logical_not().unsqueeze(2);
+  const torch::Tensor count = lengths.unsqueeze(1).to(torch::kFloat64);
+  const auto mean = [&](const torch::Tensor& each, const torch::Tensor& number) {
+    return (each.masked_fill(outside, 0.0).sum(1, false, torch::kFloat64) / number).unsqueeze(1);
+  };
+  const torch::Tensor centred = x - mean(x, count).to(torch::kFloat32);
+  // A clip of one frame has no deviation.
+  const torch::Tensor deviation = mean(centred * centred, (count - 1).clamp_min(1)).sqrt();
+  return (centred / (deviation + kLeastDeviation).to(torch::kFloat32)).masked_fill_(outside, 0.0);
+}
+
+}  // namespace
+
+torch::Tensor mel_features(const torch::Tensor& audio, const torch::Tensor& lengths, std::int64_t frames,
+                           const MelTables& tables, const MelOptions& options, const DropoutPass& pass) {
+  TORCH_CHECK(audio.dim() == 2 && audio.scalar_type() == torch::kFloat32, "mel_features: the audio is ",
+              audio.scalar_type(), ' ', audio.sizes(), ", expected Float [batch, samples]");
+  TORCH_CHECK(lengths.dim() == 1 && lengths.size(0) == audio.size(0) &&
+                  lengths.scalar_type() == torch::kInt64 && lengths.device() == audio.device(),
+              "mel_features: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
+              lengths.device(), ", expected Long [", audio.size(0), "] on ", audio.device());
+  TORCH_CHECK(frames >= 1 && frames <= audio.size(1) / options.hop, "mel_features: ", frames,
+              " frames are asked for, expected 1 to ", audio.size(1) / options.hop, ", which the audio has");
+  const torch::NoGradGuard no_grad;
+  const NoAutocast no_autocast;
+  check_dither(audio, options, pass);
+  const torch::Tensor x = emphasized(audio, lengths, options, pass);
+  const torch::Tensor bands =
+      torch::matmul(power_spectrum(x, frames, tables, options.hop), tables.filters.t());
+  return normalized((bands + options.guard).log_(), lengths.div(options.hop, "floor"));
+}
+
+}  // namespace octavo::train
