@@ -34,14 +34,19 @@ double seconds_since(Clock::time_point begin) {
 // The steps that are measured have the largest batches of all stages; then the run's own follow.
 void give_largest_first(Session& session) {
   const TrainingSettings& training = session.settings.training;
-  const auto until = static_cast<std::uint64_t>(Stepper::kMeasuredStep * draws_per_step(training));
+  const auto until =
+      static_cast<std::uint64_t>(Stepper::kMeasuredStep * training.gradient_accumulation_steps);
   const Order all(session.stages.back().samples, static_cast<std::uint64_t>(session.settings.data.seed), 0);
-  session.batches->reset(
-      [task = session.task.get(), usual = session.maker(), all, until,
-       rows = training.per_device_train_batch_size](std::uint64_t first_draw) {
-        return first_draw < until ? task->largest(all, rows) : usual(first_draw);
-      },
-      0);
+  // A position each, before those of the run.
+  const auto rows_at = [usual = session.source(), until](std::uint64_t position) {
+    return position < until ? 1 : usual.rows_at(position - until);
+  };
+  const auto make = [task = session.task.get(), usual = session.source(), all, until,
+                     asked = training.per_device_train_batch_size](std::uint64_t position,
+                                                                   std::int64_t rows) {
+    return position < until ? task->largest(all, asked) : usual.make(position - until, rows);
+  };
+  session.batches->reset({rows_at, make}, 0);
 }
 
 std::int64_t evaluations_of(const Session& session) {

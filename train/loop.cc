@@ -180,8 +180,8 @@ Status Loop::save(Saver::Reason reason) {
 Status Loop::next_stage() {
   const Stage& stage = session_.stage();
   state_.samples = stage.samples;
-  state_.sampler_start = state_.draws;
-  session_.batches->reset(session_.maker(), state_.draws);
+  state_.sampler_start = state_.position;
+  session_.batches->reset(session_.source(), state_.position);
   const auto number = &stage - session_.stages.data();
   console_.note(session_.stage_text());
   return session_.log->write(

@@ -48,16 +48,17 @@ Progress::Progress(Session& session, Console& console, const Health& health)
       begin_(Clock::now()),
       last_log_(begin_),
       last_shown_(begin_),
-      units_logged_(session.state.units) {}
+      units_logged_(session.state.units),
+      step_logged_(session.state.step) {}
 
 double Progress::seconds() const { return seconds_between(begin_, Clock::now()); }
 
 Progress::Rate Progress::rate(Clock::time_point now) const {
   const double seconds = seconds_between(last_log_, now) - paused_;
   const auto units = static_cast<double>(state_.units - units_logged_);
-  const auto a_step = static_cast<double>(session_.task->units(draws_per_step(session_.settings.training)));
-  if (seconds <= 0 || units <= 0) return {};
-  return {units / seconds, seconds * a_step / units};
+  const std::int64_t steps = state_.step - step_logged_;
+  if (seconds <= 0 || steps <= 0) return {};
+  return {units / seconds, seconds / static_cast<double>(steps)};
 }
 
 void Progress::show() {
@@ -95,6 +96,7 @@ Status Progress::log() {
   state_.loss_sum = 0;
   state_.loss_count = 0;
   units_logged_ = state_.units;
+  step_logged_ = state_.step;
   last_log_ = last_shown_ = now;
   paused_ = 0;
   return session_.log->write(record);

@@ -51,9 +51,9 @@ class Progress {
   RunState& state_;
   const Unit unit_;
   Clock::time_point begin_, last_log_, last_shown_;
-  double paused_ = 0;  // since the last line of metrics
-  double pace_ = 0;    // seconds per step, for the time left
-  std::int64_t units_logged_;
+  double paused_ = 0;                        // since the last line of metrics
+  double pace_ = 0;                          // seconds per step, for the time left
+  std::int64_t units_logged_, step_logged_;  // in the last line of metrics
   std::optional<Metric> metric_;
 };
 

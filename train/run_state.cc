@@ -10,7 +10,7 @@ using Json = nlohmann::ordered_json;
 void to_json(Json& json, const RunState& state) {
   json["step"] = state.step;
   json["units"] = state.units;
-  json["sampler"] = {{"draws", state.draws}, {"samples", state.samples}, {"start", state.sampler_start}};
+  json["sampler"] = {{"draws", state.position}, {"samples", state.samples}, {"start", state.sampler_start}};
   json["random"] = "a function of training.seed, the step and the pass: nothing to keep";
   json["skipped"] = {{"all", state.skipped}, {"in_a_row", state.skipped_in_a_row}};
   json["evaluated"] = state.evaluated;
@@ -21,7 +21,7 @@ void from_json(const Json& json, RunState& state) {
   state.step = json.at("step").get<std::int64_t>();
   // Version 0.1 called them tokens.
   state.units = json.at(json.contains("units") ? "units" : "tokens").get<std::int64_t>();
-  state.draws = json.at("sampler").at("draws").get<std::uint64_t>();
+  state.position = json.at("sampler").at("draws").get<std::uint64_t>();
   state.samples = json.at("sampler").at("samples").get<std::int64_t>();
   state.sampler_start = json.at("sampler").at("start").get<std::uint64_t>();
   state.skipped = json.at("skipped").at("all").get<std::int64_t>();

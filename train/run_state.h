@@ -10,9 +10,9 @@ namespace octavo::train {
 
 struct RunState {
   std::int64_t step = 0;            // optimizer steps done, skipped ones included
-  std::uint64_t draws = 0;          // samples taken in the order
+  std::uint64_t position = 0;       // that the next batch begins at (train/data/batches.h)
   std::int64_t samples = 0;         // how many samples the order goes through
-  std::uint64_t sampler_start = 0;  // the draw at which it began with that number
+  std::uint64_t sampler_start = 0;  // the position at which it began with that number
   std::int64_t units = 0;           // of throughput: see Unit in task.h
   std::int64_t skipped = 0, skipped_in_a_row = 0;
   std::int64_t evaluated = -1;  // the step that was evaluated last

@@ -189,12 +189,21 @@ std::string Session::step_text(std::int64_t step) const {
 Order Session::order() const {
   const std::int64_t samples = stage().samples;
   return Order(samples, static_cast<std::uint64_t>(settings.data.seed),
-               samples == state.samples ? state.sampler_start : state.draws);
+               samples == state.samples ? state.sampler_start : state.position);
 }
 
-Prefetch<Batch>::Make Session::maker() const {
-  return [task = task.get(), order = order(), rows = settings.training.per_device_train_batch_size](
-             std::uint64_t first_draw) { return task->read(order, first_draw, rows); };
+Prefetch<Batch>::Source Session::source() const {
+  const Order now = order();
+  std::shared_ptr<const Batches> equal;
+  const Batches* division = task->batches();
+  if (division == nullptr) {
+    equal = std::make_shared<EqualBatches>(settings.training.per_device_train_batch_size);
+    division = equal.get();
+  }
+  return {[equal, division, now](std::uint64_t position) { return division->rows_at(now, position); },
+          [task = task.get(), now](std::uint64_t position, std::int64_t rows) {
+            return task->read(now, position, rows);
+          }};
 }
 
 Result<SavedCheckpoint> Session::save(const std::optional<EvaluationRecord>& evaluation) const {
@@ -275,7 +284,7 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   } else {
     s.state.samples = s.stage().samples;
   }
-  auto batches = Prefetch<Batch>::start(s.maker(), training.per_device_train_batch_size, s.state.draws,
+  auto batches = Prefetch<Batch>::start(s.source(), s.state.position,
                                         static_cast<int>(settings.data.dataloader_num_workers));
   if (!batches.ok()) return batches.status();
   s.batches.emplace(std::move(*batches));

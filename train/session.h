@@ -59,8 +59,8 @@ struct Session {
   // Of the stage that does the next step; state.samples is another number until the loop has begun that
   // stage.
   [[nodiscard]] Order order() const;
-  // What makes that stage's batches.
-  [[nodiscard]] Prefetch<Batch>::Make maker() const;
+  // What that stage's batches are made of.
+  [[nodiscard]] Prefetch<Batch>::Source source() const;
   [[nodiscard]] MemoryByOwner owners() const;  // without activations
   Result<SavedCheckpoint> save(const std::optional<EvaluationRecord>& evaluation) const;
 };

@@ -53,8 +53,10 @@ void Stepper::passes_and_update(std::int64_t number) {
   buffers_.remember();
   std::vector<Stopwatch>& watches = watches_.emplace_back();
   torch::Tensor loss_sum;
+  std::int64_t units = 0;
   for (std::int64_t i = 0; i < passes; ++i) {
     Batch batch = to_device(session_.batches->next(), session_.device);
+    units += session_.task->units(batch.rows());
     Stopwatch& watch = watches.emplace_back(session_.device);
     pass(number, i, batch, watch, loss_sum);
     if (done_ == kMeasuredStep) held_.push_back(std::move(batch));
@@ -67,8 +69,8 @@ void Stepper::passes_and_update(std::int64_t number) {
   session_.scaler->update(optimizer.skipped());
   RunState& state = session_.state;
   state.step = number;
-  state.draws += static_cast<std::uint64_t>(draws_per_step(training));
-  state.units += session_.task->units(draws_per_step(training));
+  state.position = session_.batches->position();
+  state.units += units;
 }
 
 // Forward and backward; the loss is added to `loss_sum`.

@@ -1,14 +1,15 @@
-// What a run trains, as the loop, the checkpoints, the log and the report see it: data by draw number, a
-// model, its loss, its metrics and what to say about them. They know nothing else of it, so a new task is a
+// What a run trains, as the loop, the checkpoints, the log and the report see it: data by position, a model,
+// its loss, its metrics and what to say about them. They know nothing else of it, so a new task is a
 // folder in train/tasks/ and a line in train/tasks/list.h; docs/guides/add_a_task.md writes one.
 //
 // A run calls open(), then build() and load_first_weights(), then the rest; all of it from one thread, except
-// read().
+// read() and batches().rows_at().
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "tensors.h"
 #include "train/config/settings.h"
+#include "train/data/batches.h"
 #include "train/data/order.h"
 #include "train/files/metric.h"
 
@@ -31,12 +32,13 @@ namespace octavo::train {
 // What one forward pass computes on.
 struct Batch {
   NamedTensors tensors;              // on the host, as read() gives them; then on the run's device
-  std::vector<std::uint64_t> draws;  // of its rows
+  std::vector<std::uint64_t> draws;  // of its rows, one each
   NamedTensors host = {};            // what stays on the host, so that a pass reads it without a wait
 
   // Throw c10::Error where there is none of that name.
   [[nodiscard]] const torch::Tensor& at(std::string_view name) const;
   [[nodiscard]] const torch::Tensor& on_host(std::string_view name) const;
+  [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(draws.size()); }
 };
 
 // What random numbers of a pass depend on, besides the batch's draws.
@@ -100,9 +102,12 @@ class Task {
 
   // Samples that there are to train on. REQUIRES: open().
   [[nodiscard]] virtual std::int64_t samples() const = 0;
-  // The batch of draws first_draw … first_draw + rows - 1, on the host. Any thread may call it. Throws what
-  // the run ends with.
-  [[nodiscard]] virtual Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const = 0;
+  // How positions are divided into batches, where it is the task that decides (train/data/buckets.h). Null:
+  // all have per_device_train_batch_size rows. REQUIRES: open(); it lives as long as the task.
+  [[nodiscard]] virtual const Batches* batches() const { return nullptr; }
+  // The batch of positions first … first + rows - 1, on the host. Without batches() of its own, position p is
+  // draw p. Any thread may call it. Throws what the run ends with.
+  [[nodiscard]] virtual Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const = 0;
   // A batch that needs as much memory as any.
   [[nodiscard]] virtual Batch largest(const Order& order, std::int64_t rows) const {
     return read(order, order.start(), rows);

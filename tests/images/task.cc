@@ -63,11 +63,11 @@ Batch ImageTask::draw(const std::vector<std::uint64_t>& numbers) const {
   return {{{kPixels, pixels}, {kLabels, labels}}, {}};
 }
 
-Batch ImageTask::read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const {
+Batch ImageTask::read(const Order& order, std::uint64_t first, std::int64_t rows) const {
   std::vector<std::uint64_t> draws, numbers;
   for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(rows); ++i) {
-    draws.push_back(first_draw + i);
-    numbers.push_back(static_cast<std::uint64_t>(order.sample(first_draw + i)));
+    draws.push_back(first + i);
+    numbers.push_back(static_cast<std::uint64_t>(order.sample(first + i)));
   }
   Batch out = draw(numbers);
   out.draws = std::move(draws);

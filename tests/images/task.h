@@ -20,7 +20,7 @@ class ImageTask : public Task {
   std::shared_ptr<torch::nn::Module> build(const Settings& settings) override;
 
   [[nodiscard]] std::int64_t samples() const override { return images_.train_images; }
-  [[nodiscard]] Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override;
+  [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override;
   [[nodiscard]] std::int64_t units(std::int64_t rows) const override { return rows; }
   [[nodiscard]] Unit unit() const override { return {"images", "img"}; }
 

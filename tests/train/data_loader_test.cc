@@ -33,13 +33,16 @@ struct Batch {
 };
 using BatchLoader = Prefetch<Batch>;
 
-BatchLoader::Make maker(const Sampler& sampler) {
-  return [sampler](std::uint64_t first_draw) {
-    Batch out{first_draw, Bytes(kRows * (kBlock + 1))};
-    for (std::size_t row = 0; row < kRows; ++row)
-      sampler.read(first_draw + row, std::span(out.bytes).subspan(row * (kBlock + 1), kBlock + 1));
-    return out;
-  };
+std::int64_t three(std::uint64_t /*position*/) { return kRows; }
+
+BatchLoader::Source maker(const Sampler& sampler) {
+  return {three, [sampler](std::uint64_t first_draw, std::int64_t rows) {
+            EXPECT_EQ(rows, kRows);
+            Batch out{first_draw, Bytes(kRows * (kBlock + 1))};
+            for (std::size_t row = 0; row < kRows; ++row)
+              sampler.read(first_draw + row, std::span(out.bytes).subspan(row * (kBlock + 1), kBlock + 1));
+            return out;
+          }};
 }
 
 class Loader : public ::testing::TestWithParam<int> {
@@ -57,7 +60,7 @@ class Loader : public ::testing::TestWithParam<int> {
   }
 
   [[nodiscard]] BatchLoader start(const Sampler& sampler, std::uint64_t first_draw) const {
-    return BatchLoader::start(maker(sampler), kRows, first_draw, GetParam()).value();
+    return BatchLoader::start(maker(sampler), first_draw, GetParam()).value();
   }
 
   // What a batch must hold, straight from the text.
@@ -138,15 +141,53 @@ TEST_P(Loader, AMovedLoaderGoesOn) {
   expect_batches(second, sampler(), 2 * kRows, 3);
 }
 
+// Batches of 1 to 5 positions, by where they begin: the same ones for any number of workers.
+TEST_P(Loader, BatchesMayDifferInSize) {
+  const auto rows_at = [](std::uint64_t position) { return 1 + static_cast<std::int64_t>(position * 7 % 5); };
+  const auto make = [](std::uint64_t first, std::int64_t rows) {
+    return Batch{first, Bytes(static_cast<std::size_t>(rows))};
+  };
+  for (const std::uint64_t begin : {0U, 3U, 1000U}) {
+    BatchLoader loader = BatchLoader::start({rows_at, make}, begin, GetParam()).value();
+    std::uint64_t position = begin;
+    for (std::uint64_t i = 0; i < kBatches; ++i) {
+      ASSERT_EQ(loader.position(), position);
+      const Batch batch = loader.next();
+      ASSERT_EQ(batch.first_draw, position) << "batch " << i;
+      ASSERT_EQ(static_cast<std::int64_t>(batch.bytes.size()), rows_at(position));
+      position += batch.bytes.size();
+    }
+    loader.reset({three, make}, 17);
+    EXPECT_EQ(loader.position(), 17U);
+    EXPECT_EQ(loader.next().first_draw, 17U);
+    EXPECT_EQ(loader.position(), 20U);
+  }
+}
+
+// Where a batch's size cannot be told, that is the batch's error, once and again.
+TEST_P(Loader, ThrowsWhatItsRowsThrew) {
+  const auto rows_at = [](std::uint64_t position) -> std::int64_t {
+    if (position >= 4) throw std::runtime_error("no plan");
+    return 2;
+  };
+  const auto make = [](std::uint64_t first, std::int64_t /*rows*/) { return Batch{first, {}}; };
+  BatchLoader loader = BatchLoader::start({rows_at, make}, 0, GetParam()).value();
+  EXPECT_EQ(loader.next().first_draw, 0U);
+  EXPECT_EQ(loader.next().first_draw, 2U);
+  EXPECT_THROW((void)loader.next(), std::runtime_error);
+  EXPECT_THROW((void)loader.next(), std::runtime_error);
+  EXPECT_EQ(loader.position(), 4U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Workers, Loader, ::testing::Values(0, 1, 2, 7));
 
 // What goes wrong in a worker is the caller's error, at the batch where it went wrong.
 TEST_P(Loader, ThrowsWhatABatchThrew) {
-  const auto make = [](std::uint64_t first_draw) -> Batch {
+  const auto make = [](std::uint64_t first_draw, std::int64_t /*rows*/) -> Batch {
     if (first_draw == 2 * kRows) throw std::runtime_error("clip 6 cannot be read");
     return {first_draw, {}};
   };
-  BatchLoader loader = BatchLoader::start(make, kRows, 0, GetParam()).value();
+  BatchLoader loader = BatchLoader::start({three, make}, 0, GetParam()).value();
   EXPECT_EQ(loader.next().first_draw, 0U);
   EXPECT_EQ(loader.next().first_draw, 0U + kRows);
   EXPECT_THROW(

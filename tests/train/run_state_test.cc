@@ -42,7 +42,7 @@ struct TinyRun {
 
 RunState some_state() {
   RunState state;
-  state.step = 12, state.draws = 345, state.samples = 67, state.sampler_start = 89, state.units = 101112;
+  state.step = 12, state.position = 345, state.samples = 67, state.sampler_start = 89, state.units = 101112;
   state.skipped = 3, state.skipped_in_a_row = 2, state.loss_sum = 0.1 + 0.2, state.loss_count = 5;
   return state;
 }

@@ -96,15 +96,15 @@ std::shared_ptr<torch::nn::Module> TextTask::build(const Settings& settings) {
 
 std::int64_t TextTask::samples() const { return sample_count(split_.train, text_.block_size, -1); }
 
-Batch TextTask::read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const {
+Batch TextTask::read(const Order& order, std::uint64_t first, std::int64_t rows) const {
   const Sampler sampler(split_.train, text_.block_size, order);
   const auto row = static_cast<std::size_t>(text_.block_size) + 1;
   Batch out;
   torch::Tensor bytes = torch::empty({rows, text_.block_size + 1}, torch::kUInt8);
   const std::span<std::uint8_t> all(bytes.data_ptr<std::uint8_t>(), static_cast<std::size_t>(bytes.numel()));
   for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i) {
-    out.draws.push_back(first_draw + i);
-    sampler.read(first_draw + i, all.subspan(i * row, row));
+    out.draws.push_back(first + i);
+    sampler.read(first + i, all.subspan(i * row, row));
   }
   out.tensors.emplace_back(kBytes, std::move(bytes));
   return out;

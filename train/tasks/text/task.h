@@ -22,7 +22,7 @@ class TextTask : public Task {
   std::shared_ptr<torch::nn::Module> build(const Settings& settings) override;
 
   [[nodiscard]] std::int64_t samples() const override;
-  [[nodiscard]] Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override;
+  [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override;
   [[nodiscard]] std::int64_t units(std::int64_t rows) const override { return rows * text_.block_size; }
   [[nodiscard]] Unit unit() const override { return {"tokens", "tok"}; }
 
