@@ -49,7 +49,7 @@ RunState some_state() {
 
 void expect_equal(const RunState& a, const RunState& b) {
   EXPECT_EQ(a.step, b.step);
-  EXPECT_EQ(a.draws, b.draws);
+  EXPECT_EQ(a.position, b.position);
   EXPECT_EQ(a.samples, b.samples);
   EXPECT_EQ(a.sampler_start, b.sampler_start);
   EXPECT_EQ(a.units, b.units);
