@@ -166,7 +166,8 @@ TEST_F(BadAudio, AFlacFileOfUnknownLengthIsRead) {
 
 TEST_F(BadAudio, SamplesThatAreNoNumbers) {
   std::string data(4 * 1000, '\0');
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1e30F}) {
     std::string bytes(4, '\0');
     std::memcpy(bytes.data(), &bad, 4);
     data.replace(4 * 500, 4, bytes);

@@ -23,7 +23,8 @@
 
 namespace octavo::train {
 
-inline constexpr int kFuzzed = 6;  // readers that share a test's time
+inline constexpr int kFuzzed = 6;             // readers that share a test's time
+inline constexpr std::int64_t kFewest = 200;  // inputs, however slow the machine is
 
 inline double number_from(const char* name, double fallback) {
   const char* text = std::getenv(name);
@@ -100,7 +101,7 @@ inline void fuzz(std::span<const std::string> seeds, std::span<const std::string
   std::int64_t accepted = 0;
   std::int64_t count = 0;
   for (auto seed = static_cast<std::uint64_t>(number_from("OCTAVO_FUZZ_SEED", 1));; ++seed, ++count) {
-    if (inputs > 0 ? count == inputs : std::chrono::steady_clock::now() >= end) break;
+    if (inputs > 0 ? count == inputs : count >= kFewest && std::chrono::steady_clock::now() >= end) break;
     test::Random random(seed);
     const std::string text =
         mutated(seeds[static_cast<std::size_t>(random.below(seeds.size()))], pieces, random);

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kBlockSamples = 1 << 14;  // of all channels: they stay in the cache
 constexpr std::int64_t kSecondsAhead = 1;        // of 8,000 bits: the frames before it that MP3 can refer to
+constexpr float kLoudest = 1e10F;
 constexpr std::int64_t kMostFrames = std::int64_t{1} << 48;
 
 std::string format_name(int format) {
@@ -66,11 +67,12 @@ void mix_down(std::span<const float> block, int channels, std::optional<int> cha
   }
 }
 
-bool all_finite(std::span<const float> samples) {
-  // A sum of x * 0 is 0 unless an x is none; a loop without branches is a vector loop.
-  float sum = 0;
-  for (const float x : samples) sum += x * 0.0F;
-  return sum == 0;
+// Full scale is 1, and some files of floats have the range of integers. What is beyond is no sound, and sums
+// of it may overflow.
+bool all_sound(std::span<const float> samples) {
+  int beyond = 0;  // no branch, so that this is a vector loop; NaN is not below
+  for (const float x : samples) beyond |= std::abs(x) <= kLoudest ? 0 : 1;
+  return beyond == 0;
 }
 
 }  // namespace
@@ -180,8 +182,8 @@ Status Decoder::read(std::int64_t frames, std::vector<float>& samples) {
     }
     if (got <= 0) break;
     const auto block = std::span(block_).first(static_cast<std::size_t>(got * info_.channels));
-    if (!all_finite(block)) {
-      return Status::invalid(path_ + ": has samples that are not numbers near second " +
+    if (!all_sound(block)) {
+      return Status::invalid(path_ + ": has samples that are not numbers, or beyond 1e10, near second " +
                              std::to_string(static_cast<double>(position_) / info_.rate) +
                              "; write it again, or leave it out");
     }
