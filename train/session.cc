@@ -251,7 +251,7 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   }
   s.task = make_task(settings.task);
   if (Status bad = open_data(s); !bad.ok()) return bad;
-  auto stages = plan_stages(settings.data, training, s.task->samples());
+  auto stages = plan_stages(settings.data, training, s.task->samples(), s.task->batches());
   if (!stages.ok()) return stages.status();
   s.stages = *stages;
 

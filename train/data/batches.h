@@ -23,6 +23,13 @@ class Batches {
   // Positions from this one to the end of its batch, 1 or more. Any thread may call it, again and again.
   // REQUIRES: position >= order.start().
   [[nodiscard]] virtual std::int64_t rows_at(const Order& order, std::uint64_t position) const = 0;
+
+  struct Walk {
+    std::int64_t batches = 0;
+    std::uint64_t end = 0;  // the position after the last one
+  };
+  // The batches from the order's start on that have its first so many positions; the last one may have more.
+  [[nodiscard]] virtual Walk walk(const Order& order, std::uint64_t positions) const;
 };
 
 // Batches of one size. It is a run's where its task has none of its own.
@@ -32,6 +39,7 @@ class EqualBatches : public Batches {
   [[nodiscard]] std::int64_t rows_at(const Order& /*order*/, std::uint64_t /*position*/) const override {
     return rows_;
   }
+  [[nodiscard]] Walk walk(const Order& order, std::uint64_t positions) const override;
 
  private:
   std::int64_t rows_;

@@ -38,6 +38,7 @@ class Order {
 
   [[nodiscard]] std::int64_t samples() const { return samples_; }
   [[nodiscard]] std::uint64_t start() const { return start_; }
+  friend bool operator==(const Order&, const Order&) = default;
 
  private:
   std::int64_t samples_;

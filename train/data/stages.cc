@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <string>
 
 namespace octavo::train {
@@ -35,19 +36,59 @@ Status too_many(std::string_view key, std::string_view value, std::int64_t per_s
       "2^63 or more in all; use less of one");
 }
 
-// Steps for `epochs` passes, rounded up; none if there are too many to count.
-std::optional<std::int64_t> steps_of(double epochs, std::int64_t samples, std::int64_t per_step) {
+std::string text_of(double value) {
+  std::array<char, 32> text = {};
+  std::snprintf(text.data(), text.size(), "%g", value);
+  return text.data();
+}
+
+// Draws of `epochs` passes, rounded up; none if there are too many to count.
+std::optional<std::int64_t> draws_of(double epochs, std::int64_t samples) {
   // 0.07 passes over 100 samples are 7 draws, not the 8 that 7.000000000000001 would round up to.
   const double draws = std::ceil(epochs * static_cast<double>(samples) * (1 - 0x1p-50));
   if (!(draws < 0x1p62)) return std::nullopt;
-  const std::int64_t whole = std::max<std::int64_t>(static_cast<std::int64_t>(draws), 1);
-  return whole / per_step + (whole % per_step != 0 ? 1 : 0);
+  return std::max<std::int64_t>(static_cast<std::int64_t>(draws), 1);
+}
+
+std::int64_t rounded_up(std::int64_t whole, std::int64_t part) {
+  return whole / part + (whole % part != 0 ? 1 : 0);
+}
+
+// Steps of stages whose batches differ in size, one stage after the other.
+class Planner {
+ public:
+  Planner(const Batches& batches, std::uint64_t seed, std::int64_t passes)
+      : batches_(batches), seed_(seed), passes_(passes) {}
+
+  // More would take longer to plan than anybody waits.
+  static constexpr std::int64_t kMostDraws = std::int64_t{1} << 33;
+
+  std::int64_t steps(std::int64_t samples, std::int64_t draws) {
+    const Order order(samples, seed_, position_);
+    Batches::Walk walk = batches_.walk(order, static_cast<std::uint64_t>(draws));
+    const std::int64_t steps = rounded_up(walk.batches, passes_);
+    for (; walk.batches < steps * passes_; ++walk.batches)
+      walk.end += static_cast<std::uint64_t>(batches_.rows_at(order, walk.end));
+    position_ = walk.end;
+    return steps;
+  }
+
+ private:
+  const Batches& batches_;
+  std::uint64_t seed_, position_ = 0;
+  std::int64_t passes_;
+};
+
+Status too_many_to_plan(double epochs) {
+  return Status::invalid("training.num_train_epochs: got " + text_of(epochs) + ", but more than " +
+                         std::to_string(Planner::kMostDraws) +
+                         " samples are not planned into batches before a run begins; use max_steps");
 }
 
 }  // namespace
 
 Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingSettings& training,
-                                       std::int64_t samples_available) {
+                                       std::int64_t samples_available, const Batches* own) {
   const std::int64_t per_step = draws_per_step(training);
   const std::vector<std::int64_t> samples = sizes(data, samples_available);
   const auto stages = static_cast<std::int64_t>(samples.size());
@@ -56,6 +97,9 @@ Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingS
                            ", expected at least " + std::to_string(stages) +
                            ", one for each stage of data.stages; raise it or use data.stages: null");
   }
+  std::optional<Planner> planner;
+  if (own != nullptr)
+    planner.emplace(*own, static_cast<std::uint64_t>(data.seed), training.gradient_accumulation_steps);
   std::vector<Stage> out;
   std::int64_t done = 0;
   for (const std::int64_t size : samples) {
@@ -63,17 +107,21 @@ Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingS
     std::int64_t end = done;
     if (training.max_steps) {
       end = last ? *training.max_steps : done + *training.max_steps / stages;
-      if (!can_count(end, per_step)) return too_many("training.max_steps", std::to_string(end), per_step);
+      if (!planner && !can_count(end, per_step))
+        return too_many("training.max_steps", std::to_string(end), per_step);
     } else {
       const double epochs = training.num_train_epochs.value_or(1);
-      const auto steps = steps_of(epochs, size, per_step);
-      if (!steps || *steps > std::numeric_limits<std::int64_t>::max() - done ||
-          !can_count(done + *steps, per_step)) {
-        std::array<char, 32> text = {};
-        std::snprintf(text.data(), text.size(), "%g", epochs);
-        return too_many("training.num_train_epochs", text.data(), per_step);
+      const auto draws = draws_of(epochs, size);
+      if (planner) {
+        if (!draws || *draws > Planner::kMostDraws) return too_many_to_plan(epochs);
+        end = done + planner->steps(size, *draws);
+      } else {
+        const std::int64_t steps = draws ? rounded_up(*draws, per_step) : 0;
+        if (!draws || steps > std::numeric_limits<std::int64_t>::max() - done ||
+            !can_count(done + steps, per_step))
+          return too_many("training.num_train_epochs", text_of(epochs), per_step);
+        end = done + steps;
       }
-      end = done + *steps;
     }
     out.push_back({size, done, end});
     done = end;

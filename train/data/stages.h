@@ -7,11 +7,13 @@
 //
 // With max_steps the steps are divided equally among the stages that are left, and the last takes the
 // remainder. With num_train_epochs each stage makes so many passes over its own samples, and its last step is
-// filled up with samples of the next pass.
+// filled up with samples of the next pass. Where batches differ in size, the passes are planned to count
+// their batches.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/config/settings.h"
+#include "train/data/batches.h"
 
 #include <octavo/status.h>
 
@@ -22,20 +24,21 @@ namespace octavo::train {
 
 struct Stage {
   std::int64_t samples = 0;     // as many as there are, at most
-  std::int64_t first_step = 0;  // steps done before it; the draws before it are first_step * draws_per_step
+  std::int64_t first_step = 0;  // steps done before it
   std::int64_t last_step = 0;   // steps done after it: above first_step, and the next stage's first_step
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
-// Samples that one optimizer step draws.
+// Samples that one optimizer step draws, where batches are of one size.
 [[nodiscard]] inline std::int64_t draws_per_step(const TrainingSettings& training) {
   return training.per_device_train_batch_size * training.gradient_accumulation_steps;
 }
 
 // At least one stage. The number of steps of the run is last_step of the last stage. `samples_available` is
-// sample_count of all the training text. Errors: fewer steps than stages, or so many that their samples
-// cannot be counted. REQUIRES: settings that parse() or load() gave, samples_available >= 1.
+// Task::samples(), `own` its batches() or null: batches of one size. Errors: fewer steps than stages, or so
+// many that their samples cannot be counted. Throws what `own` throws. REQUIRES: settings that parse() or
+// load() gave, samples_available >= 1.
 Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingSettings& training,
-                                       std::int64_t samples_available);
+                                       std::int64_t samples_available, const Batches* own = nullptr);
 
 }  // namespace octavo::train

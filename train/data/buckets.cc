@@ -1,0 +1,297 @@
+// See buckets.h. The constants are part of what a checkpoint promises: with others a resumed run would see
+// other batches.
+// SPDX-License-Identifier: MIT
+#include "train/data/buckets.h"
+
+#include "train/data/mix.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <deque>
+#include <exception>
+#include <future>
+#include <limits>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+// Lengths change by up to a sixteenth before they are sorted: a few percent of padding more, and other
+// neighbours in each epoch.
+constexpr std::uint64_t kUnit = 1 << 16, kChange = kUnit / 16;
+constexpr double kTicks = 1e6;           // of a second, for the sort: whole numbers are the same everywhere
+constexpr double kMostTicks = 0x1p44;    // so that a product with kUnit + kChange fits in 64 bits
+constexpr std::size_t kWindowsKept = 4;  // two that workers read from, and two of another stage
+constexpr unsigned kMostThreads = 16;
+
+struct Clip {
+  std::uint64_t key = 0;     // what is sorted by
+  std::uint32_t offset = 0;  // of its draw in the window
+  ClipCost cost;
+};
+
+std::string number(double value) {
+  std::array<char, 32> text = {};
+  std::snprintf(text.data(), text.size(), "%.6g", value);
+  return text.data();
+}
+
+// A batch while it grows.
+struct Growing {
+  std::int64_t rows = 0, cells = 0;
+  double longest = 0, seconds = 0;
+
+  [[nodiscard]] bool has_room(const ClipCost& next, const BatchBudget& budget) const {
+    if (rows == 0) return true;
+    if (budget.rows && rows >= *budget.rows) return false;
+    if (budget.cells && next.cells > *budget.cells - cells) return false;
+    return !budget.seconds ||
+           static_cast<double>(rows + 1) * std::max(longest, next.seconds) <= *budget.seconds;
+  }
+  void add(const ClipCost& next) {
+    ++rows;
+    cells += next.cells;
+    longest = std::max(longest, next.seconds);
+    seconds += next.seconds;
+  }
+  [[nodiscard]] double padded() const { return static_cast<double>(rows) * longest; }
+};
+
+// body(0) … body(count - 1), on several threads. Throws what one of them threw.
+template <class Body>
+void for_each_index(std::uint64_t count, const Body& body) {
+  std::atomic<std::uint64_t> next{0};
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto work = [&] {
+    try {
+      for (std::uint64_t i = next++; i < count; i = next++) body(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      error = std::current_exception();
+      next = count;
+    }
+  };
+  const std::uint64_t wanted =
+      std::min<std::uint64_t>(count, std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads));
+  std::vector<std::thread> threads;
+  try {
+    for (std::uint64_t i = 1; i < wanted; ++i) threads.emplace_back(work);
+  } catch (const std::system_error&) {  // there are no more: those that there are do it
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+bool BatchBudget::fits(const ClipCost& cost) const {
+  return !(seconds && cost.seconds > *seconds) && !(cells && cost.cells > *cells);
+}
+
+std::string BatchBudget::excess_text(const ClipCost& cost) const {
+  if (seconds && cost.seconds > *seconds)
+    return number(cost.seconds) + " s, but a batch has " + number(*seconds) + " s (data.batch_seconds)";
+  return std::to_string(cost.cells) + " cells of the loss, but a batch has " +
+         std::to_string(cells.value_or(0)) + " (data.batch_cells)";
+}
+
+// Draws begin … end - 1, which are those positions too.
+struct BucketPlan::Bounds {
+  std::uint64_t begin = 0, end = 0;
+};
+
+struct BucketPlan::Window {
+  Bounds bounds;
+  std::vector<std::uint32_t> draws;  // by position; both count from the window's begin
+  std::vector<std::uint32_t> ends;   // of its batches, likewise
+  std::vector<Growing> batches;
+
+  // The batch that has this position.
+  [[nodiscard]] std::size_t batch_at(std::uint64_t position) const {
+    const auto at = static_cast<std::uint32_t>(position - bounds.begin);
+    return static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), at) - ends.begin());
+  }
+};
+
+// The windows that were asked for last. One that is being planned is waited for.
+struct BucketPlan::Kept {
+  struct Entry {
+    Order order;
+    std::uint64_t begin = 0;
+    std::shared_future<std::shared_ptr<const Window>> window;
+  };
+  std::mutex mutex;
+  std::deque<Entry> entries;
+};
+
+BucketPlan::BucketPlan(Cost cost, const BatchBudget& budget, std::int64_t window)
+    : cost_(std::move(cost)),
+      budget_(budget),
+      window_(static_cast<std::uint64_t>(
+          std::min<std::int64_t>(window, std::numeric_limits<std::int32_t>::max()))),
+      kept_(std::make_unique<Kept>()) {}
+BucketPlan::~BucketPlan() = default;
+
+// An epoch has as few windows as it can, and window i of n begins at samples * i / n.
+BucketPlan::Bounds BucketPlan::bounds(const Order& order, std::uint64_t position) const {
+  const auto samples = static_cast<std::uint64_t>(order.samples());
+  const std::uint64_t windows = (samples + window_ - 1) / window_;
+  const std::uint64_t small = samples / windows, larger = samples % windows;  // so many have one draw more
+  const std::uint64_t epoch = order.start() + order.epoch(position) * samples, within = position - epoch;
+  const std::uint64_t index =
+      within < larger * (small + 1) ? within / (small + 1) : larger + (within - larger * (small + 1)) / small;
+  const auto begin = [&](std::uint64_t i) { return epoch + i * small + std::min(i, larger); };
+  return {begin(index), begin(index + 1)};
+}
+
+BucketPlan::Window BucketPlan::plan(const Order& order, const Bounds& bounds) const {
+  const std::uint64_t size = bounds.end - bounds.begin;
+  const std::uint64_t key = mix(order.noise(order.epoch(bounds.begin)) + kStep * (bounds.begin + 1));
+  std::vector<Clip> clips(size);
+  for (std::uint64_t i = 0; i < size; ++i) {
+    Clip& clip = clips[i];
+    clip.cost = cost_(order.sample(bounds.begin + i));
+    clip.offset = static_cast<std::uint32_t>(i);
+    const double ticks = clip.cost.seconds > 0 ? std::min(clip.cost.seconds * kTicks, kMostTicks) : 0;
+    const std::uint64_t change = mix(key + kStep * (i + 1)) % (kChange + 1);
+    clip.key = static_cast<std::uint64_t>(ticks) * (kUnit + change);
+  }
+  std::sort(clips.begin(), clips.end(), [](const Clip& a, const Clip& b) {
+    return a.key != b.key ? a.key < b.key : a.offset < b.offset;
+  });
+  std::vector<std::uint32_t> firsts;  // of the batches, in `clips`
+  std::vector<Growing> grown;
+  for (std::uint64_t i = 0; i < size; ++i) {
+    if (grown.empty() || !grown.back().has_room(clips[i].cost, budget_)) {
+      firsts.push_back(static_cast<std::uint32_t>(i));
+      grown.emplace_back();
+    }
+    grown.back().add(clips[i].cost);
+  }
+  Window out{bounds, {}, {}, {}};
+  out.draws.reserve(size);
+  const Permutation shuffled(grown.size(), mix(key));
+  for (std::uint64_t i = 0; i < grown.size(); ++i) {
+    const auto batch = static_cast<std::size_t>(shuffled(i));
+    const auto rows = static_cast<std::uint32_t>(grown[batch].rows);
+    for (std::uint32_t j = 0; j < rows; ++j) out.draws.push_back(clips[firsts[batch] + j].offset);
+    out.ends.push_back(static_cast<std::uint32_t>(out.draws.size()));
+    out.batches.push_back(grown[batch]);
+  }
+  return out;
+}
+
+std::shared_ptr<const BucketPlan::Window> BucketPlan::window(const Order& order,
+                                                             std::uint64_t position) const {
+  const Bounds here = bounds(order, position);
+  std::promise<std::shared_ptr<const Window>> promise;
+  std::shared_future<std::shared_ptr<const Window>> found;
+  bool mine = false;
+  {
+    const std::lock_guard lock(kept_->mutex);
+    auto& entries = kept_->entries;
+    const auto at = std::find_if(entries.begin(), entries.end(), [&](const Kept::Entry& each) {
+      return each.begin == here.begin && each.order == order;
+    });
+    if (at != entries.end()) {
+      found = at->window;
+      std::rotate(entries.begin(), at, at + 1);  // the last one used comes first
+    } else {
+      mine = true;
+      found = promise.get_future().share();
+      entries.push_front({order, here.begin, found});
+      if (entries.size() > kWindowsKept) entries.pop_back();
+    }
+  }
+  if (mine) {
+    try {
+      promise.set_value(std::make_shared<const Window>(plan(order, here)));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  }
+  return found.get();
+}
+
+std::int64_t BucketPlan::rows_at(const Order& order, std::uint64_t position) const {
+  const auto here = window(order, position);
+  return static_cast<std::int64_t>(here->bounds.begin + here->ends[here->batch_at(position)] - position);
+}
+
+std::vector<std::uint64_t> BucketPlan::draws(const Order& order, std::uint64_t first,
+                                             std::int64_t rows) const {
+  std::vector<std::uint64_t> out;
+  const std::uint64_t end = first + static_cast<std::uint64_t>(rows);
+  for (std::uint64_t position = first; position < end;) {
+    const auto here = window(order, position);
+    const std::uint64_t begin = here->bounds.begin, until = std::min(end, here->bounds.end);
+    for (; position < until; ++position) out.push_back(begin + here->draws[position - begin]);
+  }
+  return out;
+}
+
+Batches::Walk BucketPlan::walk(const Order& order, std::uint64_t positions) const {
+  const std::uint64_t end = order.start() + positions;
+  std::vector<Bounds> whole;  // windows that end before it
+  std::uint64_t position = order.start();
+  for (; position < end; position = whole.back().end) {
+    const Bounds next = bounds(order, position);
+    if (next.end > end) break;
+    whole.push_back(next);
+  }
+  std::vector<std::int64_t> counts(whole.size());
+  for_each_index(whole.size(), [&](std::uint64_t i) {
+    counts[i] = static_cast<std::int64_t>(plan(order, whole[i]).ends.size());
+  });
+  Walk out{0, position};
+  for (const std::int64_t each : counts) out.batches += each;
+  for (; out.end < end; ++out.batches) out.end += static_cast<std::uint64_t>(rows_at(order, out.end));
+  return out;
+}
+
+BucketPlan::Survey BucketPlan::survey(const Order& order) const {
+  const std::uint64_t end = order.start() + static_cast<std::uint64_t>(order.samples());
+  std::vector<Bounds> windows;
+  for (std::uint64_t position = order.start(); position < end; position = windows.back().end)
+    windows.push_back(bounds(order, position));
+  std::vector<Survey> parts(windows.size());
+  for_each_index(windows.size(), [&](std::uint64_t w) {
+    const Window here = plan(order, windows[w]);
+    Survey& part = parts[w];
+    for (std::size_t i = 0; i < here.ends.size(); ++i) {
+      const Growing& batch = here.batches[i];
+      part.least_rows = i == 0 ? batch.rows : std::min(part.least_rows, batch.rows);
+      part.most_rows = std::max(part.most_rows, batch.rows);
+      part.seconds += batch.seconds;
+      part.padded_seconds += batch.padded();
+      if (i > 0 && batch.padded() <= part.largest_seconds) continue;
+      part.largest_seconds = batch.padded();
+      part.largest_rows = batch.rows;
+      part.largest = windows[w].begin + (i == 0 ? 0 : here.ends[i - 1]);
+    }
+    part.batches = static_cast<std::int64_t>(here.ends.size());
+  });
+  Survey out = parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const Survey& part = parts[i];
+    out.batches += part.batches;
+    out.least_rows = std::min(out.least_rows, part.least_rows);
+    out.most_rows = std::max(out.most_rows, part.most_rows);
+    out.seconds += part.seconds;
+    out.padded_seconds += part.padded_seconds;
+    if (part.largest_seconds <= out.largest_seconds) continue;
+    out.largest = part.largest;
+    out.largest_rows = part.largest_rows;
+    out.largest_seconds = part.largest_seconds;
+  }
+  return out;
+}
+
+}  // namespace octavo::train
