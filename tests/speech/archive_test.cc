@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <set>
 
@@ -330,6 +331,95 @@ TEST_F(SpeechHub, NamesAndPaths) {
   EXPECT_THAT(error_of(folder.at("model.safetensors")), HasSubstr("give the folder"));
 }
 
+TEST(SpeechArchive, SaysWhatItsFeaturesAre) {
+  const auto read = [](const std::string& from, const std::string& to) {
+    std::string yaml = nemo_yaml();
+    const std::size_t place = yaml.find(from);
+    EXPECT_NE(place, std::string::npos);
+    return read_nemo_config(yaml.replace(place, from.size(), to), "config");
+  };
+  const std::string section = "  features: 32\n";
+  // What is not there is as NeMo's constructor has it.
+  const auto plain = read(section, section);
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_TRUE(plain->notes.empty());
+  FeatureSettings wanted;
+  wanted.features = 32;
+  wanted.window_size = 0.02;
+  EXPECT_EQ(plain->features, wanted);
+  EXPECT_EQ(plain->features.window(), 320);
+  const auto all = read(section, section +
+                                     "  sample_rate: 8000\n  normalize: per_feature\n  window_size: 0.025\n"
+                                     "  window_stride: 0.0125\n  window: hann\n  n_fft: 256\n  dither: 0.0\n"
+                                     "  preemph: 0.9\n  pad_to: 0\n  highfreq: 3800\n  lowfreq: 20\n"
+                                     "  log_zero_guard_value: 1.0e-6\n  frame_splicing: 1\n  mag_power: 2\n");
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  EXPECT_EQ(all->features, (FeatureSettings{8000, 0.025, 0.0125, 256, 32, 20, 3800, 0.9, 0, 1e-6}));
+  const auto refused = [&](const std::string& line) {
+    return read(section, section + line).status().message();
+  };
+  EXPECT_THAT(refused("  normalize: all_features\n"),
+              AllOf(HasSubstr("preprocessor.normalize: got"), HasSubstr("expected \"per_feature\"")));
+  EXPECT_THAT(refused("  window_size: 0.05\n  n_fft: 512\n"),
+              HasSubstr("window_size: got 0.05 (800 samples)"));
+  EXPECT_THAT(refused("  mag_power: 1.0\n"), HasSubstr("preprocessor.mag_power"));
+  EXPECT_THAT(read(section, "  features: 40\n").status().message(),
+              HasSubstr("preprocessor.features: got 40, expected 32, the bands that the encoder takes"));
+}
+
+TEST(SpeechArchive, HasTheTablesOfItsFeatures) {
+  const TempFolder folder;
+  const std::string path = folder.at("a.nemo");
+  std::vector<TensorSource> sources = {make_tensor("preprocessor.featurizer.window", "F32", {320}, 1),
+                                       make_tensor("preprocessor.featurizer.fb", "F32", {1, 32, 257}, 2)};
+  ASSERT_TRUE(write_nemo(path, nemo_yaml(), sources, {}).ok());
+  const auto tables = SpeechArchive::open(path)->feature_tables();
+  ASSERT_TRUE(tables.ok()) << tables.status().message();
+  EXPECT_EQ(tables->window.size(), 320U);
+  EXPECT_EQ(tables->filters.size(), 32U * 257U);
+  const Result<Bytes> bytes = sources[0].bytes();
+  EXPECT_EQ(std::memcmp(tables->window.data(), bytes->data(), bytes->size()), 0);
+  sources[0] = make_tensor("preprocessor.featurizer.window", "F32", {400}, 1);
+  ASSERT_TRUE(write_nemo(path, nemo_yaml(), sources, {}).ok());
+  EXPECT_THAT(SpeechArchive::open(path)->feature_tables().status().message(),
+              HasSubstr("preprocessor.featurizer.window is [400], expected 320 numbers"));
+}
+
+TEST(SpeechArchive, KeepsItsFeaturesInTransformersFolders) {
+  const TempFolder folder;
+  SpeechModelSettings model;
+  model.mel_bands = 32;
+  const std::vector<TensorSource> weights = {make_tensor("joint.head.bias", "F32", {2}, 3)};
+  FeatureSettings features;
+  features.window_size = 0.02;
+  features.preemph = 0.9;
+  features.features = 32;
+  ASSERT_TRUE(write_transformers_model(folder.at("a"), model, nullptr, weights, features).ok());
+  const auto archive = SpeechArchive::open(folder.at("a"));
+  ASSERT_TRUE(archive.ok()) << archive.status().message();
+  EXPECT_EQ(archive->features(), features);
+  EXPECT_TRUE(archive->feature_tables()->window.empty());
+  // Its file stays as it is, with what the model here does not know; other features make another.
+  std::string text = read_bytes(folder.at("a/preprocessor_config.json"));
+  text.insert(text.find('{') + 1, "\"mine\": 1, ");
+  write_bytes(folder.at("a/preprocessor_config.json"), text);
+  ASSERT_TRUE(write_transformers_model(folder.at("b"), model, &*archive, weights).ok());
+  EXPECT_EQ(read_bytes(folder.at("b/preprocessor_config.json")), text);
+  features.preemph = 0.8;
+  ASSERT_TRUE(write_transformers_model(folder.at("c"), model, &*archive, weights, features).ok());
+  EXPECT_EQ(SpeechArchive::open(folder.at("c"))->features(), features);
+  // As transformers 5 writes it.
+  ASSERT_EQ(::unlink(folder.at("c/preprocessor_config.json").c_str()), 0);
+  write_bytes(folder.at("c/processor_config.json"), "{\"feature_extractor\": " + text + "}");
+  EXPECT_EQ(SpeechArchive::open(folder.at("c"))->features().preemph, 0.9);
+  write_bytes(folder.at("c/processor_config.json"), "{\"feature_extractor\": {\"feature_size\": 80}}");
+  EXPECT_THAT(SpeechArchive::open(folder.at("c")).status().message(),
+              HasSubstr("feature_size is 80, but num_mel_bins of config.json is 32"));
+  features.lowfreq = 100;
+  EXPECT_THAT(write_transformers_model(folder.at("d"), model, nullptr, weights, features).message(),
+              HasSubstr("go from 0 Hz to half the rate"));
+}
+
 TEST(SpeechArchive, ComesBackInBothKinds) {
   const TempFolder folder;
   const std::vector<TensorSource> sources = {
@@ -389,7 +479,8 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   EXPECT_EQ(error(archive->settings(), &*archive, "e.nemo"), "");
   EXPECT_EQ(read_bytes(folder.at("e.nemo")), read_bytes(path));
   EXPECT_EQ(error(model, nullptr, "bare"), "");
-  EXPECT_EQ(names_in(folder.at("bare")), (std::vector<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_EQ(names_in(folder.at("bare")),
+            (std::vector<std::string>{"config.json", "model.safetensors", "preprocessor_config.json"}));
   EXPECT_THAT(error(model, nullptr, "f.nemo"), HasSubstr("began with random weights; write a folder"));
   EXPECT_THAT(error(model, nullptr, "f.safetensors"), HasSubstr("ends with .nemo, or a folder's"));
   SpeechModelSettings longer = archive->settings();
@@ -402,7 +493,8 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   EXPECT_THAT(error(model, nullptr, "a.nemo/x"), HasSubstr("a.nemo/"));
   weights[0].bytes = []() -> Result<Bytes> { return Status::failed("no bytes"); };
   EXPECT_THAT(error(model, nullptr, "bare"), HasSubstr("no bytes"));
-  EXPECT_EQ(names_in(folder.at("bare")), (std::vector<std::string>{"model.safetensors", "notes.txt"}));
+  EXPECT_EQ(names_in(folder.at("bare")),
+            (std::vector<std::string>{"model.safetensors", "notes.txt", "preprocessor_config.json"}));
   const auto before = names_in(folder.path());
   EXPECT_THAT(error(model, nullptr, "new"), HasSubstr("no bytes"));
   EXPECT_EQ(names_in(folder.path()), before);

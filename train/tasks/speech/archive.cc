@@ -3,9 +3,11 @@
 #include "train/tasks/speech/archive.h"
 
 #include "train/files/byte_order.h"
+#include "train/files/checkpoint_names.h"
 #include "train/files/file_descriptor.h"
 #include "train/files/folders.h"
 #include "train/files/text_file.h"
+#include "train/tasks/speech/archive_features.h"
 #include "train/tasks/speech/names.h"
 
 #include <algorithm>
@@ -52,6 +54,30 @@ Status SpeechArchive::open_nemo() {
   return {};
 }
 
+Status SpeechArchive::read_feature_file() {
+  config_.features.features = config_.model.mel_bands;
+  for (const FeatureFile& file : kFeatureFiles) {
+    const std::string path = place_.path + '/' + std::string(file.name);
+    if (!path_exists(path)) continue;
+    const Result<std::string> text = read_text_file(path, kConfigLimit);
+    if (!text.ok()) return text.status();
+    const Result<FeatureSettings> found = read_transformers_features(*text, file.prefix, path);
+    if (!found.ok()) return found.status();
+    if (found->features != config_.model.mel_bands) {
+      return Status::invalid(path + ": feature_size is " + std::to_string(found->features) +
+                             ", but num_mel_bins of config.json is " +
+                             std::to_string(config_.model.mel_bands) + "; they must be the same");
+    }
+    config_.features = *found;
+    return {};
+  }
+  return {};
+}
+
+Result<FeatureTables> SpeechArchive::feature_tables() const {
+  return stored_feature_tables(preprocessor_, config_.features, place_.path);
+}
+
 Status SpeechArchive::open_transformers() {
   const std::string config_path = place_.path + "/config.json";
   Result<std::string> text = read_text_file(config_path, kConfigLimit);
@@ -60,6 +86,7 @@ Status SpeechArchive::open_transformers() {
   Result<SpeechConfig> config = read_transformers_config(config_text_, config_path);
   if (!config.ok()) return config.status();
   config_ = std::move(*config);
+  if (Status bad = read_feature_file(); !bad.ok()) return bad;
   Result<Safetensors> opened = Safetensors::open(place_.path + "/model.safetensors");
   if (!opened.ok() && read_text_file(place_.path + "/model.safetensors.index.json", kFileLimit).ok()) {
     return Status::unsupported(place_.path +

@@ -8,6 +8,7 @@
 
 #include "train/files/nemo.h"
 #include "train/files/safetensors.h"
+#include "train/tasks/speech/feature_tables.h"
 #include "train/tasks/speech/hub.h"
 #include "train/tasks/speech/model_settings.h"
 
@@ -28,6 +29,7 @@ struct SpeechConfig {
   SpeechModelSettings model;
   std::int64_t pad = 0;            // the token that fills short transcripts up, for transformers
   std::vector<std::string> notes;  // a line for each thing that the model here does otherwise
+  FeatureSettings features = {};   // of recordings; transformers has them in a file of their own
 };
 
 // `name` is what errors begin with. A model that is not built like the one here is an error that names the
@@ -54,6 +56,10 @@ class SpeechArchive {
   [[nodiscard]] std::span<const StoredTensor> tensors() const { return tensors_.all(); }
   // NeMo's window and filterbank, under NeMo's names: kept for writing.
   [[nodiscard]] std::span<const StoredTensor> preprocessor() const { return preprocessor_; }
+  // What recordings become for this model, and NeMo's window and filterbank as numbers; of transformers the
+  // tables are empty, to be made from the settings.
+  [[nodiscard]] const FeatureSettings& features() const { return config_.features; }
+  [[nodiscard]] Result<FeatureTables> feature_tables() const;
   // The files besides config and weights, such as the tokenizer's, by name.
   [[nodiscard]] Result<std::map<std::string, std::string>> other_files() const;
 
@@ -61,6 +67,7 @@ class SpeechArchive {
   SpeechArchive() = default;
   Status open_nemo();
   Status open_transformers();
+  Status read_feature_file();  // transformers'
 
   SpeechPlace place_;
   std::optional<NemoArchive> nemo_;
@@ -83,12 +90,15 @@ Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
                         std::span<const TensorSource> weights);
 // config.json, model.safetensors, and the tokenizer's files of `origin` where there is one. A new folder is
 // written beside its place and renamed. In one that is there, these files are replaced and others stay; until
-// all are written it has no config.json, so that nobody takes it for a model.
+// all are written it has no config.json, so that nobody takes it for a model. `features`, none: as `origin`
+// has them, or the standard ones.
 Status write_transformers_model(const std::string& folder, const SpeechModelSettings& model,
-                                const SpeechArchive* origin, std::span<const TensorSource> weights);
+                                const SpeechArchive* origin, std::span<const TensorSource> weights,
+                                std::optional<FeatureSettings> features = {});
 
 // Either of them: `target` ends with `.nemo`, or is a folder.
 Status export_speech_model(std::span<const TensorSource> weights, const SpeechModelSettings& model,
-                           const SpeechArchive* origin, const std::string& target);
+                           const SpeechArchive* origin, const std::string& target,
+                           std::optional<FeatureSettings> features = {});
 
 }  // namespace octavo::train

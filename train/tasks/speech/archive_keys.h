@@ -6,6 +6,7 @@
 #include "train/config/codec.h"
 #include "train/config/node.h"
 #include "train/tasks/speech/codecs.h"
+#include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/model_settings.h"
 
 #include <octavo/status.h>
@@ -28,11 +29,13 @@ inline constexpr std::int64_t kMostWidth = 1 << 16;
 // What was read, with numbers that those programs have and SpeechModelSettings has not.
 struct ForeignModel {
   SpeechModelSettings model;
-  std::int64_t feed_forward_factor = 4;  // NeMo: of the width
-  std::int64_t blank = 0;                // transformers
-  std::int64_t pad = 0;                  // transformers
-  double activation_dropout = 0.1;       // transformers: inside the feed-forward
-  std::vector<std::string> notes;        // what a user should know: the model here does it otherwise
+  FeatureSettings features;
+  std::int64_t feed_forward_factor = 4;             // NeMo: of the width
+  std::int64_t blank = 0;                           // transformers
+  std::int64_t pad = 0;                             // transformers
+  double activation_dropout = 0.1;                  // transformers: inside the feed-forward
+  std::int64_t hop_length = 160, win_length = 400;  // transformers: in samples
+  std::vector<std::string> notes;  // what a user should know: the model here does it otherwise
 };
 
 // A sentence about a value that does not fit, or nothing.
@@ -45,12 +48,14 @@ struct ForeignKey {
   std::function<std::string(const ForeignModel&)> write;  // JSON, which is YAML too
 };
 
-// A value that the model takes: a member of SpeechModelSettings or of ForeignModel.
+// A value that the model takes: a member of SpeechModelSettings, of FeatureSettings or of ForeignModel.
 template <class T, class Owner>
 ForeignKey taken(std::string path, std::string standard, Codec<T> codec, T Owner::*member) {
   const auto place = [member](auto& all) -> auto& {
     if constexpr (std::is_same_v<Owner, SpeechModelSettings>)
       return all.model.*member;
+    else if constexpr (std::is_same_v<Owner, FeatureSettings>)
+      return all.features.*member;
     else
       return all.*member;
   };

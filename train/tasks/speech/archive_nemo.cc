@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
 #include "train/tasks/speech/archive.h"
+#include "train/tasks/speech/archive_features.h"
 #include "train/tasks/speech/archive_keys.h"
 
 #include <algorithm>
@@ -201,8 +202,9 @@ Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& 
   if (model.subsampling_channels < 1) model.subsampling_channels = model.width;
   if (Status status = read_vocabulary(*root, source, model.vocabulary); !status.ok()) return status;
   if (Status status = check_together(*root, source, model); !status.ok()) return status;
+  if (Status status = read_nemo_features(*root, source, found); !status.ok()) return status;
   const std::int64_t pad = pad_of(*root, model);
-  return SpeechConfig{std::move(found.model), pad, std::move(found.notes)};
+  return SpeechConfig{std::move(found.model), pad, std::move(found.notes), found.features};
 }
 
 }  // namespace octavo::train

@@ -8,6 +8,7 @@
 #include "train/files/scratch_folder.h"
 #include "train/files/text_file.h"
 #include "train/tasks/speech/archive.h"
+#include "train/tasks/speech/archive_features.h"
 #include "train/tasks/speech/names.h"
 
 #include <sys/stat.h>
@@ -78,6 +79,25 @@ struct FolderFiles {
   }
 };
 
+// How recordings become features. The files of a folder of transformers stay while they say what is so.
+Status add_feature_file(FolderFiles& files, const SpeechArchive* origin,
+                        std::optional<FeatureSettings> features, std::int64_t bands) {
+  const FeatureSettings first = origin != nullptr ? origin->features() : FeatureSettings();
+  FeatureSettings now = features.value_or(first);
+  now.features = bands;
+  const auto same = [&](FeatureSettings a) {
+    a.dither = now.dither;  // a matter of training, which transformers has no key for
+    return a == now;
+  };
+  const auto has = [&](const FeatureFile& file) { return files.others.contains(std::string(file.name)); };
+  if (origin != nullptr && std::ranges::any_of(kFeatureFiles, has) && same(first)) return {};
+  for (const FeatureFile& file : kFeatureFiles) files.others.erase(std::string(file.name));
+  Result<std::string> text = transformers_features(now);
+  if (!text.ok()) return text.status();
+  files.others[std::string(kFeatureFiles[0].name)] = std::move(*text);
+  return {};
+}
+
 Status write_new_folder(const std::string& folder, const FolderFiles& files) {
   const std::size_t name = folder.rfind('/') + 1;  // npos + 1 is 0
   const std::string partial = folder.substr(0, name) + "." + folder.substr(name) + ".partial";
@@ -132,7 +152,8 @@ Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
 }
 
 Status write_transformers_model(const std::string& folder, const SpeechModelSettings& model,
-                                const SpeechArchive* origin, std::span<const TensorSource> weights) {
+                                const SpeechArchive* origin, std::span<const TensorSource> weights,
+                                std::optional<FeatureSettings> features) {
   const bool like_origin = origin != nullptr && origin->settings().vocabulary == model.vocabulary;
   const std::int64_t pad = like_origin ? origin->config().pad : model.blank();
   const Result<std::string> config = transformers_config({model, pad, {}}, torch_dtype(weights));
@@ -143,15 +164,18 @@ Status write_transformers_model(const std::string& folder, const SpeechModelSett
     if (!others.ok()) return others.status();
     files.others = std::move(*others);
   }
+  if (Status bad = add_feature_file(files, origin, features, model.mel_bands); !bad.ok())
+    return placed(folder, bad);
   return path_exists(folder) ? write_into_folder(folder, files) : write_new_folder(folder, files);
 }
 
 Status export_speech_model(std::span<const TensorSource> weights, const SpeechModelSettings& model,
-                           const SpeechArchive* origin, const std::string& target) {
+                           const SpeechArchive* origin, const std::string& target,
+                           std::optional<FeatureSettings> features) {
   constexpr std::array<std::string_view, 4> kFiles = {".safetensors", ".ckpt", ".pt", ".bin"};
   if (std::ranges::any_of(kFiles, [&](std::string_view end) { return target.ends_with(end); }))
     return Status::invalid(target + ": expected a name that ends with .nemo, or a folder's");
-  if (!target.ends_with(".nemo")) return write_transformers_model(target, model, origin, weights);
+  if (!target.ends_with(".nemo")) return write_transformers_model(target, model, origin, weights, features);
   if (origin == nullptr) {
     return Status::invalid(target +
                            ": a .nemo archive needs the config and the tokenizer of one, but the model " +

@@ -13,7 +13,8 @@ Status SpeechEntry::export_model(const ModelExport& request) {
   const SpeechArchive* const archive = origin->has_value() ? &**origin : nullptr;
   const auto model = speech_model_of(request.settings, archive);
   if (!model.ok()) return model.status();
-  return export_speech_model(request.weights, *model, archive, request.target);
+  return export_speech_model(request.weights, *model, archive, request.target,
+                             speech_features_of(*model, archive));
 }
 
 }  // namespace octavo::train

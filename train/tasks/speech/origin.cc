@@ -24,4 +24,10 @@ Result<SpeechModelSettings> speech_model_of(const Settings& settings, const Spee
   return Status::invalid("model.name: got " + settings.model.name + ", of which no sizes are known");
 }
 
+FeatureSettings speech_features_of(const SpeechModelSettings& model, const SpeechArchive* origin) {
+  FeatureSettings out = origin != nullptr ? origin->features() : FeatureSettings();
+  out.features = model.mel_bands;
+  return out;
+}
+
 }  // namespace octavo::train

@@ -16,4 +16,7 @@ Result<std::optional<SpeechArchive>> open_speech_origin(const Settings& settings
 // The model's sizes. `origin`: the files, or null.
 Result<SpeechModelSettings> speech_model_of(const Settings& settings, const SpeechArchive* origin);
 
+// What recordings become for it: as `origin` has it, or the standard.
+FeatureSettings speech_features_of(const SpeechModelSettings& model, const SpeechArchive* origin);
+
 }  // namespace octavo::train
