@@ -4,7 +4,9 @@
 #include "estimate.h"
 #include "failure.h"
 #include "signals.h"
+#include "train/format/marked.h"
 #include "train/format/numbers.h"
+#include "train/format/terminal_text.h"
 
 #include <torch/torch.h>
 
@@ -21,6 +23,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kShownExamples = 3;  // on the terminal; the log has all
+
 Json record_of(const Evaluation& result, const Unit& unit) {
   Json out = Json::object(), better = Json::object();
   for (const Metric& metric : result.metrics) {
@@ -29,7 +33,19 @@ Json record_of(const Evaluation& result, const Unit& unit) {
   }
   out[unit.name] = result.units;
   out["better"] = better;
+  for (const Example& each : result.examples)
+    out["examples"].push_back(
+        {{"name", each.name}, {"reference", each.reference}, {"hypothesis", each.hypothesis}});
   return out;
+}
+
+void show_examples(const std::vector<Example>& examples, Console& console) {
+  for (std::size_t i = 0; i < std::min(examples.size(), kShownExamples); ++i) {
+    const MarkedPair pair = marked_for_terminal(examples[i].reference, examples[i].hypothesis);
+    console.note("  " + terminal_text(examples[i].name));
+    console.note("    said:  " + pair.reference);
+    console.note("    heard: " + pair.hypothesis);
+  }
 }
 
 }  // namespace
@@ -161,6 +177,7 @@ Status Loop::evaluate() {
     said += (said.empty() ? "" : ", ") + metric.name + " " + fixed(metric.value, 4);
   if (saver_.is_best()) said += saver_.best_text();
   console_.note("step " + std::to_string(state_.step) + ": evaluation " + said);
+  show_examples(result->examples, console_);
   std::int64_t stage = 0;
   while (session_.stages[static_cast<std::size_t>(stage)].last_step < state_.step) ++stage;
   Json record = {{"kind", "eval"}, {"step", state_.step}};

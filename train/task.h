@@ -47,9 +47,17 @@ struct PassKey {
   std::int64_t step = 0;  // the first is 1
 };
 
+// What the model made of a sample whose text is known.
+struct Example {
+  std::string name;  // of the sample
+  std::string reference, hypothesis;
+};
+
 struct Evaluation {
-  std::vector<Metric> metrics;  // at least one; the first stands in the lines of progress
-  std::int64_t units = 0;       // of throughput, that it went through
+  std::vector<Metric> metrics;         // at least one; the first stands in the lines of progress
+  std::int64_t units = 0;              // of throughput, that it went through
+  std::vector<Example> examples = {};  // a few, of the same samples each time; log, TensorBoard and report
+                                       // mark the words that differ
 };
 
 // What throughput is counted in.

@@ -11,8 +11,8 @@
 #include "model.h"
 #include "progress.h"
 #include "train.h"
+#include "train/format/terminal_text.h"
 #include "train/tasks/text/task.h"
-#include "train/tasks/text/terminal_text.h"
 #include "trainer_bench.h"
 
 #include <CLI/CLI.hpp>

@@ -162,8 +162,8 @@ TEST(Images, AWarmStartTakesStatisticsToo) {
 TEST(Images, ARehearsalCountsImages) {
   const TempFolder folder;
   const ImageRun run(folder, "run");
-  Listener listener;
-  const auto done = dry_run(*parse(run.yaml, "run.yaml"), 3, listener);
+  Recorder recorder;
+  const auto done = dry_run(*parse(run.yaml, "run.yaml"), 3, recorder);
   ASSERT_TRUE(done.ok()) << done.status().message();
   const std::string said = testing::PrintToString(done->lines);
   EXPECT_THAT(said, AllOf(HasSubstr("with 8 images of 16 x 16 pixels in a pass"), HasSubstr(" img/s, ")));

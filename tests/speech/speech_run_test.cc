@@ -3,6 +3,7 @@
 #include "dry_run.h"
 #include "train/config/task_config.h"
 #include "train/files/safetensors.h"
+#include "train/format/marked.h"
 #include "train/run_support.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/model_config.h"
@@ -88,11 +89,19 @@ TEST(SpeechRun, LogsLossAndWordErrorsAndShowsWhatItHears) {
   EXPECT_GT(eval["loss"].get<double>(), 0);
   EXPECT_GE(eval["wer"].get<double>(), 0);
   EXPECT_EQ(eval["clips"], 4);
-  const Json sample = run.records("sample").at(0);
-  EXPECT_EQ(std::ranges::count(sample["prompt"].get<std::string>(), '\n'), 2) << "three clips";
+  ASSERT_EQ(eval["examples"].size(), 4U) << "all there are";
+  const Json first = eval["examples"][0], before = run.records("eval").at(0)["examples"][0];
+  EXPECT_EQ(first["name"], "clip 1");
+  EXPECT_EQ(first["reference"], before["reference"]) << "the same clips at each evaluation";
+  const auto words = [](const Json& text) { return split_words(text.get_ref<const std::string&>()).size(); };
+  EXPECT_GE(words(first["reference"]), 1U);
+  EXPECT_THAT(run.said, HasSubstr(marked_for_terminal(first["reference"].get<std::string>(),
+                                                      first["hypothesis"].get<std::string>())
+                                      .reference));
+  EXPECT_TRUE(run.records("sample").empty()) << "examples are enough";
   EXPECT_THAT(run.said, AllOf(HasSubstr("32 clips of up to 0.64 s to train on and 4 to evaluate on"),
-                              HasSubstr(" clips/s"), HasSubstr(", wer "), HasSubstr("\nsaid:  "),
-                              HasSubstr("\nheard: ")));
+                              HasSubstr(" clips/s"), HasSubstr(", wer "), HasSubstr("    said:  "),
+                              HasSubstr("    heard: ")));
 }
 
 TEST(SpeechRun, ResumingIsTheSameRunWithItsStatistics) {
@@ -182,8 +191,8 @@ TEST(SpeechRun, FrozenBatchNormAndFrozenParts) {
 TEST(SpeechRun, ARehearsalHasTheLongestClips) {
   const TempFolder folder;
   const SpeechRun run(folder, "run");
-  Listener listener;
-  const auto done = dry_run(*parse(run.yaml, "run.yaml"), 3, listener);
+  Recorder recorder;
+  const auto done = dry_run(*parse(run.yaml, "run.yaml"), 3, recorder);
   ASSERT_TRUE(done.ok()) << done.status().message();
   EXPECT_THAT(testing::PrintToString(done->lines),
               HasSubstr("4 clips of up to 0.64 s and 3 tokens (128 cells of the loss)"));

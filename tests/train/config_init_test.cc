@@ -66,6 +66,12 @@ TEST(SaveBest, TakesTheMetricsOfTheTask) {
       error("save_best_limit: 3\n"),
       HasSubstr("run.yaml:1:1: training.save_best_limit: got 3, but training.save_best is null (default)"));
   EXPECT_TRUE(parse("save_best: loss\nsave_best_limit: 3\n", "run.yaml").ok());
+  for (const char* name : {"loss", "val_loss", "eval_loss"}) {
+    const auto config = parse(std::string("save_best: ") + name + "\n", "run.yaml");
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config->settings.training.save_best, "loss") << name << " is the same metric";
+  }
+  EXPECT_THAT(error("save_best: val_wer\n"), HasSubstr("got val_wer, expected loss"));
 }
 
 TEST(InitRename, MatchesWholeNames) {

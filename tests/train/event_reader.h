@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -23,6 +24,7 @@ struct ReadEvent {
   std::string file_version;
   int session_status = 0;
   std::map<std::string, float> scalars;
+  std::map<std::string, std::string> texts;
 };
 
 inline std::uint32_t masked_crc_by_bits(std::string_view bytes) {
@@ -79,18 +81,43 @@ inline void unknown_field(std::uint64_t field) {
   throw std::runtime_error("event file: unknown field " + std::to_string(field));
 }
 
-inline void read_scalar(std::string_view message, ReadEvent& event) {
-  std::string tag;
-  float value = 0;
+inline void expect_message(std::string_view got, std::string_view expected) {
+  if (got != expected) throw std::runtime_error("event file: not the message of a text");
+}
+
+// A tensor of one string.
+inline std::string read_text(std::string_view message) {
+  std::string out;
+  for_each_field(message, [&](std::uint64_t field, ByteReader& reader) {
+    if (field == 10 && reader.varint() == 7) return;                                           // DT_STRING
+    if (field == 22) return expect_message(reader.take(reader.varint()), "\x12\x02\x08\x01");  // of size 1
+    if (field != 82) unknown_field(field);
+    out = reader.take(reader.varint());
+  });
+  return out;
+}
+
+inline void read_value(std::string_view message, ReadEvent& event) {
+  std::string tag, plugin;
+  std::optional<float> value;
+  std::optional<std::string> text;
   for_each_field(message, [&](std::uint64_t field, ByteReader& reader) {
     if (field == 12)
       tag = reader.take(reader.varint());
     else if (field == 25)
       value = reader.raw<float>();
+    else if (field == 82)
+      text = read_text(reader.take(reader.varint()));
+    else if (field == 92)
+      plugin = reader.take(reader.varint());
     else
       unknown_field(field);
   });
-  if (!event.scalars.emplace(tag, value).second) throw std::runtime_error("event file: " + tag + " twice");
+  if (text) expect_message(plugin, "\x0a\x06\x0a\x04text");
+  if (value.has_value() == text.has_value()) throw std::runtime_error("event file: " + tag + " has no value");
+  const bool first =
+      text ? event.texts.emplace(tag, *text).second : event.scalars.emplace(tag, *value).second;
+  if (!first) throw std::runtime_error("event file: " + tag + " twice");
 }
 
 inline ReadEvent decode_event(std::string_view message) {
@@ -105,7 +132,7 @@ inline ReadEvent decode_event(std::string_view message) {
     } else if (field == 52) {
       for_each_field(reader.take(reader.varint()), [&](std::uint64_t inner, ByteReader& value) {
         if (inner != 12) unknown_field(inner);
-        read_scalar(value.take(value.varint()), event);
+        read_value(value.take(value.varint()), event);
       });
     } else if (field == 72) {
       for_each_field(reader.take(reader.varint()), [&](std::uint64_t inner, ByteReader& value) {

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/report.h"
 
+#include "train/format/marked.h"
 #include "train/format/numbers.h"
 #include "train/report/curves.h"
 #include "train/report/facts.h"
@@ -124,6 +125,17 @@ TEST(Numbers, AreWrittenForPeople) {
   EXPECT_EQ(fixed(1e308, 0).size(), 309U);
 }
 
+TEST(Marked, WordsThatDifferHaveSignsAroundThem) {
+  const auto pair = [](const char* reference, const char* hypothesis) {
+    const MarkedPair out = marked_for_terminal(reference, hypothesis);
+    return out.reference + " / " + out.hypothesis;
+  };
+  EXPECT_EQ(pair("the cat sat", "the cat sat"), "the cat sat / the cat sat");
+  EXPECT_EQ(pair("the cat sat on", "the hat sat on it"), "the [-cat-] sat on / the {+hat+} sat on {+it+}");
+  EXPECT_EQ(pair("a b", ""), "[-a-] [-b-] / ");
+  EXPECT_EQ(pair("", "\x1b[31m\ttwo"), " / {+\\x1b[31m+} {+two+}");
+}
+
 class RunFolder : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -237,6 +249,23 @@ TEST_F(RunFolder, ATaskNamesItsUnitAndItsMetrics) {
     EXPECT_THAT(page, HasSubstr(part));
   for (const char* part : {"oken", "nats", "bits per", "nigram"})
     EXPECT_THAT(page, Not(HasSubstr(part))) << "a word of another task";
+}
+
+TEST_F(RunFolder, ExamplesOfTheLastEvaluationHaveTheirDifferencesMarked) {
+  read(
+      "{\"kind\":\"eval\",\"step\":2,\"wer\":1,\"examples\":[{\"name\":\"old\",\"reference\":\"x\"}]}\n"
+      "{\"kind\":\"eval\",\"step\":4,\"wer\":1,\"examples\":[{\"name\":\"<a>\",\"reference\":\"the "
+      "<i>cat</i> sat\",\"hypothesis\":\"the hat & sat\"},{\"reference\":7},3]}\n"
+      "{\"kind\":\"eval\",\"step\":6,\"wer\":1,\"examples\":[]}\n");
+  const std::string page = shown();
+  EXPECT_THAT(page, HasSubstr("<section id=\"examples\">"));
+  EXPECT_THAT(page, HasSubstr("The evaluation of step 4."));
+  EXPECT_THAT(page,
+              HasSubstr("&lt;a&gt;</th><td>the <del>&lt;i&gt;cat&lt;/i&gt;</del> sat</td>"
+                        "<td>the <ins>hat</ins> <ins>&amp;</ins> sat</td><td class=\"num\">2 of 3</td>"));
+  EXPECT_THAT(page, Not(HasSubstr(">old<")));
+  read("{\"kind\":\"eval\",\"step\":2,\"wer\":1}\n");
+  EXPECT_THAT(shown(), Not(HasSubstr("id=\"examples\"")));
 }
 
 TEST_F(RunFolder, ALogFromBeforeTasksCountsTokens) {

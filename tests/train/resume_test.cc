@@ -103,7 +103,7 @@ class RunAgain : public testing::Test {
 
   TextFiles files_;
   std::string text_ = files_.write("text", numbered(4000));
-  Listener console_;
+  Recorder console_;
 };
 
 TEST_F(RunAgain, TheSameStartAgainSaysWhatToDo) {

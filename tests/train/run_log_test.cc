@@ -226,14 +226,15 @@ TEST_F(RunLogTest, TrainAndEvalRecordsGoToTensorBoard) {
   EXPECT_EQ(events[0].file_version, "brain.Event:2");
   EXPECT_EQ(events[1].session_status, 1);
   EXPECT_EQ(events[1].step, 0);
-  const std::map<std::string, float> train = {{"train/loss", 3.25F},       {"train/lr", 1e-3F},
+  const std::map<std::string, float> train = {{"train_loss", 3.25F},       {"lr", 1e-3F},
+                                              {"train/loss", 3.25F},       {"train/lr", 1e-3F},
                                               {"train/grad_norm", 0.5F},   {"train/tokens_per_second", 28000},
                                               {"train/loss_scale", 65536}, {"memory/device", 1000},
                                               {"memory/host", 2000}};
   EXPECT_EQ(events[2].scalars, train);
   EXPECT_EQ(events[2].step, 10);
   EXPECT_EQ(events[2].wall_time, records().at(1).at("time").get<double>());
-  EXPECT_EQ(events[3].scalars, (std::map<std::string, float>{{"eval/loss", 2.5F}}));
+  EXPECT_EQ(events[3].scalars, (std::map<std::string, float>{{"eval/loss", 2.5F}, {"val_loss", 2.5F}}));
   EXPECT_EQ(events[3].step, 200);
 }
 
@@ -253,8 +254,33 @@ TEST_F(RunLogTest, WhatATaskNamesGoesToTensorBoard) {
   const auto events = read_events(event_files().at(0));
   ASSERT_EQ(events.size(), 4U);
   EXPECT_EQ(events[2].scalars,
-            (std::map<std::string, float>{{"train/loss", 3.25F}, {"train/images_per_second", 7}}));
-  EXPECT_EQ(events[3].scalars, (std::map<std::string, float>{{"eval/wer", 0.5F}, {"eval/bleu", 7}}));
+            (std::map<std::string, float>{
+                {"train/loss", 3.25F}, {"train_loss", 3.25F}, {"train/images_per_second", 7}}));
+  EXPECT_EQ(events[3].scalars,
+            (std::map<std::string, float>{
+                {"eval/wer", 0.5F}, {"val_wer", 0.5F}, {"eval/bleu", 7}, {"val_bleu", 7}}));
+}
+
+TEST_F(RunLogTest, ExamplesAreATextInTensorBoardWithDifferencesInBold) {
+  RunLog log = open(0);
+  json record = {{"kind", "eval"}, {"step", 20}, {"loss", 1}};
+  record["examples"] = {
+      {{"name", "a|b\nc"}, {"reference", "the cat sat down"}, {"hypothesis", "the hat sat"}},
+      {{"name", "2"}, {"reference", "<b>*x*"}, {"hypothesis", "\xff | y"}},
+      {{"name", 3}},
+      7};
+  expect_ok(log.write(record));
+  expect_ok(log.write({{"kind", "eval"}, {"step", 30}, {"loss", 1}, {"examples", "none"}}));
+  const auto events = read_events(event_files().at(0));
+  ASSERT_EQ(events.size(), 5U);
+  EXPECT_EQ(events[3].step, 20);
+  EXPECT_EQ(events[3].texts, (std::map<std::string, std::string>{
+                                 {"eval/examples",
+                                  "| clip | said | heard |\n|---|---|---|\n"
+                                  "| a&#124;b c | the **cat** sat **down** | the **hat** sat |\n"
+                                  "| 2 | **&#60;b&#62;&#42;x&#42;** | **\xef\xbf\xbd** **&#124;** **y** |\n"
+                                  "|  |  |  |\n"}}));
+  EXPECT_EQ(records().at(0).at("examples").size(), 4U);
 }
 
 TEST_F(RunLogTest, EverySessionHasAnEventFileThatSortsLast) {

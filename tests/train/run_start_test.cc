@@ -85,9 +85,9 @@ TEST(WarmRun, WhatDoesNotFitLeavesNothing) {
 std::string rehearse(TinyRun& run, const Words& words, std::int64_t steps) {
   const auto config = parse(run.yaml, "run.yaml", words);
   EXPECT_TRUE(config.ok()) << config.status().message();
-  Listener listener;
-  const auto done = dry_run(*config, steps, listener);
-  run.said += listener.said;
+  Recorder recorder;
+  const auto done = dry_run(*config, steps, recorder);
+  run.said += recorder.said;
   if (!done.ok()) return done.status().message();
   EXPECT_EQ(done->signal, 0);
   std::string out;

@@ -80,10 +80,10 @@ Result<Outcome> TinyRun::train(const Words& words) {
   auto config = parse(yaml, "run.yaml", words);
   Status bad = config.status();
   if (bad.ok()) {
-    Listener listener;
-    listener.each = each;
-    auto outcome = octavo::train::train(*config, listener);
-    said += listener.said;
+    Recorder recorder;
+    recorder.each = each;
+    auto outcome = octavo::train::train(*config, recorder);
+    said += recorder.said;
     if (outcome.ok()) return outcome;
     bad = outcome.status();
   }

@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
 // Keeps every line; `each` may act on it.
-class Listener : public Console {
+class Recorder : public Console {
  public:
   void progress(const std::string& line) override { add(line); }
   void note(const std::string& line) override { add(line); }

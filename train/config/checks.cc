@@ -3,6 +3,7 @@
 #include "train/config/checks.h"
 
 #include "train/config/task_config.h"
+#include "train/format/metric_names.h"
 
 #include <algorithm>
 
@@ -51,9 +52,9 @@ Status settle_length(Config& config) {
   return {};
 }
 
-// Metrics belong to the task, so no type knows them.
-Status check_best(const Config& config) {
-  const TrainingSettings& training = config.settings.training;
+// Metrics belong to the task, so no type knows them. `val_wer` becomes `wer`.
+Status settle_best(Config& config) {
+  TrainingSettings& training = config.settings.training;
   const auto& metrics = find_task(config.settings.task)->metrics;
   std::string known;
   for (const std::string_view each : metrics) known += (known.empty() ? "" : " or ") + std::string(each);
@@ -64,7 +65,14 @@ Status check_best(const Config& config) {
     return Status::invalid(clash(config, "training.save_best_limit", "training.save_best",
                                  "name the metric that makes a checkpoint the best: " + known));
   }
-  if (std::ranges::find(metrics, *training.save_best) != metrics.end()) return {};
+  const auto is_metric = [&](std::string_view name) {
+    return std::ranges::find(metrics, name) != metrics.end();
+  };
+  if (is_metric(*training.save_best)) return {};
+  if (const std::string name(without_metric_prefix(*training.save_best)); is_metric(name)) {
+    training.save_best = name;
+    return {};
+  }
   return Status::invalid(config.origin("training.save_best").place() + ": training.save_best: got " +
                          *training.save_best + ", expected " + known + " (what the task " +
                          config.settings.task + " measures)");
@@ -105,7 +113,7 @@ Status settle_and_check(Config& config) {
     return Status::invalid(clash(config, "training.init_rename", "training.init_from",
                                  "name what the weights come from, or remove init_rename"));
   }
-  if (Status status = check_best(config); !status.ok()) return status;
+  if (Status status = settle_best(config); !status.ok()) return status;
   return find_task(config.settings.task)->check(config);
 }
 

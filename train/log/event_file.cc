@@ -26,7 +26,8 @@ void append_little_endian(std::string& out, Unsigned value) {
   }
 }
 
-// The fields of a message. Numbers are those of tensorflow/core/util/event.proto and framework/summary.proto.
+// The fields of a message. Numbers are those of tensorflow/core/util/event.proto, and of summary.proto,
+// tensor.proto and tensor_shape.proto in framework/.
 class Message {
  public:
   Message& varint(std::uint32_t field, std::uint64_t value) {
@@ -107,6 +108,19 @@ std::string scalars_event(double wall_time, std::int64_t step, std::span<const S
     value.bytes(1, scalar.tag).real(2, scalar.value);
     summary.bytes(1, value.text());
   }
+  return tfrecord(event(wall_time, step).bytes(5, summary.text()).text());
+}
+
+// A tensor of one string, for the plugin `text`.
+std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view markdown) {
+  constexpr std::uint64_t kString = 7;  // DT_STRING
+  const Message size = Message().varint(1, 1);
+  const Message shape = Message().bytes(2, size.text());
+  const Message tensor = Message().varint(1, kString).bytes(2, shape.text()).bytes(8, markdown);
+  const Message plugin = Message().bytes(1, "text");
+  const Message metadata = Message().bytes(1, plugin.text());
+  const Message value = Message().bytes(1, tag).bytes(8, tensor.text()).bytes(9, metadata.text());
+  const Message summary = Message().bytes(1, value.text());
   return tfrecord(event(wall_time, step).bytes(5, summary.text()).text());
 }
 

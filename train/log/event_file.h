@@ -28,5 +28,7 @@ std::string version_event(double wall_time);  // the first of every file
 // TensorBoard drops what it has of this step and of later ones, from every earlier file of the folder.
 std::string session_start_event(double wall_time, std::int64_t step);
 std::string scalars_event(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
+// A text in Markdown, which TensorBoard shows under Text.
+std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view markdown);
 
 }  // namespace octavo::train

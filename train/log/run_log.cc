@@ -2,7 +2,9 @@
 #include "train/log/run_log.h"
 
 #include "train/files/folders.h"
+#include "train/format/metric_names.h"
 #include "train/log/event_file.h"
+#include "train/log/examples_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -32,9 +34,12 @@ struct TagRule {
   std::string_view path;
   std::string_view tag;
 };
-constexpr std::array<TagRule, 6> kTagRules{{
+// train_loss, lr and val_wer are where users of NeMo look.
+constexpr std::array<TagRule, 8> kTagRules{{
     {"train", "/loss", "train/loss"},
+    {"train", "/loss", "train_loss"},
     {"train", "/lr", "train/lr"},
+    {"train", "/lr", "lr"},
     {"train", "/grad_norm", "train/grad_norm"},
     {"train", "/loss_scale", "train/loss_scale"},
     {"train", "/memory/device", "memory/device"},
@@ -142,7 +147,9 @@ std::vector<Scalar> scalars_of(const json& record, const std::string& kind) {
     if (record.contains(path)) add(std::string(rule.tag), record.at(path));
   }
   for (const auto& [name, value] : record.items()) {
-    if (is_tasks_own(record, kind, name)) add(kind + '/' + name, value);
+    if (!is_tasks_own(record, kind, name)) continue;
+    add(kind + '/' + name, value);
+    if (kind == "eval") add(known_metric_name(name), value);
   }
   return out;
 }
@@ -193,7 +200,11 @@ Status RunLog::write(const json& record) {
   Status status = metrics_.append(line.dump(-1, ' ', false, json::error_handler_t::replace) + '\n');
   if (!status.ok()) return status;
   const std::vector<Scalar> scalars = scalars_of(record, kind->get<std::string>());
-  if (!scalars.empty()) status = events_.append(scalars_event(now, step->get<std::int64_t>(), scalars));
+  const auto number = step->get<std::int64_t>();
+  if (!scalars.empty()) status = events_.append(scalars_event(now, number, scalars));
+  const std::string examples = examples_markdown(record);
+  if (!examples.empty() && status.ok())
+    status = events_.append(text_event(now, number, "eval/examples", examples));
   return status;
 }
 

@@ -31,7 +31,8 @@ class RunLog {
 
   // Adds one line, with "time" (unix seconds) as its first member, and hands it to the operating system
   // before it returns. Numbers that are not finite become null, bytes that are not UTF-8 become U+FFFD.
-  // Records of the kinds "train" and "eval" go to TensorBoard too, there with numbers as they are.
+  // Records of the kinds "train" and "eval" go to TensorBoard too, there with numbers as they are; the
+  // examples of an evaluation as a text.
   Status write(const nlohmann::ordered_json& record);
 
   // Waits until all that was written is on the disk.

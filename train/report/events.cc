@@ -27,12 +27,6 @@ std::span<const Record> last_of(const std::vector<Record>& records, std::size_t 
   return std::span(records).subspan(left_out);
 }
 
-std::string run_heading(std::span<const RunData> runs, std::size_t run) {
-  if (runs.size() == 1) return {};
-  return element("h3", "", element_of("span", "run r" + std::to_string(run % kRunColors), runs[run].name)) +
-         "\n";
-}
-
 // A section with one table per run: `row` makes a row of a record.
 template <class Row>
 std::string tables(std::span<const RunData> runs, std::string_view id, std::string_view heading,

@@ -31,7 +31,7 @@ std::size_t character_length(std::string_view text) {
 std::string cell_html(std::string_view tag, std::string_view attributes, const Cell& cell) {
   std::string out = "<" + std::string(tag) + std::string(attributes);
   if (!cell.style.empty()) out += " class=\"" + cell.style + "\"";
-  out += ">" + escaped(cell.text);
+  out += ">" + (cell.html.empty() ? escaped(cell.text) : cell.html);
   if (!cell.note.empty()) out += " <small>" + escaped(cell.note) + "</small>";
   return out + "</" + std::string(tag) + ">";
 }

@@ -20,6 +20,7 @@ struct Cell {
   std::string text;
   std::string note = {};   // smaller, after the text
   std::string style = {};  // names of classes: "num", "best", "differs", "code"
+  std::string html = {};   // instead of the text: HTML, with texts escaped
 };
 
 class HtmlTable {

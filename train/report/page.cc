@@ -98,8 +98,8 @@ Result<std::string> make_report(std::span<const std::string> run_folders) {
   add_differences(runs);
   std::string out =
       head_html(runs) + "<body>\n<main>\n" + header_html(runs) + summary_html(runs) +
-      section("curves", "Curves", curves_html(runs)) + memory_html(runs) + samples_html(runs) +
-      settings_html(runs) + events_html(runs) +
+      section("curves", "Curves", curves_html(runs)) + memory_html(runs) + examples_html(runs) +
+      samples_html(runs) + settings_html(runs) + events_html(runs) +
       element_of("footer", "quiet",
                  "Made by octavo report from config.yaml and metrics.jsonl. This page needs no network.") +
       "\n</main>\n";

@@ -129,6 +129,12 @@ std::vector<Cell> run_heads(std::span<const RunData> runs, std::string style) {
   return out;
 }
 
+std::string run_heading(std::span<const RunData> runs, std::size_t run) {
+  if (runs.size() == 1) return {};
+  return element("h3", "", element_of("span", "run r" + std::to_string(run % kRunColors), runs[run].name)) +
+         "\n";
+}
+
 std::string header_html(std::span<const RunData> runs) {
   std::string title;
   if (runs.size() == 1) {

@@ -20,7 +20,11 @@ std::string summary_html(std::span<const RunData> runs);   // one run's facts, o
 std::string memory_html(std::span<const RunData> runs);    // by owner: bars and a table
 std::string settings_html(std::span<const RunData> runs);  // of several runs those that differ, then the rest
 std::string samples_html(std::span<const RunData> runs);
-std::string events_html(std::span<const RunData> runs);  // evaluations, stages, checkpoints, warnings
+std::string examples_html(std::span<const RunData> runs);  // of the last evaluation, with differences marked
+std::string events_html(std::span<const RunData> runs);    // evaluations, stages, checkpoints, warnings
+
+// The name of a run above its part of a section; empty where there is one run.
+std::string run_heading(std::span<const RunData> runs, std::size_t run);
 
 // The head of a table with a column per run: an empty cell, then the names in their colours.
 std::vector<Cell> run_heads(std::span<const RunData> runs, std::string style = {});

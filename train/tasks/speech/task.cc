@@ -25,7 +25,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::int64_t kPreviews = 3;
+constexpr std::size_t kExamples = 8;  // of an evaluation
 
 // How much of a set a batch is, by the reduction: so that its loss does not depend on the batches.
 double weight_of(const SpeechClips& clips, const std::string& reduction) {
@@ -129,6 +129,7 @@ std::optional<Evaluation> SpeechTask::evaluate(const torch::Device& device,
       most < 0 ? clips_->validation_samples() : std::min(clips_->validation_samples(), most);
   double loss = 0, weight = 0;
   WordErrors errors;
+  std::vector<Example> examples;
   for (std::int64_t first = 0; first < all; first += rows) {
     if (stop()) return std::nullopt;
     const Batch host = clips_->validation(first, std::min(rows, all - first)),
@@ -139,28 +140,15 @@ std::optional<Evaluation> SpeechTask::evaluate(const torch::Device& device,
     loss += model_->loss(encoded, clips, {}).item<double>() * share;
     weight += share;
     const std::vector<std::string> said = references(*clips_, host), heard = texts(encoded);
-    for (std::size_t i = 0; i < said.size(); ++i) errors += word_errors(said[i], heard[i]);
+    for (std::size_t i = 0; i < said.size(); ++i) {
+      errors += word_errors(said[i], heard[i]);
+      if (examples.size() < kExamples)
+        examples.push_back({"clip " + std::to_string(examples.size() + 1), said[i], heard[i]});
+    }
   }
-  return Evaluation{{{"loss", loss / weight, Better::lower}, {"wer", errors.rate(), Better::lower}}, all};
-}
-
-std::optional<Preview> SpeechTask::preview(const torch::Device& device,
-                                           const std::function<bool()>& /*stop*/) {
-  const torch::NoGradGuard no_grad;
-  const EvalScope scope(*model_);
-  const AutocastScope autocast(device, settings_.training.compute_dtype);
-  const Batch host = clips_->validation(0, std::min(kPreviews, clips_->validation_samples()));
-  const Batch batch = to_device(host, device);
-  const SpeechClips clips = clips_of(batch);
-  const std::vector<std::string> heard = texts(model_->encode(clips.features, clips.feature_lengths, {}));
-  const std::vector<std::string> right = references(*clips_, host);
-  std::string said, text, all;
-  for (std::size_t i = 0; i < right.size(); ++i) {
-    said += (i == 0 ? "" : "\n") + right[i];
-    text += (i == 0 ? "" : "\n") + heard[i];
-    all += "\nsaid:  " + right[i] + "\nheard: " + heard[i] + '\n';
-  }
-  return Preview{"clips that it was not trained on", all, {{"prompt", said}, {"text", text}}};
+  return Evaluation{{{"loss", loss / weight, Better::lower}, {"wer", errors.rate(), Better::lower}},
+                    all,
+                    std::move(examples)};
 }
 
 std::vector<std::string> SpeechTask::introduction() const {

@@ -35,7 +35,11 @@ class SpeechTask : public Task {
 
   torch::Tensor loss(const Batch& batch, const PassKey& key) override;
   std::optional<Evaluation> evaluate(const torch::Device& device, const std::function<bool()>& stop) override;
-  std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) override;
+  // The examples of the last evaluation show what it hears.
+  std::optional<Preview> preview(const torch::Device& /*device*/,
+                                 const std::function<bool()>& /*stop*/) override {
+    return std::nullopt;
+  }
 
   [[nodiscard]] std::vector<std::string> introduction() const override;
   void describe(nlohmann::ordered_json& start) const override;

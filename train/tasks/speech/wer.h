@@ -1,32 +1,15 @@
-// The word error rate: edits between the words of a reference and of a hypothesis, summed over a set. Words
-// are what whitespace separates, Unicode's included (as Python's str.split()); case and punctuation count. No
-// LibTorch.
-//
-// The alignment is one with the fewest edits. Of several, it is the one that, read from the end, takes a pair
-// of words where it can, else a deletion, else an insertion: so the counts are the same everywhere.
+// The word error rate: edits between the words of a reference and of a hypothesis (train/format/align.h),
+// summed over a set. No LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
+
+#include "train/format/align.h"
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
 namespace octavo::train {
-
-// The words of UTF-8 text. They refer to it.
-std::vector<std::string_view> split_words(std::string_view text);
-
-enum class Edit : std::uint8_t { none, substitution, deletion, insertion };
-
-struct AlignedWord {
-  Edit edit = Edit::none;
-  std::string_view reference;   // empty: an insertion
-  std::string_view hypothesis;  // empty: a deletion
-  friend bool operator==(const AlignedWord&, const AlignedWord&) = default;
-};
-
-// In the order of the text. Takes time and bytes in proportion to the product of the numbers of words.
-std::vector<AlignedWord> align_words(std::string_view reference, std::string_view hypothesis);
 
 struct WordErrors {
   std::int64_t substitutions = 0, deletions = 0, insertions = 0;

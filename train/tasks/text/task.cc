@@ -2,10 +2,10 @@
 #include "train/tasks/text/task.h"
 
 #include "train/format/numbers.h"
+#include "train/format/terminal_text.h"
 #include "train/tasks/text/entry.h"
 #include "train/tasks/text/record_json.h"
 #include "train/tasks/text/sampler.h"
-#include "train/tasks/text/terminal_text.h"
 
 #include <torch/torch.h>
 

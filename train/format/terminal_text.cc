@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/tasks/text/terminal_text.h"
+#include "train/format/terminal_text.h"
 
 #include <array>
 #include <cstdint>

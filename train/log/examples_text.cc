@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#include "train/log/examples_text.h"
+
+#include "train/format/marked.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string_view>
+
+namespace octavo::train {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+// As numbers of characters, for a backslash does not help inside of a table or before every sign. Line breaks
+// would end the table.
+std::string plain_markdown(std::string_view text) {
+  constexpr std::string_view kMarkup = "\\`*_{}[]()<>#+-.!|~&";
+  std::string out;
+  for (const char c : text) {
+    if (kMarkup.find(c) != std::string_view::npos)
+      out += "&#" + std::to_string(static_cast<int>(c)) + ';';
+    else
+      out += c == '\n' || c == '\r' ? ' ' : c;
+  }
+  return out;
+}
+
+// In UTF-8, or TensorBoard would fail: what is not becomes U+FFFD, as in metrics.jsonl.
+std::string text_of(const json& example, const char* name) {
+  const auto at = example.find(name);
+  if (at == example.end() || !at->is_string()) return {};
+  return json::parse(at->dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+}
+
+}  // namespace
+
+std::string examples_markdown(const json& record) {
+  const auto examples = record.find("examples");
+  if (examples == record.end() || !examples->is_array() || examples->empty()) return {};
+  std::string out = "| clip | said | heard |\n|---|---|---|\n";
+  for (const json& each : *examples) {
+    if (!each.is_object()) continue;
+    const std::string reference = text_of(each, "reference"), hypothesis = text_of(each, "hypothesis");
+    const MarkedPair pair =
+        marked(align_words(reference, hypothesis), {"**", "**", "**", "**", plain_markdown});
+    out += "| " + plain_markdown(text_of(each, "name")) + " | " + pair.reference + " | " + pair.hypothesis +
+           " |\n";
+  }
+  return out;
+}
+
+}  // namespace octavo::train
