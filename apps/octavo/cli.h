@@ -67,6 +67,9 @@ void add_train_commands(CLI::App& app);
 void add_data(CLI::App& app);
 void add_export(CLI::App& app);
 void add_report(CLI::App& app);
+// Subcommands of data.
+void add_make_speech(CLI::App& data);
+void add_split(CLI::App& data);
 // Subcommands of bench.
 void add_bench_optimizer(CLI::App& bench);
 void add_bench_shapes(CLI::App& bench);

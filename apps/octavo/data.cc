@@ -1,5 +1,6 @@
-// `octavo data`: text to train on. make-text writes the tales of tales/make_text.h, without a look at
-// any network; a file that is there is only replaced on request, and always as a whole.
+// `octavo data`: what models are trained on; data_speech.cc has what concerns recordings. make-text writes
+// the tales of tales/make_text.h, without a look at any network; a file that is there is only replaced on
+// request, and always as a whole.
 // SPDX-License-Identifier: MIT
 #include "bench/shapes.h"
 #include "cli.h"
@@ -91,7 +92,7 @@ void make_text(const MakeTextFlags& flags) {
 }  // namespace
 
 void add_data(CLI::App& app) {
-  CLI::App* data = app.add_subcommand("data", "Make text to train on");
+  CLI::App* data = app.add_subcommand("data", "Make and check what models are trained on");
   data->require_subcommand(1);
   CLI::App* command = data->add_subcommand(
       "make-text",
@@ -103,6 +104,8 @@ void add_data(CLI::App& app) {
   command->add_option("--seed", flags->seed, "Other tales for another number")->capture_default_str();
   command->add_flag("--force", flags->force, "Replace a file that holds something else");
   command->callback([flags] { make_text(*flags); });
+  add_make_speech(*data);
+  add_split(*data);
 }
 
 }  // namespace octavo::cli

@@ -84,6 +84,7 @@ void add_train_commands(CLI::App& app) {
   octavo export RUN TARGET         its model for other programs
   octavo report RUN [RUN...]       an HTML page about a run, or several side by side
   octavo data make-text FILE       a text to try it on
+  octavo data make-speech FOLDER   recordings to try it on
   octavo bench speech              where the time and memory of a speech model's step go)");
 }
 

@@ -2,6 +2,7 @@
 // noise.
 // SPDX-License-Identifier: MIT
 #include "tales/make_text.h"
+#include "tales/spoken.h"
 
 #include "train/tasks/text/text.h"
 
@@ -102,6 +103,31 @@ TEST(MakeText, EntropyIsThatOfText) {
       train::unigram_entropy({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
   EXPECT_GT(entropy, 2.9);
   EXPECT_LT(entropy, 3.4);
+}
+
+// Models were measured on these sentences: others make other figures.
+TEST(Spoken, GoldenSentences) {
+  SentenceMaker maker(1);
+  std::string all = maker.next();
+  EXPECT_EQ(all, "bring the white clock to the orchard");
+  std::set<std::string> words, sentences;
+  for (int i = 0; i < 5000; ++i) {
+    const std::string sentence = maker.next();
+    ASSERT_EQ(sentence.find_first_not_of("abcdefghijklmnopqrstuvwxyz "), std::string::npos) << sentence;
+    ASSERT_LT(sentence.size(), 70U) << sentence;
+    sentences.insert(sentence);
+    all += '\n' + sentence;
+    for (std::size_t at = 0; at < sentence.size();) {
+      const std::size_t end = std::min(sentence.find(' ', at), sentence.size());
+      ASSERT_GT(end, at) << sentence;
+      words.insert(sentence.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  EXPECT_GT(sentences.size(), 4500U);
+  EXPECT_GT(words.size(), 300U);
+  EXPECT_LT(words.size(), 450U);
+  EXPECT_EQ(fnv1a(all), 13433750606703273053U);
 }
 
 }  // namespace

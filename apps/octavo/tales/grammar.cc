@@ -100,6 +100,7 @@ const Grammar& Grammar::tales() {
     Grammar out;
     out.add(kTaleWords);
     out.add(kTaleSentences);
+    out.add(kSpokenSentences);
     return out;
   }();
   return grammar;

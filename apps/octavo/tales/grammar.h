@@ -26,8 +26,9 @@ namespace octavo::tales {
 
 extern const std::string_view kTaleWords;
 extern const std::string_view kTaleSentences;
+extern const std::string_view kSpokenSentences;
 
-// The rules of both, parsed once. A reference to a rule that is not there is kept as it is written, where
+// The rules of all, parsed once. A reference to a rule that is not there is kept as it is written, where
 // tests see it.
 class Grammar {
  public:

@@ -1,0 +1,141 @@
+// Descriptors are closed on exec, so that a program that another thread starts does not hold them open.
+// SPDX-License-Identifier: MIT
+#include "recordings/espeak.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+extern char** environ;  // NOLINT(readability-redundant-declaration): not every unistd.h has it
+
+namespace octavo::recordings {
+namespace {
+
+constexpr const char* kProgram = "espeak-ng";
+constexpr std::size_t kHeader = 44;       // bytes of its WAV header, which never has other chunks
+constexpr std::size_t kMostText = 10000;  // bytes; what a socket takes at once is more
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() { close(); }
+  void close() {
+    if (number_ >= 0) ::close(std::exchange(number_, -1));
+  }
+  [[nodiscard]] int get() const { return number_; }
+
+ private:
+  int number_;
+};
+
+Status failed(const Reader& reader, const std::string& reason) {
+  return Status::failed(std::string(kProgram) + " -v " + reader.voice + ": " + reason);
+}
+
+Status system_error(const Reader& reader, const char* call, int error) {
+  return failed(reader, std::string(call) + ": " + std::strerror(error));
+}
+
+// Starts the program between two descriptors. What it says of errors is left out: the exit code tells.
+int start(const Reader& reader, int input, int output, pid_t& process) {
+  std::vector<std::string> words = {kProgram,
+                                    "-v",
+                                    reader.voice,
+                                    "-s",
+                                    std::to_string(reader.words_per_minute),
+                                    "-p",
+                                    std::to_string(reader.pitch),
+                                    "-b",
+                                    "1",
+                                    "-z",
+                                    "--stdin",
+                                    "--stdout"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  const int error = posix_spawnp(&process, kProgram, &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  return error;
+}
+
+std::string read_all(int from) {
+  std::string out;
+  std::array<char, 65536> block{};
+  for (;;) {
+    const ssize_t count = ::read(from, block.data(), block.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return out;
+    out.append(block.data(), static_cast<std::size_t>(count));
+  }
+}
+
+std::uint32_t number_at(std::string_view bytes, std::size_t at, int count) {
+  std::uint32_t out = 0;
+  for (int i = count; i-- > 0;)
+    out = out << 8 | static_cast<unsigned char>(bytes[at + static_cast<std::size_t>(i)]);
+  return out;
+}
+
+// The lengths in the header are made up, for the program does not know them yet when it writes it.
+Result<SpokenText> samples_of(std::string_view wav, const Reader& reader) {
+  if (wav.size() < kHeader || !wav.starts_with("RIFF") || wav.substr(8, 4) != "WAVE")
+    return failed(reader, "it wrote no WAV file but " + std::to_string(wav.size()) + " bytes");
+  if (number_at(wav, 22, 2) != 1 || number_at(wav, 34, 2) != 16 || wav.substr(36, 4) != "data")
+    return failed(reader, "it wrote a WAV file of another kind than mono with 16 bits");
+  SpokenText out;
+  out.rate = static_cast<int>(number_at(wav, 24, 4));
+  for (std::size_t at = kHeader; at + 2 <= wav.size(); at += 2)
+    out.samples.push_back(static_cast<float>(static_cast<std::int16_t>(number_at(wav, at, 2))) / 32768.0F);
+  return out;
+}
+
+}  // namespace
+
+Result<SpokenText> speak(const std::string& text, const Reader& reader) {
+  if (text.empty() || text.size() > kMostText)
+    return Status::invalid("a text to speak: got " + std::to_string(text.size()) + " bytes, expected 1 to " +
+                           std::to_string(kMostText));
+  std::array<int, 2> in{}, out{};
+  // A socket: a program that ends early would make a write to a pipe a signal.
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in.data()) != 0)
+    return system_error(reader, "socketpair", errno);
+  Descriptor input(in[0]), its_input(in[1]);
+  if (pipe2(out.data(), O_CLOEXEC) != 0) return system_error(reader, "pipe2", errno);
+  Descriptor output(out[0]), its_output(out[1]);
+  pid_t process = 0;
+  if (const int error = start(reader, its_input.get(), its_output.get(), process); error != 0) {
+    return error == ENOENT ? failed(reader, "the program is not there; install the package espeak-ng")
+                           : system_error(reader, "cannot be started", error);
+  }
+  its_input.close();
+  its_output.close();
+  const bool sent =
+      send(input.get(), text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+  input.close();
+  const std::string wav = read_all(output.get());
+  int ended = 0;
+  while (waitpid(process, &ended, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(ended) || WEXITSTATUS(ended) != 0)
+    return failed(reader, "it failed; `espeak-ng --voices` lists the voices that it has");
+  if (!sent) return failed(reader, "it did not read its text");
+  return samples_of(wav, reader);
+}
+
+}  // namespace octavo::recordings

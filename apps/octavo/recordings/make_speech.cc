@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+#include "recordings/make_speech.h"
+
+#include "recordings/espeak.h"
+#include "tales/spoken.h"
+#include "train/audio/audio.h"
+#include "train/data/mix.h"
+#include "train/files/folders.h"
+#include "train/files/text_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include <sys/stat.h>
+
+namespace octavo::recordings {
+namespace {
+
+using train::kStep;
+using train::mix;
+
+constexpr const char* kMade = "made.json";
+constexpr std::uint64_t kMostRecord = 1 << 20;  // bytes of it
+constexpr int kLowestPitch = 40, kHighestPitch = 60;
+constexpr int kMostTries = 50;  // sentences for one that is new
+
+struct Clip {
+  std::string text, path;  // the path leads from the folder
+  Reader reader;
+  double seconds = 0;
+};
+
+// Number `at` of a clip's own: 0 … count - 1.
+std::uint64_t below(std::uint64_t key, std::uint64_t at, std::uint64_t count) {
+  return mix(key + (at + 1) * kStep) % count;
+}
+
+Reader reader_of(const SpeechPlan& plan, std::int64_t number) {
+  const std::uint64_t key = mix(mix(plan.seed) + static_cast<std::uint64_t>(number) * kStep);
+  const auto between = [&](std::uint64_t at, int low, int high) {
+    return low + static_cast<int>(below(key, at, static_cast<std::uint64_t>(high - low + 1)));
+  };
+  return {plan.voices[below(key, 0, plan.voices.size())], between(1, plan.slowest, plan.fastest),
+          between(2, kLowestPitch, kHighestPitch)};
+}
+
+nlohmann::ordered_json record_of(const SpeechPlan& plan, const std::vector<std::string>& texts) {
+  std::uint64_t hash = 0;
+  for (const std::string& text : texts) {
+    for (const char c : text + '\n') hash = mix(hash + kStep + static_cast<unsigned char>(c));
+  }
+  return {{"made_by", "octavo data make-speech"},
+          {"clips", plan.clips},
+          {"val_clips", plan.val_clips},
+          {"voices", plan.voices},
+          {"speed", {plan.slowest, plan.fastest}},
+          {"seed", plan.seed},
+          {"rate", plan.rate},
+          {"format", plan.format},
+          {"texts", hash}};
+}
+
+Status make_folder(const std::string& path) {
+  if (mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return {};
+  return Status::failed(path + ": the folder cannot be made: " + std::strerror(errno));
+}
+
+// Whether the folder holds what the record says; an error where it holds something else.
+Result<bool> holds(const std::string& folder, nlohmann::ordered_json& record, bool force) {
+  if (const auto text = train::read_text_file(folder + "/" + kMade, kMostRecord); text.ok()) {
+    auto there = nlohmann::ordered_json::parse(*text, nullptr, false);
+    if (there.is_object()) {
+      nlohmann::ordered_json asked = there;
+      asked.update(record);
+      if (asked == there) {
+        record = std::move(there);
+        return true;
+      }
+    }
+  }
+  if (force) return false;
+  auto names = train::list_folder(folder);
+  if (!names.ok()) return names.status();
+  if (names->empty()) return false;
+  return Status::failed(folder + ": the folder has other things in it; --force writes into it all the same");
+}
+
+Status speak_clip(const std::string& folder, int rate, Clip& clip) {
+  auto spoken = speak(clip.text, clip.reader);
+  if (!spoken.ok()) return spoken.status();
+  if (spoken->samples.empty()) return Status::failed("espeak-ng says nothing for '" + clip.text + "'");
+  const std::vector<float> samples = train::resampled(spoken->samples, spoken->rate, rate);
+  clip.seconds = static_cast<double>(samples.size()) / rate;
+  return train::write_audio(folder + "/" + clip.path, samples, rate);
+}
+
+std::string line_of(const Clip& clip) {
+  const nlohmann::ordered_json line = {
+      {"audio_filepath", clip.path},
+      {"duration", std::round(clip.seconds * 1000) / 1000},
+      {"text", clip.text},
+      {"lang", clip.reader.voice.substr(0, clip.reader.voice.find_first_of("-+"))},
+      {"speaker", clip.reader.voice}};
+  return line.dump() + '\n';
+}
+
+std::vector<Clip> clips_of(const SpeechPlan& plan, const std::vector<std::string>& texts) {
+  std::vector<Clip> out;
+  for (std::int64_t i = 0; i < plan.clips + plan.val_clips; ++i) {
+    const bool val = i >= plan.clips;
+    std::string number = std::to_string(val ? i - plan.clips + 1 : i + 1);
+    number.insert(0, number.size() < 5 ? 5 - number.size() : 0, '0');
+    out.push_back({texts[static_cast<std::size_t>(i)],
+                   std::string(val ? "val/" : "train/") + number + "." + plan.format, reader_of(plan, i)});
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> texts_of(const SpeechPlan& plan) {
+  const auto wanted = static_cast<std::size_t>(plan.clips + plan.val_clips);
+  std::vector<std::string> out;
+  std::set<std::string> seen;
+  if (!plan.sentences.empty()) {
+    for (const std::string& each : plan.sentences) {
+      if (out.size() < wanted && seen.insert(each).second) out.push_back(each);
+    }
+  } else {
+    tales::SentenceMaker maker(plan.seed);
+    for (std::size_t tries = 0; out.size() < wanted && tries < wanted * kMostTries; ++tries) {
+      std::string each = maker.next();
+      if (seen.insert(each).second) out.push_back(std::move(each));
+    }
+  }
+  if (out.size() == wanted) return out;
+  return Status::invalid("clips: got " + std::to_string(wanted) + " in all, but there are only " +
+                         std::to_string(out.size()) + " different sentences: ask for as many or fewer");
+}
+
+Result<MadeSpeech> make_speech(const std::string& folder, const SpeechPlan& plan, bool force, int threads,
+                               const Advance& advance) {
+  if (!train::audio_built_in())
+    return train::write_audio(folder, {}, plan.rate);  // which says what to install
+  const auto texts = texts_of(plan);
+  if (!texts.ok()) return texts.status();
+  MadeSpeech out;
+  std::set<std::string> words;
+  for (const std::string& text : *texts) {
+    std::istringstream stream(text);
+    for (std::string word; stream >> word;) words.insert(word);
+  }
+  out.words = static_cast<std::int64_t>(words.size());
+  nlohmann::ordered_json record = record_of(plan, *texts);
+  const auto there = holds(folder, record, force);
+  if (!there.ok()) return there.status();
+  out.was_there = *there;
+  if (out.was_there) {
+    out.seconds = record.value("seconds", 0.0);
+    out.val_seconds = record.value("val_seconds", 0.0);
+    return out;
+  }
+  for (const std::string& voice : plan.voices) {  // nothing is made where one of them cannot speak
+    if (const auto spoken = speak(texts->front(), {voice}); !spoken.ok()) return spoken.status();
+  }
+  for (const std::string& each : {folder, folder + "/train", folder + "/val"}) {
+    if (Status bad = make_folder(each); !bad.ok()) return bad;
+  }
+  std::remove((folder + "/" + kMade).c_str());  // until all is written it is not true
+  std::vector<Clip> clips = clips_of(plan, *texts);
+  const auto speak_one = [&](std::int64_t i) {
+    return speak_clip(folder, plan.rate, clips[static_cast<std::size_t>(i)]);
+  };
+  if (Status bad = for_each_number(plan.clips + plan.val_clips, threads, advance, speak_one); !bad.ok())
+    return bad;
+  std::string train, val;
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    const bool held_out = i >= static_cast<std::size_t>(plan.clips);
+    (held_out ? val : train) += line_of(clips[i]);
+    (held_out ? out.val_seconds : out.seconds) += clips[i].seconds;
+  }
+  record["seconds"] = out.seconds;
+  record["val_seconds"] = out.val_seconds;
+  for (const auto& [name, text] :
+       {std::pair{"train.jsonl", train}, {"val.jsonl", val}, {kMade, record.dump(2) + '\n'}}) {
+    if (Status bad = train::write_text_file(folder + "/" + name, text); !bad.ok()) return bad;
+  }
+  return out;
+}
+
+}  // namespace octavo::recordings

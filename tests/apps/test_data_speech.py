@@ -1,0 +1,194 @@
+"""`octavo data make-speech` and `octavo data split` from outside.
+
+A stand-in for espeak-ng comes first in PATH: it writes a tone whose length follows from the text, so tests
+need no voices, and notes how it was called. OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is
+build/bin/octavo.
+"""
+
+import json
+import math
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEFAULT_BINARY = ROOT / "build" / "bin" / "octavo"
+BINARY = os.environ.get("OCTAVO_BIN") or os.environ.get("OCTAVO_COMMAND") or str(DEFAULT_BINARY)
+
+STAND_IN = """#!{python} -SE
+import math, os, struct, sys
+arguments = sys.argv[1:]
+text = sys.stdin.read()
+with open(os.environ["SPOKEN"], "a") as log:
+    log.write(" ".join(arguments) + "|" + text + "\\n")
+if "nobody" in arguments:
+    sys.exit(1)
+count = 100 * len(text)
+tone = [int(8000 * math.sin(i * 0.1)) for i in range(count)]
+header = b"RIFF    WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 22050, 44100, 2, 16) + b"data    "
+sys.stdout.buffer.write(header + struct.pack(f"<{{count}}h", *tone))
+"""
+
+
+@pytest.fixture
+def octavo(tmp_path, monkeypatch):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    stand_in = programs / "espeak-ng"
+    stand_in.write_text(STAND_IN.format(python=sys.executable))
+    stand_in.chmod(stand_in.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("SPOKEN", str(tmp_path / "spoken"))
+
+    def run(*args):
+        return subprocess.run(
+            [BINARY, "data", *map(str, args)], capture_output=True, text=True, timeout=300, check=False
+        )
+
+    if "libsndfile" in run("make-speech", tmp_path / "probe", "--voices", "nobody").stderr:
+        pytest.skip("this octavo was built without recordings")
+    (tmp_path / "spoken").unlink()
+    return run
+
+
+def entries(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def assert_fails(done, exit_code, *words):
+    assert done.returncode == exit_code, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("octavo: ")
+    assert done.stderr.count("\n") == 1
+    for word in words:
+        assert word in done.stderr
+
+
+def test_make_speech(tmp_path, octavo):
+    folder = tmp_path / "speech"
+    request = [folder, "--clips", 12, "--val-clips", 3, "--voices", "en-us,en-gb+f3", "--format", "wav"]
+    done = octavo("make-speech", *request)
+    assert done.returncode == 0, done.stderr
+    assert "12 clips" in done.stdout
+    assert "2 voices" in done.stdout
+    train, val = entries(folder / "train.jsonl"), entries(folder / "val.jsonl")
+    assert (len(train), len(val)) == (12, 3)
+    assert len({each["text"] for each in train + val}) == 15
+    assert {each["speaker"] for each in train} == {"en-us", "en-gb+f3"}
+    assert {each["lang"] for each in train} == {"en"}
+    calls = [line.split("|") for line in (tmp_path / "spoken").read_text().splitlines()]
+    assert len(calls) == 2 + 15  # every voice is tried before anything is made
+    for each in train + val:
+        assert each["text"] == each["text"].lower().strip()
+        samples = math.ceil(100 * len(each["text"]) * 16000 / 22050)
+        assert each["duration"] == pytest.approx(samples / 16000, abs=6e-4)
+        assert (folder / each["audio_filepath"]).stat().st_size == 44 + 2 * samples
+        call = next(arguments for arguments, text in calls[2:] if text == each["text"])
+        assert f"-v {each['speaker']} " in call
+        assert 150 <= int(call.split("-s ")[1].split()[0]) <= 190
+
+    before = (folder / "train.jsonl").stat()
+    again = octavo("make-speech", *request)
+    assert again.returncode == 0
+    assert "was there already" in again.stdout
+    assert (folder / "train.jsonl").stat() == before
+    assert_fails(octavo("make-speech", *request, "--seed", 2), 1, str(folder), "--force")
+    forced = octavo("make-speech", *request, "--seed", 2, "--force")
+    assert forced.returncode == 0, forced.stderr
+    assert entries(folder / "train.jsonl") != train
+
+
+def test_make_speech_reads_a_file(tmp_path, octavo):
+    lines = ["first line", "", " second line ", "first line", "-v third"]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    args = ["make-speech", tmp_path / "own", "--text", tmp_path / "lines.txt", "--format", "wav"]
+    done = octavo(*args, "--clips", 2, "--val-clips", 1)
+    assert done.returncode == 0, done.stderr
+    texts = [each["text"] for each in entries(tmp_path / "own" / "train.jsonl")]
+    assert texts == ["first line", "second line"]
+    assert entries(tmp_path / "own" / "val.jsonl")[0]["text"] == "-v third"
+    assert_fails(octavo(*args, "--clips", 3, "--val-clips", 1), 2, "4 in all", "only 3 different sentences")
+
+
+def test_make_speech_that_fails_makes_nothing(tmp_path, octavo, monkeypatch):
+    folder = tmp_path / "speech"
+    assert_fails(octavo("make-speech", folder, "--voices", "en-us,nobody"), 1, "nobody", "--voices")
+    assert_fails(octavo("make-speech", folder, "--clips", "0"), 2, "--clips")
+    assert_fails(octavo("make-speech", folder, "--slowest", "200"), 2, "--slowest", "190")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert_fails(octavo("make-speech", folder), 1, "install the package espeak-ng")
+    assert not folder.exists()
+
+
+def manifest_lines(count=40, speakers=8):
+    line = '{{"audio_filepath": "a/{}.wav", "offset": {}, "duration": 1.5, "text": "t {}", "speaker": "s{}"}}'
+    return [line.format(i // 2, i % 2, i, i % speakers) for i in range(count)]
+
+
+def test_split(tmp_path, octavo):
+    lines = manifest_lines()
+    manifest = tmp_path / "all.jsonl"
+    manifest.write_text("\n".join(lines) + "\n")
+    done = octavo("split", manifest, "--share", "0.2")
+    assert done.returncode == 0, done.stderr
+    assert "all.val.jsonl: 8 clips, 12 s" in done.stdout
+    train = (tmp_path / "all.train.jsonl").read_text().splitlines()
+    val = (tmp_path / "all.val.jsonl").read_text().splitlines()
+    assert sorted(train + val) == sorted(lines)  # the same bytes
+    assert [line for line in lines if line in train] == train  # in their order
+    recordings = [{json.loads(line)["audio_filepath"] for line in part} for part in (train, val)]
+    assert recordings[0].isdisjoint(recordings[1])
+
+    # The order of the lines does not matter, another seed does.
+    manifest.write_text("\n".join(reversed(lines)))
+    assert octavo("split", manifest, "--share", "0.2", "--force").returncode == 0
+    assert sorted((tmp_path / "all.val.jsonl").read_text().splitlines()) == sorted(val)
+    assert octavo("split", manifest, "--share", "0.2", "--seed", "2", "--force").returncode == 0
+    assert sorted((tmp_path / "all.val.jsonl").read_text().splitlines()) != sorted(val)
+
+
+def test_split_by_speaker_into_other_folders(tmp_path, octavo):
+    manifest = tmp_path / "all.jsonl"
+    manifest.write_text("\n".join(manifest_lines()))
+    (tmp_path / "a").mkdir()
+    for i in range(20):
+        (tmp_path / "a" / f"{i}.wav").touch()
+    (tmp_path / "parts").mkdir()
+    parts = [tmp_path / "parts" / "train.jsonl", tmp_path / "val.jsonl"]
+    args = [
+        "split",
+        manifest,
+        "--together",
+        "speaker",
+        "--clips",
+        "6",
+        "--train",
+        parts[0],
+        "--val",
+        parts[1],
+    ]
+    done = octavo(*args)
+    assert done.returncode == 0, done.stderr
+    train, val = entries(parts[0]), entries(parts[1])
+    assert (len(train), len(val)) == (30, 10)  # two speakers of five clips each
+    assert {each["speaker"] for each in train}.isdisjoint({each["speaker"] for each in val})
+    assert all(each["audio_filepath"].startswith("../a/") for each in train)
+    assert all(each["audio_filepath"].startswith("a/") for each in val)
+    assert_fails(octavo(*args), 1, "train.jsonl", "--force")
+
+
+def test_split_refuses(tmp_path, octavo):
+    manifest = tmp_path / "all.jsonl"
+    manifest.write_text("\n".join(manifest_lines(4, 1)))
+    assert_fails(octavo("split", manifest, "--together", "speaker"), 2, "4 clips in 1 groups")
+    assert_fails(octavo("split", manifest, "--together", "lang"), 2, "all.jsonl:1", "lang")
+    assert_fails(octavo("split", manifest, "--train", manifest), 2, "cannot replace")
+    assert_fails(octavo("split", manifest, "--share", "0.5", "--clips", "2"), 2, "--share")
+    manifest.write_text('{"audio_filepath": "a.wav", "duration": 1, "text": "x"}\n{"audio_filepath": 3}\n')
+    assert_fails(octavo("split", manifest), 2, "all.jsonl:2")
+    assert_fails(octavo("split", tmp_path / "none.jsonl"), 1, "none.jsonl")
+    assert {each.name for each in tmp_path.iterdir()} == {"all.jsonl", "programs"}
