@@ -12,8 +12,14 @@
 namespace octavo::cli {
 namespace {
 
+// Of UTF-8: its characters, not its bytes.
+std::size_t width_of(const std::string& text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
 std::string padded(const std::string& text, std::size_t width, Table::Align align) {
-  const std::string blanks(width - std::min(width, text.size()), ' ');
+  const std::string blanks(width - std::min(width, width_of(text)), ' ');
   return align == Table::Align::left ? text + blanks : blanks + text;
 }
 
@@ -33,8 +39,8 @@ void Table::add(std::vector<std::string> cells) {
 std::string Table::text() const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    std::size_t width = columns_[c].title.size();
-    for (const auto& row : rows_) width = std::max(width, row[c].size());
+    std::size_t width = width_of(columns_[c].title);
+    for (const auto& row : rows_) width = std::max(width, width_of(row[c]));
     widths.push_back(width);
   }
   std::string out;

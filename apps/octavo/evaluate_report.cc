@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#include "evaluate_report.h"
+
+#include "table.h"
+#include "train/format/marked.h"
+#include "train/format/numbers.h"
+#include "train/format/terminal_text.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace octavo::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+using train::GroupScore;
+using train::Score;
+using train::terminal_text;
+using train::WordErrors;
+
+constexpr std::size_t kMostGroups = 30;
+constexpr std::size_t kMostUnheard = 10;
+
+std::string share(std::int64_t count, const WordErrors& errors) {
+  if (errors.words == 0) return train::kUnknown;
+  return fixed(100 * static_cast<double>(count) / static_cast<double>(errors.words), 2) + '%';
+}
+
+std::string counted(std::int64_t count, const std::string& one) {
+  return grouped(count) + ' ' + one + (count == 1 ? "" : "s");
+}
+
+std::string total_text(const GroupScore& total) {
+  const WordErrors& e = total.errors;
+  return "WER " + share(e.errors(), e) + ": " + counted(e.errors(), "error") + " in " +
+         counted(e.words, "word") + " of " + counted(total.clips, "clip") + " (" +
+         train::duration_text(total.seconds) + ")\n  " + counted(e.substitutions, "substitution") + " (" +
+         share(e.substitutions, e) + "), " + counted(e.deletions, "deletion") + " (" + share(e.deletions, e) +
+         "), " + counted(e.insertions, "insertion") + " (" + share(e.insertions, e) + ")\n";
+}
+
+std::string left_out_text(std::size_t shown, std::size_t all) {
+  return shown < all
+             ? "  and " + grouped(static_cast<std::int64_t>(all - shown)) + " more: --json FILE has all\n"
+             : "";
+}
+
+// The largest groups first.
+std::string groups_text(const std::string& title, const Score::Groups& groups) {
+  if (groups.empty()) return {};
+  std::vector<Score::Groups::const_iterator> order;
+  for (auto at = groups.begin(); at != groups.end(); ++at) order.push_back(at);
+  std::ranges::stable_sort(order, std::greater(), [](const auto& at) { return at->second.errors.words; });
+  const std::size_t shown = std::min(order.size(), kMostGroups);
+  constexpr auto kRight = Table::Align::right;
+  Table table({{title},
+               {"clips", kRight},
+               {"words", kRight},
+               {"WER", kRight},
+               {"substitutions", kRight},
+               {"deletions", kRight},
+               {"insertions", kRight}});
+  for (std::size_t i = 0; i < shown; ++i) {
+    const auto& [name, group] = *order[i];
+    const WordErrors& e = group.errors;
+    table.add({name ? terminal_text(*name) : "(not given)", grouped(group.clips), grouped(e.words),
+               share(e.errors(), e), share(e.substitutions, e), share(e.deletions, e),
+               share(e.insertions, e)});
+  }
+  return '\n' + table.text() + left_out_text(shown, order.size());
+}
+
+std::string worst_text(const std::vector<train::ScoredClip>& worst) {
+  if (worst.empty()) return {};
+  std::string out = "\nThe clips with the most errors ([-said-] and not heard so, {+heard+} and not said):\n";
+  for (const train::ScoredClip& clip : worst) {
+    const train::MarkedPair pair = train::marked_for_terminal(clip.reference, clip.hypothesis);
+    out += "  " + terminal_text(clip.place) + "  " + terminal_text(clip.audio) + "  " +
+           counted(clip.errors.errors(), "error") + " in " + counted(clip.errors.words, "word") +
+           "\n    said:  " + pair.reference + "\n    heard: " + pair.hypothesis + '\n';
+  }
+  return out;
+}
+
+std::string unheard_text(const std::vector<train::LeftOutClip>& unheard) {
+  if (unheard.empty()) return {};
+  const std::size_t shown = std::min(unheard.size(), kMostUnheard);
+  std::string out = '\n' + counted(std::ssize(unheard), "clip") + " could not be heard and " +
+                    (unheard.size() == 1 ? "is" : "are") + " not counted:\n";
+  for (std::size_t i = 0; i < shown; ++i)
+    out += "  " + terminal_text(unheard[i].place) + "  " + terminal_text(unheard[i].reason) + '\n';
+  return out + left_out_text(shown, unheard.size());
+}
+
+json group_json(const GroupScore& group) {
+  const WordErrors& e = group.errors;
+  return {{"wer", e.rate()},  // infinite, where nothing was said: null
+          {"errors", e.errors()},     {"substitutions", e.substitutions},
+          {"deletions", e.deletions}, {"insertions", e.insertions},
+          {"words", e.words},         {"clips", group.clips},
+          {"seconds", group.seconds}};
+}
+
+json groups_json(const char* field, const Score::Groups& groups) {
+  json out = json::array();
+  for (const auto& [name, group] : groups) {
+    json row = {{field, name ? json(*name) : json()}};
+    row.update(group_json(group));
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string evaluation_text(const train::ManifestScore& done) {
+  const Score& score = done.score;
+  return total_text(score.total()) + groups_text("language", score.languages()) +
+         groups_text("speaker", score.speakers()) + worst_text(score.worst()) + unheard_text(score.unheard());
+}
+
+// The names of a manifest's fields are those of NeMo.
+json evaluation_json(const train::ManifestScore& done) {
+  const Score& score = done.score;
+  json out = group_json(score.total());
+  out["complete"] = done.clips_done == done.clips;
+  if (const auto groups = score.languages(); !groups.empty()) out["by_lang"] = groups_json("lang", groups);
+  if (const auto groups = score.speakers(); !groups.empty())
+    out["by_speaker"] = groups_json("speaker", groups);
+  out["worst"] = json::array();
+  for (const train::ScoredClip& clip : score.worst()) {
+    out["worst"].push_back({{"place", clip.place},
+                            {"audio_filepath", clip.audio},
+                            {"text", clip.reference},
+                            {"pred_text", clip.hypothesis},
+                            {"wer", clip.errors.rate()},
+                            {"substitutions", clip.errors.substitutions},
+                            {"deletions", clip.errors.deletions},
+                            {"insertions", clip.errors.insertions},
+                            {"words", clip.errors.words}});
+  }
+  out["unheard"] = json::array();
+  for (const train::LeftOutClip& clip : score.unheard())
+    out["unheard"].push_back(
+        {{"place", clip.place}, {"audio_filepath", clip.audio}, {"reason", clip.reason}});
+  return out;
+}
+
+}  // namespace octavo::cli
