@@ -4,12 +4,15 @@
 //   if (!listener.ok()) return listener.status();
 //   const std::vector<Heard> heard = listener->hear(clips);
 //
-// Many clips, read by threads while the device computes: hear_all() in listening.h.
+// Many clips, read by threads while the device computes: hear_all(listener->hearing().hear, …) of
+// listening.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/config/settings.h"
+#include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/heard.h"
+#include "train/tasks/speech/listening.h"
 
 #include <octavo/status.h>
 
@@ -22,6 +25,7 @@
 
 namespace octavo::train {
 
+class SpeechModelImpl;
 class Tokenizer;
 
 struct ListenerOptions {
@@ -36,6 +40,10 @@ class Listener {
   // A model without a tokenizer, such as that of generated clips, is an error.
   static Result<Listener> open(const std::string& name, const ListenerOptions& options = {});
 
+  // Of a model that is there, which is moved to the device, in evaluation mode. `options.checkpoint` is none.
+  static Result<Listener> of(std::shared_ptr<SpeechModelImpl> model, Tokenizer tokenizer,
+                             const FeatureSettings& features, const ListenerOptions& options = {});
+
   Listener(Listener&&) noexcept;
   Listener& operator=(Listener&&) noexcept;
   ~Listener();
@@ -43,6 +51,9 @@ class Listener {
   // One batch: mono clips at rate(), of any lengths, also of none; what is heard in the same order. One
   // thread at a time. Throws c10::Error, such as c10::OutOfMemoryError.
   [[nodiscard]] std::vector<Heard> hear(std::span<const std::span<const float>> clips);
+
+  // The same for many clips: it refers to this.
+  [[nodiscard]] Hearing hearing();
 
   [[nodiscard]] int rate() const;              // samples in a second
   [[nodiscard]] double frame_seconds() const;  // of the encoder's frames, which times are in steps of

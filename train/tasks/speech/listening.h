@@ -32,6 +32,15 @@ unsigned reading_threads(int asked);
 
 // What is heard in the clips of a batch, in their order.
 using HearBatch = std::function<std::vector<Heard>(std::span<const std::span<const float>>)>;
+
+// What a model takes and gives.
+struct Hearing {
+  HearBatch hear;
+  const Tokenizer* tokenizer = nullptr;
+  int rate = 16000;             // samples in a second
+  double frame_seconds = 0.08;  // of the encoder's frames
+};
+
 // The clip's number, and what was heard or why it could not be read.
 using HeardClip = std::function<void(std::size_t, Result<Heard>)>;
 

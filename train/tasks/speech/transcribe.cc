@@ -2,6 +2,7 @@
 #include "train/tasks/speech/transcribe.h"
 
 #include "train/audio/audio.h"
+#include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/windows.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ namespace {
 struct File {
   std::vector<WindowHeard> windows;
   std::size_t left = 0;  // windows
+  Heard heard;           // of one window alone
   double seconds = 0;
   Status bad;
 };
@@ -101,7 +103,9 @@ class Transcription {
   void take(std::size_t clip, Result<Heard> heard) {
     const Place place = places_[clip];
     File& file = files_[place.file];
-    if (heard.ok()) {
+    if (heard.ok() && file.windows.size() == 1) {
+      file.heard = std::move(*heard);
+    } else if (heard.ok()) {
       file.windows[place.window].tokens = std::move(heard->tokens);
     } else if (file.bad.ok()) {
       file.bad = heard.status();
@@ -114,12 +118,14 @@ class Transcription {
   void finish(std::size_t number) {
     File& file = files_[number];
     if (!file.bad.ok()) return events_.done(number, file.bad);
-    const Tokenizer& tokenizer = *hearing_.tokenizer;
-    Transcript all =
-        merge_windows(file.windows, [&](std::int64_t token) { return begins_word(tokenizer, token); });
+    HeardFile out{file.seconds, std::move(file.heard)};
+    if (file.windows.size() > 1) {
+      const Tokenizer& tokenizer = *hearing_.tokenizer;
+      const auto begins = [&](std::int64_t token) { return begins_word(tokenizer, token); };
+      out.heard = heard_of(merge_windows(file.windows, begins), tokenizer, hearing_.frame_seconds);
+    }
     file.windows.clear();
-    events_.done(number,
-                 HeardFile{file.seconds, heard_of(std::move(all), tokenizer, hearing_.frame_seconds)});
+    events_.done(number, std::move(out));
   }
 
   const Hearing& hearing_;

@@ -14,20 +14,10 @@
 
 namespace octavo::train {
 
-class Tokenizer;
-
 struct TranscribeOptions {
   double window = 20;  // seconds; longer recordings are cut into windows of no more
   double overlap = 2;  // seconds on both sides of a window that its neighbours hear too
   ListeningOptions listening = {};
-};
-
-// What the model takes and gives.
-struct Hearing {
-  HearBatch hear;
-  const Tokenizer* tokenizer = nullptr;
-  int rate = 16000;
-  double frame_seconds = 0.08;
 };
 
 struct HeardFile {

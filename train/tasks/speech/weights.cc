@@ -18,18 +18,22 @@ void add_list(std::string& out, const std::string& title, const std::vector<std:
 }  // namespace
 
 Result<std::string> load_archive(const SpeechArchive& archive, const NamedTensors& model) {
+  return load_stored(archive.path(), archive.tensors(), model);
+}
+
+Result<std::string> load_stored(const std::string& path, std::span<const StoredTensor> tensors,
+                                const NamedTensors& model) {
   std::vector<RenamedTensor> stored;
-  for (const StoredTensor& tensor : archive.tensors()) stored.push_back({tensor.name, &tensor});
+  for (const StoredTensor& tensor : tensors) stored.push_back({tensor.name, &tensor});
   const Fit fit = fit_tensors(stored, model);
   std::string wrong;
   add_list(wrong, "of another shape or type", fit.misfits);
   add_list(wrong, "missing in it", fit.missing);
   add_list(wrong, "left over from it", fit.left_over);
   if (!wrong.empty())
-    return Status::invalid(archive.path() + ": its tensors are not those of the model; nothing was loaded" +
-                           wrong);
+    return Status::invalid(path + ": its tensors are not those of the model; nothing was loaded" + wrong);
   const std::int64_t converted = copy_stored(fit);
-  return "weights from " + archive.path() + ": " + std::to_string(fit.copies.size()) + " tensors" +
+  return "weights from " + path + ": " + std::to_string(fit.copies.size()) + " tensors" +
          (converted > 0 ? ", " + std::to_string(converted) + " of them converted to another precision" : "");
 }
 

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/files/safetensors.h"
 #include "train/tensors.h"
 
 #include <octavo/status.h>
 
+#include <span>
 #include <string>
 
 namespace octavo::train {
@@ -16,5 +18,8 @@ class SpeechArchive;
 // differ, the error lists every tensor that is missing, left over or of another shape, and nothing has
 // changed. The result is a line for the console.
 Result<std::string> load_archive(const SpeechArchive& archive, const NamedTensors& model);
+// The same of tensors of a file, which `path` names.
+Result<std::string> load_stored(const std::string& path, std::span<const StoredTensor> tensors,
+                                const NamedTensors& model);
 
 }  // namespace octavo::train

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/listener_files.h"
+
+#include "train/config/config.h"
+#include "train/files/checkpoint_choice.h"
+#include "train/files/checkpoint_names.h"
+#include "train/tasks/speech/archive_tokenizer.h"
+#include "train/tasks/speech/kept_model.h"
+#include "train/tasks/speech/origin.h"
+#include "train/tasks/speech/settings.h"
+
+#include <array>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::string_view kWeights = "model.safetensors", kConfig = "config.yaml";
+
+// A run's folder, also one without a checkpoint yet, or a checkpoint's.
+bool is_run(const std::string& name) {
+  return path_exists(name + "/checksums.txt") || path_exists(name + "/metrics.jsonl") ||
+         !list_checkpoints(name).empty();
+}
+
+Status no_tokenizer(const std::string& checkpoint, const Settings& settings) {
+  const bool generated = settings.own.get<GeneratorSettings>().clips.has_value();
+  return Status::invalid(
+      checkpoint + ": the model has no tokenizer, so what it hears has no words" +
+      (generated ? ": it was trained on generated clips (data.generator); train one on recordings"
+                 : "; the checkpoint should have " + std::string(kKeptTokenizer)));
+}
+
+// A checkpoint that keeps no model of its own: from the files that the run began with.
+Result<ListenerFiles> open_origin(const std::string& path, const Settings& settings, Safetensors weights) {
+  auto origin = open_speech_origin(settings);
+  if (!origin.ok()) return origin.status();
+  const SpeechArchive* const archive = origin->has_value() ? &**origin : nullptr;
+  auto model = speech_model_of(settings, archive);
+  if (!model.ok()) return model.status();
+  const std::string kept = path + '/' + std::string(kKeptTokenizer);
+  if (!path_exists(kept) && archive == nullptr) return no_tokenizer(path, settings);
+  auto tokenizer = path_exists(kept) ? Tokenizer::open(kept) : archive_tokenizer(*archive);
+  if (!tokenizer.ok()) return tokenizer.status();
+  FeatureTables tables;
+  if (archive != nullptr) {
+    auto stored = archive->feature_tables();
+    if (!stored.ok()) return stored.status();
+    tables = std::move(*stored);
+  }
+  const FeatureSettings features = speech_features_of(*model, archive);
+  return ListenerFiles{.model = std::move(*model),
+                       .features = features,
+                       .tables = std::move(tables),
+                       .tokenizer = std::move(*tokenizer),
+                       .weights_from = path,
+                       .notes = {},
+                       .archive = {},
+                       .checkpoint = std::move(weights)};
+}
+
+Result<ListenerFiles> open_checkpoint(const std::string& path, const Settings& settings) {
+  auto weights = Safetensors::open(path + '/' + std::string(kWeights));
+  if (!weights.ok()) return weights.status();
+  auto kept = read_kept_model(path);
+  if (!kept.ok()) return kept.status();
+  if (!kept->has_value()) return open_origin(path, settings, std::move(*weights));
+  auto tokenizer = Tokenizer::open(path + '/' + std::string(kKeptTokenizer));
+  if (!tokenizer.ok()) return tokenizer.status();
+  return ListenerFiles{.model = std::move((*kept)->model),
+                       .features = (*kept)->features,
+                       .tables = {},
+                       .tokenizer = std::move(*tokenizer),
+                       .weights_from = path,
+                       .notes = {},
+                       .archive = {},
+                       .checkpoint = std::move(*weights)};
+}
+
+Result<ListenerFiles> open_run(const std::string& name, const std::string& which) {
+  constexpr std::array<std::string_view, 2> kNeeded = {kWeights, kConfig};
+  auto chosen = choose_checkpoint(name, which, kNeeded);
+  if (!chosen.ok()) return chosen.status();
+  const auto config = load(chosen->path + '/' + std::string(kConfig));
+  if (!config.ok()) return config.status();
+  if (config->settings.task != "speech") {
+    return Status::invalid(name + ": a model of the task " + config->settings.task +
+                           " hears nothing, expected one of the task speech");
+  }
+  auto out = open_checkpoint(chosen->path, config->settings);
+  if (!out.ok()) return out;
+  for (const std::string& reason : chosen->skipped) out->notes.push_back("warning: not taken: " + reason);
+  if (!chosen->why.empty()) out->notes.push_back(chosen->path + ": " + chosen->why);
+  return out;
+}
+
+Result<ListenerFiles> open_archive(const std::string& name) {
+  auto archive = SpeechArchive::open(name);
+  if (!archive.ok()) return archive.status();
+  auto tokenizer = archive_tokenizer(*archive);
+  if (!tokenizer.ok()) return tokenizer.status();
+  auto tables = archive->feature_tables();
+  if (!tables.ok()) return tables.status();
+  return ListenerFiles{.model = archive->settings(),
+                       .features = archive->features(),
+                       .tables = std::move(*tables),
+                       .tokenizer = std::move(*tokenizer),
+                       .weights_from = archive->path(),
+                       .notes = {},
+                       .archive = std::move(*archive),
+                       .checkpoint = {}};
+}
+
+Status check_tokens(const ListenerFiles& files) {
+  if (files.tokenizer.size() == files.model.vocabulary) return {};
+  return Status::invalid(files.tokenizer.name() + ": has " + std::to_string(files.tokenizer.size()) +
+                         " tokens, but the model of " + files.weights_from + " has " +
+                         std::to_string(files.model.vocabulary) + "; it is of another model");
+}
+
+}  // namespace
+
+Result<ListenerFiles> open_listener_files(const std::string& name, const std::string& checkpoint) {
+  const bool run = is_run(name);
+  if (!run && !checkpoint.empty()) {
+    return Status::invalid("--checkpoint: got " + checkpoint + ", but " + name + " is no run's folder");
+  }
+  Result<ListenerFiles> out = run ? open_run(name, checkpoint) : open_archive(name);
+  if (!out.ok()) return out;
+  if (Status bad = check_tokens(*out); !bad.ok()) return bad;
+  return out;
+}
+
+}  // namespace octavo::train
