@@ -21,7 +21,7 @@ std::string footer() {
          joined(std::vector{kWithFp32, kOptimizer, kWith4bit}, ",") + R"(
   octavo bench speech --size tiny --clips 2 --seconds 2 --tokens 5 --device cpu
 
-Weights, features and labels are random. Three steps warm up and one is measured for its memory; then the
+Weights, recordings and labels are random. Three steps warm up and one is measured for its memory; then the
 steps that are timed. Parts are timed by events on a GPU, so nothing waits for it; "rest" is what they lack
 of a step. Memory by owner: "activations" is what the forward pass has kept when the loss begins, "loss" the
 most that joint and loss need beyond that and beyond gradients. Not all of them live at the moment of the

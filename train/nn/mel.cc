@@ -2,18 +2,18 @@
 #include "nn/mel.h"
 
 #include "data/noise.h"
+#include "nn/fused.h"
+#include "nn/mel_fused.h"
 #include "nn/wide.h"
 
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace octavo::train {
 namespace {
-
-constexpr std::uint64_t kDither = 0x4469746865722121;  // tells these numbers from others of the same seed
-constexpr double kLeastDeviation = 1e-5;
 
 void check_dither(const torch::Tensor& audio, const MelOptions& options, const DropoutPass& pass) {
   if (options.dither == 0) return;
@@ -32,7 +32,7 @@ torch::Tensor dither_noise(const torch::Tensor& audio, const DropoutPass& pass, 
       const std::int64_t row = i / samples, stop = std::min(end, (row + 1) * samples);
       const std::uint64_t key =
           noise_key(pass.seed, pass.step,
-                    static_cast<std::uint64_t>(draws.const_data_ptr<std::int64_t>()[row]), kDither);
+                    static_cast<std::uint64_t>(draws.const_data_ptr<std::int64_t>()[row]), kDitherUse);
       for (; i < stop; ++i) {
         out.data_ptr<float>()[i] =
             static_cast<float>(deviation) * normal_noise(key, static_cast<std::uint64_t>(i - row * samples));
@@ -80,6 +80,33 @@ torch::Tensor normalized(const torch::Tensor& x, const torch::Tensor& lengths) {
 
 }  // namespace
 
+MelTables make_mel_tables(const torch::Tensor& window, const torch::Tensor& filters,
+                          const torch::Device& device) {
+  const torch::Tensor rows = filters.contiguous();
+  const std::int64_t bands = rows.size(0), bins = rows.size(1);
+  const auto* at = rows.const_data_ptr<float>();
+  std::vector<std::int64_t> first(static_cast<std::size_t>(bands)), end(first.size());
+  std::int64_t width = 1;
+  for (std::int64_t band = 0; band < bands; ++band) {
+    const float *begin = at + band * bins, *stop = begin + bins;
+    const auto filled = [](float x) { return x != 0.0F; };
+    const auto row = static_cast<std::size_t>(band);
+    first[row] = std::find_if(begin, stop, filled) - begin;
+    end[row] = bins;
+    while (end[row] > first[row] && !filled(begin[end[row] - 1])) --end[row];
+    width = std::max(width, end[row] - first[row]);
+  }
+  const torch::Tensor packed = torch::zeros({width, bands}), starts = torch::empty({bands}, torch::kInt32);
+  for (std::int64_t band = 0; band < bands; ++band) {
+    // So that a band near the end has bins for all its weights, of which the last are zero.
+    const std::int64_t start = std::min(first[static_cast<std::size_t>(band)], bins - width);
+    starts.data_ptr<std::int32_t>()[band] = static_cast<std::int32_t>(start);
+    for (std::int64_t k = 0; k < width; ++k)
+      packed.data_ptr<float>()[k * bands + band] = at[band * bins + start + k];
+  }
+  return {window.to(device), rows.to(device), packed.to(device), starts.to(device)};
+}
+
 torch::Tensor mel_features(const torch::Tensor& audio, const torch::Tensor& lengths, std::int64_t frames,
                            const MelTables& tables, const MelOptions& options, const DropoutPass& pass) {
   TORCH_CHECK(audio.dim() == 2 && audio.scalar_type() == torch::kFloat32, "mel_features: the audio is ",
@@ -93,6 +120,10 @@ torch::Tensor mel_features(const torch::Tensor& audio, const torch::Tensor& leng
   const torch::NoGradGuard no_grad;
   const NoAutocast no_autocast;
   check_dither(audio, options, pass);
+  if constexpr (kHasKernels) {
+    if (mel_is_fusible(audio, frames, tables, options))
+      return mel_features_fused(audio, lengths, frames, tables, options, pass);
+  }
   const torch::Tensor x = emphasized(audio, lengths, options, pass);
   const torch::Tensor bands =
       torch::matmul(power_spectrum(x, frames, tables, options.hop), tables.filters.t());

@@ -17,10 +17,18 @@
 
 namespace octavo::train {
 
+// In fp32, where the audio is.
 struct MelTables {
-  torch::Tensor window;   // [n_fft], fp32
-  torch::Tensor filters;  // [bands, n_fft / 2 + 1], fp32
+  torch::Tensor window;   // [n_fft]
+  torch::Tensor filters;  // [bands, n_fft / 2 + 1]
+  // The same without what is zero, for the kernels: of band b, packed[k, b] belong to the bins from starts[b]
+  // on.
+  torch::Tensor packed;  // [width, bands]
+  torch::Tensor starts;  // [bands], int32
 };
+// REQUIRES: fp32 on the CPU.
+MelTables make_mel_tables(const torch::Tensor& window, const torch::Tensor& filters,
+                          const torch::Device& device);
 
 struct MelOptions {
   std::int64_t hop = 0;

@@ -88,8 +88,7 @@ __device__ inline double warp_sum(double x) {
   return x;
 }
 
-// In a block of 32 x 32 threads: the sum of each column (threadIdx.x) over threadIdx.y, for the threads with
-// threadIdx.y = 0; others get something else.
+// In a block of 32 x 32 threads: the sum of each column (threadIdx.x) over threadIdx.y, for all its threads.
 __device__ inline double column_total(double x) {
   __shared__ double cells[32][33];
   __syncthreads();  // a call before may still be reading

@@ -44,10 +44,9 @@ Featurizer::Featurizer(const FeatureSettings& settings, const torch::Device& dev
               "features: the filters have ", tables.filters.size(), " numbers, expected ", settings.features,
               " bands of ", bins);
   const std::int64_t left = (settings.n_fft - window) / 2;
-  tables_.window =
-      torch::constant_pad_nd(tensor_of(tables.window, {window}), {left, settings.n_fft - window - left})
-          .to(device);
-  tables_.filters = tensor_of(tables.filters, {settings.features, bins}).to(device);
+  tables_ = make_mel_tables(
+      torch::constant_pad_nd(tensor_of(tables.window, {window}), {left, settings.n_fft - window - left}),
+      tensor_of(tables.filters, {settings.features, bins}), device);
 }
 
 Features Featurizer::compute(const torch::Tensor& audio, std::span<const std::int64_t> samples,

@@ -6,6 +6,7 @@
 #include "train/model.h"
 #include "train/task.h"
 #include "train/tasks/speech/batch.h"
+#include "train/tasks/speech/features.h"
 #include "train/tasks/speech/step_parts.h"
 
 #include <torch/torch.h>
@@ -21,11 +22,19 @@ namespace {
 constexpr int kWarmUp =
     3;  // states and workspaces are there, kernels are loaded, the allocator has its blocks
 
+constexpr const char* kAudio = "audio";
+
+FeatureSettings features_of(const SpeechModelSettings& model) {
+  FeatureSettings out;
+  out.features = model.mel_bands;
+  return out;
+}
+
 Batch random_batch(const SpeechModelSettings& model, const SpeechLoad& load) {
+  const std::int64_t samples = load.frames * features_of(model).hop();
   Batch out;
   out.tensors = {
-      {ClipTensors::features, torch::randn({load.clips, load.frames, model.mel_bands})},
-      {ClipTensors::feature_lengths, torch::full({load.clips}, load.frames, torch::kInt64)},
+      {kAudio, torch::randn({load.clips, samples}) * 0.1},
       {ClipTensors::targets, torch::randint(model.vocabulary, {load.clips, load.tokens}, torch::kInt64)}};
   for (std::int64_t i = 0; i < load.clips; ++i) out.draws.push_back(static_cast<std::uint64_t>(i));
   return out;
@@ -39,6 +48,8 @@ class Bench {
         training_(training),
         device_(device),
         batch_((seed_random(training.seed, 0, 1), random_batch(model.settings(), load))),
+        featurizer_(features_of(model.settings()), device),
+        samples_(static_cast<std::size_t>(load.clips), load.frames * featurizer_.settings().hop()),
         frames_(static_cast<std::size_t>(load.clips), load.frames),
         labels_(static_cast<std::size_t>(load.clips), load.tokens),
         parameters_(parameters_of(model)),
@@ -56,14 +67,14 @@ class Bench {
     const Batch batch = to_device(batch_, device_);
     const DropoutPass pass{static_cast<std::uint64_t>(training_.seed), ++number_,
                            draw_numbers(batch, device_)};
+    const auto [features, lengths] = featurizer_(batch.at(kAudio), samples_, pass);
     watch.begin(StepPart::encoder_forward);
     torch::Tensor loss;
     {
       const AutocastScope autocast(device_, training_.compute_dtype);
       loss = model_.loss(
-          {batch.at(ClipTensors::features), batch.at(ClipTensors::feature_lengths),
-           batch.at(ClipTensors::targets), frames_, labels_},
-          pass, [&](SpeechPart part, const std::vector<torch::Tensor>& made) { observe(watch, part, made); });
+          {features, lengths, batch.at(ClipTensors::targets), frames_, labels_}, pass,
+          [&](SpeechPart part, const std::vector<torch::Tensor>& made) { observe(watch, part, made); });
     }
     watch.begin(StepPart::loss_backward);
     in_loss_ = true;
@@ -129,7 +140,8 @@ class Bench {
   const TrainingSettings& training_;
   torch::Device device_;
   Batch batch_;
-  std::vector<std::int64_t> frames_, labels_;
+  Featurizer featurizer_;
+  std::vector<std::int64_t> samples_, frames_, labels_;
   NamedTensors parameters_;
   std::unique_ptr<StepOptimizer> optimizer_;
   GradientSums sums_;

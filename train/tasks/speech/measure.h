@@ -1,5 +1,5 @@
 // A training step of the speech model, measured: where its time and its memory go. The model, the optimizer
-// and the precision are those of a run; weights, features and labels are random.
+// and the precision are those of a run; weights, recordings and labels are random.
 // SPDX-License-Identifier: MIT
 #pragma once
 

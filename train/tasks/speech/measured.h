@@ -9,7 +9,7 @@ namespace octavo::train {
 
 // In the order of a step.
 enum class StepPart : std::uint8_t {
-  features,           // the batch is copied to the device
+  features,           // recordings are copied to the device and become features
   encoder_forward,    // subsampling and layers
   predictor_forward,  // the prediction network, and the projections for the joint; of CTC that to tokens
   loss_forward,       // joint and loss

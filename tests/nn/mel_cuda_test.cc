@@ -1,0 +1,94 @@
+// Features by their kernels against the plain composition on the CPU: with and without dither, clips that end
+// anywhere, sizes that are no powers of two; the same bits each time, and in any batch.
+// SPDX-License-Identifier: MIT
+#include "nn/gpu.h"
+#include "nn/mel.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+namespace octavo::train {
+namespace {
+
+using torch::Tensor;
+
+class MelCuda : public NnGpuTest {};
+
+struct Case {
+  std::int64_t size, window, hop, bands, samples;
+  std::vector<std::int64_t> lengths;
+  double dither;
+};
+
+// Triangles of equal width, some of which may have one bin.
+Tensor filters_of(const Case& c) {
+  const std::int64_t bins = c.size / 2 + 1;
+  const Tensor at = torch::arange(bins, torch::kFloat32).unsqueeze(0);
+  const Tensor middle = torch::linspace(1, static_cast<double>(bins - 2), c.bands).unsqueeze(1);
+  const double width = 1.2 * static_cast<double>(bins) / static_cast<double>(c.bands) + 1;
+  return (1 - (at - middle).abs() / width).clamp_min(0);
+}
+
+Tensor window_of(const Case& c) {
+  const std::int64_t left = (c.size - c.window) / 2;
+  return torch::constant_pad_nd(torch::hann_window(c.window, false), {left, c.size - c.window - left});
+}
+
+Tensor features(const Case& c, const Tensor& audio, const std::vector<std::int64_t>& lengths,
+                const std::vector<std::int64_t>& draws, const torch::Device& device) {
+  const MelOptions options{c.hop, 0.97, 0x1p-24, c.dither};
+  std::int64_t frames = 1;
+  for (const std::int64_t each : lengths) frames = std::max(frames, each / c.hop);
+  return mel_features(audio.to(device), torch::tensor(lengths, torch::kInt64).to(device), frames,
+                      make_mel_tables(window_of(c), filters_of(c), device), options,
+                      {11, 5, torch::tensor(draws, torch::kInt64).to(device)});
+}
+
+TEST_F(MelCuda, AreThoseOfTheComposition) {
+  const Case cases[] = {{512, 400, 160, 128, 9000, {9000, 4321, 161}, 1e-5},
+                        {512, 400, 160, 128, 9000, {8999, 9000, 5000}, 0},
+                        {512, 512, 64, 80, 3000, {3000, 700, 2999}, 1e-3},
+                        {200, 150, 37, 17, 2000, {2000, 37, 1234}, 1e-4},
+                        {4096, 3000, 2000, 40, 70000, {70000, 2000, 41234}, 1e-5},
+                        {512, 400, 160, 3, 160, {160, 160, 160}, 1e-5}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.size);
+    Tensor audio = 0.1 * torch::randn({3, c.samples});
+    audio.narrow(1, 0, c.samples / 3).zero_();
+    const Tensor wanted = features(c, audio, c.lengths, {3, 8, 1}, torch::kCPU);
+    const Tensor found = features(c, audio, c.lengths, {3, 8, 1}, torch::kCUDA);
+    ASSERT_EQ(found.sizes(), wanted.sizes());
+    EXPECT_LT((found.cpu() - wanted).abs().max().item<double>(), 1e-4);
+    EXPECT_TRUE(found.equal(features(c, audio, c.lengths, {3, 8, 1}, torch::kCUDA)));
+    // The last clip alone, with other numbers behind its end.
+    const std::int64_t length = c.lengths[2], frames = length / c.hop;
+    Tensor alone = torch::cat({audio[2].narrow(0, 0, length), torch::ones({100})}).unsqueeze(0);
+    const Tensor one = features(c, alone, {length}, {1}, torch::kCUDA);
+    EXPECT_LT((one[0] - found[2].narrow(0, 0, frames)).abs().max().item<double>(), 1e-6);
+    EXPECT_EQ(found[2].narrow(0, frames, found.size(1) - frames).count_nonzero().item<std::int64_t>(), 0);
+  }
+}
+
+// No test: what 32 clips of 20 s take. Run with --gtest_also_run_disabled_tests.
+TEST_F(MelCuda, DISABLED_Times) {
+  const Case c{512, 400, 160, 128, 320000, std::vector<std::int64_t>(32, 320000), 1e-5};
+  const Tensor audio = 0.1 * torch::randn({32, c.samples}, torch::kCUDA);
+  const Tensor lengths = torch::tensor(c.lengths, torch::kInt64).to(torch::kCUDA);
+  const MelTables tables = make_mel_tables(window_of(c), filters_of(c), torch::kCUDA);
+  const DropoutPass pass{1, 2, torch::arange(32, torch::TensorOptions(torch::kInt64).device(torch::kCUDA))};
+  const auto call = [&] {
+    return mel_features(audio, lengths, 2000, tables, {160, 0.97, 0x1p-24, 1e-5}, pass);
+  };
+  for (int i = 0; i < 3; ++i) call();
+  torch::cuda::synchronize();
+  constexpr int kTimes = 20;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kTimes; ++i) call();
+  torch::cuda::synchronize();
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+  std::printf("features of 32 clips of 20 s %21.3f ms\n", took.count() / kTimes);
+}
+
+}  // namespace
+}  // namespace octavo::train
