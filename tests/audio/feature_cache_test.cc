@@ -1,0 +1,158 @@
+// Features that are kept in a folder: found again by any run with the same settings, made again where a file
+// or a recording has changed; a full disk ends nothing but the keeping.
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/feature_cache.h"
+
+#include "train/files/safetensors.h"
+#include "train/files_support.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+class FeatureCacheTest : public ::testing::Test {
+ protected:
+  FeatureCacheTest() {
+    settings_.features = 4;
+    write_bytes(clip_.audio, "a recording");
+    for (int i = 0; i < 40; ++i) features_.push_back(static_cast<float>(i) / 3);
+  }
+  [[nodiscard]] FeatureCache open(const FeatureTables& tables = {}) const {
+    auto out = FeatureCache::open(folder_.at("kept/here"), settings_, tables);
+    EXPECT_TRUE(out.ok()) << out.status().message();
+    return std::move(*out);
+  }
+
+  TempFolder folder_;
+  FeatureSettings settings_;
+  CachedClip clip_{folder_.at("a.wav"), 0.5, 2};
+  std::vector<float> features_;
+};
+
+TEST_F(FeatureCacheTest, FindsWhatARunHasKept) {
+  {
+    const FeatureCache cache = open();
+    EXPECT_FALSE(cache.find(clip_));
+    cache.keep(clip_, features_);
+    EXPECT_EQ(cache.find(clip_), features_);
+  }
+  const FeatureCache cache = open();
+  EXPECT_EQ(cache.find(clip_), features_);
+  // Python can read it.
+  EXPECT_THAT(Safetensors::open(cache.path(clip_))->find("features")->shape, ::testing::ElementsAre(10, 4));
+  // Another part of the recording, and another recording.
+  EXPECT_FALSE(cache.find({clip_.audio, 0.5, 2.5}));
+  EXPECT_FALSE(cache.find({clip_.audio, 0.25, 2}));
+  EXPECT_FALSE(cache.find({folder_.at("b.wav"), 0.5, 2}));
+  EXPECT_EQ(cache.text(), "data.cache_features: features of 1 clips were read from " +
+                              folder_.at("kept/here") + ", and of 0 written");
+  // Recordings may be removed when all are kept.
+  ASSERT_EQ(std::remove(clip_.audio.c_str()), 0);
+  EXPECT_EQ(cache.find(clip_), features_);
+}
+
+TEST_F(FeatureCacheTest, ModelsWithOtherFeaturesShareIt) {
+  open().keep(clip_, features_);
+  const FeatureSettings first = settings_;
+  settings_.dither = 0.5;  // is not kept
+  EXPECT_TRUE(open().find(clip_));
+  FeatureTables tables = make_feature_tables(settings_);
+  EXPECT_TRUE(open(tables).find(clip_));
+  tables.filters[7] += 1;
+  EXPECT_FALSE(open(tables).find(clip_));
+  for (const auto& change : std::vector<std::function<void(FeatureSettings&)>>{
+           [](auto& x) { x.preemph = 0; }, [](auto& x) { x.window_size = 0.02; },
+           [](auto& x) { x.window_stride = 0.02; }, [](auto& x) { x.n_fft = 1024; },
+           [](auto& x) { x.features = 8; }, [](auto& x) { x.sample_rate = 8000; },
+           [](auto& x) { x.lowfreq = 30; }, [](auto& x) { x.highfreq = 7000; },
+           [](auto& x) { x.log_zero_guard_value = 1e-6; }}) {
+    settings_ = first;
+    change(settings_);
+    EXPECT_FALSE(open().find(clip_));
+  }
+}
+
+TEST_F(FeatureCacheTest, MakesAgainWhatHasChanged) {
+  const FeatureCache cache = open();
+  cache.keep(clip_, features_);
+  const std::string path = cache.path(clip_), whole = read_bytes(path);
+  for (const std::size_t size : {std::size_t{0}, std::size_t{7}, whole.size() / 2, whole.size() - 1}) {
+    write_bytes(path, whole.substr(0, size));
+    EXPECT_FALSE(cache.find(clip_)) << size;
+  }
+  std::string flipped = whole;
+  flipped[whole.size() - 5] ^= 1;
+  write_bytes(path, flipped);
+  EXPECT_FALSE(cache.find(clip_));
+  EXPECT_EQ(cache.report().stale, 5);
+  EXPECT_THAT(cache.text(), HasSubstr("5 files were damaged or of other recordings, and made again"));
+  cache.keep(clip_, features_);
+  EXPECT_EQ(read_bytes(path), whole);
+  EXPECT_TRUE(cache.find(clip_));
+  write_bytes(clip_.audio, "another recording");
+  EXPECT_FALSE(cache.find(clip_));
+}
+
+TEST_F(FeatureCacheTest, AFullDiskEndsNothingButTheKeeping) {
+  const CachedClip other{folder_.at("b.wav"), 0, 1};
+  const std::string said = in_child([&] {
+    const FeatureCache cache = open();
+    cache.keep(clip_, features_);
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100, 100};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    cache.keep(other, features_);
+    cache.keep(other, features_);
+    return cache.find(other) || cache.find(clip_) != features_ ? std::string("lost") : cache.text();
+  });
+  EXPECT_THAT(said, AllOf(HasSubstr("features of 1 clips were read"), HasSubstr("and of 1 written"),
+                          HasSubstr("; then no more, because "), HasSubstr("cannot write"),
+                          EndsWith("make room, or write to another disk")));
+  // What was kept is there, and nothing else.
+  const FeatureCache cache = open();
+  EXPECT_EQ(cache.find(clip_), features_);
+  const std::string place = cache.path(other), beside = place.substr(0, place.rfind('/') + 1);
+  for (const std::string& name : names_in(beside)) EXPECT_EQ(beside + name, cache.path(clip_));
+}
+
+TEST_F(FeatureCacheTest, ThreadsShareIt) {
+  const FeatureCache cache = open();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      for (int k = 0; k < 20; ++k) {
+        const CachedClip mine{folder_.at("c"), static_cast<double>(i), static_cast<double>(k)};
+        cache.keep(mine, features_);
+        EXPECT_EQ(cache.find(mine), features_);
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(cache.report().found, 80);
+  EXPECT_EQ(cache.report().kept, 80);
+}
+
+TEST_F(FeatureCacheTest, AFolderThatCannotBeMadeIsAnError) {
+  const auto cache = FeatureCache::open(clip_.audio + "/x", settings_, {});
+  EXPECT_THAT(cache.status().message(), AllOf(HasSubstr("data.cache_features: "),
+                                              HasSubstr("a.wav: cannot make the folder: File exists")));
+}
+
+}  // namespace
+}  // namespace octavo::train

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/feature_cache.h"
+
+#include "train/files/checksums.h"
+#include "train/files/file_descriptor.h"
+#include "train/files/safetensors.h"
+#include "train/format/numbers.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr const char* kTensor = "features";
+constexpr const char* kVersion = "1";  // another formula is another version
+
+std::string hash_of(std::span<const std::byte> bytes) {
+  Hasher hasher;
+  hasher.add(bytes);
+  return hasher.hex();
+}
+
+// All digits.
+std::string exact(double value) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.17g", value);
+  return text;
+}
+
+// What makes features, but for dither: what is kept has none.
+std::string settings_text(const FeatureSettings& settings, const FeatureTables& tables) {
+  std::string out = "version " + std::string(kVersion) + ", " + std::to_string(settings.sample_rate) + " Hz";
+  for (const std::int64_t each : {settings.window(), settings.hop(), settings.n_fft, settings.features})
+    out += ' ' + std::to_string(each);
+  for (const double each :
+       {settings.lowfreq, settings.highest(), settings.preemph, settings.log_zero_guard_value})
+    out += ' ' + exact(each);
+  const FeatureTables made = make_feature_tables(settings);
+  const auto add = [&](const std::vector<float>& given, const std::vector<float>& standard) {
+    out += ' ' + hash_of(std::as_bytes(std::span(given.empty() ? standard : given)));
+  };
+  add(tables.window, made.window);
+  add(tables.filters, made.filters);
+  return out;
+}
+
+// Of a recording, so that one which was replaced is noticed. Empty where it is gone.
+std::string state_of(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) return {};
+  return std::to_string(found.st_size) + ' ' + std::to_string(found.st_mtim.tv_sec) + '.' +
+         std::to_string(found.st_mtim.tv_nsec);
+}
+
+Status make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) == 0) return {};
+  struct stat found {};
+  const int error = errno;
+  if (error == EEXIST && ::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) return {};
+  return system_error(path, "make the folder", error);
+}
+
+Status make_folders(const std::string& path) {
+  for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    if (Status bad = make_folder(path.substr(0, slash)); !bad.ok()) return bad;
+  }
+  return make_folder(path);
+}
+
+}  // namespace
+
+struct FeatureCache::State {
+  std::string folder, settings;
+  std::int64_t bands = 0;
+  std::mutex mutex;
+  Report report;
+
+  void count(std::int64_t Report::*which) {
+    const std::lock_guard lock(mutex);
+    ++(report.*which);
+  }
+};
+
+FeatureCache::FeatureCache(std::unique_ptr<State> state) : state_(std::move(state)) {}
+FeatureCache::FeatureCache(FeatureCache&&) noexcept = default;
+FeatureCache& FeatureCache::operator=(FeatureCache&&) noexcept = default;
+FeatureCache::~FeatureCache() = default;
+
+Result<FeatureCache> FeatureCache::open(const std::string& folder, const FeatureSettings& settings,
+                                        const FeatureTables& tables) {
+  auto state = std::make_unique<State>();
+  state->folder = folder;
+  state->settings = settings_text(settings, tables);
+  state->bands = settings.features;
+  if (Status bad = make_folders(folder); !bad.ok())
+    return Status(bad.code(), "data.cache_features: " + bad.message());
+  return FeatureCache(std::move(state));
+}
+
+std::string FeatureCache::path(const CachedClip& clip) const {
+  const std::string text =
+      state_->settings + '\n' + exact(clip.offset) + ' ' + exact(clip.duration) + '\n' + clip.audio;
+  const std::string name = hash_of(std::as_bytes(std::span(text)));
+  return state_->folder + '/' + name.substr(0, 2) + '/' + name.substr(2) + ".safetensors";
+}
+
+std::optional<std::vector<float>> FeatureCache::find(const CachedClip& clip) const {
+  const std::string place = path(clip);
+  struct stat there {};
+  if (::stat(place.c_str(), &there) != 0) return std::nullopt;
+  const auto file = Safetensors::open(place);
+  const StoredTensor* const tensor = file.ok() ? file->find(kTensor) : nullptr;
+  const auto says = [&](const char* key, const std::string& wanted) {
+    const auto found = file->metadata().find(key);
+    return found != file->metadata().end() && found->second == wanted;
+  };
+  const std::string now = state_of(clip.audio);
+  const bool fits = tensor != nullptr && tensor->dtype == "F32" && tensor->shape.size() == 2 &&
+                    tensor->shape[1] == state_->bands && says("settings", state_->settings) &&
+                    (now.empty() || says("recording", now)) && says("checksum", hash_of(tensor->bytes));
+  state_->count(fits ? &Report::found : &Report::stale);
+  if (!fits) return std::nullopt;
+  std::vector<float> out(tensor->bytes.size() / sizeof(float));
+  std::memcpy(out.data(), tensor->bytes.data(), tensor->bytes.size());
+  return out;
+}
+
+// Who writes the same clip at the same time may spoil it, which its checksum shows.
+void FeatureCache::keep(const CachedClip& clip, std::span<const float> features) const {
+  if (!report().problem.empty()) return;
+  const std::string place = path(clip);
+  const Bytes bytes = std::as_bytes(features);
+  const auto frames = static_cast<std::int64_t>(features.size()) / state_->bands;
+  const TensorSource source{
+      kTensor, "F32", {frames, state_->bands}, [bytes]() -> Result<Bytes> { return bytes; }};
+  Status status = make_folder(parent_folder(place));
+  if (status.ok()) {
+    status = write_safetensors(place, {&source, 1},
+                               {{"settings", state_->settings},
+                                {"recording", state_of(clip.audio)},
+                                {"clip", clip.audio + ' ' + exact(clip.offset) + ' ' + exact(clip.duration)},
+                                {"checksum", hash_of(bytes)}});
+  }
+  const std::lock_guard lock(state_->mutex);
+  if (status.ok())
+    ++state_->report.kept;
+  else if (state_->report.problem.empty())
+    state_->report.problem = status.message();
+}
+
+FeatureCache::Report FeatureCache::report() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->report;
+}
+
+std::string FeatureCache::text() const {
+  const Report all = report();
+  const auto number = [](std::int64_t count) { return grouped(static_cast<double>(count)); };
+  std::string out = "data.cache_features: features of " + number(all.found) + " clips were read from " +
+                    state_->folder + ", and of " + number(all.kept) + " written";
+  if (all.stale > 0)
+    out += "; " + number(all.stale) + " files were damaged or of other recordings, and made again";
+  if (!all.problem.empty()) out += "; then no more, because " + all.problem;
+  return out;
+}
+
+}  // namespace octavo::train
