@@ -71,6 +71,7 @@ void sample(const SampleRequest& request) {
 }  // namespace
 
 void add_train_commands(CLI::App& app) {
+  add_bench_loader(*app.get_subcommand("bench"));
   add_bench_speech(*app.get_subcommand("bench"),
                    [](const SpeechBenchRequest& request) { become_trainer(arguments_of(request)); });
   add_train(app, train);
@@ -85,7 +86,8 @@ void add_train_commands(CLI::App& app) {
   octavo report RUN [RUN...]       an HTML page about a run, or several side by side
   octavo data make-text FILE       a text to try it on
   octavo data make-speech FOLDER   recordings to try it on
-  octavo bench speech              where the time and memory of a speech model's step go)");
+  octavo bench speech              where the time and memory of a speech model's step go
+  octavo bench loader              how many clips a second threads decode for it)");
 }
 
 }  // namespace octavo::cli
