@@ -2,6 +2,8 @@
 them again. OCTAVO_ARCHIVE_COPY is the program of train/archive_copy.cc. Without transformers, its part is
 skipped."""
 
+import importlib
+import inspect
 import io
 import json
 import os
@@ -210,7 +212,8 @@ def test_sizes(tmp_path):
     assert {k: v for k, v in again.items() if k not in loss} == {
         k: v for k, v in said.items() if k not in loss
     }
-    for name in ("config.json", "model.safetensors", "0a_tokenizer.model", "0b_vocab.txt"):
+    files = ("config.json", "preprocessor_config.json", "model.safetensors")
+    for name in (*files, "0a_tokenizer.model", "0b_vocab.txt"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "ours" / name).read_bytes()
 
 
@@ -230,6 +233,32 @@ def test_hub(tmp_path, monkeypatch):
     (model / "snapshots" / "12ab" / "parakeet.nemo").symlink_to("../../blobs/99")
     said, error = copy("someone/parakeet", tmp_path / "ours.nemo")
     assert (said["vocabulary"], error) == ("32", "")
+
+
+def test_features_as_transformers_names_them(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    if not hasattr(transformers, "ParakeetFeatureExtractor"):
+        pytest.skip("this transformers has no ParakeetFeatureExtractor")
+    config = nemo_config()
+    config["preprocessor"] = {
+        "_target_": "nemo.collections.asr.modules.AudioToMelSpectrogramPreprocessor",
+        "features": SIZES["mel"],
+        "window_size": 0.025,
+        "n_fft": 512,
+        "sample_rate": 8000,
+        "preemph": 0.9,
+    }
+    write_nemo(tmp_path / "theirs.nemo", nemo_state(), config)
+    assert copy(tmp_path / "theirs.nemo", tmp_path / "ours")[1] == ""
+    written = json.loads((tmp_path / "ours" / "preprocessor_config.json").read_text())
+    assert written.pop("feature_extractor_type") == "ParakeetFeatureExtractor"
+    # The module itself: the class needs librosa when it is made.
+    module = importlib.import_module("transformers.models.parakeet.feature_extraction_parakeet")
+    names = set(inspect.signature(module.ParakeetFeatureExtractor.__init__).parameters)
+    assert names - {"self", "kwargs"} <= set(written)
+    wanted = {"feature_size": 32, "hop_length": 80, "win_length": 200, "n_fft": 512, "preemphasis": 0.9}
+    assert {name: written[name] for name in wanted} == wanted
+    assert written["sampling_rate"] == 8000
 
 
 CLASSES = {"tdt": "ParakeetForTDT", "rnnt": "ParakeetForRNNT", "ctc": "ParakeetForCTC"}
