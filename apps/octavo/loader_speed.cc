@@ -14,6 +14,8 @@
 namespace octavo::cli {
 namespace {
 
+constexpr std::int64_t kFewest = 2;  // clips of a thread, however short the time is
+
 // Something that packs about as well as speech does: three tones that come and go, over quiet noise.
 std::vector<float> voice(std::uint64_t number, int rate, double seconds) {
   const std::uint64_t key = train::mix(number + train::kStep);
@@ -56,7 +58,7 @@ LoaderSpeed measure_loader(const ClipSet& set, int workers, double seconds) {
       start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   const auto work = [&] {
     LoaderSpeed own;
-    while (Clock::now() < end) {
+    while (own.clips + own.bad < kFewest || Clock::now() < end) {
       const auto clip = train::read_audio(set.clips[next++ % set.clips.size()]);
       if (clip.ok()) {
         ++own.clips;
