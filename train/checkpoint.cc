@@ -67,7 +67,8 @@ Result<PartFile> open_part(const std::string& path) {
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
                                         const Json& data, std::span<const Stateful* const> parts,
                                         const std::string& config_yaml,
-                                        const std::optional<EvaluationRecord>& evaluation) {
+                                        const std::optional<EvaluationRecord>& evaluation,
+                                        const std::map<std::string, std::string>& kept) {
   Json json = {{"format", kFormat}, {"octavo", std::string(version())}};
   to_json(json, state);
   if (!data.is_null()) json[kData] = data;
@@ -87,6 +88,7 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
   }
   const std::string text = json.dump(2) + '\n';
   expected += text.size();
+  for (const auto& [name, bytes] : kept) expected += bytes.size();
 
   auto writer = CheckpointWriter::begin(run_folder, state.step, expected);
   if (!writer.ok()) return writer.status();
@@ -98,6 +100,9 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
   if (status.ok()) status = writer->add_text("config.yaml", config_yaml);
   if (status.ok() && evaluation)
     status = writer->add_text(std::string(kEvaluationName), evaluation_text(*evaluation));
+  for (const auto& [name, bytes] : kept) {
+    if (status.ok()) status = writer->add_text(name, bytes);
+  }
   if (status.ok()) status = writer->commit();
   if (!status.ok()) return status;
   return SavedCheckpoint{"checkpoint-" + std::to_string(state.step),

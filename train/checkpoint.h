@@ -1,7 +1,7 @@
 // How a run goes into a checkpoint and comes back. A folder checkpoint-STEP holds a file NAME.safetensors for
-// each part that has tensors (model, optimizer), state.json with everything else, config.yaml, and
-// evaluation.json where the step was evaluated; docs/guides/train.md describes them for readers in other
-// languages.
+// each part that has tensors (model, optimizer), state.json with everything else, config.yaml,
+// evaluation.json where the step was evaluated, and the files of the task; docs/guides/train.md describes
+// them for readers in other languages.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,13 +29,14 @@ struct SavedCheckpoint {
   std::string warning;  // what failed beside the checkpoint, such as the link `latest`; else empty
 };
 
-// Waits for the device. `data`: what identifies the data. `evaluation`: of this step, if there was one. On an
-// error every earlier checkpoint is as it was.
+// Waits for the device. `data`: what identifies the data. `evaluation`: of this step, if there was one.
+// `kept`: the task's files (Task::kept_files). On an error every earlier checkpoint is as it was.
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
                                         const nlohmann::ordered_json& data,
                                         std::span<const Stateful* const> parts,
                                         const std::string& config_yaml,
-                                        const std::optional<EvaluationRecord>& evaluation = {});
+                                        const std::optional<EvaluationRecord>& evaluation = {},
+                                        const std::map<std::string, std::string>& kept = {});
 
 // What a checkpoint has of a part.
 struct SavedPart {

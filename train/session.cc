@@ -209,7 +209,8 @@ Prefetch<Batch>::Source Session::source() const {
 Result<SavedCheckpoint> Session::save(const std::optional<EvaluationRecord>& evaluation) const {
   std::vector<const Stateful*> all;
   for (const auto& part : parts) all.push_back(part.get());
-  return save_checkpoint(settings.output_dir, state, task->data_record(), all, config_yaml, evaluation);
+  return save_checkpoint(settings.output_dir, state, task->data_record(), all, config_yaml, evaluation,
+                         task->kept_files());
 }
 
 MemoryByOwner Session::owners() const {

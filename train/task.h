@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -123,6 +124,10 @@ class Task {
   // Units of throughput in one batch of so many rows, at most.
   [[nodiscard]] virtual std::int64_t units(std::int64_t rows) const = 0;
   [[nodiscard]] virtual Unit unit() const = 0;
+
+  // Files that a trained model needs besides weights and settings, such as its tokenizer, by name: every
+  // checkpoint has them. REQUIRES: build().
+  [[nodiscard]] virtual std::map<std::string, std::string> kept_files() const { return {}; }
 
   // The mean loss of a batch on the device, 0-d, in fp32.
   virtual torch::Tensor loss(const Batch& batch, const PassKey& key) = 0;

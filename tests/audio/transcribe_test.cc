@@ -58,6 +58,7 @@ std::vector<Heard> hear(std::span<const std::span<const float>> clips) {
       const auto token = std::lround(static_cast<double>(clip[i * kFrame + kFrame / 2]) * kLoud) - 1;
       if (token >= 0) heard.tokens.push_back({token, static_cast<std::int64_t>(i), 1});
     }
+    heard = heard_of(heard.tokens, tokenizer(), 0.08);
   }
   return out;
 }

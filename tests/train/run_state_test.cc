@@ -5,6 +5,7 @@
 #include "parts.h"
 #include "tensor_files.h"
 #include "train/files/checkpoint_folder.h"
+#include "train/files/text_file.h"
 #include "train/parts_support.h"
 #include "train/text_files.h"
 
@@ -99,6 +100,21 @@ TEST(RunState, ComesBackInBits) {
     for (TinyRun* each : {&run, &loaded}) take_steps(*each->optimizer, each->parameters, 4, 5);
     EXPECT_TRUE(same_bits(loaded.parameters, run.parameters));
   }
+}
+
+TEST(RunState, HasTheFilesOfTheTask) {
+  const TextFiles files;
+  TinyRun run(kBf16);
+  const std::vector<Stateful*> parts = run.parts();
+  const std::vector<const Stateful*> all(parts.begin(), parts.end());
+  const std::string bytes("a\0b\n", 4);
+  ASSERT_TRUE(
+      save_checkpoint(files.path("run"), some_state(), {}, all, "", {}, {{"words.model", bytes}}).ok());
+  const std::string path = files.path("run/checkpoint-12");
+  EXPECT_TRUE(verify_checkpoint(path, std::vector<std::string_view>{"words.model"}).ok());
+  const auto read = read_text_file(path + "/words.model", 100);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(*read, bytes);
 }
 
 TEST(RunState, OfARunWithoutSteps) {

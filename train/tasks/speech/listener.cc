@@ -148,6 +148,7 @@ int Listener::rate() const { return static_cast<int>(parts_->featurizer.settings
 double Listener::frame_seconds() const { return parts_->frame_seconds(); }
 const Tokenizer& Listener::tokenizer() const { return parts_->tokenizer; }
 std::string Listener::device_text() const { return train::device_text(parts_->device); }
+double Listener::batch_seconds() const { return parts_->device.is_cuda() ? 1200 : 60; }
 const std::vector<std::string>& Listener::notes() const { return parts_->notes; }
 
 }  // namespace octavo::train

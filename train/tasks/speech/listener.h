@@ -59,6 +59,8 @@ class Listener {
   [[nodiscard]] double frame_seconds() const;  // of the encoder's frames, which times are in steps of
   [[nodiscard]] const Tokenizer& tokenizer() const;
   [[nodiscard]] std::string device_text() const;
+  // Of ListeningOptions: as much as keeps the device busy and fits into its memory, or into that of a laptop.
+  [[nodiscard]] double batch_seconds() const;
   // Lines for the console: which checkpoint was taken and why, what was not taken.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 

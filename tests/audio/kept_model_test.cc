@@ -1,0 +1,73 @@
+// The model that a checkpoint keeps comes back as it was.
+// SPDX-License-Identifier: MIT
+#include "train/tasks/speech/kept_model.h"
+
+#include "train/text_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace octavo::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Nothing in it is as a new one has it.
+KeptModel other_model() {
+  KeptModel out;
+  SpeechModelSettings& m = out.model;
+  for (std::int64_t* size :
+       {&m.mel_bands, &m.subsampling_channels, &m.encoder_layers, &m.width, &m.heads, &m.feed_forward,
+        &m.kernel, &m.vocabulary, &m.predictor_width, &m.predictor_layers, &m.joint_width})
+    *size += 3;
+  m.freeze_batch_norm = true;
+  m.head = SpeechHead::rnnt;
+  m.durations = {0, 2};
+  m.reduction = "mean";
+  double share = 0.3;
+  for (double* each : {&m.sigma, &m.omega, &m.dropout, &m.attention_dropout, &m.input_dropout,
+                       &m.predictor_dropout, &m.joint_dropout})
+    *each = share /= 1.1;
+  out.features = {8000, 0.03, 0.02, 256, 20, 10, 3000, 0.9, 0.1, 1e-9};
+  return out;
+}
+
+void expect_same(const KeptModel& a, const KeptModel& b) {
+  const auto files = kept_files(a, ""), others = kept_files(b, "");
+  EXPECT_EQ(files, others);
+  EXPECT_EQ(a.features, b.features);
+  EXPECT_EQ(a.model.head, b.model.head);
+  EXPECT_EQ(a.model.durations, b.model.durations);
+  EXPECT_EQ(a.model.joint_width, b.model.joint_width);
+  EXPECT_EQ(a.model.joint_dropout, b.model.joint_dropout);
+  EXPECT_EQ(a.model.outputs(), b.model.outputs());
+}
+
+TEST(KeptModel, ComesBack) {
+  for (const KeptModel& model : {KeptModel{}, other_model()}) {
+    const TextFiles folder;
+    for (const auto& [name, bytes] : kept_files(model, "pieces")) folder.write(name, bytes);
+    const auto read = read_kept_model(folder.path(""));
+    ASSERT_TRUE(read.ok() && read->has_value()) << read.status().message();
+    expect_same(**read, model);
+  }
+  EXPECT_NE(kept_files({}, ""), kept_files(other_model(), ""));
+  const TextFiles empty;
+  const auto none = read_kept_model(empty.path(""));
+  EXPECT_TRUE(none.ok() && !none->has_value());
+}
+
+TEST(KeptModel, WhatIsDamagedIsNamed) {
+  const TextFiles folder;
+  for (const char* text : {"", "{", "[]", "{\"model\": {\"head\": \"tdt\"}}",
+                           "{\"model\": {\"head\": 3, \"mel_bands\": \"x\"}}"}) {
+    folder.write(std::string(kKeptModel), text);
+    EXPECT_THAT(read_kept_model(folder.path("")).status().message(),
+                AllOf(HasSubstr("model.json"), HasSubstr("damaged")))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace octavo::train
