@@ -68,6 +68,7 @@ void add_data(CLI::App& app);
 void add_export(CLI::App& app);
 void add_report(CLI::App& app);
 // Subcommands of data.
+void add_data_check(CLI::App& data);
 void add_make_speech(CLI::App& data);
 void add_split(CLI::App& data);
 // Subcommands of bench.

@@ -104,6 +104,7 @@ void add_data(CLI::App& app) {
   command->add_option("--seed", flags->seed, "Other tales for another number")->capture_default_str();
   command->add_flag("--force", flags->force, "Replace a file that holds something else");
   command->callback([flags] { make_text(*flags); });
+  add_data_check(*data);
   add_make_speech(*data);
   add_split(*data);
 }

@@ -85,6 +85,7 @@ void add_train_commands(CLI::App& app) {
   octavo export RUN TARGET         its model for other programs
   octavo report RUN [RUN...]       an HTML page about a run, or several side by side
   octavo data make-text FILE       a text to try it on
+  octavo data check MANIFEST       what is wrong with recordings
   octavo data make-speech FOLDER   recordings to try it on
   octavo bench speech              where the time and memory of a speech model's step go
   octavo bench loader              how many clips a second threads decode for it)");

@@ -1,6 +1,6 @@
-"""`octavo data make-speech` and `octavo data split` from outside.
+"""`octavo data make-speech`, `split` and `check` from outside.
 
-A stand-in for espeak-ng comes first in PATH: it writes a tone whose length follows from the text, so tests
+A stand-in for espeak-ng comes first in PATH: it writes a tone that follows from the text, so tests
 need no voices, and notes how it was called. OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is
 build/bin/octavo.
 """
@@ -9,9 +9,12 @@ import json
 import math
 import os
 import pathlib
+import re
 import stat
+import struct
 import subprocess
 import sys
+import wave
 
 import pytest
 
@@ -28,7 +31,8 @@ with open(os.environ["SPOKEN"], "a") as log:
 if "nobody" in arguments:
     sys.exit(1)
 count = 100 * len(text)
-tone = [int(8000 * math.sin(i * 0.1)) for i in range(count)]
+pitch = 0.05 + sum(i * ord(c) for i, c in enumerate(text)) % 997 / 5000
+tone = [int(8000 * math.sin(i * pitch)) for i in range(count)]
 header = b"RIFF    WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 22050, 44100, 2, 16) + b"data    "
 sys.stdout.buffer.write(header + struct.pack(f"<{{count}}h", *tone))
 """
@@ -192,3 +196,83 @@ def test_split_refuses(tmp_path, octavo):
     assert_fails(octavo("split", manifest), 2, "all.jsonl:2")
     assert_fails(octavo("split", tmp_path / "none.jsonl"), 1, "none.jsonl")
     assert {each.name for each in tmp_path.iterdir()} == {"all.jsonl", "programs"}
+
+
+def write_wav(path, samples, rate=16000, channels=1):
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(struct.pack(f"<{len(samples)}h", *samples))
+
+
+def tone(seconds, pitch=0.1, height=8000, rate=16000):
+    return [int(height * math.sin(i * pitch)) for i in range(int(seconds * rate))]
+
+
+def test_check(tmp_path, octavo):
+    """Every kind of finding, once or as often as it is said here."""
+    write_wav(tmp_path / "good.wav", tone(2))
+    write_wav(tmp_path / "copy.wav", tone(2))
+    write_wav(tmp_path / "stereo.wav", tone(2, 0.07), rate=8000, channels=2)
+    write_wav(tmp_path / "silent.wav", [3] * 16000)
+    write_wav(tmp_path / "loud.wav", [max(-32768, min(32767, x)) for x in tone(1, 0.05, 60000)])
+    write_wav(tmp_path / "long.wav", tone(5, 0.03))
+    (tmp_path / "cut.wav").write_bytes((tmp_path / "long.wav").read_bytes()[:50000])
+    entry = '{{"audio_filepath": "{}", "duration": {}, "text": "{}"}}'
+    lines = [
+        entry.format("good.wav", 2, "it is good"),
+        entry.format("copy.wav", 2, "it is good"),
+        entry.format("./good.wav", 2, "it is bad"),
+        entry.format("stereo.wav", 2, "two sides"),
+        entry.format("silent.wav", 1, "nobody"),
+        entry.format("loud.wav", 1, "so many words that nobody can say them in a second"),
+        entry.format("long.wav", 1.5, ""),
+        entry.format("cut.wav", 5, "cut"),
+        entry.format("<script>.wav", 1, "not there"),
+        entry.format("good.wav", 60, "left out"),
+        '{"audio_filepath": "good.wav", "duration": "long"}',
+    ]
+    manifest = tmp_path / "all.jsonl"
+    manifest.write_text("\n".join(lines))
+    done = octavo("check", manifest)
+    assert done.returncode == 1
+    found = {
+        name: int(count)
+        for name, count in re.findall(r"^([a-z][a-z ]+?)  +(\d+)  ", done.stdout, re.MULTILINE)
+    }
+    assert found == {
+        "bad lines": 1,
+        "unreadable": 2,
+        "silent": 1,
+        "two texts": 1,
+        "no text": 1,
+        "too much text": 1,
+        "clipped": 1,
+        "twice": 1,
+        "more audio": 1,
+        "left out": 1,
+    }
+    assert "7 clips (12 s) of 11 lines" in done.stdout
+    assert "all.jsonl:11:" in done.stdout
+    assert "5 clips or lines are to be mended" in done.stderr
+    page = (tmp_path / "all.check.html").read_text()
+    assert "8000 Hz" in page
+    assert "16000 Hz" in page
+    assert "&lt;script&gt;.wav" in page
+    assert "<script" not in page
+    assert page.count("<svg") == 4  # durations, pace, level and peak
+    for word in ("Duration", "Pace", "Characters"):
+        assert word in page
+
+
+def test_check_of_a_good_manifest(tmp_path, octavo):
+    folder = tmp_path / "speech"
+    assert octavo("make-speech", folder, "--clips", 5, "--val-clips", 1, "--format", "wav").returncode == 0
+    done = octavo(
+        "check", folder / "train.jsonl", folder / "val.jsonl", "-o", tmp_path / "page.html", "--jobs", 2
+    )
+    assert done.returncode == 0, done.stderr
+    assert "6 clips" in done.stdout
+    assert "Nothing to mend" in (tmp_path / "page.html").read_text()
+    assert_fails(octavo("check", tmp_path / "none.jsonl"), 1, "none.jsonl")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/html.h"
 
+#include "train/report/assets.h"
+
 #include <cstddef>
 
 namespace octavo::train {
@@ -110,6 +112,20 @@ std::string element(std::string_view tag, std::string_view style, std::string_vi
 
 std::string element_of(std::string_view tag, std::string_view style, std::string_view text) {
   return element(tag, style, escaped(text));
+}
+
+std::string page_head(std::string_view title, std::string_view scripts) {
+  // Escaping keeps texts that others wrote from being executed. If it ever fails, the policy still allows
+  // only the page's own scripts and forbids every request.
+  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+         "'unsafe-inline'; "
+         "script-src " +
+         (scripts.empty() ? "'none'" : std::string(scripts)) +
+         "\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+         "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" "
+         "content=\"no-referrer\">\n" +
+         element_of("title", "", title) + "\n<style>\n" + std::string(page_css.text) + "</style>\n</head>\n";
 }
 
 std::string section(std::string_view id, std::string_view heading, std::string_view inside) {

@@ -41,6 +41,10 @@ class HtmlTable {
 std::string element(std::string_view tag, std::string_view style, std::string_view inside);
 std::string element_of(std::string_view tag, std::string_view style, std::string_view text);
 
+// Up to </head>, with the style. `scripts`: the sources of scripts that the page may run, as its policy names
+// them; empty: none.
+std::string page_head(std::string_view title, std::string_view scripts);
+
 // A section with its heading; empty where `inside` is.
 std::string section(std::string_view id, std::string_view heading, std::string_view inside);
 

@@ -33,18 +33,7 @@ std::string script_source(const Asset& script) {
 std::string head_html(std::span<const RunData> runs) {
   std::string title;
   for (const RunData& run : runs) title += (title.empty() ? "" : ", ") + run.name;
-  // Escaping keeps the texts of a run from being executed. If it ever fails, the policy still allows only the
-  // page's own scripts and forbids every request.
-  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-         "'unsafe-inline'; "
-         "script-src " +
-         script_source(chart_js) + " " + script_source(page_js) +
-         "\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-         "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" "
-         "content=\"no-referrer\">\n" +
-         element_of("title", "", title + " · Octavo") + "\n<style>\n" + std::string(page_css.text) +
-         "</style>\n</head>\n";
+  return page_head(title + " · Octavo", script_source(chart_js) + " " + script_source(page_js));
 }
 
 std::string curves_html(std::span<const RunData> runs) {

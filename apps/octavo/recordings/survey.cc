@@ -1,0 +1,263 @@
+// Threads look at single clips; what they found is put together afterwards in the order of the lines, so that
+// the result does not depend on them.
+// SPDX-License-Identifier: MIT
+#include "recordings/survey.h"
+
+#include "train/audio/audio.h"
+#include "train/data/mix.h"
+#include "train/format/numbers.h"
+#include "train/tasks/speech/json_line.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <unordered_map>
+
+namespace octavo::recordings {
+namespace {
+
+using train::fixed;
+using train::ManifestEntry;
+
+struct ClipFacts {
+  float peak = 0, level = 0, clipped = 0;  // clipped: a share of the samples
+  double seconds = 0, file_seconds = 0;
+  std::uint64_t samples_hash = 0;
+  int rate = 0, channels = 0;
+  std::int32_t tokens = 0;
+  std::string format;  // short: no memory of its own
+  std::unique_ptr<std::string> error, unknown;
+};
+
+float decibels(double amplitude) { return static_cast<float>(20 * std::log10(std::max(amplitude, 1e-6))); }
+
+std::uint64_t hash_of(std::span<const float> samples) {
+  std::uint64_t out = samples.size();
+  for (const float each : samples)
+    out = train::mix(out ^ static_cast<std::uint64_t>(std::lround(each * 32768.0F) + 65536));
+  return out;
+}
+
+void measure(std::span<const float> samples, ClipFacts& out) {
+  double sum = 0, peak = 0;
+  std::size_t clipped = 0;
+  for (const float each : samples) {
+    const double size = std::abs(static_cast<double>(each));
+    sum += size * size;
+    peak = std::max(peak, size);
+    if (size >= kClippedLevel) ++clipped;
+  }
+  const double count = std::max<double>(1, static_cast<double>(samples.size()));
+  out.peak = static_cast<float>(peak);
+  out.level = static_cast<float>(std::sqrt(sum / count));
+  out.clipped = static_cast<float>(static_cast<double>(clipped) / count);
+  out.samples_hash = hash_of(samples);
+}
+
+template <class Use>
+void for_each_character(std::string_view text, Use use) {
+  while (!text.empty()) {
+    const std::size_t length = std::max<std::size_t>(1, train::utf8_length(text));
+    use(text.substr(0, length));
+    text.remove_prefix(length);
+  }
+}
+
+std::string unknown_in(const train::Tokenizer& tokenizer, const std::string& text) {
+  std::string out;
+  for_each_character(text, [&](std::string_view each) {
+    if (out.find(each) != std::string::npos) return;
+    const auto tokens = tokenizer.encode(each);
+    if (std::ranges::any_of(tokens, [&](std::int64_t token) { return tokenizer.is_unknown(token); }))
+      out += each;
+  });
+  return out;
+}
+
+// A recording is decoded at its own rate: another would move the peaks.
+ClipFacts look_at(const ManifestEntry& entry, const SurveyPlan& plan) {
+  ClipFacts out;
+  const auto info = train::probe_audio(entry.audio);
+  if (!info.ok()) {
+    out.error = std::make_unique<std::string>(info.status().message());
+    return out;
+  }
+  const auto clip = train::read_audio(
+      {.path = entry.audio, .offset = entry.offset, .seconds = entry.duration, .rate = info->rate});
+  if (!clip.ok()) {
+    out.error = std::make_unique<std::string>(clip.status().message());
+    return out;
+  }
+  out.rate = info->rate;
+  out.channels = info->channels;
+  out.format = info->format;
+  out.file_seconds = info->seconds();
+  out.seconds = static_cast<double>(clip->samples.size()) / info->rate;
+  measure(clip->samples, out);
+  if (plan.tokenizer == nullptr) return out;
+  const auto tokens = plan.tokenizer->encode(entry.text);
+  out.tokens = static_cast<std::int32_t>(tokens.size());
+  if (std::ranges::any_of(tokens, [&](std::int64_t token) { return plan.tokenizer->is_unknown(token); }))
+    out.unknown = std::make_unique<std::string>(unknown_in(*plan.tokenizer, entry.text));
+  return out;
+}
+
+class Collector {
+ public:
+  Collector(const train::Manifest& manifest, const SurveyPlan& plan, Survey& out)
+      : manifest_(manifest), plan_(plan), out_(out) {}
+
+  // How far the clips of a recording reach, before any of them is added.
+  void reach(const ManifestEntry& entry) {
+    double& end = ends_[entry.audio];
+    end = std::max(end, entry.offset + entry.duration);
+  }
+
+  void add(std::int64_t index, const ManifestEntry& entry, const ClipFacts& facts) {
+    for_each_character(entry.text, [&](std::string_view each) { ++out_.characters[std::string(each)]; });
+    out_.durations.push_back(static_cast<float>(entry.duration));
+    if (facts.error) return find(Kind::unreadable, index, entry, *facts.error);
+    const auto count = [&](std::map<std::string, Amount>& in, const std::string& name) {
+      ++in[name].clips;
+      in[name].seconds += facts.seconds;
+    };
+    ++out_.heard.clips;
+    out_.heard.seconds += facts.seconds;
+    count(out_.rates, std::to_string(facts.rate) + " Hz");
+    count(out_.formats, facts.format);
+    count(out_.channels, std::to_string(facts.channels));
+    if (entry.lang) count(out_.languages, *entry.lang);
+    if (entry.speaker) count(out_.speakers, *entry.speaker);
+    out_.levels.push_back(decibels(facts.level));
+    out_.peaks.push_back(decibels(facts.peak));
+    judge_sound(index, entry, facts);
+    judge_text(index, entry, facts);
+  }
+
+ private:
+  void judge_sound(std::int64_t index, const ManifestEntry& entry, const ClipFacts& facts) {
+    if (static_cast<double>(facts.peak) < kSilentPeak)
+      return find(Kind::silent, index, entry,
+                  "the loudest sample is at " + fixed(decibels(facts.peak), 0) + " dBFS");
+    if (static_cast<double>(facts.clipped) >= kClippedShare)
+      find(Kind::clipped, index, entry,
+           train::percent_text(facts.clipped) + " of the samples are at full scale");
+    if (const double rest = facts.file_seconds - ends_[entry.audio]; rest > kMoreAudio) {
+      ends_[entry.audio] = facts.file_seconds;  // said once
+      find(Kind::more_audio, index, entry,
+           "the recording has " + fixed(facts.file_seconds, 1) + " s, the last " + fixed(rest, 1) +
+               " of them in no clip");
+    }
+    const auto [first, is_new] = by_samples_.try_emplace(facts.samples_hash, index);
+    if (is_new) return;
+    const bool same = manifest_.entry(first->second).text == entry.text;
+    find(
+        same ? Kind::twice : Kind::two_texts, index, entry,
+        "the samples are those of " + manifest_.place(first->second) + (same ? "" : ", the text is another"));
+  }
+
+  void judge_text(std::int64_t index, const ManifestEntry& entry, const ClipFacts& facts) {
+    if (entry.text.find_first_not_of(" \t") == std::string::npos)
+      return find(Kind::no_text, index, entry, "there is nothing to say");
+    std::int64_t characters = 0;
+    for_each_character(entry.text, [&](std::string_view) { ++characters; });
+    const double pace = static_cast<double>(characters) / entry.duration;
+    out_.pace.push_back(static_cast<float>(pace));
+    if (pace > kFastest)
+      find(Kind::fast, index, entry,
+           std::to_string(characters) + " characters in " + fixed(entry.duration, 2) +
+               " s: " + fixed(pace, 0) + " a second");
+    if (plan_.tokenizer == nullptr) return;
+    out_.tokens.push_back(static_cast<float>(facts.tokens));
+    if (!facts.unknown) return;
+    for_each_character(*facts.unknown, [&](std::string_view each) { ++out_.unknown[std::string(each)]; });
+    find(Kind::unknown, index, entry, "the tokenizer does not have: " + *facts.unknown);
+  }
+
+  void find(Kind kind, std::int64_t index, const ManifestEntry& entry, std::string reason) {
+    Findings& all = out_.findings[static_cast<std::size_t>(kind)];
+    if (++all.count <= static_cast<std::int64_t>(kListed))
+      all.first.push_back({manifest_.place(index), entry.audio, std::move(reason)});
+  }
+
+  const train::Manifest& manifest_;
+  const SurveyPlan& plan_;
+  Survey& out_;
+  std::unordered_map<std::uint64_t, std::int64_t> by_samples_;
+  std::unordered_map<std::string, double> ends_;
+};
+
+// Lines that the manifest did not take.
+void add_left_out(const train::Manifest& manifest, Survey& out) {
+  const train::ManifestReport& report = manifest.report();
+  Findings& bad = out.findings[static_cast<std::size_t>(Kind::bad_line)];
+  Findings& left = out.findings[static_cast<std::size_t>(Kind::left_out)];
+  bad.count = report.bad;
+  left.count = report.left_out() - report.bad;
+  for (std::int64_t i = 0; i < report.left_out() && bad.first.size() + left.first.size() < 2 * kListed; ++i) {
+    const train::LeftOutClip clip = manifest.left_out(i);
+    Findings& of = clip.audio.empty() ? bad : left;  // a line that is no entry names none
+    if (of.first.size() < kListed) of.first.push_back({clip.place, clip.audio, clip.reason});
+  }
+}
+
+}  // namespace
+
+const KindWords& words_of(Kind kind) {
+  static constexpr std::array<KindWords, kKinds> kWords{{
+      {"bad lines", "The line is no entry of a manifest.", true},
+      {"unreadable", "The recording cannot be decoded, or ends before the clip does.", true},
+      {"silent", "No sample is louder than -60 dBFS.", true},
+      {"two texts", "The same samples stand under another text too: one of them is wrong.", true},
+      {"unknown characters", "The tokenizer has no token for them: the model cannot learn to write them.",
+       true},
+      {"no text", "A model learns to hear nothing in such a clip. That is right for noise alone.", false},
+      {"too much text", "More characters than anybody says in that time: is it the right text?", false},
+      {"clipped", "Samples at full scale: it was recorded too loud.", false},
+      {"twice", "The same samples with the same text: the clip counts twice.", false},
+      {"more audio", "The recording goes on for a while after its last clip: is the duration right?", false},
+      {"left out", "A duration outside of --min-duration and --max-duration, or _skipme: not trained on.",
+       false},
+  }};
+  return kWords[static_cast<std::size_t>(kind)];
+}
+
+std::int64_t Survey::serious() const {
+  std::int64_t out = 0;
+  for (std::size_t i = 0; i < kKinds; ++i)
+    out += words_of(static_cast<Kind>(i)).serious ? findings[i].count : 0;
+  return out;
+}
+
+Result<Survey> survey_recordings(std::span<const std::string> manifests, const SurveyPlan& plan,
+                                 const std::function<void(std::int64_t, std::int64_t)>& advance) {
+  std::vector<train::ManifestSource> sources;
+  for (const std::string& path : manifests) sources.push_back({path});
+  train::ManifestOptions options = plan.options;
+  options.bad = train::BadClips::skip;
+  const auto manifest = train::Manifest::open(sources, options);
+  if (!manifest.ok()) return manifest.status();
+  const std::int64_t all = manifest->size();
+  std::vector<ClipFacts> facts(static_cast<std::size_t>(all));
+  const auto began = std::chrono::steady_clock::now();
+  const Status looked = for_each_number(
+      all, plan.threads, [&](std::int64_t done) { advance(done, all); },
+      [&](std::int64_t i) {
+        facts[static_cast<std::size_t>(i)] = look_at(manifest->entry(i), plan);
+        return Status();
+      });
+  if (!looked.ok()) return looked;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  Survey out;
+  out.manifest = manifest->report();
+  add_left_out(*manifest, out);
+  Collector collector(*manifest, plan, out);
+  for (std::int64_t i = 0; i < all; ++i) collector.reach(manifest->entry(i));
+  for (std::int64_t i = 0; i < all; ++i)
+    collector.add(i, manifest->entry(i), facts[static_cast<std::size_t>(i)]);
+  out.audio_seconds_per_second = out.heard.seconds / std::max(1e-9, took.count());
+  return out;
+}
+
+}  // namespace octavo::recordings

@@ -1,0 +1,13 @@
+// The page of a survey: one HTML file without script that needs no network.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "recordings/survey.h"
+
+#include <string>
+
+namespace octavo::recordings {
+
+std::string survey_page(const std::string& title, const Survey& survey);
+
+}  // namespace octavo::recordings
