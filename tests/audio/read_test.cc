@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <thread>
 
 namespace octavo::train {
 namespace {
@@ -135,6 +137,32 @@ TEST(ReadAudio, SpeedIsThatOfATape) {
   EXPECT_LE(difference(samples_of({.path = path, .speed = 1.1}), tone(484, 1, 16000), 400), 2e-3);
   const auto slower = samples_of({.path = path, .offset = 0.2, .seconds = 0.9, .speed = 0.9});
   EXPECT_EQ(slower.size(), 16000u);
+}
+
+TEST(ReadAudio, ThreadsDoNotDisturbEachOther) {
+  const TempFolder folder;
+  std::vector<std::string> paths;
+  std::vector<std::vector<float>> expected;
+  for (const Format& format : kFormats) {
+    paths.push_back(folder.at("a") + format.extension);
+    ASSERT_TRUE(write_audio(paths.back(), sweep(200, 2000, 0.5, 44100), 44100).ok());
+    expected.push_back(samples_of({.path = paths.back()}));
+  }
+  write_bytes(folder.at("bad"), "fLaC and nothing else");
+  std::atomic<int> wrong = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t worker = 0; worker < 4; ++worker) {
+      threads.emplace_back([&, worker] {
+        for (std::size_t i = worker; i < worker + 12; ++i) {
+          const auto clip = read_audio({.path = paths[i % paths.size()]});
+          if (!clip.ok() || clip->samples != expected[i % paths.size()]) ++wrong;
+          if (read_audio({.path = folder.at("bad")}).ok()) ++wrong;
+        }
+      });
+    }
+  }
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(AudioStream, HasTheSamplesOfTheClip) {

@@ -205,6 +205,8 @@ Status Decoder::check_end() const {
 Status Decoder::library_error(const std::string& action) const {
   std::string reason = sf_strerror(file_.get());
   while (!reason.empty() && (reason.back() == '.' || reason.back() == '\n')) reason.pop_back();
+  // Of a file that could not be opened the library keeps one error for all threads.
+  if (reason == "No Error") reason = "libsndfile does not understand it";
   return Status::invalid(path_ + ": cannot " + action + " it: " + reason +
                          "; it may be damaged: listen to it, or leave it out");
 }
