@@ -100,8 +100,7 @@ Result<FeatureCache> FeatureCache::open(const std::string& folder, const Feature
   state->folder = folder;
   state->settings = settings_text(settings, tables);
   state->bands = settings.features;
-  if (Status bad = make_folders(folder); !bad.ok())
-    return Status(bad.code(), "data.cache_features: " + bad.message());
+  if (Status bad = make_folders(folder); !bad.ok()) return bad;
   return FeatureCache(std::move(state));
 }
 
