@@ -58,8 +58,8 @@ Status open_data(Session& s) {
 Status begin_warm(Session& s) {
   const TrainingSettings& training = s.settings.training;
   if (!training.init_from || !s.resumed_from.empty()) return {};
-  auto warm =
-      warm_start({training.init_from, training.init_rename, training.init_strict}, tensors_of(*s.model));
+  auto warm = warm_start({training.init_from, training.init_rename, training.init_strict},
+                         tensors_of(*s.model), s.task->fresh_parts());
   if (!warm.ok() && !path_exists(*training.init_from))
     return Status(warm.status().code(),
                   warm.status().message() + places_looked_at(s.settings, *training.init_from));

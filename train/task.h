@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "fresh_parts.h"
 #include "tensors.h"
 #include "train/config/settings.h"
 #include "train/data/batches.h"
@@ -108,6 +109,8 @@ class Task {
   // For a run that begins, and not for one that goes on: gives the model, on its device, weights that the
   // settings name. REQUIRES: build().
   virtual Status load_first_weights() { return {}; }
+  // What of the model depends on its vocabulary, for weights of one with another.
+  [[nodiscard]] virtual FreshParts fresh_parts() const { return {}; }
 
   // Samples that there are to train on. REQUIRES: open().
   [[nodiscard]] virtual std::int64_t samples() const = 0;

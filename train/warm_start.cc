@@ -108,6 +108,7 @@ std::vector<std::string> WarmStart::lines() const {
   out.push_back(
       "weights from " + file + ": " + std::to_string(used) + " tensors" +
       (converted > 0 ? ", " + std::to_string(converted) + " of them converted to another precision" : ""));
+  if (!renewed.empty()) out.push_back(renewed);
   if (!missing.empty()) {
     out.push_back("warning: missing in it, so initialised as usual: " + std::to_string(missing.size()) +
                   " tensors: " + first_of(missing));
@@ -119,7 +120,7 @@ std::vector<std::string> WarmStart::lines() const {
   return out;
 }
 
-Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& model) {
+Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& all, const FreshParts& fresh) {
   WarmStart out;
   auto path = find_weights(*init.from, out);
   if (!path.ok()) return path.status();
@@ -129,6 +130,8 @@ Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& model
   auto places = rename_all(init, *file);
   if (!places.ok()) return places.status();
 
+  NamedTensors model = all;
+  if (auto line = set_apart(fresh, *places, model)) out.renewed = std::move(*line);
   Fit fit = fit_tensors(*places, model);
   out.missing = std::move(fit.missing);
   out.left_over = std::move(fit.left_over);

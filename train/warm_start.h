@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "fresh_parts.h"
 #include "tensors.h"
 #include "train/config/init_settings.h"
 
@@ -21,6 +22,7 @@ struct WarmStart {
   std::int64_t converted = 0;          // of them, those of another dtype in the file
   std::vector<std::string> missing;    // of the model: they keep their initial values
   std::vector<std::string> left_over;  // of the file, as it calls them
+  std::string renewed;                 // which parts begin anew, and why; else empty
   std::vector<std::string> skipped;    // why newer checkpoints of the run were not taken
 
   // Lines for the console: what was taken, and with init_strict: false what was not.
@@ -29,8 +31,9 @@ struct WarmStart {
 
 // `model`: its parameters and buffers. Floating-point types are converted into each other, integers too. A
 // name that is missing or left over is an error unless init.strict is false; a wrong shape, a rule of
-// init.rename without effect and a file with nothing for the model always are. On an error nothing has
-// changed. REQUIRES: init.from.
-Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& model);
+// init.rename without effect and a file with nothing for the model always are. Where the file is of another
+// vocabulary, `fresh` begin anew. On an error nothing has changed. REQUIRES: init.from.
+Result<WarmStart> warm_start(const InitSettings& init, const NamedTensors& model,
+                             const FreshParts& fresh = {});
 
 }  // namespace octavo::train

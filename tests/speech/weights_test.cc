@@ -14,10 +14,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <map>
+
 namespace octavo::train {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -45,8 +48,8 @@ TEST(SpeechWeights, AreTakenInAnyPrecision) {
     tensor = torch::zeros_like(tensor).requires_grad_(tensor.requires_grad());
   const auto line = load_archive(*archive, model);
   ASSERT_TRUE(line.ok()) << line.status().message();
-  EXPECT_EQ(*line,
-            "weights from " + folder.at("a") + ": 3 tensors, 1 of them converted to another precision");
+  EXPECT_THAT(*line, ElementsAre("weights from " + folder.at("a") +
+                                 ": 3 tensors, 1 of them converted to another precision"));
   for (std::size_t i = 0; i < model.size(); ++i) {
     EXPECT_TRUE(model[i].second.equal(saved[i].second.to(model[i].second.scalar_type()))) << model[i].first;
   }
@@ -102,6 +105,44 @@ TEST(SpeechWeights, EveryHeadAsTransformersHasIt) {
     small.head = head == SpeechHead::ctc ? SpeechHead::rnnt : SpeechHead::ctc;
     const std::string message = load_archive(*archive, tensors_of(*SpeechModel(small))).status().message();
     EXPECT_THAT(message, AllOf(HasSubstr("missing in it"), HasSubstr("left over from it")));
+  }
+}
+
+// Another vocabulary: the encoder's weights, and decoder and joint as they began, as NeMo's
+// change_vocabulary.
+TEST(SpeechWeights, AnotherVocabularyBeginsDecoderAndJointAnew) {
+  for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::ctc}) {
+    const TempFolder folder;
+    SpeechModelSettings small = read_nemo_config(nemo_yaml(), "x")->model;
+    small.joint_width = small.predictor_width;
+    small.head = head;
+    const SpeechModel first(small);
+    ASSERT_TRUE(
+        write_transformers_model(folder.at("a"), small, nullptr, sources_of(tensors_of(*first))).ok());
+    const auto archive = SpeechArchive::open(folder.at("a"));
+    ASSERT_TRUE(archive.ok()) << archive.status().message();
+    small.vocabulary += 5;
+    const SpeechModel second(small);
+    std::map<std::string, torch::Tensor> then, before;
+    for (const auto& [name, tensor] : tensors_of(*first)) then[name] = tensor;
+    for (const auto& [name, tensor] : tensors_of(*second)) before[name] = tensor.detach().clone();
+    const auto lines = load_archive(*archive, tensors_of(*second));
+    ASSERT_TRUE(lines.ok()) << lines.status().message();
+    const std::string tensors = head == SpeechHead::ctc ? "(2 tensors)" : "(15 tensors)";
+    EXPECT_THAT(*lines,
+                ElementsAre(HasSubstr("weights from"),
+                            AllOf(HasSubstr("another vocabulary: "),
+                                  HasSubstr(" has 9 rows here and 4 there, so decoder and joint start anew " +
+                                            tensors))));
+    for (const auto& [name, tensor] : tensors_of(*second))
+      EXPECT_TRUE(tensor.equal(name.starts_with("encoder.") ? then[name] : before[name])) << name;
+    // Other differences of these parts are none of a vocabulary.
+    small.vocabulary -= 5;
+    small.durations = {0, 1, 2};
+    if (head == SpeechHead::tdt) {
+      EXPECT_THAT(load_archive(*archive, tensors_of(*SpeechModel(small))).status().message(),
+                  HasSubstr("joint.head.weight is F32"));
+    }
   }
 }
 

@@ -104,6 +104,34 @@ TEST(WarmStart, ConvertsPrecisions) {
                     HasSubstr("norm.count is F32 [], expected I64 []")));
 }
 
+TEST(WarmStart, AnotherVocabularyBeginsItsPartsAnew) {
+  const TextFiles files;
+  NamedTensors there = make_model(), model = zeros_like(there);
+  there.emplace_back("head.weight", torch::ones({9, 4}));
+  there.emplace_back("head.gate", torch::ones({3}));
+  model.emplace_back("head.weight", torch::zeros({12, 4}));
+  model.emplace_back("head.gate", torch::zeros({3}));
+  const std::string path = write(files, there);
+  EXPECT_THAT(error_of({.from = path}, model), HasSubstr("head.weight is F32 [9, 4], expected F32 [12, 4]"));
+  const FreshParts fresh = {
+      "head", {"head.weight"}, [](const std::string& name) { return name.starts_with("head."); }};
+  const auto done = warm_start({.from = path}, model, fresh);
+  ASSERT_TRUE(done.ok()) << done.status().message();
+  EXPECT_TRUE(same_bits(model[0].second, there[0].second));
+  EXPECT_TRUE(same_bits(model[4].second, torch::zeros({3})));
+  EXPECT_THAT(
+      done->lines(),
+      ElementsAre(
+          HasSubstr(": 3 tensors"),
+          "another vocabulary: head.weight has 12 rows here and 9 there, so head start anew (2 tensors)"));
+  // The same vocabulary: everything is taken. Other shapes than rows are no vocabulary.
+  model[3].second = torch::zeros({9, 4});
+  EXPECT_EQ(warm_start({.from = path}, model, fresh)->used, 5);
+  EXPECT_TRUE(same_bits(model[4].second, torch::ones({3})));
+  model[3].second = torch::zeros({12, 5});
+  EXPECT_THAT(warm_start({.from = path}, model, fresh).status().message(), HasSubstr("[12, 5]"));
+}
+
 TEST(WarmStart, WhatIsMissingOrLeftOverIsListed) {
   const TextFiles files;
   const NamedTensors there = make_model();

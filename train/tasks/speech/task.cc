@@ -83,11 +83,13 @@ std::shared_ptr<torch::nn::Module> SpeechTask::build(const Settings& settings) {
   return model_;
 }
 
+FreshParts SpeechTask::fresh_parts() const { return speech_fresh_parts(); }
+
 Status SpeechTask::load_first_weights() {
   if (!archive_) return {};
   auto loaded = load_archive(*archive_, tensors_of(*model_));
   if (!loaded.ok()) return loaded.status();
-  about_model_.push_back(std::move(*loaded));
+  about_model_.insert(about_model_.end(), loaded->begin(), loaded->end());
   archive_.reset();  // its memory
   return {};
 }

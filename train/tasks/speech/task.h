@@ -22,6 +22,7 @@ class SpeechTask : public Task {
   [[nodiscard]] nlohmann::ordered_json data_record() const override;
   std::shared_ptr<torch::nn::Module> build(const Settings& settings) override;
   Status load_first_weights() override;
+  [[nodiscard]] FreshParts fresh_parts() const override;
 
   [[nodiscard]] std::int64_t samples() const override { return clips_->samples(); }
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override {

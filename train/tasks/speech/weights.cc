@@ -15,16 +15,14 @@ void add_list(std::string& out, const std::string& title, const std::vector<std:
   for (const std::string& line : lines) out += "\n  " + line;
 }
 
-}  // namespace
-
-Result<std::string> load_archive(const SpeechArchive& archive, const NamedTensors& model) {
-  return load_stored(archive.path(), archive.tensors(), model);
+std::vector<RenamedTensor> named(std::span<const StoredTensor> tensors) {
+  std::vector<RenamedTensor> out;
+  for (const StoredTensor& tensor : tensors) out.push_back({tensor.name, &tensor});
+  return out;
 }
 
-Result<std::string> load_stored(const std::string& path, std::span<const StoredTensor> tensors,
-                                const NamedTensors& model) {
-  std::vector<RenamedTensor> stored;
-  for (const StoredTensor& tensor : tensors) stored.push_back({tensor.name, &tensor});
+Result<std::string> load(const std::string& path, const std::vector<RenamedTensor>& stored,
+                         const NamedTensors& model) {
   const Fit fit = fit_tensors(stored, model);
   std::string wrong;
   add_list(wrong, "of another shape or type", fit.misfits);
@@ -35,6 +33,30 @@ Result<std::string> load_stored(const std::string& path, std::span<const StoredT
   const std::int64_t converted = copy_stored(fit);
   return "weights from " + path + ": " + std::to_string(fit.copies.size()) + " tensors" +
          (converted > 0 ? ", " + std::to_string(converted) + " of them converted to another precision" : "");
+}
+
+}  // namespace
+
+FreshParts speech_fresh_parts() {
+  return {"decoder and joint", {"decoder.embedding.weight", "ctc_head.weight"}, [](const std::string& name) {
+            return !name.starts_with("encoder.");
+          }};
+}
+
+Result<std::vector<std::string>> load_archive(const SpeechArchive& archive, const NamedTensors& all) {
+  std::vector<RenamedTensor> stored = named(archive.tensors());
+  NamedTensors model = all;
+  const auto renewed = set_apart(speech_fresh_parts(), stored, model);
+  const auto line = load(archive.path(), stored, model);
+  if (!line.ok()) return line.status();
+  std::vector<std::string> out = {*line};
+  if (renewed) out.push_back(*renewed);
+  return out;
+}
+
+Result<std::string> load_stored(const std::string& path, std::span<const StoredTensor> tensors,
+                                const NamedTensors& model) {
+  return load(path, named(tensors), model);
 }
 
 }  // namespace octavo::train
