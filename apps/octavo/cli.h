@@ -71,6 +71,7 @@ void add_report(CLI::App& app);
 void add_data_check(CLI::App& data);
 void add_make_speech(CLI::App& data);
 void add_split(CLI::App& data);
+void add_make_tokenizer(CLI::App& data);
 // Subcommands of bench.
 void add_bench_loader(CLI::App& bench);  // in a build that has the trainer
 void add_bench_optimizer(CLI::App& bench);

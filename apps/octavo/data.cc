@@ -107,6 +107,7 @@ void add_data(CLI::App& app) {
   add_data_check(*data);
   add_make_speech(*data);
   add_split(*data);
+  add_make_tokenizer(*data);
 }
 
 }  // namespace octavo::cli

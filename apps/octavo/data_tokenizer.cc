@@ -1,0 +1,144 @@
+// `octavo data make-tokenizer`: a SentencePiece model from the texts of manifests, in a folder as NeMo's
+// script makes it. The same texts in the same order give the same bytes.
+// SPDX-License-Identifier: MIT
+#include "cli.h"
+#include "table.h"
+#include "train/files/byte_order.h"
+#include "train/files/checkpoint_names.h"
+#include "train/files/folders.h"
+#include "train/files/mapped_file.h"
+#include "train/files/text_file.h"
+#include "train/format/numbers.h"
+#include "train/tasks/speech/manifest.h"
+#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/tokenizer_export.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+
+namespace octavo::cli {
+namespace {
+
+struct Flags {
+  std::string folder;
+  std::vector<std::string> inputs;
+  train::TokenizerPlan plan;
+  std::string text_field = "text";
+  bool skip_bad = false;
+  bool force = false;
+};
+
+using UseText = std::function<void(std::string_view)>;
+
+void each_line(const std::string& path, const UseText& use) {
+  const train::MappedFile file = take(train::MappedFile::open(path));
+  std::string_view rest = train::as_text(file.bytes());
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    use(line);
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+  }
+}
+
+void each_text(const std::string& path, const Flags& flags, const UseText& use) {
+  const std::vector<train::ManifestSource> sources = {{path, 1}};
+  train::ManifestOptions options;
+  options.min_duration = 0;
+  options.max_duration = 1e9;  // whatever a run leaves out, its words are words
+  options.bad = flags.skip_bad ? train::BadClips::skip : train::BadClips::error;
+  options.text_field = flags.text_field;
+  options.how_to_skip = "--skip-bad";
+  const train::Manifest manifest = take(train::Manifest::open(sources, options));
+  if (manifest.report().bad > 0)
+    std::cerr << "warning: " << path << ": " << manifest.report().bad
+              << (manifest.report().bad == 1 ? " bad line" : " bad lines") << " left out, the first "
+              << manifest.left_out(0).place << ": " << manifest.left_out(0).reason << '\n';
+  for (std::int64_t i = 0; i < manifest.size(); ++i) use(manifest.entry(i).text);
+}
+
+std::vector<std::string> all_texts(const Flags& flags) {
+  std::vector<std::string> out;
+  const UseText add = [&](std::string_view text) {
+    if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return;
+    std::string& line = out.emplace_back(text);
+    std::ranges::replace(line, '\n', ' ');
+  };
+  for (const std::string& path : flags.inputs) {
+    if (path.ends_with(".txt"))
+      each_line(path, add);
+    else
+      each_text(path, flags, add);
+  }
+  return out;
+}
+
+void make_tokenizer(const Flags& flags) {
+  if (!train::tokenizer_built_in())
+    take(train::Tokenizer::from_bytes("", ""));  // its error says what to install
+  const std::string model = flags.folder + "/tokenizer.model";
+  if (!flags.force && train::path_exists(model))
+    throw Failure(kExitUsage, model + ": is there already; choose another folder, or --force replaces it");
+  const std::vector<std::string> texts = all_texts(flags);
+  auto next = texts.begin();
+  const auto bytes = take(train::train_tokenizer(flags.plan, [&](std::string& text) {
+    if (next == texts.end()) return false;
+    text = *next++;
+    return true;
+  }));
+  const train::Tokenizer tokenizer = take(train::Tokenizer::from_bytes(bytes, model));
+  std::error_code error;
+  std::filesystem::create_directories(flags.folder, error);
+  if (error) throw Failure(kExitFailure, flags.folder + ": cannot make the folder: " + error.message());
+  std::int64_t tokens = 0;
+  for (const std::string& text : texts) tokens += std::ssize(tokenizer.encode(text));
+  // The model last: a folder with it is whole.
+  auto files = take(train::nemo_tokenizer_files(tokenizer));
+  for (const char* name : {"vocab.txt", "tokenizer.vocab", "tokenizer.model"})
+    check(train::write_text_file(flags.folder + '/' + name, files.at(name)));
+  if (tokenizer.size() < flags.plan.vocabulary)
+    std::cerr << "warning: the texts give " << tokenizer.size() << " tokens, not " << flags.plan.vocabulary
+              << '\n';
+  const auto count = static_cast<double>(texts.size());
+  std::cout << model << ": " << tokenizer.size() << " tokens (" << flags.plan.kind << ") of "
+            << train::grouped(count) << " texts, " << fixed(static_cast<double>(tokens) / count, 1)
+            << " tokens a text; model.tokenizer.dir: " << flags.folder << '\n';
+}
+
+}  // namespace
+
+void add_make_tokenizer(CLI::App& data) {
+  CLI::App* command =
+      data.add_subcommand("make-tokenizer", "Train a SentencePiece tokenizer on the texts of manifests");
+  auto flags = std::make_shared<Flags>();
+  command->add_option("DIR", flags->folder, "Folder to write: tokenizer.model, tokenizer.vocab, vocab.txt")
+      ->required();
+  command->add_option("MANIFEST", flags->inputs, "Manifests, or .txt files with a text in every line")
+      ->required();
+  command->add_option("--vocab-size", flags->plan.vocabulary, "Tokens")
+      ->capture_default_str()
+      ->check(CLI::Range(4, 1 << 20));
+  command->add_option("--type", flags->plan.kind, "What tokens are made by")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bpe", "unigram", "char", "word"}));
+  command
+      ->add_option("--character-coverage", flags->plan.character_coverage,
+                   "Share of the characters that get a token; 0.9995 for languages with thousands of them")
+      ->capture_default_str()
+      ->check(CLI::Range(0.5, 1.0));
+  command->add_flag("--byte-fallback", flags->plan.byte_fallback,
+                    "Characters without a token become bytes (256 of the tokens)");
+  command->add_option("--symbols", flags->plan.symbols, "Texts that are one token each, such as <|ms|>")
+      ->delimiter(',');
+  command->add_option("--text-field", flags->text_field, "Field of the manifests with the text")
+      ->capture_default_str();
+  command->add_flag("--skip-bad", flags->skip_bad, "Leave out lines that are no entry");
+  command->add_flag("--force", flags->force, "Replace a tokenizer that is there");
+  command->callback([flags] { make_tokenizer(*flags); });
+}
+
+}  // namespace octavo::cli

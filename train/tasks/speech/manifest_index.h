@@ -1,0 +1,74 @@
+// What a Manifest keeps: 16 bytes for each line. For manifest.cc and manifest_open.cc alone.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/files/file_descriptor.h"
+#include "train/format/numbers.h"
+#include "train/tasks/speech/manifest.h"
+
+#include <octavo/status.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octavo::train {
+
+// Where the line begins, in which file, how long the clip is.
+class IndexedClip {
+ public:
+  static constexpr int kPlaceBits = 48;
+
+  IndexedClip(std::size_t source, std::uint64_t byte, std::uint64_t line)
+      : line_(static_cast<std::uint32_t>(line)), at_((std::uint64_t{source} << kPlaceBits) | byte) {}
+
+  [[nodiscard]] std::size_t source() const { return at_ >> kPlaceBits; }
+  [[nodiscard]] std::uint64_t byte() const { return at_ & ((std::uint64_t{1} << kPlaceBits) - 1); }
+  [[nodiscard]] std::uint32_t line() const { return line_; }  // from 1
+
+  float seconds = 0;
+
+ private:
+  std::uint32_t line_;
+  std::uint64_t at_;
+};
+static_assert(sizeof(IndexedClip) == 16);
+
+struct ManifestFile {
+  std::string path, folder;
+  FileDescriptor descriptor;
+};
+
+struct Manifest::Index {
+  ManifestOptions options;
+  ManifestReport report;
+  std::vector<ManifestFile> files;
+  std::vector<IndexedClip> clips, left_out;
+  std::vector<std::uint32_t> turns;  // the clip of every entry; empty: each once, in order
+  std::string fingerprint;
+
+  [[nodiscard]] std::size_t clip_of(std::int64_t index) const {
+    const auto at = static_cast<std::size_t>(index);
+    return turns.empty() ? at : turns[at];
+  }
+  [[nodiscard]] std::string place(const IndexedClip& clip) const {
+    return files[clip.source()].path + ':' + std::to_string(clip.line());
+  }
+  [[noreturn]] void changed(const IndexedClip& clip, const std::string& reason) const {
+    throw Error(Status::failed(place(clip) + ": the line has changed since the manifest was opened (" +
+                               reason + "); start again"));
+  }
+};
+
+inline std::string seconds_text(double seconds) { return significant(seconds, 6) + " s"; }
+
+// The line without its end.
+inline std::string_view line_text(std::string_view line) {
+  while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t'))
+    line.remove_suffix(1);
+  return line;
+}
+
+}  // namespace octavo::train
