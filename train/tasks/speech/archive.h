@@ -23,6 +23,8 @@
 
 namespace octavo::train {
 
+class Tokenizer;
+
 // What a config says. Keys that it has not keep the standard of SpeechModelSettings: transformers has none
 // for the loss and for the dropout of predictor and joint.
 struct SpeechConfig {
@@ -84,6 +86,9 @@ class SpeechArchive {
 // Weights under transformers' names, as a checkpoint has them, into files; each is written beside its place
 // and renamed. `origin` is the archive that the model began with.
 
+// That the weights have the tensors of `origin` and no others: its config and tokenizer fit them.
+Status check_same_tensors(const SpeechArchive& origin, std::span<const TensorSource> weights);
+
 // NeMo's config, tokenizer and preprocessor come from `origin`, which must be a `.nemo` archive with the same
 // tensors: a config for other sizes cannot be made up.
 Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
@@ -91,14 +96,24 @@ Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
 // config.json, model.safetensors, and the tokenizer's files of `origin` where there is one. A new folder is
 // written beside its place and renamed. In one that is there, these files are replaced and others stay; until
 // all are written it has no config.json, so that nobody takes it for a model. `features`, none: as `origin`
-// has them, or the standard ones.
+// has them, or the standard ones. `tokenizer`, null: that of `origin`; another one takes its place, in
+// transformers' format and its own.
 Status write_transformers_model(const std::string& folder, const SpeechModelSettings& model,
                                 const SpeechArchive* origin, std::span<const TensorSource> weights,
-                                std::optional<FeatureSettings> features = {});
+                                std::optional<FeatureSettings> features = {},
+                                const Tokenizer* tokenizer = nullptr);
 
-// Either of them: `target` ends with `.nemo`, or is a folder.
+// An archive whose config is made from the settings: for a model that is not that of any archive. The window
+// and the filterbank are those of `origin`, which may be null, if it has the same features.
+Status write_made_nemo_model(const std::string& path, const SpeechModelSettings& model,
+                             const FeatureSettings& features, const Tokenizer& tokenizer,
+                             const SpeechArchive* origin, std::span<const TensorSource> weights);
+
+// One of them: `target` ends with `.nemo`, or is a folder. A `.nemo` keeps the config of `origin` where that
+// fits.
 Status export_speech_model(std::span<const TensorSource> weights, const SpeechModelSettings& model,
                            const SpeechArchive* origin, const std::string& target,
-                           std::optional<FeatureSettings> features = {});
+                           std::optional<FeatureSettings> features = {},
+                           const Tokenizer* tokenizer = nullptr);
 
 }  // namespace octavo::train

@@ -5,6 +5,7 @@
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_features.h"
 #include "train/tasks/speech/archive_keys.h"
+#include "train/tasks/speech/nemo_config.h"
 
 #include <algorithm>
 #include <array>
@@ -173,6 +174,20 @@ Status check_together(const YamlNode& root, const Source& source, const SpeechMo
 
 }  // namespace
 
+std::vector<ForeignKey> nemo_model_keys(SpeechHead head) {
+  std::vector<ForeignKey> keys = encoder_keys();
+  const auto add = [&](const std::vector<ForeignKey>& more) {
+    keys.insert(keys.end(), more.begin(), more.end());
+  };
+  if (head == SpeechHead::ctc) {
+    add(ctc_keys());
+  } else {
+    add(transducer_keys());
+    add(loss_keys(head));
+  }
+  return keys;
+}
+
 Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& name) {
   const Source source{name};
   const Result<YamlNode> root = read_yaml(yaml, source);
@@ -186,16 +201,7 @@ Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& 
   }
   ForeignModel found;
   found.model.head = head_of(*root);
-  std::vector<ForeignKey> keys = encoder_keys();
-  const auto add = [&](const std::vector<ForeignKey>& more) {
-    keys.insert(keys.end(), more.begin(), more.end());
-  };
-  if (found.model.head == SpeechHead::ctc) {
-    add(ctc_keys());
-  } else {
-    add(transducer_keys());
-    add(loss_keys(found.model.head));
-  }
+  const std::vector<ForeignKey> keys = nemo_model_keys(found.model.head);
   if (Status status = read_keys(*root, source, keys, found); !status.ok()) return status;
   M& model = found.model;
   model.feed_forward = model.width * found.feed_forward_factor;

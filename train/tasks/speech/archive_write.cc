@@ -9,7 +9,9 @@
 #include "train/files/text_file.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_features.h"
+#include "train/tasks/speech/archive_tokenizer.h"
 #include "train/tasks/speech/names.h"
+#include "train/tasks/speech/tokenizer_export.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,29 +29,6 @@ constexpr std::size_t kNamed = 20;  // a message names no more
 TensorSource source_of(const StoredTensor& tensor) {
   return {tensor.name, tensor.dtype, tensor.shape,
           [bytes = tensor.bytes]() -> Result<Bytes> { return bytes; }};
-}
-
-// The config and the tokenizer of an archive fit weights that have its tensors and no others.
-Status check_same_tensors(const SpeechArchive& origin, std::span<const TensorSource> weights) {
-  std::map<std::string_view, const TensorSource*> given;
-  for (const TensorSource& source : weights) given.emplace(source.name, &source);
-  std::vector<std::string> wrong;
-  for (const StoredTensor& tensor : origin.tensors()) {
-    const auto found = given.find(tensor.name);
-    if (found == given.end()) {
-      wrong.push_back(tensor.name + " is missing");
-    } else if (found->second->shape != tensor.shape) {
-      wrong.push_back(tensor.name + " is " + shape_text(found->second->shape) + ", expected " +
-                      shape_text(tensor.shape));
-    }
-    if (found != given.end()) given.erase(found);
-  }
-  for (const auto& [name, source] : given) wrong.push_back(std::string(name) + " is not in it");
-  if (wrong.empty()) return {};
-  std::string text;
-  for (std::size_t i = 0; i < std::min(wrong.size(), kNamed); ++i) text += (i > 0 ? "; " : "") + wrong[i];
-  if (wrong.size() > kNamed) text += "; and " + std::to_string(wrong.size() - kNamed) + " more";
-  return Status::invalid("the weights are not those of a model like " + origin.path() + ": " + text);
 }
 
 std::string torch_dtype(std::span<const TensorSource> weights) {
@@ -98,6 +77,25 @@ Status add_feature_file(FolderFiles& files, const SpeechArchive* origin,
   return {};
 }
 
+bool has_tokenizer(const SpeechArchive& archive, const Tokenizer& tokenizer) {
+  const auto first = archive_tokenizer(archive);
+  return first.ok() && first->bytes() == tokenizer.bytes();
+}
+
+// Instead of the files of another one. What transformers cannot read is written for others.
+Status put_tokenizer(FolderFiles& files, const Tokenizer& tokenizer) {
+  std::erase_if(files.others, [](const auto& file) {
+    return std::ranges::none_of(kFeatureFiles,
+                                [&](const FeatureFile& kept) { return kept.name == file.first; });
+  });
+  auto made = transformers_tokenizer_files(tokenizer);
+  if (!made.ok() && made.status().code() == StatusCode::unsupported)
+    made = NamedFiles{{"tokenizer.model", tokenizer.bytes()}};
+  if (!made.ok()) return made.status();
+  for (auto& [name, text] : *made) files.others[name] = std::move(text);
+  return {};
+}
+
 Status write_new_folder(const std::string& folder, const FolderFiles& files) {
   const std::size_t name = folder.rfind('/') + 1;  // npos + 1 is 0
   const std::string partial = folder.substr(0, name) + "." + folder.substr(name) + ".partial";
@@ -120,17 +118,29 @@ Status write_into_folder(const std::string& folder, const FolderFiles& files) {
   return files.write(folder);
 }
 
-// What a NeMo config says and tensors do not show.
-Status check_same_head(const SpeechArchive& origin, const SpeechModelSettings& model) {
-  const SpeechModelSettings& first = origin.settings();
-  if (first.head == model.head && (model.head != SpeechHead::tdt || first.durations == model.durations))
-    return {};
-  return Status::invalid("the head or the durations of the model are not those in the config of " +
-                         origin.path() +
-                         ", which a .nemo archive would keep; write a folder of transformers");
-}
-
 }  // namespace
+
+Status check_same_tensors(const SpeechArchive& origin, std::span<const TensorSource> weights) {
+  std::map<std::string_view, const TensorSource*> given;
+  for (const TensorSource& source : weights) given.emplace(source.name, &source);
+  std::vector<std::string> wrong;
+  for (const StoredTensor& tensor : origin.tensors()) {
+    const auto found = given.find(tensor.name);
+    if (found == given.end()) {
+      wrong.push_back(tensor.name + " is missing");
+    } else if (found->second->shape != tensor.shape) {
+      wrong.push_back(tensor.name + " is " + shape_text(found->second->shape) + ", expected " +
+                      shape_text(tensor.shape));
+    }
+    if (found != given.end()) given.erase(found);
+  }
+  for (const auto& [name, source] : given) wrong.push_back(std::string(name) + " is not in it");
+  if (wrong.empty()) return {};
+  std::string text;
+  for (std::size_t i = 0; i < std::min(wrong.size(), kNamed); ++i) text += (i > 0 ? "; " : "") + wrong[i];
+  if (wrong.size() > kNamed) text += "; and " + std::to_string(wrong.size() - kNamed) + " more";
+  return Status::invalid("the weights are not those of a model like " + origin.path() + ": " + text);
+}
 
 Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
                         std::span<const TensorSource> weights) {
@@ -153,8 +163,9 @@ Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
 
 Status write_transformers_model(const std::string& folder, const SpeechModelSettings& model,
                                 const SpeechArchive* origin, std::span<const TensorSource> weights,
-                                std::optional<FeatureSettings> features) {
-  const bool like_origin = origin != nullptr && origin->settings().vocabulary == model.vocabulary;
+                                std::optional<FeatureSettings> features, const Tokenizer* tokenizer) {
+  const bool like_origin = origin != nullptr && origin->settings().vocabulary == model.vocabulary &&
+                           (tokenizer == nullptr || has_tokenizer(*origin, *tokenizer));
   const std::int64_t pad = like_origin ? origin->config().pad : model.blank();
   const Result<std::string> config = transformers_config({model, pad, {}}, torch_dtype(weights));
   if (!config.ok()) return placed(folder, config.status());
@@ -164,27 +175,12 @@ Status write_transformers_model(const std::string& folder, const SpeechModelSett
     if (!others.ok()) return others.status();
     files.others = std::move(*others);
   }
+  if (tokenizer != nullptr && !(like_origin && origin->kind() == SpeechFiles::transformers)) {
+    if (Status bad = put_tokenizer(files, *tokenizer); !bad.ok()) return placed(folder, bad);
+  }
   if (Status bad = add_feature_file(files, origin, features, model.mel_bands); !bad.ok())
     return placed(folder, bad);
   return path_exists(folder) ? write_into_folder(folder, files) : write_new_folder(folder, files);
-}
-
-Status export_speech_model(std::span<const TensorSource> weights, const SpeechModelSettings& model,
-                           const SpeechArchive* origin, const std::string& target,
-                           std::optional<FeatureSettings> features) {
-  constexpr std::array<std::string_view, 4> kFiles = {".safetensors", ".ckpt", ".pt", ".bin"};
-  if (std::ranges::any_of(kFiles, [&](std::string_view end) { return target.ends_with(end); }))
-    return Status::invalid(target + ": expected a name that ends with .nemo, or a folder's");
-  if (!target.ends_with(".nemo")) return write_transformers_model(target, model, origin, weights, features);
-  if (origin == nullptr) {
-    return Status::invalid(target +
-                           ": a .nemo archive needs the config and the tokenizer of one, but the model " +
-                           "began with random weights; write a folder of transformers");
-  }
-  if (origin->kind() == SpeechFiles::nemo) {
-    if (Status bad = check_same_head(*origin, model); !bad.ok()) return placed(target, bad);
-  }
-  return write_nemo_model(target, *origin, weights);
 }
 
 }  // namespace octavo::train

@@ -3,10 +3,11 @@
 set(config_sources
   codecs.cc config.cc model_config.cc)
 set(plain_sources
-  archive.cc archive_features.cc archive_keys.cc archive_nemo.cc archive_tokenizer.cc archive_transformers.cc archive_write.cc
-  augment.cc export.cc feature_cache.cc feature_tables.cc generator.cc heard.cc hub.cc json_line.cc kept_model.cc
-  listener_files.cc listening.cc manifest.cc manifest_line.cc manifest_open.cc manifest_order.cc names.cc origin.cc piece_model.cc
-  score.cc tokenizer_export.cc tokenizer_files.cc tokenizer_json.cc transcribe.cc transcript_file.cc wer.cc windows.cc)
+  archive.cc archive_export.cc archive_features.cc archive_keys.cc archive_nemo.cc archive_tokenizer.cc archive_transformers.cc
+  archive_write.cc augment.cc export.cc feature_cache.cc feature_tables.cc generator.cc heard.cc hub.cc json_line.cc kept_model.cc
+  listener_files.cc listening.cc manifest.cc manifest_line.cc manifest_open.cc manifest_order.cc names.cc nemo_config.cc origin.cc
+  piece_model.cc score.cc tokenizer_export.cc tokenizer_files.cc tokenizer_json.cc transcribe.cc transcript_file.cc wer.cc
+  windows.cc)
 octavo_find_nlohmann_json()
 set(plain_libraries nlohmann_json::nlohmann_json octavo_train_audio octavo_train_format)
 if(OCTAVO_WITH_AUDIO)

@@ -15,14 +15,14 @@ void add_list(std::string& out, const std::string& title, const std::vector<std:
   for (const std::string& line : lines) out += "\n  " + line;
 }
 
-std::vector<RenamedTensor> named(std::span<const StoredTensor> tensors) {
+std::vector<RenamedTensor> under_own_names(std::span<const StoredTensor> tensors) {
   std::vector<RenamedTensor> out;
   for (const StoredTensor& tensor : tensors) out.push_back({tensor.name, &tensor});
   return out;
 }
 
-Result<std::string> load(const std::string& path, const std::vector<RenamedTensor>& stored,
-                         const NamedTensors& model) {
+Result<std::string> load_all(const std::string& path, const std::vector<RenamedTensor>& stored,
+                             const NamedTensors& model) {
   const Fit fit = fit_tensors(stored, model);
   std::string wrong;
   add_list(wrong, "of another shape or type", fit.misfits);
@@ -44,10 +44,10 @@ FreshParts speech_fresh_parts() {
 }
 
 Result<std::vector<std::string>> load_archive(const SpeechArchive& archive, const NamedTensors& all) {
-  std::vector<RenamedTensor> stored = named(archive.tensors());
+  std::vector<RenamedTensor> stored = under_own_names(archive.tensors());
   NamedTensors model = all;
   const auto renewed = set_apart(speech_fresh_parts(), stored, model);
-  const auto line = load(archive.path(), stored, model);
+  const auto line = load_all(archive.path(), stored, model);
   if (!line.ok()) return line.status();
   std::vector<std::string> out = {*line};
   if (renewed) out.push_back(*renewed);
@@ -56,7 +56,7 @@ Result<std::vector<std::string>> load_archive(const SpeechArchive& archive, cons
 
 Result<std::string> load_stored(const std::string& path, std::span<const StoredTensor> tensors,
                                 const NamedTensors& model) {
-  return load(path, named(tensors), model);
+  return load_all(path, under_own_names(tensors), model);
 }
 
 }  // namespace octavo::train

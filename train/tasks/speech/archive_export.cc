@@ -1,0 +1,127 @@
+// Which files a trained model becomes: those that keep the config of the archive that it began with, or new
+// ones. See archive.h.
+// SPDX-License-Identifier: MIT
+#include "train/files/byte_order.h"
+#include "train/files/checksums.h"
+#include "train/tasks/speech/archive.h"
+#include "train/tasks/speech/archive_tokenizer.h"
+#include "train/tasks/speech/names.h"
+#include "train/tasks/speech/nemo_config.h"
+#include "train/tasks/speech/tokenizer_export.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+bool same_features(FeatureSettings a, const FeatureSettings& b) {
+  a.dither = b.dither;  // a matter of training
+  return a == b;
+}
+
+// What a NeMo config says and tensors do not show.
+Status check_same_head(const SpeechArchive& origin, const SpeechModelSettings& model) {
+  const SpeechModelSettings& first = origin.settings();
+  if (first.head == model.head && (model.head != SpeechHead::tdt || first.durations == model.durations))
+    return {};
+  return Status::invalid("the head or the durations of the model are not those in the config of " +
+                         origin.path() +
+                         ", which a .nemo archive would keep; write a folder of transformers");
+}
+
+// Whether a config of NeMo says what the model is, word for word.
+bool keeps_config(const SpeechArchive& origin, const SpeechModelSettings& model,
+                  std::span<const TensorSource> weights, const FeatureSettings& features,
+                  const Tokenizer& tokenizer) {
+  if (origin.kind() != SpeechFiles::nemo || !check_same_head(origin, model).ok()) return false;
+  if (!check_same_tensors(origin, weights).ok() || !same_features(origin.features(), features)) return false;
+  const auto first = archive_tokenizer(origin);
+  return first.ok() && first->bytes() == tokenizer.bytes();
+}
+
+// NeMo's window and filterbank, which its state dict has.
+std::vector<TensorSource> table_sources(const FeatureSettings& features, const SpeechArchive* origin) {
+  FeatureTables tables;
+  if (origin != nullptr && same_features(origin->features(), features)) {
+    if (auto stored = origin->feature_tables(); stored.ok()) tables = std::move(*stored);
+  }
+  FeatureTables made = make_feature_tables(features);
+  if (tables.window.empty()) tables.window = std::move(made.window);
+  if (tables.filters.empty()) tables.filters = std::move(made.filters);
+  const auto source = [](const std::string& name, std::vector<std::int64_t> shape,
+                         std::vector<float> values) {
+    auto kept = std::make_shared<std::vector<float>>(std::move(values));
+    return TensorSource{"preprocessor.featurizer." + name, "F32", std::move(shape),
+                        [kept]() -> Result<Bytes> { return std::as_bytes(std::span<const float>(*kept)); }};
+  };
+  return {source("window", {features.window()}, std::move(tables.window)),
+          source("fb", {1, features.features, features.bins()}, std::move(tables.filters))};
+}
+
+std::string hash_of(const std::string& bytes) {
+  Hasher hasher;
+  hasher.add(std::as_bytes(std::span(bytes)));
+  return hasher.hex();
+}
+
+}  // namespace
+
+Status write_made_nemo_model(const std::string& path, const SpeechModelSettings& model,
+                             const FeatureSettings& features, const Tokenizer& tokenizer,
+                             const SpeechArchive* origin, std::span<const TensorSource> weights) {
+  if (tokenizer.size() != model.vocabulary) {
+    return Status::invalid(path + ": " + tokenizer.name() + " has " + std::to_string(tokenizer.size()) +
+                           " tokens, but the model has " + std::to_string(model.vocabulary));
+  }
+  auto contents = nemo_tokenizer_files(tokenizer);
+  if (!contents.ok()) return contents.status();
+  constexpr std::array<std::pair<const char*, const char*>, 3> kKeys = {
+      {{"model_path", "tokenizer.model"},
+       {"vocab_path", "vocab.txt"},
+       {"spe_tokenizer_vocab", "tokenizer.vocab"}}};
+  NamedFiles names, files;
+  for (const auto& [key, name] : kKeys) {
+    std::string& bytes = contents->at(name);
+    const std::string inside = hash_of(bytes) + '_' + name;
+    names[key] = inside;
+    files[inside] = std::move(bytes);
+  }
+  const std::vector<std::string> pieces = pieces_of(tokenizer);
+  const Result<std::string> config = nemo_config(model, features, pieces, names);
+  if (!config.ok()) return placed(path, config.status());
+  std::vector<TensorSource> sources = table_sources(features, origin);
+  for (const TensorSource& source : weights) {
+    sources.push_back(source);
+    if (auto name = nemo_name(source.name)) sources.back().name = std::move(*name);
+  }
+  return write_nemo(path, *config, sources, files);
+}
+
+Status export_speech_model(std::span<const TensorSource> weights, const SpeechModelSettings& model,
+                           const SpeechArchive* origin, const std::string& target,
+                           std::optional<FeatureSettings> features, const Tokenizer* tokenizer) {
+  constexpr std::array<std::string_view, 4> kFiles = {".safetensors", ".ckpt", ".pt", ".bin"};
+  if (std::ranges::any_of(kFiles, [&](std::string_view end) { return target.ends_with(end); }))
+    return Status::invalid(target + ": expected a name that ends with .nemo, or a folder's");
+  if (!target.ends_with(".nemo"))
+    return write_transformers_model(target, model, origin, weights, features, tokenizer);
+  if (tokenizer != nullptr) {
+    FeatureSettings now = features.value_or(origin != nullptr ? origin->features() : FeatureSettings());
+    now.features = model.mel_bands;
+    if (origin == nullptr || !keeps_config(*origin, model, weights, now, *tokenizer))
+      return write_made_nemo_model(target, model, now, *tokenizer, origin, weights);
+  }
+  if (origin == nullptr) {
+    return Status::invalid(target + ": a .nemo archive needs a tokenizer, but there is none: the model " +
+                           "began with random weights; write a folder of transformers");
+  }
+  if (origin->kind() == SpeechFiles::nemo) {
+    if (Status bad = check_same_head(*origin, model); !bad.ok()) return placed(target, bad);
+  }
+  return write_nemo_model(target, *origin, weights);
+}
+
+}  // namespace octavo::train
