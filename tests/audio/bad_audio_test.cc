@@ -94,6 +94,27 @@ TEST_F(BadAudio, WavFilesThatAreCutShort) {
   expect_refused(file(wav_file({}, kSecond).substr(0, 32043)), HasSubstr("cut short"));
 }
 
+// The length that each has in its header, and a file without it.
+TEST_F(BadAudio, RarerFormatsThatAreCutShort) {
+  const auto big = [](std::uint32_t value) {
+    const std::string text = little(value, 4);
+    return std::string(text.rbegin(), text.rend());
+  };
+  const std::string au = ".snd" + big(24) + big(32000) + big(3) + big(16000) + big(1) + kSecond;
+  const auto clip = read_audio({.path = file(au, "a.au")});
+  ASSERT_TRUE(clip.ok()) << clip.status().message();
+  EXPECT_EQ(clip->samples.size(), 16000u);
+  EXPECT_EQ(clip->source.format, "AU");
+  expect_refused(file(au.substr(0, 20000), "a.au"), HasSubstr("promises 32024 bytes, the file has 20000"));
+  const std::string rest(1000, 'x');
+  expect_refused(file("FORM" + big(5000) + "AIFF" + rest), HasSubstr("promises 5008 bytes"));
+  expect_refused(file("RIFX" + big(5000) + "WAVE" + rest), HasSubstr("promises 5008 bytes"));
+  expect_refused(file("RF64" + little(0xFFFFFFFF, 4) + "WAVEds64" + little(28, 4) + little(5000, 8) + rest),
+                 HasSubstr("promises 5008 bytes"));
+  expect_refused(file("riff" + std::string(12, 'x') + little(5000, 8) + rest),
+                 HasSubstr("promises 5000 bytes"));
+}
+
 // A program that writes into a pipe does not know the length: it puts a large one there, or all ones.
 TEST_F(BadAudio, WavFilesOfAPipeAreRead) {
   for (const std::int64_t told : {0xFFFFFFFFLL, 0x7FFFF000LL, 0x80000000LL}) {

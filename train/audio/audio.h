@@ -37,8 +37,8 @@ struct AudioInfo {
   }
 };
 
-// Reads the header, and checks as much as that shows: no samples, a WAV or OGG file that is cut short, a
-// sample rate that contradicts the header's bytes per second.
+// Reads the header, and checks as much as that shows: no samples, a file that is cut short (but for FLAC,
+// where only reading shows it), a sample rate that contradicts the header's bytes per second.
 Result<AudioInfo> probe_audio(const std::string& path);
 
 struct AudioRequest {

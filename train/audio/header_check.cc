@@ -46,6 +46,9 @@ std::uint32_t big32(std::string_view text, std::size_t at) {
          byte_of(text, at + 3);
 }
 
+// What writers into a pipe put where a length belongs, or more.
+constexpr std::uint32_t kUnknown32 = 0x7FFFF000;
+
 Status cut_short(const std::string& path, std::uint64_t promised, std::uint64_t there) {
   return Status::invalid(path + ": is cut short: its header promises " + std::to_string(promised) +
                          " bytes, the file has " + std::to_string(there) +
@@ -65,13 +68,12 @@ Status check_wav_rate(const std::string& format, const std::string& path) {
 }
 
 Status check_wav(const FileBytes& file, const std::string& path) {
-  constexpr std::uint32_t unknown = 0x7FFFF000;  // what writers into a pipe put there, or more
   std::uint64_t position = 12;
   for (int chunks = 0; chunks < 1000 && position + 8 <= file.size(); ++chunks) {
     const std::string head = file.at(position, 8);
     const std::uint32_t size = little32(head, 4);
     if (head.starts_with("data")) {
-      if (size < unknown && position + 8 + size > file.size())
+      if (size < kUnknown32 && position + 8 + size > file.size())
         return cut_short(path, position + 8 + size, file.size());
       return {};
     }
@@ -82,6 +84,22 @@ Status check_wav(const FileBytes& file, const std::string& path) {
   }
   return Status::invalid(path +
                          ": is a WAV file without samples (no data chunk): it is cut short, or damaged");
+}
+
+// The rarer formats say near their start how long they are, in all. 0: this one does not, or is of a pipe.
+std::uint64_t promised_bytes(const FileBytes& file) {
+  const std::string head = file.at(0, 32);
+  const auto known = [](std::uint64_t size, std::uint64_t before) {
+    return size < kUnknown32 ? size + before : 0;
+  };
+  if (head.starts_with("FORM") || head.starts_with("RIFX")) return known(big32(head, 4), 8);
+  if (head.starts_with(".snd")) return known(big32(head, 8), big32(head, 4));
+  const auto little64 = [&](std::size_t at) {
+    return std::uint64_t{little32(head, at)} | std::uint64_t{little32(head, at + 4)} << 32;
+  };
+  if (head.substr(12, 4) == "ds64") return little64(20) + 8;  // RF64, BW64
+  if (head.starts_with("riff")) return little64(16);          // W64
+  return 0;
 }
 
 // The last page must be whole.
@@ -158,7 +176,9 @@ Status check_header(const InputFile& input, const std::string& path) {
     return check_mp3(file, start, path);
   for (const std::string_view known :
        {"RIFX", "RF64", "BW64", "riff", "fLaC", "FORM", ".snd", "caff", "NIST", "ID3"}) {
-    if (head.starts_with(known)) return {};
+    if (!head.starts_with(known)) continue;
+    const std::uint64_t promised = promised_bytes(file);
+    return promised > file.size() ? cut_short(path, promised, file.size()) : Status();
   }
   return unknown_format(file, path);
 }
