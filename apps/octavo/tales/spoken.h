@@ -1,5 +1,5 @@
-// Short sentences to be read aloud: a few words each, from the tales' vocabulary of some hundred, in small
-// letters and without punctuation, so that a small model can learn to hear them.
+// Short sentences to be read aloud: a few words each, of about two hundred different ones, in small letters
+// and without punctuation, so that a small model can learn to hear them.
 //
 // The sentences follow from the seed alone, as the tales do. A change of the words or the grammar changes
 // them.
