@@ -179,8 +179,8 @@ TEST(SpeechGolden, OnAGpuAsOnTheCpu) {
 }
 
 // What a file of many activations is held to: its results as above; gradients within 2^-6 of their largest
-// number. A gradient jumps where the input of a ReLU is so near to zero that fp32 has it on the other side,
-// and among hundreds of thousands of them some are.
+// number besides. A gradient jumps where the input of a ReLU is so near to zero that fp32 has it on the other
+// side, and among hundreds of thousands of them some are.
 void expect_close_but_for_kinks(const Results& others, const Results& fp32, const Results& fp64) {
   Results smooth;
   for (const auto& [name, other] : others) {
@@ -190,7 +190,8 @@ void expect_close_but_for_kinks(const Results& others, const Results& fp32, cons
     }
     const torch::Tensor& exact = fp64.at(name);
     ASSERT_EQ(other.sizes(), exact.sizes()) << name;
-    EXPECT_LE(largest(exact - other.to(torch::kFloat64)), std::ldexp(largest(exact), -6)) << name;
+    const double own = largest(fp32.at(name).to(torch::kFloat64) - exact);
+    EXPECT_LE(largest(exact - other.to(torch::kFloat64)), 4 * own + std::ldexp(largest(exact), -6)) << name;
   }
   expect_as_close(smooth, fp32, fp64);
 }
