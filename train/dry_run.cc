@@ -115,8 +115,10 @@ class Rehearsal {
   int signal_ = 0;
   bool evaluating_ = false;
   std::int64_t skipped_ = 0;
-  std::int64_t timed_ = 0;    // steps after the measured one
-  double timed_seconds_ = 0;  // of them
+  std::int64_t measured_ = 0;  // the step whose memory was measured; 0: none yet
+  std::int64_t timed_ = 0;     // steps after it
+  double timed_seconds_ = 0;   // of them
+  std::int64_t units_ = 0;     // of them, or, where there are none, of all steps
   double evaluation_seconds_ = 0;
   std::int64_t peak_ = 0;  // of the device, evaluation included
 };
@@ -130,6 +132,8 @@ Status Rehearsal::run(std::int64_t steps) {
     return explain(session_, error, evaluating_);
   } catch (const std::bad_alloc&) {
     return Status::failed("out of memory on the host");
+  } catch (const std::exception& error) {
+    return status_of(error);
   }
   return {};
 }
@@ -148,12 +152,16 @@ void Rehearsal::take_steps(std::int64_t steps) {
     stepper_.step();
     read(/*drain=*/false);
     console_.progress("dry run: step " + std::to_string(stepper_.done()) + " of " + std::to_string(steps));
-    if (stepper_.has_just_measured()) begin = Clock::now();
+    if (!stepper_.has_just_measured()) continue;
+    begin = Clock::now();
+    measured_ = stepper_.done();
+    units_ = session_.state.units;
   }
   read(/*drain=*/true);
   wait_for(session_.device);
-  timed_ = stepper_.done() - Stepper::kMeasuredStep;
+  timed_ = measured_ > 0 ? stepper_.done() - measured_ : 0;
   timed_seconds_ = seconds_since(begin);
+  units_ = session_.state.units - (timed_ > 0 ? units_ : 0);
   peak_ = device_memory(session_.device).peak;
 }
 
@@ -177,9 +185,9 @@ double Rehearsal::step_seconds() const {
 
 std::string Rehearsal::speed_line() const {
   const double seconds = step_seconds();
-  const std::int64_t units = session_.task->units(draws_per_step(session_.settings.training));
-  return "speed: " + rate_text(static_cast<double>(units) / seconds, session_.task->unit()) + ", " +
-         significant(seconds, 3) + " s a step" +
+  const auto units = static_cast<double>(units_) / static_cast<double>(timed_ > 0 ? timed_ : stepper_.done());
+  return "speed: " + rate_text(units / seconds, session_.task->unit()) + ", " + significant(seconds, 3) +
+         " s a step" +
          (timed_ > 0 ? "" : " (of one step with the largest batches; more steps are more exact)");
 }
 
@@ -223,6 +231,10 @@ std::vector<std::string> Rehearsal::lines() const {
   out.push_back(speed_line());
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
+  if (session_.state.left_out > 0) {
+    out.push_back("warning: " + std::to_string(session_.state.left_out) +
+                  " samples could not be read and were left out");
+  }
   if (skipped_ > 0) {
     out.push_back("warning: " + std::to_string(skipped_) +
                   " steps were skipped, for their gradients were not finite; lower learning_rate or raise "
@@ -244,6 +256,8 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
     session = std::move(*opened);
   } catch (const c10::Error& error) {
     return Status::failed("the run could not be set up: " + error_text(error));
+  } catch (const std::exception& error) {
+    return status_of(error);
   }
   Rehearsal rehearsal(*session, heartbeat);
   const Status status = rehearsal.run(steps);

@@ -23,9 +23,15 @@ Status explain(const Session& session, const c10::Error& error, bool evaluating)
   const TrainingSettings& training = session.settings.training;
   const std::int64_t rows =
       evaluating ? training.per_device_eval_batch_size : training.per_device_train_batch_size;
-  return Status::failed(explain_out_of_memory(what, owners, device, session.settings,
-                                              {session.task->batch_text(rows), session.task->memory_advice()},
-                                              evaluating));
+  return Status::failed(explain_out_of_memory(
+      what, owners, device, session.settings,
+      {session.task->batch_text(rows), session.task->memory_advice(), session.task->batches() == nullptr},
+      evaluating));
+}
+
+Status status_of(const std::exception& error) {
+  const auto* own = dynamic_cast<const Error*>(&error);
+  return Status(own != nullptr ? own->code() : StatusCode::failed, error.what());
 }
 
 }  // namespace octavo::train

@@ -45,4 +45,22 @@ Status Health::take(const StepNumbers& numbers) {
                         std::to_string(last_.step) + "; lower learning_rate or raise warmup_steps");
 }
 
+Status Health::fed(bool trained) {
+  if (trained) {
+    empty_in_a_row_ = 0;
+    return {};
+  }
+  const std::string what =
+      "step " + std::to_string(state_.step) + " made no update: none of its samples could be read";
+  console_.note("warning: " + what);
+  if (Status bad = session_.log->write({{"kind", "warning"}, {"step", state_.step}, {"message", what}});
+      !bad.ok())
+    return bad;
+  if (++empty_in_a_row_ < kBadStepsInARow) return {};
+  return Status::failed(std::to_string(kBadStepsInARow) +
+                        " steps in a row had no sample that could be read, the last one step " +
+                        std::to_string(state_.step) + " (" + std::to_string(state_.left_out) +
+                        " samples were left out since the run began); check the data");
+}
+
 }  // namespace octavo::train

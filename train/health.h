@@ -1,5 +1,5 @@
 // Whether the weights of a run are still good: steps whose gradients are not finite are skipped and counted,
-// and ten of them in a row end the run.
+// and ten of them in a row end the run. So do ten that had nothing to train on.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,6 +17,8 @@ class Health {
 
   // Counts a finished step. An error where training has diverged.
   Status take(const StepNumbers& numbers);
+  // A step had something to train on, or nothing. An error where too many had nothing.
+  Status fed(bool trained);
 
   [[nodiscard]] const StepNumbers& last() const { return last_; }  // of the newest step that was taken
   [[nodiscard]] bool diverged() const;
@@ -33,6 +35,7 @@ class Health {
   RunState& state_;
   StepNumbers last_;
   std::int64_t first_bad_ = 0;  // the first of the steps that are being skipped
+  std::int64_t empty_in_a_row_ = 0;
 };
 
 }  // namespace octavo::train

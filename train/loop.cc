@@ -69,6 +69,8 @@ Result<Outcome> Loop::run() {
     status = explain(session_, error, evaluating_);
   } catch (const std::bad_alloc&) {
     status = Status::failed("out of memory on the host");
+  } catch (const std::exception& error) {
+    status = status_of(error);
   }
   console_.doing("");
   return status.ok() ? Result<Outcome>(outcome) : failed(status);
@@ -87,8 +89,9 @@ Status Loop::steps(Outcome& outcome) {
     if (state_.samples != session_.stage().samples) {
       if (Status bad = next_stage(); !bad.ok()) return bad;
     }
-    stepper_.step();
-    if (Status bad = read(/*drain=*/false); !bad.ok()) return bad;
+    const bool trained = stepper_.step();
+    if (Status bad = read(/*drain=*/!trained); !bad.ok()) return bad;  // the log's steps never go back
+    if (Status bad = health_.fed(trained); !bad.ok()) return bad;
     progress_.show();
     if (Status bad = at_step_end(state_.step == session_.steps()); !bad.ok()) return bad;
   }
@@ -230,6 +233,13 @@ Status Loop::write_end(const Outcome& outcome) {
                  {"seconds", seconds},
                  {"evaluation_seconds", evaluation_seconds_},
                  {"checkpoint_seconds", checkpoints}};
+  if (state_.left_out > 0) {
+    record["left_out"] = state_.left_out;
+    console_.note(std::to_string(state_.left_out) + " samples could not be read and were left out" +
+                  (state_.passes_left_out > 0
+                       ? ", and " + std::to_string(state_.passes_left_out) + " passes without samples"
+                       : ""));
+  }
   if (stepper_.done() > 0 && seconds > 0) {
     console_.note("time: " + duration_text(seconds) + ", of which evaluations " +
                   percent_text(evaluation_seconds_ / seconds) + ", checkpoints " +

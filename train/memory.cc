@@ -198,7 +198,8 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
       helps.push_back("per_device_eval_batch_size=" + std::to_string(rows / 2));
   } else {
     helps = task.advice.first;
-    if (std::string help = smaller_passes(training); !help.empty()) helps.push_back(std::move(help));
+    if (std::string help = smaller_passes(training); task.by_rows && !help.empty())
+      helps.push_back(std::move(help));
   }
   if (training.compute_dtype == ComputeType::float32) helps.emplace_back("compute_dtype=bfloat16");
   if (std::string help = smaller_states(training); !help.empty()) helps.push_back(std::move(help));

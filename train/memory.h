@@ -64,6 +64,7 @@ class PeakMeter {
 struct TaskMemory {
   std::string batch;  // what a pass held: "8 sequences of 512 bytes"
   MemoryAdvice advice;
+  bool by_rows = true;  // per_device_train_batch_size decides how much a pass holds
 };
 
 // The message for a full device: what each owner holds, how much is fragmentation, what a pass held, and

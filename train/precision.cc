@@ -78,6 +78,7 @@ GradientSums::GradientSums(NamedTensors parameters, std::int64_t passes)
 
 void GradientSums::clear() {
   done_ = 0;
+  expected_ = passes_;
   filled_.assign(parameters_.size(), false);
   for (auto& [name, param] : parameters_) param.mutable_grad().reset();
 }
@@ -96,7 +97,7 @@ void GradientSums::pass_done() {
       filled_[i] = true;
     }
     // Torch would add the next pass to a remaining gradient, in bf16.
-    grad = done_ == passes_ && filled_[i] ? sums_[i] : torch::Tensor();
+    grad = done_ == expected_ && filled_[i] ? sums_[i] : torch::Tensor();
   }
 }
 

@@ -58,12 +58,14 @@ class GradientSums {
   void pass_done();
   // Before the first pass of a step: no parameter has a gradient.
   void clear();
+  // After clear(), where a step has fewer passes than usual.
+  void expect(std::int64_t passes) { expected_ = passes; }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }          // of gradients and sums, at most
   [[nodiscard]] std::int64_t sum_bytes() const { return sum_bytes_; }  // of the sums, which are always there
 
  private:
   NamedTensors parameters_;
-  std::int64_t passes_, done_ = 0, bytes_ = 0, sum_bytes_ = 0;
+  std::int64_t passes_, expected_ = passes_, done_ = 0, bytes_ = 0, sum_bytes_ = 0;
   std::vector<torch::Tensor> sums_;  // undefined where torch's own will do
   std::vector<bool> filled_;         // in this step
 };

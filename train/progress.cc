@@ -61,6 +61,16 @@ Progress::Rate Progress::rate(Clock::time_point now) const {
   return {units / seconds, seconds / static_cast<double>(steps)};
 }
 
+Progress::Shape Progress::shape() const {
+  Shape out;
+  const Fed &now = session_.fed, &then = fed_logged_;
+  if (session_.task->batches() != nullptr && now.passes > then.passes)
+    out.rows = static_cast<double>(now.rows - then.rows) / static_cast<double>(now.passes - then.passes);
+  if (now.padded_length > then.padded_length)
+    out.padding = 1 - (now.length - then.length) / (now.padded_length - then.padded_length);
+  return out;
+}
+
 void Progress::show() {
   const auto now = Clock::now();
   const std::int64_t every = session_.settings.training.logging_steps;
@@ -90,6 +100,10 @@ Status Progress::log() {
                  {"seconds", seconds_between(begin_, now)},
                  {"skipped", state_.skipped}};
   if (last.loss_scale > 0) record["loss_scale"] = last.loss_scale;
+  const Shape shape = this->shape();
+  if (shape.rows) record["rows"] = *shape.rows;
+  if (shape.padding) record["padding"] = *shape.padding;
+  if (state_.left_out > 0) record["left_out"] = state_.left_out;
   record["memory"] = memory_now(session_.device);
   const std::string said = line(loss, rate.units_per_second);
   state_.step == session_.steps() ? console_.note(said) : console_.progress(said);
@@ -97,6 +111,7 @@ Status Progress::log() {
   state_.loss_count = 0;
   units_logged_ = state_.units;
   step_logged_ = state_.step;
+  fed_logged_ = session_.fed;
   last_log_ = last_shown_ = now;
   paused_ = 0;
   return session_.log->write(record);
@@ -109,11 +124,15 @@ std::string Progress::line(double loss, double units_per_second) const {
     out += " (eval" + name + " " + fixed(metric_->value, 4) + ")";
   }
   out += "  " + rate_text(units_per_second, unit_);
+  const Shape shape = this->shape();
+  if (shape.rows) out += "  rows " + fixed(*shape.rows, 1);
+  if (shape.padding) out += "  padding " + percent_text(*shape.padding);
   out += "  lr " + significant(learning_rate(session_.settings.training, state_.step, session_.steps()), 3);
   out += "  grad " + significant(health_.last().grad_norm, 3);
   if (!session_.device.is_cpu()) out += "  gpu " + bytes_text(device_memory(session_.device).peak);
   out += "  host " + bytes_text(host_memory());
   if (state_.skipped > 0) out += "  skipped " + std::to_string(state_.skipped);
+  if (state_.left_out > 0) out += "  left out " + std::to_string(state_.left_out);
   if (state_.step < session_.steps())
     out += "  eta " + duration_text(pace_ * static_cast<double>(session_.steps() - state_.step));
   return out;

@@ -43,6 +43,12 @@ class Progress {
   };
   // Since the last line of metrics.
   [[nodiscard]] Rate rate(Clock::time_point now) const;
+  // Where batches differ: rows of a pass in the mean, and how much of their length is padding; since then
+  // too.
+  struct Shape {
+    std::optional<double> rows, padding;
+  };
+  [[nodiscard]] Shape shape() const;
   [[nodiscard]] std::string line(double loss, double units_per_second) const;
 
   Session& session_;
@@ -54,6 +60,7 @@ class Progress {
   double paused_ = 0;                        // since the last line of metrics
   double pace_ = 0;                          // seconds per step, for the time left
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
+  Fed fed_logged_;
   std::optional<Metric> metric_;
 };
 

@@ -15,8 +15,10 @@ struct RunState {
   std::uint64_t sampler_start = 0;  // the position at which it began with that number
   std::int64_t units = 0;           // of throughput: see Unit in task.h
   std::int64_t skipped = 0, skipped_in_a_row = 0;
-  std::int64_t evaluated = -1;  // the step that was evaluated last
-  double loss_sum = 0;          // since the last line of metrics
+  std::int64_t left_out = 0;         // samples that could not be read
+  std::int64_t passes_left_out = 0;  // because none of their samples could
+  std::int64_t evaluated = -1;       // the step that was evaluated last
+  double loss_sum = 0;               // since the last line of metrics
   std::int64_t loss_count = 0;
 };
 

@@ -143,9 +143,10 @@ void introduce(Session& session, Console& console) {
                                   {"compute_dtype", dtype},
                                   {"master_weights", master},
                                   {"steps", session.steps()},
-                                  {"unit", unit.name},
-                                  {"batch_" + unit.name, session.task->units(draws_per_step(training))},
-                                  {"resumed_from", nullptr}};
+                                  {"unit", unit.name}};
+  if (session.task->batches() == nullptr)
+    start["batch_" + unit.name] = session.task->units(draws_per_step(training));
+  start["resumed_from"] = nullptr;
   session.task->describe(start);
   if (!groups.empty()) start["groups"] = groups;
   if (!session.resumed_from.empty()) start["resumed_from"] = session.resumed_from;
@@ -224,7 +225,8 @@ MemoryByOwner Session::owners() const {
   return out;
 }
 
-Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console, Purpose purpose) {
+Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console, Purpose purpose,
+                                              std::unique_ptr<Task> task) {
   if (Status bad = check_complete(config); !bad.ok()) return bad;
   auto session = std::make_unique<Session>();
   Session& s = *session;
@@ -250,7 +252,7 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
     if (!resume.ok()) return resume.status();
     s.resumed_from = *resume;
   }
-  s.task = make_task(settings.task);
+  s.task = task != nullptr ? std::move(task) : make_task(settings.task);
   if (Status bad = open_data(s); !bad.ok()) return bad;
   auto stages = plan_stages(settings.data, training, s.task->samples(), s.task->batches());
   if (!stages.ok()) return stages.status();

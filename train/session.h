@@ -29,6 +29,18 @@
 
 namespace octavo::train {
 
+// What passes have computed on.
+struct Fed {
+  std::int64_t passes = 0, rows = 0;
+  double length = 0, padded_length = 0;  // see Batch
+
+  Fed& operator+=(const Fed& more) {
+    passes += more.passes, rows += more.rows;
+    length += more.length, padded_length += more.padded_length;
+    return *this;
+  }
+};
+
 struct Session {
   Settings settings;
   torch::Device device{torch::kCPU};
@@ -46,6 +58,7 @@ struct Session {
   FolderLock lock;
   std::optional<RunLog> log;  // none: a dry run
   RunState state;
+  Fed fed;                           // in this process
   std::string resumed_from;          // a checkpoint's path; empty: from the beginning
   std::vector<std::string> changes;  // since that checkpoint
   std::optional<WarmStart> warm;     // what the first weights were taken from
@@ -68,8 +81,10 @@ struct Session {
 // A dry run reads no checkpoint, takes no lock and has no log: nothing of it touches the run's folder.
 enum class Purpose { run, dry_run };
 
-// Throws c10::Error if the device fails or has no memory left.
+// `task`: what is trained; null: the task that the config names. Throws c10::Error if the device fails or has
+// no memory left, and what the task throws.
 Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console,
-                                              Purpose purpose = Purpose::run);
+                                              Purpose purpose = Purpose::run,
+                                              std::unique_ptr<Task> task = nullptr);
 
 }  // namespace octavo::train

@@ -18,23 +18,22 @@ Stepper::Stepper(Session& session, Heartbeat& console)
       readout_(session.device, session.device.is_cpu() ? 0 : 2),
       buffers_(session.buffers) {}
 
-void Stepper::step() {
-  if (++done_ == kMeasuredStep) {
-    measure();
-    held_.clear();
-  } else {
-    passes_and_update(session_.state.step + 1);
-  }
+bool Stepper::step() {
+  ++done_;
+  if (done_ < kMeasuredStep || owners_) return passes_and_update(session_.state.step + 1);
+  const bool trained = measure();
+  held_.clear();
+  return trained;
 }
 
 // Does a step and measures its memory: on a GPU by the allocator's peak, on the CPU by what the step adds.
-void Stepper::measure() {
+bool Stepper::measure() {
   session_.sums->clear();
   const MemoryByOwner held = session_.owners();
   const PeakMeter meter(session_.device);
   wait_for(session_.device);
   const auto begin = std::chrono::steady_clock::now();
-  passes_and_update(session_.state.step + 1);
+  if (!passes_and_update(session_.state.step + 1)) return false;
   wait_for(session_.device);
   measured_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   MemoryByOwner owners = session_.owners();
@@ -44,22 +43,64 @@ void Stepper::measure() {
       session_.device.is_cpu() ? base + meter.bytes() : device_memory(session_.device).peak;
   owners.activations = std::max<std::int64_t>(peak - owners.peak(), 0);
   owners_ = owners;
+  measured_ = done_;
+  return true;
 }
 
-void Stepper::passes_and_update(std::int64_t number) {
-  const TrainingSettings& training = session_.settings.training;
-  const std::int64_t passes = training.gradient_accumulation_steps;
+// Reads all batches of a step before its first pass, which must know how much of the step it is. The state
+// changes when the step is done: until then an error leaves what a checkpoint can be saved of.
+Stepper::Taken Stepper::take_batches() {
+  console_.doing(session_.step_text(session_.state.step + 1) + ", reading its batches");
+  Taken out;
+  std::uint64_t position = session_.batches->position();
+  for (std::int64_t i = 0; i < session_.settings.training.gradient_accumulation_steps; ++i) {
+    Batch batch = session_.batches->next();
+    const std::uint64_t end = session_.batches->position();
+    // A dry run's largest batch stands at one position.
+    out.left_out += std::max<std::int64_t>(static_cast<std::int64_t>(end - position) - batch.rows(), 0);
+    position = end;
+    if (batch.rows() == 0) {
+      ++out.passes_left_out;
+      continue;
+    }
+    out.units += session_.task->units(batch.rows());
+    ++out.fed.passes;
+    out.fed.rows += batch.rows();
+    out.fed.length += batch.length;
+    out.fed.padded_length += batch.padded_length;
+    out.batches.push_back(std::move(batch));
+  }
+  return out;
+}
+
+void Stepper::count(std::int64_t number, const Taken& taken) {
+  RunState& state = session_.state;
+  state.step = number;
+  state.position = session_.batches->position();
+  state.units += taken.units;
+  state.left_out += taken.left_out;
+  state.passes_left_out += taken.passes_left_out;
+  session_.fed += taken.fed;
+}
+
+bool Stepper::passes_and_update(std::int64_t number) {
+  Taken taken = take_batches();
+  const auto rows = static_cast<double>(taken.fed.rows);
+  const std::int64_t passes = taken.fed.passes;
+  if (passes == 0) {
+    count(number, taken);
+    return false;
+  }
   session_.sums->clear();
+  session_.sums->expect(passes);
   buffers_.remember();
   std::vector<Stopwatch>& watches = watches_.emplace_back();
   torch::Tensor loss_sum;
-  std::int64_t units = 0;
   for (std::int64_t i = 0; i < passes; ++i) {
-    Batch batch = to_device(session_.batches->next(), session_.device);
-    units += session_.task->units(batch.rows());
+    Batch batch = to_device(std::move(taken.batches[static_cast<std::size_t>(i)]), session_.device);
     Stopwatch& watch = watches.emplace_back(session_.device);
-    pass(number, i, batch, watch, loss_sum);
-    if (done_ == kMeasuredStep) held_.push_back(std::move(batch));
+    pass({number, i, passes, rows / static_cast<double>(batch.rows())}, batch, watch, loss_sum);
+    if (done_ >= kMeasuredStep && !owners_) held_.push_back(std::move(batch));
     if (i + 1 == passes) update(number);
     watch.stop();
   }
@@ -67,30 +108,28 @@ void Stepper::passes_and_update(std::int64_t number) {
   buffers_.undo_if(optimizer.skipped());
   readout_.push(number, loss_sum, optimizer.grad_norm(), optimizer.skipped(), session_.scaler->scale());
   session_.scaler->update(optimizer.skipped());
-  RunState& state = session_.state;
-  state.step = number;
-  state.position = session_.batches->position();
-  state.units += units;
+  count(number, taken);
+  return true;
 }
 
-// Forward and backward; the loss is added to `loss_sum`.
-void Stepper::pass(std::int64_t number, std::int64_t index, const Batch& batch, Stopwatch& watch,
-                   torch::Tensor& loss_sum) {
+// Forward and backward; the loss is added to `loss_sum`. Where all passes have the same rows, the divisor is
+// their number.
+void Stepper::pass(const Pass& which, const Batch& batch, Stopwatch& watch, torch::Tensor& loss_sum) {
   const TrainingSettings& training = session_.settings.training;
-  const std::int64_t passes = training.gradient_accumulation_steps;
-  const std::string which =
-      session_.step_text(number) + ", " +
-      (passes > 1 ? "pass " + std::to_string(index + 1) + " of " + std::to_string(passes) + ", " : "");
-  console_.doing(which + "forward");
-  seed_random(training.seed, number, index + 1);
+  const std::string where = session_.step_text(which.step) + ", " +
+                            (which.count > 1 ? "pass " + std::to_string(which.index + 1) + " of " +
+                                                   std::to_string(which.count) + ", "
+                                             : "");
+  console_.doing(where + "forward");
+  seed_random(training.seed, which.step, which.index + 1);
   watch.start();
   torch::Tensor loss;
   {
     const AutocastScope autocast(session_.device, training.compute_dtype);
-    const PassKey key{static_cast<std::uint64_t>(training.seed), number};
-    loss = session_.task->loss(batch, key) / static_cast<double>(passes);
+    const PassKey key{static_cast<std::uint64_t>(training.seed), which.step};
+    loss = session_.task->loss(batch, key) / which.divisor;
   }
-  console_.doing(which + "backward");
+  console_.doing(where + "backward");
   session_.scaler->scaled(loss).backward();
   session_.sums->pass_done();
   loss_sum = loss_sum.defined() ? loss_sum + loss.detach() : loss.detach();

@@ -17,20 +17,23 @@ namespace octavo::train {
 
 class Stepper {
  public:
-  // The memory of this step of a process is measured: by then states and workspaces are there.
+  // The memory of this step of a process is measured: by then states and workspaces are there. If it has
+  // nothing to train on, the next one is.
   static constexpr std::int64_t kMeasuredStep = 2;
 
   Stepper(Session& session, Heartbeat& console);
 
-  // Does the step after state.step and counts it in the state.
-  void step();
+  // Does the step after state.step and counts it in the state. False: there was nothing to train on, and no
+  // update was made; no numbers will come of it.
+  bool step();
   // The oldest step that is done and was not asked for yet; with `drain` waits for it.
   std::optional<StepNumbers> finished(bool drain);
 
   // Steps that this process has done.
   [[nodiscard]] std::int64_t done() const { return done_; }
-  [[nodiscard]] bool has_just_measured() const { return done_ == kMeasuredStep && owners_.has_value(); }
-  // Memory at the peak of a step, and the seconds of that step. None before kMeasuredStep.
+  [[nodiscard]] bool has_just_measured() const { return done_ == measured_; }
+  // Memory at the peak of a step, and the seconds of that step. None before kMeasuredStep, or the first step
+  // after it that trained.
   [[nodiscard]] const std::optional<MemoryByOwner>& memory() const { return owners_; }
   [[nodiscard]] double measured_seconds() const { return measured_seconds_; }
   // Seconds of passes and updates of the finished steps.
@@ -39,10 +42,22 @@ class Stepper {
   [[nodiscard]] bool updating() const { return updating_; }
 
  private:
-  void measure();
-  void pass(std::int64_t number, std::int64_t index, const Batch& batch, Stopwatch& watch,
-            torch::Tensor& loss_sum);
-  void passes_and_update(std::int64_t number);
+  // Which pass of which step, and how much of it.
+  struct Pass {
+    std::int64_t step = 0, index = 0, count = 0;  // the first index is 0
+    double divisor = 1;                           // the step's rows / the pass's
+  };
+  // What a step trains on.
+  struct Taken {
+    std::vector<Batch> batches;  // those with rows
+    Fed fed;
+    std::int64_t units = 0, left_out = 0, passes_left_out = 0;
+  };
+  bool measure();
+  Taken take_batches();
+  void count(std::int64_t number, const Taken& taken);
+  void pass(const Pass& which, const Batch& batch, Stopwatch& watch, torch::Tensor& loss_sum);
+  bool passes_and_update(std::int64_t number);
   void update(std::int64_t number);
 
   Session& session_;
@@ -55,7 +70,7 @@ class Stepper {
   // the workers allocated, and torch would warn about its end.
   std::vector<Batch> held_;
   double measured_seconds_ = 0, computing_ = 0;
-  std::int64_t done_ = 0;
+  std::int64_t done_ = 0, measured_ = -1;  // steps
   bool updating_ = false;
 };
 

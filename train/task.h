@@ -36,6 +36,8 @@ struct Batch {
   NamedTensors tensors;              // on the host, as read() gives them; then on the run's device
   std::vector<std::uint64_t> draws;  // of its rows, one each
   NamedTensors host = {};            // what stays on the host, so that a pass reads it without a wait
+  // Where rows have different lengths: their sum, and rows x the longest. The log tells the share of padding.
+  double length = 0, padded_length = 0;
 
   // Throw c10::Error where there is none of that name.
   [[nodiscard]] const torch::Tensor& at(std::string_view name) const;
@@ -118,13 +120,15 @@ class Task {
   // all have per_device_train_batch_size rows. REQUIRES: open(); it lives as long as the task.
   [[nodiscard]] virtual const Batches* batches() const { return nullptr; }
   // The batch of positions first … first + rows - 1, on the host. Without batches() of its own, position p is
-  // draw p. Any thread may call it. Throws what the run ends with.
+  // draw p. Samples that cannot be read may be left out: of a batch without rows the pass is left out, of a
+  // step without passes the update. Any thread may call it. Throws what the run ends with: a std::exception,
+  // whose text is the run's error.
   [[nodiscard]] virtual Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const = 0;
   // A batch that needs as much memory as any.
   [[nodiscard]] virtual Batch largest(const Order& order, std::int64_t rows) const {
     return read(order, order.start(), rows);
   }
-  // Units of throughput in one batch of so many rows, at most.
+  // Units of throughput in so many rows.
   [[nodiscard]] virtual std::int64_t units(std::int64_t rows) const = 0;
   [[nodiscard]] virtual Unit unit() const = 0;
 
@@ -132,7 +136,7 @@ class Task {
   // checkpoint has them. REQUIRES: build().
   [[nodiscard]] virtual std::map<std::string, std::string> kept_files() const { return {}; }
 
-  // The mean loss of a batch on the device, 0-d, in fp32.
+  // The mean loss of a batch's rows on the device, 0-d, in fp32. Passes of a step count by their rows.
   virtual torch::Tensor loss(const Batch& batch, const PassKey& key) = 0;
   // In evaluation mode, without gradients. None where `stop` asks for an end.
   virtual std::optional<Evaluation> evaluate(const torch::Device& device,

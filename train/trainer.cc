@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer.h"
 
+#include "failure.h"
 #include "heartbeat.h"
 #include "loop.h"
 #include "resume.h"
@@ -48,6 +49,8 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console) {
     session = std::move(*opened);
   } catch (const c10::Error& error) {
     return Status::failed("the run could not be set up: " + error_text(error));
+  } catch (const std::exception& error) {
+    return status_of(error);
   }
   if (session->state.step >= session->steps()) {
     console.note(

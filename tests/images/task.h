@@ -34,9 +34,11 @@ class ImageTask : public Task {
   [[nodiscard]] MemoryAdvice memory_advice() const override;
   [[nodiscard]] std::string shorter_steps() const override;
 
+ protected:
+  [[nodiscard]] Batch draw(const std::vector<std::uint64_t>& numbers) const;
+
  private:
   void take(const Settings& settings);
-  [[nodiscard]] Batch draw(const std::vector<std::uint64_t>& numbers) const;
   torch::Tensor logits(const Batch& batch);
 
   Settings settings_;

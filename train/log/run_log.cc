@@ -35,13 +35,15 @@ struct TagRule {
   std::string_view tag;
 };
 // train_loss, lr and val_wer are where users of NeMo look.
-constexpr std::array<TagRule, 8> kTagRules{{
+constexpr std::array<TagRule, 10> kTagRules{{
     {"train", "/loss", "train/loss"},
     {"train", "/loss", "train_loss"},
     {"train", "/lr", "train/lr"},
     {"train", "/lr", "lr"},
     {"train", "/grad_norm", "train/grad_norm"},
     {"train", "/loss_scale", "train/loss_scale"},
+    {"train", "/rows", "train/rows"},
+    {"train", "/padding", "train/padding"},
     {"train", "/memory/device", "memory/device"},
     {"train", "/memory/host", "memory/host"},
 }};
