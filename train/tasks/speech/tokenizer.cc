@@ -13,6 +13,15 @@
 #include <unordered_map>
 #include <utility>
 
+// Two shared libraries export a variable of this name: libsentencepiece one of 32 bytes, LibTorch's libc10
+// one of 4. In a program that loads both, the first one serves both, and where that is libc10's,
+// SentencePiece writes over what lies behind it: torch then aborts where it should throw that memory is
+// exhausted. A program's own definition comes before both. libc10 reads nothing of it in our programs.
+extern "C" {
+extern unsigned char FLAGS_minloglevel[64];
+alignas(64) __attribute__((visibility("default"))) unsigned char FLAGS_minloglevel[64] = {};
+}
+
 namespace octavo::train {
 namespace {
 
