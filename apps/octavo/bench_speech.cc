@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 
 #include <memory>
-#include <sstream>
 
 namespace octavo::cli {
 namespace {
@@ -66,15 +65,12 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
 }
 
 std::vector<std::string> arguments_of(const SpeechBenchRequest& request) {
-  std::ostringstream seconds;
-  seconds.precision(17);
-  seconds << request.seconds;
   std::vector<std::string> clips;
   for (const std::int64_t each : request.clips) clips.push_back(std::to_string(each));
   std::vector<std::string> out = {"bench",
                                   "speech",
                                   "--clips=" + joined(clips, ","),
-                                  "--seconds=" + seconds.str(),
+                                  "--seconds=" + exact(request.seconds),
                                   "--tokens=" + std::to_string(request.tokens),
                                   "--checkpointing=" + joined(request.checkpointing, ","),
                                   "--optimizer=" + joined(request.optimizers, ","),

@@ -5,6 +5,8 @@
 
 #include <octavo/status.h>
 
+#include <array>
+#include <charconv>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -57,6 +59,12 @@ std::string joined(const Names& names, std::string_view between = ", ") {
     out += name;
   }
   return out;
+}
+
+// A number with every digit that it needs, for a command line.
+inline std::string exact(double value) {
+  std::array<char, 32> out{};
+  return {out.data(), std::to_chars(out.data(), out.data() + out.size(), value).ptr};
 }
 
 // Each adds its subcommand, with the work as its callback. The app must outlive the parse.

@@ -3,11 +3,13 @@
 // here and done by octavo-trainer, which this process becomes.
 // SPDX-License-Identifier: MIT
 #include "bench_speech.h"
+#include "bench_transcribe.h"
 #include "cli.h"
 #include "train.h"
 #include "train/config/config.h"
 #include "train/config/environment.h"
 #include "trainer_program.h"
+#include "transcribe.h"
 
 #include <CLI/CLI.hpp>
 
@@ -16,7 +18,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iostream>
-#include <sstream>
 
 namespace octavo::cli {
 namespace {
@@ -53,14 +54,11 @@ void train(const TrainRequest& request) {
 
 void sample(const SampleRequest& request) {
   if (request.prompt.empty()) throw Failure(kExitUsage, "--prompt: got nothing, expected at least one byte");
-  std::ostringstream temperature;
-  temperature.precision(17);
-  temperature << request.temperature;
   std::vector<std::string> arguments = {"sample",
                                         "--prompt=" + request.prompt,
                                         "--tokens=" + std::to_string(request.tokens),
                                         "--top-k=" + std::to_string(request.top_k),
-                                        "--temperature=" + temperature.str(),
+                                        "--temperature=" + exact(request.temperature),
                                         "--seed=" + std::to_string(request.seed),
                                         "--device=" + request.device,
                                         request.run};
@@ -74,21 +72,29 @@ void add_train_commands(CLI::App& app) {
   add_bench_loader(*app.get_subcommand("bench"));
   add_bench_speech(*app.get_subcommand("bench"),
                    [](const SpeechBenchRequest& request) { become_trainer(arguments_of(request)); });
+  add_bench_transcribe(*app.get_subcommand("bench"),
+                       [](const TranscribeBenchRequest& request) { become_trainer(arguments_of(request)); });
   add_train(app, train);
   add_sample(app, sample);
+  add_transcribe(app, [](const TranscribeRequest& request) {
+    check_transcribe(request);
+    become_trainer(arguments_of(request));
+  });
   add_export(app);
   add_report(app);
   add_data(app);
   app.footer(app.get_footer() + R"(
   octavo train run.yaml            train a model; docs/guides/train.md
   octavo sample RUN                let it write
+  octavo transcribe RUN FILE...    let it write down what recordings say
   octavo export RUN TARGET         its model for other programs
   octavo report RUN [RUN...]       an HTML page about a run, or several side by side
   octavo data make-text FILE       a text to try it on
   octavo data check MANIFEST       what is wrong with recordings
   octavo data make-speech FOLDER   recordings to try it on
   octavo bench speech              where the time and memory of a speech model's step go
-  octavo bench loader              how many clips a second threads decode for it)");
+  octavo bench loader              how many clips a second threads decode for it
+  octavo bench transcribe          how fast a speech model hears)");
 }
 
 }  // namespace octavo::cli

@@ -1,9 +1,10 @@
-// The program octavo-trainer: what `octavo train`, `octavo sample` and `octavo bench speech` do, in a process
-// that loads LibTorch.
+// The program octavo-trainer: what `octavo train`, `octavo sample`, `octavo transcribe`, `octavo bench
+// speech` and `octavo bench transcribe` do, in a process that loads LibTorch.
 // SPDX-License-Identifier: MIT
 #include "trainer.h"
 
 #include "bench_speech.h"
+#include "bench_transcribe.h"
 #include "cli.h"
 #include "command.h"
 #include "device.h"
@@ -14,6 +15,8 @@
 #include "train/format/terminal_text.h"
 #include "train/tasks/text/task.h"
 #include "trainer_bench.h"
+#include "trainer_transcribe.h"
+#include "transcribe.h"
 
 #include <CLI/CLI.hpp>
 
@@ -131,9 +134,11 @@ auto plainly(Action action) {
 void add_commands(CLI::App& app) {
   add_train(app, run_training);
   add_sample(app, plainly(run_sampling));
+  add_transcribe(app, plainly(run_transcribe));
   CLI::App* bench = app.add_subcommand("bench", "Measure speed");
   bench->require_subcommand(1);
   add_bench_speech(*bench, plainly(run_bench_speech));
+  add_bench_transcribe(*bench, plainly(run_bench_transcribe));
 }
 
 }  // namespace

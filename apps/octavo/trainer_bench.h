@@ -2,9 +2,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/tasks/speech/model_settings.h"
+
+#include <string>
+
 namespace octavo::cli {
+
+// The model that --size and --head name. Throws a Failure where --size names none.
+train::SpeechModelSettings bench_model(const std::string& size, const std::string& head);
 
 struct SpeechBenchRequest;
 void run_bench_speech(const SpeechBenchRequest& request);
+
+struct TranscribeBenchRequest;
+void run_bench_transcribe(const TranscribeBenchRequest& request);
 
 }  // namespace octavo::cli

@@ -39,35 +39,6 @@ std::optional<std::pair<std::int64_t, std::int64_t>> layers_and_width(const std:
   return std::pair{layers, width};
 }
 
-SpeechModelSettings settings_of(const SpeechBenchRequest& request) {
-  SpeechModelSettings out;  // v3's
-  if (const auto parakeet = train::known_speech_model("parakeet-tdt-0.6b-" + request.size)) {
-    out = *parakeet;
-  } else if (request.size == "tiny") {
-    out.mel_bands = 16;
-    out.subsampling_channels = 8;
-    out.encoder_layers = 2;
-    out.width = out.predictor_width = out.joint_width = 64;
-    out.heads = 4;
-    out.feed_forward = 256;
-    out.vocabulary = 64;
-  } else if (const auto size = layers_and_width(request.size)) {
-    out.encoder_layers = size->first;
-    out.width = size->second;
-    out.heads = out.width % 128 == 0 ? out.width / 128 : 4;
-    out.feed_forward = 4 * out.width;
-  } else {
-    throw Failure(kExitUsage,
-                  "--size: got '" + request.size +
-                      "', expected v2, v3, tiny, or layers/width with a width that is a multiple of 8");
-  }
-  out.head = request.head == "ctc"    ? train::SpeechHead::ctc
-             : request.head == "rnnt" ? train::SpeechHead::rnnt
-                                      : train::SpeechHead::tdt;
-  out.omega = 0;  // every step takes the same loss
-  return out;
-}
-
 train::TrainingSettings training_of(const SpeechBenchRequest& request, const std::string& optimizer) {
   const std::string words[] = {"training.optimizer=" + optimizer, "training.compute_dtype=" + request.dtype,
                                "training.master_weights=" + request.master,
@@ -78,7 +49,7 @@ train::TrainingSettings training_of(const SpeechBenchRequest& request, const std
 // The model of the last row, which the next one takes where it can: weights take seconds to draw.
 class Models {
  public:
-  explicit Models(const SpeechBenchRequest& request) : settings_(settings_of(request)) {}
+  explicit Models(const SpeechBenchRequest& request) : settings_(bench_model(request.size, request.head)) {}
 
   train::SpeechModelImpl& get(const std::string& checkpointing, const torch::Device& device, bool bf16) {
     if (model_.is_empty() || checkpointing != checkpointing_ || bf16 != bf16_) {
@@ -126,6 +97,35 @@ void measure_row(SpeechBench& bench, SpeechBenchRow& row, const torch::Device& d
 }
 
 }  // namespace
+
+train::SpeechModelSettings bench_model(const std::string& size, const std::string& head) {
+  train::SpeechModelSettings out;  // v3's
+  if (const auto parakeet = train::known_speech_model("parakeet-tdt-0.6b-" + size)) {
+    out = *parakeet;
+  } else if (size == "tiny") {
+    out.mel_bands = 16;
+    out.subsampling_channels = 8;
+    out.encoder_layers = 2;
+    out.width = out.predictor_width = out.joint_width = 64;
+    out.heads = 4;
+    out.feed_forward = 256;
+    out.vocabulary = 64;
+  } else if (const auto layers = layers_and_width(size)) {
+    out.encoder_layers = layers->first;
+    out.width = layers->second;
+    out.heads = out.width % 128 == 0 ? out.width / 128 : 4;
+    out.feed_forward = 4 * out.width;
+  } else {
+    throw Failure(kExitUsage,
+                  "--size: got '" + size +
+                      "', expected v2, v3, tiny, or layers/width with a width that is a multiple of 8");
+  }
+  out.head = head == "ctc"    ? train::SpeechHead::ctc
+             : head == "rnnt" ? train::SpeechHead::rnnt
+                              : train::SpeechHead::tdt;
+  out.omega = 0;  // every step takes the same loss
+  return out;
+}
 
 void run_bench_speech(const SpeechBenchRequest& request) {
   const torch::Device device =

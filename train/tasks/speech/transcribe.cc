@@ -125,6 +125,8 @@ class Transcription {
       out.heard = heard_of(merge_windows(file.windows, begins), tokenizer, hearing_.frame_seconds);
     }
     file.windows.clear();
+    // The last label may advance beyond the end.
+    for (HeardWord& word : out.heard.words) word.end = std::min(word.end, file.seconds);
     events_.done(number, std::move(out));
   }
 

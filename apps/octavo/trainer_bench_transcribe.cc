@@ -1,0 +1,288 @@
+// `octavo bench transcribe`: a model with random weights hears made-up sound, from memory and from files.
+// SPDX-License-Identifier: MIT
+#include "bench_transcribe.h"
+#include "cli.h"
+#include "device.h"
+#include "hardware_json.h"
+#include "progress.h"
+#include "table.h"
+#include "train/audio/audio.h"
+#include "train/files/scratch_folder.h"
+#include "train/format/numbers.h"
+#include "train/model.h"
+#include "train/tasks/speech/listener.h"
+#include "train/tasks/speech/model.h"
+#include "train/tasks/speech/tokenizer.h"
+#include "train/tasks/speech/transcribe.h"
+#include "trainer_bench.h"
+#include "trainer_transcribe.h"
+
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <numbers>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace octavo::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Samples = std::vector<float>;
+
+constexpr std::size_t kDifferent = 32;  // sounds; a clip is one of them
+
+// A voice of a kind: harmonics of a pitch that moves, loud and quiet in turn, and noise.
+Samples make_sound(double seconds, int rate, std::size_t number) {
+  Samples out(static_cast<std::size_t>(seconds * rate));
+  std::minstd_rand random(static_cast<unsigned>(number) + 1);
+  std::uniform_real_distribution<double> hiss(-0.03, 0.03);
+  double phase = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const double t = static_cast<double>(i) / rate;
+    phase += (120 + 40 * std::sin(1.3 * t + static_cast<double>(number))) / rate;
+    double voice = 0;
+    for (int k = 1; k <= 8; ++k) voice += std::sin(2 * std::numbers::pi * k * phase) / k;
+    const double loud = 0.1 * (1 + std::sin(2 * std::numbers::pi * 4 * t + static_cast<double>(number)));
+    out[i] = static_cast<float>(loud * voice + hiss(random));
+  }
+  return out;
+}
+
+// As many tokens as the model has, each a word.
+train::Tokenizer make_tokenizer(std::int64_t tokens) {
+  std::int64_t line = 0;
+  const auto next = [&](std::string& out) {
+    out = "w" + std::to_string(line);
+    return line++ < tokens;  // one of them is <unk>
+  };
+  return take(
+      train::Tokenizer::from_bytes(take(train::train_tokenizer({.vocabulary = tokens, .kind = "word"}, next)),
+                                   "the benchmark's tokenizer"));
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Row {
+  std::string from;
+  double batch_seconds = 0;
+  double took = 0, sound = 0, tokens_per_second = 0;
+  [[nodiscard]] double times_real_time() const { return sound / took; }
+};
+
+class Bench {
+ public:
+  explicit Bench(const TranscribeBenchRequest& request)
+      : request_(request),
+        settings_(bench_model(request.size, request.head)),
+        model_((train::seed_random(0, 0, 0), std::make_shared<train::SpeechModelImpl>(settings_))),
+        listener_(make_listener()) {
+    for (std::size_t i = 0; i < std::min<std::size_t>(kDifferent, static_cast<std::size_t>(request.clips));
+         ++i)
+      sounds_.push_back(make_sound(request.seconds, listener_.rate(), i));
+  }
+
+  // Gives blank a bias with which about as many tokens come out as were asked for.
+  void set_rate() {
+    const torch::NoGradGuard no_grad;
+    torch::Tensor bias = head("bias"), weight = head("weight");
+    weight.mul_(10);  // so that frames differ
+    const torch::Tensor blank = bias[settings_.blank()];
+    double low = -32, high = 32;  // of the bias: many tokens, and none
+    double best = high, miss = request_.tokens_per_second;
+    for (int i = 0; i < 14; ++i) {
+      const double middle = (low + high) / 2;
+      blank.fill_(middle);
+      const double more = rate_of_few() - request_.tokens_per_second;
+      if (std::abs(more) < miss) {
+        miss = std::abs(more);
+        best = middle;
+      }
+      (more > 0 ? low : high) = middle;
+    }
+    blank.fill_(best);
+  }
+
+  Row measure(const std::string& from, double batch_seconds) {
+    Row row{from, batch_seconds, 0, 0, 0};
+    std::int64_t tokens = 0;
+    const auto count = [&](double seconds, const train::Heard& heard) {
+      row.sound += seconds;
+      tokens += std::ssize(heard.tokens);
+    };
+    const auto warm = static_cast<std::int64_t>(std::ceil(batch_seconds / request_.seconds));
+    for (const std::int64_t clips : {std::min(warm, request_.clips), request_.clips}) {
+      row.sound = 0;
+      tokens = 0;
+      const double begin = now();
+      from == "memory" ? hear_memory(clips, batch_seconds, count)
+                       : hear_files(from, clips, batch_seconds, count);
+      row.took = now() - begin;
+    }
+    row.tokens_per_second = static_cast<double>(tokens) / row.sound;
+    return row;
+  }
+
+  [[nodiscard]] std::string device_text() const { return listener_.device_text(); }
+  [[nodiscard]] std::int64_t parameters() const {
+    std::int64_t out = 0;
+    for (const torch::Tensor& each : model_->parameters()) out += each.numel();
+    return out;
+  }
+
+ private:
+  using Count = std::function<void(double, const train::Heard&)>;
+
+  train::Listener make_listener() {
+    train::FeatureSettings features;
+    features.features = settings_.mel_bands;
+    return take(train::Listener::of(model_, make_tokenizer(settings_.vocabulary), features,
+                                    listener_options(request_.device, request_.dtype)));
+  }
+
+  [[nodiscard]] torch::Tensor head(const std::string& what) const {
+    return model_->named_parameters()[(request_.head == "ctc" ? "ctc_head." : "joint.head.") + what];
+  }
+
+  double rate_of_few() {
+    std::vector<std::span<const float>> clips;
+    double seconds = 0, tokens = 0;
+    for (std::size_t i = 0; i < std::min<std::size_t>(4, sounds_.size()); ++i) clips.emplace_back(sounds_[i]);
+    for (const train::Heard& each : listener_.hear(clips)) {
+      seconds += request_.seconds;
+      tokens += static_cast<double>(each.tokens.size());
+    }
+    return tokens / seconds;
+  }
+
+  [[nodiscard]] train::ListeningOptions listening(double batch_seconds) const {
+    train::ListeningOptions out;
+    out.batch_seconds = batch_seconds;
+    out.batch_clips = static_cast<std::size_t>(request_.clips);
+    out.threads = request_.threads;
+    return out;
+  }
+
+  void hear_memory(std::int64_t clips, double batch_seconds, const Count& count) {
+    std::vector<train::ClipToHear> all;
+    for (std::int64_t i = 0; i < clips; ++i) {
+      const Samples& sound = sounds_[static_cast<std::size_t>(i) % sounds_.size()];
+      all.push_back({request_.seconds, [&sound]() -> Result<Samples> { return sound; }});
+    }
+    train::hear_all(
+        listener_.hearing().hear, all, listening(batch_seconds),
+        [&](std::size_t, Result<train::Heard> heard) { count(request_.seconds, take(std::move(heard))); });
+  }
+
+  void hear_files(const std::string& extension, std::int64_t clips, double batch_seconds,
+                  const Count& count) {
+    const std::vector<std::string> paths = files(extension, clips);
+    train::TranscribeOptions options;
+    options.window = request_.seconds + 1;  // one each
+    options.listening = listening(batch_seconds);
+    const auto done = [&](std::size_t, Result<train::HeardFile> file) {
+      const train::HeardFile heard = take(std::move(file));
+      count(heard.seconds, heard.heard);
+    };
+    train::transcribe_files(listener_.hearing(), paths, options, {done, {}});
+  }
+
+  std::vector<std::string> files(const std::string& extension, std::int64_t clips) {
+    if (!folder_) {
+      const auto place =
+          std::filesystem::temp_directory_path() / ("octavo-sound-" + std::to_string(getpid()));
+      folder_ = take(train::ScratchFolder::make(place.string()));
+    }
+    std::vector<std::string> out;
+    const int rate = extension == "mp3" ? 44100 : listener_.rate();
+    for (std::int64_t i = 0; i < clips; ++i) {
+      const std::size_t number = static_cast<std::size_t>(i) % sounds_.size();
+      out.push_back(folder_->path() + '/' + std::to_string(number) + '.' + extension);
+      if (std::filesystem::exists(out.back())) continue;
+      const Samples sound =
+          rate == listener_.rate() ? sounds_[number] : make_sound(request_.seconds, rate, number);
+      check(train::write_audio(out.back(), sound, rate));
+    }
+    return out;
+  }
+
+  const TranscribeBenchRequest& request_;
+  train::SpeechModelSettings settings_;
+  std::shared_ptr<train::SpeechModelImpl> model_;
+  train::Listener listener_;
+  std::vector<Samples> sounds_;
+  std::optional<train::ScratchFolder> folder_;
+};
+
+std::string table_of(const TranscribeBenchRequest& request, const Bench& bench,
+                     const std::vector<Row>& rows) {
+  Table table({{"from"},
+               {"batch", Table::Align::right},
+               {"sound", Table::Align::right},
+               {"took", Table::Align::right},
+               {"times real time", Table::Align::right},
+               {"tokens/s", Table::Align::right}});
+  const auto seconds = [](double value, int digits) { return train::significant(value, digits) + " s"; };
+  for (const Row& row : rows) {
+    table.add({row.from, seconds(row.batch_seconds, 6), seconds(row.sound, 6), seconds(row.took, 4),
+               grouped(std::llround(row.times_real_time())), fixed(row.tokens_per_second, 1)});
+  }
+  return "speech model " + request.size + " (" + request.head + ", " +
+         train::short_count(static_cast<double>(bench.parameters())) +
+         " parameters, random weights), clips of " + seconds(request.seconds, 4) + ", computing in " +
+         request.dtype + ", on " + bench.device_text() + "\n\n" + table.text();
+}
+
+std::string json_of(const TranscribeBenchRequest& request, const Bench& bench, const std::vector<Row>& rows) {
+  Json out = {{"size", request.size},         {"head", request.head},   {"parameters", bench.parameters()},
+              {"seconds", request.seconds},   {"clips", request.clips}, {"dtype", request.dtype},
+              {"device", bench.device_text()}};
+  out["cpu"] = cpu_json();
+  Json all = Json::array();
+  for (const Row& row : rows) {
+    all.push_back({{"from", row.from},
+                   {"batch_seconds", row.batch_seconds},
+                   {"sound_seconds", row.sound},
+                   {"seconds", row.took},
+                   {"times_real_time", row.times_real_time()},
+                   {"tokens_per_second", row.tokens_per_second}});
+  }
+  out["rows"] = all;
+  return out.dump(2) + '\n';
+}
+
+}  // namespace
+
+void run_bench_transcribe(const TranscribeBenchRequest& request) {
+  Bench bench(request);
+  std::vector<Row> rows;
+  {
+    Progress progress;
+    progress.say("random weights, and how many tokens they give");
+    bench.set_rate();
+    for (const std::string& from : request.from) {
+      for (const double batch : request.batch_seconds) {
+        progress.say("from " + from + ", batches of " + train::significant(batch, 6) + " s");
+        rows.push_back(bench.measure(from, batch));
+      }
+    }
+  }
+  std::cout << (request.json ? json_of(request, bench, rows) : table_of(request, bench, rows));
+}
+
+}  // namespace octavo::cli

@@ -1,0 +1,141 @@
+// `octavo transcribe`: a listener, files through it, and transcripts out.
+// SPDX-License-Identifier: MIT
+#include "trainer_transcribe.h"
+#include "cli.h"
+#include "progress.h"
+#include "train/config/config.h"
+#include "train/format/numbers.h"
+#include "train/tasks/speech/listener.h"
+#include "train/tasks/speech/transcribe.h"
+#include "train/tasks/speech/transcript_file.h"
+#include "transcribe.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <string>
+
+namespace octavo::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Transcripts in files, or on stdout in the order of the recordings.
+class Transcripts {
+ public:
+  explicit Transcripts(const TranscribeRequest& request)
+      : request_(request),
+        format_(*train::parse_transcript_format(request.format)),
+        paths_(output_paths(request)) {
+    if (request.output.empty()) return;
+    std::error_code bad;
+    std::filesystem::create_directories(request.output, bad);
+    if (bad) throw Failure(kExitFailure, request.output + ": cannot be made: " + bad.message());
+  }
+
+  void add(std::size_t number, const train::HeardFile& file) {
+    const std::string& audio = request_.audio[number];
+    std::string text = train::transcript_text(format_, audio, file.seconds, file.heard);
+    if (!paths_.empty()) return write(paths_[number], text);
+    const bool named = request_.audio.size() > 1 && format_ == train::TranscriptFormat::text;
+    waiting_[number] = named ? audio + ": " + text : text;
+    say();
+  }
+  void leave_out(std::size_t number) {
+    waiting_[number] = "";
+    if (paths_.empty()) say();
+  }
+
+ private:
+  // Whole or not at all. Not forced to the disk: that would take longer than to hear it, and it can be heard
+  // again.
+  static void write(const std::string& path, const std::string& text) {
+    const std::string partial = path + ".partial";
+    std::error_code bad;
+    if (std::ofstream file(partial, std::ios::binary); !(file << text).flush())
+      throw Failure(kExitFailure, path + ": cannot be written: " + std::strerror(errno));
+    std::filesystem::rename(partial, path, bad);
+    if (bad) throw Failure(kExitFailure, path + ": cannot be written: " + bad.message());
+  }
+
+  void say() {
+    for (auto first = waiting_.begin(); first != waiting_.end() && first->first == next_; ++next_) {
+      std::cout << first->second << std::flush;
+      first = waiting_.erase(first);
+    }
+  }
+
+  const TranscribeRequest& request_;
+  train::TranscriptFormat format_;
+  std::vector<std::string> paths_;
+  std::map<std::size_t, std::string> waiting_;
+  std::size_t next_ = 0;
+};
+
+std::string rate_text(double seconds, double took) {
+  return train::significant(seconds, 4) + " s of sound in " + train::significant(took, 3) + " s, " +
+         train::significant(seconds / took, 4) + " times real time";
+}
+
+}  // namespace
+
+train::ListenerOptions listener_options(const std::string& device, const std::string& dtype,
+                                        const std::string& checkpoint) {
+  const auto training = [](const std::string& flag, const std::string& key, const std::string& value) {
+    const std::string words[] = {"training." + key + '=' + value};
+    return take(train::parse("", flag, words), flag).settings.training;
+  };
+  train::ListenerOptions out;
+  out.checkpoint = checkpoint;
+  out.device = training("--device", "device", device).device;
+  if (dtype != "auto") out.dtype = training("--dtype", "compute_dtype", dtype).compute_dtype;
+  return out;
+}
+
+void run_transcribe(const TranscribeRequest& request) {
+  check_transcribe(request);
+  train::Listener listener = take(train::Listener::open(
+      request.model, listener_options(request.device, request.dtype, request.checkpoint)));
+  for (const std::string& line : listener.notes()) std::cerr << line << '\n';
+  Transcripts transcripts(request);
+  train::TranscribeOptions options{.window = request.window, .overlap = request.overlap};
+  options.listening.batch_seconds =
+      request.batch_seconds > 0 ? request.batch_seconds : listener.batch_seconds();
+  options.listening.threads = request.threads;
+  std::size_t bad = 0;
+  double heard = 0;
+  Clock::time_point begin = Clock::now(), said = begin;
+  {
+    Progress progress;
+    const train::TranscribeEvents events{
+        [&](std::size_t number, Result<train::HeardFile> file) {
+          if (file.ok()) {
+            heard += file->seconds;
+            transcripts.add(number, *file);
+          } else {
+            ++bad;
+            progress.note("octavo: " + file.status().message());
+            transcripts.leave_out(number);
+          }
+        },
+        [&](double done, double total) {
+          if (since(said) < 1) return;
+          said = Clock::now();
+          progress.say(train::significant(100 * done / total, 3) + "% of " + train::significant(total, 4) +
+                       " s, " + train::significant(done / since(begin), 4) + " times real time");
+        }};
+    train::transcribe_files(listener.hearing(), request.audio, options, events);
+    progress.note(listener.device_text() + ": " + rate_text(heard, since(begin)));
+  }
+  if (bad > 0)
+    throw Failure(kExitFailure, std::to_string(bad) + " of " + std::to_string(request.audio.size()) +
+                                    " recordings could not be transcribed");
+}
+
+}  // namespace octavo::cli

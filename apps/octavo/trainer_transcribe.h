@@ -1,0 +1,18 @@
+// What octavo-trainer hears, and writes down.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/tasks/speech/listener.h"
+
+#include <string>
+
+namespace octavo::cli {
+
+// Of --device, --dtype and --checkpoint.
+train::ListenerOptions listener_options(const std::string& device, const std::string& dtype,
+                                        const std::string& checkpoint = {});
+
+struct TranscribeRequest;
+void run_transcribe(const TranscribeRequest& request);
+
+}  // namespace octavo::cli
