@@ -1,11 +1,15 @@
 // Models with another tokenizer than the one they began with, or with none to begin with: in NeMo's and
 // transformers' files.
 // SPDX-License-Identifier: MIT
+#include "train/tasks/export.h"
 #include "speech/nemo_yaml.h"
+#include "train/config/config.h"
 #include "train/files_support.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_tokenizer.h"
+#include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/feature_tables.h"
+#include "train/tasks/speech/kept_model.h"
 #include "train/tasks/speech/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -145,6 +149,30 @@ TEST(SpeechExport, AnotherTokenizerTakesThePlaceOfTheFirst) {
   // From a folder to NeMo, which was not possible without the tokenizer's model.
   ASSERT_TRUE(export_speech_model(weights, before, &*hub, folder.at("c.nemo"), {}, &first).ok());
   EXPECT_EQ(archive_tokenizer(*SpeechArchive::open(folder.at("c.nemo")))->bytes(), first.bytes());
+}
+
+// A checkpoint that keeps tokenizer and sizes is exported when the archive that it began with is gone.
+TEST(SpeechExport, ACheckpointNeedsNoOtherFiles) {
+  const TempFolder folder;
+  const Tokenizer tokenizer = tokenizer_of(40);
+  const SpeechModelSettings model = settings_for(tokenizer);
+  FeatureSettings features;
+  features.features = model.mel_bands;
+  const auto config = parse("task: speech\nmodel: {name: " + folder.at("gone.nemo") + "}\n", "c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const std::vector<TensorSource> weights = some_weights();
+  const std::string target = folder.at("a.nemo"), checkpoint = folder.path();
+  const ModelExport request{config->settings, checkpoint, weights, target};
+  EXPECT_THAT(SpeechEntry::export_model(request).message(), HasSubstr("gone.nemo"));
+  for (const auto& [name, bytes] : kept_files({model, features}, tokenizer.bytes()))
+    write_bytes(folder.at(name), bytes);
+  const Status done = SpeechEntry::export_model(request);
+  ASSERT_TRUE(done.ok()) << done.message();
+  const auto archive = SpeechArchive::open(target);
+  ASSERT_TRUE(archive.ok()) << archive.status().message();
+  EXPECT_EQ(archive->settings().vocabulary, tokenizer.size());
+  EXPECT_EQ(archive->features(), features);
+  EXPECT_EQ(archive_tokenizer(*archive)->bytes(), tokenizer.bytes());
 }
 
 TEST(SpeechExport, WhatDoesNotFitIsNamed) {

@@ -5,6 +5,7 @@
 #include "train/files/checkpoint_names.h"
 #include "train/tasks/speech/archive_tokenizer.h"
 #include "train/tasks/speech/entry.h"
+#include "train/tasks/speech/kept_model.h"
 #include "train/tasks/speech/origin.h"
 
 #include <optional>
@@ -16,7 +17,7 @@ namespace {
 // The checkpoint's own; else that of the files, where they have one that can be read.
 Result<std::optional<Tokenizer>> tokenizer_of(const std::string& checkpoint, const SpeechArchive* origin) {
   std::optional<Tokenizer> out;
-  const std::string kept = checkpoint + "/tokenizer.model";
+  const std::string kept = checkpoint + '/' + std::string(kKeptTokenizer);
   const bool own = path_exists(kept);
   if (!own && origin == nullptr) return out;
   auto opened = own ? Tokenizer::open(kept) : archive_tokenizer(*origin);
@@ -25,19 +26,31 @@ Result<std::optional<Tokenizer>> tokenizer_of(const std::string& checkpoint, con
   return out;
 }
 
+// What the model and its features are, by the config and the files that it names.
+Result<KeptModel> configured_model(const Settings& settings, const SpeechArchive* origin) {
+  auto model = speech_model_of(settings, origin);
+  if (!model.ok()) return model.status();
+  const auto features = speech_features_of(*model, origin);
+  return KeptModel{std::move(*model), features};
+}
+
 }  // namespace
 
 Status SpeechEntry::export_model(const ModelExport& request) {
+  auto kept = read_kept_model(request.checkpoint);
+  if (!kept.ok()) return kept.status();
+  // A checkpoint that has all of it needs no other files.
   const auto origin = open_speech_origin(request.settings);
-  if (!origin.ok()) return origin.status();
-  const SpeechArchive* const archive = origin->has_value() ? &**origin : nullptr;
-  auto model = speech_model_of(request.settings, archive);
-  if (!model.ok()) return model.status();
+  if (!origin.ok() && !kept->has_value()) return origin.status();
+  const SpeechArchive* const archive = origin.ok() && origin->has_value() ? &**origin : nullptr;
+  const auto found =
+      kept->has_value() ? Result<KeptModel>(std::move(**kept)) : configured_model(request.settings, archive);
+  if (!found.ok()) return found.status();
   const auto tokenizer = tokenizer_of(request.checkpoint, archive);
   if (!tokenizer.ok()) return tokenizer.status();
-  const bool known = tokenizer->has_value() && (*tokenizer)->size() == model->vocabulary;
-  return export_speech_model(request.weights, *model, archive, request.target,
-                             speech_features_of(*model, archive), known ? &**tokenizer : nullptr);
+  const bool known = tokenizer->has_value() && (*tokenizer)->size() == found->model.vocabulary;
+  return export_speech_model(request.weights, found->model, archive, request.target, found->features,
+                             known ? &**tokenizer : nullptr);
 }
 
 }  // namespace octavo::train
