@@ -75,6 +75,7 @@ LoaderSpeed measure_loader(const ClipSet& set, int workers, double seconds) {
   };
   {
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<std::size_t>(workers));
     for (int i = 0; i < workers; ++i) threads.emplace_back(work);
   }
   total.elapsed = std::chrono::duration<double>(Clock::now() - start).count();

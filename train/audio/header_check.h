@@ -13,6 +13,6 @@
 namespace octavo::train {
 
 // Leaves the file's position anywhere.
-Status check_header(const InputFile& file, const std::string& path);
+Status check_header(const InputFile& input, const std::string& path);
 
 }  // namespace octavo::train

@@ -9,6 +9,8 @@
 namespace octavo::train {
 
 struct AudioStream::State {
+  State(Decoder opened, Resampler made) : decoder(std::move(opened)), resampler(std::move(made)) {}
+
   Decoder decoder;
   Resampler resampler;
   std::vector<float> piece, ready;  // decoded; at the asked rate, from `next` on
@@ -46,7 +48,7 @@ Result<AudioStream> AudioStream::open(const std::string& path, int rate, std::op
   if (!decoder.ok()) return decoder.status();
   Result<Resampler> resampler = Resampler::make(decoder->info().rate, rate);
   if (!resampler.ok()) return resampler.status();
-  return AudioStream(std::unique_ptr<State>(new State{std::move(*decoder), std::move(*resampler), {}, {}}));
+  return AudioStream(std::make_unique<State>(std::move(*decoder), std::move(*resampler)));
 }
 
 const AudioInfo& AudioStream::source() const { return state_->decoder.info(); }
