@@ -11,13 +11,10 @@ namespace octavo::train {
 namespace {
 
 constexpr int kLastInterrupt = 3;
-// Shown by the handler itself: a step can take a minute, and a user who sees nothing presses Ctrl-C again.
-constexpr std::string_view kHeard =
-    "\nstopping after this step, with a checkpoint; two more Ctrl-C end the process at once\n";
-
 // NOLINTBEGIN: a handler can use nothing else
 volatile std::sig_atomic_t asked = 0;
 volatile std::sig_atomic_t interrupts = 0;
+std::string_view said_at_once;  // set before a handler is
 // NOLINTEND
 
 void ask(int signal) {
@@ -26,7 +23,7 @@ void ask(int signal) {
   interrupts = interrupts + 1;
   if (interrupts == 1) {
     const int before = errno;
-    std::ignore = write(STDERR_FILENO, kHeard.data(), kHeard.size());
+    std::ignore = write(STDERR_FILENO, said_at_once.data(), said_at_once.size());
     errno = before;
   }
   if (interrupts < kLastInterrupt) return;
@@ -40,7 +37,12 @@ constexpr std::array kHandled = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
 
 }  // namespace
 
-StopSignals::StopSignals() {
+const char* signal_name(int signal) {
+  return signal == SIGINT ? "Ctrl-C" : signal == SIGTERM ? "SIGTERM" : "SIGHUP";
+}
+
+StopSignals::StopSignals(const char* said) {
+  said_at_once = said;
   static_assert(kHandled.size() == kSignals);
   asked = 0;
   interrupts = 0;

@@ -13,10 +13,18 @@
 
 namespace octavo::train {
 
+// What a user calls it: "Ctrl-C".
+const char* signal_name(int signal);
+
 // One at a time.
 class StopSignals {
  public:
-  StopSignals();
+  // `said` is a literal, which the handler of Ctrl-C shows at once: a step can take a minute, and a user who
+  // sees nothing presses Ctrl-C again.
+  explicit StopSignals(
+      const char* said =
+          "\nstopping after this step, with a checkpoint; two more Ctrl-C end the process at "
+          "once\n");
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

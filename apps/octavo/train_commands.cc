@@ -5,6 +5,7 @@
 #include "bench_speech.h"
 #include "bench_transcribe.h"
 #include "cli.h"
+#include "evaluate.h"
 #include "train.h"
 #include "train/config/config.h"
 #include "train/config/environment.h"
@@ -80,6 +81,10 @@ void add_train_commands(CLI::App& app) {
     check_transcribe(request);
     become_trainer(arguments_of(request));
   });
+  add_evaluate(app, [](const EvaluateRequest& request) {
+    check_evaluate(request);
+    become_trainer(arguments_of(request));
+  });
   add_export(app);
   add_report(app);
   add_data(app);
@@ -87,6 +92,7 @@ void add_train_commands(CLI::App& app) {
   octavo train run.yaml            train a model; docs/guides/train.md
   octavo sample RUN                let it write
   octavo transcribe RUN FILE...    let it write down what recordings say
+  octavo evaluate RUN MANIFEST     how many words it hears wrong
   octavo export RUN TARGET         its model for other programs
   octavo report RUN [RUN...]       an HTML page about a run, or several side by side
   octavo data make-text FILE       a text to try it on

@@ -1,5 +1,5 @@
-// The program octavo-trainer: what `octavo train`, `octavo sample`, `octavo transcribe`, `octavo bench
-// speech` and `octavo bench transcribe` do, in a process that loads LibTorch.
+// The program octavo-trainer: what `octavo train`, `octavo sample`, `octavo transcribe`, `octavo evaluate`,
+// `octavo bench speech` and `octavo bench transcribe` do, in a process that loads LibTorch.
 // SPDX-License-Identifier: MIT
 #include "trainer.h"
 
@@ -9,12 +9,15 @@
 #include "command.h"
 #include "device.h"
 #include "dry_run.h"
+#include "evaluate.h"
 #include "model.h"
 #include "progress.h"
+#include "signals.h"
 #include "train.h"
 #include "train/format/terminal_text.h"
 #include "train/tasks/text/task.h"
 #include "trainer_bench.h"
+#include "trainer_evaluate.h"
 #include "trainer_transcribe.h"
 #include "transcribe.h"
 
@@ -23,7 +26,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <iostream>
 #include <string>
 
@@ -50,10 +52,6 @@ class TerminalConsole : public train::Console {
   std::chrono::steady_clock::time_point last_;
 };
 
-const char* signal_name(int signal) {
-  return signal == SIGINT ? "Ctrl-C" : signal == SIGTERM ? "SIGTERM" : "SIGHUP";
-}
-
 void rehearse(const train::Config& config, std::int64_t steps) {
   train::DryRun done;
   {
@@ -61,8 +59,8 @@ void rehearse(const train::Config& config, std::int64_t steps) {
     done = take(train::dry_run(config, steps, console));
   }
   if (done.signal != 0) {
-    throw Failure(128 + done.signal, std::string("the dry run was stopped by ") + signal_name(done.signal) +
-                                         "; nothing was written");
+    throw Failure(128 + done.signal, std::string("the dry run was stopped by ") +
+                                         train::signal_name(done.signal) + "; nothing was written");
   }
   for (const std::string& line : done.lines) std::cout << line << '\n';
 }
@@ -76,7 +74,7 @@ void run_training(const TrainRequest& request) {
     outcome = take(train::train(config, console));
   }
   if (outcome.signal != 0) {
-    const char* by = signal_name(outcome.signal);
+    const char* by = train::signal_name(outcome.signal);
     const bool latest = config.settings.training.resume_from_checkpoint.latest;
     const std::string goes_on = std::string("the same command ") +
                                 (latest ? "" : "with resume_from_checkpoint=true ") + "goes on from it";
@@ -135,6 +133,7 @@ void add_commands(CLI::App& app) {
   add_train(app, run_training);
   add_sample(app, plainly(run_sampling));
   add_transcribe(app, plainly(run_transcribe));
+  add_evaluate(app, plainly(run_evaluate));
   CLI::App* bench = app.add_subcommand("bench", "Measure speed");
   bench->require_subcommand(1);
   add_bench_speech(*bench, plainly(run_bench_speech));

@@ -26,6 +26,7 @@ ELSEWHERE = {
     r"cmake --install": "tests/install",
     r"ctest ": "runs the tests themselves",
     r"tensorboard ": "not in the test environment",
+    r"(\S*/)?octavo evaluate ": "needs recordings; tests/apps/test_evaluate.py makes some",
     r"octavo export \S+ \S+\.nemo": "needs an archive of NeMo; tests/apps/test_export.py makes one",
     r"python examples/python/": "tests/docs/test_examples.py runs them in its own process",
 }

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#include "evaluate.h"
+
+#include "cli.h"
+
+#include <CLI/CLI.hpp>
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+
+namespace octavo::cli {
+namespace {
+
+constexpr const char* kEvaluateFooter = R"(For example:
+  octavo evaluate runs/speech test.jsonl                       the word error rate, and the worst clips
+  octavo evaluate runs/speech test.jsonl --checkpoint best --json test.json
+  octavo evaluate parakeet.nemo test.jsonl --limit 200
+
+Words are what blanks separate; case and punctuation count. Errors are substitutions, deletions and insertions,
+summed over all clips and divided by the words of the manifest. Where the manifest has `lang` or `speaker`, there
+is a table for each. A clip that cannot be read is named and counted, and the others go on. Ctrl-C shows the
+errors so far.)";
+
+}  // namespace
+
+void add_evaluate(CLI::App& app, const std::function<void(const EvaluateRequest&)>& action) {
+  CLI::App* command = app.add_subcommand("evaluate", "The word error rate on the recordings of a manifest");
+  auto request = std::make_shared<EvaluateRequest>();
+  command
+      ->add_option("model", request->model,
+                   "A run's folder, a checkpoint's, a .nemo file, a folder of transformers, or a name of the "
+                   "hub that was downloaded")
+      ->type_name("RUN")
+      ->required();
+  command->add_option("manifests", request->manifests, "JSON lines with audio_filepath, duration and text")
+      ->type_name("MANIFEST ...")
+      ->required();
+  command
+      ->add_option("--checkpoint", request->checkpoint,
+                   "Of a run: best (by save_best), latest, or the number of a step; latest if not given")
+      ->type_name("best|latest|STEP");
+  command->add_option("--json", request->json, "Write all of it to a file, too")->type_name("FILE");
+  command->add_option("--limit", request->limit, "Only the first clips of the manifest")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()));
+  const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
+    return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
+  };
+  option("--worst", request->worst, "N", "How many of the clips with the most errors to show")
+      ->check(CLI::Range(0, 100000));
+  command
+      ->add_option("--batch-seconds", request->batch_seconds,
+                   "Seconds of sound that are heard at once; 1200 on a GPU and 120 elsewhere if not given")
+      ->type_name("S")
+      ->check(CLI::Range(1.0, 1e6));
+  option("--threads", request->threads, "N", "That read recordings; 0: as many as the machine has, up to 16")
+      ->check(CLI::Range(0, 1024));
+  option("--device", request->device, "NAME", "auto, cpu, cuda, cuda:1 or mps");
+  option("--dtype", request->dtype, "NAME", "auto (bfloat16 on a GPU), bfloat16, float16 or float32")
+      ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
+  command->footer(kEvaluateFooter);
+  command->callback([=] { action(*request); });
+}
+
+void check_evaluate(const EvaluateRequest& request) {
+  for (const std::string& path : request.manifests) {
+    if (access(path.c_str(), R_OK) != 0)
+      throw Failure(kExitFailure, path + ": cannot be read: " + std::strerror(errno));
+  }
+  if (request.json.empty()) return;
+  const std::string folder = std::filesystem::path(request.json).parent_path().string();
+  if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0)
+    throw Failure(kExitUsage, "--json: got " + request.json + ", but " + (folder.empty() ? "." : folder) +
+                                  " is no folder that can be written to");
+}
+
+std::vector<std::string> arguments_of(const EvaluateRequest& request) {
+  std::vector<std::string> out = {"evaluate", "--worst=" + std::to_string(request.worst),
+                                  "--threads=" + std::to_string(request.threads),
+                                  "--device=" + request.device, "--dtype=" + request.dtype};
+  if (!request.checkpoint.empty()) out.push_back("--checkpoint=" + request.checkpoint);
+  if (!request.json.empty()) out.push_back("--json=" + request.json);
+  if (request.limit) out.push_back("--limit=" + std::to_string(*request.limit));
+  if (request.batch_seconds) out.push_back("--batch-seconds=" + exact(*request.batch_seconds));
+  out.emplace_back("--");
+  out.push_back(request.model);
+  out.insert(out.end(), request.manifests.begin(), request.manifests.end());
+  return out;
+}
+
+}  // namespace octavo::cli

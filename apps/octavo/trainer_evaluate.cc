@@ -1,0 +1,115 @@
+// `octavo evaluate`: a manifest's recordings through a listener, and the word errors of what it hears.
+// SPDX-License-Identifier: MIT
+#include "trainer_evaluate.h"
+
+#include "cli.h"
+#include "evaluate.h"
+#include "evaluate_report.h"
+#include "progress.h"
+#include "signals.h"
+#include "table.h"
+#include "train/files/text_file.h"
+#include "train/tasks/speech/listener.h"
+#include "trainer_transcribe.h"
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace octavo::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kGpuBatchSeconds = 1200, kOtherBatchSeconds = 120;  // as --help says
+
+// No clip is too short or too long to be evaluated.
+train::Manifest open_manifests(const std::vector<std::string>& paths) {
+  std::vector<train::ManifestSource> sources;
+  for (const std::string& path : paths) sources.push_back({path});
+  train::ManifestOptions options;
+  options.min_duration = 0;
+  options.max_duration = std::numeric_limits<double>::infinity();
+  options.bad = train::BadClips::skip;
+  return take(train::Manifest::open(sources, options));
+}
+
+// Lines of progress, not too many of them.
+class Heard {
+ public:
+  explicit Heard(std::int64_t clips) : clips_(clips) {}
+
+  void show(std::int64_t done, const train::GroupScore& score) {
+    const auto now = Clock::now();
+    if (said_ &&
+        now - *said_ < (isatty(STDERR_FILENO) != 0 ? std::chrono::seconds(1) : std::chrono::seconds(5)))
+      return;
+    said_ = now;
+    const double took = std::chrono::duration<double>(now - begin_).count();
+    progress_.say(grouped(done) + " of " + grouped(clips_) + " clips, WER " +
+                  fixed(100 * score.errors.rate(), 2) + "%, " + fixed(score.seconds / took, 1) +
+                  " times real time");
+  }
+
+ private:
+  std::int64_t clips_;
+  Progress progress_;
+  Clock::time_point begin_ = Clock::now();
+  std::optional<Clock::time_point> said_;
+};
+
+train::ManifestScore listen(train::Listener& listener, const train::Manifest& manifest,
+                            const EvaluateRequest& request) {
+  const bool cpu = listener.device_text().starts_with("cpu");
+  train::ScoreOptions options;
+  options.limit = request.limit;
+  options.worst = static_cast<std::size_t>(request.worst);
+  options.rate = listener.rate();
+  options.listening.batch_seconds =
+      request.batch_seconds.value_or(cpu ? kOtherBatchSeconds : kGpuBatchSeconds);
+  options.listening.threads = request.threads;
+  Heard heard(std::min(manifest.size(), request.limit.value_or(manifest.size())));
+  return train::score_manifest(
+      manifest, [&](auto clips) { return listener.hear(clips); }, options,
+      {[] { return train::StopSignals::received() != 0; },
+       [&](std::int64_t done, const train::GroupScore& score) { heard.show(done, score); }});
+}
+
+void write_json(const EvaluateRequest& request, const train::ManifestScore& score) {
+  nlohmann::ordered_json out = {{"model", request.model}, {"manifests", request.manifests}};
+  if (!request.checkpoint.empty()) out["checkpoint"] = request.checkpoint;
+  out.update(evaluation_json(score));
+  using Handler = nlohmann::ordered_json::error_handler_t;
+  check(train::write_text_file(request.json, out.dump(2, ' ', false, Handler::replace) + '\n'));
+}
+
+}  // namespace
+
+void run_evaluate(const EvaluateRequest& request) {
+  check_evaluate(request);
+  const train::Manifest manifest = open_manifests(request.manifests);
+  train::Listener listener = take(train::Listener::open(
+      request.model, listener_options(request.device, request.dtype, request.checkpoint)));
+  for (const std::string& line : listener.notes()) std::cerr << line << '\n';
+  const train::StopSignals signals(
+      "\nstopping after this batch, with the errors so far; two more Ctrl-C end the process at once\n");
+  const train::ManifestScore score = listen(listener, manifest, request);
+  std::cout << evaluation_text(score) << std::flush;
+  if (!request.json.empty()) write_json(request, score);
+  if (const int signal = train::StopSignals::received(); score.clips_done < score.clips) {
+    throw Failure(128 + signal, std::string("stopped by ") + train::signal_name(signal) + " after " +
+                                    grouped(score.clips_done) + " of " + grouped(score.clips) +
+                                    " clips, the longest first: the errors are those of these");
+  }
+  if (score.score.total().clips == 0)
+    throw Failure(kExitFailure, "no clip could be heard; the first: " + score.score.unheard().front().reason);
+}
+
+}  // namespace octavo::cli

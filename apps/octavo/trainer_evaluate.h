@@ -1,0 +1,10 @@
+// What octavo-trainer does for `octavo evaluate`.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+namespace octavo::cli {
+
+struct EvaluateRequest;
+void run_evaluate(const EvaluateRequest& request);
+
+}  // namespace octavo::cli
