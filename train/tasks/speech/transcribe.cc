@@ -43,6 +43,7 @@ std::vector<Result<AudioInfo>> probe_all(std::span<const std::string> paths, int
     }
   }
   std::vector<Result<AudioInfo>> out;
+  out.reserve(found.size());
   for (auto& each : found) out.push_back(std::move(*each));
   return out;
 }
