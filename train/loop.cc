@@ -249,6 +249,9 @@ Status Loop::write_end(const Outcome& outcome) {
   // it.
   if (stepper_.done() > Stepper::kMeasuredStep && working > 0)
     record["overhead"] = std::max(1.0 - stepper_.computing() / working, 0.0);
+  const std::vector<std::string> ending = session_.task->ending();
+  for (const std::string& line : ending) console_.note(line);
+  if (!ending.empty()) record["notes"] = ending;
   return session_.log->write(record);
 }
 

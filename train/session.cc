@@ -305,6 +305,7 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   auto log = RunLog::open(settings.output_dir, s.state.step);
   if (!log.ok()) return log.status();
   s.log.emplace(std::move(*log));
+  if (Status bad = s.task->begin(settings.output_dir); !bad.ok()) return bad;
   Settings saved = with_absolute_paths(settings);         // the run can be gone on with from anywhere
   saved.training.resume_from_checkpoint.changed = false;  // --resume is of this start alone
   s.config_yaml = to_yaml(saved);

@@ -144,6 +144,12 @@ class Task {
   // At the end of a run; none: there is nothing to show.
   virtual std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) = 0;
 
+  // A run begins, or goes on, in this folder, which is there: what the task writes besides goes into it. A
+  // rehearsal has none. Batches may have been read before.
+  virtual Status begin(const std::string& /*folder*/) { return {}; }
+  // What the run says at its end, a line each.
+  [[nodiscard]] virtual std::vector<std::string> ending() const { return {}; }
+
   // What the run says first about its data, a line each, and what its start in the log has besides; a text
   // `data` there stands in the report.
   [[nodiscard]] virtual std::vector<std::string> introduction() const = 0;

@@ -236,14 +236,34 @@ TEST(ParakeetGuide, TheModelTellsTheTask) {
   EXPECT_EQ(s.data.max_samples, -1);
   EXPECT_EQ(s.training.optimizer, kEightBits);
   EXPECT_EQ(s.training.per_device_train_batch_size * s.training.gradient_accumulation_steps, 120);
+  // With its recordings each block is a whole config.
+  const Words recordings = {"model.name=" + std::string(kParakeet), "train_manifest=train.json",
+                            "val_manifest=val.json"};
+  EXPECT_TRUE(check_complete(parsed(kWhole, recordings)).ok());
   for (const Part& part : kParts) {
-    const Config of_part = parsed(part.text, {"model.name=" + std::string(kParakeet)});
+    const Config of_part = parsed(part.text, recordings);
     EXPECT_EQ(of_part.settings.task, "speech") << part.text;
     EXPECT_EQ(of_part.settings.training.per_device_train_batch_size, part.train);
+    EXPECT_TRUE(check_complete(of_part).ok()) << part.text;
   }
-  // Recordings are what a run of it still lacks, and it is told before it begins.
+  for (const char* block :
+       {"# With underscore\noptimizer: \"adamw_8bit\"\n", "optimizer: \"adamw8bit\"\n",
+        "training:\n  optimizer: \"adamw\"  # Standard optimizer\n  per_device_train_batch_size: 8\n",
+        "   per_device_train_batch_size: 4  # From 8\n   gradient_accumulation_steps: 32  # From 16\n",
+        "   model:\n     gradient_checkpointing: true\n",
+        "   data:\n     max_samples: 100000  # Make sure it's not higher\n",
+        "per_device_eval_batch_size: 2  # Minimal\n", "training:\n  bf16: true\n  fp16: false\n",
+        "training:\n  max_steps: 100  # Only 100 steps\n", "dataloader_num_workers: 16\n",
+        "data:\n  max_samples: 500000\ntraining:\n  resume_from_checkpoint: true\n"}) {
+    const Config of_block = parsed(block, recordings);
+    EXPECT_EQ(of_block.settings.task, "speech") << block;
+    EXPECT_TRUE(check_complete(of_block).ok()) << block;
+  }
+  // Without them it is told before it begins.
   EXPECT_THAT(check_complete(config).message(),
-              AllOf(HasSubstr("data.generator.clips: not given"), HasSubstr("recordings, manifests")));
+              AllOf(StartsWith("data.train_manifest: not given"), HasSubstr("train.jsonl")));
+  EXPECT_THAT(check_complete(parsed(kWhole, {"train_manifest=a"})).message(),
+              AllOf(StartsWith("data.val_manifest: not given"), HasSubstr("octavo data split")));
   EXPECT_THAT(refusal("name: " + std::string(kParakeet) + "\nnum_gpus: 2\n"),
               StartsWith("run.yaml:2:1: training.num_gpus: got 2"));
   EXPECT_EQ(parse("task: asr", "run.yaml").status().message(),
@@ -275,20 +295,20 @@ TEST(ParakeetGuide, CheckpointingOfThePartsApart) {
   EXPECT_EQ(model_of("name: parakeet-tdt-0.6b-v2").vocabulary, 1024);
 }
 
-TEST(ParakeetGuide, RecordingsAreNotBuiltInYet) {
-  const std::string no = "recordings, manifests and tokenizers are not built in yet; a generator makes clips";
-  EXPECT_THAT(refusal("task: speech\ndata:\n  train_manifest: a.json\n  val_manifest: b.json\n"),
-              AllOf(StartsWith("run.yaml:3:3: train_manifest: "), HasSubstr(no)));
+TEST(ParakeetGuide, NeMosOwnConfig) {
+  const std::string where = "data.train_manifest and data.val_manifest (manifest_filepath)";
   // NeMo's own config, which names neither task nor model.
   constexpr std::string_view kNeMo = R"(model:
   train_ds:
     manifest_filepath: train.json
   encoder: {gradient_checkpointing: false}
 )";
-  EXPECT_THAT(refusal(kNeMo),
-              AllOf(StartsWith("run.yaml:2:3: model.train_ds: a key of the task speech: "), HasSubstr(no)));
-  EXPECT_THAT(refusal(kNeMo, {"task=speech"}), AllOf(StartsWith("run.yaml:2:3: train_ds: "), HasSubstr(no)));
-  EXPECT_THAT(refusal("", {"data.sample_rate=16000"}), StartsWith("command line: data.sample_rate: a key"));
+  EXPECT_THAT(refusal(kNeMo), AllOf(StartsWith("run.yaml:2:3: model.train_ds: a key of the task speech: "),
+                                    HasSubstr(where)));
+  EXPECT_THAT(refusal(kNeMo, {"task=speech"}),
+              AllOf(StartsWith("run.yaml:2:3: train_ds: "), HasSubstr(where)));
+  EXPECT_THAT(parse("", "run.yaml", Words{"data.sample_rate=16000"}).status().message(),
+              AllOf(StartsWith("command line: data.sample_rate: a key"), HasSubstr("write task: speech")));
   EXPECT_THAT(refusal("model: {init_from_pretrained_model: " + std::string(kParakeet) + "}"),
               HasSubstr("write model.name"));
   EXPECT_THAT(refusal("task: speech\nmodel: {freeze: [encoder.*]}"), HasSubstr("training.groups: [{params:"));

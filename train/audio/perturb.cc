@@ -37,6 +37,7 @@ NoiseDraw draw_noise(std::int64_t clips, double lowest_snr, double highest_snr, 
   drawn.clip = static_cast<std::int64_t>(share_of(number, 1) * static_cast<double>(clips));
   drawn.snr = lowest_snr + share_of(number, 2) * (highest_snr - lowest_snr);
   drawn.start = share_of(number, 3);
+  drawn.chance = share_of(number, 4);
   return drawn;
 }
 

@@ -20,6 +20,7 @@ struct NoiseDraw {
   std::int64_t clip = 0;  // 0 … clips - 1
   double snr = 0;         // dB: the clip's power over the noise's
   double start = 0;       // where in the noise it begins, as a share of it: below 1
+  double chance = 0;      // below 1; where only some draws get noise, those below their share do
 };
 
 // REQUIRES: clips >= 1, lowest <= highest.

@@ -91,6 +91,13 @@ Status settle_and_check(Config& config) {
                                std::to_string(training.num_gpus) +
                                ", but multi-GPU training is not built in yet; use num_gpus: 1");
   }
+  if (training.per_device_train_batch_size == kNoLimit && !find_task(config.settings.task)->limits_batches) {
+    return Status::invalid(
+        config.origin("training.per_device_train_batch_size").place() +
+        ": training.per_device_train_batch_size: got auto, but nothing else limits a batch of "
+        "the task " +
+        config.settings.task + "; give a number");
+  }
   if (training.min_lr > training.learning_rate) {
     return Status::invalid(clash(config, "training.min_lr", "training.learning_rate",
                                  "min_lr is where a decay ends: make it the smaller one"));

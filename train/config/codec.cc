@@ -107,6 +107,18 @@ Codec<std::int64_t> count_or_all() {
           [](const std::int64_t& value) { return std::to_string(value); }};
 }
 
+Codec<std::int64_t> batch_rows() {
+  const Codec<std::int64_t> codec = integer(1, kNoLimit - 1);
+  auto read = [read = codec.read](const YamlNode& node) -> std::optional<std::int64_t> {
+    const bool is_auto = node.kind == YamlNode::Kind::scalar && node.plain && node.text == "auto";
+    return is_auto ? kNoLimit : read(node);
+  };
+  auto write = [write = codec.write](const std::int64_t& value) {
+    return value == kNoLimit ? "auto" : write(value);
+  };
+  return {codec.expected + ", or auto", read, write};
+}
+
 Codec<double> real(Range range) {
   auto read = [range](const YamlNode& node) -> std::optional<double> {
     const auto value = number_in<double>(node);

@@ -207,6 +207,21 @@ Result<Config> defaults(const TaskConfig& task) {
   return config;
 }
 
+// The task's own defaults, where the config gives no values.
+Status apply_recipe(const TaskConfig& task, Config& config) {
+  if (task.recipe == nullptr) return {};
+  for (const Default& each : task.recipe(config)) {
+    Origin& origin = config.origins.at(config.schema->index(each.path));
+    if (origin.level != Origin::Level::standard) continue;
+    auto value = read_yaml(each.value, {std::string(task.name), false});
+    if (!value.ok()) return value.status();
+    if (!config.schema->setting(each.path)->type.set(*value, config.settings))
+      return Status::failed("schema: " + std::string(each.path) + " does not take " + each.value);
+    origin.via = kByRecipe;
+  }
+  return {};
+}
+
 // A file or a command line as mappings, before anything is known of their keys.
 struct Given {
   Source source;
@@ -330,6 +345,7 @@ Result<Config> parse(std::string_view text, std::string_view name, std::span<con
     if (Status status = level->apply(*config); !status.ok()) return status;
   }
   config->settings.task = (*task)->name;
+  if (Status status = apply_recipe(**task, *config); !status.ok()) return status;
   if (Status status = settle_and_check(*config); !status.ok()) return status;
   return config;
 }

@@ -23,6 +23,7 @@
 namespace octavo::train {
 
 // Where a value was given.
+inline constexpr const char* kByRecipe = "recipe";  // Origin::via of a task's own defaults
 struct Origin {
   enum class Level { standard, file, command_line };  // later ones override
   Level level = Level::standard;

@@ -147,7 +147,7 @@ Status settle_options(Config& config) {
       return find_option(each.optimizer.algorithm, key.setting()->option) != nullptr;
     });
     if (config.origin(key.path).level == Origin::Level::standard) {
-      give_way(key, config);
+      if (config.origin(key.path).via != kByRecipe) give_way(key, config);
     } else if (!has) {
       if (Status status = settle_foreign(key, config); !status.ok()) return status;
     }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string_view>
 
 namespace octavo::train::recipe {
@@ -28,6 +29,20 @@ inline constexpr std::string_view kNoDeepSpeedSize =
 inline constexpr std::string_view kNoOffload =
     "optimizer states and gradients in the CPU's memory are not built in; for less memory use optimizer: "
     "adamw_4bit and gradient_checkpointing: true";
+
+// How a model that was trained before is trained further, where a config says nothing: NeMo's recipe for
+// speech models, whose optimizer is kWithFp32. Its warm-up is a tenth of the steps where that is shorter.
+inline constexpr std::int64_t kFineTuningWarmup = 5000;
+struct Value {
+  std::string_view path, value;
+};
+inline constexpr std::array<Value, 7> kFineTuning = {{{"training.learning_rate", "1.0e-4"},
+                                                      {"training.min_lr", "5.0e-6"},
+                                                      {"training.beta2", "0.98"},
+                                                      {"training.weight_decay", "1.0e-3"},
+                                                      {"training.no_decay", "none"},
+                                                      {"training.max_grad_norm", "0"},
+                                                      {"training.num_train_epochs", "50"}}};
 
 // The options that the trainer has more to say of than their descriptions.
 struct Known {

@@ -99,8 +99,8 @@ std::vector<Key> make_general() {
        "what bfloat16 weights keep besides: 24 or 32 bits in all, nothing with stochastic rounding, or "
        "nothing; auto: 24"},
       {"training.per_device_train_batch_size",
-       Setting{field(&T::per_device_train_batch_size, sizes), "8", {"batch_size"}},
-       "samples in a forward pass"},
+       Setting{field(&T::per_device_train_batch_size, batch_rows()), "8", {"batch_size"}},
+       "samples in a forward pass; auto: as many as the task's own limits of a batch allow"},
       {"training.per_device_eval_batch_size", Setting{field(&T::per_device_eval_batch_size, sizes), "4"},
        "the same in evaluation", Effect::none},
       {"training.gradient_accumulation_steps", Setting{field(&T::gradient_accumulation_steps, sizes), "1"},

@@ -47,6 +47,9 @@ struct Resume {
   friend bool operator==(const Resume&, const Resume&) = default;
 };
 
+// Of per_device_train_batch_size: as many samples as what else limits a batch allows.
+inline constexpr std::int64_t kNoLimit = std::int64_t{1} << 24;
+
 struct ModelSettings {
   std::string name;
 };

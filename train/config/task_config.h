@@ -17,6 +17,12 @@
 
 namespace octavo::train {
 
+// A value that a key has where nobody gave it one, as YAML, instead of its default.
+struct Default {
+  std::string_view path;
+  std::string value;
+};
+
 struct TaskConfig {
   std::string_view name;                       // `task: NAME`, and its folder in train/tasks/
   std::string_view meaning;                    // one sentence for docs/config.md
@@ -32,6 +38,9 @@ struct TaskConfig {
   Status (*check)(const Config& config);
   // What a run needs and a config that is only printed may leave out.
   Status (*check_complete)(const Config& config);
+  // Defaults that depend on what the config says; null: none. A config that is saved has their values.
+  std::vector<Default> (*recipe)(const Config& config) = nullptr;
+  bool limits_batches = false;  // has keys that limit a batch: per_device_train_batch_size may be auto
 };
 
 // All tasks, the standard one first. Defined beside their list: train/tasks/declared.cc.

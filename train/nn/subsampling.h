@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "nn/frames.h"
+
 #include <torch/types.h>
 
 #include <array>
@@ -17,10 +19,6 @@ struct SubsamplingWeights {
   torch::Tensor first, first_bias;  // [channels, 1, 3, 3], stride 2
   std::array<Stage, 2> stages;
 };
-
-inline constexpr std::int64_t kSubsampling = 8;
-// Frames, or bands, that remain: each stage halves and rounds up.
-constexpr std::int64_t subsampled(std::int64_t count) { return (count + kSubsampling - 1) / kSubsampling; }
 
 // A convolution with ReLU, then two pairs of convolutions with ReLU, each over frames and bands with padding
 // 1: features [batch, T, bands] to [batch, subsampled(T), channels * subsampled(bands)] in their dtype.

@@ -61,6 +61,43 @@ Batch make_batch(const GeneratorSettings& settings, const std::vector<ClipPlan>&
   return out;
 }
 
+Batch make_batch(const FeatureSettings& settings, std::span<const ReadClip> clips) {
+  const auto count = static_cast<std::int64_t>(clips.size());
+  const bool made = !clips.empty() && !clips.front().features.empty();
+  const auto bands = static_cast<std::size_t>(settings.features);
+  std::size_t longest = 1, labels = 1;
+  Batch out;
+  for (const ReadClip& clip : clips) {
+    const std::size_t length = made ? clip.features.size() / bands : clip.samples.size();
+    longest = std::max(longest, length);
+    labels = std::max(labels, clip.tokens.size());
+    out.length += static_cast<double>(length);
+  }
+  out.padded_length = static_cast<double>(clips.size() * longest);
+  const auto width = static_cast<std::int64_t>(longest);
+  const torch::Tensor heard =
+      made ? torch::zeros({count, width, settings.features}) : torch::zeros({count, width});
+  const torch::Tensor targets = torch::zeros({count, static_cast<std::int64_t>(labels)}, torch::kInt64);
+  const torch::Tensor lengths = torch::empty({3, count}, torch::kInt64);
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    const ReadClip& clip = clips[i];
+    const std::vector<float>& from = made ? clip.features : clip.samples;
+    std::ranges::copy(from, heard.data_ptr<float>() + i * longest * (made ? bands : 1));
+    std::ranges::copy(clip.tokens, targets.data_ptr<std::int64_t>() + i * labels);
+    const auto samples = static_cast<std::int64_t>(clip.samples.size());
+    auto* const to = lengths.data_ptr<std::int64_t>() + i;
+    to[0] = samples;
+    to[count] = made ? static_cast<std::int64_t>(from.size() / bands) : settings.frames(samples);
+    to[2 * count] = static_cast<std::int64_t>(clip.tokens.size());
+  }
+  const NamedTensors both = {{Names::feature_lengths, lengths[1]}, {Names::target_lengths, lengths[2]}};
+  out.tensors = {{made ? Names::features : Names::audio, heard}, {Names::targets, targets}};
+  out.tensors.insert(out.tensors.end(), both.begin(), both.end());
+  out.host = both;
+  out.host.emplace_back(Names::audio_lengths, lengths[0]);
+  return out;
+}
+
 void check_batch(const Batch& batch, std::int64_t vocabulary) {
   const torch::Tensor &features = batch.at(Names::features), &targets = batch.at(Names::targets);
   const auto frames = numbers(batch.on_host(Names::feature_lengths)),
@@ -81,9 +118,19 @@ void check_batch(const Batch& batch, std::int64_t vocabulary) {
   }
 }
 
-SpeechClips clips_of(const Batch& batch) {
-  return {batch.at(Names::features), batch.at(Names::feature_lengths), batch.at(Names::targets),
+SpeechClips clips_of(const Batch& batch) { return clips_of(batch, batch.at(Names::features)); }
+
+SpeechClips clips_of(const Batch& batch, torch::Tensor features) {
+  return {std::move(features), batch.at(Names::feature_lengths), batch.at(Names::targets),
           numbers(batch.on_host(Names::feature_lengths)), numbers(batch.on_host(Names::target_lengths))};
+}
+
+bool has_audio(const Batch& batch) {
+  return std::ranges::any_of(batch.tensors, [](const auto& each) { return each.first == Names::audio; });
+}
+
+std::span<const std::int64_t> audio_lengths(const Batch& batch) {
+  return numbers(batch.on_host(Names::audio_lengths));
 }
 
 torch::Tensor masked(const torch::Tensor& features, std::span<const Masks> masks) {

@@ -4,16 +4,14 @@
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/generator.h"
 #include "train/tasks/speech/model_config.h"
+#include "train/tasks/speech/recording_config.h"
+#include "train/tasks/speech/recording_settings.h"
 
 #include <algorithm>
 
 namespace octavo::train {
 namespace {
 
-constexpr std::string_view kNoRecordings =
-    "recordings, manifests and tokenizers are not built in yet; a generator makes clips: "
-    "data.generator.clips "
-    "is how many";
 constexpr std::string_view kNoFreeze =
     "parts of a model are frozen by training.groups: [{params: \"encoder.*\", freeze: true}]";
 constexpr std::string_view kNoInit = "write model.name, which is a name, a hub id or a path";
@@ -24,10 +22,8 @@ Codec<double> time_width() {
   return codec;
 }
 
-std::vector<Key> task_keys() {
+std::vector<Key> augment_keys() {
   using A = SpecAugmentSettings;
-  using G = GeneratorSettings;
-  const auto sizes = integer(1, kMaxSize);
   return {
       {"model.spec_augment.freq_masks", Setting{field(&A::freq_masks, integer(0, 1024)), "2"},
        "parts of the frequencies that a training pass does not see"},
@@ -39,14 +35,15 @@ std::vector<Key> task_keys() {
        "frames of such a part, fewer than that: up to 1 it is a share of the clip"},
       {"model.init_from_pretrained_model", Refused{kNoInit}, ""},
       {"model.freeze", Refused{kNoFreeze}, ""},
-      {"model.train_ds", Refused{kNoRecordings}, ""},
-      {"model.validation_ds", Refused{kNoRecordings}, ""},
-      {"model.test_ds", Refused{kNoRecordings}, ""},
-      {"model.preprocessor", Refused{kNoRecordings}, ""},
-      {"model.tokenizer", Refused{kNoRecordings}, ""},
+  };
+}
 
+std::vector<Key> generator_keys() {
+  using G = GeneratorSettings;
+  const auto sizes = integer(1, kMaxSize);
+  return {
       {"data.generator.clips", Setting{field(&G::clips, integer(1, kMaxSteps)), "null"},
-       "clips to train on, which a generator makes; a run needs it", Effect::content},
+       "clips to train on, which a generator makes; instead of recordings", Effect::content},
       {"data.generator.validation_clips", Setting{field(&G::validation_clips, sizes), "64"},
        "clips to evaluate on, which are others"},
       {"data.generator.seconds", Setting{field(&G::seconds, real({.low = 0.16, .high = 3600})), "4"},
@@ -61,26 +58,19 @@ std::vector<Key> task_keys() {
        "noise of the features; a token is as loud as 1"},
       {"data.generator.seed", Setting{field(&G::seed, integer(0, kMaxSteps)), "1"},
        "another seed: other clips of the same language"},
-      {"data.train_manifest", Refused{kNoRecordings}, ""},
-      {"data.val_manifest", Refused{kNoRecordings}, ""},
-      {"data.validation_manifest", Refused{kNoRecordings}, ""},
-      {"data.test_manifest", Refused{kNoRecordings}, ""},
-      {"data.manifest_filepath", Refused{kNoRecordings}, ""},
-      {"data.sample_rate", Refused{kNoRecordings}, ""},
-      {"data.min_duration", Refused{kNoRecordings}, ""},
-      {"data.max_duration", Refused{kNoRecordings}, ""},
   };
 }
 
 std::vector<Key> keys() {
   std::vector<Key> out = speech_model_keys();
-  const std::vector<Key> own = task_keys();
-  out.insert(out.end(), own.begin(), own.end());
+  for (const auto& more : {augment_keys(), speech_input_keys(), recording_keys(), generator_keys()})
+    out.insert(out.end(), more.begin(), more.end());
   return out;
 }
 
 Status check(const Config& config) {
   if (Status bad = check_speech_model(config); !bad.ok()) return bad;
+  if (Status bad = check_recordings(config); !bad.ok()) return bad;
   const auto& data = config.settings.own.get<GeneratorSettings>();
   if (clip_frames(data) < kShortestToken * data.tokens) {
     return Status::invalid(clash(config, "data.generator.tokens", "data.generator.seconds",
@@ -96,36 +86,60 @@ Status check(const Config& config) {
                                "the model has " + std::to_string(tokens) + " tokens: use as many or fewer"));
 }
 
+// One of the two sources of clips, and all that it needs.
 Status check_data(const Config& config) {
-  if (config.settings.own.get<GeneratorSettings>().clips) return {};
-  return Status::invalid(
-      "data.generator.clips: not given, and " + std::string(kNoRecordings) +
-      ", `data: {generator: {clips: 512}}` in the file or data.generator.clips=512 after it");
+  const auto& recordings = config.settings.own.get<RecordingSettings>();
+  const bool generates = config.settings.own.get<GeneratorSettings>().clips.has_value();
+  if (generates && recordings.train_manifest)
+    return Status::invalid(clash(config, "data.generator.clips", "data.train_manifest", "keep one"));
+  if (generates && recordings.has_budget()) {
+    return Status::invalid(clash(config, recordings.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
+                                 "data.generator.clips",
+                                 "batches of generated clips have per_device_train_batch_size: remove it"));
+  }
+  if (!generates && !recordings.train_manifest) {
+    return Status::invalid(
+        "data.train_manifest: not given; name the manifest of your recordings, `data: {train_manifest: "
+        "train.jsonl, val_manifest: val.jsonl}` in the file or data.train_manifest=train.jsonl after it "
+        "(without "
+        "recordings, data.generator.clips=512 makes clips up)");
+  }
+  if (!generates && !recordings.val_manifest) {
+    return Status::invalid(
+        "data.val_manifest: not given; name the recordings to evaluate on. `octavo data split` takes them "
+        "from one manifest");
+  }
+  return {};
 }
 
 }  // namespace
 
 TaskConfig SpeechEntry::config() {
-  return {.name = "speech",
-          .meaning =
-              "Speech recognition: a FastConformer with a transducer (TDT, RNN-T) or CTC. Recordings are not "
-              "built in yet: features\ncome from a generator. Where a key of the model is null, it is as the "
-              "model of `model.name` has it. Of `model.encoder.d_model`\nand the like the parts may be "
-              "nested: `model: {encoder: {d_model: 256}}`.",
-          .models = "fastconformer, nvidia/parakeet-tdt-0.6b-v2 or nvidia/parakeet-tdt-0.6b-v3",
-          .metrics = {"loss", "wer"},
-          .example = R"(model:
-  name: fastconformer
-  encoder: {n_layers: 4, d_model: 128, n_heads: 4}
+  return {
+      .name = "speech",
+      .meaning =
+          "Speech recognition: a FastConformer with a transducer (TDT, RNN-T) or CTC, of recordings or of "
+          "clips that a generator\nmakes. Where a key of the model is null, it is as the "
+          "model of `model.name` has it. Of `model.encoder.d_model`\nand the like the parts may be "
+          "nested: `model: {encoder: {d_model: 256}}`.",
+      .models = "fastconformer, nvidia/parakeet-tdt-0.6b-v2 or nvidia/parakeet-tdt-0.6b-v3",
+      .metrics = {"loss", "wer"},
+      .example = R"(model:
+  name: nvidia/parakeet-tdt-0.6b-v3
   gradient_checkpointing: true
-data:     {generator: {clips: 2048, seconds: 4, tokens: 12}}
-training: {learning_rate: 1.0e-3, compute_dtype: bfloat16, max_steps: 3000}
-output_dir: runs/speech
+data:
+  train_manifest: train.jsonl
+  val_manifest: val.jsonl
+  batch_seconds: 400
+training: {learning_rate: 1.0e-4, num_train_epochs: 3, save_best: wer}
+output_dir: runs/parakeet
 )",
-          .takes = is_speech_model,
-          .keys = keys,
-          .check = check,
-          .check_complete = check_data};
+      .takes = is_speech_model,
+      .keys = keys,
+      .check = check,
+      .check_complete = check_data,
+      .recipe = speech_recipe,
+      .limits_batches = true};
 }
 
 }  // namespace octavo::train

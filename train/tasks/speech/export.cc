@@ -30,8 +30,9 @@ Result<std::optional<Tokenizer>> tokenizer_of(const std::string& checkpoint, con
 Result<KeptModel> configured_model(const Settings& settings, const SpeechArchive* origin) {
   auto model = speech_model_of(settings, origin);
   if (!model.ok()) return model.status();
-  const auto features = speech_features_of(*model, origin);
-  return KeptModel{std::move(*model), features};
+  const auto features = speech_features_of(settings, origin, *model);
+  if (!features.ok()) return features.status();
+  return KeptModel{std::move(*model), *features};
 }
 
 }  // namespace

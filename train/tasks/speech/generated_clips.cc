@@ -73,7 +73,10 @@ Batch GeneratedClips::validation(std::int64_t first, std::int64_t rows) const {
   std::vector<ClipPlan> plans;
   for (std::int64_t i = first; i < first + rows; ++i)
     plans.push_back(plan(kValidationClips + static_cast<std::uint64_t>(i)));
-  return draw(plans);
+  Batch out = draw(plans);
+  out.draws.resize(plans.size());
+  std::iota(out.draws.begin(), out.draws.end(), static_cast<std::uint64_t>(first));
+  return out;
 }
 
 std::string GeneratedClips::text(std::span<const std::int64_t> tokens) const { return transcript(tokens); }
@@ -87,10 +90,10 @@ std::string GeneratedClips::name() const {
   return std::to_string(samples()) + " generated clips of up to " + significant(clips_.seconds, 4) + " s";
 }
 
-std::string GeneratedClips::introduction() const {
-  return std::to_string(samples()) + " clips of up to " + significant(clips_.seconds, 4) +
-         " s to train on and " + std::to_string(validation_samples()) +
-         " to evaluate on, which a generator makes";
+std::vector<std::string> GeneratedClips::introduction() const {
+  return {std::to_string(samples()) + " clips of up to " + significant(clips_.seconds, 4) +
+          " s to train on and " + std::to_string(validation_samples()) +
+          " to evaluate on, which a generator makes"};
 }
 
 std::string GeneratedClips::length_text() const {
@@ -99,10 +102,6 @@ std::string GeneratedClips::length_text() const {
 
 std::string GeneratedClips::shorter() const {
   return clips_.seconds > 1 ? "data.generator.seconds=" + significant(clips_.seconds / 2, 4) : "";
-}
-
-Result<std::unique_ptr<ClipSource>> open_clips(const Settings& settings, const SpeechModelSettings& model) {
-  return GeneratedClips::open(settings, model);
 }
 
 }  // namespace octavo::train

@@ -24,7 +24,7 @@ class GeneratedClips : public ClipSource {
   [[nodiscard]] std::string text(std::span<const std::int64_t> tokens) const override;
   [[nodiscard]] ClipSize longest() const override;
   [[nodiscard]] std::string name() const override;
-  [[nodiscard]] std::string introduction() const override;
+  [[nodiscard]] std::vector<std::string> introduction() const override;
   [[nodiscard]] std::string length_text() const override;
   [[nodiscard]] std::string shorter() const override;
 

@@ -40,18 +40,15 @@ Result<ListenerFiles> open_origin(const std::string& path, const Settings& setti
   if (!model.ok()) return model.status();
   const std::string kept = path + '/' + std::string(kKeptTokenizer);
   if (!path_exists(kept) && archive == nullptr) return no_tokenizer(path, settings);
-  auto tokenizer = path_exists(kept) ? Tokenizer::open(kept) : archive_tokenizer(*archive);
+  auto tokenizer = path_exists(kept) ? Tokenizer::open(kept) : open_speech_tokenizer(settings, archive);
   if (!tokenizer.ok()) return tokenizer.status();
-  FeatureTables tables;
-  if (archive != nullptr) {
-    auto stored = archive->feature_tables();
-    if (!stored.ok()) return stored.status();
-    tables = std::move(*stored);
-  }
-  const FeatureSettings features = speech_features_of(*model, archive);
+  const auto features = speech_features_of(settings, archive, *model);
+  if (!features.ok()) return features.status();
+  auto tables = speech_tables_of(*features, archive);
+  if (!tables.ok()) return tables.status();
   return ListenerFiles{.model = std::move(*model),
-                       .features = features,
-                       .tables = std::move(tables),
+                       .features = *features,
+                       .tables = std::move(*tables),
                        .tokenizer = std::move(*tokenizer),
                        .weights_from = path,
                        .notes = {},

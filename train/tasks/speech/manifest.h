@@ -42,6 +42,7 @@ struct ManifestOptions {
   // Without a field of this name, `text` may be `text_filepath` (a file with the text) or `normalized_text`.
   std::string text_field = "text", lang_field = "lang";
   std::string how_to_skip = "data.bad_clips: skip";  // what a user writes for BadClips::skip, for the error
+  bool needs_text = true;                            // false: a clip may say nothing, as noise does
 };
 
 // Every line is counted once, whatever its manifest weighs.

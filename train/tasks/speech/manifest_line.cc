@@ -147,6 +147,8 @@ class LineReader {
       out_.entry.text.clear();
     } else if (standard && has(Field::normalized_text)) {
       out_.entry.text = normalized_;
+    } else if (!options_.needs_text) {
+      out_.entry.text.clear();
     } else {
       return json_.fail_at(begin, options_.text_field + " is missing, what is said in the clip");
     }

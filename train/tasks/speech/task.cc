@@ -8,9 +8,12 @@
 #include "train/tasks/speech/augment.h"
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/entry.h"
-#include "train/tasks/speech/generator.h"
+#include "train/tasks/speech/generated_clips.h"
 #include "train/tasks/speech/greedy.h"
+#include "train/tasks/speech/kept_model.h"
 #include "train/tasks/speech/origin.h"
+#include "train/tasks/speech/recordings.h"
+#include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/weights.h"
 #include "train/tasks/speech/wer.h"
 
@@ -36,13 +39,12 @@ double weight_of(const SpeechClips& clips, const std::string& reduction) {
 
 // What the clips of a batch on the host say.
 std::vector<std::string> references(const ClipSource& clips, const Batch& batch) {
-  const SpeechClips all = clips_of(batch);
-  const torch::Tensor targets = all.targets.contiguous();
+  const torch::Tensor &targets = batch.at(ClipTensors::targets),
+                      &lengths = batch.at(ClipTensors::target_lengths);
   std::vector<std::string> out;
-  for (std::size_t i = 0; i < all.target_lengths_on_host.size(); ++i) {
-    out.push_back(
-        clips.text({targets.const_data_ptr<std::int64_t>() + static_cast<std::int64_t>(i) * targets.size(1),
-                    static_cast<std::size_t>(all.target_lengths_on_host[i])}));
+  for (std::int64_t i = 0; i < targets.size(0); ++i) {
+    out.push_back(clips.text({targets.const_data_ptr<std::int64_t>() + i * targets.size(1),
+                              static_cast<std::size_t>(lengths.const_data_ptr<std::int64_t>()[i])}));
   }
   return out;
 }
@@ -68,7 +70,7 @@ Status SpeechTask::take(const Settings& settings) {
 
 Result<Task::DataChange> SpeechTask::open(const Opening& opening) {
   if (Status bad = take(opening.settings); !bad.ok()) return bad;
-  auto clips = open_clips(opening.settings, model_settings_);
+  auto clips = open_clips(opening.settings, model_settings_, archive_ ? &*archive_ : nullptr);
   if (!clips.ok()) return clips.status();
   clips_ = std::move(*clips);
   return opening.record == nullptr ? DataChange{} : clips_->compare(*opening.record);
@@ -94,9 +96,32 @@ Status SpeechTask::load_first_weights() {
   return {};
 }
 
+Result<std::unique_ptr<ClipSource>> open_clips(const Settings& settings, const SpeechModelSettings& model,
+                                               const SpeechArchive* origin) {
+  return settings.own.get<RecordingSettings>().train_manifest ? Recordings::open(settings, model, origin)
+                                                              : GeneratedClips::open(settings, model);
+}
+
+std::map<std::string, std::string> SpeechTask::kept_files() const {
+  const Tokenizer* const tokenizer = clips_->tokenizer();
+  if (tokenizer == nullptr) return {};
+  return train::kept_files({model_settings_, *clips_->features()}, tokenizer->bytes());
+}
+
+SpeechClips SpeechTask::prepared(const Batch& batch, const DropoutPass* pass) {
+  if (!has_audio(batch)) return clips_of(batch);
+  const torch::Tensor& audio = batch.at(ClipTensors::audio);
+  if (!featurizer_) featurizer_.emplace(*clips_->features(), audio.device(), clips_->feature_tables());
+  const auto lengths = audio_lengths(batch);
+  return clips_of(
+      batch,
+      (pass == nullptr ? (*featurizer_)(audio, lengths) : (*featurizer_)(audio, lengths, *pass)).frames);
+}
+
 torch::Tensor SpeechTask::loss(const Batch& batch, const PassKey& key) {
-  SpeechClips clips = clips_of(batch);
   const auto step = static_cast<std::uint64_t>(key.step);
+  const DropoutPass pass{key.seed, step, draw_numbers(batch, batch.at(ClipTensors::targets).device())};
+  SpeechClips clips = prepared(batch, model_->is_training() ? &pass : nullptr);
   if (model_->is_training()) {
     std::vector<Masks> masks;
     for (std::size_t i = 0; i < batch.draws.size(); ++i)
@@ -104,7 +129,7 @@ torch::Tensor SpeechTask::loss(const Batch& batch, const PassKey& key) {
                                  {key.seed, step, batch.draws[i]}));
     clips.features = masked(clips.features, masks);
   }
-  return model_->loss(clips, {key.seed, step, draw_numbers(batch, clips.features.device())});
+  return model_->loss(clips, pass);
 }
 
 std::vector<std::string> SpeechTask::texts(const Encoded& encoded) {
@@ -134,9 +159,10 @@ std::optional<Evaluation> SpeechTask::evaluate(const torch::Device& device,
   std::vector<Example> examples;
   for (std::int64_t first = 0; first < all; first += rows) {
     if (stop()) return std::nullopt;
-    const Batch host = clips_->validation(first, std::min(rows, all - first)),
-                batch = to_device(host, device);
-    const SpeechClips clips = clips_of(batch);
+    const Batch host = clips_->validation(first, std::min(rows, all - first));
+    const Batch batch = to_device(host, device);
+    if (host.rows() == 0) continue;  // all of them are left out
+    const SpeechClips clips = prepared(batch, nullptr);
     const Encoded encoded = model_->encode(clips.features, clips.feature_lengths, {});
     const double share = weight_of(clips, model_settings_.reduction);
     loss += model_->loss(encoded, clips, {}).item<double>() * share;
@@ -145,9 +171,12 @@ std::optional<Evaluation> SpeechTask::evaluate(const torch::Device& device,
     for (std::size_t i = 0; i < said.size(); ++i) {
       errors += word_errors(said[i], heard[i]);
       if (examples.size() < kExamples)
-        examples.push_back({"clip " + std::to_string(examples.size() + 1), said[i], heard[i]});
+        examples.push_back({clips_->clip_name(host.draws[i]), said[i], heard[i]});
     }
   }
+  if (examples.empty())
+    throw Error(
+        Status::invalid("data.val_manifest: all clips to evaluate on are bad; skipped.jsonl says why"));
   return Evaluation{{{"loss", loss / weight, Better::lower}, {"wer", errors.rate(), Better::lower}},
                     all,
                     std::move(examples)};
@@ -155,13 +184,14 @@ std::optional<Evaluation> SpeechTask::evaluate(const torch::Device& device,
 
 std::vector<std::string> SpeechTask::introduction() const {
   std::vector<std::string> out = about_model_;
-  out.push_back(clips_->introduction());
+  for (std::string& line : clips_->introduction()) out.push_back(std::move(line));
   return out;
 }
 
 void SpeechTask::describe(nlohmann::ordered_json& start) const { start["data"] = clips_->name(); }
 
 std::string SpeechTask::batch_text(std::int64_t rows) const {
+  rows = clips_->most_rows(rows);
   const auto [frames, tokens] = clips_->longest();
   std::string out = std::to_string(rows) + " clips of up to " +
                     significant(static_cast<double>(frames) / static_cast<double>(kFramesPerSecond), 4) +

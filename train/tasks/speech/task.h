@@ -6,9 +6,11 @@
 #include "train/task.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/clip_source.h"
+#include "train/tasks/speech/features.h"
 #include "train/tasks/speech/model.h"
 #include "train/tasks/speech/settings.h"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +27,7 @@ class SpeechTask : public Task {
   [[nodiscard]] FreshParts fresh_parts() const override;
 
   [[nodiscard]] std::int64_t samples() const override { return clips_->samples(); }
+  [[nodiscard]] const Batches* batches() const override { return clips_->batches(); }
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override {
     return clips_->read(order, first_draw, rows);
   }
@@ -33,6 +36,7 @@ class SpeechTask : public Task {
   }
   [[nodiscard]] std::int64_t units(std::int64_t rows) const override { return rows; }
   [[nodiscard]] Unit unit() const override { return {"clips", "clips"}; }
+  [[nodiscard]] std::map<std::string, std::string> kept_files() const override;
 
   torch::Tensor loss(const Batch& batch, const PassKey& key) override;
   std::optional<Evaluation> evaluate(const torch::Device& device, const std::function<bool()>& stop) override;
@@ -47,14 +51,19 @@ class SpeechTask : public Task {
   [[nodiscard]] std::string batch_text(std::int64_t rows) const override;
   [[nodiscard]] MemoryAdvice memory_advice() const override;
   [[nodiscard]] std::string shorter_steps() const override;
+  Status begin(const std::string& folder) override { return clips_->begin(folder); }
+  [[nodiscard]] std::vector<std::string> ending() const override { return clips_->ending(); }
 
  private:
   // Of files, their sizes.
   Status take(const Settings& settings);
+  // The batch as the model takes it. `pass`: of training; null: of evaluation.
+  [[nodiscard]] SpeechClips prepared(const Batch& batch, const DropoutPass* pass);
   std::vector<std::string> texts(const Encoded& encoded);  // what is heard
 
   Settings settings_;
   std::unique_ptr<ClipSource> clips_;
+  std::optional<Featurizer> featurizer_;  // once there is a batch of recordings, on its device
   SpecAugmentSettings augment_;
   SpeechModelSettings model_settings_;
   std::optional<SpeechArchive> archive_;  // that the weights come from

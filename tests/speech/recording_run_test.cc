@@ -1,0 +1,277 @@
+// Whole runs on recordings: files of several formats and rates, batches by seconds, perturbation; they go on
+// to the same bits, and go without bad clips or say which one is bad.
+// SPDX-License-Identifier: MIT
+#include "dry_run.h"
+#include "speech/spoken_tones.h"
+#include "train/run_support.h"
+#include "train/tasks/speech/skipped_clips.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+namespace octavo::train {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kTones = R"(model:
+  name: fastconformer
+  encoder: {feat_in: 16, subsampling_conv_channels: 4, n_layers: 1, d_model: 16, n_heads: 2, ff_expansion_factor: 2}
+  decoder: {pred_hidden: 16, pred_rnn_layers: 1}
+  joint: {joint_hidden: 16}
+  spec_augment: {freq_width: 3}
+data: {dataloader_num_workers: 1, batch_seconds: 2, bucket_buffer_size: 16}
+training:
+  optimizer: adamw_8bit
+  learning_rate: 3.0e-3
+  compute_dtype: float32
+  max_steps: 6
+  eval_steps: 3
+  save_steps: 2
+  logging_steps: 1
+  device: cpu
+)";
+
+// 24 clips to train on, 6 to evaluate on, noise, and a tokenizer.
+const TempFolder& corpus() {
+  static const TempFolder folder;
+  static const bool made = [] {
+    write_bytes(folder.at("train.jsonl"), write_spoken(folder, 0, 12) +
+                                              write_spoken(folder, 12, 6, 44100, ".flac") +
+                                              write_spoken(folder, 18, 6, 22050, ".ogg"));
+    write_bytes(folder.at("val.jsonl"), write_spoken(folder, 24, 6));
+    EXPECT_TRUE(write_audio(folder.at("noise.wav"), tone(5000, 2, 16000), 16000).ok());
+    write_bytes(folder.at("noise.jsonl"), manifest_line("noise.wav", 2, ""));
+    write_bytes(folder.at("tones.model"), spoken_tokenizer());
+    return true;
+  }();
+  EXPECT_TRUE(made);
+  return folder;
+}
+
+class RecordingRun : public TinyRun {
+ public:
+  RecordingRun(const TempFolder& folder, const std::string& name, const std::string& train = "train.jsonl")
+      : TinyRun(folder.path(), name) {
+    yaml = kTones + ("output_dir: \"" + out + "\"\ntokenizer.model: \"" + corpus().at("tones.model") +
+                     "\"\ntrain_manifest: \"" + corpus().at(train) + "\"\nval_manifest: \"" +
+                     corpus().at("val.jsonl") + "\"\n");
+  }
+  // Places in manifests, without their folders, and reasons.
+  [[nodiscard]] std::map<std::string, std::string> skipped() const {
+    std::map<std::string, std::string> all;
+    const std::string text = read_bytes(out + "/" + kSkippedName);
+    for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+      const Json line = Json::parse(text.substr(at, text.find('\n', at) - at));
+      const std::string place = line["place"];
+      EXPECT_TRUE(all.emplace(place.substr(place.rfind('/') + 1), line["reason"]).second) << place;
+    }
+    return all;
+  }
+};
+
+const Words kPerturbed = {"speed_perturb=[0.9, 1.0, 1.1]", "noise_manifest=" + corpus().at("noise.jsonl")};
+
+const RecordingRun& whole() {
+  static const TempFolder folder;
+  static const RecordingRun run = [] {
+    RecordingRun made(folder, "whole");
+    made.finish(kPerturbed);
+    return made;
+  }();
+  return run;
+}
+
+TEST(RecordingRun, TrainsAndEvaluatesOnRecordings) {
+  const RecordingRun& run = whole();
+  EXPECT_EQ(run.records("start").at(0)["data"], "24 recordings (0.00333 hours)");
+  const Json eval = run.records("eval").at(1);
+  EXPECT_GT(eval["loss"].get<double>(), 0);
+  EXPECT_GT(eval["wer"].get<double>(), 0);
+  EXPECT_EQ(eval["clips"], 6);
+  EXPECT_THAT(eval.dump(), AllOf(HasSubstr("clip24.wav"), HasSubstr(spoken_text(24))));
+  EXPECT_THAT(run.said, AllOf(HasSubstr("to train on: 24"), HasSubstr("to evaluate on: 6"),
+                              HasSubstr("tones.model, 12 tokens"), HasSubstr(" clips/s")));
+  EXPECT_TRUE(run.skipped().empty());
+}
+
+TEST(RecordingRun, GoesOnToTheSameBitsWithAnyNumberOfWorkers) {
+  const TempFolder folder;
+  for (const std::int64_t step : {2, 4}) {
+    RecordingRun run(folder, std::to_string(step));
+    Words words = kPerturbed;
+    words.push_back("resume_from_checkpoint=" + whole().checkpoint(step));
+    words.push_back("dataloader_num_workers=" + std::to_string(step - 2));
+    run.finish(words);
+    EXPECT_EQ(run.bits(6), whole().bits(6)) << step;
+  }
+  RecordingRun plain(folder, "plain");
+  plain.finish({"eval_steps=null"});
+  EXPECT_NE(plain.bits(6), whole().bits(6)) << "speed and noise are heard";
+}
+
+TEST(RecordingRun, LearnsTheLanguage) {
+  const TempFolder folder;
+  RecordingRun run(folder, "run");
+  run.finish({"max_steps=60", "eval_steps=null", "save_steps=null", "learning_rate=1e-2", "batch_seconds=6",
+              "encoder.dropout=0", "joint.dropout=0", "decoder.dropout=0"});
+  EXPECT_LT(run.records("eval").back()["loss"].get<double>(),
+            0.7 * run.records("train").front()["loss"].get<double>());
+}
+
+TEST(RecordingRun, EpochsAreCountedInBatchesOfTheBudget) {
+  const TempFolder folder;
+  RecordingRun run(folder, "run");
+  run.finish({"max_steps=null", "num_train_epochs=1", "eval_steps=null", "batch_seconds=3"});
+  // 24 clips of half a second on average are 12 seconds.
+  const std::int64_t steps = run.steps("train").back();
+  EXPECT_GE(steps, 4);
+  EXPECT_LE(steps, 8);
+}
+
+TEST(RecordingRun, BatchesByCountAndByCells) {
+  const TempFolder folder;
+  RecordingRun count(folder, "count"), cells(folder, "cells"), both(folder, "both");
+  count.finish({"max_steps=2", "batch_seconds=null", "batch_size=3", "eval_steps=null"});
+  EXPECT_EQ(count.state(2)["sampler"]["draws"], 6);
+  cells.finish({"max_steps=2", "batch_seconds=null", "batch_cells=300", "eval_steps=null"});
+  EXPECT_GT(cells.state(2)["sampler"]["draws"], 2);
+  both.finish({"max_steps=2", "batch_size=1", "eval_steps=null"});
+  EXPECT_EQ(both.state(2)["sampler"]["draws"], 2) << "what is reached first";
+}
+
+TEST(RecordingRun, FeaturesThatAreKeptNeedNoRecordings) {
+  const TempFolder folder, clips;
+  write_bytes(clips.at("train.jsonl"), write_spoken(clips, 0, 6));
+  RecordingRun run(folder, "run"), again(folder, "again");
+  const Words words = {"train_manifest=" + clips.at("train.jsonl"), "cache_features=" + folder.at("cache"),
+                       "max_steps=4", "eval_steps=null"};
+  run.finish(words);
+  EXPECT_THAT(run.said, HasSubstr(", and of 12 written")) << "6 of each manifest";
+  for (int i = 0; i < 6; ++i) std::filesystem::remove(clips.at("clip" + std::to_string(i) + ".wav"));
+  again.finish(words);
+  EXPECT_EQ(again.bits(4), run.bits(4));
+  EXPECT_THAT(again.said, HasSubstr(", and of 0 written"));
+}
+
+// Every way in which a clip can be bad, among good ones.
+const std::string& bad_manifest() {
+  static const std::string name = [] {
+    const TempFolder& folder = corpus();
+    const std::string good = read_bytes(folder.at("train.jsonl"));
+    const std::vector<float> sound = spoken_samples("low", 16000);
+    const auto wav = [&](const std::string& file, const std::vector<float>& samples) {
+      EXPECT_TRUE(write_audio(folder.at(file), samples, 16000).ok());
+    };
+    wav("silent.wav", std::vector<float>(4000));
+    wav("whole.wav", sound);
+    const std::string bytes = read_bytes(folder.at("whole.wav"));
+    write_bytes(folder.at("cut.wav"), bytes.substr(0, bytes.size() / 2));
+    write_bytes(folder.at("empty.wav"), "");
+    write_bytes(folder.at("rate.wav"), wav_file({.rate = 64000}, bytes.substr(44)));
+    write_bytes(folder.at("bad.jsonl"),
+                manifest_line("none.wav", 0.25, "low") + manifest_line("silent.wav", 0.25, "low") +
+                    manifest_line("cut.wav", 0.25, "low") + manifest_line("empty.wav", 0.25, "low") +
+                    manifest_line("rate.wav", 0.25, "low") + manifest_line("whole.wav", 0.75, "low") +
+                    manifest_line("whole.wav", 0.25, " ") + manifest_line("whole.wav", 0.25, "l\xC3\xB6w") +
+                    manifest_line("whole.wav", 25, "low") + "{\"audio_filepath\": \"whole.wav\"}\n" + good);
+    return "bad.jsonl";
+  }();
+  return name;
+}
+
+TEST(RecordingRun, GoesWithoutBadClipsAndListsThem) {
+  const TempFolder folder;
+  RecordingRun run(folder, "run", bad_manifest());
+  // Two epochs: each bad clip is met twice, and listed once.
+  const Words words = {"bad_clips=skip", "max_steps=null", "num_train_epochs=2", "save_steps=3",
+                       "eval_steps=null"};
+  run.finish(words);
+  const std::map<std::string, std::string> skipped = run.skipped();
+  const auto reason = [&](int line) {
+    const auto found = skipped.find("bad.jsonl:" + std::to_string(line));
+    return found == skipped.end() ? "not listed" : found->second;
+  };
+  ASSERT_EQ(skipped.size(), 10U) << Json(skipped).dump(1);
+  EXPECT_THAT(reason(1), HasSubstr("none.wav"));
+  EXPECT_THAT(reason(2), HasSubstr("is silent"));
+  EXPECT_THAT(reason(3), HasSubstr("cut.wav"));
+  EXPECT_THAT(reason(4), HasSubstr("empty.wav"));
+  EXPECT_THAT(reason(5), HasSubstr("its duration or its sample rate is wrong"));
+  EXPECT_THAT(reason(6), HasSubstr("its duration or its sample rate is wrong"));
+  EXPECT_THAT(reason(7), HasSubstr("text is empty"));
+  EXPECT_THAT(reason(8), HasSubstr("no token for"));
+  EXPECT_THAT(reason(9), HasSubstr("20 s"));
+  EXPECT_THAT(skipped.at("bad.jsonl:10:1"), HasSubstr("duration is missing"));
+  EXPECT_THAT(run.said, HasSubstr("10 clips were left out; " + run.out + "/skipped.jsonl lists them"));
+  EXPECT_THAT(run.records("end").back().dump(), HasSubstr("10 clips were left out"));
+
+  // The clips that are left out are positions of the run, so it goes on to the same bits.
+  const std::int64_t last = run.steps("train").back();
+  RecordingRun resumed(folder, "resumed", bad_manifest());
+  Words again = words;
+  again.push_back("resume_from_checkpoint=" + run.checkpoint(3));
+  resumed.finish(again);
+  EXPECT_EQ(resumed.bits(last), run.bits(last));
+}
+
+TEST(RecordingRun, ABadClipEndsTheRunUnlessItMayGoWithoutIt) {
+  const TempFolder folder;
+  const std::string good = read_bytes(corpus().at("train.jsonl"));
+  write_bytes(corpus().at("one_bad.jsonl"), good + manifest_line("none.wav", 0.25, "low"));
+  RecordingRun run(folder, "run", "one_bad.jsonl");
+  run.fail({"batch_seconds=60"}, "one_bad.jsonl:25: ");
+  EXPECT_THAT(run.said, AllOf(HasSubstr("none.wav"), HasSubstr("data.bad_clips: skip")));
+  RecordingRun lines(folder, "lines", bad_manifest());
+  lines.fail({}, "bad.jsonl:10:");
+  EXPECT_FALSE(std::filesystem::exists(lines.out));
+
+  std::string none;
+  for (int i = 0; i < 120; ++i) none += manifest_line("none" + std::to_string(i) + ".wav", 0.25, "low");
+  write_bytes(corpus().at("none.jsonl"), none);
+  RecordingRun nothing(folder, "nothing", "none.jsonl");
+  nothing.fail({"bad_clips=skip", "max_steps=200"}, "10 steps in a row had no sample that could be read");
+}
+
+TEST(RecordingRun, OtherManifestsAreAnotherRunAndMoreSamplesAreNot) {
+  const TempFolder folder;
+  RecordingRun run(folder, "run");
+  const Words few = {"max_samples=8", "max_steps=2", "eval_steps=null"};
+  run.finish(few);
+  run.finish({"max_samples=-1", "max_steps=4", "eval_steps=null"});
+  EXPECT_EQ(run.state(4)["sampler"]["samples"], 24);
+  const std::string more = read_bytes(corpus().at("train.jsonl")) + write_spoken(corpus(), 30, 1);
+  write_bytes(corpus().at("more.jsonl"), more);
+  const std::string other = "train_manifest=" + corpus().at("more.jsonl");
+  run.fail({"max_steps=6", other}, "data.train_manifest: it had 24 clips, and has 25");
+  run.finish({"max_steps=6", other, "eval_steps=null", "resume_from_checkpoint=changed"});
+  EXPECT_THAT(run.said, HasSubstr("changed since the checkpoint: data.train_manifest: it had 24 clips"));
+}
+
+TEST(RecordingRun, ARehearsalHasTheLongestClipsAndLeavesNothing) {
+  const TempFolder folder;
+  const RecordingRun run(folder, "run", bad_manifest());
+  Recorder listener;
+  const auto done = dry_run(*parse(run.yaml, "run.yaml", Words{"bad_clips=skip"}), 3, listener);
+  ASSERT_TRUE(done.ok()) << done.status().message();
+  EXPECT_THAT(testing::PrintToString(done->lines), HasSubstr("2 clips of up to 0.75 s and "));
+  EXPECT_FALSE(std::filesystem::exists(run.out));
+}
+
+TEST(RecordingRun, WhatIsNotThereIsNamed) {
+  const TempFolder folder;
+  RecordingRun run(folder, "run");
+  run.fail({"train_manifest=none.jsonl"}, "data.train_manifest: none.jsonl");
+  run.fail({"val_manifest=none.jsonl"}, "data.val_manifest: none.jsonl");
+  run.fail({"tokenizer.model=none.model"}, "model.tokenizer.model: none.model");
+  run.fail({"tokenizer.model=null"}, "`octavo data make-tokenizer` makes one");
+  run.fail({"vocab_size=15"}, "has 12 tokens; leave it out");
+  run.fail({"preprocessor.features=80"}, "the encoder takes 16 bands");
+  EXPECT_FALSE(std::filesystem::exists(run.out));
+}
+
+}  // namespace
+}  // namespace octavo::train

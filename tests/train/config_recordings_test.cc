@@ -1,0 +1,161 @@
+// The keys of recordings, the recipe that fills in what a config leaves out, and batches by a budget.
+// SPDX-License-Identifier: MIT
+#include "train/config/config.h"
+#include "train/config/paths.h"
+#include "train/config/task_config.h"
+#include "train/tasks/speech/recording_settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace octavo::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Words = std::vector<std::string>;
+
+Config parsed(const std::string& text, const Words& words = {}) {
+  auto config = parse(text, "run.yaml", words);
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  return config.ok() ? *config : *parse("task: speech", "none");
+}
+const RecordingSettings& recordings(const Config& config) {
+  return config.settings.own.get<RecordingSettings>();
+}
+std::string error(const std::string& text, const Words& words = {}) {
+  return parse("task: speech\n" + text, "run.yaml", words).status().message();
+}
+
+TEST(RecordingConfig, ManifestsWithAndWithoutWeights) {
+  const Config one = parsed("task: speech\ntrain_manifest: a.jsonl\nvalidation_manifest: [b.jsonl, c.jsonl]");
+  ASSERT_EQ(recordings(one).train_manifest->size(), 1U);
+  EXPECT_EQ(recordings(one).train_manifest->front().path, "a.jsonl");
+  EXPECT_EQ(recordings(one).train_manifest->front().weight, 1);
+  EXPECT_EQ(recordings(one).val_manifest->at(1).path, "c.jsonl");
+  const Config weighed = parsed(
+      "task: speech\ndata:\n  train_manifest:\n  - {path: a.jsonl, weight: 2}\n  - b.jsonl\n  - path: \"c "
+      "d\"\n");
+  ASSERT_EQ(recordings(weighed).train_manifest->size(), 3U);
+  EXPECT_EQ(recordings(weighed).train_manifest->at(0).weight, 2);
+  EXPECT_EQ(recordings(weighed).train_manifest->at(1).weight, 1);
+  EXPECT_EQ(recordings(weighed).train_manifest->at(2).path, "c d");
+  for (const Config* each : {&one, &weighed})
+    EXPECT_EQ(to_yaml(parsed(to_yaml(each->settings)).settings), to_yaml(each->settings));
+  const Settings absolute = with_absolute_paths(weighed.settings);
+  for (const ManifestSource& each : *absolute.own.get<RecordingSettings>().train_manifest)
+    EXPECT_THAT(each.path, StartsWith("/"));
+
+  EXPECT_THAT(error("train_manifest: []"), HasSubstr("got an empty list, expected the path of a manifest"));
+  EXPECT_THAT(error("train_manifest: [{weight: 2}]"),
+              AllOf(StartsWith("run.yaml:2:18: data.train_manifest[0]: got"), HasSubstr("{path: a.jsonl")));
+  EXPECT_THAT(error("train_manifest: [a, {path: b, weight: 0}]"),
+              HasSubstr("data.train_manifest[1].weight: got 0, expected a number above 0"));
+  EXPECT_THAT(
+      error("train_manifest: [{path: b, wieght: 1}]"),
+      HasSubstr("run.yaml:2:28: data.train_manifest[0].wieght: unknown key; a manifest has path and "));
+}
+
+TEST(RecordingConfig, DefaultsAreNeMos) {
+  const RecordingSettings data = recordings(parsed("task: speech"));
+  EXPECT_EQ(data.min_duration, 0.1);
+  EXPECT_EQ(data.max_duration, 20);
+  EXPECT_EQ(data.bad_clips, BadClips::error);
+  EXPECT_EQ(data.bucket_buffer_size, 10000);
+  EXPECT_TRUE(data.speed_perturb.empty());
+  EXPECT_EQ(data.noise_snr, (SnrRange{10, 20}));
+  EXPECT_FALSE(data.has_budget());
+}
+
+TEST(RecordingConfig, PerturbationAndFeatures) {
+  const Config config = parsed(R"(task: speech
+data: {speed_perturb: [0.9, 1.0, 1.1], noise_manifest: noise.jsonl, noise_snr: 5, bad_clips: skip}
+model:
+  preprocessor: {sample_rate: 8000, window_size: 0.02, n_fft: 256, features: 40, normalize: per_feature, dither: 0}
+  tokenizer: {dir: tok, type: bpe}
+)");
+  EXPECT_THAT(recordings(config).speed_perturb, ElementsAre(0.9, 1.0, 1.1));
+  EXPECT_EQ(recordings(config).noise_snr, (SnrRange{5, 5}));
+  EXPECT_EQ(recordings(config).bad_clips, BadClips::skip);
+  EXPECT_EQ(config.settings.own.get<FeatureKeys>().sample_rate, 8000);
+  EXPECT_EQ(config.settings.own.get<FeatureKeys>().dither, 0);
+  EXPECT_EQ(config.settings.own.get<TokenizerKeys>().dir, "tok");
+  EXPECT_EQ(to_yaml(parsed(to_yaml(config.settings)).settings), to_yaml(config.settings));
+
+  EXPECT_THAT(error("speed_perturb: [0.1]"), HasSubstr("such as [0.9, 1.0, 1.1]"));
+  EXPECT_THAT(error("noise_snr: [20, 10]"), HasSubstr("such as [10, 20]"));
+  EXPECT_THAT(error("model: {preprocessor: {normalize: all_features}}"), HasSubstr("expected per_feature"));
+  EXPECT_THAT(error("min_duration: 21"), HasSubstr("data.max_duration is 20"));
+  EXPECT_THAT(error("data: {sample_rate: 8000}\nmodel: {preprocessor: {sample_rate: 16000}}"),
+              HasSubstr("data.sample_rate: got 8000, but model.preprocessor.sample_rate is 16000"));
+  EXPECT_THAT(error("model: {tokenizer: {dir: a, model: b}}"),
+              HasSubstr("model.tokenizer.dir: got a, but model.tokenizer.model is b"));
+  EXPECT_THAT(error("cache_features: cache\nspeed_perturb: [0.9, 1.1]"),
+              HasSubstr("data.cache_features: got cache, but data.speed_perturb is [0.9, 1.1]"));
+}
+
+TEST(RecordingConfig, ABudgetAloneOrWithACount) {
+  const auto rows = [](const Config& config) { return config.settings.training.per_device_train_batch_size; };
+  const Config alone = parsed("task: speech\nbatch_seconds: 400");
+  EXPECT_EQ(rows(alone), kNoLimit);
+  EXPECT_EQ(alone.origin("training.per_device_train_batch_size").text(), "default (recipe)");
+  EXPECT_THAT(to_yaml(alone.settings), HasSubstr("per_device_train_batch_size: auto\n"));
+  // What is saved with a run means the same as what the user wrote.
+  EXPECT_EQ(rows(parsed(to_yaml(alone.settings))), kNoLimit);
+  EXPECT_EQ(rows(parsed("task: speech\nbatch_cells: 200000\nbatch_size: 12")), 12);
+  EXPECT_EQ(rows(parsed("task: speech")), 8);
+  EXPECT_THAT(error("per_device_train_batch_size: auto"), HasSubstr("auto needs another limit"));
+  EXPECT_THAT(parse("task: text\nbatch_size: auto", "run.yaml").status().message(),
+              AllOf(StartsWith("run.yaml:2:1: training.per_device_train_batch_size: got auto"),
+                    HasSubstr("the task text; give a number")));
+  const Config both = parsed("task: speech\nbatch_seconds: 9\ngenerator.clips: 4");
+  EXPECT_THAT(check_complete(both).message(),
+              HasSubstr("data.batch_seconds: got 9, but data.generator.clips is 4"));
+  EXPECT_THAT(check_complete(parsed("task: speech\ntrain_manifest: a\ngenerator.clips: 4")).message(),
+              HasSubstr("but data.train_manifest is a"));
+}
+
+// Models in files are trained further with NeMo's recipe; others begin with what all runs have.
+TEST(RecordingConfig, TheRecipe) {
+  const Config config = parsed("model: {name: nvidia/parakeet-tdt-0.6b-v3}\ntrain_manifest: a.jsonl");
+  const TrainingSettings& training = config.settings.training;
+  EXPECT_EQ(training.learning_rate, 1e-4);
+  EXPECT_EQ(training.min_lr, 5e-6);
+  EXPECT_EQ(training.warmup_steps, 5000);
+  EXPECT_EQ(training.options.at("beta2"), 0.98);
+  EXPECT_EQ(training.options.at("weight_decay"), 1e-3);
+  EXPECT_EQ(training.no_decay.kind, NoDecay::Kind::none);
+  EXPECT_EQ(training.max_grad_norm, 0);
+  EXPECT_EQ(training.num_train_epochs, 50);
+  EXPECT_EQ(training.max_steps, std::nullopt);
+  EXPECT_EQ(training.per_device_train_batch_size, 16);
+  EXPECT_EQ(config.settings.data.dataloader_num_workers, 8);
+  EXPECT_EQ(config.origin("training.learning_rate").text(), "default (recipe)");
+  EXPECT_EQ(to_yaml(parsed(to_yaml(config.settings)).settings), to_yaml(config.settings));
+
+  const std::string name = "model: {name: nvidia/parakeet-tdt-0.6b-v3}\n";
+  const TrainingSettings own =
+      parsed(name + "learning_rate: 1e-6\nmax_steps: 100\nweight_decay: 0.1\nbatch_size: 2")
+          .settings.training;
+  EXPECT_EQ(own.learning_rate, 1e-6);
+  EXPECT_EQ(own.min_lr, 0) << "the recipe's would be above the user's rate";
+  EXPECT_EQ(own.max_steps, 100);
+  EXPECT_EQ(own.num_train_epochs, std::nullopt);
+  EXPECT_EQ(own.warmup_steps, 10) << "a tenth of a short run";
+  EXPECT_EQ(own.options.at("weight_decay"), 0.1);
+  EXPECT_EQ(own.per_device_train_batch_size, 2);
+  EXPECT_EQ(parsed(name + "num_train_epochs: 2").settings.training.max_steps, std::nullopt);
+  EXPECT_EQ(parsed(name + "optimizer: lion_8bit").settings.training.learning_rate, 1e-3)
+      << "not a recipe for it";
+
+  const TrainingSettings small = parsed("model: {name: fastconformer}\ntrain_manifest: a").settings.training;
+  EXPECT_EQ(small.learning_rate, 1e-3);
+  EXPECT_EQ(small.warmup_steps, 0);
+  EXPECT_EQ(small.max_steps, 3000);
+  EXPECT_EQ(parsed(name + "pretrained: false").settings.training.learning_rate, 1e-3);
+}
+
+}  // namespace
+}  // namespace octavo::train

@@ -1,0 +1,58 @@
+// What keys are where a config says nothing: NeMo's recipe for models that were trained before, and what
+// recordings need.
+// SPDX-License-Identifier: MIT
+#include "train/config/recipe.h"
+
+#include "train/tasks/speech/model_config.h"
+#include "train/tasks/speech/recording_config.h"
+#include "train/tasks/speech/recording_settings.h"
+
+#include <octavo/types.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+namespace octavo::train {
+namespace {
+
+constexpr const char *kRows = "16", *kWorkers = "8";
+
+std::int64_t warmup_of(const Config& config) {
+  const auto& steps = config.settings.training.max_steps;
+  const bool given = config.origin("training.max_steps").level != Origin::Level::standard && steps;
+  return given ? std::min(recipe::kFineTuningWarmup, *steps / 10) : recipe::kFineTuningWarmup;
+}
+
+void add_fine_tuning(const Config& config, std::vector<Default>& out) {
+  const TrainingSettings& training = config.settings.training;
+  if (training.optimizer.algorithm != parse_algorithm(recipe::kWithFp32).value()) return;
+  for (const auto& [path, value] : recipe::kFineTuning) {
+    const std::string text(value);
+    // Who wants a smaller rate than where the recipe's ends has no other end in mind.
+    if (path == "training.min_lr" && std::strtod(text.c_str(), nullptr) > training.learning_rate) continue;
+    out.push_back({path, text});
+  }
+  out.push_back({"training.warmup_steps", std::to_string(warmup_of(config))});
+  out.push_back({"training.max_steps", "null"});  // epochs instead
+}
+
+}  // namespace
+
+std::vector<Default> speech_recipe(const Config& config) {
+  const Settings& settings = config.settings;
+  const auto& recordings = settings.own.get<RecordingSettings>();
+  const bool trained_before =
+      settings.own.get<SpeechKeys>().pretrained && settings.model.name != kFastConformer;
+  std::vector<Default> out;
+  if (recordings.train_manifest) out.push_back({"data.dataloader_num_workers", kWorkers});
+  if (recordings.has_budget()) {
+    out.push_back({"training.per_device_train_batch_size", "auto"});
+  } else if (trained_before) {
+    out.push_back({"training.per_device_train_batch_size", kRows});
+  }
+  if (trained_before) add_fine_tuning(config, out);
+  return out;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,19 @@
+// The keys of recordings: manifests, batches, perturbation, tokenizer and features; and the values that keys
+// have where a config of recordings or of a model in files says nothing. No LibTorch.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/task_config.h"
+
+#include <vector>
+
+namespace octavo::train {
+
+std::vector<Key> speech_input_keys();  // model.tokenizer and model.preprocessor
+std::vector<Key> recording_keys();     // data
+Status check_recordings(const Config& config);
+
+// See TaskConfig::recipe.
+std::vector<Default> speech_recipe(const Config& config);
+
+}  // namespace octavo::train

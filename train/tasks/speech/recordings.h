@@ -1,0 +1,77 @@
+// Recordings of manifests as a source of the task's clips. A bad clip ends the run, or is left out and
+// listed, as data.bad_clips says.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/data/buckets.h"
+#include "train/tasks/speech/clip_reader.h"
+#include "train/tasks/speech/clip_source.h"
+#include "train/tasks/speech/feature_cache.h"
+#include "train/tasks/speech/features.h"
+#include "train/tasks/speech/skipped_clips.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+class Recordings : public ClipSource {
+ public:
+  // Opens what data.train_manifest and the keys beside it name; no recording is read. `origin`: the files of
+  // the model, or null.
+  static Result<std::unique_ptr<ClipSource>> open(const Settings& settings, const SpeechModelSettings& model,
+                                                  const SpeechArchive* origin);
+
+  [[nodiscard]] std::int64_t samples() const override { return train_.size(); }
+  [[nodiscard]] std::int64_t validation_samples() const override;
+  [[nodiscard]] nlohmann::ordered_json record() const override;
+  [[nodiscard]] Task::DataChange compare(const nlohmann::ordered_json& record) const override;
+  [[nodiscard]] const Batches* batches() const override { return plan_.get(); }
+  [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override;
+  [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override;
+  [[nodiscard]] Batch validation(std::int64_t first, std::int64_t rows) const override;
+  [[nodiscard]] std::string clip_name(std::uint64_t number) const override;
+  [[nodiscard]] std::string text(std::span<const std::int64_t> tokens) const override;
+  [[nodiscard]] ClipSize longest() const override { return longest_; }
+  [[nodiscard]] std::int64_t most_rows(std::int64_t rows) const override;
+  [[nodiscard]] std::string name() const override;
+  [[nodiscard]] std::vector<std::string> introduction() const override;
+  [[nodiscard]] std::string length_text() const override;
+  [[nodiscard]] std::string shorter() const override;
+  Status begin(const std::string& folder) override { return skipped_.list_in(folder); }
+  [[nodiscard]] std::vector<std::string> ending() const override;
+  [[nodiscard]] const FeatureSettings* features() const override { return &features_; }
+  [[nodiscard]] FeatureTables feature_tables() const override { return tables_; }
+  [[nodiscard]] const Tokenizer* tokenizer() const override { return &tokenizer_; }
+
+ private:
+  struct Opened;
+  explicit Recordings(Opened opened);
+
+  [[nodiscard]] ClipCost cost(std::int64_t sample) const;
+  [[nodiscard]] ClipSize find_longest() const;
+  [[nodiscard]] double longest_seconds() const;
+  // The clip, with features where they are kept, or why it is bad.
+  [[nodiscard]] Result<ReadClip> heard(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const;
+  // The same, or nothing where it is bad and may be left out.
+  [[nodiscard]] std::optional<ReadClip> clip(const Manifest& manifest, std::int64_t index,
+                                             std::optional<std::uint64_t> draw) const;
+
+  RecordingSettings settings_;
+  Tokenizer tokenizer_;
+  FeatureSettings features_;
+  FeatureTables tables_;
+  std::optional<FeatureCache> cache_;     // data.cache_features
+  std::optional<Featurizer> featurizer_;  // that makes what it keeps
+  Manifest train_, validation_;
+  std::optional<Manifest> noise_;
+  std::int64_t most_evaluated_;
+  std::unique_ptr<const ClipReader> reader_;
+  std::unique_ptr<const BucketPlan> plan_;
+  ClipSize longest_;
+  mutable SkippedClips skipped_;
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,118 @@
+// What recordings are: what identifies them, how large they get, and what to say about them. See
+// recordings.h.
+// SPDX-License-Identifier: MIT
+#include "train/files/checksums.h"
+#include "train/format/numbers.h"
+#include "train/nn/frames.h"
+#include "train/tasks/speech/recordings.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::int64_t kLooked = 256;  // of the longest clips: texts that are counted
+
+std::string hash_of(const std::string& bytes) {
+  Hasher hasher;
+  hasher.add(std::as_bytes(std::span(bytes)));
+  return hasher.hex();
+}
+
+std::string count_text(std::int64_t number) { return grouped(static_cast<double>(number)); }
+
+}  // namespace
+
+nlohmann::ordered_json Recordings::record() const {
+  const auto of = [](const Manifest& manifest) -> nlohmann::ordered_json {
+    return {{"clips", manifest.size()}, {"fingerprint", manifest.fingerprint()}};
+  };
+  return {{"train", of(train_)}, {"validation", of(validation_)}, {"tokenizer", hash_of(tokenizer_.bytes())}};
+}
+
+Task::DataChange Recordings::compare(const nlohmann::ordered_json& record) const {
+  Task::DataChange out;
+  const nlohmann::ordered_json now = this->record();
+  const auto look = [&](const char* name, const char* key) {
+    const auto &before = record.at(name), &after = now.at(name);
+    if (before.at("fingerprint") == after.at("fingerprint")) return;
+    const auto clips = [](const auto& of) { return count_text(of.at("clips").template get<std::int64_t>()); };
+    out.changed.push_back(std::string(key) + ": it had " + clips(before) + " clips, and has " +
+                          (clips(before) == clips(after) ? "others" : clips(after)));
+  };
+  look("train", "data.train_manifest");
+  look("validation", "data.val_manifest");
+  if (record.at("tokenizer") != now.at("tokenizer"))
+    out.changed.push_back("model.tokenizer: the tokenizer was another one");
+  return out;
+}
+
+// Of the longest recordings, for those have the longest texts.
+ClipSize Recordings::find_longest() const {
+  std::vector<std::int64_t> indexes(static_cast<std::size_t>(train_.size()));
+  std::iota(indexes.begin(), indexes.end(), 0);
+  const auto end = indexes.begin() + std::min(kLooked, train_.size());
+  std::partial_sort(indexes.begin(), end, indexes.end(),
+                    [&](auto a, auto b) { return train_.duration(a) > train_.duration(b); });
+  double seconds = reader_->cost(train_.duration(indexes.front()), "").seconds;
+  if (settings_.batch_seconds) seconds = std::min(seconds, *settings_.batch_seconds);
+  ClipSize out;
+  out.frames =
+      features_.frames(static_cast<std::int64_t>(seconds * static_cast<double>(features_.sample_rate)));
+  for (auto each = indexes.begin(); each != end; ++each) {
+    const std::vector<std::int64_t> tokens = tokenizer_.encode(train_.entry(*each).text);
+    out.tokens = std::max(out.tokens, static_cast<std::int64_t>(tokens.size()));
+  }
+  return out;
+}
+
+double Recordings::longest_seconds() const {
+  return static_cast<double>(longest_.frames * features_.hop()) / static_cast<double>(features_.sample_rate);
+}
+
+std::int64_t Recordings::most_rows(std::int64_t rows) const {
+  if (settings_.batch_seconds)
+    rows = std::min(rows, static_cast<std::int64_t>(*settings_.batch_seconds / longest_seconds()));
+  if (settings_.batch_cells)
+    rows = std::min(rows, *settings_.batch_cells / (subsampled(longest_.frames) * (longest_.tokens + 1)));
+  return std::max<std::int64_t>(rows, 1);
+}
+
+std::string Recordings::name() const {
+  return count_text(samples()) + " recordings (" + significant(train_.report().seconds / 3600, 3) + " hours)";
+}
+
+std::vector<std::string> Recordings::introduction() const {
+  std::vector<std::string> out = {"to train on: " + train_.report().text(train_.options()),
+                                  "to evaluate on: " + validation_.report().text(validation_.options())};
+  if (noise_) out.push_back("noise: " + noise_->report().text(noise_->options()));
+  out.push_back("tokenizer: " + tokenizer_.name() + ", " + count_text(tokenizer_.size()) + " tokens");
+  return out;
+}
+
+std::string Recordings::length_text() const {
+  return settings_.batch_seconds ? "batch_seconds is " + significant(*settings_.batch_seconds, 6)
+                                 : "max_duration is " + significant(settings_.max_duration, 4);
+}
+
+std::string Recordings::shorter() const {
+  if (settings_.batch_seconds && most_rows(kNoLimit) > 1)
+    return "data.batch_seconds=" + significant(*settings_.batch_seconds / 2, 6);
+  return settings_.max_duration > 1 ? "data.max_duration=" + significant(settings_.max_duration / 2, 4) : "";
+}
+
+std::vector<std::string> Recordings::ending() const {
+  std::vector<std::string> out;
+  if (skipped_.count() > 0) {
+    out.push_back(count_text(skipped_.count()) + " clips were left out" +
+                  (skipped_.path().empty() ? "" : "; " + skipped_.path() + " lists them"));
+  }
+  if (cache_) out.push_back(cache_->text());
+  return out;
+}
+
+}  // namespace octavo::train
