@@ -30,7 +30,7 @@ no_tests_yet = $(call new_folder,-DOCTAVO_BUILD_TESTS=OFF)
 no_cuda_yet = $(if $(wildcard /dev/nvidia0),,$(call new_folder,-DOCTAVO_CUDA=OFF))
 
 .DEFAULT_GOAL := build
-.PHONY: build test demo check peers wheel asan tsan neon tidy format clean help
+.PHONY: build test demo speech-demo check peers wheel asan tsan neon tidy format clean help
 
 build: ## build the library, the command and the trainer: build/bin/octavo, build/lib/liboctavo.so (the default)
 	@scripts/bootstrap build
@@ -51,6 +51,20 @@ demo: ## train a small model on the CPU: a sample, a memory table and an HTML re
 	build/bin/octavo data make-text build/demo/tales.txt --bytes 2M --force
 	build/bin/octavo train examples/train/demo.yaml data.train=build/demo/tales.txt output_dir=build/demo/run device=cpu
 	@echo 'to let it write more: build/bin/octavo sample build/demo/run --prompt "Once upon a time" --tokens 400 --top-k 3'
+
+speech-demo: ## the same with recordings, which espeak-ng speaks: a small recognizer, its word error rate and transcripts; five minutes after the build
+	@scripts/bootstrap build --speech
+	@$(call configure,dev) $(no_tests_yet) $(no_cuda_yet)
+	@$(call compile,dev) --target octavo_cli
+	@rm -rf build/speech-demo/run && mkdir -p build/speech-demo
+	build/bin/octavo data make-speech build/speech-demo/speech
+	build/bin/octavo data make-tokenizer build/speech-demo/tokenizer build/speech-demo/speech/train.jsonl --vocab-size 512 --force
+	build/bin/octavo train examples/train/speech.yaml data.train_manifest=build/speech-demo/speech/train.jsonl \
+	  data.val_manifest=build/speech-demo/speech/val.jsonl model.tokenizer.dir=build/speech-demo/tokenizer \
+	  output_dir=build/speech-demo/run device=cpu
+	build/bin/octavo evaluate build/speech-demo/run build/speech-demo/speech/val.jsonl --checkpoint best --device cpu
+	build/bin/octavo transcribe build/speech-demo/run --checkpoint best --device cpu $(foreach clip,1 2 3,build/speech-demo/speech/val/0000$(clip).flac)
+	@echo 'the same three, as they were said:' && head -n 3 build/speech-demo/speech/val.jsonl
 
 peers: ## the tests of torchao, bitsandbytes (optimizers) and transformers (transducer losses) on ours, on the CPU; they are fetched
 	@scripts/bootstrap test

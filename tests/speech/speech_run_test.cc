@@ -258,7 +258,7 @@ TEST(SpeechRun, ModelsInFilesBeginARun) {
 
 // The example of examples/train, short.
 TEST(SpeechRun, TheExampleLoadsAndLearns) {
-  std::ifstream file(std::string(OCTAVO_TEST_EXAMPLES_DIR) + "/speech.yaml");
+  std::ifstream file(std::string(OCTAVO_TEST_EXAMPLES_DIR) + "/speech_generated.yaml");
   ASSERT_TRUE(file.good());
   std::string yaml((std::istreambuf_iterator<char>(file)), {});
   const TempFolder folder;
