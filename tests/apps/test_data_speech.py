@@ -276,3 +276,24 @@ def test_check_of_a_good_manifest(tmp_path, octavo):
     assert "6 clips" in done.stdout
     assert "Nothing to mend" in (tmp_path / "page.html").read_text()
     assert_fails(octavo("check", tmp_path / "none.jsonl"), 1, "none.jsonl")
+
+
+def test_check_against_a_tokenizer(tmp_path, octavo):
+    texts = ["plain words", "caf\u00e9 au lait", "more plain words"]
+    lines = []
+    for i, text in enumerate(texts):
+        write_wav(tmp_path / f"{i}.wav", tone(2, 0.05 + 0.01 * i))
+        lines.append(json.dumps({"audio_filepath": f"{i}.wav", "duration": 2, "text": text}))
+    (tmp_path / "all.jsonl").write_text("\n".join(lines))
+    (tmp_path / "ascii.txt").write_text("plain words\nmore plain words\ncafe au lait\n")
+    made = octavo(
+        "make-tokenizer", tmp_path / "chars", tmp_path / "ascii.txt", "--type", "char", "--vocab-size", "17"
+    )
+    assert made.returncode == 0, made.stderr
+    done = octavo("check", tmp_path / "all.jsonl", "--tokenizer", tmp_path / "chars" / "tokenizer.model")
+    assert done.returncode == 1
+    assert re.search(r"^unknown characters +1 ", done.stdout, re.MULTILINE)
+    assert "all.jsonl:2: the tokenizer does not have: \u00e9" in done.stdout
+    page = (tmp_path / "all.check.html").read_text()
+    assert page.count("<svg") == 5  # tokens, too
+    assert '<span class="differs">\u00e9' in page
