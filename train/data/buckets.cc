@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstdio>
 #include <deque>
 #include <exception>
-#include <future>
 #include <limits>
 #include <mutex>
 #include <system_error>
@@ -120,14 +120,22 @@ struct BucketPlan::Window {
   }
 };
 
-// The windows that were asked for last. One that is being planned is waited for.
+// The windows that were asked for last. One that is being planned is waited for: by a condition and not by a
+// future, whose std::call_once does not get on with LibTorch's wheels. They carry it from another compiler,
+// and a program that has both crashes in the first convolution on a CPU.
 struct BucketPlan::Kept {
+  struct Planned {
+    bool done = false;
+    std::shared_ptr<const Window> window;
+    std::exception_ptr error;  // instead of a window
+  };
   struct Entry {
     Order order;
     std::uint64_t begin = 0;
-    std::shared_future<std::shared_ptr<const Window>> window;
+    std::shared_ptr<Planned> planned;
   };
   std::mutex mutex;
+  std::condition_variable done;
   std::deque<Entry> entries;
 };
 
@@ -191,33 +199,34 @@ BucketPlan::Window BucketPlan::plan(const Order& order, const Bounds& bounds) co
 std::shared_ptr<const BucketPlan::Window> BucketPlan::window(const Order& order,
                                                              std::uint64_t position) const {
   const Bounds here = bounds(order, position);
-  std::promise<std::shared_ptr<const Window>> promise;
-  std::shared_future<std::shared_ptr<const Window>> found;
-  bool mine = false;
-  {
-    const std::lock_guard lock(kept_->mutex);
-    auto& entries = kept_->entries;
-    const auto at = std::find_if(entries.begin(), entries.end(), [&](const Kept::Entry& each) {
-      return each.begin == here.begin && each.order == order;
-    });
-    if (at != entries.end()) {
-      found = at->window;
-      std::rotate(entries.begin(), at, at + 1);  // the last one used comes first
-    } else {
-      mine = true;
-      found = promise.get_future().share();
-      entries.push_front({order, here.begin, found});
-      if (entries.size() > kWindowsKept) entries.pop_back();
-    }
+  std::unique_lock lock(kept_->mutex);
+  auto& entries = kept_->entries;
+  const auto at = std::find_if(entries.begin(), entries.end(), [&](const Kept::Entry& each) {
+    return each.begin == here.begin && each.order == order;
+  });
+  if (at != entries.end()) {
+    const std::shared_ptr<Kept::Planned> found = at->planned;
+    std::rotate(entries.begin(), at, at + 1);  // the last one used comes first
+    kept_->done.wait(lock, [&] { return found->done; });
+    if (found->error != nullptr) std::rethrow_exception(found->error);
+    return found->window;
   }
-  if (mine) {
-    try {
-      promise.set_value(std::make_shared<const Window>(plan(order, here)));
-    } catch (...) {
-      promise.set_exception(std::current_exception());
-    }
+  const auto mine = std::make_shared<Kept::Planned>();
+  entries.push_front({order, here.begin, mine});
+  if (entries.size() > kWindowsKept) entries.pop_back();
+  lock.unlock();
+  std::shared_ptr<const Window> window;
+  std::exception_ptr error;
+  try {
+    window = std::make_shared<const Window>(plan(order, here));
+  } catch (...) {
+    error = std::current_exception();
   }
-  return found.get();
+  lock.lock();
+  *mine = {true, window, error};
+  kept_->done.notify_all();
+  if (error != nullptr) std::rethrow_exception(error);
+  return window;
 }
 
 std::int64_t BucketPlan::rows_at(const Order& order, std::uint64_t position) const {
