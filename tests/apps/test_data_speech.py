@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEFAULT_BINARY = ROOT / "build" / "bin" / "octavo"
 BINARY = os.environ.get("OCTAVO_BIN") or os.environ.get("OCTAVO_COMMAND") or str(DEFAULT_BINARY)
 
-STAND_IN = """#!{python} -SE
+STAND_IN = """
 import math, os, struct, sys
 arguments = sys.argv[1:]
 text = sys.stdin.read()
@@ -34,7 +34,7 @@ count = 100 * len(text)
 pitch = 0.05 + sum(i * ord(c) for i, c in enumerate(text)) % 997 / 5000
 tone = [int(8000 * math.sin(i * pitch)) for i in range(count)]
 header = b"RIFF    WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 22050, 44100, 2, 16) + b"data    "
-sys.stdout.buffer.write(header + struct.pack(f"<{{count}}h", *tone))
+sys.stdout.buffer.write(header + struct.pack(f"<{count}h", *tone))
 """
 
 
@@ -42,8 +42,11 @@ sys.stdout.buffer.write(header + struct.pack(f"<{{count}}h", *tone))
 def octavo(tmp_path, monkeypatch):
     programs = tmp_path / "programs"
     programs.mkdir()
+    script = programs / "stand_in.py"
+    script.write_text(STAND_IN)
     stand_in = programs / "espeak-ng"
-    stand_in.write_text(STAND_IN.format(python=sys.executable))
+    # By a shell: the first line of a program cannot name an interpreter whose path has a space.
+    stand_in.write_text(f'#!/bin/sh\nexec "{sys.executable}" -SE "{script}" "$@"\n')
     stand_in.chmod(stand_in.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("SPOKEN", str(tmp_path / "spoken"))

@@ -121,8 +121,8 @@ struct BucketPlan::Window {
 };
 
 // The windows that were asked for last. One that is being planned is waited for: by a condition and not by a
-// future, whose std::call_once does not get on with LibTorch's wheels. They carry it from another compiler,
-// and a program that has both crashes in the first convolution on a CPU.
+// future. A future's std::call_once hands its work over in a variable of the thread, and a program in which
+// LibTorch and we have a standard library each, as some toolchains link it, may read the other's and crash.
 struct BucketPlan::Kept {
   struct Planned {
     bool done = false;

@@ -211,10 +211,11 @@ MemoryAdvice SpeechTask::memory_advice() const {
 
 std::string SpeechTask::shorter_steps() const {
   const TrainingSettings& training = settings_.training;
+  const std::int64_t rows = training.per_device_train_batch_size;
   return "a smaller model (encoder.n_layers is " + std::to_string(model_settings_.encoder_layers) +
          ", encoder.d_model is " + std::to_string(model_settings_.width) +
          "); fewer or shorter clips in a step (per_device_train_batch_size is " +
-         std::to_string(training.per_device_train_batch_size) + ", gradient_accumulation_steps is " +
+         (rows == kNoLimit ? "auto" : std::to_string(rows)) + ", gradient_accumulation_steps is " +
          std::to_string(training.gradient_accumulation_steps) + ", " + clips_->length_text() + ')';
 }
 
