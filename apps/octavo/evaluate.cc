@@ -2,6 +2,7 @@
 #include "evaluate.h"
 
 #include "cli.h"
+#include "listening_flags.h"
 
 #include <CLI/CLI.hpp>
 
@@ -31,19 +32,11 @@ errors so far.)";
 void add_evaluate(CLI::App& app, const std::function<void(const EvaluateRequest&)>& action) {
   CLI::App* command = app.add_subcommand("evaluate", "The word error rate on the recordings of a manifest");
   auto request = std::make_shared<EvaluateRequest>();
-  command
-      ->add_option("model", request->model,
-                   "A run's folder, a checkpoint's, a .nemo file, a folder of transformers, or a name of the "
-                   "hub that was downloaded")
-      ->type_name("RUN")
-      ->required();
+  add_listening_model(*command, request->model);
   command->add_option("manifests", request->manifests, "JSON lines with audio_filepath, duration and text")
       ->type_name("MANIFEST ...")
       ->required();
-  command
-      ->add_option("--checkpoint", request->checkpoint,
-                   "Of a run: best (by save_best), latest, or the number of a step; latest if not given")
-      ->type_name("best|latest|STEP");
+  add_listening_checkpoint(*command, request->checkpoint);
   command->add_option("--json", request->json, "Write all of it to a file, too")->type_name("FILE");
   command->add_option("--limit", request->limit, "Only the first clips of the manifest")
       ->type_name("N")
@@ -58,11 +51,7 @@ void add_evaluate(CLI::App& app, const std::function<void(const EvaluateRequest&
                    "Seconds of sound that are heard at once; 1200 on a GPU and 120 elsewhere if not given")
       ->type_name("S")
       ->check(CLI::Range(1.0, 1e6));
-  option("--threads", request->threads, "N", "That read recordings; 0: as many as the machine has, up to 16")
-      ->check(CLI::Range(0, 1024));
-  option("--device", request->device, "NAME", "auto, cpu, cuda, cuda:1 or mps");
-  option("--dtype", request->dtype, "NAME", "auto (bfloat16 on a GPU), bfloat16, float16 or float32")
-      ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
+  add_listening_machine(*command, request->threads, request->device, request->dtype);
   command->footer(kEvaluateFooter);
   command->callback([=] { action(*request); });
 }

@@ -2,6 +2,7 @@
 #include "transcribe.h"
 
 #include "cli.h"
+#include "listening_flags.h"
 #include "train/tasks/speech/transcript_file.h"
 
 #include <CLI/CLI.hpp>
@@ -28,12 +29,7 @@ and the exit code is 1.)";
 void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequest&)>& action) {
   CLI::App* command = app.add_subcommand("transcribe", "Write down what recordings say");
   auto request = std::make_shared<TranscribeRequest>();
-  command
-      ->add_option("model", request->model,
-                   "A run's folder, a checkpoint's, a .nemo file, a folder of transformers, or a name of the "
-                   "hub that was downloaded")
-      ->type_name("RUN")
-      ->required();
+  add_listening_model(*command, request->model);
   command->add_option("audio", request->audio, "Recordings")->type_name("FILE ...")->required();
   const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
     return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
@@ -45,10 +41,7 @@ void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequ
                    "Folder for a file per recording, named after it; stdout if not given")
       ->type_name("FOLDER");
   command->add_flag("--force", request->force, "Replace transcripts that are there");
-  command
-      ->add_option("--checkpoint", request->checkpoint,
-                   "Of a run: best (by save_best), latest, or the number of a step; latest if not given")
-      ->type_name("best|latest|STEP");
+  add_listening_checkpoint(*command, request->checkpoint);
   option("--window", request->window, "S", "Longer recordings are heard in windows of so many seconds")
       ->check(CLI::Range(1.0, 3600.0));
   option("--overlap", request->overlap, "S", "Seconds on both sides of a window that its neighbours hear too")
@@ -56,11 +49,7 @@ void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequ
   option("--batch-seconds", request->batch_seconds, "S",
          "Seconds of sound that are heard at once; 0: 1,200 on a GPU, 60 elsewhere")
       ->check(CLI::Range(0.0, 1e6));
-  option("--threads", request->threads, "N", "That read recordings; 0: as many as the machine has, up to 16")
-      ->check(CLI::Range(0, 1024));
-  option("--device", request->device, "NAME", "auto, cpu, cuda, cuda:1 or mps");
-  option("--dtype", request->dtype, "NAME", "auto (bfloat16 on a GPU), bfloat16, float16 or float32")
-      ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
+  add_listening_machine(*command, request->threads, request->device, request->dtype);
   command->footer(kFooter);
   command->callback([=] { action(*request); });
 }

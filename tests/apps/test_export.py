@@ -19,11 +19,10 @@ pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason="this build has no 
 
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
+import test_speech_archives as archives  # noqa: E402
 
 # Of a folder for transformers, of a model without a tokenizer.
 FILES = ["config.json", "model.safetensors", "preprocessor_config.json"]
-import test_speech_archives as archives  # noqa: E402
-
 SIZES = """\
   vocab_size: 6
   encoder: {feat_in: 16, subsampling_conv_channels: 4, n_layers: 2, d_model: 16, n_heads: 2}

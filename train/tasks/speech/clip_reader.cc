@@ -14,8 +14,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr float kSilence = 1e-4F;          // of full scale: -80 dB; below it is nothing to hear
-constexpr std::int64_t kFewestFrames = 2;  // the deviation of one is not known
+constexpr float kSilence = 1e-4F;  // of full scale: -80 dB; below it is nothing to hear
 
 std::string seconds_text(double seconds) { return significant(seconds, 4) + " s"; }
 

@@ -8,6 +8,9 @@
 
 namespace octavo::train {
 
+// A clip has as many at least: the deviation of one is not known.
+inline constexpr std::int64_t kFewestFrames = 2;
+
 struct FeatureSettings {
   std::int64_t sample_rate = 16000;                  // in Hz
   double window_size = 0.025, window_stride = 0.01;  // in seconds

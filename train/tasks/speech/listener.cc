@@ -24,8 +24,6 @@ namespace {
 
 using Clips = std::span<const std::span<const float>>;
 
-constexpr std::int64_t kFewestFrames = 2;  // of features: one has no deviation
-
 ComputeType dtype_on(const torch::Device& device, const ListenerOptions& options) {
   return options.dtype.value_or(device.is_cuda() ? ComputeType::bfloat16 : ComputeType::float32);
 }
