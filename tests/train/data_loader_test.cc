@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/prefetch.h"
 
+#include "train/data/rank_share.h"
 #include "train/tasks/text/sampler.h"
 #include "train/text_files.h"
 
@@ -243,6 +244,28 @@ TEST_P(Loader, WorkersMayRunWhereTheProcessMay) {
       std::this_thread::yield();
     EXPECT_TRUE(std::all_of(workers.begin(), workers.end(), free));
   }).join();
+}
+
+// Batches of 1, 2, 3, 1, … rows, which are their first position.
+TEST(RankShare, RanksHaveTheBatchesOfOneProcess) {
+  const auto rows_at = [](std::uint64_t position) { return static_cast<std::int64_t>(position % 3 + 1); };
+  using Firsts = Prefetch<std::uint64_t>;
+  const Firsts::Source one = {rows_at, [&](std::uint64_t first, std::int64_t rows) {
+                                EXPECT_EQ(rows, rows_at(first));
+                                return first;
+                              }};
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const int workers : {0, 2}) {
+      Firsts whole = Firsts::start(one, 4, 0).value();
+      std::vector<Firsts> shared;
+      for (int rank = 0; rank < ranks; ++rank)
+        shared.push_back(Firsts::start(shared_by_rank(one, rank, ranks), 4, workers).value());
+      for (int i = 0; i < 10; ++i) {
+        for (Firsts& rank : shared) EXPECT_EQ(rank.next(), whole.next()) << ranks << " ranks, item " << i;
+        for (const Firsts& rank : shared) EXPECT_EQ(rank.position(), whole.position());
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -50,6 +50,19 @@ TEST(Stages, EpochsAreOfEachStageAndRoundedUp) {
   EXPECT_EQ(*plan({"num_train_epochs=0.07"}, 400), (Stages{{400, 0, 7}}));
 }
 
+TEST(Stages, EveryRankDrawsAsMuch) {
+  const auto config = parse("", "test", std::vector<std::string>{"batch_size=2", "num_train_epochs=1"});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto steps = [&](const Batches* own, int ranks) {
+    return plan_stages(config->settings.data, config->settings.training, 25, own, ranks)->back().last_step;
+  };
+  const EqualBatches five(5);
+  EXPECT_EQ(steps(nullptr, 1), 13);
+  EXPECT_EQ(steps(nullptr, 3), 5);
+  EXPECT_EQ(steps(&five, 1), 5);
+  EXPECT_EQ(steps(&five, 3), 2);
+}
+
 TEST(Stages, TooFewOrTooManySteps) {
   const auto few = plan({"max_steps=2", "stages=[10, 50, -1]"}, 1000);
   EXPECT_EQ(few.status().message(),

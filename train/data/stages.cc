@@ -29,11 +29,11 @@ bool can_count(std::int64_t steps, std::int64_t per_step) {
   return steps <= std::numeric_limits<std::int64_t>::max() / per_step;
 }
 
-Status too_many(std::string_view key, std::string_view value, std::int64_t per_step) {
-  return Status::invalid(
-      std::string(key) + ": got " + std::string(value) + ", but " + std::to_string(per_step) +
-      " samples per step (per_device_train_batch_size x gradient_accumulation_steps) come to "
-      "2^63 or more in all; use less of one");
+Status too_many(std::string_view key, std::string_view value, std::int64_t per_step, int ranks) {
+  return Status::invalid(std::string(key) + ": got " + std::string(value) + ", but " +
+                         std::to_string(per_step) +
+                         " samples per step (per_device_train_batch_size x gradient_accumulation_steps" +
+                         (ranks > 1 ? " x ranks" : "") + ") come to 2^63 or more in all; use less of one");
 }
 
 std::string text_of(double value) {
@@ -57,8 +57,8 @@ std::int64_t rounded_up(std::int64_t whole, std::int64_t part) {
 // Steps of stages whose batches differ in size, one stage after the other.
 class Planner {
  public:
-  Planner(const Batches& batches, std::uint64_t seed, std::int64_t passes)
-      : batches_(batches), seed_(seed), passes_(passes) {}
+  Planner(const Batches& batches, std::uint64_t seed, std::int64_t per_step)
+      : batches_(batches), seed_(seed), per_step_(per_step) {}
 
   // More would take longer to plan than anybody waits.
   static constexpr std::int64_t kMostDraws = std::int64_t{1} << 33;
@@ -66,8 +66,8 @@ class Planner {
   std::int64_t steps(std::int64_t samples, std::int64_t draws) {
     const Order order(samples, seed_, position_);
     Batches::Walk walk = batches_.walk(order, static_cast<std::uint64_t>(draws));
-    const std::int64_t steps = rounded_up(walk.batches, passes_);
-    for (; walk.batches < steps * passes_; ++walk.batches)
+    const std::int64_t steps = rounded_up(walk.batches, per_step_);
+    for (; walk.batches < steps * per_step_; ++walk.batches)
       walk.end += static_cast<std::uint64_t>(batches_.rows_at(order, walk.end));
     position_ = walk.end;
     return steps;
@@ -76,7 +76,7 @@ class Planner {
  private:
   const Batches& batches_;
   std::uint64_t seed_, position_ = 0;
-  std::int64_t passes_;
+  std::int64_t per_step_;  // batches
 };
 
 Status too_many_to_plan(double epochs) {
@@ -88,8 +88,8 @@ Status too_many_to_plan(double epochs) {
 }  // namespace
 
 Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingSettings& training,
-                                       std::int64_t samples_available, const Batches* own) {
-  const std::int64_t per_step = draws_per_step(training);
+                                       std::int64_t samples_available, const Batches* own, int ranks) {
+  const std::int64_t per_step = draws_per_step(training, ranks);
   const std::vector<std::int64_t> samples = sizes(data, samples_available);
   const auto stages = static_cast<std::int64_t>(samples.size());
   if (training.max_steps && *training.max_steps < stages) {
@@ -99,7 +99,8 @@ Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingS
   }
   std::optional<Planner> planner;
   if (own != nullptr)
-    planner.emplace(*own, static_cast<std::uint64_t>(data.seed), training.gradient_accumulation_steps);
+    planner.emplace(*own, static_cast<std::uint64_t>(data.seed),
+                    training.gradient_accumulation_steps * ranks);
   std::vector<Stage> out;
   std::int64_t done = 0;
   for (const std::int64_t size : samples) {
@@ -108,7 +109,7 @@ Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingS
     if (training.max_steps) {
       end = last ? *training.max_steps : done + *training.max_steps / stages;
       if (!planner && !can_count(end, per_step))
-        return too_many("training.max_steps", std::to_string(end), per_step);
+        return too_many("training.max_steps", std::to_string(end), per_step, ranks);
     } else {
       const double epochs = training.num_train_epochs.value_or(1);
       const auto draws = draws_of(epochs, size);
@@ -119,7 +120,7 @@ Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingS
         const std::int64_t steps = draws ? rounded_up(*draws, per_step) : 0;
         if (!draws || steps > std::numeric_limits<std::int64_t>::max() - done ||
             !can_count(done + steps, per_step))
-          return too_many("training.num_train_epochs", text_of(epochs), per_step);
+          return too_many("training.num_train_epochs", text_of(epochs), per_step, ranks);
         end = done + steps;
       }
     }

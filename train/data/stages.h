@@ -29,9 +29,9 @@ struct Stage {
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
-// Samples that one optimizer step draws, where batches are of one size.
-[[nodiscard]] inline std::int64_t draws_per_step(const TrainingSettings& training) {
-  return training.per_device_train_batch_size * training.gradient_accumulation_steps;
+// Samples that one optimizer step draws, on all ranks together, where batches are of one size.
+[[nodiscard]] inline std::int64_t draws_per_step(const TrainingSettings& training, int ranks = 1) {
+  return training.per_device_train_batch_size * training.gradient_accumulation_steps * ranks;
 }
 
 // At least one stage. The number of steps of the run is last_step of the last stage. `samples_available` is
@@ -39,6 +39,7 @@ struct Stage {
 // many that their samples cannot be counted. Throws what `own` throws. REQUIRES: settings that parse() or
 // load() gave, samples_available >= 1.
 Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingSettings& training,
-                                       std::int64_t samples_available, const Batches* own = nullptr);
+                                       std::int64_t samples_available, const Batches* own = nullptr,
+                                       int ranks = 1);
 
 }  // namespace octavo::train
