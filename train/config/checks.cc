@@ -78,6 +78,43 @@ Status settle_best(Config& config) {
                          config.settings.task + " measures)");
 }
 
+Status refuse_ranks(const Config& config) {
+  const auto& asked = config.settings.training.num_gpus;
+  if (asked.value_or(1) == 1) return {};
+  return Status::unsupported(config.origin("training.num_gpus").place() + ": training.num_gpus: got " +
+                             std::to_string(*asked) +
+                             ", but multi-GPU training is not built in yet; use num_gpus: 1");
+}
+
+// Passes follow from global_batch_size unless they are given. The ranks are not known yet: what no number of
+// them could divide is an error here, the rest is found by accumulation_for().
+Status settle_passes(Config& config) {
+  TrainingSettings& training = config.settings.training;
+  const Origin& passes = config.origin("training.gradient_accumulation_steps");
+  if (!training.global_batch_size) {
+    training.accumulation_follows = false;
+    return {};
+  }
+  if (training.per_device_train_batch_size == kNoLimit) {
+    return Status::invalid(clash(config, "training.global_batch_size", "training.per_device_train_batch_size",
+                                 "samples of a step can be fixed only where those of a pass are: give a "
+                                 "number"));
+  }
+  if (passes.level == Origin::Level::standard) training.accumulation_follows = true;
+  const std::int64_t rank =
+      training.per_device_train_batch_size * training.gradient_accumulation_steps;  // auto is 1
+  if (*training.global_batch_size % rank != 0) {
+    return Status::invalid(
+        clash(config, "training.global_batch_size",
+              rank == training.per_device_train_batch_size ? "training.per_device_train_batch_size"
+                                                           : "training.gradient_accumulation_steps",
+              "it must be a multiple of " + std::to_string(rank) + ", the samples of a rank's passes"));
+  }
+  if (training.accumulation_follows)
+    training.gradient_accumulation_steps = *training.global_batch_size / rank;  // of one rank
+  return {};
+}
+
 }  // namespace
 
 Status settle_and_check(Config& config) {
@@ -86,11 +123,8 @@ Status settle_and_check(Config& config) {
   const DataSettings& data = config.settings.data;
   const TrainingSettings& training = config.settings.training;
 
-  if (training.num_gpus > 1) {
-    return Status::unsupported(config.origin("training.num_gpus").place() + ": training.num_gpus: got " +
-                               std::to_string(training.num_gpus) +
-                               ", but multi-GPU training is not built in yet; use num_gpus: 1");
-  }
+  if (Status status = refuse_ranks(config); !status.ok()) return status;  // until runs of several ranks work
+  if (Status status = settle_passes(config); !status.ok()) return status;
   if (training.per_device_train_batch_size == kNoLimit && !find_task(config.settings.task)->limits_batches) {
     return Status::invalid(
         config.origin("training.per_device_train_batch_size").place() +

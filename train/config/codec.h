@@ -20,7 +20,7 @@ namespace octavo::train {
 
 // What is wrong with a part of a value: "[1].state" at its place, "got 9bit, expected one of …".
 struct Problem {
-  Place place;
+  TextPlace place;
   std::string part;
   std::string message;
 };

@@ -29,16 +29,16 @@ struct Assignment {
   std::size_t key;
   std::string word;  // as written
   YamlNode value;
-  Place place;  // of the word
+  TextPlace place;  // of the word
 };
 
-Origin origin_of(const Source& source, Place place) {
+Origin origin_of(const Source& source, TextPlace place) {
   if (!source.is_file) return {.level = Origin::Level::command_line};
   return {.level = Origin::Level::file, .file = source.name, .line = place.line, .column = place.column};
 }
 
 // An error at a place: `run.yaml:7:3: ` before the message.
-Status error_at(const Source& source, Place place, const Status& status) {
+Status error_at(const Source& source, TextPlace place, const Status& status) {
   return {status.code(), at(source, place) + ": " + status.message()};
 }
 

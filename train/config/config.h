@@ -15,6 +15,7 @@
 
 #include <octavo/status.h>
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,8 +66,9 @@ std::string to_yaml(const Settings& settings);
 std::vector<std::string> differences(const Settings& then, const Settings& now);
 
 // Those of the differences that make another experiment. The sequences per step count, however they are
-// divided into passes.
-std::vector<std::string> experiment_differences(const Settings& then, const Settings& now);
+// divided into passes and among ranks.
+std::vector<std::string> experiment_differences(const Settings& then, const Settings& now,
+                                                std::int64_t ranks_then = 1, std::int64_t ranks_now = 1);
 
 // Every key, its value, origin and meaning, a line each: `octavo train --print-config`.
 std::string to_table(const Config& config);

@@ -21,11 +21,11 @@ constexpr std::size_t kMaxDepth = 8;  // a config needs three
 constexpr std::size_t kMaxShown = 60;
 
 struct Refusal {
-  Place place;
+  TextPlace place;
   std::string reason;
 };
 
-Place place_of(const YAML::Mark& mark) { return {mark.line + 1, mark.column + 1}; }
+TextPlace place_of(const YAML::Mark& mark) { return {mark.line + 1, mark.column + 1}; }
 
 // Keeps the first refusal and ignores later ones. A syntax error further on may be the cause, so it is
 // reported instead.
@@ -68,7 +68,7 @@ class TreeBuilder final : public YAML::EventHandler {
   static constexpr std::string_view kNoTag = "?";
   static constexpr std::string_view kQuoted = "!";
 
-  void refuse(Place place, std::string reason) {
+  void refuse(TextPlace place, std::string reason) {
     if (!refusal) refusal = Refusal{place, std::move(reason)};
   }
   bool accepts(const YAML::Mark& mark, std::string_view tag, YAML::anchor_t anchor) {
@@ -135,7 +135,7 @@ Status check_text(std::string_view text, const Source& source) {
                            " bytes; a config has at most " + std::to_string(kMaxConfigBytes) +
                            " (is this the right file?)");
   }
-  Place place;
+  TextPlace place;
   while (!text.empty()) {
     const std::size_t length = character_length(text);
     if (length == 0) {
@@ -156,7 +156,7 @@ Status check_text(std::string_view text, const Source& source) {
 
 }  // namespace
 
-std::string at(const Source& source, Place place) {
+std::string at(const Source& source, TextPlace place) {
   if (!source.is_file) return source.name;
   return source.name + ":" + std::to_string(place.line) + ":" + std::to_string(place.column);
 }
@@ -176,7 +176,7 @@ Result<YamlNode> read_yaml(std::string_view text, const Source& source) {
     }
     return std::move(builder.root);
   } catch (const YAML::Exception& error) {
-    const Place place = error.mark.is_null() ? Place{} : place_of(error.mark);
+    const TextPlace place = error.mark.is_null() ? TextPlace{} : place_of(error.mark);
     return Status::invalid(at(source, place) + ": not YAML: " + error.msg);
   }
 }

@@ -17,18 +17,18 @@ struct Source {
   std::string name;     // a file's name, or "command line"
   bool is_file = true;  // only a file has lines
 };
-struct Place {
+struct TextPlace {
   int line = 1;
   int column = 1;
 };
-std::string at(const Source& source, Place place);  // run.yaml:7:3
+std::string at(const Source& source, TextPlace place);  // run.yaml:7:3
 
 struct YamlNode {
   enum class Kind { null, scalar, list, map };
   Kind kind = Kind::null;
   std::string text = {};  // of a scalar
   bool plain = false;     // of a scalar: not quoted, so that 1 is a number and true a bool
-  Place place = {};
+  TextPlace place = {};
   std::vector<YamlNode> keys = {};   // of a map: scalars, as written; keys[i] has the value items[i]
   std::vector<YamlNode> items = {};  // of a list or a map
 };

@@ -163,17 +163,21 @@ std::vector<std::string> differences(const Settings& then, const Settings& now) 
   return out;
 }
 
-std::vector<std::string> experiment_differences(const Settings& then, const Settings& now) {
-  const auto sequences = [](const Settings& settings) {
-    return settings.training.per_device_train_batch_size * settings.training.gradient_accumulation_steps;
+std::vector<std::string> experiment_differences(const Settings& then, const Settings& now,
+                                                std::int64_t ranks_then, std::int64_t ranks_now) {
+  const auto sequences = [](const TrainingSettings& training, std::int64_t ranks) {
+    return static_cast<double>(training.global_batch_size.value_or(training.per_device_train_batch_size *
+                                                                   training.gradient_accumulation_steps)) *
+           static_cast<double>(training.global_batch_size ? 1 : ranks);
   };
-  const bool same_step = sequences(then) == sequences(now);
+  const bool same_step = sequences(then.training, ranks_then) == sequences(now.training, ranks_now);
   if (then.task != now.task) return differences(then, now);
   std::vector<std::string> out;
   for (const Key& key : schema_of(now).keys()) {
     if (!key.makes_another_run()) continue;
     const bool divides_the_step = key.path == "training.per_device_train_batch_size" ||
-                                  key.path == "training.gradient_accumulation_steps";
+                                  key.path == "training.gradient_accumulation_steps" ||
+                                  key.path == "training.global_batch_size";
     if (same_step && divides_the_step) continue;
     if (auto change = difference(key, then, now)) out.push_back(std::move(*change));
   }

@@ -27,6 +27,24 @@ constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 // The keys of the algorithms' options stand before this one.
 constexpr std::string_view kOptionsBefore = "training.no_decay";
 
+// `auto` is what follows from global_batch_size, which settle_and_check() finds.
+Type passes() {
+  const Codec<std::int64_t> codec = integer(1, kMaxSize);
+  const auto set = [read = codec.read](const YamlNode& node, Settings& settings) {
+    const bool follows = node.kind == YamlNode::Kind::scalar && node.plain && node.text == "auto";
+    const auto value = follows ? 1 : read(node);
+    if (!value) return false;
+    settings.training.gradient_accumulation_steps = *value;
+    settings.training.accumulation_follows = follows;
+    return true;
+  };
+  const auto show = [write = codec.write](const Settings& settings) {
+    return settings.training.accumulation_follows ? std::string("auto")
+                                                  : write(settings.training.gradient_accumulation_steps);
+  };
+  return {codec.expected + ", or auto", set, show};
+}
+
 std::vector<Key> make_general() {
   const auto sizes = integer(1, kMaxSize);
   std::vector<std::string> tasks = {kAutomaticTask};
@@ -103,8 +121,12 @@ std::vector<Key> make_general() {
        "samples in a forward pass; auto: as many as the task's own limits of a batch allow"},
       {"training.per_device_eval_batch_size", Setting{field(&T::per_device_eval_batch_size, sizes), "4"},
        "the same in evaluation", Effect::none},
-      {"training.gradient_accumulation_steps", Setting{field(&T::gradient_accumulation_steps, sizes), "1"},
-       "forward passes per optimizer step"},
+      {"training.gradient_accumulation_steps", Setting{passes(), "1"},
+       "forward passes of a rank per optimizer step; auto, also where it is not given: what follows from "
+       "global_batch_size"},
+      {"training.global_batch_size", Setting{field(&T::global_batch_size, sizes), "null"},
+       "samples per optimizer step: per_device_train_batch_size x gradient_accumulation_steps x ranks; "
+       "null: what these come to"},
       {"training.max_grad_norm",
        Setting{field(&T::max_grad_norm, real(kNotNegative)),
                "1",
@@ -152,8 +174,29 @@ std::vector<Key> make_general() {
        "convert the optimizer states and weights of a checkpoint that has another state format, master or "
        "precision; false: that is an error",
        Effect::none},
-      {"training.num_gpus", Setting{field(&T::num_gpus, integer(1, 65536)), "1"},
-       "more than 1 is not built in yet", Effect::none},
+      {"training.num_gpus", Setting{field(&T::num_gpus, integer(1, 65536)), "null"},
+       "ranks on this machine, each with a GPU of its own (with device: cpu, without); null: those that "
+       "torchrun or Slurm has started, else one",
+       Effect::none},
+      {"training.parallel",
+       Setting{field(&T::parallel, choice<Parallel>({{Parallel::automatic, "auto"},
+                                                     {Parallel::ddp, "ddp"},
+                                                     {Parallel::zero1, "zero1"},
+                                                     {Parallel::zero2, "zero2"}})),
+               "auto"},
+       "what each rank has of the optimizer: ddp all of it, zero1 a part of the states and masters, zero2 "
+       "also "
+       "only that part of the gradients; auto: ddp",
+       Effect::none},
+      {"training.reduce_dtype",
+       Setting{field(&T::reduce_dtype, choice<ReduceType>({{ReduceType::automatic, "auto"},
+                                                           {ReduceType::float32, "float32", "fp32"}})),
+               "auto"},
+       "what gradients are summed over ranks in; auto: their own type, or float32 where a step has several "
+       "passes",
+       Effect::none},
+      {"training.rank_timeout", Setting{field(&T::rank_timeout, real({.low = 1, .high = 1e6})), "600"},
+       "seconds after which a rank that others wait for counts as hanging, and the run ends", Effect::none},
       {"training.device", Setting{field(&T::device, device_name()), "auto"},
        "where to train; auto: a GPU if there is one", Effect::none},
       {"training.seed", Setting{field(&T::seed, integer(0, kAny)), "1337"},

@@ -24,6 +24,12 @@ namespace octavo::train {
 enum class ComputeType { float32, bfloat16, float16 };
 enum class Scheduler { cosine, linear, constant, wsd };
 
+// What ranks share: gradients alone, or the optimizer's states too, or both of them by parts. `automatic` is
+// ddp.
+enum class Parallel { automatic, ddp, zero1, zero2 };
+// What gradients are summed over ranks in. `automatic` is their own type.
+enum class ReduceType { automatic, float32 };
+
 // The master of bf16 weights. `automatic` is resolved: see weight_store().
 enum class MasterWeights { automatic, bits24, bits32, stochastic, none };
 
@@ -78,7 +84,9 @@ struct TrainingSettings {
   MasterWeights master_weights{};
   std::int64_t per_device_train_batch_size = 0;
   std::int64_t per_device_eval_batch_size = 0;
-  std::int64_t gradient_accumulation_steps = 0;
+  std::int64_t gradient_accumulation_steps = 0;  // of one rank: accumulation_for() has those of several
+  bool accumulation_follows = false;             // from global_batch_size: it was given as auto
+  std::optional<std::int64_t> global_batch_size;
   double max_grad_norm = 0;                // 0: no clipping
   std::optional<std::int64_t> max_steps;   // exactly one of the two
   std::optional<double> num_train_epochs;  // has a value
@@ -93,7 +101,10 @@ struct TrainingSettings {
   std::vector<Rename> init_rename;
   bool init_strict = true;
   bool convert_states = false;
-  std::int64_t num_gpus = 0;
+  std::optional<std::int64_t> num_gpus;  // none: as many ranks as were started
+  Parallel parallel{};
+  ReduceType reduce_dtype{};
+  double rank_timeout = 0;  // seconds
   DeviceName device;
   std::int64_t seed = 0;
 };

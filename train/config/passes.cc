@@ -1,0 +1,79 @@
+// See passes.h.
+// SPDX-License-Identifier: MIT
+#include "train/config/passes.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::size_t kMostShown = 12;
+
+std::string counted_ranks(std::int64_t ranks) {
+  return ranks == 1 ? "one rank" : std::to_string(ranks) + " ranks";
+}
+
+// Ascending. REQUIRES: number >= 1.
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> low, high;
+  for (std::int64_t each = 1; each * each <= number; ++each) {
+    if (number % each != 0) continue;
+    low.push_back(each);
+    if (each * each != number) high.push_back(number / each);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+// "1, 2, 3 or 6"; of many, those around the one that would be next to `near`.
+template <class Write>
+std::string listed(const std::vector<std::int64_t>& numbers, std::int64_t near, const Write& write) {
+  std::size_t first = 0;
+  while (first + kMostShown < numbers.size() && numbers[first + kMostShown / 2] < near) ++first;
+  const std::size_t end = std::min(first + kMostShown, numbers.size());
+  std::string out = first > 0 ? "…, " : "";
+  for (std::size_t i = first; i < end; ++i) {
+    const bool is_last = i + 1 == numbers.size();
+    out += (i == first ? "" : is_last ? " or " : ", ") + write(numbers[i]);
+  }
+  return end < numbers.size() ? out + ", …" : out;
+}
+
+// What would work: other passes for these ranks, or other ranks.
+std::string possible(const TrainingSettings& training, std::int64_t ranks) {
+  const std::int64_t global = *training.global_batch_size;
+  if (global % ranks != 0) {
+    return counted_ranks(ranks) + " cannot divide it: use " +
+           listed(divisors(global), ranks, [](std::int64_t each) { return std::to_string(each); }) +
+           " ranks, or a multiple of " + std::to_string(ranks);
+  }
+  const std::int64_t rows = global / ranks;
+  return "per_device_train_batch_size x gradient_accumulation_steps must be " + std::to_string(rows) +
+         " with " + counted_ranks(ranks) + ": " +
+         listed(divisors(rows), training.per_device_train_batch_size, [rows](std::int64_t each) {
+           return std::to_string(each) + " x " + std::to_string(rows / each);
+         });
+}
+
+}  // namespace
+
+Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int64_t ranks) {
+  const std::int64_t given = training.gradient_accumulation_steps;
+  if (!training.global_batch_size) return given;
+  const std::int64_t global = *training.global_batch_size;
+  const std::int64_t pass = training.per_device_train_batch_size * ranks;
+  const std::int64_t passes = global / pass;
+  const bool agrees = training.accumulation_follows || passes == given;
+  if (global % pass == 0 && agrees) return passes;
+  return Status::invalid(
+      "training.global_batch_size: got " + std::to_string(global) + ", but per_device_train_batch_size is " +
+      std::to_string(training.per_device_train_batch_size) +
+      (training.accumulation_follows ? "" : ", gradient_accumulation_steps is " + std::to_string(given)) +
+      " and there " + (ranks == 1 ? "is " : "are ") + counted_ranks(ranks) + "; " +
+      possible(training, ranks));
+}
+
+}  // namespace octavo::train
