@@ -175,6 +175,51 @@ TEST(TorchShards, WhatAnAlgorithmMeasuresIsOfTheWhole) {
   EXPECT_THROW(alone.step(), std::runtime_error);
 }
 
+// Ranks step the same parameters in the same order, also those that one of them has nothing of. 4bit-rank1
+// states are of whole tensors, which one rank has; what others give of them is nothing.
+TEST(TorchShards, AreEmptyOnSomeRanks) {
+  const auto options = octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1).state("4bit-rank1").guard(true);
+  const Tensors whole = {big(), make_params()[1]}, reference = copies(whole);
+  octavo::torch::LAMB alone(reference, options);
+  std::vector<Tensors> grads;  // by step
+  for (std::int64_t step = 0; step < 3; ++step) {
+    give_gradients(reference, step);
+    grads.push_back({reference[0].grad(), reference[1].grad()});
+    alone.step();
+  }
+  const auto shared = std::make_shared<TwoThreads::Shared>();
+  const auto rank_main = [&](int rank) {
+    Tensors params = copies(whole);
+    // Rank 0 has the large one, and rank 1 the small one.
+    const auto other = static_cast<std::size_t>(1 - rank);
+    params[other] = torch::empty({0}).requires_grad_();
+    octavo::torch::LAMB opt(params, options);
+    opt.set_format(params[0], "4bit-rank1");
+    opt.set_shard(params[0], {0, 0, /*part=*/1});
+    opt.set_shard(params[1], {0, whole[1].numel(), /*part=*/1});
+    const auto ranks = c10::make_intrusive<TwoThreads>(rank, shared);
+    opt.set_norm_reduce([&](std::uint32_t, torch::Tensor sums) {
+      std::vector<torch::Tensor> list = {std::move(sums)};
+      ranks->allreduce(list, {})->wait();
+    });
+    for (const Tensors& now : grads) {
+      for (std::size_t i = 0; i < 2; ++i) params[i].mutable_grad() = i == other ? torch::empty({0}) : now[i];
+      opt.step();
+    }
+    const auto mine = static_cast<std::size_t>(rank);
+    EXPECT_TRUE(same_bits(params[mine], reference[mine])) << "rank " << rank;
+    EXPECT_NEAR(opt.grad_norm().item<double>(), alone.grad_norm().item<double>(), 1e-12);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(opt.state_of(params[i])->step(), 3);
+      EXPECT_EQ(opt.state_of(params[i])->format, alone.state_of(reference[i])->format);
+      EXPECT_EQ(opt.state_of(params[i])->bytes(), i == mine ? alone.state_of(reference[i])->bytes() : 0);
+    }
+  };
+  std::thread other(rank_main, 1);
+  rank_main(0);
+  other.join();
+}
+
 TEST(TorchShards, BadOnesAreRefused) {
   const torch::Tensor part = big();
   AdamW optimizer({part}, AdamWOptions(1e-2).max_grad_norm(1));

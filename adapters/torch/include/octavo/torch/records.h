@@ -64,6 +64,14 @@ inline octavo_engine_tensor described(const Item& item, const Options& options, 
   return out;
 }
 
+// The elements of buffers that belong to `numel` elements of a parameter.
+inline ::torch::ScalarType codes_type(std::int64_t bytes, std::int64_t numel) {
+  return bytes == 4 * numel ? ::torch::kFloat32 : bytes == 2 * numel ? ::torch::kBFloat16 : ::torch::kUInt8;
+}
+inline ::torch::ScalarType master_type(std::int64_t bytes, std::int64_t numel) {
+  return bytes == numel ? ::torch::kInt8 : ::torch::kInt16;
+}
+
 // Adds the tensors that a state lacks, and moves those of a parameter that was moved.
 inline void complete_state(ParamState& state, const ::torch::Tensor& param, const Kind& kind,
                            bool first_step_fills) {
@@ -75,15 +83,11 @@ inline void complete_state(ParamState& state, const ::torch::Tensor& param, cons
     const auto count = bytes / static_cast<std::int64_t>(c10::elementSize(type));
     return ::torch::zeros({count}, ::torch::TensorOptions().dtype(type).device(device));
   };
-  const auto codes_type = [&](std::int64_t bytes) {
-    return bytes == 4 * param.numel()   ? ::torch::kFloat32
-           : bytes == 2 * param.numel() ? ::torch::kBFloat16
-                                        : ::torch::kUInt8;
-  };
   for (std::size_t slot = 0; slot < static_cast<std::size_t>(kind.layout.slots); ++slot) {
     if (state.codes[slot].defined()) continue;
     if (first_step_fills) state.count = ::torch::Tensor();  // also where a switch is turned on later
-    state.codes[slot] = zeros(kind.layout.codes_bytes[slot], codes_type(kind.layout.codes_bytes[slot]));
+    const std::int64_t codes = kind.layout.codes_bytes[slot];
+    state.codes[slot] = zeros(codes, codes_type(codes, param.numel()));
     if (kind.layout.scales[slot] > 0)
       state.scales[slot] = zeros(4 * kind.layout.scales[slot], ::torch::kFloat32);
     state.format = kind.format, state.block_size = kind.block_size;
@@ -91,7 +95,7 @@ inline void complete_state(ParamState& state, const ::torch::Tensor& param, cons
   const std::int64_t master = kind.layout.residual_bytes;
   if (master == 0) state.master = ::torch::Tensor();  // the parameter was bf16, or had a master
   if (master > 0 && !state.master.defined()) {
-    state.master = zeros(master, master == param.numel() ? ::torch::kInt8 : ::torch::kInt16);
+    state.master = zeros(master, master_type(master, param.numel()));
   }
 }
 

@@ -37,7 +37,8 @@ inline void Optimizer::set_own(const Tensor& param, std::uint32_t handle, const 
 
 inline void Optimizer::set_shard(const Tensor& param, const Shard& shard) {
   const std::uint32_t handle = handle_of(param, "set_shard");
-  TORCH_CHECK(shard.offset >= 0 && shard.offset + param.numel() <= shard.whole_numel, where(handle),
+  const std::int64_t whole = shard.whole_numel == 0 ? param.numel() : shard.whole_numel;
+  TORCH_CHECK(shard.offset >= 0 && shard.offset + param.numel() <= whole, where(handle),
               "set_shard: got offset ", shard.offset, " and whole_numel ", shard.whole_numel,
               ", expected a whole of at least the offset and this part's ", param.numel(), " elements");
   const std::uint32_t switches = options_of(places_[handle].first).switches();

@@ -71,7 +71,7 @@ inline at::DimVector memory_shape(const ::torch::Tensor& param) {
 // Where a tensor is a part of a larger parameter.
 struct Shard {
   std::int64_t offset = 0;       // its first element in the whole
-  std::int64_t whole_numel = 0;  // 0: the tensor is the whole
+  std::int64_t whole_numel = 0;  // 0: the tensor is the whole, or another rank has all of it
   std::uint32_t part = 0;        // not 0: other ranks have parts of its gradient; see set_norm_reduce
 };
 
@@ -88,6 +88,7 @@ struct Kind {
   octavo_tensor_layout layout;
   std::string format;
   std::int64_t block_size;
+  octavo_group_config config;
 };
 
 inline std::uint32_t store_of(const ::torch::Tensor& param, const std::string& master, const Where& where) {
@@ -118,7 +119,11 @@ inline octavo_tensor_spec spec_of(const ::torch::Tensor& param, const Options& o
 inline Kind kind_of(const ::torch::Tensor& param, const Options& options, const Own& own,
                     const ParamState* state, const Where& where) {
   const Settings& settings = options.settings();
-  Kind kind{spec_of(param, options, where), native::sized<octavo_tensor_layout>(), {}, 0};
+  Kind kind{spec_of(param, options, where),
+            native::sized<octavo_tensor_layout>(),
+            {},
+            0,
+            native::sized<octavo_group_config>()};
   if (state != nullptr && !state->format.empty()) {
     kind.format = state->format, kind.block_size = state->block_size;
     kind.spec.format = native::parse("state", kind.format);
@@ -135,13 +140,23 @@ inline Kind kind_of(const ::torch::Tensor& param, const Options& options, const 
     if (info.default_block > 0) kind.block_size = set ? own.block_size : settings.block_size.value;
   }
   kind.spec.block_size = kind.block_size;
-  octavo_group_config config = native::sized<octavo_group_config>();
-  config.algorithm = options.algorithm().info.number;
-  config.switches = options.switches();
-  config.device_kind = native::device_kind(param.device());
-  config.device_index = native::device_index(param.device());
-  native::check(octavo_layout(&config, &kind.spec, &kind.layout), where);
+  kind.config.algorithm = options.algorithm().info.number;
+  kind.config.switches = options.switches();
+  kind.config.device_kind = native::device_kind(param.device());
+  kind.config.device_index = native::device_index(param.device());
+  native::check(octavo_layout(&kind.config, &kind.spec, &kind.layout), where);
   return kind;
+}
+
+// The buffers of the first `numel` elements of such a parameter: where the state of a part begins, whose
+// elements begin at a multiple of the block.
+inline octavo_tensor_layout layout_of_first(const Kind& kind, std::int64_t numel) {
+  if (numel == kind.spec.numel) return kind.layout;
+  octavo_tensor_spec spec = kind.spec;
+  spec.numel = numel, spec.ndim = 0;
+  octavo_tensor_layout out = native::sized<octavo_tensor_layout>();
+  native::check(octavo_layout(&kind.config, &spec, &out), "octavo: ");
+  return out;
 }
 
 // Checks that the tensors of a state (loaded, or of a changed parameter) have the sizes needed now.
