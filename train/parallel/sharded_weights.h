@@ -1,0 +1,67 @@
+// ZeRO's weights: every rank has all of them, in flat tensors as the layout says, and steps its pieces of
+// them. After the step the pieces are gathered in place, so the weights are equal in bits on all ranks.
+//
+// A piece is a view of the weights and a parameter of the optimizer. There is one for each trained parameter,
+// in the model's order, on every rank, empty where the rank has nothing of it: so the parameters have the
+// same numbers on all ranks, and ranks step, count and measure the same ones together.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/groups.h"
+#include "train/optimizer.h"
+#include "train/parallel/layout.h"
+#include "train/world/world.h"
+
+#include <octavo/status.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace octavo::train {
+
+class ShardedWeights {
+ public:
+  // Moves the trained parameters into the flat tensors; who holds them sees them there. Where they lie is
+  // theirs for good: give them no other memory afterwards. An error where the plan's optimizer cannot step
+  // pieces. REQUIRES: a divided layout of these groups and this world, which outlives the result.
+  static Result<std::unique_ptr<ShardedWeights>> make(World& world, const OptimizerPlan& plan,
+                                                      const ParameterGroups& groups, ParallelLayout layout);
+  ~ShardedWeights();
+  ShardedWeights(const ShardedWeights&) = delete;
+  ShardedWeights& operator=(const ShardedWeights&) = delete;
+
+  [[nodiscard]] World& world() const { return world_; }
+  [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
+
+  // What this rank steps, by parameter: elements in memory order, of one dimension. A parameter that is not
+  // divided has its own shape on the rank that has it.
+  [[nodiscard]] const std::vector<torch::Tensor>& pieces() const { return pieces_; }
+  // Which elements those are.
+  [[nodiscard]] Piece piece(std::size_t parameter) const { return layout_.piece(parameter, world_.rank()); }
+  // Whether one rank has all of it.
+  [[nodiscard]] bool undivided(std::size_t parameter) const;
+
+  // After each step: starts to gather what the ranks have stepped, and returns. Until wait() the weights must
+  // not be used.
+  void gather();
+  void wait();
+
+  // Of the flat tensors beyond the parameters: padding.
+  [[nodiscard]] std::int64_t padding_bytes() const { return padding_bytes_; }
+
+ private:
+  ShardedWeights(World& world, const ParameterGroups& groups, ParallelLayout layout);
+
+  World& world_;
+  ParallelLayout layout_;
+  std::vector<torch::Tensor> flats_;   // by bucket
+  std::vector<torch::Tensor> chunks_;  // this rank's of each
+  std::vector<torch::Tensor> pieces_;
+  std::vector<Pending> pending_;
+  std::int64_t padding_bytes_ = 0;
+};
+
+}  // namespace octavo::train
