@@ -2,6 +2,7 @@
 #include "dry_run.h"
 
 #include "device.h"
+#include "evaluation.h"
 #include "failure.h"
 #include "heartbeat.h"
 #include "progress.h"
@@ -171,7 +172,7 @@ void Rehearsal::evaluate() {
   evaluating_ = true;
   reset_peak(session_.device);
   const auto begin = Clock::now();
-  const auto result = session_.task->evaluate(session_.device, [] { return StopSignals::received() != 0; });
+  const auto result = evaluate_task(*session_.task, session_.device);
   wait_for(session_.device);
   evaluating_ = false;
   evaluation_seconds_ = seconds_since(begin);

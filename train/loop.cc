@@ -2,6 +2,7 @@
 #include "loop.h"
 
 #include "estimate.h"
+#include "evaluation.h"
 #include "failure.h"
 #include "signals.h"
 #include "train/format/marked.h"
@@ -166,7 +167,7 @@ Status Loop::evaluate() {
   console_.progress(session_.step_text(state_.step) + "  evaluating");
   console_.doing(session_.step_text(state_.step) + ", evaluating");
   evaluating_ = true;
-  const auto result = session_.task->evaluate(session_.device, [] { return StopSignals::received() != 0; });
+  const auto result = evaluate_task(*session_.task, session_.device);
   evaluating_ = false;
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   progress_.pause(took);

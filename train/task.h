@@ -55,6 +55,23 @@ struct PassKey {
 struct Example {
   std::string name;  // of the sample
   std::string reference, hypothesis;
+  std::int64_t number = 0;  // of the sample, among all to evaluate on
+};
+
+// An evaluation is divided among ranks: of its batches in a row, rank r has number r and every ranks-th after
+// it. No share depends on another.
+struct EvaluationCall {
+  torch::Device device;
+  std::function<bool()> stop;  // asks for an end
+  int rank = 0, ranks = 1;
+};
+
+// What a share of an evaluation adds up to, so that shares can be added: sums number by number, examples one
+// after the other.
+struct Tally {
+  std::vector<double> sums;            // the task's own, as many in every share
+  std::int64_t units = 0;              // of throughput, that it went through
+  std::vector<Example> examples = {};  // the first few of the share
 };
 
 struct Evaluation {
@@ -138,9 +155,11 @@ class Task {
 
   // The mean loss of a batch's rows on the device, 0-d, in fp32. Passes of a step count by their rows.
   virtual torch::Tensor loss(const Batch& batch, const PassKey& key) = 0;
-  // In evaluation mode, without gradients. None where `stop` asks for an end.
-  virtual std::optional<Evaluation> evaluate(const torch::Device& device,
-                                             const std::function<bool()>& stop) = 0;
+  // A share of an evaluation, in evaluation mode, without gradients. None where `stop` asks for an end.
+  virtual std::optional<Tally> tally(const EvaluationCall& call) = 0;
+  // What all shares together say; the examples are in the order of samples, and more than are shown. Throws
+  // what the run ends with.
+  [[nodiscard]] virtual Evaluation evaluation(const Tally& all) const = 0;
   // At the end of a run; none: there is nothing to show.
   virtual std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) = 0;
 

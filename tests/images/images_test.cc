@@ -5,6 +5,7 @@
 #include "images/image_run.h"
 #include "images/task.h"
 #include "train/config/task_config.h"
+#include "train/shares.h"
 
 #include <torch/torch.h>
 
@@ -45,6 +46,14 @@ TEST(Images, LearnsToTellThemApart) {
   const Json last = run.records("eval").at(0);
   EXPECT_GT(last["accuracy"].get<double>(), 0.6) << "chance is 0.25";
   EXPECT_LT(last["loss"].get<double>(), 1.1) << "ln 4 is 1.39";
+}
+
+TEST(Images, SharesOfAnEvaluationAddUp) {
+  const Settings all = settings({"validation_images=29", "per_device_eval_batch_size=2"});
+  ImageTask task;
+  EXPECT_TRUE(task.open({all, {}, nullptr}).ok());
+  const auto model = task.build(all);
+  expect_shares_add_up(task);
 }
 
 TEST(Images, LogsTwoMetricsItsUnitAndAPreview) {

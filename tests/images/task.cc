@@ -83,30 +83,35 @@ torch::Tensor ImageTask::loss(const Batch& batch, const PassKey& /*key*/) {
   return torch::nn::functional::cross_entropy(logits(batch), batch.at(kLabels));
 }
 
-std::optional<Evaluation> ImageTask::evaluate(const torch::Device& device,
-                                              const std::function<bool()>& stop) {
+std::optional<Tally> ImageTask::tally(const EvaluationCall& call) {
   const torch::NoGradGuard no_grad;
   const EvalScope scope(*model_);
-  const AutocastScope autocast(device, settings_.training.compute_dtype);
+  const AutocastScope autocast(call.device, settings_.training.compute_dtype);
   const std::int64_t most = settings_.data.max_eval_samples,
                      rows = settings_.training.per_device_eval_batch_size;
   const std::int64_t all = most < 0 ? images_.validation_images : std::min(images_.validation_images, most);
   double loss = 0, right = 0;
-  for (std::int64_t first = 0; first < all; first += rows) {
-    if (stop()) return std::nullopt;
+  std::int64_t count = 0;
+  for (std::int64_t first = call.rank * rows; first < all; first += call.ranks * rows) {
+    if (call.stop()) return std::nullopt;
     std::vector<std::uint64_t> numbers;
     for (std::int64_t i = first; i < std::min(first + rows, all); ++i)
       numbers.push_back(kFirstValidation + static_cast<std::uint64_t>(i));
-    const Batch batch = to_device(draw(numbers), device);
+    const Batch batch = to_device(draw(numbers), call.device);
     const torch::Tensor scores = logits(batch), &labels = batch.at(kLabels);
     loss += torch::nn::functional::cross_entropy(scores, labels,
                                                  torch::nn::CrossEntropyLossOptions().reduction(torch::kSum))
                 .item<double>();
     right += (scores.argmax(1) == labels).sum().item<double>();
+    count += static_cast<std::int64_t>(numbers.size());
   }
-  const auto count = static_cast<double>(all);
-  return Evaluation{{{"loss", loss / count, Better::lower}, {"accuracy", right / count, Better::higher}},
-                    all};
+  return Tally{{loss, right}, count};
+}
+
+Evaluation ImageTask::evaluation(const Tally& all) const {
+  const auto count = static_cast<double>(all.units);
+  return {{{"loss", all.sums[0] / count, Better::lower}, {"accuracy", all.sums[1] / count, Better::higher}},
+          all.units};
 }
 
 std::optional<Preview> ImageTask::preview(const torch::Device& device,

@@ -25,7 +25,8 @@ class ImageTask : public Task {
   [[nodiscard]] Unit unit() const override { return {"images", "img"}; }
 
   torch::Tensor loss(const Batch& batch, const PassKey& key) override;
-  std::optional<Evaluation> evaluate(const torch::Device& device, const std::function<bool()>& stop) override;
+  std::optional<Tally> tally(const EvaluationCall& call) override;
+  [[nodiscard]] Evaluation evaluation(const Tally& all) const override;
   std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) override;
 
   [[nodiscard]] std::vector<std::string> introduction() const override;

@@ -3,6 +3,7 @@
 #include "train/tasks/speech/batch.h"
 
 #include "train/config/config.h"
+#include "train/shares.h"
 #include "train/tasks/speech/task.h"
 
 #include <gmock/gmock.h>
@@ -138,6 +139,11 @@ TEST(SpeechBatch, OneFeatureThatIsNoNumberMakesTheLossNone) {
   clips_of(batch).features[1][7][3] = std::nanf("");
   const torch::Tensor loss = made.task.loss(batch, {1, 1});
   EXPECT_FALSE(std::isfinite(loss.item<float>()));
+}
+
+TEST(SpeechTask, SharesOfAnEvaluationAddUp) {
+  Made made({"generator.validation_clips=29", "per_device_eval_batch_size=2"});
+  expect_shares_add_up(made.task);
 }
 
 TEST(SpeechBatch, AdviceAndWords) {

@@ -26,9 +26,17 @@ struct Validation {
     corpus = TextCorpus::open(paths).value();
     for (std::size_t i = 0; i < windows; ++i) offsets.push_back(static_cast<std::int64_t>(i) * kBlock);
   }
+  [[nodiscard]] std::optional<TextLosses> share(TextModel& model, std::int64_t rows, int rank, int ranks,
+                                                ComputeType dtype = ComputeType::float32) const {
+    return evaluate_text(model, corpus, offsets, kBlock, rows, dtype,
+                         {torch::kCPU, [] { return false; }, rank, ranks});
+  }
   [[nodiscard]] std::optional<double> loss(TextModel& model, std::int64_t rows,
                                            ComputeType dtype = ComputeType::float32) const {
-    return evaluate_text(model, corpus, offsets, kBlock, rows, torch::kCPU, dtype, [] { return false; });
+    const auto all = share(model, rows, 0, 1, dtype);
+    if (!all) return std::nullopt;
+    EXPECT_EQ(all->windows, static_cast<std::int64_t>(offsets.size()));
+    return all->sum / static_cast<double>(all->windows);
   }
 };
 
@@ -72,6 +80,25 @@ TEST(Evaluate, IsTheMeanOverAllWindows) {
   EXPECT_TRUE(model.is_training());
 }
 
+TEST(Evaluate, SharesHaveEveryBatchOnce) {
+  torch::manual_seed(4);
+  BdhImpl model(BdhConfig{2, 16, 2, 8, kByteVocabulary, 0.5});
+  const Validation text(11);  // batches of 2, and one of 1
+  const TextLosses whole = text.share(model, 2, 0, 1).value();
+  for (const int ranks : {2, 3, 7}) {
+    TextLosses all;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const TextLosses one = text.share(model, 2, rank, ranks).value();
+      const int batches = (6 - rank + ranks - 1) / ranks;
+      EXPECT_EQ(one.windows, 2 * batches - (batches > 0 && 5 % ranks == rank ? 1 : 0))
+          << rank << " of " << ranks;
+      all.sum += one.sum, all.windows += one.windows;
+    }
+    EXPECT_EQ(all.windows, 11);
+    EXPECT_NEAR(all.sum, whole.sum, 10 * 0x1p-53 * whole.sum) << "six numbers in another order, in double";
+  }
+}
+
 TEST(Evaluate, ChangesNoTraining) {
   torch::manual_seed(4);
   BdhImpl model(BdhConfig{2, 16, 2, 8, kByteVocabulary, 0.5});
@@ -111,8 +138,8 @@ TEST(Evaluate, StopsInBetween) {
   Counting model;
   const Validation text(5);
   int batches = 0;
-  const auto result = evaluate_text(model, text.corpus, text.offsets, Validation::kBlock, 2, torch::kCPU,
-                                    ComputeType::float32, [&] { return ++batches == 2; });
+  const auto result = evaluate_text(model, text.corpus, text.offsets, Validation::kBlock, 2,
+                                    ComputeType::float32, {torch::kCPU, [&] { return ++batches == 2; }});
   EXPECT_FALSE(result);
   EXPECT_EQ(model.asked, 1);
   EXPECT_TRUE(model.is_training());

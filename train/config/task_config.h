@@ -27,7 +27,7 @@ struct TaskConfig {
   std::string_view name;                       // `task: NAME`, and its folder in train/tasks/
   std::string_view meaning;                    // one sentence for docs/config.md
   std::string_view models;                     // what model.name takes, in words
-  std::vector<std::string_view> metrics = {};  // of an evaluation, as Task::evaluate() names them
+  std::vector<std::string_view> metrics = {};  // of an evaluation, as Task::evaluation() names them
   std::string_view example;                    // a whole config, for docs/config.md
   // Whether `model.name: MODEL` is one of its models: then the task need not be named.
   bool (*takes)(std::string_view model);

@@ -145,22 +145,23 @@ std::vector<std::string> SpeechTask::texts(const Encoded& encoded) {
   return out;
 }
 
-std::optional<Evaluation> SpeechTask::evaluate(const torch::Device& device,
-                                               const std::function<bool()>& stop) {
+std::optional<Tally> SpeechTask::tally(const EvaluationCall& call) {
   const torch::NoGradGuard no_grad;
   const EvalScope scope(*model_);
-  const AutocastScope autocast(device, settings_.training.compute_dtype);
+  const AutocastScope autocast(call.device, settings_.training.compute_dtype);
   const std::int64_t most = settings_.data.max_eval_samples,
                      rows = settings_.training.per_device_eval_batch_size;
   const std::int64_t all =
       most < 0 ? clips_->validation_samples() : std::min(clips_->validation_samples(), most);
   double loss = 0, weight = 0;
   WordErrors errors;
-  std::vector<Example> examples;
-  for (std::int64_t first = 0; first < all; first += rows) {
-    if (stop()) return std::nullopt;
-    const Batch host = clips_->validation(first, std::min(rows, all - first));
-    const Batch batch = to_device(host, device);
+  Tally out;
+  for (std::int64_t first = call.rank * rows; first < all; first += call.ranks * rows) {
+    if (call.stop()) return std::nullopt;
+    const std::int64_t asked = std::min(rows, all - first);
+    const Batch host = clips_->validation(first, asked);
+    const Batch batch = to_device(host, call.device);
+    out.units += asked;
     if (host.rows() == 0) continue;  // all of them are left out
     const SpeechClips clips = prepared(batch, nullptr);
     const Encoded encoded = model_->encode(clips.features, clips.feature_lengths, {});
@@ -170,16 +171,30 @@ std::optional<Evaluation> SpeechTask::evaluate(const torch::Device& device,
     const std::vector<std::string> said = references(*clips_, host), heard = texts(encoded);
     for (std::size_t i = 0; i < said.size(); ++i) {
       errors += word_errors(said[i], heard[i]);
-      if (examples.size() < kExamples)
-        examples.push_back({clips_->clip_name(host.draws[i]), said[i], heard[i]});
+      if (out.examples.size() < kExamples)
+        out.examples.push_back(
+            {clips_->clip_name(host.draws[i]), said[i], heard[i], static_cast<std::int64_t>(host.draws[i])});
     }
   }
-  if (examples.empty())
+  out.sums = {loss,
+              weight,
+              static_cast<double>(errors.substitutions),
+              static_cast<double>(errors.deletions),
+              static_cast<double>(errors.insertions),
+              static_cast<double>(errors.words)};
+  return out;
+}
+
+Evaluation SpeechTask::evaluation(const Tally& all) const {
+  if (all.examples.empty())
     throw Error(
         Status::invalid("data.val_manifest: all clips to evaluate on are bad; skipped.jsonl says why"));
-  return Evaluation{{{"loss", loss / weight, Better::lower}, {"wer", errors.rate(), Better::lower}},
-                    all,
-                    std::move(examples)};
+  const auto count = [&](std::size_t i) { return static_cast<std::int64_t>(all.sums[i]); };
+  const WordErrors errors{count(2), count(3), count(4), count(5)};
+  const auto shown = static_cast<std::ptrdiff_t>(std::min(all.examples.size(), kExamples));
+  return {{{"loss", all.sums[0] / all.sums[1], Better::lower}, {"wer", errors.rate(), Better::lower}},
+          all.units,
+          {all.examples.begin(), all.examples.begin() + shown}};
 }
 
 std::vector<std::string> SpeechTask::introduction() const {

@@ -39,7 +39,8 @@ class SpeechTask : public Task {
   [[nodiscard]] std::map<std::string, std::string> kept_files() const override;
 
   torch::Tensor loss(const Batch& batch, const PassKey& key) override;
-  std::optional<Evaluation> evaluate(const torch::Device& device, const std::function<bool()>& stop) override;
+  std::optional<Tally> tally(const EvaluationCall& call) override;
+  [[nodiscard]] Evaluation evaluation(const Tally& all) const override;
   // The examples of the last evaluation show what it hears.
   std::optional<Preview> preview(const torch::Device& /*device*/,
                                  const std::function<bool()>& /*stop*/) override {

@@ -2,7 +2,6 @@
 #include "train/tasks/text/evaluate.h"
 
 #include "precision.h"
-#include "train/task.h"
 
 #include <torch/torch.h>
 
@@ -75,19 +74,22 @@ torch::Tensor text_loss(TextModel& model, const TokenBatch& batch, const Dropout
                                               batch.targets.reshape(-1));
 }
 
-std::optional<double> evaluate_text(TextModel& model, const TextCorpus& corpus,
-                                    const std::vector<std::int64_t>& offsets, std::int64_t block_size,
-                                    std::int64_t rows, const torch::Device& device, ComputeType compute_dtype,
-                                    const std::function<bool()>& stop) {
+std::optional<TextLosses> evaluate_text(TextModel& model, const TextCorpus& corpus,
+                                        const std::vector<std::int64_t>& offsets, std::int64_t block_size,
+                                        std::int64_t rows, ComputeType compute_dtype,
+                                        const EvaluationCall& call) {
   const torch::NoGradGuard no_grad;
   const EvalScope scope(model);
-  const auto row = static_cast<std::size_t>(block_size) + 1;
+  const auto row = static_cast<std::size_t>(block_size) + 1, together = static_cast<std::size_t>(rows);
+  const torch::Device& device = call.device;
   torch::Tensor sum =
       torch::zeros({}, torch::TensorOptions(torch::kFloat64)
                            .device(device.type() == torch::kMPS ? torch::Device(torch::kCPU) : device));
-  for (std::size_t first = 0; first < offsets.size(); first += static_cast<std::size_t>(rows)) {
-    if (stop()) return std::nullopt;
-    const std::size_t count = std::min(offsets.size() - first, static_cast<std::size_t>(rows));
+  TextLosses out;
+  for (std::size_t first = static_cast<std::size_t>(call.rank) * together; first < offsets.size();
+       first += static_cast<std::size_t>(call.ranks) * together) {
+    if (call.stop()) return std::nullopt;
+    const std::size_t count = std::min(offsets.size() - first, together);
     const auto batch = static_cast<std::int64_t>(count);
     const torch::Tensor bytes = torch::empty({batch, block_size + 1}, torch::kUInt8);
     const std::span<std::uint8_t> all(bytes.data_ptr<std::uint8_t>(), count * row);
@@ -95,8 +97,10 @@ std::optional<double> evaluate_text(TextModel& model, const TextCorpus& corpus,
     const Batch there = to_device({{{"bytes", bytes}}, {}}, device);
     const AutocastScope autocast(device, compute_dtype);
     sum += (text_loss(model, to_tokens(there.at("bytes"))) * batch).to(sum.device(), torch::kFloat64);
+    out.windows += batch;
   }
-  return sum.item<double>() / static_cast<double>(offsets.size());
+  out.sum = sum.item<double>();
+  return out;
 }
 
 std::string generate(TextModel& model, const std::string& prompt, std::int64_t context,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "train/config/settings.h"
+#include "train/task.h"
 #include "train/tasks/text/text.h"
 #include "train/tasks/text/text_model.h"
 
@@ -25,12 +26,17 @@ TokenBatch to_tokens(const torch::Tensor& bytes);
 // Mean cross-entropy in nats per token, in fp32 whatever the logits are.
 torch::Tensor text_loss(TextModel& model, const TokenBatch& batch, const DropoutPass& pass = {});
 
-// Mean loss over the windows at `offsets`, `rows` at a time, without dropout. None where `stop` asks for an
+// Of windows of text.
+struct TextLosses {
+  double sum = 0;
+  std::int64_t windows = 0;
+};
+// The call's share of the windows at `offsets`, `rows` at a time, without dropout. None where it asks for an
 // end.
-std::optional<double> evaluate_text(TextModel& model, const TextCorpus& corpus,
-                                    const std::vector<std::int64_t>& offsets, std::int64_t block_size,
-                                    std::int64_t rows, const torch::Device& device, ComputeType compute_dtype,
-                                    const std::function<bool()>& stop);
+std::optional<TextLosses> evaluate_text(TextModel& model, const TextCorpus& corpus,
+                                        const std::vector<std::int64_t>& offsets, std::int64_t block_size,
+                                        std::int64_t rows, ComputeType compute_dtype,
+                                        const EvaluationCall& call);
 
 struct SampleOptions {
   std::int64_t tokens = 200;

@@ -117,13 +117,16 @@ torch::Tensor TextTask::loss(const Batch& batch, const PassKey& key) {
   return text_loss(*model_, to_tokens(bytes), pass);
 }
 
-std::optional<Evaluation> TextTask::evaluate(const torch::Device& device, const std::function<bool()>& stop) {
-  const auto loss = evaluate_text(*model_, split_.validation.corpus, evaluation_, text_.block_size,
-                                  settings_.training.per_device_eval_batch_size, device,
-                                  settings_.training.compute_dtype, stop);
-  if (!loss) return std::nullopt;
-  return Evaluation{{{"loss", *loss, Better::lower}},
-                    static_cast<std::int64_t>(evaluation_.size()) * text_.block_size};
+std::optional<Tally> TextTask::tally(const EvaluationCall& call) {
+  const auto losses =
+      evaluate_text(*model_, split_.validation.corpus, evaluation_, text_.block_size,
+                    settings_.training.per_device_eval_batch_size, settings_.training.compute_dtype, call);
+  if (!losses) return std::nullopt;
+  return Tally{{losses->sum, static_cast<double>(losses->windows)}, losses->windows * text_.block_size};
+}
+
+Evaluation TextTask::evaluation(const Tally& all) const {
+  return {{{"loss", all.sums[0] / all.sums[1], Better::lower}}, all.units};
 }
 
 std::string TextTask::write(const std::string& prompt, const SampleOptions& options,
