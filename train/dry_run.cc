@@ -167,7 +167,7 @@ void Rehearsal::take_steps(std::int64_t steps) {
 }
 
 void Rehearsal::evaluate() {
-  session_.sums->clear();
+  session_.gradients->clear();
   console_.doing("dry run: evaluating");
   evaluating_ = true;
   reset_peak(session_.device);

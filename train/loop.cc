@@ -271,7 +271,7 @@ Result<Outcome> Loop::failed(const Status& status) {
 
 std::string Loop::rescue() {
   try {
-    session_.sums->clear();
+    session_.gradients->clear();
     std::ignore = read(/*drain=*/true);
   } catch (const std::exception&) {
     return {};

@@ -6,8 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <utility>
-
 namespace octavo::train {
 namespace {
 
@@ -63,42 +61,6 @@ void LossScaler::load(const nlohmann::ordered_json& numbers) {
   if (!active() || !numbers.contains("scale")) return;
   scale_ = torch::full_like(scale_, numbers.at("scale").get<float>());
   good_steps_ = torch::full_like(good_steps_, numbers.at("good_steps").get<int>());
-}
-
-GradientSums::GradientSums(NamedTensors parameters, std::int64_t passes)
-    : parameters_(std::move(parameters)), passes_(passes) {
-  for (const auto& [name, param] : parameters_) {
-    bytes_ += static_cast<std::int64_t>(param.nbytes());
-    const bool own = passes_ > 1 && param.scalar_type() != torch::kFloat32;
-    sums_.push_back(own ? torch::zeros_like(param, torch::TensorOptions(torch::kFloat32)) : torch::Tensor());
-    if (own) sum_bytes_ += static_cast<std::int64_t>(sums_.back().nbytes());
-  }
-  bytes_ += sum_bytes_;
-}
-
-void GradientSums::clear() {
-  done_ = 0;
-  expected_ = passes_;
-  filled_.assign(parameters_.size(), false);
-  for (auto& [name, param] : parameters_) param.mutable_grad().reset();
-}
-
-void GradientSums::pass_done() {
-  ++done_;
-  const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < sums_.size(); ++i) {
-    torch::Tensor& grad = parameters_[i].second.mutable_grad();
-    if (!sums_[i].defined()) continue;
-    if (grad.defined()) {
-      if (filled_[i])
-        sums_[i].add_(grad);
-      else
-        sums_[i].copy_(grad);
-      filled_[i] = true;
-    }
-    // Torch would add the next pass to a remaining gradient, in bf16.
-    grad = done_ == expected_ && filled_[i] ? sums_[i] : torch::Tensor();
-  }
 }
 
 }  // namespace octavo::train

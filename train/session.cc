@@ -218,7 +218,7 @@ MemoryByOwner Session::owners() const {
   MemoryByOwner out;
   const StepOptimizer::Bytes bytes = optimizer->bytes();
   out.params = bytes_of(parameters);
-  out.grads = sums->bytes();
+  out.grads = gradients->bytes();
   out.states = bytes.states;
   out.master = bytes.master;
   out.workspace = bytes.workspace;
@@ -271,7 +271,7 @@ Result<std::unique_ptr<Session>> open_session(const Config& config, Console& con
   freeze(s.groups);
   s.optimizer = make_optimizer(s.plan, training, s.groups);
   s.scaler.emplace(s.device, training.compute_dtype);
-  s.sums.emplace(s.groups.parameters, training.gradient_accumulation_steps);
+  s.gradients = std::make_unique<GradientSums>(s.groups.parameters, training.gradient_accumulation_steps);
   s.parts.push_back(std::make_unique<ModelPart>(tensors_of(*s.model)));
   s.parts.push_back(std::make_unique<ScalerPart>(*s.scaler));
   s.parts.push_back(std::make_unique<OptimizerPart>(*s.optimizer));

@@ -5,6 +5,7 @@
 
 #include "checkpoint.h"
 #include "console.h"
+#include "gradients.h"
 #include "memory.h"
 #include "model.h"
 #include "optimizer.h"
@@ -52,7 +53,7 @@ struct Session {
   OptimizerPlan plan;
   std::unique_ptr<StepOptimizer> optimizer;
   std::optional<LossScaler> scaler;
-  std::optional<GradientSums> sums;
+  std::unique_ptr<Gradients> gradients;
   std::vector<std::unique_ptr<Stateful>> parts;
   std::optional<Prefetch<Batch>> batches;
   FolderLock lock;

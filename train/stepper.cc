@@ -28,7 +28,7 @@ bool Stepper::step() {
 
 // Does a step and measures its memory: on a GPU by the allocator's peak, on the CPU by what the step adds.
 bool Stepper::measure() {
-  session_.sums->clear();
+  session_.gradients->clear();
   const MemoryByOwner held = session_.owners();
   const PeakMeter meter(session_.device);
   wait_for(session_.device);
@@ -38,7 +38,7 @@ bool Stepper::measure() {
   measured_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   MemoryByOwner owners = session_.owners();
   const std::int64_t base =
-      held.params + held.states + held.master + held.workspace + session_.sums->sum_bytes();
+      held.params + held.states + held.master + held.workspace + session_.gradients->sum_bytes();
   const std::int64_t peak =
       session_.device.is_cpu() ? base + meter.bytes() : device_memory(session_.device).peak;
   owners.activations = std::max<std::int64_t>(peak - owners.peak(), 0);
@@ -91,8 +91,8 @@ bool Stepper::passes_and_update(std::int64_t number) {
     count(number, taken);
     return false;
   }
-  session_.sums->clear();
-  session_.sums->expect(passes);
+  session_.gradients->clear();
+  session_.gradients->expect(passes, passes);
   buffers_.remember();
   std::vector<Stopwatch>& watches = watches_.emplace_back();
   torch::Tensor loss_sum;
@@ -131,11 +131,12 @@ void Stepper::pass(const Pass& which, const Batch& batch, Stopwatch& watch, torc
   }
   console_.doing(where + "backward");
   session_.scaler->scaled(loss).backward();
-  session_.sums->pass_done();
+  session_.gradients->pass_done();
   loss_sum = loss_sum.defined() ? loss_sum + loss.detach() : loss.detach();
 }
 
 void Stepper::update(std::int64_t number) {
+  session_.gradients->finish();
   StepOptimizer& optimizer = *session_.optimizer;
   optimizer.set_learning_rate(learning_rate(session_.settings.training, number, session_.steps()));
   optimizer.set_loss_scale(session_.scaler->scale());

@@ -1,7 +1,8 @@
-// Mixed precision: gradients that add up in fp32, and loss scaling.
+// Gradients of several passes, which add up in fp32, and loss scaling.
 // SPDX-License-Identifier: MIT
 #include "precision.h"
 
+#include "gradients.h"
 #include "train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"
@@ -32,6 +33,7 @@ TEST(GradientSums, OfBf16WeightsAreFp32) {
       pass(w, i == 100 ? 1.0 : 0x1p-9);
       sums.pass_done();
     }
+    sums.finish();
     ASSERT_EQ(w.grad().scalar_type(), torch::kFloat32);
     EXPECT_TRUE(torch::equal(w.grad(), torch::full({3}, 1.0 + 255 * 0x1p-9)));
   }
@@ -52,6 +54,7 @@ TEST(GradientSums, ParametersWithoutAGradientInSomePasses) {
         if (i == 2) pass(params[2].second, 16 * step);
         sums.pass_done();
       }
+      sums.finish();
       const auto grad = [&](int i) { return params[static_cast<std::size_t>(i)].second.grad(); };
       EXPECT_EQ(grad(0)[1].item<float>(), 3.0F * static_cast<float>(step));
       EXPECT_EQ(grad(1)[1].item<float>(), 8.0F * static_cast<float>(step));
@@ -70,6 +73,7 @@ TEST(GradientSums, ASinglePassKeepsTorchsGradients) {
   sums.clear();
   pass(params[0].second, 2.0);
   sums.pass_done();
+  sums.finish();
   EXPECT_EQ(params[0].second.grad().scalar_type(), torch::kBFloat16);
   EXPECT_EQ(sums.bytes(), 3 * 2);
 }
@@ -93,6 +97,7 @@ TEST(GradientSums, OfSeveralPassesAreTheGradientOfTheLargeBatch) {
     (text_loss(model, batch(row, row + 1)) / 4.0).backward();
     sums.pass_done();
   }
+  sums.finish();
   // The same fp32 terms in another order. The longest sums are over neurons of all heads and over the
   // positions of all rows; errors of 2^-24 each add up as their root, in every layer, times 8 for the norms.
   const double near = 8 * 2 * std::sqrt(16 * 8 + 4 * 12) * 0x1p-24;
@@ -163,6 +168,7 @@ TEST(LossScaler, AStepWhoseGradientsOverflowIsLeftOut) {
       }
       scaler.scaled(loss).backward();
       sums.pass_done();
+      sums.finish();
       optimizer->set_loss_scale(scaler.scale());
       optimizer->step();
       scaler.update(optimizer->skipped());

@@ -2,6 +2,8 @@
 #include "train/tasks/speech/measure.h"
 
 #include "device.h"
+#include "gradients.h"
+#include "optimizer.h"
 #include "precision.h"
 #include "train/model.h"
 #include "train/task.h"
@@ -80,6 +82,7 @@ class Bench {
     in_loss_ = true;
     scaler_.scaled(loss).backward();
     sums_.pass_done();
+    sums_.finish();
     watch.begin(StepPart::optimizer);
     optimizer_->set_loss_scale(scaler_.scale());
     optimizer_->step();
