@@ -228,6 +228,7 @@ MemoryByOwner Session::owners() const {
 Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console, Purpose purpose,
                                               std::unique_ptr<Task> task) {
   if (Status bad = check_complete(config); !bad.ok()) return bad;
+  for (const std::string& note : config.notes) console.note(note);
   auto session = std::make_unique<Session>();
   Session& s = *session;
   s.settings = config.settings;

@@ -145,7 +145,7 @@ TEST(ConfigErrors, WhatIsNotBuiltIn) {
   EXPECT_THAT(error_of("warmup_ratio: 0.03"),
               HasSubstr("write warmup_steps, which is warmup_ratio times max_steps"));
   EXPECT_THAT(error_of("betas: [0.9, 0.95]"), HasSubstr("write beta1 and beta2"));
-  EXPECT_THAT(error_of("deepspeed: deepspeed_config.json"), HasSubstr("DeepSpeed is not built in"));
+  EXPECT_THAT(error_of("zero_optimization: {stage: 2}"), HasSubstr("name the file in training.deepspeed"));
   EXPECT_THAT(error_of("FP8_FORMAT: hybrid"), HasSubstr("FP8 compute is not built in yet"));
   EXPECT_THAT(error_of("USE_4BIT: true"), HasSubstr("4-bit weights are not built in"));
   const auto config = parse("training: {num_gpus: 4}", "run.yaml");

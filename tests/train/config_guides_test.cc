@@ -5,6 +5,7 @@
 #include "train/config/config.h"
 #include "train/tasks/speech/model_config.h"
 #include "train/tasks/text/settings.h"
+#include "train/text_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -322,7 +323,13 @@ TEST(ParakeetGuide, NeMosOwnConfig) {
 }
 
 TEST(ParakeetGuide, DeepSpeedAndSeveralGpus) {
-  EXPECT_THAT(refusal(R"({
+  const std::string offload = R"("offload_optimizer": {
+      "device": "cpu",
+      "pin_memory": true
+    },
+    )";
+  const auto file = [](const std::string& in_zero) {
+    return R"({
   "train_batch_size": "auto",
   "train_micro_batch_size_per_gpu": "auto",
   "gradient_accumulation_steps": "auto",
@@ -335,19 +342,39 @@ TEST(ParakeetGuide, DeepSpeedAndSeveralGpus) {
   },
   "zero_optimization": {
     "stage": 2,
-    "offload_optimizer": {
-      "device": "cpu",
-      "pin_memory": true
-    },
-    "contiguous_gradients": true,
+    )" + in_zero +
+           R"("contiguous_gradients": true,
     "overlap_comm": true
   }
 }
-)"),
-              AllOf(StartsWith("run.yaml:2:3: train_batch_size: "), HasSubstr("per_device_train_batch_size"),
-                    HasSubstr("DeepSpeed")));
-  EXPECT_THAT(refusal("gradient_accumulation_steps: auto\nzero_optimization: {stage: 2}\n"),
-              StartsWith("run.yaml:2:1: zero_optimization: DeepSpeed is not built in"))
+)";
+  };
+  const TextFiles files;
+  const std::string json = files.path("deepspeed_config.json"), yaml = files.path("config.yaml");
+  files.write("config.yaml", "training:\n  deepspeed: deepspeed_config.json\n  batch_size: 16\n");
+  files.write("deepspeed_config.json", file(offload));
+  EXPECT_THAT(load(yaml).status().message(),
+              AllOf(StartsWith(json + ":14:5: zero_optimization.offload_optimizer: offload"),
+                    HasSubstr("not built in yet; remove it")));
+  files.write("deepspeed_config.json", file(""));
+  const auto config = load(yaml);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const TrainingSettings& training = config->settings.training;
+  EXPECT_EQ(training.parallel, Parallel::zero2);
+  EXPECT_EQ(training.compute_dtype, ComputeType::bfloat16);
+  EXPECT_EQ(training.max_grad_norm, 1.0);
+  EXPECT_EQ(training.per_device_train_batch_size, 16) << "auto is the config's";
+  EXPECT_EQ(training.gradient_accumulation_steps, 1);
+  EXPECT_FALSE(training.global_batch_size);
+  EXPECT_THAT(config->notes,
+              testing::ElementsAre(
+                  StartsWith(json + ":14:5: zero_optimization.contiguous_gradients: without effect: "),
+                  StartsWith(json + ":15:5: zero_optimization.overlap_comm: without effect: ")));
+  // Its keys are not those of a config.
+  EXPECT_THAT(refusal(file("")), AllOf(StartsWith("run.yaml:2:3: train_batch_size: "),
+                                       HasSubstr("per_device_train_batch_size"), HasSubstr("DeepSpeed")));
+  EXPECT_THAT(refusal("gradient_accumulation_steps: now\nzero_optimization: {stage: 2}\n"),
+              StartsWith("run.yaml:2:1: zero_optimization: a section of DeepSpeed's file"))
       << "before the values of other keys are read";
   EXPECT_THAT(
       refusal(R"(training:

@@ -1,13 +1,15 @@
 // Merging default, file and command line. First the task is found, for it says which keys there are: see
 // choose_task. Then each level is collected: which key each word means, and whether a key is given twice.
 // What is not built in is refused. Then each level is applied: first the settings, then the switches. A
-// switch is another spelling of a setting and must not contradict a setting of its level.
+// switch is another spelling of a setting and must not contradict a setting of its level. What a DeepSpeed
+// file says belongs to the level that names the file, and must not contradict it either.
 // SPDX-License-Identifier: MIT
 #include "train/config/config.h"
 
 #include "train/config/assignments.h"
 #include "train/config/checks.h"
 #include "train/config/choose_task.h"
+#include "train/config/deepspeed.h"
 #include "train/config/lookup.h"
 #include "train/config/node.h"
 #include "train/config/paths.h"
@@ -20,6 +22,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 namespace octavo::train {
@@ -29,13 +32,9 @@ struct Assignment {
   std::size_t key;
   std::string word;  // as written
   YamlNode value;
-  TextPlace place;  // of the word
+  TextPlace place;       // of the word
+  std::string via = {};  // the key of another tool's file, where it has the value from there
 };
-
-Origin origin_of(const Source& source, TextPlace place) {
-  if (!source.is_file) return {.level = Origin::Level::command_line};
-  return {.level = Origin::Level::file, .file = source.name, .line = place.line, .column = place.column};
-}
 
 // An error at a place: `run.yaml:7:3: ` before the message.
 Status error_at(const Source& source, TextPlace place, const Status& status) {
@@ -50,7 +49,8 @@ std::string advice(const Type& type, const YamlNode& value) {
 // One level of precedence: what a file, or all words of a command line, assign.
 class Level {
  public:
-  Level(const Schema& schema, Source source) : schema_(schema), source_(std::move(source)) {}
+  Level(const Schema& schema, Source source, Origin::Level rank)
+      : schema_(schema), source_(std::move(source)), rank_(rank) {}
 
   Status collect(const YamlNode& map, std::string_view section = {}) {
     for (std::size_t i = 0; i < map.keys.size(); ++i) {
@@ -67,7 +67,18 @@ class Level {
     return {};
   }
 
+  Status collect(const DeepSpeedSettings& given) {
+    for (const DeepSpeedValue& one : given.values) {
+      if (Status status = add({schema_.index(one.key), one.from, one.value, one.place, one.from});
+          !status.ok())
+        return status;
+    }
+    return {};
+  }
+
   [[nodiscard]] const std::vector<Assignment>& given() const { return given_; }
+  [[nodiscard]] const Source& source() const { return source_; }
+  [[nodiscard]] Origin::Level rank() const { return rank_; }
   // Null where this level does not give the key.
   [[nodiscard]] const Assignment* find(std::size_t key) const {
     const auto found = std::ranges::find(given_, key, &Assignment::key);
@@ -108,6 +119,29 @@ class Level {
     return {};
   }
 
+  [[nodiscard]] Origin origin_of(const Assignment& one) const {
+    if (!source_.is_file) return {.level = rank_, .via = one.via};
+    return {rank_, source_.name, one.place.line, one.place.column, one.via};
+  }
+
+  // What the user calls the key.
+  [[nodiscard]] static std::string called(const Assignment& one, const Key& key) {
+    return one.via.empty() ? std::string(key.path) : one.via + " (" + std::string(key.path) + ")";
+  }
+
+  // Something else of this level has given the key, or a switch for it.
+  [[nodiscard]] bool is_here(std::size_t key, const Config& config) const {
+    return config.origins[key].level == rank_;
+  }
+
+  [[nodiscard]] Status contradiction(const Assignment& one, const std::string& called,
+                                     std::string_view target, const std::string& value,
+                                     const Origin& other) const {
+    return Status::invalid(at(source_, one.place) + ": " + called + ": got " + shown(one.value) + ", but " +
+                           std::string(target) + " is " + value + " (" + other.place() +
+                           "); remove one of them");
+  }
+
   [[nodiscard]] Status error_in_part(const Key& key, const Problem& problem) const {
     return Status::invalid(at(source_, problem.place) + ": " + std::string(key.path) + problem.part + ": " +
                            problem.message);
@@ -115,15 +149,18 @@ class Level {
 
   Status apply_setting(const Assignment& one, Config& config) const {
     const Key& key = schema_[one.key];
-    if (const Setting* setting = key.setting()) {
-      if (!setting->type.set(one.value, config.settings)) {
-        if (setting->type.problem) return error_in_part(key, setting->type.problem(one.value));
-        return Status::invalid(at(source_, one.value.place) + ": " + std::string(key.path) + ": got " +
-                               shown(one.value) + ", expected " + setting->type.expected +
-                               advice(setting->type, one.value));
-      }
-      config.origins[one.key] = origin_of(source_, one.place);
+    const Setting* const setting = key.setting();
+    if (setting == nullptr) return {};
+    const std::string before = setting->type.show(config.settings);
+    if (!setting->type.set(one.value, config.settings)) {
+      if (setting->type.problem) return error_in_part(key, setting->type.problem(one.value));
+      return Status::invalid(at(source_, one.value.place) + ": " + called(one, key) + ": got " +
+                             shown(one.value) + ", expected " + setting->type.expected +
+                             advice(setting->type, one.value));
     }
+    if (is_here(one.key, config) && setting->type.show(config.settings) != before)
+      return contradiction(one, called(one, key), key.path, before, config.origins[one.key]);
+    config.origins[one.key] = origin_of(one);
     return {};
   }
 
@@ -141,14 +178,12 @@ class Level {
     const Type& type = schema_[target].setting()->type;
     const bool has_value = type.show(config.settings) == spelling->value;
     // This level has set it already, by the key itself or by another switch. Both must agree.
-    const bool is_here = config.origins[target].level == origin_of(source_, one.place).level;
-    if (is_here && has_value != *is_on) {
-      const Origin& other = config.origins[target];
-      return Status::invalid(at(source_, one.place) + ": " + shown(one.word) + ": got " + shown(one.value) +
-                             ", but " + std::string(spelling->target) + " is " + type.show(config.settings) +
-                             " (" + other.place() + "); remove one of them");
+    const bool has_it = is_here(target, config);
+    if (has_it && has_value != *is_on) {
+      return contradiction(one, shown(one.word), spelling->target, type.show(config.settings),
+                           config.origins[target]);
     }
-    if (is_here || (!*is_on && !has_value)) return {};
+    if (has_it || (!*is_on && !has_value)) return {};
     const YamlNode value{.kind = YamlNode::Kind::scalar,
                          .text = std::string(*is_on ? spelling->value : spelling->otherwise),
                          .plain = true,
@@ -156,13 +191,14 @@ class Level {
     if (!type.set(value, config.settings)) {
       return Status::failed("schema: " + std::string(spelling->target) + " does not take " + value.text);
     }
-    config.origins[target] = origin_of(source_, one.place);
-    config.origins[target].via = schema_[one.key].name();
+    config.origins[target] = origin_of(one);
+    if (one.via.empty()) config.origins[target].via = schema_[one.key].name();
     return {};
   }
 
   const Schema& schema_;
   Source source_;
+  Origin::Level rank_;
   std::vector<Assignment> given_;
 };
 
@@ -261,7 +297,7 @@ Result<Given> given_by_words(std::span<const std::string> words) {
 }
 
 Result<Level> collected(const Given& given, const Schema& schema) {
-  Level level(schema, given.source);
+  Level level(schema, given.source, given.source.is_file ? Origin::Level::file : Origin::Level::command_line);
   for (const YamlNode& map : given.maps) {
     if (Status status = level.collect(map); !status.ok()) return status;
   }
@@ -275,6 +311,32 @@ Result<std::string> read_file(const std::string& path) {
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get()) != 0) return Status::failed(path + ": cannot be read: " + std::strerror(errno));
   return text;
+}
+
+Result<DeepSpeedSettings> read_named(const Assignment& one, const Level& level, Source& source) {
+  if (one.value.kind == YamlNode::Kind::map) return read_deepspeed(one.value, source);
+  const bool in_file = source.is_file;
+  const std::string path = in_file ? found_path(one.value.text, source.name) : one.value.text;
+  auto text = read_file(path);
+  if (!text.ok()) {
+    return Status::failed(level.place(one) + ": training.deepspeed: " + text.status().message() +
+                          looked_at(one.value.text, in_file ? source.name : ""));
+  }
+  source = {path, true};
+  return parse_deepspeed(*text, source);
+}
+
+// What the DeepSpeed file of a level says; nothing where it names none.
+Result<std::optional<Level>> deepspeed_of(const Level& level, Config& config) {
+  const Assignment* const one = level.find(config.schema->index("training.deepspeed"));
+  if (one == nullptr || !asks(*one)) return std::optional<Level>();
+  Source source = level.source();
+  auto given = read_named(*one, level, source);
+  if (!given.ok()) return given.status();
+  Level out(*config.schema, source, level.rank());
+  if (Status status = out.collect(*given); !status.ok()) return status;
+  config.notes = std::move(given->notes);
+  return std::optional<Level>(std::move(out));
 }
 
 // A part of a file's name, for any file system and shell.
@@ -313,14 +375,14 @@ std::string automatic_folder(std::string_view path, const Config& config) {
 }  // namespace
 
 std::string Origin::text() const {
-  const std::string where = level == Level::standard ? "default"
-                            : level == Level::file   ? file + ":" + std::to_string(line)
-                                                     : "command line";
+  const std::string where = !file.empty()              ? file + ":" + std::to_string(line)
+                            : level == Level::standard ? "default"
+                                                       : "command line";
   return via.empty() ? where : where + " (" + via + ")";
 }
 
 std::string Origin::place() const {
-  if (level != Level::file) return text();
+  if (file.empty()) return text();
   const std::string where = file + ":" + std::to_string(line) + ":" + std::to_string(column);
   return via.empty() ? where : where + " (" + via + ")";
 }
@@ -343,6 +405,12 @@ Result<Config> parse(std::string_view text, std::string_view name, std::span<con
   if (Status status = check_refused(*config->schema, *low, *high); !status.ok()) return status;
   for (const Level* level : {&*low, &*high}) {
     if (Status status = level->apply(*config); !status.ok()) return status;
+    // One that the command line names takes the place of the file's.
+    const bool counts = level == &*high || high->find(config->schema->index("training.deepspeed")) == nullptr;
+    const auto deepspeed = counts ? deepspeed_of(*level, *config) : std::optional<Level>();
+    if (!deepspeed.ok()) return deepspeed.status();
+    if (!*deepspeed) continue;
+    if (Status status = (*deepspeed)->apply(*config); !status.ok()) return status;
   }
   config->settings.task = (*task)->name;
   if (Status status = apply_recipe(**task, *config); !status.ok()) return status;

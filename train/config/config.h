@@ -7,7 +7,8 @@
 //   if (!config.ok()) show(config.status().message());  // run.yaml:7:3: learning_rat: unknown key; …
 //   use(config->settings.training.learning_rate);
 //
-// Nothing here throws or prints, or refuses a config because files, devices or memory are not there.
+// Nothing here throws or prints, or refuses a config because files, devices or memory are not there, but for
+// the file that training.deepspeed names, which is a part of the config.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -43,6 +44,7 @@ struct Config {
   Settings settings;
   const Schema* schema = nullptr;  // the keys of the settings' task
   std::vector<Origin> origins;     // one per key of it
+  std::vector<std::string> notes;  // what a user should know of values that have no effect
 
   // REQUIRES: `path` is a key's path, such as training.learning_rate.
   [[nodiscard]] const Origin& origin(std::string_view path) const;

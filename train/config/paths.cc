@@ -91,6 +91,14 @@ std::string absolute(const std::string& path) {
   return without_parents(here.empty() ? path : joined(here, without_dots(path)));
 }
 
+// `beside`: where the path would be beside the config.
+std::string two_places(const std::string& path, const std::string& beside) {
+  if (!is_relative(path)) return {};
+  const std::string here = absolute(path), there = absolute(beside);
+  return "; looked at " + (there == here ? "" : there + " (beside the config) and ") + here +
+         " (from the working directory)";
+}
+
 }  // namespace
 
 void resolve_paths(Config& config, const std::string& file) {
@@ -120,13 +128,21 @@ Settings with_absolute_paths(Settings settings) {
   return settings;
 }
 
+std::string found_path(const std::string& path, const std::string& file) {
+  const std::string folder = folder_of(file);
+  if (!is_relative(path) || folder.empty()) return path;
+  std::string beside = joined(folder, without_dots(path));
+  return is_there(beside) ? beside : path;
+}
+
+std::string looked_at(const std::string& path, const std::string& file) {
+  const std::string folder = folder_of(file);
+  return two_places(path, folder.empty() ? path : joined(folder, without_dots(path)));
+}
+
 std::string places_looked_at(const Settings& settings, const std::string& path) {
-  if (!is_relative(path)) return {};
-  const std::string here = absolute(path);
   const auto found = settings.beside_config.find(path);
-  const std::string beside = found == settings.beside_config.end() ? here : absolute(found->second);
-  return "; looked at " + (beside == here ? "" : beside + " (beside the config) and ") + here +
-         " (from the working directory)";
+  return two_places(path, found == settings.beside_config.end() ? path : found->second);
 }
 
 }  // namespace octavo::train

@@ -16,6 +16,11 @@ namespace octavo::train {
 // places_looked_at. `file`: the config's path. A pattern with * ? or [ ] is there if a name matches.
 void resolve_paths(Config& config, const std::string& file);
 
+// A path to read that stands in a config file: beside the file if it is there, else as it is.
+std::string found_path(const std::string& path, const std::string& file);
+// The end of an error about such a path, as places_looked_at has it. `file`: empty on a command line.
+std::string looked_at(const std::string& path, const std::string& file);
+
 // The same settings for any working directory: all their paths begin with /.
 Settings with_absolute_paths(Settings settings);
 

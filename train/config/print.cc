@@ -78,7 +78,7 @@ std::string refused_table(const std::vector<Key>& keys, std::string_view level) 
 
 std::optional<std::string> difference(const Key& key, const Settings& then, const Settings& now) {
   const Setting* setting = key.setting();
-  if (setting == nullptr) return std::nullopt;
+  if (setting == nullptr || setting->spent) return std::nullopt;
   const std::string before = setting->type.show(then), after = setting->type.show(now);
   if (before == after) return std::nullopt;
   return std::string(key.path) + ": " + before + " -> " + after;
@@ -143,7 +143,8 @@ std::string to_yaml(const Settings& settings) {
   std::string_view section;
   for (const Key& key : schema_of(settings).keys()) {
     const Setting* setting = key.setting();
-    if (setting == nullptr || (setting->brief && setting->type.show(settings) == "null")) continue;
+    if (setting == nullptr || setting->spent) continue;
+    if (setting->brief && setting->type.show(settings) == "null") continue;
     if (key.section() != section) {
       section = key.section();
       if (!section.empty()) out += std::string(section) + ":\n";

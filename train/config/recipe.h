@@ -19,13 +19,20 @@ inline constexpr std::string_view kNoFp8 =
     "adamw_fp8)";
 inline constexpr std::string_view kNo4bitWeights =
     "4-bit weights are not built in; remove it (4-bit optimizer states are: optimizer: adamw_4bit)";
-inline constexpr std::string_view kNoDeepSpeed =
-    "DeepSpeed is not built in; for less memory use optimizer: adamw_8bit or adamw_4bit and "
-    "gradient_checkpointing: true";
-
-inline constexpr std::string_view kNoDeepSpeedSize =
-    "a config has the samples of a pass, per_device_train_batch_size, and the passes of a step, "
-    "gradient_accumulation_steps: write these (DeepSpeed and its files are not built in)";
+inline constexpr std::string_view kDeepSpeedSection =
+    "a section of DeepSpeed's file: name the file in training.deepspeed, or write training.parallel: zero1 "
+    "or "
+    "zero2";
+inline constexpr std::string_view kDeepSpeedSize =
+    "a word of DeepSpeed's file: name the file in training.deepspeed, or write per_device_train_batch_size "
+    "(the "
+    "samples of a pass) and global_batch_size (those of a step)";
+// An optimizer of DeepSpeed that is not the one of this name.
+inline constexpr std::string_view kDeepSpeedOther = "adam";
+inline constexpr std::string_view kDeepSpeedMeans =
+    "which is AdamW in DeepSpeed unless adam_w_mode is false: write AdamW, or remove it and write optimizer: "
+    "adam "
+    "in the config";
 inline constexpr std::string_view kNoOffload =
     "optimizer states and gradients in the CPU's memory are not built in; for less memory use optimizer: "
     "adamw_4bit and gradient_checkpointing: true";

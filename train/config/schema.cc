@@ -45,6 +45,18 @@ Type passes() {
   return {codec.expected + ", or auto", set, show};
 }
 
+// parse() reads what it names; here it is only shown.
+Type deepspeed_file() {
+  const auto set = [read = text("").read](const YamlNode& node, Settings& settings) {
+    std::string& shown = settings.training.deepspeed;
+    const bool asks = node.kind != YamlNode::Kind::null && flag().read(node) != false;
+    shown = !asks ? "null" : node.kind == YamlNode::Kind::map ? "{…}" : read(node).value_or("");
+    return !shown.empty();
+  };
+  return {"a path or a mapping, or null", set,
+          [](const Settings& settings) { return settings.training.deepspeed; }};
+}
+
 std::vector<Key> make_general() {
   const auto sizes = integer(1, kMaxSize);
   std::vector<std::string> tasks = {kAutomaticTask};
@@ -197,6 +209,10 @@ std::vector<Key> make_general() {
        Effect::none},
       {"training.rank_timeout", Setting{field(&T::rank_timeout, real({.low = 1, .high = 1e6})), "600"},
        "seconds after which a rank that others wait for counts as hanging, and the run ends", Effect::none},
+      {"training.deepspeed", Setting{.type = deepspeed_file(), .fallback = "null", .spent = true},
+       "a file of DeepSpeed (JSON), or its keys as a mapping: they become values of the keys here, and a "
+       "value that is given here otherwise is an error",
+       Effect::none},
       {"training.device", Setting{field(&T::device, device_name()), "auto"},
        "where to train; auto: a GPU if there is one", Effect::none},
       {"training.seed", Setting{field(&T::seed, integer(0, kAny)), "1337"},
@@ -205,10 +221,9 @@ std::vector<Key> make_general() {
        Refused{"the warm-up is given in steps: write warmup_steps, which is warmup_ratio times max_steps"},
        ""},
       {"training.betas", Refused{"each one is a key: write beta1 and beta2"}, ""},
-      {"training.deepspeed", Refused{kNoDeepSpeed}, ""},
-      {"training.zero_optimization", Refused{kNoDeepSpeed}, ""},
-      {"training.train_batch_size", Refused{kNoDeepSpeedSize}, ""},
-      {"training.train_micro_batch_size_per_gpu", Refused{kNoDeepSpeedSize}, ""},
+      {"training.zero_optimization", Refused{kDeepSpeedSection}, ""},
+      {"training.train_batch_size", Refused{kDeepSpeedSize}, ""},
+      {"training.train_micro_batch_size_per_gpu", Refused{kDeepSpeedSize}, ""},
       {"training.offload_gradients", Refused{kNoOffload}, ""},
       {"training.offload_optimizer", Refused{kNoOffload}, ""},
       {"training.use_fp8", Refused{kNoFp8}, ""},

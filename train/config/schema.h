@@ -21,6 +21,7 @@ struct Setting {
   std::vector<std::string_view> also = {};  // names that other tools give it
   std::string_view option = {};             // the algorithms' option that it sets, if any: see options.h
   bool brief = false;                       // to_yaml leaves it out where it is null
+  bool spent = false;                       // other keys have what it says: it is not saved with a run
 };
 
 // A yes-or-no spelling of another key's value. true sets that value. false excludes it: a key that would have

@@ -105,6 +105,7 @@ struct TrainingSettings {
   Parallel parallel{};
   ReduceType reduce_dtype{};
   double rank_timeout = 0;  // seconds
+  std::string deepspeed;    // for people: the other settings have what it says
   DeviceName device;
   std::int64_t seed = 0;
 };

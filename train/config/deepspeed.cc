@@ -1,0 +1,236 @@
+// See deepspeed.h. One table has the keys; a key that means something else than its value says has a
+// function.
+// SPDX-License-Identifier: MIT
+#include "train/config/deepspeed.h"
+
+#include "train/config/codec.h"
+#include "train/config/recipe.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+enum class Means { section, value, nothing, special };
+
+struct Row {
+  std::string_view path;
+  Means means;
+  std::string_view text = {};  // value: the trainer's key; nothing: why
+};
+
+constexpr std::string_view kOwnScale = "the loss is scaled dynamically, by the trainer's own rule";
+constexpr std::string_view kOwnBuckets = "buckets have a size of their own";
+constexpr std::string_view kOwnLog = "logging_steps and the run's log are what there is";
+constexpr std::string_view kAllOptimizers = "all of the trainer's optimizers can be divided";
+
+constexpr std::array kRows = {
+    Row{"train_batch_size", Means::value, "training.global_batch_size"},
+    Row{"train_micro_batch_size_per_gpu", Means::value, "training.per_device_train_batch_size"},
+    Row{"gradient_accumulation_steps", Means::value, "training.gradient_accumulation_steps"},
+    Row{"gradient_clipping", Means::value, "training.max_grad_norm"},
+    Row{"communication_data_type", Means::value, "training.reduce_dtype"},
+    Row{"bf16", Means::section},
+    Row{"bf16.enabled", Means::value, "training.bf16"},
+    Row{"fp16", Means::section},
+    Row{"fp16.enabled", Means::value, "training.fp16"},
+    Row{"fp16.loss_scale", Means::special},
+    Row{"fp16.initial_scale_power", Means::nothing, kOwnScale},
+    Row{"fp16.loss_scale_window", Means::nothing, kOwnScale},
+    Row{"fp16.hysteresis", Means::nothing, kOwnScale},
+    Row{"fp16.consecutive_hysteresis", Means::nothing, kOwnScale},
+    Row{"fp16.min_loss_scale", Means::nothing, kOwnScale},
+    Row{"zero_optimization", Means::section},
+    Row{"zero_optimization.stage", Means::special},
+    Row{"zero_optimization.offload_optimizer", Means::special},
+    Row{"zero_optimization.offload_param", Means::special},
+    Row{"zero_optimization.cpu_offload", Means::special},
+    Row{"zero_optimization.contiguous_gradients", Means::nothing, "gradients always go to flat buckets"},
+    Row{"zero_optimization.overlap_comm", Means::nothing,
+        "gradients are always reduced while the backward pass runs"},
+    Row{"zero_optimization.reduce_scatter", Means::nothing, "parts are always reduced where they belong"},
+    Row{"zero_optimization.allgather_partitions", Means::nothing, "weights are always gathered by buckets"},
+    Row{"zero_optimization.reduce_bucket_size", Means::nothing, kOwnBuckets},
+    Row{"zero_optimization.allgather_bucket_size", Means::nothing, kOwnBuckets},
+    Row{"zero_optimization.round_robin_gradients", Means::nothing, kOwnBuckets},
+    Row{"optimizer", Means::section},
+    Row{"optimizer.type", Means::special},
+    Row{"optimizer.params", Means::section},
+    Row{"optimizer.params.lr", Means::value, "training.learning_rate"},
+    Row{"optimizer.params.betas", Means::special},
+    Row{"optimizer.params.eps", Means::value, "training.eps"},
+    Row{"optimizer.params.weight_decay", Means::value, "training.weight_decay"},
+    Row{"zero_allow_untested_optimizer", Means::nothing, kAllOptimizers},
+    Row{"zero_force_ds_cpu_optimizer", Means::nothing, kAllOptimizers},
+    Row{"steps_per_print", Means::nothing, kOwnLog},
+    Row{"wall_clock_breakdown", Means::nothing, kOwnLog},
+};
+
+// What to write instead of a section that is not read.
+struct Instead {
+  std::string_view path, text;
+};
+constexpr std::array kInstead = {
+    Instead{"scheduler", "write lr_scheduler, warmup_steps and min_lr in the config"},
+    Instead{"activation_checkpointing", "write gradient_checkpointing: true in the config"},
+    Instead{"amp", "use bf16 or fp16"},
+};
+
+bool is_word(const YamlNode& node, std::string_view word) {
+  return node.kind == YamlNode::Kind::scalar && node.text == word;
+}
+
+char small_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+// Asks for nothing: the config's value counts.
+bool is_open(const YamlNode& node) { return node.kind == YamlNode::Kind::null || is_word(node, "auto"); }
+
+YamlNode word_at(std::string_view word, TextPlace place) {
+  return {.kind = YamlNode::Kind::scalar, .text = std::string(word), .plain = true, .place = place};
+}
+
+class Reader {
+ public:
+  explicit Reader(const Source& source) : source_(source) {}
+
+  Status read(const YamlNode& map, const std::string& section) {
+    for (std::size_t i = 0; i < map.keys.size(); ++i) {
+      const YamlNode& word = map.keys[i];
+      const std::string path = section + word.text;
+      for (std::size_t before = 0; before < i; ++before) {
+        if (map.keys[before].text == word.text)
+          return wrong(word, path, "given twice, at " + at(source_, map.keys[before].place) + " before");
+      }
+      if (Status bad = read_key(path, word, map.items[i]); !bad.ok()) return bad;
+    }
+    return {};
+  }
+
+  DeepSpeedSettings take() { return std::move(out_); }
+
+ private:
+  [[nodiscard]] Status wrong(const YamlNode& where, std::string_view path, const std::string& reason) const {
+    return Status::invalid(at(source_, where.place) + ": " + shown(path) + ": " + reason);
+  }
+
+  void add(std::string_view key, const std::string& path, const YamlNode& word, YamlNode value) {
+    out_.values.push_back({key, path, std::move(value), word.place});
+  }
+
+  void note(const YamlNode& word, const std::string& path, std::string_view why) {
+    out_.notes.push_back(at(source_, word.place) + ": " + path + ": without effect: " + std::string(why));
+  }
+
+  Status read_key(const std::string& path, const YamlNode& word, const YamlNode& value) {
+    const auto* const row = std::ranges::find(kRows, path, &Row::path);
+    if (row == kRows.end()) return unknown(path, word);
+    if (is_open(value)) return {};
+    switch (row->means) {
+      case Means::section:
+        if (value.kind == YamlNode::Kind::map) return read(value, path + ".");
+        return wrong(value, path, "got " + shown(value) + ", expected a section in braces");
+      case Means::value:
+        add(row->text, path, word, value);
+        return {};
+      case Means::nothing:
+        note(word, path, row->text);
+        return {};
+      case Means::special:
+        break;
+    }
+    if (path == "zero_optimization.stage") return read_stage(path, word, value);
+    if (path == "optimizer.type") return read_optimizer(path, word, value);
+    if (path == "optimizer.params.betas") return read_betas(path, word, value);
+    if (path == "fp16.loss_scale") return read_loss_scale(path, word, value);
+    return read_offload(path, word, value);
+  }
+
+  [[nodiscard]] Status unknown(const std::string& path, const YamlNode& word) const {
+    const auto* const known = std::ranges::find(kInstead, path, &Instead::path);
+    return wrong(word, path,
+                 known == kInstead.end()
+                     ? "the trainer has nothing that it stands for; remove it"
+                     : "is not read from DeepSpeed's file; remove it, and " + std::string(known->text));
+  }
+
+  Status read_stage(const std::string& path, const YamlNode& word, const YamlNode& value) {
+    constexpr std::array<std::string_view, 3> kStages = {"ddp", "zero1", "zero2"};
+    if (is_word(value, "3")) {
+      return wrong(value, path,
+                   "got 3, but weights that are divided among ranks are not built in; use 0, 1 or 2 "
+                   "(training.parallel: "
+                   "ddp, zero1 or zero2)");
+    }
+    const auto stage = integer(0, 2).read(value);
+    if (!stage) return wrong(value, path, "got " + shown(value) + ", expected 0, 1 or 2");
+    add("training.parallel", path, word, word_at(kStages[static_cast<std::size_t>(*stage)], value.place));
+    return {};
+  }
+
+  Status read_optimizer(const std::string& path, const YamlNode& word, const YamlNode& value) {
+    if (std::ranges::equal(value.text, recipe::kDeepSpeedOther, {}, small_letter))
+      return wrong(value, path, "got " + shown(value.text) + ", " + std::string(recipe::kDeepSpeedMeans));
+    add("training.optimizer", path, word, value);
+    return {};
+  }
+
+  Status read_betas(const std::string& path, const YamlNode& word, const YamlNode& value) {
+    if (value.kind != YamlNode::Kind::list || value.items.size() != 2)
+      return wrong(value, path, "got " + shown(value) + ", expected a list of two numbers");
+    add("training.beta1", path, word, value.items[0]);
+    add("training.beta2", path, word, value.items[1]);
+    return {};
+  }
+
+  Status read_loss_scale(const std::string& path, const YamlNode& word, const YamlNode& value) {
+    if (real({.low = 0, .high = 0}).read(value)) {
+      note(word, path, kOwnScale);
+      return {};
+    }
+    return wrong(value, path,
+                 "got " + shown(value) +
+                     ", but a fixed scale of the loss is not built in; use 0, which is "
+                     "dynamic, or bf16");
+  }
+
+  Status read_offload(const std::string& path, const YamlNode& word, const YamlNode& value) {
+    if (flag().read(value) == false) return {};
+    if (value.kind == YamlNode::Kind::map) {
+      const auto device = std::ranges::find(value.keys, "device", &YamlNode::text);
+      if (device != value.keys.end()) {
+        const YamlNode& where = value.items[static_cast<std::size_t>(device - value.keys.begin())];
+        if (where.kind == YamlNode::Kind::null || is_word(where, "none")) return {};
+      }
+    }
+    return wrong(word, path,
+                 "offload to the CPU's memory or to a disk is not built in yet; remove it (zero2 over more "
+                 "ranks, states of 8 or 4 bits and gradient_checkpointing need less memory too)");
+  }
+
+  const Source& source_;
+  DeepSpeedSettings out_;
+};
+
+}  // namespace
+
+Result<DeepSpeedSettings> read_deepspeed(const YamlNode& root, const Source& source) {
+  if (root.kind != YamlNode::Kind::map) {
+    return Status::invalid(at(source, root.place) + ": got " + shown(root) +
+                           ", expected DeepSpeed's keys in braces");
+  }
+  Reader reader(source);
+  if (Status bad = reader.read(root, ""); !bad.ok()) return bad;
+  return reader.take();
+}
+
+Result<DeepSpeedSettings> parse_deepspeed(std::string_view text, const Source& source) {
+  std::string spaced(text);
+  std::ranges::replace(spaced, '\t', ' ');  // JSON may be indented by tabs, YAML not
+  const auto root = read_yaml(spaced, source);
+  if (!root.ok()) return root.status();
+  return read_deepspeed(*root, source);
+}
+
+}  // namespace octavo::train
