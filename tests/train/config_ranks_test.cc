@@ -80,6 +80,10 @@ TEST(RankSettings, PassesThatAreGivenMustAgree) {
   EXPECT_THAT(
       error_of("task: speech\nglobal_batch_size: 8\nper_device_train_batch_size: auto"),
       AllOf(StartsWith("run.yaml:2:1: training.global_batch_size: got 8"), HasSubstr("give a number")));
+  EXPECT_THAT(
+      error_of("task: speech\nglobal_batch_size: 8\nbatch_seconds: 100\nbatch_size: 4"),
+      AllOf(StartsWith("run.yaml:2:1: training.global_batch_size: got 8, but data.batch_seconds is 100"),
+            HasSubstr("batches of a budget differ in their samples")));
 }
 
 TEST(RankSettings, AreReadBackAndMakeNoOtherRun) {

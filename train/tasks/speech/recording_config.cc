@@ -123,6 +123,12 @@ Status check_recordings(const Config& config) {
     return Status::invalid(clash(config, "training.per_device_train_batch_size", "data.batch_seconds",
                                  "auto needs another limit: give batch_seconds or batch_cells"));
   }
+  if (config.settings.training.global_batch_size && data.has_budget()) {
+    return Status::invalid(clash(config, "training.global_batch_size",
+                                 data.batch_seconds ? "data.batch_seconds" : "data.batch_cells",
+                                 "batches of a budget differ in their samples: keep one, and give "
+                                 "gradient_accumulation_steps with a budget"));
+  }
   if (data.sample_rate && features.sample_rate && *data.sample_rate != *features.sample_rate) {
     return Status::invalid(clash(config, "data.sample_rate", "model.preprocessor.sample_rate",
                                  "recordings are resampled to what the model hears: keep one"));
