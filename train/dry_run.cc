@@ -172,7 +172,7 @@ void Rehearsal::evaluate() {
   evaluating_ = true;
   reset_peak(session_.device);
   const auto begin = Clock::now();
-  const auto result = evaluate_task(*session_.task, session_.device);
+  const auto result = evaluate_task(*session_.task, *World::alone(), session_.device);
   wait_for(session_.device);
   evaluating_ = false;
   evaluation_seconds_ = seconds_since(begin);

@@ -167,7 +167,7 @@ Status Loop::evaluate() {
   console_.progress(session_.step_text(state_.step) + "  evaluating");
   console_.doing(session_.step_text(state_.step) + ", evaluating");
   evaluating_ = true;
-  const auto result = evaluate_task(*session_.task, session_.device);
+  const auto result = evaluate_task(*session_.task, *World::alone(), session_.device);
   evaluating_ = false;
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   progress_.pause(took);

@@ -1,0 +1,53 @@
+// An evaluation that ranks share.
+// SPDX-License-Identifier: MIT
+#include "evaluation.h"
+#include "ranks/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace octavo::train {
+namespace {
+
+Tally share_of(int rank) {
+  Tally out{{0.1 * (rank + 1), 1.0}, 10 + rank};
+  for (const int each : {7, 5 + rank})
+    out.examples.push_back(
+        {"clip " + std::to_string(each * 10 - rank), "said", "heard\n\xff", each * 10 - rank});
+  return out;
+}
+
+RANKS_TEST(tallies_are_added, 2, 3, 4) {
+  const auto all = sum_over_ranks(world, share_of(world.rank()));
+  ASSERT_TRUE(all);
+  double first = 0;
+  std::int64_t units = 0;
+  for (int rank = 0; rank < world.ranks(); ++rank) first += 0.1 * (rank + 1), units += 10 + rank;
+  ASSERT_EQ(all->sums.size(), 2U);
+  EXPECT_EQ(all->sums[0], first) << "in the order of ranks";
+  EXPECT_EQ(all->sums[1], world.ranks());
+  EXPECT_EQ(all->units, units);
+  ASSERT_EQ(all->examples.size(), 2U * static_cast<std::size_t>(world.ranks()));
+  for (std::size_t i = 0; i < all->examples.size(); ++i) {
+    const Example& each = all->examples[i];
+    EXPECT_EQ(each.name, "clip " + std::to_string(each.number));
+    EXPECT_EQ(each.hypothesis, "heard\n\xEF\xBF\xBD");
+    EXPECT_LE(all->examples[i == 0 ? 0 : i - 1].number, each.number);
+  }
+}
+
+RANKS_TEST(a_tally_that_one_rank_stops_is_none, 2, 3) {
+  const bool stops = world.rank() == 1;
+  EXPECT_FALSE(sum_over_ranks(world, stops ? std::nullopt : std::optional(share_of(world.rank()))));
+  // What is no number stays one, on all ranks.
+  Tally bad = share_of(world.rank());
+  if (stops) bad.sums[0] = std::nan("");
+  const auto all = sum_over_ranks(world, bad);
+  ASSERT_TRUE(all);
+  EXPECT_TRUE(std::isnan(all->sums[0]));
+  EXPECT_EQ(all->sums[1], world.ranks());
+}
+
+}  // namespace
+}  // namespace octavo::train
