@@ -11,6 +11,8 @@
 #include <torch/mps.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
+
 namespace octavo::train {
 namespace {
 
@@ -18,12 +20,36 @@ c10::Stream stream_of(const torch::Device& device) {
   return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
 }
 
+std::int64_t visible_gpus() {
+  return torch::cuda::is_available() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
+}
+
+// Ranks take the GPUs in their order.
+Status no_named_gpu(const Config& config) {
+  const DeviceName& wanted = config.settings.training.device;
+  if (!wanted.index) return {};
+  return Status::invalid(config.origin("training.device").place() +
+                         ": training.device: got cuda:" + std::to_string(*wanted.index) +
+                         ", but the run has several ranks, and each takes the GPU of its number on its "
+                         "machine; use device: cuda, and CUDA_VISIBLE_DEVICES to choose among the GPUs");
+}
+
+Status enough_gpus(const Config& config, std::int64_t ranks) {
+  const DeviceName::Kind kind = config.settings.training.device.kind;
+  const std::int64_t gpus = visible_gpus();
+  const bool on_gpus = kind == DeviceName::Kind::cuda || (kind == DeviceName::Kind::automatic && gpus > 0);
+  if (!on_gpus || gpus == 0 || ranks <= gpus) return {};
+  return Status::unsupported(std::to_string(ranks) +
+                             " ranks on this machine need a GPU each, but there are " + std::to_string(gpus) +
+                             "; use num_gpus: " + std::to_string(gpus) +
+                             " (or as many tasks of the launcher), or device: cpu");
+}
+
 }  // namespace
 
 Result<torch::Device> choose_device(const DeviceName& wanted) {
   using Kind = DeviceName::Kind;
-  const std::int64_t gpus =
-      torch::cuda::is_available() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
+  const std::int64_t gpus = visible_gpus();
   switch (wanted.kind) {
     case Kind::cpu:
       return torch::Device(torch::kCPU);
@@ -49,6 +75,44 @@ Result<torch::Device> choose_device(const DeviceName& wanted) {
                                " CUDA devices, from cuda:0; use one of them");
   }
   return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(index));
+}
+
+Result<Place> place_of(const Config& config) {
+  Result<Place> place = find_place([](const char* name) -> const char* { return std::getenv(name); });
+  if (!place.ok() || !place->grouped()) return place;
+  const auto& asked = config.settings.training.num_gpus;
+  if (asked && *asked != place->local_ranks && *asked != place->ranks) {
+    return Status::invalid(
+        config.origin("training.num_gpus").place() + ": training.num_gpus: got " + std::to_string(*asked) +
+        ", but " + std::to_string(place->ranks) + " ranks were started, " +
+        std::to_string(place->local_ranks) +
+        " of them on this machine; leave num_gpus out where torchrun or Slurm starts them");
+  }
+  return place;
+}
+
+bool starts_ranks(const Config& config, const Place& place) {
+  return !place.grouped() && config.settings.training.num_gpus.value_or(1) > 1;
+}
+
+Status can_start_ranks(const Config& config) {
+  if (Status bad = no_named_gpu(config); !bad.ok()) return bad;
+  // Whether there is any GPU at all.
+  if (const auto device = choose_device(config.settings.training.device); !device.ok())
+    return device.status();
+  return enough_gpus(config, *config.settings.training.num_gpus);
+}
+
+Result<torch::Device> rank_device(const Config& config, const Place& place) {
+  const DeviceName& wanted = config.settings.training.device;
+  if (!place.grouped()) return choose_device(wanted);
+  if (place.ranks > 1) {
+    if (Status bad = no_named_gpu(config); !bad.ok()) return bad;
+  }
+  auto device = choose_device(wanted);
+  if (!device.ok() || !device->is_cuda() || wanted.index || place.one_gpu_each) return device;
+  if (Status bad = enough_gpus(config, place.local_ranks); !bad.ok()) return bad;
+  return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(place.local_rank));
 }
 
 bool has_backend(const torch::Device& device) {

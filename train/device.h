@@ -1,9 +1,11 @@
-// Where a run computes: the device that a config asks for, its properties and its clock. It uses only torch's
-// generic interfaces, so that one source serves CPU and CUDA builds.
+// Where a run computes: the ranks and the device that a config asks for, the device's properties and its
+// clock. It uses only torch's generic interfaces, so that one source serves CPU and CUDA builds.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/config/config.h"
 #include "train/config/settings.h"
+#include "train/world/place.h"
 
 #include <octavo/status.h>
 #include <torch/types.h>
@@ -17,6 +19,18 @@ namespace octavo::train {
 
 // `auto` is a CUDA device where there is one. A device that is named and missing is an error.
 Result<torch::Device> choose_device(const DeviceName& wanted);
+
+// This process's place, from its environment. A num_gpus that is given must be the number of ranks on this
+// machine, or of all.
+Result<Place> place_of(const Config& config);
+
+// Whether the command starts ranks of its own: several are asked for, and this process is none of them.
+bool starts_ranks(const Config& config, const Place& place);
+// Whether this machine has what the ranks to be started need. Nothing is allocated on a GPU.
+Status can_start_ranks(const Config& config);
+
+// The rank's device: a GPU of its own, or the CPU. Without a group: what the settings name.
+Result<torch::Device> rank_device(const Config& config, const Place& place);
 
 // Whether Octavo's optimizers have code for the device in this build.
 bool has_backend(const torch::Device& device);

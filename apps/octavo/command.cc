@@ -17,7 +17,9 @@
 namespace octavo::cli {
 namespace {
 
+// An empty message: another process has said it.
 int complain(int exit_code, std::string message) {
+  if (message.empty()) return exit_code;
   while (!message.empty() && message.back() == '\n') message.pop_back();
   std::cerr << "octavo: " << message << '\n';
   return exit_code;

@@ -16,6 +16,7 @@
 #include "train.h"
 #include "train/format/terminal_text.h"
 #include "train/tasks/text/task.h"
+#include "train/world/launcher.h"
 #include "trainer_bench.h"
 #include "trainer_evaluate.h"
 #include "trainer_transcribe.h"
@@ -28,6 +29,7 @@
 #include <chrono>
 #include <iostream>
 #include <string>
+#include <vector>
 
 namespace octavo::cli {
 namespace {
@@ -52,7 +54,7 @@ class TerminalConsole : public train::Console {
   std::chrono::steady_clock::time_point last_;
 };
 
-void rehearse(const train::Config& config, std::int64_t steps) {
+void rehearse(const train::Config& config, std::int64_t steps, std::ostream& out) {
   train::DryRun done;
   {
     TerminalConsole console;
@@ -62,12 +64,11 @@ void rehearse(const train::Config& config, std::int64_t steps) {
     throw Failure(128 + done.signal, std::string("the dry run was stopped by ") +
                                          train::signal_name(done.signal) + "; nothing was written");
   }
-  for (const std::string& line : done.lines) std::cout << line << '\n';
+  for (const std::string& line : done.lines) out << line << '\n';
 }
 
-void run_training(const TrainRequest& request) {
-  const train::Config config = take(train::load(request.file, request.overrides));
-  if (request.dry_run > 0) return rehearse(config, request.dry_run);
+void run_rank(const train::Config& config, const TrainRequest& request, std::ostream& out) {
+  if (request.dry_run > 0) return rehearse(config, request.dry_run, out);
   train::Outcome outcome;
   {
     TerminalConsole console;
@@ -85,8 +86,38 @@ void run_training(const TrainRequest& request) {
     throw Failure(128 + outcome.signal,
                   std::string("stopped by ") + by + " at step " + std::to_string(outcome.step) + "; " + left);
   }
-  std::cout << "step " << outcome.step << " is saved in " << outcome.checkpoint
-            << "\nreport: " << outcome.report << '\n';
+  out << "step " << outcome.step << " is saved in " << outcome.checkpoint << "\nreport: " << outcome.report
+      << '\n';
+}
+
+// As `words` say, once for each rank.
+void run_ranks(const train::Config& config, const std::vector<std::string>& words) {
+  check(train::can_start_ranks(config));
+  train::LaunchPlan plan;
+  plan.ranks = static_cast<int>(*config.settings.training.num_gpus);
+  plan.command = words;
+  const train::Launched done = take(train::launch(plan));
+  if (done.code != 0) throw Failure(done.code, done.message);
+}
+
+// Rank 0 says what ends a run, with the rank whose error it is. Another rank says only what is its own.
+Failure said_by_rank(const Failure& failure, int rank) {
+  const std::string what = failure.what();
+  const bool known = what.starts_with("rank ") || failure.exit_code() > 128;
+  return {failure.exit_code(), known ? "" : "rank " + std::to_string(rank) + ": " + what};
+}
+
+void run_training(const TrainRequest& request, const std::vector<std::string>& words) {
+  const train::Config config = take(train::load(request.file, request.overrides));
+  const train::Place place = take(train::place_of(config));
+  if (train::starts_ranks(config, place)) return run_ranks(config, words);
+  if (place.leads()) return run_rank(config, request, std::cout);
+  std::ostream nowhere(nullptr);
+  try {
+    run_rank(config, request, nowhere);
+  } catch (const Failure& failure) {
+    throw said_by_rank(failure, place.rank);
+  }
 }
 
 void run_sampling(const SampleRequest& request) {
@@ -129,8 +160,8 @@ auto plainly(Action action) {
   };
 }
 
-void add_commands(CLI::App& app) {
-  add_train(app, run_training);
+void add_commands(CLI::App& app, const std::vector<std::string>& words) {
+  add_train(app, [words](const TrainRequest& request) { run_training(request, words); });
   add_sample(app, plainly(run_sampling));
   add_transcribe(app, plainly(run_transcribe));
   add_evaluate(app, plainly(run_evaluate));
@@ -143,4 +174,7 @@ void add_commands(CLI::App& app) {
 }  // namespace
 }  // namespace octavo::cli
 
-int main(int argc, char** argv) { return octavo::cli::run_command(argc, argv, octavo::cli::add_commands); }
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv, argv + argc);
+  return octavo::cli::run_command(argc, argv, [&](CLI::App& app) { octavo::cli::add_commands(app, words); });
+}

@@ -22,14 +22,14 @@ std::vector<std::string> environment_of(const Plan& plan, int rank, int port) {
     all[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
   }
   const std::string ranks = std::to_string(plan.ranks), number = std::to_string(rank);
-  all.insert_or_assign("OCTAVO_LAUNCHER", "own");
-  all.insert_or_assign("OMP_NUM_THREADS", "1");
-  all.insert_or_assign("RANK", number);
-  all.insert_or_assign("LOCAL_RANK", number);
-  all.insert_or_assign("WORLD_SIZE", ranks);
-  all.insert_or_assign("LOCAL_WORLD_SIZE", ranks);
-  all.insert_or_assign("MASTER_ADDR", "127.0.0.1");
-  all.insert_or_assign("MASTER_PORT", std::to_string(port));
+  all["OMP_NUM_THREADS"] = "1";
+  if (plan.placed) {
+    all["OCTAVO_LAUNCHER"] = "own";
+    all["RANK"] = all["LOCAL_RANK"] = number;
+    all["WORLD_SIZE"] = all["LOCAL_WORLD_SIZE"] = ranks;
+    all["MASTER_ADDR"] = "127.0.0.1";
+    all["MASTER_PORT"] = std::to_string(port);
+  }
   for (const auto& [name, value] : plan.environment) all.insert_or_assign(name, value);
   std::vector<std::string> lines;
   for (const auto& [name, value] : all) {

@@ -52,6 +52,7 @@ struct Plan {
   std::string program;
   Arguments arguments{};
   int ranks = 2;
+  bool placed = true;                                // false: they are told no place, and are usual processes
   std::map<std::string, std::string> environment{};  // besides the place; an empty value removes
   std::chrono::seconds limit{60};                    // then all are killed
 };

@@ -1,0 +1,154 @@
+// The own launcher: who is told what, and what is left when a rank fails.
+// SPDX-License-Identifier: MIT
+#include "train/world/launcher.h"
+#include "ranks/ranks.h"
+#include "train/world/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
+namespace octavo::ranks {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Starts ranks that run `program`, as a usual process.
+Plan launching(const std::string& program, int ranks, const std::string& argument = "") {
+  return {.program = "launch",
+          .arguments = {program, std::to_string(ranks), argument},
+          .ranks = 1,
+          .placed = false,
+          .environment = {{"OMP_NUM_THREADS", ""}},
+          .limit = std::chrono::seconds(40)};
+}
+
+bool wait_for_file(const std::string& file) {
+  for (int i = 0; i < 2000 && access(file.c_str(), F_OK) != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return access(file.c_str(), F_OK) == 0;
+}
+
+volatile std::sig_atomic_t g_signal = 0;
+
+}  // namespace
+
+RANKS_PROGRAM(launch) {
+  train::LaunchPlan plan;
+  plan.ranks = std::stoi(arguments.at(1));
+  plan.command = {"ranks_test", "--program=" + arguments.at(0), arguments.at(2)};
+  plan.ask_after = std::chrono::milliseconds(1000);
+  plan.kill_after = std::chrono::milliseconds(1500);
+  const train::Launched done = train::launch(plan).value();
+  std::cout << "launcher: " << done.message << std::endl;
+  return done.code;
+}
+
+RANKS_PROGRAM(says_its_place) {
+  const std::unique_ptr<World> world = join_here();
+  const std::string mine = std::to_string(world->place().local_rank) + " of " +
+                           std::to_string(world->place().local_ranks) + " with " + getenv("OMP_NUM_THREADS");
+  for (const std::string& each : world->gather(mine)) {
+    if (world->leads()) std::cout << each << std::endl;
+  }
+  return 0;
+}
+
+TEST(Launcher, RanksFindEachOther) {
+  const Ended ended = Processes(launching("says_its_place", 3)).wait().at(0);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output,
+              AllOf(HasSubstr("0 of 3 with 1\n1 of 3 with 1\n2 of 3 with 1\n"), HasSubstr("launcher: \n")));
+}
+
+// Rank 1 ends as the argument says; the others would go on for a minute.
+RANKS_PROGRAM(one_fails) {
+  const Place place = place_here();
+  if (place.rank == 1 && arguments.at(0) == "exit") return 3;
+  if (place.rank == 1) kill(getpid(), SIGKILL);
+  signal(SIGTERM, SIG_IGN);
+  auto store = train::open_store(place, kPatience).value();
+  store->wait({train::kLauncherKey}, std::chrono::seconds(60));
+  const std::vector<std::uint8_t> said = store->get(train::kLauncherKey);
+  std::cout << std::string(said.begin(), said.end()) << std::endl;
+  return 0;
+}
+
+TEST(Launcher, TheFirstFailureDecidesAndTheRestIsKilled) {
+  const Ended ended = Processes(launching("one_fails", 2, "exit")).wait().at(0);
+  EXPECT_FALSE(ended.late);
+  EXPECT_EQ(ended.code, 3) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("launcher: rank 0 was ended by signal 9"));
+}
+
+TEST(Launcher, TheOthersLearnHowARankWasEnded) {
+  const Ended ended = Processes(launching("one_fails", 2, "kill")).wait().at(0);
+  EXPECT_EQ(ended.code, 128 + SIGKILL) << ended.output;
+  EXPECT_THAT(ended.output,
+              AllOf(HasSubstr("rank 1 was ended by signal 9 (Killed); the system does that where its "
+                              "memory is full\n"),
+                    HasSubstr("launcher: \n")));
+}
+
+// Each rank says which signal it got.
+RANKS_PROGRAM(waits_for_a_signal) {
+  const Place place = place_here();
+  struct sigaction action {};
+  action.sa_handler = [](int number) { g_signal = number; };
+  sigaction(SIGTERM, &action, nullptr);
+  const std::unique_ptr<World> world = join_here();
+  if (place.leads()) std::ofstream(arguments.at(0)) << getpid();
+  double stop[] = {0};
+  for (int i = 0; i < 2000 && stop[0] == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    stop[0] = g_signal;
+    world->sum(stop);
+  }
+  for (const std::string& each : world->gather(std::to_string(g_signal))) {
+    if (place.leads()) std::cout << "got " << each << std::endl;
+  }
+  return 0;
+}
+
+TEST(Launcher, ASignalGoesToRankZeroAlone) {
+  const std::string file = scratch() + "/waits";
+  Processes processes(launching("waits_for_a_signal", 2, file));
+  ASSERT_TRUE(wait_for_file(file));
+  processes.signal(0, SIGTERM);
+  const Ended ended = processes.wait().at(0);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("got 15\ngot 0\n"));
+}
+
+TEST(Launcher, RanksDieWithIt) {
+  const std::string file = scratch() + "/dies";
+  Processes processes(launching("waits_for_a_signal", 2, file));
+  ASSERT_TRUE(wait_for_file(file));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  pid_t rank = 0;
+  std::ifstream(file) >> rank;
+  ASSERT_GT(rank, 0);
+  EXPECT_EQ(kill(rank, 0), 0);
+  processes.signal(0, SIGKILL);
+  processes.wait();
+  for (int i = 0; i < 500 && kill(rank, 0) == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_NE(kill(rank, 0), 0) << "rank 0 is alive";
+}
+
+TEST(Store, APortInUseIsAnError) {
+  const train::ServedStore first = train::serve_store("127.0.0.1", 0).value();
+  const auto second = train::serve_store("127.0.0.1", first.port);
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.status().message(), AllOf(HasSubstr("127.0.0.1, port " + std::to_string(first.port)),
+                                               HasSubstr("in use"), HasSubstr("MASTER_PORT")));
+}
+
+}  // namespace octavo::ranks
