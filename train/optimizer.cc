@@ -5,6 +5,7 @@
 #include "optimizers.h"
 #include "train/config/options.h"
 #include "train/config/recipe.h"
+#include "train/parallel/layout.h"
 
 #include <octavo/describe.h>
 #include <octavo/optimizer.h>
@@ -20,6 +21,29 @@ namespace {
 
 DType dtype_of(const torch::Tensor& tensor) {
   return tensor.scalar_type() == torch::kBFloat16 ? DType::bf16 : DType::f32;
+}
+
+// A whole parameter, with its state and what it keeps besides.
+TensorSpec spec_of(const ParameterGroups& groups, std::size_t number, const TrainingSettings& training) {
+  const torch::Tensor& param = groups.parameters[number].second;
+  TensorSpec spec;
+  spec.numel = param.numel();
+  if (param.dim() <= kMaxDims) {
+    spec.ndim = static_cast<int>(param.dim());
+    std::copy(param.sizes().begin(), param.sizes().end(), spec.shape.begin());
+  }
+  spec.param_dtype = dtype_of(param);
+  spec.grad_dtype = spec.param_dtype;
+  if (spec.param_dtype == DType::bf16) spec.store = weight_store(training);
+  spec.format = format_for(groups.options[groups.group[number]].state, spec.numel).value();
+  return spec;
+}
+
+void add_bytes(StepOptimizer::Bytes& total, const OptimizerPlan& plan, const TrainingSettings& training,
+               const TensorSpec& spec) {
+  const TensorLayout laid = layout(group_config(training, plan.name.algorithm), spec).value();
+  total.states += laid.state_bytes();
+  total.master += laid.residual_bytes;
 }
 
 // Formats that the groups of parameters ask for and plain LibTorch has not.
@@ -116,22 +140,20 @@ Status check_algorithm(const nlohmann::ordered_json& state, const std::string& p
 
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
                                    const ParameterGroups& groups) {
-  const GroupConfig config = group_config(training, plan.name.algorithm);
+  StepOptimizer::Bytes total;
+  for (std::size_t i = 0; i < groups.parameters.size(); ++i)
+    add_bytes(total, plan, training, spec_of(groups, i, training));
+  return total;
+}
+
+StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+                                   const ParameterGroups& groups, const ParallelLayout& layout, int rank) {
   StepOptimizer::Bytes total;
   for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
-    const torch::Tensor& param = groups.parameters[i].second;
-    TensorSpec spec;
-    spec.numel = param.numel();
-    spec.ndim = static_cast<int>(std::min<std::int64_t>(param.dim(), kMaxDims));
-    if (param.dim() <= kMaxDims) std::copy(param.sizes().begin(), param.sizes().end(), spec.shape.begin());
-    if (param.dim() > kMaxDims) spec.ndim = 0;
-    spec.param_dtype = dtype_of(param);
-    spec.grad_dtype = spec.param_dtype;
-    if (spec.param_dtype == DType::bf16) spec.store = weight_store(training);
-    spec.format = format_for(groups.options[groups.group[i]].state, spec.numel).value();
-    const TensorLayout laid = layout(config, spec).value();
-    total.states += laid.state_bytes();
-    total.master += laid.residual_bytes;
+    TensorSpec spec = spec_of(groups, i, training);
+    const std::int64_t here = layout.piece(i, rank).elements();
+    if (here != spec.numel) spec.numel = here, spec.ndim = 0;
+    add_bytes(total, plan, training, spec);
   }
   return total;
 }
@@ -142,8 +164,9 @@ StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSett
 }
 
 std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
-                                              ParameterGroups groups) {
-  return plan.native ? make_native_optimizer(plan.name, training, std::move(groups))
+                                              ParameterGroups groups, const ShardedWeights* shards) {
+  TORCH_CHECK(plan.native || shards == nullptr, "plain LibTorch's optimizers step whole parameters");
+  return plan.native ? make_native_optimizer(plan.name, training, std::move(groups), shards)
                      : make_plain_optimizer(plan.name, training, std::move(groups));
 }
 

@@ -19,6 +19,9 @@
 
 namespace octavo::train {
 
+class ParallelLayout;
+class ShardedWeights;
+
 class StepOptimizer {
  public:
   StepOptimizer() = default;
@@ -40,10 +43,12 @@ class StepOptimizer {
   struct Bytes {
     std::int64_t states = 0, master = 0, workspace = 0;
   };
-  [[nodiscard]] virtual Bytes bytes() const = 0;
+  [[nodiscard]] virtual Bytes bytes() const = 0;  // of this rank
 
   // The state of every parameter: tensors named after it, and a JSON object of numbers. load() checks all of
   // it first; on an error, which names what differs, nothing has changed.
+  // Both speak of whole parameters, whatever ranks have of them. Where they have pieces, all ranks call
+  // save() together: rank 0 gets the tensors, and the others none. load() cuts this rank's out.
   virtual void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const = 0;
   virtual Status load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers) = 0;
 };
@@ -70,13 +75,17 @@ std::string optimizer_text(const OptimizerName& name);
 // Bytes of the moments and scales of the groups, as the optimizer will allocate them, and of master bits.
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
                                    const ParameterGroups& groups);
-// The same of one group with the plan's options.
+// What a rank has of that.
+StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+                                   const ParameterGroups& groups, const ParallelLayout& layout, int rank);
+// Those of one group with the plan's options.
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
                                    const NamedTensors& parameters);
 
-// REQUIRES: parameters of the plan's dtype on their device. Throws c10::Error.
+// `shards`, of the same groups: it steps their pieces; they outlive it. REQUIRES: parameters of the plan's
+// dtype on their device; a native plan where there are shards. Throws c10::Error.
 std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
-                                              ParameterGroups groups);
+                                              ParameterGroups groups, const ShardedWeights* shards = nullptr);
 std::unique_ptr<StepOptimizer> make_optimizer(const OptimizerPlan& plan, const TrainingSettings& training,
                                               NamedTensors parameters);
 

@@ -1,8 +1,11 @@
-// Octavo's optimizers behind StepOptimizer, with the guard on: the trainer wants the norm anyway.
+// Octavo's optimizers behind StepOptimizer, with the guard on: the trainer wants the norm anyway. They step
+// whole parameters, or this rank's pieces of them; what is saved and loaded speaks of whole ones.
 // SPDX-License-Identifier: MIT
 #include "optimizers.h"
 #include "train/config/options.h"
 #include "train/config/recipe.h"
+#include "train/parallel/sharded_weights.h"
+#include "train/parallel/state_pieces.h"
 
 #include <octavo/describe.h>
 #include <octavo/torch/optim.h>
@@ -49,14 +52,26 @@ std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSetti
   return octavo::torch::make_optimizer(native_groups(*info, groups), options);
 }
 
+// The tensors that are stepped for the parameters.
+NamedTensors stepped(const NamedTensors& parameters, const ShardedWeights* shards) {
+  NamedTensors out = parameters;
+  for (std::size_t i = 0; shards != nullptr && i < out.size(); ++i) out[i].second = shards->pieces()[i];
+  return out;
+}
+
 class NativeOptimizer : public StepOptimizer {
  public:
-  NativeOptimizer(const OptimizerName& name, const TrainingSettings& training, ParameterGroups groups)
+  NativeOptimizer(const OptimizerName& name, const TrainingSettings& training, ParameterGroups groups,
+                  const ShardedWeights* shards)
       : algorithm_(name.algorithm),
         parameters_(std::move(groups.parameters)),
+        stepped_(stepped(parameters_, shards)),
         groups_(std::move(groups.options)),
-        highest_rate_(training.learning_rate) {
-    optimizer_ = make(name, training, {groups_, parameters_, std::move(groups.group), {}});
+        group_(std::move(groups.group)),
+        highest_rate_(training.learning_rate),
+        shards_(shards) {
+    optimizer_ = make(name, training, {groups_, stepped_, group_, {}});
+    if (shards_ != nullptr) share();
   }
 
   void set_learning_rate(double rate) override {
@@ -70,8 +85,8 @@ class NativeOptimizer : public StepOptimizer {
 
   [[nodiscard]] Bytes bytes() const override {
     Bytes out;
-    for (const auto& [name, param] : parameters_) {
-      const ParamState* state = optimizer_->state_of(param);
+    for (const auto& [name, tensor] : stepped_) {
+      const ParamState* state = optimizer_->state_of(tensor);
       if (state != nullptr) out.master += bytes_of(state->master);
     }
     out.states = optimizer_->state_bytes() - out.master;
@@ -80,15 +95,17 @@ class NativeOptimizer : public StepOptimizer {
   }
 
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {
-    for (const auto& [name, param] : parameters_) {
-      const ParamState* state = optimizer_->state_of(param);
+    for (std::size_t i = 0; i < stepped_.size(); ++i) {
+      const auto& [name, tensor] = stepped_[i];
+      const ParamState* state = optimizer_->state_of(tensor);
       if (state == nullptr) continue;
       numbers[name] = {{"step", state->step()},
                        {"format", state->format},
                        {"block_size", state->block_size},
                        {"algorithm", optimizer_->algorithm()}};
-      ParamState::each(*state, [&, key = name](const std::string& part, const ::torch::Tensor& tensor) {
-        if (tensor.defined()) tensors.emplace_back(key + '.' + part, tensor);
+      const ParamState whole = shards_ == nullptr ? *state : gather_state(*shards_, i, kind_of(i), *state);
+      ParamState::each(whole, [&, key = name](const std::string& part, const ::torch::Tensor& each) {
+        if (each.defined()) tensors.emplace_back(key + '.' + part, each);
       });
     }
   }
@@ -115,12 +132,40 @@ class NativeOptimizer : public StepOptimizer {
     }
     if (Status bad = fits(states); !bad.ok()) return bad;
     for (std::size_t i = 0; i < states.size(); ++i) {
-      if (states[i] != nullptr) optimizer_->set_state(parameters_[i].second, std::move(states[i]));
+      if (states[i] == nullptr) continue;
+      if (shards_ != nullptr) states[i] = cut_state(*shards_, i, kind_of(i), *states[i]);
+      optimizer_->set_state(stepped_[i].second, std::move(states[i]));
     }
     return {};
   }
 
  private:
+  // Pieces have the format of their whole, and the random numbers of their place in it. Norms, and what an
+  // algorithm measures, are summed over ranks.
+  void share() {
+    constexpr std::uint32_t kAllRanks = 1;
+    for (std::size_t i = 0; i < stepped_.size(); ++i) {
+      const ::torch::Tensor& piece = stepped_[i].second;
+      if (shards_->undivided(i)) {
+        optimizer_->set_format(piece, kind_of(i).format);
+        optimizer_->set_shard(piece, {0, 0, kAllRanks});
+      } else {
+        optimizer_->set_shard(piece, {shards_->piece(i).begin, parameters_[i].second.numel(), kAllRanks});
+      }
+    }
+    optimizer_->set_norm_reduce([world = &shards_->world()](std::uint32_t, const ::torch::Tensor& sums) {
+      world->all_reduce(sums).wait();
+    });
+  }
+
+  // What the state of a whole parameter is, or will be with its first step.
+  [[nodiscard]] octavo::torch::Kind kind_of(std::size_t i) const {
+    if (shards_ == nullptr) return optimizer_->kind_of(parameters_[i].second);
+    const auto& options = optimizer_->param_groups()[group_[i]].options();
+    return octavo::torch::kind_of(parameters_[i].second, static_cast<const octavo::torch::Options&>(options),
+                                  {}, nullptr, {optimizer_->algorithm(), group_[i], i});
+  }
+
   static std::int64_t bytes_of(const ::torch::Tensor& t) {
     return t.defined() ? static_cast<std::int64_t>(t.nbytes()) : 0;
   }
@@ -143,8 +188,8 @@ class NativeOptimizer : public StepOptimizer {
     std::string differing;
     for (std::size_t i = 0; i < states.size(); ++i) {
       if (states[i] == nullptr) continue;
-      const auto& [name, param] = parameters_[i];
-      const octavo::torch::Kind kind = optimizer_->kind_of(param);
+      const std::string& name = parameters_[i].first;
+      const octavo::torch::Kind kind = kind_of(i);
       if (is_of(*states[i], kind)) continue;
       std::int64_t want = kind.layout.residual_bytes;
       for (int slot = 0; slot < kind.layout.slots; ++slot)
@@ -166,17 +211,20 @@ class NativeOptimizer : public StepOptimizer {
 
   Algorithm algorithm_;
   NamedTensors parameters_;  // of all groups, in the model's order
+  NamedTensors stepped_;     // they, or this rank's pieces of them
   std::vector<GroupOptions> groups_;
+  std::vector<std::size_t> group_;  // by parameter
   double highest_rate_;
+  const ShardedWeights* shards_;  // null: parameters are stepped whole
   std::unique_ptr<Native> optimizer_;
 };
 
 }  // namespace
 
 std::unique_ptr<StepOptimizer> make_native_optimizer(const OptimizerName& name,
-                                                     const TrainingSettings& training,
-                                                     ParameterGroups groups) {
-  return std::make_unique<NativeOptimizer>(name, training, std::move(groups));
+                                                     const TrainingSettings& training, ParameterGroups groups,
+                                                     const ShardedWeights* shards) {
+  return std::make_unique<NativeOptimizer>(name, training, std::move(groups), shards);
 }
 
 }  // namespace octavo::train

@@ -14,8 +14,8 @@
 namespace octavo::train {
 
 std::unique_ptr<StepOptimizer> make_native_optimizer(const OptimizerName& name,
-                                                     const TrainingSettings& training,
-                                                     ParameterGroups groups);
+                                                     const TrainingSettings& training, ParameterGroups groups,
+                                                     const ShardedWeights* shards = nullptr);
 std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
                                                     const TrainingSettings& training, ParameterGroups groups);
 

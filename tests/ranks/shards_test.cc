@@ -1,0 +1,238 @@
+// ZeRO's shards against one process that has the same gradients: weights and saved states equal in bits for
+// every format and weight store, within the tolerance of sums where norms are clipped or measured; pieces
+// that are empty, steps that are left out, bytes by the layout, and states on any number of ranks.
+// SPDX-License-Identifier: MIT
+#include "ranks/ranks.h"
+#include "train/parallel/lay_out.h"
+#include "train/parallel/sharded_weights.h"
+#include "train/parts_support.h"
+
+#include <octavo/describe.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace octavo::train {
+namespace {
+
+// Several buckets, pieces within parameters, and parameters that some ranks have nothing of.
+constexpr std::int64_t kBucket = 40'000;
+
+// Quantized ones: no multiple of a block, with dimensions, and of another memory order; small ones.
+NamedTensors model(torch::ScalarType type) {
+  NamedTensors out = make_parameters(type);
+  torch::manual_seed(8);
+  const auto add = [&](const char* name, const torch::Tensor& tensor) {
+    out.emplace_back(name, tensor.to(type).requires_grad_());
+  };
+  add("kernel", torch::randn({32, 24, 3, 3}).contiguous(torch::MemoryFormat::ChannelsLast));
+  add("scalar", torch::randn({}));
+  add("large", torch::randn({97, 200}));
+  add("none", torch::empty({0, 3}));
+  return out;
+}
+
+// Two groups; the second has fp32 states.
+ParameterGroups grouped(const TrainingSettings& t, NamedTensors parameters) {
+  ParameterGroups out = one_group(t.optimizer, t, std::move(parameters));
+  out.options.push_back(out.options[0]);
+  out.options[1].weight_decay = 0, out.options[1].state = StateFormat::fp32;
+  out.group[1] = out.group[2] = 1;
+  return out;
+}
+
+// Elements in the order in which `like` lies in memory.
+torch::Tensor in_memory(const torch::Tensor& tensor, const torch::Tensor& like) {
+  return torch::empty_strided(like.sizes(), like.strides(), tensor.options())
+      .copy_(tensor)
+      .as_strided({like.numel()}, {1});
+}
+
+// A run on one process, and the same on the ranks of a world.
+struct Runs {
+  TrainingSettings t;
+  OptimizerPlan plan;
+  ParameterGroups one, groups;
+  std::unique_ptr<StepOptimizer> alone;
+  std::unique_ptr<ShardedWeights> shards;
+  std::unique_ptr<StepOptimizer> sharded;
+
+  Runs(World& world, const Words& words) : t(training(words)) {
+    plan = plan_optimizer(t, torch::kCPU, true).value();
+    NamedTensors parameters = model(plan.bf16_weights ? torch::kBFloat16 : torch::kFloat32);
+    one = grouped(t, parameters);
+    groups = grouped(t, copies(parameters));
+    alone = make_optimizer(plan, t, one);
+    auto made = ShardedWeights::make(world, plan, groups, lay_out(groups, world.ranks(), true, kBucket));
+    shards = std::move(made.value());
+    sharded = make_optimizer(plan, t, groups, shards.get());
+  }
+
+  // Every third step "deep" has no gradient.
+  void step(std::int64_t number, double bad = 0) const {
+    give_gradients(one.parameters, number);
+    if (number % 3 == 0) one.parameters[1].second.mutable_grad().reset();
+    if (bad != 0) one.parameters[5].second.mutable_grad().view(-1)[97 * 200 - 1] = bad;
+    alone->step();
+    for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
+      const torch::Tensor& piece = shards->pieces()[i];
+      const torch::Tensor grad = one.parameters[i].second.grad();
+      piece.mutable_grad().reset();
+      if (!grad.defined()) continue;
+      const Piece at = shards->piece(i);
+      const torch::Tensor flat = in_memory(grad, one.parameters[i].second);
+      piece.mutable_grad() = piece.dim() == 1 ? flat.narrow(0, at.begin, at.elements()) : grad;
+    }
+    sharded->step();
+    shards->gather();
+    shards->wait();
+  }
+};
+
+// The first steps, and those after a load in between, have the bits of one process; so has what is saved.
+void expect_bits(World& world, const Words& words) {
+  SCOPED_TRACE(testing::PrintToString(words));
+  const Runs runs(world, words);
+  for (std::int64_t number = 1; number <= 2; ++number) {
+    runs.step(number);
+    EXPECT_TRUE(same_bits(runs.groups.parameters, runs.one.parameters)) << "step " << number;
+  }
+  const Saved mine = saved(*runs.sharded), whole = saved(*runs.alone);
+  EXPECT_EQ(mine.numbers, whole.numbers);
+  EXPECT_TRUE(world.leads() ? mine == whole : mine.tensors.empty());
+  // What one process saved is loaded by one and by these ranks.
+  const Runs other(world, words);
+  const auto numbers = nlohmann::ordered_json::parse(whole.numbers.dump());
+  for (StepOptimizer* each : {other.alone.get(), other.sharded.get()}) {
+    const Status loaded = each->load(copies(whole.tensors), numbers);
+    EXPECT_TRUE(loaded.ok()) << loaded.message();
+  }
+  other.step(3);
+  other.step(4);
+  EXPECT_TRUE(same_bits(other.groups.parameters, other.one.parameters)) << "after the load";
+  const Saved later = saved(*other.sharded), later_whole = saved(*other.alone);
+  EXPECT_TRUE(world.leads() ? later == later_whole : later.tensors.empty());
+
+  // This rank's bytes are those that the layout says, and those of all ranks are one process's.
+  const ParallelLayout& layout = other.shards->layout();
+  const StepOptimizer::Bytes here = other.sharded->bytes(), all = other.alone->bytes();
+  const auto planned = planned_bytes(other.plan, other.t, other.groups, layout, world.rank());
+  const auto planned_whole = planned_bytes(other.plan, other.t, other.groups);
+  EXPECT_EQ(here.states, planned.states);
+  EXPECT_EQ(here.master, planned.master);
+  EXPECT_EQ(all.states, planned_whole.states);
+  std::array<double, 2> sums = {static_cast<double>(here.states), static_cast<double>(here.master)};
+  world.sum(sums);
+  EXPECT_EQ(sums[0], static_cast<double>(all.states));
+  EXPECT_EQ(sums[1], static_cast<double>(all.master));
+}
+
+RANKS_TEST(shards_of_adamw_have_the_bits_of_one_process, 2, 3, 4) {
+  for (const StateFormat format : all_state_formats()) {
+    const std::string asked = "optimizer=adamw_" + std::string(name(format));
+    expect_bits(world, {asked, "compute_dtype=float32", "max_grad_norm=0"});
+    for (const char* master : {"24", "32", "stochastic", "none"})
+      expect_bits(world, {asked, std::string("master_weights=") + master, "max_grad_norm=0"});
+  }
+}
+
+RANKS_TEST(shards_of_other_families_have_the_bits_of_one_process, 3) {
+  for (const AlgorithmInfo& info : algorithms()) {
+    if (info.name == "lamb" || info.name == "lars" || info.name == "adamw") continue;
+    expect_bits(
+        world, {"optimizer=" + std::string(info.name) + "_8bit", "compute_dtype=float32", "max_grad_norm=0"});
+  }
+  expect_bits(world, {"optimizer=sgd", "momentum=0", "master_weights=24", "max_grad_norm=0"});
+  expect_bits(world, {"optimizer=adamw_8bit", "amsgrad=true", "master_weights=24", "max_grad_norm=0"});
+}
+
+double largest(const torch::Tensor& t) { return t.numel() == 0 ? 0 : t.detach().abs().max().item<double>(); }
+
+// Weights within the tolerance of a number that every update is multiplied by, whose sum has another order
+// over ranks: it is a float of at most one unit more or less, and so is each rounding after it.
+void expect_near(World& world, const Words& words, int steps) {
+  SCOPED_TRACE(testing::PrintToString(words));
+  const Runs runs(world, words);
+  const NamedTensors before = copies(runs.one.parameters);
+  for (int number = 1; number <= steps; ++number) {
+    runs.step(number);
+    const auto norm = runs.sharded->grad_norm().item<double>();
+    const auto whole = runs.alone->grad_norm().item<double>();
+    EXPECT_NEAR(norm, whole, 1e-12 * whole);
+    const std::string bits = std::to_string(std::bit_cast<std::uint64_t>(norm));
+    for (const std::string& each : world.gather(bits)) EXPECT_EQ(each, bits);
+  }
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const torch::Tensor &one = runs.one.parameters[i].second, &mine = runs.groups.parameters[i].second;
+    const double moved = largest(one - before[i].second);
+    EXPECT_LE(largest(one - mine), steps * 0x1p-22 * (largest(one) + moved)) << before[i].first;
+    EXPECT_TRUE(one.numel() == 0 || moved > 1000 * 0x1p-24) << before[i].first;
+  }
+}
+
+RANKS_TEST(what_ranks_sum_is_of_whole_parameters, 2, 3, 4) {
+  const Words common = {"trust_ratio=true", "compute_dtype=float32", "max_grad_norm=0", "learning_rate=0.1"};
+  for (const char* optimizer : {"lamb_8bit", "lamb_4bit-rank1", "lars"}) {
+    Words words = common;
+    words.push_back(std::string("optimizer=") + optimizer);
+    if (words.back() == "optimizer=lars") words.emplace_back("trust_coefficient=0.5");
+    expect_near(world, words, 3);
+  }
+  expect_near(
+      world,
+      {"optimizer=sgd", "momentum=0", "compute_dtype=float32", "max_grad_norm=0.5", "learning_rate=0.1"}, 3);
+  expect_near(world, {"optimizer=adamw_8bit", "compute_dtype=float32", "max_grad_norm=0.5"}, 1);
+}
+
+// A gradient that is not finite, in the piece of one rank, leaves everything as it is on all.
+RANKS_TEST(a_bad_gradient_of_one_rank_skips_on_all, 2, 3) {
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL}) {
+    const Runs runs(world, {"optimizer=adamw_8bit", "master_weights=stochastic", "max_grad_norm=0"});
+    runs.step(1);
+    EXPECT_EQ(runs.sharded->skipped().item<int>(), 0);
+    const NamedTensors before = copies(runs.groups.parameters);
+    const Saved states = saved(*runs.sharded);
+    runs.step(2, bad);
+    EXPECT_NE(runs.sharded->skipped().item<int>(), 0);
+    EXPECT_TRUE(same_bits(runs.groups.parameters, before));
+    EXPECT_TRUE(saved(*runs.sharded) == states);
+    runs.step(4);
+    EXPECT_EQ(runs.sharded->skipped().item<int>(), 0);
+    EXPECT_TRUE(same_bits(runs.groups.parameters, runs.one.parameters));
+  }
+}
+
+// A checkpoint that is written right after another was loaded is the same one.
+RANKS_TEST(shards_are_saved_before_a_step, 3) {
+  const Runs runs(world, {"optimizer=adamw_4bit-rank1", "master_weights=24"});
+  EXPECT_TRUE(saved(*runs.sharded).tensors.empty());
+  runs.step(1);
+  const Saved whole = saved(*runs.alone);
+  const Status loaded = runs.sharded->load(copies(whole.tensors), whole.numbers);
+  EXPECT_TRUE(loaded.ok()) << loaded.message();
+  const Saved again = saved(*runs.sharded);
+  EXPECT_TRUE(world.leads() ? again == whole : again.tensors.empty());
+}
+
+// What is not there, or is of another kind, is an error that changes nothing, as on one process.
+RANKS_TEST(shards_refuse_what_does_not_fit, 2) {
+  const Runs runs(world, {"optimizer=adamw_8bit", "compute_dtype=float32"});
+  const Runs other(world, {"optimizer=adamw_4bit", "compute_dtype=float32"});
+  runs.step(1);
+  const Saved whole = saved(*runs.alone);
+  const Status one = other.alone->load(whole.tensors, whole.numbers);
+  const Status ranks = other.sharded->load(whole.tensors, whole.numbers);
+  EXPECT_THAT(ranks.message(), testing::HasSubstr("large: 8bit states"));
+  EXPECT_EQ(ranks.message(), one.message());
+
+  const TrainingSettings t = training({"optimizer=adamw", "compute_dtype=float32"});
+  const OptimizerPlan plain = plan_optimizer(t, torch::kCPU, /*has_backend=*/false).value();
+  const ParameterGroups groups = one_group(t.optimizer, t, model(torch::kFloat32));
+  const auto refused = ShardedWeights::make(world, plain, groups, lay_out(groups, world.ranks(), true));
+  EXPECT_THAT(refused.status().message(), testing::HasSubstr("parallel: ddp"));
+}
+
+}  // namespace
+}  // namespace octavo::train
