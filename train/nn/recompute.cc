@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -120,16 +121,37 @@ class BufferScope {
   BufferValues before_;
 };
 
+// The backward passes of segments with shared parameters that are running. Of all threads, because a pass in
+// a pass may be another thread's.
+std::atomic<int> shared_passes{0};
+
+class SharedScope {
+ public:
+  explicit SharedScope(SegmentWeights weights) : shared_(weights == SegmentWeights::shared) {
+    if (shared_) ++shared_passes;
+  }
+  ~SharedScope() {
+    if (shared_) --shared_passes;
+  }
+  SharedScope(const SharedScope&) = delete;
+  SharedScope& operator=(const SharedScope&) = delete;
+
+ private:
+  bool shared_;
+};
+
 // What a backward pass needs to run a segment again.
 struct Replay : torch::CustomClassHolder {
-  Replay(Segment segment, const std::vector<Tensor>& inputs, const std::vector<Tensor>& state)
-      : run(std::move(segment)), random(inputs), buffers(state) {
+  Replay(Segment segment, const std::vector<Tensor>& inputs, const std::vector<Tensor>& state,
+         SegmentWeights uses)
+      : run(std::move(segment)), random(inputs), buffers(state), weights(uses) {
     for (const Tensor& input : inputs) autocast.emplace_back(input.device().type());
   }
   Segment run;
   RandomState random;
   BufferValues buffers;
   std::vector<Autocast> autocast;
+  SegmentWeights weights;
 };
 
 struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
@@ -157,7 +179,10 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
       output = replay->run(inputs);
       now.restore();
     }
-    torch::autograd::backward({output}, {grads[0]});
+    {
+      const SharedScope shared(replay->weights);
+      torch::autograd::backward({output}, {grads[0]});
+    }
     variable_list out{Tensor()};  // for the replay argument, which is no tensor
     for (const Tensor& input : inputs) out.push_back(input.requires_grad() ? input.grad() : Tensor());
     return out;
@@ -166,12 +191,15 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
 
 }  // namespace
 
-Tensor recompute(Segment segment, std::vector<Tensor> inputs, std::vector<Tensor> buffers) {
+bool gradients_come_again() { return shared_passes.load() > 0; }
+
+Tensor recompute(Segment segment, std::vector<Tensor> inputs, std::vector<Tensor> buffers,
+                 SegmentWeights weights) {
   const bool needed =
       torch::GradMode::is_enabled() &&
       std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.requires_grad(); });
   if (!needed) return segment(inputs);
-  auto replay = c10::make_intrusive<Replay>(std::move(segment), inputs, buffers);
+  auto replay = c10::make_intrusive<Replay>(std::move(segment), inputs, buffers, weights);
   return RecomputeFunction::apply(std::move(replay), at::TensorList(inputs));
 }
 

@@ -22,9 +22,18 @@ namespace octavo::train {
 // another thread, with equal inputs. Tensors that need gradients must be inputs or parameters (leaves).
 using Segment = std::function<torch::Tensor(const std::vector<torch::Tensor>&)>;
 
+// Whether a segment's parameters are those of no other segment. Each segment gives its parameters gradients
+// on its own, so shared ones get theirs in parts.
+enum class SegmentWeights { own, shared };
+
 // segment(inputs). Where gradients are off, or no input needs one, it is just called. `buffers` are the
 // tensors that the segment changes in place, such as a BatchNorm's running statistics: module->buffers().
 torch::Tensor recompute(Segment segment, std::vector<torch::Tensor> inputs,
-                        std::vector<torch::Tensor> buffers = {});
+                        std::vector<torch::Tensor> buffers = {},
+                        SegmentWeights weights = SegmentWeights::own);
+
+// Whether the backward pass of a segment with shared parameters is running: a parameter that gets a gradient
+// now may get more in the same pass.
+bool gradients_come_again();
 
 }  // namespace octavo::train

@@ -104,8 +104,9 @@ torch::Tensor BdhImpl::logits(const torch::Tensor& tokens, const DropoutPass& pa
     const auto one = [this, pass, i](const std::vector<torch::Tensor>& in) {
       return layer(in[0], {in[1], in[2]}, pass, i);
     };
-    x = config_.gradient_checkpointing ? recompute(one, {x, angles_.cosines, angles_.sines})
-                                       : layer(x, angles_, pass, i);
+    x = config_.gradient_checkpointing
+            ? recompute(one, {x, angles_.cosines, angles_.sines}, {}, SegmentWeights::shared)
+            : layer(x, angles_, pass, i);
   }
   return project(x, lm_head_);
 }

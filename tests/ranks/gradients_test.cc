@@ -1,0 +1,374 @@
+// Gradients in buckets against plain sums of all ranks' gradients. Gradients are small whole numbers, so
+// every order of additions gives the same bits, in bf16 too.
+// SPDX-License-Identifier: MIT
+#include "gradients.h"
+
+#include "ranks/ranks.h"
+#include "train/nn/recompute.h"
+#include "train/parallel/bucket_gradients.h"
+#include "train/tasks/text/bdh.h"
+#include "train/tasks/text/evaluate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <optional>
+
+namespace octavo::ranks {
+namespace {
+
+using testing::HasSubstr;
+using train::BucketGradients;
+using train::BucketPlan;
+using train::NamedTensors;
+using train::ParallelLayout;
+using train::Piece;
+
+enum class Way { ddp, zero1, zero2 };
+constexpr Way kWays[] = {Way::ddp, Way::zero1, Way::zero2};
+
+// A model in the sense of gradients: parameters of several shapes and memory orders.
+NamedTensors shapes(torch::ScalarType type) {
+  const auto zeros = [&](at::IntArrayRef sizes) { return torch::zeros(sizes, type); };
+  NamedTensors out = {{"matrix", zeros({40, 30})},
+                      {"vector", zeros({7})},
+                      {"kernel", zeros({8, 6, 5, 3}).contiguous(at::MemoryFormat::ChannelsLast)},
+                      {"transposed", zeros({20, 50}).t()},
+                      {"number", zeros({})},
+                      {"nothing", zeros({0})},
+                      {"long", zeros({3000})},
+                      {"last", zeros({300})}};
+  for (auto& [name, param] : out) param.requires_grad_();
+  return out;
+}
+
+// What rank, pass and step give a parameter as gradient: whole numbers from 0 to 12.
+torch::Tensor gradient(const torch::Tensor& param, std::int64_t rank, std::int64_t pass, std::int64_t step) {
+  const torch::Tensor flat = torch::arange(param.numel(), torch::kInt64);
+  return ((flat * 5 + rank * 3 + pass + step) % 13).view(param.sizes()).to(param.scalar_type());
+}
+
+// The elements of a tensor in the memory order of `like`.
+torch::Tensor in_memory_order(const torch::Tensor& tensor, const torch::Tensor& like) {
+  torch::Tensor out = torch::empty_like(like, tensor.scalar_type()).detach();
+  out.copy_(tensor);
+  return out.as_strided({out.numel()}, {1}, 0);
+}
+
+// A rank's parameters, what its optimizer would step, and the gradients of both.
+struct Rig {
+  Rig(World& in, Way chosen, const BucketPlan& wanted, torch::ScalarType type = torch::kFloat32,
+      std::int64_t bucket_bytes = 4096)
+      : world(in), way(chosen), plan(wanted), params(shapes(type)) {
+    plan.each_pass = way == Way::zero2;
+    std::vector<train::LaidParameter> laid;
+    for (const auto& [name, param] : params) {
+      laid.push_back({param.numel(), static_cast<int>(type), param.element_size(),
+                      name == "kernel" || name == "vector"});
+    }
+    layout = ParallelLayout::make(laid, world.ranks(), 256, way != Way::ddp, bucket_bytes);
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const torch::Tensor& param = params[i].second;
+      const Piece piece = layout.piece(i, world.rank());
+      const bool all = piece.elements() == param.numel();
+      stepped.push_back(way == Way::ddp ? param
+                        : all           ? torch::empty_like(param)
+                                        : torch::empty({piece.elements()}, param.options()));
+    }
+    gradients.emplace(world, layout, params, stepped, plan);
+  }
+
+  // One backward pass in which the parameters that `used` names get their gradients.
+  void pass(std::int64_t number, std::int64_t step, const std::function<bool(std::size_t)>& used) {
+    torch::Tensor loss = torch::zeros({}, torch::TensorOptions().requires_grad(true)) * 0;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const torch::Tensor& param = params[i].second;
+      if (used(i)) loss = loss + (param * gradient(param, world.rank(), number, step)).sum();
+    }
+    loss.backward();
+    gradients->pass_done();
+  }
+
+  // The gradient of what is stepped is the sum over ranks and passes of what `used` says.
+  using Used = std::function<bool(std::int64_t rank, std::int64_t pass, std::size_t parameter)>;
+  void check(std::int64_t passes, std::int64_t step, const Used& used) const {
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      SCOPED_TRACE(params[i].first);
+      const torch::Tensor param = params[i].second.detach();
+      torch::Tensor sum = torch::zeros(param.sizes());
+      bool any = false;
+      for (std::int64_t rank = 0; rank < world.ranks(); ++rank) {
+        for (std::int64_t number = 0; number < passes; ++number) {
+          if (!used(rank, number, i)) continue;
+          any = true;
+          sum += gradient(param, rank, number, step);
+        }
+      }
+      const torch::Tensor& got = stepped[i].grad();
+      ASSERT_EQ(got.defined(), any);
+      if (way != Way::ddp) {
+        EXPECT_FALSE(params[i].second.grad().defined());
+      }
+      if (!any) continue;
+      const bool wide = plan.passes > 1 || plan.reduce_in_fp32;
+      EXPECT_EQ(got.scalar_type(), wide ? torch::kFloat32 : param.scalar_type());
+      EXPECT_EQ(got.sizes(), stepped[i].sizes());
+      EXPECT_EQ(got.strides(), stepped[i].strides());
+      const Piece piece = layout.piece(i, world.rank());
+      const torch::Tensor mine = in_memory_order(sum, param).slice(0, piece.begin, piece.end);
+      EXPECT_TRUE(torch::equal(in_memory_order(got, stepped[i].detach()).to(torch::kFloat32), mine));
+    }
+  }
+
+  World& world;
+  Way way;
+  BucketPlan plan;
+  NamedTensors params;
+  ParallelLayout layout;
+  std::vector<torch::Tensor> stepped;
+  std::optional<BucketGradients> gradients;
+};
+
+std::string name_of(Way way) { return way == Way::ddp ? "ddp" : way == Way::zero1 ? "zero1" : "zero2"; }
+
+}  // namespace
+
+RANKS_TEST(gradients_are_the_sums_of_all_ranks, 2, 3, 4) {
+  for (const Way way : kWays) {
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      for (const std::int64_t passes : {1, 3}) {
+        for (const bool in_fp32 : {false, true}) {
+          SCOPED_TRACE(name_of(way) + ", " + c10::toString(type) + ", " + std::to_string(passes) + " passes");
+          Rig rig(world, way, {passes, in_fp32}, type);
+          for (std::int64_t step = 0; step < 2; ++step) {
+            rig.gradients->clear();
+            rig.gradients->expect(passes, passes);
+            for (std::int64_t number = 0; number < passes; ++number) {
+              rig.pass(number, step, [](std::size_t) { return true; });
+              if (way != Way::zero2 && number + 1 < passes) {
+                EXPECT_EQ(rig.gradients->started(), 0);
+              }
+            }
+            rig.gradients->finish();
+            rig.check(passes, step, [](auto...) { return true; });
+          }
+        }
+      }
+    }
+  }
+}
+
+// A parameter that some ranks or passes do not use, one that nobody uses, ranks with fewer passes and with
+// none: what is there is summed, and what nobody has stays without a gradient.
+RANKS_TEST(gradients_that_some_have_not, 2, 3) {
+  const auto passes_of = [](std::int64_t rank) { return rank == 1 ? 0 : 3 - rank; };
+  for (const Way way : kWays) {
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      SCOPED_TRACE(name_of(way));
+      Rig rig(world, way, {3}, type);
+      for (std::int64_t step = 0; step < 3; ++step) {
+        const auto used = [&](std::int64_t rank, std::int64_t number, std::size_t i) {
+          if (number >= passes_of(rank) || i == 6) return false;
+          if (i == 3) return rank == 0 && number == 0;
+          return i != 0 || (number + step) % 2 == 1;
+        };
+        rig.gradients->clear();
+        rig.gradients->expect(passes_of(world.rank()), 3);
+        for (std::int64_t number = 0; number < passes_of(world.rank()); ++number)
+          rig.pass(number, step, [&](std::size_t i) { return used(world.rank(), number, i); });
+        rig.gradients->finish();
+        rig.check(3, step, used);
+      }
+      rig.gradients->clear();
+      for (const torch::Tensor& each : rig.stepped) EXPECT_FALSE(each.grad().defined());
+    }
+  }
+}
+
+RANKS_TEST(gradient_bytes_are_the_layouts, 2, 3, 4) {
+  for (const Way way : kWays) {
+    const Rig rig(world, way, {2}, torch::kBFloat16);
+    std::int64_t kept = 0, largest = 0;
+    EXPECT_GT(rig.layout.buckets().size(), 3U);
+    for (std::size_t b = 0; b < rig.layout.buckets().size(); ++b) {
+      const std::int64_t all = rig.layout.buckets()[b].elements;
+      kept += 4 * (way == Way::zero2 ? rig.layout.chunk(b, world.rank()).elements() : all);
+      largest = std::max(largest, 2 * all);
+    }
+    EXPECT_EQ(rig.gradients->bytes(), kept);
+    EXPECT_EQ(rig.gradients->communication_bytes(), way == Way::zero2 ? 2 * largest : 0);
+    EXPECT_EQ(rig.gradients->sum_bytes(), kept + rig.gradients->communication_bytes());
+  }
+}
+
+// The first bucket is on its way while backward() still runs, and its gradients' memory is free.
+RANKS_TEST(gradients_go_while_backward_runs, 2) {
+  for (const Way way : kWays) {
+    Rig rig(world, way, {2});
+    rig.gradients->clear();
+    rig.gradients->expect(2, 2);
+    for (int number = 0; number < 2; ++number) {
+      torch::Tensor x = torch::ones({}).requires_grad_(), middle;
+      for (std::size_t i = 0; i < rig.params.size(); ++i) {
+        x = x + (rig.params[i].second * 2).sum();
+        if (i == 4) middle = x * 1, x = middle;
+      }
+      std::int64_t by_then = -1;
+      middle.register_hook([&](const torch::Tensor& grad) {
+        by_then = rig.gradients->started();
+        EXPECT_FALSE(rig.params.back().second.grad().defined());
+        return grad;
+      });
+      x.backward();
+      const auto all = static_cast<std::int64_t>(rig.layout.buckets().size());
+      if (way == Way::zero2 || number == 1) {
+        EXPECT_GE(by_then, way == Way::zero2 ? number * all + 1 : 1) << name_of(way);
+        EXPECT_LT(by_then, way == Way::zero2 ? number * all + all : all);
+      } else {
+        EXPECT_EQ(by_then, 0);
+      }
+      rig.gradients->pass_done();
+    }
+    rig.gradients->finish();
+    for (std::size_t i = 0; i < rig.params.size(); ++i)
+      EXPECT_TRUE((rig.stepped[i].grad() == 4 * world.ranks()).all().item<bool>());
+  }
+}
+
+// Segments of recompute() that share weights give them gradients in parts. Where they say so, the bucket
+// waits for the last part; where they do not, what comes late is summed too.
+RANKS_TEST(gradients_that_come_in_parts, 2, 3) {
+  for (const Way way : kWays) {
+    for (const auto weights : {train::SegmentWeights::shared, train::SegmentWeights::own}) {
+      for (const std::int64_t passes : {1, 2}) {
+        Rig rig(world, way, {passes});
+        for (int step = 0; step < 2; ++step) {
+          rig.gradients->clear();
+          rig.gradients->expect(passes, passes);
+          for (std::int64_t number = 0; number < passes; ++number) {
+            torch::Tensor x = torch::ones({}).requires_grad_();
+            // Only rank 0's come in parts in the last pass: the others have nothing late, and take part.
+            const int parts = world.rank() == 0 || number + 1 < passes ? 3 : 1;
+            for (int part = 0; part < parts; ++part) {
+              const auto segment = [&rig, part, parts](const std::vector<torch::Tensor>& in) {
+                torch::Tensor out = in[0];
+                for (const auto& [name, param] : rig.params)
+                  out = out + (param * (parts == 1 ? 7 : 1 << part)).sum();
+                return out;
+              };
+              x = train::recompute(segment, {x}, {}, weights);
+            }
+            x.backward();
+            rig.gradients->pass_done();
+          }
+          const auto all = static_cast<std::int64_t>(rig.layout.buckets().size());
+          EXPECT_EQ(rig.gradients->started(), way == Way::zero2 ? passes * all : all);
+          rig.gradients->finish();
+          for (std::size_t i = 0; i < rig.params.size(); ++i) {
+            EXPECT_TRUE((rig.stepped[i].grad() == 7 * passes * world.ranks()).all().item<bool>())
+                << name_of(way) << ", " << rig.params[i].first;
+            if (way != Way::ddp) {
+              EXPECT_FALSE(rig.params[i].second.grad().defined());
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// A gradient that is expanded, a parameter that is used twice, and frozen ones beside them.
+RANKS_TEST(gradients_of_any_kind, 2) {
+  for (const Way way : kWays) {
+    Rig rig(world, way, {1});
+    const torch::Tensor frozen = torch::ones({30, 4});
+    rig.gradients->clear();
+    rig.gradients->expect(1, 1);
+    const torch::Tensor matrix = rig.params[0].second;
+    (matrix.sum() + (matrix.matmul(frozen) * 2).sum() + rig.params[7].second.expand({2, 300}).sum())
+        .backward();
+    rig.gradients->pass_done();
+    rig.gradients->finish();
+    EXPECT_TRUE((rig.stepped[0].grad() == 9 * world.ranks()).all().item<bool>());
+    EXPECT_TRUE((rig.stepped[7].grad() == 2 * world.ranks()).all().item<bool>());
+    EXPECT_FALSE(rig.stepped[1].grad().defined());
+    EXPECT_FALSE(frozen.grad().defined());
+  }
+}
+
+// An error in a hook leaves backward(), with the parameter's name; a step can follow.
+RANKS_TEST(gradients_that_are_sparse_are_refused, 2) {
+  Rig rig(world, Way::ddp, {1}, torch::kFloat32, 1);
+  const auto backward = [&] {
+    const torch::Tensor rows = torch::zeros({1}, torch::kInt64);
+    torch::embedding(rig.params[0].second, rows, -1, false, /*sparse=*/true).sum().backward();
+  };
+  rig.gradients->clear();
+  rig.gradients->expect(1, 1);
+  try {
+    backward();
+    ADD_FAILURE() << "no error";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("matrix: its gradient is Sparse, expected a dense one"));
+  }
+  rig.gradients->clear();
+  rig.gradients->expect(1, 1);
+  rig.pass(0, 0, [](std::size_t) { return true; });
+  rig.gradients->finish();
+  rig.check(1, 0, [](auto...) { return true; });
+}
+
+// One rank has the bits of a process without a group, whichever way, with layers that are computed again too.
+TEST(BucketGradients, OfOneRankAreThoseOfOneProcess) {
+  const std::unique_ptr<World> world = World::alone();
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+    for (const std::int64_t passes : {1, 2}) {
+      for (const bool again : {false, true}) {
+        torch::manual_seed(1);
+        train::BdhConfig config{2, 8, 2, 4, 256, 0.0};
+        config.gradient_checkpointing = again;
+        train::BdhImpl model(config);
+        model.to(type);
+        NamedTensors params;
+        std::vector<torch::Tensor> all;
+        std::vector<train::LaidParameter> laid;
+        for (const auto& each : model.named_parameters()) {
+          params.emplace_back(each.key(), each.value());
+          all.push_back(each.value());
+          laid.push_back({each.value().numel(), static_cast<int>(type), each.value().element_size(), false});
+        }
+        const torch::Tensor tokens = torch::randint(256, {2, 13});
+        const auto step = [&](train::Gradients& gradients) {
+          std::vector<torch::Tensor> out;
+          gradients.clear();
+          gradients.expect(passes, passes);
+          for (std::int64_t row = 0; row < passes; ++row) {
+            const torch::Tensor text = tokens.slice(0, row, row + 1);
+            train::text_loss(model, {text.slice(1, 0, 12), text.slice(1, 1)}).backward();
+            gradients.pass_done();
+          }
+          gradients.finish();
+          for (const torch::Tensor& each : all) out.push_back(each.grad().clone());
+          return out;
+        };
+        train::GradientSums plain(params, passes);
+        const auto expected = step(plain);
+        for (const Way way : kWays) {
+          const auto layout = ParallelLayout::make(laid, 1, 256, way != Way::ddp, 1);
+          BucketGradients buckets(*world, layout, params, all, {passes, false, way == Way::zero2});
+          for (int time = 0; time < 2; ++time) {
+            const auto got = step(buckets);
+            for (std::size_t i = 0; i < got.size(); ++i) {
+              EXPECT_EQ(got[i].scalar_type(), expected[i].scalar_type());
+              EXPECT_TRUE(torch::equal(got[i], expected[i])) << name_of(way) << ", " << params[i].first;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace octavo::ranks
