@@ -46,7 +46,7 @@ class StepOptimizer {
   [[nodiscard]] virtual Bytes bytes() const = 0;  // of this rank
 
   // The state of every parameter: tensors named after it, and a JSON object of numbers. load() checks all of
-  // it first; on an error, which names what differs, nothing has changed.
+  // it first; on an error, which names what differs, nothing has changed. It copies what it keeps.
   // Both speak of whole parameters, whatever ranks have of them. Where they have pieces, all ranks call
   // save() together: rank 0 gets the tensors, and the others none. load() cuts this rank's out.
   virtual void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const = 0;

@@ -59,6 +59,14 @@ NamedTensors stepped(const NamedTensors& parameters, const ShardedWeights* shard
   return out;
 }
 
+std::unique_ptr<ParamState> copy_of(const ParamState& state) {
+  auto out = std::make_unique<ParamState>(state);
+  ParamState::each(*out, [](const std::string&, ::torch::Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.clone();
+  });
+  return out;
+}
+
 class NativeOptimizer : public StepOptimizer {
  public:
   NativeOptimizer(const OptimizerName& name, const TrainingSettings& training, ParameterGroups groups,
@@ -133,8 +141,9 @@ class NativeOptimizer : public StepOptimizer {
     if (Status bad = fits(states); !bad.ok()) return bad;
     for (std::size_t i = 0; i < states.size(); ++i) {
       if (states[i] == nullptr) continue;
-      if (shards_ != nullptr) states[i] = cut_state(*shards_, i, kind_of(i), *states[i]);
-      optimizer_->set_state(stepped_[i].second, std::move(states[i]));
+      optimizer_->set_state(stepped_[i].second, shards_ != nullptr
+                                                    ? cut_state(*shards_, i, kind_of(i), *states[i])
+                                                    : copy_of(*states[i]));
     }
     return {};
   }

@@ -143,7 +143,7 @@ class PlainOptimizer : public StepOptimizer {
           return Status::invalid("its " + part +
                                  " has another shape than the parameter; it is of another model");
         }
-        Parts<State>::set(*state, i, found->to(param.device()));
+        Parts<State>::set(*state, i, found->to(param.device(), /*non_blocking=*/false, /*copy=*/true));
         ++used;
       }
     }

@@ -37,9 +37,7 @@ Result<Stateful::Commit> ScalerPart::load(const NamedTensors& /*tensors*/, const
 void OptimizerPart::save(NamedTensors& tensors, Json& numbers) const { optimizer_.save(tensors, numbers); }
 
 Result<Stateful::Commit> OptimizerPart::load(const NamedTensors& tensors, const Json& numbers) {
-  NamedTensors own;  // the file will be closed, and may be removed
-  for (const auto& [name, tensor] : tensors) own.emplace_back(name, tensor.clone());
-  if (Status bad = optimizer_.load(own, numbers); !bad.ok()) return bad;
+  if (Status bad = optimizer_.load(tensors, numbers); !bad.ok()) return bad;
   return Commit([] {});
 }
 

@@ -34,6 +34,12 @@ NamedTensors model(torch::ScalarType type) {
   return out;
 }
 
+// One chunk is enough for all of it.
+NamedTensors tiny_model(torch::ScalarType type) {
+  NamedTensors out = model(type);
+  return {out[2], out[4], out[6]};
+}
+
 // Two groups; the second has fp32 states.
 ParameterGroups grouped(const TrainingSettings& t, NamedTensors parameters) {
   ParameterGroups out = one_group(t.optimizer, t, std::move(parameters));
@@ -59,9 +65,10 @@ struct Runs {
   std::unique_ptr<ShardedWeights> shards;
   std::unique_ptr<StepOptimizer> sharded;
 
-  Runs(World& world, const Words& words) : t(training(words)) {
+  Runs(World& world, const Words& words, NamedTensors (*make_model)(torch::ScalarType) = model)
+      : t(training(words)) {
     plan = plan_optimizer(t, torch::kCPU, true).value();
-    NamedTensors parameters = model(plan.bf16_weights ? torch::kBFloat16 : torch::kFloat32);
+    NamedTensors parameters = make_model(plan.bf16_weights ? torch::kBFloat16 : torch::kFloat32);
     one = grouped(t, parameters);
     groups = grouped(t, copies(parameters));
     alone = make_optimizer(plan, t, one);
@@ -201,6 +208,21 @@ RANKS_TEST(a_bad_gradient_of_one_rank_skips_on_all, 2, 3) {
     runs.step(4);
     EXPECT_EQ(runs.sharded->skipped().item<int>(), 0);
     EXPECT_TRUE(same_bits(runs.groups.parameters, runs.one.parameters));
+  }
+}
+
+// A rank that has nothing of the model counts, sums and saves with the others.
+RANKS_TEST(a_rank_that_has_nothing_takes_part, 4) {
+  for (const char* optimizer : {"optimizer=lamb_8bit", "optimizer=adamw_4bit-rank1"}) {
+    const Runs runs(world, {optimizer, "compute_dtype=float32", "max_grad_norm=0"}, tiny_model);
+    EXPECT_EQ(runs.shards->layout().chunk(0, world.rank()).elements(), 256);
+    EXPECT_EQ(runs.shards->pieces()[0].numel(), world.rank() == 1 ? 33 : 0);
+    for (std::int64_t number = 1; number <= 3; ++number) runs.step(number);
+    EXPECT_TRUE(same_bits(runs.groups.parameters, runs.one.parameters));
+    const Saved mine = saved(*runs.sharded), whole = saved(*runs.alone);
+    EXPECT_EQ(mine.numbers, whole.numbers);
+    EXPECT_TRUE(world.leads() ? mine == whole : mine.tensors.empty());
+    EXPECT_EQ(runs.sharded->bytes().states > 0, world.rank() < 2);
   }
 }
 

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "torch/support.h"
 
+#include <octavo/backend.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <barrier>
@@ -177,13 +178,16 @@ TEST(TorchShards, WhatAnAlgorithmMeasuresIsOfTheWhole) {
 
 // Ranks step the same parameters in the same order, also those that one of them has nothing of. 4bit-rank1
 // states are of whole tensors, which one rank has; what others give of them is nothing.
-TEST(TorchShards, AreEmptyOnSomeRanks) {
+void expect_empty_ones_to_take_part(const torch::Device& device) {
   const auto options = octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1).state("4bit-rank1").guard(true);
-  const Tensors whole = {big(), make_params()[1]}, reference = copies(whole);
+  const auto there = [&](const torch::Tensor& tensor) { return tensor.detach().to(device).requires_grad_(); };
+  const Tensors whole = {there(big()), there(make_params()[1])}, reference = copies(whole);
   octavo::torch::LAMB alone(reference, options);
   std::vector<Tensors> grads;  // by step
   for (std::int64_t step = 0; step < 3; ++step) {
-    give_gradients(reference, step);
+    for (std::size_t i = 0; i < 2; ++i)
+      reference[i].mutable_grad() =
+          gradient(whole[i].cpu(), 10 * step + static_cast<std::int64_t>(i)).to(device);
     grads.push_back({reference[0].grad(), reference[1].grad()});
     alone.step();
   }
@@ -192,7 +196,7 @@ TEST(TorchShards, AreEmptyOnSomeRanks) {
     Tensors params = copies(whole);
     // Rank 0 has the large one, and rank 1 the small one.
     const auto other = static_cast<std::size_t>(1 - rank);
-    params[other] = torch::empty({0}).requires_grad_();
+    params[other] = there(torch::empty({0}));
     octavo::torch::LAMB opt(params, options);
     opt.set_format(params[0], "4bit-rank1");
     opt.set_shard(params[0], {0, 0, /*part=*/1});
@@ -203,7 +207,8 @@ TEST(TorchShards, AreEmptyOnSomeRanks) {
       ranks->allreduce(list, {})->wait();
     });
     for (const Tensors& now : grads) {
-      for (std::size_t i = 0; i < 2; ++i) params[i].mutable_grad() = i == other ? torch::empty({0}) : now[i];
+      for (std::size_t i = 0; i < 2; ++i)
+        params[i].mutable_grad() = i == other ? torch::empty({0}, device) : now[i];
       opt.step();
     }
     const auto mine = static_cast<std::size_t>(rank);
@@ -218,6 +223,14 @@ TEST(TorchShards, AreEmptyOnSomeRanks) {
   std::thread other(rank_main, 1);
   rank_main(0);
   other.join();
+}
+
+TEST(TorchShards, AreEmptyOnSomeRanks) { expect_empty_ones_to_take_part(torch::kCPU); }
+
+TEST(TorchCuda, ShardsAreEmptyOnSomeRanks) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  if (octavo::gpu_info().runtime_version == 0) GTEST_SKIP() << "this build has no CUDA backend";
+  expect_empty_ones_to_take_part(torch::Device(torch::kCUDA, 0));
 }
 
 TEST(TorchShards, BadOnesAreRefused) {
