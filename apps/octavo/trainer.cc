@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -176,5 +177,10 @@ void add_commands(CLI::App& app, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv, argv + argc);
-  return octavo::cli::run_command(argc, argv, [&](CLI::App& app) { octavo::cli::add_commands(app, words); });
+  const int code =
+      octavo::cli::run_command(argc, argv, [&](CLI::App& app) { octavo::cli::add_commands(app, words); });
+  if (code == 0 || std::getenv("RANK") == nullptr) return code;
+  // A rank that ends because another one failed may have threads that still wait for that one.
+  std::cout.flush();
+  _exit(code);
 }

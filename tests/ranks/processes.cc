@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
+#include "train/world/launcher.h"
 #include "train/world/store.h"
 
 #include <fcntl.h>
@@ -80,6 +81,7 @@ Processes::Processes(const Plan& plan)
   static int group = 0;
   const std::string name = scratch() + "/output-" + std::to_string(++group) + "-";
   store_->served = train::serve_store("127.0.0.1", 0).value();
+  store_->served.store->set(train::kLauncherKey, std::string());  // as the launcher does
   for (int rank = 0; rank < plan.ranks; ++rank) {
     files_.push_back(name + std::to_string(rank));
     ids_.push_back(start(plan, rank, store_->served.port, files_.back()));

@@ -20,5 +20,7 @@ struct GroupPlan {
 };
 
 c10::intrusive_ptr<c10d::Backend> gloo_group(const GroupPlan& plan);
+// REQUIRES: the rank's GPU is the current device. Throws where this build has no NCCL.
+c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupPlan& plan);
 
 }  // namespace octavo::train

@@ -166,6 +166,7 @@ Result<Launched> launch(const LaunchPlan& plan) {
   const TakenSignals signals;
   Result<ServedStore> served = serve_store("127.0.0.1", 0);
   if (!served.ok()) return served.status();
+  served->store->set(kLauncherKey, std::string());
   Ranks ranks(served->store);
   const TextList command(plan.command);
   for (int rank = 0; rank < plan.ranks; ++rank) {

@@ -2,60 +2,39 @@
 #include "train/world/world.h"
 
 #include "train/world/exchange.h"
-#include "train/world/group.h"
-#include "train/world/store.h"
-
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include "train/world/meet.h"
+#include "train/world/pending.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 namespace octavo::train {
 namespace {
 
 using GroupPointer = c10::intrusive_ptr<c10d::Backend>;
-using WorkPointer = c10::intrusive_ptr<c10d::Work>;
-
-std::string one_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-void finish(const WorkPointer& work) {
-  try {
-    work->wait();
-  } catch (const std::exception& error) {
-    throw WorldError("another rank is gone or has not come: " + one_line(error.what()));
-  }
-}
 
 c10d::ReduceOp operation(World::Reduce how) {
   return how == World::Reduce::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
 }
 
-}  // namespace
-
-struct Pending::State {
-  WorkPointer work;
-  std::vector<torch::Tensor> tensors;  // alive until the work is done
-};
-
-Pending::Pending() = default;
-Pending::Pending(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Pending::~Pending() = default;
-Pending::Pending(Pending&&) noexcept = default;
-Pending& Pending::operator=(Pending&&) noexcept = default;
-
-void Pending::wait() {
-  if (state_) finish(state_->work);
+// Newer versions want to be told of an orderly end.
+template <class Group>
+void shut_down(Group& group) {
+  if constexpr (requires { group.shutdown(); }) group.shutdown();
 }
+
+}  // namespace
 
 struct World::Impl {
   Place place;
   torch::Device device{torch::kCPU};
-  StorePointer store;
+  std::shared_ptr<Monitor> monitor;
   GroupPointer tensors, hosts;
   std::unique_ptr<Exchange> exchange;
   CallList calls;
+  std::deque<std::shared_ptr<Pending::State>> recent;  // whose time is not in `traffic` yet
   Traffic traffic;
 
   // Notes an operation on a tensor, and refuses one that a group would get wrong in silence.
@@ -65,27 +44,72 @@ struct World::Impl {
                 ", the ranks' tensors are on ", device);
     calls.add(std::string(name) + " of " + std::to_string(tensor.numel()) + " " +
               c10::toString(tensor.scalar_type()) + (root < 0 ? "" : " from rank " + std::to_string(root)));
+    monitor->called();
   }
   void sent(const torch::Tensor& tensor, double share) {
     traffic.bytes += static_cast<std::int64_t>(static_cast<double>(tensor.nbytes()) * share);
   }
   [[nodiscard]] double others_part() const { return double(place.ranks - 1) / place.ranks; }
 
+  void measure_first() {
+    traffic.seconds += recent.front()->seconds();
+    traffic.waited += recent.front()->waited();
+    recent.pop_front();
+  }
+
   template <class Start>
   Pending start(std::vector<torch::Tensor> used, Start&& begin) {
-    auto state = std::make_shared<Pending::State>();
+    std::shared_ptr<Pending::State> state;
     try {
-      state->work = begin();
-    } catch (const std::exception& error) {
-      throw WorldError("another rank is gone: " + one_line(error.what()));
+      state = std::make_shared<Pending::State>(begin(), std::move(used), device, monitor);
+    } catch (const c10::DistError& error) {
+      monitor->blame(error.what_without_backtrace());
     }
-    state->tensors = std::move(used);
+    recent.push_back(state);
+    while (recent.size() > 256 && recent.front()->is_over()) measure_first();
     return Pending(std::move(state));
+  }
+
+  // Gloo has no operation of its own for it. The sums are those of all_reduce, in bits.
+  Pending reduce_scatter_on_host(const torch::Tensor& part, const torch::Tensor& whole) {
+    const torch::Tensor mine = whole.view(-1).narrow(0, part.numel() * place.rank, part.numel());
+    const bool in_place = part.data_ptr() == mine.data_ptr();
+    const torch::Tensor summed = in_place ? whole : whole.clone();
+    Pending pending = start({summed}, [&] {
+      std::vector<torch::Tensor> given{summed};
+      return tensors->allreduce(given);
+    });
+    if (!in_place) {
+      recent.back()->afterwards = [part, summed, at = part.numel() * place.rank] {
+        part.view(-1).copy_(summed.view(-1).narrow(0, at, part.numel()));
+      };
+    }
+    return pending;
+  }
+
+  // Everybody's bytes, by rank.
+  std::vector<std::string> tell(const std::string& call, std::string_view mine) {
+    monitor->called();
+    return exchange->all(call, mine, calls);
   }
 };
 
 World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-World::~World() = default;
+
+World::~World() {
+  if (!grouped()) return;
+  const bool idle = std::all_of(impl_->recent.begin(), impl_->recent.end(),
+                                [](const auto& each) { return each->work->isCompleted(); });
+  if (impl_->monitor->failed() || !idle) {
+    // A group waits for its operations when it goes, and the others do not come: it stays.
+    impl_->hosts.release();
+    impl_->tensors.release();
+    impl_->exchange.release();  // NOLINT(bugprone-unused-return-value): it has a group too
+  } else {
+    shut_down(*impl_->tensors);
+  }
+  impl_->monitor->leave();
+}
 
 const Place& World::place() const { return impl_->place; }
 
@@ -94,32 +118,29 @@ std::unique_ptr<World> World::alone() { return std::unique_ptr<World>(new World(
 Result<std::unique_ptr<World>> World::join(const Place& place, const torch::Device& device,
                                            const WorldOptions& options) {
   if (!place.grouped()) return alone();
-  static std::atomic<int> joined{0};  // a process may join a world after another
+  Result<Meeting> met = meet(place, device, options);
+  if (!met.ok()) return met.status();
   auto impl = std::make_unique<Impl>();
   impl->place = place;
   impl->device = device;
-  Result<StorePointer> store = open_store(place, options.timeout);
-  if (!store.ok()) return store.status();
-  const std::string prefix =
-      "octavo/" + std::to_string(place.restart) + "/" + std::to_string(joined.fetch_add(1)) + "/";
-  impl->store = c10::make_intrusive<c10d::PrefixStore>(prefix, *store);
+  impl->monitor = met->monitor;
+  impl->tensors = met->tensors;
+  impl->hosts = met->hosts;
+  impl->exchange = std::make_unique<Exchange>(
+      impl->hosts, [monitor = impl->monitor](const auto& work) { wait_for_hosts(work, monitor); });
+  auto world = std::unique_ptr<World>(new World(std::move(impl)));
+  if (device.is_cpu()) return world;
   try {
-    GroupPlan plan;
-    plan.rank = place.rank;
-    plan.ranks = place.ranks;
-    plan.timeout = options.timeout;
-    plan.address = place.one_machine() ? "127.0.0.1" : address_towards(place.address, place.port);
-    plan.threads = 1;
-    plan.store = c10::make_intrusive<c10d::PrefixStore>("hosts", impl->store);
-    impl->hosts = gloo_group(plan);
-    plan.threads = 2;
-    plan.store = c10::make_intrusive<c10d::PrefixStore>("tensors", impl->store);
-    impl->tensors = gloo_group(plan);
+    // NCCL connects at the first call; what is wrong is to be known now.
+    world->all_reduce(torch::ones({1}, device)).wait();
+    (void)world->take_traffic();
   } catch (const std::exception& error) {
-    return Status::failed("the ranks did not find each other: " + one_line(error.what()));
+    const std::string what = error.what();
+    world->fail("NCCL cannot be used: " + what.substr(0, what.find("Exception raised from")));
+    return Status::failed("NCCL cannot be used on " + device.str() + ": " +
+                          what.substr(0, what.find("Exception raised from")));
   }
-  impl->exchange = std::make_unique<Exchange>(impl->hosts, finish);
-  return std::unique_ptr<World>(new World(std::move(impl)));
+  return world;
 }
 
 Pending World::all_reduce(const torch::Tensor& tensor, Reduce how) {
@@ -145,6 +166,7 @@ Pending World::reduce_scatter(const torch::Tensor& part, const torch::Tensor& wh
   }
   impl_->note("reduce_scatter", whole);
   impl_->sent(whole, impl_->others_part());
+  if (impl_->device.is_cpu()) return impl_->reduce_scatter_on_host(part, whole);
   return impl_->start({part, whole}, [&] {
     torch::Tensor output = part, input = whole;
     return impl_->tensors->_reduce_scatter_base(output, input);
@@ -191,12 +213,16 @@ Pending World::broadcast(const torch::Tensor& tensor, int root) {
   });
 }
 
-Traffic World::take_traffic() { return std::exchange(impl_->traffic, Traffic{}); }
+Traffic World::take_traffic() {
+  for (const auto& each : impl_->recent) each->wait();
+  while (!impl_->recent.empty()) impl_->measure_first();
+  return std::exchange(impl_->traffic, Traffic{});
+}
 
 void World::sum(std::span<double> values) {
   if (!grouped()) return;
   const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  const auto everybody = impl_->exchange->all("sum of " + std::to_string(values.size()), bytes, impl_->calls);
+  const auto everybody = impl_->tell("sum of " + std::to_string(values.size()), bytes);
   std::vector<double> one(values.size());
   std::fill(values.begin(), values.end(), 0.0);
   for (const std::string& each : everybody) {
@@ -208,7 +234,7 @@ void World::sum(std::span<double> values) {
 void World::max(std::span<std::int64_t> values) {
   if (!grouped()) return;
   const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  const auto everybody = impl_->exchange->all("max of " + std::to_string(values.size()), bytes, impl_->calls);
+  const auto everybody = impl_->tell("max of " + std::to_string(values.size()), bytes);
   std::vector<std::int64_t> one(values.size());
   for (const std::string& each : everybody) {
     std::memcpy(one.data(), each.data(), each.size());
@@ -218,18 +244,18 @@ void World::max(std::span<std::int64_t> values) {
 
 std::vector<std::string> World::gather(const std::string& mine) {
   if (!grouped()) return {mine};
-  return impl_->exchange->all("gather", mine, impl_->calls);
+  return impl_->tell("gather", mine);
 }
 
 std::string World::share(const std::string& text) {
   if (!grouped()) return text;
-  return impl_->exchange->all("share", leads() ? text : std::string(), impl_->calls).front();
+  return impl_->tell("share", leads() ? text : std::string()).front();
 }
 
 Status World::agree(const Status& mine) {
   if (!grouped()) return mine;
   const auto code = static_cast<char>(mine.code());
-  const auto everybody = impl_->exchange->all("agree", mine.ok() ? "" : code + mine.message(), impl_->calls);
+  const auto everybody = impl_->tell("agree", mine.ok() ? "" : code + mine.message());
   for (std::size_t rank = 0; rank < everybody.size(); ++rank) {
     if (everybody[rank].empty()) continue;
     return {static_cast<StatusCode>(everybody[rank][0]),
@@ -238,7 +264,16 @@ Status World::agree(const Status& mine) {
   return {};
 }
 
-void World::doing(const std::string& /*what*/) {}
-void World::fail(const std::string& /*reason*/) {}
+void World::doing(const std::string& what) {
+  if (impl_->monitor) impl_->monitor->doing(what);
+}
+
+void World::remember(const std::string& note) {
+  if (impl_->monitor) impl_->monitor->remember(note);
+}
+
+void World::fail(const std::string& reason) {
+  if (impl_->monitor) impl_->monitor->fail(reason);
+}
 
 }  // namespace octavo::train

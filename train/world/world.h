@@ -57,6 +57,9 @@ struct Traffic {
 
 struct WorldOptions {
   std::chrono::milliseconds timeout{600'000};  // for the others to come to a call
+  // Of the monitor: between two signs of life; a rank without one is gone after; and for this rank's thread
+  // to come back once a failure is known.
+  std::chrono::milliseconds beat{1'000}, silence{10'000}, patience{20'000};
 };
 
 class World {
@@ -78,16 +81,17 @@ class World {
   [[nodiscard]] bool leads() const { return place().leads(); }
   [[nodiscard]] bool grouped() const { return place().grouped(); }
 
-  // Tensors: contiguous, on the device, of one size on all ranks (which is checked). They stay alive until
-  // the work is done.
+  // Tensors: contiguous, on the device, of one size on all ranks: the next call of hosts checks that. They
+  // stay alive until the work is done.
   Pending all_reduce(const torch::Tensor& tensor, Reduce how = Reduce::sum);
-  // `part` is this rank's 1/ranks of `whole`; it may be the view of it.
+  // `part` is this rank's 1/ranks of `whole`; it may be the view of it, and then the rest is undefined
+  // afterwards.
   Pending reduce_scatter(const torch::Tensor& part, const torch::Tensor& whole);
   Pending all_gather(const torch::Tensor& whole, const torch::Tensor& part);
   // The sum on rank `root`; elsewhere the tensor is undefined afterwards.
   Pending reduce(const torch::Tensor& tensor, int root);
   Pending broadcast(const torch::Tensor& tensor, int root);
-  // Since it was asked last. Waits for the work so far.
+  // Since it was asked last. Waits for the work so far, on a GPU too: for steps that are logged.
   Traffic take_traffic();
 
   // Hosts. Sums in the order of ranks: the same bits everywhere.
@@ -103,6 +107,8 @@ class World {
   // What this rank is doing, for the message about a rank that hangs. Any thread; it costs no more than a
   // copy.
   void doing(const std::string& what);
+  // What a message about a failure ends with: "; the newest checkpoint is ...".
+  void remember(const std::string& note);
   // Told to all others before this process ends with an error: their calls then throw this reason.
   void fail(const std::string& reason);
 
