@@ -6,6 +6,9 @@
 #include "ranks/ranks.h"
 #include "train/nn/recompute.h"
 #include "train/parallel/bucket_gradients.h"
+#include "train/parallel/lay_out.h"
+#include "train/parallel/make_gradients.h"
+#include "train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"
 
@@ -318,6 +321,45 @@ RANKS_TEST(gradients_that_are_sparse_are_refused, 2) {
   rig.pass(0, 0, [](std::size_t) { return true; });
   rig.gradients->finish();
   rig.check(1, 0, [](auto...) { return true; });
+}
+
+// A run's own: by its settings, its ranks, and the pieces that the optimizer steps.
+RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
+  for (const std::string way : {"ddp", "zero1", "zero2"}) {
+    for (const std::string type : {"auto", "float32"}) {
+      const auto t = train::training({"optimizer=adamw_8bit", "parallel=" + way, "reduce_dtype=" + type});
+      const auto plan = train::plan_optimizer(t, torch::kCPU, true).value();
+      const auto groups = train::one_group(t.optimizer, t, train::make_parameters(torch::kBFloat16));
+      std::unique_ptr<train::ShardedWeights> shards;
+      const ParallelLayout layout = train::lay_out(groups, world.ranks(), way != "ddp");
+      if (way != "ddp") shards = std::move(train::ShardedWeights::make(world, plan, groups, layout).value());
+      const auto gradients = train::make_gradients(world, groups, t, 1, shards.get());
+      gradients->clear();
+      gradients->expect(1, 1);
+      torch::Tensor loss = torch::zeros({});
+      for (const auto& [name, param] : groups.parameters) loss = loss + (param * (world.rank() + 1)).sum();
+      loss.backward();
+      gradients->pass_done();
+      gradients->finish();
+      const std::int64_t size = type == "auto" ? 2 : 4;
+      std::int64_t bytes = 0;
+      for (std::size_t b = 0; b < layout.buckets().size(); ++b) {
+        bytes +=
+            size * (way == "zero2" ? layout.chunk(b, world.rank()).elements() : layout.buckets()[b].elements);
+      }
+      EXPECT_EQ(gradients->bytes(), bytes) << way;
+      for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
+        const torch::Tensor& stepped = shards ? shards->pieces()[i] : groups.parameters[i].second;
+        ASSERT_TRUE(stepped.grad().defined());
+        EXPECT_EQ(stepped.grad().element_size(), size);
+        EXPECT_TRUE((stepped.grad() == world.ranks() * (world.ranks() + 1) / 2).all().item<bool>()) << way;
+      }
+      const auto alone = World::alone();
+      EXPECT_NE(
+          dynamic_cast<train::GradientSums*>(train::make_gradients(*alone, groups, t, 1, nullptr).get()),
+          nullptr);
+    }
+  }
 }
 
 // One rank has the bits of a process without a group, whichever way, with layers that are computed again too.

@@ -1,0 +1,22 @@
+// The gradients of a run, as its settings and its ranks ask for.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/settings.h"
+#include "train/gradients.h"
+#include "train/groups.h"
+#include "train/parallel/sharded_weights.h"
+#include "train/world/world.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace octavo::train {
+
+// Without a group: those of this process. `passes`: of a step on a rank, at most. `weights`: the rank's
+// pieces (ZeRO); null: every rank steps all parameters. The world outlives the result.
+std::unique_ptr<Gradients> make_gradients(World& world, const ParameterGroups& groups,
+                                          const TrainingSettings& training, std::int64_t passes,
+                                          const ShardedWeights* weights);
+
+}  // namespace octavo::train
