@@ -103,18 +103,24 @@ class NativeOptimizer : public StepOptimizer {
   }
 
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {
+    std::vector<PieceOfState> pieces;
     for (std::size_t i = 0; i < stepped_.size(); ++i) {
-      const auto& [name, tensor] = stepped_[i];
-      const ParamState* state = optimizer_->state_of(tensor);
-      if (state == nullptr) continue;
-      numbers[name] = {{"step", state->step()},
-                       {"format", state->format},
-                       {"block_size", state->block_size},
+      const ParamState* state = optimizer_->state_of(stepped_[i].second);
+      if (state != nullptr) pieces.push_back({i, kind_of(i), state});
+    }
+    const std::vector<ParamState> whole =
+        shards_ == nullptr ? std::vector<ParamState>() : gather_states(*shards_, pieces);
+    for (std::size_t p = 0; p < pieces.size(); ++p) {
+      const std::string& name = parameters_[pieces[p].parameter].first;
+      const ParamState& state = *pieces[p].mine;
+      numbers[name] = {{"step", state.step()},
+                       {"format", state.format},
+                       {"block_size", state.block_size},
                        {"algorithm", optimizer_->algorithm()}};
-      const ParamState whole = shards_ == nullptr ? *state : gather_state(*shards_, i, kind_of(i), *state);
-      ParamState::each(whole, [&, key = name](const std::string& part, const ::torch::Tensor& each) {
-        if (each.defined()) tensors.emplace_back(key + '.' + part, each);
-      });
+      ParamState::each(shards_ == nullptr ? state : whole[p],
+                       [&](const std::string& part, const ::torch::Tensor& tensor) {
+                         if (tensor.defined()) tensors.emplace_back(name + '.' + part, tensor);
+                       });
     }
   }
 

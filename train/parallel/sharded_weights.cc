@@ -10,7 +10,8 @@ namespace octavo::train {
 
 Result<std::unique_ptr<ShardedWeights>> ShardedWeights::make(World& world, const OptimizerPlan& plan,
                                                              const ParameterGroups& groups,
-                                                             ParallelLayout layout) {
+                                                             ParallelLayout layout,
+                                                             std::int64_t slice_bytes) {
   if (!plan.native) {
     return Status::unsupported(
         "training.parallel: zero1 and zero2 divide the states of Octavo's own optimizers, and " +
@@ -18,11 +19,15 @@ Result<std::unique_ptr<ShardedWeights>> ShardedWeights::make(World& world, const
         " is plain LibTorch's here, because there is no Octavo code for the device in this build; use "
         "parallel: ddp, or another device");
   }
-  return std::unique_ptr<ShardedWeights>(new ShardedWeights(world, groups, std::move(layout)));
+  return std::unique_ptr<ShardedWeights>(new ShardedWeights(world, groups, std::move(layout), slice_bytes));
 }
 
-ShardedWeights::ShardedWeights(World& world, const ParameterGroups& groups, ParallelLayout layout)
-    : world_(world), layout_(std::move(layout)), pieces_(groups.parameters.size()) {
+ShardedWeights::ShardedWeights(World& world, const ParameterGroups& groups, ParallelLayout layout,
+                               std::int64_t slice_bytes)
+    : world_(world),
+      layout_(std::move(layout)),
+      slice_bytes_(slice_bytes),
+      pieces_(groups.parameters.size()) {
   const torch::NoGradGuard no_grad;
   for (std::size_t b = 0; b < layout_.buckets().size(); ++b) {
     const Bucket& bucket = layout_.buckets()[b];

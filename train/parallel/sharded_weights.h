@@ -22,19 +22,24 @@
 
 namespace octavo::train {
 
+// Of a device's memory that handing states over takes.
+inline constexpr std::int64_t kSliceBytes = std::int64_t{16} << 20;
+
 class ShardedWeights {
  public:
   // Moves the trained parameters into the flat tensors; who holds them sees them there. Where they lie is
   // theirs for good: give them no other memory afterwards. An error where the plan's optimizer cannot step
   // pieces. REQUIRES: a divided layout of these groups and this world, which outlives the result.
   static Result<std::unique_ptr<ShardedWeights>> make(World& world, const OptimizerPlan& plan,
-                                                      const ParameterGroups& groups, ParallelLayout layout);
+                                                      const ParameterGroups& groups, ParallelLayout layout,
+                                                      std::int64_t slice_bytes = kSliceBytes);
   ~ShardedWeights();
   ShardedWeights(const ShardedWeights&) = delete;
   ShardedWeights& operator=(const ShardedWeights&) = delete;
 
   [[nodiscard]] World& world() const { return world_; }
   [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
+  [[nodiscard]] std::int64_t slice_bytes() const { return slice_bytes_; }
 
   // What this rank steps, by parameter: elements in memory order, of one dimension. A parameter that is not
   // divided has its own shape on the rank that has it.
@@ -53,10 +58,12 @@ class ShardedWeights {
   [[nodiscard]] std::int64_t padding_bytes() const { return padding_bytes_; }
 
  private:
-  ShardedWeights(World& world, const ParameterGroups& groups, ParallelLayout layout);
+  ShardedWeights(World& world, const ParameterGroups& groups, ParallelLayout layout,
+                 std::int64_t slice_bytes);
 
   World& world_;
   ParallelLayout layout_;
+  std::int64_t slice_bytes_;
   std::vector<torch::Tensor> flats_;   // by bucket
   std::vector<torch::Tensor> chunks_;  // this rank's of each
   std::vector<torch::Tensor> pieces_;

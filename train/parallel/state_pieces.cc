@@ -56,18 +56,80 @@ ParamState empty_state(const Kind& kind) {
 
 Tensor as_bytes(const Tensor& tensor) { return tensor.view({-1}).view(::torch::kUInt8); }
 
-// Rank `from` gives bytes, which rank 0 writes to `out`.
-void hand_over(World& world, int from, const Tensor& mine, const Tensor& out, std::int64_t bytes,
-               const ::torch::Device& device) {
-  const auto options = ::torch::TensorOptions().dtype(::torch::kUInt8).device(device);
-  for (std::int64_t at = 0; at < bytes; at += kGatherBytes) {
-    const std::int64_t count = std::min(kGatherBytes, bytes - at);
-    const Tensor slice =
-        world.rank() == from ? mine.narrow(0, at, count).to(device) : ::torch::empty({count}, options);
-    world.broadcast(slice, from).wait();
-    if (world.leads()) out.narrow(0, at, count).copy_(slice);
+// A part of a rank's stream. The tensor is where the bytes come from, on that rank, or where they go to, on
+// rank 0; elsewhere there is none.
+struct Segment {
+  Tensor place;
+  std::int64_t bytes = 0;
+};
+
+// The whole states on rank 0, to be filled, and the streams that fill them.
+class Streams {
+ public:
+  Streams(const ShardedWeights& shards, std::span<const PieceOfState> pieces)
+      : shards_(shards), world_(shards.world()), pieces_(pieces), wholes_(pieces.size()) {
+    for (std::size_t i = 0; i < pieces.size() && world_.leads(); ++i)
+      wholes_[i] = empty_state(pieces[i].kind);
   }
-}
+
+  // Rank `from` gives everything that it has.
+  void run(int from) {
+    const std::vector<Segment> given = world_.rank() == from ? segments(from, true) : std::vector<Segment>();
+    const std::vector<Segment> all = segments(from, false);
+    if (from == 0) {  // what rank 0 has goes nowhere
+      for (std::size_t i = 0; i < given.size(); ++i) all[i].place.copy_(given[i].place);
+      return;
+    }
+    std::int64_t total = 0;
+    for (const Segment& each : all) total += each.bytes;
+    const auto options = ::torch::TensorOptions(::torch::kUInt8).device(shards_.pieces()[0].device());
+    for (std::int64_t at = 0; at < total; at += shards_.slice_bytes()) {
+      const Tensor slice = ::torch::empty({std::min(shards_.slice_bytes(), total - at)}, options);
+      over(given, at, slice, [](const Tensor& part, const Tensor& place) { part.copy_(place); });
+      world_.broadcast(slice, from).wait();
+      if (world_.leads())
+        over(all, at, slice, [](const Tensor& part, const Tensor& place) { place.copy_(part); });
+    }
+  }
+  std::vector<ParamState> take() { return std::move(wholes_); }
+
+ private:
+  [[nodiscard]] std::vector<Segment> segments(int rank, bool gives) {
+    std::vector<Segment> out;
+    for (std::size_t p = 0; p < pieces_.size(); ++p) {
+      const Piece piece = shards_.layout().piece(pieces_[p].parameter, rank);
+      if (piece.elements() == 0) continue;
+      const auto begin = bytes_of_first(pieces_[p].kind, piece.begin);
+      const auto end = bytes_of_first(pieces_[p].kind, piece.end);
+      ParamState own = gives ? *pieces_[p].mine : ParamState();
+      const auto tensors = tensors_of(gives ? own : wholes_[p]);
+      for (std::size_t i = 0; i < kTensors; ++i) {
+        const std::int64_t bytes = end[i] - begin[i];
+        if (bytes == 0) continue;
+        out.push_back({{}, bytes});
+        if (gives) out.back().place = as_bytes(*tensors[i]);
+        if (!gives && world_.leads()) out.back().place = as_bytes(*tensors[i]).narrow(0, begin[i], bytes);
+      }
+    }
+    return out;
+  }
+
+  // f(part of the slice, its place) for the segments that the slice, which begins at `at`, has a part of.
+  template <class Fn>
+  static void over(const std::vector<Segment>& segments, std::int64_t at, const Tensor& slice, Fn&& f) {
+    std::int64_t begin = 0;
+    for (const Segment& each : segments) {
+      const std::int64_t from = std::max(begin, at), to = std::min(begin + each.bytes, at + slice.numel());
+      if (from < to) f(slice.narrow(0, from - at, to - from), each.place.narrow(0, from - begin, to - from));
+      begin += each.bytes;
+    }
+  }
+
+  const ShardedWeights& shards_;
+  World& world_;
+  std::span<const PieceOfState> pieces_;
+  std::vector<ParamState> wholes_;
+};
 
 }  // namespace
 
@@ -86,26 +148,10 @@ std::unique_ptr<ParamState> cut_state(const ShardedWeights& shards, std::size_t 
   return out;
 }
 
-ParamState gather_state(const ShardedWeights& shards, std::size_t parameter, const Kind& kind,
-                        const ParamState& mine) {
-  World& world = shards.world();
-  const ::torch::Device device = shards.pieces()[parameter].device();
-  ParamState whole = world.leads() ? empty_state(kind) : ParamState(), own = mine;
-  const auto out = tensors_of(whole), pieces = tensors_of(own);
-  for (int rank = 0; rank < world.ranks(); ++rank) {
-    const Piece piece = shards.layout().piece(parameter, rank);
-    if (piece.elements() == 0) continue;
-    const auto begin = bytes_of_first(kind, piece.begin), end = bytes_of_first(kind, piece.end);
-    for (std::size_t i = 0; i < kTensors; ++i) {
-      const std::int64_t bytes = end[i] - begin[i];
-      if (bytes == 0) continue;
-      const Tensor from = rank == world.rank() ? as_bytes(*pieces[i]) : Tensor();
-      const Tensor to = world.leads() ? as_bytes(*out[i]).narrow(0, begin[i], bytes) : Tensor();
-      if (rank == 0 && world.leads()) to.copy_(from);
-      if (rank != 0) hand_over(world, rank, from, to, bytes, device);
-    }
-  }
-  return whole;
+std::vector<ParamState> gather_states(const ShardedWeights& shards, std::span<const PieceOfState> pieces) {
+  Streams streams(shards, pieces);
+  for (int rank = 0; rank < shards.world().ranks(); ++rank) streams.run(rank);
+  return streams.take();
 }
 
 }  // namespace octavo::train

@@ -9,6 +9,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <vector>
 
 namespace octavo::train {
 
@@ -18,12 +20,16 @@ std::unique_ptr<octavo::torch::ParamState> cut_state(const ShardedWeights& shard
                                                      const octavo::torch::Kind& kind,
                                                      const octavo::torch::ParamState& whole);
 
-// All ranks give their pieces: rank 0 gets the whole state, on the host; elsewhere the result has no tensors.
-// At most kGatherBytes of a device's memory are used at a time.
-octavo::torch::ParamState gather_state(const ShardedWeights& shards, std::size_t parameter,
-                                       const octavo::torch::Kind& kind,
-                                       const octavo::torch::ParamState& mine);
+// The state of a parameter, as this rank has it.
+struct PieceOfState {
+  std::size_t parameter = 0;
+  octavo::torch::Kind kind;  // of the whole
+  const octavo::torch::ParamState* mine = nullptr;
+};
 
-inline constexpr std::int64_t kGatherBytes = std::int64_t{16} << 20;
+// All ranks give what they have of the same parameters: rank 0 gets the whole states, on the host; the others
+// get states without tensors. The bytes of a rank go as one stream, in slices of slice_bytes() at most.
+std::vector<octavo::torch::ParamState> gather_states(const ShardedWeights& shards,
+                                                     std::span<const PieceOfState> pieces);
 
 }  // namespace octavo::train
