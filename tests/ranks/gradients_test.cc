@@ -14,9 +14,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <functional>
+#include <iostream>
 #include <optional>
 
 namespace octavo::ranks {
@@ -362,55 +365,120 @@ RANKS_TEST(gradients_are_made_as_settings_ask, 2, 3) {
   }
 }
 
-// One rank has the bits of a process without a group, whichever way, with layers that are computed again too.
-TEST(BucketGradients, OfOneRankAreThoseOfOneProcess) {
-  const std::unique_ptr<World> world = World::alone();
+namespace {
+
+// A small text model and its gradients, by whoever adds them up.
+struct TextRig {
+  TextRig(const train::BdhConfig& config, torch::ScalarType type, const torch::Device& device,
+          at::IntArrayRef text)
+      : model(config), passes(text[0]) {
+    model.to(device, type);
+    for (const auto& each : model.named_parameters()) {
+      params.emplace_back(each.key(), each.value());
+      all.push_back(each.value());
+      laid.push_back({each.value().numel(), static_cast<int>(type), each.value().element_size(), false});
+    }
+    tokens = torch::randint(256, text, torch::kInt64).to(device);
+  }
+
+  void step(train::Gradients& gradients) {
+    gradients.clear();
+    gradients.expect(passes, passes);
+    for (std::int64_t number = 0; number < passes; ++number) {
+      const torch::Tensor text = tokens[number];
+      train::text_loss(model, {text.slice(1, 0, -1), text.slice(1, 1)}).backward();
+      gradients.pass_done();
+    }
+    gradients.finish();
+  }
+  [[nodiscard]] BucketGradients buckets(World& world, Way way, std::int64_t bytes) const {
+    return {world,
+            ParallelLayout::make(laid, 1, 256, way != Way::ddp, bytes),
+            params,
+            all,
+            {passes, false, way == Way::zero2}};
+  }
+
+  train::BdhImpl model;
+  std::int64_t passes;
+  NamedTensors params;
+  std::vector<torch::Tensor> all;
+  std::vector<train::LaidParameter> laid;
+  torch::Tensor tokens;  // passes, rows, length
+};
+
+// What differs between one rank and a process without a group, whichever way, with layers that are computed
+// again too.
+std::string differences_of_one_rank(World& world, const torch::Device& device) {
+  std::string out;
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
     for (const std::int64_t passes : {1, 2}) {
       for (const bool again : {false, true}) {
         torch::manual_seed(1);
         train::BdhConfig config{2, 8, 2, 4, 256, 0.0};
         config.gradient_checkpointing = again;
-        train::BdhImpl model(config);
-        model.to(type);
-        NamedTensors params;
-        std::vector<torch::Tensor> all;
-        std::vector<train::LaidParameter> laid;
-        for (const auto& each : model.named_parameters()) {
-          params.emplace_back(each.key(), each.value());
-          all.push_back(each.value());
-          laid.push_back({each.value().numel(), static_cast<int>(type), each.value().element_size(), false});
-        }
-        const torch::Tensor tokens = torch::randint(256, {2, 13});
-        const auto step = [&](train::Gradients& gradients) {
-          std::vector<torch::Tensor> out;
-          gradients.clear();
-          gradients.expect(passes, passes);
-          for (std::int64_t row = 0; row < passes; ++row) {
-            const torch::Tensor text = tokens.slice(0, row, row + 1);
-            train::text_loss(model, {text.slice(1, 0, 12), text.slice(1, 1)}).backward();
-            gradients.pass_done();
-          }
-          gradients.finish();
-          for (const torch::Tensor& each : all) out.push_back(each.grad().clone());
-          return out;
-        };
-        train::GradientSums plain(params, passes);
-        const auto expected = step(plain);
+        TextRig rig(config, type, device, {passes, 1, 13});
+        std::vector<torch::Tensor> expected;
+        train::GradientSums plain(rig.params, passes);
+        rig.step(plain);
+        for (const torch::Tensor& each : rig.all) expected.push_back(each.grad().clone());
         for (const Way way : kWays) {
-          const auto layout = ParallelLayout::make(laid, 1, 256, way != Way::ddp, 1);
-          BucketGradients buckets(*world, layout, params, all, {passes, false, way == Way::zero2});
+          BucketGradients buckets = rig.buckets(world, way, 1);
           for (int time = 0; time < 2; ++time) {
-            const auto got = step(buckets);
-            for (std::size_t i = 0; i < got.size(); ++i) {
-              EXPECT_EQ(got[i].scalar_type(), expected[i].scalar_type());
-              EXPECT_TRUE(torch::equal(got[i], expected[i])) << name_of(way) << ", " << params[i].first;
+            rig.step(buckets);
+            for (std::size_t i = 0; i < expected.size(); ++i) {
+              const torch::Tensor& got = rig.all[i].grad();
+              if (got.scalar_type() != expected[i].scalar_type() || !torch::equal(got, expected[i]))
+                out += name_of(way) + ", " + c10::toString(type) + ", " + rig.params[i].first + '\n';
             }
           }
         }
       }
     }
   }
+  return out;
+}
+
+}  // namespace
+
+TEST(BucketGradients, OfOneRankAreThoseOfOneProcess) {
+  EXPECT_EQ(differences_of_one_rank(*World::alone(), torch::kCPU), "");
+}
+
+// The same over NCCL, and how long a step takes.
+RANKS_PROGRAM(gradients_on_a_gpu) {
+  const torch::Device device(torch::kCUDA, 0);
+  const std::unique_ptr<World> world = World::join(place_here(), device, {.timeout = kPatience}).value();
+  const std::string different = differences_of_one_rank(*world, device);
+  std::cout << different;
+  train::BdhConfig config;
+  config.dropout = 0;
+  TextRig rig(config, torch::kBFloat16, device, {2, 8, 513});
+  const auto time = [&](const std::string& name, train::Gradients& gradients) {
+    for (int i = 0; i < 3; ++i) rig.step(gradients);
+    torch::cuda::synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < 20; ++i) rig.step(gradients);
+    torch::cuda::synchronize();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    std::cout << name << ": " << seconds.count() * 50 << " ms for two passes\n";
+  };
+  train::GradientSums plain(rig.params, 2);
+  time("no group", plain);
+  for (const Way way : kWays) {
+    BucketGradients buckets = rig.buckets(*world, way, train::kBucketBytes);
+    time(name_of(way), buckets);
+  }
+  std::cout << (different.empty() ? "ok" : "different") << std::endl;
+  return 0;
+}
+
+TEST(BucketGradients, OnAGpuAreThoseOfOneProcess) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  const Ended ended = Processes({.program = "gradients_on_a_gpu", .ranks = 1}).wait().at(0);
+  EXPECT_EQ(ended.code, 0) << "signal " << ended.signal;
+  EXPECT_THAT(ended.output, HasSubstr("ok\n"));
+  std::cout << ended.output;
 }
 
 }  // namespace octavo::ranks
