@@ -96,7 +96,6 @@ struct Runs {
     }
     sharded->step();
     shards->gather();
-    shards->wait();
   }
 };
 

@@ -58,18 +58,14 @@ bool ShardedWeights::undivided(std::size_t parameter) const {
 }
 
 void ShardedWeights::gather() {
-  // The first parameters, which the next pass needs first, are in the last bucket.
-  for (std::size_t b = flats_.size(); b-- > 0;) {
+  std::vector<Pending> queued;
+  for (std::size_t b = 0; b < flats_.size(); ++b) {
     if (flats_[b].numel() == 0) continue;
     const int owner = layout_.buckets()[b].owner;
-    pending_.push_back(owner >= 0 ? world_.broadcast(flats_[b], owner)
-                                  : world_.all_gather(flats_[b], chunks_[b]));
+    queued.push_back(owner >= 0 ? world_.broadcast(flats_[b], owner)
+                                : world_.all_gather(flats_[b], chunks_[b]));
   }
-}
-
-void ShardedWeights::wait() {
-  for (Pending& each : pending_) each.wait();
-  pending_.clear();
+  for (Pending& each : queued) each.wait();
 }
 
 }  // namespace octavo::train

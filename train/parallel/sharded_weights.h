@@ -49,10 +49,8 @@ class ShardedWeights {
   // Whether one rank has all of it.
   [[nodiscard]] bool undivided(std::size_t parameter) const;
 
-  // After each step: starts to gather what the ranks have stepped, and returns. Until wait() the weights must
-  // not be used.
+  // After each step: the weights are whole again, in stream order (on the CPU: on return).
   void gather();
-  void wait();
 
   // Of the flat tensors beyond the parameters: padding.
   [[nodiscard]] std::int64_t padding_bytes() const { return padding_bytes_; }
@@ -67,7 +65,6 @@ class ShardedWeights {
   std::vector<torch::Tensor> flats_;   // by bucket
   std::vector<torch::Tensor> chunks_;  // this rank's of each
   std::vector<torch::Tensor> pieces_;
-  std::vector<Pending> pending_;
   std::int64_t padding_bytes_ = 0;
 };
 
