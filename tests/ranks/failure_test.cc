@@ -20,11 +20,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // A world that is quick to see what is wrong.
-std::unique_ptr<World> join_nervously() {
+std::unique_ptr<World> join_nervously(milliseconds timeout, milliseconds silence) {
   return World::join(place_here(), torch::kCPU,
-                     {.timeout = milliseconds(1500),
+                     {.timeout = timeout,
                       .beat = milliseconds(100),
-                      .silence = milliseconds(1500),
+                      .silence = silence,
                       .patience = milliseconds(500)})
       .value();
 }
@@ -38,7 +38,7 @@ void sleep_long() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
 }  // namespace
 
 RANKS_PROGRAM(rank_1_fails) {
-  const std::unique_ptr<World> world = join_nervously();
+  const std::unique_ptr<World> world = join_nervously(kPatience, kPatience);
   world->remember("; the newest checkpoint is step-7");
   if (world->rank() == 1) {
     world->fail("out of memory");
@@ -60,7 +60,7 @@ TEST(Failure, OfARankReachesAllOthers) {
 }
 
 RANKS_PROGRAM(rank_1_dies) {
-  const std::unique_ptr<World> world = join_nervously();
+  const std::unique_ptr<World> world = join_nervously(kPatience, milliseconds(1500));
   world->doing("reading batches");
   std::this_thread::sleep_for(milliseconds(300));  // a sign of life has said so
   if (world->rank() == 1) kill(getpid(), SIGKILL);
@@ -80,7 +80,7 @@ TEST(Failure, ADeadRankIsMissed) {
 
 // Rank 0 is in work of its own and does not come back to hear of it.
 RANKS_PROGRAM(rank_1_hangs) {
-  const std::unique_ptr<World> world = join_nervously();
+  const std::unique_ptr<World> world = join_nervously(milliseconds(1500), kPatience);
   world->doing("evaluating");
   world->gather("");
   if (world->rank() == 1) sleep_long();
@@ -103,19 +103,21 @@ TEST(Failure, ARankThatHangsIsNamed) {
 }
 
 RANKS_PROGRAM(rank_1_never_comes) {
-  if (place_here().rank == 1) sleep_long();
-  const auto joined = World::join(place_here(), torch::kCPU, {.timeout = milliseconds(500)});
+  if (place_here().rank == 1) {
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    return 7;
+  }
+  const auto joined = World::join(place_here(), torch::kCPU, {.start = milliseconds(4000)});
   std::cout << joined.status().message() << std::endl;
   return 1;
 }
 
 TEST(Failure, RanksThatDoNotComeAreNamed) {
-  Processes processes({.program = "rank_1_never_comes", .ranks = 3, .limit = std::chrono::seconds(8)});
-  const std::vector<Ended> ends = processes.wait();
-  EXPECT_TRUE(ends[1].late);
+  const std::vector<Ended> ends = ends_of("rank_1_never_comes", 3);
+  EXPECT_EQ(ends[1].code, 7);
   for (const int rank : {0, 2}) {
     EXPECT_THAT(ends[static_cast<std::size_t>(rank)].output,
-                HasSubstr("rank 1 of 3 did not come within 0 s"));
+                HasSubstr("rank 1 of 3 did not come within 4 s"));
   }
 }
 

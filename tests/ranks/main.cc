@@ -62,6 +62,7 @@ bool run_case(const Case& one, World& world, Events& events) {
       usable = false;
     } catch (const std::exception& error) {
       events.say(one.name, "failed", std::string("exception: ") + error.what());
+      world.fail("an exception in the case " + one.name);
       usable = false;
     }
   }
@@ -215,7 +216,7 @@ Place place_here() {
 }
 
 std::unique_ptr<World> join_here(std::chrono::milliseconds timeout) {
-  return World::join(place_here(), torch::kCPU, {.timeout = timeout}).value();
+  return World::join(place_here(), torch::kCPU, {.timeout = timeout, .start = 3 * kPatience}).value();
 }
 
 }  // namespace octavo::ranks

@@ -1,12 +1,17 @@
 // What a world promises, on gloo.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
+#include "train/world/store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <numeric>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <set>
+#include <sstream>
 
 namespace octavo::ranks {
 namespace {
@@ -122,6 +127,73 @@ RANKS_TEST(worlds_follow_each_other, 2) {
   torch::Tensor sum = torch::ones({3});
   another->all_reduce(sum).wait();
   EXPECT_EQ(sum.sum().item<float>(), 6.0F);
+}
+
+namespace {
+
+// The addresses at which this process listens, as the kernel writes them.
+std::set<std::string> listening() {
+  std::set<std::string> own, found;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(each.path(), gone).string();
+    if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
+  }
+  for (const char* file : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream in(file);
+    std::string line;
+    std::getline(in, line);
+    while (std::getline(in, line)) {
+      std::istringstream words(line);
+      std::vector<std::string> fields(10);
+      for (std::string& field : fields) words >> field;
+      if (fields[3] == "0A" && own.count(fields[9]) != 0)
+        found.insert(fields[1].substr(0, fields[1].find(':')));
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+RANKS_TEST(nothing_listens_but_on_loopback, 2) { EXPECT_THAT(listening(), testing::ElementsAre("0100007F")); }
+
+RANKS_PROGRAM(serves) {
+  const auto joined = World::join(place_here(), torch::kCPU, {.timeout = kPatience});
+  if (!joined.ok()) throw std::runtime_error(joined.status().message());
+  double ranks[] = {1};
+  (*joined)->sum(ranks);
+  std::cout << ranks[0] << " ranks";
+  for (const std::string& each : listening()) std::cout << " at " << each;
+  std::cout << std::endl;
+  return 0;
+}
+
+// As under torchrun or Slurm without a store of their own.
+TEST(World, RankZeroServesTheStoreWhereNobodyElseDoes) {
+  const int port = [] { return train::serve_store("127.0.0.1", 0).value().port; }();
+  for (const Ended& each : Processes({.program = "serves",
+                           .environment = {{"OCTAVO_LAUNCHER", ""},
+                                           {"MASTER_ADDR", "localhost"},
+                                           {"MASTER_PORT", std::to_string(port)}}})
+                               .wait()) {
+    EXPECT_EQ(each.output, "2 ranks at 0100007F\n");
+    EXPECT_EQ(each.code, 0);
+  }
+}
+
+TEST(World, APortInUseIsRankZerosError) {
+  const train::ServedStore other = train::serve_store("127.0.0.1", 0).value();
+  const Ended ended = Processes({.program = "serves",
+                                 .ranks = 1,
+                                 .environment = {{"OCTAVO_LAUNCHER", ""},
+                                                 {"WORLD_SIZE", "2"},
+                                                 {"LOCAL_WORLD_SIZE", "2"},
+                                                 {"MASTER_PORT", std::to_string(other.port)}}})
+                          .wait()
+                          .at(0);
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.output, HasSubstr("port " + std::to_string(other.port) + ": the port is in use"));
 }
 
 RANKS_PROGRAM(differ_in_size) {

@@ -56,7 +56,7 @@ Result<std::vector<Guest>> call_the_roll(c10d::Store& store, const Place& place,
       for (const std::string& key : guest_keys(place.ranks)) roll += text_in(store, key) + "\n";
     } catch (const std::exception&) {
       roll = "!" + missing_text(store, place.ranks) + " of " + std::to_string(place.ranks) +
-             " did not come within " + std::to_string(timeout.count() / 1000) + " s (training.rank_timeout)";
+             " did not come within " + std::to_string(timeout.count() / 1000) + " s";
     }
     store.set("roll", roll);
   }
@@ -97,9 +97,9 @@ Result<std::string> reachable_address(const std::string& own, const std::vector<
 Result<Meeting> meet(const Place& place, const torch::Device& device, const WorldOptions& options) {
   static std::atomic<int> met{0};  // a process may join a world after another
   const std::string prefix = "octavo/" + std::to_string(place.restart) + "/" + std::to_string(met++) + "/";
-  Result<StorePointer> root = open_store(place, options.timeout);
+  Result<StorePointer> root = open_store(place, options.start);
   if (!root.ok()) return root.status();
-  Result<StorePointer> watching = connect_store(place, options.timeout);
+  Result<StorePointer> watching = connect_store(place, options.start);
   if (!watching.ok()) return watching.status();
   auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, *root);
   try {
@@ -110,7 +110,7 @@ Result<Meeting> meet(const Place& place, const torch::Device& device, const Worl
     meeting.monitor = std::make_shared<Monitor>(place, plan, *watching, *root);
     const std::string mine = c10::DeviceTypeName(device.type(), true) + " " + own;
     store->set("here/" + std::to_string(place.rank), mine);
-    Result<std::vector<Guest>> guests = call_the_roll(*store, place, options.timeout);
+    Result<std::vector<Guest>> guests = call_the_roll(*store, place, options.start);
     if (!guests.ok()) return guests.status();
     if (Status bad = same_devices(*guests); !bad.ok()) return bad;
     meeting.monitor->watch();

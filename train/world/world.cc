@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <utility>
 
 namespace octavo::train {
@@ -100,7 +101,8 @@ World::~World() {
   if (!grouped()) return;
   const bool idle = std::all_of(impl_->recent.begin(), impl_->recent.end(),
                                 [](const auto& each) { return each->work->isCompleted(); });
-  if (impl_->monitor->failed() || !idle) {
+  if (!idle || std::uncaught_exceptions() > 0) impl_->monitor->fail("it ended in the middle of a step");
+  if (impl_->monitor->failed()) {
     // A group waits for its operations when it goes, and the others do not come: it stays.
     impl_->hosts.release();
     impl_->tensors.release();

@@ -57,6 +57,7 @@ struct Traffic {
 
 struct WorldOptions {
   std::chrono::milliseconds timeout{600'000};  // for the others to come to a call
+  std::chrono::milliseconds start{600'000};    // for all of them to be there
   // Of the monitor: between two signs of life; a rank without one is gone after; and for this rank's thread
   // to come back once a failure is known.
   std::chrono::milliseconds beat{1'000}, silence{10'000}, patience{20'000};
