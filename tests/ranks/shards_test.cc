@@ -7,11 +7,14 @@
 #include "train/parallel/sharded_weights.h"
 #include "train/parts_support.h"
 
+#include <octavo/backend.h>
 #include <octavo/describe.h>
+#include <torch/cuda.h>
 
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iostream>
 #include <limits>
 
 namespace octavo::train {
@@ -66,10 +69,11 @@ struct Runs {
   std::unique_ptr<StepOptimizer> sharded;
 
   Runs(World& world, const Words& words, NamedTensors (*make_model)(torch::ScalarType) = model,
-       std::int64_t slice_bytes = kSliceBytes)
+       std::int64_t slice_bytes = kSliceBytes, const torch::Device& device = torch::kCPU)
       : t(training(words)) {
     plan = plan_optimizer(t, torch::kCPU, true).value();
     NamedTensors parameters = make_model(plan.bf16_weights ? torch::kBFloat16 : torch::kFloat32);
+    for (auto& [name, tensor] : parameters) tensor = tensor.detach().to(device).requires_grad_();
     one = grouped(t, parameters);
     groups = grouped(t, copies(parameters));
     alone = make_optimizer(plan, t, one);
@@ -82,6 +86,7 @@ struct Runs {
   // Every third step "deep" has no gradient.
   void step(std::int64_t number, double bad = 0) const {
     give_gradients(one.parameters, number);
+    for (const auto& [name, param] : one.parameters) param.mutable_grad() = param.grad().to(param.device());
     if (number % 3 == 0) one.parameters[1].second.mutable_grad().reset();
     if (bad != 0) one.parameters[5].second.mutable_grad().view(-1)[97 * 200 - 1] = bad;
     alone->step();
@@ -237,6 +242,52 @@ RANKS_TEST(shards_are_saved_before_a_step, 3) {
   EXPECT_TRUE(loaded.ok()) << loaded.message();
   const Saved again = saved(*runs.sharded);
   EXPECT_TRUE(world.leads() ? again == whole : again.tensors.empty());
+}
+
+// One rank has the bits of a process without a group, with clipping and what LAMB measures, too. Returns what
+// differs.
+std::string differences_of_one_rank(World& world, const torch::Device& device) {
+  std::string out;
+  std::vector<Words> all = {{"optimizer=lamb_8bit", "trust_ratio=true", "compute_dtype=float32"}};
+  for (const StateFormat format : all_state_formats()) {
+    const std::string asked = "optimizer=adamw_" + std::string(name(format));
+    for (const char* master : {"24", "stochastic"})
+      all.push_back({asked, std::string("master_weights=") + master});
+  }
+  const auto on_host = [](NamedTensors tensors) {
+    for (auto& [name, tensor] : tensors) tensor = tensor.detach().cpu();
+    return tensors;
+  };
+  for (Words words : all) {
+    words.emplace_back("max_grad_norm=0.5");
+    const Runs runs(world, words, model, kSliceBytes, device);
+    for (std::int64_t number = 1; number <= 3; ++number) runs.step(number);
+    Saved mine = saved(*runs.sharded), whole = saved(*runs.alone);
+    mine.tensors = on_host(mine.tensors), whole.tensors = on_host(whole.tensors);
+    if (!same_bits(on_host(runs.groups.parameters), on_host(runs.one.parameters)))
+      out += words[0] + ": weights\n";
+    if (!(mine == whole)) out += words[0] + ": what is saved\n";
+  }
+  return out;
+}
+
+TEST(Shards, OfOneRankAreThoseOfOneProcess) {
+  EXPECT_EQ(differences_of_one_rank(*World::alone(), torch::kCPU), "");
+}
+
+RANKS_PROGRAM(nccl_shards) {
+  const torch::Device device(torch::kCUDA, 0);
+  auto world = World::join(ranks::place_here(), device, {.timeout = ranks::kPatience});
+  const std::string differ = differences_of_one_rank(*world.value(), device);
+  std::cout << differ << (differ.empty() ? "ok" : "differs") << std::endl;
+  return differ.empty() ? 0 : 1;
+}
+
+TEST(Nccl, ShardsOfOneRankAreThoseOfOneProcess) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  if (octavo::gpu_info().runtime_version == 0) GTEST_SKIP() << "this build has no CUDA backend";
+  const ranks::Ended ended = ranks::Processes({.program = "nccl_shards", .ranks = 1}).wait().at(0);
+  EXPECT_EQ(ended.code, 0) << ended.output;
 }
 
 // What is not there, or is of another kind, is an error that changes nothing, as on one process.
