@@ -7,6 +7,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -16,7 +20,9 @@
 namespace octavo::ranks {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using train::WorldError;
 
 torch::Tensor counted(std::int64_t count, torch::ScalarType type = torch::kFloat32) {
@@ -154,6 +160,21 @@ std::set<std::string> listening() {
   return found;
 }
 
+// An address of this machine that is not a loopback one; empty: it has none.
+std::string outer_address() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  std::string found;
+  for (const ifaddrs* each = list; each != nullptr && found.empty(); each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    char text[NI_MAXHOST] = {};
+    getnameinfo(each->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+    if (!std::string(text).starts_with("127.")) found = text;
+  }
+  freeifaddrs(list);
+  return found;
+}
+
 }  // namespace
 
 RANKS_TEST(nothing_listens_but_on_loopback, 2) { EXPECT_THAT(listening(), testing::ElementsAre("0100007F")); }
@@ -178,6 +199,24 @@ TEST(World, RankZeroServesTheStoreWhereNobodyElseDoes) {
                                            {"MASTER_PORT", std::to_string(port)}}})
                                .wait()) {
     EXPECT_EQ(each.output, "2 ranks at 0100007F\n");
+    EXPECT_EQ(each.code, 0);
+  }
+}
+
+// Each rank believes that it is on a machine of its own.
+TEST(World, RanksOfSeveralMachinesMeetAtTheMastersAddress) {
+  const std::string address = outer_address();
+  if (address.empty()) GTEST_SKIP() << "this machine has no interface but loopback";
+  const int port = [&] { return train::serve_store(address, 0).value().port; }();
+  for (const Ended& each : Processes({.program = "serves",
+                           .environment = {{"OCTAVO_LAUNCHER", ""},
+                                           {"LOCAL_RANK", "0"},
+                                           {"LOCAL_WORLD_SIZE", "1"},
+                                           {"MASTER_ADDR", address},
+                                           {"MASTER_PORT", std::to_string(port)}}})
+                               .wait()) {
+    EXPECT_THAT(each.output,
+                AllOf(HasSubstr("2 ranks at "), Not(HasSubstr("0100007F")), Not(HasSubstr("00000000"))));
     EXPECT_EQ(each.code, 0);
   }
 }

@@ -7,6 +7,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -80,7 +82,8 @@ Status same_devices(const std::vector<Guest>& guests) {
 
 // The address of this machine that the others reach.
 Result<std::string> reachable_address(const std::string& own, const std::vector<Guest>& guests) {
-  if (!reaches_nobody(own)) return own;
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (!reaches_nobody(own) || (interface != nullptr && *interface != '\0')) return own;
   // A machine may know its own name as a loopback address: the way to another one tells more.
   for (const Guest& each : guests) {
     if (reaches_nobody(each.address)) continue;

@@ -1,0 +1,94 @@
+// Ranks and devices that a config asks for, against those that are there.
+// SPDX-License-Identifier: MIT
+#include "device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <torch/cuda.h>
+
+#include <map>
+
+namespace octavo::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Config config_of(const std::string& device, std::optional<std::int64_t> gpus) {
+  Config config = parse("training:\n  device: " + device + "\n", "run.yaml").value();
+  config.settings.training.num_gpus = gpus;
+  return config;
+}
+
+// Torchrun's variables, while it lives.
+class Started {
+ public:
+  Started(int ranks, int local_ranks)
+      : variables_{{"RANK", "0"},
+                   {"WORLD_SIZE", std::to_string(ranks)},
+                   {"LOCAL_RANK", "0"},
+                   {"LOCAL_WORLD_SIZE", std::to_string(local_ranks)},
+                   {"MASTER_ADDR", "localhost"},
+                   {"MASTER_PORT", "29500"}} {
+    for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Started() {
+    for (const auto& [name, value] : variables_) unsetenv(name.c_str());
+  }
+  Started(const Started&) = delete;
+  Started& operator=(const Started&) = delete;
+
+ private:
+  std::map<std::string, std::string> variables_;
+};
+
+TEST(RankDevice, TheCommandStartsRanksOnlyWhereNobodyElseHas) {
+  EXPECT_TRUE(starts_ranks(config_of("cpu", 2), place_of(config_of("cpu", 2)).value()));
+  EXPECT_FALSE(starts_ranks(config_of("cpu", 1), Place{}));
+  EXPECT_FALSE(starts_ranks(config_of("cpu", {}), Place{}));
+  const Started started(2, 2);
+  EXPECT_FALSE(starts_ranks(config_of("cpu", 2), place_of(config_of("cpu", 2)).value()));
+}
+
+TEST(RankDevice, ANumberThatIsNotTheLaunchersIsAnError) {
+  const Started started(8, 4);
+  for (const std::optional<std::int64_t> fine : {std::optional<std::int64_t>(), {4}, {8}})
+    EXPECT_TRUE(place_of(config_of("cpu", fine)).ok());
+  const auto place = place_of(config_of("cpu", 2));
+  ASSERT_FALSE(place.ok());
+  EXPECT_THAT(place.status().message(),
+              HasSubstr("training.num_gpus: got 2, but 8 ranks were started, 4 of them on this machine"));
+}
+
+TEST(RankDevice, ANamedGpuIsAnErrorForSeveralRanks) {
+  const auto message = HasSubstr("training.device: got cuda:1, but the run has several ranks");
+  EXPECT_THAT(can_start_ranks(config_of("cuda:1", 2)).message(), message);
+  const Started started(2, 2);
+  const Config config = config_of("cuda:1", {});
+  EXPECT_THAT(rank_device(config, place_of(config).value()).status().message(),
+              AllOf(message, HasSubstr("run.yaml:2")));
+}
+
+TEST(RankDevice, MoreRanksThanGpusAreAnError) {
+  EXPECT_TRUE(can_start_ranks(config_of("cpu", 64)).ok());
+  const auto gpus = torch::cuda::is_available() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
+  const std::string asked = can_start_ranks(config_of("cuda", gpus + 1)).message();
+  EXPECT_THAT(asked, gpus == 0 ? HasSubstr("this LibTorch sees no CUDA device")
+                               : HasSubstr("but there are " + std::to_string(gpus)));
+  EXPECT_EQ(can_start_ranks(config_of("auto", gpus + 1)).ok(), gpus == 0);
+}
+
+TEST(RankDevice, EachRankHasItsOwn) {
+  Place place;
+  place.launcher = Place::Launcher::torchrun;
+  place.ranks = place.local_ranks = 2;
+  place.rank = place.local_rank = 1;
+  EXPECT_TRUE(rank_device(config_of("cpu", {}), place)->is_cpu());
+  if (!torch::cuda::is_available()) {
+    EXPECT_TRUE(rank_device(config_of("auto", {}), place)->is_cpu());
+  }
+}
+
+}  // namespace
+}  // namespace octavo::train
