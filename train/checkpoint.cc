@@ -105,8 +105,17 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
   }
   if (status.ok()) status = writer->commit();
   if (!status.ok()) return status;
-  return SavedCheckpoint{"checkpoint-" + std::to_string(state.step),
+  return SavedCheckpoint{CheckpointName{state.step}.text(),
                          static_cast<std::int64_t>(writer->bytes_written()), writer->warning()};
+}
+
+Status gather_parts(std::span<const Stateful* const> parts) {
+  for (const Stateful* part : parts) {
+    NamedTensors tensors;
+    Json numbers = Json::object();
+    part->save(tensors, numbers);
+  }
+  return {};
 }
 
 Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts,
@@ -146,6 +155,16 @@ Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* co
   if (!loaded.ok()) return loaded;
   for (const Stateful::Commit& commit : commits) commit();
   return state;
+}
+
+Result<RunState> saved_state(const std::string& path) {
+  RunState out;
+  const Status read = with_state(path, [&](const Json& json) -> Status {
+    from_json(json, out);
+    return {};
+  });
+  if (!read.ok()) return read;
+  return out;
 }
 
 Result<Json> saved_data(const std::string& path) {

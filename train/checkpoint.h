@@ -38,6 +38,9 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
                                         const std::optional<EvaluationRecord>& evaluation = {},
                                         const std::map<std::string, std::string>& kept = {});
 
+// What another rank than the one that writes does meanwhile: the parts may gather what they save over ranks.
+Status gather_parts(std::span<const Stateful* const> parts);
+
 // What a checkpoint has of a part.
 struct SavedPart {
   std::string name;
@@ -50,6 +53,9 @@ using BeforeLoad = std::function<Status(std::vector<SavedPart>&)>;
 // An error says what differs and how, and leaves everything as it was. REQUIRES: verify_checkpoint(path).
 Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts,
                                  const BeforeLoad& before = {});
+
+// Its counters alone: known before there is a model.
+Result<RunState> saved_state(const std::string& path);
 
 // What identifies the data, as save_checkpoint() got it: known before there is a model. Null: none.
 Result<nlohmann::ordered_json> saved_data(const std::string& path);

@@ -5,7 +5,9 @@
 #include "evaluation.h"
 #include "failure.h"
 #include "heartbeat.h"
+#include "join.h"
 #include "progress.h"
+#include "rank_console.h"
 #include "session.h"
 #include "signals.h"
 #include "stepper.h"
@@ -148,9 +150,11 @@ void Rehearsal::read(bool drain) {
 void Rehearsal::take_steps(std::int64_t steps) {
   auto begin = Clock::now();
   while (stepper_.done() < steps) {
-    signal_ = StopSignals::received();
+    if (!session_.world->grouped()) signal_ = StopSignals::received();
     if (signal_ != 0) return;
     stepper_.step();
+    signal_ = stepper_.signal();
+    if (signal_ != 0) return;
     read(/*drain=*/false);
     console_.progress("dry run: step " + std::to_string(stepper_.done()) + " of " + std::to_string(steps));
     if (!stepper_.has_just_measured()) continue;
@@ -172,12 +176,12 @@ void Rehearsal::evaluate() {
   evaluating_ = true;
   reset_peak(session_.device);
   const auto begin = Clock::now();
-  const auto result = evaluate_task(*session_.task, *World::alone(), session_.device);
+  const auto result = evaluate_task(*session_.task, *session_.world, session_.device);
   wait_for(session_.device);
   evaluating_ = false;
   evaluation_seconds_ = seconds_since(begin);
   peak_ = std::max(peak_, device_memory(session_.device).peak);
-  if (!result) signal_ = StopSignals::received();
+  if (!result) signal_ = signal_on_any(*session_.world);
 }
 
 double Rehearsal::step_seconds() const {
@@ -244,15 +248,11 @@ std::vector<std::string> Rehearsal::lines() const {
   return out;
 }
 
-}  // namespace
-
-Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console) {
-  Heartbeat heartbeat(console);
-  const StopSignals signals;
-  heartbeat.doing("setting up: data, model and optimizer");
+Result<DryRun> rehearse(const Config& config, std::int64_t steps, Heartbeat& console,
+                        const std::shared_ptr<World>& world) {
   std::unique_ptr<Session> session;
   try {
-    auto opened = open_session(config, heartbeat, Purpose::dry_run);
+    auto opened = open_session(config, console, Purpose::dry_run, nullptr, world);
     if (!opened.ok()) return opened.status();
     session = std::move(*opened);
   } catch (const c10::Error& error) {
@@ -260,12 +260,28 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
   } catch (const std::exception& error) {
     return status_of(error);
   }
-  Rehearsal rehearsal(*session, heartbeat);
+  Rehearsal rehearsal(*session, console);
   const Status status = rehearsal.run(steps);
-  heartbeat.doing("");
+  console.doing("");
   if (!status.ok()) return status;
   if (rehearsal.signal() != 0) return DryRun{rehearsal.signal(), {}};
   return DryRun{0, rehearsal.lines()};
+}
+
+}  // namespace
+
+Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console) {
+  const auto place = place_of(config);
+  if (!place.ok()) return place.status();
+  RankConsole own(console, place->rank);
+  Heartbeat heartbeat(own);
+  const StopSignals signals(place->leads() ? kStopping : "");
+  heartbeat.doing("setting up: data, model and optimizer");
+  auto world = join_ranks(config, *place);
+  if (!world.ok()) return world.status();
+  auto done = rehearse(config, steps, heartbeat, *world);
+  if (!done.ok()) (*world)->fail(done.status().message());
+  return done;
 }
 
 }  // namespace octavo::train

@@ -15,6 +15,13 @@ constexpr std::int64_t kBadStepsInARow = 10;
 
 }  // namespace
 
+// All ranks have the same numbers of a step: rank 0 says it.
+Status Health::warn(std::int64_t step, const std::string& what) {
+  if (!session_.world->leads()) return {};
+  console_.note("warning: " + what);
+  return session_.record({{"kind", "warning"}, {"step", step}, {"message", what}});
+}
+
 bool Health::diverged() const { return state_.skipped_in_a_row >= kBadStepsInARow; }
 
 bool Health::weights_in_doubt() const {
@@ -35,10 +42,7 @@ Status Health::take(const StepNumbers& numbers) {
   const std::string what = "step " + std::to_string(last_.step) +
                            " was skipped: its gradients are not finite (loss " + significant(last_.loss, 6) +
                            ")";
-  console_.note("warning: " + what);
-  if (Status bad = session_.log->write({{"kind", "warning"}, {"step", last_.step}, {"message", what}});
-      !bad.ok())
-    return bad;
+  if (Status bad = warn(last_.step, what); !bad.ok()) return bad;
   if (!diverged()) return {};
   return Status::failed("training diverged: " + std::to_string(kBadStepsInARow) +
                         " steps in a row had gradients that are not finite, the last one step " +
@@ -52,10 +56,7 @@ Status Health::fed(bool trained) {
   }
   const std::string what =
       "step " + std::to_string(state_.step) + " made no update: none of its samples could be read";
-  console_.note("warning: " + what);
-  if (Status bad = session_.log->write({{"kind", "warning"}, {"step", state_.step}, {"message", what}});
-      !bad.ok())
-    return bad;
+  if (Status bad = warn(state_.step, what); !bad.ok()) return bad;
   if (++empty_in_a_row_ < kBadStepsInARow) return {};
   return Status::failed(std::to_string(kBadStepsInARow) +
                         " steps in a row had no sample that could be read, the last one step " +

@@ -9,6 +9,9 @@
 
 #include <octavo/status.h>
 
+#include <cstdint>
+#include <string>
+
 namespace octavo::train {
 
 class Health {
@@ -30,6 +33,8 @@ class Health {
   [[nodiscard]] bool trusts(std::int64_t step) const { return !diverged() || step < first_bad_ - 1; }
 
  private:
+  Status warn(std::int64_t step, const std::string& what);
+
   Session& session_;
   Console& console_;
   RunState& state_;

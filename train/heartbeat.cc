@@ -41,6 +41,7 @@ void Heartbeat::note(const std::string& line) {
 }
 
 void Heartbeat::doing(std::string what) {
+  if (listener_) listener_(what);
   const std::lock_guard lock(mutex_);
   const bool idle = what_.empty();
   what_ = std::move(what);

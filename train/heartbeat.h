@@ -7,9 +7,11 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace octavo::train {
 
@@ -29,6 +31,8 @@ class Heartbeat : public Console {
 
   // What is being done from now on; an empty text: nothing that takes long.
   void doing(std::string what);
+  // Who is told of it too, at once; nobody at first.
+  void tell(std::function<void(const std::string&)> listener) { listener_ = std::move(listener); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -40,6 +44,7 @@ class Heartbeat : public Console {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::string what_;
+  std::function<void(const std::string&)> listener_;  // of the caller's thread alone
   Clock::time_point since_, next_;
   std::chrono::milliseconds wait_;
   bool end_ = false;

@@ -63,9 +63,11 @@ Loop::Loop(Session& session, Heartbeat& console)
 Result<Outcome> Loop::run() {
   Outcome outcome;
   Status status;
+  bool thrown = true;
   try {
     status = steps(outcome);
     if (status.ok()) status = finish(outcome);
+    thrown = false;
   } catch (const c10::Error& error) {
     status = explain(session_, error, evaluating_);
   } catch (const std::bad_alloc&) {
@@ -74,7 +76,11 @@ Result<Outcome> Loop::run() {
     status = status_of(error);
   }
   console_.doing("");
-  return status.ok() ? Result<Outcome>(outcome) : failed(status);
+  if (status.ok()) return outcome;
+  if (session_.world->leads() || thrown) session_.world->fail(status.message());
+  if (session_.world->leads()) return failed(status);
+  // What is no exception all ranks have alike, and rank 0 says it.
+  return thrown ? status : Status(status.code(), "");
 }
 
 Status Loop::steps(Outcome& outcome) {
@@ -85,18 +91,21 @@ Status Loop::steps(Outcome& outcome) {
     if (!bad.ok()) return bad;
   }
   while (state_.step < session_.steps()) {
-    outcome.signal = StopSignals::received();
+    // The ranks of a group tell each other when they begin a step.
+    if (!session_.world->grouped()) outcome.signal = StopSignals::received();
     if (outcome.signal != 0) return {};
     if (state_.samples != session_.stage().samples) {
       if (Status bad = next_stage(); !bad.ok()) return bad;
     }
     const bool trained = stepper_.step();
+    outcome.signal = stepper_.signal();
+    if (outcome.signal != 0) return {};
     if (Status bad = read(/*drain=*/!trained); !bad.ok()) return bad;  // the log's steps never go back
     if (Status bad = health_.fed(trained); !bad.ok()) return bad;
     progress_.show();
     if (Status bad = at_step_end(state_.step == session_.steps()); !bad.ok()) return bad;
   }
-  if (state_.evaluated != state_.step) outcome.signal = StopSignals::received();
+  if (state_.evaluated != state_.step) outcome.signal = signal_on_any(*session_.world);
   return {};
 }
 
@@ -153,8 +162,9 @@ Status Loop::log_memory() {
                    {"activations", o.activations},
                    {"workspace", o.workspace}}},
                  {"peak", o.peak()}};
+  if (session_.world->grouped()) record["owners"]["communication"] = o.communication;
   if (!session_.device.is_cpu()) record["device_peak"] = device_memory(session_.device).peak;
-  if (Status bad = session_.log->write(record); !bad.ok()) return bad;
+  if (Status bad = session_.record(record); !bad.ok()) return bad;
   const std::string note =
       long_run_note(session_.settings, session_.task->shorter_steps(), state_.step, session_.steps(),
                     progress_.step_seconds(), session_.device.is_cpu());
@@ -167,7 +177,7 @@ Status Loop::evaluate() {
   console_.progress(session_.step_text(state_.step) + "  evaluating");
   console_.doing(session_.step_text(state_.step) + ", evaluating");
   evaluating_ = true;
-  const auto result = evaluate_task(*session_.task, *World::alone(), session_.device);
+  const auto result = evaluate_task(*session_.task, *session_.world, session_.device);
   evaluating_ = false;
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   progress_.pause(took);
@@ -188,7 +198,7 @@ Status Loop::evaluate() {
   record.update(record_of(*result, session_.task->unit()));
   record["seconds"] = took;
   record["stage"] = stage;
-  return session_.log->write(record);
+  return session_.record(record);
 }
 
 Status Loop::save(Saver::Reason reason) {
@@ -205,7 +215,7 @@ Status Loop::next_stage() {
   session_.batches->reset(session_.source(), state_.position);
   const auto number = &stage - session_.stages.data();
   console_.note(session_.stage_text());
-  return session_.log->write(
+  return session_.record(
       {{"kind", "stage"}, {"step", state_.step}, {"stage", number}, {"samples", stage.samples}});
 }
 
@@ -250,22 +260,25 @@ Status Loop::write_end(const Outcome& outcome) {
   // it.
   if (stepper_.done() > Stepper::kMeasuredStep && working > 0)
     record["overhead"] = std::max(1.0 - stepper_.computing() / working, 0.0);
+  progress_.add_traffic(record);
   const std::vector<std::string> ending = session_.task->ending();
   for (const std::string& line : ending) console_.note(line);
   if (!ending.empty()) record["notes"] = ending;
-  return session_.log->write(record);
+  return session_.record(record);
 }
 
 Result<Outcome> Loop::failed(const Status& status) {
   const bool diverged = health_.diverged();
-  const std::string saved = diverged || saver_.failed() || stepper_.updating() ? std::string() : rescue();
-  const std::string message = status.message() + (saved.empty() ? saver_.left_to_go_on_from() : saved);
+  const bool hopeless = diverged || saver_.failed() || stepper_.updating() || session_.shards != nullptr;
+  const std::string saved = hopeless ? std::string() : rescue();
+  const std::string message =
+      saver_.without_newest(status.message()) + (saved.empty() ? saver_.left_to_go_on_from() : saved);
   // The run has failed already: an error of the log is not reported on top of it.
-  std::ignore = session_.log->write({{"kind", "end"},
-                                     {"step", state_.step},
-                                     {"reason", diverged ? "diverged" : "failed"},
-                                     {"message", message},
-                                     {"seconds", progress_.seconds()}});
+  std::ignore = session_.record({{"kind", "end"},
+                                 {"step", state_.step},
+                                 {"reason", diverged ? "diverged" : "failed"},
+                                 {"message", message},
+                                 {"seconds", progress_.seconds()}});
   return Status(status.code(), message);
 }
 

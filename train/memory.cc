@@ -120,11 +120,12 @@ void PeakMeter::restart() {
 }
 
 std::vector<std::string> memory_table(const MemoryByOwner& owners) {
-  const std::pair<const char*, std::int64_t> rows[] = {
+  std::vector<std::pair<const char*, std::int64_t>> rows = {
       {"weights", owners.params},        {"gradients", owners.grads},     {"optimizer states", owners.states},
       {"master bits", owners.master},    {"workspace", owners.workspace}, {"activations", owners.activations},
       {"peak of a step", owners.peak()},
   };
+  if (owners.communication > 0) rows.insert(rows.end() - 2, {"communication", owners.communication});
   std::vector<std::string> out;
   for (const auto& [owner, bytes] : rows) {
     const double share =
@@ -180,6 +181,7 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
   out += "\n  held by: weights " + bytes_text(owners.params) + ", gradients " + bytes_text(owners.grads) +
          ", optimizer states " + bytes_text(owners.states) + ", master bits " + bytes_text(owners.master) +
          ", workspace " + bytes_text(owners.workspace);
+  if (owners.communication > 0) out += ", communication " + bytes_text(owners.communication);
   // Unknown on the CPU.
   if (owners.activations > 0) out += ", activations and the rest " + bytes_text(owners.activations);
   if (device.reserved > 0) {

@@ -45,6 +45,7 @@ Progress::Progress(Session& session, Console& console, const Health& health)
       health_(health),
       state_(session.state),
       unit_(session.task->unit()),
+      first_step_(session.state.step),
       begin_(Clock::now()),
       last_log_(begin_),
       last_shown_(begin_),
@@ -104,6 +105,12 @@ Status Progress::log() {
   if (shape.rows) record["rows"] = *shape.rows;
   if (shape.padding) record["padding"] = *shape.padding;
   if (state_.left_out > 0) record["left_out"] = state_.left_out;
+  if (session_.world->grouped()) {
+    const Traffic now_sent = session_.world->take_traffic();
+    traffic_.bytes += now_sent.bytes, traffic_.seconds += now_sent.seconds;
+    traffic_.waited += now_sent.waited;
+    put(record, now_sent, state_.step - step_logged_);
+  }
   record["memory"] = memory_now(session_.device);
   const std::string said = line(loss, rate.units_per_second);
   state_.step == session_.steps() ? console_.note(said) : console_.progress(said);
@@ -114,7 +121,19 @@ Status Progress::log() {
   fed_logged_ = session_.fed;
   last_log_ = last_shown_ = now;
   paused_ = 0;
-  return session_.log->write(record);
+  return session_.record(record);
+}
+
+void Progress::put(Json& record, const Traffic& traffic, std::int64_t steps) {
+  if (steps <= 0) return;
+  const auto count = static_cast<double>(steps);
+  record["comm_bytes"] = static_cast<double>(traffic.bytes) / count;
+  record["comm_seconds"] = traffic.seconds / count;
+  record["comm_waited"] = traffic.waited / count;
+}
+
+void Progress::add_traffic(Json& record) const {
+  if (session_.world->grouped()) put(record, traffic_, step_logged_ - first_step_);
 }
 
 std::string Progress::line(double loss, double units_per_second) const {
@@ -124,6 +143,7 @@ std::string Progress::line(double loss, double units_per_second) const {
     out += " (eval" + name + " " + fixed(metric_->value, 4) + ")";
   }
   out += "  " + rate_text(units_per_second, unit_);
+  if (session_.world->ranks() > 1) out += " on " + std::to_string(session_.world->ranks()) + " ranks";
   const Shape shape = this->shape();
   if (shape.rows) out += "  rows " + fixed(*shape.rows, 1);
   if (shape.padding) out += "  padding " + percent_text(*shape.padding);

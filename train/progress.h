@@ -8,6 +8,8 @@
 
 #include <octavo/status.h>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -35,6 +37,8 @@ class Progress {
 
   [[nodiscard]] double seconds() const;                        // since the beginning
   [[nodiscard]] double step_seconds() const { return pace_; }  // 0: not known yet
+  // Puts what a step communicated in the mean of this process into a record; nothing without a group.
+  void add_traffic(nlohmann::ordered_json& record) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -51,16 +55,20 @@ class Progress {
   [[nodiscard]] Shape shape() const;
   [[nodiscard]] std::string line(double loss, double units_per_second) const;
 
+  static void put(nlohmann::ordered_json& record, const Traffic& traffic, std::int64_t steps);
+
   Session& session_;
   Console& console_;
   const Health& health_;
   RunState& state_;
   const Unit unit_;
+  const std::int64_t first_step_;
   Clock::time_point begin_, last_log_, last_shown_;
   double paused_ = 0;                        // since the last line of metrics
   double pace_ = 0;                          // seconds per step, for the time left
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
   Fed fed_logged_;
+  Traffic traffic_;  // of this process, up to the last line of metrics
   std::optional<Metric> metric_;
 };
 

@@ -8,8 +8,10 @@
 #include "train/files/checkpoint_names.h"
 #include "train/files/text_file.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 namespace octavo::train {
 namespace {
@@ -65,9 +67,10 @@ Result<std::string> find_named(const Settings& settings, const std::vector<Check
 
 }  // namespace
 
-Result<std::string> find_resume(const Settings& settings, Console& console) {
-  const Resume& resume = settings.training.resume_from_checkpoint;
+Result<std::string> find_resume(const Settings& settings, bool restarted, Console& console) {
   const std::vector<CheckpointRef> there = list_checkpoints(settings.output_dir);
+  Resume resume = settings.training.resume_from_checkpoint;
+  if (restarted && !there.empty()) resume.latest = true, resume.path.clear();
   if (!resume.path.empty()) return find_named(settings, there);
   if (!resume.latest) {
     if (there.empty()) return std::string();
@@ -105,18 +108,28 @@ Status continue_data(const std::string& checkpoint, const Settings& settings,
   return {};
 }
 
-Status continue_settings(const std::string& checkpoint, const Settings& settings, Changes& changes,
-                         Console& console) {
+Result<Settings> saved_settings(const std::string& checkpoint) {
   const std::string path = checkpoint + "/config.yaml";
   const auto text = read_text_file(path, kConfigLimit);
-  const auto then = text.ok() ? parse(*text, path) : Result<Config>(text.status());
-  if (!then.ok()) {
+  if (!text.ok()) return text.status();
+  auto config = parse(*text, path);
+  if (!config.ok()) return config.status();
+  return std::move(config->settings);
+}
+
+Status continue_settings(const std::string& checkpoint, const RunState& then, const Settings& settings,
+                         std::int64_t ranks, Changes& changes, Console& console) {
+  const auto saved = saved_settings(checkpoint);
+  if (!saved.ok()) {
     console.note("warning: the settings cannot be compared with the checkpoint's: " +
-                 then.status().message());
+                 saved.status().message());
     return {};
   }
-  const Settings before = with_absolute_paths(then->settings), now = with_absolute_paths(settings);
-  const std::vector<std::string> matter = experiment_differences(before, now);
+  Settings before = with_absolute_paths(*saved);
+  const Settings now = with_absolute_paths(settings);
+  if (then.ranks > 0) before.training.gradient_accumulation_steps = then.batches_per_step / then.ranks;
+  const std::vector<std::string> matter =
+      experiment_differences(before, now, std::max<std::int64_t>(then.ranks, 1), ranks);
   if (!matter.empty() && must_be_the_same(settings))
     return another_run(settings, checkpoint, "settings", matter);
   for (std::string& change : differences(before, now)) changes.push_back(std::move(change));

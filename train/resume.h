@@ -8,6 +8,7 @@
 #pragma once
 
 #include "console.h"
+#include "run_state.h"
 #include "train/config/settings.h"
 
 #include <octavo/status.h>
@@ -18,8 +19,9 @@
 
 namespace octavo::train {
 
-// The checkpoint to go on from; empty: none.
-Result<std::string> find_resume(const Settings& settings, Console& console);
+// The checkpoint to go on from; empty: none. `restarted`: the launcher has started the run again, which then
+// goes on from its newest checkpoint, however it began.
+Result<std::string> find_resume(const Settings& settings, bool restarted, Console& console);
 
 // To resume from an older checkpoint of the folder, the newer ones must be removed first: otherwise the next
 // start would resume from them.
@@ -32,9 +34,13 @@ using Changes = std::vector<std::string>;
 Status continue_data(const std::string& checkpoint, const Settings& settings,
                      const std::vector<std::string>& changed, Changes& changes);
 
-// Compares the settings with the checkpoint's.
-Status continue_settings(const std::string& checkpoint, const Settings& settings, Changes& changes,
-                         Console& console);
+// The settings that a checkpoint was saved with.
+Result<Settings> saved_settings(const std::string& checkpoint);
+
+// Compares the settings with the checkpoint's, whose state is `then`. The passes of `settings` are those of
+// `ranks` ranks.
+Status continue_settings(const std::string& checkpoint, const RunState& then, const Settings& settings,
+                         std::int64_t ranks, Changes& changes, Console& console);
 
 // A run that has done all its steps: what to do instead.
 std::string nothing_to_do(const Settings& settings, const std::string& checkpoint, std::int64_t step,

@@ -16,6 +16,7 @@ void to_json(Json& json, const RunState& state) {
   if (state.left_out > 0) json["left_out"] = {{"samples", state.left_out}, {"passes", state.passes_left_out}};
   json["evaluated"] = state.evaluated;
   json["loss"] = {{"sum", state.loss_sum}, {"count", state.loss_count}};
+  if (state.ranks > 0) json["ranks"] = state.ranks, json["batches_per_step"] = state.batches_per_step;
 }
 
 void from_json(const Json& json, RunState& state) {
@@ -34,6 +35,9 @@ void from_json(const Json& json, RunState& state) {
   state.evaluated = json.at("evaluated").get<std::int64_t>();
   state.loss_sum = json.at("loss").at("sum").is_null() ? 0.0 : json.at("loss").at("sum").get<double>();
   state.loss_count = json.at("loss").at("count").get<std::int64_t>();
+  if (!json.contains("ranks")) return;
+  state.ranks = json.at("ranks").get<std::int64_t>();
+  state.batches_per_step = json.at("batches_per_step").get<std::int64_t>();
 }
 
 }  // namespace octavo::train

@@ -20,6 +20,8 @@ struct RunState {
   std::int64_t evaluated = -1;       // the step that was evaluated last
   double loss_sum = 0;               // since the last line of metrics
   std::int64_t loss_count = 0;
+  // Of a run of several ranks, or of one that goes on from such a run; else 0: the settings say it all.
+  std::int64_t ranks = 0, batches_per_step = 0;
 };
 
 // Members of state.json. from_json() throws nlohmann::json::exception.

@@ -12,17 +12,38 @@
 #include <exception>
 
 namespace octavo::train {
+namespace {
+
+constexpr const char* kNewest = "; the newest checkpoint is ";
+
+}  // namespace
 
 Saver::Saver(Session& session, Heartbeat& console, const Health& health)
     : session_(session), console_(console), health_(health), state_(session.state) {
-  if (!session.resumed_from.empty()) saved_step_ = state_.step, checkpoint_ = session.resumed_from;
+  if (session.resumed_from.empty()) return;
+  saved_step_ = state_.step;
+  is_newest(session.resumed_from);
+}
+
+// A message about a failure of another rank ends with it.
+void Saver::is_newest(const std::string& checkpoint) {
+  checkpoint_ = checkpoint;
+  session_.world->remember(kNewest + checkpoint);
+}
+
+std::string Saver::without_newest(std::string message) const {
+  if (const std::string end = kNewest + checkpoint_; message.ends_with(end))
+    message.resize(message.size() - end.size());
+  return message;
 }
 
 Status Saver::evaluated(const std::vector<Metric>& metrics) {
   const auto& by = session_.settings.training.save_best;
   evaluation_ = {metrics, by.value_or(""), false};
   evaluated_step_ = state_.step;
-  if (!by || evaluation_->find(*by) != nullptr) return {};
+  if (!by) return {};
+  best_ = session_.world->share(among_best() ? "best" : "") == "best";
+  if (evaluation_->find(*by) != nullptr) return {};
   return Status::failed("training.save_best: the evaluation has no " + *by + ", which the task " +
                         session_.settings.task + " declares");
 }
@@ -32,10 +53,10 @@ const Metric* Saver::best_metric() const {
   return by && evaluated_step_ == state_.step ? evaluation_->find(*by) : nullptr;
 }
 
-bool Saver::is_best() const {
+bool Saver::among_best() const {
   const Metric* const metric = best_metric();
   const TrainingSettings& training = session_.settings.training;
-  return metric != nullptr && state_.skipped_in_a_row == 0 &&
+  return session_.world->leads() && metric != nullptr && state_.skipped_in_a_row == 0 &&
          is_among_best(session_.settings.output_dir, *metric, state_.step, training.save_best_limit);
 }
 
@@ -63,16 +84,16 @@ Status Saver::save(Reason reason) {
   const auto begin = std::chrono::steady_clock::now();
   const bool best = is_best();
   if (Status bad = save_files(reason); !bad.ok()) return bad;
-  keep_best_and_newest();
+  if (session_.world->leads()) keep_best_and_newest();
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   seconds_ += took;
   nlohmann::ordered_json record = {{"kind", "checkpoint"},
                                    {"step", state_.step},
-                                   {"path", "checkpoint-" + std::to_string(state_.step)},
+                                   {"path", CheckpointName{state_.step}.text()},
                                    {"seconds", took},
                                    {"bytes", saved_bytes_}};
   if (best) record["best"] = *session_.settings.training.save_best;
-  return session_.log->write(record);
+  return session_.record(record);
 }
 
 Status Saver::save_files(Reason reason) {
@@ -80,7 +101,10 @@ Status Saver::save_files(Reason reason) {
   console_.doing(session_.step_text(state_.step) + ", saving a checkpoint");
   const bool evaluated = evaluated_step_ == state_.step;
   if (evaluated) evaluation_->only_best = reason == Reason::best && !again;
-  auto saved = session_.save(evaluated ? evaluation_ : std::nullopt);
+  return take(session_.save(evaluated ? evaluation_ : std::nullopt));
+}
+
+Status Saver::take(const Result<SavedCheckpoint>& saved) {
   if (!saved.ok()) {
     failed_ = true;
     return saved.status();
@@ -90,14 +114,17 @@ Status Saver::save_files(Reason reason) {
   warned_ = !saved->warning.empty();
   saved_step_ = state_.step;
   saved_bytes_ = saved->bytes;
-  checkpoint_ = session_.settings.output_dir + '/' + saved->path;
+  is_newest(session_.settings.output_dir + '/' + saved->path);
   return write_config();
 }
 
 std::string Saver::rescue() {
   try {
     if (state_.step == 0 || state_.skipped_in_a_row > 0) return {};
-    if (saved_step_ != state_.step && !save_files(Reason::due).ok()) return {};
+    const bool evaluated = evaluated_step_ == state_.step;
+    if (evaluated) evaluation_->only_best = false;
+    if (saved_step_ != state_.step && !take(session_.write(evaluated ? evaluation_ : std::nullopt)).ok())
+      return {};
     return "; step " + std::to_string(state_.step) + " is saved in " + checkpoint_;
   } catch (const std::exception&) {
     return {};
@@ -113,7 +140,7 @@ std::string Saver::left_to_go_on_from() const {
 }
 
 Status Saver::write_config() {
-  if (config_written_) return {};
+  if (config_written_ || !session_.world->leads()) return {};
   config_written_ = true;
   const std::string base = session_.settings.output_dir + "/config";
   const std::string path = base + ".yaml";

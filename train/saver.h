@@ -1,4 +1,5 @@
-// The checkpoints of a run, which of them are kept, and the config.yaml beside them.
+// The checkpoints of a run, which of them are kept, and the config.yaml beside them. All ranks of a run call
+// it alike; rank 0 writes and decides.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,13 +27,15 @@ class Saver {
   Status evaluated(const std::vector<Metric>& metrics);
   // Whether that evaluation makes it one of the best, by save_best. Not while steps are skipped: the weights
   // are in doubt.
-  [[nodiscard]] bool is_best() const;
+  [[nodiscard]] bool is_best() const { return evaluated_step_ == state_.step && best_; }
   [[nodiscard]] std::string best_text() const;  // what is said of it: ", the best loss so far"
   // Tries to save the current step although the run has failed; writes nothing to the log, which may be why
-  // it did. Returns where it is saved, as the end of a message, or nothing.
+  // it did. Returns where it is saved, as the end of a message, or nothing. No other rank is needed for it.
   std::string rescue();
   // The end of that message where nothing could be saved.
   [[nodiscard]] std::string left_to_go_on_from() const;
+  // A message without what World adds to those of other ranks: the newest checkpoint.
+  [[nodiscard]] std::string without_newest(std::string message) const;
   // Called with the first metrics or the first checkpoint, so that a run that fails at once has changed
   // nothing. If config.yaml is there with other settings, it is kept under another name.
   Status write_config();
@@ -43,6 +46,9 @@ class Saver {
 
  private:
   Status save_files(Reason reason);
+  Status take(const Result<SavedCheckpoint>& saved);
+  void is_newest(const std::string& checkpoint);
+  [[nodiscard]] bool among_best() const;
   void keep_best_and_newest();
   [[nodiscard]] const Metric* best_metric() const;  // null: not evaluated at this step, or no save_best
 
@@ -53,6 +59,7 @@ class Saver {
   std::string checkpoint_;
   std::optional<EvaluationRecord> evaluation_;
   std::int64_t evaluated_step_ = -1;
+  bool best_ = false;  // that evaluation
   std::int64_t saved_step_ = -1, saved_bytes_ = 0;
   double seconds_ = 0;
   bool failed_ = false, warned_ = false, config_written_ = false;

@@ -18,6 +18,8 @@
 #include "train/data/stages.h"
 #include "train/files/folder_lock.h"
 #include "train/log/run_log.h"
+#include "train/parallel/sharded_weights.h"
+#include "train/world/world.h"
 #include "warm_start.h"
 
 #include <octavo/status.h>
@@ -43,6 +45,7 @@ struct Fed {
 };
 
 struct Session {
+  std::shared_ptr<World> world;
   Settings settings;
   torch::Device device{torch::kCPU};
   std::unique_ptr<Task> task;
@@ -51,13 +54,14 @@ struct Session {
   NamedTensors parameters, buffers;
   ParameterGroups groups;
   OptimizerPlan plan;
+  std::unique_ptr<ShardedWeights> shards;  // ZeRO's; none: every rank has all of the optimizer
   std::unique_ptr<StepOptimizer> optimizer;
   std::optional<LossScaler> scaler;
   std::unique_ptr<Gradients> gradients;
   std::vector<std::unique_ptr<Stateful>> parts;
   std::optional<Prefetch<Batch>> batches;
   FolderLock lock;
-  std::optional<RunLog> log;  // none: a dry run
+  std::optional<RunLog> log;  // none: a dry run, or another rank than 0
   RunState state;
   Fed fed;                           // in this process
   std::string resumed_from;          // a checkpoint's path; empty: from the beginning
@@ -73,19 +77,26 @@ struct Session {
   // Of the stage that does the next step; state.samples is another number until the loop has begun that
   // stage.
   [[nodiscard]] Order order() const;
-  // What that stage's batches are made of.
+  // What this rank's batches of that stage are made of.
   [[nodiscard]] Prefetch<Batch>::Source source() const;
   [[nodiscard]] MemoryByOwner owners() const;  // without activations
+  // All ranks take part, and have the result of rank 0, which alone writes.
   Result<SavedCheckpoint> save(const std::optional<EvaluationRecord>& evaluation) const;
+  // The same without the others. REQUIRES: this rank has everything that is saved.
+  [[nodiscard]] Result<SavedCheckpoint> write(const std::optional<EvaluationRecord>& evaluation) const;
+  // Writes a line of the log, where there is one.
+  Status record(const nlohmann::ordered_json& line);
 };
 
 // A dry run reads no checkpoint, takes no lock and has no log: nothing of it touches the run's folder.
 enum class Purpose { run, dry_run };
 
-// `task`: what is trained; null: the task that the config names. Throws c10::Error if the device fails or has
-// no memory left, and what the task throws.
+// `task`: what is trained; null: the task that the config names. `world`: the ranks that open it together;
+// null: this process alone. Throws c10::Error if the device fails or has no memory left, and what the task
+// throws; with a group these are errors, and WorldError is thrown.
 Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console,
                                               Purpose purpose = Purpose::run,
-                                              std::unique_ptr<Task> task = nullptr);
+                                              std::unique_ptr<Task> task = nullptr,
+                                              std::shared_ptr<World> world = nullptr);
 
 }  // namespace octavo::train

@@ -16,15 +16,15 @@ namespace octavo::train {
 // What a user calls it: "Ctrl-C".
 const char* signal_name(int signal);
 
+inline constexpr const char* kStopping =
+    "\nstopping after this step, with a checkpoint; two more Ctrl-C end the process at once\n";
+
 // One at a time.
 class StopSignals {
  public:
   // `said` is a literal, which the handler of Ctrl-C shows at once: a step can take a minute, and a user who
   // sees nothing presses Ctrl-C again.
-  explicit StopSignals(
-      const char* said =
-          "\nstopping after this step, with a checkpoint; two more Ctrl-C end the process at "
-          "once\n");
+  explicit StopSignals(const char* said = kStopping);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

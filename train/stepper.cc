@@ -16,7 +16,8 @@ Stepper::Stepper(Session& session, Heartbeat& console)
     : session_(session),
       console_(console),
       readout_(session.device, session.device.is_cpu() ? 0 : 2),
-      buffers_(session.buffers) {}
+      buffers_(session.buffers),
+      means_(*session.world, session.buffers) {}
 
 bool Stepper::step() {
   ++done_;
@@ -47,33 +48,14 @@ bool Stepper::measure() {
   return true;
 }
 
-// Reads all batches of a step before its first pass, which must know how much of the step it is. The state
-// changes when the step is done: until then an error leaves what a checkpoint can be saved of.
-Stepper::Taken Stepper::take_batches() {
+// Reads all batches of a step before its first pass. The state changes when the step is done: until then an
+// error leaves what a checkpoint can be saved of.
+StepShare Stepper::take_batches() {
   console_.doing(session_.step_text(session_.state.step + 1) + ", reading its batches");
-  Taken out;
-  std::uint64_t position = session_.batches->position();
-  for (std::int64_t i = 0; i < session_.settings.training.gradient_accumulation_steps; ++i) {
-    Batch batch = session_.batches->next();
-    const std::uint64_t end = session_.batches->position();
-    // A dry run's largest batch stands at one position.
-    out.left_out += std::max<std::int64_t>(static_cast<std::int64_t>(end - position) - batch.rows(), 0);
-    position = end;
-    if (batch.rows() == 0) {
-      ++out.passes_left_out;
-      continue;
-    }
-    out.units += session_.task->units(batch.rows());
-    ++out.fed.passes;
-    out.fed.rows += batch.rows();
-    out.fed.length += batch.length;
-    out.fed.padded_length += batch.padded_length;
-    out.batches.push_back(std::move(batch));
-  }
-  return out;
+  return take_step(session_);
 }
 
-void Stepper::count(std::int64_t number, const Taken& taken) {
+void Stepper::count(std::int64_t number, const StepShare& taken) {
   RunState& state = session_.state;
   state.step = number;
   state.position = session_.batches->position();
@@ -84,29 +66,40 @@ void Stepper::count(std::int64_t number, const Taken& taken) {
 }
 
 bool Stepper::passes_and_update(std::int64_t number) {
-  Taken taken = take_batches();
+  StepShare taken = take_batches();
+  if (taken.signal != 0) {
+    signal_ = taken.signal;
+    --done_;
+    return false;
+  }
   const auto rows = static_cast<double>(taken.fed.rows);
-  const std::int64_t passes = taken.fed.passes;
-  if (passes == 0) {
+  if (taken.fed.passes == 0) {
     count(number, taken);
     return false;
   }
+  const auto passes = static_cast<std::int64_t>(taken.batches.size());
   session_.gradients->clear();
-  session_.gradients->expect(passes, passes);
+  session_.gradients->expect(passes, taken.most_passes);
   buffers_.remember();
+  means_.begin();
   std::vector<Stopwatch>& watches = watches_.emplace_back();
   torch::Tensor loss_sum;
   for (std::int64_t i = 0; i < passes; ++i) {
     Batch batch = to_device(std::move(taken.batches[static_cast<std::size_t>(i)]), session_.device);
     Stopwatch& watch = watches.emplace_back(session_.device);
-    pass({number, i, passes, rows / static_cast<double>(batch.rows())}, batch, watch, loss_sum);
+    pass({number, i, passes, taken.numbers[static_cast<std::size_t>(i)],
+          rows / static_cast<double>(batch.rows())},
+         batch, watch, loss_sum);
     if (done_ >= kMeasuredStep && !owners_) held_.push_back(std::move(batch));
     if (i + 1 == passes) update(number);
     watch.stop();
   }
+  if (passes == 0) update(number);  // with the gradients of other ranks
+  means_.share();
   StepOptimizer& optimizer = *session_.optimizer;
   buffers_.undo_if(optimizer.skipped());
-  readout_.push(number, loss_sum, optimizer.grad_norm(), optimizer.skipped(), session_.scaler->scale());
+  readout_.push(number, over_ranks(loss_sum), optimizer.grad_norm(), optimizer.skipped(),
+                session_.scaler->scale());
   session_.scaler->update(optimizer.skipped());
   count(number, taken);
   return true;
@@ -121,7 +114,7 @@ void Stepper::pass(const Pass& which, const Batch& batch, Stopwatch& watch, torc
                                                    std::to_string(which.count) + ", "
                                              : "");
   console_.doing(where + "forward");
-  seed_random(training.seed, which.step, which.index + 1);
+  seed_random(training.seed, which.step, which.number + 1);
   watch.start();
   torch::Tensor loss;
   {
@@ -135,6 +128,16 @@ void Stepper::pass(const Pass& which, const Batch& batch, Stopwatch& watch, torc
   loss_sum = loss_sum.defined() ? loss_sum + loss.detach() : loss.detach();
 }
 
+// The step's loss. Each rank's is its passes' part of it.
+torch::Tensor Stepper::over_ranks(const torch::Tensor& loss) const {
+  if (!session_.world->grouped()) return loss;
+  const auto options = torch::TensorOptions(torch::kFloat32).device(session_.device);
+  const torch::Tensor sum = torch::zeros({1}, options);
+  if (loss.defined()) sum.copy_(loss);
+  session_.world->all_reduce(sum).wait();
+  return sum;
+}
+
 void Stepper::update(std::int64_t number) {
   session_.gradients->finish();
   StepOptimizer& optimizer = *session_.optimizer;
@@ -143,6 +146,7 @@ void Stepper::update(std::int64_t number) {
   console_.doing(session_.step_text(number) + ", optimizer step");
   updating_ = true;
   optimizer.step();
+  if (session_.shards != nullptr) session_.shards->gather();
   updating_ = false;
 }
 

@@ -4,10 +4,12 @@
 #pragma once
 
 #include "buffer_keeper.h"
+#include "buffer_means.h"
 #include "device.h"
 #include "heartbeat.h"
 #include "readout.h"
 #include "session.h"
+#include "step_share.h"
 
 #include <deque>
 #include <optional>
@@ -24,8 +26,12 @@ class Stepper {
   Stepper(Session& session, Heartbeat& console);
 
   // Does the step after state.step and counts it in the state. False: there was nothing to train on, and no
-  // update was made; no numbers will come of it.
+  // update was made; no numbers will come of it. With a group nothing is done or counted where signal() says
+  // so.
   bool step();
+  // With a group: the signal that asked any rank to stop, as all ranks learned before they began the step
+  // together; 0: none.
+  [[nodiscard]] int signal() const { return signal_; }
   // The oldest step that is done and was not asked for yet; with `drain` waits for it.
   std::optional<StepNumbers> finished(bool drain);
 
@@ -44,26 +50,23 @@ class Stepper {
  private:
   // Which pass of which step, and how much of it.
   struct Pass {
-    std::int64_t step = 0, index = 0, count = 0;  // the first index is 0
+    std::int64_t step = 0, index = 0, count = 0;  // of this rank's passes; the first index is 0
+    std::int64_t number = 0;                      // among those of all ranks, from 0
     double divisor = 1;                           // the step's rows / the pass's
   };
-  // What a step trains on.
-  struct Taken {
-    std::vector<Batch> batches;  // those with rows
-    Fed fed;
-    std::int64_t units = 0, left_out = 0, passes_left_out = 0;
-  };
   bool measure();
-  Taken take_batches();
-  void count(std::int64_t number, const Taken& taken);
+  StepShare take_batches();
+  void count(std::int64_t number, const StepShare& taken);
   void pass(const Pass& which, const Batch& batch, Stopwatch& watch, torch::Tensor& loss_sum);
   bool passes_and_update(std::int64_t number);
   void update(std::int64_t number);
+  [[nodiscard]] torch::Tensor over_ranks(const torch::Tensor& loss) const;
 
   Session& session_;
   Heartbeat& console_;
   Readout readout_;
   BufferKeeper buffers_;
+  BufferMeans means_;
   std::deque<std::vector<Stopwatch>> watches_;
   std::optional<MemoryByOwner> owners_;
   // The batches of the measured step live on until it is measured: the meter of the CPU does not know what
@@ -72,6 +75,7 @@ class Stepper {
   double measured_seconds_ = 0, computing_ = 0;
   std::int64_t done_ = 0, measured_ = -1;  // steps
   bool updating_ = false;
+  int signal_ = 0;
 };
 
 }  // namespace octavo::train

@@ -3,7 +3,9 @@
 
 #include "failure.h"
 #include "heartbeat.h"
+#include "join.h"
 #include "loop.h"
+#include "rank_console.h"
 #include "resume.h"
 #include "session.h"
 #include "signals.h"
@@ -39,58 +41,75 @@ Result<std::string> write_report(const std::string& run) {
   return path;
 }
 
-Result<Outcome> run_all(const Config& config, Heartbeat& console) {
-  const StopSignals signals;
-  console.doing("setting up: data, model and optimizer");
-  std::unique_ptr<Session> session;
-  try {
-    auto opened = open_session(config, console);
-    if (!opened.ok()) return opened.status();
-    session = std::move(*opened);
-  } catch (const c10::Error& error) {
-    return Status::failed("the run could not be set up: " + error_text(error));
-  } catch (const std::exception& error) {
-    return status_of(error);
-  }
-  if (session->state.step >= session->steps()) {
-    console.note(
-        nothing_to_do(session->settings, session->resumed_from, session->state.step, session->steps()));
-  }
-  Loop loop(*session, console);
-  auto outcome = loop.run();
-  // By now the steps are saved or lost. Errors from here on are warnings.
+// What comes after the last step. By now the steps are saved or lost: errors from here on are warnings.
+void close_run(Session& session, Loop& loop, Result<Outcome>& outcome, Heartbeat& console) {
   const auto say = [&](const Status& bad) {
     if (!bad.ok()) console.note("warning: " + bad.message());
   };
   // After a second Ctrl-C only the checkpoint is written.
-  if (StopSignals::received_again()) {
-    say(session->log->flush());
-    return outcome;
-  }
+  if (StopSignals::received_again()) return say(session.log->flush());
   try {
     if (outcome.ok() && outcome->signal == 0 && loop.steps_done() > 0) {
       if (loop.measured_memory()) {
         console.note("memory:");
         for (const std::string& line : memory_table(*loop.measured_memory())) console.note(line);
       }
-      say(show_preview(*session, outcome->step, console));
+      say(show_preview(session, outcome->step, console));
     }
   } catch (const c10::Error& error) {
     say(Status::failed(std::string("no sample: ") + error.what_without_backtrace()));
   }
   console.doing("writing the report");
-  say(session->log->flush());
-  auto report = write_report(session->settings.output_dir);
+  say(session.log->flush());
+  auto report = write_report(session.settings.output_dir);
   say(report.status());
   if (outcome.ok() && report.ok()) outcome->report = *report;
+}
+
+Result<std::unique_ptr<Session>> open_run(const Config& config, Heartbeat& console,
+                                          const std::shared_ptr<World>& world) {
+  console.doing("setting up: data, model and optimizer");
+  try {
+    return open_session(config, console, Purpose::run, nullptr, world);
+  } catch (const c10::Error& error) {
+    return Status::failed("the run could not be set up: " + error_text(error));
+  } catch (const std::exception& error) {
+    return status_of(error);
+  }
+}
+
+Result<Outcome> run_all(const Config& config, Heartbeat& console, const std::shared_ptr<World>& world) {
+  auto opened = open_run(config, console, world);
+  if (!opened.ok()) {
+    world->fail(opened.status().message());
+    return opened.status();
+  }
+  Session& session = **opened;
+  if (session.state.step >= session.steps()) {
+    console.note(nothing_to_do(session.settings, session.resumed_from, session.state.step, session.steps()));
+  }
+  Loop loop(session, console);
+  auto outcome = loop.run();
+  if (world->leads()) close_run(session, loop, outcome, console);
   return outcome;
 }
 
 }  // namespace
 
-Result<Outcome> train(const Config& config, Console& console) {
-  Heartbeat heartbeat(console);
-  return run_all(config, heartbeat);
+Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<World> world) {
+  auto place = world != nullptr ? Result<Place>(world->place()) : place_of(config);
+  if (!place.ok()) return place.status();
+  RankConsole own(console, place->rank);
+  Heartbeat heartbeat(own);
+  const StopSignals signals(place->leads() ? kStopping : "");
+  if (world == nullptr) {
+    heartbeat.doing("waiting for the other ranks");
+    auto joined = join_ranks(config, *place);
+    if (!joined.ok()) return joined.status();
+    world = std::move(*joined);
+  }
+  if (world->grouped()) heartbeat.tell([&](const std::string& what) { world->doing(what); });
+  return run_all(config, heartbeat, world);
 }
 
 }  // namespace octavo::train

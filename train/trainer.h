@@ -15,10 +15,13 @@
 #include <octavo/status.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 namespace octavo::train {
+
+class World;
 
 struct Outcome {
   std::int64_t step = 0;
@@ -32,6 +35,10 @@ struct Outcome {
 // Errors: bad data or settings, divergence (ten steps in a row without finite gradients), exhausted memory.
 // The message names the checkpoint to go on from. Handles SIGINT, SIGTERM and SIGHUP while it runs. REQUIRES:
 // one run per process at a time.
-Result<Outcome> train(const Config& config, Console& console);
+//
+// Where the environment gives this process a place among others (train/world/place.h), it joins them, and all
+// train together: only rank 0 writes and speaks. An error that rank 0 tells has no message on the others.
+// `world`: ranks that have found each other already.
+Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<World> world = nullptr);
 
 }  // namespace octavo::train

@@ -104,7 +104,7 @@ void run_ranks(const train::Config& config, const std::vector<std::string>& word
 // Rank 0 says what ends a run, with the rank whose error it is. Another rank says only what is its own.
 Failure said_by_rank(const Failure& failure, int rank) {
   const std::string what = failure.what();
-  const bool known = what.starts_with("rank ") || failure.exit_code() > 128;
+  const bool known = what.empty() || what.starts_with("rank ") || failure.exit_code() > 128;
   return {failure.exit_code(), known ? "" : "rank " + std::to_string(rank) + ": " + what};
 }
 

@@ -27,7 +27,7 @@ namespace {
 
 using testing::HasSubstr;
 using train::BucketGradients;
-using train::BucketPlan;
+using train::GradientPlan;
 using train::NamedTensors;
 using train::ParallelLayout;
 using train::Piece;
@@ -65,7 +65,7 @@ torch::Tensor in_memory_order(const torch::Tensor& tensor, const torch::Tensor& 
 
 // A rank's parameters, what its optimizer would step, and the gradients of both.
 struct Rig {
-  Rig(World& in, Way chosen, const BucketPlan& wanted, torch::ScalarType type = torch::kFloat32,
+  Rig(World& in, Way chosen, const GradientPlan& wanted, torch::ScalarType type = torch::kFloat32,
       std::int64_t bucket_bytes = 4096)
       : world(in), way(chosen), plan(wanted), params(shapes(type)) {
     plan.each_pass = way == Way::zero2;
@@ -130,7 +130,7 @@ struct Rig {
 
   World& world;
   Way way;
-  BucketPlan plan;
+  GradientPlan plan;
   NamedTensors params;
   ParallelLayout layout;
   std::vector<torch::Tensor> stepped;

@@ -218,7 +218,7 @@ TEST(RunStop, ARunThatCannotStartLeavesNothing) {
       {{"data.train=" + folder.at("short.txt")}, {"short.txt", "block_size"}},
       {{"data.train=null"}, {"data.train"}},
       {{"learning_rat=1"}, {"learning_rat", "did you mean", "learning_rate"}},
-      {{"num_gpus=2"}, {"num_gpus", "multi-GPU training is not built in yet"}},
+      {{"num_gpus=2"}, {"num_gpus", "this process is alone"}},
       {{"use_fp8=true"}, {"FP8 compute is not built in yet"}},
       {{"mlp_internal_dim_multiplier=1", "n_embd=33"}, {"mlp_internal_dim_multiplier"}},
   };

@@ -78,14 +78,6 @@ Status settle_best(Config& config) {
                          config.settings.task + " measures)");
 }
 
-Status refuse_ranks(const Config& config) {
-  const auto& asked = config.settings.training.num_gpus;
-  if (asked.value_or(1) == 1) return {};
-  return Status::unsupported(config.origin("training.num_gpus").place() + ": training.num_gpus: got " +
-                             std::to_string(*asked) +
-                             ", but multi-GPU training is not built in yet; use num_gpus: 1");
-}
-
 // Passes follow from global_batch_size unless they are given. The ranks are not known yet: what no number of
 // them could divide is an error here, the rest is found by accumulation_for().
 Status settle_passes(Config& config) {
@@ -123,7 +115,6 @@ Status settle_and_check(Config& config) {
   const DataSettings& data = config.settings.data;
   const TrainingSettings& training = config.settings.training;
 
-  if (Status status = refuse_ranks(config); !status.ok()) return status;  // until runs of several ranks work
   if (Status status = settle_passes(config); !status.ok()) return status;
   if (training.per_device_train_batch_size == kNoLimit && !find_task(config.settings.task)->limits_batches) {
     return Status::invalid(

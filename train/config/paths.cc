@@ -140,6 +140,14 @@ std::string looked_at(const std::string& path, const std::string& file) {
   return two_places(path, folder.empty() ? path : joined(folder, without_dots(path)));
 }
 
+Settings without_paths(Settings settings) {
+  for (const Key& key : schema_of(settings).keys()) {
+    if (key.setting() == nullptr || !key.setting()->type.paths) continue;
+    for (std::string* const path : key.setting()->type.paths(settings)) path->clear();
+  }
+  return settings;
+}
+
 std::string places_looked_at(const Settings& settings, const std::string& path) {
   const auto found = settings.beside_config.find(path);
   return two_places(path, found == settings.beside_config.end() ? path : found->second);

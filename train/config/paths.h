@@ -24,6 +24,9 @@ std::string looked_at(const std::string& path, const std::string& file);
 // The same settings for any working directory: all their paths begin with /.
 Settings with_absolute_paths(Settings settings);
 
+// The same settings without what only this machine may know: their paths are empty.
+Settings without_paths(Settings settings);
+
 // "; looked at /conf/corpus.txt (beside the config) and /home/corpus.txt (from the working directory)": the
 // end of an error about a path of the settings that is not there. Nothing for a path that says it all.
 std::string places_looked_at(const Settings& settings, const std::string& path);

@@ -28,7 +28,7 @@ void BucketGradients::Queued::done() {
 }
 
 BucketGradients::BucketGradients(World& world, ParallelLayout layout, NamedTensors parameters,
-                                 std::vector<torch::Tensor> stepped, const BucketPlan& plan)
+                                 std::vector<torch::Tensor> stepped, const GradientPlan& plan)
     : world_(world),
       plan_(plan),
       parameters_(std::move(parameters)),

@@ -31,7 +31,7 @@ class BucketGradients final : public Gradients {
   // them. REQUIRES: a layout of these parameters and this world, which outlives this; a divided one for
   // each_pass.
   BucketGradients(World& world, ParallelLayout layout, NamedTensors parameters,
-                  std::vector<torch::Tensor> stepped, const BucketPlan& plan);
+                  std::vector<torch::Tensor> stepped, const GradientPlan& plan);
   ~BucketGradients() override;
 
   void clear() override;
@@ -69,7 +69,7 @@ class BucketGradients final : public Gradients {
   void reduce_late(std::size_t bucket);
 
   World& world_;
-  BucketPlan plan_;
+  GradientPlan plan_;
   NamedTensors parameters_;
   BucketTensors tensors_;
   Tensors stepped_, given_;     // by parameter; what finish() gives as gradients

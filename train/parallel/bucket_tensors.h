@@ -14,7 +14,7 @@
 
 namespace octavo::train {
 
-struct BucketPlan {
+struct GradientPlan {
   std::int64_t passes = 1;      // of a step, at most
   bool reduce_in_fp32 = false;  // else in the gradients' own type; sums of several passes are fp32
   bool each_pass = false;       // ZeRO-2: each pass is reduced, and only chunks are kept
@@ -24,7 +24,7 @@ class BucketTensors {
  public:
   using Tensors = std::vector<torch::Tensor>;
 
-  BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters, const BucketPlan& plan);
+  BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters, const GradientPlan& plan);
 
   [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
   [[nodiscard]] std::size_t count() const { return mine_.size(); }
@@ -53,7 +53,7 @@ class BucketTensors {
 
   ParallelLayout layout_;
   int rank_;
-  BucketPlan plan_;
+  GradientPlan plan_;
   std::vector<Shape> shapes_;  // by parameter
   Tensors whole_, mine_;       // by bucket
   Tensors slots_;

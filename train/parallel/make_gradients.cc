@@ -13,7 +13,7 @@ std::unique_ptr<Gradients> make_gradients(World& world, const ParameterGroups& g
                                           const TrainingSettings& training, std::int64_t passes,
                                           const ShardedWeights* weights) {
   if (!world.grouped()) return std::make_unique<GradientSums>(groups.parameters, passes);
-  BucketPlan plan;
+  GradientPlan plan;
   plan.passes = passes;
   plan.reduce_in_fp32 = training.reduce_dtype == ReduceType::float32;
   plan.each_pass = training.parallel == Parallel::zero2;

@@ -149,6 +149,26 @@ std::optional<Fact> data_fact(const RunData& run) {
               bytes_text(number_in(run.start, "/validation_bytes")) + " to evaluate"};
 }
 
+// Of a run with ranks.
+std::optional<Fact> ranks_fact(const RunData& run) {
+  const std::optional<double> ranks = number_in(run.start, "/ranks");
+  if (!ranks) return std::nullopt;
+  return Fact{"Ranks", grouped(ranks), text_or_dash(run.start, "/parallel")};
+}
+
+std::optional<Fact> communication_fact(const RunData& run) {
+  const std::optional<double> bytes = number_in(run.end, "/comm_bytes");
+  const std::optional<double> seconds = number_in(run.end, "/comm_seconds"),
+                              waited = number_in(run.end, "/comm_waited");
+  if (!bytes) return std::nullopt;
+  const bool timed = seconds && waited && *seconds > 0;
+  return Fact{"Communication", bytes_text(bytes) + " a step",
+              timed ? significant(1e3 * *seconds, 3) + " ms, of which " + percent_text(*waited / *seconds) +
+                          " not hidden by other work"
+                    : "",
+              bytes, Better::lower};
+}
+
 Fact skipped_fact(const RunData& run) {
   return {"Skipped steps", grouped(run.skipped_steps),
           run.skipped_steps > 0 ? "their gradients were not finite" : "", run.skipped_steps, Better::lower};
@@ -188,6 +208,8 @@ std::vector<Fact> facts_of(const RunData& run) {
   add(Fact{"Compute", text_or_dash(run.start, "/compute_dtype"),
            "master weights: " + text_or_dash(run.start, "/master_weights")});
   add(Fact{"Device", text_or_dash(run.start, "/device")});
+  add(ranks_fact(run));
+  add(communication_fact(run));
   add(data_fact(run));
   add(Fact{"Trainer overhead", percent_text(overhead), overhead ? "beside forward, backward and step" : "",
            overhead, Better::lower});

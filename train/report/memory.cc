@@ -13,13 +13,14 @@ struct Owner {
   std::string_view key;
   std::string_view meaning;
 };
-constexpr std::array<Owner, 6> kOwners{{
+constexpr std::array<Owner, 7> kOwners{{
     {"params", "the model's weights"},
     {"grads", "gradients, with what accumulates them"},
     {"states", "the optimizer's states"},
     {"master", "the bits that bf16 weights lack"},
     {"activations", "kept for the backward pass"},
     {"workspace", "of single operations"},
+    {"communication", "of ranks, beside what they communicate"},
 }};
 
 constexpr double kWideEnough = 0.16;  // of the bar, for a label to fit in
@@ -80,6 +81,9 @@ std::string memory_html(std::span<const RunData> runs) {
     table.head({{"owner"}, {"bytes", "", "num"}, {"share", "", "num"}, {"what it is"}});
   }
   for (const Owner& owner : kOwners) {
+    const bool known = std::any_of(runs.begin(), runs.end(),
+                                   [&](const RunData& run) { return owned(run, owner.key).has_value(); });
+    if (!known && owner.key == "communication") continue;  // none of them has several ranks
     std::vector<Cell> cells = {{std::string(owner.key), "", "owner o-" + std::string(owner.key)}};
     for (const RunData& run : runs) cells.push_back({bytes_text(owned(run, owner.key)), "", "num"});
     if (runs.size() == 1) {

@@ -1,0 +1,12 @@
+// What a run says of itself before its first step, on the console and in the log.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "console.h"
+#include "session.h"
+
+namespace octavo::train {
+
+void introduce(Session& session, Console& console);
+
+}  // namespace octavo::train

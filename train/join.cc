@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#include "join.h"
+
+#include "device.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace octavo::train {
+
+Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& place) {
+  if (starts_ranks(config, place)) {
+    return Status::invalid("training.num_gpus: got " + std::to_string(*config.settings.training.num_gpus) +
+                           ", but this process is alone: octavo train, torchrun or Slurm start the ranks");
+  }
+  if (!place.grouped()) return std::shared_ptr<World>(World::alone());
+  auto device = rank_device(config, place);
+  if (!device.ok()) return device.status();
+  const std::chrono::duration<double> timeout(config.settings.training.rank_timeout);
+  auto world = World::join(place, *device, {std::chrono::duration_cast<std::chrono::milliseconds>(timeout)});
+  if (!world.ok()) return world.status();
+  return std::shared_ptr<World>(std::move(*world));
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#include "resume_passes.h"
+
+#include "checkpoint.h"
+#include "resume.h"
+#include "train/config/passes.h"
+
+#include <string>
+
+namespace octavo::train {
+namespace {
+
+bool ask_for_the_same(const TrainingSettings& then, const TrainingSettings& now) {
+  return then.per_device_train_batch_size == now.per_device_train_batch_size &&
+         then.gradient_accumulation_steps == now.gradient_accumulation_steps &&
+         then.global_batch_size == now.global_batch_size;
+}
+
+Status cannot_divide(const std::string& checkpoint, TrainingSettings training, std::int64_t batches,
+                     std::int64_t ranks) {
+  const std::string has = checkpoint + ": its steps have " + std::to_string(batches) + " batches";
+  if (training.per_device_train_batch_size == kNoLimit) {
+    std::string possible;
+    for (std::int64_t count = 1; count <= batches; ++count) {
+      if (batches % count == 0) possible += (possible.empty() ? "" : ", ") + std::to_string(count);
+    }
+    return Status::invalid(has + ", which " + std::to_string(ranks) +
+                           " ranks cannot divide; ranks that can: " + possible);
+  }
+  training.global_batch_size = batches * training.per_device_train_batch_size;
+  training.accumulation_follows = true;
+  const auto possible = accumulation_for(training, ranks);
+  return Status::invalid(has + " of " + std::to_string(training.per_device_train_batch_size) +
+                         " samples, and a run that goes on keeps the samples of its steps; " +
+                         possible.status().message());
+}
+
+}  // namespace
+
+Result<std::int64_t> passes_of_ranks(const Settings& given, std::int64_t ranks,
+                                     const std::string& checkpoint) {
+  const TrainingSettings& training = given.training;
+  if (checkpoint.empty() || training.global_batch_size) return accumulation_for(training, ranks);
+  const auto state = saved_state(checkpoint);
+  if (!state.ok()) return state.status();
+  const auto then = saved_settings(checkpoint);
+  if (!then.ok() || !ask_for_the_same(then->training, training)) return accumulation_for(training, ranks);
+  const std::int64_t batches =
+      state->batches_per_step > 0 ? state->batches_per_step : training.gradient_accumulation_steps;
+  if (batches % ranks != 0) return cannot_divide(checkpoint, training, batches, ranks);
+  return batches / ranks;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "step_share.h"
+
+#include "signals.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP};
+
+// What a rank has read, by pass: '1' where the batch has rows.
+using ReadPasses = std::string;
+
+void exchange(World& world, StepShare& share) {
+  enum { kPasses, kRows, kLength, kPadded, kUnits, kLeftOut, kSignals };
+  std::array<double, kSignals + kStopSignals.size()> all = {static_cast<double>(share.fed.passes),
+                                                            static_cast<double>(share.fed.rows),
+                                                            share.fed.length,
+                                                            share.fed.padded_length,
+                                                            static_cast<double>(share.units),
+                                                            static_cast<double>(share.passes_left_out)};
+  const int received = StopSignals::received();
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i)
+    all[kSignals + i] = received == kStopSignals[i] ? 1 : 0;
+  world.sum(all);
+  share.fed = {static_cast<std::int64_t>(all[kPasses]), static_cast<std::int64_t>(all[kRows]), all[kLength],
+               all[kPadded]};
+  share.units = static_cast<std::int64_t>(all[kUnits]);
+  share.passes_left_out = static_cast<std::int64_t>(all[kLeftOut]);
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+    if (all[kSignals + i] > 0 && share.signal == 0) share.signal = kStopSignals[i];
+  }
+}
+
+// A batch without rows has no number: those after it move up, as they do in one process.
+void number(World& world, const ReadPasses& mine, StepShare& share) {
+  std::vector<ReadPasses> all(static_cast<std::size_t>(world.ranks()), ReadPasses(mine.size(), '1'));
+  if (share.passes_left_out > 0) all = world.gather(mine);
+  std::int64_t next = 0;
+  for (std::size_t pass = 0; pass < mine.size(); ++pass) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank][pass] != '1') continue;
+      if (static_cast<int>(rank) == world.rank()) share.numbers.push_back(next);
+      ++next;
+    }
+  }
+  for (const ReadPasses& each : all)
+    share.most_passes = std::max<std::int64_t>(share.most_passes, std::ranges::count(each, '1'));
+}
+
+}  // namespace
+
+StepShare take_step(Session& session) {
+  StepShare out;
+  ReadPasses read;
+  const std::uint64_t begin = session.batches->position();
+  for (std::int64_t i = 0; i < session.settings.training.gradient_accumulation_steps; ++i) {
+    Batch batch = session.batches->next();
+    const bool has_rows = batch.rows() > 0;
+    read += has_rows ? '1' : '0';
+    if (!has_rows) {
+      ++out.passes_left_out;
+      continue;
+    }
+    out.units += session.task->units(batch.rows());
+    out.fed += {1, batch.rows(), batch.length, batch.padded_length};
+    out.batches.push_back(std::move(batch));
+  }
+  if (session.world->grouped()) exchange(*session.world, out);
+  number(*session.world, read, out);
+  // A dry run's largest batch stands at one position.
+  const auto positions = static_cast<std::int64_t>(session.batches->position() - begin);
+  out.left_out = std::max<std::int64_t>(positions - out.fed.rows, 0);
+  return out;
+}
+
+int signal_on_any(World& world) {
+  std::int64_t signal = StopSignals::received();
+  world.max(std::span(&signal, 1));
+  return static_cast<int>(signal);
+}
+
+}  // namespace octavo::train
