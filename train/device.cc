@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "device.h"
 
+#include "train/config/passes.h"
 #include "train/data/mix.h"
 
 #include <ATen/Parallel.h>
@@ -100,7 +101,11 @@ Status can_start_ranks(const Config& config) {
   // Whether there is any GPU at all.
   if (const auto device = choose_device(config.settings.training.device); !device.ok())
     return device.status();
-  return enough_gpus(config, *config.settings.training.num_gpus);
+  if (Status bad = enough_gpus(config, *config.settings.training.num_gpus); !bad.ok()) return bad;
+  const auto passes = accumulation_for(config.settings.training, *config.settings.training.num_gpus);
+  if (passes.ok()) return {};
+  return {passes.status().code(),
+          config.origin("training.global_batch_size").place() + ": " + passes.status().message()};
 }
 
 Result<torch::Device> rank_device(const Config& config, const Place& place) {

@@ -26,7 +26,8 @@ Result<Place> place_of(const Config& config);
 
 // Whether the command starts ranks of its own: several are asked for, and this process is none of them.
 bool starts_ranks(const Config& config, const Place& place);
-// Whether this machine has what the ranks to be started need. Nothing is allocated on a GPU.
+// Whether this machine has what the ranks to be started need, and they can divide a step. Nothing is
+// allocated on a GPU.
 Status can_start_ranks(const Config& config);
 
 // The rank's device: a GPU of its own, or the CPU. Without a group: what the settings name.

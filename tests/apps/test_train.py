@@ -59,13 +59,13 @@ class Run:
         self.file = self.folder / "run.yaml"
         self.file.write_text(config.replace("TEXT", str(text)).replace("OUT", str(self.out)))
 
-    def start(self, *words):
+    def start(self, *words, **variables):
         return subprocess.Popen(
             [BINARY, "train", self.file, *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, **variables},
         )
 
     def train(self, *words, code=0):
@@ -179,6 +179,74 @@ def test_bad_settings(tmp_path, text, words, code, parts):
     for part in parts:
         assert part in err
     assert not run.out.exists(), "a run that cannot start leaves nothing"
+
+
+TORCHRUN = {
+    "RANK": "0",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "parts"),
+    [
+        (["deepspeed={zero_optimization: {stage: 3}}"], {}, ["zero_optimization.stage: got 3", "0, 1 or 2"]),
+        (["deepspeed={zero_optimization: {cpu_offload: true}}"], {}, ["cpu_offload", "remove it"]),
+        (["deepspeed={flops_profiler: {}}"], {}, ["flops_profiler: the trainer has nothing"]),
+        (
+            ["deepspeed={gradient_clipping: 1}", "grad_clip=2"],
+            {},
+            ["gradient_clipping", "is 2 (command line)"],
+        ),
+        (
+            ["num_gpus=2", "global_batch_size=6"],
+            {},
+            ["global_batch_size: got 6", "there are 2 ranks", "1 x 3"],
+        ),
+        (
+            ["num_gpus=99", "device=cuda"],
+            {},
+            [("99 ranks on this machine need a GPU each", "no CUDA device")],
+        ),
+        (["num_gpus=2", "device=cuda:0"], {}, ["device", "cuda:0"]),
+        (["num_gpus=3"], TORCHRUN, ["num_gpus: got 3, but 2 ranks were started"]),
+        ([], {"RANK": "0"}, ["WORLD_SIZE is not set, but RANK is"]),
+    ],
+)
+def test_bad_ranks(tmp_path, text, words, variables, parts):
+    """Each is told once, before anything has begun: no rank waits for another one."""
+    run = Run(tmp_path, text)
+    process = run.start(*words, **variables)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode in (1, 2), err
+    assert out == ""
+    for part in parts:
+        assert any(each in err for each in (part if isinstance(part, tuple) else (part,))), err
+    assert err.count("octavo: ") == 1, err
+    assert not run.out.exists(), "a run that cannot start leaves nothing"
+
+
+def test_two_ranks_train_as_one(tmp_path, text, whole):
+    run = Run(tmp_path, text)
+    printed, said = run.train(
+        "num_gpus=2", "global_batch_size=2", "batch_size=1", "deepspeed={steps_per_print: 9}"
+    )
+    assert printed == f"step 12 is saved in {run.out}/checkpoint-12\nreport: {run.out}/report.html\n"
+    assert said.count("steps_per_print: without effect") == 1
+    (start,) = run.records("start")
+    assert start["ranks"] == 2
+    losses = [[record["loss"] for record in each.records("eval")] for each in (run, whole)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    (saved, other) = ((each.out / "checkpoint-12" / "config.yaml").read_text() for each in (run, whole))
+    assert "num_gpus: 2" in saved
+    assert "num_gpus: null" in other
+    # On one rank it goes on with the same samples in a step.
+    _, said = run.train("num_gpus=1", "global_batch_size=2", "batch_size=1", "max_steps=13")
+    assert "step 12 of 13" in said
 
 
 def test_print_config(tmp_path, text):

@@ -53,7 +53,7 @@ SECONDS = 120
 TORCH_ENDED_BADLY = "terminate called without an active exception"
 TRIES = 5
 
-_TRAIN = re.compile(r"^(\S*/)?octavo train \S+\.yaml")
+_TRAIN = re.compile(r"^(torchrun .* )?(\S*/)?octavo train \S+\.yaml")
 _BENCH = re.compile(r"^(\S+=\S+ )*(\S*/)?octavo bench ")
 
 

@@ -148,10 +148,6 @@ TEST(ConfigErrors, WhatIsNotBuiltIn) {
   EXPECT_THAT(error_of("zero_optimization: {stage: 2}"), HasSubstr("name the file in training.deepspeed"));
   EXPECT_THAT(error_of("FP8_FORMAT: hybrid"), HasSubstr("FP8 compute is not built in yet"));
   EXPECT_THAT(error_of("USE_4BIT: true"), HasSubstr("4-bit weights are not built in"));
-  const auto config = parse("training: {num_gpus: 4}", "run.yaml");
-  EXPECT_EQ(config.status().code(), StatusCode::unsupported);
-  EXPECT_THAT(config.status().message(), AllOf(StartsWith("run.yaml:1:12: training.num_gpus: got 4"),
-                                               HasSubstr("multi-GPU training is not built in yet")));
 }
 
 TEST(ConfigErrors, ContradictionsNameBothPlaces) {

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/assignments.h"
 #include "train/config/config.h"
+#include "train/config/passes.h"
 #include "train/tasks/speech/model_config.h"
 #include "train/tasks/text/settings.h"
 #include "train/text_files.h"
@@ -265,8 +266,6 @@ TEST(ParakeetGuide, TheModelTellsTheTask) {
               AllOf(StartsWith("data.train_manifest: not given"), HasSubstr("train.jsonl")));
   EXPECT_THAT(check_complete(parsed(kWhole, {"train_manifest=a"})).message(),
               AllOf(StartsWith("data.val_manifest: not given"), HasSubstr("octavo data split")));
-  EXPECT_THAT(refusal("name: " + std::string(kParakeet) + "\nnum_gpus: 2\n"),
-              StartsWith("run.yaml:2:1: training.num_gpus: got 2"));
   EXPECT_EQ(parse("task: asr", "run.yaml").status().message(),
             "run.yaml:1:7: task: got asr, expected one of auto, text, speech");
 }
@@ -376,14 +375,16 @@ TEST(ParakeetGuide, DeepSpeedAndSeveralGpus) {
   EXPECT_THAT(refusal("gradient_accumulation_steps: now\nzero_optimization: {stage: 2}\n"),
               StartsWith("run.yaml:2:1: zero_optimization: a section of DeepSpeed's file"))
       << "before the values of other keys are read";
-  EXPECT_THAT(
-      refusal(R"(training:
+  const TrainingSettings two = parsed(R"(training:
   num_gpus: 2  # Or 4, 8, etc.
   per_device_train_batch_size: 32
   per_device_eval_batch_size: 16
   gradient_accumulation_steps: 2
-)"),
-      StartsWith("run.yaml:2:3: training.num_gpus: got 2, but multi-GPU training is not built in yet"));
+)")
+                                   .settings.training;
+  EXPECT_EQ(two.num_gpus, 2);
+  EXPECT_EQ(two.parallel, Parallel::automatic);
+  EXPECT_EQ(accumulation_for(two, 2).value(), 2);
 }
 
 // ---- torchao: names of classes, and offloading ----

@@ -86,6 +86,13 @@ TEST(RankSettings, PassesThatAreGivenMustAgree) {
             HasSubstr("batches of a budget differ in their samples")));
 }
 
+TEST(RankSettings, TheExampleCanBeStarted) {
+  const auto config = load(OCTAVO_TEST_DOCS_DIR "/../examples/train/two_ranks.yaml");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->settings.training.num_gpus, 2);
+  EXPECT_EQ(accumulation_for(config->settings.training, 2).value(), 2);
+}
+
 TEST(RankSettings, AreReadBackAndMakeNoOtherRun) {
   const Settings fixed = settings_of({"global_batch_size=48", "batch_size=4"});
   const std::string saved = to_yaml(fixed);

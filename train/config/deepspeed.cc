@@ -149,10 +149,11 @@ class Reader {
 
   [[nodiscard]] Status unknown(const std::string& path, const YamlNode& word) const {
     const auto* const known = std::ranges::find(kInstead, path, &Instead::path);
-    return wrong(word, path,
-                 known == kInstead.end()
-                     ? "the trainer has nothing that it stands for; remove it"
-                     : "is not read from DeepSpeed's file; remove it, and " + std::string(known->text));
+    return wrong(
+        word, path,
+        known == kInstead.end()
+            ? "the trainer has nothing that it stands for; remove it (docs/guides/ranks.md has what is read)"
+            : "is not read from DeepSpeed's file; remove it, and " + std::string(known->text));
   }
 
   Status read_stage(const std::string& path, const YamlNode& word, const YamlNode& value) {

@@ -211,7 +211,7 @@ std::vector<Key> make_general() {
        "seconds after which a rank that others wait for counts as hanging, and the run ends", Effect::none},
       {"training.deepspeed", Setting{.type = deepspeed_file(), .fallback = "null", .spent = true},
        "a file of DeepSpeed (JSON), or its keys as a mapping: they become values of the keys here, and a "
-       "value that is given here otherwise is an error",
+       "value that is given here otherwise is an error; docs/guides/ranks.md has what is read",
        Effect::none},
       {"training.device", Setting{field(&T::device, device_name()), "auto"},
        "where to train; auto: a GPU if there is one", Effect::none},
