@@ -1,13 +1,15 @@
 // Buffers that passes change, such as the statistics of a BatchNorm, over the ranks of a run: each rank's
 // passes have changed its own, and after the step all have the mean of them (of integers, such as counts, the
 // largest). So all ranks have the same model.
+//
+// The mean is that of the changes, so a buffer that nothing changes keeps its bits. A tensor's version does
+// not tell: BatchNorm writes its statistics without one.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "tensors.h"
 #include "train/world/world.h"
 
-#include <cstdint>
 #include <vector>
 
 namespace octavo::train {
@@ -19,13 +21,16 @@ class BufferMeans {
 
   // Before the passes of a step.
   void begin();
-  // After them, on all ranks: those that the passes of any rank have changed.
+  // After them, on all ranks.
   void share();
 
  private:
+  struct Kind {  // of one dtype: they are reduced together
+    std::vector<torch::Tensor> buffers;
+    torch::Tensor before;  // all of them, flat; integers have none
+  };
   World& world_;
-  std::vector<torch::Tensor> buffers_;  // none: there is nothing to share
-  std::vector<std::int64_t> versions_;  // before the passes
+  std::vector<Kind> kinds_;  // in the same order on all ranks
 };
 
 }  // namespace octavo::train

@@ -1,0 +1,118 @@
+// A task whose gradients are small multiples of a power of two: their sums are exact in fp32 and bf16, in any
+// order. So a training on any number of ranks, with any division of a step into passes, must have the bits of
+// one process, whatever its optimizer, states and rounding are.
+//
+// A sample is one of eight patterns of whole numbers from -3 to 3; the gradient is their mean over the rows
+// of a step. It does not depend on the weights.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "images/task.h"
+#include "train/data/batches.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+namespace octavo::ranks {
+
+// Batches of 1, 1 and 2 rows in turns: what three ranks take in a pass is a power of two.
+class BatchesOfThree : public train::Batches {
+ public:
+  [[nodiscard]] std::int64_t rows_at(const train::Order& /*order*/, std::uint64_t position) const override {
+    return position % 4 == 2 ? 2 : 1;
+  }
+};
+
+// Sizes with and without quantized states, another memory order, one that few samples have a gradient for,
+// and one that has none.
+class ExactModel : public torch::nn::Module {
+ public:
+  static constexpr std::size_t kSometimes = 4, kUnused = 5;
+
+  ExactModel() {
+    add("large", torch::randn({97, 200}));
+    add("kernel", torch::randn({32, 24, 3, 3}).contiguous(torch::MemoryFormat::ChannelsLast));
+    add("vector", torch::randn({700}));
+    add("even", torch::randn({64, 64}));
+    add("sometimes", torch::randn({5000}));
+    add("unused", torch::randn({5, 6}));
+    add("tail", torch::randn({3}));
+  }
+
+ private:
+  void add(const char* name, const torch::Tensor& tensor) { register_parameter(name, tensor); }
+};
+
+class ExactTask : public train::ImageTask {
+ public:
+  static constexpr std::int64_t kPatterns = 8;
+
+  // For so many ranks; 1: one process. A pass of all ranks has four rows.
+  explicit ExactTask(int ranks) {
+    if (ranks == 3) batches_ = std::make_unique<BatchesOfThree>();
+  }
+  static std::int64_t rows(int ranks) { return ranks == 1 ? 4 : ranks == 2 ? 2 : 1; }
+
+  [[nodiscard]] const train::Batches* batches() const override { return batches_.get(); }
+
+  std::shared_ptr<torch::nn::Module> build(const train::Settings& settings) override {
+    train::ImageTask::build(settings);
+    exact_ = std::make_shared<ExactModel>();
+    patterns_.clear();
+    for (const torch::Tensor& each : exact_->parameters()) {
+      const torch::Tensor at = torch::arange(each.numel()).unsqueeze(0);
+      const torch::Tensor sample = torch::arange(kPatterns).unsqueeze(1);
+      const torch::Tensor numbers = (at * at % 13 + at * (sample + 2) + sample * 5) % 7 - 3;
+      patterns_.push_back(numbers.to(torch::kFloat32));
+      if (patterns_.size() == ExactModel::kSometimes + 1) patterns_.back().slice(0, 1).zero_();
+    }
+    return exact_;
+  }
+
+  [[nodiscard]] train::Batch read(const train::Order& order, std::uint64_t first,
+                                  std::int64_t rows) const override {
+    train::Batch out;
+    const torch::Tensor patterns = torch::empty({rows}, torch::kInt64);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      out.draws.push_back(first + static_cast<std::uint64_t>(i));
+      patterns.data_ptr<std::int64_t>()[i] = order.sample(out.draws.back()) % kPatterns;
+    }
+    out.tensors.emplace_back("patterns", patterns);
+    return out;
+  }
+
+  torch::Tensor loss(const train::Batch& batch, const train::PassKey& /*key*/) override {
+    const torch::Tensor& rows = batch.at("patterns");
+    const bool all = (rows == 0).any().item<bool>();  // the others have nothing for kSometimes
+    torch::Tensor sum = torch::zeros({});
+    const std::vector<torch::Tensor> weights = exact_->parameters();
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      if (i == ExactModel::kUnused || (i == ExactModel::kSometimes && !all)) continue;
+      const torch::Tensor& weight = weights[i];
+      const torch::Tensor x = patterns_[i].index_select(0, rows).sum(0).view(weight.sizes());
+      sum = sum + (weight * x.to(weight.scalar_type())).sum().to(torch::kFloat32);
+    }
+    return sum / static_cast<double>(batch.rows());
+  }
+
+  // Whole numbers as well: 10 batches, of which the last is smaller.
+  std::optional<train::Tally> tally(const train::EvaluationCall& call) override {
+    train::Tally out{{0.0}, 0};
+    for (std::int64_t first = call.rank * 4; first < 38; first += call.ranks * 4)
+      out.sums[0] += static_cast<double>(first), out.units += std::min<std::int64_t>(4, 38 - first);
+    return out;
+  }
+  [[nodiscard]] train::Evaluation evaluation(const train::Tally& all) const override {
+    return {{{"loss", all.sums[0], train::Better::lower}}, all.units};
+  }
+
+ private:
+  std::unique_ptr<train::Batches> batches_;
+  std::shared_ptr<ExactModel> exact_;
+  std::vector<torch::Tensor> patterns_;  // of each parameter, [patterns, elements]
+};
+
+}  // namespace octavo::ranks

@@ -1,0 +1,309 @@
+// Whole trainings on ranks against one process with the same batches in a step, over 20 steps.
+//
+// Where sums are exact (exact_task.h), or have two terms, weights and saved states must be equal in bits.
+// Elsewhere they are near: the bound is measured, as the distance between two trainings of one process that
+// differ in the order of their sums alone. Ranks among themselves are always equal in bits.
+// SPDX-License-Identifier: MIT
+#include "ranks/exact_task.h"
+#include "ranks/whole_run.h"
+#include "train/parallel/lay_out.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace octavo::ranks {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Words passes(std::int64_t count) { return {"gradient_accumulation_steps=" + std::to_string(count)}; }
+
+struct Variant {
+  std::string name;
+  std::int64_t passes;
+  Words words;
+};
+
+// Every state format, weight store and way to add gradients.
+std::vector<Variant> adamw() {
+  const auto bf16 = [](const std::string& master) {
+    return Words{"compute_dtype=bfloat16", "master_weights=" + master};
+  };
+  const Words free = {"max_grad_norm=0"};
+  return {{"adamw", 1, free},
+          {"adamw_bf16", 4, {}},
+          {"adamw_8bit", 1, {}},
+          {"adamw_4bit", 4, bf16("24") + free},
+          {"adamw_4bit_rank1", 1, bf16("stochastic")},
+          {"adamw_fp8", 1, bf16("32")},
+          {"adamw_fp8_e5m2", 4, bf16("none")},
+          {"adamw_4bit_8bit", 4, bf16("stochastic")},
+          {"adamw", 1, bf16("stochastic")},
+          {"adamw_8bit", 1, bf16("24") + Words{"reduce_dtype=float32", "amsgrad=true"}},
+          {"adamw_8bit", 4, {"compute_dtype=float16"}}};
+}
+
+// The other families whose updates are of single elements.
+std::vector<Variant> families() {
+  return {{"adam_8bit", 1, {}},
+          {"sgd_8bit", 4, {"nesterov=true"}},
+          {"lion_4bit", 1, {"compute_dtype=bfloat16", "master_weights=24"}},
+          {"rmsprop", 1, {"centered=true", "momentum=0.9"}},
+          {"adagrad_8bit", 1, {}},
+          {"ademamix_4bit_8bit", 4, {}}};
+}
+
+std::string text_of(const Variant& variant) {
+  std::string out = variant.name + " passes=" + std::to_string(variant.passes);
+  for (const std::string& word : variant.words) out += ' ' + word;
+  return out;
+}
+
+Words words_of(const Variant& variant, int ranks) {
+  return Words{"optimizer=" + variant.name,
+               "per_device_train_batch_size=" + std::to_string(ExactTask::rows(ranks))} +
+         passes(variant.passes) + variant.words;
+}
+
+// A training of one process. Groups run one after the other, and the first one that asks makes it.
+WholeRun alone(const Variant& variant) {
+  WholeRun run("alone-" + std::to_string(std::hash<std::string>()(text_of(variant))));
+  if (!run.has(kSteps)) {
+    EXPECT_EQ(run.go(nullptr, std::make_unique<ExactTask>(1), words_of(variant, 1)), "") << text_of(variant);
+  }
+  return run;
+}
+
+void expect_bits(World& world, const Variant& variant, const std::string& parallel) {
+  const std::string what = text_of(variant) + ' ' + parallel;
+  static int number = 0;
+  WholeRun run(std::to_string(world.ranks()) + "-exact" + std::to_string(number++));
+  EXPECT_EQ(run.go(&world, std::make_unique<ExactTask>(world.ranks()),
+                   words_of(variant, world.ranks()) + Words{"parallel=" + parallel}),
+            "")
+      << what;
+  EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters))) << what;
+  if (!world.leads()) return;
+  const WholeRun one = alone(variant);
+  EXPECT_TRUE(run.bits(kSteps).first == one.bits(kSteps).first) << "weights: " << what;
+  EXPECT_TRUE(run.bits(kSteps).second == one.bits(kSteps).second) << "states: " << what;
+  const auto got = run.state(kSteps), expected = one.state(kSteps);
+  for (const char* key : {"units", "sampler", "skipped"}) EXPECT_EQ(got[key], expected[key]) << what;
+  const auto evaluation = run.records("eval").at(0), of_one = one.records("eval").at(0);
+  EXPECT_EQ(evaluation["loss"], of_one["loss"]) << what;
+  EXPECT_EQ(evaluation["images"], of_one["images"]) << what;
+}
+
+const char* const kModes[] = {"ddp", "zero1", "zero2"};
+
+RANKS_TEST(adamw_has_the_bits_of_one_process, 2, 3, 4) {
+  // Two ranks try everything; three and four each format in one mode, three in another than four.
+  const std::vector<Variant> all = adamw();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t mode = 0; mode < 3; ++mode) {
+      if (world.ranks() == 2 || (i + static_cast<std::size_t>(world.ranks())) % 3 == mode)
+        expect_bits(world, all[i], kModes[mode]);
+    }
+  }
+}
+
+RANKS_TEST(other_families_have_the_bits_of_one_process, 3) {
+  const std::vector<Variant> all = families();
+  for (std::size_t i = 0; i < all.size(); ++i) expect_bits(world, all[i], kModes[(i + 1) % 3]);
+}
+
+// The largest difference of weights, and the largest weight.
+struct Distance {
+  double most = 0, largest = 0;
+};
+Distance distance(const NamedTensors& a, const NamedTensors& b) {
+  Distance out;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const torch::Tensor one = a[i].second.to(torch::kFloat64), other = b[i].second.to(torch::kFloat64);
+    out.most = std::max(out.most, (one - other).abs().max().item<double>());
+    out.largest = std::max(out.largest, other.abs().max().item<double>());
+  }
+  return out;
+}
+
+// Norms of weights and updates are sums in double, in another order where they are shared: so the float of a
+// ratio may be another by one rounding. A step then differs by 2^-23 of its update, which is no larger than
+// the largest weight, and by a rounding of the weight; and so does each of the 20 steps.
+RANKS_TEST(lamb_and_lars_have_the_norms_of_whole_tensors, 2, 4) {
+  for (const Variant& variant : {Variant{"lamb", 1, {"trust_ratio=true"}}, Variant{"lars", 4, {}}}) {
+    for (const char* parallel : {"zero1", "zero2"}) {
+      const std::string what = text_of(variant) + ' ' + parallel;
+      WholeRun run(std::to_string(world.ranks()) + "-norms-" + variant.name + parallel);
+      EXPECT_EQ(run.go(&world, std::make_unique<ExactTask>(world.ranks()),
+                       words_of(variant, world.ranks()) + Words{std::string("parallel=") + parallel}),
+                "");
+      EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters))) << what;
+      if (!world.leads()) continue;
+      WholeRun one(std::to_string(world.ranks()) + "-norms-alone-" + variant.name + parallel);
+      EXPECT_EQ(one.go(nullptr, std::make_unique<ExactTask>(1), words_of(variant, 1)), "");
+      const Distance found = distance(run.parameters, one.parameters);
+      EXPECT_LE(found.most, kSteps * 2 * 0x1p-23 * found.largest) << what;
+    }
+  }
+}
+
+Words text_words(World& world, const std::string& optimizer) {
+  return {"data.train=" + world.share(train::text_file()), "optimizer=" + optimizer, "max_steps=20",
+          "eval_steps=null", "save_steps=null"};
+}
+
+WholeRun text_run(const std::string& name) {
+  WholeRun run(name);
+  run.yaml = run.text_yaml;
+  return run;
+}
+
+double evaluated(const WholeRun& run) { return run.records("eval").at(0)["loss"].get<double>(); }
+
+// Sums of two terms have one result. A language model with dropout: its masks are of samples.
+RANKS_TEST(two_ranks_train_text_to_the_bits_of_one_process, 2) {
+  const Words all = text_words(world, "adamw_8bit");
+  int number = 0;
+  for (const char* clip : {"max_grad_norm=1", "max_grad_norm=0"}) {
+    for (const char* parallel : {"ddp", "zero1", "zero2"}) {
+      // A clipped norm is added in another order by shards.
+      if (std::string(clip) == "max_grad_norm=1" && std::string(parallel) != "ddp") continue;
+      WholeRun run = text_run("text-" + std::to_string(number++));
+      EXPECT_EQ(run.go(&world, nullptr, all + Words{clip, std::string("parallel=") + parallel}), "");
+      EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters)));
+      if (!world.leads()) continue;
+      WholeRun one = text_run("text-alone-" + std::to_string(number));
+      EXPECT_EQ(one.go(nullptr, nullptr, all + Words{clip} + passes(2)), "");
+      EXPECT_TRUE(run.bits(kSteps) == one.bits(kSteps)) << parallel << ' ' << clip;
+      // Two shares are added in double.
+      EXPECT_NEAR(evaluated(run), evaluated(one), 8 * 0x1p-53 * evaluated(one));
+    }
+  }
+}
+
+// Three gradients in another order: as far as one process is from itself when it takes the same samples in
+// one pass instead of three. A wrong batch, weight or mask is a thousand times further.
+RANKS_TEST(three_ranks_train_text_within_the_tolerance_of_sums, 3) {
+  const Words all = text_words(world, "adamw");
+  WholeRun run = text_run("near");
+  EXPECT_EQ(run.go(&world, nullptr, all + Words{"parallel=zero2"}), "");
+  EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters)));
+  if (!world.leads()) return;
+  WholeRun three = text_run("near-passes"), once = text_run("near-once");
+  EXPECT_EQ(three.go(nullptr, nullptr, all + passes(3)), "");
+  EXPECT_EQ(once.go(nullptr, nullptr, all + Words{"per_device_train_batch_size=6"}), "");
+  const double order = distance(once.parameters, three.parameters).most;
+  EXPECT_GT(order, 0);
+  EXPECT_LT(order, 1e-3) << "so it would say nothing";
+  EXPECT_LE(distance(run.parameters, three.parameters).most, 8 * order);
+  EXPECT_NEAR(evaluated(run), evaluated(three), 8 * std::abs(evaluated(once) - evaluated(three)) + 1e-6);
+}
+
+// BatchNorm: a pass has the statistics of its own rows, on a rank as in one process. What is kept of them is
+// the mean over ranks, and so it differs; weights do not.
+RANKS_TEST(batch_norm_has_the_same_statistics_on_all_ranks, 2, 4) {
+  for (const char* parallel : {"ddp", "zero2"}) {
+    const std::string name = std::to_string(world.ranks()) + "-norm-" + parallel;
+    WholeRun run(name);
+    const Words all = {"optimizer=adamw_8bit", "max_grad_norm=0"};
+    EXPECT_EQ(run.go(&world, nullptr, all + Words{std::string("parallel=") + parallel}), "");
+    EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters)));
+    EXPECT_TRUE(same_on_ranks(world, bytes_of(run.buffers)));
+    ASSERT_FALSE(run.buffers.empty());
+    for (const auto& [buffer, tensor] : run.buffers) {
+      if (!tensor.is_floating_point()) {
+        EXPECT_EQ(tensor.item<std::int64_t>(), kSteps) << buffer;
+      }
+    }
+    if (!world.leads() || world.ranks() != 2) continue;
+    WholeRun one(name + "-alone");
+    EXPECT_EQ(one.go(nullptr, nullptr, all + passes(2)), "");
+    EXPECT_TRUE(bytes_of(run.parameters) == bytes_of(one.parameters)) << parallel;
+  }
+}
+
+// Ranks 0 and 1 of the group as a world of their own.
+std::unique_ptr<World> first_two(const World& world) {
+  Place place = world.place();
+  place.ranks = place.local_ranks = 2;
+  return World::join(place, torch::kCPU, {.timeout = kPatience}).value();
+}
+
+RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
+  const Variant variant{"adamw_4bit_8bit", 2, {"compute_dtype=bfloat16", "master_weights=stochastic"}};
+  const Words all = words_of(variant, 3);
+  const auto task = [] { return std::make_unique<ExactTask>(3); };
+  WholeRun whole("resume-whole");
+  EXPECT_EQ(whole.go(&world, task(), all + Words{"parallel=zero2", "save_steps=10"}), "");
+  const Words from = {"resume_from_checkpoint=" + whole.checkpoint(10)};
+  // The same number, in another mode.
+  WholeRun same("resume-3");
+  EXPECT_EQ(same.go(&world, task(), all + from + Words{"parallel=ddp"}), "");
+  if (world.leads()) {
+    EXPECT_TRUE(whole.bits(kSteps) == alone(variant).bits(kSteps));
+    EXPECT_TRUE(same.bits(kSteps) == whole.bits(kSteps));
+    // One process: six passes in a step instead of two.
+    WholeRun one("resume-1");
+    EXPECT_EQ(one.go(nullptr, task(), all + from), "");
+    EXPECT_TRUE(one.bits(kSteps) == whole.bits(kSteps));
+  }
+  if (world.rank() < 2) {
+    const std::unique_ptr<World> two = first_two(world);
+    WholeRun fewer("resume-2");
+    EXPECT_EQ(fewer.go(two.get(), task(), all + from + Words{"parallel=zero1"}), "");
+    EXPECT_TRUE(same_on_ranks(*two, bytes_of(fewer.parameters)));
+    if (two->leads()) {
+      EXPECT_TRUE(fewer.bits(kSteps) == whole.bits(kSteps));
+    }
+  }
+  // Three batches in a step cannot be divided by two.
+  WholeRun odd("resume-odd");
+  const Words odd_words = words_of({"adamw", 1, {}}, 3);
+  EXPECT_EQ(odd.go(&world, task(), odd_words + Words{"max_steps=2"}), "");
+  if (world.rank() < 2) {
+    const std::unique_ptr<World> two = first_two(world);
+    WholeRun refused("resume-refused");
+    EXPECT_THAT(refused.go(two.get(), task(),
+                           odd_words + Words{"max_steps=4", "resume_from_checkpoint=" + odd.checkpoint(2)}),
+                AllOf(HasSubstr("its steps have 3 batches"), HasSubstr("per_device_train_batch_size")));
+  }
+}
+
+// fp32 states are 8 bytes an element, once it has had a gradient, and fp32 gradients 4.
+RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
+  for (const std::string parallel : kModes) {
+    WholeRun run(std::to_string(world.ranks()) + "-bytes-" + parallel);
+    run.look = [&](const train::Session& session) {
+      const train::ParallelLayout layout = lay_out(session.groups, world.ranks(), parallel != "ddp");
+      std::int64_t own = 0, chunks = 0, buckets = 0, largest = 0;
+      for (std::size_t i = 0; i < session.groups.parameters.size(); ++i)
+        own += i == ExactModel::kUnused ? 0 : layout.piece(i, world.rank()).elements();
+      for (std::size_t i = 0; i < layout.buckets().size(); ++i) {
+        chunks += layout.chunk(i, world.rank()).elements();
+        buckets += layout.buckets()[i].elements;
+        largest = std::max(largest, layout.buckets()[i].elements);
+      }
+      EXPECT_EQ(session.optimizer->bytes().states, 8 * own) << parallel;
+      EXPECT_EQ(session.gradients->bytes(), 4 * (parallel == "zero2" ? chunks : buckets)) << parallel;
+      EXPECT_LE(session.gradients->communication_bytes(), parallel == "zero2" ? 2 * 4 * largest : 0);
+      if (parallel != "ddp") {
+        EXPECT_LE(own, (buckets + world.ranks() - 1) / world.ranks());
+      }
+    };
+    EXPECT_EQ(run.go(&world, std::make_unique<ExactTask>(world.ranks()),
+                     words_of({"adamw", 1, {}}, world.ranks()) + Words{"parallel=" + parallel}),
+              "");
+  }
+}
+
+}  // namespace
+}  // namespace octavo::ranks

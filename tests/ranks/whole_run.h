@@ -1,0 +1,98 @@
+// Whole trainings of tiny models, on the ranks of a world and in one process, and what they leave behind.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "heartbeat.h"
+#include "loop.h"
+#include "ranks/ranks.h"
+#include "session.h"
+#include "train/run_support.h"
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace octavo::ranks {
+
+using train::NamedTensors;
+using train::Words;
+
+inline constexpr std::int64_t kSteps = 20;
+
+inline constexpr const char* kImages = R"(model: {name: convnet, n_block: 2, width: 8}
+data: {image_size: 8, train_images: 256, validation_images: 16, dataloader_num_workers: 0}
+training:
+  learning_rate: 1.0e-2
+  compute_dtype: float32
+  per_device_train_batch_size: 4
+  per_device_eval_batch_size: 4
+  warmup_steps: 2
+  max_steps: 20
+  eval_steps: null
+  save_steps: null
+  logging_steps: 5
+  device: cpu
+)";
+
+// A folder under scratch(), the same one on all ranks.
+class WholeRun : public train::TinyRun {
+ public:
+  explicit WholeRun(const std::string& name) : TinyRun(scratch(), name), text_yaml(yaml) {
+    yaml = kImages + ("output_dir: \"" + out + "\"\n");
+  }
+
+  std::string text_yaml;  // of a language model, instead
+
+  // What is looked at while the session is there.
+  std::function<void(const train::Session&)> look = [](const train::Session&) {};
+  NamedTensors parameters, buffers;  // at the end
+
+  // On all ranks of the world; null: in this process alone. An empty text, or the error.
+  std::string go(World* world, std::unique_ptr<train::Task> task, const Words& words) {
+    auto config = train::parse(yaml, "run.yaml", words);
+    if (!config.ok()) return config.status().message();
+    train::Recorder listener;
+    train::Heartbeat heartbeat(listener);
+    const std::shared_ptr<World> borrowed(world, [](World*) {});
+    auto session = train::open_session(*config, heartbeat, train::Purpose::run, std::move(task),
+                                       world == nullptr ? nullptr : borrowed);
+    if (!session.ok()) return session.status().message();
+    const auto outcome = train::Loop(**session, heartbeat).run();
+    said += listener.said;
+    look(**session);
+    parameters = copied((*session)->parameters);
+    buffers = copied((*session)->buffers);
+    return outcome.ok() ? std::string() : outcome.status().message();
+  }
+
+ private:
+  static NamedTensors copied(const NamedTensors& tensors) {
+    NamedTensors out;
+    for (const auto& [name, tensor] : tensors) out.emplace_back(name, tensor.detach().clone());
+    return out;
+  }
+};
+
+// The bytes of all tensors.
+inline std::string bytes_of(const NamedTensors& tensors) {
+  std::string out;
+  for (const auto& [name, tensor] : tensors) {
+    const torch::Tensor flat = tensor.contiguous();
+    out.append(static_cast<const char*>(flat.data_ptr()), flat.nbytes());
+  }
+  return out;
+}
+
+// Whether all ranks have these bytes.
+inline bool same_on_ranks(World& world, const std::string& bytes) {
+  const std::string mine = std::to_string(std::hash<std::string>()(bytes));
+  for (const std::string& each : world.gather(mine)) {
+    if (each != mine) return false;
+  }
+  return true;
+}
+
+}  // namespace octavo::ranks
