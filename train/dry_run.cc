@@ -250,20 +250,15 @@ std::vector<std::string> Rehearsal::lines() const {
 
 Result<DryRun> rehearse(const Config& config, std::int64_t steps, Heartbeat& console,
                         const std::shared_ptr<World>& world) {
-  std::unique_ptr<Session> session;
-  try {
-    auto opened = open_session(config, console, Purpose::dry_run, nullptr, world);
-    if (!opened.ok()) return opened.status();
-    session = std::move(*opened);
-  } catch (const c10::Error& error) {
-    return Status::failed("the run could not be set up: " + error_text(error));
-  } catch (const std::exception& error) {
-    return status_of(error);
-  }
-  Rehearsal rehearsal(*session, console);
+  auto opened = open_joined(config, console, Purpose::dry_run, world);
+  if (!opened.ok()) return opened.status();
+  Rehearsal rehearsal(**opened, console);
   const Status status = rehearsal.run(steps);
   console.doing("");
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    world->fail(status.message());
+    return status;
+  }
   if (rehearsal.signal() != 0) return DryRun{rehearsal.signal(), {}};
   return DryRun{0, rehearsal.lines()};
 }
@@ -279,9 +274,7 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
   heartbeat.doing("setting up: data, model and optimizer");
   auto world = join_ranks(config, *place);
   if (!world.ok()) return world.status();
-  auto done = rehearse(config, steps, heartbeat, *world);
-  if (!done.ok()) (*world)->fail(done.status().message());
-  return done;
+  return rehearse(config, steps, heartbeat, *world);
 }
 
 }  // namespace octavo::train

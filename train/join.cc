@@ -2,6 +2,7 @@
 #include "join.h"
 
 #include "device.h"
+#include "failure.h"
 
 #include <chrono>
 #include <string>
@@ -21,6 +22,20 @@ Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& pla
   auto world = World::join(place, *device, {std::chrono::duration_cast<std::chrono::milliseconds>(timeout)});
   if (!world.ok()) return world.status();
   return std::shared_ptr<World>(std::move(*world));
+}
+
+Result<std::unique_ptr<Session>> open_joined(const Config& config, Console& console, Purpose purpose,
+                                             const std::shared_ptr<World>& world) {
+  Status thrown;
+  try {
+    return open_session(config, console, purpose, nullptr, world);
+  } catch (const c10::Error& error) {
+    thrown = Status::failed("the run could not be set up: " + error_text(error));
+  } catch (const std::exception& error) {
+    thrown = status_of(error);
+  }
+  world->fail(thrown.message());
+  return thrown;
 }
 
 }  // namespace octavo::train

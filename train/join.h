@@ -1,7 +1,8 @@
-// How a process joins the ranks of its run.
+// How a process joins the ranks of its run, and opens it with them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "session.h"
 #include "train/config/config.h"
 #include "train/world/world.h"
 
@@ -13,5 +14,10 @@ namespace octavo::train {
 
 // Waits for all ranks. Without a group: this process alone; more ranks than that are an error.
 Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& place);
+
+// open_session() whose exceptions are errors too, of which the other ranks are told; any other error they
+// have alike.
+Result<std::unique_ptr<Session>> open_joined(const Config& config, Console& console, Purpose purpose,
+                                             const std::shared_ptr<World>& world);
 
 }  // namespace octavo::train

@@ -270,9 +270,9 @@ Status Loop::write_end(const Outcome& outcome) {
 Result<Outcome> Loop::failed(const Status& status) {
   const bool diverged = health_.diverged();
   const bool hopeless = diverged || saver_.failed() || stepper_.updating() || session_.shards != nullptr;
+  const std::string what = saver_.without_newest(status.message());
   const std::string saved = hopeless ? std::string() : rescue();
-  const std::string message =
-      saver_.without_newest(status.message()) + (saved.empty() ? saver_.left_to_go_on_from() : saved);
+  const std::string message = what + (saved.empty() ? saver_.left_to_go_on_from() : saved);
   // The run has failed already: an error of the log is not reported on top of it.
   std::ignore = session_.record({{"kind", "end"},
                                  {"step", state_.step},

@@ -66,24 +66,10 @@ void close_run(Session& session, Loop& loop, Result<Outcome>& outcome, Heartbeat
   if (outcome.ok() && report.ok()) outcome->report = *report;
 }
 
-Result<std::unique_ptr<Session>> open_run(const Config& config, Heartbeat& console,
-                                          const std::shared_ptr<World>& world) {
-  console.doing("setting up: data, model and optimizer");
-  try {
-    return open_session(config, console, Purpose::run, nullptr, world);
-  } catch (const c10::Error& error) {
-    return Status::failed("the run could not be set up: " + error_text(error));
-  } catch (const std::exception& error) {
-    return status_of(error);
-  }
-}
-
 Result<Outcome> run_all(const Config& config, Heartbeat& console, const std::shared_ptr<World>& world) {
-  auto opened = open_run(config, console, world);
-  if (!opened.ok()) {
-    world->fail(opened.status().message());
-    return opened.status();
-  }
+  console.doing("setting up: data, model and optimizer");
+  auto opened = open_joined(config, console, Purpose::run, world);
+  if (!opened.ok()) return opened.status();
   Session& session = **opened;
   if (session.state.step >= session.steps()) {
     console.note(nothing_to_do(session.settings, session.resumed_from, session.state.step, session.steps()));

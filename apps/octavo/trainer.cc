@@ -14,6 +14,7 @@
 #include "progress.h"
 #include "signals.h"
 #include "train.h"
+#include "train/files/checkpoint_folder.h"
 #include "train/format/terminal_text.h"
 #include "train/tasks/text/task.h"
 #include "train/world/launcher.h"
@@ -98,14 +99,23 @@ void run_ranks(const train::Config& config, const std::vector<std::string>& word
   plan.ranks = static_cast<int>(*config.settings.training.num_gpus);
   plan.command = words;
   const train::Launched done = take(train::launch(plan));
-  if (done.code != 0) throw Failure(done.code, done.message);
+  if (done.code == 0) return;
+  std::string left;  // for what no rank could say
+  const auto checkpoints = train::list_checkpoints(config.settings.output_dir);
+  if (!done.message.empty() && !checkpoints.empty())
+    left = "; the newest checkpoint is " + checkpoints.front().path;
+  throw Failure(done.code, done.message + left);
 }
 
-// Rank 0 says what ends a run, with the rank whose error it is. Another rank says only what is its own.
-Failure said_by_rank(const Failure& failure, int rank) {
+// Rank 0 says what ends a run, with the rank whose error it is. Another rank says only what is its own; rank
+// 1 also says that rank 0 is gone, where no launcher of ours does.
+Failure said_by_rank(const Failure& failure, const train::Place& place) {
   const std::string what = failure.what();
+  const bool alone_knows =
+      place.rank == 1 && place.launcher != train::Place::Launcher::own && what.starts_with("rank 0 ");
+  if (alone_knows) return failure;
   const bool known = what.empty() || what.starts_with("rank ") || failure.exit_code() > 128;
-  return {failure.exit_code(), known ? "" : "rank " + std::to_string(rank) + ": " + what};
+  return {failure.exit_code(), known ? "" : "rank " + std::to_string(place.rank) + ": " + what};
 }
 
 void run_training(const TrainRequest& request, const std::vector<std::string>& words) {
@@ -117,7 +127,7 @@ void run_training(const TrainRequest& request, const std::vector<std::string>& w
   try {
     run_rank(config, request, nowhere);
   } catch (const Failure& failure) {
-    throw said_by_rank(failure, place.rank);
+    throw said_by_rank(failure, place);
   }
 }
 

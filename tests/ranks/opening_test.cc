@@ -1,0 +1,192 @@
+// How ranks open a run together and what they say: an error of one is an error of all, what differs is named,
+// and rank 0 alone writes.
+// SPDX-License-Identifier: MIT
+#include "agreement.h"
+#include "buffer_means.h"
+#include "rank_console.h"
+#include "ranks/ranks.h"
+#include "train/run_support.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <stdexcept>
+
+namespace octavo::ranks {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+using train::TinyRun;
+using train::Words;
+
+std::shared_ptr<World> borrowed(World& world) {
+  return {&world, [](World*) {}};
+}
+
+// The same folder on all ranks. The text is rank 0's.
+struct SharedRun : TinyRun {
+  SharedRun(World& world, const std::string& name)
+      : TinyRun(scratch(), name + std::to_string(world.ranks())), text(world.share(train::text_file())) {}
+
+  Result<train::Outcome> go(World& world, const Words& words) { return go(borrowed(world), words); }
+  // In this process alone.
+  Result<train::Outcome> go_alone(const Words& words) { return go(World::alone(), words); }
+
+  Result<train::Outcome> go(const std::shared_ptr<World>& world, Words words) {
+    words.insert(words.begin(), "data.train=" + text);
+    const auto config = train::parse(yaml, "run.yaml", words);
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    train::Recorder recorder;
+    auto outcome = train::train(*config, recorder, world);
+    said = recorder.said;
+    return outcome;
+  }
+
+  std::string text;
+};
+
+}  // namespace
+
+RANKS_TEST(an_error_of_one_rank_is_an_error_of_all, 2, 3) {
+  EXPECT_TRUE(train::together(world, [] { return Status(); }).ok());
+  const auto fails_on_last = [&](const std::function<Status()>& how) {
+    return train::together(world, [&] { return world.rank() + 1 == world.ranks() ? how() : Status(); });
+  };
+  const std::string last = "rank " + std::to_string(world.ranks() - 1) + ": ";
+  const Status told = fails_on_last([] { return Status::invalid("no file"); });
+  EXPECT_EQ(told.message(), last + "no file");
+  EXPECT_EQ(told.code(), StatusCode::invalid_argument);
+  EXPECT_EQ(fails_on_last([]() -> Status { throw std::runtime_error("thrown"); }).message(), last + "thrown");
+  EXPECT_EQ(fails_on_last([]() -> Status { TORCH_CHECK(false, "of torch"); }).message(),
+            last + "LibTorch: of torch");
+  EXPECT_EQ(fails_on_last([]() -> Status { throw std::bad_alloc(); }).message(),
+            last + "out of memory on the host");
+}
+
+RANKS_TEST(what_differs_on_a_rank_is_named, 2, 3) {
+  const auto compare = [&](const std::string& first, const std::string& last) {
+    const bool is_last = world.rank() + 1 == world.ranks();
+    const std::vector<train::Fact> facts = {{"version", "1"}, {"config", is_last ? last : first}};
+    return train::same_on_all(world, facts).message();
+  };
+  EXPECT_EQ(compare("a: 1\n", "a: 1\n"), "");
+  const std::string rank = "rank " + std::to_string(world.ranks() - 1);
+  EXPECT_EQ(compare("a: 1\n  b: 2\n", "a: 1\n  b: 3\n"),
+            rank + " has another config than rank 0: b: 3, and rank 0: b: 2; start all ranks with the same");
+  EXPECT_THAT(compare("a: 1\n", "a: 1\nb: 3\n"), HasSubstr("b: 3, and rank 0: nothing"));
+}
+
+RANKS_TEST(buffers_that_passes_change_become_the_mean, 2, 3) {
+  const auto rank = static_cast<float>(world.rank());
+  const torch::Tensor mean = torch::zeros({2, 2}), same = torch::full({3}, 0.1F),
+                      now_and_then = torch::ones({2});
+  const torch::Tensor count = torch::zeros({}, torch::kInt64);
+  train::BufferMeans means(world, {{"mean", mean}, {"same", same}, {"some", now_and_then}, {"count", count}});
+  means.begin();
+  mean.fill_(rank);
+  count.fill_(world.rank());
+  if (world.leads()) now_and_then.fill_(1 + rank + static_cast<float>(world.ranks()));
+  world.take_traffic();
+  means.share();
+  EXPECT_TRUE(torch::equal(mean, torch::full({2, 2}, static_cast<float>(world.ranks() - 1) / 2)));
+  EXPECT_TRUE(torch::equal(same, torch::full({3}, 0.1F)));
+  EXPECT_TRUE(torch::allclose(now_and_then, torch::full({2}, 2.0F))) << "changed on one rank alone";
+  EXPECT_EQ(count.item<std::int64_t>(), world.ranks() - 1);
+  means.begin();
+  means.share();
+  EXPECT_TRUE(torch::equal(mean, torch::full({2, 2}, static_cast<float>(world.ranks() - 1) / 2)));
+}
+
+RANKS_TEST(a_config_or_data_of_its_own_ends_the_run_before_it_begins, 2) {
+  SharedRun run(world, "differing");
+  const auto other = run.go(world, {world.leads() ? "learning_rate=1e-3" : "learning_rate=2e-3"});
+  EXPECT_THAT(
+      other.status().message(),
+      AllOf(StartsWith("rank 1 has another config than rank 0: learning_rate: "), HasSubstr("0.002")));
+  SharedRun mine(world, "data-of-its-own");
+  if (!world.leads())
+    mine.text = train::text_file() + ".txt", train::write_bytes(mine.text, std::string(50'000, 'a'));
+  EXPECT_THAT(mine.go(world, {}).status().message(), StartsWith("rank 1 has another data than rank 0: "));
+  SharedRun missing(world, "missing");
+  if (!world.leads()) missing.text = "missing.txt";
+  EXPECT_THAT(missing.go(world, {}).status().message(),
+              AllOf(StartsWith("rank 1: "), HasSubstr("missing.txt")));
+}
+
+RANKS_TEST(rank_0_alone_writes_and_speaks, 2) {
+  SharedRun run(world, "speaks");
+  const auto outcome = run.go(world, {"gradient_accumulation_steps=2"});
+  ASSERT_TRUE(outcome.ok()) << outcome.status().message();
+  EXPECT_EQ(outcome->step, 12);
+  if (!world.leads()) {
+    EXPECT_EQ(run.said, "");
+    return;
+  }
+  EXPECT_THAT(run.said, AllOf(HasSubstr("2 ranks (ddp), with 2 passes of 2 samples each in a step"),
+                              HasSubstr(" on 2 ranks")));
+  const train::Json start = run.records("start").at(0);
+  EXPECT_EQ(start["ranks"], 2);
+  EXPECT_EQ(start["parallel"], "ddp");
+  EXPECT_EQ(start["batch_tokens"], 2 * 2 * 2 * 32);
+  EXPECT_EQ(run.records("start").size(), 1U);
+  for (const train::Json& record : run.records("train")) {
+    EXPECT_GT(record["comm_bytes"], 0);
+    EXPECT_GE(record["comm_seconds"], record["comm_waited"]);
+  }
+  EXPECT_GT(run.records("end").at(0)["comm_bytes"], 0);
+  EXPECT_EQ(run.state(12)["ranks"], 2);
+  EXPECT_EQ(run.state(12)["batches_per_step"], 4);
+  EXPECT_TRUE(run.records("memory").at(0)["owners"].contains("communication"));
+  EXPECT_THAT(train::read_bytes(run.out + "/report.html"),
+              AllOf(HasSubstr("Ranks"), HasSubstr("Communication")));
+}
+
+// Four batches in a step: two ranks with two passes, then one process with four, then two ranks again.
+RANKS_TEST(a_run_goes_on_with_another_number_of_ranks, 2) {
+  SharedRun whole(world, "stays"), run(world, "changes");
+  const Words passes = {"gradient_accumulation_steps=2"};
+  const auto with = [&](const std::string& steps) {
+    return Words{passes[0], "max_steps=" + steps, "warmup_steps=0", "lr_scheduler=constant"};
+  };
+  ASSERT_TRUE(whole.go(world, with("12")).ok());
+  ASSERT_TRUE(run.go(world, with("4")).ok());
+  if (world.leads()) {
+    const auto outcome = run.go_alone(with("8"));
+    EXPECT_TRUE(outcome.ok()) << outcome.status().message();
+    EXPECT_THAT(run.said, HasSubstr("gradient_accumulation_steps"));
+    EXPECT_EQ(run.state(8)["batches_per_step"], 4);
+    EXPECT_EQ(run.state(8)["ranks"], 1);
+  }
+  EXPECT_TRUE(world.agree(Status()).ok());
+  const auto back = run.go(world, with("12"));
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  if (!world.leads()) return;
+  EXPECT_EQ(run.state(12)["sampler"], whole.state(12)["sampler"]);
+  const double one = run.records("eval").back()["loss"], other = whole.records("eval").back()["loss"];
+  EXPECT_NEAR(one, other, 1e-3 * other);
+}
+
+RANKS_TEST(ranks_that_cannot_divide_a_step_are_told_what_can, 3) {
+  SharedRun run(world, "indivisible");
+  if (world.leads()) {
+    const auto outcome = run.go_alone({"gradient_accumulation_steps=4", "max_steps=2"});
+    EXPECT_TRUE(outcome.ok()) << outcome.status().message();
+  }
+  EXPECT_TRUE(world.agree(Status()).ok());
+  const auto outcome = run.go(world, {"gradient_accumulation_steps=4"});
+  EXPECT_THAT(outcome.status().message(), AllOf(HasSubstr("its steps have 4 batches of 2 samples"),
+                                                HasSubstr("3 ranks"), HasSubstr("1, 2, 4 or 8")));
+}
+
+TEST(RankConsole, OthersOnlyWarn) {
+  train::Recorder recorder;
+  train::RankConsole zero(recorder, 0), two(recorder, 2);
+  two.note("hello"), two.progress("step 1"), two.note("warning: hot");
+  zero.note("hello"), zero.progress("step 1");
+  EXPECT_EQ(recorder.said, "rank 2: warning: hot\nhello\nstep 1\n");
+}
+
+}  // namespace octavo::ranks
