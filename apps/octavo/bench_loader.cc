@@ -23,9 +23,9 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr int kRate = 16000, kMadeClips = 16;
-constexpr std::int64_t kMostClips = 100000;
+constexpr std::int64_t kMostListed = 100000;
 
-struct Flags {
+struct LoaderFlags {
   std::string manifest;
   std::vector<int> workers = {1, 8};
   double length = 10, seconds = 2;
@@ -38,7 +38,7 @@ ClipSet manifest_clips(const std::string& path) {
   options.max_duration = 1e6;
   const train::Manifest manifest = take(train::Manifest::open(std::span(&source, 1), options));
   ClipSet set{path, {}};
-  for (std::int64_t i = 0; i < std::min(manifest.size(), kMostClips); ++i) {
+  for (std::int64_t i = 0; i < std::min(manifest.size(), kMostListed); ++i) {
     const train::ManifestEntry entry = manifest.entry(i);
     set.clips.push_back(
         {.path = entry.audio, .offset = entry.offset, .seconds = entry.duration, .rate = kRate});
@@ -63,7 +63,7 @@ struct Row {
   }
 };
 
-void measure(const Flags& flags, const ClipSet& set, std::vector<Row>& rows) {
+void measure(const LoaderFlags& flags, const ClipSet& set, std::vector<Row>& rows) {
   for (const int workers : flags.workers) {
     rows.push_back({set.name, workers, measure_loader(set, workers, flags.seconds)});
     const LoaderSpeed& speed = rows.back().speed;
@@ -105,7 +105,7 @@ void print_json(const std::vector<Row>& rows) {
   std::cout << out.dump() << '\n';
 }
 
-void bench_loader(const Flags& flags) {
+void bench_loader(const LoaderFlags& flags) {
   std::vector<Row> rows;
   if (!flags.manifest.empty()) {
     measure(flags, manifest_clips(flags.manifest), rows);
@@ -121,7 +121,7 @@ void bench_loader(const Flags& flags) {
 
 void add_bench_loader(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("loader", "Time the decoding of recordings, by number of threads");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<LoaderFlags>();
   command
       ->add_option("MANIFEST", flags->manifest,
                    "JSON lines as data.train_manifest has them; without it, clips of our own: FLAC of 16 kHz "

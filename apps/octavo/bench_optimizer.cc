@@ -12,7 +12,7 @@
 namespace octavo::cli {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kExamples = R"(Examples:
   octavo bench optimizer --state fp32,8bit --numel 2^24
   octavo bench optimizer --shape gpt2 --param-dtype bf16 --store bf16+16
   octavo bench optimizer --device cuda --shape flat,gpt2,parakeet --param-dtype bf16 --norm
@@ -72,7 +72,7 @@ void add_bench_optimizer(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("optimizer", "Time the optimizer step for each state format");
   auto flags = std::make_shared<BenchFlags>();
   add_bench_options(*command, *flags);
-  command->footer(kFooter);
+  command->footer(kExamples);
   command->callback([flags] { bench_optimizer(*flags); });
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-struct Flags {
+struct ShapeFlags {
   std::string shape, numel = "2^26", zeros = "0";
   bool json = false;
 };
@@ -49,7 +49,7 @@ double one_share(const std::string& text) {
   return shares.front();
 }
 
-void bench_shapes(const Flags& flags) {
+void bench_shapes(const ShapeFlags& flags) {
   const double zeros = one_share(flags.zeros);
   const std::vector<TensorShape> tensors = tensor_list(flags.shape, parse_numel(flags.numel));
   std::int64_t numel = 0;
@@ -74,7 +74,7 @@ void bench_shapes(const Flags& flags) {
 
 void add_bench_shapes(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("shapes", "List the tensors of a shape");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ShapeFlags>();
   command->add_option("name", flags->shape, "One of " + joined(shape_names()))->type_name("NAME")->required();
   command->add_option("--numel", flags->numel, "Elements of flat")->type_name("N")->capture_default_str();
   command

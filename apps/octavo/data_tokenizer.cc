@@ -24,7 +24,7 @@
 namespace octavo::cli {
 namespace {
 
-struct Flags {
+struct TokenizerFlags {
   std::string folder;
   std::vector<std::string> inputs;
   train::TokenizerPlan plan;
@@ -45,7 +45,7 @@ void each_line(const std::string& path, const UseText& use) {
   }
 }
 
-void each_text(const std::string& path, const Flags& flags, const UseText& use) {
+void each_text(const std::string& path, const TokenizerFlags& flags, const UseText& use) {
   const std::vector<train::ManifestSource> sources = {{path, 1}};
   train::ManifestOptions options;
   options.min_duration = 0;
@@ -61,7 +61,7 @@ void each_text(const std::string& path, const Flags& flags, const UseText& use) 
   for (std::int64_t i = 0; i < manifest.size(); ++i) use(manifest.entry(i).text);
 }
 
-std::vector<std::string> all_texts(const Flags& flags) {
+std::vector<std::string> all_texts(const TokenizerFlags& flags) {
   std::vector<std::string> out;
   const UseText add = [&](std::string_view text) {
     if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return;
@@ -77,7 +77,7 @@ std::vector<std::string> all_texts(const Flags& flags) {
   return out;
 }
 
-void make_tokenizer(const Flags& flags) {
+void make_tokenizer(const TokenizerFlags& flags) {
   if (!train::tokenizer_built_in())
     take(train::Tokenizer::from_bytes("", ""));  // its error says what to install
   const std::string model = flags.folder + "/tokenizer.model";
@@ -114,7 +114,7 @@ void make_tokenizer(const Flags& flags) {
 void add_make_tokenizer(CLI::App& data) {
   CLI::App* command =
       data.add_subcommand("make-tokenizer", "Train a SentencePiece tokenizer on the texts of manifests");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TokenizerFlags>();
   command->add_option("DIR", flags->folder, "Folder to write: tokenizer.model, tokenizer.vocab, vocab.txt")
       ->required();
   command->add_option("MANIFEST", flags->inputs, "Manifests, or .txt files with a text in every line")

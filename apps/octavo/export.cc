@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kNeeded = {"model.safetensors", "config.yaml"};
 
-struct Flags {
+struct ExportFlags {
   std::string run;
   std::string target;
   std::string checkpoint;
@@ -34,7 +34,7 @@ void check_target(const std::string& target, bool force) {
     throw Failure(kExitUsage, target + ": is there already; choose another name, or --force replaces it");
 }
 
-void export_run(const Flags& flags) {
+void export_run(const ExportFlags& flags) {
   std::string target = flags.target;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   check_target(target, flags.force);
@@ -56,7 +56,7 @@ void export_run(const Flags& flags) {
 
 void add_export(CLI::App& app) {
   CLI::App* command = app.add_subcommand("export", "Write a trained model for other programs");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ExportFlags>();
   command->add_option("run", flags->run, "A run's folder, or a checkpoint's")->type_name("RUN")->required();
   command
       ->add_option("target", flags->target,

@@ -13,18 +13,18 @@
 namespace octavo::cli {
 namespace {
 
-struct Flags {
+struct ReportFlags {
   std::vector<std::string> runs;
   std::string output;
 };
 
-std::string output_path(const Flags& flags) {
+std::string output_path(const ReportFlags& flags) {
   if (!flags.output.empty()) return flags.output;
   if (flags.runs.size() > 1) return "octavo-report.html";
   return (std::filesystem::path(flags.runs.front()) / "report.html").string();
 }
 
-void report(const Flags& flags) {
+void report(const ReportFlags& flags) {
   const std::string page = take(train::make_report(flags.runs));
   const std::string path = output_path(flags);
   check(train::write_text_file(path, page));
@@ -35,7 +35,7 @@ void report(const Flags& flags) {
 
 void add_report(CLI::App& app) {
   CLI::App* command = app.add_subcommand("report", "Write an HTML page about a run, or several side by side");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ReportFlags>();
   command->add_option("runs", flags->runs, "Folders of runs (their output_dir)")
       ->type_name("RUN")
       ->required();

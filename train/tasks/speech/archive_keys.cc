@@ -118,6 +118,11 @@ const YamlNode* find_node(const YamlNode& root, std::string_view path) {
   return node;
 }
 
+std::string text_at(const YamlNode& root, std::string_view path) {
+  const YamlNode* node = find_node(root, path);
+  return node != nullptr && node->kind == YamlNode::Kind::scalar ? node->text : std::string();
+}
+
 Status read_keys(const YamlNode& root, const Source& source, std::span<const ForeignKey> keys,
                  ForeignModel& out) {
   for (const ForeignKey& key : keys) {

@@ -79,6 +79,8 @@ Codec<std::string> quoted_word(std::vector<std::string> words);
 
 // The value at a dotted path; null where there is none.
 const YamlNode* find_node(const YamlNode& root, std::string_view path);
+// The text of the scalar at a path; empty: there is none.
+std::string text_at(const YamlNode& root, std::string_view path);
 
 // All keys of the table, in its order. The error names the place.
 Status read_keys(const YamlNode& root, const Source& source, std::span<const ForeignKey> keys,

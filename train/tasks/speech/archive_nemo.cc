@@ -100,11 +100,6 @@ std::vector<ForeignKey> ctc_keys() {
                 &M::reduction)};
 }
 
-std::string text_at(const YamlNode& root, std::string_view path) {
-  const YamlNode* node = find_node(root, path);
-  return node != nullptr && node->kind == YamlNode::Kind::scalar ? node->text : std::string();
-}
-
 SpeechHead head_of(const YamlNode& root) {
   if (text_at(root, "decoder._target_").ends_with("ConvASRDecoder")) return SpeechHead::ctc;
   return text_at(root, "loss.loss_name") == "tdt" ? SpeechHead::tdt : SpeechHead::rnnt;

@@ -15,11 +15,6 @@ using Files = std::map<std::string, std::string>;
 
 constexpr std::string_view kAdvice = "; name one with model.tokenizer.model: PATH";
 
-std::string text_at(const YamlNode& root, std::string_view path) {
-  const YamlNode* node = find_node(root, path);
-  return node != nullptr && node->kind == YamlNode::Kind::scalar ? node->text : std::string();
-}
-
 // The file that NeMo's config names.
 Result<std::string> nemo_file(const SpeechArchive& archive, const Files& files) {
   constexpr std::string_view kInside = "nemo:";
