@@ -61,10 +61,10 @@ Status together(World& world, const std::function<Status()>& stage) {
   return world.grouped() ? world.agree(caught(stage)) : stage();
 }
 
-Status same_on_all(World& world, std::span<const Fact> facts) {
+Status same_on_all(World& world, std::span<const SharedFact> facts) {
   if (!world.grouped()) return {};
   std::string mine;
-  for (const Fact& fact : facts) mine += hash_of(fact.text);
+  for (const SharedFact& fact : facts) mine += hash_of(fact.text);
   const std::vector<std::string> all = world.gather(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;

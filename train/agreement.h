@@ -18,13 +18,13 @@ namespace octavo::train {
 Status together(World& world, const std::function<Status()>& stage);
 
 // What every rank must have as rank 0 has it.
-struct Fact {
+struct SharedFact {
   std::string name;  // "settings"
   std::string text;  // lines
 };
 
 // An error, the same on all ranks, names the first fact that differs, the ranks, and the first line that
 // does. The facts travel as hashes; what differs, as text. REQUIRES: facts of the same names on all ranks.
-Status same_on_all(World& world, std::span<const Fact> facts);
+Status same_on_all(World& world, std::span<const SharedFact> facts);
 
 }  // namespace octavo::train

@@ -13,7 +13,7 @@
 
 namespace octavo::train {
 
-std::vector<Fact> settings_facts(const Session& session) {
+std::vector<SharedFact> settings_facts(const Session& session) {
   Settings settings = without_paths(session.settings);
   settings.training.num_gpus.reset();  // machines may have different numbers of ranks
   return {{"version of octavo", std::string(version())},
@@ -21,7 +21,7 @@ std::vector<Fact> settings_facts(const Session& session) {
           {"config", to_yaml(settings)}};
 }
 
-std::vector<Fact> model_facts(const Session& session) {
+std::vector<SharedFact> model_facts(const Session& session) {
   std::ostringstream parameters;
   for (const auto& [name, tensor] : session.parameters)
     parameters << name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type() << '\n';

@@ -11,10 +11,10 @@ namespace octavo::train {
 
 // Known before anything is read: the version, the device's type, and the settings without paths, which may
 // be others on another machine.
-std::vector<Fact> settings_facts(const Session& session);
+std::vector<SharedFact> settings_facts(const Session& session);
 
 // REQUIRES: data and model are there.
-std::vector<Fact> model_facts(const Session& session);
+std::vector<SharedFact> model_facts(const Session& session);
 
 // Gives all ranks the weights and buffers of rank 0: random numbers of different processors may differ in
 // their last bits.
