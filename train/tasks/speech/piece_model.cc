@@ -110,7 +110,7 @@ bool read_message(std::string_view bytes, const std::function<bool(std::uint32_t
   return !reader.bad();
 }
 
-bool read_piece(std::string_view bytes, Piece& out) {
+bool read_piece(std::string_view bytes, TokenPiece& out) {
   return read_message(bytes, [&](std::uint32_t field, const Value& value) {
     if (field == kText) out.text = value.bytes;
     if (field == kScore) out.score = std::bit_cast<float>(static_cast<std::uint32_t>(value.number));
@@ -185,7 +185,7 @@ Result<PieceModel> read_piece_model(std::string_view bytes, const std::string& n
 
 std::string write_piece_model(const PieceModel& model) {
   Writer out;
-  for (const Piece& piece : model.pieces) {
+  for (const TokenPiece& piece : model.pieces) {
     Writer one;
     one.bytes(kText, piece.text);
     one.real(kScore, piece.score);

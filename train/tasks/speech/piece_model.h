@@ -23,14 +23,14 @@ enum class PieceKind : std::uint8_t {
 };
 enum class PieceAlgorithm : std::uint8_t { unigram = 1, bpe = 2, word = 3, character = 4 };
 
-struct Piece {
+struct TokenPiece {
   std::string text;
   float score = 0;  // of unigram: a log-probability; of BPE: the larger, the earlier it is merged
   PieceKind kind = PieceKind::normal;
 };
 
 struct PieceModel {
-  std::vector<Piece> pieces;  // by token
+  std::vector<TokenPiece> pieces;  // by token
   PieceAlgorithm algorithm = PieceAlgorithm::unigram;
   bool byte_fallback = false;
   std::string charsmap;  // how characters are normalized, in a form of SentencePiece's own; empty: not at all

@@ -15,7 +15,7 @@ namespace {
 // Transformers' name for blank, unless a token of the vocabulary has it.
 std::string blank_text(const PieceModel& model) {
   for (const char* name : {"<pad>", "<blank>"}) {
-    if (std::ranges::find(model.pieces, name, &Piece::text) == model.pieces.end()) return name;
+    if (std::ranges::find(model.pieces, name, &TokenPiece::text) == model.pieces.end()) return name;
   }
   return "<|blank|>";
 }
@@ -32,7 +32,7 @@ Result<NamedFiles> nemo_tokenizer_files(const Tokenizer& tokenizer) {
   const Result<PieceModel> model = read_piece_model(tokenizer.bytes(), tokenizer.name());
   if (!model.ok()) return model.status();
   std::string scores, names;
-  for (const Piece& piece : model->pieces) {
+  for (const TokenPiece& piece : model->pieces) {
     scores += piece.text + '\t' + significant(static_cast<double>(piece.score), 6) + '\n';
     if (piece.kind != PieceKind::unknown) names += piece.text + '\n';
   }
@@ -46,7 +46,7 @@ Result<NamedFiles> transformers_tokenizer_files(const Tokenizer& tokenizer) {
   const std::string blank = blank_text(*model);
   const Result<std::string> json = write_tokenizer_json(*model, blank);
   if (!json.ok()) return json.status();
-  const auto unknown = std::ranges::find(model->pieces, PieceKind::unknown, &Piece::kind);
+  const auto unknown = std::ranges::find(model->pieces, PieceKind::unknown, &TokenPiece::kind);
   const nlohmann::ordered_json config = {{"tokenizer_class", "ParakeetTokenizer"},
                                          {"pad_token", blank},
                                          {"unk_token", unknown->text},

@@ -117,25 +117,25 @@ bool is_byte_piece(const std::string& text) {
 
 std::string read_kinds(const Json& root, PieceModel& out) {
   const std::string unknown = text_at(root.at("model"), "unk_token");
-  for (Piece& piece : out.pieces) {
+  for (TokenPiece& piece : out.pieces) {
     if (piece.text == unknown) piece.kind = PieceKind::unknown;
     if (out.byte_fallback && is_byte_piece(piece.text)) piece.kind = PieceKind::byte;
   }
-  const auto bytes = std::ranges::count(out.pieces, PieceKind::byte, &Piece::kind);
+  const auto bytes = std::ranges::count(out.pieces, PieceKind::byte, &TokenPiece::kind);
   if (bytes == 0) out.byte_fallback = false;  // transformers says true of every model of NeMo
   if (bytes != 0 && bytes != 256) return "byte_fallback with " + std::to_string(bytes) + " of 256 bytes";
   if (const auto added = root.find("added_tokens"); added != root.end()) {
     for (const Json& token : *added) {
       const auto number = token.at("id").get<std::size_t>();
       if (number >= out.pieces.size()) continue;
-      Piece& piece = out.pieces[number];
+      TokenPiece& piece = out.pieces[number];
       if (piece.text != text_at(token, "content"))
         return "added token " + std::to_string(number) + " is another in the vocabulary";
       if (piece.kind == PieceKind::normal)
         piece.kind = token.value("special", false) ? PieceKind::control : PieceKind::user_defined;
     }
   }
-  if (std::ranges::count(out.pieces, PieceKind::unknown, &Piece::kind) != 1)
+  if (std::ranges::count(out.pieces, PieceKind::unknown, &TokenPiece::kind) != 1)
     return "no token stands for the unknown";
   return "";
 }
@@ -163,7 +163,7 @@ Json merges_of(const PieceModel& model) {
   };
   std::vector<Merge> merges;
   for (std::size_t i = 0; i < model.pieces.size(); ++i) {
-    const Piece& piece = model.pieces[i];
+    const TokenPiece& piece = model.pieces[i];
     if (piece.kind != PieceKind::normal) continue;
     const std::string_view text = piece.text;
     for (std::size_t cut = 1; cut < text.size(); ++cut) {
@@ -182,7 +182,7 @@ Json merges_of(const PieceModel& model) {
 Json model_json(const PieceModel& model, std::size_t unknown) {
   if (model.algorithm == PieceAlgorithm::unigram) {
     Json vocabulary = Json::array();
-    for (const Piece& piece : model.pieces) vocabulary.push_back({piece.text, piece.score});
+    for (const TokenPiece& piece : model.pieces) vocabulary.push_back({piece.text, piece.score});
     return {{"type", "Unigram"},
             {"unk_id", unknown},
             {"vocab", vocabulary},
@@ -225,12 +225,12 @@ Result<std::string> write_tokenizer_json(const PieceModel& model, const std::str
     return Status::unsupported(
         "a tokenizer of words or characters cannot be a tokenizer.json: train one of the kind bpe or "
         "unigram");
-  const auto found = std::ranges::find(model.pieces, PieceKind::unknown, &Piece::kind);
+  const auto found = std::ranges::find(model.pieces, PieceKind::unknown, &TokenPiece::kind);
   const auto unknown = static_cast<std::size_t>(found - model.pieces.begin());
   if (found == model.pieces.end()) return Status::invalid("the tokenizer has no token for the unknown");
   Json added = Json::array();
   for (std::size_t i = 0; i < model.pieces.size(); ++i) {
-    const Piece& piece = model.pieces[i];
+    const TokenPiece& piece = model.pieces[i];
     const bool special = piece.kind == PieceKind::control || piece.kind == PieceKind::unknown;
     if (special || piece.kind == PieceKind::user_defined) added.push_back(added_json(i, piece.text, special));
   }
