@@ -69,7 +69,7 @@ RANKS_TEST(an_error_of_one_rank_is_an_error_of_all, 2, 3) {
 RANKS_TEST(what_differs_on_a_rank_is_named, 2, 3) {
   const auto compare = [&](const std::string& first, const std::string& last) {
     const bool is_last = world.rank() + 1 == world.ranks();
-    const std::vector<train::Fact> facts = {{"version", "1"}, {"config", is_last ? last : first}};
+    const std::vector<train::SharedFact> facts = {{"version", "1"}, {"config", is_last ? last : first}};
     return train::same_on_all(world, facts).message();
   };
   EXPECT_EQ(compare("a: 1\n", "a: 1\n"), "");

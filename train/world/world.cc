@@ -53,8 +53,10 @@ struct World::Impl {
   [[nodiscard]] double others_part() const { return double(place.ranks - 1) / place.ranks; }
 
   void measure_first() {
-    traffic.seconds += recent.front()->seconds();
-    traffic.waited += recent.front()->waited();
+    const double seconds = recent.front()->seconds();
+    traffic.seconds += seconds;
+    // The host may notice the end a little later.
+    traffic.waited += std::min(recent.front()->waited(), seconds);
     recent.pop_front();
   }
 
