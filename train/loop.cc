@@ -203,7 +203,9 @@ Status Loop::evaluate() {
 
 Status Loop::save(Saver::Reason reason) {
   const double before = saver_.seconds();
+  progress_.count_traffic();
   Status status = saver_.save(reason);
+  if (status.ok()) session_.world->take_traffic();  // the states that went to rank 0
   progress_.pause(saver_.seconds() - before);
   return status;
 }

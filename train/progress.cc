@@ -106,10 +106,9 @@ Status Progress::log() {
   if (shape.padding) record["padding"] = *shape.padding;
   if (state_.left_out > 0) record["left_out"] = state_.left_out;
   if (session_.world->grouped()) {
-    const Traffic now_sent = session_.world->take_traffic();
-    traffic_.bytes += now_sent.bytes, traffic_.seconds += now_sent.seconds;
-    traffic_.waited += now_sent.waited;
-    put(record, now_sent, state_.step - step_logged_);
+    count_traffic();
+    traffic_ += sent_;
+    put(record, std::exchange(sent_, {}), state_.step - step_logged_);
   }
   record["memory"] = memory_now(session_.device);
   const std::string said = line(loss, rate.units_per_second);
@@ -122,6 +121,10 @@ Status Progress::log() {
   last_log_ = last_shown_ = now;
   paused_ = 0;
   return session_.record(record);
+}
+
+void Progress::count_traffic() {
+  if (session_.world->grouped()) sent_ += session_.world->take_traffic();
 }
 
 void Progress::put(Json& record, const Traffic& traffic, std::int64_t steps) {

@@ -39,6 +39,8 @@ class Progress {
   [[nodiscard]] double step_seconds() const { return pace_; }  // 0: not known yet
   // Puts what a step communicated in the mean of this process into a record; nothing without a group.
   void add_traffic(nlohmann::ordered_json& record) const;
+  // Counts what the steps have sent so far. Before anything else is sent that is no step's.
+  void count_traffic();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -68,7 +70,8 @@ class Progress {
   double pace_ = 0;                          // seconds per step, for the time left
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
   Fed fed_logged_;
-  Traffic traffic_;  // of this process, up to the last line of metrics
+  Traffic traffic_;  // of this process's steps, up to the last line of metrics
+  Traffic sent_;     // since then, as far as it was counted
   std::optional<Metric> metric_;
 };
 

@@ -16,7 +16,7 @@ bool ask_for_the_same(const TrainingSettings& then, const TrainingSettings& now)
          then.global_batch_size == now.global_batch_size;
 }
 
-Status cannot_divide(const std::string& checkpoint, TrainingSettings training, std::int64_t batches,
+Status cannot_divide(const std::string& checkpoint, const TrainingSettings& training, std::int64_t batches,
                      std::int64_t ranks) {
   const std::string has = checkpoint + ": its steps have " + std::to_string(batches) + " batches";
   if (training.per_device_train_batch_size == kNoLimit) {
@@ -27,12 +27,10 @@ Status cannot_divide(const std::string& checkpoint, TrainingSettings training, s
     return Status::invalid(has + ", which " + std::to_string(ranks) +
                            " ranks cannot divide; ranks that can: " + possible);
   }
-  training.global_batch_size = batches * training.per_device_train_batch_size;
-  training.accumulation_follows = true;
-  const auto possible = accumulation_for(training, ranks);
-  return Status::invalid(has + " of " + std::to_string(training.per_device_train_batch_size) +
-                         " samples, and a run that goes on keeps the samples of its steps; " +
-                         possible.status().message());
+  const std::int64_t rows = training.per_device_train_batch_size, global = batches * rows;
+  return Status::invalid(has + " of " + std::to_string(rows) + " samples, " + std::to_string(global) +
+                         " in all, and a run that goes on keeps the samples of its steps; " +
+                         possible_passes(global, rows, ranks));
 }
 
 }  // namespace

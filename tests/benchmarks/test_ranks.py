@@ -47,3 +47,13 @@ def test_one_process_does_the_passes_of_all_ranks(tmp_path: Path) -> None:
     assert "gradient_accumulation_steps=2" in ddp
     assert ddp[-1] == "parallel=ddp"
     assert ddp[ddp.index("--nproc-per-node") + 1] == "3"
+
+
+def test_clips_of_noise_are_as_long_as_they_say(tmp_path: Path) -> None:
+    noise_clips = importlib.import_module("noise_clips")
+    noise_clips.main([str(tmp_path / "clips"), "--seconds", "0.5", "--files", "2", "--lines", "3"])
+    lines = (tmp_path / "clips/train.jsonl").read_text().splitlines()
+    entries = [json.loads(each) for each in lines]
+    assert [each["audio_filepath"] for each in entries] == ["0.wav", "1.wav", "0.wav"]
+    assert all(len(each["text"].split()) == 40 for each in entries)
+    assert (tmp_path / "clips/1.wav").stat().st_size == 44 + 2 * 8000

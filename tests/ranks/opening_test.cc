@@ -144,6 +144,19 @@ RANKS_TEST(rank_0_alone_writes_and_speaks, 2) {
               AllOf(HasSubstr("Ranks"), HasSubstr("Communication")));
 }
 
+// What a checkpoint sends to rank 0 is no step's.
+RANKS_TEST(traffic_is_that_of_steps, 2) {
+  SharedRun run(world, "traffic");
+  const auto outcome = run.go(world, {"parallel=zero1", "save_steps=5", "logging_steps=2"});
+  ASSERT_TRUE(outcome.ok()) << outcome.status().message();
+  if (!world.leads()) return;
+  const std::vector<train::Json> records = run.records("train");
+  ASSERT_GT(records.size(), 4U);
+  for (const train::Json& record : records) {
+    EXPECT_EQ(record["comm_bytes"], records.front()["comm_bytes"]) << record["step"];
+  }
+}
+
 // Four batches in a step: two ranks with two passes, then one process with four, then two ranks again.
 RANKS_TEST(a_run_goes_on_with_another_number_of_ranks, 2) {
   SharedRun whole(world, "stays"), run(world, "changes");

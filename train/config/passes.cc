@@ -42,9 +42,9 @@ std::string listed(const std::vector<std::int64_t>& numbers, std::int64_t near, 
   return end < numbers.size() ? out + ", …" : out;
 }
 
-// What would work: other passes for these ranks, or other ranks.
-std::string possible(const TrainingSettings& training, std::int64_t ranks) {
-  const std::int64_t global = *training.global_batch_size;
+}  // namespace
+
+std::string possible_passes(std::int64_t global, std::int64_t per_device, std::int64_t ranks) {
   if (global % ranks != 0) {
     return counted_ranks(ranks) + " cannot divide it: use " +
            listed(divisors(global), ranks, [](std::int64_t each) { return std::to_string(each); }) +
@@ -53,12 +53,10 @@ std::string possible(const TrainingSettings& training, std::int64_t ranks) {
   const std::int64_t rows = global / ranks;
   return "per_device_train_batch_size x gradient_accumulation_steps must be " + std::to_string(rows) +
          " with " + counted_ranks(ranks) + ": " +
-         listed(divisors(rows), training.per_device_train_batch_size, [rows](std::int64_t each) {
+         listed(divisors(rows), per_device, [rows](std::int64_t each) {
            return std::to_string(each) + " x " + std::to_string(rows / each);
          });
 }
-
-}  // namespace
 
 Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int64_t ranks) {
   const std::int64_t given = training.gradient_accumulation_steps;
@@ -73,7 +71,7 @@ Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int
       std::to_string(training.per_device_train_batch_size) +
       (training.accumulation_follows ? "" : ", gradient_accumulation_steps is " + std::to_string(given)) +
       " and there " + (ranks == 1 ? "is " : "are ") + counted_ranks(ranks) + "; " +
-      possible(training, ranks));
+      possible_passes(global, training.per_device_train_batch_size, ranks));
 }
 
 }  // namespace octavo::train

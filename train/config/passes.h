@@ -8,6 +8,7 @@
 #include <octavo/status.h>
 
 #include <cstdint>
+#include <string>
 
 namespace octavo::train {
 
@@ -15,5 +16,9 @@ namespace octavo::train {
 // besides must agree. The error has what is possible with so many ranks. REQUIRES: settings that parse() or
 // load() gave, ranks >= 1.
 Result<std::int64_t> accumulation_for(const TrainingSettings& training, std::int64_t ranks);
+
+// What would make a step of `global` samples: other passes for these ranks, or other ranks. `per_device` is
+// what did not. REQUIRES: all of them >= 1.
+std::string possible_passes(std::int64_t global, std::int64_t per_device, std::int64_t ranks);
 
 }  // namespace octavo::train

@@ -38,7 +38,7 @@ struct Monitor::Seen {
   Clock::time_point fresh;  // when that was new
   std::int64_t calls = 0;
   std::string doing;
-  std::int64_t seconds = 0;  // that it has been doing it
+  std::int64_t seconds = 0;  // that it has been doing it, at that sign
   Clock::time_point moved;   // when it came to another call
   bool left = false;
 };
@@ -220,7 +220,8 @@ void Monitor::find_hang() {
     if (seen.calls > least || now - seen.moved <= plan_.timeout) continue;
     return declare(rank_text(rank) + " hangs: the others have waited for it for " +
                    seconds_text(now - seen.moved) + ", more than rank_timeout allows, and it has been " +
-                   seen.doing + " for " + std::to_string(seen.seconds) + " s");
+                   seen.doing + " for " +
+                   seconds_text(std::chrono::seconds(seen.seconds) + (now - seen.fresh)));
   }
 }
 

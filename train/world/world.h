@@ -53,6 +53,11 @@ class Pending {
 struct Traffic {
   std::int64_t bytes = 0;  // that this rank has sent, by the algorithm's count: 2 (n-1)/n of an all_reduce
   double seconds = 0, waited = 0;
+
+  Traffic& operator+=(const Traffic& more) {
+    bytes += more.bytes, seconds += more.seconds, waited += more.waited;
+    return *this;
+  }
 };
 
 struct WorldOptions {
