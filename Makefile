@@ -18,7 +18,8 @@ MAKEFLAGS += --no-print-directory
 
 configure = cmake --preset $(1) -DOCTAVO_DEVELOPER=$(DEVELOPER)
 compile = cmake --build --preset $(1) -j $(JOBS)
-ctest = ctest --preset $(1) -j $(JOBS) $(CTEST_ARGS)
+# One more than processors: tests of ranks and of the command wait for other processes much of their time.
+ctest = ctest --preset $(1) -j $(shell expr $(JOBS) + 1) $(CTEST_ARGS)
 sources = git ls-files --cached --others --exclude-standard -z -- $(1)
 cxx_sources = $(call sources,'*.h' '*.cc' '*.c' '*.cu' '*.cuh')
 # Where CI has no GPU, most kernels end as PTX: that they compile is all that is asked there.

@@ -33,19 +33,25 @@ void BufferKeeper::remember() {
   for (Kind& kind : kinds_) kind.kept = flat(kind.buffers);
 }
 
+void BufferKeeper::give(Kind& kind, const torch::Tensor& values) {
+  std::vector<torch::Tensor> parts;
+  std::int64_t begin = 0;
+  for (const torch::Tensor& each : kind.buffers) {
+    parts.push_back(values.narrow(0, begin, each.numel()).view(each.sizes()));
+    begin += each.numel();
+  }
+  at::_foreach_copy_(kind.buffers, parts);
+}
+
 void BufferKeeper::undo_if(const torch::Tensor& skipped) {
   const torch::NoGradGuard no_grad;
-  for (Kind& kind : kinds_) {
-    const torch::Tensor chosen =
-        torch::where(skipped.to(kind.kept.device()) != 0, kind.kept, flat(kind.buffers));
-    std::vector<torch::Tensor> parts;
-    std::int64_t begin = 0;
-    for (const torch::Tensor& each : kind.buffers) {
-      parts.push_back(chosen.narrow(0, begin, each.numel()).view(each.sizes()));
-      begin += each.numel();
-    }
-    at::_foreach_copy_(kind.buffers, parts);
-  }
+  for (Kind& kind : kinds_)
+    give(kind, torch::where(skipped.to(kind.kept.device()) != 0, kind.kept, flat(kind.buffers)));
+}
+
+void BufferKeeper::undo() {
+  const torch::NoGradGuard no_grad;
+  for (Kind& kind : kinds_) give(kind, kind.kept);
 }
 
 }  // namespace octavo::train

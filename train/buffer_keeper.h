@@ -21,12 +21,16 @@ class BufferKeeper {
   void remember();
   // Gives them back where `skipped`, one number on their device, is not 0. The host does not wait for it.
   void undo_if(const torch::Tensor& skipped);
+  // Gives them back. REQUIRES: remember().
+  void undo();
 
  private:
   struct Kind {  // of one dtype: they are copied together
     std::vector<torch::Tensor> buffers;
     torch::Tensor kept;  // all of them, flat
   };
+  static void give(Kind& kind, const torch::Tensor& values);
+
   std::vector<Kind> kinds_;
 };
 

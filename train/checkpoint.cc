@@ -64,8 +64,17 @@ Result<PartFile> open_part(const std::string& path) {
 
 }  // namespace
 
+std::vector<SavedPart> collect_parts(std::span<const Stateful* const> parts) {
+  std::vector<SavedPart> out;
+  for (const Stateful* part : parts) {
+    SavedPart& each = out.emplace_back(SavedPart{std::string(part->name()), {}, Json::object()});
+    part->save(each.tensors, each.numbers);
+  }
+  return out;
+}
+
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
-                                        const Json& data, std::span<const Stateful* const> parts,
+                                        const Json& data, std::span<const SavedPart> parts,
                                         const std::string& config_yaml,
                                         const std::optional<EvaluationRecord>& evaluation,
                                         const std::map<std::string, std::string>& kept) {
@@ -75,13 +84,10 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};
   std::vector<std::pair<std::string, std::vector<TensorSource>>> files;
   std::uint64_t expected = config_yaml.size();
-  for (const Stateful* part : parts) {
-    NamedTensors tensors;
-    Json numbers = Json::object();
-    part->save(tensors, numbers);
-    json[std::string(part->name())] = std::move(numbers);
-    if (tensors.empty()) continue;
-    files.emplace_back(file_of(part->name()), sources_of(tensors));
+  for (const SavedPart& part : parts) {
+    json[part.name] = part.numbers;
+    if (part.tensors.empty()) continue;
+    files.emplace_back(file_of(part.name), sources_of(part.tensors));
     auto size = safetensors_size(files.back().second, metadata);
     if (!size.ok()) return size.status();
     expected += *size;
@@ -107,15 +113,6 @@ Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const Run
   if (!status.ok()) return status;
   return SavedCheckpoint{CheckpointName{state.step}.text(),
                          static_cast<std::int64_t>(writer->bytes_written()), writer->warning()};
-}
-
-Status gather_parts(std::span<const Stateful* const> parts) {
-  for (const Stateful* part : parts) {
-    NamedTensors tensors;
-    Json numbers = Json::object();
-    part->save(tensors, numbers);
-  }
-  return {};
 }
 
 Result<RunState> load_checkpoint(const std::string& path, std::span<Stateful* const> parts,

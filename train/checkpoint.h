@@ -29,24 +29,23 @@ struct SavedCheckpoint {
   std::string warning;  // what failed beside the checkpoint, such as the link `latest`; else empty
 };
 
+// What a checkpoint has of a part.
+struct SavedPart {
+  std::string name;
+  NamedTensors tensors;  // of a checkpoint that is read: views of its file
+  nlohmann::ordered_json numbers;
+};
+// What the parts save now. All ranks call it: parts may gather over ranks, and then rank 0 has them whole.
+std::vector<SavedPart> collect_parts(std::span<const Stateful* const> parts);
+
 // Waits for the device. `data`: what identifies the data. `evaluation`: of this step, if there was one.
 // `kept`: the task's files (Task::kept_files). On an error every earlier checkpoint is as it was.
 Result<SavedCheckpoint> save_checkpoint(const std::string& run_folder, const RunState& state,
-                                        const nlohmann::ordered_json& data,
-                                        std::span<const Stateful* const> parts,
+                                        const nlohmann::ordered_json& data, std::span<const SavedPart> parts,
                                         const std::string& config_yaml,
                                         const std::optional<EvaluationRecord>& evaluation = {},
                                         const std::map<std::string, std::string>& kept = {});
 
-// What another rank than the one that writes does meanwhile: the parts may gather what they save over ranks.
-Status gather_parts(std::span<const Stateful* const> parts);
-
-// What a checkpoint has of a part.
-struct SavedPart {
-  std::string name;
-  NamedTensors tensors;  // views of its file
-  nlohmann::ordered_json numbers;
-};
 // May change what the parts will load; an error begins with what is wrong.
 using BeforeLoad = std::function<Status(std::vector<SavedPart>&)>;
 

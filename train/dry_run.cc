@@ -274,6 +274,7 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
   heartbeat.doing("setting up: data, model and optimizer");
   auto world = join_ranks(config, *place);
   if (!world.ok()) return world.status();
+  if ((*world)->grouped()) heartbeat.tell([&](const std::string& what) { (*world)->doing(what); });
   return rehearse(config, steps, heartbeat, *world);
 }
 

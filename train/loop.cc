@@ -68,6 +68,9 @@ Result<Outcome> Loop::run() {
     status = steps(outcome);
     if (status.ok()) status = finish(outcome);
     thrown = false;
+  } catch (const WorldError& error) {
+    status = status_of(error);
+    another_failed_ = true;
   } catch (const c10::Error& error) {
     status = explain(session_, error, evaluating_);
   } catch (const std::bad_alloc&) {
@@ -93,6 +96,7 @@ Status Loop::steps(Outcome& outcome) {
   while (state_.step < session_.steps()) {
     // The ranks of a group tell each other when they begin a step.
     if (!session_.world->grouped()) outcome.signal = StopSignals::received();
+    if (session_.world->grouped() && cut_short_) outcome.signal = signal_on_any(*session_.world);
     if (outcome.signal != 0) return {};
     if (state_.samples != session_.stage().samples) {
       if (Status bad = next_stage(); !bad.ok()) return bad;
@@ -182,6 +186,7 @@ Status Loop::evaluate() {
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   progress_.pause(took);
   evaluation_seconds_ += took;
+  cut_short_ = !result;
   if (!result) return {};  // a signal stopped the evaluation: the loop ends next
   progress_.evaluated(result->metrics.front());
   if (Status bad = saver_.evaluated(result->metrics); !bad.ok()) return bad;
@@ -271,7 +276,10 @@ Status Loop::write_end(const Outcome& outcome) {
 
 Result<Outcome> Loop::failed(const Status& status) {
   const bool diverged = health_.diverged();
-  const bool hopeless = diverged || saver_.failed() || stepper_.updating() || session_.shards != nullptr;
+  // Where another rank has failed, a GPU may wait for it without an end.
+  const bool stuck = another_failed_ && !session_.device.is_cpu();
+  const bool hopeless =
+      diverged || stuck || saver_.failed() || stepper_.updating() || session_.shards != nullptr;
   const std::string what = saver_.without_newest(status.message());
   const std::string saved = hopeless ? std::string() : rescue();
   const std::string message = what + (saved.empty() ? saver_.left_to_go_on_from() : saved);
@@ -288,6 +296,7 @@ std::string Loop::rescue() {
   try {
     session_.gradients->clear();
     std::ignore = read(/*drain=*/true);
+    stepper_.forget_step();
   } catch (const std::exception&) {
     return {};
   }

@@ -55,6 +55,8 @@ class Loop {
   double evaluation_seconds_ = 0;
   bool save_pending_ = false;  // saving is put off while steps are skipped: the weights may be ruined
   bool evaluating_ = false;
+  bool cut_short_ = false;       // a signal stopped the evaluation, on any rank
+  bool another_failed_ = false;  // the run ends because of another rank
 };
 
 }  // namespace octavo::train

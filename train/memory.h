@@ -32,8 +32,8 @@ std::int64_t host_memory();
 // Memory by owner at the peak of a step. The sum is `peak`.
 struct MemoryByOwner {
   std::int64_t params = 0, grads = 0, states = 0, master = 0, workspace = 0;
-  std::int64_t communication = 0;  // of ranks, beside what they communicate
   std::int64_t activations = 0;    // and everything else that the passes hold
+  std::int64_t communication = 0;  // of ranks, beside what they communicate
   [[nodiscard]] std::int64_t peak() const {
     return params + grads + states + master + workspace + communication + activations;
   }

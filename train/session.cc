@@ -20,6 +20,12 @@ std::vector<const Stateful*> pointers(const std::vector<std::unique_ptr<Stateful
   return out;
 }
 
+Result<SavedCheckpoint> write_saved(const Session& s, const std::vector<SavedPart>& saved,
+                                    const std::optional<EvaluationRecord>& evaluation) {
+  return save_checkpoint(s.settings.output_dir, s.state, s.task->data_record(), saved, s.config_yaml,
+                         evaluation, s.task->kept_files());
+}
+
 }  // namespace
 
 const Stage& Session::stage() const {
@@ -62,15 +68,16 @@ Prefetch<Batch>::Source Session::source() const {
 }
 
 Result<SavedCheckpoint> Session::write(const std::optional<EvaluationRecord>& evaluation) const {
-  return save_checkpoint(settings.output_dir, state, task->data_record(), pointers(parts), config_yaml,
-                         evaluation, task->kept_files());
+  return write_saved(*this, collect_parts(pointers(parts)), evaluation);
 }
 
 Result<SavedCheckpoint> Session::save(const std::optional<EvaluationRecord>& evaluation) const {
   SavedCheckpoint saved{CheckpointName{state.step}.text(), 0, {}};
+  // Ranks communicate here: an exception of one must end the others, too, and is not for them to agree on.
+  const std::vector<SavedPart> all = collect_parts(pointers(parts));
   const Status status = together(*world, [&]() -> Status {
-    if (!world->leads()) return gather_parts(pointers(parts));
-    auto written = write(evaluation);
+    if (!world->leads()) return {};
+    auto written = write_saved(*this, all, evaluation);
     if (written.ok()) saved = std::move(*written);
     return written.status();
   });

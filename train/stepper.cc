@@ -81,6 +81,7 @@ bool Stepper::passes_and_update(std::int64_t number) {
   session_.gradients->clear();
   session_.gradients->expect(passes, taken.most_passes);
   buffers_.remember();
+  begun_ = true;
   means_.begin();
   std::vector<Stopwatch>& watches = watches_.emplace_back();
   torch::Tensor loss_sum;
@@ -102,6 +103,7 @@ bool Stepper::passes_and_update(std::int64_t number) {
                 session_.scaler->scale());
   session_.scaler->update(optimizer.skipped());
   count(number, taken);
+  begun_ = updating_ = false;
   return true;
 }
 
@@ -144,10 +146,14 @@ void Stepper::update(std::int64_t number) {
   optimizer.set_learning_rate(learning_rate(session_.settings.training, number, session_.steps()));
   optimizer.set_loss_scale(session_.scaler->scale());
   console_.doing(session_.step_text(number) + ", optimizer step");
-  updating_ = true;
+  updating_ = true;  // until the step is counted: an error of another rank may come between
   optimizer.step();
   if (session_.shards != nullptr) session_.shards->gather();
-  updating_ = false;
+}
+
+void Stepper::forget_step() {
+  if (begun_) buffers_.undo();
+  begun_ = false;
 }
 
 std::optional<StepNumbers> Stepper::finished(bool drain) {

@@ -44,8 +44,11 @@ class Stepper {
   [[nodiscard]] double measured_seconds() const { return measured_seconds_; }
   // Seconds of passes and updates of the finished steps.
   [[nodiscard]] double computing() const { return computing_; }
-  // Whether weights are half changed: an error came out of the update.
+  // Whether the weights are not those of the step that the state has: an error came out of the update, or
+  // before the step was counted.
   [[nodiscard]] bool updating() const { return updating_; }
+  // After an error: what the passes of a step that is not counted did to the model's buffers is undone.
+  void forget_step();
 
  private:
   // Which pass of which step, and how much of it.
@@ -74,7 +77,7 @@ class Stepper {
   std::vector<Batch> held_;
   double measured_seconds_ = 0, computing_ = 0;
   std::int64_t done_ = 0, measured_ = -1;  // steps
-  bool updating_ = false;
+  bool begun_ = false, updating_ = false;
   int signal_ = 0;
 };
 

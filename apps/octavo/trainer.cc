@@ -189,7 +189,8 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words(argv, argv + argc);
   const int code =
       octavo::cli::run_command(argc, argv, [&](CLI::App& app) { octavo::cli::add_commands(app, words); });
-  if (code == 0 || std::getenv("RANK") == nullptr) return code;
+  const auto place = octavo::train::find_place([](const char* name) { return std::getenv(name); });
+  if (code == 0 || !place.ok() || !place->grouped()) return code;
   // A rank that ends because another one failed may have threads that still wait for that one.
   std::cout.flush();
   _exit(code);

@@ -85,6 +85,11 @@ TEST(Memory, TheTableHasEveryOwnerAndTheirSum) {
   EXPECT_THAT(table[6], AllOf(HasSubstr("peak"), HasSubstr("100 MB"), HasSubstr("100.0%")));
   for (const std::string& line : table) EXPECT_EQ(line.size(), table[0].size()) << line;
   EXPECT_EQ(memory_table({}).size(), 7U);
+  MemoryByOwner of_a_rank = owners;
+  of_a_rank.communication = 25'000'000;
+  ASSERT_EQ(memory_table(of_a_rank).size(), 8U);
+  EXPECT_THAT(memory_table(of_a_rank)[5], AllOf(HasSubstr("communication"), HasSubstr("25.0 MB")));
+  EXPECT_EQ(of_a_rank.peak(), 125'000'000);
 }
 
 const MemoryByOwner kOwners{50'600'000, 101'200'000, 51'400'000, 25'300'000, 4'000'000, 9'000'000'000};

@@ -120,6 +120,10 @@ class Ranks {
   [[nodiscard]] std::optional<Clock::time_point> failed() const { return failed_; }
   [[nodiscard]] const Launched& outcome() const { return outcome_; }
 
+  void kill_the_rest() {
+    killing_ = true;
+    send(SIGKILL);
+  }
   void send(int signal) const {
     for (const auto& [id, rank] : alive_) kill(id, signal);
   }
@@ -146,8 +150,10 @@ class Ranks {
     if (status == 0) return;
     const std::string text = "rank " + std::to_string(rank) + " " + ending_of(status);
     // Rank 0 says what happened to the others; nobody but the launcher can say what happened to rank 0.
-    if (rank == 0 && WIFSIGNALED(status)) outcome_.message = text;
+    if (rank == 0 && WIFSIGNALED(status))
+      outcome_.message = killing_ ? first_ + "; rank 0 did not end by itself and was killed" : text;
     if (failed_) return;
+    first_ = text;
     failed_ = Clock::now();
     outcome_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (WIFSIGNALED(status)) store_->set(kLauncherKey, text);
@@ -157,6 +163,8 @@ class Ranks {
   std::map<pid_t, int> alive_;  // and its rank
   int started_ = 0;
   std::optional<Clock::time_point> failed_;
+  std::string first_;     // what failed first
+  bool killing_ = false;  // those that are left
   Launched outcome_;
 };
 
@@ -187,7 +195,7 @@ Result<Launched> launch(const LaunchPlan& plan) {
       ranks.send(SIGTERM);
       asked = true;
     }
-    if (since > plan.kill_after) ranks.send(SIGKILL);
+    if (since > plan.kill_after) ranks.kill_the_rest();
   }
   return ranks.outcome();
 }

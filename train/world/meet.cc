@@ -24,7 +24,7 @@ struct Guest {
   std::string device, address;
 };
 
-bool reaches_nobody(const std::string& address) { return address.empty() || address.starts_with("127."); }
+bool reaches_nobody(const std::string& address) { return address.empty() || is_loopback(address); }
 
 std::vector<std::string> guest_keys(int ranks) {
   std::vector<std::string> keys;
@@ -105,10 +105,10 @@ Result<Meeting> meet(const Place& place, const torch::Device& device, const Worl
   Result<StorePointer> watching = connect_store(place, options.start);
   if (!watching.ok()) return watching.status();
   auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, *root);
+  Meeting meeting;
   try {
     std::string own = place.one_machine() ? kLoopback : address_towards(place.address, place.port);
     if (own.empty()) own = kLoopback;
-    Meeting meeting;
     const MonitorPlan plan{prefix, options.timeout, options.beat, options.silence, options.patience};
     meeting.monitor = std::make_shared<Monitor>(place, plan, *watching, *root);
     const std::string mine = c10::DeviceTypeName(device.type(), true) + " " + own;
@@ -118,7 +118,10 @@ Result<Meeting> meet(const Place& place, const torch::Device& device, const Worl
     if (Status bad = same_devices(*guests); !bad.ok()) return bad;
     meeting.monitor->watch();
     Result<std::string> address = place.one_machine() ? own : reachable_address(own, *guests);
-    if (!address.ok()) return address.status();
+    if (!address.ok()) {
+      meeting.monitor->fail(address.status().message());
+      return address.status();
+    }
     const auto group_store = [&](const char* name) {
       return c10::make_intrusive<c10d::PrefixStore>(name, store);
     };
@@ -135,7 +138,9 @@ Result<Meeting> meet(const Place& place, const torch::Device& device, const Worl
     return meeting;
   } catch (const std::exception& error) {
     const std::string what = error.what();
-    return Status::failed("the ranks did not find each other: " + what.substr(0, what.find('\n')));
+    const std::string text = "the ranks did not find each other: " + what.substr(0, what.find('\n'));
+    if (meeting.monitor != nullptr) meeting.monitor->fail(text);  // else the others would wait
+    return Status::failed(text);
   }
 }
 

@@ -70,8 +70,6 @@ std::string text_of(const std::string& address, int port) {
   return (address.empty() ? "all addresses" : address) + ", port " + std::to_string(port);
 }
 
-bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
-
 // A socket that listens there. TCPStore would listen on every interface.
 Result<int> listen_at(const std::string& address, int port) {
   std::string problem;
@@ -112,6 +110,8 @@ Result<StorePointer> client(const std::string& address, int port, std::chrono::m
 }
 
 }  // namespace
+
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 Result<ServedStore> serve_store(const std::string& address, int port) {
   Result<int> listening = listen_at(address, port);

@@ -27,6 +27,8 @@ Result<StorePointer> open_store(const Place& place, std::chrono::milliseconds ti
 // Another connection to it, for another thread: a connection serves one request at a time.
 Result<StorePointer> connect_store(const Place& place, std::chrono::milliseconds timeout);
 
+// An address, as numbers, that only this machine reaches.
+bool is_loopback(const std::string& address);
 // The address of this machine from which `target` is reached, as numbers; empty: it is not reached.
 std::string address_towards(const std::string& target, int port);
 
