@@ -67,8 +67,8 @@ const Words kFp16 = {"optimizer=adamw", "fp16=true"};
 std::string save(const TextFiles& files, TinyRun& run, const RunState& state = some_state()) {
   const std::vector<Stateful*> parts = run.parts();
   const std::vector<const Stateful*> saved_parts(parts.begin(), parts.end());
-  const auto saved =
-      save_checkpoint(files.path("run"), state, {{"name", "some data"}}, saved_parts, "a: config\n");
+  const auto saved = save_checkpoint(files.path("run"), state, {{"name", "some data"}},
+                                     collect_parts(saved_parts), "a: config\n");
   EXPECT_TRUE(saved.ok()) << saved.status().message();
   EXPECT_EQ(saved->path, "checkpoint-12");
   const std::string path = files.path("run/checkpoint-12");
@@ -108,8 +108,9 @@ TEST(RunState, HasTheFilesOfTheTask) {
   const std::vector<Stateful*> parts = run.parts();
   const std::vector<const Stateful*> all(parts.begin(), parts.end());
   const std::string bytes("a\0b\n", 4);
-  ASSERT_TRUE(
-      save_checkpoint(files.path("run"), some_state(), {}, all, "", {}, {{"words.model", bytes}}).ok());
+  ASSERT_TRUE(save_checkpoint(files.path("run"), some_state(), {}, collect_parts(all), "", {},
+                              {{"words.model", bytes}})
+                  .ok());
   const std::string path = files.path("run/checkpoint-12");
   EXPECT_TRUE(verify_checkpoint(path, std::vector<std::string_view>{"words.model"}).ok());
   const auto read = read_text_file(path + "/words.model", 100);
@@ -253,7 +254,7 @@ TEST(RunState, ANewPartNeedsOnlyItsName) {
   TinyRun run(kBf16), loaded(kBf16);
   Counter saved_counter, counter;
   const std::vector<const Stateful*> parts = {&run.model_part, &saved_counter};
-  ASSERT_TRUE(save_checkpoint(files.path("run"), some_state(), {}, parts, "").ok());
+  ASSERT_TRUE(save_checkpoint(files.path("run"), some_state(), {}, collect_parts(parts), "").ok());
   counter.count = 0, counter.all = torch::zeros({5}, torch::kInt64);
   const std::vector<Stateful*> back = {&loaded.model_part, &counter};
   ASSERT_TRUE(load_checkpoint(files.path("run/checkpoint-12"), back).ok());
