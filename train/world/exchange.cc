@@ -107,7 +107,8 @@ void Exchange::differ(std::string_view call, const CallList& calls, int other) {
   mine.resize(kText);
   const std::string texts = round(mine);
   const auto text = [&](int rank) {
-    return lines_of(std::string(texts.data() + static_cast<std::size_t>(rank) * kText));
+    // A shorter text ends with zeros.
+    return lines_of(texts.substr(static_cast<std::size_t>(rank) * kText, kText).c_str());
   };
   const std::vector<std::string> first = text(0), second = text(other);
   std::size_t at = 0;
