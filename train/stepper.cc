@@ -16,8 +16,7 @@ Stepper::Stepper(Session& session, Heartbeat& console)
     : session_(session),
       console_(console),
       readout_(session.device, session.device.is_cpu() ? 0 : 2),
-      buffers_(session.buffers),
-      means_(*session.world, session.buffers) {}
+      buffers_(session.buffers) {}
 
 bool Stepper::step() {
   ++done_;
@@ -82,7 +81,6 @@ bool Stepper::passes_and_update(std::int64_t number) {
   session_.gradients->expect(passes, taken.most_passes);
   buffers_.remember();
   begun_ = true;
-  means_.begin();
   std::vector<Stopwatch>& watches = watches_.emplace_back();
   torch::Tensor loss_sum;
   for (std::int64_t i = 0; i < passes; ++i) {
@@ -96,7 +94,7 @@ bool Stepper::passes_and_update(std::int64_t number) {
     watch.stop();
   }
   if (passes == 0) update(number);  // with the gradients of other ranks
-  means_.share();
+  buffers_.share(*session_.world);
   StepOptimizer& optimizer = *session_.optimizer;
   buffers_.undo_if(optimizer.skipped());
   readout_.push(number, over_ranks(loss_sum), optimizer.grad_norm(), optimizer.skipped(),

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "buffer_keeper.h"
-#include "buffer_means.h"
 #include "device.h"
 #include "heartbeat.h"
 #include "readout.h"
@@ -69,7 +68,6 @@ class Stepper {
   Heartbeat& console_;
   Readout readout_;
   BufferKeeper buffers_;
-  BufferMeans means_;
   std::deque<std::vector<Stopwatch>> watches_;
   std::optional<MemoryByOwner> owners_;
   // The batches of the measured step live on until it is measured: the meter of the CPU does not know what

@@ -2,7 +2,7 @@
 // and rank 0 alone writes.
 // SPDX-License-Identifier: MIT
 #include "agreement.h"
-#include "buffer_means.h"
+#include "buffer_keeper.h"
 #include "rank_console.h"
 #include "ranks/ranks.h"
 #include "train/run_support.h"
@@ -84,19 +84,19 @@ RANKS_TEST(buffers_that_passes_change_become_the_mean, 2, 3) {
   const torch::Tensor mean = torch::zeros({2, 2}), same = torch::full({3}, 0.1F),
                       now_and_then = torch::ones({2});
   const torch::Tensor count = torch::zeros({}, torch::kInt64);
-  train::BufferMeans means(world, {{"mean", mean}, {"same", same}, {"some", now_and_then}, {"count", count}});
-  means.begin();
+  train::BufferKeeper buffers({{"mean", mean}, {"same", same}, {"some", now_and_then}, {"count", count}});
+  buffers.remember();
   mean.fill_(rank);
   count.fill_(world.rank());
   if (world.leads()) now_and_then.fill_(1 + rank + static_cast<float>(world.ranks()));
   world.take_traffic();
-  means.share();
+  buffers.share(world);
   EXPECT_TRUE(torch::equal(mean, torch::full({2, 2}, static_cast<float>(world.ranks() - 1) / 2)));
   EXPECT_TRUE(torch::equal(same, torch::full({3}, 0.1F)));
   EXPECT_TRUE(torch::allclose(now_and_then, torch::full({2}, 2.0F))) << "changed on one rank alone";
   EXPECT_EQ(count.item<std::int64_t>(), world.ranks() - 1);
-  means.begin();
-  means.share();
+  buffers.remember();
+  buffers.share(world);
   EXPECT_TRUE(torch::equal(mean, torch::full({2, 2}, static_cast<float>(world.ranks() - 1) / 2)));
 }
 
