@@ -7,11 +7,14 @@
 // caller's and must stay valid until they are replaced or removed (on a GPU: in stream order).
 // Errors: a failed call has written no buffer, advanced no step count and changed nothing in the engine. Only
 // where a device itself fails (StatusCode::failed) a part of a step may have been taken; counts say which.
+// Offload: the states of a tensor may lie in host memory (Residence). The engine then keeps copies of weights
+// and gradients there itself, by the caller's allocator, and has queues and threads of its own that work
+// while the caller goes on. A step orders the caller's stream behind them, unless it defers that to `wait`.
 // Threads: an engine is used by one thread at a time; different engines are independent.
 // Streams: norm, step, ready and finish work on the streams they are given and return without waiting.
-// Nothing is allocated on a GPU, so they may be captured in a CUDA graph, if the step counts are on the
-// device. A graph keeps the tensors and the cohorts that it was captured with: step those together outside
-// it, too, because one count of a cohort stands for all.
+// Nothing is allocated on a GPU, so without offload they may be captured in a CUDA graph, if the step counts
+// are on the device. A graph keeps the tensors and the cohorts that it was captured with: step those together
+// outside it, too, because one count of a cohort stands for all.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -31,7 +34,7 @@ inline constexpr std::int64_t kStepsUnchanged = -2;  // what the tensor of this 
 struct EngineTensor {
   TensorArgs tensor;        // `grad` and `spec.grad_dtype` are not looked at: begin gives them
   Device param_device{};    // of parameter and gradient
-  Device state_device{};    // of codes, scales and residual; for now it must be param_device
+  Device state_device{};    // of codes, scales and residual: param_device, or the CPU (host, stream)
   std::uint32_t group = 0;  // one that set_group has set
   std::uint32_t part = 0;   // 0: its gradient is whole in this process; else a number of the caller's for
                             // the ranks that share it (see norm)
@@ -42,6 +45,10 @@ struct EngineTensor {
   std::int64_t* step = nullptr;
   bool step_on_device = false;               // in memory of param_device
   std::int64_t known_steps = kStepsUnknown;  // step_on_device: what *step holds, or will in stream order
+  // Where the state lives and who updates it. `host` needs a step count in host memory. Host memory that is
+  // not pinned works, but copies then hold up the caller.
+  Residence residence = Residence::device;
+  bool held_in_fp32 = false;  // gradients that `take` keeps are added up in fp32, else in their own dtype
 };
 
 // What all tensors of a group share. May change at every step.
@@ -72,6 +79,10 @@ struct EngineDevice {
   std::span<std::byte> workspace{};
   const float* loss_scale = nullptr;  // gradients are divided by it, besides grad_factor
   const float* found_inf = nullptr;   // not zero: the step is skipped, as torch's GradScaler asks
+  // At least Engine::staging_bytes(device), aligned to 256, of this engine alone: what `stream` brings states
+  // through. It is used on the engine's own queues, also after a call has returned; before it is freed or
+  // replaced the engine must be asked to wait for all weights and gradients.
+  std::span<std::byte> staging{};
   // step: the norm of all gradients, of all devices and ranks. ready and finish: that of the previous step.
   GradNorm* norm = nullptr;
   // Receives what happened; also on a device of which no tensor is stepped: what the norm says.
@@ -95,7 +106,25 @@ struct EngineArgs {
   double grad_factor = 1.0;                 // multiplies every gradient
   int threads = 0;                          // CPU; 0: the pool's size
   std::span<const EngineDevice> devices{};  // all that begun tensors are on; others may be there, too
-  EngineSums sums{};                        // needed where an algorithm measures tensors that ranks share
+  // Offloaded tensors may be written after step has returned, in stream order or not: nobody may read or
+  // write their parameters, or free their gradients, before `wait`. Not deferred: step itself waits, in
+  // stream order, for all of them.
+  bool defer = false;
+  EngineSums sums{};  // needed where an algorithm measures tensors that ranks share
+};
+
+// What Engine::wait waits for: that weights are as the last step leaves them, or that gradients were read.
+enum class EngineWait : std::uint32_t { weights = 0, gradients = 1 };
+
+// Which way Engine::refresh copies.
+enum class EngineCopy : std::uint32_t { to_host = 0, to_device = 1 };
+
+// Where the engine gets host memory: copies of weights, gradients that were taken. `allocate` returns null
+// where there is none; aligned to 64. Called from the thread that uses the engine.
+struct EngineHostMemory {
+  void* (*allocate)(void* user, std::int64_t bytes) = nullptr;
+  void (*release)(void* user, void* data) = nullptr;
+  void* user = nullptr;
 };
 
 // The norm of the begun gradients of one device and part.
@@ -142,7 +171,8 @@ class OCTAVO_API Engine {
   // The tensors that have a gradient now: dense, in the parameter's memory order, on its device (which is not
   // asked of the driver). Checks handles, null, alignment and dtypes, and for a new plan that no gradient
   // shares memory with what is written. The order is that of the norm's sum. `with_norm`: norm, or ready with
-  // a norm, will follow. Plans are kept by handles and dtypes. No handle at all is allowed.
+  // a norm, will follow. Plans are kept by handles and dtypes. No handle at all is allowed. Null stands for
+  // the gradient that `take` has taken; its dtype is not looked at.
   Result<EnginePlan> begin(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
                            std::span<const DType> dtypes, bool with_norm = false);
 
@@ -175,6 +205,40 @@ class OCTAVO_API Engine {
   Status finish(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine = {});
   // Forgets which tensors were ready: other states were loaded.
   void forget_ready();
+
+  // --- Offload ---
+
+  // Gradients of offloaded tensors (host, stream; all on one device) go to host memory, in their own dtype
+  // and behind what is queued on `stream`; there they are added to what was taken of the same tensor since
+  // its last step. A tensor whose dtype differs from the first time, or that lives on the device, is an
+  // error. The gradients are read until wait(gradients) says so.
+  Status take(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
+              std::span<const DType> dtypes, Device device, void* stream);
+  // Whether a gradient of it was taken and not stepped yet.
+  [[nodiscard]] bool holds(std::uint32_t handle) const;
+  // Forgets what was taken (none: of all tensors).
+  Status drop(std::span<const std::uint32_t> handles);
+  // What is queued on `stream` from now on begins after the weights of these tensors (none: of all) are up to
+  // date, or their gradients were read. On the CPU it returns when that is so. Also returns an error of work
+  // that was done meanwhile: the state of the engine's tensors is then not known, and every later call fails.
+  Status wait(std::span<const std::uint32_t> handles, EngineWait what, Device device, void* stream);
+  // Somebody else has written parameters (none: of all `host` tensors): their copies in host memory are made
+  // again, in stream order; or the other way round.
+  Status refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device, void* stream);
+  // The copy of a `host` tensor's parameter, in its dtype and memory order; null: there is none. After
+  // synchronize it may be read and written until the next call of the engine.
+  [[nodiscard]] void* host_param(std::uint32_t handle) const;
+  // The host waits until nothing is under way: states, counts and host_param may be read.
+  Status synchronize();
+  // The order in which offloaded tensors are updated, as far as groups and step counts allow it: that of the
+  // next forward pass. Those that are not listed come last. Without: the order of begin.
+  Status set_order(std::span<const std::uint32_t> handles);
+  // What the next step needs as EngineDevice::staging.
+  [[nodiscard]] std::int64_t staging_bytes(Device device) const;
+  // Before the first offloaded tensor is set. Without: pinned memory of octavo/offload.h.
+  Status set_host_memory(EngineHostMemory memory);
+  // Host memory that the engine has allocated.
+  [[nodiscard]] std::int64_t host_bytes() const;
 
   // The handle that the last failing call was about; -1: none.
   [[nodiscard]] std::int64_t failed_tensor() const;

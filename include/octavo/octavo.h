@@ -449,7 +449,7 @@ typedef struct {
   int32_t ndim;
   uint32_t param_device_kind;
   int32_t param_device_index;
-  uint32_t state_device_kind; /* where codes, scales and residual are; for now the parameter's device */
+  uint32_t state_device_kind; /* where codes, scales and residual are: the parameter's device, or the CPU */
   int32_t state_device_index;
   uint32_t norm_part; /* 0: the gradient is whole in this process; else a number of the caller for the ranks
                        * that share it. See octavo_engine_norm. */
@@ -463,9 +463,12 @@ typedef struct {
   void* residual;
   void* codes[3];
   float* scales[3];
-  int64_t* step;       /* steps taken so far, of this tensor alone */
-  int64_t known_steps; /* step_on_device: what *step holds (or will, in stream order); -1: not known; -2: as
-                        * before under this handle (the buffers moved, the count's value did not change) */
+  int64_t* step;         /* steps taken so far, of this tensor alone */
+  int64_t known_steps;   /* step_on_device: what *step holds (or will, in stream order); -1: not known; -2: as
+                          * before under this handle (the buffers moved, the count's value did not change) */
+  uint32_t residence;    /* 0 device; 1 host: the state is in host memory and the CPU updates it (step must be
+                          * in host memory); 2 stream: in host memory, the device updates it */
+  uint32_t held_in_fp32; /* gradients that octavo_engine_take keeps are added up in fp32 */
 } octavo_engine_tensor;
 
 /* Adds tensors, or replaces those of the same handle. Handles are numbers of the caller, below 2^24; dense
@@ -529,6 +532,9 @@ typedef struct {
                              * no clipping, no guard */
   octavo_device_report* report; /* receives what happened; null: nobody asks. Also written where no tensor of
                                  * this device is stepped: what the norm says. */
+  void* staging; /* aligned to 256, of this engine alone: octavo_engine_staging_bytes. Used after calls have
+                  * returned: wait for all weights and gradients before it is freed or replaced */
+  int64_t staging_bytes;
 } octavo_engine_device;
 
 /* Where an algorithm measures whole tensors before it updates them (octavo_algorithm_passes is 2) and ranks
@@ -541,10 +547,10 @@ typedef int32_t (*octavo_engine_add_sums)(void* user, uint32_t device_kind, int3
 
 typedef struct {
   uint32_t struct_size;
-  uint32_t guard;  /* a non-finite gradient anywhere skips the step whole; needs norms */
-  int32_t threads; /* CPU; 0: the pool's size */
-  uint32_t reserved;
-  double grad_factor;                  /* multiplies every gradient; 0 stands for 1 */
+  uint32_t guard;     /* a non-finite gradient anywhere skips the step whole; needs norms */
+  int32_t threads;    /* CPU; 0: the pool's size */
+  uint32_t defer;     /* offloaded tensors may be written after step has returned: see octavo_engine_wait */
+  double grad_factor; /* multiplies every gradient; 0 stands for 1 */
   const octavo_engine_device* devices; /* every device that a begun tensor is on; others may be there, too */
   int64_t device_count;
   octavo_engine_add_sums add_sums; /* null: an error where it is needed */
@@ -599,6 +605,65 @@ OCTAVO_API octavo_status octavo_engine_finish(octavo_engine* engine, const octav
                                               const octavo_engine_norm_part* parts, int64_t part_count,
                                               octavo_engine_combine combine, void* user);
 OCTAVO_API void octavo_engine_forget_ready(octavo_engine* engine);
+
+/* --- Offload: octavo/engine.h and octavo/offload.h are the same in C++ and have the contracts in full --- */
+
+/* Gradients of offloaded tensors of one device go to host memory, behind what is queued on `stream`, and are
+ * added to what was taken since the tensors' last step. begin takes null for such a gradient. They are read
+ * until octavo_engine_wait(gradients) says so. */
+OCTAVO_API octavo_status octavo_engine_take(octavo_engine* engine, const uint32_t* handles,
+                                            const void* const* grads, const uint8_t* dtypes, int64_t count,
+                                            uint32_t device_kind, int32_t device_index, void* stream);
+OCTAVO_API uint32_t octavo_engine_holds(const octavo_engine* engine, uint32_t handle);
+/* Forgets what was taken; count 0: of all tensors. */
+OCTAVO_API octavo_status octavo_engine_drop(octavo_engine* engine, const uint32_t* handles, int64_t count);
+/* Orders `stream` behind the weights (what 0) of these tensors, or behind the reads of their gradients (1);
+ * count 0: of all. On the CPU it returns when that is so. Errors of work that was deferred come from here. */
+OCTAVO_API octavo_status octavo_engine_wait(octavo_engine* engine, const uint32_t* handles, int64_t count,
+                                            uint32_t what, uint32_t device_kind, int32_t device_index,
+                                            void* stream);
+/* Parameters were written by somebody else: their copies in host memory are made again (way 0), or the
+ * parameters are made from the copies (1); count 0: of all tensors whose residence is host. */
+OCTAVO_API octavo_status octavo_engine_refresh(octavo_engine* engine, const uint32_t* handles, int64_t count,
+                                               uint32_t way, uint32_t device_kind, int32_t device_index,
+                                               void* stream);
+/* The copy of a parameter whose residence is host; null: there is none. */
+OCTAVO_API void* octavo_engine_host_param(const octavo_engine* engine, uint32_t handle);
+/* The host waits until nothing is under way. */
+OCTAVO_API octavo_status octavo_engine_synchronize(octavo_engine* engine);
+/* The order of the next forward pass, in which offloaded tensors are updated. */
+OCTAVO_API octavo_status octavo_engine_set_order(octavo_engine* engine, const uint32_t* handles,
+                                                 int64_t count);
+OCTAVO_API int64_t octavo_engine_staging_bytes(const octavo_engine* engine, uint32_t device_kind,
+                                               int32_t device_index);
+/* Where the engine gets host memory (aligned to 64; null: there is none). Without: octavo_host_alloc. */
+typedef void* (*octavo_host_allocate)(void* user, int64_t bytes);
+typedef void (*octavo_host_release)(void* user, void* data);
+OCTAVO_API octavo_status octavo_engine_set_host_memory(octavo_engine* engine, octavo_host_allocate allocate,
+                                                       octavo_host_release release, void* user);
+OCTAVO_API int64_t octavo_engine_host_bytes(const octavo_engine* engine);
+
+typedef struct {
+  int64_t numel;
+  int64_t state_bytes; /* of codes, scales and residual */
+} octavo_residence_tensor;
+/* Which tensors' states leave the device, one number of octavo_engine_tensor.residence each: the one rule of
+ * all adapters. `wanted` is the residence of those that leave; ratio: of all bytes that leave (1: all);
+ * budget: bytes that may stay instead, or -1. */
+OCTAVO_API octavo_status octavo_choose_residences(const octavo_residence_tensor* tensors, int64_t count,
+                                                  uint32_t wanted, int64_t min_size, double ratio,
+                                                  int64_t budget, uint32_t* out);
+
+/* Zeroed host memory of exactly this size in pages, pinned (where `pin` is 1 and that works: *pinned; else
+ * octavo_last_error says why not, and the call succeeds all the same). Freed by octavo_host_free. */
+OCTAVO_API octavo_status octavo_host_alloc(int64_t bytes, uint32_t pin, void** out, uint32_t* pinned);
+OCTAVO_API void octavo_host_free(void* data);
+/* Bytes of host memory that this process may still take. */
+OCTAVO_API int64_t octavo_host_room(void);
+/* Notes copies, CPU work and kernels of offloaded steps from now on (0: no longer); writes them as Chrome
+ * trace JSON and forgets them. */
+OCTAVO_API void octavo_offload_trace(uint32_t on);
+OCTAVO_API octavo_status octavo_offload_trace_write(const char* path);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -51,6 +51,13 @@ enum class Algorithm : std::uint32_t {
 // What a moment may hold. It decides the map; a positive second moment never becomes zero.
 enum class Moment : std::uint32_t { first = 0, second = 1 };
 
+// Where the state of a tensor lives, and who updates it.
+enum class Residence : std::uint32_t {
+  device = 0,  // in the memory of the parameter's device, which updates it
+  host = 1,    // in host memory, updated by the CPU: gradients go down, weights come up
+  stream = 2,  // in host memory, brought through the parameter's device in pieces and updated there
+};
+
 // Where tensors live. A group's tensors, its workspace and its scalars are all on one device.
 enum class DeviceKind : std::uint32_t { cpu = 0, cuda = 1 };
 struct Device {

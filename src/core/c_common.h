@@ -57,6 +57,10 @@ constexpr std::size_t kFirstSize<octavo_step_args> = offsetof(octavo_step_args, 
 template <>
 constexpr std::size_t kFirstSize<octavo_engine_args> = offsetof(octavo_engine_args, add_sums);
 template <>
+constexpr std::size_t kFirstSize<octavo_engine_tensor> = offsetof(octavo_engine_tensor, residence);
+template <>
+constexpr std::size_t kFirstSize<octavo_engine_device> = offsetof(octavo_engine_device, staging);
+template <>
 constexpr std::size_t kFirstSize<octavo_step_report> = offsetof(octavo_step_report, pending);
 template <>
 constexpr std::size_t kFirstSize<octavo_dropout_args> = offsetof(octavo_dropout_args, row);

@@ -65,6 +65,8 @@ octavo::EngineTensor convert(const octavo_engine_tensor& c) {
   out.step = c.step;
   out.step_on_device = c.step_on_device != 0;
   out.known_steps = c.known_steps;
+  out.residence = static_cast<octavo::Residence>(c.residence);
+  out.held_in_fp32 = c.held_in_fp32 != 0;
   return out;
 }
 
@@ -77,6 +79,7 @@ octavo::EngineDevice convert(const octavo_engine_device& c) {
   out.found_inf = c.found_inf;
   out.norm = reinterpret_cast<octavo::GradNorm*>(c.norm);
   out.report = reinterpret_cast<octavo::StepReport*>(c.report);
+  out.staging = workspace_span(c.staging, c.staging_bytes);
   return out;
 }
 
@@ -97,6 +100,7 @@ struct Args {
     args.threads = c.threads;
     args.grad_factor = c.grad_factor == 0.0 ? 1.0 : c.grad_factor;
     args.devices = devices;
+    args.defer = c.defer != 0;
     add = c.add_sums;
     user = c.sums_user;
     if (add != nullptr) args.sums = {&Args::add_sums, this};
@@ -116,6 +120,15 @@ struct Args {
   octavo_engine_add_sums add = nullptr;
   void* user = nullptr;
 };
+
+// Dtypes as begin and take are given them, in memory that is used again.
+std::span<const octavo::DType> dtype_span(octavo_engine* engine, const uint8_t* dtypes, std::int64_t count) {
+  check_array("dtypes", dtypes, count);
+  engine->dtypes.resize(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < engine->dtypes.size(); ++i)
+    engine->dtypes[i] = static_cast<octavo::DType>(dtypes[i]);
+  return engine->dtypes;
+}
 
 std::span<const std::uint32_t> handle_span(const std::uint32_t* handles, std::int64_t count) {
   check_array("handles", handles, count);
@@ -214,13 +227,10 @@ octavo_status octavo_engine_begin(octavo_engine* engine, const uint32_t* handles
   return guarded([&]() -> Status {
     check_given("engine", engine);
     check_array("grads", grads, count);
-    check_array("dtypes", dtypes, count);
     if (out != nullptr) (void)read_struct("out", out);
     const auto given = handle_span(handles, count);
-    const auto size = given.size();
-    engine->dtypes.resize(size);
-    for (std::size_t i = 0; i < size; ++i) engine->dtypes[i] = static_cast<octavo::DType>(dtypes[i]);
-    const auto plan = engine->engine.begin(given, {grads, size}, engine->dtypes, with_norm != 0).value();
+    const auto types = dtype_span(engine, dtypes, count);
+    const auto plan = engine->engine.begin(given, {grads, given.size()}, types, with_norm != 0).value();
     if (out == nullptr) return {};
     octavo_engine_plan result{};
     result.fresh = plan.fresh ? 1 : 0;
@@ -277,6 +287,81 @@ octavo_status octavo_engine_finish(octavo_engine* engine, const octavo_engine_ar
 
 void octavo_engine_forget_ready(octavo_engine* engine) {
   if (engine != nullptr) engine->engine.forget_ready();
+}
+
+octavo_status octavo_engine_take(octavo_engine* engine, const uint32_t* handles, const void* const* grads,
+                                 const uint8_t* dtypes, int64_t count, uint32_t device_kind,
+                                 int32_t device_index, void* stream) {
+  return guarded([&]() -> Status {
+    check_given("engine", engine);
+    check_array("grads", grads, count);
+    const auto given = handle_span(handles, count);
+    return engine->engine.take(given, {grads, given.size()}, dtype_span(engine, dtypes, count),
+                               device(device_kind, device_index), stream);
+  });
+}
+
+uint32_t octavo_engine_holds(const octavo_engine* engine, uint32_t handle) {
+  return engine != nullptr && engine->engine.holds(handle) ? 1 : 0;
+}
+
+octavo_status octavo_engine_drop(octavo_engine* engine, const uint32_t* handles, int64_t count) {
+  return guarded([&]() -> Status {
+    check_given("engine", engine);
+    return engine->engine.drop(handle_span(handles, count));
+  });
+}
+
+octavo_status octavo_engine_wait(octavo_engine* engine, const uint32_t* handles, int64_t count, uint32_t what,
+                                 uint32_t device_kind, int32_t device_index, void* stream) {
+  return guarded([&]() -> Status {
+    check_given("engine", engine);
+    return engine->engine.wait(handle_span(handles, count), static_cast<octavo::EngineWait>(what),
+                               device(device_kind, device_index), stream);
+  });
+}
+
+octavo_status octavo_engine_refresh(octavo_engine* engine, const uint32_t* handles, int64_t count,
+                                    uint32_t way, uint32_t device_kind, int32_t device_index, void* stream) {
+  return guarded([&]() -> Status {
+    check_given("engine", engine);
+    return engine->engine.refresh(handle_span(handles, count), static_cast<octavo::EngineCopy>(way),
+                                  device(device_kind, device_index), stream);
+  });
+}
+
+void* octavo_engine_host_param(const octavo_engine* engine, uint32_t handle) {
+  return engine == nullptr ? nullptr : engine->engine.host_param(handle);
+}
+
+octavo_status octavo_engine_synchronize(octavo_engine* engine) {
+  return guarded([&]() -> Status {
+    check_given("engine", engine);
+    return engine->engine.synchronize();
+  });
+}
+
+octavo_status octavo_engine_set_order(octavo_engine* engine, const uint32_t* handles, int64_t count) {
+  return guarded([&]() -> Status {
+    check_given("engine", engine);
+    return engine->engine.set_order(handle_span(handles, count));
+  });
+}
+
+int64_t octavo_engine_staging_bytes(const octavo_engine* engine, uint32_t device_kind, int32_t device_index) {
+  return engine == nullptr ? 0 : engine->engine.staging_bytes(device(device_kind, device_index));
+}
+
+octavo_status octavo_engine_set_host_memory(octavo_engine* engine, octavo_host_allocate allocate,
+                                            octavo_host_release release, void* user) {
+  return guarded([&]() -> Status {
+    check_given("engine", engine);
+    return engine->engine.set_host_memory({allocate, release, user});
+  });
+}
+
+int64_t octavo_engine_host_bytes(const octavo_engine* engine) {
+  return engine == nullptr ? 0 : engine->engine.host_bytes();
 }
 
 }  // extern "C"

@@ -4,6 +4,7 @@
 #include "optimizers/resolve.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace octavo {
 
@@ -44,7 +45,17 @@ Status Engine::set_counts(std::span<const std::uint32_t> handles, std::span<cons
 
 Result<EnginePlan> Engine::begin(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
                                  std::span<const DType> dtypes, bool with_norm) {
-  return impl_->begin(handles, grads, dtypes, with_norm);
+  if (std::ranges::none_of(handles, [&](auto handle) { return holds(handle); }))
+    return impl_->begin(handles, grads, dtypes, with_norm);
+  // Gradients that were taken are in the place of nulls.
+  std::vector<const void*> found(grads.begin(), grads.end());
+  std::vector<DType> types(dtypes.begin(), dtypes.end());
+  for (std::size_t i = 0; i < handles.size() && i < found.size() && i < types.size(); ++i) {
+    if (found[i] != nullptr || !holds(handles[i])) continue;
+    found[i] = impl_->registry[handles[i]].held.data();
+    types[i] = impl_->registry[handles[i]].held_dtype;
+  }
+  return impl_->begin(handles, found, types, with_norm);
 }
 
 // What is checked at every step; where the plan is new, the handles were checked before.
@@ -141,7 +152,11 @@ Status Engine::norm(const EngineArgs& args, std::span<const EngineNormPart> part
 
 Result<StepReport> Engine::step(const EngineArgs& args) {
   impl_->failed_tensor = -1;
-  return impl_->step(args, nullptr);
+  auto report = impl_->step(args, nullptr);
+  if (report.ok() && impl_->begun != nullptr) {
+    for (const std::uint32_t handle : impl_->begun->handles()) impl_->registry[handle].held_now = false;
+  }
+  return report;
 }
 
 Result<StepReport> Engine::ready(const EngineArgs& args, GradNorm* own, EngineCombine combine) {

@@ -92,6 +92,8 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
     // On the CPU the host knows everything.
     record.on_device = t.step_on_device && t.param_device.kind != DeviceKind::cpu;
     record.history = histories[i];
+    record.residence = t.residence;
+    record.held_in_fp32 = t.held_in_fp32;
   }
   mark(sharing);
   return {};

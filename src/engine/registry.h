@@ -31,6 +31,12 @@ struct Record {
   std::int64_t* step = nullptr;
   std::uint64_t history = 0;       // on_device
   mutable std::uint64_t seen = 0;  // by the last call that was given it: finds handles that are given twice
+  Residence residence = Residence::device;
+  bool held_in_fp32 = false;
+  // The gradient that was taken since the last step.
+  bool held_now = false;
+  DType held_dtype = DType::f32;
+  std::vector<std::byte> held;
   // Gradient release, since the last finish.
   bool ready = false;
   const GradNorm* own = nullptr;

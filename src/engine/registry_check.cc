@@ -86,13 +86,21 @@ Status Registry::check(const std::string& where, const EngineTensor& tensor, std
                            ", expected one that was set (set_group)");
   }
   if (Status bad = check_device(where, tensor.param_device); !bad.ok()) return bad;
-  if (!(tensor.state_device == tensor.param_device)) {
-    return Status::unsupported(
-        where + ": its state is on " + name_of(tensor.state_device) + " and its parameter on " +
-        name_of(tensor.param_device) +
-        "; a state on another device than its parameter's is not supported, put it on " +
-        name_of(tensor.param_device));
+  if (static_cast<std::uint32_t>(tensor.residence) > static_cast<std::uint32_t>(Residence::stream)) {
+    return Status::invalid(where + ".residence: got " +
+                           std::to_string(static_cast<std::uint32_t>(tensor.residence)) +
+                           ", expected 0 (device), 1 (host) or 2 (stream)");
   }
+  const bool offloaded = tensor.residence != Residence::device;
+  const Device expected = offloaded ? Device{} : tensor.param_device;
+  if (!(tensor.state_device == expected)) {
+    return Status::invalid(where + ": its state is on " + name_of(tensor.state_device) + ", expected " +
+                           name_of(expected) +
+                           (offloaded ? ", since it is offloaded" : ", with its parameter"));
+  }
+  if (offloaded && tensor.param_device.kind != DeviceKind::cpu)
+    return Status::unsupported(where + ": offload from " + name_of(tensor.param_device) +
+                               " is not there yet");
   TensorArgs args = tensor.tensor;
   args.spec.grad_dtype = DType::f32;
   std::vector<BufferRange> buffers;
