@@ -47,3 +47,17 @@ def bitsandbytes(name: str) -> Make:
 
 def torchao(name: str) -> Make:
     return lambda params, lr: torchao_class(name)(params, lr=lr)
+
+
+def torchao_offload(**options: Any) -> Make:
+    """torch's AdamW stepped on the CPU by torchao, its recommended way."""
+    return _offload(lambda: torchao_class("CPUOffloadOptimizer"), options)
+
+
+def octavo_offload(**options: Any) -> Make:
+    """torchao's signature, and torch's AdamW within it."""
+    return _offload(lambda: imported("octavo.optim").CPUOffloadOptimizer, options)
+
+
+def _offload(found: Callable[[], Any], options: dict[str, Any]) -> Make:
+    return lambda params, lr: found()(params, torch.optim.AdamW, lr=lr, fused=True, **options)

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from typing import Any
 
 import makers
 import torch
+from processes import RowError, run_row
 from stopwatch import wait
 
 LR = 1e-4
@@ -40,7 +39,7 @@ OPTIMIZERS: dict[str, makers.Make] = {
 }
 
 
-def model(options: argparse.Namespace) -> Any:
+def model(options: argparse.Namespace, dtype: torch.dtype = torch.bfloat16) -> Any:
     from transformers import Dinov2Config, Dinov2Model
 
     config = Dinov2Config(
@@ -53,10 +52,15 @@ def model(options: argparse.Namespace) -> Any:
     )
     torch.manual_seed(0)
     with torch.device(options.device):
-        made = Dinov2Model(config).to(torch.bfloat16)
+        made = Dinov2Model(config).to(dtype)
     made.gradient_checkpointing_enable()
     made.train()
     return made
+
+
+def loss_of(net: Any, images: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = net(images).last_hidden_state.float().square().mean()
+    return result
 
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -70,7 +74,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
             wait(device)
             torch.cuda.reset_peak_memory_stats()
         start = time.perf_counter()
-        loss = net(images).last_hidden_state.float().square().mean()
+        loss = loss_of(net, images)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -109,13 +113,11 @@ def main() -> int:
         arguments += ["--device", options.device]
         for size in SIZES:
             arguments += [f"--{size}", str(getattr(options, size))]
-        done = subprocess.run(
-            [sys.executable, os.path.abspath(__file__), *arguments], capture_output=True, text=True
-        )
-        if done.returncode != 0:
-            print(f"| {name} | failed: {(done.stderr.strip().splitlines() or ['?'])[-1]} | |", flush=True)
+        try:
+            result = run_row(__file__, arguments)
+        except RowError as error:
+            print(f"| {name} | failed: {error} | |", flush=True)
             continue
-        result = json.loads(done.stdout.splitlines()[-1])
         found.append(result)
         print(f"| {name} | {result['seconds']:.3f} | {result['peak_gb']:.2f} |", flush=True)
     if options.json:

@@ -1,0 +1,204 @@
+"""ViT-g (1.1B) with its optimizer's states on the GPU, streamed through it, or stepped on the CPU.
+
+The model of vit_g.py, pure bf16 or AMP, eager or compiled, beside torchao's CPUOffloadOptimizer. Wall time
+over 10 iterations without a synchronize between them, peak GPU memory, and what the optimizer takes of host
+memory. Each row runs in a process of its own; one that fails says why in its place.
+
+PYTHONPATH=adapters/python python benchmarks/offload.py --rows "bf16: none,bf16: octavo" --json found.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import harness  # first: it finds the package of this tree
+import makers
+import torch
+import vit_g
+from offload_rows import CLIP, ROWS, SETS, Way
+from processes import RowError, run_row
+from stopwatch import wait
+
+NUMBERS = {"repeat": 10, "rounds": 3, "warm-up": 3}
+
+
+def host_bytes() -> tuple[int, int]:
+    """This process's resident memory, and what the machine can still give."""
+
+    def field(file: str, name: str) -> int:
+        for line in pathlib.Path(file).read_text().splitlines():
+            if line.startswith(name + ":"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    return field("/proc/self/status", "VmRSS"), field("/proc/meminfo", "MemAvailable")
+
+
+def backward(net: Any, images: torch.Tensor, way: Way) -> torch.Tensor:
+    with torch.autocast(images.device.type, torch.bfloat16) if way.amp else contextlib.nullcontext():
+        loss = vit_g.loss_of(net, images)
+    loss.backward()
+    return loss.detach()
+
+
+def iteration(net: Any, images: torch.Tensor, optimizer: Any, way: Way) -> torch.Tensor:
+    loss = backward(net, images, way)
+    if way.clip:
+        torch.nn.utils.clip_grad_norm_(net.parameters(), CLIP)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+
+
+def write_traces(
+    folder: pathlib.Path, name: str, step: Callable[[], Any], finish: Callable[[], None]
+) -> None:
+    """Two iterations as Chrome trace JSON: what the library noted of its queues, and torch's profiler."""
+    library = makers.imported("octavo._abi").library()
+    stem = folder / "".join(c if c.isalnum() else "_" for c in name)
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    library.octavo_offload_trace(1)
+    with torch.profiler.profile(activities=kinds) as profile:
+        step()
+        step()
+        finish()
+    library.octavo_offload_trace_write(str(stem.with_suffix(".octavo.json")).encode())
+    library.octavo_offload_trace(0)
+    profile.export_chrome_trace(str(stem.with_suffix(".torch.json")))
+
+
+def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    way, device = ROWS[name], torch.device(options.device)
+    dtype = torch.float32 if way.amp else torch.bfloat16
+    net = vit_g.model(options, dtype)
+    images = torch.randn(options.batch, 3, 224, 224, device=device, dtype=dtype)
+    backward(net, images, way)  # loads torch's libraries before memory is read
+    net.zero_grad()
+    wait(device)
+    resident, available = host_bytes()
+    optimizer = way.make(net.parameters(), vit_g.LR)
+    if way.attach:
+        optimizer.attach(net)
+    called = torch.compile(net) if way.compiled else net
+
+    def step() -> torch.Tensor:
+        return iteration(called, images, optimizer, way)
+
+    def finish() -> None:
+        if hasattr(optimizer, "wait"):
+            optimizer.wait()  # work on the host that no stream knows
+        wait(device)
+
+    losses = [step() for _ in range(options.warm_up)]
+    seconds = []
+    for turn in range(options.rounds):
+        finish()
+        if turn == 0 and device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        start = time.perf_counter()
+        losses += [step() for _ in range(options.repeat)]
+        finish()
+        seconds.append((time.perf_counter() - start) / options.repeat)
+    peak = torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0
+    resident_now, available_now = host_bytes()
+    if options.trace:
+        write_traces(pathlib.Path(options.trace), name, step, finish)
+    return {
+        "params": sum(param.numel() for param in net.parameters()),
+        "seconds": statistics.median(seconds),
+        "rounds": seconds,
+        "peak_gb": peak,
+        "host_gb": (resident_now - resident) / 1e9,
+        "machine_gb": (available - available_now) / 1e9,
+        "loss": losses[-1].item(),
+    }
+
+
+def cells(name: str, found: dict[str, Any]) -> str:
+    way = ROWS[name]
+    goal = f"{way.goal[0]:.3f}, {way.goal[1]:.1f}" if way.goal else ""
+    if "error" in found:
+        values = ["failed: " + found["error"].replace("|", "/"), "", "", "", "", goal]
+    else:
+        spread = f"{min(found['rounds']):.3f} to {max(found['rounds']):.3f}"
+        memory = [f"{found[key]:.2f}" for key in ("peak_gb", "host_gb", "machine_gb")]
+        values = [f"{found['seconds']:.3f} ({spread})", *memory, f"{found['loss']:.5f}", goal]
+    return "| " + " | ".join([name, *values]) + " |"
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--rows", help="only those whose name contains one of these, comma-separated (see --list)")
+    add("--skip", help="not those whose name contains one of these, comma-separated")
+    add("--list", action="store_true", help="print the rows' names, run nothing")
+    add("--device", default="cuda", help="cpu: a check of the script, with a small model")
+    for name, preset in NUMBERS.items():
+        add(f"--{name}", type=int, default=preset, help=f"(default {preset})")
+    for name, preset in vit_g.SIZES.items():
+        add(f"--{name}", type=int, default=preset, help=f"of the model (default {preset})")
+    add("--time-limit", type=float, default=240.0, help="seconds for one row, start included (default 240)")
+    add("--trace", help="a folder for Chrome traces of two more iterations of each row")
+    add("--json", help="write the results there as well, after every row")
+    add("--one", choices=list(ROWS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    for name in (*NUMBERS, *vit_g.SIZES):
+        if (value := getattr(options, name.replace("-", "_"))) < 1:
+            parser.error(f"--{name}: got {value}, expected at least 1")
+    wanted = (options.rows or "").split(",")
+    unwanted = options.skip.split(",") if options.skip else []
+    options.names = [
+        name for name in ROWS if any(w in name for w in wanted) and not any(u in name for u in unwanted)
+    ]
+    if not options.names:
+        parser.error(f"--rows: {options.rows!r} leaves no row; --list prints them. Sets: {', '.join(SETS)}")
+    if options.device == "cuda" and not options.list and not torch.cuda.is_available():
+        parser.error("torch finds no GPU; --device cpu checks the script, with a small model")
+    return options
+
+
+def main() -> int:
+    options = parse_options()
+    if options.list:
+        print("\n".join(options.names))
+        return 0
+    if options.one:
+        print(json.dumps(run(options.one, options)))
+        return 0
+    device = torch.device(options.device)
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else harness.cpu_name()
+    counts = f"{options.repeat} iterations, median of {options.rounds} rounds"
+    print(f"{where}, torch {torch.__version__}, {counts}\n")
+    head = ["row", "s/iteration", "peak GB", "host GB", "machine GB", "loss", "goal"]
+    print("| " + " | ".join(head) + " |\n" + "|" + "---|" * len(head))
+    results: list[dict[str, Any]] = []
+    passed = [n for n in (*NUMBERS, *vit_g.SIZES, "device", "trace") if getattr(options, n.replace("-", "_"))]
+    for name in options.names:
+        arguments = ["--one", name]
+        for option in passed:
+            arguments += [f"--{option}", str(getattr(options, option.replace("-", "_")))]
+        try:
+            found = run_row(__file__, arguments, options.time_limit)
+        except RowError as error:
+            found = {"error": str(error)}
+        results.append({"row": name, **found})
+        print(cells(name, found), flush=True)
+        if options.json:
+            whole = {"device": where, "torch": torch.__version__, "rows": results}
+            pathlib.Path(options.json).write_text(json.dumps(whole, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

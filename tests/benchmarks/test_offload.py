@@ -1,0 +1,113 @@
+"""offload.py on the CPU with a tiny model: rows that run, rows that fail in their place, wrong options."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pathlib
+import sys
+from typing import Any
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SMALL = {"layers": 1, "width": 48, "heads": 2, "batch": 1, "repeat": 2, "rounds": 1, "warm-up": 1}
+TINY = ["--device", "cpu", *(word for name, value in SMALL.items() for word in (f"--{name}", str(value)))]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("offload")
+
+
+def run_here(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows run in this process: importing torch for each takes longer than its model."""
+
+    def run_row(_file: str, arguments: list[str], limit_s: float) -> dict[str, Any]:
+        assert limit_s == 240
+        monkeypatch.setattr(sys, "argv", ["offload.py", *arguments])
+        options = script.parse_options()
+        try:
+            return dict(json.loads(json.dumps(script.run(options.one, options))))
+        except Exception as error:
+            raise script.RowError(f"{type(error).__name__}: {error}") from error
+
+    monkeypatch.setattr(script, "run_row", run_row)
+
+
+def table(script: Any, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
+    run_here(script, monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["offload.py", *TINY, *options])
+    assert script.main() == 0
+
+
+def test_rows_that_run_and_rows_that_fail(
+    script: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: pathlib.Path,
+) -> None:
+    file = tmp_path / "found.json"
+    rows = "bf16: none,bf16: torchao,clip: none,eager: none octavo"
+    table(script, monkeypatch, "--rows", rows, "--skip", "offload_gradients", "--json", str(file))
+    printed, found = capsys.readouterr().out, json.loads(file.read_text())["rows"]
+    runs = {row["row"]: row for row in found if "error" not in row}
+    assert list(runs) == [
+        "bf16: none torch fused",
+        "bf16: none octavo 8bit",
+        "bf16: none octavo 4bit + gradient_release",
+        "bf16 clip: none torch fused",
+        "bf16 clip: none octavo 8bit",
+        "amp eager: none octavo 8bit",
+    ]
+    assert all(len(row["rounds"]) == 1 and row["seconds"] > 0 for row in runs.values())
+    losses = {name: row["loss"] for name, row in runs.items()}
+    assert losses["bf16: none octavo 8bit"] == pytest.approx(losses["bf16: none torch fused"], abs=1e-3)
+    failed = "| bf16: torchao | failed: AssertionError: CPU Offload currently only supports CUDA & XPU |"
+    assert failed in printed
+
+
+def test_goals_stand_beside_their_rows(script: Any) -> None:
+    goals = {name: way.goal for name, way in script.ROWS.items() if way.goal}
+    assert goals["bf16: octavo stream 8bit + attach"] == (0.200, 5.4)
+    assert goals["bf16 clip: octavo host 8bit + offload_gradients + attach"] == (0.28, 4.3)
+    assert {name.partition(":")[0] for name in script.ROWS} == set(script.SETS)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--rows", "sgd"], "--rows: 'sgd' leaves no row; --list prints them. Sets: bf16, bf16 clip"),
+        (["--repeat", "0"], "--repeat: got 0, expected at least 1"),
+        (["--warm-up", "0"], "--warm-up: got 0, expected at least 1"),
+    ],
+)
+def test_wrong_options_are_named(
+    script: Any,
+    options: list[str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["offload.py", *TINY, *options])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert words in capsys.readouterr().err
+
+
+def test_the_list_of_rows(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["offload.py", "--list", "--rows", "compiled"])
+    assert script.main() == 0
+    names = capsys.readouterr().out.splitlines()
+    assert names[0] == "bf16 compiled: none torch fused"
+    assert len(names) == 6
+
+
+def test_host_memory_is_read(script: Any) -> None:
+    held, free = script.host_bytes()
+    kept = bytearray(b"x") * (64 << 20)
+    assert script.host_bytes()[0] - held > len(kept) // 2
+    assert free > 0
