@@ -14,7 +14,7 @@
 namespace octavo::offload {
 
 // Where a weight or a gradient will be free to use: when `queued` (of the host's queue; empty: it is already)
-// has passed, `mark` is there and orders the rest.
+// has passed, `mark` is there (null: nothing is left) and orders the rest.
 struct Promise {
   Mark queued;
   std::shared_ptr<Mark> mark;
@@ -31,9 +31,13 @@ struct OffloadedTensor {
   Mark complete;
 };
 
+// What its steps queue may be under way when it is destroyed: it waits for that, or leaves it with all that
+// it needs. workspace_bytes is 0: the caller's stream may write into the workspace while a step is under way,
+// so tables lie in the staging memory.
 class OffloadedStep : public StepBackend {
  public:
-  // Of device memory for all of it; the same for all steps of one device, which use it one after the other.
+  // Of device memory for all of it; the same for all steps of one device, which use it one after the other:
+  // a slot is written when the step before, of whichever OffloadedStep of the link, has left it.
   [[nodiscard]] virtual std::int64_t staging_bytes() const = 0;
   // Before `step`: the staging memory, the caller's mark (gradients in device memory and scalars are written
   // behind it), and the gradients in host memory by tensor (null: in device memory, where bind_grads says).
@@ -42,9 +46,11 @@ class OffloadedStep : public StepBackend {
     Mark caller;
     std::span<const void* const> held;
     std::span<const Mark> complete;  // of `held`, or empty
+    Mark scalars;                    // make_host_step: those of StepArgs are there behind it
   };
   virtual void prepare(const Call& call) = 0;
-  // After `step`, by tensor: when its weight is up to date, and when its gradient was read.
+  // After `step`, by tensor: when its weight is up to date (which is not before its gradient was read), and
+  // when its gradient was read, on the device or, where it is held, in host memory.
   [[nodiscard]] virtual const Promise& weight(std::size_t tensor) const = 0;
   [[nodiscard]] virtual const Promise& gradient(std::size_t tensor) const = 0;
 };
@@ -55,8 +61,9 @@ Result<std::unique_ptr<OffloadedStep>> make_streamed_step(const GroupConfig& con
                                                           std::span<const OffloadedTensor> tensors,
                                                           Link& link,
                                                           std::span<std::int64_t* const> counts = {});
-// Step counts are in host memory: `counts`, advanced by the host's queue when a step was taken
-// (StepArgs::step is not looked at). Scalars of StepArgs are the device's and are copied down.
+// Step counts are in host memory: `counts` of all tensors, advanced by the host's queue when a step was taken
+// (StepArgs::step is not looked at). Scalars of StepArgs are in host memory, too, and stay until the host's
+// queue has passed. Every gradient is held.
 Result<std::unique_ptr<OffloadedStep>> make_host_step(const GroupConfig& config,
                                                       std::span<const OffloadedTensor> tensors, Link& link,
                                                       std::span<std::int64_t* const> counts);
