@@ -22,6 +22,7 @@ HYPER = Hyper(weight_decay=1e-2)
 FIELDS = {"lr": HYPER.lr, "beta1": 0.9, "beta2": 0.999, "eps": HYPER.eps, "weight_decay": HYPER.weight_decay}
 STATES = ("fp32", "8bit", "4bit", "fp8")
 TORCH_MOVED = 28  # bytes per parameter: reads p, g, m, v; writes p, m, v
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 CHECK_NUMEL, CHECK_STEPS = 100_003, 5
 
 
@@ -59,13 +60,17 @@ def check(states: list[str], threads: int) -> float:
     return worst
 
 
-def measure(state: str, numel: int, threads: int, repeat: int, after_openmp: bool) -> dict[str, Any]:
+def measure(
+    state: str, numel: int, threads: int, repeat: int, after_openmp: bool, dtype: torch.dtype = torch.float32
+) -> dict[str, Any]:
+    """The library's parameters and gradients are of this type; torch's are fp32."""
     torch.manual_seed(1)
     grad = torch.randn(numel).mul_(0.01)
     theirs = torch.nn.Parameter(torch.randn(numel).mul_(0.02))
     theirs.grad = grad
     optimizer = torch.optim.AdamW([theirs], weight_decay=HYPER.weight_decay, fused=True)
-    mine = octavo.Parameter(theirs.detach().clone(), grad, state, allocate=harness.torch_zeros)
+    param = theirs.detach().to(dtype, copy=True)
+    mine = octavo.Parameter(param, grad.to(dtype), state, allocate=harness.torch_zeros)
     group = octavo.Group("adamw", [mine])
     steps = 0
 
@@ -81,14 +86,15 @@ def measure(state: str, numel: int, threads: int, repeat: int, after_openmp: boo
         sides["after"] = octavo_step
         before["after"] = lambda: torch.add(values, values, out=values)
     times = harness.interleave(sides, repeat, before=before)
-    moved = 12 + 2 * mine.state_bytes() / numel  # reads p and g, writes p; reads and writes the state
+    # Reads p and g, writes p; reads and writes the state.
+    moved = 3 * dtype.itemsize + 2 * mine.state_bytes() / numel
     torch_ms, octavo_ms = (statistics.median(times[side]) for side in ("torch", "octavo"))
     rounds = [a / b for a, b in zip(times["torch"], times["octavo"], strict=True)]
     return {
         "optimizer": "adamw",
         "state": state,
-        "param_dtype": "fp32",
-        "grad_dtype": "fp32",
+        "param_dtype": NAMES[dtype],
+        "grad_dtype": NAMES[dtype],
         "implementation": octavo.implementation(),
         "threads": threads,
         "numel": numel,

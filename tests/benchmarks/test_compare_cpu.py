@@ -44,6 +44,35 @@ def test_beside_torch_by_implementation_and_after_openmp(
     assert all(row["after_openmp"] > 0 for row in found["rows"])
 
 
+def test_offloaded_step_beside_torch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    for folder in ("benchmarks", "tests/python"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    file = tmp_path / "found.json"
+    options = [
+        "--numel",
+        "2^14",
+        "--threads",
+        "2,1",
+        "--repeat",
+        "1",
+        "--state",
+        "8bit,4bit",
+        "--json",
+        str(file),
+    ]
+    monkeypatch.setattr(sys, "argv", ["cpu_step.py", *options])
+    assert importlib.import_module("cpu_step").main() == 0
+    rows = json.loads(file.read_text())["rows"]
+    assert [(row["threads"], row["state"]) for row in rows] == [
+        (2, "8bit"), (2, "4bit"), (1, "8bit"), (1, "4bit")
+    ]  # fmt: skip
+    assert rows[0]["moved_bytes_per_param"] == 3 * 2 + 2 * (2 + 2 * 4 / 256)
+    assert {row["param_dtype"] for row in rows} == {"bf16"}
+    assert "10.06" in capsys.readouterr().out
+
+
 def test_beside_the_peers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = run("compare_peers_cpu", monkeypatch, capsys, "--eager-parity", "--skip", "speed")
     assert found["absent"] == []
