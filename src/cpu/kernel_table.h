@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "cpu/add_kernel.h"
 #include "cpu/block_codec.h"
 #include "cpu/dropout_kernel.h"
 #include "cpu/norm_kernel.h"
@@ -35,6 +36,7 @@ constexpr Kernels make_kernels(const char* name, const char* description, TypeLi
    ...);
   k.norm = &norm_chunk<L>;
   k.drop = &drop_run<L>;
+  k.add = &add_run<L>;
   return k;
 }
 

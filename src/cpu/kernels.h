@@ -107,6 +107,17 @@ struct DropTask {
 };
 using DropFn = void (*)(const DropTask&);
 
+// A run of elements of two tensors: to = from (`first`), or to + from in fp32, rounded to the type of `to`.
+struct AddTask {
+  void* to;
+  const void* from;
+  DType to_dtype, from_dtype;
+  std::int64_t at, count;
+  bool first;
+  Scratch* scratch;
+};
+using AddFn = void (*)(const AddTask&);
+
 struct Kernels {
   const char* name;
   const char* description;
@@ -115,6 +126,7 @@ struct Kernels {
   DecodeFn decode[Formats::kSize][2];
   NormFn norm;
   DropFn drop;
+  AddFn add;
 };
 
 using formula::kNormChunk;

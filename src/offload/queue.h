@@ -2,7 +2,9 @@
 // queues are streams; the CPU's are threads of their own, so everything that offload does on a GPU happens on
 // a CPU, too, at times that nobody knows: what tests rely on.
 //
-// Errors: work that fails is remembered by its queue; marks behind it pass, and their wait returns the error.
+// Errors: work that fails is remembered by its queue, which does nothing from then on; marks behind it pass,
+// and their wait returns the error, as does every later call on the queue, and on one that waits for such a
+// mark.
 // Threads: every function here may be called by any thread.
 // Fork: in a child of the process that made them queues do nothing: calls are an error, destructors return.
 // SPDX-License-Identifier: MIT
@@ -14,6 +16,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 
 namespace octavo::offload {
 
@@ -50,7 +54,9 @@ class Queue {
   // thread it runs in order, later.
   virtual Status run(std::function<Status(void* stream)> work, const char* label) = 0;
   virtual Result<Mark> mark() = 0;
-  // What is queued from now on begins when `mark`, of any queue, has passed.
+  // What is queued from now on begins when `mark`, of any queue, has passed. A stream cannot wait for a
+  // thread: where a stream's queue is ordered behind a thread's mark, the caller waits for it. Avoid that by
+  // calling it from the thread's own work.
   virtual Status after(const Mark& mark) = 0;
 };
 

@@ -3,18 +3,14 @@
 #include "cpu/implementations.h"
 #include "cpu/threads.h"
 #include "optimizers/backend.h"
-#include "optimizers/tree_sum.h"
+#include "optimizers/norm_chunks.h"
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
-#include <cmath>
 #include <vector>
 
 namespace octavo {
 namespace {
-
-std::int64_t chunks_of(std::int64_t numel) { return (numel + cpu::kNormChunk - 1) / cpu::kNormChunk; }
 
 class CpuNorm final : public NormBackend {
  public:
@@ -53,16 +49,12 @@ class CpuNorm final : public NormBackend {
       const std::int64_t count = std::min(cpu::kNormChunk, grad.numel - begin);
       const cpu::NormPart part = (*kernels)->norm(grad.data, grad.dtype, begin, count, 1.0F, &scratch);
       sums[static_cast<std::size_t>(chunk)] = part.sum;
-      for (std::uint32_t old = max_bits.load();
-           old < part.max_bits && !max_bits.compare_exchange_weak(old, part.max_bits);) {
-      }
+      raise(max_bits, part.max_bits);
       nonfinite += part.nonfinite;
     };
     cpu::parallel_for(chunks, threads, body);
 
-    const float max = std::bit_cast<float>(max_bits.load());
-    *out = {std::sqrt(tree_sum(sums)), static_cast<double>(formula::canonical(scalar::F32(max)).v),
-            nonfinite};
+    *out = join_chunks(sums, max_bits, nonfinite);
     return {};
   }
 

@@ -1,0 +1,12 @@
+// What offload asks of GPUs, in a build without CUDA.
+// SPDX-License-Identifier: MIT
+#include "offload/queue.h"
+
+namespace octavo::offload {
+
+Result<std::unique_ptr<Link>> make_cuda_link(const std::string& where, int device) {
+  return Status::unsupported(where + " device: got cuda:" + std::to_string(device) +
+                             ", but this build has no CUDA backend; configure with -DOCTAVO_CUDA=ON");
+}
+
+}  // namespace octavo::offload

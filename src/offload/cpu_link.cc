@@ -1,0 +1,41 @@
+// Four threads that stand for a device and its host.
+// SPDX-License-Identifier: MIT
+#include "offload/thread_queue.h"
+
+#include <array>
+#include <atomic>
+
+namespace octavo::offload {
+namespace {
+
+class CpuLink final : public Link {
+ public:
+  explicit CpuLink(const Result<Delays>& delays) {
+    constexpr std::array kRows = {"cpu up", "cpu work", "cpu down", "cpu host"};
+    static std::atomic<std::uint64_t> made{0};  // no two queues of a process have the same delays
+    for (std::size_t i = 0; i < kRows.size(); ++i) {
+      queues_[i] = make_thread_queue(
+          kRows[i], delays.ok() ? Result<Delays>(delays->of(made++)) : Result<Delays>(delays.status()));
+    }
+  }
+  // In the order of what may still be queued: the host's work queues copies.
+  ~CpuLink() override {
+    for (const std::size_t i : {3, 2, 1, 0}) queues_[i].reset();
+  }
+
+  Queue& up() override { return *queues_[0]; }
+  Queue& work() override { return *queues_[1]; }
+  Queue& down() override { return *queues_[2]; }
+  Queue& host() override { return *queues_[3]; }
+  Result<Mark> mark(void* /*stream*/) override { return Mark(); }
+  Status order(void* /*stream*/, const Mark& mark) override { return mark.wait(); }
+
+ private:
+  std::array<std::unique_ptr<Queue>, 4> queues_;
+};
+
+}  // namespace
+
+std::unique_ptr<Link> make_cpu_link() { return std::make_unique<CpuLink>(Delays::from_environment()); }
+
+}  // namespace octavo::offload

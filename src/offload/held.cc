@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#include "offload/held.h"
+
+#include "cpu/implementations.h"
+#include "cpu/threads.h"
+#include "optimizers/norm_chunks.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace octavo::offload {
+namespace {
+
+// before(chunk's first element, elements) and then the chunk's sum, for every chunk.
+template <class Before>
+void for_chunks(const cpu::Kernels& kernels, const GradView& grad, HeldSums* sums, int threads,
+                Before&& before) {
+  std::atomic<std::uint32_t> max_bits{0};
+  std::atomic<std::int64_t> nonfinite{0};
+  auto body = [&](std::int64_t chunk, cpu::Scratch& scratch) {
+    const std::int64_t begin = chunk * formula::kNormChunk;
+    const std::int64_t count = std::min(formula::kNormChunk, grad.numel - begin);
+    before(begin, count, scratch);
+    if (sums == nullptr) return;
+    const cpu::NormPart part = kernels.norm(grad.data, grad.dtype, begin, count, 1.0F, &scratch);
+    sums->chunks[static_cast<std::size_t>(chunk)] = part.sum;
+    raise(max_bits, part.max_bits);
+    nonfinite += part.nonfinite;
+  };
+  cpu::parallel_for(chunks_of(grad.numel), threads, body);
+  if (sums == nullptr) return;
+  sums->max_bits = max_bits;
+  sums->nonfinite = nonfinite;
+}
+
+Status check_chunks(const HeldSums& sums, std::int64_t numel) {
+  if (static_cast<std::int64_t>(sums.chunks.size()) == chunks_of(numel)) return {};
+  return Status::invalid("[offload] sums of a gradient of " + std::to_string(numel) + " elements: got " +
+                         std::to_string(sums.chunks.size()) + " chunks, expected " +
+                         std::to_string(chunks_of(numel)));
+}
+
+}  // namespace
+
+Status add_gradient(void* to, DType to_dtype, const void* from, DType from_dtype, std::int64_t numel,
+                    bool first, HeldSums* sums, int threads) {
+  const auto kernels = cpu::kernels();
+  if (!kernels.ok()) return kernels.status();
+  if (sums != nullptr) {
+    if (Status bad = check_chunks(*sums, numel); !bad.ok()) return bad;
+  }
+  const bool same = first && to_dtype == from_dtype;
+  const std::int64_t size = dtype_bytes(to_dtype);
+  const auto add = [&](std::int64_t at, std::int64_t count, cpu::Scratch& scratch) {
+    if (same) {
+      std::memcpy(static_cast<std::byte*>(to) + at * size, static_cast<const std::byte*>(from) + at * size,
+                  static_cast<std::size_t>(count * size));
+    } else {
+      (*kernels)->add({to, from, to_dtype, from_dtype, at, count, first, &scratch});
+    }
+  };
+  for_chunks(**kernels, {to, to_dtype, numel}, sums, threads, add);
+  return {};
+}
+
+Status sum_gradient(const GradView& grad, HeldSums& sums, int threads) {
+  const auto kernels = cpu::kernels();
+  if (!kernels.ok()) return kernels.status();
+  if (Status bad = check_chunks(sums, grad.numel); !bad.ok()) return bad;
+  for_chunks(**kernels, grad, &sums, threads, [](std::int64_t, std::int64_t, cpu::Scratch&) {});
+  return {};
+}
+
+GradNorm join_sums(std::span<double> all, std::uint32_t max_bits, std::int64_t nonfinite) {
+  return join_chunks(all, max_bits, nonfinite);
+}
+
+}  // namespace octavo::offload

@@ -1,0 +1,198 @@
+// A list of tasks and a thread that takes them in order. A mark is a number: how many tasks were queued
+// before it; it has passed when that many are done. After a task that failed no other one is run, so nothing
+// is computed from what it did not do; they count as done, and marks behind it say why.
+// SPDX-License-Identifier: MIT
+#include "offload/thread_queue.h"
+
+#include "cpu/affinity.h"
+#include "cpu/threads.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace octavo::offload {
+
+Status forked(const std::string& what) {
+  return Status::failed("[offload] " + what +
+                        ": used in a forked process, which has no part in the work of the one that made it; "
+                        "use the optimizer only in the process that built it, or start workers by 'spawn'");
+}
+
+namespace {
+
+struct Task {
+  std::function<Status()> work;
+  const char* label = nullptr;  // null: it only waits
+};
+
+// What the thread, the queue and marks share; it lives as long as the last of them.
+struct Core {
+  const pid_t owner = getpid();
+  std::string row;
+  Delays delays{};
+  std::mutex mutex;
+  std::condition_variable more, progress;
+  std::deque<Task> tasks;
+  std::uint64_t queued = 0;
+  std::atomic<std::uint64_t> done{0};  // written under the mutex
+  Status error{};
+  std::uint64_t failed = std::numeric_limits<std::uint64_t>::max();  // the number of the task with the error
+  bool closing = false;
+  std::thread::id worker{};
+
+  [[nodiscard]] bool ours() const { return owner == getpid(); }
+  void fail(Status status, std::uint64_t task) {
+    if (!error.ok()) return;
+    error = std::move(status);
+    failed = task;
+  }
+};
+
+class ThreadMark final : public Mark::State {
+ public:
+  ThreadMark(std::shared_ptr<Core> core, std::uint64_t tasks) : core_(std::move(core)), tasks_(tasks) {}
+
+  // In a forked process it has: nobody there waits for a thread that does not exist.
+  [[nodiscard]] bool passed() const override {
+    return core_->done.load(std::memory_order_acquire) >= tasks_ || !core_->ours();
+  }
+  Status wait() const override {
+    if (!core_->ours()) return forked("a mark of the queue '" + core_->row + "'");
+    std::unique_lock lock(core_->mutex);
+    if (core_->done < tasks_ && core_->worker == std::this_thread::get_id())
+      return Status::failed("[offload] the queue '" + core_->row + "' was asked to wait for itself");
+    core_->progress.wait(lock, [&] { return core_->done >= tasks_; });
+    return core_->failed <= tasks_ ? core_->error : Status();
+  }
+  [[nodiscard]] bool of(const Core* core) const { return core_.get() == core; }
+
+ private:
+  std::shared_ptr<Core> core_;
+  std::uint64_t tasks_;
+};
+
+Status run_guarded(const Task& task) {
+  try {
+    return task.work();
+  } catch (const std::exception& error) {
+    return Status::failed("[offload] " + std::string(task.label == nullptr ? "wait" : task.label) + ": " +
+                          error.what());
+  }
+}
+
+void work_off(Core& core) {
+  const cpu_set_t cpus = cpu::process_cpus();
+  (void)sched_setaffinity(0, sizeof cpus,
+                          &cpus);  // the maker may be bound to one CPU; an empty set is refused
+  const cpu::FloatMode mode;
+  std::unique_lock lock(core.mutex);
+  core.worker = std::this_thread::get_id();
+  for (;;) {
+    core.more.wait(lock, [&] { return core.closing || !core.tasks.empty(); });
+    if (core.tasks.empty()) return;
+    Status status;
+    {
+      const Task task = std::move(core.tasks.front());
+      core.tasks.pop_front();
+      const bool runs = core.error.ok();
+      lock.unlock();
+      if (runs) {
+        core.delays.sleep();
+        status = run_guarded(task);
+      }
+    }  // what the task held is let go before marks behind it pass
+    lock.lock();
+    const std::uint64_t number = core.done.load(std::memory_order_relaxed) + 1;
+    if (!status.ok()) core.fail(std::move(status), number);
+    core.done.store(number, std::memory_order_release);
+    core.progress.notify_all();
+  }
+}
+
+class ThreadQueue final : public Queue {
+ public:
+  ThreadQueue(std::string row, Result<Delays> delays) : core_(std::make_shared<Core>()) {
+    core_->row = std::move(row);
+    if (!delays.ok()) {
+      core_->fail(delays.status(), 0);
+    } else {
+      core_->delays = *delays;
+    }
+    try {
+      thread_ = std::make_unique<std::thread>([core = core_] { work_off(*core); });
+    } catch (const std::system_error& error) {
+      core_->fail(Status::failed("[offload] a thread for the queue '" + core_->row + "': " + error.what()),
+                  0);
+    }
+  }
+
+  ~ThreadQueue() override {
+    if (!core_->ours()) {
+      // The thread does not exist here, and a lock that it held is never given back: nothing is touched.
+      (void)thread_.release();
+      (void)new std::shared_ptr<Core>(std::move(core_));  // NOLINT(cppcoreguidelines-owning-memory)
+      return;
+    }
+    if (thread_ == nullptr) return;
+    {
+      const std::lock_guard lock(core_->mutex);
+      core_->closing = true;
+    }
+    core_->more.notify_one();
+    thread_->join();
+  }
+
+  Status copy(void* to, const void* from, std::int64_t bytes, const char* label) override {
+    return push({[to, from, bytes] {
+                   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+                   return Status();
+                 },
+                 label});
+  }
+  Status run(std::function<Status(void* stream)> work, const char* label) override {
+    return push({[work = std::move(work)] { return work(nullptr); }, label});
+  }
+  Result<Mark> mark() override {
+    if (!core_->ours()) return forked("the queue '" + core_->row + "'");
+    const std::lock_guard lock(core_->mutex);
+    if (!core_->error.ok()) return core_->error;
+    return Mark(std::make_shared<ThreadMark>(core_, core_->queued));
+  }
+  Status after(const Mark& mark) override {
+    const auto* own = dynamic_cast<const ThreadMark*>(mark.state());
+    if (mark.state() == nullptr || (own != nullptr && own->of(core_.get()))) return {};
+    return push({[mark] { return mark.wait(); }, nullptr});
+  }
+
+ private:
+  Status push(Task task) {
+    if (!core_->ours()) return forked("the queue '" + core_->row + "'");
+    {
+      const std::lock_guard lock(core_->mutex);
+      if (!core_->error.ok()) return core_->error;
+      core_->tasks.push_back(std::move(task));
+      ++core_->queued;
+    }
+    core_->more.notify_one();
+    return {};
+  }
+
+  std::shared_ptr<Core> core_;
+  std::unique_ptr<std::thread> thread_;  // apart from the queue, so that a forked process can leave it alone
+};
+
+}  // namespace
+
+std::unique_ptr<Queue> make_thread_queue(std::string row, Result<Delays> delays) {
+  return std::make_unique<ThreadQueue>(std::move(row), std::move(delays));
+}
+
+}  // namespace octavo::offload
