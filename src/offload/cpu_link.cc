@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstring>
 
 namespace octavo::offload {
 namespace {
@@ -29,6 +30,11 @@ class CpuLink final : public Link {
   Queue& host() override { return *queues_[3]; }
   Result<Mark> mark(void* /*stream*/) override { return Mark(); }
   Status order(void* /*stream*/, const Mark& mark) override { return mark.wait(); }
+  Status copy(void* /*stream*/, void* to, const void* from, std::int64_t bytes) override {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    return {};
+  }
+  bool in_one_piece(const void* /*from*/, const void* /*to*/) override { return true; }
 
  private:
   std::array<std::unique_ptr<Queue>, 4> queues_;

@@ -77,6 +77,10 @@ class Link {
   virtual Result<Mark> mark(void* stream) = 0;
   // What the caller queues on `stream` from now on begins behind the mark. On the CPU: waits for it.
   virtual Status order(void* stream, const Mark& mark) = 0;
+  // Within the device's memory, in the order of the caller's stream. On the CPU: done on return.
+  virtual Status copy(void* stream, void* to, const void* from, std::int64_t bytes) = 0;
+  // Whether one copy may reach from `from` to `to`, in host memory: a GPU copies within one allocation.
+  [[nodiscard]] virtual bool in_one_piece(const void* from, const void* to) = 0;
 };
 
 // Threads stand for the device. OCTAVO_OFFLOAD_DELAYS="SEED:MICROSECONDS" in the environment makes every

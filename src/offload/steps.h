@@ -4,6 +4,7 @@
 #pragma once
 
 #include "offload/queue.h"
+#include "offload/staging.h"
 #include "optimizers/backend.h"
 
 #include <cstddef>
@@ -36,17 +37,18 @@ struct OffloadedTensor {
 // so tables lie in the staging memory.
 class OffloadedStep : public StepBackend {
  public:
-  // Of device memory for all of it; the same for all steps of one device, which use it one after the other:
-  // a slot is written when the step before, of whichever OffloadedStep of the link, has left it.
+  // Of device memory for all of it; the same for all steps of one device, which share one Staging.
   [[nodiscard]] virtual std::int64_t staging_bytes() const = 0;
-  // Before `step`: the staging memory, the caller's mark (gradients in device memory and scalars are written
-  // behind it), and the gradients in host memory by tensor (null: in device memory, where bind_grads says).
+  // Before `step`: the staging memory, which was placed and has staging_bytes; the caller's mark, of the
+  // stream that StepArgs has (gradients in device memory, scalars and weights are written before it); and the
+  // gradients in host memory by tensor (null: in device memory, where bind_grads says). Spans need not
+  // outlive the call.
   struct Call {
-    std::span<std::byte> staging;
-    Mark caller;
-    std::span<const void* const> held;
-    std::span<const Mark> complete;  // of `held`, or empty
-    Mark scalars;                    // make_host_step: those of StepArgs are there behind it
+    Staging* staging = nullptr;  // make_streamed_step
+    Mark caller{};
+    std::span<const void* const> held{};  // of all tensors, or empty: none
+    std::span<const Mark> complete{};     // of `held`, or empty
+    Mark scalars{};                       // make_host_step: those of StepArgs are there behind it
   };
   virtual void prepare(const Call& call) = 0;
   // After `step`, by tensor: when its weight is up to date (which is not before its gradient was read), and

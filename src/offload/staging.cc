@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#include "offload/staging.h"
+
+#include "core/first_error.h"
+
+#include <algorithm>
+
+namespace octavo::offload {
+
+Status Staging::place(std::span<std::byte> memory, const Mark& caller) {
+  if (memory.data() == memory_.data() && memory.size() == memory_.size()) return {};
+  memory_ = memory;
+  ++placed_;
+  tables_of = 0;
+  cursor = 0;
+  return first_error({up_.queue.after(caller), work_.queue.after(caller)});
+}
+
+Result<StepScalars> Staging::keep(const StepScalars& scalars, void* stream) {
+  scalar_place_ = (scalar_place_ + 1) % scalar_marks_.size();
+  if (const Mark& used = scalar_marks_[scalar_place_]; !used.passed()) {
+    if (Status bad = link_.order(stream, used); !bad.ok()) return bad;
+  }
+  scalar_marks_[scalar_place_] = {};
+  std::byte* at = memory_.data() + static_cast<std::int64_t>(scalar_place_) * kScalarBytes;
+  Status bad;
+  StepScalars kept = scalars;
+  const auto copy = [&]<class T>(const T*& scalar) {
+    if (scalar == nullptr || !bad.ok()) return;
+    bad = link_.copy(stream, at, scalar, sizeof *scalar);
+    scalar = reinterpret_cast<const T*>(at);
+    at += sizeof *scalar;
+  };
+  static_assert(sizeof(GradNorm) + 3 * sizeof(float) <= kScalarBytes);
+  copy(kept.norm);
+  copy(kept.lr);
+  copy(kept.loss_scale);
+  copy(kept.found_inf);
+  if (!bad.ok()) return bad;
+  return kept;
+}
+
+Status Staging::wait(Waiter& waiter, std::uint64_t batch) {
+  if (batch <= waiter.waited) return {};
+  const auto over = std::ranges::find_if(marks_, [&](const Over& one) { return one.batch >= batch; });
+  if (over == marks_.end()) return {};  // it has failed before its end, and so does everything behind it
+  if (Status bad = waiter.queue.after(over->mark); !bad.ok()) return bad;
+  waiter.waited = over->batch;
+  // The last one stays: it stands for all that are forgotten.
+  while (marks_.size() > 1 && marks_.front().batch <= up_.waited) marks_.pop_front();
+  return {};
+}
+
+Status Staging::claim(Waiter& waiter, std::span<const std::byte> bytes, std::uint64_t batch) {
+  if (bytes.empty()) return {};
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t end = begin + bytes.size();
+  std::uint64_t last = 0;
+  auto at = uses_.upper_bound(begin);
+  if (at != uses_.begin() && std::prev(at)->second.end > begin) --at;
+  while (at != uses_.end() && at->first < end) {
+    const auto [from, use] = *at;
+    // A batch may claim bytes beside, or within, those that it has claimed before.
+    if (use.batch != batch) last = std::max(last, use.batch);
+    at = uses_.erase(at);
+    if (from < begin) uses_.emplace(from, Use{begin, use.batch});
+    if (use.end > end) at = uses_.emplace(end, use).first;
+  }
+  uses_.emplace(begin, Use{end, batch});
+  return wait(waiter, last);
+}
+
+}  // namespace octavo::offload
