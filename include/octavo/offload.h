@@ -36,7 +36,8 @@ OCTAVO_API Result<std::vector<Residence>> choose_residences(std::span<const Resi
                                                             const ResidenceOptions& options);
 
 // Host memory of exactly the size asked for (in whole pages), zeroed, aligned to 4096. Pinned for every GPU
-// of the process where that is possible; where it is not, it is pageable and `why_not` says why.
+// of the process where that is possible; where it is not, it is pageable and `why_not` says why. Pinned memory
+// is not there in forked processes: a copy of it would be made for each of them.
 class OCTAVO_API HostMemory {
  public:
   // `pin` false: plain memory. An error where there is none: it says how much was asked for and how much
@@ -56,6 +57,7 @@ class OCTAVO_API HostMemory {
   std::byte* data_ = nullptr;
   std::int64_t bytes_ = 0;
   bool pinned_ = false;
+  std::int64_t process_ = 0;  // which one it belongs to: a forked one lets go without touching anything
   std::string why_not_;
 };
 

@@ -1,5 +1,6 @@
 // What offload asks of GPUs, in a build without CUDA.
 // SPDX-License-Identifier: MIT
+#include "offload/pin.h"
 #include "offload/queue.h"
 
 namespace octavo::offload {
@@ -8,5 +9,10 @@ Result<std::unique_ptr<Link>> make_cuda_link(const std::string& where, int devic
   return Status::unsupported(where + " device: got cuda:" + std::to_string(device) +
                              ", but this build has no CUDA backend; configure with -DOCTAVO_CUDA=ON");
 }
+
+Status pin_pages(void* /*data*/, std::int64_t /*bytes*/) {
+  return Status::unsupported("this build has no CUDA backend");
+}
+void unpin_pages(void* /*data*/) {}
 
 }  // namespace octavo::offload

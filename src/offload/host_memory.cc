@@ -1,25 +1,88 @@
-// Host memory in whole pages.
+// Host memory in whole pages: large pages where the system has them, taken by all threads at once, then
+// pinned.
 // SPDX-License-Identifier: MIT
+#include "cpu/threads.h"
+#include "offload/pin.h"
+
 #include <octavo/offload.h>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
 namespace octavo {
+namespace {
 
-Result<HostMemory> HostMemory::allocate(std::int64_t bytes, bool /*pin*/) {
+constexpr std::int64_t kLargePage = std::int64_t{2} << 20;
+
+std::string gigabytes(std::int64_t bytes) {
+  const auto hundredths = bytes / 10'000'000;
+  const auto rest = hundredths % 100;
+  return std::to_string(hundredths / 100) + (rest < 10 ? ".0" : ".") + std::to_string(rest) + " GB";
+}
+
+// Pages from the system, null where it has none. Large ones begin at a multiple of their size, so what is
+// before that and what is too much behind is given back.
+void* map_pages(std::int64_t bytes) {
+  const std::int64_t extra = bytes >= 2 * kLargePage ? kLargePage : 0;
+  void* const mapped = mmap(nullptr, static_cast<std::size_t>(bytes + extra), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  if (extra == 0) return mapped;
+  const auto address = reinterpret_cast<std::uintptr_t>(mapped);
+  const auto before = (static_cast<std::uintptr_t>(kLargePage) - address) & (kLargePage - 1);
+  auto* const data = static_cast<std::byte*>(mapped) + before;
+  if (before > 0) munmap(mapped, before);
+  if (const auto behind = static_cast<std::size_t>(extra) - before; behind > 0) munmap(data + bytes, behind);
+  (void)madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // a wish; not every kernel has them
+  return data;
+}
+
+// A page that was never written does not exist; pinning would take them one after the other.
+void touch_pages(std::byte* data, std::int64_t bytes, std::int64_t page) {
+  constexpr std::int64_t kStretch = 16 * kLargePage;
+  auto body = [&](std::int64_t i, cpu::Scratch&) {
+    const std::int64_t end = std::min(bytes, (i + 1) * kStretch);
+    for (std::int64_t at = i * kStretch; at < end; at += page)
+      *static_cast<volatile std::byte*>(data + at) = std::byte{0};
+  };
+  cpu::parallel_for((bytes + kStretch - 1) / kStretch, 0, body);
+}
+
+}  // namespace
+
+Result<HostMemory> HostMemory::allocate(std::int64_t bytes, bool pin) {
   HostMemory out;
   if (bytes <= 0) return out;
-  void* data = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
-    return Status::failed("[offload] host memory: " + std::to_string(bytes) + " bytes are needed and " +
-                          std::to_string(host_room()) + " are free");
+  const std::int64_t page = sysconf(_SC_PAGESIZE);
+  const std::int64_t room = host_room();
+  // Asked before: a system that promises more than it has ends the process when the pages are written.
+  void* const data = bytes <= room ? map_pages((bytes + page - 1) / page * page) : nullptr;
+  if (data == nullptr) {
+    return Status::failed("[offload] host memory: " + std::to_string(bytes) + " bytes (" + gigabytes(bytes) +
+                          ") are needed and " + std::to_string(room) + " (" + gigabytes(room) +
+                          ") are free; a format of fewer bits needs less, and so does a smaller share of the "
+                          "states in host memory");
   }
   out.data_ = static_cast<std::byte*>(data);
   out.bytes_ = bytes;
+  out.process_ = getpid();
+  if (!pin) return out;
+  const std::int64_t whole = (bytes + page - 1) / page * page;
+  touch_pages(out.data_, whole, page);
+  const Status pinned = offload::pin_pages(data, whole);
+  out.pinned_ = pinned.ok();
+  if (out.pinned_) {
+    // A forked process would get a copy of every pinned page at once.
+    (void)madvise(data, static_cast<std::size_t>(whole), MADV_DONTFORK);
+  } else {
+    out.why_not_ = "[offload] " + gigabytes(bytes) + " of host memory cannot be pinned: " + pinned.message() +
+                   "; a GPU copies pageable memory several times slower, and holds up the host meanwhile";
+  }
   return out;
 }
 
@@ -27,18 +90,22 @@ HostMemory::HostMemory(HostMemory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
       pinned_(std::exchange(other.pinned_, false)),
+      process_(other.process_),
       why_not_(std::move(other.why_not_)) {}
 
 HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   std::swap(pinned_, other.pinned_);
+  std::swap(process_, other.process_);
   std::swap(why_not_, other.why_not_);
   return *this;
 }
 
 HostMemory::~HostMemory() {
-  if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));
+  if (data_ == nullptr || process_ != getpid()) return;
+  if (pinned_) offload::unpin_pages(data_);
+  munmap(data_, static_cast<std::size_t>(bytes_));
 }
 
 }  // namespace octavo

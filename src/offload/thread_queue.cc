@@ -6,6 +6,7 @@
 
 #include "cpu/affinity.h"
 #include "cpu/threads.h"
+#include "offload/trace.h"
 
 #include <unistd.h>
 
@@ -106,6 +107,7 @@ void work_off(Core& core) {
       lock.unlock();
       if (runs) {
         core.delays.sleep();
+        const Noted noted(core.row, task.label);
         status = run_guarded(task);
       }
     }  // what the task held is let go before marks behind it pass

@@ -1,17 +1,113 @@
-// What overlaps in an offloaded step, as Chrome trace JSON.
+// What overlaps in an offloaded step, as Chrome trace JSON: one row per queue.
 // SPDX-License-Identifier: MIT
+#include "offload/trace.h"
+
 #include <octavo/offload.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <fstream>
+#include <map>
+#include <mutex>
+#include <vector>
 
 namespace octavo {
+namespace offload {
+namespace {
 
-void trace_offload(bool /*on*/) {}
+struct Stretch {
+  const char* label;
+  double begin, end;
+};
+
+struct Trace {
+  std::atomic<bool> on{false};
+  std::mutex mutex;
+  std::map<std::string, std::vector<Stretch>> rows;
+  std::mutex sources_mutex;  // held while they are asked; the other one is taken inside
+  std::vector<TraceSource*> sources;
+};
+Trace& trace() {
+  static auto* const all = new Trace;  // never destroyed: queues may outlive statics
+  return *all;
+}
+
+std::string text(double microseconds) {
+  char out[32];
+  (void)std::snprintf(out, sizeof out, "%.3f", microseconds);
+  return out;
+}
+
+// Rows are in the order of their names. Times count from the first stretch.
+void write_rows(std::ostream& file, const std::map<std::string, std::vector<Stretch>>& rows) {
+  double first = 0.0;
+  bool any = false;
+  for (const auto& [row, stretches] : rows) {
+    for (const Stretch& stretch : stretches) {
+      first = any ? std::min(first, stretch.begin) : stretch.begin;
+      any = true;
+    }
+  }
+  file << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+  file << R"({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "octavo offload"}})";
+  int id = 0;
+  for (const auto& [row, stretches] : rows) {
+    ++id;
+    file << ",\n{\"ph\": \"M\", \"pid\": 1, \"tid\": " << id
+         << R"(, "name": "thread_name", "args": {"name": ")" << row << "\"}}";
+    for (const Stretch& stretch : stretches) {
+      file << ",\n{\"ph\": \"X\", \"pid\": 1, \"tid\": " << id << ", \"name\": \"" << stretch.label
+           << "\", \"ts\": " << text(stretch.begin - first)
+           << ", \"dur\": " << text(std::max(0.0, stretch.end - stretch.begin)) << "}";
+    }
+  }
+  file << "\n]}\n";
+}
+
+}  // namespace
+
+bool tracing() { return trace().on.load(std::memory_order_relaxed); }
+
+double trace_clock() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void note(const std::string& row, const char* label, double begin, double end) {
+  const std::lock_guard lock(trace().mutex);
+  trace().rows[row].push_back({label, begin, end});
+}
+
+TraceSource::TraceSource() {
+  const std::lock_guard lock(trace().sources_mutex);
+  trace().sources.push_back(this);
+}
+TraceSource::~TraceSource() { leave(); }
+void TraceSource::leave() {
+  const std::lock_guard lock(trace().sources_mutex);
+  std::erase(trace().sources, this);
+}
+
+}  // namespace offload
+
+void trace_offload(bool on) { offload::trace().on = on; }
 
 Status write_offload_trace(const std::string& path) {
+  {
+    const std::lock_guard lock(offload::trace().sources_mutex);
+    for (offload::TraceSource* source : offload::trace().sources) source->collect();
+  }
+  std::map<std::string, std::vector<offload::Stretch>> rows;
+  {
+    const std::lock_guard lock(offload::trace().mutex);
+    rows.swap(offload::trace().rows);
+  }
   std::ofstream file(path);
-  file << "{\"traceEvents\": []}\n";
-  return file ? Status() : Status::failed("[offload] trace: " + path + " cannot be written");
+  offload::write_rows(file, rows);
+  file.close();
+  return file ? Status() : Status::failed("[offload] trace: '" + path + "' cannot be written");
 }
 
 }  // namespace octavo

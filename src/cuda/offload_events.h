@@ -1,0 +1,66 @@
+// Events of one device, used again and again, and marks made of them.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "offload/queue.h"
+
+#include <cuda_runtime_api.h>
+#include <sys/types.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace octavo::cuda {
+
+// Events whose waiters sleep: who waits for a copy does not take a core from those who queue the next one.
+// They tell no time unless a trace asks for that.
+class EventPool : public std::enable_shared_from_this<EventPool> {
+ public:
+  enum class Kind { order, time };
+
+  explicit EventPool(int device);
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+  ~EventPool();
+
+  Result<cudaEvent_t> take(Kind kind);
+  // An event may be given back when nobody will ask for it: who waits for it in a stream has its own copy.
+  void give(Kind kind, cudaEvent_t event);
+  // What `stream` has been given so far.
+  Result<offload::Mark> mark(const std::string& where, cudaStream_t stream, const void* queue = nullptr);
+
+  [[nodiscard]] int device() const { return device_; }
+  // False in a forked process, where nothing of CUDA may be called.
+  [[nodiscard]] bool ours() const;
+
+ private:
+  const int device_;
+  const pid_t owner_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_[2];
+};
+
+class EventMark final : public offload::Mark::State {
+ public:
+  EventMark(std::shared_ptr<EventPool> pool, cudaEvent_t event, const void* queue)
+      : pool_(std::move(pool)), event_(event), queue_(queue) {}
+  EventMark(const EventMark&) = delete;
+  EventMark& operator=(const EventMark&) = delete;
+  ~EventMark() override { pool_->give(EventPool::Kind::order, event_); }
+
+  [[nodiscard]] bool passed() const override;  // an error has passed, too: wait says it
+  Status wait() const override;
+
+  [[nodiscard]] cudaEvent_t event() const { return event_; }
+  // The queue that it is a mark of; null: a stream of the caller.
+  [[nodiscard]] const void* queue() const { return queue_; }
+
+ private:
+  std::shared_ptr<EventPool> pool_;
+  cudaEvent_t event_;
+  const void* queue_;
+};
+
+}  // namespace octavo::cuda
