@@ -1,19 +1,11 @@
 // How much host memory is left.
 // SPDX-License-Identifier: MIT
-#include <octavo/offload.h>
+#include "offload/limits.h"
 
-#include <fstream>
-#include <limits>
-#include <string>
+#include <octavo/offload.h>
 
 namespace octavo {
 
-std::int64_t host_room() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("MemAvailable:", 0) == 0) return 1024 * std::stoll(line.substr(13));
-  }
-  return std::numeric_limits<std::int64_t>::max();
-}
+std::int64_t host_room() { return offload::memory_room("/"); }
 
 }  // namespace octavo
