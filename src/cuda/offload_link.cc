@@ -7,6 +7,8 @@
 #include "cuda/runtime.h"
 #include "offload/thread_queue.h"
 
+#include <dlfcn.h>
+
 #include <atomic>
 
 namespace octavo {
@@ -28,6 +30,21 @@ Status not_captured(const std::string& where, cudaStream_t stream) {
       "[offload] " + where +
       ": the stream is being captured, and a CUDA graph cannot hold an offloaded step; "
       "capture the model alone, or keep the states on the device");
+}
+
+// Where the allocation, or the registered range, that host memory belongs to begins; 0: nobody knows. Only
+// the driver says so; it is loaded when there is a device.
+std::uintptr_t allocation_of(const void* data) {
+  using GetAttribute = int(void* result, int attribute, unsigned long long address);
+  constexpr int kRangeStart = 11;  // CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+  static auto* const get = []() -> GetAttribute* {
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    return driver == nullptr ? nullptr
+                             : reinterpret_cast<GetAttribute*>(dlsym(driver, "cuPointerGetAttribute"));
+  }();
+  std::uintptr_t begin = 0;
+  if (get == nullptr || get(&begin, kRangeStart, reinterpret_cast<std::uintptr_t>(data)) != 0) return 0;
+  return begin;
 }
 
 class CudaLink final : public offload::Link {
@@ -89,6 +106,20 @@ class CudaLink final : public offload::Link {
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError();
     return failed("[offload] " + name_ + ": ordering the caller's stream", error);
+  }
+  Status copy(void* stream, void* to, const void* from, std::int64_t bytes) override {
+    auto* const own = static_cast<cudaStream_t>(stream);
+    if (Status bad = usable("copy", own); !bad.ok()) return bad;
+    const DeviceScope scope(events_->device());
+    const cudaError_t error =
+        cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, own);
+    if (error == cudaSuccess) return {};
+    (void)cudaGetLastError();
+    return failed("[offload] " + name_ + ": copying scalars on the caller's stream", error);
+  }
+  bool in_one_piece(const void* from, const void* to) override {
+    const std::uintptr_t begin = allocation_of(from);
+    return begin != 0 && begin == allocation_of(to);
   }
 
  private:
