@@ -15,16 +15,6 @@ using octavo::torch::AdamW;
 using octavo::torch::SGD;
 using testing::HasSubstr;
 
-// A loss whose gradients are these.
-torch::Tensor loss_of(const Tensors& params, std::int64_t step) {
-  torch::Tensor loss = torch::zeros({});
-  for (std::size_t i = 0; i < params.size(); ++i) {
-    const torch::Tensor grad = gradient(params[i], 10 * step + static_cast<std::int64_t>(i));
-    loss = loss + (params[i] * grad).sum().to(torch::kFloat32);
-  }
-  return loss;
-}
-
 TEST(TorchRelease, StepsInTheBackwardPass) {
   for (const std::string& format : formats()) {
     const Tensors params = make_params(), plain = copies(params);

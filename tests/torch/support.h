@@ -46,6 +46,16 @@ inline torch::Tensor gradient(const torch::Tensor& param, std::int64_t seed) {
   return torch::randn(param.sizes()).to(param.options().requires_grad(false));
 }
 
+// A loss whose gradients are these.
+inline torch::Tensor loss_of(const Tensors& params, std::int64_t step) {
+  torch::Tensor loss = torch::zeros({}, params[0].options().dtype(torch::kFloat32).requires_grad(false));
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const torch::Tensor grad = gradient(params[i], 10 * step + static_cast<std::int64_t>(i));
+    loss = loss + (params[i] * grad).sum().to(torch::kFloat32);
+  }
+  return loss;
+}
+
 // Fresh tensors every time, as after zero_grad.
 inline void give_gradients(const Tensors& params, std::int64_t step) {
   for (std::size_t i = 0; i < params.size(); ++i) {

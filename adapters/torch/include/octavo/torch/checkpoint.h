@@ -10,6 +10,7 @@ namespace octavo::torch {
 constexpr std::int64_t kArchiveVersion = 1;
 
 inline void Optimizer::save(::torch::serialize::OutputArchive& archive) const {
+  settle();
   const auto write_options = [&](const std::string& key, const ::torch::optim::OptimizerOptions& options) {
     ::torch::serialize::OutputArchive inner(archive.compilation_unit());
     options.serialize(inner);
@@ -43,6 +44,7 @@ inline void Optimizer::set_state(const Tensor& param, std::unique_ptr<ParamState
   check_state(*state, octavo::torch::kind_of(param, options, own_of(param), state.get(), where(handle)),
               where(handle));
   forget({handle});
+  placed_ = false;
   octavo_engine_forget_ready(engine_.get());
   state_[param.unsafeGetTensorImpl()] = std::move(state);
 }
@@ -101,6 +103,7 @@ inline void Optimizer::load(::torch::serialize::InputArchive& archive) {
   std::vector<std::uint32_t> known;
   for (std::uint32_t handle = 0; handle < records_.size(); ++handle) known.push_back(handle);
   forget(known);
+  placed_ = false;
   octavo_engine_forget_ready(engine_.get());
   defaults_ = std::move(defaults);
   for (std::size_t g = 0; g < groups; ++g) param_groups_[g].set_options(std::move(options[g]));

@@ -18,10 +18,13 @@ namespace octavo::torch {
 // Sums doubles, in place, over the ranks that share the gradients of a part; on the gradients' device.
 using ReduceNorm = std::function<void(std::uint32_t part, ::torch::Tensor sums)>;
 
+constexpr std::int64_t kStagingAlignment = 256;
+
 struct DeviceBuffers {
   explicit DeviceBuffers(const ::torch::Device& where)
       : device(where),
         workspace(native::bytes(0, where), where),
+        staging(native::bytes(0, where), where),
         norm(new_norm(where), where),
         total(new_norm(where), where),
         report(::torch::zeros({2}, ::torch::TensorOptions().dtype(::torch::kInt64).device(where)), where) {}
@@ -34,6 +37,8 @@ struct DeviceBuffers {
   ::torch::Device device;
   native::Used workspace;
   std::int64_t workspace_bytes = 0;
+  native::Used staging;  // what offloaded states are brought through, and room to align it
+  std::int64_t staging_bytes = 0;
   native::Used norm;    // of all gradients; with gradient release: of the previous step
   native::Used total;   // with gradient release: of this step
   native::Used report;  // octavo_device_report

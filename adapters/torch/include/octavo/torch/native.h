@@ -129,6 +129,11 @@ class Used {
   MaybeStream last_;
 };
 
+inline void* aligned(void* data, std::uintptr_t alignment) {
+  return reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(data) + alignment - 1) / alignment *
+                                 alignment);
+}
+
 struct Destroy {
   void operator()(octavo_engine* engine) const { octavo_engine_destroy(engine); }
 };

@@ -1,17 +1,19 @@
 // The base class of all classes of octavo/torch/optim.h: a torch::optim::Optimizer over the engine of the
 // core. A step first checks all groups; an error throws before anything is written. Then the engine makes one
 // native call per group, device and step count, on the current stream, without waiting for it. Not
-// thread-safe, like torch's optimizers; the hooks of gradient release wait for one another.
+// thread-safe, like torch's optimizers; the hooks of gradient release and of offload wait for one another.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <octavo/torch/devices.h>
 #include <octavo/torch/records.h>
 #include <octavo/torch/release.h>
+#include <torch/nn/module.h>
 #include <torch/utils.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <list>
 #include <memory>
@@ -24,6 +26,12 @@
 #include <vector>
 
 namespace octavo::torch {
+
+// A gradient that is read although its parameter does not have it any more.
+struct Reading {
+  std::uint32_t handle;
+  ::torch::Tensor grad;
+};
 
 // What an optimizer has besides torch's members, so that it can be moved as a whole.
 struct OptimizerMembers {
@@ -47,6 +55,15 @@ struct OptimizerMembers {
   ReduceNorm reduce_;
   std::exception_ptr failure_;  // of reduce_, inside a step
   std::unique_ptr<ReleaseHooks> hooks_;
+  // Offload.
+  bool placed_ = false;    // residences and places are chosen for all parameters that there are
+  bool attached_ = false;  // steps are deferred
+  std::vector<std::uint32_t> order_, told_order_;  // of wait() since the last step; of the engine
+  std::deque<Reading> reading_;                    // oldest first
+  std::int64_t reading_bytes_ = 0;
+  // Scalars as they were when a deferred step began, with the tensors that they are copies of; those of the
+  // step that may be under way, and of the next.
+  std::vector<std::pair<::torch::Tensor, ::torch::Tensor>> used_scalars_, scalars_;
 };
 
 class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
@@ -59,10 +76,16 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
     if (hooks_) hooks_->belong_to(this);
   }
   Optimizer& operator=(Optimizer&& other) noexcept {
+    if (engine_) octavo_engine_synchronize(engine_.get());
     ::torch::optim::Optimizer::operator=(std::move(other));
     OptimizerMembers::operator=(std::move(other));
     if (hooks_) hooks_->belong_to(this);
     return *this;
+  }
+
+  // What is under way uses memory of the optimizer.
+  ~Optimizer() override {
+    if (engine_) octavo_engine_synchronize(engine_.get());
   }
 
   // One step over every parameter that has a gradient. Returns the closure's loss.
@@ -98,14 +121,47 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
   // The state format of one parameter, whatever its size. Before its first step.
   void set_format(const Tensor& param, const std::string& format, std::int64_t block_size = 0);
 
+  // --- Offload: docs/guides/offload.md ---
+
+  // From now on step() returns before offloaded parameters are up to date: they are updated while the next
+  // forward pass runs. LibTorch's modules have no hooks, so the forward pass itself says which it is about to
+  // use: wait() before any use of a parameter, that of evaluation and saving included. step() also takes the
+  // gradients of offloaded parameters over, because they are read later. The order of the waits is the order
+  // of the next updates.
+  void attach() { attached_ = true; }
+  bool attached() const { return attached_; }
+  // What is queued on the current stream from now on sees these parameters up to date: all of them, some, or
+  // those of a module and its children. Parameters of others are passed over.
+  void wait();
+  void wait(const std::vector<Tensor>& params);
+  void wait(const ::torch::nn::Module& module) { wait(module.parameters()); }
+  // Takes a parameter's gradient to host memory, adds it to what was taken since the last step, and frees it:
+  // what offload_gradients does when a gradient is complete. Does nothing where the state is on the device.
+  void take(const Tensor& param);
+  // torch's. Also forgets gradients that were taken, which the function of the base class does not.
+  void zero_grad(bool set_to_none = true);
+  // Somebody has written parameters in a way that autograd does not see (data(), set_data and in-place
+  // functions it does): "to_host" makes the copies that the host updates again; "to_device" makes the
+  // parameters from the copies.
+  void sync_params(const std::string& way);
+  // Where a parameter's state lives, or will with its first step: "device", "host" or "stream".
+  const char* residence_of(const Tensor& param);
+  // Bytes of host memory: offloaded states, and the engine's copies of weights and gradients.
+  std::int64_t host_state_bytes() const;
+  std::int64_t host_copy_bytes() const { return octavo_engine_host_bytes(engine_.get()); }
+
   const char* algorithm() const { return algorithm_->info.name; }  // as options call it
 
-  // Bytes of moments, scales and master bits.
+  // Bytes of moments, scales and master bits, wherever they are.
   std::int64_t state_bytes() const;
-  // Bytes of the workspaces of steps and norms, after the first step.
+  // Bytes of the workspaces of steps and norms, after the first step, and of what offloaded states are
+  // brought through.
   std::int64_t workspace_bytes() const;
-  // A parameter's state; null before its first step.
-  const ParamState* state_of(const Tensor& param) const { return find_state(param); }
+  // A parameter's state; null before its first step. Waits for what is under way where states are offloaded.
+  const ParamState* state_of(const Tensor& param) const {
+    settle();
+    return find_state(param);
+  }
   // What its state is, or will be with its first step.
   Kind kind_of(const Tensor& param) const;
   // Sets the state of a parameter, for checkpoints of another kind than save() writes. Throws and changes
@@ -154,16 +210,36 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
   DeviceBuffers& buffers_of(const ::torch::Device& device);
   void begin(const std::vector<Item>& items);
   void make_room();
-  Call call_with(bool norm, bool report);
+  Call call_with(bool norm, bool report, bool defer);
   static std::int32_t add_sums(void* self, std::uint32_t kind, std::int32_t index, std::uint32_t part,
                                double* sums, std::int64_t count) noexcept;
   void rethrow();
   std::vector<NormPart> norm_parts(const std::vector<Item>& items);
   void take_norm(const std::vector<NormPart>& parts, const octavo_engine_args& args);
-  static void bump(const std::vector<Item>& items);
+  void bump(const std::vector<Item>& items);
+  void came(const Tensor& param);
+  void ready(std::uint32_t handle);
   void ready(const Item& item);
-  void ready(const Tensor& param);
   void finish();
+
+  bool offloads() const { return whole().offload.value != "none"; }
+  bool held(std::uint32_t handle) const {
+    return offloads() && octavo_engine_holds(engine_.get(), handle) != 0;
+  }
+  const std::uint32_t* find_handle(const Tensor& param) const;
+  void place();
+  void check_room(const std::vector<std::uint32_t>& leaving, const std::vector<Kind>& kinds) const;
+  void place_on_host(const std::vector<std::uint32_t>& leaving, const std::vector<Kind>& kinds);
+  const HostPlace& place_of(const Item& item, const Kind& kind);
+  void take(std::uint32_t handle);
+  void refresh(const std::vector<Item>& items);
+  void keep(std::uint32_t handle, Tensor grad);
+  void let_go(const std::vector<std::uint32_t>& handles);
+  void hand_over(const std::vector<Item>& items);
+  void wait_for(const std::vector<std::uint32_t>& handles, std::uint32_t what);
+  void tell_order();
+  Tensor steady(const Tensor& scalar);
+  void settle() const;
 };
 
 inline Optimizer::Optimizer(const std::vector<ParamGroup>& groups, std::unique_ptr<Options> defaults)
@@ -171,7 +247,8 @@ inline Optimizer::Optimizer(const std::vector<ParamGroup>& groups, std::unique_p
       OptimizerMembers(own_defaults().algorithm()) {
   own_defaults().check();
   set_group(0, own_defaults());  // only to check the numbers
-  if (whole().gradient_release.value) hooks_ = std::make_unique<ReleaseHooks>(this);
+  if (whole().gradient_release.value || whole().offload_gradients.value)
+    hooks_ = std::make_unique<ReleaseHooks>(this);
   for (const ParamGroup& group : groups) add_param_group(group);
 }
 
@@ -239,8 +316,9 @@ inline void Optimizer::number_parameters() {
       const bool same = record.impl == params[i].unsafeGetTensorImpl();
       const bool moved = record.known && record.told.param != params[i].data_ptr();
       // One that has moved and has a gradient is told again before the step.
-      if (same && (!moved || params[i].grad().defined())) continue;
+      if (same && (!moved || params[i].grad().defined() || held(handle))) continue;
       if (record.known) stale.push_back(handle);
+      if (!same) record.place = HostPlace(), placed_ = false;
       record.impl = params[i].unsafeGetTensorImpl();
       handles_[record.impl] = handle;
     }
@@ -255,6 +333,8 @@ inline void Optimizer::number_parameters() {
 
 inline void Optimizer::forget(const std::vector<std::uint32_t>& handles) {
   if (handles.empty()) return;
+  settle();
+  reading_.clear(), reading_bytes_ = 0;
   native::check(
       octavo_engine_remove(engine_.get(), handles.data(), static_cast<std::int64_t>(handles.size())),
       "octavo: ");
@@ -268,7 +348,7 @@ inline void Optimizer::set_group(std::size_t number, const Options& options) {
   args.max_norm = whole().max_grad_norm.value;
   ::torch::Device device(::torch::kCPU);
   if (number < rates_.size() && rates_[number].defined()) {
-    args.scalar_lr = rates_[number].data_ptr<float>();
+    args.scalar_lr = steady(rates_[number]).data_ptr<float>();
     device = rates_[number].device();
   }
   expect(octavo_engine_set_group(engine_.get(), static_cast<std::uint32_t>(number), options.switches(), &args,
@@ -289,12 +369,19 @@ inline const ::torch::Tensor& Optimizer::param_of(std::uint32_t handle) const {
   return param_groups_[places_[handle].first].params()[places_[handle].second];
 }
 
-inline std::uint32_t Optimizer::handle_of(const Tensor& param, const char* caller) const {
+// Null: it is not of this optimizer.
+inline const std::uint32_t* Optimizer::find_handle(const Tensor& param) const {
   const auto found = handles_.find(param.unsafeGetTensorImpl());
-  TORCH_CHECK(found != handles_.end() && found->second < records_.size() &&
-                  records_[found->second].impl == param.unsafeGetTensorImpl(),
-              "octavo::torch::", name_, ": ", caller, ": the parameter is not of this optimizer");
-  return found->second;
+  const bool mine = found != handles_.end() && found->second < records_.size() &&
+                    records_[found->second].impl == param.unsafeGetTensorImpl();
+  return mine ? &found->second : nullptr;
+}
+
+inline std::uint32_t Optimizer::handle_of(const Tensor& param, const char* caller) const {
+  const std::uint32_t* const handle = find_handle(param);
+  TORCH_CHECK(handle != nullptr, "octavo::torch::", name_, ": ", caller,
+              ": the parameter is not of this optimizer");
+  return *handle;
 }
 
 inline const Own& Optimizer::own_of(const Tensor& param) const {
@@ -316,7 +403,7 @@ inline Kind Optimizer::kind_of(const Tensor& param) const {
 
 inline std::int64_t Optimizer::workspace_bytes() const {
   std::int64_t total = 0;
-  for (const DeviceBuffers& buffers : devices_) total += buffers.workspace_bytes;
+  for (const DeviceBuffers& buffers : devices_) total += buffers.workspace_bytes + buffers.staging_bytes;
   return total;
 }
 
@@ -333,5 +420,6 @@ inline std::int64_t Optimizer::state_bytes() const {
 }  // namespace octavo::torch
 
 #include <octavo/torch/checkpoint.h>  // IWYU pragma: export
+#include <octavo/torch/offload.h>     // IWYU pragma: export
 #include <octavo/torch/scalars.h>     // IWYU pragma: export
 #include <octavo/torch/step.h>        // IWYU pragma: export

@@ -42,6 +42,12 @@ struct Settings {
   Option<bool> guard{false};
   Option<bool> capturable{false};
   Option<bool> gradient_release{false};
+  Option<std::string> offload{"none"};
+  Option<bool> offload_gradients{false};
+  Option<bool> accumulate_in_fp32{false};
+  Option<double> offload_ratio{1.0};
+  Option<std::int64_t> gpu_state_budget{-1};
+  Option<std::int64_t> min_offload_size{4096};
 
   // Calls f(name, pointer to member) for each option that groups inherit and archives have.
   template <class F>
@@ -51,11 +57,15 @@ struct Settings {
     f("seed", &Settings::seed), f("max_grad_norm", &Settings::max_grad_norm), f("guard", &Settings::guard);
     f("capturable", &Settings::capturable);
   }
-  // Those that belong to the whole optimizer: no group can have them alone. Hooks are not for archives.
+  // Those that belong to the whole optimizer: no group can have them alone. Hooks and the place of states are
+  // not for archives: an archive is loaded into any.
   template <class F>
   static void whole(F&& f) {
     f("max_grad_norm", &Settings::max_grad_norm), f("guard", &Settings::guard);
     f("capturable", &Settings::capturable), f("gradient_release", &Settings::gradient_release);
+    f("offload", &Settings::offload), f("offload_gradients", &Settings::offload_gradients);
+    f("accumulate_in_fp32", &Settings::accumulate_in_fp32), f("offload_ratio", &Settings::offload_ratio);
+    f("gpu_state_budget", &Settings::gpu_state_budget), f("min_offload_size", &Settings::min_offload_size);
   }
 };
 
@@ -122,6 +132,7 @@ class Options : public ::torch::optim::OptimizerOptions {
     TORCH_CHECK(
         master == "none" || master == "native" || master == "stochastic" || master == "24" || master == "32",
         "Invalid master: '", master, "', expected \"none\", \"stochastic\", \"24\" or \"32\"");
+    check_offload();
     octavo_moment_spec spec = native::sized<octavo_moment_spec>();  // the core knows names and block sizes
     spec.format = native::parse("state", s.state.value);
     spec.block_size = s.block_size.value;
@@ -173,6 +184,28 @@ class Options : public ::torch::optim::OptimizerOptions {
 
  private:
   static constexpr std::uint32_t kFlag = 4;  // octavo_option_info.range
+
+  void check_offload() const {
+    const Settings& s = settings_;
+    const std::string& offload = s.offload.value;
+    TORCH_CHECK(offload == "none" || offload == "host" || offload == "stream" || offload == "auto",
+                "Invalid offload: '", offload, "', expected \"none\", \"host\", \"stream\" or \"auto\"");
+    TORCH_CHECK(s.offload_ratio.value >= 0 && s.offload_ratio.value <= 1,
+                "Invalid offload_ratio: ", s.offload_ratio.value,
+                ", expected a number from 0 (no state leaves the device) to 1 (all)");
+    TORCH_CHECK(s.gpu_state_budget.value >= -1, "Invalid gpu_state_budget: ", s.gpu_state_budget.value,
+                ", expected bytes, or -1 for none");
+    TORCH_CHECK(s.gpu_state_budget.value < 0 || s.offload_ratio.value == 1, "offload_ratio ",
+                s.offload_ratio.value, " and gpu_state_budget ", s.gpu_state_budget.value,
+                ": expected one of them");
+    TORCH_CHECK(s.min_offload_size.value >= 0, "Invalid min_offload_size: ", s.min_offload_size.value,
+                ", expected a number of elements");
+    TORCH_CHECK(
+        offload != "none" || !s.offload_gradients.value,
+        "offload_gradients needs states in host memory; set offload to \"host\", \"stream\" or \"auto\"");
+    TORCH_CHECK(offload == "none" || !s.capturable.value, "capturable and offload \"", offload,
+                "\": a CUDA graph cannot hold the work of the host; use offload(\"none\") with CUDA graphs");
+  }
 
   // Where an archive has an option.
   std::string key(std::size_t i) const {
@@ -240,6 +273,25 @@ class OptionsOf : public Options {
   // step() then ends the step. max_grad_norm clips by the previous step's norm.
   bool gradient_release() const { return settings_.gradient_release.value; }
   Derived& gradient_release(bool value) { return set(&Settings::gradient_release, value); }
+  // Where moments and master bits live: "none" (with the parameters), "host" (in host memory, updated by the
+  // CPU), "stream" (in host memory, brought through the GPU and updated there) or "auto" ("stream" for what
+  // gpu_state_budget does not hold; parameters on the CPU keep theirs).
+  const std::string& offload() const { return settings_.offload.value; }
+  Derived& offload(const std::string& value) { return set(&Settings::offload, value); }
+  // Gradients of offloaded parameters go to host memory in the backward pass and are freed on the device.
+  // Those of several backward passes are added up there, in their own type or in fp32.
+  bool offload_gradients() const { return settings_.offload_gradients.value; }
+  Derived& offload_gradients(bool value) { return set(&Settings::offload_gradients, value); }
+  bool accumulate_in_fp32() const { return settings_.accumulate_in_fp32.value; }
+  Derived& accumulate_in_fp32(bool value) { return set(&Settings::accumulate_in_fp32, value); }
+  // How much of the states leaves the device: a share of their bytes, or all that is beyond a budget of bytes
+  // (-1: none). Parameters with fewer elements than min_offload_size keep theirs on the device.
+  double offload_ratio() const { return settings_.offload_ratio.value; }
+  Derived& offload_ratio(double value) { return set(&Settings::offload_ratio, value); }
+  std::int64_t gpu_state_budget() const { return settings_.gpu_state_budget.value; }
+  Derived& gpu_state_budget(std::int64_t value) { return set(&Settings::gpu_state_budget, value); }
+  std::int64_t min_offload_size() const { return settings_.min_offload_size.value; }
+  Derived& min_offload_size(std::int64_t value) { return set(&Settings::min_offload_size, value); }
 
  protected:
   explicit OptionsOf(const Algorithm& algorithm) : Options(algorithm) {}

@@ -1,5 +1,6 @@
-// Gradient release: torch calls a hook when the gradient of a parameter is complete, and the optimizer steps
-// the parameter and frees the gradient. Autograd has a thread per device, so hooks wait for one another.
+// Torch calls a hook when the gradient of a parameter is complete, and the optimizer uses it and frees it:
+// gradient release steps the parameter, offload_gradients takes the gradient to host memory. Autograd has a
+// thread per device, so hooks wait for one another.
 // SPDX-License-Identifier: MIT
 #pragma once
 

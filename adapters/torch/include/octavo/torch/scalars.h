@@ -33,6 +33,7 @@ inline void Optimizer::set_own(const Tensor& param, std::uint32_t handle, const 
               " states already; set its shard and format before its first step");
   octavo::torch::kind_of(param, options_of(places_[handle].first), own, nullptr, where(handle));
   own_[param.unsafeGetTensorImpl()] = own;
+  placed_ = false;
 }
 
 inline void Optimizer::set_shard(const Tensor& param, const Shard& shard) {

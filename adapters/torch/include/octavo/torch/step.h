@@ -1,6 +1,6 @@
 // The step of octavo::torch::Optimizer, in the order in which it happens: look, prepare, begin, norm, step;
-// and gradient release, which does this for one parameter at a time. Nothing is written before all parameters
-// have been looked at and prepared. Included by optimizer.h.
+// and gradient release, which does this for one parameter at a time (offload.h has what offload adds).
+// Nothing is written before all parameters have been looked at and prepared. Included by optimizer.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,23 +15,26 @@ inline ::torch::Tensor Optimizer::step(LossClosure closure) {
     loss = closure();
   }
   const ::torch::NoGradGuard no_grad;
+  if (attached_) wait(), used_scalars_.clear();
   std::vector<Item> items = look();
-  if (hooks_) {
+  if (whole().gradient_release.value) {
     const std::lock_guard<std::recursive_mutex> lock(hooks_->mutex());
     for (const Item& item : items) ready(item);
     finish();
     return loss;
   }
   prepare(items);
+  tell_order();
   begin(items);
   const std::vector<NormPart> parts = needs_norm() ? norm_parts(items) : std::vector<NormPart>();
-  const Call call = call_with(!parts.empty(), whole().guard.value);
+  const Call call = call_with(!parts.empty(), whole().guard.value, attached_);
   norm_ = Tensor();
   take_norm(parts, call.args);
   const octavo_status status = octavo_engine_step(engine_.get(), &call.args, nullptr);
   rethrow();
   expect(status);
   bump(items);
+  hand_over(items);
   return loss;
 }
 
@@ -42,7 +45,9 @@ inline std::vector<Item> Optimizer::look() {
   for (std::size_t g = 0; g < param_groups_.size(); ++g) set_group(g, options_of(g));
   std::vector<Item> items;
   for (std::uint32_t handle = 0; handle < places_.size(); ++handle) {
-    if (param_of(handle).grad().defined()) items.push_back(item_of(handle));
+    const bool taken = held(handle), here = param_of(handle).grad().defined();
+    if (taken && here) take(handle);  // somebody has given it another one since
+    if (taken || here) items.push_back(item_of(handle));
   }
   return items;
 }
@@ -50,19 +55,24 @@ inline std::vector<Item> Optimizer::look() {
 inline Item Optimizer::item_of(std::uint32_t handle) const {
   const Tensor& param = param_of(handle);
   check_param(param, where(handle));
+  Item item{param, Tensor(), handle, where(handle), find_state(param)};
+  if (!param.grad().defined()) return item;
   check_grad(param, param.grad(), where(handle));
-  return {param, in_memory_order(param.grad(), param), handle, where(handle), find_state(param)};
+  item.grad = in_memory_order(param.grad(), param);
+  return item;
 }
 
 // Makes and moves states where needed, and tells the engine of what has changed since it was told.
 inline void Optimizer::prepare(std::vector<Item>& items) {
+  place();
   const bool on_device = whole().guard.value || whole().capturable.value || found_inf_.defined();
   std::vector<Item*> changed;
   for (Item& item : items) {
     const Options& options = options_of(item.where.group);
     const Record& record = records_[item.handle];
-    if (item.state != nullptr &&
-        record.fits(described(item, options, own_of(item.param), on_device), options.switches()))
+    if (item.state != nullptr && record.fits(described(item, options, own_of(item.param), record.residence,
+                                                       on_device, whole().accumulate_in_fp32.value),
+                                             options.switches()))
       continue;
     changed.push_back(&item);
   }
@@ -77,7 +87,8 @@ inline void Optimizer::prepare(std::vector<Item>& items) {
                 "a CUDA graph is being captured, and its state is new or has changed; take a step before");
     break;
   }
-  if (changed.empty()) return;
+  if (changed.empty()) return refresh(items);
+  settle();
   std::vector<Kind> kinds;
   for (const Item* item : changed) {
     kinds.push_back(octavo::torch::kind_of(item->param, options_of(item->where.group), own_of(item->param),
@@ -91,9 +102,11 @@ inline void Optimizer::prepare(std::vector<Item>& items) {
       item.state = made.get();
       state_[item.param.unsafeGetTensorImpl()] = std::move(made);
     }
-    complete_state(*item.state, item.param, kinds[i], algorithm_->info.first_step_fills != 0);
+    complete_state(*item.state, item.param, kinds[i], place_of(item, kinds[i]),
+                   algorithm_->info.first_step_fills != 0);
   }
   tell(changed, on_device);
+  refresh(items);
 }
 
 // A state whose step count the engine does not count in (new, loaded, or elsewhere) gets a count of its own
@@ -103,7 +116,7 @@ inline void Optimizer::tell(const std::vector<Item*>& changed, bool on_device) {
   std::vector<octavo_engine_tensor> tensors;
   for (const Item* item : changed) {
     const Record& record = records_[item->handle];
-    const ::torch::Device place = on_device ? item->param.device() : ::torch::Device(::torch::kCPU);
+    const ::torch::Device place = count_device(item->param, record.residence, on_device);
     Tensor& count = item->state->count;
     std::int64_t steps = -2;  // as before
     if (!record.known || !count.defined() || count.data_ptr() != record.told.step ||
@@ -112,7 +125,8 @@ inline void Optimizer::tell(const std::vector<Item*>& changed, bool on_device) {
       count = ::torch::full({}, steps, ::torch::TensorOptions().dtype(::torch::kInt64).device(place));
     }
     handles.push_back(item->handle);
-    tensors.push_back(described(*item, options_of(item->where.group), own_of(item->param), on_device));
+    tensors.push_back(described(*item, options_of(item->where.group), own_of(item->param), record.residence,
+                                on_device, whole().accumulate_in_fp32.value));
     tensors.back().known_steps = steps;
   }
   expect(octavo_engine_set(engine_.get(), handles.data(), tensors.data(),
@@ -123,6 +137,7 @@ inline void Optimizer::tell(const std::vector<Item*>& changed, bool on_device) {
     record.told.known_steps = -2;
     record.switches = options_of(changed[i]->where.group).switches();
     record.known = true;
+    record.version = version_of(changed[i]->param) - 1;  // the engine copies the parameter: see refresh
   }
 }
 
@@ -140,22 +155,31 @@ inline void Optimizer::begin(const std::vector<Item>& items) {
   std::vector<std::uint8_t> dtypes;
   for (const Item& item : items) {
     handles.push_back(item.handle);
-    grads.push_back(item.grad.data_ptr());
-    dtypes.push_back(static_cast<std::uint8_t>(native::dtype_number(item.grad.scalar_type())));
+    grads.push_back(address(item.grad));
+    const int dtype = item.grad.defined() ? native::dtype_number(item.grad.scalar_type()) : 0;
+    dtypes.push_back(static_cast<std::uint8_t>(dtype));
     buffers_of(item.param.device());
   }
   octavo_engine_plan plan = native::sized<octavo_engine_plan>();
   expect(octavo_engine_begin(engine_.get(), handles.data(), grads.data(), dtypes.data(),
                              static_cast<std::int64_t>(handles.size()), needs_norm() ? 1 : 0, &plan));
-  if (plan.number != plan_) make_room();
+  if (plan.number != plan_ || offloads()) make_room();
   plan_ = plan.number;
 }
 
 // Workspaces only grow.
 inline void Optimizer::make_room() {
   for (DeviceBuffers& buffers : devices_) {
-    const std::int64_t size = octavo_engine_workspace_bytes(
-        engine_.get(), native::device_kind(buffers.device), native::device_index(buffers.device));
+    const std::uint32_t kind = native::device_kind(buffers.device);
+    const std::int32_t index = native::device_index(buffers.device);
+    const std::int64_t staging = octavo_engine_staging_bytes(engine_.get(), kind, index);
+    if (staging > buffers.staging_bytes) {
+      settle();
+      buffers.staging =
+          native::Used(native::bytes(staging + kStagingAlignment, buffers.device), buffers.device);
+      buffers.staging_bytes = staging;
+    }
+    const std::int64_t size = octavo_engine_workspace_bytes(engine_.get(), kind, index);
     if (size <= buffers.workspace_bytes) continue;
     if (whole().capturable.value) kept_.push_back(buffers.workspace.tensor());
     buffers.workspace = native::Used(native::bytes(size, buffers.device), buffers.device);
@@ -164,7 +188,7 @@ inline void Optimizer::make_room() {
 }
 
 // What a call of the engine gets: every device with its current stream.
-inline Optimizer::Call Optimizer::call_with(bool norm, bool report) {
+inline Optimizer::Call Optimizer::call_with(bool norm, bool report, bool defer) {
   Call call;
   for (DeviceBuffers& buffers : devices_) {
     const native::MaybeStream stream = native::current_stream(buffers.device);
@@ -174,12 +198,17 @@ inline Optimizer::Call Optimizer::call_with(bool norm, bool report) {
     device.stream = native::handle_of(stream);
     device.workspace = buffers.workspace.on(stream);
     device.workspace_bytes = buffers.workspace_bytes;
-    if (loss_scale_.defined()) device.loss_scale = loss_scale_.data_ptr<float>();
-    if (found_inf_.defined()) device.found_inf = found_inf_.data_ptr<float>();
+    if (buffers.staging_bytes > 0) {
+      device.staging = native::aligned(buffers.staging.on(stream), kStagingAlignment);
+      device.staging_bytes = buffers.staging_bytes;
+    }
+    if (loss_scale_.defined()) device.loss_scale = steady(loss_scale_).data_ptr<float>();
+    if (found_inf_.defined()) device.found_inf = steady(found_inf_).data_ptr<float>();
     if (norm) device.norm = as_norm(buffers.norm.on(stream));
     if (report) device.report = static_cast<octavo_device_report*>(buffers.report.on(stream));
   }
   call.args.guard = whole().guard.value ? 1 : 0;
+  call.args.defer = defer ? 1 : 0;
   call.args.threads = at::get_num_threads();
   call.args.devices = call.devices.data();  // a vector that moves keeps its memory
   call.args.device_count = static_cast<std::int64_t>(call.devices.size());
@@ -247,19 +276,24 @@ inline void Optimizer::take_norm(const std::vector<NormPart>& parts, const octav
 inline void Optimizer::bump(const std::vector<Item>& items) {
   for (const Item& item : items) {
     if (!item.param.is_inference()) item.param.unsafeGetTensorImpl()->bump_version();
+    records_[item.handle].version = version_of(item.param);
   }
 }
 
-// Gradient release: what a hook calls.
-inline void Optimizer::ready(const Tensor& param) {
-  const auto found = handles_.find(param.unsafeGetTensorImpl());
-  if (found == handles_.end() || found->second >= records_.size() ||
-      records_[found->second].impl != param.unsafeGetTensorImpl())
-    return;
+// What a hook calls.
+inline void Optimizer::came(const Tensor& param) {
+  const std::uint32_t* const handle = find_handle(param);
+  if (handle == nullptr) return;
   const ::torch::NoGradGuard no_grad;
-  const std::size_t group = places_[found->second].first;
+  if (whole().gradient_release.value) return ready(*handle);
+  take(*handle);
+}
+
+// Gradient release.
+inline void Optimizer::ready(std::uint32_t handle) {
+  const std::size_t group = places_[handle].first;
   set_group(group, options_of(group));
-  ready(item_of(found->second));
+  ready(item_of(handle));
 }
 
 inline void Optimizer::ready(const Item& item) {
@@ -274,10 +308,12 @@ inline void Optimizer::ready(const Item& item) {
               "other ranks have parts of its gradient; give set_norm_reduce a function that sums over ranks");
   const Tensor mine = needs_norm() ? own.slice(0, 0, 3) : Tensor();
   Combine combine({{part, device, mine}}, {mine}, reduce_);
-  const Call call = call_with(needs_norm(), false);
+  // An offloaded parameter is not waited for in the backward pass.
+  const Call call = call_with(needs_norm(), false, offloads());
   const octavo_status status =
       octavo_engine_ready(engine_.get(), &call.args, needs_norm() ? as_norm(own.data_ptr()) : nullptr,
                           Combine::call, &combine, nullptr);
+  if (records_[item.handle].residence != kOnDevice) keep(item.handle, item.grad);
   item.param.mutable_grad().reset();
   combine.rethrow();
   rethrow();
@@ -295,7 +331,7 @@ inline void Optimizer::finish() {
     parts.push_back({0, buffers.device, totals.back()});
   }
   make_room();
-  const Call call = call_with(needs_norm(), whole().guard.value);
+  const Call call = call_with(needs_norm(), whole().guard.value, attached_);
   const auto list = native_parts(parts);
   Combine combine(parts, totals, reduce_);
   const octavo_status status =
@@ -304,6 +340,11 @@ inline void Optimizer::finish() {
   combine.rethrow();
   expect(status);
   norm_ = totals.empty() ? Tensor() : totals[0];
+  if (attached_) {
+    used_scalars_ = std::exchange(scalars_, {});
+  } else if (offloads()) {
+    wait();
+  }
 }
 
 inline void ReleaseHooks::watch() {
@@ -311,8 +352,8 @@ inline void ReleaseHooks::watch() {
     for (const ::torch::Tensor& param : group.params()) {
       if (!param.requires_grad() || !param.is_leaf() || is_mine(param)) continue;
       TORCH_CHECK(::torch::autograd::impl::post_acc_grad_hooks(param) == nullptr,
-                  "octavo::torch: gradient_release: a parameter has a post-accumulate-grad hook already, of "
-                  "another optimizer for example; remove it first");
+                  "octavo::torch: gradient_release and offload_gradients: a parameter has a "
+                  "post-accumulate-grad hook already, of another optimizer for example; remove it first");
       ::torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<Hook>(link_));
       hooked_.push_back(param);
     }
@@ -321,7 +362,7 @@ inline void ReleaseHooks::watch() {
 
 inline void ReleaseHooks::Hook::operator()(const ::torch::Tensor& param) {
   const std::lock_guard<std::recursive_mutex> lock(link->mutex);
-  if (link->owner != nullptr) link->owner->ready(param);
+  if (link->owner != nullptr) link->owner->came(param);
 }
 
 }  // namespace octavo::torch

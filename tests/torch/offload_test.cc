@@ -1,0 +1,365 @@
+// Offload of the LibTorch adapter: states in host memory give the bits of states with the parameters,
+// whatever is taken, deferred, saved or loaded.
+// SPDX-License-Identifier: MIT
+#include "torch/support.h"
+
+#include <octavo/backend.h>
+
+#include <sstream>
+
+namespace test {
+namespace {
+
+using octavo::torch::AdamW;
+using octavo::torch::AnyOptions;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Two that leave the device, and one that is too small.
+Tensors some_params(torch::ScalarType type = torch::kFloat32) {
+  Tensors params = make_params(type);
+  torch::manual_seed(8);
+  params.push_back(torch::randn({5, 1000}).to(type).requires_grad_());
+  return params;
+}
+
+void train(octavo::torch::Optimizer& optimizer, const Tensors& params, std::int64_t steps) {
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    optimizer.zero_grad();
+    loss_of(params, step).backward();
+    optimizer.step();
+    optimizer.wait();
+  }
+}
+
+AdamWOptions with(const std::string& offload, const std::string& format = "8bit") {
+  return AdamWOptions(1e-2).state(format).master("24").max_grad_norm(0.5).guard(true).offload(offload);
+}
+
+std::string saved(const octavo::torch::Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  std::ostringstream out;
+  archive.save_to(out);
+  return out.str();
+}
+
+// Every state format, with and without gradients in host memory, and deferred.
+TEST(TorchOffload, HasTheBitsOfStatesOnTheDevice) {
+  for (const std::string& format : formats()) {
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      const Tensors plain = some_params(type);
+      AdamW reference(plain, with("none", format));
+      train(reference, plain, 4);
+      for (const char* offload : {"host", "stream"}) {
+        for (const bool take : {false, true}) {
+          for (const bool attach : {false, true}) {
+            const Tensors params = some_params(type);
+            AdamW optimizer(params, with(offload, format).offload_gradients(take));
+            if (attach) optimizer.attach();
+            train(optimizer, params, 4);
+            const std::string what =
+                format + " " + offload + (take ? " taken" : "") + (attach ? " attached" : "");
+            EXPECT_TRUE(same_bits(params, plain)) << what;
+            EXPECT_TRUE(same_bits(states(optimizer), states(reference))) << what;
+            EXPECT_TRUE(same_bits(optimizer.grad_norm(), reference.grad_norm())) << what;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(TorchOffload, OtherAlgorithmsAndReleasedGradients) {
+  for (const char* name : {"lamb", "sgd", "ademamix"}) {
+    for (const char* offload : {"host", "stream"}) {
+      const Tensors params = some_params(), plain = copies(params);
+      const auto options = AnyOptions(name).lr(1e-2).state("8bit");
+      const auto optimizer = octavo::torch::make_optimizer(params, AnyOptions(options).offload(offload));
+      const auto reference = octavo::torch::make_optimizer(plain, options);
+      train(*optimizer, params, 3);
+      train(*reference, plain, 3);
+      EXPECT_TRUE(same_bits(params, plain)) << name << " " << offload;
+    }
+  }
+  for (const char* offload : {"host", "stream"}) {
+    for (const bool attach : {false, true}) {
+      const Tensors params = some_params(), plain = copies(params);
+      AdamW optimizer(params, with(offload).gradient_release(true)),
+          reference(plain, with("none").gradient_release(true));
+      if (attach) optimizer.attach();
+      train(optimizer, params, 4);
+      train(reference, plain, 4);
+      EXPECT_FALSE(params[0].grad().defined());
+      EXPECT_TRUE(same_bits(params, plain)) << offload;
+      EXPECT_TRUE(same_bits(states(optimizer), states(reference))) << offload;
+    }
+  }
+}
+
+// Gradients that are taken are not with the parameters any more, and not those of the step before.
+TEST(TorchOffload, TakesGradientsAsTheyCome) {
+  const Tensors params = some_params(), plain = copies(params);
+  AdamW optimizer(params, with("host").offload_gradients(true)), reference(plain, with("none"));
+  train(optimizer, params, 1);
+  train(reference, plain, 1);
+  loss_of(params, 7).backward();
+  EXPECT_FALSE(params[0].grad().defined());
+  EXPECT_TRUE(params[1].grad().defined()) << "its state is on the device";
+  optimizer.zero_grad();
+  EXPECT_FALSE(params[1].grad().defined());
+  reference.zero_grad();
+  params[0].sum().backward(), plain[0].sum().backward();
+  optimizer.step(), reference.step();
+  EXPECT_TRUE(same_bits(params, plain)) << "zero_grad forgets, and a parameter without a gradient stays";
+  EXPECT_EQ(optimizer.state_of(params[0])->step(), 2);
+  EXPECT_EQ(optimizer.state_of(params[2])->step(), 1);
+}
+
+// What is read after step() belongs to the optimizer.
+TEST(TorchOffload, ADeferredStepTakesOverWhatItReads) {
+  const Tensors params = some_params(), plain = copies(params);
+  AdamW optimizer(params, with("stream")), reference(plain, with("none"));
+  optimizer.attach();
+  EXPECT_TRUE(optimizer.attached());
+  const torch::Tensor scale = torch::full({1}, 8.0F), theirs = torch::full({1}, 8.0F);
+  const torch::Tensor rate = torch::full({1}, 1e-2F), their_rate = torch::full({1}, 1e-2F);
+  optimizer.set_loss_scale(scale), reference.set_loss_scale(theirs);
+  optimizer.set_lr(0, rate), reference.set_lr(0, their_rate);
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    give_gradients(params, step), give_gradients(plain, step);
+    optimizer.step(), reference.step();
+    scale.mul_(2), theirs.mul_(2);
+    rate.mul_(0.5), their_rate.mul_(0.5);
+    EXPECT_FALSE(params[0].grad().defined());
+    optimizer.wait({params[2], params[1]});  // in another order than they were given
+    optimizer.wait({params[0], torch::ones({3})});
+    EXPECT_TRUE(same_bits(params, plain)) << step;
+  }
+  EXPECT_TRUE(same_bits(states(optimizer), states(reference)));
+}
+
+struct TwoLayers : torch::nn::Module {
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(64, 80));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(80, 64));
+};
+
+// The loop of docs/guides/libtorch.md.
+TEST(TorchOffload, TheForwardPassWaitsForItsModules) {
+  torch::manual_seed(3);
+  TwoLayers model, plain;
+  {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < 4; ++i) plain.parameters()[i].copy_(model.parameters()[i]);
+  }
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> batches;
+  for (int i = 0; i < 3; ++i) batches.emplace_back(torch::randn({9, 64}), torch::randn({9, 64}));
+  AdamW reference(plain.parameters(), AdamWOptions(1e-3).state("8bit"));
+  for (const auto& [input, target] : batches) {
+    reference.zero_grad();
+    torch::mse_loss(plain.second->forward(torch::relu(plain.first->forward(input))), target).backward();
+    reference.step();
+  }
+  AdamW opt(model.parameters(), AdamWOptions(1e-3).state("8bit").offload("stream").offload_gradients(true));
+  opt.attach();
+  for (const auto& [input, target] : batches) {
+    opt.zero_grad();
+    opt.wait(*model.first);  // the parameters of this module are up to date, in stream order
+    torch::Tensor hidden = torch::relu(model.first->forward(input));
+    opt.wait(*model.second);
+    torch::mse_loss(model.second->forward(hidden), target).backward();
+    opt.step();
+  }
+  opt.wait();
+  EXPECT_TRUE(same_bits(model.parameters(), plain.parameters()));
+}
+
+TEST(TorchOffload, SavesTheSameBytesAndLoadsIntoAnyResidence) {
+  const Tensors plain = some_params();
+  AdamW reference(plain, with("none"));
+  train(reference, plain, 2);
+  const std::string bytes = saved(reference);
+  for (const char* offload : {"host", "stream"}) {
+    const Tensors params = some_params();
+    AdamW optimizer(params, with(offload).offload_gradients(true));
+    train(optimizer, params, 2);
+    EXPECT_EQ(saved(optimizer), bytes) << offload;
+    for (const char* other : {"none", "host", "stream"}) {
+      const Tensors next = copies(params), expected = copies(plain);
+      AdamW loaded(next, with(other)), theirs(expected, with("none"));
+      for (AdamW* each : {&loaded, &theirs}) {
+        std::istringstream in(bytes);
+        torch::serialize::InputArchive archive;
+        archive.load_from(in);
+        each->load(archive);
+      }
+      EXPECT_EQ(loaded.residence_of(next[0]), std::string(other) == "none" ? "device" : std::string(other));
+      train(loaded, next, 3), train(theirs, expected, 3);
+      EXPECT_TRUE(same_bits(next, expected)) << offload << " to " << other;
+      EXPECT_EQ(saved(loaded), saved(theirs));
+    }
+  }
+}
+
+// States lie one after the other, so that a copy takes many.
+TEST(TorchOffload, StatesLieInOneBlock) {
+  const Tensors params = some_params();
+  AdamW optimizer(params, with("stream"));
+  train(optimizer, params, 1);
+  const auto begin = [&](std::size_t i) {
+    return static_cast<const std::byte*>(optimizer.state_of(params[i])->codes[0].data_ptr());
+  };
+  const auto first = octavo::torch::host_bytes(optimizer.kind_of(params[0]));
+  EXPECT_EQ(begin(2), begin(0) + first);
+  EXPECT_EQ(optimizer.host_state_bytes(),
+            optimizer.state_of(params[0])->bytes() + optimizer.state_of(params[2])->bytes());
+  // A loaded state comes there, too.
+  const auto* const place = begin(0);
+  auto other = std::make_unique<octavo::torch::ParamState>(*optimizer.state_of(params[0]));
+  octavo::torch::ParamState::each(*other, [](const std::string&, torch::Tensor& t) {
+    if (t.defined()) t = t.clone();
+  });
+  optimizer.set_state(params[0], std::move(other));
+  EXPECT_NE(begin(0), place);
+  give_gradients(params, 2);
+  optimizer.step();
+  EXPECT_EQ(begin(0), place);
+}
+
+TEST(TorchOffload, SplitsByRatioAndBudget) {
+  const auto residences = [&](const AdamWOptions& options) {
+    const Tensors params = some_params();
+    AdamW optimizer(params, options);
+    std::string out;
+    for (const torch::Tensor& param : params) out += std::string(optimizer.residence_of(param)) + " ";
+    train(optimizer, params, 1);
+    return out;
+  };
+  EXPECT_EQ(residences(with("none")), "device device device ");
+  EXPECT_EQ(residences(with("auto")), "device device device ") << "parameters on the CPU";
+  EXPECT_EQ(residences(with("host")), "host device host ");
+  EXPECT_EQ(residences(with("stream").min_offload_size(0)), "stream stream stream ");
+  EXPECT_EQ(residences(with("stream").min_offload_size(5000)), "device device stream ");
+  EXPECT_EQ(residences(with("stream").offload_ratio(0)), "device device device ");
+  EXPECT_EQ(residences(with("stream").offload_ratio(0.5)), "device device stream ");
+  EXPECT_EQ(residences(with("host").gpu_state_budget(9000)), "device device host ");
+  EXPECT_EQ(residences(with("host").gpu_state_budget(0)), "host device host ");
+}
+
+// The host updates copies of weights: it sees who else writes them.
+TEST(TorchOffload, WeightsThatOthersWrite) {
+  for (const char* offload : {"host", "stream"}) {
+    const Tensors params = some_params(), plain = copies(params);
+    AdamW optimizer(params, with(offload)), reference(plain, with("none"));
+    train(optimizer, params, 1), train(reference, plain, 1);
+    {
+      const torch::NoGradGuard no_grad;
+      params[0].mul_(2), plain[0].mul_(2);
+    }
+    train(optimizer, params, 1), train(reference, plain, 1);
+    EXPECT_TRUE(same_bits(params, plain)) << offload << ": in place";
+    params[0].data().add_(1), plain[0].data().add_(1);  // autograd does not see this
+    optimizer.sync_params("to_host");
+    train(optimizer, params, 1), train(reference, plain, 1);
+    EXPECT_TRUE(same_bits(params, plain)) << offload << ": told";
+    params[2].set_data(params[2].detach().clone() * 3), plain[2].set_data(plain[2].detach().clone() * 3);
+    train(optimizer, params, 1), train(reference, plain, 1);
+    EXPECT_TRUE(same_bits(params, plain)) << offload << ": moved";
+    EXPECT_THAT(error_of([&] { optimizer.sync_params("up"); }), HasSubstr("got 'up', expected \"to_host\""));
+  }
+}
+
+// A parameter whose memory moves between the backward pass and the step.
+TEST(TorchOffload, MovedWhileItsGradientIsHeld) {
+  const Tensors params = some_params(), plain = copies(params);
+  AdamW optimizer(params, with("host").offload_gradients(true)), reference(plain, with("none"));
+  train(optimizer, params, 1), train(reference, plain, 1);
+  optimizer.zero_grad(), reference.zero_grad();
+  loss_of(params, 2).backward(), loss_of(plain, 2).backward();
+  params[0].set_data(params[0].detach().clone()), plain[0].set_data(plain[0].detach().clone());
+  optimizer.step(), reference.step();
+  EXPECT_TRUE(same_bits(params, plain));
+  // And one whose step counts move, because the step may be skipped from now on.
+  const torch::Tensor found = torch::zeros({1});
+  optimizer.zero_grad(), reference.zero_grad();
+  loss_of(params, 3).backward(), loss_of(plain, 3).backward();
+  optimizer.set_found_inf(found), reference.set_found_inf(found);
+  optimizer.step(), reference.step();
+  EXPECT_TRUE(same_bits(params, plain));
+}
+
+TEST(TorchOffload, MovesAndEndsWithWorkUnderWay) {
+  const Tensors params = some_params(), plain = copies(params);
+  AdamW reference(plain, with("none"));
+  train(reference, plain, 2);
+  {
+    AdamW first(params, with("host").offload_gradients(true));
+    first.attach();
+    train(first, params, 1);
+    AdamW second(std::move(first));
+    second.zero_grad();
+    loss_of(params, 2).backward();
+    second.step();
+    AdamW third(some_params(), with("stream"));
+    third = std::move(second);
+  }
+  EXPECT_TRUE(same_bits(params, plain));
+}
+
+TEST(TorchOffload, OptionsThatCannotBe) {
+  const auto error = [&](const AdamWOptions& options) {
+    return error_of([&] { AdamW(some_params(), options); });
+  };
+  EXPECT_THAT(error(with("gpu")), HasSubstr("Invalid offload: 'gpu', expected \"none\", \"host\""));
+  EXPECT_THAT(error(with("host").offload_ratio(1.5)), HasSubstr("Invalid offload_ratio: 1.5"));
+  EXPECT_THAT(error(with("host").gpu_state_budget(-2)), HasSubstr("Invalid gpu_state_budget: -2"));
+  EXPECT_THAT(error(with("host").min_offload_size(-1)), HasSubstr("Invalid min_offload_size: -1"));
+  EXPECT_THAT(error(with("host").offload_ratio(0.5).gpu_state_budget(1)), HasSubstr("expected one of them"));
+  EXPECT_THAT(error(with("none").offload_gradients(true)),
+              HasSubstr("offload_gradients needs states in host"));
+  EXPECT_THAT(error(with("stream").capturable(true)),
+              HasSubstr("a CUDA graph cannot hold the work of the host"));
+  EXPECT_THAT(error_of([&] {
+                AdamW(std::vector<ParamGroup>{ParamGroup(
+                          some_params(), std::make_unique<AdamWOptions>(AdamWOptions(1e-2).offload("host")))},
+                      with("none"));
+              }),
+              HasSubstr("group 0: offload is of the whole optimizer"));
+}
+
+TEST(TorchCuda, OffloadHasTheBitsOfTheCpu) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  if (octavo::gpu_info().runtime_version == 0) GTEST_SKIP() << "this build has no CUDA backend";
+  const auto there = [](const Tensors& params) {
+    Tensors out;
+    for (const torch::Tensor& p : params) out.push_back(p.detach().to(torch::kCUDA).requires_grad_());
+    return out;
+  };
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+    const Tensors plain = some_params(type);
+    AdamW reference(plain, with("none"));
+    train(reference, plain, 4);
+    for (const char* offload : {"host", "stream", "auto"}) {
+      for (const bool take : {false, true}) {
+        for (const bool attach : {false, true}) {
+          const Tensors params = there(some_params(type));
+          AdamW optimizer(params, with(offload).offload_gradients(take));
+          if (attach) optimizer.attach();
+          for (std::int64_t step = 1; step <= 4; ++step) {
+            optimizer.zero_grad();
+            loss_of(params, step).backward();
+            optimizer.step();
+            for (const torch::Tensor& param : params) optimizer.wait({param});
+          }
+          EXPECT_EQ(optimizer.state_of(params[0])->codes[0].device(), torch::Device(torch::kCPU));
+          EXPECT_TRUE(same_bits(params, plain)) << offload << take << attach;
+          EXPECT_TRUE(same_bits(states(optimizer), states(reference))) << offload << take << attach;
+          EXPECT_EQ(saved(optimizer).size(), saved(reference).size());
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace test
