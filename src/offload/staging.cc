@@ -10,7 +10,6 @@ namespace octavo::offload {
 Status Staging::place(std::span<std::byte> memory, const Mark& caller) {
   if (memory.data() == memory_.data() && memory.size() == memory_.size()) return {};
   memory_ = memory;
-  ++placed_;
   tables_of = 0;
   cursor = 0;
   return first_error({up_.queue.after(caller), work_.queue.after(caller)});
@@ -51,7 +50,7 @@ Status Staging::wait(Waiter& waiter, std::uint64_t batch) {
   return {};
 }
 
-Status Staging::claim(Waiter& waiter, std::span<const std::byte> bytes, std::uint64_t batch) {
+Status Staging::claim(std::span<const std::byte> bytes, std::uint64_t batch, For what) {
   if (bytes.empty()) return {};
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   const std::uintptr_t end = begin + bytes.size();
@@ -60,14 +59,14 @@ Status Staging::claim(Waiter& waiter, std::span<const std::byte> bytes, std::uin
   if (at != uses_.begin() && std::prev(at)->second.end > begin) --at;
   while (at != uses_.end() && at->first < end) {
     const auto [from, use] = *at;
-    // A batch may claim bytes beside, or within, those that it has claimed before.
-    if (use.batch != batch) last = std::max(last, use.batch);
+    const bool in_order = what == For::tables && use.what == For::tables;
+    if (!in_order && use.batch != batch) last = std::max(last, use.batch);
     at = uses_.erase(at);
-    if (from < begin) uses_.emplace(from, Use{begin, use.batch});
+    if (from < begin) uses_.emplace(from, Use{begin, use.batch, use.what});
     if (use.end > end) at = uses_.emplace(end, use).first;
   }
-  uses_.emplace(begin, Use{end, batch});
-  return wait(waiter, last);
+  uses_.emplace(begin, Use{end, batch, what});
+  return wait(what == For::copies ? up_ : work_, last);
 }
 
 }  // namespace octavo::offload

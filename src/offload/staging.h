@@ -50,19 +50,17 @@ class Staging {
     return reinterpret_cast<std::int64_t*>(memory_.data() + kScalarPlaces * kScalarBytes);
   }
 
-  // A new batch, and its end.
+  // A new batch, the one that so many have begun with, and a batch's end.
   std::uint64_t begin() { return ++batches_; }
+  [[nodiscard]] std::uint64_t after(std::size_t batches) const { return batches_ + batches; }
   void end(std::uint64_t batch, const Mark& down) { marks_.push_back({batch, down}); }
-  // `batch` uses these bytes, of the device or of the host, from now on: a queue begins behind the batches
-  // that used them before.
-  Status claim_up(std::span<const std::byte> bytes, std::uint64_t batch) { return claim(up_, bytes, batch); }
-  Status claim_work(std::span<const std::byte> bytes, std::uint64_t batch) {
-    return claim(work_, bytes, batch);
-  }
+  // `batch` uses these bytes from now on. For what is copied, of the device or of the host, `up` begins
+  // behind the batches that used them before; for tables, which the work queue alone writes and reads, `work`
+  // begins behind those that have copied there.
+  enum class For { copies, tables };
+  Status claim(std::span<const std::byte> bytes, std::uint64_t batch, For what);
 
-  // Whose tables are in the memory, and how often there was another memory.
-  std::uint64_t tables_of = 0;
-  [[nodiscard]] std::uint64_t placed() const { return placed_; }
+  std::uint64_t tables_of = 0;  // a number of the step whose tables are there
   // Where the next step that has no place yet may begin, in bytes behind the head.
   std::int64_t cursor = 0;
 
@@ -74,18 +72,18 @@ class Staging {
   struct Use {
     std::uintptr_t end;
     std::uint64_t batch;
+    For what;
   };
   struct Over {
     std::uint64_t batch;
     Mark mark;
   };
-  Status claim(Waiter& waiter, std::span<const std::byte> bytes, std::uint64_t batch);
   Status wait(Waiter& waiter, std::uint64_t batch);
 
   Waiter up_, work_;
   Link& link_;
   std::span<std::byte> memory_;
-  std::uint64_t placed_ = 0, batches_ = 0;
+  std::uint64_t batches_ = 0;
   std::map<std::uintptr_t, Use> uses_;  // by begin; apart from each other
   std::deque<Over> marks_;              // of batches that somebody may still wait for
   std::size_t scalar_place_ = 0;

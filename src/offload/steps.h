@@ -57,12 +57,21 @@ class OffloadedStep : public StepBackend {
   [[nodiscard]] virtual const Promise& gradient(std::size_t tensor) const = 0;
 };
 
-// REQUIRES as make_cuda_step: checked tensors. `link` outlives the result. `counts`: as there, of the whole
-// tensors, in device memory; empty: StepArgs::step counts.
+// How much of a streamed step is under way at once.
+struct StreamSizes {
+  std::int64_t batch = std::int64_t{32} << 20;  // bytes of a batch, gradients among them: held or not
+  std::int64_t all = std::int64_t{64} << 20;    // of all batches on the device
+};
+
+// REQUIRES as make_cuda_step: checked tensors. `link` outlives the result. `counts`: as there, advanced
+// besides StepScalars::step. On the CPU scalars are read, and reports and counts written, before `step`
+// returns; on a GPU they are in device memory, and read as they are on the caller's stream then. A guard
+// needs a norm, and a SumHook is not supported.
 Result<std::unique_ptr<OffloadedStep>> make_streamed_step(const GroupConfig& config,
                                                           std::span<const OffloadedTensor> tensors,
                                                           Link& link,
-                                                          std::span<std::int64_t* const> counts = {});
+                                                          std::span<std::int64_t* const> counts = {},
+                                                          StreamSizes sizes = {});
 // Step counts are in host memory: `counts` of all tensors, advanced by the host's queue when a step was taken
 // (StepArgs::step is not looked at). Scalars of StepArgs are in host memory, too, and stay until the host's
 // queue has passed. Every gradient is held.

@@ -1,0 +1,362 @@
+// The step of tensors whose states pass through the device: batch by batch, states go up, the device's own
+// kernels update them and the weights, and they go down again. Everything is queued at once; marks let a
+// batch go up while the one before is updated and the one before that goes down.
+//
+// A place in device memory is used again when the copies down of its last batch are over (Staging). Weights
+// and gradients of the device are touched by the work queue alone, behind the caller's mark; states go up
+// before that, since nobody but this step touches them. Kernels' tables are in staging memory, too, and
+// written by the work queue, so their order is that of the work.
+// SPDX-License-Identifier: MIT
+#include "core/first_error.h"
+#include "cpu/threads.h"
+#include "formula/decide.h"
+#include "offload/batches.h"
+#include "offload/steps.h"
+#include "optimizers/resolve.h"
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+
+namespace octavo::offload {
+namespace {
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + Staging::kAlignment - 1) / Staging::kAlignment * Staging::kAlignment;
+}
+
+// The kernels of a batch. Work that is under way keeps it; only the work queue calls `step`.
+class Inner {
+ public:
+  explicit Inner(std::unique_ptr<StepBackend> backend) : backend_(std::move(backend)) {}
+
+  Status step(const std::vector<const void*>& grads, bool write_tables, const StepArgs& args) {
+    if (write_tables) backend_->forget_workspace();
+    if (grads != bound_) {
+      if (Status bad = backend_->bind_grads(grads); !bad.ok()) return bad;
+      bound_ = grads;
+    }
+    return backend_->step(args).status();
+  }
+  [[nodiscard]] std::int64_t workspace_bytes() const { return backend_->workspace_bytes(); }
+
+ private:
+  std::unique_ptr<StepBackend> backend_;
+  std::vector<const void*> bound_;
+};
+
+// Where a batch is in the staging memory, from its begin.
+struct Placed {
+  std::shared_ptr<Inner> inner;
+  std::int64_t at = 0, tables_at = 0;
+};
+
+class StreamedStep final : public OffloadedStep {
+ public:
+  StreamedStep(const GroupConfig& config, std::span<const OffloadedTensor> tensors, Link& link,
+               std::span<std::int64_t* const> counts)
+      : config_(config), link_(link), counts_(counts.begin(), counts.end()), promises_(tensors.size()) {
+    for (const OffloadedTensor& tensor : tensors) {
+      tensors_.push_back(tensor.args);
+      grads_.push_back(tensor.args.grad);
+      held_.push_back(tensor.held);
+      complete_.push_back(tensor.complete);
+    }
+  }
+
+  Status bind(std::span<const OffloadedTensor> tensors, const StreamSizes& sizes) {
+    std::vector<std::size_t> order(tensors.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return tensors[i].order; });
+    auto gathered = gather(config_, tensors_, order, sizes.batch, link_);
+    if (!gathered.ok()) return gathered.status();
+    batches_ = std::move(*gathered);
+    if (batches_.empty()) batches_.emplace_back();  // which advances step counts
+    std::int64_t largest = 0, all = 0;
+    for (const Batch& batch : batches_) {
+      largest = std::max(largest, aligned(batch.bytes));
+      all += aligned(batch.bytes);
+    }
+    room_ = std::max(largest, std::min(aligned(sizes.all), 2 * all));
+    // What tables need is known when they are there, at addresses that do not matter yet.
+    placed_.resize(batches_.size());
+    with_grads_.resize(batches_.size());
+    return make_inner(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20));
+  }
+
+  Status bind_grads(std::span<const void* const> grads) override {
+    grads_.assign(grads.begin(), grads.end());
+    return {};
+  }
+  [[nodiscard]] std::int64_t workspace_bytes() const override { return 0; }
+  [[nodiscard]] std::int64_t staging_bytes() const override {
+    return Staging::kHeadBytes + room_ + tables_bytes_;
+  }
+  void prepare(const Call& call) override {
+    staging_ = call.staging;
+    caller_ = call.caller;
+    held_.assign(call.held.begin(), call.held.end());
+    held_.resize(tensors_.size());
+    complete_.assign(call.complete.begin(), call.complete.end());
+    complete_.resize(tensors_.size());
+  }
+  [[nodiscard]] const Promise& weight(std::size_t tensor) const override { return promises_[tensor].weight; }
+  [[nodiscard]] const Promise& gradient(std::size_t tensor) const override {
+    return promises_[tensor].gradient;
+  }
+
+  Result<StepReport> step(const StepArgs& args) override {
+    if (Status bad = check(args); !bad.ok()) return bad;
+    std::ranges::fill(promises_, Promises{});
+    scalars_kept_ = false;
+    StepReport report;
+    StepArgs one = args;
+    Mark caller = caller_;
+    if (config_.device.kind == DeviceKind::cpu) {
+      report = decide(one);
+      if (report.skipped) return report;
+    } else {
+      report.pending = args.guard || args.scalars.found_inf != nullptr;
+      if (Status bad = keep_scalars(one, caller); !bad.ok()) return bad;
+    }
+    if (Status bad = find_places(); !bad.ok()) return bad;
+    if (Status bad = link_.work().after(caller); !bad.ok()) return bad;
+    const bool write_tables = std::exchange(staging_->tables_of, number_) != number_;
+    Status bad = staging_->claim(tables(), staging_->after(batches_.size()), Staging::For::tables);
+    for (std::size_t i = 0; i < batches_.size() && bad.ok(); ++i) bad = queue(i, one, write_tables);
+    if (!bad.ok()) return bad;
+    return report;
+  }
+
+ private:
+  struct Promises {
+    Promise weight, gradient;
+  };
+
+  Status check(const StepArgs& args) const {
+    if (args.sums.add != nullptr) {
+      return Status::unsupported(tag(config_) +
+                                 " offload: tensors that are measured together with other ranks cannot be "
+                                 "streamed; keep their states on the device");
+    }
+    if (args.guard && args.scalars.norm == nullptr) {
+      return Status::invalid(tag(config_) + " scalars.norm: got null, expected the norm of the gradients, " +
+                             "because guard is on and states are streamed");
+    }
+    const std::size_t given = staging_ == nullptr ? 0 : staging_->memory().size();
+    if (static_cast<std::int64_t>(given) < staging_bytes()) {
+      return Status::invalid(tag(config_) + " staging: got " + std::to_string(given) + " bytes, expected " +
+                             std::to_string(staging_bytes()) + " (staging_bytes)");
+    }
+    return {};
+  }
+
+  // On the CPU everything is known now. What is left in `args` is numbers.
+  StepReport decide(StepArgs& args) const {
+    const cpu::FloatMode mode;
+    const formula::Order order = formula::order_of(describe(config_.algorithm)->decay, args);
+    const formula::Decision decision = formula::decide(order, 0);
+    formula::publish(order, decision);
+    if (!decision.report.skipped) {
+      for (std::int64_t* count : counts_) ++*count;
+    }
+    args.hyper = decision.hyper;
+    args.step = decision.step;
+    args.grad_factor = decision.factor;
+    args.max_norm = 0.0;
+    args.guard = false;
+    args.scalars = {};
+    return decision.report;
+  }
+
+  // On a GPU the caller changes scalars, in its own order, while they are still to be read.
+  Status keep_scalars(StepArgs& args, Mark& caller) {
+    const StepScalars& given = args.scalars;
+    if (given.lr == nullptr && given.loss_scale == nullptr && given.found_inf == nullptr &&
+        given.norm == nullptr)
+      return {};
+    const auto kept = staging_->keep(given, args.stream);
+    if (!kept.ok()) return kept.status();
+    args.scalars = *kept;
+    auto mark = link_.mark(args.stream);
+    if (mark.ok()) caller = *mark;
+    scalars_kept_ = true;
+    return mark.status();
+  }
+
+  [[nodiscard]] bool held(const Batch& batch) const {
+    return std::ranges::any_of(batch.pieces,
+                               [&](const Piece& piece) { return held_[piece.tensor] != nullptr; });
+  }
+  // At the memory's end, whatever steps of other sizes have there.
+  [[nodiscard]] std::span<std::byte> tables() const {
+    const std::span<std::byte> memory = staging_->memory();
+    const std::size_t end = memory.size() / Staging::kAlignment * Staging::kAlignment;
+    return memory.first(end).last(static_cast<std::size_t>(tables_bytes_));
+  }
+
+  // Gives every batch its place in the memory that there is, behind that of the steps before.
+  Status find_places() {
+    const std::span<std::byte> memory = staging_->memory();
+    const bool same = memory.data() == memory_.data() && memory.size() == memory_.size();
+    bool fits = same;
+    for (std::size_t i = 0; i < batches_.size(); ++i) {
+      const bool before = same && with_grads_[i];
+      with_grads_[i] = before || held(batches_[i]);
+      fits = fits && with_grads_[i] == before;
+    }
+    if (fits) return {};
+    memory_ = {};
+    const std::int64_t room = tables().data() - memory.data() - Staging::kHeadBytes;
+    for (std::size_t i = 0; i < batches_.size(); ++i) {
+      const std::int64_t bytes = aligned(with_grads_[i] ? batches_[i].bytes : batches_[i].states_bytes);
+      if (staging_->cursor + bytes > room) staging_->cursor = 0;
+      placed_[i].at = Staging::kHeadBytes + staging_->cursor;
+      staging_->cursor += bytes;
+    }
+    if (Status bad = make_inner(memory.data()); !bad.ok()) return bad;
+    memory_ = memory;
+    if (staging_->tables_of == number_) staging_->tables_of = 0;
+    return {};
+  }
+
+  Status make_inner(std::byte* memory) {
+    std::int64_t tables = 0;
+    for (std::size_t i = 0; i < batches_.size(); ++i) {
+      std::vector<TensorArgs> pieces;
+      for (const Piece& piece : batches_[i].pieces)
+        pieces.push_back(args_at(tensors_[piece.tensor], piece, memory + placed_[i].at));
+      const bool last = i + 1 == batches_.size();
+      auto backend = config_.device.kind == DeviceKind::cpu
+                         ? make_cpu_step(config_, pieces)
+                         : make_cuda_step(config_, pieces, Addresses::checked,
+                                          last ? std::span<std::int64_t* const>(counts_)
+                                               : std::span<std::int64_t* const>());
+      if (!backend.ok()) return backend.status();
+      placed_[i].inner = std::make_shared<Inner>(std::move(*backend));
+      placed_[i].tables_at = tables;
+      tables += aligned(placed_[i].inner->workspace_bytes());
+    }
+    tables_bytes_ = tables;
+    return {};
+  }
+
+  // One batch on its way.
+  Status queue(std::size_t i, const StepArgs& args, bool write_tables) {
+    const std::uint64_t number = staging_->begin();
+    if (Status bad = go_up(i, number); !bad.ok()) return bad;
+    const auto up = link_.up().mark();
+    if (!up.ok()) return up.status();
+    if (Status bad = first_error({link_.work().after(*up), update(i, args, write_tables)}); !bad.ok())
+      return bad;
+    const auto work = link_.work().mark();
+    if (!work.ok()) return work.status();
+    const bool last = i + 1 == batches_.size();
+    if (last && scalars_kept_) staging_->kept_until(*work);
+    promise(batches_[i], *up, *work);
+    if (Status bad = link_.down().after(*work); !bad.ok()) return bad;
+    const std::byte* base = staging_->memory().data() + placed_[i].at;
+    for (const Run& run : batches_[i].runs) {
+      if (Status bad = link_.down().copy(run.host, base + run.at, run.bytes, "states down"); !bad.ok())
+        return bad;
+    }
+    const auto down = link_.down().mark();
+    if (down.ok()) staging_->end(number, *down);
+    return down.status();
+  }
+
+  Status go_up(std::size_t i, std::uint64_t number) {
+    const Batch& batch = batches_[i];
+    Queue& up = link_.up();
+    std::byte* const base = staging_->memory().data() + placed_[i].at;
+    const auto bytes = static_cast<std::size_t>(with_grads_[i] ? batch.bytes : batch.states_bytes);
+    Status bad = staging_->claim({base, bytes}, number, Staging::For::copies);
+    for (const Run& run : batch.runs) {
+      if (!bad.ok()) return bad;
+      bad = staging_->claim({run.host, static_cast<std::size_t>(run.bytes)}, number, Staging::For::copies);
+      if (bad.ok()) bad = up.copy(base + run.at, run.host, run.bytes, "states up");
+    }
+    for (const Piece& piece : batch.pieces) {
+      const auto* grad = static_cast<const std::byte*>(held_[piece.tensor]);
+      if (grad == nullptr || !bad.ok()) continue;
+      if (piece.first) bad = up.after(complete_[piece.tensor]);
+      if (bad.ok())
+        bad = up.copy(base + piece.grad.at, grad + piece.grad.from, piece.grad.bytes, "gradient up");
+    }
+    return bad;
+  }
+
+  Status update(std::size_t i, const StepArgs& args, bool write_tables) {
+    std::byte* const memory = staging_->memory().data();
+    const Placed& placed = placed_[i];
+    std::vector<const void*> grads;
+    for (const Piece& piece : batches_[i].pieces) {
+      const bool here = held_[piece.tensor] == nullptr;
+      grads.push_back(here ? static_cast<const std::byte*>(grads_[piece.tensor]) + piece.grad.from
+                           : memory + placed.at + piece.grad.at);
+    }
+    StepArgs one = args;
+    one.workspace = tables().subspan(static_cast<std::size_t>(placed.tables_at),
+                                     static_cast<std::size_t>(placed.inner->workspace_bytes()));
+    if (i + 1 < batches_.size()) {  // the last one tells, and counts for all
+      one.scalars.report = nullptr;
+      if (one.scalars.step != nullptr) {
+        const Status bad =
+            link_.work().copy(staging_->count(), one.scalars.step, sizeof(std::int64_t), "step count");
+        if (!bad.ok()) return bad;
+        one.scalars.step = staging_->count();
+      }
+    }
+    return link_.work().run(
+        [inner = placed.inner, grads = std::move(grads), one, write_tables](void* stream) mutable {
+          one.stream = stream;
+          return inner->step(grads, write_tables, one);
+        },
+        "step");
+  }
+
+  void promise(const Batch& batch, const Mark& up, const Mark& work) {
+    const auto went_up = std::make_shared<Mark>(up);
+    const auto worked = std::make_shared<Mark>(work);
+    for (const Piece& piece : batch.pieces) {
+      if (!piece.last) continue;
+      promises_[piece.tensor].weight.mark = worked;
+      promises_[piece.tensor].gradient.mark = held_[piece.tensor] != nullptr ? went_up : worked;
+    }
+  }
+
+  static std::uint64_t fresh_number() {
+    static std::atomic<std::uint64_t> numbers{0};
+    return ++numbers;
+  }
+
+  const GroupConfig config_;
+  Link& link_;
+  const std::vector<std::int64_t*> counts_;
+  const std::uint64_t number_ = fresh_number();  // by which its tables are known
+  std::vector<TensorArgs> tensors_;
+  std::vector<const void*> grads_, held_;
+  std::vector<Mark> complete_;
+  Mark caller_;
+  Staging* staging_ = nullptr;
+  std::vector<Batch> batches_;
+  std::vector<Placed> placed_;    // of each batch
+  std::vector<bool> with_grads_;  // likewise: its place has room for held gradients
+  std::span<std::byte> memory_;   // for which the places are
+  std::int64_t room_ = 0, tables_bytes_ = 0;
+  bool scalars_kept_ = false;
+  std::vector<Promises> promises_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<OffloadedStep>> make_streamed_step(const GroupConfig& config,
+                                                          std::span<const OffloadedTensor> tensors,
+                                                          Link& link, std::span<std::int64_t* const> counts,
+                                                          StreamSizes sizes) {
+  auto step = std::make_unique<StreamedStep>(config, tensors, link, counts);
+  if (Status bad = step->bind(tensors, sizes); !bad.ok()) return bad;
+  return std::unique_ptr<OffloadedStep>(std::move(step));
+}
+
+}  // namespace octavo::offload
