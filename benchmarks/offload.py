@@ -16,14 +16,13 @@ import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import harness  # first: it finds the package of this tree
-import makers
 import torch
 import vit_g
 from offload_rows import CLIP, ROWS, SETS, Way
+from offload_trace import write_trace
 from processes import RowError, run_row
 from stopwatch import wait
 
@@ -56,26 +55,6 @@ def iteration(net: Any, images: torch.Tensor, optimizer: Any, way: Way) -> torch
     optimizer.step()
     optimizer.zero_grad()
     return loss
-
-
-def write_traces(
-    folder: pathlib.Path, name: str, step: Callable[[], Any], finish: Callable[[], None]
-) -> None:
-    """Two iterations as Chrome trace JSON: what the library noted of its queues, and torch's profiler."""
-    library = makers.imported("octavo._abi").library()
-    stem = folder / "".join(c if c.isalnum() else "_" for c in name)
-    folder.mkdir(parents=True, exist_ok=True)
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    if torch.cuda.is_available():
-        kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    library.octavo_offload_trace(1)
-    with torch.profiler.profile(activities=kinds) as profile:
-        step()
-        step()
-        finish()
-    library.octavo_offload_trace_write(str(stem.with_suffix(".octavo.json")).encode())
-    library.octavo_offload_trace(0)
-    profile.export_chrome_trace(str(stem.with_suffix(".torch.json")))
 
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -113,7 +92,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     peak = torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0
     resident_now, available_now = host_bytes()
     if options.trace:
-        write_traces(pathlib.Path(options.trace), name, step, finish)
+        write_trace(pathlib.Path(options.trace), name, net, step, finish)
     return {
         "params": sum(param.numel() for param in net.parameters()),
         "seconds": statistics.median(seconds),

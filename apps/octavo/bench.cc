@@ -10,6 +10,7 @@ void add_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed");
   bench->require_subcommand(1);
   add_bench_optimizer(*bench);
+  add_bench_offload(*bench);
   add_bench_shapes(*bench);
 }
 

@@ -82,6 +82,7 @@ void add_split(CLI::App& data);
 void add_make_tokenizer(CLI::App& data);
 // Subcommands of bench.
 void add_bench_loader(CLI::App& bench);  // in a build that has the trainer
+void add_bench_offload(CLI::App& bench);
 void add_bench_optimizer(CLI::App& bench);
 void add_bench_shapes(CLI::App& bench);
 

@@ -663,6 +663,10 @@ OCTAVO_API int64_t octavo_host_room(void);
 /* Notes copies, CPU work and kernels of offloaded steps from now on (0: no longer); writes them as Chrome
  * trace JSON and forgets them. */
 OCTAVO_API void octavo_offload_trace(uint32_t on);
+/* A stretch of the caller's own, while a trace is on: the row it is shown in, its name, and its ends in
+ * microseconds of the monotonic clock (CLOCK_MONOTONIC). */
+OCTAVO_API octavo_status octavo_offload_trace_note(const char* row, const char* label, double begin,
+                                                   double end);
 OCTAVO_API octavo_status octavo_offload_trace_write(const char* path);
 
 #ifdef __cplusplus

@@ -36,8 +36,8 @@ OCTAVO_API Result<std::vector<Residence>> choose_residences(std::span<const Resi
                                                             const ResidenceOptions& options);
 
 // Host memory of exactly the size asked for (in whole pages), zeroed, aligned to 4096. Pinned for every GPU
-// of the process where that is possible; where it is not, it is pageable and `why_not` says why. Pinned memory
-// is not there in forked processes: a copy of it would be made for each of them.
+// of the process where that is possible; where it is not, it is pageable and `why_not` says why. Pinned
+// memory is not there in forked processes: a copy of it would be made for each of them.
 class OCTAVO_API HostMemory {
  public:
   // `pin` false: plain memory. An error where there is none: it says how much was asked for and how much
@@ -67,6 +67,9 @@ OCTAVO_API std::int64_t host_room();
 
 // From now on copies, CPU work and kernels of offloaded steps are noted (false: no longer).
 OCTAVO_API void trace_offload(bool on);
+// Adds a stretch of the caller's own while a trace is on, such as a layer's forward pass: the row that it is
+// shown in, its name, and its ends in microseconds of std::chrono::steady_clock.
+OCTAVO_API void note_offload(const std::string& row, const std::string& label, double begin, double end);
 // Writes what was noted as Chrome trace JSON and forgets it. Waits for the devices.
 OCTAVO_API Status write_offload_trace(const std::string& path);
 

@@ -72,6 +72,15 @@ int64_t octavo_host_room(void) { return octavo::host_room(); }
 
 void octavo_offload_trace(uint32_t on) { octavo::trace_offload(on != 0); }
 
+octavo_status octavo_offload_trace_note(const char* row, const char* label, double begin, double end) {
+  return guarded([&]() -> Status {
+    check_given("row", row);
+    check_given("label", label);
+    octavo::note_offload(row, label, begin, end);
+    return {};
+  });
+}
+
 octavo_status octavo_offload_trace_write(const char* path) {
   return guarded([&]() -> Status {
     check_given("path", path);

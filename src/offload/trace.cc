@@ -18,7 +18,7 @@ namespace offload {
 namespace {
 
 struct Stretch {
-  const char* label;
+  std::string label;
   double begin, end;
 };
 
@@ -40,6 +40,16 @@ std::string text(double microseconds) {
   return out;
 }
 
+// As JSON writes it: labels may be the caller's.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return out + '"';
+}
+
 // Rows are in the order of their names. Times count from the first stretch.
 void write_rows(std::ostream& file, const std::map<std::string, std::vector<Stretch>>& rows) {
   double first = 0.0;
@@ -56,10 +66,10 @@ void write_rows(std::ostream& file, const std::map<std::string, std::vector<Stre
   for (const auto& [row, stretches] : rows) {
     ++id;
     file << ",\n{\"ph\": \"M\", \"pid\": 1, \"tid\": " << id
-         << R"(, "name": "thread_name", "args": {"name": ")" << row << "\"}}";
+         << R"(, "name": "thread_name", "args": {"name": )" << quoted(row) << "}}";
     for (const Stretch& stretch : stretches) {
-      file << ",\n{\"ph\": \"X\", \"pid\": 1, \"tid\": " << id << ", \"name\": \"" << stretch.label
-           << "\", \"ts\": " << text(stretch.begin - first)
+      file << ",\n{\"ph\": \"X\", \"pid\": 1, \"tid\": " << id << ", \"name\": " << quoted(stretch.label)
+           << ", \"ts\": " << text(stretch.begin - first)
            << ", \"dur\": " << text(std::max(0.0, stretch.end - stretch.begin)) << "}";
     }
   }
@@ -75,7 +85,7 @@ double trace_clock() {
       .count();
 }
 
-void note(const std::string& row, const char* label, double begin, double end) {
+void note(const std::string& row, const std::string& label, double begin, double end) {
   const std::lock_guard lock(trace().mutex);
   trace().rows[row].push_back({label, begin, end});
 }
@@ -93,6 +103,10 @@ void TraceSource::leave() {
 }  // namespace offload
 
 void trace_offload(bool on) { offload::trace().on = on; }
+
+void note_offload(const std::string& row, const std::string& label, double begin, double end) {
+  if (offload::tracing()) offload::note(row, label, begin, end);
+}
 
 Status write_offload_trace(const std::string& path) {
   {

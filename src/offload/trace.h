@@ -10,8 +10,7 @@ namespace octavo::offload {
 bool tracing();
 // Microseconds of the clock that traces use.
 double trace_clock();
-// `label` is a constant.
-void note(const std::string& row, const char* label, double begin, double end);
+void note(const std::string& row, const std::string& label, double begin, double end);
 
 // Somebody who notes later. Writing a trace asks all that exist; they must ask themselves before they go.
 class TraceSource {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import pathlib
 import sys
@@ -66,6 +67,16 @@ def test_rows_that_run_and_rows_that_fail(
     assert losses["bf16: none octavo 8bit"] == pytest.approx(losses["bf16: none torch fused"], abs=1e-3)
     failed = "| bf16: torchao | failed: AssertionError: CPU Offload currently only supports CUDA & XPU |"
     assert failed in printed
+
+
+def test_a_trace_has_the_layers(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    rows = ["--rows", "bf16: none octavo 8bit", "--trace", str(tmp_path)]
+    table(script, monkeypatch, *rows, "--layers", "2")
+    (file,) = tmp_path.iterdir()
+    events = [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
+    once = ["forward 0", "forward 1", "backward", "backward 1", "backward 0"]
+    assert [event["name"] for event in events] == 2 * once
+    assert all(a["ts"] + a["dur"] <= b["ts"] + 0.01 for a, b in itertools.pairwise(events))
 
 
 def test_goals_stand_beside_their_rows(script: Any) -> None:

@@ -79,5 +79,16 @@ TEST(Trace, AFileThatCannotBeWrittenIsAnError) {
               HasSubstr("/no/such/folder/trace.json"));
 }
 
+TEST(Trace, HasStretchesOfTheCaller) {
+  note_offload("model", "off", 0.0, 1.0);
+  trace_offload(true);
+  note_offload("model", "layer \"1\"\n\\", 10.0, 13.0);
+  trace_offload(false);
+  const std::string text = written();
+  EXPECT_THAT(text, HasSubstr(R"("args": {"name": "model"})"));
+  EXPECT_THAT(text, HasSubstr(R"("name": "layer \"1\" \\", "ts": 0.000, "dur": 3.0)"));
+  EXPECT_THAT(text, Not(HasSubstr("off\"")));
+}
+
 }  // namespace
 }  // namespace octavo::offload

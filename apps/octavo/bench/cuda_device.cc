@@ -12,6 +12,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <utility>
 
 namespace octavo::cli {
@@ -138,10 +139,26 @@ class CudaDevice final : public BenchDevice {
     return out;
   }
 
+  void mark() override { marks_.emplace_back().record(stream_.get()); }
+
+  // Events know how long ago they passed, and the host knows what time it is.
+  std::vector<double> marks_us() override {
+    Event now;
+    now.record(stream_.get());
+    wait();
+    const double here =
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+    std::vector<double> out;
+    for (const Event& mark : std::exchange(marks_, {})) out.push_back(here - 1e3 * now.ms_since(mark));
+    return out;
+  }
+
  private:
   int index_;
   Current current_;
   Stream stream_;
+  std::vector<Event> marks_;
 };
 
 }  // namespace

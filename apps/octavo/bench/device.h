@@ -62,6 +62,11 @@ class BenchDevice {
   // queues, by events around it.
   virtual std::vector<double> time_ms(int repeat, const std::function<void()>& work) = 0;
 
+  // Notes the point that the device's work has reached; marks_us says when that was, in microseconds of the
+  // steady clock, for all that were noted since the last time. It returns when they have passed.
+  virtual void mark() = 0;
+  virtual std::vector<double> marks_us() = 0;
+
   [[nodiscard]] bool on_gpu() const { return device().kind == DeviceKind::cuda; }
 };
 

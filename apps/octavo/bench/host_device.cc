@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -110,8 +111,16 @@ class HostDevice final : public BenchDevice {
     return out;
   }
 
+  void mark() override {
+    marks_.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch())
+            .count());
+  }
+  std::vector<double> marks_us() override { return std::exchange(marks_, {}); }
+
  private:
   int threads_;
+  std::vector<double> marks_;
 };
 
 }  // namespace

@@ -53,15 +53,6 @@ std::vector<std::string> parse_shapes(const std::string& text) {
   });
 }
 
-// The library's names, and those that frameworks use.
-DType parse_element(const std::string& flag, const std::string& text) {
-  const auto is = [&](auto... names) { return ((text == names) || ...); };
-  if (is("fp32", "f32", "float32", "float")) return DType::f32;
-  if (is("bf16", "bfloat16")) return DType::bf16;
-  if (is("fp16", "f16", "float16", "half")) return DType::f16;
-  return take(parse_dtype(text), flag);
-}
-
 // Names of switching options; each must be one of an optimizer that runs.
 std::vector<std::string> parse_switches(const BenchFlags& flags, std::span<const Algorithm> chosen) {
   if (flags.switches.empty()) return {};
@@ -118,8 +109,24 @@ std::vector<RunSpec> plan_runs(const BenchFlags& flags) {
   return runs;
 }
 
-// Accepts digits only, and a value in the range.
-CLI::Validator whole_number(std::int64_t low, std::int64_t high, bool power_of_two = false) {
+template <class T>
+std::string names(std::span<const T> values) {
+  std::vector<std::string_view> out;
+  for (const T value : values) out.push_back(name(value));
+  return joined(out);
+}
+
+}  // namespace
+
+DType parse_element(const std::string& flag, const std::string& text) {
+  const auto is = [&](auto... names) { return ((text == names) || ...); };
+  if (is("fp32", "f32", "float32", "float")) return DType::f32;
+  if (is("bf16", "bfloat16")) return DType::bf16;
+  if (is("fp16", "f16", "float16", "half")) return DType::f16;
+  return take(parse_dtype(text), flag);
+}
+
+CLI::Validator whole_number(std::int64_t low, std::int64_t high, bool power_of_two) {
   const auto wrong = [=](const std::string& text) {
     std::int64_t value = 0;
     const char* const end = text.data() + text.size();
@@ -132,15 +139,6 @@ CLI::Validator whole_number(std::int64_t low, std::int64_t high, bool power_of_t
   };
   return {wrong, ""};
 }
-
-template <class T>
-std::string names(std::span<const T> values) {
-  std::vector<std::string_view> out;
-  for (const T value : values) out.push_back(name(value));
-  return joined(out);
-}
-
-}  // namespace
 
 void add_bench_options(CLI::App& command, BenchFlags& flags) {
   const auto text = [&](const char* flag, std::string& value, const char* type, const std::string& help) {

@@ -10,11 +10,17 @@
 
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 chose it
 class App;
-}
+class Validator;
+}  // namespace CLI
 
 namespace octavo::cli {
 
 inline constexpr const char* kDefaultOptimizer = "adamw";  // a benchmark without flags runs one, the usual
+
+// The library's names of an element type, and those that frameworks use.
+DType parse_element(const std::string& flag, const std::string& text);
+// Accepts digits only, and a value in the range.
+CLI::Validator whole_number(std::int64_t low, std::int64_t high, bool power_of_two = false);
 
 struct BenchFlags {
   std::string shapes = "flat", states = "fp32,8bit,4bit,fp8", optimizers = kDefaultOptimizer, switches;
