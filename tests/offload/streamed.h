@@ -91,8 +91,8 @@ class Streamed {
     });
   }
 
-  void hold_up() {
-    (void)link_->up().run(
+  void hold_down() {
+    (void)link_->down().run(
         [gate = gate_.get_future().share()](void*) {
           gate.wait();
           return octavo::Status();

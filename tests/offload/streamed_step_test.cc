@@ -3,12 +3,13 @@
 // SPDX-License-Identifier: MIT
 #include "offload/streamed.h"
 
-#include <octavo/describe.h>
 #include <octavo/grad_norm.h>
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace test {
 namespace {
@@ -59,25 +60,17 @@ std::string compare(const OptimizerCase& optimizer, const std::vector<TensorSpec
   return got.difference(expected);
 }
 
-TEST(StreamedStep, EveryRuleFormatAndStoreHasTheBitsOfTheWholeStep) {
+TEST(StreamedStep, EveryFormatStoreAndGradientHasTheBitsOfTheWholeStep) {
   const Delayed delays("5:10");
-  const auto all = optimizers(false);
+  const OptimizerCase adamw = optimizers(false)[2];  // with amsgrad: three moments
   std::size_t turn = 0;
   for (const StateFormat format : octavo::all_state_formats()) {
     for (const StoreCase& store : stores()) {
       for (const DType grad : octavo::all_dtypes()) {
-        // All rules with all formats, and all kinds with all stores: not all of them with one another.
-        for (const OptimizerCase& optimizer : {all[turn % all.size()], all[1]}) {
-          const auto kind = static_cast<Streamed::Kind>(turn % 4);
-          if (((octavo::describe(optimizer.config.algorithm)->excluded_formats >>
-                static_cast<std::uint32_t>(format)) &
-               1U) != 0)
-            continue;
-          ASSERT_EQ(compare(optimizer, specs(format, store, grad), kind), "")
-              << optimizer.name << ", " << octavo::name(format) << ", " << store.name << ", "
-              << octavo::name(grad) << ", " << turn % 4;
-        }
-        ++turn;
+        const auto kind = static_cast<Streamed::Kind>(turn++ % 4);
+        ASSERT_EQ(compare(adamw, specs(format, store, grad), kind), "")
+            << octavo::name(format) << ", " << store.name << ", " << octavo::name(grad) << ", "
+            << static_cast<int>(kind);
       }
     }
   }
@@ -163,10 +156,14 @@ TEST(StreamedStep, ScalarsAreReadBeforeStepReturns) {
 // Steps of some tensors, and then of others with some of the same, through one memory and without a wait.
 TEST(StreamedStep, StepsShareMemoryAndStates) {
   const OptimizerCase adamw = optimizers(false)[1];
-  for (int seed = 0; seed < 6; ++seed) {
+  for (int seed = 0; seed < 12; ++seed) {
     const Delayed delays((std::to_string(20 + seed) + ":200").c_str());
-    TensorSet expected(adamw.config, specs(StateFormat::int8, stores()[0], DType::f32), 3);
-    Streamed got(expected, kSmall, Streamed::Kind::apart);
+    // Of the latter, steps on the CPU keep something in staging memory besides states.
+    const StateFormat format = seed % 2 == 0 ? StateFormat::int8 : StateFormat::int4_rank1;
+    std::vector<TensorSpec> list = specs(format, stores()[0], DType::f32);
+    for (TensorSpec& spec : list) give_shape(spec);
+    TensorSet expected(adamw.config, list, 3);
+    Streamed got(expected, {40000, 30000}, Streamed::Kind::apart);
     for (std::int64_t step = 1; step <= 4; ++step) {
       octavo::StepArgs args = step_args(adamw, step);
       ASSERT_TRUE(expected.step(args).ok());
@@ -190,7 +187,7 @@ TEST(StreamedStep, GradientsAndWeightsAreFreeAsPromised) {
     octavo::StepArgs args = step_args(adamw, 1);
     ASSERT_TRUE(expected.step(args).ok());
     ASSERT_TRUE(got.step(args).ok());
-    for (std::size_t i = expected.tensors().size(); i-- > 0;) {
+    for (std::size_t i = 0; i < expected.tensors().size(); ++i) {
       got.overwrite_gradient(i);  // when its promise says so
       const std::string difference = got.weight_difference(i, expected);
       EXPECT_EQ(difference, "") << i;
@@ -202,16 +199,16 @@ TEST(StreamedStep, GradientsAndWeightsAreFreeAsPromised) {
 TEST(StreamedStep, TensorsAreUpdatedInTheirOrder) {
   const OptimizerCase adamw = optimizers(false)[1];
   TensorSet set(adamw.config, specs(StateFormat::int8, stores()[0], DType::f32), 3);
-  Streamed got(set, kSmall, Streamed::Kind::apart, {}, {5, 4, 3, 2, 1, 0});
-  const Delayed none("0:0");
-  got.hold_up();  // nothing goes up until it is let go
+  // Memory for a part of them: the others wait for what does not go down.
+  Streamed got(set, {40000, 30000}, Streamed::Kind::apart, {}, {5, 4, 3, 2, 1, 0});
+  got.hold_down();
   ASSERT_TRUE(got.step(step_args(adamw, 1)).ok());
+  for (int i = 0; i < 5000 && !got.weight_is_ready(5); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(got.weight_is_ready(5));
   EXPECT_FALSE(got.weight_is_ready(0));
   got.let_go();
-  ASSERT_TRUE(got.wait_weight(5).ok());  // the first batch, of the smallest order
-  ASSERT_TRUE(got.wait_weight(0).ok());
-  EXPECT_TRUE(got.weight_is_ready(5));
-  EXPECT_TRUE(got.weight_is_ready(4));
+  EXPECT_TRUE(got.wait_weight(0).ok());
 }
 
 TEST(StreamedStep, SaysWhatItCannotDo) {
