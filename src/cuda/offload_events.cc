@@ -64,18 +64,23 @@ Result<offload::Mark> EventPool::mark(const std::string& where, cudaStream_t str
 }
 
 bool EventMark::passed() const {
-  if (!pool_->ours()) return true;
+  if (passed_.load(std::memory_order_acquire) || !pool_->ours()) return true;
   const DeviceScope scope(pool_->device());
   const cudaError_t error = cudaEventQuery(event_);
   if (error != cudaSuccess) (void)cudaGetLastError();
+  if (error == cudaSuccess) passed_.store(true, std::memory_order_release);
   return error != cudaErrorNotReady;
 }
 
 Status EventMark::wait() const {
   if (!pool_->ours()) return offload::forked("a mark of cuda:" + std::to_string(pool_->device()));
+  if (passed_.load(std::memory_order_acquire)) return {};
   const DeviceScope scope(pool_->device());
   const cudaError_t error = cudaEventSynchronize(event_);
-  if (error == cudaSuccess) return {};
+  if (error == cudaSuccess) {
+    passed_.store(true, std::memory_order_release);
+    return {};
+  }
   (void)cudaGetLastError();
   return failed(of(pool_->device()) + " waiting for queued work", error);
 }

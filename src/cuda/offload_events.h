@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -61,6 +62,7 @@ class EventMark final : public offload::Mark::State {
   std::shared_ptr<EventPool> pool_;
   cudaEvent_t event_;
   const void* queue_;
+  mutable std::atomic<bool> passed_{false};  // asked once more, the driver need not be
 };
 
 }  // namespace octavo::cuda

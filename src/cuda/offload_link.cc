@@ -118,6 +118,8 @@ class CudaLink final : public offload::Link {
     return failed("[offload] " + name_ + ": copying scalars on the caller's stream", error);
   }
   bool in_one_piece(const void* from, const void* to) override {
+    if (!events_->ours()) return false;
+    const DeviceScope scope(events_->device());
     const std::uintptr_t begin = allocation_of(from);
     return begin != 0 && begin == allocation_of(to);
   }

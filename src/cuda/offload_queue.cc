@@ -17,10 +17,10 @@ void CUDART_CB sleep_in_stream(void* microseconds) {
   std::this_thread::sleep_for(std::chrono::microseconds(reinterpret_cast<std::intptr_t>(microseconds)));
 }
 
-Status checked(const std::string& what, cudaError_t error) {
+Status checked(const std::string& row, const char* what, cudaError_t error) {
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();
-  return failed("[offload] " + what, error);
+  return failed("[offload] " + row + ": " + what, error);
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ Result<std::unique_ptr<StreamQueue>> StreamQueue::make(std::string row, std::sha
   cudaStream_t stream = nullptr;
   // Not ordered behind the default stream: marks say what is behind what.
   const cudaError_t error = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority);
-  if (Status bad = checked(row + ": making a stream", error); !bad.ok()) return bad;
+  if (Status bad = checked(row, "making a stream", error); !bad.ok()) return bad;
   return std::unique_ptr<StreamQueue>(new StreamQueue(std::move(row), std::move(events), stream,
                                                       delays));  // NOLINT: the constructor is private
 }
@@ -76,7 +76,7 @@ Status StreamQueue::queue(const char* label, What&& what) {
   if (pause > 0) {
     const cudaError_t error =
         cudaLaunchHostFunc(stream_, sleep_in_stream, reinterpret_cast<void*>(std::intptr_t{pause}));
-    if (Status bad = checked(row_ + ": a delay", error); !bad.ok()) return keep(bad);
+    if (Status bad = checked(row_, "a delay", error); !bad.ok()) return keep(bad);
   }
   if (!offload::tracing()) return keep(what());
   const auto begin = begin_timed();
@@ -84,7 +84,7 @@ Status StreamQueue::queue(const char* label, What&& what) {
   if (Status bad = keep(what()); !bad.ok()) return bad;
   const auto end = events_->take(EventPool::Kind::time);
   if (!end.ok()) return keep(end.status());
-  if (Status bad = checked(row_ + ": a trace's event", cudaEventRecord(*end, stream_)); !bad.ok())
+  if (Status bad = checked(row_, "a trace's event", cudaEventRecord(*end, stream_)); !bad.ok())
     return keep(bad);
   const std::lock_guard lock(mutex_);
   timed_.push_back({label, *begin, *end});
@@ -98,16 +98,15 @@ Result<cudaEvent_t> StreamQueue::begin_timed() {
     const auto base = events_->take(EventPool::Kind::time);
     if (!base.ok()) return base.status();
     base_ = *base;
-    Status bad = checked(row_ + ": a trace's event", cudaStreamSynchronize(stream_));
-    if (bad.ok()) bad = checked(row_ + ": a trace's event", cudaEventRecord(base_, stream_));
-    if (bad.ok()) bad = checked(row_ + ": a trace's event", cudaEventSynchronize(base_));
+    Status bad = checked(row_, "a trace's event", cudaStreamSynchronize(stream_));
+    if (bad.ok()) bad = checked(row_, "a trace's event", cudaEventRecord(base_, stream_));
+    if (bad.ok()) bad = checked(row_, "a trace's event", cudaEventSynchronize(base_));
     if (!bad.ok()) return bad;
     base_clock_ = offload::trace_clock();
   }
   const auto begin = events_->take(EventPool::Kind::time);
   if (!begin.ok()) return begin.status();
-  if (Status bad = checked(row_ + ": a trace's event", cudaEventRecord(*begin, stream_)); !bad.ok())
-    return bad;
+  if (Status bad = checked(row_, "a trace's event", cudaEventRecord(*begin, stream_)); !bad.ok()) return bad;
   return *begin;
 }
 
@@ -135,7 +134,7 @@ Status StreamQueue::copy(void* to, const void* from, std::int64_t bytes, const c
   return queue(label, [&] {
     const cudaError_t error =
         cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_);
-    return checked(row_ + ": " + label + " of " + std::to_string(bytes) + " bytes", error);
+    return checked(row_, label, error);
   });
 }
 
@@ -162,7 +161,7 @@ Status StreamQueue::after(const Mark& mark) {
   if (event == nullptr) return keep(mark.wait());
   if (event->queue() == this) return {};
   const DeviceScope scope(events_->device());
-  return keep(checked(row_ + ": waiting for a mark", cudaStreamWaitEvent(stream_, event->event(), 0)));
+  return keep(checked(row_, "waiting for a mark", cudaStreamWaitEvent(stream_, event->event(), 0)));
 }
 
 }  // namespace octavo::cuda

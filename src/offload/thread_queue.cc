@@ -8,6 +8,7 @@
 #include "cpu/threads.h"
 #include "offload/trace.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -93,6 +94,7 @@ void work_off(Core& core) {
   const cpu_set_t cpus = cpu::process_cpus();
   (void)sched_setaffinity(0, sizeof cpus,
                           &cpus);  // the maker may be bound to one CPU; an empty set is refused
+  (void)pthread_setname_np(pthread_self(), core.row.substr(0, 15).c_str());  // what a debugger shows
   const cpu::FloatMode mode;
   std::unique_lock lock(core.mutex);
   core.worker = std::this_thread::get_id();
