@@ -22,7 +22,7 @@ class Way:
     goal: tuple[float, float] | None = None  # s/iteration and peak GB
 
 
-def _octavo(state: str, offload: str, attach: bool = False, **others: object) -> Way:
+def offloaded(state: str, offload: str, attach: bool = False, **others: object) -> Way:
     mine = {key: others.pop(key) for key in ("amp", "compiled", "goal") if key in others}
     return Way(makers.octavo(state, offload=offload, **others), attach, **mine)  # type: ignore[arg-type]
 
@@ -35,27 +35,29 @@ PLAIN = {
     "torchao + offload_gradients": Way(makers.torchao_offload(offload_gradients=True)),
     "bitsandbytes paged 8bit": Way(makers.bitsandbytes("PagedAdamW8bit")),
     "octavo CPUOffloadOptimizer of torch": Way(makers.octavo_offload()),
-    "octavo stream 8bit": _octavo("8bit", "stream", goal=(0.200, 5.4)),
-    "octavo stream 8bit + attach": _octavo("8bit", "stream", True, goal=(0.200, 5.4)),
-    "octavo stream 4bit + gradient_release": _octavo(
+    "octavo stream 8bit": offloaded("8bit", "stream", goal=(0.200, 5.4)),
+    "octavo stream 8bit + attach": offloaded("8bit", "stream", True, goal=(0.200, 5.4)),
+    "octavo stream 4bit + gradient_release": offloaded(
         "4bit", "stream", gradient_release=True, goal=(0.200, 4.2)
     ),
-    "octavo stream 8bit + gradient_release": _octavo("8bit", "stream", gradient_release=True),
-    "octavo host 8bit + offload_gradients": _octavo("8bit", "host", offload_gradients=True, goal=(0.24, 4.2)),
-    "octavo host 8bit + offload_gradients + attach": _octavo(
+    "octavo stream 8bit + gradient_release": offloaded("8bit", "stream", gradient_release=True),
+    "octavo host 8bit + offload_gradients": offloaded(
+        "8bit", "host", offload_gradients=True, goal=(0.24, 4.2)
+    ),
+    "octavo host 8bit + offload_gradients + attach": offloaded(
         "8bit", "host", True, offload_gradients=True, goal=(0.24, 4.2)
     ),
-    "octavo host 8bit + gradient_release": _octavo("8bit", "host", gradient_release=True),
+    "octavo host 8bit + gradient_release": offloaded("8bit", "host", gradient_release=True),
 }
 CLIPPED = {
     "none torch fused": Way(makers.torch_fused, clip=True),
     "none octavo 8bit": Way(makers.octavo("8bit", clip_grad_norm=CLIP)),
-    "octavo stream 8bit": _octavo("8bit", "stream", clip_grad_norm=CLIP),
-    "octavo stream 8bit + attach": _octavo("8bit", "stream", True, clip_grad_norm=CLIP, goal=(0.210, 5.4)),
-    "octavo stream 4bit + offload_gradients + attach": _octavo(
+    "octavo stream 8bit": offloaded("8bit", "stream", clip_grad_norm=CLIP),
+    "octavo stream 8bit + attach": offloaded("8bit", "stream", True, clip_grad_norm=CLIP, goal=(0.210, 5.4)),
+    "octavo stream 4bit + offload_gradients + attach": offloaded(
         "4bit", "stream", True, offload_gradients=True, clip_grad_norm=CLIP, goal=(0.225, 4.3)
     ),
-    "octavo host 8bit + offload_gradients + attach": _octavo(
+    "octavo host 8bit + offload_gradients + attach": offloaded(
         "8bit", "host", True, offload_gradients=True, clip_grad_norm=CLIP, goal=(0.28, 4.3)
     ),
 }
@@ -68,8 +70,8 @@ def _ablation(**how: bool) -> dict[str, Way]:
         "none octavo 8bit": Way(makers.octavo("8bit"), **how),
         "torchao": Way(makers.torchao_offload(), **how),
         "torchao + offload_gradients": Way(makers.torchao_offload(offload_gradients=True), **how),
-        "octavo stream 8bit + attach": _octavo("8bit", "stream", True, **how),
-        "octavo host 8bit + offload_gradients + attach": _octavo(
+        "octavo stream 8bit + attach": offloaded("8bit", "stream", True, **how),
+        "octavo host 8bit + offload_gradients + attach": offloaded(
             "8bit", "host", True, offload_gradients=True, **how
         ),
     }
