@@ -46,7 +46,9 @@ struct EngineTensor {
   bool step_on_device = false;               // in memory of param_device
   std::int64_t known_steps = kStepsUnknown;  // step_on_device: what *step holds, or will in stream order
   // Where the state lives and who updates it. `host` needs a step count in host memory. Host memory that is
-  // not pinned works, but copies then hold up the caller.
+  // not pinned works, but copies then hold up the caller. The parameter of an offloaded tensor shares no
+  // memory with another. Where an algorithm measures whole tensors (octavo::passes is 2), those that ranks
+  // share (part is not 0) cannot be offloaded.
   Residence residence = Residence::device;
   bool held_in_fp32 = false;  // gradients that `take` keeps are added up in fp32, else in their own dtype
 };
@@ -196,12 +198,14 @@ class OCTAVO_API Engine {
   // clipped), and guarded by the count of their own. `own`: two GradNorms of the caller in the device's
   // memory, untouched until finish: [0] receives the norm of these gradients, [1] the norm that clips. Null:
   // no norm (no guard, no clipping). Where their part is not 0 `combine` sums own[0] over the ranks. A tensor
-  // that was ready since the last finish already is an error.
+  // that was ready since the last finish already is an error. Offloaded tensors: without `defer` the stream
+  // waits for each of them; with it they are updated while the backward pass goes on.
   Result<StepReport> ready(const EngineArgs& args, GradNorm* own, EngineCombine combine = {});
   // Ends the step. `parts`, one per device with part 0: `out` receives the norm of the gradients that were
   // ready there, in the order of handles; where there are several, `combine` makes each of them the norm of
   // all. The devices' `norm` then take it for the next step (where l2 is finite), and their reports say
-  // whether a tensor was skipped. No parts: nobody asks for norms.
+  // whether a tensor was skipped. No parts: nobody asks for norms. Without `defer` the streams go on behind
+  // the weights of all offloaded tensors.
   Status finish(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine = {});
   // Forgets which tensors were ready: other states were loaded.
   void forget_ready();
@@ -211,7 +215,7 @@ class OCTAVO_API Engine {
   // Gradients of offloaded tensors (host, stream; all on one device) go to host memory, in their own dtype
   // and behind what is queued on `stream`; there they are added to what was taken of the same tensor since
   // its last step. A tensor whose dtype differs from the first time, or that lives on the device, is an
-  // error. The gradients are read until wait(gradients) says so.
+  // error. The gradients are read until wait(gradients) says so, on the CPU, too.
   Status take(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
               std::span<const DType> dtypes, Device device, void* stream);
   // Whether a gradient of it was taken and not stepped yet.
@@ -225,13 +229,15 @@ class OCTAVO_API Engine {
   // Somebody else has written parameters (none: of all `host` tensors): their copies in host memory are made
   // again, in stream order; or the other way round.
   Status refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device, void* stream);
-  // The copy of a `host` tensor's parameter, in its dtype and memory order; null: there is none. After
-  // synchronize it may be read and written until the next call of the engine.
+  // The copy of a `host` tensor's parameter, in its dtype and memory order; null: there is none yet (the
+  // first step makes it, or refresh). After synchronize it may be read and written until the next call of the
+  // engine.
   [[nodiscard]] void* host_param(std::uint32_t handle) const;
   // The host waits until nothing is under way: states, counts and host_param may be read.
   Status synchronize();
   // The order in which offloaded tensors are updated, as far as groups and step counts allow it: that of the
-  // next forward pass. Those that are not listed come last. Without: the order of begin.
+  // next forward pass. Those that are not listed come last. Without: the order of begin. Where it is another
+  // order than before, what begin has begun is over.
   Status set_order(std::span<const std::uint32_t> handles);
   // What the next step needs as EngineDevice::staging.
   [[nodiscard]] std::int64_t staging_bytes(Device device) const;

@@ -61,8 +61,9 @@ class CudaWork final : public DeviceWork {
   Status keep(const GradNorm* total, GradNorm* previous, void* stream) override {
     return run("keep_kernel", stream, [&](cudaStream_t on) { return cuda::keep(total, previous, on); });
   }
-  Status tell(const GradNorm* norm, StepReport* report, void* stream) override {
-    return run("tell_kernel", stream, [&](cudaStream_t on) { return cuda::tell(norm, report, on); });
+  Status tell(const GradNorm* norm, const float* found_inf, StepReport* report, void* stream) override {
+    return run("tell_kernel", stream,
+               [&](cudaStream_t on) { return cuda::tell(norm, found_inf, report, on); });
   }
 
  private:

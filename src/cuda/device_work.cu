@@ -52,9 +52,9 @@ __global__ void keep_kernel(const GradNorm* total, GradNorm* previous) {
   if (isfinite(total->l2)) *previous = *total;
 }
 
-__global__ void tell_kernel(const GradNorm* norm, StepReport* report) {
+__global__ void tell_kernel(const GradNorm* norm, const float* found_inf, StepReport* report) {
   const std::int64_t nonfinite = norm != nullptr ? norm->nonfinite : 0;
-  report->skipped = nonfinite > 0;
+  report->skipped = nonfinite > 0 || (found_inf != nullptr && *found_inf != 0.0F);
   report->pending = false;
   report->nonfinite = nonfinite;
 }
@@ -85,8 +85,8 @@ cudaError_t keep(const GradNorm* total, GradNorm* previous, cudaStream_t stream)
   return cudaGetLastError();
 }
 
-cudaError_t tell(const GradNorm* norm, StepReport* report, cudaStream_t stream) {
-  tell_kernel<<<1, 1, 0, stream>>>(norm, report);
+cudaError_t tell(const GradNorm* norm, const float* found_inf, StepReport* report, cudaStream_t stream) {
+  tell_kernel<<<1, 1, 0, stream>>>(norm, found_inf, report);
   return cudaGetLastError();
 }
 

@@ -22,6 +22,6 @@ cudaError_t borrow(const GradNorm* previous, const GradNorm* own, GradNorm* out,
 cudaError_t join(const GradNorm* const* parts, std::int64_t count, double* squares, GradNorm* out,
                  cudaStream_t stream);
 cudaError_t keep(const GradNorm* total, GradNorm* previous, cudaStream_t stream);
-cudaError_t tell(const GradNorm* norm, StepReport* report, cudaStream_t stream);
+cudaError_t tell(const GradNorm* norm, const float* found_inf, StepReport* report, cudaStream_t stream);
 
 }  // namespace octavo::cuda

@@ -633,6 +633,13 @@ class CudaNorm final : public NormBackend {
     return error == cudaSuccess ? Status() : norm_failed(error);
   }
 
+  Result<std::span<const double>> run_chunks(std::span<std::byte> workspace, GradNorm* out, void* stream,
+                                             int threads) override {
+    if (Status bad = run(workspace, out, stream, threads); !bad.ok()) return bad;
+    return std::span(reinterpret_cast<const double*>(workspace.data() + sums_at_),
+                     static_cast<std::size_t>(chunks_));
+  }
+
   [[nodiscard]] std::int64_t workspace_bytes() const override { return workspace_bytes_; }
   void forget_workspace() override { table_at_ = nullptr; }
 

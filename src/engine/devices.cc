@@ -3,6 +3,8 @@
 
 #include "optimizers/resolve.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace octavo::engine {
@@ -11,7 +13,8 @@ Result<DeviceState*> Devices::of(const std::string& tag, Device device) {
   const auto at = std::ranges::find_if(states_, [&](const auto& state) { return state.device == device; });
   if (at != states_.end()) return &*at;
   if (Status bad = check_device(tag, device); !bad.ok()) return bad;
-  DeviceState state{device, nullptr};
+  DeviceState state;
+  state.device = device;
   if (device.kind == DeviceKind::cpu) {
     state.work = make_cpu_work();
   } else {
@@ -26,7 +29,8 @@ DeviceState& Devices::known(Device device) {
   return *std::ranges::find_if(states_, [&](const auto& state) { return state.device == device; });
 }
 
-Status Devices::check(const Registry& registry, const EngineDevice& given, std::int64_t needed) {
+Status Devices::check(const Registry& registry, const EngineDevice& given, std::int64_t needed,
+                      std::int64_t staging) {
   const auto found = of(registry.tag(), given.device);
   if (!found.ok()) return found.status();
   DeviceState& state = **found;
@@ -63,8 +67,63 @@ Status Devices::check(const Registry& registry, const EngineDevice& given, std::
     if (Status bad = state.work->check_stream(where(), given.stream); !bad.ok()) return bad;
     state.stream = given.stream;
   }
+  return staging == 0 ? Status() : check_staging(where(), registry, state, given, staging);
+}
+
+Status Devices::check_staging(const std::string& where, const Registry& registry, DeviceState& state,
+                              const EngineDevice& given, std::int64_t needed) const {
+  if (static_cast<std::int64_t>(given.staging.size()) < needed) {
+    return Status::invalid(where + " staging: got " + std::to_string(given.staging.size()) +
+                           " bytes, expected " + std::to_string(needed) + " (Engine::staging_bytes)");
+  }
+  if (given.staging.data() == state.staging_at) return {};
+  if (Status bad =
+          check_buffer(where + " staging", given.staging.data(), needed, offload::Staging::kAlignment);
+      !bad.ok())
+    return bad;
+  if (Status bad = state.work->check_pointer(where + " staging", given.staging.data()); !bad.ok()) return bad;
+  if (const auto other = registry.ranges().find(given.staging.data(), given.staging.size())) {
+    return Status::invalid(where + " staging: overlaps " + engine::name_of(*other) +
+                           "; it must not share memory with a buffer of the step");
+  }
+  state.staging_at = given.staging.data();
   return {};
 }
+
+Result<offload::Link*> Devices::link(const std::string& tag, Device device) {
+  const auto found = of(tag, device);
+  if (!found.ok()) return found.status();
+  DeviceState& state = **found;
+  if (state.link == nullptr) {
+    if (device.kind == DeviceKind::cpu) {
+      state.link = offload::make_cpu_link();
+    } else {
+      auto made = offload::make_cuda_link(tag, device.index);
+      if (!made.ok()) return made.status();
+      state.link = std::move(*made);
+    }
+    state.staging = std::make_unique<offload::Staging>(*state.link);
+    process_ = getpid();
+  }
+  return state.link.get();
+}
+
+// Work of the host's queue may queue work of others.
+Status Devices::drain() {
+  Status first;
+  for (const DeviceState& state : states_) {
+    if (state.link == nullptr) continue;
+    offload::Link& link = *state.link;
+    for (offload::Queue* queue : {&link.host(), &link.up(), &link.work(), &link.down()}) {
+      const auto mark = queue->mark();
+      Status done = mark.ok() ? mark->wait() : mark.status();
+      if (first.ok() && !done.ok()) first = std::move(done);
+    }
+  }
+  return first;
+}
+
+bool Devices::forked() const { return process_ != 0 && process_ != getpid(); }
 
 Status Devices::check_norm(const std::string& where, Device device, const GradNorm* norm, std::size_t count) {
   DeviceState& state = known(device);
@@ -84,7 +143,7 @@ void Devices::enter(Plan& plan, const EngineDevice& given) {
 }
 
 void Devices::tensors_changed() {
-  for (DeviceState& state : states_) state.workspace = nullptr;
+  for (DeviceState& state : states_) state.workspace = state.staging_at = nullptr;
 }
 
 }  // namespace octavo::engine

@@ -5,6 +5,8 @@
 
 #include "engine/plan.h"
 #include "engine/registry.h"
+#include "offload/queue.h"
+#include "offload/staging.h"
 #include "optimizers/backend.h"
 
 #include <octavo/engine.h>
@@ -14,6 +16,9 @@
 #include <vector>
 
 namespace octavo::engine {
+
+inline constexpr std::size_t kScalarPlaces = 16;
+inline constexpr std::int64_t kScalarBytes = 64;  // of a place
 
 struct DeviceState {
   Device device;
@@ -25,6 +30,14 @@ struct DeviceState {
   void* stream = nullptr;
   std::array<const void*, 4> pointers{};
   const GradNorm* norm = nullptr;
+  const void* staging_at = nullptr;
+  // Of offloaded tensors: the queues, the device memory that states and scalars pass through, and where the
+  // scalars of steps on the CPU come down, in places that are used in turn.
+  std::unique_ptr<offload::Link> link;
+  std::unique_ptr<offload::Staging> staging;
+  HostPiece scalars;
+  std::array<offload::Mark, kScalarPlaces> scalars_read;
+  std::size_t scalar_place = 0;
 };
 
 class Devices {
@@ -34,8 +47,9 @@ class Devices {
   // The state of a device that `of` or `check` has made.
   [[nodiscard]] DeviceState& known(Device device);
 
-  // The pointers, stream and workspace (of at least `needed` bytes) of one device.
-  Status check(const Registry& registry, const EngineDevice& given, std::int64_t needed);
+  // The pointers, stream, workspace (of at least `needed` bytes) and staging memory of one device.
+  Status check(const Registry& registry, const EngineDevice& given, std::int64_t needed,
+               std::int64_t staging);
   // A norm's buffer.
   Status check_norm(const std::string& where, Device device, const GradNorm* norm, std::size_t count);
   // Before a plan works on a device: its tables are written again where they are not there, or may have
@@ -44,8 +58,19 @@ class Devices {
   // Tensors have changed: workspaces must be compared with them again.
   void tensors_changed();
 
+  // The queues of a device; made at the first use.
+  Result<offload::Link*> link(const std::string& tag, Device device);
+  // The host waits until they are empty.
+  Status drain();
+  // Whether queues were made by a process that this one was forked from.
+  [[nodiscard]] bool forked() const;
+
  private:
+  Status check_staging(const std::string& where, const Registry& registry, DeviceState& state,
+                       const EngineDevice& given, std::int64_t needed) const;
+
   std::vector<DeviceState> states_;
+  std::int64_t process_ = 0;  // that made queues
 };
 
 }  // namespace octavo::engine

@@ -22,22 +22,26 @@ Result<Engine> Engine::create(Algorithm algorithm) {
 }
 
 Status Engine::set_group(std::uint32_t group, const EngineGroup& options) {
+  if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
   return impl_->fail({impl_->registry.set_group(group, options)});
 }
 
 Status Engine::set(std::span<const std::uint32_t> handles, std::span<const EngineTensor> tensors) {
+  if (Status bad = impl_->settle(); !bad.ok()) return impl_->fail({bad});
   engine::Failure failure = impl_->registry.set(handles, tensors);
   if (failure.status.ok()) impl_->tensors_changed();
   return impl_->fail(std::move(failure));
 }
 
 void Engine::remove(std::span<const std::uint32_t> handles) {
+  (void)impl_->drain();  // an error is kept
   impl_->registry.remove(handles);
   std::erase_if(impl_->ready, [&](std::uint32_t handle) { return !impl_->registry.knows(handle); });
   impl_->tensors_changed();
 }
 
 Status Engine::set_counts(std::span<const std::uint32_t> handles, std::span<const std::int64_t> values) {
+  if (Status bad = impl_->settle(); !bad.ok()) return impl_->fail({bad});
   engine::Failure failure = impl_->registry.set_counts(handles, values);
   if (failure.status.ok()) impl_->tensors_changed();  // other tensors may be stepped together now
   return impl_->fail(std::move(failure));
@@ -45,17 +49,21 @@ Status Engine::set_counts(std::span<const std::uint32_t> handles, std::span<cons
 
 Result<EnginePlan> Engine::begin(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
                                  std::span<const DType> dtypes, bool with_norm) {
-  if (std::ranges::none_of(handles, [&](auto handle) { return holds(handle); }))
-    return impl_->begin(handles, grads, dtypes, with_norm);
-  // Gradients that were taken are in the place of nulls.
+  Impl& impl = *impl_;
+  if (Status bad = impl.check_alive(); !bad.ok()) return impl.fail({bad});
+  if (grads.size() != handles.size() || dtypes.size() != handles.size()) {
+    return impl.fail({Status::invalid(impl.registry.tag() + " grads: got " + std::to_string(grads.size()) +
+                                      " and " + std::to_string(dtypes.size()) + " dtypes, expected " +
+                                      std::to_string(handles.size()) + ", one per tensor")});
+  }
+  impl.sums_wanted = impl.sums_wanted || with_norm;
+  if (!impl.registry.offloads()) return impl.begin(handles, grads, dtypes, with_norm);
   std::vector<const void*> found(grads.begin(), grads.end());
   std::vector<DType> types(dtypes.begin(), dtypes.end());
-  for (std::size_t i = 0; i < handles.size() && i < found.size() && i < types.size(); ++i) {
-    if (found[i] != nullptr || !holds(handles[i])) continue;
-    found[i] = impl_->registry[handles[i]].held.data();
-    types[i] = impl_->registry[handles[i]].held_dtype;
-  }
-  return impl_->begin(handles, found, types, with_norm);
+  if (engine::Failure bad = impl.find_held(handles, found, types); !bad.status.ok())
+    return impl.fail(std::move(bad));
+  if (Status bad = impl.wait_for_counts(handles); !bad.ok()) return impl.fail({bad});
+  return impl.begin(handles, found, types, with_norm);
 }
 
 // What is checked at every step; where the plan is new, the handles were checked before.
@@ -104,34 +112,33 @@ engine::Failure Engine::Impl::check_new(std::span<const std::uint32_t> handles,
 Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
                                        std::span<const void* const> grads, std::span<const DType> dtypes,
                                        bool with_norm) {
-  if (grads.size() != handles.size() || dtypes.size() != handles.size()) {
-    return fail({Status::invalid(registry.tag() + " grads: got " + std::to_string(grads.size()) + " and " +
-                                 std::to_string(dtypes.size()) + " dtypes, expected " +
-                                 std::to_string(handles.size()) + ", one per tensor")});
-  }
   engine::Plan* plan =
       begun != nullptr && begun->is_for(handles, dtypes) ? begun : plans.find(handles, dtypes);
   const bool fresh = plan == nullptr || !plan->fits(registry);
   if (fresh) {
     if (engine::Failure bad = check_new(handles, grads, dtypes); !bad.status.ok())
       return fail(std::move(bad));
-    auto made = engine::Plan::make(registry, handles, grads, dtypes);
+    if (Status bad = reserve_copies(handles); !bad.ok()) return fail({bad});
+    const auto link_of = [this](Device device) { return devices.link(registry.tag(), device); };
+    auto made = engine::Plan::make(registry, handles, grads, dtypes, link_of);
     if (!made.ok()) return fail({made.status()});
     if (with_norm) {
-      if (Status bad = (*made)->add_norms(registry); !bad.ok()) return fail({bad});
+      if (Status bad = (*made)->add_norms(registry, held_next); !bad.ok()) return fail({bad});
     }
     (*made)->number = ++plan_numbers;
     plan = plans.keep(std::move(*made), dtypes);
   } else {
     if (engine::Failure bad = check_grads(handles, grads, dtypes); !bad.status.ok())
       return fail(std::move(bad));
-    if (with_norm && !plan->has_norms()) {
-      if (Status bad = plan->add_norms(registry); !bad.ok()) return fail({bad});
+    if (with_norm && !plan->has_norms(held_next)) {
+      if (Status bad = plan->add_norms(registry, held_next); !bad.ok()) return fail({bad});
       plan->number = ++plan_numbers;
     }
     if (Status bad = plan->bind(grads); !bad.ok()) return fail({bad});
   }
+  if (Status bad = reserve_gradients(handles, dtypes); !bad.ok()) return fail({bad});
   begun = plan;
+  held = held_next;
   return EnginePlan{fresh, plan->number, static_cast<std::int64_t>(plan->cohorts().size())};
 }
 
@@ -147,25 +154,25 @@ std::int64_t Engine::workspace_bytes(Device device) const {
 
 Status Engine::norm(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine) {
   impl_->failed_tensor = -1;
+  if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
   return impl_->norm(args, parts, combine);
 }
 
 Result<StepReport> Engine::step(const EngineArgs& args) {
   impl_->failed_tensor = -1;
-  auto report = impl_->step(args, nullptr);
-  if (report.ok() && impl_->begun != nullptr) {
-    for (const std::uint32_t handle : impl_->begun->handles()) impl_->registry[handle].held_now = false;
-  }
-  return report;
+  if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
+  return impl_->step(args, nullptr);
 }
 
 Result<StepReport> Engine::ready(const EngineArgs& args, GradNorm* own, EngineCombine combine) {
   impl_->failed_tensor = -1;
+  if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
   return impl_->release(args, own, combine);
 }
 
 Status Engine::finish(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine) {
   impl_->failed_tensor = -1;
+  if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
   return impl_->finish(args, parts, combine);
 }
 

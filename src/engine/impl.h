@@ -1,9 +1,11 @@
 // The parts of an engine together: engine.cc changes what it knows and begins steps, run.cc takes norms and
-// steps, release.cc steps gradients that arrive early.
+// steps, release.cc steps gradients that arrive early; take.cc, held_norm.cc and offload_step.cc do the same
+// for tensors whose states are in host memory, and offload.cc says who waits for what.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "engine/devices.h"
+#include "engine/host_pieces.h"
 #include "engine/plans.h"
 #include "engine/registry.h"
 
@@ -16,10 +18,14 @@ namespace octavo {
 struct Engine::Impl {
   explicit Impl(Algorithm algorithm) : registry(algorithm) {}
 
+  // Members that come later use those before them; what is under way uses all.
+  engine::HostPieces memory;
   engine::Registry registry;
-  engine::Plans plans;
   engine::Devices devices;
-  engine::Plan* begun = nullptr;  // in `plans`
+  engine::Plans plans;
+  engine::Plan* begun = nullptr;        // in `plans`
+  std::vector<std::uint8_t> held;       // which of its gradients are in host memory; empty: none
+  std::vector<std::uint8_t> held_next;  // likewise, of what is about to be begun
   std::uint64_t plan_numbers = 0;
   std::vector<std::uint32_t> ready;  // tensors, since the last finish
   std::int64_t failed_tensor = -1;
@@ -28,12 +34,15 @@ struct Engine::Impl {
     failed_tensor = failure.tensor;
     return std::move(failure.status);
   }
-  // Plans and workspaces were made for other tensors.
+  // Plans and workspaces were made for other tensors. REQUIRES: nothing is under way.
   void tensors_changed() {
     begun = nullptr;
     plans.clear();
     devices.tensors_changed();
   }
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   Result<EnginePlan> begin(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
                            std::span<const DType> dtypes, bool with_norm);
@@ -57,6 +66,64 @@ struct Engine::Impl {
   Result<StepReport> release(const EngineArgs& args, GradNorm* own, EngineCombine combine);
   Status finish(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine);
   std::vector<const GradNorm*> owns(Device device) const;
+
+  // --- Offload: offload.cc, take.cc, held_norm.cc, offload_step.cc ---
+
+  // Work that failed after its call had returned: nobody knows what states hold, and every call fails.
+  Status broken;
+  bool sums_wanted = false;  // somebody has asked for norms, so gradients that are taken are summed at once
+  // Host memory that gradients pass on their way to a sum.
+  struct Passage {
+    engine::HostPiece piece;
+    offload::Mark free;
+  };
+  std::vector<Passage> passages;
+  engine::HostPiece norm_memory;  // what norms over held gradients are joined in
+  offload::Mark norm_sent;
+
+  // Whether the engine can be used: not in a forked process, and not when work has failed.
+  Status check_alive();
+  // Keeps an error of queued work.
+  Status keep_error(Status status);
+  Status drain() { return keep_error(devices.drain()); }
+  // Tensors, orders or plans may be changed: nothing is under way.
+  Status settle();
+  // `queue` goes on behind a mark.
+  static Status behind(offload::Queue& queue, const offload::Mark& mark) {
+    return mark.passed() ? mark.wait() : queue.after(mark);
+  }
+  static Status behind(offload::Queue& queue, const offload::Promise& promise);
+  static bool pins(Device device) { return device.kind == DeviceKind::cuda; }
+
+  engine::Failure find_held(std::span<const std::uint32_t> handles, std::vector<const void*>& grads,
+                            std::vector<DType>& dtypes);
+  Status wait_for_counts(std::span<const std::uint32_t> handles);
+  Status reserve_copies(std::span<const std::uint32_t> handles);
+  Status reserve_gradients(std::span<const std::uint32_t> handles, std::span<const DType> dtypes);
+  Status reserve_gradient(std::uint32_t handle, std::int64_t bytes);
+  // Whether gradients are held as they were when the step was begun.
+  engine::Failure check_held() const;
+  Status take(std::uint32_t handle, const void* grad, DType dtype, DType kept, offload::Link& link);
+  Result<Passage*> passage(std::int64_t bytes, bool pin);
+  std::int64_t bytes_to_hold() const;
+  Result<offload::Mark> copy_params(std::span<const std::uint32_t> handles, EngineCopy way,
+                                    offload::Link& link, const offload::Mark& caller);
+  Status refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device, void* stream);
+  Status wait(std::span<const std::uint32_t> handles, EngineWait what, Device device, void* stream);
+  static Status order(offload::Link& link, void* stream, offload::Promise& promise);
+  // The caller's streams go on behind all weights of these devices.
+  Status order_all(const EngineArgs& args);
+  // Offloaded tensors of a device among these (none: all of it).
+  std::vector<std::uint32_t> offloaded_of(std::span<const std::uint32_t> handles, Device device) const;
+
+  Status measure(engine::NormSet& set, const EngineDevice& given, GradNorm* out, int threads);
+  Result<engine::TakenSums*> sums_of(std::uint32_t handle, int threads);
+
+  std::int64_t staging_bytes(Device device) const;
+  engine::Failure check_offloaded(const engine::Cohort& cohort, const EngineDevice& given);
+  Result<StepReport> step_offloaded(engine::Cohort& cohort, const EngineDevice& given, StepArgs args);
+  Status bring_down(engine::Cohort& cohort, offload::Link& link, const offload::Mark& caller);
+  Result<offload::Mark> bring_scalars(engine::DeviceState& state, StepArgs& args, const EngineDevice& given);
 };
 
 }  // namespace octavo

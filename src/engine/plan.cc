@@ -38,6 +38,7 @@ std::vector<std::uint32_t> turns_of(const Registry& registry, std::span<const st
 
 template <class Backend>
 Status bind_places(Member<Backend>& member, std::span<const void* const> grads) {
+  if (member.backend == nullptr) return {};
   if (member.places.size() == grads.size()) return member.backend->bind_grads(grads);
   std::vector<const void*> some;
   some.reserve(member.places.size());
@@ -48,21 +49,24 @@ Status bind_places(Member<Backend>& member, std::span<const void* const> grads) 
 }  // namespace
 
 Result<std::unique_ptr<Plan>> Plan::make(const Registry& registry, std::span<const std::uint32_t> handles,
-                                         std::span<const void* const> grads, std::span<const DType> dtypes) {
+                                         std::span<const void* const> grads, std::span<const DType> dtypes,
+                                         const LinkOf& link_of) {
   auto plan = std::make_unique<Plan>();
   plan->handles_.assign(handles.begin(), handles.end());
   plan->dtypes_.assign(dtypes.begin(), dtypes.end());
   plan->grads_.assign(grads.begin(), grads.end());
   plan->find_cohorts(registry);
+  plan->sort_cohorts(registry);
   for (Cohort& cohort : plan->cohorts_) {
-    if (Status bad = plan->add_backend(cohort, registry); !bad.ok()) return bad;
-    cohort.workspace_at = plan->reserve(cohort.device, cohort.backend->workspace_bytes());
+    if (Status bad = plan->add_backend(cohort, registry, link_of); !bad.ok()) return bad;
   }
+  plan->lay_out();
   return plan;
 }
 
 void Plan::find_cohorts(const Registry& registry) {
-  using Key = std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, bool, std::uint64_t>;
+  using Key = std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, bool, Residence,
+                         std::uint64_t>;
   const std::vector<std::uint32_t> turns = turns_of(registry, handles_);
   std::map<Key, Cohort> found;
   const Key* last_key = nullptr;
@@ -77,6 +81,7 @@ void Plan::find_cohorts(const Registry& registry) {
                   record.device.index,
                   part,
                   record.on_device,
+                  record.residence,
                   count};
     if (last_key == nullptr || key != *last_key) {
       const auto at = found.try_emplace(key).first;
@@ -87,6 +92,7 @@ void Plan::find_cohorts(const Registry& registry) {
       last->switches = record.switches;
       last->device = record.device;
       last->on_device = record.on_device;
+      last->residence = record.residence;
     }
     last->places.push_back(place);
     last->handles.push_back(handles_[place]);
@@ -96,7 +102,20 @@ void Plan::find_cohorts(const Registry& registry) {
   for (auto& [key, cohort] : found) cohorts_.push_back(std::move(cohort));
 }
 
-Status Plan::add_backend(Cohort& cohort, const Registry& registry) const {
+// Offloaded ones first, by their first tensor: their copies begin while the device steps the others.
+void Plan::sort_cohorts(const Registry& registry) {
+  const auto turn = [&](const Cohort& cohort) {
+    std::uint64_t first = std::uint64_t{1} << 32;
+    for (const std::uint32_t handle : cohort.handles) {
+      if (cohort.residence != Residence::device)
+        first = std::min<std::uint64_t>(first, registry[handle].offloaded->order);
+    }
+    return first;
+  };
+  std::ranges::stable_sort(cohorts_, {}, turn);
+}
+
+Status Plan::add_backend(Cohort& cohort, const Registry& registry, const LinkOf& link_of) const {
   std::vector<TensorArgs> tensors;
   tensors.reserve(cohort.places.size());
   for (const std::uint32_t place : cohort.places) {
@@ -106,6 +125,7 @@ Status Plan::add_backend(Cohort& cohort, const Registry& registry) const {
   }
   GroupConfig config = registry.group(cohort.group).config;
   config.device = cohort.device;
+  if (cohort.residence != Residence::device) return add_offloaded(cohort, registry, config, tensors, link_of);
   const std::span counts(cohort.counts);
   auto made = cohort.device.kind == DeviceKind::cpu
                   ? make_cpu_step(config, tensors)
@@ -115,7 +135,35 @@ Status Plan::add_backend(Cohort& cohort, const Registry& registry) const {
   return made.status();
 }
 
-Status Plan::add_norms(const Registry& registry) {
+Status Plan::add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
+                           std::span<const TensorArgs> tensors, const LinkOf& link_of) const {
+  const auto link = link_of(cohort.device);
+  if (!link.ok()) return link.status();
+  std::vector<offload::OffloadedTensor> list;
+  list.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Offloaded& own = *registry[cohort.handles[i]].offloaded;
+    offload::OffloadedTensor& one = list.emplace_back();
+    one.args = tensors[i];
+    one.host_param = own.copy.get();
+    one.order = own.order;
+  }
+  const std::span counts(cohort.counts);
+  auto made = cohort.residence == Residence::host
+                  ? offload::make_host_step(config, list, **link, counts)
+                  : offload::make_streamed_step(config, list, **link,
+                                                cohort.on_device ? counts.subspan(1) : counts.first(0));
+  if (!made.ok()) return made.status();
+  cohort.offloaded = made->get();
+  cohort.backend = std::move(*made);
+  return {};
+}
+
+bool Plan::has_norms(std::span<const std::uint8_t> held) const {
+  return has_norms_ && std::ranges::equal(held, norms_held_);
+}
+
+Status Plan::add_norms(const Registry& registry, std::span<const std::uint8_t> held) {
   std::vector<NormSet> sets;
   for (std::uint32_t place = 0; place < handles_.size(); ++place) {
     const Record& record = registry[handles_[place]];
@@ -125,9 +173,10 @@ Status Plan::add_norms(const Registry& registry) {
     NormSet& set = at != sets.rend() ? *at : sets.emplace_back();
     set.device = record.device;
     set.part = record.part;
-    set.places.push_back(place);
+    (!held.empty() && held[place] != 0 ? set.held : set.places).push_back(place);
   }
   for (NormSet& set : sets) {
+    if (set.places.empty()) continue;
     std::vector<GradView> views;
     views.reserve(set.places.size());
     for (const std::uint32_t place : set.places)
@@ -139,9 +188,16 @@ Status Plan::add_norms(const Registry& registry) {
     set.backend = std::move(*made);
   }
   norms_ = std::move(sets);
-  for (NormSet& set : norms_) set.workspace_at = reserve(set.device, set.backend->workspace_bytes());
+  norms_held_.assign(held.begin(), held.end());
   has_norms_ = true;
+  lay_out();
   return {};
+}
+
+void Plan::lay_out() {
+  needs_.clear();
+  for (Cohort& cohort : cohorts_) cohort.workspace_at = reserve(cohort.device, cohort.workspace_bytes());
+  for (NormSet& set : norms_) set.workspace_at = reserve(set.device, set.workspace_bytes());
 }
 
 std::int64_t Plan::reserve(Device device, std::int64_t bytes) {
@@ -161,9 +217,12 @@ bool Plan::is_for(std::span<const std::uint32_t> handles, std::span<const DType>
 // tells of a count that was written, and the plans are made anew.
 bool Plan::have_met() const {
   if (cohorts_.size() < 2) return false;
-  std::vector<std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, std::int64_t>> keys;
+  using Key =
+      std::tuple<std::uint32_t, std::uint32_t, DeviceKind, int, std::uint32_t, Residence, std::int64_t>;
+  std::vector<Key> keys;
   for (const Cohort& c : cohorts_) {
-    if (!c.on_device) keys.emplace_back(c.group, c.turn, c.device.kind, c.device.index, c.part, *c.counts[0]);
+    if (c.on_device) continue;
+    keys.emplace_back(c.group, c.turn, c.device.kind, c.device.index, c.part, c.residence, *c.counts[0]);
   }
   std::ranges::sort(keys);
   return std::ranges::adjacent_find(keys) != keys.end();
@@ -198,7 +257,7 @@ void Plan::forget_workspace(Device device) {
     if (cohort.device == device) cohort.backend->forget_workspace();
   }
   for (NormSet& set : norms_) {
-    if (set.device == device) set.backend->forget_workspace();
+    if (set.device == device && set.backend != nullptr) set.backend->forget_workspace();
   }
 }
 

@@ -1,18 +1,20 @@
 // What one set of gradients needs: the tensors that one native call can step (cohorts), the gradients whose
 // norm is taken together, and where their tables lie in the workspace of each device.
 //
-// A cohort has one group, one device, one step count, and no two parameters that share memory. A plan is used
-// again while the same tensors have gradients of the same types, the counts within each cohort stay equal
-// and those of different cohorts different; the addresses of gradients may change at every step. REQUIRES
-// everywhere: handles that were checked.
+// A cohort has one group, one device, one residence, one step count, and no two parameters that share memory.
+// A plan is used again while the same tensors have gradients of the same types, the counts within each cohort
+// stay equal and those of different cohorts different; the addresses of gradients may change at every step.
+// REQUIRES everywhere: handles that were checked.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "engine/registry.h"
+#include "offload/steps.h"
 #include "optimizers/backend.h"
 
 #include <octavo/engine.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -27,13 +29,18 @@ struct Member {
   std::unique_ptr<Backend> backend;
   std::int64_t workspace_at = 0;
 
+  [[nodiscard]] std::int64_t workspace_bytes() const {
+    return backend == nullptr ? 0 : backend->workspace_bytes();
+  }
   [[nodiscard]] std::span<std::byte> workspace(std::span<std::byte> whole) const {
-    const auto bytes = static_cast<std::size_t>(backend->workspace_bytes());
+    const auto bytes = static_cast<std::size_t>(workspace_bytes());
     return bytes == 0 ? std::span<std::byte>{} : whole.subspan(static_cast<std::size_t>(workspace_at), bytes);
   }
 };
 
 struct Cohort : Member<StepBackend> {
+  Residence residence = Residence::device;
+  offload::OffloadedStep* offloaded = nullptr;  // the backend, unless the states are on the device
   std::uint32_t group = 0;
   std::uint32_t turn = 0;  // where parameters share memory
   std::uint32_t part = 0;  // where the algorithm measures whole tensors: the ranks that share these
@@ -43,9 +50,13 @@ struct Cohort : Member<StepBackend> {
   std::vector<std::int64_t*> counts;   // likewise
 };
 
+// `places` are those of gradients in device memory; without any there is no backend.
 struct NormSet : Member<NormBackend> {
   std::uint32_t part = 0;
+  std::vector<std::uint32_t> held;  // places of gradients in host memory
 };
+
+using LinkOf = std::function<Result<offload::Link*>(Device)>;
 
 struct DeviceNeed {
   Device device;
@@ -55,19 +66,22 @@ struct DeviceNeed {
 class Plan {
  public:
   static Result<std::unique_ptr<Plan>> make(const Registry& registry, std::span<const std::uint32_t> handles,
-                                            std::span<const void* const> grads,
-                                            std::span<const DType> dtypes);
+                                            std::span<const void* const> grads, std::span<const DType> dtypes,
+                                            const LinkOf& link_of);
 
   // Whether the cohorts are still what they were made for.
   [[nodiscard]] bool fits(const Registry& registry) const;
   [[nodiscard]] bool is_for(std::span<const std::uint32_t> handles, std::span<const DType> dtypes) const;
   Status bind(std::span<const void* const> grads);
-  Status add_norms(const Registry& registry);
+  // `held`: which gradients are in host memory (empty: none). Adds norms where there are none for these.
+  [[nodiscard]] bool has_norms(std::span<const std::uint8_t> held) const;
+  Status add_norms(const Registry& registry, std::span<const std::uint8_t> held);
   // Somebody else has used the workspace of a device.
   void forget_workspace(Device device);
 
   [[nodiscard]] std::span<const std::uint32_t> handles() const { return handles_; }
   [[nodiscard]] std::span<const void* const> grads() const { return grads_; }
+  [[nodiscard]] std::span<const DType> dtypes() const { return dtypes_; }
   [[nodiscard]] std::span<Cohort> cohorts() { return cohorts_; }
   [[nodiscard]] std::span<NormSet> norms() { return norms_; }
   [[nodiscard]] bool has_norms() const { return has_norms_; }
@@ -79,7 +93,11 @@ class Plan {
  private:
   void find_cohorts(const Registry& registry);
   [[nodiscard]] bool have_met() const;
-  Status add_backend(Cohort& cohort, const Registry& registry) const;
+  void sort_cohorts(const Registry& registry);
+  Status add_backend(Cohort& cohort, const Registry& registry, const LinkOf& link_of) const;
+  Status add_offloaded(Cohort& cohort, const Registry& registry, const GroupConfig& config,
+                       std::span<const TensorArgs> tensors, const LinkOf& link_of) const;
+  void lay_out();
   std::int64_t reserve(Device device, std::int64_t bytes);
 
   std::vector<std::uint32_t> handles_;
@@ -87,6 +105,7 @@ class Plan {
   std::vector<const void*> grads_;
   std::vector<Cohort> cohorts_;
   std::vector<NormSet> norms_;
+  std::vector<std::uint8_t> norms_held_;
   std::vector<DeviceNeed> needs_;
   bool has_norms_ = false;
 };

@@ -4,7 +4,6 @@
 #include "optimizers/backend.h"
 
 #include <algorithm>
-#include <memory>
 
 namespace octavo::engine {
 namespace {
@@ -25,6 +24,8 @@ class Gpus {
     for (const Range& buffer : buffers) {
       const auto* data = reinterpret_cast<const void*>(buffer.begin);
       if (data == tensor.step && !tensor.step_on_device) continue;
+      // States of offloaded tensors are in host memory.
+      if (tensor.residence != Residence::device && !buffer.param && data != tensor.step) continue;
       if (Status bad = gpu->check_pointer(where + "." + buffer.field, data); !bad.ok()) return bad;
     }
     return {};
@@ -69,6 +70,7 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
                             "; buffers that are written must not share memory"),
             clash->one.handle};
   }
+  if (Failure bad = check_shared(ranges, handles, tensors); !bad.status.ok()) return bad;
   const std::vector<std::uint32_t> sharing = ranges.sharing();
   if (!gone.empty() && gone.back() >= records_.size()) records_.resize(gone.back() + 1);
   std::vector<std::uint64_t> histories;
@@ -81,6 +83,8 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const EngineTensor& t = tensors[i];
     Record& record = records_[handles[i]];
+    place(record, t);
+    offloads_ = offloads_ || record.offloaded != nullptr;
     record.args = t.tensor;
     record.args.grad = nullptr;
     record.device = t.param_device;
@@ -96,6 +100,38 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
     record.held_in_fp32 = t.held_in_fp32;
   }
   mark(sharing);
+  return {};
+}
+
+// What is in host memory of the tensor that had this handle stays where it still fits. The weight may be
+// another.
+void Registry::place(Record& record, const EngineTensor& tensor) {
+  const TensorSpec& now = tensor.tensor.spec;
+  const TensorSpec& before = record.args.spec;
+  if (tensor.residence == Residence::device) {
+    record.offloaded = nullptr;
+  } else if (record.offloaded == nullptr || record.residence != tensor.residence ||
+             !(record.device == tensor.param_device) || now.numel != before.numel ||
+             now.param_dtype != before.param_dtype) {
+    record.offloaded = std::make_unique<Offloaded>();
+  }
+  if (record.offloaded != nullptr) record.offloaded->stale = true;
+}
+
+// Queues write offloaded parameters in an order of their own.
+Failure Registry::check_shared(const Ranges& ranges, std::span<const std::uint32_t> handles,
+                               std::span<const EngineTensor> tensors) const {
+  for (const std::uint32_t handle : ranges.sharing()) {
+    const auto at = std::ranges::find(handles, handle);
+    const Residence residence = at == handles.end()
+                                    ? records_[handle].residence
+                                    : tensors[static_cast<std::size_t>(at - handles.begin())].residence;
+    if (residence == Residence::device) continue;
+    return {Status::invalid(tag() + " tensor " + std::to_string(handle) +
+                            ".param: shares memory with another parameter; one whose state is offloaded "
+                            "must not (keep the states of both on the device)"),
+            handle};
+  }
   return {};
 }
 

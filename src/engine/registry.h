@@ -8,10 +8,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "engine/offloaded.h"
 #include "engine/ranges.h"
 
 #include <octavo/engine.h>
 
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -33,10 +35,7 @@ struct Record {
   mutable std::uint64_t seen = 0;  // by the last call that was given it: finds handles that are given twice
   Residence residence = Residence::device;
   bool held_in_fp32 = false;
-  // The gradient that was taken since the last step.
-  bool held_now = false;
-  DType held_dtype = DType::f32;
-  std::vector<std::byte> held;
+  std::unique_ptr<Offloaded> offloaded;  // unless the state is on the device
   // Gradient release, since the last finish.
   bool ready = false;
   const GradNorm* own = nullptr;
@@ -64,6 +63,7 @@ class Registry {
   [[nodiscard]] bool measures(std::uint32_t group) const { return groups_[group].measures; }
   [[nodiscard]] const Ranges& ranges() const { return ranges_; }
   [[nodiscard]] std::size_t size() const { return records_.size(); }
+  [[nodiscard]] bool offloads() const { return offloads_; }  // whether it ever knew an offloaded tensor
   // REQUIRES: a known handle.
   [[nodiscard]] const Record& operator[](std::uint32_t handle) const { return records_[handle]; }
   [[nodiscard]] Record& operator[](std::uint32_t handle) { return records_[handle]; }
@@ -83,6 +83,9 @@ class Registry {
  private:
   Status check(const std::string& where, const EngineTensor& tensor, std::uint32_t handle,
                std::vector<Range>& ranges) const;
+  Failure check_shared(const Ranges& ranges, std::span<const std::uint32_t> handles,
+                       std::span<const EngineTensor> tensors) const;
+  static void place(Record& record, const EngineTensor& tensor);
   std::uint64_t history_of(std::int64_t steps, std::uint64_t before);
   void mark(std::span<const std::uint32_t> sharing);
 
@@ -92,6 +95,7 @@ class Registry {
   Ranges ranges_;
   mutable std::uint64_t calls_ = 0;
   std::uint64_t histories_ = 0;
+  bool offloads_ = false;
   std::unordered_map<std::int64_t, std::uint64_t> known_steps_;  // the history of tensors with a known count
 };
 

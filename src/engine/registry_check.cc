@@ -98,9 +98,15 @@ Status Registry::check(const std::string& where, const EngineTensor& tensor, std
                            name_of(expected) +
                            (offloaded ? ", since it is offloaded" : ", with its parameter"));
   }
-  if (offloaded && tensor.param_device.kind != DeviceKind::cpu)
-    return Status::unsupported(where + ": offload from " + name_of(tensor.param_device) +
-                               " is not there yet");
+  if (tensor.residence == Residence::host && tensor.step_on_device &&
+      tensor.param_device.kind != DeviceKind::cpu) {
+    return Status::invalid(where + ".step: is in memory of " + name_of(tensor.param_device) +
+                           ", expected host memory, since the CPU steps it (residence host)");
+  }
+  if (offloaded && tensor.part != 0 && groups_[tensor.group].measures) {
+    return Status::unsupported(where + ": other ranks have parts of it (part " + std::to_string(tensor.part) +
+                               "), and " + tag() + " measures whole tensors; keep its state on the device");
+  }
   TensorArgs args = tensor.tensor;
   args.spec.grad_dtype = DType::f32;
   std::vector<BufferRange> buffers;

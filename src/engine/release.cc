@@ -50,9 +50,7 @@ Result<StepReport> Engine::Impl::release(const EngineArgs& args, GradNorm* own, 
   if (own != nullptr) {
     devices.enter(*begun, given);
     engine::NormSet& set = begun->norms()[0];
-    if (Status bad = set.backend->run(set.workspace(given.workspace), own, given.stream, args.threads);
-        !bad.ok())
-      return bad;
+    if (Status bad = measure(set, given, own, args.threads); !bad.ok()) return bad;
     if (set.part != 0) {
       if (Status bad = call(combine, ""); !bad.ok()) return bad;
     }
@@ -88,7 +86,7 @@ Status Engine::Impl::finish(const EngineArgs& args, std::span<const EngineNormPa
     const auto state = devices.of(registry.tag(), given.device);
     if (!state.ok()) return state.status();
     const std::int64_t needed = (*state)->work->join_bytes(owns(given.device).size());
-    if (Status bad = devices.check(registry, given, needed); !bad.ok()) return bad;
+    if (Status bad = devices.check(registry, given, needed, 0); !bad.ok()) return bad;
   }
   for (const EngineNormPart& part : parts) {
     if (find(args, part.device) != nullptr) continue;
@@ -117,7 +115,8 @@ Status Engine::Impl::finish(const EngineArgs& args, std::span<const EngineNormPa
       if (Status bad = work.keep(total, given.norm, given.stream); !bad.ok()) return bad;
     }
     if (given.report != nullptr) {
-      if (Status bad = work.tell(args.guard ? total : nullptr, given.report, given.stream); !bad.ok())
+      if (Status bad = work.tell(args.guard ? total : nullptr, nullptr, given.report, given.stream);
+          !bad.ok())
         return bad;
     }
   }
@@ -126,7 +125,7 @@ Status Engine::Impl::finish(const EngineArgs& args, std::span<const EngineNormPa
     registry[handle].own = nullptr;
   }
   ready.clear();
-  return {};
+  return args.defer || !registry.offloads() ? Status() : order_all(args);
 }
 
 }  // namespace octavo

@@ -51,7 +51,9 @@ Status Engine::Impl::check_args(const EngineArgs& args) {
   }
   for (const EngineDevice& given : args.devices) {
     const engine::DeviceNeed* need = begun->need(given.device);
-    if (Status bad = devices.check(registry, given, need == nullptr ? 0 : need->bytes); !bad.ok()) return bad;
+    const std::int64_t bytes = need == nullptr ? 0 : need->bytes;
+    if (Status bad = devices.check(registry, given, bytes, staging_bytes(given.device)); !bad.ok())
+      return bad;
   }
   return {};
 }
@@ -80,6 +82,7 @@ Status Engine::Impl::call(EngineCombine combine, const char* why) const {
 Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart> parts,
                           EngineCombine combine) {
   if (Status bad = check_args(args); !bad.ok()) return bad;
+  if (engine::Failure bad = check_held(); !bad.status.ok()) return fail(std::move(bad));
   if (!begun->has_norms() && !begun->handles().empty()) {
     return Status::invalid(registry.tag() + " begin: was called without with_norm, and a norm is asked for");
   }
@@ -103,14 +106,14 @@ Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart
     const EngineDevice& given = *find(args, part.device);
     const auto set = std::ranges::find_if(begun->norms(), [&](const auto& one) { return same(one, part); });
     Status bad = set == begun->norms().end() ? devices.known(part.device).work->clear(part.out, given.stream)
-                                             : set->backend->run(set->workspace(given.workspace), part.out,
-                                                                 given.stream, args.threads);
+                                             : measure(*set, given, part.out, args.threads);
     if (!bad.ok()) return bad;
   }
   return combined ? call(combine, "") : Status();
 }
 
 engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm* norm) {
+  if (engine::Failure bad = check_held(); !bad.status.ok()) return bad;
   for (const engine::Cohort& cohort : begun->cohorts()) {
     const EngineDevice& given = *find(args, cohort.device);
     const EngineGroup& options = registry.group(cohort.group).options;
@@ -132,6 +135,9 @@ engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm*
                           std::to_string(cohort.part) + "); give a function that adds what they measure"),
           cohort.handles[0]};
     }
+    if (cohort.offloaded != nullptr) {
+      if (engine::Failure bad = check_offloaded(cohort, given); !bad.status.ok()) return bad;
+    }
     if (cohort.on_device) continue;
     if (const std::int64_t count = *cohort.counts[0]; count < 0 || count >= kMaxSteps) {
       return {
@@ -139,7 +145,7 @@ engine::Failure Engine::Impl::check_step(const EngineArgs& args, const GradNorm*
                           std::to_string(count) + ", expected 0 to 2^62, the steps taken so far"),
           cohort.handles[0]};
     }
-    if (cohort.device.kind == DeviceKind::cpu) continue;
+    if (cohort.device.kind == DeviceKind::cpu || cohort.residence == Residence::host) continue;
     const char* why = args.guard ? "with guard only the device knows whether the step is taken"
                       : given.found_inf != nullptr
                           ? "with found_inf only the device knows whether the step is taken"
@@ -180,13 +186,14 @@ Result<StepReport> Engine::Impl::step(engine::Cohort& cohort, const EngineArgs& 
   }
   SharedSums shared{args.sums, cohort.device, cohort.part};
   if (cohort.part != 0) one.sums = {&SharedSums::add, &shared};
-  auto report = cohort.backend->step(one);
+  auto report = cohort.offloaded != nullptr ? step_offloaded(cohort, given, one) : cohort.backend->step(one);
   if (!report.ok()) return report;
   if (shared.failed)
     return Status::failed(registry.tag() +
                           " sums: the caller's function has failed; the step was taken without");
   registry.stepped(cohort.handles);
-  if (!cohort.on_device && !report->skipped) {
+  // The CPU's queue counts its own.
+  if (!cohort.on_device && cohort.residence != Residence::host && !report->skipped) {
     for (std::int64_t* count : cohort.counts) ++*count;
   }
   return report;
@@ -204,10 +211,13 @@ Result<StepReport> Engine::Impl::step(const EngineArgs& args, const GradNorm* no
     all.pending = all.pending || report->pending;
     all.nonfinite = std::max(all.nonfinite, report->nonfinite);
   }
+  if (!args.defer && registry.offloads()) {
+    if (Status bad = order_all(args); !bad.ok()) return bad;
+  }
   for (const EngineDevice& given : args.devices) {
     if (given.report == nullptr || begun->need(given.device) != nullptr) continue;
     const GradNorm* counted = args.guard ? given.norm : nullptr;
-    Status bad = devices.known(given.device).work->tell(counted, given.report, given.stream);
+    Status bad = devices.known(given.device).work->tell(counted, nullptr, given.report, given.stream);
     if (!bad.ok()) return bad;
   }
   return all;

@@ -39,6 +39,10 @@ class NormBackend {
   virtual Status bind_grads(std::span<const void* const> grads) = 0;
   // REQUIRES: a workspace that is large enough and aligned.
   virtual Status run(std::span<std::byte> workspace, GradNorm* out, void* stream, int threads) = 0;
+  // As `run`, for who joins the sums of chunks with others: returns where they are in the workspace, in the
+  // order of the gradients. Of `out` `max` and `nonfinite` are written.
+  virtual Result<std::span<const double>> run_chunks(std::span<std::byte> workspace, GradNorm* out,
+                                                     void* stream, int threads) = 0;
   [[nodiscard]] virtual std::int64_t workspace_bytes() const = 0;
   virtual void forget_workspace() {}
 };
@@ -69,8 +73,9 @@ class DeviceWork {
   [[nodiscard]] virtual std::int64_t join_bytes(std::size_t parts) const = 0;
   // The norm of a step that is over becomes the previous one, where it is finite.
   virtual Status keep(const GradNorm* total, GradNorm* previous, void* stream) = 0;
-  // A report without a step: skipped where the norm (null: none) counts elements that are not finite.
-  virtual Status tell(const GradNorm* norm, StepReport* report, void* stream) = 0;
+  // A report without a step: skipped where the norm (null: none) counts elements that are not finite, or
+  // found_inf (null: none) is not zero.
+  virtual Status tell(const GradNorm* norm, const float* found_inf, StepReport* report, void* stream) = 0;
 };
 
 // Whether the addresses that a backend gets are known to be memory of its device, now and in bind_grads.

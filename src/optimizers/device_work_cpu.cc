@@ -52,9 +52,9 @@ class CpuWork final : public DeviceWork {
     return {};
   }
 
-  Status tell(const GradNorm* norm, StepReport* report, void* /*stream*/) override {
+  Status tell(const GradNorm* norm, const float* found_inf, StepReport* report, void* /*stream*/) override {
     const std::int64_t nonfinite = norm != nullptr ? norm->nonfinite : 0;
-    *report = {nonfinite > 0, false, nonfinite};
+    *report = {nonfinite > 0 || (found_inf != nullptr && *found_inf != 0.0F), false, nonfinite};
     return {};
   }
 };

@@ -29,8 +29,16 @@ class CpuNorm final : public NormBackend {
     return {};
   }
 
+  Status run(std::span<std::byte> workspace, GradNorm* out, void* stream, int threads) override {
+    const auto sums = run_chunks(workspace, out, stream, threads);
+    if (!sums.ok()) return sums.status();
+    out->l2 = std::sqrt(tree_sum({reinterpret_cast<double*>(workspace.data()), sums->size()}));
+    return {};
+  }
+
   // One double per chunk.
-  Status run(std::span<std::byte> workspace, GradNorm* out, void* /*stream*/, int threads) override {
+  Result<std::span<const double>> run_chunks(std::span<std::byte> workspace, GradNorm* out, void* /*stream*/,
+                                             int threads) override {
     const auto kernels = cpu::kernels();
     if (!kernels.ok()) return kernels.status();
 
@@ -54,8 +62,8 @@ class CpuNorm final : public NormBackend {
     };
     cpu::parallel_for(chunks, threads, body);
 
-    *out = join_chunks(sums, max_bits, nonfinite);
-    return {};
+    *out = join_chunks({}, max_bits, nonfinite);
+    return std::span<const double>(sums);
   }
 
   [[nodiscard]] std::int64_t workspace_bytes() const override { return 8 * first_.back(); }

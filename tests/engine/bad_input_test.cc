@@ -48,8 +48,7 @@ TEST_F(BadInput, Tensors) {
   refuse_tensor(4, bad, "tensor 4.group: got 3, expected one that was set (set_group)");
   bad = own_.tensor(4);
   bad.state_device = {octavo::DeviceKind::cuda, 1};
-  refuse_tensor(4, bad,
-                "tensor 4: its state is on cuda:1 and its parameter on cpu; a state on another device");
+  refuse_tensor(4, bad, "tensor 4: its state is on cuda:1, expected cpu, with its parameter");
   bad = own_.tensor(4);
   bad.tensor.spec.block_size = 100;
   refuse_tensor(4, bad, "tensor 4.block_size: got 100, expected 0 (bf16 has no blocks)");

@@ -59,6 +59,8 @@ class EngineSet {
     octavo::EngineTensor out;
     out.tensor = set.tensors()[i].args();
     out.step = &counts[i];
+    if (i < residences.size()) out.residence = residences[i];
+    out.held_in_fp32 = held_in_fp32;
     return out;
   }
   octavo::Status add(const Handles& handles) {
@@ -87,6 +89,12 @@ class EngineSet {
     const std::int64_t bytes = engine.workspace_bytes({});
     if (bytes > workspace.size()) workspace = Buffer(bytes);
     device.workspace = {workspace.data(), static_cast<std::size_t>(workspace.size())};
+    const auto needed = static_cast<std::size_t>(engine.staging_bytes({}));
+    if (needed <= device.staging.size()) return;
+    EXPECT_TRUE(engine.synchronize().ok());
+    staging = Buffer(static_cast<std::int64_t>(needed) + 256);
+    const auto past = reinterpret_cast<std::uintptr_t>(staging.data()) % 256;
+    device.staging = {staging.data() + (past == 0 ? 0 : 256 - past), needed};
   }
   [[nodiscard]] octavo::EngineArgs args(bool guard = false) {
     octavo::EngineArgs out;
@@ -106,7 +114,9 @@ class EngineSet {
   octavo::EngineDevice device;
   octavo::GradNorm norm;
   octavo::StepReport report;
-  Buffer workspace;
+  Buffer workspace, staging;
+  std::vector<octavo::Residence> residences;  // none: device
+  bool held_in_fp32 = false;
 };
 
 // One tensor, alone in a group.

@@ -74,6 +74,11 @@ class FakeNorm final : public NormBackend {
     table_.use(workspace);
     return cpu_->run(workspace.subspan(kTable), out, nullptr, threads);
   }
+  Result<std::span<const double>> run_chunks(std::span<std::byte> workspace, GradNorm* out, void* /*stream*/,
+                                             int threads) override {
+    table_.use(workspace);
+    return cpu_->run_chunks(workspace.subspan(kTable), out, nullptr, threads);
+  }
   [[nodiscard]] std::int64_t workspace_bytes() const override { return kTable + cpu_->workspace_bytes(); }
   void forget_workspace() override { table_.forget(); }
 
@@ -103,8 +108,8 @@ class FakeWork final : public DeviceWork {
   Status keep(const GradNorm* total, GradNorm* previous, void* /*s*/) override {
     return cpu_->keep(total, previous, nullptr);
   }
-  Status tell(const GradNorm* norm, StepReport* report, void* /*s*/) override {
-    return cpu_->tell(norm, report, nullptr);
+  Status tell(const GradNorm* norm, const float* found_inf, StepReport* report, void* /*s*/) override {
+    return cpu_->tell(norm, found_inf, report, nullptr);
   }
 
  private:

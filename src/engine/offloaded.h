@@ -1,0 +1,48 @@
+// What an engine keeps for a tensor whose state is in host memory: copies, and marks of what is under way.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/host_pieces.h"
+#include "offload/steps.h"
+
+#include <octavo/engine.h>
+
+#include <limits>
+#include <memory>
+#include <vector>
+
+namespace octavo::engine {
+
+// The sums of a gradient that was taken; written by the host's queue.
+struct TakenSums {
+  std::vector<double> chunks;
+  std::uint32_t max_bits = 0;
+  std::int64_t nonfinite = 0;
+};
+
+struct Offloaded {
+  static constexpr std::uint32_t kLast = std::numeric_limits<std::uint32_t>::max();
+  std::uint32_t order = kLast;  // Engine::set_order
+
+  // host: the parameter's copy in host memory. Stale: it must be made before it is used.
+  HostPiece copy;
+  bool stale = true;
+  offload::Mark copied;
+
+  // The gradient in host memory: complete when `complete` has passed, and with it, where they were taken, its
+  // sums (`summed`). What was read of it by the last step: `released`.
+  HostPiece held;
+  bool holds = false;
+  DType held_dtype = DType::f32, taken_dtype = DType::f32;
+  bool has_sums = false;
+  std::shared_ptr<TakenSums> sums;
+  offload::Mark complete, summed;
+  offload::Promise released;
+
+  // When gradients in device memory were read: by take, by a step.
+  offload::Mark taken;
+  offload::Promise read;
+  offload::Promise weight;  // when it is up to date
+};
+
+}  // namespace octavo::engine
