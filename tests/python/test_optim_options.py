@@ -5,6 +5,7 @@ refused.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import pathlib
 import pickle
@@ -21,6 +22,7 @@ import torch
 from models import clones, gradients, make_params, same_params, train
 from octavo import optim
 from octavo._describe import ANY, FLAG, FRACTION, NON_NEGATIVE, POSITIVE, algorithms
+from octavo.optim.offload import Options
 from torch.nn import Parameter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -102,7 +104,7 @@ def test_every_name_of_the_module() -> None:
         if not (inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer)) or name == "Optimizer":
             continue
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore" if name.startswith("Paged") else "error")
+            warnings.simplefilter("error")
             options = {"momentum": 0.9} if name.startswith("SGD") else {}
             params = big()
             optimizer = cls(params, **options)
@@ -175,23 +177,19 @@ def test_strings_of_the_optimizers_own_options() -> None:
 
 
 @pytest.mark.parametrize("name", PAGED)
-def test_paged_names_warn_once(name: str) -> None:
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
+def test_paged_names_offload_and_do_not_warn(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         optimizer = getattr(optim, name)(big())
+        assert optimizer._offload_options.offload == "auto"
         train(optimizer, optimizer.param_groups[0]["params"], gradients(big(), 2))
-    assert len(seen) == 1
-    assert f"{name}: paging is not built in" in str(seen[0].message)
-    assert seen[0].filename == __file__
 
 
-def test_is_paged_warns_once() -> None:
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        optim.AdamW8bit(big(), is_paged=True)
-        optim.AdamW8bit(big(), is_paged="True")
-        optim.AdamW8bit(big(), is_paged=False)
-    assert [str(w.message).split(":")[0] for w in seen] == ["AdamW8bit", "AdamW8bit"]
+def test_is_paged_is_offload() -> None:
+    given: list[dict[str, Any]] = [{"is_paged": True}, {"is_paged": "True"}, {"is_paged": False}]
+    given += [{"is_paged": True, "offload": "host"}]
+    found = [optim.AdamW8bit(big(), **options)._offload_options.offload for options in given]
+    assert found == ["auto", "auto", "none", "host"]
 
 
 @pytest.mark.parametrize(
@@ -353,6 +351,7 @@ def test_what_a_name_is_can_be_read(name: str) -> None:
         assert parameters.keys() - {"params", *found(big(), foreach=False).defaults} <= {
             *("optim_bits", "args", "min_8bit_size", "bf16_stochastic_round", "is_paged", "differentiable"),
             *("skip_nonfinite", "gradient_release", "amsgrad"),  # the last: LAMB's, which refuses it
+            *(field.name for field in dataclasses.fields(Options)),
         }
 
 

@@ -69,7 +69,7 @@ def test_the_same_bits(options: dict[str, Any], device: str) -> None:
 
 def test_gathered_gradients_of_another_set_each_time(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stepped together differs from step to step where not every parameter has a gradient."""
-    monkeypatch.setattr("octavo.optim.release.TOGETHER", 4 * 80 * 64)
+    monkeypatch.setattr("octavo.optim.hooks.TOGETHER", 4 * 80 * 64)
     released, plain = network(device), network(device)
     ours = optim.AdamW8bit(released.parameters(), lr=1e-2, gradient_release=True)
     other = optim.AdamW8bit(plain.parameters(), lr=1e-2)
@@ -98,7 +98,7 @@ def test_gradients_are_freed_on_the_way(most: int, device: str, monkeypatch: pyt
     and after the backward pass all have.
     """
     weight = 4 * 80 * 64
-    monkeypatch.setattr("octavo.optim.release.TOGETHER", most * weight)
+    monkeypatch.setattr("octavo.optim.hooks.TOGETHER", most * weight)
     model = network(device)
     optimizer = optim.AdamW8bit(model.parameters(), gradient_release=True)
     held: list[int] = []

@@ -89,17 +89,18 @@ EngineTensor = _struct(
     "u32 struct_size group param_dtype store format; i32 ndim; u32 param_device_kind; i32 "
     "param_device_index; u32 state_device_kind; i32 state_device_index; u32 norm_part step_on_device; i64 "
     "numel block_size shape[8] whole_numel offset; u64 id; ptr param residual codes[3] scales[3] step; "
-    "i64 known_steps",
+    "i64 known_steps; u32 residence held_in_fp32",
 )
+ResidenceTensor = _struct("ResidenceTensor", "i64 numel state_bytes")
 EnginePlan = _struct("EnginePlan", "u32 struct_size fresh; u64 number; i64 cohorts")
 EngineDevice = _struct(
     "EngineDevice",
     "u32 struct_size device_kind; i32 device_index; u32 reserved; ptr stream workspace; i64 workspace_bytes; "
-    "ptr loss_scale found_inf norm report",
+    "ptr loss_scale found_inf norm report staging; i64 staging_bytes",
 )
 EngineArgs = _struct(
     "EngineArgs",
-    "u32 struct_size guard; i32 threads; u32 reserved; f64 grad_factor; ptr devices; i64 device_count; ptr "
+    "u32 struct_size guard; i32 threads; u32 defer; f64 grad_factor; ptr devices; i64 device_count; ptr "
     "add_sums sums_user",
 )
 TransducerArgs = _struct(
@@ -164,6 +165,18 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_engine_ready": (u32, (_pointer, _at(EngineArgs), _pointer, Combine, _pointer, _pointer)),
     "octavo_engine_finish": (u32, (_pointer, _at(EngineArgs), _pointer, i64, Combine, _pointer)),
     "octavo_engine_forget_ready": (None, (_pointer,)),
+    "octavo_engine_take": (u32, (_pointer, _pointer, _pointer, _pointer, i64, u32, i32, _pointer)),
+    "octavo_engine_drop": (u32, (_pointer, _pointer, i64)),
+    "octavo_engine_wait": (u32, (_pointer, _pointer, i64, u32, u32, i32, _pointer)),
+    "octavo_engine_refresh": (u32, (_pointer, _pointer, i64, u32, u32, i32, _pointer)),
+    "octavo_engine_synchronize": (u32, (_pointer,)),
+    "octavo_engine_set_order": (u32, (_pointer, _pointer, i64)),
+    "octavo_engine_staging_bytes": (i64, (_pointer, u32, i32)),
+    "octavo_engine_host_bytes": (i64, (_pointer,)),
+    "octavo_choose_residences": (u32, (_at(ResidenceTensor), i64, u32, i64, ctypes.c_double, i64, _at(u32))),
+    "octavo_host_alloc": (u32, (i64, u32, _at(_pointer), _at(u32))),
+    "octavo_host_free": (None, (_pointer,)),
+    "octavo_host_room": (i64, ()),
     "octavo_transducer_workspace_bytes": (i64, (_at(TransducerArgs),)),
     "octavo_transducer_loss": (u32, (_at(TransducerArgs), _pointer)),
     "octavo_transducer_gradient": (u32, (_at(TransducerArgs), _at(TransducerGrads))),

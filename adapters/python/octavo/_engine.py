@@ -18,6 +18,9 @@ from . import _abi, _describe
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _STORES = {"native": "nearest", "stochastic": "stochastic", 24: "bf16+8", 32: "bf16+16"}
 _NO_CALL = _abi.Combine()
+DEVICE, HOST, STREAM = range(3)  # octavo_engine_tensor.residence
+WEIGHTS, GRADIENTS = range(2)  # octavo_engine_wait
+TO_HOST, TO_DEVICE = range(2)  # octavo_engine_refresh
 
 
 def device_numbers(device: torch.device) -> tuple[int, int]:
@@ -107,6 +110,50 @@ class Engine:
 
     def forget_ready(self) -> None:
         self._library.octavo_engine_forget_ready(self._handle)
+
+    # --- Offload: include/octavo/engine.h has the contracts ---
+
+    def take(self, handles: int, grads: int, dtypes: bytes, device: torch.device) -> None:
+        """Copies gradients to host memory, and adds them there to those of a step that are there already."""
+        _abi.check(
+            self._library.octavo_engine_take(
+                self._handle, handles, grads, dtypes, len(dtypes), *device_numbers(device), stream_of(device)
+            )
+        )
+
+    def drop(self, handles: Sequence[int] = ()) -> None:
+        """Forgets gradients that were taken; without handles: all."""
+        numbers = array.array("I", handles)
+        _abi.check(self._library.octavo_engine_drop(self._handle, numbers.buffer_info()[0], len(numbers)))
+
+    def wait(self, handles: array.array[int] | None, what: int, device: torch.device) -> None:
+        """Orders the current stream behind WEIGHTS or GRADIENTS of these tensors; None: of all."""
+        at, count = (None, 0) if handles is None else handles.buffer_info()
+        kind, index = device_numbers(device)
+        _abi.check(
+            self._library.octavo_engine_wait(self._handle, at, count, what, kind, index, stream_of(device))
+        )
+
+    def refresh(self, handles: Sequence[int], way: int, device: torch.device) -> None:
+        """Copies parameters TO_HOST or TO_DEVICE; without handles: all that have a copy in host memory."""
+        numbers = array.array("I", handles)
+        at, (kind, index) = numbers.buffer_info()[0] if numbers else None, device_numbers(device)
+        call = self._library.octavo_engine_refresh
+        _abi.check(call(self._handle, at, len(numbers), way, kind, index, stream_of(device)))
+
+    def synchronize(self) -> None:
+        _abi.check(self._library.octavo_engine_synchronize(self._handle))
+
+    def set_order(self, handles: Sequence[int]) -> None:
+        numbers = array.array("I", handles)
+        at = numbers.buffer_info()[0]
+        _abi.check(self._library.octavo_engine_set_order(self._handle, at, len(numbers)))
+
+    def staging_bytes(self, kind: int, index: int) -> int:
+        return int(self._library.octavo_engine_staging_bytes(self._handle, kind, index))
+
+    def host_bytes(self) -> int:
+        return int(self._library.octavo_engine_host_bytes(self._handle))
 
     def _combined(self, combine: Callable[[], None] | None, call: Callable[[Any], int]) -> None:
         """A call that may call `combine` on its way; what that raises is raised here."""

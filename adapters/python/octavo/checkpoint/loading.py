@@ -39,6 +39,7 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
     from ..optim.state import kind_of, moments_of
 
     given: Any = dict(state_dict)
+    optimizer.settle()
     for hook in optimizer._optimizer_load_state_dict_pre_hooks.values():
         replaced = hook(optimizer, given)
         given = given if replaced is None else replaced
@@ -148,19 +149,21 @@ def _merge(optimizer: Optimizer, group: Mapping[str, Any], saved: Mapping[str, A
     return merged
 
 
-def write_entry(entry: dict[str, Any], item: Loaded, moments: tuple[tuple[str, Any], ...]) -> None:
-    """Turns a live entry of optimizer.state into what was read."""
+def write_entry(
+    entry: dict[str, Any], item: Loaded, moments: tuple[tuple[str, Any], ...], device: torch.device
+) -> None:
+    """Turns a live entry of optimizer.state, on `device`, into what was read."""
     kind, here = item.kind, local(item.param)
     for name, moment in moments:
         saved = item.saved.moments[name]
         codes, scales = _taken(saved, item) or _encode(saved, item, moment)
-        _put(entry, name, _shaped(codes, moment, kind, here), here.device)
+        _put(entry, name, _shaped(codes, moment, kind, here), device)
         if scales is not None and _codec.default_block_size(kind.state):
-            _put(entry, name + SCALE, scales.reshape(-1).to(torch.float32), here.device)
+            _put(entry, name + SCALE, scales.reshape(-1).to(torch.float32), device)
         else:
             entry.pop(name + SCALE, None)
     if kind.master in (24, 32):
-        _put(entry, MASTER, masters.residual_for(item, here), here.device)
+        _put(entry, MASTER, masters.residual_for(item, here), device)
     else:
         entry.pop(MASTER, None)
 

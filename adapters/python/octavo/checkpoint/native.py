@@ -53,6 +53,7 @@ def packed(optimizer: Optimizer, form: Callable[[dict[str, Any], Tensor, Kind], 
         numbers = [places[id(p)][0] for p in group["params"]]
         groups.append({**group, **saved_option(optimizer.algorithm), "params": numbers})
     states: dict[Any, Any] = {}
+    optimizer.settle()
     optimizer._track_state()
     for param, entry in list(optimizer.state.items()):
         if id(param) not in places:

@@ -20,6 +20,12 @@ class _Options(TypedDict, total=False):
     clip_grad_norm: float | None
     skip_nonfinite: bool
     gradient_release: bool
+    offload: str
+    offload_gradients: bool
+    accumulate_in_fp32: bool
+    offload_ratio: float
+    gpu_state_budget: int | None
+    min_offload_size: int
     maximize: bool
     capturable: bool
     fused: bool | None

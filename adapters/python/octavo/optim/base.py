@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import _engine
 from .._describe import algorithms
@@ -24,13 +24,14 @@ from .._shards import local, place_grads
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
 from ..checkpoint.saved import known_moments
-from . import changed, options, state
+from . import changed, offload, options, state
 from .checks import check_param, warn_of_lost_updates
 from .hyper import Hyper
 from .norms import PartKey, Sides
 from .plan import Chosen, Member, Roster
 from .register import add_counts, examine, tell
 from .release import GradientRelease
+from .taking import GradientOffload
 from .tracked import Entry, States
 
 _bump_versions = torch.autograd.graph.increment_version
@@ -52,7 +53,8 @@ class Optimizer(torch.optim.Optimizer):
     `skip_nonfinite` leaves everything as it is when a gradient is NaN or infinite, `gradient_release` steps
     each parameter in the backward pass and frees its gradient. `fused=True` takes `torch.amp.GradScaler`'s
     scale and found-inf on the device, `capturable=True` keeps the step count there, as torch's own optimizers
-    do. `seed` is that of stochastic rounding.
+    do. `seed` is that of stochastic rounding. `offload` keeps states in host memory; it and its options are
+    in docs/guides/offload.md.
     """
 
     algorithm: ClassVar[str]
@@ -64,14 +66,16 @@ class Optimizer(torch.optim.Optimizer):
         *,
         skip_nonfinite: bool = False,
         gradient_release: bool = False,
+        **offloading: Any,
     ) -> None:
+        self._offload_options = offload.checked(offloading)
         self._fresh_caches()
         self._guard = bool(options.from_text(skip_nonfinite))
         self._release: GradientRelease | None = None
+        self._taking: GradientOffload | None = None
         super().__init__(params, defaults)
-        self.state = States(self.state)
-        if options.from_text(gradient_release):
-            self._release = GradientRelease(self)
+        self._track_state()
+        self._hook(bool(options.from_text(gradient_release)))
 
     # What is not the optimizer's state: rebuilt at will.
     def _fresh_caches(self) -> None:
@@ -83,9 +87,13 @@ class Optimizer(torch.optim.Optimizer):
         self._last_norm: Tensor | None = None
         self._last_scale: Tensor | None = None
         self._captured: list[Any] = []  # what a CUDA graph may still point into
+        away = self._offload_options.offload != "none"
+        self._offload = offload.Offload(self, self._offload_options) if away else None
 
     def __getstate__(self) -> dict[str, Any]:
+        self.settle()
         extra = {"_guard": self._guard, "_released": self._release is not None}
+        extra["_offload_options"] = self._offload_options
         return {**super().__getstate__(), **extra}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
@@ -95,11 +103,19 @@ class Optimizer(torch.optim.Optimizer):
         super().__setstate__(saved)
         for options_of in (self.defaults, *self.param_groups):
             options_of.setdefault("clip_grad_norm", clip)
-        self.state = States(self.state)
+        self._offload_options = saved.get("_offload_options", offload.Options())
         self._fresh_caches()
+        self._track_state()
         self._tell_scaler()
-        if released is not None:
-            self._release = GradientRelease(self) if released else None
+        self._release, self._taking = None, None
+        self._hook(bool(released))
+
+    def _hook(self, release: bool) -> None:
+        """Uses gradients in the backward pass, where that was asked for."""
+        if release:
+            self._release = GradientRelease(self)
+        elif self._offload_options.offload_gradients:  # what is released need not be kept
+            self._taking = GradientOffload(self)
 
     # --- Parameter groups -------------------------------------------------------------------------
 
@@ -110,6 +126,8 @@ class Optimizer(torch.optim.Optimizer):
         for name, default in self.defaults.items():
             param_group.setdefault(name, default)
         options.check_group(algorithms()[self.algorithm], param_group)
+        if self._offload is not None and param_group.get("capturable"):
+            raise ValueError("capturable=True and offload exclude each other: a graph cannot hold host work")
         super().add_param_group(param_group)
         added = self.param_groups[-1]
         try:
@@ -126,12 +144,16 @@ class Optimizer(torch.optim.Optimizer):
             raise
         warn_of_lost_updates(self, added)
         self._tell_scaler()
-        if getattr(self, "_release", None) is not None:
-            self._release.watch(added)  # type: ignore[union-attr]
+        for hooks in (getattr(self, "_release", None), getattr(self, "_taking", None)):
+            if hooks is not None:
+                hooks.watch(added)
 
     def _tell_scaler(self) -> None:
-        """GradScaler asks the optimizer, not its groups, who unscales."""
-        if any(group.get("fused") for group in self.param_groups):
+        """GradScaler asks the optimizer, not its groups, who unscales. It cannot reach gradients in host
+        memory.
+        """
+        taken = self._offload_options.offload_gradients
+        if taken or any(group.get("fused") for group in self.param_groups):
             self._step_supports_amp_scaling = True
 
     def _name(self, group: Mapping[str, Any], index: int) -> str:
@@ -178,22 +200,29 @@ class Optimizer(torch.optim.Optimizer):
     def _track_state(self) -> None:
         if type(self.state) is not States:  # somebody has put another one in its place
             self.state = States(self.state)
+        if self._offload is not None:
+            self.state.changes.settle = self._offload.settle
 
     def run(self, some: list[Tensor] | None = None, step: Callable[[Chosen], None] | None = None) -> None:
         """Steps every parameter that has a gradient, or `some` alone, with `step` in the place of norm and
         step.
         """
-        roster = self._roster
-        if some is None or None in map(roster.member, some):
-            roster.sync(self.param_groups)
-        self._track_state()
-        chosen, grads = self._ready(None if some is None else [roster.known(param) for param in some])
+        away, released = self._offload, some is not None
+        if away is not None and not released:
+            if away.pending:
+                away.wait()
+            if self._taking is not None:
+                self._taking.before_step(self)
+        chosen, grads = self.choose(some)
         parts = self._parts_of(chosen) if self.needs_norm() else []
-        if not grads and not parts:
+        if not chosen.members and not parts:
             self.nothing_stepped()
             return
         for number in chosen.groups:
             self._tell_group(number)
+        if away is not None:
+            away.before(chosen)
+            self._sides.defer = away.defers(released)
         begun = chosen.handles_at, chosen.grads_at, chosen.dtype_numbers, bool(parts)
         tell(self, lambda: self._engine.begin(*begun))
         scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
@@ -206,10 +235,22 @@ class Optimizer(torch.optim.Optimizer):
             self._last_scale = scale.detach().clone() if parts and scale is not None else None
             self._engine.step(self._sides.args)
         _bump_versions(chosen.bumped)
+        rates = [hyper.rate for hyper in self._hyper]
         if self._capturing:
             states = [entry.tensors() for m in chosen.members if (entry := m.state()) is not None]
-            rates = [hyper.rate for hyper in self._hyper]
             self._captured.append((chosen, states, rates, alive, self._sides, self._engine))
+        if away is not None:
+            away.after(chosen, grads, [*alive, *rates], released)
+
+    def choose(self, some: list[Tensor] | None) -> tuple[Chosen, list[Tensor]]:
+        """The parameters that have a gradient (of `some`, or of all), known to the engine as they are, and
+        the gradients that are on their devices.
+        """
+        roster = self._roster
+        if some is None or None in map(roster.member, some):
+            roster.sync(self.param_groups)
+        self._track_state()
+        return self._ready(None if some is None else [roster.known(param) for param in some])
 
     def _ready(self, alone: list[Member] | None) -> tuple[Chosen, list[Tensor]]:
         """The parameters that have a gradient, known to the engine as they are, and their gradients."""
@@ -220,8 +261,10 @@ class Optimizer(torch.optim.Optimizer):
         roster.check_states(self.state)
         self._check_groups()
         given: list[Any] = [p.grad for p in params]
-        flags = list(map(operator.is_not, given, itertools.repeat(None)))
-        if not all(flags):
+        flags: list[Any] = list(map(operator.is_not, given, itertools.repeat(None)))
+        if self._offload is not None and self._offload.held:
+            flags = self._offload.flags(roster.members if alone is None else alone, given)
+        if not all(map(operator.is_not, given, itertools.repeat(None))):
             given = [g for g in given if g is not None]
         chosen = roster.chosen(flags, alone)
         grads = chosen.take(given)
@@ -273,6 +316,14 @@ class Optimizer(torch.optim.Optimizer):
         # If a scaler lets one group skip steps itself, it lets all groups do so.
         return bool(by_group or self._guard or getattr(self, "_step_supports_amp_scaling", False))
 
+    def _count_is_on_device(self, member: Member) -> bool:
+        """The CPU counts the steps that it takes itself."""
+        on_cpu = self._offload is not None and self._offload.residence(member) == _engine.HOST
+        return not on_cpu and self._counts_on_device(self.param_groups[member.group])
+
+    def _count_device(self, member: Member) -> torch.device:
+        return local(member.param).device if self._count_is_on_device(member) else torch.device("cpu")
+
     def _kind(self, param: Tensor, group: Mapping[str, Any]) -> state.Kind:
         """How the state is stored: as when it was made, even if the group's options have changed."""
         asked = state.kind_of(param, group)
@@ -305,6 +356,44 @@ class Optimizer(torch.optim.Optimizer):
         changed.settle(tracked, kind)
         return kind
 
+    # --- Offload ----------------------------------------------------------------------------------
+
+    def attach(self, model: nn.Module) -> None:
+        """From now on step() returns before offloaded weights are up to date, and the forward of each module
+        of `model` waits for its own. step() takes the gradients over: parameters have none afterwards.
+        Evaluation, state_dict() and load_state_dict() of the model wait for all; before any other use of a
+        weight outside its module's forward call `wait()`. Without offload it does nothing.
+        """
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"attach takes a torch.nn.Module, got {type(model).__name__}")
+        if self._offload is not None:
+            self._offload.attach(model)
+
+    def wait(self) -> None:
+        """Orders the current stream of every device behind all that steps have left to do, so that every
+        weight may be used. Only an attached optimizer (`attach`) leaves anything.
+        """
+        if self._offload is not None:
+            self._offload.wait()
+
+    def settle(self) -> None:
+        """Waits, as the host, until no offloaded step is under way: states in host memory may be read."""
+        if self._offload is not None:
+            self._offload.settle()
+
+    def sync_params(self, way: str = "to_host") -> None:
+        """With offload="host": makes the weights' copies in host memory anew from the parameters, or the
+        parameters from the copies ("to_device"). Only needed for writes that torch does not count: those to
+        a parameter's .data.
+        """
+        if self._offload is not None:
+            self._offload.sync_params(way)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if self._taking is not None:
+            self._taking.forget()
+        super().zero_grad(set_to_none)
+
     # --- CUDA graphs, reports ---------------------------------------------------------------------
 
     _capturing = False
@@ -331,6 +420,8 @@ class Optimizer(torch.optim.Optimizer):
         self.nothing_stepped()
         if stepped:
             devices = list(self._sides.sides) if self.needs_norm() else []
+            if self._offload is not None and (devices or self._offload.attached is None):
+                self._offload.wait()
             self._sides.prepare(self._guard, [(device, ()) for device in devices], (None, None), False)
             self._last_norm = self._sides.finish(devices)
 
@@ -352,8 +443,13 @@ class Optimizer(torch.optim.Optimizer):
         """Bytes of optimizer state in this process: moments, scales, master bits."""
         return sum(state.state_bytes(entry) for _, entry in self.entries())
 
+    def host_bytes(self) -> int:
+        """Bytes of host memory that offload takes: states, and copies of weights and gradients."""
+        return 0 if self._offload is None else self._offload.host_bytes()
+
     def entries(self) -> list[tuple[Tensor, dict[str, Any]]]:
         """Parameters and their states, as dictionaries of their own."""
+        self.settle()
         self._track_state()
         return [(p, entry.plain()) for p, entry in self.state.items() if isinstance(entry, Entry)]
 
@@ -364,6 +460,7 @@ class Optimizer(torch.optim.Optimizer):
         known = [p for group in self.param_groups for p in group["params"]]
         if param is not None and not any(p is param for p in known):
             raise ValueError(f"{type(self).__name__}: reset_state got a tensor that is not a parameter of it")
+        self.settle()
         self._track_state()
         if param is not None and self._captured:
             raise RuntimeError(
@@ -395,6 +492,10 @@ class Optimizer(torch.optim.Optimizer):
     ) -> None:
         """Takes over what a load has read: groups, and the states one by one."""
         self._track_state()
+        self._roster.sync(self.param_groups)
+        away = self._offload
+        for member in self._roster.members if away is not None else ():
+            away.residence(member)  # type: ignore[union-attr]  # an error where memory is too small
         for group, merged in zip(self.param_groups, groups, strict=True):
             lr, new = group["lr"], merged["lr"]
             if isinstance(lr, Tensor):  # a scheduler or a graph may hold it
@@ -404,13 +505,15 @@ class Optimizer(torch.optim.Optimizer):
         kept = {id(item.param) for item in loaded}
         for param in [p for p in self.state if isinstance(p, Tensor) and id(p) not in kept]:
             del self.state[param]
-        self._roster.sync(self.param_groups)
         entries: list[tuple[Member, dict[str, Any]]] = []
         for item in loaded:
-            member: Any = self._roster.member(item.param)
+            member, device = self._roster.known(item.param), local(item.param).device
             entries.append((member, self.state[item.param].plain()))
             moments = state.moments_of(self.algorithm, self.param_groups[member.group])
-            loading.write_entry(entries[-1][1], item, moments)
+            if away is not None and away.is_away(member):
+                away.fill(member, entries[-1][1], item.kind)
+                device = torch.device("cpu")
+            loading.write_entry(entries[-1][1], item, moments, device)
         add_counts(self, [(m, entry) for m, entry in entries if not changed.is_count(entry.get(state.STEP))])
         for item, (_, entry) in zip(loaded, entries, strict=True):
             tracked = self.state[item.param]

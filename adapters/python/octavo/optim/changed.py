@@ -24,16 +24,16 @@ def is_count(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype == torch.int64 and value.dim() == 0
 
 
-def move(entry: dict[str, Any], device: torch.device, count_on_device: bool) -> None:
-    """A state follows its parameter to another device; a step count gets the type and device that are used
-    here.
+def move(entry: dict[str, Any], device: torch.device | None, count_device: torch.device) -> None:
+    """A state follows its parameter to another device (None: it stays where it is); a step count gets the
+    type and device that are used here.
     """
     if STEP in entry and not is_count(entry[STEP]):
         entry[STEP] = torch.tensor(read_step(entry[STEP]), dtype=torch.int64, device="cpu")
     for key, value in entry.items():
         if isinstance(value, Tensor):
-            target = torch.device("cpu") if key == STEP and not count_on_device else device
-            if value.device != target:
+            target = count_device if key == STEP else device
+            if target is not None and value.device != target:
                 entry[key] = value.to(target)
 
 
@@ -50,6 +50,7 @@ def fit_master(entry: dict[str, Any], param: Tensor, kind: Kind, optimizer: str)
         )
         del entry[MASTER]
     else:
+        param = param.to(bits.device)  # offloaded bits are not where it is
         entry[MASTER] = masters.residual_of(param, masters.join(param, bits), int(kind.master))
 
 

@@ -7,6 +7,7 @@ text for type checkers and editors.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from torch import Tensor  # noqa: F401 typing.get_type_hints looks the hints up 
 from .. import _describe
 from . import foreign
 from .base import Optimizer
+from .offload import Options
 
 # The keyword arguments of every class, their types and defaults. docs/guides/python.md says what they do.
 KEYWORDS: dict[str, tuple[str, Any]] = {
@@ -26,6 +28,12 @@ KEYWORDS: dict[str, tuple[str, Any]] = {
     "clip_grad_norm": ("float | None", None),
     "skip_nonfinite": ("bool", False),
     "gradient_release": ("bool", False),
+    "offload": ("str", "none"),
+    "offload_gradients": ("bool", False),
+    "accumulate_in_fp32": ("bool", False),
+    "offload_ratio": ("float", 1.0),
+    "gpu_state_budget": ("int | None", None),
+    "min_offload_size": ("int", 4096),
     "maximize": ("bool", False),
     "capturable": ("bool", False),
     "fused": ("bool | None", None),
@@ -35,7 +43,8 @@ KEYWORDS: dict[str, tuple[str, Any]] = {
     "is_paged": ("bool", False),
     "differentiable": ("bool", False),
 }
-_OF_THE_OPTIMIZER = ("skip_nonfinite", "gradient_release")  # not of its groups
+# Not of its groups.
+_OF_THE_OPTIMIZER = ("skip_nonfinite", "gradient_release", *(f.name for f in dataclasses.fields(Options)))
 # What names say of the format, and with which formats there are paged names.
 FORMATS = {"8bit": "8bit", "4bit": "4bit", "Fp8": "fp8", "32bit": "fp32"}
 _PAGED = ("", "8bit", "32bit")
@@ -109,7 +118,7 @@ def _class(name: str, base: type[_Named], doc: str, **content: Any) -> type[_Nam
 
 
 def _classes_of(described: _describe.Algorithm) -> dict[str, type[_Named]]:
-    title, paged = described.title, "kept on the device until offload exists"
+    title, paged = described.title, "in host memory where the parameters are on a GPU"
     way = "applied to the parameter" if described.decoupled else "added to the gradient"
     init = _initializer(described)
     base = _class(title, _Named, f"{title}; weight decay is {way}.", algorithm=described.name, __init__=init)

@@ -62,8 +62,8 @@ def settle(cls: Any, given: dict[str, Any], described: _describe.Algorithm) -> d
     size, theirs = from_text(given["min_quantized_size"]), from_text(given.pop("min_8bit_size"))
     size = theirs if size is None else size
     given["min_quantized_size"] = MIN_QUANTIZED_SIZE if size is None else size
-    if from_text(given.pop("is_paged")) or cls._paged:
-        warn(f"{name}: paging is not built in yet; states stay on the parameters' device")
+    if (from_text(given.pop("is_paged")) or cls._paged) and given["offload"] == "none":
+        given["offload"] = "auto"
     given["master"] = from_text(given["master"])
     if from_text(given.pop("bf16_stochastic_round")):
         if given["master"] not in ("native", "stochastic"):

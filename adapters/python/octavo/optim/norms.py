@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from .. import _abi
-from .._engine import Engine, device_numbers, stream_of
+from .._engine import GRADIENTS, WEIGHTS, Engine, device_numbers, stream_of
 
 PartKey = tuple[torch.device, tuple[Any, ...]]  # a device, and the process groups that share gradients
+
+_ALIGNMENT = 256  # of staging memory
 
 
 def new_norms(device: torch.device, *shape: int) -> Tensor:
@@ -36,11 +38,13 @@ class Side:
     workspace: Tensor
     stream: int | None  # whose memory the workspace is
     report: Tensor | None = None
+    staging: Tensor | None = None  # what states in host memory come through
 
 
 class Sides:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.defer = False  # steps return before the current stream is ordered behind them
         self.sides: dict[torch.device, Side] = {}
         self._native: Any = None
         self._args = _abi.new(_abi.EngineArgs)
@@ -82,7 +86,7 @@ class Sides:
         and found-inf. Returns tensors that must live until the calls are made; longer, where a graph is
         captured.
         """
-        self._args.guard, alive = guard, []
+        self._args.guard, self._args.defer, alive = guard, self.defer, []
         everywhere = len(parts) > 1 or any(groups for _, groups in parts)
         for slot, side in zip(self._native, self.sides.values(), strict=True):
             if side.device.type == "cpu":
@@ -91,9 +95,11 @@ class Sides:
             workspace = self._workspace(side, slot.stream, capturing)
             slot.workspace, slot.workspace_bytes = workspace.data_ptr(), workspace.numel()
             alive.append(workspace)
+            self._stage(side, slot)
             for name, scalar in zip(("loss_scale", "found_inf"), scalars, strict=True):
                 if scalar is not None:
-                    scalar = scalar.to(device=side.device, dtype=torch.float32)
+                    # GradScaler updates its own in place, maybe before the step reads it.
+                    scalar = scalar.to(device=side.device, dtype=torch.float32, copy=self.defer)
                     alive.append(scalar)
                 setattr(slot, name, None if scalar is None else scalar.data_ptr())
             has_norm = everywhere or (side.device, ()) in parts
@@ -114,6 +120,23 @@ class Sides:
         elif stream != side.stream and size:  # the allocator is told that another stream uses it
             side.workspace.record_stream(torch.cuda.current_stream(side.device))
         return side.workspace
+
+    def _stage(self, side: Side, slot: Any) -> None:
+        """Gives the device what streamed states need of its memory."""
+        size = self._engine.staging_bytes(*side.numbers)
+        if side.staging is not None and side.staging.numel() >= size + _ALIGNMENT:
+            size = side.staging.numel() - _ALIGNMENT
+        elif size:
+            if side.staging is not None:
+                for what in (WEIGHTS, GRADIENTS):
+                    self._engine.wait(None, what, side.device)
+            side.staging = torch.empty(size + _ALIGNMENT, dtype=torch.uint8, device=side.device)
+            if side.device.type == "cuda":
+                # The current stream may still use this memory for what had it before. Queues do not wait.
+                torch.cuda.current_stream(side.device).synchronize()
+        if side.staging is not None:
+            at = side.staging.data_ptr()
+            slot.staging, slot.staging_bytes = at + -at % _ALIGNMENT, size
 
     def add_sums(self, sums: Tensor, part: int) -> None:
         """What the algorithm has measured of tensors that ranks share, summed over these, in place."""

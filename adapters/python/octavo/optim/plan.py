@@ -95,19 +95,23 @@ class Member:
 
 
 class Chosen:
-    """Members that have a gradient, in bulk."""
+    """Members that have a gradient, in bulk. A flag of 2: it was taken to host memory."""
 
-    def __init__(self, members: Sequence[Member], flags: list[bool], sharded: bool) -> None:
+    def __init__(self, members: Sequence[Member], flags: list[Any], sharded: bool) -> None:
         self.members, self.flags, self.sharded = members, flags, sharded
+        self.taken = [flag == 2 for flag in flags if flag]
+        self.here = [m for m, taken in zip(members, self.taken, strict=True) if not taken]
         self.params = [m.param for m in members]
         self.known = all(m.address is not None for m in members)
         self.addresses = [m.address for m in members]
         self.bytes = [m.bytes for m in members]
-        self.numels = [m.numel for m in members]
-        self.sizes = [m.size for m in members]
         self.strides = [m.stride for m in members]
         self.contiguous = all(m.contiguous for m in members)
-        self.devices = [m.device.index if m.device.type != "cpu" else -1 for m in members]
+        # Of the gradients that are here.
+        self.numels = [m.numel for m in self.here]
+        self.sizes = [m.size for m in self.here]
+        self.grad_strides = [m.stride for m in self.here]
+        self.devices = [m.device.index if m.device.type != "cpu" else -1 for m in self.here]
         self.groups = sorted({m.group for m in members})
         self.parts: Any = None  # of the norm
         self.among: list[Member] | None = None  # those that were asked for; None: all
@@ -151,7 +155,7 @@ class Chosen:
             elif list(map(_size, grads)) != self.sizes or list(map(_device, grads)) != self.devices:
                 return None
             dtypes = [g.dtype for g in grads]
-            if dtypes != self.dtypes and not self._types(dtypes):
+            if (dtypes != self.dtypes or not dtypes) and not self._types(dtypes):
                 return None
         except RuntimeError:  # a gradient without memory of its own: sparse, for one
             return None
@@ -161,26 +165,34 @@ class Chosen:
             addresses = list(map(_address, ordered))
         if addresses is not self._packed:
             if addresses != self._packed:
-                self._pack.pack_into(self._grads, 0, *addresses)
+                self._pack.pack_into(self._grads, 0, *self._placed(addresses))
             self._packed = addresses
         return ordered
 
     def _types(self, dtypes: list[torch.dtype]) -> bool:
         if not DTYPES.keys() >= set(dtypes):
             return False
-        self.dtypes, self.dtype_numbers = dtypes, bytes(map(DTYPES.__getitem__, dtypes))
+        self.dtypes = dtypes
+        self.dtype_numbers = bytes(self._placed([DTYPES[dtype] for dtype in dtypes]))
         return True
+
+    def _placed(self, values: list[int]) -> list[int]:
+        """Values of the gradients that are here, with zeros for those that were taken."""
+        if len(values) == len(self.taken):
+            return values
+        rest = iter(values)
+        return [0 if taken else next(rest) for taken in self.taken]
 
     def _in_memory_order(self, grads: list[Tensor]) -> list[Tensor]:
         """The gradients with the strides of their parameters; copies where the strides differ."""
         if self.contiguous:
             if all(map(_contiguous, grads)):
                 return grads
-        elif list(map(_stride, grads)) == self.strides:
+        elif list(map(_stride, grads)) == self.grad_strides:
             return grads
         return [
             g if g.stride() == stride or g.numel() < 2 else _copy(g, stride)
-            for g, stride in zip(grads, self.strides, strict=True)
+            for g, stride in zip(grads, self.grad_strides, strict=True)
         ]
 
 
@@ -269,7 +281,7 @@ class Roster:
         if self._changes[0] is changes:
             self._watch(changes, [*self._handed, *members])
 
-    def chosen(self, flags: list[bool], alone: list[Member] | None) -> Chosen:
+    def chosen(self, flags: list[Any], alone: list[Member] | None) -> Chosen:
         """Those members whose flag is set, of all or of some, which are known by the first of them."""
         key = -1 if alone is None else alone[0].handle
         found = self._kept.get(key)

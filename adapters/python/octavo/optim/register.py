@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .. import _abi
 from .._codec import STEP
+from .._engine import device_numbers
 from .._shards import local
 from . import changed, state
 from .checks import check_grad, check_param
@@ -31,8 +32,13 @@ def examine(optimizer: Optimizer, members: Sequence[Member]) -> None:
     for m in members:
         with optimizer._named(groups[m.group], m.index):
             check_param(m.param)
-            check_grad(m.param, m.param.grad)  # type: ignore[arg-type]
-    roster.drop([m for m in members if m.address is not None and m.has_moved()])
+            if m.param.grad is not None:  # else it is in host memory
+                check_grad(m.param, m.param.grad)
+    moved = [m for m in members if m.address is not None and m.has_moved()]
+    for m in moved if optimizer._offload is not None else ():
+        with optimizer._named(groups[m.group], m.index):
+            optimizer._offload.check_kept(m)  # type: ignore[union-attr]
+    roster.drop(moved)
     unknown, kinds = [m for m in members if m.address is None], []
     for m in unknown:
         with optimizer._named(groups[m.group], m.index):
@@ -46,6 +52,9 @@ def examine(optimizer: Optimizer, members: Sequence[Member]) -> None:
 
 
 def register(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[state.Kind]) -> None:
+    offload = optimizer._offload
+    if offload is not None:
+        offload.settle()
     tensors = (_abi.EngineTensor * len(members))()
     entries = _make_states(optimizer, members, kinds)
     taken: set[int] = set()  # counts of other states
@@ -61,7 +70,11 @@ def register(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[st
         taken.add(count.data_ptr())
         state.describe(slot, entry, local(m.param), kind, state.moments_of(optimizer.algorithm, group))
         slot.group, slot.id, slot.norm_part = m.group, m.place, optimizer._sides.part_number(m.groups)
-        slot.step_on_device = optimizer._counts_on_device(group)
+        slot.step_on_device = optimizer._count_is_on_device(m)
+        if offload is not None and offload.is_away(m):
+            slot.state_device_kind, slot.state_device_index = device_numbers(torch.device("cpu"))
+            slot.residence = offload.residence(m)
+            slot.held_in_fp32 = offload.options.accumulate_in_fp32
         slot.known_steps = m.known_steps(tracked, count) if steps is None else steps
         if slot.known_steps == _UNKNOWN and count.device.type != "cpu" and not optimizer._capturing:
             unread.append((slot, count))
@@ -72,6 +85,8 @@ def register(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[st
     tell(optimizer, lambda: optimizer._engine.set(handles, tensors), members)
     for m in members:
         m.learn(optimizer.state[m.param])
+    if offload is not None:
+        offload.registered(members)
     optimizer._roster.learned(members, optimizer.state.changes)
 
 
@@ -79,15 +94,18 @@ def _make_states(
     optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[state.Kind]
 ) -> list[dict[str, Any]]:
     """What the states of these parameters are to be, as dictionaries of their own."""
-    entries, lacking = [], []
+    entries, lacking, offload = [], [], optimizer._offload
     for m, kind in zip(members, kinds, strict=True):
         group, here, entry = optimizer.param_groups[m.group], local(m.param), optimizer.state[m.param].plain()
         moments = state.moments_of(optimizer.algorithm, group)
-        changed.move(entry, here.device, optimizer._counts_on_device(group))
+        away = offload is not None and offload.is_away(m)
+        changed.move(entry, None if away else here.device, optimizer._count_device(m))
         changed.fit_master(entry, here, kind, type(optimizer).__name__)
         begins = optimizer._described.first_step_fills and any(name not in entry for name, _ in moments)
         if STEP not in entry or begins:
             lacking.append((m, entry))
+        if away:
+            offload.fill(m, entry, kind)  # type: ignore[union-attr]
         state.fill_missing(entry, here, kind, moments)
         state.lay_out(entry, kind, moments)
         entries.append(entry)
@@ -99,9 +117,7 @@ def add_counts(optimizer: Optimizer, lacking: Iterable[tuple[Member, dict[str, A
     """Step counts for states without one: views of one vector per device."""
     by_device: dict[torch.device, list[tuple[Member, dict[str, Any]]]] = {}
     for m, entry in lacking:
-        on_device = optimizer._counts_on_device(optimizer.param_groups[m.group])
-        device = local(m.param).device if on_device else torch.device("cpu")
-        by_device.setdefault(device, []).append((m, entry))
+        by_device.setdefault(optimizer._count_device(m), []).append((m, entry))
     for device, some in by_device.items():
         counts = torch.zeros(len(some), dtype=torch.int64, device=device).unbind()
         for (m, entry), count in zip(some, counts, strict=True):
@@ -124,6 +140,8 @@ def tell(optimizer: Optimizer, call: Callable[[], None], members: Sequence[Membe
     engine, roster = optimizer._engine, optimizer._roster
     for _ in range(2):
         if gone := roster.forgotten(members):
+            if optimizer._offload is not None:
+                optimizer._offload.settle()
             engine.remove(gone)
         try:
             return call()

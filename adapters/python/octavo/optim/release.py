@@ -1,9 +1,8 @@
 """Gradient release: parameters are stepped in the backward pass when their gradients are complete, and these
 are freed.
 
-A whole model's gradients are then never in memory at once. A call costs the host as much for one parameter as
-for many, so complete gradients are gathered up to TOGETHER bytes; the rest is stepped when the backward pass
-ends. Where norms are taken, each gradient has its own, and nothing is gathered.
+A whole model's gradients are then never in memory at once. Where norms are taken, each gradient has its own,
+and nothing is gathered.
 
 It needs one backward pass per step (no accumulation, no GradScaler): a gradient that is complete a second
 time before step() is an error. Clipping cannot know this step's norm before its last gradient, so it uses the
@@ -15,16 +14,13 @@ written them since.
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from .._shards import is_sharded
+from .hooks import GradientHooks, averaged_later
 from .norms import new_norms, reduced
 
 if TYPE_CHECKING:
@@ -33,95 +29,52 @@ if TYPE_CHECKING:
 
 _Seen = tuple[Tensor, int, int]  # a gradient, its address and its version
 
-TOGETHER = 32 << 20
 
-
-class GradientRelease:
+class GradientRelease(GradientHooks):
     def __init__(self, optimizer: Optimizer) -> None:
-        self._optimizer = weakref.ref(optimizer)
         # Norms of this step's gradients as they come, and the norms that clip them, by device and handle.
         self._own: dict[torch.device, Tensor] = {}
         self._outgrown: list[Tensor] = []  # which the engine reads until the step ends
         self._stepped = False  # any, in this step
         self._complete: dict[int, Tensor] = {}  # parameters whose gradient this step has had, by id
         self._waiting: dict[int, _Seen] = {}  # gradients that step() is to use, by the parameter's id
-        self._gathered: dict[torch.device, list[Tensor]] = {}  # complete, and soon to be stepped
-        self._bytes: dict[torch.device, int] = {}  # of their gradients
-        self._hooked: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
-        # Autograd has a thread per device, and all of them step this one optimizer.
-        self._lock = threading.RLock()
         self._trusted = False  # nobody averages gradients after the hooks
-        weakref.finalize(optimizer, _remove, self._hooked)
-        for group in optimizer.param_groups:
-            self.watch(group)
-
-    def watch(self, group: dict[str, Any]) -> None:
-        """Steps the group's parameters from now on when their gradients are complete."""
-        owner = self._optimizer
-
-        def stepped(param: Tensor) -> None:
-            optimizer = owner()
-            if optimizer is not None and any(g is group for g in optimizer.param_groups):
-                self._completed(optimizer, group, param)
-
-        for param in group["params"]:
-            known = self._hooked.get(id(param))
-            if param.requires_grad and (known is None or known[0]() is not param):
-                handle = param.register_post_accumulate_grad_hook(stepped)
-                self._hooked[id(param)] = (weakref.ref(param), handle)
+        super().__init__(optimizer)
 
     def forget(self) -> None:
         """Other states were loaded, so what this step has done so far is forgotten."""
         with self._lock:
             self._complete, self._waiting, self._stepped = {}, {}, False
-            self._gathered, self._bytes = {}, {}
+            super().forget()
             if (optimizer := self._optimizer()) is not None:
                 optimizer._engine.forget_ready()
 
-    def _completed(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
-        with self._lock:
-            if id(param) in self._complete:
-                param.grad = None  # so that step() ends the step that was taken
-                raise RuntimeError(
-                    f"{_named(optimizer, group, param)}: its gradient is complete a second time since the "
-                    "last step(), and gradient_release has used the first one already; it takes one backward "
-                    "pass per step(): no gradient accumulation (gradient_accumulation_steps=1, "
-                    "accumulate_grad_batches=1), or no gradient_release"
-                )
-            self._complete[id(param)] = param
-            if self._trusted or is_sharded(param) or not (dist.is_available() and dist.is_initialized()):
-                if optimizer.needs_norm():
-                    self._step(optimizer, [param])
-                else:
-                    self._gather(optimizer, param)
-            else:
-                self._waiting[id(param)] = _seen(param.grad)  # type: ignore[arg-type]
+    def completed(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
+        if id(param) in self._complete:
+            param.grad = None  # so that step() ends the step that was taken
+            raise RuntimeError(
+                f"{_named(optimizer, group, param)}: its gradient is complete a second time since the "
+                "last step(), and gradient_release has used the first one already; it takes one backward "
+                "pass per step(): no gradient accumulation (gradient_accumulation_steps=1, "
+                "accumulate_grad_batches=1), or no gradient_release"
+            )
+        self._complete[id(param)] = param
+        if not self._trusted and averaged_later(param):
+            self._waiting[id(param)] = _seen(param.grad)  # type: ignore[arg-type]
+        elif optimizer.needs_norm():
+            self.use(optimizer, [param])
+        else:
+            self.gather(optimizer, param)
 
-    def _gather(self, optimizer: Optimizer, param: Tensor) -> None:
-        """Steps the parameter with others of its device, at the latest when the backward pass ends."""
-        grad: Any = param.grad
-        if not self._gathered:
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
-        self._gathered.setdefault(param.device, []).append(param)
-        size = self._bytes.get(param.device, 0) + grad.numel() * grad.element_size()
-        self._bytes[param.device] = size
-        if size >= TOGETHER:
-            self._step(optimizer, self._taken(param.device))
-
-    def _taken(self, device: torch.device) -> list[Tensor]:
-        self._bytes.pop(device, None)
-        return self._gathered.pop(device, [])
-
-    def _end_of_backward(self) -> None:
-        with self._lock:
-            optimizer = self._optimizer()
-            for device in list(self._gathered):
-                params = [param for param in self._taken(device) if param.grad is not None]
-                if optimizer is not None and params:
-                    self._step(optimizer, params)
+    def end_of_backward(self) -> None:
+        super().end_of_backward()
+        optimizer = self._optimizer()
+        away = None if optimizer is None else optimizer._offload
+        if away is not None and away.attached is None:
+            away.wait()  # from now on weights may be used
 
     @torch.no_grad()
-    def _step(self, optimizer: Optimizer, params: list[Tensor]) -> None:
+    def use(self, optimizer: Optimizer, params: list[Tensor]) -> None:
         optimizer.run(params, lambda chosen: self._take(optimizer, chosen.members[0]))
         for param in params:
             param.grad = None
@@ -146,7 +99,7 @@ class GradientRelease:
     def end_of_step(self, optimizer: Optimizer) -> None:
         """Steps the parameters that still have a gradient, and keeps this step's norm for the next one."""
         with self._lock:
-            self._end_of_backward()  # where that has failed before its end
+            self.end_of_backward()  # where that has failed before its end
             for number, (grad, _, _) in self._waiting.items():
                 if self._complete[number].grad is None:  # zero_grad() came before step()
                     self._complete[number].grad = grad
@@ -154,7 +107,7 @@ class GradientRelease:
             for group, param in left:
                 self._check_untouched(optimizer, group, param)
             for _, param in left:
-                self._step(optimizer, [param])
+                self.use(optimizer, [param])
             self._trusted = self._trusted or bool(self._waiting)
             self._complete, self._waiting = {}, {}
             for group in optimizer.param_groups:  # parameters may have been unfrozen, or replaced
@@ -191,9 +144,3 @@ def _with_gradients(optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], Tens
 def _named(optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> str:
     index = next(i for i, p in enumerate(group["params"]) if p is param)
     return f"{type(optimizer).__name__}: {optimizer._name(group, index)}"
-
-
-def _remove(hooked: dict[int, tuple[Any, Any]]) -> None:
-    """Parameters may outlive their optimizer; its hooks must not."""
-    for _, hook in hooked.values():
-        hook.remove()

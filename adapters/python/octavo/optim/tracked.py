@@ -26,6 +26,8 @@ class Changes:
     def __init__(self) -> None:
         self.count = 0
         self.held: list[Tensor] = []
+        # Called before anybody is given a tensor: queues may be writing it.
+        self.settle: Callable[[], None] | None = None
 
     def note(self) -> None:
         self.count += 1
@@ -112,6 +114,8 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
 
     def hand_out(self) -> None:
         """Somebody outside is given the tensors."""
+        if self.changes.settle is not None:
+            self.changes.settle()
         if not self.handed:
             self.handed = True
             self.seen()

@@ -1,0 +1,105 @@
+"""Hooks of parameters whose gradients are complete, in the backward pass. What is done with the gradients is
+for those who derive from this.
+
+A call of the engine costs the host as much for one parameter as for many, so parameters may be gathered until
+their gradients have TOGETHER bytes; the rest is used when the backward pass ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .._shards import is_sharded
+
+if TYPE_CHECKING:
+    from .base import Optimizer
+
+TOGETHER = 32 << 20
+
+
+class GradientHooks:
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._gathered: dict[torch.device, dict[int, Tensor]] = {}  # complete, and soon to be used; by id
+        self._bytes: dict[torch.device, int] = {}  # of their gradients
+        self._hooked: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
+        # Autograd has a thread per device, and all of them use this one optimizer.
+        self._lock = threading.RLock()
+        weakref.finalize(optimizer, _remove, self._hooked)
+        for group in optimizer.param_groups:
+            self.watch(group)
+
+    def completed(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
+        """Its gradient is complete."""
+        raise NotImplementedError
+
+    def use(self, optimizer: Optimizer, params: list[Tensor]) -> None:
+        """Does with the gradients of these, which are on one device, what is to be done."""
+        raise NotImplementedError
+
+    def watch(self, group: dict[str, Any]) -> None:
+        """Hooks the group's parameters, where they are new or were frozen."""
+        owner = self._optimizer
+
+        def called(param: Tensor) -> None:
+            optimizer = owner()
+            if optimizer is not None and any(g is group for g in optimizer.param_groups):
+                with self._lock:
+                    self.completed(optimizer, group, param)
+
+        for param in group["params"]:
+            known = self._hooked.get(id(param))
+            if param.requires_grad and (known is None or known[0]() is not param):
+                handle = param.register_post_accumulate_grad_hook(called)
+                self._hooked[id(param)] = (weakref.ref(param), handle)
+
+    def gather(self, optimizer: Optimizer, param: Tensor) -> None:
+        """Uses the parameter with others of its device, at the latest when the backward pass ends."""
+        grad: Any = param.grad
+        if not self._gathered:
+            torch.autograd.Variable._execution_engine.queue_callback(self.end_of_backward)
+        gathered = self._gathered.setdefault(param.device, {})
+        if id(param) not in gathered:
+            gathered[id(param)] = param
+            size = self._bytes.get(param.device, 0) + grad.numel() * grad.element_size()
+            self._bytes[param.device] = size
+            if size >= TOGETHER:
+                self._flush(optimizer, param.device)
+
+    def _flush(self, optimizer: Optimizer, device: torch.device) -> None:
+        self._bytes.pop(device, None)
+        params = [param for param in self._gathered.pop(device, {}).values() if param.grad is not None]
+        if params:
+            self.use(optimizer, params)
+
+    def end_of_backward(self) -> None:
+        """Uses what was gathered. Also called where a backward pass has failed before its end."""
+        with self._lock:
+            optimizer = self._optimizer()
+            for device in list(self._gathered):
+                if optimizer is not None:
+                    self._flush(optimizer, device)
+
+    def forget(self) -> None:
+        """What was gathered stays with its parameters."""
+        with self._lock:
+            self._gathered, self._bytes = {}, {}
+
+
+def averaged_later(param: Tensor) -> bool:
+    """Whether DistributedDataParallel may average the gradient after its hooks were called. FSDP2 calls them
+    when its shards of gradients are reduced.
+    """
+    return not is_sharded(param) and dist.is_available() and dist.is_initialized()
+
+
+def _remove(hooked: dict[int, tuple[Any, Any]]) -> None:
+    """Parameters may outlive their optimizer; its hooks must not."""
+    for _, hook in hooked.values():
+        hook.remove()

@@ -1,0 +1,421 @@
+"""States in host memory: which ones, where they lie there, and who waits for what.
+
+The engine has queues of its own that read gradients and write parameters and states, also after a call has
+returned. What they use is kept alive here until the current stream, or the host, has waited for them.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import contextlib
+import dataclasses
+import math
+import numbers
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import _abi
+from .._engine import DEVICE, GRADIENTS, HOST, STREAM, TO_DEVICE, TO_HOST, WEIGHTS, Engine
+from .._shards import local
+from . import rooms, state
+from .attach import Attachment
+from .host_memory import Slab, bytes_of
+from .options import from_text
+from .register import tell
+
+if TYPE_CHECKING:
+    from .base import Optimizer
+    from .plan import Chosen, Member
+
+_RESIDENCES = {"none": DEVICE, "host": HOST, "stream": STREAM, "auto": STREAM}
+_WAYS = {"to_host": TO_HOST, "to_device": TO_DEVICE}
+# Gradients that queues still read: with more, the current stream waits for the oldest.
+KEPT = 256 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Arguments of an optimizer. docs/guides/offload.md says what they do."""
+
+    offload: str = "none"
+    offload_gradients: bool = False
+    accumulate_in_fp32: bool = False
+    offload_ratio: float = 1.0
+    gpu_state_budget: int | None = None
+    min_offload_size: int = 4096
+
+
+def checked(given: dict[str, Any]) -> Options:
+    """Options of the arguments, which may be strings. ValueError where they cannot be."""
+    values = {key: from_text(value) for key, value in {**dataclasses.asdict(Options()), **given}.items()}
+    name = "none" if values["offload"] in (None, False) else values["offload"]
+    if name not in _RESIDENCES:
+        said = "; 'host' steps on the CPU" if name == "cpu" else ""
+        raise ValueError(f"Invalid offload: {name!r}, expected 'none', 'host', 'stream' or 'auto'{said}")
+    ratio, budget, size = (values[key] for key in ("offload_ratio", "gpu_state_budget", "min_offload_size"))
+    if not _is_number(ratio) or not 0 <= ratio <= 1:
+        raise ValueError(f"Invalid offload_ratio: {ratio!r}, expected a number from 0 to 1")
+    if budget is not None and not (_is_number(budget) and 0 <= budget < math.inf):
+        raise ValueError(f"Invalid gpu_state_budget: {budget!r}, expected a number of bytes or None")
+    if budget is not None and ratio != 1:
+        raise ValueError(f"got gpu_state_budget={budget} and offload_ratio={ratio}: one of them decides")
+    if not _is_number(size) or size < 0 or int(size) != size:
+        raise ValueError(f"Invalid min_offload_size: {size!r}, expected a number of elements")
+    found = Options(
+        name,
+        bool(values["offload_gradients"]),
+        bool(values["accumulate_in_fp32"]),
+        float(ratio),
+        None if budget is None else int(budget),
+        int(size),
+    )
+    if found.accumulate_in_fp32 and not found.offload_gradients:
+        raise ValueError("accumulate_in_fp32=True needs offload_gradients=True: gradients add up there")
+    if name == "none" and (wanted := _asked(found)):
+        raise ValueError(f"{wanted} needs offload='host', 'stream' or 'auto'")
+    return found
+
+
+def _asked(options: Options) -> str:
+    """An option that says nothing without offload."""
+    for field in dataclasses.fields(Options):
+        value = getattr(options, field.name)
+        if field.name not in ("offload", "min_offload_size") and value != field.default:
+            return f"{field.name}={value}"
+    return ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+class Offload:
+    """What an optimizer with states in host memory has beyond others."""
+
+    def __init__(self, optimizer: Optimizer, options: Options) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self.options = options
+        self.engine: Engine = optimizer._engine
+        self.attached: Attachment | None = None
+        self.held: set[int] = set()  # handles whose gradients are in host memory
+        # Handles whose weights no stream was ordered behind, and their devices.
+        self.pending: dict[int, torch.device] = {}
+        self._busy = False  # queues may be at work
+        self._residences: dict[int, int] = {}  # by handle
+        self._reserved: dict[int, tuple[Slab, int, int]] = {}  # where states will be, and bytes, by handle
+        self._slabs: list[tuple[int, int, weakref.ref[object]]] = []  # begin, end, whether it is there
+        self._versions: dict[int, int] = {}  # of parameters whose copies in host memory are up to date
+        self._read: dict[int, tuple[Tensor, Any]] = {}  # gradients of steps that are pending, by handle
+        self._queue: collections.deque[_Read] = collections.deque()  # others, in the order of their reads
+        self._queued = 0  # bytes
+        self._alive: list[Any] = []  # what else pending steps read
+        # Whatever the queues use is still there when this is called.
+        weakref.finalize(optimizer, _end, self.engine)
+
+    # --- Residences, and memory for states --------------------------------------------------------
+
+    def residence(self, member: Member) -> int:
+        if member.handle not in self._residences:
+            self._choose()
+        return self._residences[member.handle]
+
+    def is_away(self, member: Member) -> bool:
+        return self.residence(member) != DEVICE
+
+    def _choose(self) -> None:
+        """Decides for all parameters that are new. Those that are not keep what they have."""
+        optimizer = self._known()
+        by_device: dict[torch.device, list[Member]] = {}
+        new = [m for m in optimizer._roster.members if m.handle not in self._residences]
+        trained = [m for m in new if m.param.requires_grad]
+        for m in trained or new:
+            by_device.setdefault(local(m.param).device, []).append(m)
+        forms, found = {m.handle: self.form(m) for m in new}, dict[int, int]()
+        for device, members in by_device.items():
+            residences = self._chosen(device, members, forms)
+            found.update(zip((m.handle for m in members), residences, strict=True))
+        away = [m for m in new if found.get(m.handle, DEVICE) != DEVICE]
+        if away:
+            rooms.check(optimizer, self, away, found)
+            self._reserve(away, forms)
+        self._residences.update(found)
+        if trained and len(trained) < len(new):
+            self._choose()
+
+    def _chosen(
+        self, device: torch.device, members: Sequence[Member], forms: dict[int, dict[str, Tensor]]
+    ) -> list[int]:
+        options = self.options
+        wanted = _RESIDENCES[options.offload]
+        if options.offload == "auto" and device.type == "cpu":
+            wanted = DEVICE
+        given = (_abi.ResidenceTensor * len(members))()
+        for slot, m in zip(given, members, strict=True):
+            slot.numel = local(m.param).numel()
+            slot.state_bytes = sum(t.numel() * t.element_size() for t in forms[m.handle].values())
+        out = (_abi.u32 * len(members))()
+        budget = -1 if options.gpu_state_budget is None else options.gpu_state_budget
+        _abi.check(
+            _abi.library().octavo_choose_residences(
+                given, len(members), wanted, options.min_offload_size, options.offload_ratio, budget, out
+            )
+        )
+        return list(out)
+
+    def form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
+        """The tensors of its state without their memory, with `changes` of its group's options."""
+        optimizer, form = self._known(), dict[str, Tensor]()
+        group = {**optimizer.param_groups[member.group], **changes}
+        here = torch.empty_like(local(member.param), device="meta")
+        moments = state.moments_of(optimizer.algorithm, group)
+        state.fill_missing(form, here, kind or state.kind_of(member.param, group), moments)
+        return form
+
+    def _reserve(self, away: Sequence[Member], forms: dict[int, dict[str, Tensor]]) -> None:
+        """Memory for all of them at once, in their order."""
+        sizes = [bytes_of(forms[m.handle].values()) for m in away]
+        slab, offset = self._slab(sum(sizes), away), 0
+        for m, size in zip(away, sizes, strict=True):
+            self._reserved[m.handle] = (slab, offset, size)
+            offset += size
+
+    def _slab(self, size: int, members: Iterable[Member]) -> Slab:
+        slab = Slab(max(size, 1), any(local(m.param).device.type != "cpu" for m in members))
+        self._slabs = [known for known in self._slabs if known[2]() is not None]
+        self._slabs.append((slab.begin, slab.end, slab.alive()))
+        return slab
+
+    def fill(self, member: Member, entry: dict[str, Any], kind: state.Kind) -> None:
+        """Puts the state's tensors into host memory: those that are missing as zeros, those that are
+        elsewhere as copies.
+        """
+        form = self.form(member, kind)
+        if all(self._is_here(entry.get(key)) for key in form):
+            return
+        size = bytes_of(form.values())
+        slab, offset, reserved = self._reserved.pop(member.handle, (None, 0, 0))
+        if slab is None or size != reserved:
+            slab, offset = self._slab(size, [member]), 0
+        for key, made in slab.tensors(offset, form).items():
+            present = entry.get(key)
+            if present is not None and (present.dtype, present.shape) != (made.dtype, made.shape):
+                continue  # somebody's own; the engine says what is wrong with it
+            if present is not None:  # float8 as bytes: not every device copies it
+                made, present = made.detach(), present.detach()
+                one = made.element_size() == 1
+                (made.view(torch.uint8) if one else made).copy_(present.view(torch.uint8) if one else present)
+            entry[key] = made
+
+    def _is_here(self, value: Any) -> bool:
+        if not isinstance(value, Tensor) or value.device.type != "cpu":
+            return False
+        at = value.data_ptr()
+        return not value.numel() or any(
+            begin <= at < end for begin, end, alive in self._slabs if alive() is not None
+        )
+
+    def host_bytes(self) -> int:
+        states = sum(end - begin for begin, end, alive in self._slabs if alive() is not None)
+        return states + self.engine.host_bytes()
+
+    # --- Gradients --------------------------------------------------------------------------------
+
+    def take(self, params: list[Tensor]) -> None:
+        """Gradients of parameters of one device go to host memory, and the parameters have none."""
+        optimizer = self._known()
+        chosen, grads = optimizer.choose(params)
+        given, device = (chosen.handles_at, chosen.grads_at, chosen.dtype_numbers), chosen.members[0].device
+        self._busy = True
+        tell(optimizer, lambda: self.engine.take(*given, device))
+        for param in params:
+            param.grad = None
+        self.held.update(m.handle for m in chosen.members)
+        self._keep([m.handle for m in chosen.members], grads, device)
+
+    def take_second(self, members: Iterable[Member]) -> None:
+        """Gradients that came by another way than those that are in host memory already."""
+        by_device: dict[torch.device, list[Tensor]] = {}
+        for m in members:
+            if m.handle in self.held and m.param.grad is not None:
+                by_device.setdefault(m.device, []).append(m.param)
+        for params in by_device.values():
+            self.take(params)
+
+    def flags(self, members: Sequence[Member], given: list[Any]) -> list[Any]:
+        """Which of them have a gradient: 1 on the device, 2 in host memory."""
+        held = self.held
+        return [1 if g is not None else 2 * (m.handle in held) for m, g in zip(members, given, strict=True)]
+
+    def drop(self) -> None:
+        """Forgets the gradients in host memory."""
+        if self.held:
+            self.engine.drop()
+            self.held.clear()
+
+    def registered(self, members: Iterable[Member]) -> None:
+        """The engine was told of them anew, and may have no copies of them."""
+        for m in members:
+            self._versions.pop(m.handle, None)
+
+    def check_kept(self, member: Member) -> None:
+        """RuntimeError where the engine is to forget a parameter whose gradient it has."""
+        if member.handle in self.held:
+            raise RuntimeError(
+                "its memory has moved since the backward pass, and offload_gradients has its gradient for "
+                "the old one; move parameters before a backward pass or after step(), or call zero_grad() now"
+            )
+
+    # --- Steps ------------------------------------------------------------------------------------
+
+    def attach(self, model: nn.Module) -> None:
+        if self.attached is None:
+            self.attached = Attachment(self)
+        self.attached.add(model)
+
+    def defers(self, release: bool) -> bool:
+        """Whether the next step returns before the current stream is ordered behind it."""
+        return release or self.attached is not None
+
+    def before(self, chosen: Chosen) -> None:
+        """Copies parameters that somebody else has written since the step before; says in which order the
+        next forward pass needs them.
+        """
+        if self.attached is not None:
+            registered = self._known()._roster.registered()
+            self.attached.tell_order([m for m in registered if self.is_away(m)])
+        stale: dict[torch.device, list[int]] = {}
+        for m in chosen.members:
+            if self.residence(m) == HOST and _version(m.param) != self._versions.get(m.handle):
+                stale.setdefault(m.device, []).append(m.handle)
+        for device, handles in stale.items():
+            self.engine.refresh(handles, TO_HOST, device)
+
+    def after(self, chosen: Chosen, grads: Sequence[Tensor], alive: list[Any], release: bool) -> None:
+        """A step was queued, and the parameters' versions are counted up."""
+        self._busy = True
+        away = [m for m in chosen.members if self.is_away(m)]
+        for m in away:
+            self.held.discard(m.handle)
+            self._versions[m.handle] = _version(m.param)
+        if not release and (self.attached is not None or self.options.offload_gradients):
+            for param in chosen.params:
+                param.grad = None
+        if not self.defers(release):
+            self._forget_reads()  # the current stream is behind all of them
+        if not self.defers(release) or not away:
+            return
+        self.pending.update({m.handle: m.device for m in away})
+        self._alive.append(alive)
+        there = [(m, grad) for m, grad in zip(chosen.here, grads, strict=True) if self.is_away(m)]
+        if release and there:
+            self._keep([m.handle for m, _ in there], [grad for _, grad in there], there[0][0].device)
+        elif there:
+            streams = {m.device: _stream(m.device) for m, _ in there}
+            self._read.update({m.handle: (grad, streams[m.device]) for m, grad in there})
+        if self.attached is not None:
+            self.attached.defer(away)
+
+    def _keep(self, handles: Sequence[int], grads: Sequence[Tensor], device: torch.device) -> None:
+        """Keeps gradients until they were read: in stream order, once there are too many."""
+        size = sum(grad.numel() * grad.element_size() for grad in grads)
+        self._queue.append(_Read(array.array("I", handles), list(grads), size, device, _stream(device)))
+        self._queued += size
+        while self._queued > KEPT:
+            oldest = self._queue.popleft()
+            self._queued -= oldest.bytes
+            self.engine.wait(oldest.handles, GRADIENTS, oldest.device)
+            _let_go([(grad, oldest.stream) for grad in oldest.grads])
+
+    # --- Waiting ----------------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Orders the current stream of every device behind all weights."""
+        for device in self._devices():
+            self.engine.wait(None, WEIGHTS, device)
+            if self._queue:
+                self.engine.wait(None, GRADIENTS, device)
+        self.pending.clear()
+        self._forget_reads()
+
+    def _forget_reads(self) -> None:
+        """The current streams are behind everything that queues read."""
+        _let_go([*self._read.values(), *((grad, read.stream) for read in self._queue for grad in read.grads)])
+        self._read, self._alive, self._queued = {}, [], 0
+        self._queue.clear()
+        if self.attached is not None:
+            self.attached.waited()
+
+    def wait_for(self, handles: Iterable[int]) -> None:
+        """The same for those of these weights that are pending."""
+        by_device: dict[torch.device, list[int]] = {}
+        for handle in handles:
+            if (device := self.pending.pop(handle, None)) is not None:
+                by_device.setdefault(device, []).append(handle)
+        for device, some in by_device.items():
+            self.engine.wait(array.array("I", some), WEIGHTS, device)
+            _let_go([self._read.pop(handle) for handle in some if handle in self._read])
+        if by_device and not self.pending and not self.held:
+            self._forget_reads()
+
+    def settle(self) -> None:
+        """The host waits until nothing is under way: states may be read and written."""
+        if self._busy:
+            self.engine.synchronize()
+            self._busy = False
+
+    def sync_params(self, way: str) -> None:
+        if way not in _WAYS:
+            raise ValueError(f"Invalid way: {way!r}, expected 'to_host' or 'to_device'")
+        self.wait()
+        self._busy = True
+        for device in self._devices():
+            self.engine.refresh((), _WAYS[way], device)
+        for m in self._known()._roster.registered():
+            if self.residence(m) == HOST:
+                self._versions[m.handle] = _version(m.param)
+
+    def _devices(self) -> list[torch.device]:
+        return list(self._known()._sides.sides)
+
+    def _known(self) -> Optimizer:
+        optimizer = self._optimizer()
+        assert optimizer is not None
+        return optimizer
+
+
+@dataclasses.dataclass(slots=True)
+class _Read:
+    """Gradients that a queue reads."""
+
+    handles: array.array[int]
+    grads: list[Tensor]
+    bytes: int
+    device: torch.device
+    stream: Any
+
+
+def _stream(device: torch.device) -> Any:
+    return None if device.type == "cpu" else torch.cuda.current_stream(device)
+
+
+def _let_go(kept: Iterable[tuple[Tensor, Any]]) -> None:
+    """The current streams are behind all reads of these gradients. Their memory goes back to the stream that
+    has made them, which may be another one.
+    """
+    for grad, stream in kept:
+        if stream is not None and stream != (now := _stream(grad.device)):
+            grad.record_stream(now)
+
+
+def _version(param: Tensor) -> int:
+    return -1 if param.is_inference() else param._version
+
+
+def _end(engine: Engine) -> None:
+    with contextlib.suppress(_abi.OctavoError):  # nobody is left to hear of it
+        engine.synchronize()

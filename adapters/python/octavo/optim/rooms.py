@@ -1,0 +1,62 @@
+"""Whether host memory holds what offload will put there, asked before anything is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._describe import formats
+from .._engine import HOST
+from .._shards import local
+from . import host_memory
+
+if TYPE_CHECKING:
+    from .base import Optimizer
+    from .offload import Offload
+    from .plan import Member
+
+
+def check(
+    optimizer: Optimizer, offload: Offload, members: Sequence[Member], residences: Mapping[int, int]
+) -> None:
+    """MemoryError where the states of these, and copies of gradients and weights, do not fit. Residences are
+    by handle.
+    """
+    copies = sum(_copies(offload, m, residences[m.handle] == HOST) for m in members)
+    needed, free = copies + _states(offload, members), host_memory.room()
+    if needed <= free:
+        return
+    fix = _fix(optimizer, offload, members, free - copies)
+    raise MemoryError(
+        f"{type(optimizer).__name__}: offload={offload.options.offload!r} needs {_gb(needed)} of host memory "
+        f"for {len(members)} parameters, and {_gb(free)} are free; {fix}"
+    )
+
+
+def _states(offload: Offload, members: Sequence[Member], **changes: Any) -> int:
+    """Bytes of states, with `changes` of the groups' options."""
+    return sum(host_memory.bytes_of(offload.form(m, **changes).values()) for m in members)
+
+
+def _copies(offload: Offload, member: Member, on_cpu: bool) -> int:
+    """What the engine keeps of a parameter: its copy, and its gradient."""
+    here, options = local(member.param), offload.options
+    gradient = 4 if options.accumulate_in_fp32 else here.element_size()
+    taken = on_cpu or options.offload_gradients
+    return here.numel() * (here.element_size() * on_cpu + gradient * taken)
+
+
+def _fix(optimizer: Optimizer, offload: Offload, members: Sequence[Member], free: int) -> str:
+    """The format of most bytes that fits into what copies leave, or the part of the states that does."""
+    excluded = optimizer._described.excluded_formats
+    taken = [name for name, described in formats().items() if not excluded >> described.number & 1]
+    sizes = {name: _states(offload, members, state=name, block_size=None) for name in taken}
+    if fitting := {name: size for name, size in sizes.items() if size <= free}:
+        name = max(fitting, key=fitting.__getitem__)
+        return f"state={name!r} takes {_gb(fitting[name])} of that"
+    ratio = max(0, int(100 * free / _states(offload, members))) / 100
+    return f"no format fits; offload_ratio={ratio} leaves the rest on the device"
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"

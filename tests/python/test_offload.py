@@ -1,0 +1,565 @@
+"""States in host memory: steps have the bits that they have without. Parameters on the CPU go through the
+same queues as a GPU's, which are threads there.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import gc
+import io
+import itertools
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from models import frozen
+from octavo import optim
+from octavo.optim import hooks
+from octavo.optim import offload as offloading
+from torch import Tensor, nn
+
+AWAY = ("host", "stream")
+FORMATS = ("fp32", "8bit", "4bit")
+
+
+@pytest.fixture(autouse=True)
+def _gather_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several sets of gradients in one backward pass, and more than are kept."""
+    monkeypatch.setattr(hooks, "TOGETHER", 1 << 14)
+    monkeypatch.setattr(offloading, "KEPT", 1 << 15)
+
+
+class Net(nn.Module):
+    """Parameters to offload, small ones that stay, one that is used outside its module, one that is not used
+    at all.
+    """
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.first = nn.Linear(48, 130)
+        self.norm = nn.LayerNorm(130)
+        self.second = nn.Linear(130, 65)
+        self.table = nn.Parameter(torch.randn(65, 70))
+        self.bare = nn.Linear(70, 60, bias=False)
+        self.unused = nn.Parameter(torch.randn(70, 70))
+        self.to(dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = nn.functional.gelu(self.norm(self.first(x)))
+        return nn.functional.linear(self.second(hidden) @ self.table, self.bare.weight)
+
+
+def net(dtype: torch.dtype = torch.float32, seed: int = 0) -> Net:
+    torch.manual_seed(seed)
+    return Net(dtype)
+
+
+def backward(model: nn.Module, seed: int, scale: float = 1.0) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    dtype = next(model.parameters()).dtype
+    x = torch.randn(8, 48, generator=generator).to(dtype)
+    (model(x).square().mean() * scale).backward()
+
+
+def train(
+    model: nn.Module, optimizer: Any, steps: int = 5, passes: int = 1, first: int = 0, scheduler: Any = None
+) -> None:
+    for step in range(first, first + steps):
+        for number in range(passes):
+            backward(model, 100 * step + number, 10.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if scheduler is not None:
+            scheduler.step()
+
+
+def bits(model: nn.Module, optimizer: Any) -> Any:
+    """Everything that a step has written."""
+    optimizer.wait()
+    states = optimizer.state_dict()["state"]
+    return frozen([list(model.parameters()), states])
+
+
+def make(model: nn.Module, name: str = "AdamW", **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "AdamW: parameter")  # of updates that bf16 loses
+        return getattr(optim, name)(model.parameters(), lr=1e-2, **options)
+
+
+@functools.cache
+def expected(dtype: torch.dtype, passes: int, steps: int = 5, name: str = "AdamW", **options: Any) -> Any:
+    model = net(dtype)
+    optimizer = make(model, name, **options)
+    train(model, optimizer, steps, passes)
+    return bits(model, optimizer)
+
+
+# --- The matrix -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attach", [False, True])
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("residence", AWAY)
+def test_bits_are_those_without_offload(residence: str, taken: bool, attach: bool) -> None:
+    kinds = itertools.product((torch.float32, torch.bfloat16), (1, 4), (None, 0.3), FORMATS)
+    for dtype, passes, clip, state in kinds:
+        if taken and passes > 1:
+            continue
+        model = net(dtype)
+        optimizer = make(model, state=state, clip_grad_norm=clip, offload=residence, offload_gradients=taken)
+        if attach:
+            optimizer.attach(model)
+        train(model, optimizer, passes=passes)
+        wanted = expected(dtype, passes, state=state, clip_grad_norm=clip)
+        assert bits(model, optimizer) == wanted, (dtype, passes, clip, state)
+        if clip is not None:
+            assert optimizer.grad_norm is not None
+
+
+@pytest.mark.parametrize("residence", AWAY)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("AdamW", {"state": "8bit", "master": 24}),
+        ("AdamW", {"state": "4bit", "master": 32, "amsgrad": True}),
+        ("AdamW", {"state": "8bit", "master": "stochastic", "seed": 3}),
+        ("AdamW", {"state": "4bit-rank1"}),
+        ("AdamW", {"state": "fp8", "skip_nonfinite": True}),
+        ("SGD", {"state": "8bit", "momentum": 0.9}),
+        ("SGD", {}),
+        ("Lion", {"state": "8bit"}),
+        ("LAMB", {"state": "8bit", "trust_ratio": True}),
+        ("AdEMAMix", {"state": "8bit"}),
+        ("Adagrad", {"state": "fp32", "initial_accumulator_value": 0.1}),
+    ],
+)
+def test_algorithms_and_masters(name: str, options: dict[str, Any], residence: str) -> None:
+    dtype = torch.bfloat16
+    model = net(dtype)
+    optimizer = make(model, name, **options, offload=residence)
+    train(model, optimizer)
+    assert bits(model, optimizer) == expected(dtype, 1, name=name, **options)
+
+
+# --- Where states are -----------------------------------------------------------------------------
+
+
+def residences(model: nn.Module, optimizer: Any) -> dict[str, int]:
+    backward(model, 1)
+    optimizer.step()
+    by_param = {id(m.param): m for m in optimizer._roster.members}
+    return {
+        name: optimizer._offload.residence(by_param[id(param)]) for name, param in model.named_parameters()
+    }
+
+
+def test_small_parameters_stay() -> None:
+    model = net()
+    found = residences(model, make(model, offload="stream"))
+    assert found == {
+        **dict.fromkeys(("first.weight", "second.weight", "table", "bare.weight", "unused"), 2),
+        **dict.fromkeys(("first.bias", "norm.weight", "norm.bias", "second.bias"), 0),
+    }
+    model = net()
+    found = residences(model, make(model, offload="host", min_offload_size=5000))
+    assert [name for name, residence in found.items() if residence] == ["first.weight", "second.weight"]
+
+
+def test_a_part_stays() -> None:
+    """By a ratio or by bytes; the first parameters stay."""
+    for options in ({"offload_ratio": 0.5}, {"gpu_state_budget": 2 * 4 * 48 * 130 + 2 * 4 * 130 * 65}):
+        model = net()
+        found = residences(model, make(model, offload="host", **options))
+        away = [name for name, residence in found.items() if residence]
+        assert 0 < len(away) < 5, options
+        assert len(set(found.values())) == 2
+    model = net()
+    assert set(residences(model, make(model, offload="auto")).values()) == {0}  # on a CPU
+    plain = net()
+    assert set(residences(plain, make(plain, offload="stream", offload_ratio=0)).values()) == {0}
+
+
+def test_states_lie_one_behind_the_other() -> None:
+    model = net()
+    optimizer = make(model, state="8bit", offload="stream")
+    train(model, optimizer, 2)
+    members = [m for m in optimizer._roster.members if optimizer._offload.is_away(m) and m.entry]
+    tensors = [t for m in members for k, t in m.state().plain().items() if k != "step"]
+    begins = [t.data_ptr() for t in tensors]
+    assert begins == sorted(begins)
+    assert begins[-1] - begins[0] < optimizer.host_bytes() + 64 * len(tensors)
+    assert all(at % 64 == 0 for at in begins)
+    assert len({t.untyped_storage().data_ptr() for t in tensors}) == len(tensors)
+    assert optimizer.host_bytes() > 0
+
+
+def test_memory_is_freed_with_its_tensors() -> None:
+    model = net()
+    optimizer = make(model, offload="stream")
+    train(model, optimizer, 1)
+    kept = optimizer.state[model.table]["exp_avg"]
+    alive = [slab[2] for slab in optimizer._offload._slabs]
+    del optimizer
+    gc.collect()
+    assert all(slab() is not None for slab in alive)
+    assert bool(kept.isfinite().all())
+    del kept
+    gc.collect()
+    assert all(slab() is None for slab in alive)
+
+
+def test_host_memory_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("octavo.optim.host_memory.room", lambda: 100_000)
+    model = net()
+    optimizer = make(model, offload="stream")
+    backward(model, 0)
+    before = frozen(list(model.parameters()))
+    with pytest.raises(
+        MemoryError, match=r"needs 0\.00 GB .* and 0\.00 GB are free; state='8bit' takes 0.00 GB"
+    ):
+        optimizer.step()
+    assert frozen(list(model.parameters())) == before
+    assert optimizer.host_bytes() == 0
+    monkeypatch.setattr("octavo.optim.host_memory.room", lambda: 10)
+    with pytest.raises(MemoryError, match="no format fits; offload_ratio="):
+        optimizer.step()
+
+
+# --- Loops ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("residence", AWAY)
+def test_groups_and_schedulers(residence: str, taken: bool) -> None:
+    def groups(model: Net) -> list[dict[str, Any]]:
+        rest = [p for n, p in model.named_parameters() if not n.startswith("first")]
+        return [{"params": model.first.parameters(), "lr": 3e-2, "state": "4bit"}, {"params": rest}]
+
+    def run(**options: Any) -> Any:
+        model = net()
+        optimizer = optim.AdamW8bit(groups(model), lr=1e-2, clip_grad_norm=0.2, **options)
+        if options:
+            optimizer.attach(model)
+        schedulers = [
+            torch.optim.lr_scheduler.OneCycleLR(optimizer, [0.1, 0.05], total_steps=10),
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+        ]
+        for scheduler in schedulers:
+            train(model, optimizer, 3, scheduler=scheduler)
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(80, 80))], "lr": 0.5})
+        added = optimizer.param_groups[-1]["params"][0]
+        added.sum().backward()
+        train(model, optimizer, 2)
+        optimizer.wait()
+        return bits(model, optimizer), frozen(added)
+
+    assert run(offload=residence, offload_gradients=taken) == run()
+
+
+def test_a_rate_in_a_tensor_may_be_written_at_once() -> None:
+    """The step has its own, also when it is taken later."""
+
+    def run(**options: Any) -> Any:
+        model, rate = net(), torch.tensor(1e-2)
+        optimizer = optim.AdamW(model.parameters(), lr=rate, **options)
+        if options:
+            optimizer.attach(model)
+        for step in range(3):
+            backward(model, step)
+            optimizer.step()
+            rate.fill_(1.0 / (step + 5))
+            optimizer.zero_grad()
+        return bits(model, optimizer)
+
+    assert run(offload="host") == run(offload="stream") == run()
+
+
+def test_parameters_without_a_gradient_are_left_alone() -> None:
+    model = net()
+    optimizer = make(model, offload="host", offload_gradients=True)
+    train(model, optimizer, 2)
+    assert optimizer.state_dict()["state"].keys() == set(range(9)) - {1}
+    before = frozen(list(model.parameters()))
+    optimizer.step()
+    assert frozen(list(model.parameters())) == before
+
+
+def test_zero_grad_forgets_what_was_taken() -> None:
+    for to_none in (True, False):
+        model = net()
+        optimizer = make(model, offload="host", offload_gradients=True)
+        backward(model, 7)
+        assert model.first.weight.grad is None  # taken
+        assert model.first.bias.grad is not None  # too small
+        optimizer.zero_grad(set_to_none=to_none)
+        train(model, optimizer)
+        assert bits(model, optimizer) == expected(torch.float32, 1)
+
+
+@pytest.mark.parametrize("attach", [False, True])
+@pytest.mark.parametrize("residence", AWAY)
+def test_gradient_release(residence: str, attach: bool) -> None:
+    for options in ({"state": "8bit"}, {"state": "4bit", "clip_grad_norm": 0.3, "skip_nonfinite": True}):
+        model = net(torch.bfloat16)
+        optimizer = make(model, offload=residence, gradient_release=True, **options)
+        if attach:
+            optimizer.attach(model)
+        train(model, optimizer)
+        plain = net(torch.bfloat16)
+        released = make(plain, gradient_release=True, **options)
+        train(plain, released)
+        assert bits(model, optimizer) == bits(plain, released), options
+        backward(model, 1)
+        assert all(param.grad is None for param in model.parameters())
+        with pytest.raises(RuntimeError, match="complete a second time"):
+            backward(model, 2)
+
+
+def test_nonfinite_gradients_skip_the_step() -> None:
+    for residence, taken in itertools.product(AWAY, (False, True)):
+        model = net()
+        optimizer = make(model, offload=residence, offload_gradients=taken, skip_nonfinite=True)
+        train(model, optimizer, 1)
+        before = bits(model, optimizer)
+        backward(model, 3, float("inf"))
+        optimizer.step()
+        assert optimizer.last_step_skipped()
+        optimizer.zero_grad()
+        assert bits(model, optimizer) == before
+
+
+# --- GradScaler -----------------------------------------------------------------------------------
+
+
+def scaled(model: nn.Module, optimizer: Any, factors: tuple[float, ...] = (1.0, 1.0, 3e38, 1.0)) -> Any:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step, factor in enumerate(factors):
+        generator = torch.Generator().manual_seed(step)
+        x = torch.randn(8, 48, generator=generator)
+        scaler.scale(model(x).square().mean() * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    return bits(model, optimizer), scaler.get_scale()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("residence", AWAY)
+def test_grad_scaler(residence: str, fused: bool) -> None:
+    plain = net()
+    wanted = scaled(plain, make(plain, fused=fused, clip_grad_norm=0.5))
+    assert wanted[1] == 512.0
+    for attach in (False, True):
+        model = net()
+        optimizer = make(model, fused=fused, clip_grad_norm=0.5, offload=residence)
+        if attach:
+            optimizer.attach(model)
+        assert scaled(model, optimizer) == wanted
+
+
+@pytest.mark.parametrize("residence", AWAY)
+def test_grad_scaler_and_taken_gradients(residence: str) -> None:
+    plain, model = net(), net()
+    wanted = scaled(plain, make(plain, fused=True))
+    assert scaled(model, make(model, fused=True, offload=residence, offload_gradients=True)) == wanted
+    for smallest in (0, 10**6):  # all of them taken but the witness
+        model = net()
+        options = {"offload": residence, "offload_gradients": True, "min_offload_size": smallest}
+        assert scaled(model, make(model, fused=True, **options)) == wanted
+    model = net()
+    with pytest.raises(RuntimeError, match="GradScaler needs fused=True"):
+        scaled(model, make(model, offload=residence, offload_gradients=True))
+    model = net()
+    optimizer = make(model, fused=True, offload=residence, offload_gradients=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(model(torch.ones(2, 48)).mean()).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match=r"unscale_\(\) cannot reach gradients"):
+        scaler.step(optimizer)
+
+
+# --- Weights that somebody else writes ------------------------------------------------------------
+
+
+def test_weights_that_are_written_between_steps() -> None:
+    """The copies in host memory follow."""
+
+    def run(write: Callable[[Net, Any], None], **options: Any) -> Any:
+        model = net()
+        optimizer = make(model, **options)
+        train(model, optimizer, 2)
+        write(model, optimizer)
+        train(model, optimizer, 2, first=2)
+        return bits(model, optimizer)
+
+    def loads(model: Net, optimizer: Any) -> None:
+        model.load_state_dict(net(seed=4).state_dict())
+
+    def in_place(model: Net, optimizer: Any) -> None:
+        with torch.no_grad():
+            model.table.mul_(0.5)
+
+    def by_data(model: Net, optimizer: Any) -> None:
+        model.table.data.mul_(0.5)
+        optimizer.sync_params()
+
+    def moves(model: Net, optimizer: Any) -> None:
+        model.table.data = model.table.data.clone() * 2
+
+    for write in (loads, in_place, by_data, moves):
+        assert run(write, offload="host") == run(write, offload="stream") == run(write), write
+
+
+def test_memory_that_moves_while_its_gradient_is_away() -> None:
+    model = net()
+    optimizer = make(model, offload="host", offload_gradients=True)
+    train(model, optimizer, 1)
+    backward(model, 1)
+    model.table.data = model.table.data.clone()
+    with pytest.raises(RuntimeError, match="parameter 0 of group 0: its memory has moved since the backward"):
+        optimizer.step()
+    optimizer.zero_grad()
+    train(model, optimizer, 1)
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def in_host_memory(optimizer: Any, param: Tensor) -> bool:
+    entry = optimizer.state[param]
+    return all(optimizer._offload._is_here(entry[key]) for key in entry if not key.endswith("step"))
+
+
+@pytest.mark.parametrize("residence", AWAY)
+def test_save_and_load(residence: str) -> None:
+    """Between all residences, before a first step and after it; states stay where they were."""
+    model = net(torch.bfloat16)
+    options = {"state": "8bit", "master": 24}
+    plain = make(model, **options)
+    train(model, plain, 3)
+    saved = {"model": model.state_dict(), "optimizer": plain.state_dict()}
+    file = io.BytesIO()
+    torch.save(saved, file)
+    train(model, plain, 2, first=3)
+    wanted = bits(model, plain)
+    for trained in (0, 2):
+        other = net(torch.bfloat16, seed=5)
+        optimizer = make(other, **options, offload=residence)
+        train(other, optimizer, trained)
+        addresses = [entry["exp_avg"].data_ptr() for entry in optimizer.state.values()]
+        file.seek(0)
+        loaded = torch.load(file, weights_only=True)
+        optimizer.load_state_dict(loaded["optimizer"])
+        other.load_state_dict(loaded["model"])  # in any order
+        assert in_host_memory(optimizer, other.table)
+        assert not trained or addresses == [e["exp_avg"].data_ptr() for e in optimizer.state.values()]
+        train(other, optimizer, 2, first=3)
+        assert bits(other, optimizer) == wanted
+        assert in_host_memory(optimizer, other.table)
+        again = make(net(torch.bfloat16), **options)
+        again.load_state_dict(optimizer.state_dict())
+        assert frozen(again.state_dict()["state"]) == frozen(optimizer.state_dict()["state"])
+
+
+def test_files_hold_no_more_than_their_tensors() -> None:
+    model = net()
+    optimizer = make(model, offload="stream")
+    train(model, optimizer, 1)
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict()["state"][0], file)
+    assert file.tell() < 3 * 4 * model.table.numel()
+
+
+def test_copies_and_pickles() -> None:
+    model = net()
+    optimizer = make(model, state="8bit", offload="host", gpu_state_budget=10_000)
+    train(model, optimizer, 2)
+    other, copied = copy.deepcopy((model, optimizer))
+    pickled_model, pickled = pickle.loads(pickle.dumps((model, optimizer)))
+    for one, its in ((model, optimizer), (other, copied), (pickled_model, pickled)):
+        train(one, its, 2, first=2)
+    assert bits(model, optimizer) == bits(other, copied) == bits(pickled_model, pickled)
+    assert copied._offload_options == pickled._offload_options == optimizer._offload_options
+    assert in_host_memory(copied, other.bare.weight)
+
+
+def test_states_may_be_read_and_written() -> None:
+    """At any time: reading waits for the queues."""
+
+    def run(**options: Any) -> Any:
+        model = net()
+        optimizer = make(model, **options)
+        steps = []
+        for step in range(3):
+            train(model, optimizer, 1, first=step)
+            entry = optimizer.state[model.table]
+            steps.append((int(entry["step"]), frozen(entry["exp_avg"])))
+            entry["exp_avg"].mul_(0.5)
+        optimizer.reset_state(model.bare.weight)
+        train(model, optimizer, 1, first=3)
+        return steps, bits(model, optimizer), frozen(optimizer.portable_state_dict()["state"])
+
+    assert run(offload="host") == run(offload="stream") == run()
+
+
+# --- Arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"offload": "cpu"}, "Invalid offload: 'cpu', expected 'none', 'host', 'stream' or 'auto'; 'host'"),
+        ({"offload": 3}, "Invalid offload: 3"),
+        ({"offload_gradients": True}, "offload_gradients=True needs offload='host'"),
+        ({"gpu_state_budget": 5}, "gpu_state_budget=5 needs offload='host'"),
+        ({"offload": "host", "offload_ratio": 1.5}, "Invalid offload_ratio: 1.5, expected a number from 0"),
+        ({"offload": "host", "gpu_state_budget": -1}, "Invalid gpu_state_budget: -1, expected a number of"),
+        ({"offload": "host", "gpu_state_budget": 1, "offload_ratio": 0.5}, "one of them decides"),
+        ({"offload": "host", "min_offload_size": 0.5}, "Invalid min_offload_size: 0.5"),
+        ({"offload": "host", "accumulate_in_fp32": True}, "accumulate_in_fp32=True needs offload_gradients"),
+        ({"offload": "stream", "capturable": True}, "capturable=True and offload exclude each other"),
+    ],
+)
+def test_arguments_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(net(), **options)
+
+
+def test_arguments_as_text() -> None:
+    """As transformers' optim_args passes them."""
+    optimizer = make(net(), offload="stream", offload_ratio="0.5", min_offload_size="10")
+    assert optimizer._offload_options == offloading.Options("stream", offload_ratio=0.5, min_offload_size=10)
+    assert make(net(), offload="none")._offload is None
+
+
+def test_a_group_cannot_be_capturable() -> None:
+    optimizer = make(net(), offload="host")
+    with pytest.raises(ValueError, match="a graph cannot hold host work"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))], "capturable": True})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_an_exception_in_a_hook() -> None:
+    """The step afterwards has the gradients that autograd has left, once each."""
+
+    def run(**options: Any) -> Any:
+        model = net()
+        optimizer = make(model, **options)
+        train(model, optimizer, 1)
+
+        def fail(param: Tensor) -> None:
+            raise ValueError("of a user's hook")
+
+        hook = model.second.weight.register_post_accumulate_grad_hook(fail)
+        with pytest.raises(ValueError, match="of a user's hook"):
+            backward(model, 5)
+        hook.remove()
+        optimizer.zero_grad()
+        train(model, optimizer, 2, first=1)
+        return bits(model, optimizer)
+
+    assert run(offload="host", offload_gradients=True) == run(offload="stream") == run()

@@ -1,0 +1,354 @@
+"""attach(): who waits for which weights, and when."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from models import frozen
+from octavo import optim
+from octavo._engine import WEIGHTS
+from octavo.optim import attach
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+SIZE = 64
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(SIZE, 2, batch_first=True)
+        self.up = nn.Linear(SIZE, SIZE + 3)
+        self.down = nn.Linear(SIZE + 3, SIZE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        return x + self.down(self.up(x).relu())
+
+
+class Model(nn.Module):
+    def __init__(self, again: bool = False) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(70, SIZE))
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(SIZE, 70, bias=False)
+        self.again = again
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.table[tokens]
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.again else block(x)
+        return self.head(x)
+
+
+class Waits:
+    """The names of the parameters that each call of the engine has waited for."""
+
+    def __init__(self, model: nn.Module, optimizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[set[str]] = []
+        names = {id(param): name for name, param in model.named_parameters()}
+        engine, wait = optimizer._engine, optimizer._engine.wait
+
+        def spied(handles: Any, what: int, device: torch.device) -> None:
+            if what == WEIGHTS:
+                by_handle = {m.handle: names.get(id(m.param), "?") for m in optimizer._roster.members}
+                self.seen.append({"all"} if handles is None else {by_handle[handle] for handle in handles})
+            wait(handles, what, device)
+
+        monkeypatch.setattr(engine, "wait", spied)
+
+    def taken(self) -> list[set[str]]:
+        seen, self.seen = self.seen, []
+        return seen
+
+
+def build(again: bool = False, **options: Any) -> tuple[Model, Any]:
+    torch.manual_seed(3)
+    model = Model(again)
+    return model, optim.AdamW8bit(model.parameters(), lr=1e-2, **{"offload": "stream", **options})
+
+
+def step(model: Any, optimizer: Any, seed: int = 0) -> None:
+    tokens = torch.randint(0, 70, (2, 5), generator=torch.Generator().manual_seed(seed))
+    model(tokens).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def forward(model: Any) -> Tensor:
+    return model(torch.arange(10).view(2, 5))
+
+
+def plain(**options: Any) -> Any:
+    model, optimizer = build(offload="none", **options)
+    for number in range(4):
+        step(model, optimizer, number)
+    return frozen(list(model.parameters()))
+
+
+# Projections of attention are used by their parent.
+UNSEEN = {f"blocks.{i}.attention.out_proj.weight" for i in range(2)}
+PASS = [
+    {"table"},
+    *(
+        {f"blocks.{i}.{name}"}
+        for i in range(2)
+        for name in ("attention.in_proj_weight", "up.weight", "down.weight")
+    ),
+    {"head.weight"},
+]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_modules_wait_for_their_own(again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = build(again)
+    optimizer.attach(model)
+    waits = Waits(model, optimizer, monkeypatch)
+    step(model, optimizer, 0)
+    assert waits.taken() == []
+    assert all(param.grad is None for param in model.parameters())
+    for number in range(1, 4):
+        step(model, optimizer, number)
+        assert waits.taken() == [UNSEEN, *PASS]
+    optimizer.wait()
+    assert frozen(list(model.parameters())) == plain()
+
+
+def test_the_engine_is_told_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = build()
+    # As they run, not as they are registered.
+    model.blocks = nn.ModuleList([model.blocks[1], model.blocks[0]])
+    told: list[Any] = []
+    monkeypatch.setattr(optimizer._engine, "set_order", told.append)
+    optimizer.attach(model)
+    step(model, optimizer)
+    step(model, optimizer)
+    names = {id(param): name for name, param in model.named_parameters()}
+    by_handle = {m.handle: names[id(m.param)] for m in optimizer._roster.members}
+    assert len(told) == 1  # it has not changed
+    order = [by_handle[handle] for handle in told[0]]
+    assert set(order[:2]) == UNSEEN
+    assert [{name} for name in order[2:]] == PASS
+
+
+def test_every_other_use_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = build()
+    optimizer.attach(model)
+    waits = Waits(model, optimizer, monkeypatch)
+
+    def evaluates() -> None:
+        model.eval()
+        forward(model)
+        model.train()
+
+    def runs_without_gradients() -> None:
+        with torch.no_grad():
+            forward(model)
+
+    def part() -> None:
+        model.blocks[0](torch.ones(1, 2, SIZE))
+
+    def list_of_modules() -> None:
+        model.head(torch.ones(1, SIZE))
+
+    uses = [evaluates, runs_without_gradients, part, list_of_modules, model.state_dict]
+    uses += [model.blocks[0].state_dict, lambda: model.load_state_dict(model.state_dict()), optimizer.wait]
+    uses += [lambda: model.head.load_state_dict(copy.deepcopy(dict(model.head.named_parameters())))]
+    for number, use in enumerate(uses):
+        step(model, optimizer, number)
+        waits.taken()
+        use()
+        assert waits.taken()[0] == {"all"}, number
+        forward(model)
+        assert waits.taken() == [], number  # nothing is left
+
+
+def test_a_part_that_evaluates_waits_for_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's fast paths use the parameters of modules that they do not call."""
+    model, optimizer = build()
+    optimizer.attach(model)
+    waits = Waits(model, optimizer, monkeypatch)
+    step(model, optimizer)
+    model.blocks[1].eval()
+    forward(model)
+    seen = waits.taken()
+    assert {f"blocks.1.{n}.weight" for n in ("up", "down")} | {"blocks.1.attention.in_proj_weight"} in seen
+
+
+def test_modules_that_stopped_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step waits for what no forward has waited for."""
+    model, optimizer = build()
+    optimizer.attach(model)
+    step(model, optimizer)
+    waits = Waits(model, optimizer, monkeypatch)
+    last = model.blocks[1]
+    model.blocks = nn.ModuleList([model.blocks[0]])
+    step(model, optimizer, 1)
+    assert {"all"} in waits.taken()
+    step(model, optimizer, 2)  # their parameters have no gradient now
+    assert not any("blocks.1" in name for seen in waits.taken() for name in seen)
+    assert last.up.weight.grad is None
+
+
+def test_parameters_of_no_module_are_ready_after_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = build()
+    extra = nn.Parameter(torch.ones(80, 80))
+    optimizer.add_param_group({"params": [extra]})
+    optimizer.attach(model)
+    waits = Waits(model, optimizer, monkeypatch)
+    extra.sum().backward()
+    step(model, optimizer)
+    assert waits.taken() == [{"?"}]
+
+
+def test_two_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    first, second = nn.Linear(70, 70), nn.Linear(70, 80)
+    optimizer = optim.AdamW([*first.parameters(), *second.parameters()], offload="host")
+    optimizer.attach(first)
+    optimizer.attach(second)
+    waits = Waits(nn.ModuleList([first, second]), optimizer, monkeypatch)
+    for _ in range(2):
+        second(first(torch.ones(2, 70))).sum().backward()
+        optimizer.step()
+    assert waits.taken() == [{"0.weight"}, {"1.weight"}]
+
+
+@pytest.mark.parametrize("residence", ["host", "stream"])
+def test_gradient_release_while_activations_are_made_again(residence: str) -> None:
+    def run(**options: Any) -> Any:
+        model, optimizer = build(True, gradient_release=True, **options)
+        optimizer.attach(model)
+        for number in range(4):
+            step(model, optimizer, number)
+        return frozen([list(model.parameters()), optimizer.state_dict()["state"]])
+
+    assert run(offload=residence) == run(offload="none")
+
+
+# --- torch.compile --------------------------------------------------------------------------------
+
+
+def _compiled(model: Model, optimizer: Any) -> Any:
+    compiled = torch.compile(model, backend="eager")
+    optimizer.attach(compiled)
+    return compiled
+
+
+def _compiled_later(model: Model, optimizer: Any) -> Any:
+    optimizer.attach(model)
+    return torch.compile(model, backend="eager")
+
+
+def _in_place(model: Model, optimizer: Any) -> Any:
+    model.compile(backend="eager")
+    optimizer.attach(model)
+    return model
+
+
+def _parts(model: Model, optimizer: Any) -> Any:
+    optimizer.attach(model)
+    for block in model.blocks:
+        block.compile(backend="eager")
+    return model
+
+
+def _a_forward(model: Model, optimizer: Any) -> Any:
+    optimizer.attach(model)
+    model.blocks[1].forward = torch.compile(model.blocks[1].forward, backend="eager")
+    return model
+
+
+@pytest.mark.parametrize("way", [_compiled, _compiled_later, _in_place, _parts, _a_forward])
+def test_compiled_models(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    model, optimizer = build(offload="host")
+    waits = Waits(model, optimizer, monkeypatch)
+    called = way(model, optimizer)
+    everything = {m for seen in PASS for m in seen} | UNSEEN
+    for number in range(4):
+        step(called, optimizer, number)
+        seen = waits.taken()
+        assert number == 0 or {"all"} in seen or set().union(*seen) == everything
+    optimizer.wait()
+    assert frozen(list(model.parameters())) == plain()
+
+
+def test_compiled_after_a_pass() -> None:
+    """What was seen to run eagerly may be in a graph the next time."""
+    torch._dynamo.reset()
+    model, optimizer = build(offload="host")
+    optimizer.attach(model)
+    for number in range(4):
+        if number == 2:
+            for block in model.blocks:
+                block.compile(backend="eager")
+        step(model, optimizer, number)
+    optimizer.wait()
+    assert frozen(list(model.parameters())) == plain()
+
+
+# --- Lives ----------------------------------------------------------------------------------------
+
+
+def hooks_of(model: nn.Module) -> list[Any]:
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks")
+    return [hook for module in model.modules() for kind in kinds for hook in getattr(module, kind).values()]
+
+
+def test_copies_and_pickles_of_a_model() -> None:
+    model, optimizer = build()
+    optimizer.attach(model)
+    step(model, optimizer)
+    optimizer.wait()
+    copied = copy.deepcopy(model)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    for other in (copied, loaded):
+        assert frozen(list(other.parameters())) == frozen(list(model.parameters()))
+        assert not any(isinstance(hook, attach._Hook) for hook in hooks_of(other))
+        forward(other)
+        other.load_state_dict(other.state_dict())
+
+
+def test_hooks_end_with_their_optimizer() -> None:
+    model, optimizer = build()
+    optimizer.attach(model)
+    step(model, optimizer)
+    assert hooks_of(model)
+    del optimizer
+    gc.collect()
+    assert not hooks_of(model)
+
+
+def test_a_pass_that_fails() -> None:
+    model, optimizer = build()
+    optimizer.attach(model)
+    for number in range(4):
+        step(model, optimizer, number)
+        with pytest.raises(IndexError):
+            model(torch.tensor([[1000]]))
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            model.blocks[0].up(torch.ones(1, 1, 5))
+    optimizer.wait()
+    assert frozen(list(model.parameters())) == plain()
+
+
+def test_what_cannot_be_attached() -> None:
+    model, optimizer = build()
+    with pytest.raises(TypeError, match=r"attach takes a torch\.nn\.Module, got generator"):
+        optimizer.attach(model.parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, without = build(offload="none")
+        without.attach(model)
+        without.wait()
+    assert not hooks_of(model)
