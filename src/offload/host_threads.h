@@ -2,15 +2,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "cpu/threads.h"
-
-#include <algorithm>
-
 namespace octavo::offload {
 
-// `asked` (0: nobody has): all of the pool but one, since the framework's own thread works meanwhile.
-inline int host_threads(int asked = 0) {
-  return asked > 0 ? asked : std::max(1, cpu::default_pool_threads() - 1);
-}
+// `asked` (0: nobody has): the pool's, but one CPU is left to the framework, whose own thread works
+// meanwhile, and a container's limit on CPU time counts: beyond it all threads would be stopped, the
+// framework's too.
+int host_threads(int asked = 0);
+// The rule: of a pool of so many threads, where the process may use so many CPUs.
+int host_threads_of(int pool, int cpus);
 
 }  // namespace octavo::offload

@@ -12,15 +12,16 @@ BINARY = os.environ.get("OCTAVO_BIN") or os.environ.get("OCTAVO_COMMAND") or str
 SMALL = ("--layers=3", "--numel=20000", "--work-ms=0.1", "--repeat=2", "--threads=2")
 
 
-def offload(*arguments):
+def offload(*arguments, **environment):
     given = {argument.partition("=")[0] for argument in arguments}
     small = [preset for preset in SMALL if preset.partition("=")[0] not in given]
     command = [BINARY, "bench", "offload", *small, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-def rows_of(*arguments):
-    done = offload("--json", *arguments)
+def rows_of(*arguments, **environment):
+    done = offload("--json", *arguments, **environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["rows"]
 
@@ -39,6 +40,12 @@ def test_residences_agree(options):
     assert device["host_bytes"] == stream["device_state_bytes"] == host["device_state_bytes"] == 0
     assert stream["host_bytes"] >= device["device_state_bytes"]
     assert host["host_bytes"] >= device["device_state_bytes"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_delays_change_nothing(seed):
+    rows = rows_of("--offload-gradients", "--clip", OCTAVO_OFFLOAD_DELAYS=f"{seed}:2000")
+    assert len({row["checksum"] for row in rows}) == 1
 
 
 def test_weights_move():

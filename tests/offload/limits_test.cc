@@ -1,6 +1,7 @@
 // Limits of machines and containers, read from files as they are there.
 // SPDX-License-Identifier: MIT
 #include "offload/limits.h"
+#include "offload/host_threads.h"
 
 #include <octavo/offload.h>
 
@@ -101,6 +102,17 @@ TEST(Limits, OfTheFirstVersion) {
   root.write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(memory_room(root.path()), 500000);
   EXPECT_EQ(cpu_quota(root.path()), 4);
+}
+
+// One CPU is the framework's; who sets the pool's size to less is given just that.
+TEST(Limits, ThreadsOfTheCpusStep) {
+  EXPECT_EQ(host_threads_of(16, 16), 15);
+  EXPECT_EQ(host_threads_of(16, 4), 3);
+  EXPECT_EQ(host_threads_of(4, 16), 4);
+  EXPECT_EQ(host_threads_of(2, 1), 1);
+  EXPECT_EQ(host_threads_of(1, 1), 1);
+  EXPECT_EQ(host_threads(7), 7);
+  EXPECT_GE(host_threads(), 1);
 }
 
 TEST(Limits, OfThisProcess) {

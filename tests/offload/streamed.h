@@ -1,4 +1,5 @@
-// A TensorSet whose states pass through a device that is made of threads, beside one that is stepped whole.
+// A TensorSet whose states pass through a device, beside one that is stepped whole: weights, gradients and
+// staging memory are the device's, states are host memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,36 +12,80 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace test {
 
+// Delays of the queues that are made while it lives.
+class Delayed {
+ public:
+  explicit Delayed(const std::string& delays) { setenv("OCTAVO_OFFLOAD_DELAYS", delays.c_str(), 1); }
+  ~Delayed() { unsetenv("OCTAVO_OFFLOAD_DELAYS"); }
+  Delayed(const Delayed&) = delete;
+  Delayed& operator=(const Delayed&) = delete;
+};
+
+// The device, and host memory that it copies. What it allocates lives as long as the target.
+class Target {
+ public:
+  Target() = default;
+  Target(const Target&) = delete;
+  Target& operator=(const Target&) = delete;
+  virtual ~Target() = default;
+  [[nodiscard]] virtual octavo::Device device() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<octavo::offload::Link> link() = 0;
+  [[nodiscard]] virtual void* stream() = 0;  // the caller's
+  virtual std::byte* allocate(std::int64_t bytes) = 0;
+  virtual std::byte* allocate_host(std::int64_t bytes) = 0;
+  // Now, whatever the streams do.
+  virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
+};
+
+// Threads that stand for a device.
+class ThreadTarget final : public Target {
+ public:
+  [[nodiscard]] octavo::Device device() const override { return {}; }
+  [[nodiscard]] std::unique_ptr<octavo::offload::Link> link() override {
+    return octavo::offload::make_cpu_link();
+  }
+  [[nodiscard]] void* stream() override { return nullptr; }
+  std::byte* allocate(std::int64_t bytes) override {
+    return buffers_.emplace_back(std::make_unique<Buffer>(bytes))->data();
+  }
+  std::byte* allocate_host(std::int64_t bytes) override { return allocate(bytes); }
+  void copy(void* to, const void* from, std::int64_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+
+ private:
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+};
+
 class Streamed {
  public:
   // Where states are: in buffers of their own; in one piece of host memory, side by side or with eight bytes
-  // of somebody else between them. Held: in buffers of their own, and gradients in host memory, too.
+  // of somebody else between them. Held: as the first, and gradients are in host memory, too.
   enum class Kind { apart, slab, slab_with_gaps, held };
 
-  Streamed(const TensorSet& set, octavo::offload::StreamSizes sizes, Kind kind,
+  Streamed(Target& target, const TensorSet& set, octavo::offload::StreamSizes sizes, Kind kind,
            std::span<std::int64_t* const> counts = {}, std::vector<std::uint32_t> order = {})
-      : set_(set), kind_(kind), sizes_(sizes), order_(std::move(order)) {
+      : target_(target), set_(set), kind_(kind), sizes_(sizes), order_(std::move(order)) {
+    order_.resize(size());
+    for (const TensorBuffers& t : set_.tensors()) {
+      params_.push_back(twin(t.param));
+      grads_.push_back(twin(t.grad));
+      held_.emplace_back(t.grad.size());
+    }
     if (kind == Kind::slab || kind == Kind::slab_with_gaps) lay_out();
-    for (const TensorBuffers& t : set_.tensors()) held_.emplace_back(t.grad.size());
-    link_ = octavo::offload::make_cpu_link();
+    link_ = target.link();
     staging_.emplace(*link_);
-    order_.resize(set_.tensors().size());
-    std::vector<std::size_t> all(set_.tensors().size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-    step_ = make(all, counts);
+    step_ = make(all(), counts);
   }
 
-  octavo::Result<octavo::StepReport> step(const octavo::StepArgs& args) {
-    std::vector<std::size_t> all(set_.tensors().size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-    return run(*step_, all, args);
-  }
+  octavo::Result<octavo::StepReport> step(const octavo::StepArgs& args) { return run(*step_, all(), args); }
   // By a backend of its own, which is gone when the call returns.
   octavo::Result<octavo::StepReport> step_some(const std::vector<std::size_t>& tensors,
                                                const octavo::StepArgs& args) {
@@ -50,25 +95,35 @@ class Streamed {
 
   // When the gradients were read.
   void fill_grads(std::uint64_t seed) {
-    for (std::size_t i = 0; i < set_.tensors().size(); ++i) EXPECT_TRUE(wait_for(step_->gradient(i)).ok());
+    for (std::size_t i = 0; i < size(); ++i) EXPECT_TRUE(wait_for(step_->gradient(i)).ok());
     set_.fill_grads(seed);
+    for (std::size_t i = 0; i < size(); ++i) {
+      const Buffer& grad = set_.tensors()[i].grad;
+      target_.copy(grads_[i], grad.data(), grad.size());
+    }
   }
   void overwrite_gradient(std::size_t i) {
     EXPECT_TRUE(wait_for(step_->gradient(i)).ok());
-    const Buffer& grad = kind_ == Kind::held ? held_[i] : set_.tensors()[i].grad;
-    std::memset(grad.data(), 0x3F, static_cast<std::size_t>(grad.size()));
+    const Buffer& grad = set_.tensors()[i].grad;
+    const std::vector<std::byte> wrong(static_cast<std::size_t>(grad.size()), std::byte{0x3F});
+    target_.copy(kind_ == Kind::held ? held_[i].data() : grads_[i], wrong.data(), grad.size());
   }
   [[nodiscard]] bool weight_is_ready(std::size_t i) const {
     const auto& promise = step_->weight(i);
     return promise.mark == nullptr || promise.mark->passed();
   }
   octavo::Status wait_weight(std::size_t i) { return wait_for(step_->weight(i)); }
-  std::string weight_difference(std::size_t i, const TensorSet& other) {
-    EXPECT_TRUE(wait_for(step_->weight(i)).ok());
-    const Buffer& got = set_.tensors()[i].param;
-    return first_difference(
-        got.data(), other.tensors()[i].param.data(), static_cast<std::size_t>(set_.tensors()[i].spec.numel),
-        static_cast<std::size_t>(octavo::dtype_bytes(set_.tensors()[i].spec.param_dtype)));
+  // Ordered: the caller's stream is, and the host does not wait.
+  enum class When { promised, ordered };
+  std::string weight_difference(std::size_t i, const TensorSet& other, When when = When::promised) {
+    if (when == When::promised) {
+      EXPECT_TRUE(wait_weight(i).ok());
+    }
+    const TensorBuffers& t = set_.tensors()[i];
+    target_.copy(t.param.data(), params_[i], t.param.size());
+    const auto element = static_cast<std::size_t>(octavo::dtype_bytes(t.spec.param_dtype));
+    return first_difference(t.param.data(), other.tensors()[i].param.data(),
+                            static_cast<std::size_t>(t.spec.numel), element);
   }
   void wait() {
     const octavo::Status status = staging_->idle().wait();
@@ -76,17 +131,19 @@ class Streamed {
   }
   std::string difference(const TensorSet& other) {
     wait();
-    for (const Place& place : places_) std::memcpy(place.own, slab_.data() + place.at, place.bytes);
+    for (std::size_t i = 0; i < size(); ++i)
+      target_.copy(set_.tensors()[i].param.data(), params_[i], set_.tensors()[i].param.size());
+    for (const Place& place : places_) std::memcpy(place.own, slab_ + place.at, place.bytes);
     return set_.difference(other);
   }
 
   // Bytes of the slab that no state has.
   void write_gaps(std::byte value) {
-    for (const Place& gap : gaps_) std::memset(slab_.data() + gap.at, static_cast<int>(value), gap.bytes);
+    for (const Place& gap : gaps_) std::memset(slab_ + gap.at, static_cast<int>(value), gap.bytes);
   }
   [[nodiscard]] bool gaps_are(std::byte value) const {
     return !gaps_.empty() && std::ranges::all_of(gaps_, [&](const Place& gap) {
-      return std::all_of(slab_.data() + gap.at, slab_.data() + gap.at + gap.bytes,
+      return std::all_of(slab_ + gap.at, slab_ + gap.at + gap.bytes,
                          [&](std::byte byte) { return byte == value; });
     });
   }
@@ -100,11 +157,10 @@ class Streamed {
         "gate");
   }
   void let_go() { gate_.set_value(); }
-  void shrink_staging() {
-    memory_ = Buffer(4096);
-    (void)staging_->place({memory_.data(), 4096}, {});
-    shrunk_ = true;
-  }
+  void shrink_staging() { most_staging_ = 4096; }
+  [[nodiscard]] octavo::offload::Link& link() { return *link_; }
+  [[nodiscard]] octavo::offload::OffloadedStep& whole() { return *step_; }
+  [[nodiscard]] std::byte* device_grad(std::size_t i) { return grads_[i]; }
 
  private:
   struct Place {
@@ -113,9 +169,23 @@ class Streamed {
     std::size_t bytes;
   };
 
+  [[nodiscard]] std::size_t size() const { return set_.tensors().size(); }
+  [[nodiscard]] std::vector<std::size_t> all() const {
+    std::vector<std::size_t> numbers(size());
+    std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+    return numbers;
+  }
   static octavo::Status wait_for(const octavo::offload::Promise& promise) {
     if (octavo::Status bad = promise.queued.wait(); !bad.ok()) return bad;
     return promise.mark == nullptr ? octavo::Status() : promise.mark->wait();
+  }
+
+  // Memory of the device with the same bytes, as far from a multiple of 64.
+  std::byte* twin(const Buffer& own) {
+    const auto phase = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(own.data()) % 64);
+    std::byte* const at = target_.allocate(own.size() + 64) + phase;
+    target_.copy(at, own.data(), own.size());
+    return at;
   }
 
   void lay_out() {
@@ -135,12 +205,12 @@ class Streamed {
       for (const Buffer& scales : t.scales) add(scales, 4);
       add(t.residual, 2);
     }
-    slab_ = Buffer(at);
-    for (const Place& place : places_) std::memcpy(slab_.data() + place.at, place.own, place.bytes);
+    slab_ = target_.allocate_host(at);
+    for (const Place& place : places_) std::memcpy(slab_ + place.at, place.own, place.bytes);
   }
   void* moved(void* own) const {
     const auto at = std::ranges::find_if(places_, [&](const Place& place) { return place.own == own; });
-    return at == places_.end() ? own : slab_.data() + at->at;
+    return at == places_.end() ? own : slab_ + at->at;
   }
 
   std::unique_ptr<octavo::offload::OffloadedStep> make(const std::vector<std::size_t>& tensors,
@@ -149,60 +219,99 @@ class Streamed {
     for (const std::size_t i : tensors) {
       octavo::offload::OffloadedTensor tensor;
       tensor.args = set_.tensors()[i].args();
+      tensor.args.param = params_[i];
+      tensor.args.grad = kind_ == Kind::held ? nullptr : grads_[i];
       tensor.args.residual = moved(tensor.args.residual);
       for (auto& slot : tensor.args.state) {
         slot.codes = moved(slot.codes);
         slot.scales = static_cast<float*>(moved(slot.scales));
       }
       tensor.order = order_[i];
-      if (kind_ == Kind::held) tensor.args.grad = nullptr;
       given.push_back(tensor);
     }
-    auto made = octavo::offload::make_streamed_step(set_.config(), given, *link_, counts, sizes_);
+    octavo::GroupConfig config = set_.config();
+    config.device = target_.device();
+    auto made = octavo::offload::make_streamed_step(config, given, *link_, counts, sizes_);
     EXPECT_TRUE(made.ok()) << made.status().message();
     return std::move(*made);
   }
 
   octavo::Result<octavo::StepReport> run(octavo::offload::OffloadedStep& step,
-                                         const std::vector<std::size_t>& tensors,
-                                         const octavo::StepArgs& args) {
-    if (step.staging_bytes() > memory_.size() && !shrunk_) {
+                                         const std::vector<std::size_t>& tensors, octavo::StepArgs args) {
+    args.stream = target_.stream();
+    const auto caller = link_->mark(args.stream);
+    if (!caller.ok()) return caller.status();
+    const std::int64_t bytes = std::min(step.staging_bytes(), most_staging_);
+    if (bytes > static_cast<std::int64_t>(staging_->memory().size()) || most_staging_ == bytes) {
       wait();
-      memory_ = Buffer(step.staging_bytes());
+      octavo::Status bad =
+          staging_->place({target_.allocate(bytes), static_cast<std::size_t>(bytes)}, *caller);
+      if (!bad.ok()) return bad;
     }
     std::vector<const void*> grads, held;
     std::vector<octavo::offload::Mark> complete;
     for (const std::size_t i : tensors) {
-      const Buffer& grad = set_.tensors()[i].grad;
-      grads.push_back(kind_ == Kind::held ? nullptr : grad.data());
+      grads.push_back(kind_ == Kind::held ? nullptr : grads_[i]);
       if (kind_ != Kind::held) continue;
       // Late, by the host's queue.
-      std::byte* const to = held_[i].data();
-      (void)link_->host().copy(to, grad.data(), grad.size(), "gradient");
-      held.push_back(grad.size() == 0 ? nullptr : to);
+      const Buffer& grad = set_.tensors()[i].grad;
+      (void)link_->host().copy(held_[i].data(), grad.data(), grad.size(), "gradient");
+      held.push_back(grad.size() == 0 ? nullptr : held_[i].data());
       complete.push_back(*link_->host().mark());
     }
     if (octavo::Status bad = step.bind_grads(grads); !bad.ok()) return bad;
-    if (!shrunk_) {
-      const auto bytes = static_cast<std::size_t>(memory_.size());
-      if (octavo::Status bad = staging_->place({memory_.data(), bytes}, {}); !bad.ok()) return bad;
-    }
-    step.prepare({&*staging_, {}, held, complete});
+    step.prepare({&*staging_, *caller, held, complete});
     return step.step(args);
   }
 
+  Target& target_;
   TensorSet set_;
   const Kind kind_;
   const octavo::offload::StreamSizes sizes_;
   std::vector<std::uint32_t> order_;
+  std::vector<std::byte*> params_, grads_;
   std::vector<Place> places_, gaps_;
-  Buffer slab_, memory_;
+  std::byte* slab_ = nullptr;
   std::vector<Buffer> held_;
-  bool shrunk_ = false;
+  std::int64_t most_staging_ = std::int64_t{1} << 40;
   std::promise<void> gate_;
   std::unique_ptr<octavo::offload::Link> link_;  // from here on: gone before the memory is
   std::optional<octavo::offload::Staging> staging_;
   std::unique_ptr<octavo::offload::OffloadedStep> step_;
 };
+
+// From nothing to several pieces; with two dimensions where the format looks at them.
+inline std::vector<octavo::TensorSpec> streamed_specs(octavo::StateFormat format, const StoreCase& store,
+                                                      octavo::DType grad) {
+  std::vector<octavo::TensorSpec> list;
+  for (const std::int64_t numel : {1, 9001, 0, 257, 20480, 4096}) {
+    const std::int64_t block = has_blocks(format) && numel == 20480 ? 4096 : 0;
+    list.push_back(tensor_spec(numel, store.dtype, grad, store.store, format, block));
+    if (numel == 257 || numel == 4096) give_shape(list.back());
+  }
+  return list;
+}
+
+// Small enough that the largest of them are cut, and that batches wait for one another.
+inline constexpr octavo::offload::StreamSizes kSmallSizes{40000, 100000};
+inline constexpr octavo::offload::StreamSizes kTightSizes{40000, 30000};
+
+// Three steps, of which none waits for the one before.
+inline std::string streamed_difference(Target& target, const OptimizerCase& optimizer,
+                                       const std::vector<octavo::TensorSpec>& list, Streamed::Kind kind,
+                                       octavo::offload::StreamSizes sizes = kSmallSizes) {
+  TensorSet expected(optimizer.config, list, 11);
+  Streamed got(target, expected, sizes, kind);
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    octavo::StepArgs args = step_args(optimizer, step);
+    args.threads = 1;
+    got.fill_grads(70 + static_cast<std::uint64_t>(step));
+    expected.fill_grads(70 + static_cast<std::uint64_t>(step));
+    auto report = expected.step(args);
+    if (report.ok()) report = got.step(args);
+    if (!report.ok()) return report.status().message();
+  }
+  return got.difference(expected);
+}
 
 }  // namespace test

@@ -21,46 +21,8 @@ using octavo::TensorSpec;
 using octavo::WeightStore;
 using testing::HasSubstr;
 
-class Delayed {
- public:
-  explicit Delayed(const char* delays) { setenv("OCTAVO_OFFLOAD_DELAYS", delays, 1); }
-  ~Delayed() { unsetenv("OCTAVO_OFFLOAD_DELAYS"); }
-  Delayed(const Delayed&) = delete;
-  Delayed& operator=(const Delayed&) = delete;
-};
-
-// From nothing to several pieces; with two dimensions where the format looks at them.
-std::vector<TensorSpec> specs(StateFormat format, const StoreCase& store, DType grad) {
-  std::vector<TensorSpec> list;
-  for (const std::int64_t numel : {1, 9001, 0, 257, 20480, 4096}) {
-    const std::int64_t block = has_blocks(format) && numel == 20480 ? 4096 : 0;
-    list.push_back(tensor_spec(numel, store.dtype, grad, store.store, format, block));
-    if (numel == 257 || numel == 4096) give_shape(list.back());
-  }
-  return list;
-}
-
-// Small enough that the largest tensors are cut, and that batches wait for one another.
-constexpr octavo::offload::StreamSizes kSmall{40000, 100000};
-
-// Three steps, of which none waits for the one before.
-std::string compare(const OptimizerCase& optimizer, const std::vector<TensorSpec>& list, Streamed::Kind kind,
-                    octavo::offload::StreamSizes sizes = kSmall) {
-  TensorSet expected(optimizer.config, list, 11);
-  Streamed got(expected, sizes, kind);
-  for (std::int64_t step = 1; step <= 3; ++step) {
-    octavo::StepArgs args = step_args(optimizer, step);
-    args.threads = 1;
-    got.fill_grads(70 + static_cast<std::uint64_t>(step));
-    expected.fill_grads(70 + static_cast<std::uint64_t>(step));
-    auto report = expected.step(args);
-    if (report.ok()) report = got.step(args);
-    if (!report.ok()) return report.status().message();
-  }
-  return got.difference(expected);
-}
-
 TEST(StreamedStep, EveryFormatStoreAndGradientHasTheBitsOfTheWholeStep) {
+  ThreadTarget target;
   const Delayed delays("5:10");
   const OptimizerCase adamw = optimizers(false)[2];  // with amsgrad: three moments
   std::size_t turn = 0;
@@ -68,7 +30,7 @@ TEST(StreamedStep, EveryFormatStoreAndGradientHasTheBitsOfTheWholeStep) {
     for (const StoreCase& store : stores()) {
       for (const DType grad : octavo::all_dtypes()) {
         const auto kind = static_cast<Streamed::Kind>(turn++ % 4);
-        ASSERT_EQ(compare(adamw, specs(format, store, grad), kind), "")
+        ASSERT_EQ(streamed_difference(target, adamw, streamed_specs(format, store, grad), kind), "")
             << octavo::name(format) << ", " << store.name << ", " << octavo::name(grad) << ", "
             << static_cast<int>(kind);
       }
@@ -77,10 +39,13 @@ TEST(StreamedStep, EveryFormatStoreAndGradientHasTheBitsOfTheWholeStep) {
 }
 
 TEST(StreamedStep, EveryRuleWithEveryFormat) {
+  ThreadTarget target;
   for (const OptimizerCase& optimizer : optimizers(false)) {
     for (const StateFormat format : octavo::all_state_formats()) {
-      ASSERT_EQ(compare(optimizer, specs(format, {"bf16", DType::bf16, WeightStore::stochastic}, DType::bf16),
-                        Streamed::Kind::slab),
+      ASSERT_EQ(streamed_difference(
+                    target, optimizer,
+                    streamed_specs(format, {"bf16", DType::bf16, WeightStore::stochastic}, DType::bf16),
+                    Streamed::Kind::slab),
                 "")
           << optimizer.name << ", " << octavo::name(format);
     }
@@ -88,24 +53,32 @@ TEST(StreamedStep, EveryRuleWithEveryFormat) {
 }
 
 TEST(StreamedStep, DelaysOfAnySeedChangeNothing) {
+  ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
   for (int seed = 0; seed < 12; ++seed) {
-    const Delayed delays((std::to_string(seed) + ":300").c_str());
+    const Delayed delays(std::to_string(seed) + ":300");
     const auto kind = static_cast<Streamed::Kind>(seed % 4);
-    ASSERT_EQ(compare(adamw, specs(StateFormat::int8, stores()[0], DType::f32), kind), "") << seed;
+    ASSERT_EQ(
+        streamed_difference(target, adamw, streamed_specs(StateFormat::int8, stores()[0], DType::f32), kind),
+        "")
+        << seed;
   }
 }
 
 TEST(StreamedStep, DefaultSizesTakeSmallTensorsInOneBatch) {
+  ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
-  ASSERT_EQ(compare(adamw, specs(StateFormat::int4, stores()[0], DType::f32), Streamed::Kind::slab, {}), "");
+  ASSERT_EQ(streamed_difference(target, adamw, streamed_specs(StateFormat::int4, stores()[0], DType::f32),
+                                Streamed::Kind::slab, {}),
+            "");
 }
 
 // What lies between two states is not written, although they are copied by way of the device.
 TEST(StreamedStep, BytesBesideStatesStay) {
+  ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
-  TensorSet set(adamw.config, specs(StateFormat::int8, stores()[0], DType::f32), 3);
-  Streamed got(set, kSmall, Streamed::Kind::slab_with_gaps);
+  TensorSet set(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
+  Streamed got(target, set, kSmallSizes, Streamed::Kind::slab_with_gaps);
   octavo::StepArgs args = step_args(adamw, 1);
   for (std::int64_t step = 1; step <= 3; ++step) {
     args.step = step;
@@ -118,13 +91,14 @@ TEST(StreamedStep, BytesBesideStatesStay) {
 }
 
 TEST(StreamedStep, ScalarsAreReadBeforeStepReturns) {
+  ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
   const Delayed delays("9:200");
-  TensorSet expected(adamw.config, specs(StateFormat::int8, stores()[0], DType::f32), 3);
+  TensorSet expected(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
   std::int64_t first = 6;
   std::int64_t second = 6;
   std::int64_t* const others[] = {&second};
-  Streamed got(expected, kSmall, Streamed::Kind::apart, others);
+  Streamed got(target, expected, kSmallSizes, Streamed::Kind::apart, others);
   std::int64_t count = 6;
   for (int i = 0; i < 3; ++i) {
     float lr = 0.01F;
@@ -155,15 +129,16 @@ TEST(StreamedStep, ScalarsAreReadBeforeStepReturns) {
 
 // Steps of some tensors, and then of others with some of the same, through one memory and without a wait.
 TEST(StreamedStep, StepsShareMemoryAndStates) {
+  ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
   for (int seed = 0; seed < 12; ++seed) {
-    const Delayed delays((std::to_string(20 + seed) + ":200").c_str());
+    const Delayed delays(std::to_string(20 + seed) + ":200");
     // Of the latter, steps on the CPU keep something in staging memory besides states.
     const StateFormat format = seed % 2 == 0 ? StateFormat::int8 : StateFormat::int4_rank1;
-    std::vector<TensorSpec> list = specs(format, stores()[0], DType::f32);
+    std::vector<TensorSpec> list = streamed_specs(format, stores()[0], DType::f32);
     for (TensorSpec& spec : list) give_shape(spec);
     TensorSet expected(adamw.config, list, 3);
-    Streamed got(expected, {40000, 30000}, Streamed::Kind::apart);
+    Streamed got(target, expected, kTightSizes, Streamed::Kind::apart);
     for (std::int64_t step = 1; step <= 4; ++step) {
       octavo::StepArgs args = step_args(adamw, step);
       ASSERT_TRUE(expected.step(args).ok());
@@ -179,11 +154,12 @@ TEST(StreamedStep, StepsShareMemoryAndStates) {
 }
 
 TEST(StreamedStep, GradientsAndWeightsAreFreeAsPromised) {
+  ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
   for (const auto kind : {Streamed::Kind::apart, Streamed::Kind::held}) {
     const Delayed delays("31:500");
-    TensorSet expected(adamw.config, specs(StateFormat::int8, stores()[0], DType::f32), 3);
-    Streamed got(expected, kSmall, kind);
+    TensorSet expected(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
+    Streamed got(target, expected, kSmallSizes, kind);
     octavo::StepArgs args = step_args(adamw, 1);
     ASSERT_TRUE(expected.step(args).ok());
     ASSERT_TRUE(got.step(args).ok());
@@ -197,10 +173,11 @@ TEST(StreamedStep, GradientsAndWeightsAreFreeAsPromised) {
 }
 
 TEST(StreamedStep, TensorsAreUpdatedInTheirOrder) {
+  ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
-  TensorSet set(adamw.config, specs(StateFormat::int8, stores()[0], DType::f32), 3);
+  TensorSet set(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
   // Memory for a part of them: the others wait for what does not go down.
-  Streamed got(set, {40000, 30000}, Streamed::Kind::apart, {}, {5, 4, 3, 2, 1, 0});
+  Streamed got(target, set, kTightSizes, Streamed::Kind::apart, {}, {5, 4, 3, 2, 1, 0});
   got.hold_down();
   ASSERT_TRUE(got.step(step_args(adamw, 1)).ok());
   for (int i = 0; i < 5000 && !got.weight_is_ready(5); ++i)
@@ -212,9 +189,10 @@ TEST(StreamedStep, TensorsAreUpdatedInTheirOrder) {
 }
 
 TEST(StreamedStep, SaysWhatItCannotDo) {
+  ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
-  TensorSet set(adamw.config, specs(StateFormat::int8, stores()[0], DType::f32), 3);
-  Streamed got(set, kSmall, Streamed::Kind::apart);
+  TensorSet set(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
+  Streamed got(target, set, kSmallSizes, Streamed::Kind::apart);
   octavo::StepArgs args = step_args(adamw, 1);
   args.guard = true;
   EXPECT_THAT(got.step(args).status().message(), HasSubstr("scalars.norm: got null"));
