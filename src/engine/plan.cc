@@ -102,15 +102,21 @@ void Plan::find_cohorts(const Registry& registry) {
   for (auto& [key, cohort] : found) cohorts_.push_back(std::move(cohort));
 }
 
-// Offloaded ones first, by their first tensor: their copies begin while the device steps the others.
+// Offloaded ones first, by their first tensor: their copies begin while the device steps the others. Before
+// them small ones, which hold up nobody: of biases that are a group of their own the first layer needs some,
+// and must not wait for everything else.
 void Plan::sort_cohorts(const Registry& registry) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 20;  // elements
   const auto turn = [&](const Cohort& cohort) {
     std::uint64_t first = std::uint64_t{1} << 32;
+    std::int64_t elements = 0;
     for (const std::uint32_t handle : cohort.handles) {
-      if (cohort.residence != Residence::device)
-        first = std::min<std::uint64_t>(first, registry[handle].offloaded->order);
+      if (cohort.residence == Residence::device) continue;
+      first = std::min<std::uint64_t>(first, registry[handle].offloaded->order);
+      elements += registry[handle].args.spec.numel;
     }
-    return first;
+    const bool small = cohort.residence != Residence::device && elements < kLarge;
+    return std::pair(!small, first);
   };
   std::ranges::stable_sort(cohorts_, {}, turn);
 }

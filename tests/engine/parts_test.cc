@@ -1,6 +1,7 @@
 // The engine's parts by themselves: which buffers share memory, and which step counts on a device are known
-// to be equal. No device is needed for either.
+// to be equal, and who is stepped first. No device is needed for any.
 // SPDX-License-Identifier: MIT
+#include "engine/plan.h"
 #include "engine/ranges.h"
 #include "engine/registry.h"
 
@@ -102,6 +103,40 @@ TEST(Registry, HistoriesOfCountsThatNobodyReads) {
   EXPECT_FALSE(equal(4, 5) || equal(3, 4));
   EXPECT_EQ(registry.set_counts(std::array{4U, 4U}, {}).tensor, 4);
   EXPECT_FALSE(registry.set_counts(std::array{4U}, std::array<std::int64_t, 2>{1, 2}).status.ok());
+}
+
+// The first layer needs its bias soon, and biases are a group of their own.
+TEST(Plan, SmallCohortsGoFirstAndThoseOfTheDeviceLast) {
+  constexpr std::int64_t kSizes[] = {4, 1 << 20, 1 << 20, 4};
+  constexpr Residence kResidences[] = {Residence::device, Residence::stream, Residence::stream,
+                                       Residence::stream};
+  Registry registry(Algorithm::sgd);
+  std::array<std::vector<float>, 4> params;
+  std::array<std::int64_t, 4> counts{};
+  std::array<EngineTensor, 4> tensors;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    EngineGroup group;  // without momentum: no states
+    ASSERT_TRUE(registry.set_group(i, group).ok());
+    params[i].resize(static_cast<std::size_t>(kSizes[i]));
+    tensors[i].tensor.spec.numel = kSizes[i];
+    tensors[i].tensor.param = params[i].data();
+    tensors[i].step = &counts[i];
+    tensors[i].group = i;
+    tensors[i].residence = kResidences[i];
+  }
+  constexpr std::array kHandles = {0U, 1U, 2U, 3U};
+  ASSERT_TRUE(registry.set(kHandles, tensors).status.ok());
+  registry[2].offloaded->order = 0;
+  registry[1].offloaded->order = 1;
+  const auto link = offload::make_cpu_link();
+  const std::array<const void*, 4> grads = {params[0].data(), params[1].data(), params[2].data(),
+                                            params[3].data()};
+  const auto plan = Plan::make(registry, kHandles, grads, std::array<DType, 4>{},
+                               [&](Device) { return Result<offload::Link*>(link.get()); });
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  std::vector<std::uint32_t> order;
+  for (const Cohort& cohort : (*plan)->cohorts()) order.push_back(cohort.handles[0]);
+  EXPECT_EQ(order, (std::vector<std::uint32_t>{3, 2, 1, 0}));
 }
 
 }  // namespace
