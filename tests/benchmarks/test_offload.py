@@ -69,6 +69,22 @@ def test_rows_that_run_and_rows_that_fail(
     assert failed in printed
 
 
+def test_residences_end_at_the_same_loss(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / "found.json"
+    rows = "bf16: octavo stream,bf16: octavo host,octavo 8bit,clip: octavo,eager: octavo"
+    table(script, monkeypatch, "--rows", rows, "--skip", "compiled", "--json", str(file))
+    found = json.loads(file.read_text())["rows"]
+    assert [row for row in found if "error" in row] == []
+    losses: dict[tuple[str, str], set[float]] = {}
+    for row in found:
+        way, _, name = row["row"].partition(": ")
+        losses.setdefault((way, "4bit" if "4bit" in name else "8bit"), set()).add(row["loss"])
+    assert {key: len(values) for key, values in losses.items()} == dict.fromkeys(losses, 1)
+    assert len(found) == 16
+
+
 def test_a_trace_has_the_layers(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     rows = ["--rows", "bf16: none octavo 8bit", "--trace", str(tmp_path)]
     table(script, monkeypatch, *rows, "--layers", "2")

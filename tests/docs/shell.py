@@ -54,7 +54,7 @@ TORCH_ENDED_BADLY = "terminate called without an active exception"
 TRIES = 5
 
 _TRAIN = re.compile(r"^(torchrun .* )?(\S*/)?octavo train \S+\.yaml")
-_BENCH = re.compile(r"^(\S+=\S+ )*(\S*/)?octavo bench ")
+_BENCH = re.compile(r"^(\S+=\S+ )*(\S*/)?octavo bench (?!offload)")  # that one is short on a CPU
 
 
 def scratch(folder: Path, build: Path) -> None:
