@@ -185,6 +185,11 @@ Status Engine::Impl::refresh(std::span<const std::uint32_t> handles, EngineCopy 
 Status Engine::wait(std::span<const std::uint32_t> handles, EngineWait what, Device device, void* stream) {
   impl_->failed_tensor = -1;
   if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
+  if (what != EngineWait::weights && what != EngineWait::gradients) {
+    return Status::invalid(impl_->registry.tag() + " wait: got " +
+                           std::to_string(static_cast<std::uint32_t>(what)) +
+                           ", expected 0 (weights) or 1 (gradients)");
+  }
   if (engine::Failure bad = impl_->registry.check_handles(handles); !bad.status.ok()) return impl_->fail(bad);
   return impl_->wait(handles, what, device, stream);
 }
@@ -192,6 +197,11 @@ Status Engine::wait(std::span<const std::uint32_t> handles, EngineWait what, Dev
 Status Engine::refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device, void* stream) {
   impl_->failed_tensor = -1;
   if (Status bad = impl_->check_alive(); !bad.ok()) return bad;
+  if (way != EngineCopy::to_host && way != EngineCopy::to_device) {
+    return Status::invalid(impl_->registry.tag() + " refresh: got " +
+                           std::to_string(static_cast<std::uint32_t>(way)) +
+                           ", expected 0 (to the host) or 1 (to the device)");
+  }
   if (engine::Failure bad = impl_->registry.check_handles(handles); !bad.status.ok()) return impl_->fail(bad);
   return impl_->refresh(handles, way, device, stream);
 }

@@ -39,6 +39,8 @@ octavo_engine_tensor c_engine_tensor(const octavo::EngineTensor& t) {
   std::memcpy(c.codes, inner.codes, sizeof c.codes);
   std::memcpy(c.scales, inner.scales, sizeof c.scales);
   c.step = t.step;
+  c.residence = static_cast<uint32_t>(t.residence);
+  c.held_in_fp32 = t.held_in_fp32 ? 1 : 0;
   return c;
 }
 
@@ -124,6 +126,86 @@ TEST(EngineC, SameBytesAsCpp) {
     EXPECT_EQ(octavo_engine_remove(own.engine, all.data(), 5), 0U);
     EXPECT_EQ(octavo_engine_begin(own.engine, all.data(), nullptr, nullptr, 0, 0, nullptr), 0U);
   }
+}
+
+// Every function of offload once: a gradient that is taken twice and one that is not, a deferred step.
+TEST(EngineC, Offload) {
+  const OptimizerCase optimizer = optimizers(false)[0];
+  EngineSet c(optimizer, {optimizer.config, mixed_specs(StateFormat::int8), 7});
+  TensorSet expected = c.set;
+  c.residences = {octavo::Residence::host, octavo::Residence::stream};
+  const CEngine own(optimizer.config.algorithm);
+  octavo::StepArgs numbers;
+  numbers.hyper = optimizer.hyper;
+  numbers.seed = c.options.seed;
+  const octavo_step_args options = c_step_args(numbers);
+  ASSERT_EQ(octavo_engine_set_group(own.engine, 0, c.options.switches, &options, 0, 0), 0U);
+  std::int64_t allocated = 0;
+  ASSERT_EQ(
+      octavo_engine_set_host_memory(
+          own.engine,
+          [](void* user, int64_t bytes) -> void* {
+            *static_cast<std::int64_t*>(user) += bytes;
+            return ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{64});
+          },
+          [](void* /*user*/, void* data) { ::operator delete (data, std::align_val_t{64}); }, &allocated),
+      0U);
+  const Handles two = {0, 1};
+  const std::array<octavo_engine_tensor, 2> list = {c_engine_tensor(c.tensor(0)),
+                                                    c_engine_tensor(c.tensor(1))};
+  ASSERT_EQ(octavo_engine_set(own.engine, two.data(), list.data(), 2), 0U) << octavo_last_error();
+  const Handles order = {1, 0};
+  ASSERT_EQ(octavo_engine_set_order(own.engine, order.data(), 2), 0U);
+
+  const std::array<const void*, 2> grads = {c.set.tensors()[0].grad.data(), c.set.tensors()[1].grad.data()};
+  const std::array<uint8_t, 2> dtypes = {static_cast<uint8_t>(octavo::DType::f32),
+                                         static_cast<uint8_t>(octavo::DType::f16)};
+  for (int pass = 0; pass < 2; ++pass) {
+    ASSERT_EQ(octavo_engine_take(own.engine, two.data(), grads.data(), dtypes.data(), 1, 0, 0, nullptr), 0U)
+        << octavo_last_error();
+  }
+  EXPECT_EQ(octavo_engine_holds(own.engine, 0), 1U);
+  EXPECT_EQ(octavo_engine_holds(own.engine, 1), 0U);
+  ASSERT_EQ(octavo_engine_drop(own.engine, two.data(), 2), 0U);
+  EXPECT_EQ(octavo_engine_holds(own.engine, 0), 0U);
+  ASSERT_EQ(octavo_engine_take(own.engine, two.data(), grads.data(), dtypes.data(), 1, 0, 0, nullptr), 0U);
+  const std::array<const void*, 2> given = {nullptr, grads[1]};
+  ASSERT_EQ(octavo_engine_begin(own.engine, two.data(), given.data(), dtypes.data(), 2, 0, nullptr), 0U)
+      << octavo_last_error();
+  const Buffer workspace(octavo_engine_workspace_bytes(own.engine, 0, 0));
+  const std::int64_t bytes = octavo_engine_staging_bytes(own.engine, 0, 0);
+  void* staging = nullptr;
+  uint32_t pinned = 0;
+  ASSERT_EQ(octavo_host_alloc(bytes, 0, &staging, &pinned), 0U);
+  auto device = sized<octavo_engine_device>();
+  device.workspace = workspace.data();
+  device.workspace_bytes = workspace.size();
+  device.staging = staging;
+  device.staging_bytes = bytes;
+  auto args = sized<octavo_engine_args>();
+  args.devices = &device;
+  args.device_count = 1;
+  args.defer = 1;
+  ASSERT_EQ(octavo_engine_step(own.engine, &args, nullptr), 0U) << octavo_last_error();
+  ASSERT_EQ(octavo_engine_wait(own.engine, nullptr, 0, 1, 0, 0, nullptr), 0U);
+  ASSERT_EQ(octavo_engine_wait(own.engine, two.data(), 2, 0, 0, 0, nullptr), 0U);
+  ASSERT_EQ(octavo_engine_synchronize(own.engine), 0U);
+  step_alone(expected, 0, c.options, 1);
+  step_alone(expected, 1, c.options, 1);
+  EXPECT_EQ(c.set.difference(expected), "");
+  EXPECT_EQ(c.counts[0] + c.counts[1], 2);
+  EXPECT_EQ(octavo_engine_host_bytes(own.engine), allocated);
+  EXPECT_GT(allocated, 0);
+
+  ASSERT_NE(octavo_engine_host_param(own.engine, 0), nullptr);
+  EXPECT_EQ(octavo_engine_host_param(own.engine, 1), nullptr);
+  std::memset(octavo_engine_host_param(own.engine, 0), 0, 4);
+  ASSERT_EQ(octavo_engine_refresh(own.engine, nullptr, 0, 1, 0, 0, nullptr), 0U);
+  EXPECT_EQ(*c.set.tensors()[0].param.as<float>(), 0.0F);
+  EXPECT_EQ(octavo_engine_wait(own.engine, nullptr, 0, 7, 0, 0, nullptr), 1U);
+  EXPECT_EQ(octavo_engine_refresh(own.engine, nullptr, 0, 7, 0, 0, nullptr), 1U);
+  ASSERT_EQ(octavo_engine_remove(own.engine, two.data(), 2), 0U);
+  octavo_host_free(staging);
 }
 
 TEST(EngineC, BadArguments) {

@@ -2,6 +2,8 @@
 // device is memory of the host, and its outcome is known to nobody but the counts and the report; its tables
 // notice when somebody else has written into the workspace.
 // SPDX-License-Identifier: MIT
+#include "offload/pin.h"
+#include "offload/queue.h"
 #include "optimizers/backend.h"
 
 #include <octavo/engine.h>
@@ -141,6 +143,13 @@ Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& /*where*/,
   return std::unique_ptr<DeviceWork>(std::make_unique<FakeWork>());
 }
 
+// Its queues are threads.
+Result<std::unique_ptr<offload::Link>> offload::make_cuda_link(const std::string& /*where*/, int /*device*/) {
+  return make_cpu_link();
+}
+Status offload::pin_pages(void* /*data*/, std::int64_t /*bytes*/) { return Status::unsupported("no GPU"); }
+void offload::unpin_pages(void* /*data*/) {}
+
 namespace {
 
 using Handles = std::vector<std::uint32_t>;
@@ -157,12 +166,18 @@ class FakeGpu : public testing::Test {
     }
     device_.device = kGpu;
     device_.workspace = workspace_;
+    device_.staging = staging_;
     device_.norm = &norm_;
     device_.report = &report_;
     args_.guard = true;
     args_.devices = {&device_, 1};
   }
-  void add(std::size_t i, std::int64_t known, bool on_device = true) {
+  void add(std::size_t i, std::int64_t known, bool on_device = true,
+           Residence residence = Residence::device) {
+    const Status set = try_add(i, known, on_device, residence);
+    EXPECT_TRUE(set.ok()) << set.message();
+  }
+  Status try_add(std::size_t i, std::int64_t known, bool on_device, Residence residence) {
     EngineTensor t;
     t.tensor.spec.numel = kNumel;
     t.tensor.param = param_[i].data();
@@ -172,8 +187,9 @@ class FakeGpu : public testing::Test {
     t.step = &counts_[i];
     t.step_on_device = on_device;
     t.known_steps = known;
-    const Status set = engine_.set(std::array{static_cast<std::uint32_t>(i)}, std::array{t});
-    EXPECT_TRUE(set.ok()) << set.message();
+    t.residence = residence;
+    if (residence != Residence::device) t.state_device = {};
+    return engine_.set(std::array{static_cast<std::uint32_t>(i)}, std::array{t});
   }
   EnginePlan begin(const Handles& active) {
     std::vector<const void*> grads;
@@ -181,6 +197,7 @@ class FakeGpu : public testing::Test {
     const auto plan = engine_.begin(active, grads, std::vector(active.size(), DType::f32), true);
     EXPECT_TRUE(plan.ok()) << plan.status().message();
     EXPECT_LE(engine_.workspace_bytes(kGpu), static_cast<std::int64_t>(workspace_.size()));
+    EXPECT_LE(engine_.staging_bytes(kGpu), static_cast<std::int64_t>(staging_.size()));
     return *plan;
   }
   // Returns the number of cohorts.
@@ -197,6 +214,7 @@ class FakeGpu : public testing::Test {
   std::array<std::array<float, kNumel>, kTensors> param_{}, grad_{}, first_{}, second_{};
   std::array<std::int64_t, kTensors> counts_{};
   alignas(16) std::array<std::byte, 1 << 14> workspace_{};
+  alignas(256) std::array<std::byte, 1 << 14> staging_{};
   GradNorm norm_;
   StepReport report_;
   Engine engine_;
@@ -280,6 +298,73 @@ TEST_F(FakeGpu, TablesAreWrittenAgainWhereOthersWere) {
   device_.workspace = device_.workspace.subspan(1 << 10);
   step({0, 1, 2});
   EXPECT_EQ(tables_written, 3);
+}
+
+// Residences side by side: who counts, who skips, and who knows of it.
+TEST_F(FakeGpu, OffloadedTensors) {
+  for (const std::size_t i : {1, 2}) add(i, 0, true, Residence::stream);
+  for (const std::size_t i : {3, 4}) add(i, 0, false, Residence::host);
+  EXPECT_EQ(step({0, 1, 2, 3, 4}), 3);
+  ASSERT_TRUE(engine_.synchronize().ok());
+  EXPECT_EQ(counts_, (Six{1, 1, 1, 1, 1, 0}));
+  for (const std::size_t i : {1, 2, 3, 4}) EXPECT_EQ(param_[i], param_[0]) << i;
+  EXPECT_EQ(step({0, 2, 4}), 3);
+  grad_[2][3] = std::numeric_limits<float>::infinity();
+  const auto before = param_;
+  EXPECT_EQ(step({0, 1, 2, 3, 4}), 5);
+  EXPECT_TRUE(report_.skipped);
+  EXPECT_EQ(report_.nonfinite, 1);
+  ASSERT_TRUE(engine_.synchronize().ok());
+  EXPECT_EQ(counts_, (Six{2, 1, 2, 1, 2, 0}));
+  EXPECT_EQ(param_, before);
+  grad_[2][3] = 0.5F;
+  const float found_inf = 1.0F;
+  device_.found_inf = &found_inf;
+  step({1, 3});
+  EXPECT_TRUE(report_.skipped);
+  device_.found_inf = nullptr;
+  step({1, 3});
+  EXPECT_FALSE(report_.skipped);
+  ASSERT_TRUE(engine_.synchronize().ok());
+  EXPECT_EQ(counts_, (Six{2, 2, 2, 2, 2, 0}));
+  for (const std::size_t i : {1, 2, 3, 4}) EXPECT_EQ(param_[i], param_[0]) << i;
+
+  const Status refused = try_add(5, 0, true, Residence::host);
+  EXPECT_NE(refused.message().find(".step: is in memory of cuda:0, expected host memory"), std::string::npos);
+  args_.guard = false;
+  begin({3});
+  device_.stream = &graph_memory;
+  const auto captured = engine_.step(args_);
+  EXPECT_NE(captured.status().message().find("tensor 3: a graph is captured"), std::string::npos);
+  const void* grad = grad_[3].data();
+  const DType dtype = DType::f32;
+  EXPECT_FALSE(engine_.take(Handles{3}, {&grad, 1}, {&dtype, 1}, kGpu, &graph_memory).ok());
+  device_.stream = nullptr;
+  EXPECT_FALSE(engine_.take(Handles{3}, {&grad, 1}, {&dtype, 1}, {}, nullptr).ok());  // another device
+}
+
+// Released gradients of offloaded tensors, without a wait between them.
+TEST_F(FakeGpu, OffloadedRelease) {
+  for (const std::size_t i : {1, 2}) add(i, 0, true, Residence::stream);
+  add(3, 0, false, Residence::host);
+  norm_ = {};
+  args_.defer = true;
+  std::array<std::array<GradNorm, 2>, kTensors> owns{};
+  GradNorm total;
+  for (std::int64_t round = 1; round <= 3; ++round) {
+    for (const std::uint32_t handle : {3U, 1U, 0U, 2U}) {
+      begin({handle});
+      ASSERT_TRUE(engine_.ready(args_, owns[handle].data()).ok());
+    }
+    args_.defer = round == 2;
+    ASSERT_TRUE(engine_.finish(args_, std::array{EngineNormPart{kGpu, 0, &total}}).ok());
+    args_.defer = true;
+    EXPECT_EQ(norm_.l2, total.l2);
+    if (round == 2) continue;
+    for (const std::size_t i : {1, 2, 3}) EXPECT_EQ(param_[i], param_[0]) << i;
+    ASSERT_TRUE(engine_.synchronize().ok());
+    EXPECT_EQ(counts_, (Six{round, round, round, round, 0, 0}));
+  }
 }
 
 TEST_F(FakeGpu, ReleaseInOneWorkspace) {
