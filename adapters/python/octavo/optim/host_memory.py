@@ -17,7 +17,7 @@ from torch import Tensor
 from .. import _abi
 from .._warn import warn
 
-ALIGNMENT = 64  # of every tensor
+ALIGNMENT = 16  # of every tensor: gaps cost copies
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
