@@ -107,8 +107,6 @@ def expected(dtype: torch.dtype, passes: int, steps: int = 5, name: str = "AdamW
 def test_bits_are_those_without_offload(residence: str, taken: bool, attach: bool) -> None:
     kinds = itertools.product((torch.float32, torch.bfloat16), (1, 4), (None, 0.3), FORMATS)
     for dtype, passes, clip, state in kinds:
-        if taken and passes > 1:
-            continue
         model = net(dtype)
         optimizer = make(model, state=state, clip_grad_norm=clip, offload=residence, offload_gradients=taken)
         if attach:
@@ -143,6 +141,40 @@ def test_algorithms_and_masters(name: str, options: dict[str, Any], residence: s
     optimizer = make(model, name, **options, offload=residence)
     train(model, optimizer)
     assert bits(model, optimizer) == expected(dtype, 1, name=name, **options)
+
+
+@pytest.mark.parametrize("residence", AWAY)
+def test_accumulation_in_fp32(residence: str) -> None:
+    """The sum of bf16 gradients is fp32's, which a run of fp32 gradients has."""
+    model, other = net(torch.bfloat16), net(torch.bfloat16)
+    optimizer = make(model, offload=residence, offload_gradients=True, accumulate_in_fp32=True)
+    plain = make(other)
+    for step in range(3):
+        sums: dict[Tensor, Tensor] = {}
+        for number in range(3):
+            backward(model, 10 * step + number)
+            backward(other, 10 * step + number)
+            for param in other.parameters():
+                if param.grad is not None:
+                    grad = param.grad.float()
+                    sums[param] = sums[param] + grad if param in sums else grad
+                    param.grad = None
+        away = {id(p) for p in other.parameters() if p.numel() >= 4096}
+        optimizer.step()
+        for param, total in sums.items():
+            if id(param) in away:
+                param.grad = None
+                param.grad_dtype = torch.float32
+                param.grad = total
+        small = [p for p in other.parameters() if id(p) not in away]
+        for mine, its in zip(model.parameters(), other.parameters(), strict=True):
+            if any(its is p for p in small):
+                with torch.no_grad():
+                    its.copy_(mine)
+        plain.step()
+        plain.zero_grad()
+    for (name, mine), its in zip(model.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, its), name
 
 
 # --- Where states are -----------------------------------------------------------------------------
@@ -288,6 +320,26 @@ def test_parameters_without_a_gradient_are_left_alone() -> None:
     assert frozen(list(model.parameters())) == before
 
 
+@pytest.mark.parametrize("residence", AWAY)
+def test_gradients_set_by_hand(residence: str) -> None:
+    """Beside those that hooks have taken, and instead of them."""
+
+    def run(**options: Any) -> Any:
+        model = net()
+        optimizer = make(model, **options)
+        for step in range(3):
+            if step:
+                backward(model, step)
+            for param in model.parameters():
+                param.grad = torch.ones_like(param) + (0 if param.grad is None else param.grad)
+            optimizer.step()
+            optimizer.zero_grad()
+        return bits(model, optimizer)
+
+    taken = run(offload=residence, offload_gradients=True)
+    assert run(offload=residence) == run() == taken
+
+
 def test_zero_grad_forgets_what_was_taken() -> None:
     for to_none in (True, False):
         model = net()
@@ -412,6 +464,20 @@ def test_weights_that_are_written_between_steps() -> None:
 
     for write in (loads, in_place, by_data, moves):
         assert run(write, offload="host") == run(write, offload="stream") == run(write), write
+
+
+def test_weights_from_their_copies() -> None:
+    model = net()
+    optimizer = make(model, offload="host")
+    train(model, optimizer, 2)
+    before = frozen(model.table)
+    model.table.data.zero_()
+    optimizer.sync_params("to_device")
+    optimizer.wait()
+    assert frozen(model.table) == before
+    with pytest.raises(ValueError, match="Invalid way: 'up', expected 'to_host' or 'to_device'"):
+        optimizer.sync_params("up")
+    make(model).sync_params()  # nothing to do
 
 
 def test_memory_that_moves_while_its_gradient_is_away() -> None:
