@@ -57,9 +57,10 @@ class OffloadedStep : public StepBackend {
   [[nodiscard]] virtual const Promise& gradient(std::size_t tensor) const = 0;
 };
 
-// How much of a streamed step is under way at once.
+// How much of a streamed step is under way at once. Two batches with held gradients fit into `all`, and twice
+// as many without.
 struct StreamSizes {
-  std::int64_t batch = std::int64_t{32} << 20;  // bytes of a batch, gradients among them: held or not
+  std::int64_t batch = std::int64_t{30} << 20;  // bytes of a batch, gradients among them: held or not
   std::int64_t all = std::int64_t{64} << 20;    // of all batches on the device
 };
 
