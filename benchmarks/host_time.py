@@ -6,7 +6,11 @@ training loop. On the CPU the figure is the thread's own time, kernels of one el
 work on the machine counts little; on a GPU it is the wall clock of the call with an idle queue, which is when
 kernels begin late if the host is slow. torch.optim.AdamW(fused=True) is beside it.
 
-    .venv/bin/python benchmarks/host_time.py [--device cuda] [--clip] [--repeat 50]
+With --offload: an iteration over 400 layers of two tensors each, with states in host memory. Hooks of
+parameters and modules work in its passes, so the figure is that of forward, backward, step and zero_grad, less
+the passes without an optimizer.
+
+    .venv/bin/python benchmarks/host_time.py [--device cuda] [--clip] [--repeat 50] [--offload]
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import harness  # noqa: F401  (the way to the package)
 import torch
@@ -62,6 +67,51 @@ def measure(
     return statistics.median(times), min(times)
 
 
+LAYERS = 400
+OFFLOADED: dict[str, dict[str, Any]] = {
+    "device": {},
+    "device, gradient_release": {"gradient_release": True},
+    "stream": {"offload": "stream"},
+    "stream, attach": {"offload": "stream", "attach": True},
+    "stream, gradient_release": {"offload": "stream", "gradient_release": True},
+    "stream, offload_gradients, attach": {"offload": "stream", "offload_gradients": True, "attach": True},
+    "host, offload_gradients, attach": {"offload": "host", "offload_gradients": True, "attach": True},
+    "host, gradient_release": {"offload": "host", "gradient_release": True},
+}
+
+
+def iteration_us(options: dict[str, Any] | None, device: str, repeat: int) -> float:
+    """The least microseconds of an iteration; without options: of the passes alone."""
+    net = torch.nn.Sequential(*(torch.nn.Linear(1, 1, device=device) for _ in range(LAYERS)))
+    given, optimizer = dict(options or {}), None
+    attached = given.pop("attach", False)
+    if options is not None:
+        sizes = {"min_8bit_size": 0, **({"min_offload_size": 0} if "offload" in given else {})}
+        optimizer = optim.AdamW8bit(net.parameters(), **sizes, **given)
+        if attached:
+            optimizer.attach(net)
+    clock = time.thread_time if device == "cpu" else time.perf_counter
+    x, times = torch.ones(1, 1, device=device), []
+    for _ in range(repeat + 5):
+        if device != "cpu":
+            torch.cuda.synchronize()
+        start = clock()
+        net(x).sum().backward()
+        if optimizer is not None:
+            optimizer.step()
+        (optimizer or net).zero_grad()
+        times.append(1e6 * (clock() - start))
+    return min(times[5:])
+
+
+def offloaded(device: str, clip: float | None, repeat: int) -> None:
+    passes = iteration_us(None, device, repeat)
+    print(f"passes alone: {passes:.0f}; beyond them:")
+    for name, options in OFFLOADED.items():
+        found = iteration_us({**options, "clip_grad_norm": clip}, device, repeat) - passes
+        print(f"{name:36s} {found:6.0f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -70,6 +120,7 @@ def main() -> None:
     parser.add_argument("--case", default="parakeet,lora,experts")
     parser.add_argument("--clip", action="store_true", help="clip_grad_norm, for ours alone")
     parser.add_argument("--repeat", type=int, default=50)
+    parser.add_argument("--offload", action="store_true", help="whole iterations with states in host memory")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     clip = 1.0 if asked.clip else None
@@ -77,6 +128,10 @@ def main() -> None:
         "octavo 8bit": lambda p: optim.AdamW8bit(p, min_8bit_size=0, clip_grad_norm=clip),
         "torch fused": lambda p: torch.optim.AdamW(p, fused=True),
     }
+    if asked.offload:
+        print(f"torch {torch.__version__}, {asked.device}; microseconds of an iteration of {LAYERS} layers")
+        offloaded(asked.device, clip, asked.repeat)
+        return
     print(f"torch {torch.__version__}, {asked.device}; microseconds of a step: median, least")
     for case in asked.case.split(","):
         found = {name: measure(make, case, asked.device, asked.repeat) for name, make in sides.items()}
