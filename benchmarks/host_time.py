@@ -7,8 +7,8 @@ work on the machine counts little; on a GPU it is the wall clock of the call wit
 kernels begin late if the host is slow. torch.optim.AdamW(fused=True) is beside it.
 
 With --offload: an iteration over 400 layers of two tensors each, with states in host memory. Hooks of
-parameters and modules work in its passes, so the figure is that of forward, backward, step and zero_grad, less
-the passes without an optimizer.
+parameters and modules work in its passes, so the figure is that of forward, backward, step and zero_grad,
+less the passes without an optimizer.
 
     .venv/bin/python benchmarks/host_time.py [--device cuda] [--clip] [--repeat 50] [--offload]
 """
