@@ -1,6 +1,7 @@
 // The parts of an engine together: engine.cc changes what it knows and begins steps, run.cc takes norms and
 // steps, release.cc steps gradients that arrive early; take.cc, held_norm.cc and offload_step.cc do the same
-// for tensors whose states are in host memory, and offload.cc says who waits for what.
+// for tensors whose states are in host memory, over copies.cc and gradient_memory.cc; offload.cc says who
+// waits for what.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -67,7 +68,7 @@ struct Engine::Impl {
   Status finish(const EngineArgs& args, std::span<const EngineNormPart> parts, EngineCombine combine);
   std::vector<const GradNorm*> owns(Device device) const;
 
-  // --- Offload: offload.cc, take.cc, held_norm.cc, offload_step.cc ---
+  // --- Offload ---
 
   // Work that failed after its call had returned: nobody knows what states hold, and every call fails.
   Status broken;

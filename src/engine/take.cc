@@ -18,12 +18,6 @@ namespace octavo {
 using engine::Offloaded;
 using engine::Record;
 
-namespace {
-
-constexpr std::int64_t kPassageBytes = std::int64_t{512} << 20;  // of all passages, as a rule
-
-}  // namespace
-
 Status Engine::take(std::span<const std::uint32_t> handles, std::span<const void* const> grads,
                     std::span<const DType> dtypes, Device device, void* stream) {
   Impl& impl = *impl_;
@@ -75,42 +69,6 @@ Status Engine::take(std::span<const std::uint32_t> handles, std::span<const void
     const DType kept = record.held_in_fp32 ? DType::f32 : dtypes[i];
     if (Status bad = impl.take(handles[i], grads[i], dtypes[i], kept, **link); !bad.ok())
       return impl.fail({bad, handles[i]});
-  }
-  return {};
-}
-
-// Bytes of gradients that are likely to be held, and have no memory yet.
-std::int64_t Engine::Impl::bytes_to_hold() const {
-  std::int64_t bytes = 0;
-  for (std::uint32_t handle = 0; handle < registry.size(); ++handle) {
-    const Record& record = registry[handle];
-    if (record.offloaded == nullptr || record.offloaded->held.bytes > 0) continue;
-    const DType dtype = record.held_in_fp32 ? DType::f32 : record.args.spec.param_dtype;
-    bytes += record.args.spec.numel * dtype_bytes(dtype) + 256;
-  }
-  return bytes;
-}
-
-// Memory for a tensor's gradient.
-Status Engine::Impl::reserve_gradient(std::uint32_t handle, std::int64_t bytes) {
-  Offloaded& own = *registry[handle].offloaded;
-  if (own.held.bytes >= bytes) return {};
-  Status bad = first_error({own.released.queued.wait(), own.complete.wait(), own.summed.wait()});
-  if (bad.ok() && own.released.mark != nullptr) bad = own.released.mark->wait();
-  if (!bad.ok()) return keep_error(bad);
-  auto piece = memory.take(bytes, std::max(bytes, bytes_to_hold()), pins(registry[handle].device));
-  if (piece.ok()) own.held = std::move(*piece);
-  return piece.status();
-}
-
-// host: the CPU reads gradients that were not taken, too.
-Status Engine::Impl::reserve_gradients(std::span<const std::uint32_t> handles,
-                                       std::span<const DType> dtypes) {
-  for (std::size_t i = 0; i < handles.size(); ++i) {
-    const Record& record = registry[handles[i]];
-    if (record.residence != Residence::host) continue;
-    const std::int64_t bytes = record.args.spec.numel * dtype_bytes(dtypes[i]);
-    if (Status bad = reserve_gradient(handles[i], bytes); !bad.ok()) return bad;
   }
   return {};
 }
@@ -207,27 +165,6 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
   if (bad.ok()) bad = mark_of(link.host(), own.complete);
   own.summed = (*through)->free = own.complete;
   return bad.ok() ? taken() : keep_error(std::move(bad));
-}
-
-// Memory that is free, or will be.
-Result<Engine::Impl::Passage*> Engine::Impl::passage(std::int64_t bytes, bool pin) {
-  Passage* oldest = nullptr;
-  std::int64_t all = 0;
-  for (Passage& one : passages) {
-    all += one.piece.bytes;
-    if (one.piece.bytes < bytes) continue;
-    if (one.free.passed()) return &one;
-    if (oldest == nullptr) oldest = &one;
-  }
-  if (oldest != nullptr && all + bytes > kPassageBytes) {
-    // It is the next one's turn after this.
-    const auto at = passages.begin() + (oldest - passages.data());
-    std::rotate(at, at + 1, passages.end());
-    return &passages.back();
-  }
-  auto piece = memory.take(bytes, bytes, pin);
-  if (!piece.ok()) return piece.status();
-  return &passages.emplace_back(Passage{std::move(*piece), {}});
 }
 
 bool Engine::holds(std::uint32_t handle) const {

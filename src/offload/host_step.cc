@@ -13,8 +13,8 @@
 namespace octavo::offload {
 namespace {
 
-// Elements of a job: a few milliseconds of the CPU's work, and of a copy.
-constexpr std::int64_t kJobElements = std::int64_t{1} << 22;
+// Elements of a job: about a millisecond of many cores' work, or a few of few, and less of a copy.
+constexpr std::int64_t kJobElements = std::int64_t{1} << 23;
 
 struct Weight {
   void* to;
