@@ -20,7 +20,7 @@ from octavo.checkpoint.decoding import our_map
 from octavo.checkpoint.saved import known_moments
 from octavo.optim.tracked import Entry
 
-TORCHAO = ("Adam4bit", "Adam8bit", "AdamFp8", "AdamW4bit", "AdamW8bit", "AdamWFp8")
+TORCHAO = ("Adam4bit", "Adam8bit", "AdamFp8", "AdamW4bit", "AdamW8bit", "AdamWFp8", "CPUOffloadOptimizer")
 
 
 def replace_torchao() -> None:

@@ -1,0 +1,249 @@
+"""torchao's CPUOffloadOptimizer: an optimizer of ours with offload="host", or any other one of torch on
+copies of the parameters in host memory.
+
+Beyond torchao's: groups are those that were given, and may change at any time; gradients add up in host
+memory where offload_gradients frees them; clip_grad_norm clips inside the step; a gradient that was written
+after its hook (unscaled, clipped, averaged) is copied again, and so is a weight that somebody has written; a
+state dict is that of the optimizer inside. Copies are ordered by streams; the host waits for gradients alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .base import Optimizer
+from .hooks import averaged_later
+from .offloaded_param import OffloadedParam
+from .options import check_clip
+
+_NOT_OPTIONS = ("params", "param_names")
+
+
+class CPUOffloadOptimizer(torch.optim.Optimizer):
+    """Steps on the CPU; parameters of fewer than `minimal_size` elements are stepped where they are.
+    `optimizer_class` is made of `params` and the other arguments. Where it is one of octavo.optim, this gives
+    an object of that class with offload="host".
+    """
+
+    def __new__(
+        cls, params: Any = None, optimizer_class: Any = torch.optim.AdamW, *given: Any, **options: Any
+    ) -> Any:
+        if isinstance(optimizer_class, type) and issubclass(optimizer_class, Optimizer):
+            size = options.pop("minimal_size", 4096)
+            options = {"offload": "host", "min_offload_size": size, **options}
+            return optimizer_class(params, *given, **options)
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer_class: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
+        *,
+        offload_gradients: bool = False,
+        minimal_size: int = 4096,
+        clip_grad_norm: float | None = None,
+        **options: Any,
+    ) -> None:
+        if optimizer_class is torch.optim.AdamW:
+            options.setdefault("fused", True)
+        self._make, self._options = optimizer_class, options
+        self._minimal_size, self._offload_gradients = minimal_size, bool(offload_gradients)
+        self._clip = _checked_clip(clip_grad_norm)
+        self._away: dict[Tensor, OffloadedParam] = {}
+        self._inside: dict[Tensor, Inside] = {}  # the optimizer of each, by its parameter
+        self._small: Inside | None = None
+        self._streams: dict[torch.device, Any] = {}
+        self.grad_norm: Tensor | None = None  # of the last step, before clipping; where it was computed
+        defaults = optimizer_class([torch.zeros(1)], **options).defaults
+        super().__init__(params, defaults)
+        if self._offload_gradients:
+            # GradScaler would unscale what is left on the device alone: so that it asks step().
+            self._step_supports_amp_scaling = True
+
+    def __getstate__(self) -> Any:
+        raise TypeError("CPUOffloadOptimizer cannot be copied or pickled: save its state_dict()")
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        self._take_in(self.param_groups[-1])
+
+    def _take_in(self, group: dict[str, Any]) -> None:
+        """Makes what steps the group's parameters; those that are frozen may come later."""
+        new = [p for p in group["params"] if p.requires_grad and p not in self._inside]
+        options = _options_of(group)
+        small = [param for param in new if param.numel() < self._minimal_size]
+        if small and self._small is None:
+            self._small = Inside(self._make([{"params": small, **options}], **self._options))
+        elif small:
+            self._small.optimizer.add_param_group({"params": small, **options})  # type: ignore[union-attr]
+        if small:
+            self._small.add(small, group)  # type: ignore[union-attr]
+            self._inside.update(dict.fromkeys(small, self._small))  # type: ignore[arg-type]
+        for param in new:
+            if param.numel() >= self._minimal_size:
+                away = self._away[param] = OffloadedParam(param, self._stream(param.device))
+                self._inside[param] = Inside(
+                    self._make([{"params": [away.copy], **options}], **self._options)
+                )
+                self._inside[param].add([param], group)
+                param.register_post_accumulate_grad_hook(self._hook)
+
+    def _stream(self, device: torch.device) -> Any:
+        if device.type != "cpu" and device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)
+        return self._streams.get(device)
+
+    def _hook(self, param: Tensor) -> None:
+        away = self._away.get(param)
+        # DistributedDataParallel averages gradients after the hooks: step() copies them then.
+        if away is not None and param.grad is not None and not averaged_later(param):
+            away.take(self._offload_gradients)
+
+    # --- The step ---------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if getattr(self, "found_inf", None) is not None:
+            raise RuntimeError(
+                "CPUOffloadOptimizer: GradScaler does not reach gradients that offload_gradients has taken; "
+                "use offload_gradients=False, or an optimizer of octavo.optim with fused=True"
+            )
+        for group in self.param_groups:  # parameters may have been unfrozen
+            self._take_in(group)
+        for device, stream in self._streams.items():
+            stream.wait_stream(torch.cuda.current_stream(device))  # weights are still read there
+        away = [each for each in self._away.values() if each.has_gradient()]
+        small = [p for p in self._inside if p not in self._away and p.grad is not None]
+        for each in away:
+            each.refresh()
+        factor = self._clipping(away, small)
+        if small and self._small is not None:
+            if factor is not None:
+                for param in small:
+                    param.grad.mul_(factor.to(param.device))  # type: ignore[union-attr]
+            self._small.step()
+        for each in away:
+            each.step(self._inside[each.param].step, factor)
+        for device, stream in self._streams.items():
+            torch.cuda.current_stream(device).wait_stream(stream)
+        return loss
+
+    def _clipping(self, away: list[OffloadedParam], small: list[Tensor]) -> Tensor | None:
+        """What every gradient is multiplied by, as torch.nn.utils.clip_grad_norm_ does."""
+        self.grad_norm = None
+        if self._clip is None or not (away or small):
+            return None
+        grads = [each.complete() for each in away] + [p.grad for p in small if p.grad is not None]
+        norms = torch.stack([torch.linalg.vector_norm(grad).float().cpu() for grad in grads])
+        self.grad_norm = torch.linalg.vector_norm(norms)
+        return torch.clamp(self._clip / (self.grad_norm + 1e-6), max=1.0)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for away in self._away.values():
+            away.forget()
+        super().zero_grad(set_to_none)
+
+    @torch.no_grad()
+    def sync_params(self, way: str = "to_host") -> None:
+        """Makes the copies in host memory from the parameters, or the parameters from the copies."""
+        if way not in ("to_host", "to_device"):
+            raise ValueError(f"Invalid way: {way!r}, expected 'to_host' or 'to_device'")
+        for away in self._away.values():
+            away.sync(way == "to_host")
+
+    # --- Files ------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """As the optimizer inside saves itself: it loads there, too."""
+        numbers = {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
+        states: dict[int, Any] = {}
+        for inside in dict.fromkeys(self._inside.values()):
+            saved = inside.optimizer.state_dict()["state"]
+            states.update({numbers[id(p)]: saved[i] for i, p in enumerate(inside.params) if i in saved})
+        groups = [{**g, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups]
+        return {"state": dict(sorted(states.items())), "param_groups": groups}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Of this class, of the optimizer inside, or of torchao's class."""
+        if "offloaded" in state_dict:
+            self._load_torchao(state_dict)
+            return
+        saved = state_dict["param_groups"]
+        found, wanted = ([len(group["params"]) for group in some] for some in (saved, self.param_groups))
+        if found != wanted:
+            raise ValueError(f"loaded state dict has groups of {found} parameters, expected {wanted}")
+        states: dict[Tensor, Any] = {}
+        for group, other in zip(self.param_groups, saved, strict=True):
+            self._take_in(group)
+            group.update(_options_of(other))
+            for param, number in zip(group["params"], other["params"], strict=True):
+                if number in state_dict["state"]:
+                    states[param] = state_dict["state"][number]
+        for inside in dict.fromkeys(self._inside.values()):
+            inside.load([states.get(param) for param in inside.params])
+
+    def _load_torchao(self, state_dict: Mapping[str, Any]) -> None:
+        """It has a state dict for each parameter on the CPU, and one for all others."""
+        rest = state_dict.get("on-device")
+        away = [self._inside[param] for param in self._away]
+        small = 0 if rest is None else sum(len(group["params"]) for group in rest["param_groups"])
+        found, wanted = (len(state_dict["offloaded"]), small), (len(away), len(self._inside) - len(away))
+        if found != wanted:
+            raise ValueError(
+                f"loaded state dict has {found[0]} parameters on the CPU and {found[1]} on the device, "
+                f"expected {wanted[0]} and {wanted[1]}"
+            )
+        for inside, saved in zip(away, state_dict["offloaded"], strict=True):
+            inside.groups[0].update(_options_of(saved["param_groups"][0]))
+            inside.load([saved["state"].get(0)])
+        if self._small is not None and rest is not None:
+            self._small.load([rest["state"].get(i) for i in range(small)])
+
+
+class Inside:
+    """An optimizer of some parameters, or of their copies, and the groups that its own are parts of."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self.groups: list[dict[str, Any]] = []
+        self.params: list[Tensor] = []  # not the copies
+
+    def add(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        self.params += params
+        self.groups.append(group)
+
+    def step(self) -> None:
+        self._tell()
+        self.optimizer.step()
+
+    def _tell(self) -> None:
+        """Options may change between any two steps."""
+        for own, group in zip(self.optimizer.param_groups, self.groups, strict=True):
+            own.update(_options_of(group))
+
+    def load(self, states: list[Any]) -> None:
+        self._tell()
+        saved = self.optimizer.state_dict()
+        # Copies: torch would go on with the tensors that were given.
+        saved["state"] = {i: copy.deepcopy(state) for i, state in enumerate(states) if state is not None}
+        self.optimizer.load_state_dict(saved)
+
+
+def _options_of(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in _NOT_OPTIONS}
+
+
+def _checked_clip(value: Any) -> float | None:
+    group: dict[str, Any] = {"clip_grad_norm": value}
+    check_clip(group)
+    return group["clip_grad_norm"]  # type: ignore[no-any-return]

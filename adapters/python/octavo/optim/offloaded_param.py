@@ -1,0 +1,97 @@
+"""A parameter whose copy in host memory any optimizer of torch steps; its gradient comes down behind the
+current stream, on a stream of its own (None: the parameter is on the CPU).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .host_memory import Slab, bytes_of
+
+
+class OffloadedParam:
+    def __init__(self, param: Tensor, stream: Any) -> None:
+        self.param, self._stream = param, stream
+        form = torch.empty_like(param, device="meta", requires_grad=False)
+        slab = Slab(max(1, 2 * bytes_of([form])), stream is not None)
+        found = slab.tensors(0, {"copy": form, "grad": form})
+        self.copy, self._room = found["copy"].copy_(param.detach()).requires_grad_(), found["grad"]
+        self._version = param._version
+        self._grad: Tensor | None = None  # in host memory, or on its way there
+        self._more: Tensor | None = None  # on its way, to be added
+        self._event: Any = None  # when both are there
+        self._seen: tuple[Tensor, int] | None = None  # of which it is a copy, and its version; None: its own
+
+    def has_gradient(self) -> bool:
+        return self.param.grad is not None or (self._grad is not None and self._seen is None)
+
+    def take(self, free: bool) -> None:
+        """Copies the gradient; `free`: it adds up there, and the parameter has none."""
+        grad: Any = self.param.grad
+        if free and self._grad is not None and self._seen is None:
+            self.complete()
+            self._more = self._come(grad, None)
+        else:
+            self._grad = self._come(grad, self._room if grad.dtype == self._room.dtype else None)
+        self._event = None if self._stream is None else self._stream.record_event()
+        self._seen = None if free else (grad, grad._version)
+        if free:
+            self.param.grad = None
+
+    def _come(self, grad: Tensor, to: Tensor | None) -> Tensor:
+        if to is None:
+            to = torch.empty_like(grad, device="cpu", pin_memory=self._stream is not None)
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(grad.device))
+            grad.record_stream(self._stream)
+        with self._queued():
+            return to.copy_(grad, non_blocking=True)
+
+    def _queued(self) -> Any:
+        return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def refresh(self) -> None:
+        """Copies a gradient that came, or was written, after its hook; and the weight, if it was written."""
+        grad = self.param.grad
+        if grad is not None and (self._seen is None or self._seen[0] is not grad):
+            self.take(self._grad is not None and self._seen is None)
+        elif grad is not None and self._seen is not None and self._seen[1] != grad._version:
+            self.take(False)
+        if self.param._version != self._version:
+            self.sync(True)
+
+    def complete(self) -> Tensor:
+        """The gradient, once the host has all of it."""
+        if self._event is not None:
+            self._event.synchronize()
+            self._event = None
+        assert self._grad is not None
+        if self._more is not None:
+            self._grad += self._more
+            self._more = None
+        return self._grad
+
+    def step(self, step: Callable[[], None], factor: Tensor | None) -> None:
+        """Steps the copy, with the gradient times `factor`, and sends it up."""
+        grad = self.complete()
+        self.copy.grad = grad if factor is None else grad.mul_(factor)
+        step()
+        self.copy.grad = self._grad = self._seen = None
+        with self._queued():
+            self.param.detach().copy_(self.copy.detach(), non_blocking=True)
+        self._version = self.param._version
+
+    def sync(self, to_host: bool) -> None:
+        source, to = (self.param, self.copy) if to_host else (self.copy, self.param)
+        to.detach().copy_(source.detach())
+        self._version = self.param._version
+
+    def forget(self) -> None:
+        if self._event is not None:
+            self._event.synchronize()
+        self._grad = self._more = self._event = self._seen = None

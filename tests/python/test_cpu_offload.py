@@ -1,0 +1,276 @@
+"""CPUOffloadOptimizer around torch's optimizers: steps are those of the optimizer inside, whatever the loop
+does. Around ours it is offload="host", which test_offload.py tests.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from models import frozen
+from octavo import optim
+from octavo.optim import CPUOffloadOptimizer
+from torch import Tensor, nn
+
+
+def net(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 70), nn.ReLU(), nn.Linear(70, 5))
+    model[4].requires_grad_(False)
+    return model
+
+
+def backward(model: nn.Module, seed: int) -> None:
+    x = torch.randn(8, 20, generator=torch.Generator().manual_seed(seed))
+    (model(x).square().mean() * 10).backward()
+
+
+def train(model: nn.Module, optimizer: Any, steps: int = 3, passes: int = 1, first: int = 0) -> None:
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
+    for step in range(first, first + steps):
+        for number in range(passes):
+            backward(model, 10 * step + number)
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+
+
+def weights(model: nn.Module) -> Any:
+    return frozen(list(model.parameters()))
+
+
+MAKERS: dict[str, Any] = {
+    "adamw": (torch.optim.AdamW, {"lr": 1e-2, "fused": True}),
+    "sgd": (torch.optim.SGD, {"lr": 1e-2, "momentum": 0.9}),
+    "adagrad": (torch.optim.Adagrad, {}),
+}
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("passes", [1, 2, 3])
+@pytest.mark.parametrize("name", MAKERS)
+def test_steps_are_those_of_the_optimizer_inside(name: str, passes: int, taken: bool) -> None:
+    cls, options = MAKERS[name]
+    model, other = net(), net()
+    optimizer = CPUOffloadOptimizer(model.parameters(), cls, offload_gradients=taken, **options)
+    plain = cls(other.parameters(), **options)
+    train(model, optimizer, passes=passes)
+    train(other, plain, passes=passes)
+    assert weights(model) == weights(other)
+    mine, its = optimizer.state_dict()["state"], plain.state_dict()["state"]
+    assert list(mine) == [0, 1, 2, 3]  # the others are frozen
+    assert frozen(mine) == frozen({number: its[number] for number in mine})
+    assert optimizer.param_groups[0]["lr"] == plain.param_groups[0]["lr"]
+    assert len(optimizer.param_groups) == 1
+
+
+def test_the_defaults_are_torchaos() -> None:
+    optimizer = CPUOffloadOptimizer(net().parameters())
+    assert optimizer.defaults["fused"] is True
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    assert CPUOffloadOptimizer(net().parameters(), fused=False).defaults["fused"] is False
+    with pytest.raises(ValueError, match="empty parameter list"):
+        CPUOffloadOptimizer([])
+
+
+def test_gradients_are_freed() -> None:
+    model = net()
+    CPUOffloadOptimizer(model.parameters(), offload_gradients=True)
+    backward(model, 0)
+    assert model[0].weight.grad is None
+    assert model[0].bias.grad is not None  # too small
+    model = net()
+    CPUOffloadOptimizer(model.parameters(), offload_gradients=True, minimal_size=0)
+    backward(model, 0)
+    assert model[0].bias.grad is None
+
+
+def test_groups_that_change() -> None:
+    def run(make: Any) -> Any:
+        model = net()
+        optimizer = make([{"params": model[0].parameters(), "lr": 0.1}, {"params": [model[2].weight]}])
+        train(model, optimizer)
+        optimizer.add_param_group({"params": [model[2].bias], "weight_decay": 0.5})
+        model[4].requires_grad_(True)
+        optimizer.add_param_group({"params": model[4].parameters(), "lr": 0.3})
+        optimizer.param_groups[1]["betas"] = (0.5, 0.6)
+        train(model, optimizer, first=3)
+        return weights(model), frozen(optimizer.state_dict()["state"])
+
+    away = run(lambda groups: CPUOffloadOptimizer(groups, lr=1e-2))
+    assert away == run(lambda groups: torch.optim.AdamW(groups, lr=1e-2, fused=True))
+
+
+def test_parameters_that_are_unfrozen() -> None:
+    def run(make: Any) -> Any:
+        model = net()
+        model[2].requires_grad_(False)
+        optimizer = make(model.parameters())
+        train(model, optimizer)
+        model[2].requires_grad_(True)
+        train(model, optimizer, first=3)
+        return weights(model)
+
+    assert run(CPUOffloadOptimizer) == run(lambda params: torch.optim.AdamW(params, fused=True))
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_clipping(taken: bool) -> None:
+    model, other = net(), net()
+    optimizer = CPUOffloadOptimizer(model.parameters(), offload_gradients=taken, clip_grad_norm=0.1)
+    plain = torch.optim.AdamW(other.parameters(), fused=True)
+    for step in range(4):
+        backward(model, step)
+        backward(other, step)
+        norm = nn.utils.clip_grad_norm_(other.parameters(), 0.1)
+        optimizer.step()
+        plain.step()
+        assert norm > 0.1
+        torch.testing.assert_close(optimizer.grad_norm, norm)
+        optimizer.zero_grad()
+        plain.zero_grad()
+    for mine, its in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine, its)
+    with pytest.raises(ValueError, match="Invalid clip_grad_norm: -1"):
+        CPUOffloadOptimizer(net().parameters(), clip_grad_norm=-1)
+
+
+def test_gradients_that_are_written_after_their_hooks() -> None:
+    """By clip_grad_norm_, by GradScaler, by hand."""
+
+    def run(make: Any) -> Any:
+        model = net()
+        optimizer, scaler = make(model.parameters()), torch.amp.GradScaler("cpu", init_scale=64.0)
+        for step in range(3):
+            x = torch.randn(8, 20, generator=torch.Generator().manual_seed(step))
+            scaler.scale(model(x).square().mean()).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        for param in (p for p in model.parameters() if p.requires_grad):
+            param.grad = torch.ones_like(param)
+        optimizer.step()
+        model.zero_grad()
+        optimizer.step()  # without gradients
+        return weights(model)
+
+    plain = run(lambda params: torch.optim.AdamW(params, foreach=False, fused=False))
+    assert run(lambda params: CPUOffloadOptimizer(params, foreach=False, fused=False)) == plain
+
+
+def test_a_scaler_that_cannot_reach_the_gradients() -> None:
+    model = net()
+    optimizer = CPUOffloadOptimizer(model.parameters(), offload_gradients=True)
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(model(torch.ones(1, 20)).sum()).backward()
+    with pytest.raises(RuntimeError, match="GradScaler does not reach gradients"):
+        scaler.step(optimizer)
+
+
+def test_weights_that_somebody_writes() -> None:
+    def run(make: Any) -> Any:
+        model = net()
+        optimizer = make(model.parameters())
+        train(model, optimizer)
+        model.load_state_dict(net(3).state_dict())
+        train(model, optimizer, first=3)
+        model[0].weight.data.mul_(0.5)
+        if isinstance(optimizer, CPUOffloadOptimizer):
+            optimizer.sync_params()
+        train(model, optimizer, first=6)
+        return model, optimizer
+
+    (model, optimizer), (other, _) = (
+        run(CPUOffloadOptimizer),
+        run(lambda params: torch.optim.AdamW(params, fused=True)),
+    )
+    assert weights(model) == weights(other)
+    model[0].weight.data.zero_()
+    optimizer.sync_params("to_device")
+    assert weights(model) == weights(other)
+    with pytest.raises(ValueError, match="Invalid way: 'up'"):
+        optimizer.sync_params("up")
+
+
+def saved_by(optimizer: torch.optim.Optimizer) -> Any:
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def test_save_and_load() -> None:
+    """Between this class and the optimizer inside."""
+    makers = [CPUOffloadOptimizer, lambda params: torch.optim.AdamW(params, fused=True)]
+    model = net()
+    optimizer = makers[0](model.parameters())
+    train(model, optimizer)
+    saved, start = saved_by(optimizer), copy.deepcopy(model.state_dict())
+    train(model, optimizer, first=3)
+    for first in makers:
+        for second in makers:
+            other = net()
+            one = first(other.parameters())
+            one.load_state_dict(saved)
+            two = second(other.parameters())
+            two.load_state_dict(saved_by(one))
+            other.load_state_dict(start)  # after the optimizer was made
+            train(other, two, first=3)
+            assert weights(other) == weights(model)
+    with pytest.raises(ValueError, match=r"groups of \[6\] parameters, expected \[4\]"):
+        CPUOffloadOptimizer(nn.Sequential(*list(net())[:3]).parameters()).load_state_dict(saved)
+
+
+def test_a_state_dict_of_torchao() -> None:
+    model = net()
+    optimizer = CPUOffloadOptimizer(model.parameters())
+    train(model, optimizer)
+    states = optimizer.state_dict()["state"]
+    group = {**optimizer.param_groups[0], "params": [0]}
+    theirs = {
+        "offloaded": [{"state": {0: states[number]}, "param_groups": [group]} for number in (0, 2)],
+        "on-device": {"state": {0: states[1], 1: states[3]}, "param_groups": [{**group, "params": [0, 1]}]},
+    }
+    theirs = copy.deepcopy(theirs)
+    other = copy.deepcopy(model)
+    again = CPUOffloadOptimizer(other.parameters())
+    again.load_state_dict(theirs)
+    train(model, optimizer, first=3)
+    train(other, again, first=3)
+    assert weights(model) == weights(other)
+    with pytest.raises(ValueError, match="1 parameters on the CPU and 2 on the device, expected 2 and 2"):
+        again.load_state_dict({**theirs, "offloaded": theirs["offloaded"][:1]})
+
+
+def test_ours_are_native() -> None:
+    model, other = net(), net()
+    optimizer = CPUOffloadOptimizer(model.parameters(), optim.AdamW8bit, offload_gradients=True, lr=1e-2)
+    assert type(optimizer) is optim.AdamW8bit
+    assert optimizer._offload_options == optim.offload.Options("host", True)
+    train(model, optimizer, passes=2)
+    train(other, optim.AdamW8bit(other.parameters(), lr=1e-2), passes=2)
+    assert weights(model) == weights(other)
+    asked = CPUOffloadOptimizer(net().parameters(), optim.Lion, minimal_size=10, offload="stream")
+    assert (asked._offload_options.offload, asked._offload_options.min_offload_size) == ("stream", 10)
+
+
+def test_a_closure_and_copies() -> None:
+    model = net()
+    optimizer = CPUOffloadOptimizer(model.parameters())
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = model(torch.ones(2, 20)).sum()
+        loss.backward()
+        return loss
+
+    before = weights(model)
+    assert optimizer.step(closure).requires_grad
+    assert weights(model) != before
+    with pytest.raises(TypeError, match="save its state_dict"):
+        copy.deepcopy(optimizer)
