@@ -59,6 +59,15 @@ __global__ void tell_kernel(const GradNorm* norm, const float* found_inf, StepRe
   report->nonfinite = nonfinite;
 }
 
+__global__ void copy_words_kernel(const __grid_constant__ WordCopies copies) {
+  const auto word = static_cast<std::int32_t>(threadIdx.x);
+  for (std::int32_t i = 0; i < copies.count; ++i) {
+    const WordCopies::One& one = copies.of[i];
+    if (word < one.words)
+      static_cast<std::uint32_t*>(one.to)[word] = static_cast<const std::uint32_t*>(one.from)[word];
+  }
+}
+
 }  // namespace
 
 cudaError_t advance(const Prepared* prepared, std::int64_t* const* counts, std::int64_t count,
@@ -87,6 +96,11 @@ cudaError_t keep(const GradNorm* total, GradNorm* previous, cudaStream_t stream)
 
 cudaError_t tell(const GradNorm* norm, const float* found_inf, StepReport* report, cudaStream_t stream) {
   tell_kernel<<<1, 1, 0, stream>>>(norm, found_inf, report);
+  return cudaGetLastError();
+}
+
+cudaError_t copy_words(const WordCopies& copies, cudaStream_t stream) {
+  copy_words_kernel<<<1, 32, 0, stream>>>(copies);
   return cudaGetLastError();
 }
 

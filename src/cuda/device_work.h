@@ -24,4 +24,17 @@ cudaError_t join(const GradNorm* const* parts, std::int64_t count, double* squar
 cudaError_t keep(const GradNorm* total, GradNorm* previous, cudaStream_t stream);
 cudaError_t tell(const GradNorm* norm, const float* found_inf, StepReport* report, cudaStream_t stream);
 
+// Words from place to place in device memory, at most 32 each.
+struct WordCopies {
+  struct One {
+    void* to;
+    const void* from;
+    std::int32_t words;
+  };
+  static constexpr std::int32_t kMost = 4;
+  One of[kMost];
+  std::int32_t count;
+};
+cudaError_t copy_words(const WordCopies& copies, cudaStream_t stream);
+
 }  // namespace octavo::cuda

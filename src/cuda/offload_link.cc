@@ -3,6 +3,7 @@
 // The device's own work comes first where the caller's kernels run at the same time: it is short, and what it
 // frees lets the copies go on. Priorities mean nothing to copies.
 // SPDX-License-Identifier: MIT
+#include "cuda/device_work.h"
 #include "cuda/offload_queue.h"
 #include "cuda/runtime.h"
 #include "offload/thread_queue.h"
@@ -107,15 +108,17 @@ class CudaLink final : public offload::Link {
     (void)cudaGetLastError();
     return failed("[offload] " + name_ + ": ordering the caller's stream", error);
   }
-  Status copy(void* stream, void* to, const void* from, std::int64_t bytes) override {
+  Status copy(void* stream, std::span<const Words> list) override {
     auto* const own = static_cast<cudaStream_t>(stream);
     if (Status bad = usable("copy", own); !bad.ok()) return bad;
     const DeviceScope scope(events_->device());
-    const cudaError_t error =
-        cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, own);
+    static_assert(kMostWords <= WordCopies::kMost && kMostBytes <= 4 * 32);
+    WordCopies copies{};
+    for (const Words& one : list)
+      copies.of[copies.count++] = {one.to, one.from, static_cast<std::int32_t>(one.bytes / 4)};
+    const cudaError_t error = copy_words(copies, own);
     if (error == cudaSuccess) return {};
-    (void)cudaGetLastError();
-    return failed("[offload] " + name_ + ": copying scalars on the caller's stream", error);
+    return failed("[offload] " + name_ + ": copying scalars", error);
   }
   bool in_one_piece(const void* from, const void* to) override {
     if (!events_->ours()) return false;

@@ -30,8 +30,8 @@ class CpuLink final : public Link {
   Queue& host() override { return *queues_[3]; }
   Result<Mark> mark(void* /*stream*/) override { return Mark(); }
   Status order(void* /*stream*/, const Mark& mark) override { return mark.wait(); }
-  Status copy(void* /*stream*/, void* to, const void* from, std::int64_t bytes) override {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  Status copy(void* /*stream*/, std::span<const Words> list) override {
+    for (const Words& one : list) std::memcpy(one.to, one.from, static_cast<std::size_t>(one.bytes));
     return {};
   }
   bool in_one_piece(const void* /*from*/, const void* /*to*/) override { return true; }

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -77,8 +78,17 @@ class Link {
   virtual Result<Mark> mark(void* stream) = 0;
   // What the caller queues on `stream` from now on begins behind the mark. On the CPU: waits for it.
   virtual Status order(void* stream, const Mark& mark) = 0;
-  // Within the device's memory, in the order of the caller's stream. On the CPU: done on return.
-  virtual Status copy(void* stream, void* to, const void* from, std::int64_t bytes) = 0;
+  // A few words within the device's memory, in the order of `stream`: the caller's, or that of a queue's run.
+  // On the CPU: done on return. On a GPU by a kernel: copies wait for those of large pieces.
+  struct Words {
+    void* to = nullptr;
+    const void* from = nullptr;
+    std::int64_t bytes = 0;  // whole fours, at most kMostBytes
+  };
+  static constexpr std::size_t kMostWords = 4;
+  static constexpr std::int64_t kMostBytes = 32;
+  // REQUIRES: at most kMostWords of them.
+  virtual Status copy(void* stream, std::span<const Words> list) = 0;
   // Whether one copy may reach from `from` to `to`, in host memory: a GPU copies within one allocation.
   [[nodiscard]] virtual bool in_one_piece(const void* from, const void* to) = 0;
 };

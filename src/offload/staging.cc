@@ -22,20 +22,22 @@ Result<StepScalars> Staging::keep(const StepScalars& scalars, void* stream) {
   }
   scalar_marks_[scalar_place_] = {};
   std::byte* at = memory_.data() + static_cast<std::int64_t>(scalar_place_) * kScalarBytes;
-  Status bad;
+  std::array<Link::Words, Link::kMostWords> words;
+  std::size_t count = 0;
   StepScalars kept = scalars;
   const auto copy = [&]<class T>(const T*& scalar) {
-    if (scalar == nullptr || !bad.ok()) return;
-    bad = link_.copy(stream, at, scalar, sizeof *scalar);
+    static_assert(sizeof(T) <= Link::kMostBytes && sizeof(T) % 4 == 0);
+    if (scalar == nullptr) return;
+    words[count++] = {at, scalar, sizeof(T)};
     scalar = reinterpret_cast<const T*>(at);
-    at += sizeof *scalar;
+    at += sizeof(T);
   };
   static_assert(sizeof(GradNorm) + 3 * sizeof(float) <= kScalarBytes);
   copy(kept.norm);
   copy(kept.lr);
   copy(kept.loss_scale);
   copy(kept.found_inf);
-  if (!bad.ok()) return bad;
+  if (Status bad = link_.copy(stream, std::span(words).first(count)); !bad.ok()) return bad;
   return kept;
 }
 

@@ -298,17 +298,21 @@ class StreamedStep final : public OffloadedStep {
     StepArgs one = args;
     one.workspace = tables().subspan(static_cast<std::size_t>(placed.tables_at),
                                      static_cast<std::size_t>(placed.inner->workspace_bytes()));
-    if (i + 1 < batches_.size()) {  // the last one tells, and counts for all
+    // The last one tells, and counts for all. The others have a count of their own.
+    Link::Words count{};
+    if (i + 1 < batches_.size()) {
       one.scalars.report = nullptr;
       if (one.scalars.step != nullptr) {
-        const Status bad =
-            link_.work().copy(staging_->count(), one.scalars.step, sizeof(std::int64_t), "step count");
-        if (!bad.ok()) return bad;
+        count = {staging_->count(), one.scalars.step, sizeof(std::int64_t)};
         one.scalars.step = staging_->count();
       }
     }
     return link_.work().run(
-        [inner = placed.inner, grads = std::move(grads), one, write_tables](void* stream) mutable {
+        [&link = link_, inner = placed.inner, grads = std::move(grads), one, count,
+         write_tables](void* stream) mutable {
+          if (count.to != nullptr) {
+            if (Status bad = link.copy(stream, {&count, 1}); !bad.ok()) return bad;
+          }
           one.stream = stream;
           return inner->step(grads, write_tables, one);
         },
