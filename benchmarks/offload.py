@@ -67,9 +67,9 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     wait(device)
     resident, available = host_bytes()
     optimizer = way.make(net.parameters(), vit_g.LR)
-    if way.attach:
-        optimizer.attach(net)
     called = torch.compile(net) if way.compiled else net
+    if way.attach:
+        optimizer.attach(called)
 
     def step() -> torch.Tensor:
         return iteration(called, images, optimizer, way)
