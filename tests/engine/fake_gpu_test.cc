@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -341,6 +342,55 @@ TEST_F(FakeGpu, OffloadedTensors) {
   EXPECT_FALSE(engine_.take(Handles{3}, {&grad, 1}, {&dtype, 1}, kGpu, &graph_memory).ok());
   device_.stream = nullptr;
   EXPECT_FALSE(engine_.take(Handles{3}, {&grad, 1}, {&dtype, 1}, {}, nullptr).ok());  // another device
+}
+
+// Two devices, each with queues of its own, and gradients in three places.
+TEST_F(FakeGpu, OffloadedTensorsOfTwoDevices) {
+  add(1, 0, true, Residence::stream);
+  add(2, 0, false, Residence::host);
+  EngineTensor t;
+  t.tensor.spec.numel = kNumel;
+  t.tensor.param = param_[5].data();
+  t.tensor.state[0].codes = first_[5].data();
+  t.tensor.state[1].codes = second_[5].data();
+  t.step = &counts_[5];
+  t.residence = Residence::host;
+  ASSERT_TRUE(engine_.set(std::array{5U}, std::array{t}).ok());
+  std::array<EngineDevice, 2> devices = {device_, {}};
+  GradNorm norm;
+  alignas(256) std::array<std::byte, 1 << 13> staging{};
+  alignas(16) std::array<std::byte, 1 << 10> workspace{};
+  devices[1].staging = staging;
+  devices[1].workspace = workspace;
+  devices[1].norm = &norm;
+  args_.devices = devices;
+  const std::vector<EngineNormPart> parts = {{{}, 0, &norm}, {kGpu, 0, &norm_}};
+  std::array<GradNorm*, 2> both = {&norm, &norm_};
+  const EngineCombine combine{[](void* user) -> std::int32_t {
+                                auto& of = *static_cast<std::array<GradNorm*, 2>*>(user);
+                                of[0]->l2 = of[1]->l2 = std::hypot(of[0]->l2, of[1]->l2);
+                                of[0]->nonfinite = of[1]->nonfinite = of[0]->nonfinite + of[1]->nonfinite;
+                                return 0;
+                              },
+                              &both};
+  const DType f32 = DType::f32;
+  for (std::int64_t round = 1; round <= 3; ++round) {
+    for (const std::uint32_t handle : {1U, 5U}) {
+      const void* grad = grad_[handle].data();
+      const Device where = handle == 5 ? Device{} : kGpu;
+      ASSERT_TRUE(engine_.take(std::array{handle}, {&grad, 1}, {&f32, 1}, where, nullptr).ok());
+    }
+    const std::array<const void*, 4> grads = {grad_[0].data(), nullptr, grad_[2].data(), nullptr};
+    ASSERT_TRUE(engine_.begin(Handles{0, 1, 2, 5}, grads, std::vector(4, f32), true).ok());
+    ASSERT_TRUE(engine_.norm(args_, parts, combine).ok());
+    EXPECT_DOUBLE_EQ(norm_.l2 * norm_.l2, 32 * 0.25);
+    const auto report = engine_.step(args_);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_TRUE(report->pending);
+    ASSERT_TRUE(engine_.synchronize().ok());
+    EXPECT_EQ(counts_, (Six{round, round, round, 0, 0, round}));
+    for (const std::size_t i : {1, 2, 5}) EXPECT_EQ(param_[i], param_[0]) << i;
+  }
 }
 
 // Released gradients of offloaded tensors, without a wait between them.

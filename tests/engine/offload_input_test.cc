@@ -140,6 +140,24 @@ TEST_F(OffloadInput, HostMemoryOfTheCaller) {
   EXPECT_EQ(heap.now, 0);
 }
 
+// An error of the queues stays: nobody knows what states hold.
+TEST_F(OffloadInput, WorkThatFails) {
+  ASSERT_TRUE(own_.add(own_.all()).ok());
+  ASSERT_EQ(setenv("OCTAVO_OFFLOAD_DELAYS", "now and then", 1), 0);
+  const auto plan = own_.begin({0, 1});
+  ASSERT_EQ(unsetenv("OCTAVO_OFFLOAD_DELAYS"), 0);
+  ASSERT_TRUE(plan.ok());
+  const TensorSet before = own_.set;
+  const auto failed = own_.engine.step(own_.args());
+  expect(failed.status(), "OCTAVO_OFFLOAD_DELAYS");
+  for (const octavo::Status& later :
+       {own_.begin({0}).status(), own_.engine.wait({}, octavo::EngineWait::weights, {}, nullptr),
+        own_.engine.synchronize(), own_.add({0}), take(0, octavo::DType::f32, grad(0))})
+    EXPECT_EQ(later.message(), failed.status().message());
+  EXPECT_EQ(own_.set.difference(before), "");
+  EXPECT_EQ(own_.counts, std::vector<std::int64_t>(5));
+}
+
 // A data loader's worker: it may exist and end; the engine cannot be used there.
 TEST_F(OffloadInput, ForkedProcess) {
   ASSERT_TRUE(own_.add(own_.all()).ok());
