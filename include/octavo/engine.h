@@ -83,7 +83,7 @@ struct EngineDevice {
   const float* found_inf = nullptr;   // not zero: the step is skipped, as torch's GradScaler asks
   // At least Engine::staging_bytes(device), aligned to 256, of this engine alone: what `stream` brings states
   // through. It is used on the engine's own queues, also after a call has returned; before it is freed or
-  // replaced the engine must be asked to wait for all weights and gradients.
+  // replaced the engine must be asked to wait for all weights and gradients (Engine::wait without handles).
   std::span<std::byte> staging{};
   // step: the norm of all gradients, of all devices and ranks. ready and finish: that of the previous step.
   GradNorm* norm = nullptr;

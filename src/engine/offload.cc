@@ -90,7 +90,10 @@ Status Engine::Impl::wait(std::span<const std::uint32_t> handles, EngineWait wha
     Status bad = own.taken.passed() ? own.taken.wait() : (*link)->order(stream, own.taken);
     if (!bad.ok()) return keep_error(bad);
   }
-  return {};
+  if (!handles.empty() || what != EngineWait::weights) return {};
+  // All of them: the caller may free or replace staging memory, of which the last copies down still read.
+  const offload::Mark idle = devices.known(device).staging->idle();
+  return keep_error(idle.passed() ? idle.wait() : (*link)->order(stream, idle));
 }
 
 Status Engine::Impl::order_all(const EngineArgs& args) {

@@ -39,6 +39,17 @@ TEST(OffloadOrder, WeightsAreReadyOneByOne) {
   EXPECT_EQ(both.difference(), "");
 }
 
+TEST(OffloadOrder, StagingMemoryIsTheCallersBehindAllWeights) {
+  for (int seed = 1; seed <= 4; ++seed) {
+    const Delays delays(2000, seed);
+    Offloads both = made(true);
+    both.step(both.own.all(), 1);
+    ASSERT_TRUE(both.own.engine.wait({}, octavo::EngineWait::weights, {}, nullptr).ok());
+    std::memset(both.own.device.staging.data(), 0x55, both.own.device.staging.size());
+    EXPECT_EQ(both.difference(), "");
+  }
+}
+
 // Steps are queued behind one another without a wait between them.
 TEST(OffloadOrder, StepsBehindSteps) {
   const Delays delays(300);
