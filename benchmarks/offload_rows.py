@@ -35,6 +35,9 @@ PLAIN = {
     "torchao + offload_gradients": Way(makers.torchao_offload(offload_gradients=True)),
     "bitsandbytes paged 8bit": Way(makers.bitsandbytes("PagedAdamW8bit")),
     "octavo CPUOffloadOptimizer of torch": Way(makers.octavo_offload()),
+    "octavo CPUOffloadOptimizer of torch + offload_gradients": Way(
+        makers.octavo_offload(offload_gradients=True)
+    ),
     "octavo stream 8bit": offloaded("8bit", "stream", goal=(0.200, 5.4)),
     "octavo stream 8bit + attach": offloaded("8bit", "stream", True, goal=(0.200, 5.4)),
     "octavo stream 4bit + gradient_release": offloaded(

@@ -73,7 +73,7 @@ def test_residences_end_at_the_same_loss(
     script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     file = tmp_path / "found.json"
-    rows = "bf16: octavo stream,bf16: octavo host,octavo 8bit,clip: octavo,eager: octavo"
+    rows = "octavo stream,octavo host,octavo 8bit"
     table(script, monkeypatch, "--rows", rows, "--skip", "compiled", "--json", str(file))
     found = json.loads(file.read_text())["rows"]
     assert [row for row in found if "error" in row] == []
@@ -83,6 +83,15 @@ def test_residences_end_at_the_same_loss(
         losses.setdefault((way, "4bit" if "4bit" in name else "8bit"), set()).add(row["loss"])
     assert {key: len(values) for key, values in losses.items()} == dict.fromkeys(losses, 1)
     assert len(found) == 16
+
+
+def test_the_wrapper_steps_as_torch_does(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / "found.json"
+    table(script, monkeypatch, "--rows", "bf16: none torch,CPUOffload", "--json", str(file))
+    found = json.loads(file.read_text())["rows"]
+    assert [row["loss"] for row in found] == [pytest.approx(found[0]["loss"], abs=1e-4)] * 3
 
 
 def test_a_trace_has_the_layers(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
