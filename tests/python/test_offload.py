@@ -629,3 +629,35 @@ def test_an_exception_in_a_hook() -> None:
         return bits(model, optimizer)
 
     assert run(offload="host", offload_gradients=True) == run(offload="stream") == run()
+
+
+class _Numbers(torch.utils.data.Dataset[int]):
+    def __init__(self, used: Callable[[], None] | None = None) -> None:
+        self._used = used
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        if self._used is not None:
+            self._used()
+        return index
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_data_loader_forks() -> None:
+    """Its workers may end; a step in one is an error, and the parent goes on."""
+    model = net()
+    optimizer = make(model, offload="host", offload_gradients=True)
+    optimizer.attach(model)
+    for step in range(5):
+        train(model, optimizer, 1, first=step)
+        loader = torch.utils.data.DataLoader(_Numbers(), num_workers=1, multiprocessing_context="fork")
+        assert len(list(loader)) == 2
+    assert bits(model, optimizer) == expected(torch.float32, 1)
+    used = torch.utils.data.DataLoader(
+        _Numbers(lambda: train(model, optimizer, 1)), num_workers=1, multiprocessing_context="fork"
+    )
+    with pytest.raises(RuntimeError, match="engine: used in a forked process"):
+        list(used)
+    assert bits(model, optimizer) == expected(torch.float32, 1)

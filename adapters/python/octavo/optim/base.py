@@ -221,7 +221,7 @@ class Optimizer(torch.optim.Optimizer):
         for number in chosen.groups:
             self._tell_group(number)
         if away is not None:
-            away.before(chosen)
+            away.before(chosen, released)
             self._sides.defer = away.defers(released)
         begun = chosen.handles_at, chosen.grads_at, chosen.dtype_numbers, bool(parts)
         tell(self, lambda: self._engine.begin(*begun))

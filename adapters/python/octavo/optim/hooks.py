@@ -30,7 +30,8 @@ class GradientHooks:
         self._bytes: dict[torch.device, int] = {}  # of their gradients
         self._hooked: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
         # Autograd has a thread per device, and all of them use this one optimizer.
-        self._lock = threading.RLock()
+        away = optimizer._offload
+        self._lock = threading.RLock() if away is None else away.lock
         weakref.finalize(optimizer, _remove, self._hooked)
         for group in optimizer.param_groups:
             self.watch(group)

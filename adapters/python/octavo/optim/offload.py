@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import math
 import numbers
+import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -100,6 +101,8 @@ class Offload:
     def __init__(self, optimizer: Optimizer, options: Options) -> None:
         self._optimizer = weakref.ref(optimizer)
         self.options = options
+        # Autograd has a thread per device, in which hooks and gates are called.
+        self.lock = threading.RLock()
         self.engine: Engine = optimizer._engine
         self.attached: Attachment | None = None
         self.held: set[int] = set()  # handles whose gradients are in host memory
@@ -281,11 +284,11 @@ class Offload:
         """Whether the next step returns before the current stream is ordered behind it."""
         return release or self.attached is not None
 
-    def before(self, chosen: Chosen) -> None:
+    def before(self, chosen: Chosen, release: bool) -> None:
         """Copies parameters that somebody else has written since the step before; says in which order the
         next forward pass needs them.
         """
-        if self.attached is not None:
+        if self.attached is not None and not release:
             registered = self._known()._roster.registered()
             self.attached.tell_order([m for m in registered if self.is_away(m)])
         stale: dict[torch.device, list[int]] = {}
@@ -335,12 +338,13 @@ class Offload:
 
     def wait(self) -> None:
         """Orders the current stream of every device behind all weights."""
-        for device in self._devices():
-            self.engine.wait(None, WEIGHTS, device)
-            if self._queue:
-                self.engine.wait(None, GRADIENTS, device)
-        self.pending.clear()
-        self._forget_reads()
+        with self.lock:
+            for device in self._devices():
+                self.engine.wait(None, WEIGHTS, device)
+                if self._queue:
+                    self.engine.wait(None, GRADIENTS, device)
+            self.pending.clear()
+            self._forget_reads()
 
     def _forget_reads(self) -> None:
         """The current streams are behind everything that queues read."""
@@ -353,14 +357,15 @@ class Offload:
     def wait_for(self, handles: Iterable[int]) -> None:
         """The same for those of these weights that are pending."""
         by_device: dict[torch.device, list[int]] = {}
-        for handle in handles:
-            if (device := self.pending.pop(handle, None)) is not None:
-                by_device.setdefault(device, []).append(handle)
-        for device, some in by_device.items():
-            self.engine.wait(array.array("I", some), WEIGHTS, device)
-            _let_go([self._read.pop(handle) for handle in some if handle in self._read])
-        if by_device and not self.pending and not self.held:
-            self._forget_reads()
+        with self.lock:
+            for handle in handles:
+                if (device := self.pending.pop(handle, None)) is not None:
+                    by_device.setdefault(device, []).append(handle)
+            for device, some in by_device.items():
+                self.engine.wait(array.array("I", some), WEIGHTS, device)
+                _let_go([self._read.pop(handle) for handle in some if handle in self._read])
+            if by_device and not self.pending and not self.held:
+                self._forget_reads()
 
     def settle(self) -> None:
         """The host waits until nothing is under way: states may be read and written."""
