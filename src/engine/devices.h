@@ -17,7 +17,9 @@
 
 namespace octavo::engine {
 
-inline constexpr std::size_t kScalarPlaces = 16;
+// Of scalars that come down. As many as gradients are released while the CPU is behind: who finds none free
+// waits.
+inline constexpr std::size_t kScalarPlaces = 1024;
 inline constexpr std::int64_t kScalarBytes = 64;  // of a place
 
 struct DeviceState {
@@ -36,7 +38,7 @@ struct DeviceState {
   std::unique_ptr<offload::Link> link;
   std::unique_ptr<offload::Staging> staging;
   HostPiece scalars;
-  std::array<offload::Mark, kScalarPlaces> scalars_read;
+  std::vector<offload::Mark> scalars_read;
   std::size_t scalar_place = 0;
 };
 

@@ -66,6 +66,7 @@ Result<offload::Mark> Engine::Impl::bring_scalars(DeviceState& state, StepArgs& 
     auto piece = memory.take(bytes, bytes, pins(state.device));
     if (!piece.ok()) return piece.status();
     state.scalars = std::move(*piece);
+    state.scalars_read.resize(engine::kScalarPlaces);
   }
   state.scalar_place = (state.scalar_place + 1) % engine::kScalarPlaces;
   std::byte* at = state.scalars.get() + static_cast<std::int64_t>(state.scalar_place) * engine::kScalarBytes;
