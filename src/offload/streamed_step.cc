@@ -121,10 +121,12 @@ class StreamedStep final : public OffloadedStep {
     }
     if (Status bad = find_places(); !bad.ok()) return bad;
     if (Status bad = link_.work().after(caller); !bad.ok()) return bad;
-    const bool write_tables = std::exchange(staging_->tables_of, number_) != number_;
+    // A step that fails half-way has written some of its tables.
+    const bool write_tables = std::exchange(staging_->tables_of, 0) != number_;
     Status bad = staging_->claim(tables(), staging_->after(batches_.size()), Staging::For::tables);
     for (std::size_t i = 0; i < batches_.size() && bad.ok(); ++i) bad = queue(i, one, write_tables);
     if (!bad.ok()) return bad;
+    staging_->tables_of = number_;
     return report;
   }
 
