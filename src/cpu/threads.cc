@@ -72,23 +72,27 @@ class Pool {
  public:
   // Workers wait for a new word: a generation and the number of workers in it. Both are in one word, because
   // a worker that is not needed in one generation may look only when the next one has begun.
+  //
+  // A worker that wakes late finds the gate closed and sleeps again: the caller waits only for those that
+  // have begun. Short jobs would otherwise last as long as the slowest worker takes to wake.
   void run(Job& job, int helpers, Scratch& scratch) noexcept {
     helpers = hire(helpers);
     job_ = &job;
-    working_.store(helpers, std::memory_order_relaxed);
-    word_.store((word_.load(std::memory_order_relaxed) / kMaxHelpers + 1) * kMaxHelpers +
-                    static_cast<std::uint64_t>(helpers),
-                std::memory_order_release);
+    const std::uint64_t generation = word_.load(std::memory_order_relaxed) / kMaxHelpers + 1;
+    gate_.store(generation * kGateSize + kOpen, std::memory_order_release);
+    word_.store(generation * kMaxHelpers + static_cast<std::uint64_t>(helpers), std::memory_order_release);
     word_.notify_all();
     job.work(scratch);
-    for (int left = working_.load(std::memory_order_acquire); left != 0;
-         left = working_.load(std::memory_order_acquire)) {
-      working_.wait(left, std::memory_order_acquire);
+    for (std::uint64_t gate = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
+         gate % kGateSize != 0; gate = gate_.load(std::memory_order_acquire)) {
+      gate_.wait(gate, std::memory_order_acquire);
     }
   }
 
  private:
   static constexpr std::uint64_t kMaxHelpers = 8192;
+  // The gate: a generation, whether workers may begin, and how many have begun and not ended.
+  static constexpr std::uint64_t kOpen = kMaxHelpers, kGateSize = 2 * kMaxHelpers;
 
   // As many workers as wanted, or as the system grants threads and memory for.
   int hire(int wanted) noexcept {
@@ -125,15 +129,26 @@ class Pool {
     for (;;) {
       word_.wait(seen, std::memory_order_acquire);
       seen = word_.load(std::memory_order_acquire);
-      if (index >= static_cast<int>(seen % kMaxHelpers)) continue;
+      if (index >= static_cast<int>(seen % kMaxHelpers) || !enter(seen / kMaxHelpers)) continue;
       job_->work(scratch);
-      if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) working_.notify_one();
+      // The last one, where the caller waits.
+      if ((gate_.fetch_sub(1, std::memory_order_acq_rel) - 1) % kGateSize == 0) gate_.notify_one();
     }
+  }
+
+  // Whether the job of this generation still takes workers. If so it lasts until the worker has ended.
+  bool enter(std::uint64_t generation) noexcept {
+    std::uint64_t gate = gate_.load(std::memory_order_acquire);
+    while (gate / kGateSize == generation && (gate & kOpen) != 0) {
+      if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+        return true;
+    }
+    return false;
   }
 
   std::vector<Worker> workers_;
   std::atomic<std::uint64_t> word_{0};
-  std::atomic<int> working_{0};
+  std::atomic<std::uint64_t> gate_{0};
   Job* job_ = nullptr;
 };
 

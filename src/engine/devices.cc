@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/devices.h"
 
+#include "core/first_error.h"
 #include "optimizers/resolve.h"
 
 #include <unistd.h>
@@ -114,6 +115,7 @@ Status Devices::drain() {
   for (const DeviceState& state : states_) {
     if (state.link == nullptr) continue;
     offload::Link& link = *state.link;
+    first = first_error({first, state.staging->flush(state.staging->posted())});
     for (offload::Queue* queue : {&link.host(), &link.up(), &link.work(), &link.down()}) {
       const auto mark = queue->mark();
       Status done = mark.ok() ? mark->wait() : mark.status();

@@ -92,16 +92,19 @@ Status Engine::Impl::wait(std::span<const std::uint32_t> handles, EngineWait wha
   }
   if (!handles.empty() || what != EngineWait::weights) return {};
   // All of them: the caller may free or replace staging memory, of which the last copies down still read.
-  const offload::Mark idle = devices.known(device).staging->idle();
-  return keep_error(idle.passed() ? idle.wait() : (*link)->order(stream, idle));
+  const auto idle = devices.known(device).staging->idle();
+  if (!idle.ok()) return keep_error(idle.status());
+  return keep_error(idle->passed() ? idle->wait() : (*link)->order(stream, *idle));
 }
 
 Status Engine::Impl::order_all(const EngineArgs& args) {
   for (const EngineDevice& given : args.devices) {
-    offload::Link* link = devices.known(given.device).link.get();
+    const engine::DeviceState& state = devices.known(given.device);
+    offload::Link* link = state.link.get();
     if (link == nullptr) continue;
     const auto computed = link->host().mark();
-    Status bad = computed.ok() ? computed->wait() : computed.status();
+    Status bad = first_error({state.staging->flush(state.staging->posted()),
+                              computed.ok() ? computed->wait() : computed.status()});
     for (offload::Queue* queue : {&link->work(), &link->up()}) {
       const auto mark = bad.ok() ? queue->mark() : Result<offload::Mark>(bad);
       bad = mark.ok() ? link->order(given.stream, *mark) : mark.status();

@@ -85,7 +85,7 @@ Result<offload::Mark> Engine::Impl::bring_scalars(DeviceState& state, StepArgs& 
   copy(args.scalars.loss_scale);
   copy(args.scalars.found_inf);
   auto mark = bad.ok() ? down.mark() : Result<offload::Mark>(bad);
-  if (mark.ok()) state.staging->kept_until(*mark);
+  if (mark.ok()) state.staging->kept_until(state.staging->kept(), *mark);
   return mark;
 }
 

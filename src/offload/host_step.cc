@@ -13,8 +13,9 @@
 namespace octavo::offload {
 namespace {
 
-// Elements of a job: about a millisecond of many cores' work, or a few of few, and less of a copy.
-constexpr std::int64_t kJobElements = std::int64_t{1} << 23;
+// Elements of a job: some milliseconds of the CPU's work, of which waking its threads is a small part, and
+// less of a copy.
+constexpr std::int64_t kJobElements = std::int64_t{1} << 24;
 
 struct Weight {
   void* to;

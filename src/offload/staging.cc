@@ -4,11 +4,14 @@
 #include "core/first_error.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 namespace octavo::offload {
 
 Status Staging::place(std::span<std::byte> memory, const Mark& caller) {
   if (memory.data() == memory_.data() && memory.size() == memory_.size()) return {};
+  if (Status bad = flush(batches_); !bad.ok()) return bad;
   memory_ = memory;
   tables_of = 0;
   cursor = 0;
@@ -17,6 +20,7 @@ Status Staging::place(std::span<std::byte> memory, const Mark& caller) {
 
 Result<StepScalars> Staging::keep(const StepScalars& scalars, void* stream) {
   scalar_place_ = (scalar_place_ + 1) % scalar_marks_.size();
+  if (Status bad = flush(std::exchange(scalar_tellers_[scalar_place_], 0)); !bad.ok()) return bad;
   if (const Mark& used = scalar_marks_[scalar_place_]; !used.passed()) {
     if (Status bad = link_.order(stream, used); !bad.ok()) return bad;
   }
@@ -39,6 +43,68 @@ Result<StepScalars> Staging::keep(const StepScalars& scalars, void* stream) {
   copy(kept.found_inf);
   if (Status bad = link_.copy(stream, std::span(words).first(count)); !bad.ok()) return bad;
   return kept;
+}
+
+namespace {
+
+class Queued final : public Mark::State {
+ public:
+  Queued(Staging& staging, std::uint64_t batch) : staging_(staging), batch_(batch) {}
+  [[nodiscard]] bool passed() const override { return staging_.is_queued(batch_); }
+  Status wait() const override { return first_error({staging_.flush(batch_), staging_.pump()}); }
+
+ private:
+  Staging& staging_;
+  std::uint64_t batch_;
+};
+
+}  // namespace
+
+Mark Staging::queued(std::uint64_t batch) { return Mark(std::make_shared<Queued>(*this, batch)); }
+
+std::uint64_t Staging::post(std::function<Status(std::uint64_t)> queue) {
+  waiting_.push_back(std::move(queue));
+  return ++batches_;
+}
+
+// An error leaves the rest unqueued for good: the queues have failed, and so does everything behind it.
+Status Staging::queue_next() {
+  const auto queue = std::move(waiting_.front());
+  const std::uint64_t batch = batches_ - waiting_.size() + 1;
+  waiting_.pop_front();
+  return queue(batch);
+}
+
+Status Staging::pump() {
+  while (!waiting_.empty()) {
+    if (under_way_.size() >= kMost) {
+      if (!under_way_.front().passed()) return {};
+      under_way_.pop_front();
+    }
+    if (Status bad = queue_next(); !bad.ok()) return bad;
+  }
+  return {};
+}
+
+Status Staging::flush(std::uint64_t batch) {
+  while (!is_queued(batch)) {
+    if (under_way_.size() >= kMost) {
+      if (Status bad = under_way_.front().wait(); !bad.ok()) return bad;
+      under_way_.pop_front();
+    }
+    if (Status bad = queue_next(); !bad.ok()) return bad;
+  }
+  return {};
+}
+
+void Staging::end(std::uint64_t batch, const Mark& down) {
+  marks_.push_back({batch, down});
+  under_way_.push_back(down);
+}
+
+Result<Mark> Staging::idle() {
+  if (Status bad = flush(batches_); !bad.ok()) return bad;
+  return marks_.empty() ? Mark() : marks_.back().mark;
 }
 
 Status Staging::wait(Waiter& waiter, std::uint64_t batch) {

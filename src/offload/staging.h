@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <span>
 
@@ -28,6 +29,8 @@ class Staging {
   // At the memory's begin: scalars that were kept, and a step count that is at hand.
   static constexpr std::int64_t kScalarPlaces = 63, kScalarBytes = 64;
   static constexpr std::int64_t kHeadBytes = (kScalarPlaces + 1) * kScalarBytes;
+  // Batches on the queues. An H200 takes more than 40 and fewer than 80.
+  static constexpr std::size_t kMost = 32;
 
   explicit Staging(Link& link) : up_{link.up(), 0}, work_{link.work(), 0}, link_(link) {}
 
@@ -35,25 +38,36 @@ class Staging {
   // be under way in that one, and the new one is used behind `caller` (who may have used it before).
   Status place(std::span<std::byte> memory, const Mark& caller);
   [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
-  // Behind it nothing that was queued so far uses the memory, or states in host memory.
-  [[nodiscard]] Mark idle() const { return marks_.empty() ? Mark() : marks_.back().mark; }
+  // Queues all that was posted. Behind the mark nothing of it uses the memory, or states in host memory.
+  Result<Mark> idle();
 
   // --- What a step does ---
 
   // Copies of scalars in device memory (lr, loss_scale, found_inf, norm), made in the order of the caller's
   // stream: the caller may change them behind the step, which reads them later. `step` and `report` stay.
   Result<StepScalars> keep(const StepScalars& scalars, void* stream);
-  // The kept scalars are in use until `mark`.
-  void kept_until(const Mark& mark) { scalar_marks_[scalar_place_] = mark; }
+  // Where the last ones were kept; they are in use until `mark`, which `batch` (0: nobody) is to tell.
+  [[nodiscard]] std::size_t kept() const { return scalar_place_; }
+  void kept_until(std::size_t place, const Mark& mark) { scalar_marks_[place] = mark; }
+  void kept_until_told(std::size_t place, std::uint64_t batch) { scalar_tellers_[place] = batch; }
   // Eight bytes for the work queue alone.
   [[nodiscard]] std::int64_t* count() const {
     return reinterpret_cast<std::int64_t*>(memory_.data() + kScalarPlaces * kScalarBytes);
   }
 
-  // A new batch, the one that so many have begun with, and a batch's end.
-  std::uint64_t begin() { return ++batches_; }
-  [[nodiscard]] std::uint64_t after(std::size_t batches) const { return batches_ + batches; }
-  void end(std::uint64_t batch, const Mark& down) { marks_.push_back({batch, down}); }
+  // A device takes only so many dependences between its queues at a time; who queues more is held up until
+  // it has done the first ones. So a step posts its batches, and those are queued in their order while
+  // there is room (pump), or when somebody needs one (flush), who then waits for room.
+  // A new batch; `queue` puts it on the queues.
+  std::uint64_t post(std::function<Status(std::uint64_t batch)> queue);
+  [[nodiscard]] std::uint64_t posted() const { return batches_; }
+  [[nodiscard]] bool is_queued(std::uint64_t batch) const { return batch + waiting_.size() <= batches_; }
+  Status pump();
+  Status flush(std::uint64_t batch);
+  // Passed when the batch was queued. To wait for it is to flush: for the thread that uses the engine.
+  [[nodiscard]] Mark queued(std::uint64_t batch);
+  // A batch's end.
+  void end(std::uint64_t batch, const Mark& down);
   // `batch` uses these bytes from now on. For what is copied, of the device or of the host, `up` begins
   // behind the batches that used them before; for tables, which the work queue alone writes and reads, `work`
   // begins behind those that have copied there.
@@ -79,6 +93,7 @@ class Staging {
     Mark mark;
   };
   Status wait(Waiter& waiter, std::uint64_t batch);
+  Status queue_next();
 
   Waiter up_, work_;
   Link& link_;
@@ -88,6 +103,9 @@ class Staging {
   std::deque<Over> marks_;              // of batches that somebody may still wait for
   std::size_t scalar_place_ = 0;
   std::array<Mark, kScalarPlaces> scalar_marks_;
+  std::array<std::uint64_t, kScalarPlaces> scalar_tellers_{};
+  std::deque<std::function<Status(std::uint64_t)>> waiting_;  // batches that were posted and are not queued
+  std::deque<Mark> under_way_;                                // ends of those that were queued, at most kMost
 };
 
 }  // namespace octavo::offload

@@ -1,6 +1,6 @@
 // The step of tensors whose states pass through the device: batch by batch, states go up, the device's own
-// kernels update them and the weights, and they go down again. Everything is queued at once; marks let a
-// batch go up while the one before is updated and the one before that goes down.
+// kernels update them and the weights, and they go down again. Marks let a batch go up while the one before
+// is updated and the one before that goes down. Batches are posted at once and queued a few ahead (Staging).
 //
 // A place in device memory is used again when the copies down of its last batch are over (Staging). Weights
 // and gradients of the device are touched by the work queue alone, behind the caller's mark; states go up
@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <atomic>
 #include <numeric>
+#include <optional>
 
 namespace octavo::offload {
 namespace {
@@ -64,6 +65,11 @@ class StreamedStep final : public OffloadedStep {
     }
   }
 
+  // What it has posted uses it.
+  ~StreamedStep() override {
+    if (staging_ != nullptr) (void)staging_->flush(posted_);
+  }
+
   Status bind(std::span<const OffloadedTensor> tensors, const StreamSizes& sizes) {
     std::vector<std::size_t> order(tensors.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -107,32 +113,55 @@ class StreamedStep final : public OffloadedStep {
 
   Result<StepReport> step(const StepArgs& args) override {
     if (Status bad = check(args); !bad.ok()) return bad;
+    // What is posted still uses what is changed here.
+    if (Status bad = staging_->flush(posted_); !bad.ok()) return bad;
     std::ranges::fill(promises_, Promises{});
-    scalars_kept_ = false;
+    auto now = std::make_shared<Now>(Now{args, caller_});
+    StepArgs& one = now->args;
+    Mark& caller = now->caller;
     StepReport report;
-    StepArgs one = args;
-    Mark caller = caller_;
     if (config_.device.kind == DeviceKind::cpu) {
       report = decide(one);
       if (report.skipped) return report;
     } else {
       report.pending = args.guard || args.scalars.found_inf != nullptr;
       if (Status bad = keep_scalars(one, caller); !bad.ok()) return bad;
+      if (one.scalars.norm != args.scalars.norm || one.scalars.lr != args.scalars.lr ||
+          one.scalars.loss_scale != args.scalars.loss_scale ||
+          one.scalars.found_inf != args.scalars.found_inf)
+        now->kept = staging_->kept();
     }
     if (Status bad = find_places(); !bad.ok()) return bad;
-    if (Status bad = link_.work().after(caller); !bad.ok()) return bad;
-    // A step that fails half-way has written some of its tables.
-    const bool write_tables = std::exchange(staging_->tables_of, 0) != number_;
-    Status bad = staging_->claim(tables(), staging_->after(batches_.size()), Staging::For::tables);
-    for (std::size_t i = 0; i < batches_.size() && bad.ok(); ++i) bad = queue(i, one, write_tables);
-    if (!bad.ok()) return bad;
-    staging_->tables_of = number_;
+    now->write_tables = std::exchange(staging_->tables_of, number_) != number_;
+    now->grads = grads_, now->held = held_, now->complete = complete_;
+    now->last = posted_ = staging_->posted() + batches_.size();
+    if (now->kept) staging_->kept_until_told(*now->kept, now->last);
+    for (std::size_t i = 0; i < batches_.size(); ++i) {
+      const auto marks = std::make_shared<BatchMarks>();
+      const std::uint64_t batch = staging_->post(
+          [this, i, now, marks](std::uint64_t number) { return queue(i, *now, number, *marks); });
+      promise(batches_[i], batch, marks);
+    }
+    if (Status bad = staging_->pump(); !bad.ok()) return bad;
     return report;
   }
 
  private:
   struct Promises {
     Promise weight, gradient;
+  };
+  // What the batches of one step share until they are queued.
+  struct Now {
+    StepArgs args;
+    Mark caller;
+    bool write_tables = false;
+    std::optional<std::size_t> kept{};  // the place of its scalars
+    std::uint64_t last = 0;             // its last batch
+    std::vector<const void*> grads{}, held{};
+    std::vector<Mark> complete{};
+  };
+  struct BatchMarks {
+    Mark up, work;
   };
 
   Status check(const StepArgs& args) const {
@@ -182,7 +211,6 @@ class StreamedStep final : public OffloadedStep {
     args.scalars = *kept;
     auto mark = link_.mark(args.stream);
     if (mark.ok()) caller = *mark;
-    scalars_kept_ = true;
     return mark.status();
   }
 
@@ -244,18 +272,20 @@ class StreamedStep final : public OffloadedStep {
   }
 
   // One batch on its way.
-  Status queue(std::size_t i, const StepArgs& args, bool write_tables) {
-    const std::uint64_t number = staging_->begin();
-    if (Status bad = go_up(i, number); !bad.ok()) return bad;
+  Status queue(std::size_t i, const Now& now, std::uint64_t number, BatchMarks& marks) {
+    if (i == 0) {
+      const Status bad = first_error(
+          {link_.work().after(now.caller), staging_->claim(tables(), now.last, Staging::For::tables)});
+      if (!bad.ok()) return bad;
+    }
+    if (Status bad = go_up(i, now, number); !bad.ok()) return bad;
     const auto up = link_.up().mark();
     if (!up.ok()) return up.status();
-    if (Status bad = first_error({link_.work().after(*up), update(i, args, write_tables)}); !bad.ok())
-      return bad;
+    if (Status bad = first_error({link_.work().after(*up), update(i, now)}); !bad.ok()) return bad;
     const auto work = link_.work().mark();
     if (!work.ok()) return work.status();
-    const bool last = i + 1 == batches_.size();
-    if (last && scalars_kept_) staging_->kept_until(*work);
-    promise(batches_[i], *up, *work);
+    marks = {*up, *work};
+    if (now.kept && number == now.last) staging_->kept_until(*now.kept, *work);
     if (Status bad = link_.down().after(*work); !bad.ok()) return bad;
     const std::byte* base = staging_->memory().data() + placed_[i].at;
     for (const Run& run : batches_[i].runs) {
@@ -267,7 +297,7 @@ class StreamedStep final : public OffloadedStep {
     return down.status();
   }
 
-  Status go_up(std::size_t i, std::uint64_t number) {
+  Status go_up(std::size_t i, const Now& now, std::uint64_t number) {
     const Batch& batch = batches_[i];
     Queue& up = link_.up();
     std::byte* const base = staging_->memory().data() + placed_[i].at;
@@ -279,25 +309,25 @@ class StreamedStep final : public OffloadedStep {
       if (bad.ok()) bad = up.copy(base + run.at, run.host, run.bytes, "states up");
     }
     for (const Piece& piece : batch.pieces) {
-      const auto* grad = static_cast<const std::byte*>(held_[piece.tensor]);
+      const auto* grad = static_cast<const std::byte*>(now.held[piece.tensor]);
       if (grad == nullptr || !bad.ok()) continue;
-      if (piece.first) bad = up.after(complete_[piece.tensor]);
+      if (piece.first) bad = up.after(now.complete[piece.tensor]);
       if (bad.ok())
         bad = up.copy(base + piece.grad.at, grad + piece.grad.from, piece.grad.bytes, "gradient up");
     }
     return bad;
   }
 
-  Status update(std::size_t i, const StepArgs& args, bool write_tables) {
+  Status update(std::size_t i, const Now& now) {
     std::byte* const memory = staging_->memory().data();
     const Placed& placed = placed_[i];
     std::vector<const void*> grads;
     for (const Piece& piece : batches_[i].pieces) {
-      const bool here = held_[piece.tensor] == nullptr;
-      grads.push_back(here ? static_cast<const std::byte*>(grads_[piece.tensor]) + piece.grad.from
+      const bool here = now.held[piece.tensor] == nullptr;
+      grads.push_back(here ? static_cast<const std::byte*>(now.grads[piece.tensor]) + piece.grad.from
                            : memory + placed.at + piece.grad.at);
     }
-    StepArgs one = args;
+    StepArgs one = now.args;
     one.workspace = tables().subspan(static_cast<std::size_t>(placed.tables_at),
                                      static_cast<std::size_t>(placed.inner->workspace_bytes()));
     // The last one tells, and counts for all. The others have a count of their own.
@@ -311,7 +341,7 @@ class StreamedStep final : public OffloadedStep {
     }
     return link_.work().run(
         [&link = link_, inner = placed.inner, grads = std::move(grads), one, count,
-         write_tables](void* stream) mutable {
+         write_tables = now.write_tables](void* stream) mutable {
           if (count.to != nullptr) {
             if (Status bad = link.copy(stream, {&count, 1}); !bad.ok()) return bad;
           }
@@ -321,13 +351,13 @@ class StreamedStep final : public OffloadedStep {
         "step");
   }
 
-  void promise(const Batch& batch, const Mark& up, const Mark& work) {
-    const auto went_up = std::make_shared<Mark>(up);
-    const auto worked = std::make_shared<Mark>(work);
+  void promise(const Batch& batch, std::uint64_t number, const std::shared_ptr<BatchMarks>& marks) {
+    const Mark queued = staging_->queued(number);
+    const std::shared_ptr<Mark> up(marks, &marks->up), work(marks, &marks->work);
     for (const Piece& piece : batch.pieces) {
       if (!piece.last) continue;
-      promises_[piece.tensor].weight.mark = worked;
-      promises_[piece.tensor].gradient.mark = held_[piece.tensor] != nullptr ? went_up : worked;
+      promises_[piece.tensor].weight = {queued, work};
+      promises_[piece.tensor].gradient = {queued, held_[piece.tensor] != nullptr ? up : work};
     }
   }
 
@@ -350,7 +380,7 @@ class StreamedStep final : public OffloadedStep {
   std::vector<bool> with_grads_;  // likewise: its place has room for held gradients
   std::span<std::byte> memory_;   // for which the places are
   std::int64_t room_ = 0, tables_bytes_ = 0;
-  bool scalars_kept_ = false;
+  std::uint64_t posted_ = 0;  // its last batch
   std::vector<Promises> promises_;
 };
 

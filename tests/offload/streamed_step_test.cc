@@ -65,6 +65,21 @@ TEST(StreamedStep, DelaysOfAnySeedChangeNothing) {
   }
 }
 
+// So many that later ones are posted and wait for room on the queues.
+TEST(StreamedStep, MoreBatchesThanTheQueuesTake) {
+  ThreadTarget target;
+  const Delayed delays("7:50");
+  const OptimizerCase adamw = optimizers(false)[2];
+  constexpr octavo::offload::StreamSizes kSizes{3000, 12000};
+  for (const auto kind : {Streamed::Kind::apart, Streamed::Kind::held}) {
+    const std::vector<TensorSpec> list = streamed_specs(StateFormat::fp32, stores()[0], DType::f32);
+    std::int64_t bytes = 0;
+    for (const TensorSpec& spec : list) bytes += 12 * spec.numel;
+    ASSERT_GT(bytes / kSizes.batch, std::int64_t{2 * octavo::offload::Staging::kMost});
+    EXPECT_EQ(streamed_difference(target, adamw, list, kind, kSizes), "");
+  }
+}
+
 TEST(StreamedStep, DefaultSizesTakeSmallTensorsInOneBatch) {
   ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
