@@ -26,8 +26,9 @@ namespace octavo::offload {
 class Staging {
  public:
   static constexpr std::int64_t kAlignment = 256;
-  // At the memory's begin: scalars that were kept, and a step count that is at hand.
-  static constexpr std::int64_t kScalarPlaces = 63, kScalarBytes = 64;
+  // At the memory's begin: scalars that were kept, and a step count that is at hand. Who finds no place free
+  // holds the caller's stream up: so many gradients may be released while their steps are under way.
+  static constexpr std::int64_t kScalarPlaces = 255, kScalarBytes = 64;
   static constexpr std::int64_t kHeadBytes = (kScalarPlaces + 1) * kScalarBytes;
   // Batches on the queues. An H200 takes more than 40 and fewer than 80.
   static constexpr std::size_t kMost = 32;

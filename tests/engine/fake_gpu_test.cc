@@ -215,7 +215,7 @@ class FakeGpu : public testing::Test {
   std::array<std::array<float, kNumel>, kTensors> param_{}, grad_{}, first_{}, second_{};
   std::array<std::int64_t, kTensors> counts_{};
   alignas(16) std::array<std::byte, 1 << 14> workspace_{};
-  alignas(256) std::array<std::byte, 1 << 14> staging_{};
+  alignas(256) std::array<std::byte, 1 << 15> staging_{};
   GradNorm norm_;
   StepReport report_;
   Engine engine_;
@@ -358,7 +358,7 @@ TEST_F(FakeGpu, OffloadedTensorsOfTwoDevices) {
   ASSERT_TRUE(engine_.set(std::array{5U}, std::array{t}).ok());
   std::array<EngineDevice, 2> devices = {device_, {}};
   GradNorm norm;
-  alignas(256) std::array<std::byte, 1 << 13> staging{};
+  alignas(256) std::array<std::byte, 1 << 15> staging{};
   alignas(16) std::array<std::byte, 1 << 10> workspace{};
   devices[1].staging = staging;
   devices[1].workspace = workspace;
