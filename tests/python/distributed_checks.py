@@ -263,6 +263,35 @@ def training_with_fsdp_equals_one_process(here: Rank) -> None:
             assert same_bits(param.full_tensor(), its)
 
 
+def offload_with_fsdp_equals_without(here: Rank) -> None:
+    """States of shards in host memory, also of an attached optimizer; files have the same."""
+
+    def run(**options: Any) -> list[Tensor]:
+        model = _network()
+        for layer in (*(m for m in model if isinstance(m, nn.Linear)), model):
+            fully_shard(layer, mesh=here.mesh)
+        release = options.get("gradient_release", False)
+        clip = None if release else 0.1
+        optimizer = optim.AdamW8bit(model.parameters(), lr=1e-2, clip_grad_norm=clip, **options)
+        optimizer.attach(model)
+        torch.manual_seed(5 + here.rank)
+        for _ in range(3):
+            model(torch.randn(8, 256).bfloat16()).float().square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.wait()
+        states = [t for _, state in sorted(optimizer.state_dict()["state"].items()) for t in state.values()]
+        return [local(p.detach()) for p in model.parameters()] + [local(t) for t in states]
+
+    for release in (False, True):
+        wanted = run(gradient_release=release)
+        for residence, taken in itertools.product(("host", "stream"), (False, True)):
+            options = {"offload": residence, "offload_gradients": taken, "min_offload_size": 1000}
+            found = run(gradient_release=release, **options)
+            assert all(map(same_bits, found, wanted)), (release, residence, taken)
+
+
 def parameters_may_be_replaced(here: Rank) -> None:
     """As Accelerate does it: the optimizer is made for whole parameters and gets their shards afterwards."""
     whole = make(None, "8bit")
@@ -491,6 +520,7 @@ FOR_WORLD = {
         shards_equal_one_process,
         whole_tensors_are_measured,
         training_with_fsdp_equals_one_process,
+        offload_with_fsdp_equals_without,
         parameters_may_be_replaced,
         replicated_parameters_equal_one_process,
         hybrid_sharding_equals_one_process,

@@ -207,6 +207,25 @@ def test_parameters_of_no_module_are_ready_after_the_step(monkeypatch: pytest.Mo
     assert waits.taken() == [{"?"}]
 
 
+def test_hooks_that_read_weights_come_later() -> None:
+    def run(**options: Any) -> Any:
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.utils.spectral_norm(nn.Linear(70, 80)),
+            nn.utils.parametrizations.weight_norm(nn.Linear(80, 70)),
+        )
+        optimizer = optim.AdamW(model.parameters(), **options)
+        optimizer.attach(model)
+        for _ in range(4):
+            model(torch.ones(2, 70)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        optimizer.wait()
+        return frozen(list(model.parameters()))
+
+    assert run(offload="host") == run(offload="stream") == run()
+
+
 def test_two_models(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     first, second = nn.Linear(70, 70), nn.Linear(70, 80)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from .._shards import is_sharded
+
 if TYPE_CHECKING:
     from .offload import Offload
     from .plan import Member
@@ -39,25 +41,29 @@ class Attachment:
         root = Root(self, model)
         self._roots.append(root)
         keep = self._removable.append
-        keep(model.register_forward_pre_hook(root, prepend=True))
         keep(model.register_forward_hook(End(root)))
         for module in model.modules():
             gate = Gate(root)
-            keep(module.register_forward_pre_hook(gate))
+            keep(
+                module.register_forward_pre_hook(gate, prepend=True)
+            )  # others may read weights (spectral_norm)
             keep(module.register_state_dict_pre_hook(All(root)))
             keep(module._register_load_state_dict_pre_hook(All(root)))
             for param in module.parameters(recurse=False):
                 self._gates.setdefault(id(param), []).append(gate)
                 root.gates[gate] = None
+        keep(model.register_forward_pre_hook(root, prepend=True))
 
     def defer(self, members: Iterable[Member]) -> None:
-        """The weights of these are not up to date yet. Those that no gate is for are waited for now."""
+        """The weights of these are not up to date yet. Those that no gate is for are waited for now; so are
+        shards, which FSDP2 gathers before their modules are called.
+        """
         loose = []
         for m in members:
-            gates = self._gates.get(id(m.param))
-            if gates is None:
+            gates = [] if is_sharded(m.param) else self._gates.get(id(m.param), [])
+            if not gates:
                 loose.append(m.handle)
-            for gate in gates or ():
+            for gate in gates:
                 gate.handles.add(m.handle)
                 gate.pending = gate.root.waiting = True
                 gate.root.active = False

@@ -59,7 +59,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         self._small: Inside | None = None
         self._streams: dict[torch.device, Any] = {}
         self.grad_norm: Tensor | None = None  # of the last step, before clipping; where it was computed
-        defaults = optimizer_class([torch.zeros(1)], **options).defaults
+        defaults = optimizer_class([torch.zeros(1, dtype=torch.float32, device="cpu")], **options).defaults
         super().__init__(params, defaults)
         if self._offload_gradients:
             # GradScaler would unscale what is left on the device alone: so that it asks step().
