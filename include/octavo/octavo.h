@@ -475,8 +475,9 @@ typedef struct {
  * ones save memory. Every check of spec, buffers and overlap happens here (on a GPU also where each pointer
  * lies), and never again: the buffers must stay valid until they are replaced or removed. Parameters may
  * share memory with one another (views): they are then stepped one after the other, in the order given to
- * begin. No other buffer may share memory with any, and each tensor has a step count of its own. Costs a pass
- * over all tensors of the engine: give many at once. What begin has begun is over. */
+ * begin; those of offloaded tensors may not. No other buffer may share memory with any, and each tensor has a
+ * step count of its own. Costs a pass over all tensors of the engine: give many at once. What begin has begun
+ * is over. */
 OCTAVO_API octavo_status octavo_engine_set(octavo_engine* engine, const uint32_t* handles,
                                            const octavo_engine_tensor* tensors, int64_t count);
 /* Forgets tensors; handles that are not known are passed over. */
@@ -599,8 +600,9 @@ OCTAVO_API octavo_status octavo_engine_ready(octavo_engine* engine, const octavo
  * that were ready there, in the order of handles; with several `combine` makes each of them the norm over
  * all. Then every args.devices[].norm takes it for the next step (l2 only where it is finite), and reports
  * say whether any tensor was skipped. Workspaces: octavo_engine_workspace_bytes, asked again before.
- * part_count 0: no norms; only the list of ready tensors is cleared. octavo_engine_forget_ready clears it
- * without ending a step (other states were loaded). */
+ * part_count 0: no norms; only the list of ready tensors is cleared. Offloaded tensors: with args.defer ready
+ * does not order the stream behind the weight, and finish not behind all of them. octavo_engine_forget_ready
+ * clears it without ending a step (other states were loaded). */
 OCTAVO_API octavo_status octavo_engine_finish(octavo_engine* engine, const octavo_engine_args* args,
                                               const octavo_engine_norm_part* parts, int64_t part_count,
                                               octavo_engine_combine combine, void* user);
@@ -627,11 +629,13 @@ OCTAVO_API octavo_status octavo_engine_wait(octavo_engine* engine, const uint32_
 OCTAVO_API octavo_status octavo_engine_refresh(octavo_engine* engine, const uint32_t* handles, int64_t count,
                                                uint32_t way, uint32_t device_kind, int32_t device_index,
                                                void* stream);
-/* The copy of a parameter whose residence is host; null: there is none. */
+/* The copy of a parameter whose residence is host; null: there is none (yet: the first step, or refresh,
+ * makes it). */
 OCTAVO_API void* octavo_engine_host_param(const octavo_engine* engine, uint32_t handle);
 /* The host waits until nothing is under way. */
 OCTAVO_API octavo_status octavo_engine_synchronize(octavo_engine* engine);
-/* The order of the next forward pass, in which offloaded tensors are updated. */
+/* The order of the next forward pass, in which offloaded tensors are updated. Where it is another than
+ * before, what begin has begun is over. */
 OCTAVO_API octavo_status octavo_engine_set_order(octavo_engine* engine, const uint32_t* handles,
                                                  int64_t count);
 OCTAVO_API int64_t octavo_engine_staging_bytes(const octavo_engine* engine, uint32_t device_kind,
