@@ -67,12 +67,20 @@ std::uint64_t Staging::post(std::function<Status(std::uint64_t)> queue) {
   return ++batches_;
 }
 
-// An error leaves the rest unqueued for good: the queues have failed, and so does everything behind it.
+// The queues have failed, and so does everything behind it. What is left is not queued any more; the steps
+// that have posted it may be gone soon.
+Status Staging::fail(Status status) {
+  if (failed_.ok()) failed_ = std::move(status);
+  waiting_.clear();
+  return failed_;
+}
+
 Status Staging::queue_next() {
   const auto queue = std::move(waiting_.front());
   const std::uint64_t batch = batches_ - waiting_.size() + 1;
   waiting_.pop_front();
-  return queue(batch);
+  Status done = queue(batch);
+  return done.ok() ? done : fail(std::move(done));
 }
 
 Status Staging::pump() {
@@ -83,18 +91,18 @@ Status Staging::pump() {
     }
     if (Status bad = queue_next(); !bad.ok()) return bad;
   }
-  return {};
+  return failed_;
 }
 
 Status Staging::flush(std::uint64_t batch) {
   while (!is_queued(batch)) {
     if (under_way_.size() >= kMost) {
-      if (Status bad = under_way_.front().wait(); !bad.ok()) return bad;
+      if (Status bad = under_way_.front().wait(); !bad.ok()) return fail(std::move(bad));
       under_way_.pop_front();
     }
     if (Status bad = queue_next(); !bad.ok()) return bad;
   }
-  return {};
+  return failed_;
 }
 
 void Staging::end(std::uint64_t batch, const Mark& down) {

@@ -95,6 +95,7 @@ class Staging {
   };
   Status wait(Waiter& waiter, std::uint64_t batch);
   Status queue_next();
+  Status fail(Status status);
 
   Waiter up_, work_;
   Link& link_;
@@ -106,7 +107,8 @@ class Staging {
   std::array<Mark, kScalarPlaces> scalar_marks_;
   std::array<std::uint64_t, kScalarPlaces> scalar_tellers_{};
   std::deque<std::function<Status(std::uint64_t)>> waiting_;  // batches that were posted and are not queued
-  std::deque<Mark> under_way_;                                // ends of those that were queued, at most kMost
+  Status failed_;
+  std::deque<Mark> under_way_;  // ends of those that were queued, at most kMost
 };
 
 }  // namespace octavo::offload

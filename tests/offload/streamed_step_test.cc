@@ -80,6 +80,24 @@ TEST(StreamedStep, MoreBatchesThanTheQueuesTake) {
   }
 }
 
+// Batches that were posted behind an error are never queued, and nobody is told that they were.
+TEST(StreamedStep, ErrorsOfQueuesReachAllThatIsBehindThem) {
+  ThreadTarget target;
+  const OptimizerCase adamw = optimizers(false)[1];
+  TensorSet set(adamw.config, streamed_specs(StateFormat::fp32, stores()[0], DType::f32), 3);
+  Streamed got(target, set, {3000, 12000}, Streamed::Kind::apart);
+  ASSERT_TRUE(got.step(step_args(adamw, 1)).ok());
+  ASSERT_TRUE(got.wait_weight(0).ok());
+  got.wait();
+  (void)got.link().work().run([](void*) { return Status::failed("on purpose"); }, "step");
+  // The step may be queued before the error is known.
+  const auto some = got.step_some({4, 1}, step_args(adamw, 2));
+  const auto whole = got.step(step_args(adamw, 2));
+  EXPECT_TRUE(some.ok() || some.status().message() == "on purpose");
+  EXPECT_EQ(whole.ok() ? got.wait_weight(5).message() : whole.status().message(), "on purpose");
+  EXPECT_EQ(got.step_some({4}, step_args(adamw, 3)).status().message(), "on purpose");
+}
+
 TEST(StreamedStep, DefaultSizesTakeSmallTensorsInOneBatch) {
   ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
