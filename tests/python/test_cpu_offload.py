@@ -13,6 +13,7 @@ import torch
 from models import frozen
 from octavo import optim
 from octavo.optim import CPUOffloadOptimizer
+from octavo.optim.offload_options import Options
 from torch import Tensor, nn
 
 
@@ -251,7 +252,7 @@ def test_ours_are_native() -> None:
     model, other = net(), net()
     optimizer = CPUOffloadOptimizer(model.parameters(), optim.AdamW8bit, offload_gradients=True, lr=1e-2)
     assert type(optimizer) is optim.AdamW8bit
-    assert optimizer._offload_options == optim.offload.Options("host", True)
+    assert optimizer._offload_options == Options("host", True)
     train(model, optimizer, passes=2)
     train(other, optim.AdamW8bit(other.parameters(), lr=1e-2), passes=2)
     assert weights(model) == weights(other)

@@ -22,7 +22,7 @@ import torch
 from models import clones, gradients, make_params, same_params, train
 from octavo import optim
 from octavo._describe import ANY, FLAG, FRACTION, NON_NEGATIVE, POSITIVE, algorithms
-from octavo.optim.offload import Options
+from octavo.optim.offload_options import Options
 from torch.nn import Parameter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

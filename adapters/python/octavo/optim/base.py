@@ -24,10 +24,11 @@ from .._shards import local, place_grads
 from ..checkpoint import loading, portable
 from ..checkpoint import native as native_form
 from ..checkpoint.saved import known_moments
-from . import changed, offload, options, state
+from . import changed, offload_options, options, state
 from .checks import check_param, warn_of_lost_updates
 from .hyper import Hyper
 from .norms import PartKey, Sides
+from .offload import Offload
 from .plan import Chosen, Member, Roster
 from .register import add_counts, examine, tell
 from .release import GradientRelease
@@ -68,7 +69,7 @@ class Optimizer(torch.optim.Optimizer):
         gradient_release: bool = False,
         **offloading: Any,
     ) -> None:
-        self._offload_options = offload.checked(offloading)
+        self._offload_options = offload_options.checked(offloading)
         self._fresh_caches()
         self._guard = bool(options.from_text(skip_nonfinite))
         self._release: GradientRelease | None = None
@@ -88,7 +89,7 @@ class Optimizer(torch.optim.Optimizer):
         self._last_scale: Tensor | None = None
         self._captured: list[Any] = []  # what a CUDA graph may still point into
         away = self._offload_options.offload != "none"
-        self._offload = offload.Offload(self, self._offload_options) if away else None
+        self._offload = Offload(self, self._offload_options) if away else None
 
     def __getstate__(self) -> dict[str, Any]:
         self.settle()
@@ -103,7 +104,7 @@ class Optimizer(torch.optim.Optimizer):
         super().__setstate__(saved)
         for options_of in (self.defaults, *self.param_groups):
             options_of.setdefault("clip_grad_norm", clip)
-        self._offload_options = saved.get("_offload_options", offload.Options())
+        self._offload_options = saved.get("_offload_options", offload_options.Options())
         self._fresh_caches()
         self._track_state()
         self._tell_scaler()

@@ -17,7 +17,7 @@ from torch import Tensor  # noqa: F401 typing.get_type_hints looks the hints up 
 from .. import _describe
 from . import foreign
 from .base import Optimizer
-from .offload import Options
+from .offload_options import Options
 
 # The keyword arguments of every class, their types and defaults. docs/guides/python.md says what they do.
 KEYWORDS: dict[str, tuple[str, Any]] = {

@@ -1,4 +1,4 @@
-"""States in host memory: which ones, where they lie there, and who waits for what.
+"""Steps of states in host memory: gradients that are taken there, and who waits for what.
 
 The engine has queues of its own that read gradients and write parameters and states, also after a call has
 returned. What they use is kept alive here until the current stream, or the host, has waited for them.
@@ -10,8 +10,6 @@ import array
 import collections
 import contextlib
 import dataclasses
-import math
-import numbers
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -21,86 +19,26 @@ import torch
 from torch import Tensor, nn
 
 from .. import _abi
-from .._engine import DEVICE, GRADIENTS, HOST, STREAM, TO_DEVICE, TO_HOST, WEIGHTS, Engine
-from .._shards import local
-from . import rooms, state
+from .._engine import GRADIENTS, HOST, TO_DEVICE, TO_HOST, WEIGHTS, Engine
 from .attach import Attachment
-from .host_memory import Slab, bytes_of
-from .options import from_text
+from .host_states import HostStates
+from .offload_options import Options
 from .register import tell
 
 if TYPE_CHECKING:
     from .base import Optimizer
     from .plan import Chosen, Member
 
-_RESIDENCES = {"none": DEVICE, "host": HOST, "stream": STREAM, "auto": STREAM}
 _WAYS = {"to_host": TO_HOST, "to_device": TO_DEVICE}
 # Gradients that queues still read: with more, the current stream waits for the oldest.
 KEPT = 256 << 20
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Arguments of an optimizer. docs/guides/offload.md says what they do."""
-
-    offload: str = "none"
-    offload_gradients: bool = False
-    accumulate_in_fp32: bool = False
-    offload_ratio: float = 1.0
-    gpu_state_budget: int | None = None
-    min_offload_size: int = 4096
-
-
-def checked(given: dict[str, Any]) -> Options:
-    """Options of the arguments, which may be strings. ValueError where they cannot be."""
-    values = {key: from_text(value) for key, value in {**dataclasses.asdict(Options()), **given}.items()}
-    name = "none" if values["offload"] in (None, False) else values["offload"]
-    if name not in _RESIDENCES:
-        said = "; 'host' steps on the CPU" if name == "cpu" else ""
-        raise ValueError(f"Invalid offload: {name!r}, expected 'none', 'host', 'stream' or 'auto'{said}")
-    ratio, budget, size = (values[key] for key in ("offload_ratio", "gpu_state_budget", "min_offload_size"))
-    if not _is_number(ratio) or not 0 <= ratio <= 1:
-        raise ValueError(f"Invalid offload_ratio: {ratio!r}, expected a number from 0 to 1")
-    if budget is not None and not (_is_number(budget) and 0 <= budget < math.inf):
-        raise ValueError(f"Invalid gpu_state_budget: {budget!r}, expected a number of bytes or None")
-    if budget is not None and ratio != 1:
-        raise ValueError(f"got gpu_state_budget={budget} and offload_ratio={ratio}: one of them decides")
-    if not _is_number(size) or size < 0 or int(size) != size:
-        raise ValueError(f"Invalid min_offload_size: {size!r}, expected a number of elements")
-    found = Options(
-        name,
-        bool(values["offload_gradients"]),
-        bool(values["accumulate_in_fp32"]),
-        float(ratio),
-        None if budget is None else int(budget),
-        int(size),
-    )
-    if found.accumulate_in_fp32 and not found.offload_gradients:
-        raise ValueError("accumulate_in_fp32=True needs offload_gradients=True: gradients add up there")
-    if name == "none" and (wanted := _asked(found)):
-        raise ValueError(f"{wanted} needs offload='host', 'stream' or 'auto'")
-    return found
-
-
-def _asked(options: Options) -> str:
-    """An option that says nothing without offload."""
-    for field in dataclasses.fields(Options):
-        value = getattr(options, field.name)
-        if field.name not in ("offload", "min_offload_size") and value != field.default:
-            return f"{field.name}={value}"
-    return ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-class Offload:
+class Offload(HostStates):
     """What an optimizer with states in host memory has beyond others."""
 
     def __init__(self, optimizer: Optimizer, options: Options) -> None:
-        self._optimizer = weakref.ref(optimizer)
-        self.options = options
+        super().__init__(optimizer, options)
         # Autograd has a thread per device, in which hooks and gates are called.
         self.lock = threading.RLock()
         self.engine: Engine = optimizer._engine
@@ -109,9 +47,6 @@ class Offload:
         # Handles whose weights no stream was ordered behind, and their devices.
         self.pending: dict[int, torch.device] = {}
         self._busy = False  # queues may be at work
-        self._residences: dict[int, int] = {}  # by handle
-        self._reserved: dict[int, tuple[Slab, int, int]] = {}  # where states will be, and bytes, by handle
-        self._slabs: list[tuple[int, int, weakref.ref[object]]] = []  # begin, end, whether it is there
         self._versions: dict[int, int] = {}  # of parameters whose copies in host memory are up to date
         self._read: dict[int, tuple[Tensor, Any]] = {}  # gradients of steps that are pending, by handle
         self._queue: collections.deque[_Read] = collections.deque()  # others, in the order of their reads
@@ -119,112 +54,6 @@ class Offload:
         self._alive: list[Any] = []  # what else pending steps read
         # Whatever the queues use is still there when this is called.
         weakref.finalize(optimizer, _end, self.engine)
-
-    # --- Residences, and memory for states --------------------------------------------------------
-
-    def residence(self, member: Member) -> int:
-        if member.handle not in self._residences:
-            self._choose()
-        return self._residences[member.handle]
-
-    def is_away(self, member: Member) -> bool:
-        return self.residence(member) != DEVICE
-
-    def _choose(self) -> None:
-        """Decides for all parameters that are new. Those that are not keep what they have."""
-        optimizer = self._known()
-        by_device: dict[torch.device, list[Member]] = {}
-        new = [m for m in optimizer._roster.members if m.handle not in self._residences]
-        trained = [m for m in new if m.param.requires_grad]
-        for m in trained or new:
-            by_device.setdefault(local(m.param).device, []).append(m)
-        forms, found = {m.handle: self.form(m) for m in new}, dict[int, int]()
-        for device, members in by_device.items():
-            residences = self._chosen(device, members, forms)
-            found.update(zip((m.handle for m in members), residences, strict=True))
-        away = [m for m in new if found.get(m.handle, DEVICE) != DEVICE]
-        if away:
-            rooms.check(optimizer, self, away, found)
-            self._reserve(away, forms)
-        self._residences.update(found)
-        if trained and len(trained) < len(new):
-            self._choose()
-
-    def _chosen(
-        self, device: torch.device, members: Sequence[Member], forms: dict[int, dict[str, Tensor]]
-    ) -> list[int]:
-        options = self.options
-        wanted = _RESIDENCES[options.offload]
-        if options.offload == "auto" and device.type == "cpu":
-            wanted = DEVICE
-        given = (_abi.ResidenceTensor * len(members))()
-        for slot, m in zip(given, members, strict=True):
-            slot.numel = local(m.param).numel()
-            slot.state_bytes = sum(t.numel() * t.element_size() for t in forms[m.handle].values())
-        out = (_abi.u32 * len(members))()
-        budget = -1 if options.gpu_state_budget is None else options.gpu_state_budget
-        _abi.check(
-            _abi.library().octavo_choose_residences(
-                given, len(members), wanted, options.min_offload_size, options.offload_ratio, budget, out
-            )
-        )
-        return list(out)
-
-    def form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
-        """The tensors of its state without their memory, with `changes` of its group's options."""
-        optimizer, form = self._known(), dict[str, Tensor]()
-        group = {**optimizer.param_groups[member.group], **changes}
-        here = torch.empty_like(local(member.param), device="meta")
-        moments = state.moments_of(optimizer.algorithm, group)
-        state.fill_missing(form, here, kind or state.kind_of(member.param, group), moments)
-        return form
-
-    def _reserve(self, away: Sequence[Member], forms: dict[int, dict[str, Tensor]]) -> None:
-        """Memory for all of them at once, in their order."""
-        sizes = [bytes_of(forms[m.handle].values()) for m in away]
-        slab, offset = self._slab(sum(sizes), away), 0
-        for m, size in zip(away, sizes, strict=True):
-            self._reserved[m.handle] = (slab, offset, size)
-            offset += size
-
-    def _slab(self, size: int, members: Iterable[Member]) -> Slab:
-        slab = Slab(max(size, 1), any(local(m.param).device.type != "cpu" for m in members))
-        self._slabs = [known for known in self._slabs if known[2]() is not None]
-        self._slabs.append((slab.begin, slab.end, slab.alive()))
-        return slab
-
-    def fill(self, member: Member, entry: dict[str, Any], kind: state.Kind) -> None:
-        """Puts the state's tensors into host memory: those that are missing as zeros, those that are
-        elsewhere as copies.
-        """
-        form = self.form(member, kind)
-        if all(self._is_here(entry.get(key)) for key in form):
-            return
-        size = bytes_of(form.values())
-        slab, offset, reserved = self._reserved.pop(member.handle, (None, 0, 0))
-        if slab is None or size != reserved:
-            slab, offset = self._slab(size, [member]), 0
-        for key, made in slab.tensors(offset, form).items():
-            present = entry.get(key)
-            if present is not None and (present.dtype, present.shape) != (made.dtype, made.shape):
-                continue  # somebody's own; the engine says what is wrong with it
-            if present is not None:  # float8 as bytes: not every device copies it
-                made, present = made.detach(), present.detach()
-                one = made.element_size() == 1
-                (made.view(torch.uint8) if one else made).copy_(present.view(torch.uint8) if one else present)
-            entry[key] = made
-
-    def _is_here(self, value: Any) -> bool:
-        if not isinstance(value, Tensor) or value.device.type != "cpu":
-            return False
-        at = value.data_ptr()
-        return not value.numel() or any(
-            begin <= at < end for begin, end, alive in self._slabs if alive() is not None
-        )
-
-    def host_bytes(self) -> int:
-        states = sum(end - begin for begin, end, alive in self._slabs if alive() is not None)
-        return states + self.engine.host_bytes()
 
     # --- Gradients --------------------------------------------------------------------------------
 
@@ -386,11 +215,6 @@ class Offload:
 
     def _devices(self) -> list[torch.device]:
         return list(self._known()._sides.sides)
-
-    def _known(self) -> Optimizer:
-        optimizer = self._optimizer()
-        assert optimizer is not None
-        return optimizer
 
 
 @dataclasses.dataclass(slots=True)

@@ -12,12 +12,12 @@ from . import host_memory
 
 if TYPE_CHECKING:
     from .base import Optimizer
-    from .offload import Offload
+    from .host_states import HostStates
     from .plan import Member
 
 
 def check(
-    optimizer: Optimizer, offload: Offload, members: Sequence[Member], residences: Mapping[int, int]
+    optimizer: Optimizer, offload: HostStates, members: Sequence[Member], residences: Mapping[int, int]
 ) -> None:
     """MemoryError where the states of these, and copies of gradients and weights, do not fit. Residences are
     by handle.
@@ -33,12 +33,12 @@ def check(
     )
 
 
-def _states(offload: Offload, members: Sequence[Member], **changes: Any) -> int:
+def _states(offload: HostStates, members: Sequence[Member], **changes: Any) -> int:
     """Bytes of states, with `changes` of the groups' options."""
     return sum(host_memory.bytes_of(offload.form(m, **changes).values()) for m in members)
 
 
-def _copies(offload: Offload, member: Member, on_cpu: bool) -> int:
+def _copies(offload: HostStates, member: Member, on_cpu: bool) -> int:
     """What the engine keeps of a parameter: its copy, and its gradient."""
     here, options = local(member.param), offload.options
     gradient = 4 if options.accumulate_in_fp32 else here.element_size()
@@ -46,7 +46,7 @@ def _copies(offload: Offload, member: Member, on_cpu: bool) -> int:
     return here.numel() * (here.element_size() * on_cpu + gradient * taken)
 
 
-def _fix(optimizer: Optimizer, offload: Offload, members: Sequence[Member], free: int) -> str:
+def _fix(optimizer: Optimizer, offload: HostStates, members: Sequence[Member], free: int) -> str:
     """The format of most bytes that fits into what copies leave, or the part of the states that does."""
     excluded = optimizer._described.excluded_formats
     taken = [name for name, described in formats().items() if not excluded >> described.number & 1]

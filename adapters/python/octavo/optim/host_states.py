@@ -1,0 +1,139 @@
+"""Which states are in host memory, and where they lie there: one behind the other, as their parameters."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .. import _abi
+from .._engine import DEVICE
+from .._shards import local
+from . import rooms, state
+from .host_memory import Slab, bytes_of
+from .offload_options import RESIDENCES, Options
+
+if TYPE_CHECKING:
+    from .base import Optimizer
+    from .plan import Member
+
+
+class HostStates:
+    def __init__(self, optimizer: Optimizer, options: Options) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self.options = options
+        self._residences: dict[int, int] = {}  # by handle
+        self._reserved: dict[int, tuple[Slab, int, int]] = {}  # where states will be, and bytes, by handle
+        self._slabs: list[tuple[int, int, weakref.ref[object]]] = []  # begin, end, whether it is there
+
+    def residence(self, member: Member) -> int:
+        if member.handle not in self._residences:
+            self._choose()
+        return self._residences[member.handle]
+
+    def is_away(self, member: Member) -> bool:
+        return self.residence(member) != DEVICE
+
+    def _choose(self) -> None:
+        """Decides for all parameters that are new. Those that are not keep what they have."""
+        optimizer = self._known()
+        by_device: dict[torch.device, list[Member]] = {}
+        new = [m for m in optimizer._roster.members if m.handle not in self._residences]
+        trained = [m for m in new if m.param.requires_grad]
+        for m in trained or new:
+            by_device.setdefault(local(m.param).device, []).append(m)
+        forms, found = {m.handle: self.form(m) for m in new}, dict[int, int]()
+        for device, members in by_device.items():
+            residences = self._chosen(device, members, forms)
+            found.update(zip((m.handle for m in members), residences, strict=True))
+        away = [m for m in new if found.get(m.handle, DEVICE) != DEVICE]
+        if away:
+            rooms.check(optimizer, self, away, found)
+            self._reserve(away, forms)
+        self._residences.update(found)
+        if trained and len(trained) < len(new):
+            self._choose()
+
+    def _chosen(
+        self, device: torch.device, members: Sequence[Member], forms: dict[int, dict[str, Tensor]]
+    ) -> list[int]:
+        options = self.options
+        wanted = RESIDENCES[options.offload]
+        if options.offload == "auto" and device.type == "cpu":
+            wanted = DEVICE
+        given = (_abi.ResidenceTensor * len(members))()
+        for slot, m in zip(given, members, strict=True):
+            slot.numel = local(m.param).numel()
+            slot.state_bytes = sum(t.numel() * t.element_size() for t in forms[m.handle].values())
+        out = (_abi.u32 * len(members))()
+        budget = -1 if options.gpu_state_budget is None else options.gpu_state_budget
+        _abi.check(
+            _abi.library().octavo_choose_residences(
+                given, len(members), wanted, options.min_offload_size, options.offload_ratio, budget, out
+            )
+        )
+        return list(out)
+
+    def form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
+        """The tensors of its state without their memory, with `changes` of its group's options."""
+        optimizer, form = self._known(), dict[str, Tensor]()
+        group = {**optimizer.param_groups[member.group], **changes}
+        here = torch.empty_like(local(member.param), device="meta")
+        moments = state.moments_of(optimizer.algorithm, group)
+        state.fill_missing(form, here, kind or state.kind_of(member.param, group), moments)
+        return form
+
+    def _reserve(self, away: Sequence[Member], forms: dict[int, dict[str, Tensor]]) -> None:
+        """Memory for all of them at once, in their order."""
+        sizes = [bytes_of(forms[m.handle].values()) for m in away]
+        slab, offset = self._slab(sum(sizes), away), 0
+        for m, size in zip(away, sizes, strict=True):
+            self._reserved[m.handle] = (slab, offset, size)
+            offset += size
+
+    def _slab(self, size: int, members: Iterable[Member]) -> Slab:
+        slab = Slab(max(size, 1), any(local(m.param).device.type != "cpu" for m in members))
+        self._slabs = [known for known in self._slabs if known[2]() is not None]
+        self._slabs.append((slab.begin, slab.end, slab.alive()))
+        return slab
+
+    def fill(self, member: Member, entry: dict[str, Any], kind: state.Kind) -> None:
+        """Puts the state's tensors into host memory: those that are missing as zeros, those that are
+        elsewhere as copies.
+        """
+        form = self.form(member, kind)
+        if all(self._is_here(entry.get(key)) for key in form):
+            return
+        size = bytes_of(form.values())
+        slab, offset, reserved = self._reserved.pop(member.handle, (None, 0, 0))
+        if slab is None or size != reserved:
+            slab, offset = self._slab(size, [member]), 0
+        for key, made in slab.tensors(offset, form).items():
+            present = entry.get(key)
+            if present is not None and (present.dtype, present.shape) != (made.dtype, made.shape):
+                continue  # somebody's own; the engine says what is wrong with it
+            if present is not None:  # float8 as bytes: not every device copies it
+                made, present = made.detach(), present.detach()
+                one = made.element_size() == 1
+                (made.view(torch.uint8) if one else made).copy_(present.view(torch.uint8) if one else present)
+            entry[key] = made
+
+    def _is_here(self, value: Any) -> bool:
+        if not isinstance(value, Tensor) or value.device.type != "cpu":
+            return False
+        at = value.data_ptr()
+        return not value.numel() or any(
+            begin <= at < end for begin, end, alive in self._slabs if alive() is not None
+        )
+
+    def host_bytes(self) -> int:
+        states = sum(end - begin for begin, end, alive in self._slabs if alive() is not None)
+        return states + self.engine.host_bytes()
+
+    def _known(self) -> Optimizer:
+        optimizer = self._optimizer()
+        assert optimizer is not None
+        return optimizer
