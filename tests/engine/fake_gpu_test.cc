@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kTable = 64;  // bytes before the CPU's own workspace
 constexpr Device kGpu{DeviceKind::cuda, 0};
-int tables_written = 0;              // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+std::atomic<int> tables_written{0};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 std::set<const void*> graph_memory;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 // A table in a workspace: the address of its owner.
