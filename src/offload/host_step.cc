@@ -13,10 +13,6 @@
 namespace octavo::offload {
 namespace {
 
-// Elements of a job: some milliseconds of the CPU's work, of which waking its threads is a small part, and
-// less of a copy.
-constexpr std::int64_t kJobElements = std::int64_t{1} << 24;
-
 struct Weight {
   void* to;
   const void* from;
@@ -61,14 +57,14 @@ class HostStep final : public OffloadedStep {
       : link_(link), held_(tensors), complete_(tensors), weights_(tensors), gradients_(tensors) {}
 
   Status bind(const GroupConfig& config, std::span<const OffloadedTensor> tensors,
-              std::span<std::int64_t* const> counts) {
+              std::span<std::int64_t* const> counts, std::int64_t most) {
     std::vector<std::size_t> order(tensors.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return tensors[i].order; });
     std::int64_t elements = 0;
     for (const std::size_t i : order) {
       const std::int64_t numel = tensors[i].args.spec.numel;
-      if (jobs_.empty() || elements + numel > kJobElements) {
+      if (jobs_.empty() || elements + numel > most) {
         jobs_.push_back(std::make_shared<Job>());
         elements = 0;
       }
@@ -149,9 +145,10 @@ class HostStep final : public OffloadedStep {
 
 Result<std::unique_ptr<OffloadedStep>> make_host_step(const GroupConfig& config,
                                                       std::span<const OffloadedTensor> tensors, Link& link,
-                                                      std::span<std::int64_t* const> counts) {
+                                                      std::span<std::int64_t* const> counts,
+                                                      std::int64_t job) {
   auto step = std::make_unique<HostStep>(link, tensors.size());
-  if (Status bad = step->bind(config, tensors, counts); !bad.ok()) return bad;
+  if (Status bad = step->bind(config, tensors, counts, job); !bad.ok()) return bad;
   return std::unique_ptr<OffloadedStep>(std::move(step));
 }
 

@@ -75,9 +75,12 @@ Result<std::unique_ptr<OffloadedStep>> make_streamed_step(const GroupConfig& con
                                                           StreamSizes sizes = {});
 // Step counts are in host memory: `counts` of all tensors, advanced by the host's queue when a step was taken
 // (StepArgs::step is not looked at). Scalars of StepArgs are in host memory, too, and stay until the host's
-// queue has passed. Every gradient is held.
+// queue has passed. Every gradient is held. The CPU's work is cut in jobs of so many elements, or of one
+// tensor: some milliseconds, of which waking its threads is a small part, and less of a copy.
+inline constexpr std::int64_t kHostJob = std::int64_t{1} << 24;
 Result<std::unique_ptr<OffloadedStep>> make_host_step(const GroupConfig& config,
                                                       std::span<const OffloadedTensor> tensors, Link& link,
-                                                      std::span<std::int64_t* const> counts);
+                                                      std::span<std::int64_t* const> counts,
+                                                      std::int64_t job = kHostJob);
 
 }  // namespace octavo::offload
