@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -63,6 +64,8 @@ Scratch& callers_scratch() {
   return *scratch;
 }
 
+std::atomic<int> awake{0};  // how many ask for it
+
 struct Worker {
   std::unique_ptr<Scratch> scratch;
   std::thread thread;
@@ -91,6 +94,7 @@ class Pool {
 
  private:
   static constexpr std::uint64_t kMaxHelpers = 8192;
+  static constexpr std::chrono::microseconds kAwake{500};
   // The gate: a generation, whether workers may begin, and how many have begun and not ended.
   static constexpr std::uint64_t kOpen = kMaxHelpers, kGateSize = 2 * kMaxHelpers;
 
@@ -127,6 +131,7 @@ class Pool {
     (void)sched_setaffinity(0, sizeof cpus, &cpus);
     std::memset(&scratch, 0, sizeof scratch);  // by its own thread: the pages are then near its CPU
     for (;;) {
+      linger(seen);
       word_.wait(seen, std::memory_order_acquire);
       seen = word_.load(std::memory_order_acquire);
       if (index >= static_cast<int>(seen % kMaxHelpers) || !enter(seen / kMaxHelpers)) continue;
@@ -134,6 +139,23 @@ class Pool {
       // The last one, where the caller waits.
       if ((gate_.fetch_sub(1, std::memory_order_acq_rel) - 1) % kGateSize == 0) gate_.notify_one();
     }
+  }
+
+  // Stays awake for a moment where more jobs are on their way (StayAwake).
+  void linger(std::uint64_t seen) const noexcept {
+    if (awake.load(std::memory_order_relaxed) == 0) return;
+    const auto end = std::chrono::steady_clock::now() + kAwake;
+    while (word_.load(std::memory_order_relaxed) == seen && awake.load(std::memory_order_relaxed) != 0) {
+      for (int i = 0; i < 64; ++i) pause();
+      if (std::chrono::steady_clock::now() > end) return;
+    }
+  }
+  static void pause() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
   }
 
   // Whether the job of this generation still takes workers. If so it lasts until the worker has ended.
@@ -182,6 +204,9 @@ int default_pool_threads() {
 }
 
 void set_default_pool_threads(int threads) { default_threads = threads; }
+
+StayAwake::StayAwake() { awake.fetch_add(1, std::memory_order_relaxed); }
+StayAwake::~StayAwake() { awake.fetch_sub(1, std::memory_order_relaxed); }
 
 void reserve_scratch() { (void)callers_scratch(); }
 

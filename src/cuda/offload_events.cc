@@ -6,8 +6,15 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 namespace octavo::cuda {
 namespace {
+
+// Waiting: some tens of microseconds awake, then asleep between two looks.
+constexpr int kAskedAtOnce = 32;
+constexpr std::chrono::microseconds kPause{20};
 
 std::string of(int device) { return "[offload] cuda:" + std::to_string(device); }
 
@@ -37,7 +44,9 @@ Result<cudaEvent_t> EventPool::take(Kind kind) {
   }
   const DeviceScope scope(device_);
   cudaEvent_t event = nullptr;
-  const unsigned flags = cudaEventBlockingSync | (kind == Kind::time ? 0U : cudaEventDisableTiming);
+  // Not cudaEventBlockingSync: of such events a device has only some dozens under way, and who records more
+  // is held up until the first ones have passed.
+  const unsigned flags = kind == Kind::time ? cudaEventDefault : cudaEventDisableTiming;
   if (const cudaError_t error = cudaEventCreateWithFlags(&event, flags); error != cudaSuccess) {
     (void)cudaGetLastError();
     return failed(of(device_) + " making an event", error);
@@ -72,11 +81,16 @@ bool EventMark::passed() const {
   return error != cudaErrorNotReady;
 }
 
+// cudaEventSynchronize would keep a CPU busy until then.
 Status EventMark::wait() const {
   if (!pool_->ours()) return offload::forked("a mark of cuda:" + std::to_string(pool_->device()));
   if (passed_.load(std::memory_order_acquire)) return {};
   const DeviceScope scope(pool_->device());
-  const cudaError_t error = cudaEventSynchronize(event_);
+  cudaError_t error = cudaEventQuery(event_);
+  for (int asked = 1; error == cudaErrorNotReady; ++asked) {
+    if (asked > kAskedAtOnce) std::this_thread::sleep_for(kPause);
+    error = cudaEventQuery(event_);
+  }
   if (error == cudaSuccess) {
     passed_.store(true, std::memory_order_release);
     return {};

@@ -15,8 +15,7 @@
 
 namespace octavo::cuda {
 
-// Events whose waiters sleep: who waits for a copy does not take a core from those who queue the next one.
-// They tell no time unless a trace asks for that.
+// Events tell no time unless a trace asks for that.
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
   enum class Kind { order, time };

@@ -4,6 +4,7 @@
 // A job of the host's queue steps its tensors and then queues their weights on `up`. It owns all that it
 // reads, so this object may be gone when it runs.
 // SPDX-License-Identifier: MIT
+#include "cpu/threads.h"
 #include "offload/host_threads.h"
 #include "offload/steps.h"
 
@@ -102,6 +103,7 @@ class HostStep final : public OffloadedStep {
 
   Result<StepReport> step(const StepArgs& args) override {
     Queue& host = link_.host();
+    const auto awake = std::make_shared<const cpu::StayAwake>();  // until the last job has run
     if (Status bad = host.after(scalars_); !bad.ok()) return bad;
     const Mark::State* last = nullptr;
     for (const auto& job : jobs_) {
@@ -114,7 +116,7 @@ class HostStep final : public OffloadedStep {
         if (Status bad = host.after(complete_[i]); !bad.ok()) return bad;
       }
       auto done = std::make_shared<Mark>();
-      auto work = [job, args, grads = std::move(grads), &up = link_.up(), caller = caller_,
+      auto work = [job, awake, args, grads = std::move(grads), &up = link_.up(), caller = caller_,
                    done](void* /*stream*/) { return job->run(args, grads, up, caller, *done); };
       if (Status bad = host.run(std::move(work), "cpu step"); !bad.ok()) return bad;
       auto queued = host.mark();

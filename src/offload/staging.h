@@ -30,8 +30,8 @@ class Staging {
   // holds the caller's stream up: so many gradients may be released while their steps are under way.
   static constexpr std::int64_t kScalarPlaces = 255, kScalarBytes = 64;
   static constexpr std::int64_t kHeadBytes = (kScalarPlaces + 1) * kScalarBytes;
-  // Batches on the queues. An H200 takes more than 40 and fewer than 80.
-  static constexpr std::size_t kMost = 32;
+  // Batches on the queues: each is up to half a dozen entries of a queue, which has room for about 1,000.
+  static constexpr std::size_t kMost = 128;
 
   explicit Staging(Link& link) : up_{link.up(), 0}, work_{link.work(), 0}, link_(link) {}
 
@@ -56,10 +56,9 @@ class Staging {
     return reinterpret_cast<std::int64_t*>(memory_.data() + kScalarPlaces * kScalarBytes);
   }
 
-  // A device takes only so many dependences between its queues at a time; who queues more is held up until
-  // it has done the first ones. So a step posts its batches, and those are queued in their order while
-  // there is room (pump), or when somebody needs one (flush), who then waits for room.
-  // A new batch; `queue` puts it on the queues.
+  // A device's queues have so much room; who queues more is held up until it has done the first entries. So a
+  // step posts its batches, and those are queued in their order while there is room (pump), or when somebody
+  // needs one (flush), who then waits for room. A new batch; `queue` puts it on the queues.
   std::uint64_t post(std::function<Status(std::uint64_t batch)> queue);
   [[nodiscard]] std::uint64_t posted() const { return batches_; }
   [[nodiscard]] bool is_queued(std::uint64_t batch) const { return batch + waiting_.size() <= batches_; }

@@ -70,7 +70,7 @@ TEST(StreamedStep, MoreBatchesThanTheQueuesTake) {
   ThreadTarget target;
   const Delayed delays("7:50");
   const OptimizerCase adamw = optimizers(false)[2];
-  constexpr octavo::offload::StreamSizes kSizes{3000, 12000};
+  constexpr octavo::offload::StreamSizes kSizes{1200, 12000};
   for (const auto kind : {Streamed::Kind::apart, Streamed::Kind::held}) {
     const std::vector<TensorSpec> list = streamed_specs(StateFormat::fp32, stores()[0], DType::f32);
     std::int64_t bytes = 0;
