@@ -43,6 +43,9 @@ PLAIN = {
     "octavo stream 4bit + gradient_release": offloaded(
         "4bit", "stream", gradient_release=True, goal=(0.200, 4.2)
     ),
+    "octavo stream 4bit + gradient_release + attach": offloaded(
+        "4bit", "stream", True, gradient_release=True, goal=(0.200, 4.2)
+    ),
     "octavo stream 8bit + gradient_release": offloaded("8bit", "stream", gradient_release=True),
     "octavo host 8bit + offload_gradients": offloaded(
         "8bit", "host", offload_gradients=True, goal=(0.24, 4.2)
@@ -50,7 +53,10 @@ PLAIN = {
     "octavo host 8bit + offload_gradients + attach": offloaded(
         "8bit", "host", True, offload_gradients=True, goal=(0.24, 4.2)
     ),
-    "octavo host 8bit + gradient_release": offloaded("8bit", "host", gradient_release=True),
+    "octavo host 8bit + gradient_release": offloaded("8bit", "host", gradient_release=True, goal=(0.24, 4.2)),
+    "octavo host 8bit + gradient_release + attach": offloaded(
+        "8bit", "host", True, gradient_release=True, goal=(0.24, 4.2)
+    ),
 }
 CLIPPED = {
     "none torch fused": Way(makers.torch_fused, clip=True),
