@@ -116,6 +116,43 @@ TEST(TorchOffload, TakesGradientsAsTheyCome) {
   EXPECT_EQ(optimizer.state_of(params[2])->step(), 1);
 }
 
+// Several backward passes add up in host memory: as torch adds in the gradients' own type, or in fp32.
+TEST(TorchOffload, AccumulatesInHostMemory) {
+  for (const char* offload : {"host", "stream"}) {
+    for (const bool fp32 : {false, true}) {
+      for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+        const Tensors params = some_params(type), plain = some_params(type);
+        AdamW optimizer(params,
+                        with(offload).offload_gradients(true).accumulate_in_fp32(fp32).min_offload_size(0));
+        AdamW reference(plain, with("none"));
+        for (std::int64_t step = 0; step < 3; ++step) {
+          optimizer.zero_grad(), reference.zero_grad();
+          Tensors sums(plain.size());
+          for (std::int64_t pass = 1; pass <= 4; ++pass) {
+            loss_of(params, 4 * step + pass).backward();
+            loss_of(plain, 4 * step + pass).backward();
+            for (std::size_t i = 0; fp32 && i < plain.size(); ++i) {
+              const torch::Tensor wide = plain[i].grad().to(torch::kFloat32);
+              sums[i] = sums[i].defined() ? sums[i] + wide : wide.clone();
+              plain[i].mutable_grad().reset();
+            }
+            EXPECT_FALSE(params[0].grad().defined());
+          }
+          for (std::size_t i = 0; fp32 && i < plain.size(); ++i) plain[i].mutable_grad() = sums[i];
+          if (step == 1) {  // somebody adds to a gradient that was taken
+            params[0].mutable_grad() = gradient(params[0], 7).to(type);
+            plain[0].mutable_grad() =
+                plain[0].grad() + gradient(plain[0], 7).to(plain[0].grad().scalar_type());
+          }
+          optimizer.step(), reference.step();
+        }
+        EXPECT_TRUE(same_bits(params, plain)) << offload << fp32 << type;
+        EXPECT_TRUE(same_bits(states(optimizer), states(reference))) << offload << fp32 << type;
+      }
+    }
+  }
+}
+
 // What is read after step() belongs to the optimizer.
 TEST(TorchOffload, ADeferredStepTakesOverWhatItReads) {
   const Tensors params = some_params(), plain = copies(params);

@@ -183,6 +183,10 @@ inline void Optimizer::take(std::uint32_t handle) {
 
 inline void Optimizer::zero_grad(bool set_to_none) {
   ::torch::optim::Optimizer::zero_grad(set_to_none);
+  drop_taken();
+}
+
+inline void Optimizer::drop_taken() {
   if (offloads()) expect(octavo_engine_drop(engine_.get(), nullptr, 0));
 }
 
@@ -262,18 +266,21 @@ inline void Optimizer::wait(const std::vector<Tensor>& params) {
   if (handles.empty()) return;
   wait_for(handles, 0);
   let_go(handles);
-  if (attached_) order_.insert(order_.end(), handles.begin(), handles.end());
+  if (!attached_) return;
+  waited_.resize(records_.size());
+  for (const std::uint32_t handle : handles) {
+    if (!waited_[handle]) order_.push_back(handle);
+    waited_[handle] = true;
+  }
 }
 
 // The next updates come in the order in which parameters were waited for.
 inline void Optimizer::tell_order() {
   if (!attached_) return;
-  std::vector<bool> seen(records_.size(), false);
+  waited_.clear();
   std::vector<std::uint32_t> order;
   for (const std::uint32_t handle : std::exchange(order_, {})) {
-    if (handle >= seen.size() || seen[handle] || !records_[handle].known) continue;
-    seen[handle] = true;
-    order.push_back(handle);
+    if (handle < records_.size() && records_[handle].known) order.push_back(handle);
   }
   if (order.empty() || order == told_order_) return;
   expect(octavo_engine_set_order(engine_.get(), order.data(), static_cast<std::int64_t>(order.size())));
@@ -291,8 +298,7 @@ inline ::torch::Tensor Optimizer::steady(const Tensor& scalar) {
 }
 
 inline const char* Optimizer::residence_of(const Tensor& param) {
-  complete_groups();
-  place();
+  if (!placed_) complete_groups(), place();
   const std::uint32_t residence = records_[handle_of(param, "residence_of")].residence;
   return residence == kOnHost ? "host" : residence == kStreamed ? "stream" : "device";
 }

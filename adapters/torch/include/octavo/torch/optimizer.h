@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -58,7 +59,9 @@ struct OptimizerMembers {
   // Offload.
   bool placed_ = false;    // residences and places are chosen for all parameters that there are
   bool attached_ = false;  // steps are deferred
+  std::function<bool()> complete_;
   std::vector<std::uint32_t> order_, told_order_;  // of wait() since the last step; of the engine
+  std::vector<bool> waited_;                       // by handle: it is in order_
   std::deque<Reading> reading_;                    // oldest first
   std::int64_t reading_bytes_ = 0;
   // Scalars as they were when a deferred step began, with the tensors that they are copies of; those of the
@@ -138,8 +141,13 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
   // Takes a parameter's gradient to host memory, adds it to what was taken since the last step, and frees it:
   // what offload_gradients does when a gradient is complete. Does nothing where the state is on the device.
   void take(const Tensor& param);
+  // Asked before offload_gradients takes a gradient in the backward pass; false leaves it with its parameter:
+  // more of it may come. step() uses it as it is, or adds it to what was taken.
+  void set_take_filter(std::function<bool()> complete) { complete_ = std::move(complete); }
   // torch's. Also forgets gradients that were taken, which the function of the base class does not.
   void zero_grad(bool set_to_none = true);
+  // Forgets them alone.
+  void drop_taken();
   // Somebody has written parameters in a way that autograd does not see (data(), set_data and in-place
   // functions it does): "to_host" makes the copies that the host updates again; "to_device" makes the
   // parameters from the copies.

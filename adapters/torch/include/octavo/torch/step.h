@@ -286,7 +286,7 @@ inline void Optimizer::came(const Tensor& param) {
   if (handle == nullptr) return;
   const ::torch::NoGradGuard no_grad;
   if (whole().gradient_release.value) return ready(*handle);
-  take(*handle);
+  if (!complete_ || complete_()) take(*handle);
 }
 
 // Gradient release.
