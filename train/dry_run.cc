@@ -176,6 +176,7 @@ void Rehearsal::evaluate() {
   evaluating_ = true;
   reset_peak(session_.device);
   const auto begin = Clock::now();
+  session_.optimizer->wait();
   const auto result = evaluate_task(*session_.task, *session_.world, session_.device);
   wait_for(session_.device);
   evaluating_ = false;

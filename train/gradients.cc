@@ -44,4 +44,42 @@ void GradientSums::finish() {
   }
 }
 
+namespace {
+
+// Those whose gradients the optimizer does not take.
+NamedTensors left_here(const NamedTensors& parameters, StepOptimizer& optimizer) {
+  NamedTensors out;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!optimizer.takes(i)) out.push_back(parameters[i]);
+  }
+  return out;
+}
+
+}  // namespace
+
+TakenGradients::TakenGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer)
+    : optimizer_(optimizer),
+      parameters_(std::move(parameters)),
+      passes_(passes),
+      rest_(left_here(parameters_, optimizer), passes) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (optimizer.takes(i)) taken_.push_back(i);
+  }
+}
+
+void TakenGradients::clear() {
+  rest_.clear();
+  for (const std::size_t i : taken_) parameters_[i].second.mutable_grad().reset();
+  optimizer_.drop();
+}
+
+void TakenGradients::pass_done() {
+  rest_.pass_done();
+  if (passes_ == 1) return;
+  for (const std::size_t i : taken_) {
+    const torch::Tensor& param = parameters_[i].second;
+    if (param.scalar_type() != torch::kFloat32 && param.grad().defined()) optimizer_.take(i);
+  }
+}
+
 }  // namespace octavo::train

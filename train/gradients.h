@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "optimizer.h"
 #include "tensors.h"
 
 #include <torch/types.h>
@@ -57,6 +58,30 @@ class GradientSums final : public Gradients {
   std::int64_t bytes_ = 0, sum_bytes_ = 0;
   std::vector<torch::Tensor> sums_;  // undefined where torch's own will do
   std::vector<bool> filled_;         // in this step
+};
+
+// Those of one process, of which the optimizer takes most to host memory while backward() runs. A gradient
+// that comes in parts (recompute.h) stays until its pass ends; where torch adds up passes in it, as in
+// GradientSums, until the step. The sums are those of GradientSums in bits.
+class TakenGradients final : public Gradients {
+ public:
+  // The optimizer, of these parameters, outlives this.
+  TakenGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer);
+
+  void clear() override;
+  void expect(std::int64_t /*passes*/, std::int64_t /*most*/) override {}
+  void pass_done() override;
+  void finish() override { rest_.finish(); }
+  // Of those that stay on the device.
+  [[nodiscard]] std::int64_t bytes() const override { return rest_.bytes(); }
+  [[nodiscard]] std::int64_t sum_bytes() const override { return rest_.sum_bytes(); }
+
+ private:
+  StepOptimizer& optimizer_;
+  NamedTensors parameters_;
+  std::vector<std::size_t> taken_;  // numbers of parameters
+  std::int64_t passes_;
+  GradientSums rest_;
 };
 
 }  // namespace octavo::train

@@ -26,11 +26,14 @@ const char* parallel_name(Parallel parallel) {
   return parallel == Parallel::zero1 ? "zero1" : parallel == Parallel::zero2 ? "zero2" : "ddp";
 }
 
-std::int64_t rank_state_bytes(const Session& session) {
+// Wherever they are.
+std::int64_t all_states(const StepOptimizer::Bytes& bytes) { return bytes.states + bytes.host_states; }
+
+StepOptimizer::Bytes rank_bytes(const Session& session) {
   const TrainingSettings& training = session.settings.training;
-  if (session.shards == nullptr) return planned_bytes(session.plan, training, session.groups).states;
+  if (session.shards == nullptr) return planned_bytes(session.plan, training, session.groups);
   const ParallelLayout& layout = session.shards->layout();
-  return planned_bytes(session.plan, training, session.groups, layout, session.world->rank()).states;
+  return planned_bytes(session.plan, training, session.groups, layout, session.world->rank());
 }
 
 // "2 ranks (ddp), with 4 passes of 2 samples each in a step".
@@ -54,7 +57,8 @@ void introduce(Session& session, Console& console) {
   const std::int64_t params = elements_of(session.parameters);
   const StepOptimizer::Bytes bytes = planned_bytes(session.plan, training, session.groups);
   const ParameterGroups fp32 = with_states(session.groups, StateFormat::fp32);
-  const std::int64_t plain = planned_bytes(session.plan, training, fp32).states;
+  const std::int64_t plain = all_states(planned_bytes(session.plan, training, fp32));
+  const std::int64_t states_bytes = all_states(bytes), master_bytes = bytes.master + bytes.host_master;
   const char* dtype = training.compute_dtype == ComputeType::bfloat16  ? "bfloat16"
                       : training.compute_dtype == ComputeType::float16 ? "float16"
                                                                        : "float32";
@@ -63,7 +67,7 @@ void introduce(Session& session, Console& console) {
   console.note(
       model + ": " + short_count(params) + " parameters, " + bytes_text(bytes_of(session.parameters)) +
       " in " + (session.plan.bf16_weights ? "bfloat16" : "float32") +
-      (bytes.master > 0 ? " + " + bytes_text(bytes.master) + " of master bits (" + master + "-bit master)"
+      (master_bytes > 0 ? " + " + bytes_text(master_bytes) + " of master bits (" + master + "-bit master)"
                         : "") +
       ", computing in " + dtype + " on " + device_text(session.device));
   if (const auto choice = allocator_choice(); choice && session.device.is_cuda())
@@ -71,13 +75,19 @@ void introduce(Session& session, Console& console) {
   if (!session.plan.warning.empty()) console.note("warning: " + session.plan.warning);
   std::string states =
       optimizer_text(session.plan.name) + (session.plan.native ? "" : " (plain LibTorch)") + ": " +
-      fixed(static_cast<double>(bytes.states) / static_cast<double>(elements_of(session.groups.parameters)),
+      fixed(static_cast<double>(states_bytes) / static_cast<double>(elements_of(session.groups.parameters)),
             2) +
-      " B/param, " + bytes_text(bytes.states);
-  if (bytes.states < plain) states += " instead of " + bytes_text(plain);
-  const std::int64_t mine = rank_state_bytes(session);
-  if (session.shards != nullptr) states += ", " + bytes_text(mine) + " of it on this rank";
+      " B/param, " + bytes_text(states_bytes);
+  if (states_bytes < plain) states += " instead of " + bytes_text(plain);
+  const StepOptimizer::Bytes mine = rank_bytes(session);
+  if (session.shards != nullptr) states += ", " + bytes_text(all_states(mine)) + " of it on this rank";
   console.note(states);
+  const std::int64_t on_host = mine.host_states + mine.host_master;
+  if (training.offload != Offload::none) {
+    console.note(std::string("offload (") + offload_name(training.offload) + "): " + bytes_text(on_host) +
+                 " of states and master bits are in host memory, " + bytes_text(mine.states + mine.master) +
+                 " with the weights" + (training.offload_gradients ? "; gradients go to host memory" : ""));
+  }
   const std::vector<std::string> groups = group_lines(session.groups, session.plan.name, training);
   for (const std::string& line : groups) console.note(line);
   for (const std::string& line : session.task->introduction()) console.note(line);
@@ -105,7 +115,7 @@ void introduce(Session& session, Console& console) {
                                   {"params", params},
                                   {"device", device_text(session.device)},
                                   {"optimizer", optimizer_text(session.plan.name)},
-                                  {"state_bytes", bytes.states},
+                                  {"state_bytes", states_bytes},
                                   {"fp32_state_bytes", plain},
                                   {"compute_dtype", dtype},
                                   {"master_weights", master},
@@ -114,7 +124,11 @@ void introduce(Session& session, Console& console) {
   if (session.world->grouped()) {
     start["ranks"] = session.world->ranks();
     start["parallel"] = parallel_name(training.parallel);
-    start["rank_state_bytes"] = mine;
+    start["rank_state_bytes"] = all_states(mine);
+  }
+  if (training.offload != Offload::none) {
+    start["offload"] = offload_name(training.offload);
+    start["host_state_bytes"] = on_host;
   }
   if (session.task->batches() == nullptr)
     start["batch_" + unit.name] = session.task->units(draws_per_step(training, session.world->ranks()));

@@ -167,6 +167,8 @@ Status Loop::log_memory() {
                    {"workspace", o.workspace}}},
                  {"peak", o.peak()}};
   if (session_.world->grouped()) record["owners"]["communication"] = o.communication;
+  if (o.host() > 0)
+    record["host"] = {{"states", o.host_states}, {"master", o.host_master}, {"copies", o.host_copies}};
   if (!session_.device.is_cpu()) record["device_peak"] = device_memory(session_.device).peak;
   if (Status bad = session_.record(record); !bad.ok()) return bad;
   const std::string note =
@@ -181,6 +183,7 @@ Status Loop::evaluate() {
   console_.progress(session_.step_text(state_.step) + "  evaluating");
   console_.doing(session_.step_text(state_.step) + ", evaluating");
   evaluating_ = true;
+  session_.optimizer->wait();
   const auto result = evaluate_task(*session_.task, *session_.world, session_.device);
   evaluating_ = false;
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -134,6 +134,11 @@ std::vector<std::string> memory_table(const MemoryByOwner& owners) {
     std::snprintf(line.data(), line.size(), "  %-18s%10s%7.1f%%", owner, bytes_text(bytes).c_str(), share);
     out.emplace_back(line.data());
   }
+  if (owners.host() > 0) {
+    out.push_back("  in host memory: " + bytes_text(owners.host_states) + " of optimizer states, " +
+                  bytes_text(owners.host_master) + " of master bits, " + bytes_text(owners.host_copies) +
+                  " of copies of weights and gradients");
+  }
   return out;
 }
 
@@ -171,6 +176,13 @@ std::string smaller_passes(const TrainingSettings& training) {
          " (the same step with 1/" + std::to_string(parts) + " of the activations)";
 }
 
+// States that leave the device; empty: they have left it, or there are none.
+std::string states_elsewhere(const TrainingSettings& training, const MemoryByOwner& owners) {
+  const std::int64_t here = owners.states + owners.master;
+  if (training.offload != Offload::none || here == 0) return {};
+  return "offload=stream (" + bytes_text(here) + " of optimizer states and master bits go to host memory)";
+}
+
 }  // namespace
 
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
@@ -182,6 +194,7 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
          ", optimizer states " + bytes_text(owners.states) + ", master bits " + bytes_text(owners.master) +
          ", workspace " + bytes_text(owners.workspace);
   if (owners.communication > 0) out += ", communication " + bytes_text(owners.communication);
+  if (owners.host() > 0) out += "; besides " + bytes_text(owners.host()) + " in host memory";
   // Unknown on the CPU.
   if (owners.activations > 0) out += ", activations and the rest " + bytes_text(owners.activations);
   if (device.reserved > 0) {
@@ -204,6 +217,8 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
       helps.push_back(std::move(help));
   }
   if (training.compute_dtype == ComputeType::float32) helps.emplace_back("compute_dtype=bfloat16");
+  if (std::string help = states_elsewhere(training, owners); device.reserved > 0 && !help.empty())
+    helps.push_back(std::move(help));
   if (std::string help = smaller_states(training); !help.empty()) helps.push_back(std::move(help));
   helps.insert(helps.end(), task.advice.last.begin(), task.advice.last.end());
   const auto choice = allocator_choice();

@@ -34,9 +34,12 @@ struct MemoryByOwner {
   std::int64_t params = 0, grads = 0, states = 0, master = 0, workspace = 0;
   std::int64_t activations = 0;    // and everything else that the passes hold
   std::int64_t communication = 0;  // of ranks, beside what they communicate
+  // In host memory, no part of the peak; copies: of weights and gradients.
+  std::int64_t host_states = 0, host_master = 0, host_copies = 0;
   [[nodiscard]] std::int64_t peak() const {
     return params + grads + states + master + workspace + communication + activations;
   }
+  [[nodiscard]] std::int64_t host() const { return host_states + host_master + host_copies; }
 };
 
 // Measures the most that is allocated beyond `held` while it lives: by the allocator's peak, or on the CPU by
@@ -74,7 +77,7 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
                                   const DeviceMemory& device, const Settings& settings,
                                   const TaskMemory& task, bool evaluating = false);
 
-// A line per owner, aligned, with its share of the peak.
+// A line per owner, aligned, with its share of the peak; and one of what is in host memory, if anything is.
 std::vector<std::string> memory_table(const MemoryByOwner& owners);
 
 }  // namespace octavo::train

@@ -7,12 +7,14 @@
 #include "resume.h"
 #include "resume_passes.h"
 #include "session.h"
+#include "train/config/options.h"
 #include "train/config/paths.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checkpoint_names.h"
 #include "train/parallel/lay_out.h"
 #include "train/parallel/make_gradients.h"
 
+#include <octavo/describe.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
@@ -80,7 +82,15 @@ bool is_zero(const TrainingSettings& training) {
 
 // What each rank of a group has of the trained parameters.
 Status share_out(Session& s) {
-  if (!s.world->grouped() || !is_zero(s.settings.training)) return {};
+  const TrainingSettings& training = s.settings.training;
+  if (!s.world->grouped() || !is_zero(training)) return {};
+  const GroupConfig config = group_config(training, s.plan.name.algorithm);
+  if (training.offload != Offload::none && octavo::passes(config.algorithm, config.switches) > 1) {
+    return Status::unsupported(
+        "training.offload: " + optimizer_text(s.plan.name) +
+        " measures whole parameters, of which ranks have parts here (training.parallel); use "
+        "offload: none or parallel: ddp");
+  }
   auto shards = ShardedWeights::make(*s.world, s.plan, s.groups, lay_out(s.groups, s.world->ranks(), true));
   if (!shards.ok()) return shards.status();
   s.shards = std::move(*shards);
@@ -170,6 +180,10 @@ Status Opening::open_data() {
   auto passes = passes_of_ranks(given_, s_.world->ranks(), s_.resumed_from);
   if (!passes.ok()) return passes.status();
   s_.settings.training.gradient_accumulation_steps = *passes;
+  if (s_.world->grouped() && given_.training.offload_gradients) {
+    s_.settings.training.offload_gradients = false;
+    if (leads()) console_.note("offload_gradients is without effect: ranks sum gradients on their devices");
+  }
   auto stages = plan_stages(s_.settings.data, s_.settings.training, s_.task->samples(), s_.task->batches(),
                             s_.world->ranks());
   if (!stages.ok()) return stages.status();
@@ -193,8 +207,10 @@ Status Opening::build() {
   if (Status bad = share_out(s_); !bad.ok()) return bad;
   s_.optimizer = make_optimizer(s_.plan, training, s_.groups, s_.shards.get());
   s_.scaler.emplace(s_.device, training.compute_dtype);
-  s_.gradients =
-      make_gradients(*s_.world, s_.groups, training, training.gradient_accumulation_steps, s_.shards.get());
+  s_.gradients = make_gradients(*s_.world, s_.groups, training, training.gradient_accumulation_steps,
+                                s_.shards.get(), s_.optimizer.get());
+  s_.gated = s_.task->set_gate(
+      [optimizer = s_.optimizer.get()](const torch::nn::Module& module) { optimizer->wait(module); });
   s_.parts.push_back(std::make_unique<ModelPart>(tensors_of(*s_.model)));
   s_.parts.push_back(std::make_unique<ScalerPart>(*s_.scaler));
   s_.parts.push_back(std::make_unique<OptimizerPart>(*s_.optimizer));

@@ -8,6 +8,7 @@
 #include "train/parallel/layout.h"
 
 #include <octavo/describe.h>
+#include <octavo/offload.h>
 #include <octavo/optimizer.h>
 #include <torch/torch.h>
 
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 namespace octavo::train {
 namespace {
@@ -39,11 +41,46 @@ TensorSpec spec_of(const ParameterGroups& groups, std::size_t number, const Trai
   return spec;
 }
 
-void add_bytes(StepOptimizer::Bytes& total, const OptimizerPlan& plan, const TrainingSettings& training,
-               const TensorSpec& spec) {
-  const TensorLayout laid = layout(group_config(training, plan.name.algorithm), spec).value();
-  total.states += laid.state_bytes();
-  total.master += laid.residual_bytes;
+// Where the states of parameters (here or there is on the CPU) go that leave it.
+Residence wanted(const TrainingSettings& training, bool on_cpu) {
+  switch (training.offload) {
+    case Offload::host:
+      return Residence::host;
+    case Offload::stream:
+      return Residence::stream;
+    case Offload::automatic:
+      return on_cpu ? Residence::device : Residence::stream;
+    case Offload::none:
+      break;
+  }
+  return Residence::device;
+}
+
+// What the states of these take, which the optimizer places in the order of the groups.
+StepOptimizer::Bytes bytes_of(const OptimizerPlan& plan, const TrainingSettings& training,
+                              const ParameterGroups& groups, const std::vector<TensorSpec>& specs) {
+  std::vector<TensorLayout> layouts;
+  std::vector<ResidenceTensor> tensors;
+  for (std::size_t g = 0; g < groups.options.size(); ++g) {
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (groups.group[i] != g) continue;
+      layouts.push_back(layout(group_config(training, plan.name.algorithm), specs[i]).value());
+      tensors.push_back({specs[i].numel, layouts.back().state_bytes() + layouts.back().residual_bytes});
+    }
+  }
+  ResidenceOptions options;
+  const bool on_cpu = !groups.parameters.empty() && groups.parameters.front().second.is_cpu();
+  if (plan.native) options.wanted = wanted(training, on_cpu);
+  options.ratio = training.offload_ratio;
+  options.budget = training.gpu_state_budget.value_or(-1);
+  const std::vector<Residence> residences = choose_residences(tensors, options).value();
+  StepOptimizer::Bytes total;
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    const bool here = residences[i] == Residence::device;
+    (here ? total.states : total.host_states) += layouts[i].state_bytes();
+    (here ? total.master : total.host_master) += layouts[i].residual_bytes;
+  }
+  return total;
 }
 
 // Formats that the groups of parameters ask for and plain LibTorch has not.
@@ -101,8 +138,27 @@ Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const tor
     }
     plan.warning += "; the states of training.groups are fp32, too";
   }
+  if (!plan.native && training.offload != Offload::none && training.offload != Offload::automatic) {
+    return Status::unsupported(
+        "training.offload: states cannot live in host memory here: there is no Octavo code for " +
+        device.str() + " in this build; use offload: none, or another device");
+  }
   plan.bf16_weights = plan.native && training.compute_dtype == ComputeType::bfloat16;
   return plan;
+}
+
+const char* offload_name(Offload offload) {
+  switch (offload) {
+    case Offload::host:
+      return "host";
+    case Offload::stream:
+      return "stream";
+    case Offload::automatic:
+      return "auto";
+    case Offload::none:
+      break;
+  }
+  return "none";
 }
 
 const char* master_name(WeightStore store) {
@@ -140,22 +196,20 @@ Status check_algorithm(const nlohmann::ordered_json& state, const std::string& p
 
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
                                    const ParameterGroups& groups) {
-  StepOptimizer::Bytes total;
-  for (std::size_t i = 0; i < groups.parameters.size(); ++i)
-    add_bytes(total, plan, training, spec_of(groups, i, training));
-  return total;
+  std::vector<TensorSpec> specs;
+  for (std::size_t i = 0; i < groups.parameters.size(); ++i) specs.push_back(spec_of(groups, i, training));
+  return bytes_of(plan, training, groups, specs);
 }
 
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
                                    const ParameterGroups& groups, const ParallelLayout& layout, int rank) {
-  StepOptimizer::Bytes total;
+  std::vector<TensorSpec> specs;
   for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
-    TensorSpec spec = spec_of(groups, i, training);
+    TensorSpec& spec = specs.emplace_back(spec_of(groups, i, training));
     const std::int64_t here = layout.piece(i, rank).elements();
     if (here != spec.numel) spec.numel = here, spec.ndim = 0;
-    add_bytes(total, plan, training, spec);
   }
-  return total;
+  return bytes_of(plan, training, groups, specs);
 }
 
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,

@@ -9,10 +9,12 @@
 #include "train/config/settings.h"
 
 #include <octavo/status.h>
+#include <torch/nn/module.h>
 #include <torch/types.h>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,8 +42,20 @@ class StepOptimizer {
   [[nodiscard]] virtual torch::Tensor grad_norm() const = 0;
   [[nodiscard]] virtual torch::Tensor skipped() const = 0;
 
+  // Offloaded weights may be updated while the next pass runs. What is queued from now on sees them up to
+  // date: all of them, or those of a module. Before any use of a weight but in gated passes (Task::set_gate).
+  virtual void wait() {}
+  virtual void wait(const torch::nn::Module& /*module*/) {}
+  // Whether the gradient of a parameter (by its number) goes to host memory while backward() runs, unless it
+  // comes in parts; take() does it for one that is still here, and drop() forgets what was taken.
+  [[nodiscard]] virtual bool takes(std::size_t /*parameter*/) { return false; }
+  virtual void take(std::size_t /*parameter*/) {}
+  virtual void drop() {}
+
   struct Bytes {
     std::int64_t states = 0, master = 0, workspace = 0;
+    // In host memory, where they are offloaded; copies: of weights and gradients.
+    std::int64_t host_states = 0, host_master = 0, host_copies = 0;
   };
   [[nodiscard]] virtual Bytes bytes() const = 0;  // of this rank
 
@@ -66,13 +80,17 @@ struct OptimizerPlan {
 Result<OptimizerPlan> plan_optimizer(const TrainingSettings& training, const torch::Device& device,
                                      bool has_backend);
 
+// As octavo::torch and the config call it.
+const char* offload_name(Offload offload);
+
 // What bf16 weights keep besides, as octavo::torch calls it: "24", "32", "stochastic" or "none".
 const char* master_name(WeightStore store);
 
 // The title of the algorithm and its format, as in "Title 8-bit".
 std::string optimizer_text(const OptimizerName& name);
 
-// Bytes of the moments and scales of the groups, as the optimizer will allocate them, and of master bits.
+// Bytes of the moments and scales of the groups, as the optimizer will allocate them, and of master bits,
+// those in host memory apart.
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
                                    const ParameterGroups& groups);
 // What a rank has of that.

@@ -4,6 +4,7 @@
 #include "optimizers.h"
 #include "train/config/options.h"
 #include "train/config/recipe.h"
+#include "train/nn/recompute.h"
 #include "train/parallel/sharded_weights.h"
 #include "train/parallel/state_pieces.h"
 
@@ -13,6 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <string_view>
 #include <utility>
 
 namespace octavo::train {
@@ -48,7 +50,12 @@ std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSetti
       .master(master_name(weight_store(training)))
       .seed(training.seed)
       .max_grad_norm(training.max_grad_norm)
-      .guard(true);
+      .guard(true)
+      .offload(offload_name(training.offload))
+      .offload_gradients(training.offload_gradients)
+      .accumulate_in_fp32(training.offload_gradients && training.gradient_accumulation_steps > 1)
+      .offload_ratio(training.offload_ratio)
+      .gpu_state_budget(training.gpu_state_budget.value_or(-1));
   return octavo::torch::make_optimizer(native_groups(*info, groups), options);
 }
 
@@ -79,7 +86,13 @@ class NativeOptimizer : public StepOptimizer {
         highest_rate_(training.learning_rate),
         shards_(shards) {
     optimizer_ = make(name, training, {groups_, stepped_, group_, {}});
-    if (shards_ != nullptr) share();
+    if (training.offload_gradients) optimizer_->set_take_filter([] { return !gradients_come_again(); });
+    if (shards_ != nullptr) {
+      share();
+    } else if (training.offload != Offload::none) {
+      optimizer_->attach();  // ranks gather their pieces right after the step
+    }
+    takes_ = training.offload_gradients;
   }
 
   void set_learning_rate(double rate) override {
@@ -91,13 +104,25 @@ class NativeOptimizer : public StepOptimizer {
   [[nodiscard]] ::torch::Tensor grad_norm() const override { return optimizer_->grad_norm(); }
   [[nodiscard]] ::torch::Tensor skipped() const override { return optimizer_->skipped(); }
 
+  void wait() override { optimizer_->wait(); }
+  void wait(const ::torch::nn::Module& module) override { optimizer_->wait(module); }
+  [[nodiscard]] bool takes(std::size_t parameter) override {
+    return takes_ && is_offloaded(stepped_[parameter].second);
+  }
+  void take(std::size_t parameter) override { optimizer_->take(stepped_[parameter].second); }
+  void drop() override { optimizer_->drop_taken(); }
+
   [[nodiscard]] Bytes bytes() const override {
     Bytes out;
     for (const auto& [name, tensor] : stepped_) {
       const ParamState* state = optimizer_->state_of(tensor);
-      if (state != nullptr) out.master += bytes_of(state->master);
+      if (state == nullptr) continue;
+      const bool there = is_offloaded(tensor);
+      const std::int64_t master = bytes_of(state->master);
+      (there ? out.host_master : out.master) += master;
+      (there ? out.host_states : out.states) += state->bytes() - master;
     }
-    out.states = optimizer_->state_bytes() - out.master;
+    out.host_copies = optimizer_->host_copy_bytes();
     out.workspace = optimizer_->workspace_bytes();
     return out;
   }
@@ -181,6 +206,10 @@ class NativeOptimizer : public StepOptimizer {
                                   {}, nullptr, {optimizer_->algorithm(), group_[i], i});
   }
 
+  [[nodiscard]] bool is_offloaded(const ::torch::Tensor& tensor) const {
+    return std::string_view(optimizer_->residence_of(tensor)) != "device";
+  }
+
   static std::int64_t bytes_of(const ::torch::Tensor& t) {
     return t.defined() ? static_cast<std::int64_t>(t.nbytes()) : 0;
   }
@@ -231,6 +260,7 @@ class NativeOptimizer : public StepOptimizer {
   std::vector<std::size_t> group_;  // by parameter
   double highest_rate_;
   const ShardedWeights* shards_;  // null: parameters are stepped whole
+  bool takes_ = false;            // gradients go to host memory
   std::unique_ptr<Native> optimizer_;
 };
 

@@ -68,11 +68,13 @@ Prefetch<Batch>::Source Session::source() const {
 }
 
 Result<SavedCheckpoint> Session::write(const std::optional<EvaluationRecord>& evaluation) const {
+  optimizer->wait();
   return write_saved(*this, collect_parts(pointers(parts)), evaluation);
 }
 
 Result<SavedCheckpoint> Session::save(const std::optional<EvaluationRecord>& evaluation) const {
   SavedCheckpoint saved{CheckpointName{state.step}.text(), 0, {}};
+  optimizer->wait();
   // Ranks communicate here: an exception of one must end the others, too, and is not for them to agree on.
   const std::vector<SavedPart> all = collect_parts(pointers(parts));
   const Status status = together(*world, [&]() -> Status {
@@ -95,6 +97,9 @@ MemoryByOwner Session::owners() const {
   out.states = bytes.states;
   out.master = bytes.master;
   out.workspace = bytes.workspace;
+  out.host_states = bytes.host_states;
+  out.host_master = bytes.host_master;
+  out.host_copies = bytes.host_copies;
   out.communication = gradients->communication_bytes() + (shards != nullptr ? shards->padding_bytes() : 0);
   return out;
 }

@@ -56,6 +56,7 @@ struct Session {
   OptimizerPlan plan;
   std::unique_ptr<ShardedWeights> shards;  // ZeRO's; none: every rank has all of the optimizer
   std::unique_ptr<StepOptimizer> optimizer;
+  bool gated = false;  // the task waits for weights itself: Task::set_gate
   std::optional<LossScaler> scaler;
   std::unique_ptr<Gradients> gradients;
   std::vector<std::unique_ptr<Stateful>> parts;
@@ -80,7 +81,7 @@ struct Session {
   // What this rank's batches of that stage are made of.
   [[nodiscard]] Prefetch<Batch>::Source source() const;
   [[nodiscard]] MemoryByOwner owners() const;  // without activations
-  // All ranks take part, and have the result of rank 0, which alone writes.
+  // All ranks take part, and have the result of rank 0, which alone writes. Both wait for weights.
   Result<SavedCheckpoint> save(const std::optional<EvaluationRecord>& evaluation) const;
   // The same without the others. REQUIRES: this rank has everything that is saved.
   [[nodiscard]] Result<SavedCheckpoint> write(const std::optional<EvaluationRecord>& evaluation) const;

@@ -120,8 +120,11 @@ void Stepper::pass(const Pass& which, const Batch& batch, Stopwatch& watch, torc
   {
     const AutocastScope autocast(session_.device, training.compute_dtype);
     const PassKey key{static_cast<std::uint64_t>(training.seed), which.step};
+    if (!session_.gated) session_.optimizer->wait();
     loss = session_.task->loss(batch, key) / which.divisor;
   }
+  // The backward pass writes gradients where the last update has read them.
+  session_.optimizer->wait();
   console_.doing(where + "backward");
   session_.scaler->scaled(loss).backward();
   session_.gradients->pass_done();

@@ -13,6 +13,7 @@
 #include "train/data/batches.h"
 #include "train/data/order.h"
 #include "train/files/metric.h"
+#include "weight_gate.h"
 
 #include <octavo/status.h>
 #include <torch/nn/module.h>
@@ -155,6 +156,9 @@ class Task {
 
   // The mean loss of a batch's rows on the device, 0-d, in fp32. Passes of a step count by their rows.
   virtual torch::Tensor loss(const Batch& batch, const PassKey& key) = 0;
+  // A task that can calls the gate in loss(), with every module before it uses the parameters there, and
+  // returns true. For others all parameters are there before loss() begins. REQUIRES: build().
+  virtual bool set_gate(WeightGate /*gate*/) { return false; }
   // A share of an evaluation, in evaluation mode, without gradients. None where `stop` asks for an end.
   virtual std::optional<Tally> tally(const EvaluationCall& call) = 0;
   // What all shares together say; the examples are in the order of samples, and more than are shown. Throws

@@ -25,6 +25,7 @@ namespace {
 // Lets the model show something, for the console and the report.
 Status show_preview(Session& session, std::int64_t step, Heartbeat& console) {
   console.doing("making a sample");
+  session.optimizer->wait();
   const auto preview = session.task->preview(session.device, [] { return StopSignals::received() != 0; });
   if (!preview) return {};
   console.note(preview->title + ":" + preview->shown);

@@ -56,6 +56,8 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
   option("--dtype", request->dtype, "NAME", "As training.compute_dtype: bfloat16, float16 or float32");
   option("--master", request->master, "NAME", "As training.master_weights: auto, 24, 32, stochastic or none");
   option("--device", request->device, "NAME", "auto, cpu, cuda, cuda:1 or mps");
+  option("--offload", request->offload, "NAME", "As training.offload: none, host, stream or auto");
+  command->add_flag("--offload-gradients", request->offload_gradients, "As training.offload_gradients");
   option("--steps", request->steps, "N", "Timed steps")->check(CLI::Range(std::int64_t{1}, kMostSteps));
   option("--total-clips", request->total_clips, "N", "Clips to train on, for the column of hours")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
@@ -79,8 +81,10 @@ std::vector<std::string> arguments_of(const SpeechBenchRequest& request) {
                                   "--dtype=" + request.dtype,
                                   "--master=" + request.master,
                                   "--device=" + request.device,
+                                  "--offload=" + request.offload,
                                   "--steps=" + std::to_string(request.steps),
                                   "--total-clips=" + std::to_string(request.total_clips)};
+  if (request.offload_gradients) out.emplace_back("--offload-gradients");
   if (request.json) out.emplace_back("--json");
   return out;
 }

@@ -25,6 +25,8 @@ struct SpeechBenchRequest {
   std::string size = "v3", head = "tdt";
   std::string dtype = "bfloat16", master = "auto";
   std::string device = "auto";
+  std::string offload = "none";
+  bool offload_gradients = false;
   std::int64_t steps = 10;
   std::int64_t total_clips = 5200000;
   bool json = false;

@@ -42,9 +42,9 @@ json row_json(const SpeechBench& bench, const SpeechBenchRow& row) {
     parts[key_of(train::kStepParts.at(i))] = 1e3 * m.seconds.at(i);
   parts["rest_ms"] = 1e3 * m.rest();
   out["parts"] = parts;
-  out["memory"] = {{"peak", m.peak},           {"weights", m.weights},  {"gradients", m.gradients},
-                   {"states", m.states},       {"master", m.master},    {"activations", m.activations},
-                   {"loss", m.loss_workspace}, {"reserved", m.reserved}};
+  out["memory"] = {{"peak", m.peak},           {"weights", m.weights},   {"gradients", m.gradients},
+                   {"states", m.states},       {"master", m.master},     {"activations", m.activations},
+                   {"loss", m.loss_workspace}, {"reserved", m.reserved}, {"host", m.host}};
   out["loss"] = m.loss;
   out["skipped_steps"] = m.skipped;
   return out;
@@ -74,19 +74,24 @@ std::string table_of(const SpeechBench& bench, const std::vector<Table::Column>&
 
 std::string memory_text(const SpeechBench& bench) {
   const std::string hours = "hours for " + train::short_count(static_cast<double>(bench.request.total_clips));
-  const auto columns = columns_of(
-      {"clips/s", "peak", hours, "weights", "gradients", "states", "master", "activations", "loss"});
+  const bool offloads = bench.request.offload != "none";
+  Cells titles = {"clips/s", "peak",   hours,         "weights", "gradients",
+                  "states",  "master", "activations", "loss"};
+  if (offloads) titles.emplace_back("host");
+  const auto columns = columns_of(titles);
   return table_of(bench, columns, [&](const SpeechMeasure& m) {
     const auto bytes = [](std::int64_t count) { return train::bytes_text(static_cast<double>(count)); };
-    return Cells{fixed(m.clips_per_second, 1),
-                 bytes(m.peak),
-                 fixed(hours_of(bench, m), 1),
-                 bytes(m.weights),
-                 bytes(m.gradients),
-                 bytes(m.states),
-                 bytes(m.master),
-                 bytes(m.activations),
-                 bytes(m.loss_workspace)};
+    Cells cells = {fixed(m.clips_per_second, 1),
+                   bytes(m.peak),
+                   fixed(hours_of(bench, m), 1),
+                   bytes(m.weights),
+                   bytes(m.gradients),
+                   bytes(m.states),
+                   bytes(m.master),
+                   bytes(m.activations),
+                   bytes(m.loss_workspace)};
+    if (offloads) cells.push_back(bytes(m.host));
+    return cells;
   });
 }
 
@@ -119,7 +124,9 @@ std::string speech_tables(const SpeechBench& bench) {
          train::short_count(static_cast<double>(bench.parameters)) + " parameters), clips of " +
          train::significant(request.seconds, 4) + " s with " + std::to_string(request.tokens) +
          " tokens, computing in " + request.dtype + ", weights in " + bench.weights + ", on " + bench.device +
-         "\n\n" + memory_text(bench) + "\nmilliseconds of a step\n" + time_text(bench) + warning_text(bench);
+         (request.offload == "none" ? "" : ", offload " + request.offload) +
+         (request.offload_gradients ? ", gradients too" : "") + "\n\n" + memory_text(bench) +
+         "\nmilliseconds of a step\n" + time_text(bench) + warning_text(bench);
 }
 
 std::string speech_json(const SpeechBench& bench) {
@@ -130,6 +137,8 @@ std::string speech_json(const SpeechBench& bench) {
               {"seconds", request.seconds},
               {"tokens", request.tokens},
               {"steps", request.steps},
+              {"offload", request.offload},
+              {"offload_gradients", request.offload_gradients},
               {"total_clips", request.total_clips},
               {"dtype", request.dtype},
               {"weights", bench.weights},

@@ -40,9 +40,14 @@ std::optional<std::pair<std::int64_t, std::int64_t>> layers_and_width(const std:
 }
 
 train::TrainingSettings training_of(const SpeechBenchRequest& request, const std::string& optimizer) {
-  const std::string words[] = {"training.optimizer=" + optimizer, "training.compute_dtype=" + request.dtype,
-                               "training.master_weights=" + request.master,
-                               "training.device=" + request.device, "training.learning_rate=1e-4"};
+  const std::string words[] = {
+      "training.optimizer=" + optimizer,
+      "training.compute_dtype=" + request.dtype,
+      "training.master_weights=" + request.master,
+      "training.device=" + request.device,
+      "training.learning_rate=1e-4",
+      "training.offload=" + request.offload,
+      std::string("training.offload_gradients=") + (request.offload_gradients ? "true" : "false")};
   return take(train::parse("", "the command line", words)).settings.training;
 }
 

@@ -78,6 +78,25 @@ def test_rows_of_optimizers_with_and_without_checkpointing():
     assert on["loss"] == pytest.approx(off["loss"], rel=1e-5)  # the same steps
 
 
+def test_states_in_host_memory_give_the_same_loss():
+    plain = rows_of()["rows"][0]
+    assert plain["memory"]["host"] == 0
+    for offload in ("host", "stream"):
+        done = speech("--json", "--offload-gradients", offload=offload)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        row = found["rows"][0]
+        assert (found["offload"], found["offload_gradients"]) == (offload, True)
+        assert row["loss"] == plain["loss"]
+        assert row["memory"]["states"] + row["memory"]["host"] > plain["memory"]["states"]
+        assert row["memory"]["states"] < plain["memory"]["states"]
+        assert row["memory"]["gradients"] < plain["memory"]["gradients"]
+    table = speech(offload="stream").stdout
+    assert "offload stream" in table
+    assert " host" in table
+    assert "training.offload: got disk" in speech(offload="disk").stderr
+
+
 def test_heads_sizes_and_numbers_of_clips():
     found = rows_of(head="ctc", clips="1,3", tokens="2", **{"total-clips": "1000"})
     assert [row["clips"] for row in found["rows"]] == [1, 3]

@@ -144,6 +144,35 @@ RANKS_TEST(rank_0_alone_writes_and_speaks, 2) {
               AllOf(HasSubstr("Ranks"), HasSubstr("Communication")));
 }
 
+// Each rank's states are in host memory; what is saved has the same bytes.
+RANKS_TEST(offloaded_states_of_ranks, 2) {
+  const Words words = {"compute_dtype=bfloat16", "gradient_accumulation_steps=2", "max_steps=4",
+                       "save_steps=4", "eval_steps=4"};
+  const auto go = [&](const std::string& name, const Words& more) {
+    Words all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    SharedRun run(world, name);
+    const auto outcome = run.go(world, all);
+    EXPECT_TRUE(outcome.ok()) << outcome.status().message();
+    return run;
+  };
+  for (const char* parallel : {"parallel=ddp", "parallel=zero1", "parallel=zero2"}) {
+    const SharedRun plain = go(std::string("plain") + parallel, {parallel});
+    const bool ddp = std::string(parallel) == "parallel=ddp";
+    const SharedRun run = go(std::string("offloaded") + parallel,
+                             {parallel, ddp ? "offload=host" : "offload=stream", "offload_gradients=true"});
+    if (!world.leads()) continue;
+    EXPECT_EQ(run.bits(4), plain.bits(4)) << parallel;
+    EXPECT_GT(run.records("start").at(0)["host_state_bytes"], 0) << parallel;
+    EXPECT_THAT(run.said,
+                HasSubstr("offload_gradients is without effect: ranks sum gradients on their devices"));
+  }
+  SharedRun lamb(world, "lamb");
+  EXPECT_THAT(
+      lamb.go(world, {"optimizer=lamb_8bit", "parallel=zero1", "offload=host"}).status().message(),
+      HasSubstr("training.offload: LAMB 8-bit measures whole parameters, of which ranks have parts here"));
+}
+
 // What a checkpoint sends to rank 0 is no step's.
 RANKS_TEST(traffic_is_that_of_steps, 2) {
   SharedRun run(world, "traffic");

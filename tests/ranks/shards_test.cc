@@ -76,7 +76,9 @@ struct Runs {
     for (auto& [name, tensor] : parameters) tensor = tensor.detach().to(device).requires_grad_();
     one = grouped(t, parameters);
     groups = grouped(t, copies(parameters));
-    alone = make_optimizer(plan, t, one);
+    TrainingSettings plain = t;  // its states are with the weights
+    plain.offload = Offload::none, plain.offload_ratio = 1;
+    alone = make_optimizer(plan, plain, one);
     auto made =
         ShardedWeights::make(world, plan, groups, lay_out(groups, world.ranks(), true, kBucket), slice_bytes);
     shards = std::move(made.value());
@@ -135,8 +137,11 @@ void expect_bits(World& world, const Words& words) {
   const auto planned_whole = planned_bytes(other.plan, other.t, other.groups);
   EXPECT_EQ(here.states, planned.states);
   EXPECT_EQ(here.master, planned.master);
-  EXPECT_EQ(all.states, planned_whole.states);
-  std::array<double, 2> sums = {static_cast<double>(here.states), static_cast<double>(here.master)};
+  EXPECT_EQ(here.host_states, planned.host_states);
+  EXPECT_EQ(here.host_master, planned.host_master);
+  EXPECT_EQ(all.states, planned_whole.states + planned_whole.host_states);
+  std::array<double, 2> sums = {static_cast<double>(here.states + here.host_states),
+                                static_cast<double>(here.master + here.host_master)};
   world.sum(sums);
   EXPECT_EQ(sums[0], static_cast<double>(all.states));
   EXPECT_EQ(sums[1], static_cast<double>(all.master));
@@ -148,6 +153,15 @@ RANKS_TEST(shards_of_adamw_have_the_bits_of_one_process, 2, 3, 4) {
     expect_bits(world, {asked, "compute_dtype=float32", "max_grad_norm=0"});
     for (const char* master : {"24", "32", "stochastic", "none"})
       expect_bits(world, {asked, std::string("master_weights=") + master, "max_grad_norm=0"});
+  }
+}
+
+// States in host memory, of all pieces or of some.
+RANKS_TEST(offloaded_shards_have_the_bits_of_one_process, 2) {
+  for (const char* offload : {"offload=host", "offload=stream"}) {
+    expect_bits(world, {"optimizer=adamw_8bit", "master_weights=24", "max_grad_norm=0", offload});
+    expect_bits(world, {"optimizer=adamw_4bit-rank1", "compute_dtype=float32", "max_grad_norm=0", offload,
+                        "offload_ratio=0.5"});
   }
 }
 

@@ -10,6 +10,8 @@
 
 #include <functional>
 #include <map>
+#include <set>
+#include <vector>
 
 namespace octavo::train {
 namespace {
@@ -87,6 +89,27 @@ void expect_checkpointing_changes_no_bit(const torch::Device& device, bool bf16)
 TEST(SpeechModel, CheckpointingChangesNoBit) {
   expect_checkpointing_changes_no_bit(torch::kCPU, false);
   expect_checkpointing_changes_no_bit(torch::kCPU, true);
+}
+
+// Every parameter's module is told of before it is used, and the encoder's layers one by one.
+TEST(SpeechModel, TellsWhichWeightsItIsAboutToUse) {
+  for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::ctc}) {
+    SpeechModelSettings settings = tiny_model();
+    settings.head = head;
+    SpeechModel model(settings);
+    std::set<const void*> told;
+    std::vector<std::size_t> counts;
+    model->set_gate([&](const torch::nn::Module& module) {
+      for (const torch::Tensor& param : module.parameters()) told.insert(param.unsafeGetTensorImpl());
+      counts.push_back(told.size());
+    });
+    torch::manual_seed(1);
+    Clips clips = random_clips({80, 64}, {5, 3});
+    model->loss(clips.view(), pass_of({11, 5}, torch::kCPU));
+    EXPECT_EQ(told.size(), model->parameters().size());
+    EXPECT_GE(counts.size(), static_cast<std::size_t>(settings.encoder_layers) + 2);
+    EXPECT_LT(counts.front(), told.size());
+  }
 }
 
 TEST(SpeechModel, CheckpointingChangesNoBitOnAGpu) {

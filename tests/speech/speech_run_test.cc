@@ -147,6 +147,23 @@ TEST(SpeechRun, ActivationsThatAreComputedAgain) {
   other.finish({both[0], "resume_from_checkpoint=" + whole().checkpoint(4), "eval_steps=null"});
 }
 
+// Each layer waits for its own weights. Only large ones are offloaded.
+TEST(SpeechRun, StatesInHostMemoryChangeNoBit) {
+  const TempFolder folder;
+  SpeechRun plain(folder, "plain"), host(folder, "host"), stream(folder, "stream");
+  const auto finish = [](SpeechRun& run, Words words) {
+    words.insert(words.end(), {"model.encoder.d_model=64", "max_steps=4"});
+    run.finish(words);
+  };
+  finish(plain, {});
+  finish(host, {"offload=host", "offload_gradients=true", "gpu_state_budget=0"});
+  finish(stream, {"offload=stream", "gradient_checkpointing=true"});
+  for (const SpeechRun* run : {&host, &stream}) {
+    EXPECT_GT(run->records("start").at(0)["host_state_bytes"], 0);
+    EXPECT_EQ(run->bits(4), plain.bits(4));
+  }
+}
+
 TEST(SpeechRun, KilledItEndsWithTheSameBits) {
   const TempFolder folder;
   SpeechRun run(folder, "run");

@@ -140,8 +140,32 @@ TEST_F(DeepSpeed, StandsInTheConfigToo) {
   EXPECT_TRUE(parse("deepspeed: false", "run.yaml").ok());
 }
 
+TEST_F(DeepSpeed, OptimizerStatesInHostMemory) {
+  const auto config = given(
+      R"({"zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": true, "ratio": 0.5},
+          "offload_param": {"device": "none"}}})");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->settings.training.offload, Offload::host);
+  EXPECT_EQ(config->settings.training.offload_ratio, 0.5);
+  EXPECT_FALSE(config->settings.training.offload_gradients);
+  EXPECT_THAT(config->notes,
+              ElementsAre(HasSubstr("offload_optimizer.pin_memory: without effect: host memory is "
+                                    "always pinned where that is possible")));
+  EXPECT_EQ(given(R"({"zero_optimization": {"cpu_offload": true}})")->settings.training.offload,
+            Offload::host);
+  for (const char* nothing :
+       {R"({"device": "none", "ratio": 0.5})", R"({"device": null})", "false", "null"}) {
+    const auto none = given(std::string(R"({"zero_optimization": {"offload_optimizer": )") + nothing + "}}");
+    ASSERT_TRUE(none.ok()) << none.status().message();
+    EXPECT_EQ(none->settings.training.offload, Offload::none) << nothing;
+  }
+  EXPECT_THAT(
+      error(R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})", "  offload: stream\n"),
+      AllOf(HasSubstr("offload"), HasSubstr("stream"), HasSubstr("host")));
+}
+
 TEST_F(DeepSpeed, WhatDoesNotMapIsNamed) {
-  const std::array<std::pair<const char*, const char*>, 22> all = {{
+  const std::array<std::pair<const char*, const char*>, 24> all = {{
       {R"({"zero_optimization": {"stage": 3}})",
        "ds.json:1:33: zero_optimization.stage: got 3, but weights that are divided among ranks are not built "
        "in; "
@@ -149,11 +173,17 @@ TEST_F(DeepSpeed, WhatDoesNotMapIsNamed) {
       {R"({"zero_optimization": {"stage": "two"}})", "stage: got the text \"two\", expected 0, 1 or 2"},
       {R"({"zero_optimization": true})", "ds.json:1:23: zero_optimization: got true, expected a section"},
       {R"({"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})",
-       "ds.json:1:24: zero_optimization.offload_optimizer: offload to the CPU's memory or to a disk is not "
-       "built "
-       "in yet; remove it"},
-      {R"({"zero_optimization": {"offload_param": {}}})", "offload_param: offload"},
-      {R"({"zero_optimization": {"cpu_offload": true}})", "cpu_offload: offload"},
+       "ds.json:1:56: zero_optimization.offload_optimizer.device: got the text \"nvme\", expected cpu "
+       "(training.offload: host) or none; states on a disk are not built in"},
+      {R"({"zero_optimization": {"offload_optimizer": {"ratio": 0.5}}})",
+       "ds.json:1:24: zero_optimization.offload_optimizer: has no device; write \"device\": \"cpu\""},
+      {R"({"zero_optimization": {"offload_optimizer": {"device": "cpu", "nvme_path": "/x"}}})",
+       "zero_optimization.offload_optimizer.nvme_path: the trainer has nothing"},
+      {R"({"zero_optimization": {"offload_param": {}}})",
+       "ds.json:1:24: zero_optimization.offload_param: weights stay on their device; remove it. Optimizer "
+       "states "
+       "and gradients can live in host memory: offload_optimizer, or training.offload: host or stream"},
+      {R"({"zero_optimization": {"cpu_offload": "yes, please"}})", "expected true or false"},
       {R"({"zero_optimization": {"stage3_max_live_parameters": 1e9}})",
        "zero_optimization.stage3_max_live_parameters: the trainer has nothing"},
       {"{\n \"flops_profiler\": {\"enabled\": true}}",

@@ -352,9 +352,10 @@ TEST(ParakeetGuide, DeepSpeedAndSeveralGpus) {
   const std::string json = files.path("deepspeed_config.json"), yaml = files.path("config.yaml");
   files.write("config.yaml", "training:\n  deepspeed: deepspeed_config.json\n  batch_size: 16\n");
   files.write("deepspeed_config.json", file(offload));
-  EXPECT_THAT(load(yaml).status().message(),
-              AllOf(StartsWith(json + ":14:5: zero_optimization.offload_optimizer: offload"),
-                    HasSubstr("not built in yet; remove it")));
+  const auto offloaded = load(yaml);
+  ASSERT_TRUE(offloaded.ok()) << offloaded.status().message();
+  EXPECT_EQ(offloaded->settings.training.offload, Offload::host);
+  EXPECT_EQ(offloaded->settings.training.parallel, Parallel::zero2);
   files.write("deepspeed_config.json", file(""));
   const auto config = load(yaml);
   ASSERT_TRUE(config.ok()) << config.status().message();
@@ -399,8 +400,13 @@ TEST(TorchaoGuide, OptimizersAndOffloading) {
       {"AdamWFp8", {Algorithm::adamw, StateFormat::fp8_e4m3}}};
   for (const auto& [name, expected] : names)
     EXPECT_EQ(training_of(std::string("optimizer: ") + name).optimizer, expected) << name;
-  EXPECT_THAT(refusal("optimizer: adamw\noffload_gradients: true\n"),
-              AllOf(StartsWith("run.yaml:2:1: offload_gradients: "), HasSubstr("adamw_4bit")));
+  EXPECT_EQ(parse("optimizer: adamw\noffload_gradients: true\n", "run.yaml").status().message(),
+            "run.yaml:2:1: training.offload_gradients: got true, but training.offload is none (default); "
+            "only states in host memory have it: use offload: host, stream or auto");
+  EXPECT_THAT(refusal("offload_optimizer: true\n"), HasSubstr("write offload: host or offload: stream"));
+  const TrainingSettings both = training_of("offload: host\noffload_gradients: true");
+  EXPECT_EQ(both.offload, Offload::host);
+  EXPECT_TRUE(both.offload_gradients);
   EXPECT_EQ(training_of("offload_gradients: false").optimizer, kEightBits);
 }
 

@@ -119,6 +119,20 @@ TEST(Config, FlatAndUpperCaseAndDottedKeysAreTheNestedOnes) {
   EXPECT_EQ(to_yaml(parsed("TRAINING: {LEARNING_RATE: 0.0003}\nmodel: {n_layer: 2}").settings), nested);
 }
 
+TEST(Config, BytesHaveUnits) {
+  const std::pair<const char*, std::int64_t> all[] = {{"0", 0},
+                                                      {"123", 123},
+                                                      {"8 GB", 8'000'000'000},
+                                                      {"1.5GB", 1'500'000'000},
+                                                      {"\"2 MiB\"", 2 << 20},
+                                                      {"1e3 kB", 1'000'000}};
+  for (const auto& [text, bytes] : all) {
+    const TrainingSettings training = training_of(std::string("offload: stream\ngpu_state_budget: ") + text);
+    EXPECT_EQ(training.offload, Offload::stream);
+    EXPECT_EQ(training.gpu_state_budget, bytes) << text;
+  }
+}
+
 TEST(Config, TheOtherGuidesFlatSpellings) {
   const Config config = parsed(
       "USE_4BIT_OPTIMIZER: true\nCOMPUTE_DTYPE: \"float16\"\nUSE_FP8: false\nBATCH_SIZE: 3\n"

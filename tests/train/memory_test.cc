@@ -90,6 +90,13 @@ TEST(Memory, TheTableHasEveryOwnerAndTheirSum) {
   ASSERT_EQ(memory_table(of_a_rank).size(), 8U);
   EXPECT_THAT(memory_table(of_a_rank)[5], AllOf(HasSubstr("communication"), HasSubstr("25.0 MB")));
   EXPECT_EQ(of_a_rank.peak(), 125'000'000);
+  MemoryByOwner offloaded = owners;
+  offloaded.host_states = 7'000'000, offloaded.host_copies = 2'000'000;
+  EXPECT_EQ(offloaded.peak(), 100'000'000) << "not of the device";
+  EXPECT_EQ(
+      memory_table(offloaded).back(),
+      "  in host memory: 7.00 MB of optimizer states, 0 B of master bits, 2.00 MB of copies of weights and "
+      "gradients");
 }
 
 const MemoryByOwner kOwners{50'600'000, 101'200'000, 51'400'000, 25'300'000, 4'000'000, 9'000'000'000};
@@ -121,6 +128,15 @@ TEST(OutOfMemory, NamesOwnersAndFragmentation) {
   device.peak = 74'000'000'000;
   EXPECT_THAT(explain("x", device, settings()), Not(HasSubstr("expandable_segments"))) << "little is loose";
   EXPECT_THAT(explain("x", {}, settings()), Not(HasSubstr("allocator"))) << "the CPU";
+}
+
+TEST(OutOfMemory, StatesCanLeaveADevice) {
+  DeviceMemory device;
+  device.peak = device.reserved = 75'000'000'000;
+  EXPECT_THAT(explain("x", device, settings()),
+              HasSubstr("offload=stream (76.7 MB of optimizer states and master bits go to host memory)"));
+  EXPECT_THAT(explain("x", device, settings({"offload=host"})), Not(HasSubstr("offload=")));
+  EXPECT_THAT(explain("x", {}, settings()), Not(HasSubstr("offload="))) << "the CPU";
 }
 
 std::string help(const Words& words) { return explain("x", {}, settings(words)); }

@@ -107,6 +107,24 @@ Status settle_passes(Config& config) {
   return {};
 }
 
+Status check_offload(const Config& config) {
+  const TrainingSettings& training = config.settings.training;
+  constexpr std::string_view kNeeds = "only states in host memory have it: use offload: host, stream or auto";
+  if (training.offload == Offload::none) {
+    if (training.offload_gradients)
+      return Status::invalid(clash(config, "training.offload_gradients", "training.offload", kNeeds));
+    if (training.offload_ratio != 1)
+      return Status::invalid(clash(config, "training.offload_ratio", "training.offload", kNeeds));
+    if (training.gpu_state_budget)
+      return Status::invalid(clash(config, "training.gpu_state_budget", "training.offload", kNeeds));
+  }
+  if (training.gpu_state_budget && training.offload_ratio != 1) {
+    return Status::invalid(clash(config, "training.offload_ratio", "training.gpu_state_budget",
+                                 "either says how much stays: keep one of them"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status settle_and_check(Config& config) {
@@ -133,6 +151,7 @@ Status settle_and_check(Config& config) {
     return Status::invalid(clash(config, "training.master_weights", "training.compute_dtype",
                                  "only bfloat16 weights have a master: use master_weights: auto"));
   }
+  if (Status status = check_offload(config); !status.ok()) return status;
   if (data.stages && data.max_samples != -1) {
     return Status::invalid(clash(config, "data.stages", "data.max_samples",
                                  "stages are the values that max_samples takes: use max_samples: -1"));

@@ -119,6 +119,35 @@ Codec<std::int64_t> batch_rows() {
   return {codec.expected + ", or auto", read, write};
 }
 
+// Units as this program writes them (8 GB is 8e9), and those of 1024. Written as a number.
+Codec<std::int64_t> byte_size() {
+  auto read = [](const YamlNode& node) -> std::optional<std::int64_t> {
+    if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
+    constexpr std::array<std::pair<std::string_view, double>, 9> kUnits = {{{"B", 1},
+                                                                            {"kB", 1e3},
+                                                                            {"MB", 1e6},
+                                                                            {"GB", 1e9},
+                                                                            {"TB", 1e12},
+                                                                            {"KiB", 0x1p10},
+                                                                            {"MiB", 0x1p20},
+                                                                            {"GiB", 0x1p30},
+                                                                            {"TiB", 0x1p40}}};
+    std::string_view text = node.text;
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || !(value >= 0)) return std::nullopt;
+    std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+    while (unit.starts_with(' ')) unit.remove_prefix(1);
+    if (unit.empty() && node.plain) unit = "B";
+    for (const auto& [name, bytes] : kUnits) {
+      if (name == unit && value * bytes < 0x1p62) return static_cast<std::int64_t>(value * bytes);
+    }
+    return std::nullopt;
+  };
+  return {"bytes, with a unit (MB, GB, MiB, GiB) or without", read,
+          [](const std::int64_t& value) { return std::to_string(value); }};
+}
+
 Codec<double> real(Range range) {
   auto read = [range](const YamlNode& node) -> std::optional<double> {
     const auto value = number_in<double>(node);

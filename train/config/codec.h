@@ -58,6 +58,7 @@ Codec<bool> flag();
 Codec<std::int64_t> integer(std::int64_t low, std::int64_t high);
 Codec<std::int64_t> count_or_all();  // -1 is all
 Codec<std::int64_t> batch_rows();    // `auto` is kNoLimit
+Codec<std::int64_t> byte_size();     // a number, or one with a unit: 8 GB
 Codec<double> real(Range range);
 Codec<std::string> text(std::string expected);            // any, such as a name
 Codec<std::string> path();                                // to be read

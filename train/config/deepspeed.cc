@@ -23,6 +23,9 @@ struct Row {
 
 constexpr std::string_view kOwnScale = "the loss is scaled dynamically, by the trainer's own rule";
 constexpr std::string_view kOwnBuckets = "buckets have a size of their own";
+constexpr std::string_view kAlwaysPinned = "host memory is always pinned where that is possible";
+constexpr std::string_view kOwnBuffers = "buffers of the host have a number and a size of their own";
+constexpr std::string_view kAlwaysBeside = "copies always run beside the work";
 constexpr std::string_view kOwnLog = "logging_steps and the run's log are what there is";
 constexpr std::string_view kAllOptimizers = "all of the trainer's optimizers can be divided";
 
@@ -45,6 +48,13 @@ constexpr std::array kRows = {
     Row{"zero_optimization", Means::section},
     Row{"zero_optimization.stage", Means::special},
     Row{"zero_optimization.offload_optimizer", Means::special},
+    Row{"zero_optimization.offload_optimizer.device", Means::special},
+    Row{"zero_optimization.offload_optimizer.ratio", Means::value, "training.offload_ratio"},
+    Row{"zero_optimization.offload_optimizer.pin_memory", Means::nothing, kAlwaysPinned},
+    Row{"zero_optimization.offload_optimizer.buffer_count", Means::nothing, kOwnBuffers},
+    Row{"zero_optimization.offload_optimizer.fast_init", Means::nothing, kOwnBuffers},
+    Row{"zero_optimization.offload_optimizer.pipeline_read", Means::nothing, kAlwaysBeside},
+    Row{"zero_optimization.offload_optimizer.pipeline_write", Means::nothing, kAlwaysBeside},
     Row{"zero_optimization.offload_param", Means::special},
     Row{"zero_optimization.cpu_offload", Means::special},
     Row{"zero_optimization.contiguous_gradients", Means::nothing, "gradients always go to flat buckets"},
@@ -86,6 +96,18 @@ char small_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 
 
 // Asks for nothing: the config's value counts.
 bool is_open(const YamlNode& node) { return node.kind == YamlNode::Kind::null || is_word(node, "auto"); }
+
+const YamlNode* item_of(const YamlNode& map, std::string_view key) {
+  const auto found = std::ranges::find(map.keys, key, &YamlNode::text);
+  return found == map.keys.end() ? nullptr : &map.items[static_cast<std::size_t>(found - map.keys.begin())];
+}
+
+// A section that names where something is offloaded to, and means nowhere.
+bool is_nowhere(const YamlNode& node) {
+  if (flag().read(node) == false) return true;
+  const YamlNode* const device = node.kind == YamlNode::Kind::map ? item_of(node, "device") : nullptr;
+  return device != nullptr && (device->kind == YamlNode::Kind::null || is_word(*device, "none"));
+}
 
 YamlNode word_at(std::string_view word, TextPlace place) {
   return {.kind = YamlNode::Kind::scalar, .text = std::string(word), .plain = true, .place = place};
@@ -144,7 +166,10 @@ class Reader {
     if (path == "optimizer.type") return read_optimizer(path, word, value);
     if (path == "optimizer.params.betas") return read_betas(path, word, value);
     if (path == "fp16.loss_scale") return read_loss_scale(path, word, value);
-    return read_offload(path, word, value);
+    if (path == "zero_optimization.offload_optimizer") return read_offload(path, word, value);
+    if (path == "zero_optimization.offload_optimizer.device") return read_offload_device(path, word, value);
+    if (path == "zero_optimization.cpu_offload") return read_cpu_offload(path, word, value);
+    return read_offload_param(path, word, value);
   }
 
   [[nodiscard]] Status unknown(const std::string& path, const YamlNode& word) const {
@@ -196,18 +221,43 @@ class Reader {
                      "dynamic, or bf16");
   }
 
+  // DeepSpeed's optimizer for this device runs on the CPU, as `host` does.
+  void offload_to_host(const std::string& path, const YamlNode& word, TextPlace place) {
+    add("training.offload", path, word, word_at("host", place));
+  }
+
   Status read_offload(const std::string& path, const YamlNode& word, const YamlNode& value) {
-    if (flag().read(value) == false) return {};
-    if (value.kind == YamlNode::Kind::map) {
-      const auto device = std::ranges::find(value.keys, "device", &YamlNode::text);
-      if (device != value.keys.end()) {
-        const YamlNode& where = value.items[static_cast<std::size_t>(device - value.keys.begin())];
-        if (where.kind == YamlNode::Kind::null || is_word(where, "none")) return {};
-      }
+    if (is_nowhere(value)) return {};
+    if (value.kind != YamlNode::Kind::map)
+      return wrong(value, path, "got " + shown(value) + ", expected a section in braces");
+    if (item_of(value, "device") == nullptr)
+      return wrong(word, path, "has no device; write \"device\": \"cpu\" (training.offload: host)");
+    return read(value, path + ".");
+  }
+
+  Status read_offload_device(const std::string& path, const YamlNode& word, const YamlNode& value) {
+    if (is_word(value, "cpu")) {
+      offload_to_host(path, word, value.place);
+      return {};
     }
-    return wrong(word, path,
-                 "offload to the CPU's memory or to a disk is not built in yet; remove it (zero2 over more "
-                 "ranks, states of 8 or 4 bits and gradient_checkpointing need less memory too)");
+    return wrong(value, path,
+                 "got " + shown(value) +
+                     ", expected cpu (training.offload: host) or none; states on a disk are not built in");
+  }
+
+  Status read_cpu_offload(const std::string& path, const YamlNode& word, const YamlNode& value) {
+    const auto on = flag().read(value);
+    if (!on) return wrong(value, path, "got " + shown(value) + ", expected true or false");
+    if (*on) offload_to_host(path, word, value.place);
+    return {};
+  }
+
+  Status read_offload_param(const std::string& path, const YamlNode& word, const YamlNode& value) {
+    if (is_nowhere(value)) return {};
+    return wrong(
+        word, path,
+        "weights stay on their device; remove it. Optimizer states and gradients can live in host memory: "
+        "offload_optimizer, or training.offload: host or stream and offload_gradients: true");
   }
 
   const Source& source_;

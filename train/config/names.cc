@@ -33,7 +33,7 @@ std::string squashed(std::string_view text) {
 // X_torch_fused is X, X_bnb_8bit is X_8bit.
 constexpr std::array<std::string_view, 5> kMakers = {"torch", "fused", "bnb", "hf", "apex"};
 
-// What is part of a name elsewhere and means something that is not built in.
+// What is part of a name elsewhere and is a key of its own here.
 constexpr std::string_view kPaged = "paged";
 
 std::string without(std::string text, std::string_view part) {
@@ -94,8 +94,8 @@ std::string optimizer_advice(const YamlNode& node) {
   if (!text.starts_with(kPaged)) return {};
   const auto plain = optimizer_named(without(text, kPaged));
   if (!plain) return {};
-  return "states that are paged to the host are not built in: use " + optimizer_text(*plain) +
-         ", or optimizer states of fewer bits";
+  return "where states live has a key of its own: write optimizer: " + optimizer_text(*plain) +
+         " and offload: stream";
 }
 
 std::string expected_optimizer() {

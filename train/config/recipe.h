@@ -33,9 +33,6 @@ inline constexpr std::string_view kDeepSpeedMeans =
     "which is AdamW in DeepSpeed unless adam_w_mode is false: write AdamW, or remove it and write optimizer: "
     "adam "
     "in the config";
-inline constexpr std::string_view kNoOffload =
-    "optimizer states and gradients in the CPU's memory are not built in; for less memory use optimizer: "
-    "adamw_4bit and gradient_checkpointing: true";
 
 // How a model that was trained before is trained further, where a config says nothing: NeMo's recipe for
 // speech models, whose optimizer is kWithFp32. Its warm-up is a tenth of the steps where that is shorter.

@@ -128,6 +128,29 @@ std::vector<Key> make_general() {
                "auto"},
        "what bfloat16 weights keep besides: 24 or 32 bits in all, nothing with stochastic rounding, or "
        "nothing; auto: 24"},
+      {"training.offload",
+       Setting{field(&T::offload, choice<Offload>({{Offload::none, "none"},
+                                                   {Offload::host, "host"},
+                                                   {Offload::stream, "stream"},
+                                                   {Offload::automatic, "auto"}})),
+               "none"},
+       "where optimizer states and master bits live: none: with the weights; host: in host memory, updated "
+       "by the "
+       "CPU; stream: in host memory, brought through the GPU and updated there; auto: stream for what "
+       "gpu_state_budget does not hold, and none on the CPU. The results are the same in bits",
+       Effect::none},
+      {"training.offload_gradients", Setting{field(&T::offload_gradients, flag()), "false"},
+       "gradients go to host memory in the backward pass and are freed on the device; those of several "
+       "passes are "
+       "added up there (without effect with several ranks, which sum gradients on their devices)",
+       Effect::none},
+      {"training.offload_ratio", Setting{field(&T::offload_ratio, real({.low = 0, .high = 1})), "1"},
+       "how much of the states leaves the device, of their bytes", Effect::none},
+      {"training.gpu_state_budget", Setting{field(&T::gpu_state_budget, byte_size()), "null"},
+       "bytes of states that stay on the device, instead of offload_ratio; null: none stay but those of "
+       "small "
+       "parameters",
+       Effect::none},
       {"training.per_device_train_batch_size",
        Setting{field(&T::per_device_train_batch_size, batch_rows()), "8", {"batch_size"}},
        "samples in a forward pass; auto: as many as the task's own limits of a batch allow"},
@@ -224,8 +247,8 @@ std::vector<Key> make_general() {
       {"training.zero_optimization", Refused{kDeepSpeedSection}, ""},
       {"training.train_batch_size", Refused{kDeepSpeedSize}, ""},
       {"training.train_micro_batch_size_per_gpu", Refused{kDeepSpeedSize}, ""},
-      {"training.offload_gradients", Refused{kNoOffload}, ""},
-      {"training.offload_optimizer", Refused{kNoOffload}, ""},
+      {"training.offload_optimizer",
+       Refused{"states in host memory have a key of one word: write offload: host or offload: stream"}, ""},
       {"training.use_fp8", Refused{kNoFp8}, ""},
       {"training.fp8_format", Refused{kNoFp8, "training.use_fp8"}, ""},
       {"training.fp8_amax_history_len", Refused{kNoFp8, "training.use_fp8"}, ""},

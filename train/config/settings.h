@@ -30,6 +30,11 @@ enum class Parallel { automatic, ddp, zero1, zero2 };
 // What gradients are summed over ranks in. `automatic` is their own type.
 enum class ReduceType { automatic, float32 };
 
+// Where the optimizer's states live: with the weights, in host memory and updated by the CPU, or there and
+// brought through the device. `automatic` is stream for what gpu_state_budget does not hold, and none on the
+// CPU.
+enum class Offload { none, host, stream, automatic };
+
 // The master of bf16 weights. `automatic` is resolved: see weight_store().
 enum class MasterWeights { automatic, bits24, bits32, stochastic, none };
 
@@ -82,6 +87,10 @@ struct TrainingSettings {
   std::vector<GroupSettings> groups;
   ComputeType compute_dtype{};
   MasterWeights master_weights{};
+  Offload offload{};
+  bool offload_gradients = false;
+  double offload_ratio = 1;                      // of the states' bytes that leave the device
+  std::optional<std::int64_t> gpu_state_budget;  // bytes of states that stay on the device instead
   std::int64_t per_device_train_batch_size = 0;
   std::int64_t per_device_eval_batch_size = 0;
   std::int64_t gradient_accumulation_steps = 0;  // of one rank: accumulation_for() has those of several

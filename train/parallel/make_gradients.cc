@@ -11,7 +11,9 @@ namespace octavo::train {
 
 std::unique_ptr<Gradients> make_gradients(World& world, const ParameterGroups& groups,
                                           const TrainingSettings& training, std::int64_t passes,
-                                          const ShardedWeights* weights) {
+                                          const ShardedWeights* weights, StepOptimizer* optimizer) {
+  if (!world.grouped() && training.offload_gradients && optimizer != nullptr)
+    return std::make_unique<TakenGradients>(groups.parameters, passes, *optimizer);
   if (!world.grouped()) return std::make_unique<GradientSums>(groups.parameters, passes);
   GradientPlan plan;
   plan.passes = passes;

@@ -30,6 +30,15 @@ std::optional<double> owned(const RunData& run, std::string_view key) {
   return bytes && *bytes >= 0 ? bytes : std::nullopt;
 }
 
+// What offload keeps there.
+std::optional<double> on_host(const RunData& run) {
+  std::optional<double> out;
+  for (const char* key : {"states", "master", "copies"}) {
+    if (const auto bytes = number_in(run.memory, std::string("/host/") + key)) out = out.value_or(0) + *bytes;
+  }
+  return out;
+}
+
 double total(const RunData& run) {
   double out = 0;
   for (const Owner& owner : kOwners) out += owned(run, owner.key).value_or(0);
@@ -107,6 +116,14 @@ std::string memory_html(std::span<const RunData> runs) {
     return number_in(run.memory, "/device_peak").has_value();
   });
   if (device) table.row(std::move(peaks));
+  if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return on_host(run).has_value(); })) {
+    std::vector<Cell> cells = {{"in host memory"}};
+    for (const RunData& run : runs) cells.push_back({bytes_text(on_host(run)), "", "num"});
+    if (runs.size() == 1)
+      cells.insert(cells.end(),
+                   {{""}, {"offloaded states and master bits, copies of weights and gradients"}});
+    table.row(std::move(cells));
+  }
   return section("memory", "Memory by owner", bars(runs) + table.html());
 }
 

@@ -176,10 +176,12 @@ torch::Tensor EncoderImpl::positions(std::int64_t length, const torch::TensorOpt
 
 Encoded EncoderImpl::forward(const torch::Tensor& features, const torch::Tensor& lengths,
                              const DropoutPass& pass) {
+  if (gate_) gate_(*subsampling_);
   torch::Tensor x = dropout(subsampling_(features, lengths), dropout_, is_training(), pass, kInputDropout);
   const torch::Tensor left = (lengths + (kSubsampling - 1)).div(kSubsampling, "floor");
   const torch::Tensor places = positions(x.size(1), x.options());
   for (ConformerLayer& layer : layers_) {
+    if (gate_) gate_(*layer);
     if (!recompute_) {
       x = layer(x, places, left, pass);
       continue;

@@ -7,6 +7,7 @@
 #include "nn/dropout.h"
 #include "train/tasks/speech/model_settings.h"
 #include "train/tasks/speech/subsampling.h"
+#include "train/weight_gate.h"
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -14,6 +15,7 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/types.h>
 
+#include <utility>
 #include <vector>
 
 namespace octavo::train {
@@ -63,6 +65,8 @@ class EncoderImpl : public torch::nn::Module {
  public:
   explicit EncoderImpl(const SpeechModelSettings& settings);
 
+  // Called with each part before its parameters are used; by forward() alone.
+  void set_gate(WeightGate gate) { gate_ = std::move(gate); }
   // Features [batch, T, bands], of which `lengths` (int64 [batch], on the device) are real.
   Encoded forward(const torch::Tensor& features, const torch::Tensor& lengths, const DropoutPass& pass);
 
@@ -75,6 +79,7 @@ class EncoderImpl : public torch::nn::Module {
   Subsampling subsampling_;
   std::vector<ConformerLayer> layers_;
   torch::Tensor positions_;  // for the longest clip so far
+  WeightGate gate_;
 };
 TORCH_MODULE(Encoder);
 

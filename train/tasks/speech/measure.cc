@@ -42,6 +42,12 @@ Batch random_batch(const SpeechModelSettings& model, const SpeechLoad& load) {
   return out;
 }
 
+std::unique_ptr<Gradients> gradients_of(const NamedTensors& parameters, const TrainingSettings& training,
+                                        StepOptimizer& optimizer) {
+  if (training.offload_gradients) return std::make_unique<TakenGradients>(parameters, 1, optimizer);
+  return std::make_unique<GradientSums>(parameters, 1);
+}
+
 class Bench {
  public:
   Bench(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerPlan& plan,
@@ -56,15 +62,19 @@ class Bench {
         labels_(static_cast<std::size_t>(load.clips), load.tokens),
         parameters_(parameters_of(model)),
         optimizer_(make_optimizer(plan, training, parameters_)),
-        sums_(parameters_, 1),
+        gradients_(gradients_of(parameters_, training, *optimizer_)),
         scaler_(device, training.compute_dtype) {
     optimizer_->set_learning_rate(training.learning_rate);
     skipped_ = torch::zeros({}, torch::TensorOptions(torch::kInt64).device(device));
+    model_.set_gate([optimizer = optimizer_.get()](const torch::nn::Module& part) { optimizer->wait(part); });
   }
+  ~Bench() { model_.set_gate({}); }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
 
   // As Stepper does one.
   void step(StepWatch& watch) {
-    sums_.clear();
+    gradients_->clear();
     watch.begin(StepPart::features);
     const Batch batch = to_device(batch_, device_);
     const DropoutPass pass{static_cast<std::uint64_t>(training_.seed), ++number_,
@@ -80,9 +90,10 @@ class Bench {
     }
     watch.begin(StepPart::loss_backward);
     in_loss_ = true;
+    optimizer_->wait();
     scaler_.scaled(loss).backward();
-    sums_.pass_done();
-    sums_.finish();
+    gradients_->pass_done();
+    gradients_->finish();
     watch.begin(StepPart::optimizer);
     optimizer_->set_loss_scale(scaler_.scale());
     optimizer_->step();
@@ -94,14 +105,15 @@ class Bench {
 
   // What was there before must not end in the step: the CPU's meter would not know it.
   void measure_memory(SpeechMeasure& out) {
-    sums_.clear();
+    gradients_->clear();
     loss_.reset();
     for (const auto& [name, tensor] : tensors_of(model_))
       out.weights += static_cast<std::int64_t>(tensor.nbytes());
     const StepOptimizer::Bytes bytes = optimizer_->bytes();
-    out.gradients = sums_.bytes();
+    out.gradients = gradients_->bytes();
     out.states = bytes.states;
     out.master = bytes.master;
+    out.host = bytes.host_states + bytes.host_master + bytes.host_copies;
     const std::int64_t held = device_.is_cpu() ? out.weights + bytes.states + bytes.master + bytes.workspace
                                                : device_memory(device_).allocated;
     StepMemory memory(device_);
@@ -116,6 +128,12 @@ class Bench {
     out.loss_workspace = std::max(peak[forward] - before[forward],
                                   peak[backward] - std::max(before[backward + 1], before[forward]));
     out.reserved = device_memory(device_).reserved;
+  }
+
+  // Nothing is under way, on the host or on the device.
+  void wait_for_all() {
+    optimizer_->wait();
+    wait_for(device_);
   }
 
   [[nodiscard]] double loss() const { return loss_.item<double>(); }
@@ -147,7 +165,7 @@ class Bench {
   std::vector<std::int64_t> samples_, frames_, labels_;
   NamedTensors parameters_;
   std::unique_ptr<StepOptimizer> optimizer_;
-  GradientSums sums_;
+  std::unique_ptr<Gradients> gradients_;
   LossScaler scaler_;
   torch::Tensor loss_, skipped_;
   std::uint64_t number_ = 0;
@@ -163,10 +181,10 @@ SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const
   StepClock untimed(device), clock(device);
   for (int i = 0; i < kWarmUp; ++i) bench.step(untimed);
   bench.measure_memory(out);
-  wait_for(device);
+  bench.wait_for_all();
   const auto begin = std::chrono::steady_clock::now();
   for (std::int64_t i = 0; i < load.steps; ++i) bench.step(clock);
-  wait_for(device);
+  bench.wait_for_all();
   const auto steps = static_cast<double>(load.steps);
   out.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / steps;
   out.clips_per_second = static_cast<double>(load.clips) / out.step_seconds;

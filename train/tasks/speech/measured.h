@@ -36,6 +36,7 @@ struct SpeechMeasure {
   std::int64_t activations = 0;     // what the forward pass has kept when the loss begins, and the batch
   std::int64_t loss_workspace = 0;  // the most that joint and loss need beyond that and beyond gradients
   std::int64_t reserved = 0;        // by torch's allocator; 0 on the CPU
+  std::int64_t host = 0;            // in host memory: offloaded states, copies of weights and gradients
 
   // What the parts lack of the step.
   [[nodiscard]] double rest() const {

@@ -102,6 +102,11 @@ SpeechModelImpl::SpeechModelImpl(const SpeechModelSettings& settings)
   register_module("joint", joint);
 }
 
+void SpeechModelImpl::set_gate(const WeightGate& gate) {
+  gate_ = gate;
+  encoder_->set_gate(gate);
+}
+
 Encoded SpeechModelImpl::encode(const torch::Tensor& features, const torch::Tensor& lengths,
                                 const DropoutPass& pass) {
   TORCH_CHECK(features.dim() == 3 && features.size(1) >= 1 && features.size(2) == settings_.mel_bands,
@@ -124,6 +129,11 @@ torch::Tensor SpeechModelImpl::loss(const Encoded& encoded, const SpeechClips& c
               "speech model: ", clips.feature_lengths_on_host.size(), " and ",
               clips.target_lengths_on_host.size(), " lengths of features and targets, expected ", batch,
               " of each");
+  if (gate_) {
+    for (const auto& part : named_children()) {
+      if (part.key() != "encoder") gate_(*part.value());
+    }
+  }
   return settings_.head == SpeechHead::ctc ? ctc_loss(encoded, clips, observer)
                                            : transducer_loss(encoded, clips, pass, observer);
 }

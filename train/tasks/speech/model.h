@@ -42,6 +42,9 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
   // model.
   explicit SpeechModelImpl(const SpeechModelSettings& settings);
 
+  // Called with each part of the model before loss() uses its parameters.
+  void set_gate(const WeightGate& gate);
+
   Encoded encode(const torch::Tensor& features, const torch::Tensor& lengths, const DropoutPass& pass);
 
   // The loss, 0-d in fp32.
@@ -77,6 +80,7 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
   Predictor predictor_{nullptr};
   torch::nn::Linear head_{nullptr};
   torch::nn::Conv1d ctc_head_{nullptr};
+  WeightGate gate_;
 };
 TORCH_MODULE(SpeechModel);
 

@@ -118,6 +118,11 @@ SpeechClips SpeechTask::prepared(const Batch& batch, const DropoutPass* pass) {
       (pass == nullptr ? (*featurizer_)(audio, lengths) : (*featurizer_)(audio, lengths, *pass)).frames);
 }
 
+bool SpeechTask::set_gate(WeightGate gate) {
+  model_->set_gate(gate);
+  return true;
+}
+
 torch::Tensor SpeechTask::loss(const Batch& batch, const PassKey& key) {
   const auto step = static_cast<std::uint64_t>(key.step);
   const DropoutPass pass{key.seed, step, draw_numbers(batch, batch.at(ClipTensors::targets).device())};

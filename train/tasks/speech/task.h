@@ -39,6 +39,7 @@ class SpeechTask : public Task {
   [[nodiscard]] std::map<std::string, std::string> kept_files() const override;
 
   torch::Tensor loss(const Batch& batch, const PassKey& key) override;
+  bool set_gate(WeightGate gate) override;
   std::optional<Tally> tally(const EvaluationCall& call) override;
   [[nodiscard]] Evaluation evaluation(const Tally& all) const override;
   // The examples of the last evaluation show what it hears.
