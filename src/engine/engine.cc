@@ -139,6 +139,11 @@ Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
   if (Status bad = reserve_gradients(handles, dtypes); !bad.ok()) return fail({bad});
   begun = plan;
   held = held_next;
+  for (const engine::Cohort& cohort : begun->cohorts()) {
+    if (cohort.offloaded == nullptr) continue;
+    cohort.offloaded->expect_held(
+        std::ranges::any_of(cohort.places, [&](auto place) { return !held.empty() && held[place] != 0; }));
+  }
   return EnginePlan{fresh, plan->number, static_cast<std::int64_t>(plan->cohorts().size())};
 }
 

@@ -39,6 +39,8 @@ class OffloadedStep : public StepBackend {
  public:
   // Of device memory for all of it; the same for all steps of one device, which share one Staging.
   [[nodiscard]] virtual std::int64_t staging_bytes() const = 0;
+  // Whether some gradient of the next step is in host memory; at first: none is. staging_bytes may change.
+  virtual void expect_held(bool /*any*/) {}
   // Before `step`: the staging memory, which was placed and has staging_bytes; the caller's mark, of the
   // stream that StepArgs has (gradients in device memory, scalars and weights are written before it); and the
   // gradients in host memory by tensor (null: in device memory, where bind_grads says). Spans need not
@@ -57,12 +59,12 @@ class OffloadedStep : public StepBackend {
   [[nodiscard]] virtual const Promise& gradient(std::size_t tensor) const = 0;
 };
 
-// How much of a streamed step is under way at once. Two batches with held gradients fit into `all`, and twice
-// as many without. A tensor that is cut takes a copy for each of its buffers, so batches hold usual layers
-// whole: of ViT-g's 1.1B elements in 8 bits there are 120, with 160 copies each way; of 30 MiB, 200 and 680.
+// How much of a streamed step is under way at once. A tensor that is cut takes a copy for each of its
+// buffers, so batches hold usual layers whole: of ViT-g's 1.1B elements in 8 bits there are 120, with 160
+// copies each way; of 30 MiB, 200 and 680.
 struct StreamSizes {
   std::int64_t batch = std::int64_t{40} << 20;  // bytes of a batch, gradients among them: held or not
-  std::int64_t all = std::int64_t{84} << 20;    // of all batches on the device
+  std::int64_t all = std::int64_t{64} << 20;    // of all batches on the device, at least two with gradients
 };
 
 // REQUIRES as make_cuda_step: checked tensors. `link` outlives the result. `counts`: as there, advanced

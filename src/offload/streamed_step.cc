@@ -78,12 +78,10 @@ class StreamedStep final : public OffloadedStep {
     if (!gathered.ok()) return gathered.status();
     batches_ = std::move(*gathered);
     if (batches_.empty()) batches_.emplace_back();  // which advances step counts
-    std::int64_t largest = 0, all = 0;
-    for (const Batch& batch : batches_) {
-      largest = std::max(largest, aligned(batch.bytes));
-      all += aligned(batch.bytes);
-    }
-    room_ = std::max(largest, std::min(aligned(sizes.all), 2 * all));
+    room_ = room(sizes, [](const Batch& batch) { return batch.states_bytes; });
+    StreamSizes two = sizes;
+    two.all = std::max(sizes.all, 2 * (sizes.batch + sizes.batch / 16));
+    room_with_grads_ = room(two, [](const Batch& batch) { return batch.bytes; });
     // What tables need is known when they are there, at addresses that do not matter yet.
     placed_.resize(batches_.size());
     with_grads_.resize(batches_.size());
@@ -96,8 +94,9 @@ class StreamedStep final : public OffloadedStep {
   }
   [[nodiscard]] std::int64_t workspace_bytes() const override { return 0; }
   [[nodiscard]] std::int64_t staging_bytes() const override {
-    return Staging::kHeadBytes + room_ + tables_bytes_;
+    return Staging::kHeadBytes + (holds_ ? room_with_grads_ : room_) + tables_bytes_;
   }
+  void expect_held(bool any) override { holds_ = any; }
   void prepare(const Call& call) override {
     staging_ = call.staging;
     caller_ = call.caller;
@@ -105,6 +104,7 @@ class StreamedStep final : public OffloadedStep {
     held_.resize(tensors_.size());
     complete_.assign(call.complete.begin(), call.complete.end());
     complete_.resize(tensors_.size());
+    holds_ = holds_ || std::ranges::any_of(held_, [](const void* grad) { return grad != nullptr; });
   }
   [[nodiscard]] const Promise& weight(std::size_t tensor) const override { return promises_[tensor].weight; }
   [[nodiscard]] const Promise& gradient(std::size_t tensor) const override {
@@ -150,6 +150,17 @@ class StreamedStep final : public OffloadedStep {
   struct Promises {
     Promise weight, gradient;
   };
+
+  // For the largest batch, and for more where there are more.
+  template <class Bytes>
+  std::int64_t room(const StreamSizes& sizes, Bytes bytes) const {
+    std::int64_t largest = 0, all = 0;
+    for (const Batch& batch : batches_) {
+      largest = std::max(largest, aligned(bytes(batch)));
+      all += aligned(bytes(batch));
+    }
+    return std::max(largest, std::min(aligned(sizes.all), 2 * all));
+  }
   // What the batches of one step share until they are queued.
   struct Now {
     StepArgs args;
@@ -379,7 +390,8 @@ class StreamedStep final : public OffloadedStep {
   std::vector<Placed> placed_;    // of each batch
   std::vector<bool> with_grads_;  // likewise: its place has room for held gradients
   std::span<std::byte> memory_;   // for which the places are
-  std::int64_t room_ = 0, tables_bytes_ = 0;
+  std::int64_t room_ = 0, room_with_grads_ = 0, tables_bytes_ = 0;
+  bool holds_ = false;        // some gradients of the next step are in host memory
   std::uint64_t posted_ = 0;  // its last batch
   std::vector<Promises> promises_;
 };

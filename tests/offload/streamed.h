@@ -234,6 +234,7 @@ class Streamed {
     config.device = target_.device();
     auto made = octavo::offload::make_streamed_step(config, given, *link_, counts, sizes_);
     EXPECT_TRUE(made.ok()) << made.status().message();
+    (*made)->expect_held(kind_ == Kind::held);
     return std::move(*made);
   }
 

@@ -221,6 +221,25 @@ TEST(StreamedStep, TensorsAreUpdatedInTheirOrder) {
   EXPECT_TRUE(got.wait_weight(0).ok());
 }
 
+// Of a step of one batch there may be two under way; gradients need room where they are held.
+TEST(StreamedStep, StagingMemoryIsForWhatIsHeldThere) {
+  ThreadTarget target;
+  const OptimizerCase adamw = optimizers(false)[1];
+  const std::vector<TensorSpec> list = {
+      tensor_spec(1 << 20, DType::bf16, DType::bf16, WeightStore::nearest, StateFormat::int8)};
+  TensorSet set(adamw.config, list, 3);
+  Streamed got(target, set, {}, Streamed::Kind::apart);
+  const std::int64_t without = got.whole().staging_bytes();
+  got.whole().expect_held(true);
+  const std::int64_t with = got.whole().staging_bytes();
+  EXPECT_GT(without, 2 * 2 * (1 << 20));
+  EXPECT_LT(without, 5 * (1 << 20));
+  EXPECT_GT(with, 2 * 4 * (1 << 20));
+  EXPECT_LT(with, 9 * (1 << 20));
+  got.whole().expect_held(false);
+  EXPECT_EQ(got.whole().staging_bytes(), without);
+}
+
 TEST(StreamedStep, SaysWhatItCannotDo) {
   ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
