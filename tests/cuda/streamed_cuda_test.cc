@@ -231,6 +231,7 @@ TEST_F(StreamedCuda, PromisesOrderTheCallersStream) {
     ASSERT_TRUE(expected.step(args).ok());
     ASSERT_TRUE(got.step(args).ok());
     const auto order = [&](const octavo::offload::Promise& promise) {
+      if (octavo::Status bad = promise.queued.wait(); !bad.ok()) return bad;
       return promise.mark == nullptr ? octavo::Status() : got.link().order(stream, *promise.mark);
     };
     for (std::size_t i = 0; i < expected.tensors().size(); ++i) {

@@ -110,7 +110,7 @@ class Streamed {
   }
   [[nodiscard]] bool weight_is_ready(std::size_t i) const {
     const auto& promise = step_->weight(i);
-    return promise.mark == nullptr || promise.mark->passed();
+    return promise.queued.passed() && (promise.mark == nullptr || promise.mark->passed());
   }
   octavo::Status wait_weight(std::size_t i) { return wait_for(step_->weight(i)); }
   // Ordered: the caller's stream is, and the host does not wait.
