@@ -8,7 +8,7 @@
 namespace octavo::torch {
 
 // Gradients that are still read although nobody else has them: at most about so many bytes.
-constexpr std::int64_t kMostBytesRead = std::int64_t{256} << 20;
+constexpr std::int64_t kMostBytesRead = std::int64_t{160} << 20;
 
 // Chooses where the states of all parameters live, by the rule that all adapters have.
 inline void Optimizer::place() {
