@@ -5,7 +5,9 @@ does. Around ours it is offload="host", which test_offload.py tests.
 from __future__ import annotations
 
 import copy
+import gc
 import io
+import weakref
 from typing import Any
 
 import pytest
@@ -79,14 +81,16 @@ def test_the_defaults_are_torchaos() -> None:
 
 def test_gradients_are_freed() -> None:
     model = net()
-    CPUOffloadOptimizer(model.parameters(), offload_gradients=True)
+    optimizer = CPUOffloadOptimizer(model.parameters(), offload_gradients=True)
     backward(model, 0)
     assert model[0].weight.grad is None
+    assert list(optimizer._away) == [model[0].weight, model[2].weight]
     assert model[0].bias.grad is not None  # too small
     model = net()
-    CPUOffloadOptimizer(model.parameters(), offload_gradients=True, minimal_size=0)
+    optimizer = CPUOffloadOptimizer(model.parameters(), offload_gradients=True, minimal_size=0)
     backward(model, 0)
     assert model[0].bias.grad is None
+    assert model[0].weight in optimizer._away
 
 
 def test_groups_that_change() -> None:
@@ -275,3 +279,23 @@ def test_a_closure_and_copies() -> None:
     assert weights(model) != before
     with pytest.raises(TypeError, match="save its state_dict"):
         copy.deepcopy(optimizer)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_hooks_end_with_their_optimizer(taken: bool) -> None:
+    """A parameter that outlives its optimizer holds nothing of it, and has its gradients for others."""
+    model = net()
+    first = CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW, offload_gradients=taken)
+    train(model, first, 1)
+    copies = weakref.ref(next(iter(first._away.values())))
+    del first
+    gc.collect()
+    assert copies() is None
+    second = CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW, offload_gradients=taken)
+    before = weights(model)
+    train(model, second, 1)
+    assert weights(model) != before
+    del second
+    gc.collect()
+    backward(model, 0)
+    assert all(param.grad is not None for param in model.parameters() if param.requires_grad)

@@ -10,6 +10,7 @@ state dict is that of the optimizer inside. Copies are ordered by streams; the h
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -58,6 +59,8 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         self._inside: dict[Tensor, Inside] = {}  # the optimizer of each, by its parameter
         self._small: Inside | None = None
         self._streams: dict[torch.device, Any] = {}
+        self._hooks: list[Any] = []
+        weakref.finalize(self, _end, self._hooks, self._streams)
         self.grad_norm: Tensor | None = None  # of the last step, before clipping; where it was computed
         defaults = optimizer_class([torch.zeros(1, dtype=torch.float32, device="cpu")], **options).defaults
         super().__init__(params, defaults)
@@ -75,7 +78,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
     def _take_in(self, group: dict[str, Any]) -> None:
         """Makes what steps the group's parameters; those that are frozen may come later."""
         new = [p for p in group["params"] if p.requires_grad and p not in self._inside]
-        options = _options_of(group)
+        options, owner = _options_of(group), weakref.ref(self)
         small = [param for param in new if param.numel() < self._minimal_size]
         if small and self._small is None:
             self._small = Inside(self._make([{"params": small, **options}], **self._options))
@@ -84,6 +87,11 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         if small:
             self._small.add(small, group)  # type: ignore[union-attr]
             self._inside.update(dict.fromkeys(small, self._small))  # type: ignore[arg-type]
+
+        def complete(param: Tensor) -> None:
+            if (optimizer := owner()) is not None:
+                optimizer._hook(param)
+
         for param in new:
             if param.numel() >= self._minimal_size:
                 away = self._away[param] = OffloadedParam(param, self._stream(param.device))
@@ -91,7 +99,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
                     self._make([{"params": [away.copy], **options}], **self._options)
                 )
                 self._inside[param].add([param], group)
-                param.register_post_accumulate_grad_hook(self._hook)
+                self._hooks.append(param.register_post_accumulate_grad_hook(complete))
 
     def _stream(self, device: torch.device) -> Any:
         if device.type != "cpu" and device not in self._streams:
@@ -237,6 +245,14 @@ class Inside:
         # Copies: torch would go on with the tensors that were given.
         saved["state"] = {i: copy.deepcopy(state) for i, state in enumerate(states) if state is not None}
         self.optimizer.load_state_dict(saved)
+
+
+def _end(hooks: list[Any], streams: dict[torch.device, Any]) -> None:
+    """Parameters may outlive their optimizer: its hooks must not, its copies until they were read."""
+    for hook in hooks:
+        hook.remove()
+    for stream in streams.values():
+        stream.synchronize()
 
 
 def _options_of(group: Mapping[str, Any]) -> dict[str, Any]:
