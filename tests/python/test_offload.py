@@ -353,6 +353,71 @@ def test_zero_grad_forgets_what_was_taken() -> None:
         assert bits(model, optimizer) == expected(torch.float32, 1)
 
 
+@pytest.mark.parametrize("residence", AWAY)
+def test_states_that_change_between_two_passes(residence: str) -> None:
+    """Gradients that were taken stay, also where the next ones come one by one."""
+
+    def load(model: nn.Module, optimizer: Any) -> None:
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+    def need_more(model: nn.Module, optimizer: Any) -> None:
+        optimizer.param_groups[0]["amsgrad"] = True
+
+    def unused_later(model: Any, optimizer: Any) -> None:
+        load(model, optimizer)
+        model.first.requires_grad_(False)  # nothing comes for it any more
+
+    def run(change: Any, **options: Any) -> Any:
+        model = net()
+        optimizer = make(model, **options)
+        train(model, optimizer, 1)
+        backward(model, 7)
+        change(model, optimizer)
+        backward(model, 8)
+        optimizer.step()
+        return bits(model, optimizer)
+
+    for change in (load, need_more, unused_later):
+        assert run(change, offload=residence, offload_gradients=True) == run(change), change
+
+
+def test_a_parameter_that_is_taken_out_leaves_nothing_behind() -> None:
+    model = net()
+    optimizer = make(model, offload="host", offload_gradients=True)
+    backward(model, 0)
+    assert optimizer._offload.held
+    optimizer.param_groups[0]["params"].remove(model.table)
+    optimizer.step()
+    assert not optimizer._offload.held
+
+
+class Grows(nn.Module):
+    """`early`, whose gradient is the last one, is used from the third pass on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.early, self.late, self.passes = nn.Linear(48, 90), nn.Linear(90, 70), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return self.late(self.early(x) if self.passes > 2 else x.repeat(1, 2)[:, :90])
+
+
+@pytest.mark.parametrize("options", [{"gradient_release": True}, {"offload_gradients": True}], ids=str)
+def test_parameters_that_join_known_ones(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set of gradients may be known by its first one, and have new ones behind it."""
+    monkeypatch.setattr(hooks, "TOGETHER", 1 << 20)
+
+    def run(**options: Any) -> Any:
+        torch.manual_seed(0)
+        model = Grows()
+        optimizer = make(model, **options)
+        train(model, optimizer, 4)
+        return bits(model, optimizer)
+
+    assert run(offload="stream", **options) == run()
+
+
 @pytest.mark.parametrize("attach", [False, True])
 @pytest.mark.parametrize("residence", AWAY)
 def test_gradient_release(residence: str, attach: bool) -> None:

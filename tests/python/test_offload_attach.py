@@ -181,6 +181,25 @@ def test_a_part_that_evaluates_waits_for_all_of_it(monkeypatch: pytest.MonkeyPat
     assert {f"blocks.1.{n}.weight" for n in ("up", "down")} | {"blocks.1.attention.in_proj_weight"} in seen
 
 
+def test_a_wait_that_fails_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = build()
+    optimizer.attach(model)
+    step(model, optimizer)
+    away = optimizer._offload
+    pending = dict(away.pending)
+
+    def fail(*given: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as context:
+        context.setattr(optimizer._engine, "wait", fail)
+        with pytest.raises(MemoryError):
+            away.wait_for([*pending, *pending])
+    assert away.pending == pending
+    away.wait_for([*pending, *pending])
+    assert not away.pending
+
+
 def test_modules_that_stopped_running(monkeypatch: pytest.MonkeyPatch) -> None:
     """The step waits for what no forward has waited for."""
     model, optimizer = build()

@@ -265,6 +265,9 @@ class Optimizer(torch.optim.Optimizer):
         flags: list[Any] = list(map(operator.is_not, given, itertools.repeat(None)))
         if self._offload is not None and self._offload.held:
             flags = self._offload.flags(roster.members if alone is None else alone, given)
+            # Whoever is forgotten loses a gradient that was taken.
+            if lost := [m for m in roster.dropped() if m.handle in self._offload.held]:
+                examine(self, lost)
         if not all(map(operator.is_not, given, itertools.repeat(None))):
             given = [g for g in given if g is not None]
         chosen = roster.chosen(flags, alone)

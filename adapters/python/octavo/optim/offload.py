@@ -94,6 +94,13 @@ class Offload(HostStates):
         for m in members:
             self._versions.pop(m.handle, None)
 
+    def removed(self, handles: Iterable[int]) -> None:
+        """The engine is to forget them; nothing is under way."""
+        for handle in handles:
+            self.held.discard(handle)
+            self.pending.pop(handle, None)
+            self._versions.pop(handle, None)
+
     def check_kept(self, member: Member) -> None:
         """RuntimeError where the engine is to forget a parameter whose gradient it has."""
         if member.handle in self.held:
@@ -187,11 +194,13 @@ class Offload(HostStates):
         """The same for those of these weights that are pending."""
         by_device: dict[torch.device, list[int]] = {}
         with self.lock:
-            for handle in handles:
-                if (device := self.pending.pop(handle, None)) is not None:
+            for handle in dict.fromkeys(handles):
+                if (device := self.pending.get(handle)) is not None:
                     by_device.setdefault(device, []).append(handle)
             for device, some in by_device.items():
                 self.engine.wait(array.array("I", some), WEIGHTS, device)
+                for handle in some:
+                    del self.pending[handle]
                 _let_go([self._read.pop(handle) for handle in some if handle in self._read])
             if by_device and not self.pending and not self.held:
                 self._forget_reads()

@@ -262,6 +262,9 @@ class Roster:
     def registered(self) -> list[Member]:
         return [member for member in self.members if member.address is not None]
 
+    def dropped(self) -> list[Member]:
+        return list(self._dropped.values())
+
     def forgotten(self, kept: Sequence[Member]) -> list[int]:
         """Handles that the engine is to forget; `kept` it is told of anew."""
         if not self._gone and not self._dropped:
@@ -275,9 +278,7 @@ class Roster:
 
     def learned(self, members: Sequence[Member], changes: Changes) -> None:
         """The engine was told of them as they are; nobody else has changed a state meanwhile."""
-        self._kept.pop(-1, None)
-        for member in members:
-            self._kept.pop(member.handle, None)
+        self._kept = {key: chosen for key, chosen in self._kept.items() if chosen.known}
         if self._changes[0] is changes:
             self._watch(changes, [*self._handed, *members])
 

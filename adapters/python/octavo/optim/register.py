@@ -28,17 +28,14 @@ def examine(optimizer: Optimizer, members: Sequence[Member]) -> None:
     """Checks everything about these parameters and their gradients, then tells the engine of those that it
     does not know as they are.
     """
-    groups, roster = optimizer.param_groups, optimizer._roster
+    groups = optimizer.param_groups
     for m in members:
         with optimizer._named(groups[m.group], m.index):
             check_param(m.param)
             if m.param.grad is not None:  # else it is in host memory
                 check_grad(m.param, m.param.grad)
     moved = [m for m in members if m.address is not None and m.has_moved()]
-    for m in moved if optimizer._offload is not None else ():
-        with optimizer._named(groups[m.group], m.index):
-            optimizer._offload.check_kept(m)  # type: ignore[union-attr]
-    roster.drop(moved)
+    _drop(optimizer, moved)
     unknown, kinds = [m for m in members if m.address is None], []
     for m in unknown:
         with optimizer._named(groups[m.group], m.index):
@@ -49,6 +46,13 @@ def examine(optimizer: Optimizer, members: Sequence[Member]) -> None:
             optimizer._tell_group(number)
         with torch.inference_mode(False):  # writes to such tensors are not counted
             register(optimizer, unknown, kinds)
+
+
+def _drop(optimizer: Optimizer, moved: Sequence[Member]) -> None:
+    for m in moved if optimizer._offload is not None else ():
+        with optimizer._named(optimizer.param_groups[m.group], m.index):
+            optimizer._offload.check_kept(m)  # type: ignore[union-attr]
+    optimizer._roster.drop(moved)
 
 
 def register(optimizer: Optimizer, members: Sequence[Member], kinds: Sequence[state.Kind]) -> None:
@@ -142,12 +146,13 @@ def tell(optimizer: Optimizer, call: Callable[[], None], members: Sequence[Membe
         if gone := roster.forgotten(members):
             if optimizer._offload is not None:
                 optimizer._offload.settle()
+                optimizer._offload.removed(gone)
             engine.remove(gone)
         try:
             return call()
         except _abi.OctavoError as error:
             failed, moved = error, [m for m in roster.registered() if m.has_moved()]
-            roster.drop(moved)
+            _drop(optimizer, moved)
             if not moved:
                 break
     about = [m for m in roster.members if m.handle == engine.failed_tensor()]
