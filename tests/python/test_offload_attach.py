@@ -318,6 +318,30 @@ def test_compiled_models(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert frozen(list(model.parameters())) == plain()
 
 
+def test_attached_after_a_compiled_pass() -> None:
+    """A graph does not see hooks that come later."""
+
+    def run(compiled: bool, **options: Any) -> Any:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(70, 80), nn.Linear(80, 70))
+        called: Any = torch.compile(model, backend="eager") if compiled else model
+        called(torch.ones(2, 70)).sum().backward()
+        optimizer = optim.AdamW(model.parameters(), **options)
+        optimizer.attach(model)
+        for number in range(3):
+            loss = called(torch.full((2, 70), float(number))).square().sum()
+            assert not compiled or not optimizer._offload.pending
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            assert not compiled or optimizer._offload.pending
+        optimizer.wait()
+        return frozen(list(model.parameters()))
+
+    assert run(True, offload="host") == run(False)
+
+
 def test_compiled_after_a_pass() -> None:
     """What was seen to run eagerly may be in a graph the next time."""
     torch._dynamo.reset()

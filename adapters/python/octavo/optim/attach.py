@@ -7,11 +7,13 @@ pass the root waits for parameters of modules that did not run in the pass befor
 (nn.MultiheadAttention its projection, a compiled graph everything in it).
 
 Hooks inside a compiled graph are traced: a gate there is a look at one attribute, and breaks the graph only
-where something is pending. Copies and pickles of a model have gates that do nothing.
+where something is pending. Graphs from before attach() have no hooks, so they are made anew. Copies and
+pickles of a model have gates that do nothing.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,8 @@ class Attachment:
         weakref.finalize(offload, _remove, self._removable)
 
     def add(self, model: nn.Module) -> None:
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()
         root = Root(self, model)
         self._roots.append(root)
         keep = self._removable.append
