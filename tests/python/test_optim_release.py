@@ -13,6 +13,8 @@ import pytest
 import torch
 from models import frozen, make_params, same_params
 from octavo import optim
+from octavo.optim import hooks
+from octavo.optim.release import GradientRelease
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
@@ -81,6 +83,34 @@ def test_gathered_gradients_of_another_set_each_time(device: str, monkeypatch: p
         run(plain, other, 1)
     assert same_params(params_of(released), params_of(plain))
     assert frozen(ours.state_dict()["state"]) == frozen(other.state_dict()["state"])
+
+
+def test_gradients_of_two_streams_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set that is used before the pass ends is read on the stream that has made all of it."""
+    params = [torch.nn.Parameter(torch.ones(64)) for _ in range(6)]
+    numbers = {id(param): number for number, param in enumerate(params)}
+    optimizer = optim.AdamW(params, gradient_release=True)
+    streams: list[int] = []
+    monkeypatch.setattr(hooks, "TOGETHER", 2 * 4 * 64)
+    monkeypatch.setattr(hooks, "current_stream", lambda device: len(streams) % 2)
+    hook, used = GradientRelease.completed, []
+
+    def completed(self: Any, optimizer: Any, group: Any, param: Any) -> None:
+        hook(self, optimizer, group, param)
+        streams.append(numbers[id(param)])
+
+    use = GradientRelease.use
+
+    def spied(self: Any, optimizer: Any, some: Any) -> None:
+        used.append([numbers[id(param)] for param in some])
+        use(self, optimizer, some)
+
+    monkeypatch.setattr(GradientRelease, "completed", completed)
+    monkeypatch.setattr(GradientRelease, "use", spied)
+    torch.stack(params).sum().backward()
+    optimizer.step()
+    assert sorted(streams) == list(range(6))
+    assert sorted(used) == sorted([streams[0:3:2], streams[1:4:2], streams[4:5], streams[5:6]])
 
 
 @pytest.mark.parametrize("name", ["SGD", "Lion", "Adam"])

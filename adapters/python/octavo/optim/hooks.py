@@ -2,7 +2,8 @@
 for those who derive from this.
 
 A call of the engine costs the host as much for one parameter as for many, so parameters may be gathered until
-their gradients have TOGETHER bytes; the rest is used when the backward pass ends.
+their gradients have TOGETHER bytes; the rest is used when the backward pass ends, whose stream autograd
+orders behind all others. Those that are used before then come from one stream, and are used on it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 
 TOGETHER = 32 << 20
 
+_Place = tuple[torch.device, Any]  # and a stream
+
 
 class GradientHooks:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = weakref.ref(optimizer)
-        self._gathered: dict[torch.device, dict[int, Tensor]] = {}  # complete, and soon to be used; by id
-        self._bytes: dict[torch.device, int] = {}  # of their gradients
+        self._gathered: dict[_Place, dict[int, Tensor]] = {}  # complete, and soon to be used; by id
+        self._bytes: dict[_Place, int] = {}  # of their gradients
         self._hooked: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
         # Autograd has a thread per device, and all of them use this one optimizer.
         away = optimizer._offload
@@ -61,21 +64,22 @@ class GradientHooks:
                 self._hooked[id(param)] = (weakref.ref(param), handle)
 
     def gather(self, optimizer: Optimizer, param: Tensor) -> None:
-        """Uses the parameter with others of its device, at the latest when the backward pass ends."""
+        """Uses the parameter with others of its stream, at the latest when the backward pass ends."""
         grad: Any = param.grad
         if not self._gathered:
             torch.autograd.Variable._execution_engine.queue_callback(self.end_of_backward)
-        gathered = self._gathered.setdefault(param.device, {})
+        place = param.device, current_stream(param.device)
+        gathered = self._gathered.setdefault(place, {})
         if id(param) not in gathered:
             gathered[id(param)] = param
-            size = self._bytes.get(param.device, 0) + grad.numel() * grad.element_size()
-            self._bytes[param.device] = size
+            size = self._bytes.get(place, 0) + grad.numel() * grad.element_size()
+            self._bytes[place] = size
             if size >= TOGETHER:
-                self._flush(optimizer, param.device)
+                self._flush(optimizer, place)
 
-    def _flush(self, optimizer: Optimizer, device: torch.device) -> None:
-        self._bytes.pop(device, None)
-        params = [param for param in self._gathered.pop(device, {}).values() if param.grad is not None]
+    def _flush(self, optimizer: Optimizer, place: _Place) -> None:
+        self._bytes.pop(place, None)
+        params = [param for param in self._gathered.pop(place, {}).values() if param.grad is not None]
         if params:
             self.use(optimizer, params)
 
@@ -83,14 +87,18 @@ class GradientHooks:
         """Uses what was gathered. Also called where a backward pass has failed before its end."""
         with self._lock:
             optimizer = self._optimizer()
-            for device in list(self._gathered):
+            for place in list(self._gathered):
                 if optimizer is not None:
-                    self._flush(optimizer, device)
+                    self._flush(optimizer, place)
 
     def forget(self) -> None:
         """What was gathered stays with its parameters."""
         with self._lock:
             self._gathered, self._bytes = {}, {}
+
+
+def current_stream(device: torch.device) -> Any:
+    return None if device.type == "cpu" else torch.cuda.current_stream(device)
 
 
 def averaged_later(param: Tensor) -> bool:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from .. import _abi
 from .._engine import GRADIENTS, HOST, TO_DEVICE, TO_HOST, WEIGHTS, Engine
 from .attach import Attachment
+from .hooks import current_stream
 from .host_states import HostStates
 from .offload_options import Options
 from .register import tell
@@ -154,7 +155,7 @@ class Offload(HostStates):
         if release and there:
             self._keep([m.handle for m, _ in there], [grad for _, grad in there], there[0][0].device)
         elif there:
-            streams = {m.device: _stream(m.device) for m, _ in there}
+            streams = {m.device: current_stream(m.device) for m, _ in there}
             self._read.update({m.handle: (grad, streams[m.device]) for m, grad in there})
         if self.attached is not None:
             self.attached.defer(away)
@@ -162,7 +163,8 @@ class Offload(HostStates):
     def _keep(self, handles: Sequence[int], grads: Sequence[Tensor], device: torch.device) -> None:
         """Keeps gradients until they were read: in stream order, once there are too many."""
         size = sum(grad.numel() * grad.element_size() for grad in grads)
-        self._queue.append(_Read(array.array("I", handles), list(grads), size, device, _stream(device)))
+        stream = current_stream(device)
+        self._queue.append(_Read(array.array("I", handles), list(grads), size, device, stream))
         self._queued += size
         while self._queued > KEPT:
             oldest = self._queue.popleft()
@@ -237,16 +239,12 @@ class _Read:
     stream: Any
 
 
-def _stream(device: torch.device) -> Any:
-    return None if device.type == "cpu" else torch.cuda.current_stream(device)
-
-
 def _let_go(kept: Iterable[tuple[Tensor, Any]]) -> None:
     """The current streams are behind all reads of these gradients. Their memory goes back to the stream that
     has made them, which may be another one.
     """
     for grad, stream in kept:
-        if stream is not None and stream != (now := _stream(grad.device)):
+        if stream is not None and stream != (now := current_stream(grad.device)):
             grad.record_stream(now)
 
 
