@@ -130,11 +130,12 @@ class Pool {
   void loop(int index, std::uint64_t seen, const cpu_set_t& cpus, Scratch& scratch) noexcept {
     (void)sched_setaffinity(0, sizeof cpus, &cpus);
     std::memset(&scratch, 0, sizeof scratch);  // by its own thread: the pages are then near its CPU
-    for (;;) {
-      linger(seen);
+    for (bool took_part = false;;) {
+      if (std::exchange(took_part, false)) linger(seen);
       word_.wait(seen, std::memory_order_acquire);
       seen = word_.load(std::memory_order_acquire);
       if (index >= static_cast<int>(seen % kMaxHelpers) || !enter(seen / kMaxHelpers)) continue;
+      took_part = true;
       job_->work(scratch);
       // The last one, where the caller waits.
       if ((gate_.fetch_sub(1, std::memory_order_acq_rel) - 1) % kGateSize == 0) gate_.notify_one();

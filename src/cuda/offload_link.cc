@@ -75,7 +75,10 @@ class CudaLink final : public offload::Link {
     // The thread has no other device: what it calls need not set it, and no context is opened elsewhere.
     Status bad = link->host_->run(
         [device](void*) {
-          const cudaError_t error = cudaSetDevice(device);
+          cudaError_t error = cudaSetDevice(device);
+          // Other threads may capture graphs meanwhile, which what this one asks for must not disturb.
+          cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+          if (error == cudaSuccess) error = cudaThreadExchangeStreamCaptureMode(&mode);
           return error == cudaSuccess ? Status() : failed("[offload] a thread's device", error);
         },
         "begin");

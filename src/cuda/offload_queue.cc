@@ -38,16 +38,25 @@ Result<std::unique_ptr<StreamQueue>> StreamQueue::make(std::string row, std::sha
 
 StreamQueue::StreamQueue(std::string row, std::shared_ptr<EventPool> events, cudaStream_t stream,
                          offload::Delays delays)
-    : row_(std::move(row)), events_(std::move(events)), stream_(stream), delays_(delays) {}
+    : row_(std::move(row)), events_(std::move(events)), stream_(stream), delays_(delays) {
+  enter();
+}
 
 StreamQueue::~StreamQueue() {
+  if (!events_->ours()) return;  // in a forked process a lock of the trace may be held for ever
   leave();
-  if (!events_->ours()) return;
   const DeviceScope scope(events_->device());
   (void)cudaStreamSynchronize(stream_);
   collect();
   if (base_ != nullptr) events_->give(EventPool::Kind::time, base_);
   (void)cudaStreamDestroy(stream_);
+  (void)cudaGetLastError();
+}
+
+void StreamQueue::quiet() {
+  if (!events_->ours()) return;
+  const DeviceScope scope(events_->device());
+  (void)cudaStreamSynchronize(stream_);
   (void)cudaGetLastError();
 }
 

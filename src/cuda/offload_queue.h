@@ -18,6 +18,7 @@ class StreamQueue final : public offload::Queue, private offload::TraceSource {
   Status copy(void* to, const void* from, std::int64_t bytes, const char* label) override;
   Status run(std::function<Status(void* stream)> work, const char* label) override;
   Result<offload::Mark> mark() override;
+  void quiet() override;
   Status after(const offload::Mark& mark) override;
 
  private:

@@ -66,8 +66,7 @@ Status Engine::Impl::refresh(std::span<const std::uint32_t> handles, EngineCopy 
   if (found.empty()) return {};
   const auto link = devices.link(registry.tag(), device);
   if (!link.ok()) return link.status();
-  if (Status bad = devices.known(device).work->check_stream(registry.tag() + " refresh", stream); !bad.ok())
-    return bad;
+  if (Status bad = check_uncaptured("refresh", device, stream); !bad.ok()) return bad;
   if (way == EngineCopy::to_device) {
     const auto stale = std::ranges::find_if(found, [&](auto h) { return registry[h].offloaded->stale; });
     if (stale != found.end()) {

@@ -119,6 +119,7 @@ Status Devices::drain() {
     for (offload::Queue* queue : {&link.host(), &link.up(), &link.work(), &link.down()}) {
       const auto mark = queue->mark();
       Status done = mark.ok() ? mark->wait() : mark.status();
+      if (!mark.ok()) queue->quiet();
       if (first.ok() && !done.ok()) first = std::move(done);
     }
   }

@@ -126,6 +126,7 @@ Result<EnginePlan> Engine::Impl::begin(std::span<const std::uint32_t> handles,
       if (Status bad = (*made)->add_norms(registry, held_next); !bad.ok()) return fail({bad});
     }
     (*made)->number = ++plan_numbers;
+    begun = nullptr;  // which may go to make room
     plan = plans.keep(std::move(*made), dtypes);
   } else {
     if (engine::Failure bad = check_grads(handles, grads, dtypes); !bad.status.ok())

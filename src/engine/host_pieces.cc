@@ -17,10 +17,14 @@ std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAl
 
 Result<HostPiece> HostPieces::take(std::int64_t bytes, std::int64_t expected, bool pin) {
   const std::int64_t wanted = aligned(std::max<std::int64_t>(bytes, 1));
-  if (open_.bytes < wanted) {
+  const bool fits = open_.bytes >= wanted && open_pinned_ == pin;
+  // A large one has a block of its own, so that none is left half empty for it.
+  if (!fits && wanted > kBlock / 8) return block(wanted, pin);
+  if (!fits) {
     auto made = block(std::max(wanted, std::min(kBlock, aligned(expected))), pin);
     if (!made.ok()) return made.status();
     open_ = std::move(*made);
+    open_pinned_ = pin;
   }
   HostPiece piece{open_.data, bytes};
   open_.data = std::shared_ptr<std::byte>(open_.data, open_.get() + wanted);

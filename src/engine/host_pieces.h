@@ -34,6 +34,7 @@ class HostPieces {
 
   EngineHostMemory memory_{};
   HostPiece open_;  // what is left of the last block
+  bool open_pinned_ = false;
   std::shared_ptr<std::int64_t> total_ = std::make_shared<std::int64_t>(0);
 };
 

@@ -104,12 +104,16 @@ struct Engine::Impl {
   Status reserve_gradient(std::uint32_t handle, std::int64_t bytes);
   // Whether gradients are held as they were when the step was begun.
   engine::Failure check_held() const;
-  Status take(std::uint32_t handle, const void* grad, DType dtype, DType kept, offload::Link& link);
+  // `with_sums`: those of the norm are taken on the way.
+  Status take(std::uint32_t handle, const void* grad, DType dtype, DType kept, offload::Link& link,
+              bool with_sums);
   Result<Passage*> passage(std::int64_t bytes, bool pin);
   std::int64_t bytes_to_hold() const;
   Result<offload::Mark> copy_params(std::span<const std::uint32_t> handles, EngineCopy way,
                                     offload::Link& link, const offload::Mark& caller);
   Status refresh(std::span<const std::uint32_t> handles, EngineCopy way, Device device, void* stream);
+  // An error where a graph is captured, which keeps nothing.
+  Status check_uncaptured(const char* call, Device device, void* stream);
   Status wait(std::span<const std::uint32_t> handles, EngineWait what, Device device, void* stream);
   static Status order(offload::Link& link, void* stream, offload::Promise& promise);
   // The caller's streams go on behind all weights of these devices.

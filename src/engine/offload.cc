@@ -67,14 +67,23 @@ Status Engine::Impl::order(offload::Link& link, void* stream, offload::Promise& 
   return mark.wait();
 }
 
+Status Engine::Impl::check_uncaptured(const char* call, Device device, void* stream) {
+  DeviceWork& work = *devices.known(device).work;
+  const std::string where = registry.tag() + " " + call;
+  if (Status bad = work.check_stream(where, stream); !bad.ok()) return bad;
+  if (!work.capturing(stream)) return {};
+  return Status::invalid(where +
+                         ": a graph is captured, and it cannot hold the work of offloaded states; wait for "
+                         "all weights before the capture");
+}
+
 Status Engine::Impl::wait(std::span<const std::uint32_t> handles, EngineWait what, Device device,
                           void* stream) {
   const std::vector<std::uint32_t> found = offloaded_of(handles, device);
   if (found.empty()) return {};
   const auto link = devices.link(registry.tag(), device);
   if (!link.ok()) return link.status();
-  if (Status bad = devices.known(device).work->check_stream(registry.tag() + " wait", stream); !bad.ok())
-    return bad;
+  if (Status bad = check_uncaptured("wait", device, stream); !bad.ok()) return bad;
   // Tensors of one batch share a mark.
   std::shared_ptr<offload::Mark> last;
   const offload::Mark::State* last_taken = nullptr;

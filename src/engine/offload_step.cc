@@ -44,7 +44,7 @@ Status Engine::Impl::bring_down(Cohort& cohort, offload::Link& link, const offlo
     const std::uint32_t place = cohort.places[i];
     if (!held.empty() && held[place] != 0) continue;
     const DType dtype = begun->dtypes()[place];
-    bad = take(cohort.handles[i], begun->grads()[place], dtype, dtype, link);
+    bad = take(cohort.handles[i], begun->grads()[place], dtype, dtype, link, false);  // its norm is known
   }
   // Copies that go up must be gone, and those that come down be there, before the CPU writes them.
   for (const std::uint32_t handle : cohort.handles) {

@@ -26,7 +26,7 @@ Result<StepReport> Engine::Impl::release(const EngineArgs& args, GradNorm* own, 
   const EngineDevice& given = *find(args, begun->needs()[0].device);
   const std::string where = registry.tag() + " " + name_of(given.device);
   if (own != nullptr) {
-    if (!begun->has_norms()) {
+    if (!begun->has_norms(held)) {
       return Status::invalid(registry.tag() + " begin: was called without with_norm, and `own` asks for one");
     }
     if (begun->norms().size() > 1) {

@@ -83,7 +83,7 @@ Status Engine::Impl::norm(const EngineArgs& args, std::span<const EngineNormPart
                           EngineCombine combine) {
   if (Status bad = check_args(args); !bad.ok()) return bad;
   if (engine::Failure bad = check_held(); !bad.status.ok()) return fail(std::move(bad));
-  if (!begun->has_norms() && !begun->handles().empty()) {
+  if (!begun->has_norms(held) && !begun->handles().empty()) {
     return Status::invalid(registry.tag() + " begin: was called without with_norm, and a norm is asked for");
   }
   if (Status bad = check_parts(parts); !bad.ok()) return bad;

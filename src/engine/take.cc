@@ -57,17 +57,14 @@ Status Engine::take(std::span<const std::uint32_t> handles, std::span<const void
   if (handles.empty()) return {};
   const auto link = impl.devices.link(tag, device);
   if (!link.ok()) return link.status();
-  DeviceWork& work = *impl.devices.known(device).work;
-  if (Status bad = work.check_stream(tag + " take", stream); !bad.ok()) return bad;
-  if (work.capturing(stream))
-    return Status::invalid(tag + " take: a graph is captured, and it cannot hold work of the host");
+  if (Status bad = impl.check_uncaptured("take", device, stream); !bad.ok()) return bad;
   const auto caller = (*link)->mark(stream);
   if (!caller.ok()) return impl.keep_error(caller.status());
   if (Status bad = (*link)->down().after(*caller); !bad.ok()) return impl.keep_error(bad);
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const Record& record = impl.registry[handles[i]];
     const DType kept = record.held_in_fp32 ? DType::f32 : dtypes[i];
-    if (Status bad = impl.take(handles[i], grads[i], dtypes[i], kept, **link); !bad.ok())
+    if (Status bad = impl.take(handles[i], grads[i], dtypes[i], kept, **link, impl.sums_wanted); !bad.ok())
       return impl.fail({bad, handles[i]});
   }
   return {};
@@ -89,7 +86,7 @@ engine::Failure Engine::Impl::check_held() const {
 
 // REQUIRES: checked arguments; `down` is behind the gradient.
 Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, DType kept,
-                          offload::Link& link) {
+                          offload::Link& link, bool with_sums) {
   Record& record = registry[handle];
   Offloaded& own = *record.offloaded;
   const std::int64_t numel = record.args.spec.numel;
@@ -102,11 +99,11 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
     own.holds = true;
     own.held_dtype = kept;
     own.taken_dtype = dtype;
+    own.has_sums = with_sums;
     return Status();
   };
-  own.has_sums = sums_wanted;
   if (own.sums == nullptr) own.sums = std::make_shared<engine::TakenSums>();
-  if (sums_wanted) own.sums->chunks.resize(static_cast<std::size_t>(chunks_of(numel)));
+  if (with_sums) own.sums->chunks.resize(static_cast<std::size_t>(chunks_of(numel)));
   if (numel == 0) return taken();
 
   // What is written there before the gradient: earlier ones that were dropped; and read: by the last step.
@@ -119,7 +116,7 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
     if (mark.ok()) out = std::move(*mark);
     return mark.status();
   };
-  std::shared_ptr<engine::TakenSums> sums = sums_wanted ? own.sums : nullptr;
+  std::shared_ptr<engine::TakenSums> sums = with_sums ? own.sums : nullptr;
   if (first && kept == dtype) {
     Status bad = begin_writing(link.down());
     if (bad.ok()) bad = link.down().copy(own.held.get(), grad, bytes, "gradients down");

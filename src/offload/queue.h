@@ -54,6 +54,9 @@ class Queue {
   // `work` gets the queue's stream (null: a thread's). On a stream it is called now and queues kernels; on a
   // thread it runs in order, later.
   virtual Status run(std::function<Status(void* stream)> work, const char* label) = 0;
+  // Of a queue that has failed: the host waits until nothing of it is under way, so that what it uses may be
+  // freed.
+  virtual void quiet() {}
   virtual Result<Mark> mark() = 0;
   // What is queued from now on begins when `mark`, of any queue, has passed. A stream cannot wait for a
   // thread: where a stream's queue is ordered behind a thread's mark, the caller waits for it. Avoid that by

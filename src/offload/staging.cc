@@ -79,7 +79,12 @@ Status Staging::queue_next() {
   const auto queue = std::move(waiting_.front());
   const std::uint64_t batch = batches_ - waiting_.size() + 1;
   waiting_.pop_front();
-  Status done = queue(batch);
+  Status done;
+  try {
+    done = queue(batch);
+  } catch (const std::exception& error) {  // half of it may be queued, and nobody knows which
+    done = Status::failed(std::string("[offload] a batch: ") + error.what());
+  }
   return done.ok() ? done : fail(std::move(done));
 }
 

@@ -134,13 +134,14 @@ class StreamedStep final : public OffloadedStep {
     if (Status bad = find_places(); !bad.ok()) return bad;
     now->write_tables = std::exchange(staging_->tables_of, number_) != number_;
     now->grads = grads_, now->held = held_, now->complete = complete_;
-    now->last = posted_ = staging_->posted() + batches_.size();
+    now->last = staging_->posted() + batches_.size();
     if (now->kept) staging_->kept_until_told(*now->kept, now->last);
     for (std::size_t i = 0; i < batches_.size(); ++i) {
       const auto marks = std::make_shared<BatchMarks>();
       const std::uint64_t batch = staging_->post(
           [this, i, now, marks](std::uint64_t number) { return queue(i, *now, number, *marks); });
       promise(batches_[i], batch, marks);
+      posted_ = batch;
     }
     if (Status bad = staging_->pump(); !bad.ok()) return bad;
     return report;

@@ -90,11 +90,10 @@ void note(const std::string& row, const std::string& label, double begin, double
   trace().rows[row].push_back({label, begin, end});
 }
 
-TraceSource::TraceSource() {
+void TraceSource::enter() {
   const std::lock_guard lock(trace().sources_mutex);
   trace().sources.push_back(this);
 }
-TraceSource::~TraceSource() { leave(); }
 void TraceSource::leave() {
   const std::lock_guard lock(trace().sources_mutex);
   std::erase(trace().sources, this);

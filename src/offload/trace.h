@@ -15,14 +15,16 @@ void note(const std::string& row, const std::string& label, double begin, double
 // Somebody who notes later. Writing a trace asks all that exist; they must ask themselves before they go.
 class TraceSource {
  public:
-  TraceSource();
+  TraceSource() = default;
   TraceSource(const TraceSource&) = delete;
   TraceSource& operator=(const TraceSource&) = delete;
   // Notes what it has kept and forgets it. Waits for what is not over.
   virtual void collect() = 0;
 
  protected:
-  ~TraceSource();
+  ~TraceSource() = default;
+  // The last thing in a constructor: from now on it may be asked.
+  void enter();
   // The first thing in a destructor: nobody asks any more.
   void leave();
 };

@@ -81,6 +81,22 @@ TEST_F(OffloadInput, Gradients) {
   expect(own_.engine.step(own_.args()).status(), "tensor 0.grad: was taken to host memory since begin");
 }
 
+// A plan is used again, but not a norm that was asked for when other gradients were in host memory.
+TEST_F(OffloadInput, NormOfOtherHeldGradients) {
+  ASSERT_TRUE(own_.add(own_.all()).ok());
+  const void* none = nullptr;
+  const octavo::DType f32 = octavo::DType::f32;
+  octavo::GradNorm norm;
+  const octavo::EngineNormPart part{{}, 0, &norm};
+  ASSERT_TRUE(take(0, f32, grad(0)).ok());
+  ASSERT_TRUE(own_.engine.begin(Handles{0}, {&none, 1}, {&f32, 1}, true).ok());
+  own_.make_room();
+  ASSERT_TRUE(own_.engine.norm(own_.args(), {&part, 1}).ok());
+  ASSERT_TRUE(own_.engine.step(own_.args()).ok());
+  ASSERT_TRUE(own_.begin({0}).ok());
+  expect(own_.engine.norm(own_.args(), {&part, 1}), "begin: was called without with_norm");
+}
+
 TEST_F(OffloadInput, Staging) {
   ASSERT_TRUE(own_.add(own_.all()).ok());
   EXPECT_EQ(own_.engine.staging_bytes({}), 0);

@@ -64,6 +64,7 @@ TEST(Trace, NotesWorkWhileItIsOnAndForgetsItWhenWritten) {
 
 TEST(Trace, SourcesAreAskedWhileTheyExist) {
   struct Source final : TraceSource {
+    Source() { enter(); }
     ~Source() { leave(); }
     void collect() override { note("gpu", "kernel", 1.0, 3.0); }
   };
