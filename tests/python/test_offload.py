@@ -216,6 +216,63 @@ def test_a_part_stays() -> None:
     assert set(residences(plain, make(plain, offload="stream", offload_ratio=0)).values()) == {0}
 
 
+def test_a_budget_is_for_all_groups_together() -> None:
+    one = 2 * 4 * 70 * 70
+    params = [nn.Parameter(torch.ones(70, 70)) for _ in range(5)]
+    small = [nn.Parameter(torch.ones(70)) for _ in range(2)]  # not of the budget
+
+    def found(optimizer: Any) -> list[int]:
+        optimizer._roster.sync(optimizer.param_groups)
+        return [optimizer._offload.residence(m) for m in optimizer._roster.members]
+
+    options: dict[str, Any] = {"offload": "stream", "gpu_state_budget": 2 * one}
+    optimizer = optim.AdamW([params[0], *small], **options)
+    assert found(optimizer) == [0, 0, 0]
+    for number in range(1, 5):
+        optimizer.add_param_group({"params": [params[number]]})
+        assert found(optimizer)[3:] == [0, 2, 2, 2][:number]
+    assert found(optim.AdamW([params[0], *small, *params[1:]], **options)) == found(optimizer)
+
+
+def test_frozen_parameters_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen_ones = [nn.Parameter(torch.ones(90, 90), requires_grad=False) for _ in range(3)]
+    trained = nn.Parameter(torch.ones(70, 70))
+    params = [*frozen_ones, trained]
+    one, state = 2 * 4 * 90 * 90, 2 * 4 * 70 * 70
+
+    def step(optimizer: Any) -> None:
+        for param in params:
+            param.grad = torch.ones_like(param) if param.requires_grad else None
+        optimizer.step()
+
+    optimizer = optim.AdamW(params, offload="stream")
+    monkeypatch.setattr("octavo.optim.host_memory.room", lambda: state + 1000)
+    step(optimizer)
+    assert optimizer.host_bytes() - optimizer._engine.host_bytes() == optimizer.state_bytes() == state
+    for param in frozen_ones[:2]:
+        param.requires_grad_()
+    before = frozen(params)
+    with pytest.raises(MemoryError, match="for 2 parameters"):
+        step(optimizer)
+    assert frozen(params) == before
+    monkeypatch.undo()
+    step(optimizer)
+    assert optimizer.state_bytes() == state + 2 * one
+    assert len({slab[0] for slab in optimizer._offload._slabs}) == 2  # those that came together lie together
+    # A file may have states of frozen ones.
+    saved = optimizer.state_dict()
+    frozen_ones[0].requires_grad_(False)
+    other = optim.AdamW(params, offload="stream")
+    with monkeypatch.context() as context:
+        left = [1000, state + one + 1000]
+        context.setattr("octavo.optim.host_memory.room", left.pop)
+        with pytest.raises(MemoryError, match="for 1 parameters"):
+            other.load_state_dict(saved)
+        assert not other.state
+    other.load_state_dict(saved)
+    assert frozen(other.state_dict()["state"]) == frozen(saved["state"])
+
+
 def test_states_lie_one_behind_the_other() -> None:
     model = net()
     optimizer = make(model, state="8bit", offload="stream")

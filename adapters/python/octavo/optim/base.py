@@ -500,6 +500,8 @@ class Optimizer(torch.optim.Optimizer):
         away = self._offload
         for member in self._roster.members if away is not None else ():
             away.residence(member)  # type: ignore[union-attr]  # an error where memory is too small
+        if away is not None:
+            away.make_room([self._roster.known(item.param) for item in loaded])
         for group, merged in zip(self.param_groups, groups, strict=True):
             lr, new = group["lr"], merged["lr"]
             if isinstance(lr, Tensor):  # a scheduler or a graph may hold it

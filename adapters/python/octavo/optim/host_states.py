@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +27,7 @@ class HostStates:
         self.options = options
         self._residences: dict[int, int] = {}  # by handle
         self._reserved: dict[int, tuple[Slab, int, int]] = {}  # where states will be, and bytes, by handle
+        self._frozen: set[int] = set()  # handles of parameters away for which nothing is reserved
         self._slabs: list[tuple[int, int, weakref.ref[object]]] = []  # begin, end, whether it is there
 
     def residence(self, member: Member) -> int:
@@ -45,21 +46,17 @@ class HostStates:
         trained = [m for m in new if m.param.requires_grad]
         for m in trained or new:
             by_device.setdefault(local(m.param).device, []).append(m)
-        forms, found = {m.handle: self.form(m) for m in new}, dict[int, int]()
+        found = dict[int, int]()
         for device, members in by_device.items():
-            residences = self._chosen(device, members, forms)
-            found.update(zip((m.handle for m in members), residences, strict=True))
+            found.update(zip((m.handle for m in members), self._chosen(device, members), strict=True))
         away = [m for m in new if found.get(m.handle, DEVICE) != DEVICE]
-        if away:
-            rooms.check(optimizer, self, away, found)
-            self._reserve(away, forms)
+        self._reserve([m for m in away if m.param.requires_grad], found)
         self._residences.update(found)
+        self._frozen.update(m.handle for m in away if not m.param.requires_grad)
         if trained and len(trained) < len(new):
             self._choose()
 
-    def _chosen(
-        self, device: torch.device, members: Sequence[Member], forms: dict[int, dict[str, Tensor]]
-    ) -> list[int]:
+    def _chosen(self, device: torch.device, members: Sequence[Member]) -> list[int]:
         options = self.options
         wanted = RESIDENCES[options.offload]
         if options.offload == "auto" and device.type == "cpu":
@@ -67,15 +64,29 @@ class HostStates:
         given = (_abi.ResidenceTensor * len(members))()
         for slot, m in zip(given, members, strict=True):
             slot.numel = local(m.param).numel()
-            slot.state_bytes = sum(t.numel() * t.element_size() for t in forms[m.handle].values())
+            slot.state_bytes = self._state_bytes(m)
         out = (_abi.u32 * len(members))()
-        budget = -1 if options.gpu_state_budget is None else options.gpu_state_budget
+        budget = -1
+        if options.gpu_state_budget is not None:
+            budget = max(0, options.gpu_state_budget - self._spent(device))
         _abi.check(
             _abi.library().octavo_choose_residences(
                 given, len(members), wanted, options.min_offload_size, options.offload_ratio, budget, out
             )
         )
         return list(out)
+
+    def _spent(self, device: torch.device) -> int:
+        """Bytes of the budget that go to parameters which were chosen before."""
+        here = [m for m in self._known()._roster.members if self._residences.get(m.handle) == DEVICE]
+        return sum(
+            self._state_bytes(m)
+            for m in here
+            if local(m.param).device == device and local(m.param).numel() >= self.options.min_offload_size
+        )
+
+    def _state_bytes(self, member: Member) -> int:
+        return sum(t.numel() * t.element_size() for t in self.form(member).values())
 
     def form(self, member: Member, kind: state.Kind | None = None, **changes: Any) -> dict[str, Tensor]:
         """The tensors of its state without their memory, with `changes` of its group's options."""
@@ -86,13 +97,26 @@ class HostStates:
         state.fill_missing(form, here, kind or state.kind_of(member.param, group), moments)
         return form
 
-    def _reserve(self, away: Sequence[Member], forms: dict[int, dict[str, Tensor]]) -> None:
+    def _reserve(self, away: Sequence[Member], residences: Mapping[int, int]) -> None:
         """Memory for all of them at once, in their order."""
-        sizes = [bytes_of(forms[m.handle].values()) for m in away]
+        if not away:
+            return
+        rooms.check(self._known(), self, away, residences)
+        sizes = [bytes_of(self.form(m).values()) for m in away]
         slab, offset = self._slab(sum(sizes), away), 0
         for m, size in zip(away, sizes, strict=True):
             self._reserved[m.handle] = (slab, offset, size)
             offset += size
+
+    def make_room(self, members: Iterable[Member]) -> None:
+        """Memory for those of these that were frozen, and for all others that are no longer."""
+        wanted = {m.handle for m in members} & self._frozen
+        if not wanted:
+            return
+        frozen = [m for m in self._known()._roster.members if m.handle in self._frozen]
+        own = [m for m in frozen if m.handle in wanted or m.param.requires_grad]
+        self._reserve(own, self._residences)
+        self._frozen.difference_update(m.handle for m in own)
 
     def _slab(self, size: int, members: Iterable[Member]) -> Slab:
         slab = Slab(max(size, 1), any(local(m.param).device.type != "cpu" for m in members))
@@ -108,6 +132,7 @@ class HostStates:
         if all(self._is_here(entry.get(key)) for key in form):
             return
         size = bytes_of(form.values())
+        self.make_room([member])
         slab, offset, reserved = self._reserved.pop(member.handle, (None, 0, 0))
         if slab is None or size != reserved:
             slab, offset = self._slab(size, [member]), 0
