@@ -5,24 +5,12 @@
 
 #include "engine/engine_set.h"
 #include "reference/elements.h"
+#include "support/delays.h"
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 
 namespace test {
-
-// Queues of engines that are made while it lives sleep for up to so many microseconds.
-class Delays {
- public:
-  explicit Delays(int microseconds, int seed = 1) {
-    const std::string text = std::to_string(seed) + ":" + std::to_string(microseconds);
-    EXPECT_EQ(setenv("OCTAVO_OFFLOAD_DELAYS", text.c_str(), 1), 0);
-  }
-  ~Delays() { EXPECT_EQ(unsetenv("OCTAVO_OFFLOAD_DELAYS"), 0); }
-  Delays(const Delays&) = delete;
-  Delays& operator=(const Delays&) = delete;
-};
 
 struct Way {
   std::vector<octavo::Residence> residences;

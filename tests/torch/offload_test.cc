@@ -1,6 +1,7 @@
 // Offload of the LibTorch adapter: states in host memory give the bits of states with the parameters,
 // whatever is taken, deferred, saved or loaded.
 // SPDX-License-Identifier: MIT
+#include "support/delays.h"
 #include "torch/support.h"
 
 #include <octavo/backend.h>
@@ -209,6 +210,39 @@ TEST(TorchOffload, TheForwardPassWaitsForItsModules) {
   }
   opt.wait();
   EXPECT_TRUE(same_bits(model.parameters(), plain.parameters()));
+}
+
+// Several backward passes of a step, each behind waits for its modules. What a pass has taken is copied while
+// the next forward pass runs: its memory is nobody else's until then, and that of gradients that zero_grad
+// has dropped neither.
+TEST(TorchOffload, WaitsLeaveGradientsThatAreStillCopied) {
+  const auto trained = [](const char* offload, int seed) {
+    const Delays delays(2000, seed);
+    torch::manual_seed(4);
+    torch::nn::Linear layer(torch::nn::LinearOptions(96, 96).bias(false));
+    AdamWOptions options = with(offload, "fp32").min_offload_size(0);
+    const bool offloads = std::string(offload) != "none";
+    AdamW optimizer(layer->parameters(), options.offload_gradients(offloads));
+    if (offloads) optimizer.attach();
+    for (int step = 0; step < 4; ++step) {
+      for (int pass = 0; pass < 4; ++pass) {
+        if (pass <= 1) optimizer.zero_grad();  // the first pass is in vain
+        optimizer.wait(*layer);
+        Tensors activations;
+        for (int i = 0; i < 20; ++i)
+          activations.push_back(torch::full({96, 96}, 7.0F + static_cast<float>(i)));
+        layer->forward(torch::randn({8, 96})).square().sum().backward();
+      }
+      optimizer.step();
+    }
+    optimizer.wait();
+    return layer->weight.detach().clone();
+  };
+  const torch::Tensor expected = trained("none", 1);
+  for (const char* offload : {"host", "stream"}) {
+    for (int seed = 1; seed <= 3; ++seed)
+      EXPECT_TRUE(same_bits(trained(offload, seed), expected)) << offload << " " << seed;
+  }
 }
 
 TEST(TorchOffload, SavesTheSameBytesAndLoadsIntoAnyResidence) {

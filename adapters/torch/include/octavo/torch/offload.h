@@ -5,6 +5,8 @@
 
 #include <octavo/torch/optimizer.h>
 
+#include <algorithm>
+
 namespace octavo::torch {
 
 // Gradients that are still read although nobody else has them: at most about so many bytes.
@@ -192,43 +194,53 @@ inline void Optimizer::drop_taken() {
 
 // Keeps a gradient until it was read. Torch's allocator does not know of the engine's streams: the current
 // stream waits for the oldest ones, and their memory is free again in its order.
-inline void Optimizer::keep(std::uint32_t handle, Tensor grad) {
+inline void Optimizer::keep(std::uint32_t handle, const Tensor& grad) {
   reading_bytes_ += static_cast<std::int64_t>(grad.nbytes());
-  reading_.push_back({handle, std::move(grad)});
-  while (reading_bytes_ > kMostBytesRead) {
-    const std::uint32_t oldest = reading_.front().handle;
-    wait_for({oldest}, 1);
-    let_go({oldest});
-  }
+  reading_.push_back({handle, native::Used(grad, grad.device())});
+  while (reading_bytes_ > kMostBytesRead) let_go({reading_.front().handle});
 }
 
-// These gradients were read, in the order of the current stream.
+// Orders the current streams behind the reads of these gradients, and keeps them no longer.
 inline void Optimizer::let_go(const std::vector<std::uint32_t>& handles) {
   if (reading_.empty()) return;
-  std::vector<bool> gone(records_.size(), false);
-  for (const std::uint32_t handle : handles) gone[handle] = true;
-  std::deque<Reading> left;
-  reading_bytes_ = 0;
-  for (Reading& each : reading_) {
-    if (each.handle < gone.size() && gone[each.handle]) continue;
-    reading_bytes_ += static_cast<std::int64_t>(each.grad.nbytes());
-    left.push_back(std::move(each));
+  std::vector<bool> asked(records_.size(), false), found = asked;
+  for (const std::uint32_t handle : handles) asked[handle] = true;
+  const auto stays = [&](const Reading& each) { return each.handle >= asked.size() || !asked[each.handle]; };
+  std::vector<std::uint32_t> read;
+  for (const Reading& each : reading_) {
+    if (stays(each) || found[each.handle]) continue;
+    found[each.handle] = true;
+    read.push_back(each.handle);
   }
-  reading_ = std::move(left);
+  if (read.empty()) return;
+  wait_for(read, 1);
+  const auto first = std::stable_partition(reading_.begin(), reading_.end(), stays);
+  std::for_each(first, reading_.end(), [&](Reading& each) { end(each); });
+  reading_.erase(first, reading_.end());
+}
+
+inline void Optimizer::let_go_of_all() {
+  wait_for({}, 1);
+  for (Reading& each : reading_) end(each);
+  reading_.clear();
+}
+
+// Memory goes back to the stream that the gradient came on. The current one, which is behind its reads, may
+// be another.
+inline void Optimizer::end(Reading& read) {
+  const Tensor& grad = read.grad.tensor();
+  reading_bytes_ -= static_cast<std::int64_t>(grad.nbytes());
+  read.grad.on(native::current_stream(grad.device()));
 }
 
 // After a step. The gradients of a deferred one are read later: they are the optimizer's from now on.
 inline void Optimizer::hand_over(const std::vector<Item>& items) {
   if (!offloads()) return;
-  if (!attached_) {
-    wait_for({}, 1);
-    reading_.clear(), reading_bytes_ = 0;
-    return;
-  }
+  if (!attached_) return let_go_of_all();
   for (const Item& item : items) {
     if (records_[item.handle].residence == kOnDevice || !item.grad.defined()) continue;
     reading_bytes_ += static_cast<std::int64_t>(item.grad.nbytes());
-    reading_.push_back({item.handle, item.grad});
+    reading_.push_back({item.handle, native::Used(item.grad, item.grad.device())});
     item.param.mutable_grad().reset();
   }
   used_scalars_ = std::exchange(scalars_, {});
@@ -251,8 +263,7 @@ inline void Optimizer::wait_for(const std::vector<std::uint32_t>& handles, std::
 inline void Optimizer::wait() {
   if (!offloads()) return;
   wait_for({}, 0);
-  wait_for({}, 1);
-  reading_.clear(), reading_bytes_ = 0;
+  let_go_of_all();
 }
 
 inline void Optimizer::wait(const std::vector<Tensor>& params) {
@@ -265,7 +276,13 @@ inline void Optimizer::wait(const std::vector<Tensor>& params) {
   }
   if (handles.empty()) return;
   wait_for(handles, 0);
-  let_go(handles);
+  // What was taken for the next step may still be on its way to host memory. A forward pass between two
+  // backward passes does not wait for that.
+  std::vector<std::uint32_t> stepped;
+  for (const std::uint32_t handle : handles) {
+    if (!held(handle)) stepped.push_back(handle);
+  }
+  let_go(stepped);
   if (!attached_) return;
   waited_.resize(records_.size());
   for (const std::uint32_t handle : handles) {

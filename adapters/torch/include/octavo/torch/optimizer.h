@@ -31,7 +31,7 @@ namespace octavo::torch {
 // A gradient that is read although its parameter does not have it any more.
 struct Reading {
   std::uint32_t handle;
-  ::torch::Tensor grad;
+  native::Used grad;
 };
 
 // What an optimizer has besides torch's members, so that it can be moved as a whole.
@@ -241,8 +241,10 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
   const HostPlace& place_of(const Item& item, const Kind& kind);
   void take(std::uint32_t handle);
   void refresh(const std::vector<Item>& items);
-  void keep(std::uint32_t handle, Tensor grad);
+  void keep(std::uint32_t handle, const Tensor& grad);
   void let_go(const std::vector<std::uint32_t>& handles);
+  void let_go_of_all();
+  void end(Reading& read);
   void hand_over(const std::vector<Item>& items);
   void wait_for(const std::vector<std::uint32_t>& handles, std::uint32_t what);
   void tell_order();
