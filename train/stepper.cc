@@ -142,8 +142,9 @@ torch::Tensor Stepper::over_ranks(const torch::Tensor& loss) const {
 }
 
 void Stepper::update(std::int64_t number) {
-  session_.gradients->finish();
   StepOptimizer& optimizer = *session_.optimizer;
+  optimizer.wait();  // a rank without a pass has not: gradients are summed where the last update reads them
+  session_.gradients->finish();
   optimizer.set_learning_rate(learning_rate(session_.settings.training, number, session_.steps()));
   optimizer.set_loss_scale(session_.scaler->scale());
   console_.doing(session_.step_text(number) + ", optimizer step");

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: MIT
 #include "ranks/exact_task.h"
 #include "ranks/whole_run.h"
+#include "support/delays.h"
 #include "train/parallel/lay_out.h"
 
 #include <gmock/gmock.h>
@@ -229,6 +230,36 @@ RANKS_TEST(batch_norm_has_the_same_statistics_on_all_ranks, 2, 4) {
     EXPECT_EQ(one.go(nullptr, nullptr, all + passes(2)), "");
     EXPECT_TRUE(bytes_of(run.parameters) == bytes_of(one.parameters)) << parallel;
   }
+}
+
+// From the fourth step on the second of two ranks can read nothing in every other one.
+class OftenNothing : public ExactTask {
+ public:
+  OftenNothing() : ExactTask(2) {}
+  [[nodiscard]] train::Batch read(const train::Order& order, std::uint64_t first,
+                                  std::int64_t rows) const override {
+    const bool nothing = first >= 12 && first % 8 == 6;
+    return ExactTask::read(order, first, nothing ? 0 : rows);
+  }
+};
+
+// A rank that has no pass in a step sums gradients right away, where its last update may still read them.
+RANKS_TEST(a_rank_without_a_pass_waits_for_its_last_update, 2) {
+  const auto trained = [&](const std::string& offload) {
+    const test::Delays delays(offload == "none" ? 0 : 20000);
+    WholeRun run("nothing-" + offload);
+    EXPECT_EQ(
+        run.go(&world, std::make_unique<OftenNothing>(),
+               words_of({"adamw", 1, {}}, 2) + Words{"parallel=ddp", "max_steps=8", "offload=" + offload}),
+        "");
+    EXPECT_TRUE(same_on_ranks(world, bytes_of(run.parameters))) << offload;
+    if (world.leads()) {
+      EXPECT_EQ(run.state(8)["left_out"]["passes"], 3);
+    }
+    return bytes_of(run.parameters);
+  };
+  const std::string expected = trained("none");
+  for (const char* offload : {"host", "stream"}) EXPECT_TRUE(trained(offload) == expected) << offload;
 }
 
 // Ranks 0 and 1 of the group as a world of their own.
