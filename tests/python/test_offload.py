@@ -16,12 +16,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from models import frozen
 from octavo import optim
 from octavo.optim import hooks
 from octavo.optim import offload as offloading
 from octavo.optim.offload_options import Options
 from torch import Tensor, nn
+from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
 AWAY = ("host", "stream")
 FORMATS = ("fp32", "8bit", "4bit")
@@ -587,6 +589,36 @@ def test_weights_that_are_written_between_steps() -> None:
 
     for write in (loads, in_place, by_data, moves):
         assert run(write, offload="host") == run(write, offload="stream") == run(write), write
+
+
+def test_shards_that_are_written_between_steps() -> None:
+    """torch does not count a write to a shard as one to its DTensor."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+
+        def placed(value: float) -> Tensor:
+            return distribute_tensor(torch.full((70, 70), value), mesh, [Shard(0)])
+
+        def run(write: Any, **options: Any) -> Any:
+            param = nn.Parameter(placed(1.0))
+            optimizer = optim.AdamW([param], lr=0.1, **options)
+            for number in range(3):
+                param.grad = placed(number + 1.0)
+                optimizer.step()
+                if number == 0:
+                    with torch.no_grad():
+                        write(param)
+            return frozen(param.to_local())
+
+        for write in (
+            lambda p: p.to_local().fill_(5),
+            lambda p: p._local_tensor.mul_(3),
+            lambda p: p.mul_(2),
+        ):
+            assert run(write, offload="host") == run(write)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_weights_from_their_copies() -> None:

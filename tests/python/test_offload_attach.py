@@ -270,6 +270,33 @@ def test_gradient_release_while_activations_are_made_again(residence: str) -> No
     assert run(offload=residence) == run(offload="none")
 
 
+def test_modules_that_take_turns_leave_nothing_behind() -> None:
+    """Something is always pending, and what old steps have read is let go all the same."""
+
+    class Turns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts, self.passes = nn.ModuleList(nn.Linear(70, 70) for _ in range(4)), -1
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.passes += 1
+            used = range(4) if self.passes == 0 else [self.passes % 4, (self.passes + 1) % 4]
+            for number in used:
+                x = self.parts[number](x)
+            return x
+
+    model = Turns()
+    optimizer = optim.AdamW(model.parameters(), offload="stream", gradient_release=True)
+    optimizer.attach(model)
+    for _ in range(12):
+        model(torch.ones(2, 70)).sum().backward()
+        optimizer.step()
+        away = optimizer._offload
+        assert away.pending
+        assert away._alive.keys() == away.pending.keys()
+        assert all(len(alive) == 1 for alive in away._alive.values())
+
+
 # --- torch.compile --------------------------------------------------------------------------------
 
 

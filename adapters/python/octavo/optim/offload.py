@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from .. import _abi
 from .._engine import GRADIENTS, HOST, TO_DEVICE, TO_HOST, WEIGHTS, Engine
+from .._shards import local
 from .attach import Attachment
 from .hooks import current_stream
 from .host_states import HostStates
@@ -48,11 +49,11 @@ class Offload(HostStates):
         # Handles whose weights no stream was ordered behind, and their devices.
         self.pending: dict[int, torch.device] = {}
         self._busy = False  # queues may be at work
-        self._versions: dict[int, int] = {}  # of parameters whose copies in host memory are up to date
+        self._versions: dict[int, tuple[int, int]] = {}  # of parameters whose copies are up to date
         self._read: dict[int, tuple[Tensor, Any]] = {}  # gradients of steps that are pending, by handle
         self._queue: collections.deque[_Read] = collections.deque()  # others, in the order of their reads
         self._queued = 0  # bytes
-        self._alive: list[Any] = []  # what else pending steps read
+        self._alive: dict[int, list[Any]] = {}  # what else pending steps read, by handle
         # Whatever the queues use is still there when this is called.
         weakref.finalize(optimizer, _end, self.engine)
 
@@ -100,6 +101,7 @@ class Offload(HostStates):
         for handle in handles:
             self.held.discard(handle)
             self.pending.pop(handle, None)
+            self._alive.pop(handle, None)
             self._versions.pop(handle, None)
 
     def check_kept(self, member: Member) -> None:
@@ -150,7 +152,8 @@ class Offload(HostStates):
         if not self.defers(release) or not away:
             return
         self.pending.update({m.handle: m.device for m in away})
-        self._alive.append(alive)
+        for m in away:
+            self._alive.setdefault(m.handle, []).append(alive)
         there = [(m, grad) for m, grad in zip(chosen.here, grads, strict=True) if self.is_away(m)]
         if release and there:
             self._keep([m.handle for m, _ in there], [grad for _, grad in there], there[0][0].device)
@@ -187,7 +190,7 @@ class Offload(HostStates):
     def _forget_reads(self) -> None:
         """The current streams are behind everything that queues read."""
         _let_go([*self._read.values(), *((grad, read.stream) for read in self._queue for grad in read.grads)])
-        self._read, self._alive, self._queued = {}, [], 0
+        self._read, self._alive, self._queued = {}, {}, 0
         self._queue.clear()
         if self.attached is not None:
             self.attached.waited()
@@ -203,6 +206,7 @@ class Offload(HostStates):
                 self.engine.wait(array.array("I", some), WEIGHTS, device)
                 for handle in some:
                     del self.pending[handle]
+                    self._alive.pop(handle, None)
                 _let_go([self._read.pop(handle) for handle in some if handle in self._read])
             if by_device and not self.pending and not self.held:
                 self._forget_reads()
@@ -248,8 +252,10 @@ def _let_go(kept: Iterable[tuple[Tensor, Any]]) -> None:
             grad.record_stream(now)
 
 
-def _version(param: Tensor) -> int:
-    return -1 if param.is_inference() else param._version
+def _version(param: Tensor) -> tuple[int, int]:
+    """Of a DTensor and of its shard: writes to one are not counted by the other."""
+    own, here = (-1 if tensor.is_inference() else tensor._version for tensor in (param, local(param)))
+    return own, here
 
 
 def _end(engine: Engine) -> None:
