@@ -559,6 +559,47 @@ def test_grad_scaler_and_taken_gradients(residence: str) -> None:
         scaler.step(optimizer)
 
 
+class Sparse(Net):
+    """The smallest parameter of all is never used, another small one only now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.smallest = nn.Parameter(torch.ones(()))
+        self.empty = nn.Parameter(torch.ones(0))
+        self.sometimes, self.passes = nn.Parameter(torch.ones(2)), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        x = x + self.empty.sum()
+        return super().forward(x) * (self.sometimes[0] if self.passes % 3 == 0 else 1)
+
+
+@pytest.mark.parametrize("residence", AWAY)
+def test_grad_scaler_where_small_parameters_are_not_used(residence: str) -> None:
+    def run(passes: int, **options: Any) -> Any:
+        torch.manual_seed(0)
+        model = Sparse()
+        optimizer = make(model, fused=True, **options)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=100)
+        for step in range(6):
+            for number in range(passes):
+                x = torch.randn(8, 48, generator=torch.Generator().manual_seed(10 * step + number))
+                x[0, 0] = torch.inf if (step, number) == (2, 0) else 1.0
+                scaler.scale(model(x).square().mean()).backward()
+            if options:
+                here = [p for p in model.parameters() if p.grad is not None and p.numel()]
+                assert len(here) == 1
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        return bits(model, optimizer), scaler.get_scale()
+
+    for passes in (1, 2):
+        found = run(passes, offload=residence, offload_gradients=True, min_offload_size=0)
+        assert found == run(passes)
+        assert found[1] == 512.0
+
+
 # --- Weights that somebody else writes ------------------------------------------------------------
 
 

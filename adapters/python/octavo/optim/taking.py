@@ -3,8 +3,8 @@ their device, and add up there until step().
 
 DistributedDataParallel averages gradients only after the hooks, so where there is a process group the
 gradients of plain tensors stay on the device until step(). GradScaler looks for infinities on the device:
-it finds those of the gradients that were taken in the gradient of the smallest parameter, the witness,
-which always stays there.
+it finds those of the gradients that were taken in one that stays there, that of the witness: the smallest
+parameter that has a gradient in this step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._shards import local
 from .._warn import warn
-from .hooks import GradientHooks, averaged_later
+from .hooks import GradientHooks, averaged_later, current_stream
 
 if TYPE_CHECKING:
     from .base import Optimizer
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 class GradientOffload(GradientHooks):
     def __init__(self, optimizer: Optimizer) -> None:
-        self._witness: dict[torch.device, Tensor] = {}
+        self._witness: dict[torch.device, tuple[Tensor, Any]] = {}  # and the stream of its gradient
         self._infinite: dict[torch.device, Tensor] = {}  # not zero: a gradient that was taken is not finite
         self._warned = False
         super().__init__(optimizer)
@@ -40,16 +40,17 @@ class GradientOffload(GradientHooks):
             return
         if optimizer._roster.member(param) is None:
             optimizer._roster.sync(optimizer.param_groups)
-        member, away = optimizer._roster.known(param), optimizer._offload
+        away = optimizer._offload
         assert away is not None
-        if away.is_away(member) and not (group.get("fused") and self._is_witness(optimizer, param)):
-            self.gather(optimizer, param)
+        free = self._bear_witness(param) if _asks_scaler(optimizer) else param
+        if free is not None and away.is_away(optimizer._roster.known(free)):
+            self.gather(optimizer, free)
 
     @torch.no_grad()
     def use(self, optimizer: Optimizer, params: list[Tensor]) -> None:
         away = optimizer._offload
         assert away is not None
-        if any(group.get("fused") for group in optimizer.param_groups):
+        if _asks_scaler(optimizer):
             self._look(params)
         away.take(params)
 
@@ -62,6 +63,7 @@ class GradientOffload(GradientHooks):
         away = optimizer._offload
         assert away is not None
         self.end_of_backward()
+        lost = [device for device in self._infinite if self._witness_of(device) is None]
         away.take_second(optimizer._roster.registered())
         for group in optimizer.param_groups:  # parameters may have been unfrozen, or replaced
             self.watch(group)
@@ -77,12 +79,11 @@ class GradientOffload(GradientHooks):
             raise RuntimeError(
                 f"{name}: GradScaler needs fused=True to see gradients that offload_gradients has taken"
             )
-        for device in self._infinite:
-            if (witness := self._witness.get(device)) is None or witness.grad is None:
-                raise RuntimeError(
-                    f"{name}: GradScaler finds infinities of gradients that offload_gradients has taken in "
-                    "that of the smallest parameter, and this step has none for it"
-                )
+        if lost:
+            raise RuntimeError(
+                f"{name}: GradScaler finds infinities of gradients that offload_gradients has taken in one "
+                "that stays on the device, and somebody has removed that since the backward pass"
+            )
         self._infinite = {}
 
     def forget(self) -> None:
@@ -95,14 +96,25 @@ class GradientOffload(GradientHooks):
 
     # --- GradScaler -------------------------------------------------------------------------------
 
-    def _is_witness(self, optimizer: Optimizer, param: Tensor) -> bool:
-        device = local(param).device
-        found = self._witness.get(device)
-        if found is None or not found.requires_grad or optimizer._roster.member(found) is None:
-            trained = [m.param for m in optimizer._roster.members if m.param.requires_grad]
-            there = [p for p in trained if local(p).device == device]
-            found = self._witness[device] = min(there, key=lambda p: local(p).numel())
-        return param is found
+    def _bear_witness(self, param: Tensor) -> Tensor | None:
+        """Makes the parameter the witness where it is smaller. Returns whose gradient need not stay."""
+        here = local(param)
+        stream, witness = current_stream(here.device), self._witness_of(here.device)
+        if witness is param:
+            return None
+        if not here.numel() or (witness is not None and local(witness).numel() <= here.numel()):
+            return param
+        _, before = self._witness.get(here.device, (None, None))
+        self._witness[here.device] = param, stream
+        return witness if before == stream else None  # others are in order on their stream alone: they stay
+
+    def _witness_of(self, device: torch.device) -> Tensor | None:
+        """The witness, where it has a gradient that a scaler sees."""
+        witness, _ = self._witness.get(device, (None, None))
+        optimizer = self._optimizer()
+        if witness is None or witness.grad is None or optimizer is None:
+            return None
+        return None if optimizer._roster.member(witness) is None else witness
 
     def _look(self, params: list[Tensor]) -> None:
         """Notes whether any of these gradients, all on one device, is not finite."""
@@ -121,8 +133,11 @@ class GradientOffload(GradientHooks):
     def _tell_scaler(self) -> None:
         """Makes the witness's gradient infinite where one that was taken is; such a step is skipped."""
         for device, infinite in self._infinite.items():
-            witness = self._witness.get(device)
-            if witness is not None and witness.grad is not None:
-                grad = local(witness.grad)
+            if (witness := self._witness_of(device)) is not None:
+                grad = local(witness.grad)  # type: ignore[arg-type]
                 first = grad[(slice(0, 1),) * grad.dim()] if grad.dim() else grad
                 first += torch.where(infinite > 0, torch.inf, 0.0).to(first.dtype)
+
+
+def _asks_scaler(optimizer: Optimizer) -> bool:
+    return any(group.get("fused") for group in optimizer.param_groups)
