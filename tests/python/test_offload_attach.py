@@ -270,6 +270,33 @@ def test_gradient_release_while_activations_are_made_again(residence: str) -> No
     assert run(offload=residence) == run(offload="none")
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_data_parallel_waits_for_all(inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It copies weights to other devices before it calls a module."""
+    model, optimizer = build()
+    called = nn.Sequential(nn.DataParallel(model)) if inside else nn.DataParallel(model)
+    optimizer.attach(called)
+    waits = Waits(model, optimizer, monkeypatch)
+    for number in range(4):
+        step(called, optimizer, number)
+        assert waits.taken() == [{"all"}][: min(number, 1)]
+    optimizer.wait()
+    assert frozen(list(model.parameters())) == plain()
+
+
+def test_replicas_of_what_was_attached() -> None:
+    """Their weights were copied already."""
+    model, optimizer = build()
+    optimizer.attach(model)
+    step(model, optimizer)
+    model.blocks[0]._is_replica = model._is_replica = True  # as nn.DataParallel marks them
+    for part, given in ((model.eval(), torch.ones(1, 2).long()), (model.blocks[0], torch.ones(1, 2, SIZE))):
+        with pytest.raises(RuntimeError, match="attach the DataParallel model itself"):
+            part(given)
+    optimizer.wait()
+    forward(model)
+
+
 def test_modules_that_take_turns_leave_nothing_behind() -> None:
     """Something is always pending, and what old steps have read is let go all the same."""
 

@@ -138,6 +138,8 @@ class Root(_Hook):
         self.attachment = attachment
         self.waiting = False  # for any weight
         self.active = False  # a pass is under way
+        # Wrappers that read weights before the modules that own them are called.
+        self._ahead = any(map(_reads_ahead, model.modules()))
         self.gates: dict[Gate, None] = {}  # of modules that own parameters
         self.ran: dict[Gate, None] = {}  # in this pass, in their order
         self._before: dict[Gate, None] = {}
@@ -150,7 +152,9 @@ class Root(_Hook):
             self._begin(module)
 
     def _begin(self, module: nn.Module) -> None:
-        if self.waiting and not (module.training and torch.is_grad_enabled() and not _is_compiled(module)):
+        self.check_replica(module)
+        trains = module.training and torch.is_grad_enabled()
+        if self.waiting and (not trains or self._ahead or _is_compiled(module)):
             self.attachment.wait()
         elif self.waiting:
             unseen = [h for gate in self.gates if gate not in self.ran for h in gate.handles]
@@ -159,6 +163,13 @@ class Root(_Hook):
                 if gate not in self.ran:
                     gate.pending = False
         self._before, self.ran, self.active = self.ran, {}, True
+
+    def check_replica(self, module: nn.Module) -> None:
+        if self.waiting and getattr(module, "_is_replica", False):
+            raise RuntimeError(
+                f"{type(module).__name__}: nn.DataParallel has copied weights that the last step has not "
+                "written yet; attach the DataParallel model itself, or call wait() after step()"
+            )
 
     @torch._disable_dynamo
     def wait(self) -> None:
@@ -187,6 +198,7 @@ class Gate(_Hook):
 
     def _pass(self, module: nn.Module) -> None:
         root = self.root
+        root.check_replica(module)
         if self in root.gates and root.active:
             root.ran[self] = None
         if not root.waiting:
@@ -232,6 +244,13 @@ def _in_backward() -> bool:
 
 def _is_compiled(module: nn.Module) -> bool:
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _reads_ahead(module: nn.Module) -> bool:
+    """nn.DataParallel copies all weights at its beginning, FSDP1 gathers those of later modules."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    sharded = None if fsdp is None else getattr(fsdp, "FullyShardedDataParallel", None)
+    return isinstance(module, nn.DataParallel) or (sharded is not None and isinstance(module, sharded))
 
 
 def _remove(removable: list[Any]) -> None:
