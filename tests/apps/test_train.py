@@ -195,7 +195,11 @@ TORCHRUN = {
     ("words", "variables", "parts"),
     [
         (["deepspeed={zero_optimization: {stage: 3}}"], {}, ["zero_optimization.stage: got 3", "0, 1 or 2"]),
-        (["deepspeed={zero_optimization: {cpu_offload: true}}"], {}, ["cpu_offload", "remove it"]),
+        (
+            ["deepspeed={zero_optimization: {offload_param: {device: cpu}}}"],
+            {},
+            ["offload_param", "training.offload"],
+        ),
         (["deepspeed={flops_profiler: {}}"], {}, ["flops_profiler: the trainer has nothing"]),
         (
             ["deepspeed={gradient_clipping: 1}", "grad_clip=2"],

@@ -82,7 +82,7 @@ def test_residences_end_at_the_same_loss(
         way, _, name = row["row"].partition(": ")
         losses.setdefault((way, "4bit" if "4bit" in name else "8bit"), set()).add(row["loss"])
     assert {key: len(values) for key, values in losses.items()} == dict.fromkeys(losses, 1)
-    assert len(found) == 16
+    assert len(found) == 18
 
 
 def test_the_wrapper_steps_as_torch_does(
