@@ -8,10 +8,6 @@
 namespace octavo::offload {
 namespace {
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + Staging::kAlignment - 1) / Staging::kAlignment * Staging::kAlignment;
-}
-
 // A part of a state, and what kernels want of its address: vectors of codes and residuals, or an element.
 struct Buffer {
   std::byte* host;
@@ -46,7 +42,7 @@ void lay_out(Batch& batch, std::span<const TensorArgs> tensors, Link& link) {
     const bool beside = run != nullptr && run->host + run->bytes == buffer.host &&
                         run->bytes % buffer.alignment == 0 && link.in_one_piece(run->host, buffer.host);
     if (!beside) {
-      run = &batch.runs.emplace_back(Run{buffer.host, 0, aligned(batch.states_bytes)});
+      run = &batch.runs.emplace_back(Run{buffer.host, 0, Staging::aligned(batch.states_bytes)});
       batch.states_bytes = run->at;
     }
     part.at = run->at + run->bytes;
@@ -55,7 +51,7 @@ void lay_out(Batch& batch, std::span<const TensorArgs> tensors, Link& link) {
   }
   batch.bytes = batch.states_bytes;
   for (Piece& piece : batch.pieces) {
-    piece.grad.at = aligned(batch.bytes);
+    piece.grad.at = Staging::aligned(batch.bytes);
     batch.bytes = piece.grad.at + piece.grad.bytes;
   }
 }

@@ -26,6 +26,9 @@ namespace octavo::offload {
 class Staging {
  public:
   static constexpr std::int64_t kAlignment = 256;
+  static constexpr std::int64_t aligned(std::int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
   // At the memory's begin: scalars that were kept, and a step count that is at hand. Who finds no place free
   // holds the caller's stream up: so many gradients may be released while their steps are under way.
   static constexpr std::int64_t kScalarPlaces = 255, kScalarBytes = 64;

@@ -21,15 +21,11 @@ struct Promise {
   std::shared_ptr<Mark> mark;
 };
 
-// One tensor of an offloaded step. States are in host memory; param is the device's. `grad` of `args` is
-// memory of the device, or of the host where `held` is there.
+// One tensor of an offloaded step. States are in host memory; param and grad are the device's.
 struct OffloadedTensor {
   TensorArgs args;
   void* host_param = nullptr;  // Residence::host: the parameter's copy in host memory
   std::uint32_t order = 0;     // updated by this order, then by place
-  // A gradient that was taken: where it is in host memory, or null, and when it is complete there.
-  const void* held = nullptr;
-  Mark complete;
 };
 
 // What its steps queue may be under way when it is destroyed: it waits for that, or leaves it with all that

@@ -22,10 +22,6 @@
 namespace octavo::offload {
 namespace {
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + Staging::kAlignment - 1) / Staging::kAlignment * Staging::kAlignment;
-}
-
 // The kernels of a batch. Work that is under way keeps it; only the work queue calls `step`.
 class Inner {
  public:
@@ -60,8 +56,6 @@ class StreamedStep final : public OffloadedStep {
     for (const OffloadedTensor& tensor : tensors) {
       tensors_.push_back(tensor.args);
       grads_.push_back(tensor.args.grad);
-      held_.push_back(tensor.held);
-      complete_.push_back(tensor.complete);
     }
   }
 
@@ -157,10 +151,10 @@ class StreamedStep final : public OffloadedStep {
   std::int64_t room(const StreamSizes& sizes, Bytes bytes) const {
     std::int64_t largest = 0, all = 0;
     for (const Batch& batch : batches_) {
-      largest = std::max(largest, aligned(bytes(batch)));
-      all += aligned(bytes(batch));
+      largest = std::max(largest, Staging::aligned(bytes(batch)));
+      all += Staging::aligned(bytes(batch));
     }
-    return std::max(largest, std::min(aligned(sizes.all), 2 * all));
+    return std::max(largest, std::min(Staging::aligned(sizes.all), 2 * all));
   }
   // What the batches of one step share until they are queued.
   struct Now {
@@ -251,7 +245,8 @@ class StreamedStep final : public OffloadedStep {
     memory_ = {};
     const std::int64_t room = tables().data() - memory.data() - Staging::kHeadBytes;
     for (std::size_t i = 0; i < batches_.size(); ++i) {
-      const std::int64_t bytes = aligned(with_grads_[i] ? batches_[i].bytes : batches_[i].states_bytes);
+      const std::int64_t bytes =
+          Staging::aligned(with_grads_[i] ? batches_[i].bytes : batches_[i].states_bytes);
       if (staging_->cursor + bytes > room) staging_->cursor = 0;
       placed_[i].at = Staging::kHeadBytes + staging_->cursor;
       staging_->cursor += bytes;
@@ -277,7 +272,7 @@ class StreamedStep final : public OffloadedStep {
       if (!backend.ok()) return backend.status();
       placed_[i].inner = std::make_shared<Inner>(std::move(*backend));
       placed_[i].tables_at = tables;
-      tables += aligned(placed_[i].inner->workspace_bytes());
+      tables += Staging::aligned(placed_[i].inner->workspace_bytes());
     }
     tables_bytes_ = tables;
     return {};

@@ -110,7 +110,7 @@ TEST_F(StreamedCuda, EveryRuleWithEveryFormat) {
 TEST_F(StreamedCuda, DelaysOfAnySeedChangeNothing) {
   const OptimizerCase adamw = optimizers(false)[1];
   for (int seed = 0; seed < 12; ++seed) {
-    const Delayed delays(std::to_string(seed) + ":500");
+    const Delays delays(std::to_string(seed) + ":500");
     const auto kind = static_cast<Streamed::Kind>(seed % 4);
     ASSERT_EQ(
         streamed_difference(*target, adamw, streamed_specs(StateFormat::int8, stores()[0], DType::f32), kind),
@@ -132,7 +132,7 @@ TEST_F(StreamedCuda, LargeTensorsInManyPieces) {
 TEST_F(StreamedCuda, StepsShareMemoryAndStates) {
   const OptimizerCase adamw = optimizers(false)[1];
   for (int seed = 0; seed < 12; ++seed) {
-    const Delayed delays(std::to_string(20 + seed) + ":300");
+    const Delays delays(std::to_string(20 + seed) + ":300");
     const StateFormat format = seed % 2 == 0 ? StateFormat::int8 : StateFormat::int4_rank1;
     std::vector<TensorSpec> list = streamed_specs(format, stores()[0], DType::f32);
     for (TensorSpec& spec : list) give_shape(spec);
@@ -171,7 +171,7 @@ TEST_F(StreamedCuda, ScalarsAreThoseOfTheCallersStream) {
   const OptimizerCase adamw = optimizers(false)[1];
   auto* const stream = static_cast<cudaStream_t>(target->stream());
   for (int seed = 0; seed < 8; ++seed) {
-    const Delayed delays(std::to_string(40 + seed) + ":400");
+    const Delays delays(std::to_string(40 + seed) + ":400");
     TensorSet expected(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
     auto& there = *reinterpret_cast<Values*>(target->allocate(sizeof(Values)));
     Values here;
@@ -224,7 +224,7 @@ TEST_F(StreamedCuda, PromisesOrderTheCallersStream) {
   const OptimizerCase adamw = optimizers(false)[1];
   auto* const stream = static_cast<cudaStream_t>(target->stream());
   for (const auto kind : {Streamed::Kind::slab, Streamed::Kind::held}) {
-    const Delayed delays("61:2000");
+    const Delays delays("61:2000");
     TensorSet expected(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
     Streamed got(*target, expected, kTightSizes, kind);
     octavo::StepArgs args = step_args(adamw, 1);

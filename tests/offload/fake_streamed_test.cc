@@ -30,7 +30,7 @@ TEST(StreamedFakeGpu, CountsAndScalarsAreThoseOfTheCall) {
   const OptimizerCase adamw = optimizers(false)[1];
   for (int seed = 0; seed < 2; ++seed) {
     FakeTarget target;
-    const Delayed delays(std::to_string(seed) + ":50");
+    const Delays delays(std::to_string(seed) + ":50");
     TensorSet expected(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
     std::int64_t count = 6;
     std::int64_t first = 6;
@@ -70,7 +70,7 @@ TEST(StreamedFakeGpu, TablesAreThereWhenTheyAreRead) {
   const OptimizerCase adamw = optimizers(false)[1];
   for (int seed = 0; seed < 8; ++seed) {
     FakeTarget target;
-    const Delayed delays(std::to_string(20 + seed) + ":100");
+    const Delays delays(std::to_string(20 + seed) + ":100");
     TensorSet expected(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
     Streamed got(target, expected, kTightSizes, Streamed::Kind::apart);
     for (std::int64_t step = 1; step <= 6; ++step) {

@@ -74,7 +74,7 @@ struct HostSteps {
 };
 
 TEST(HostStep, JobsOfAnySize) {
-  const Delayed delays("3:100");
+  const Delays delays("3:100");
   for (const OptimizerCase& optimizer : optimizers(false)) {
     for (const StateFormat format : {StateFormat::int8, StateFormat::int4_rank1}) {
       for (const std::int64_t job : {1, 1000, 1 << 20}) {

@@ -1,6 +1,7 @@
 // Queues of threads and their marks: order, errors that stay, forks, delays.
 // SPDX-License-Identifier: MIT
 #include "offload/queue.h"
+#include "support/delays.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,14 +33,6 @@ constexpr bool kThreadsAfterFork = false;  // ThreadSanitizer ends a forked proc
 #else
 constexpr bool kThreadsAfterFork = true;
 #endif
-
-class Delayed {
- public:
-  explicit Delayed(const char* delays) { setenv("OCTAVO_OFFLOAD_DELAYS", delays, 1); }
-  ~Delayed() { unsetenv("OCTAVO_OFFLOAD_DELAYS"); }
-  Delayed(const Delayed&) = delete;
-  Delayed& operator=(const Delayed&) = delete;
-};
 
 TEST(Queues, EmptyMarksHavePassed) {
   const Mark mark;
@@ -160,7 +153,7 @@ void pass_through_slots(int steps) {
 TEST(Queues, NoDelayChangesAResult) {
   pass_through_slots(20);
   for (const char* delays : {"1:100", "2:100", "3:400"}) {
-    const Delayed delayed(delays);
+    const test::Delays delayed(delays);
     pass_through_slots(8);
   }
 }
@@ -234,7 +227,7 @@ TEST(Queues, WaitingForItselfIsAnErrorAndNoHang) {
 
 TEST(Queues, BadDelaysAreAnErrorOfEveryCall) {
   for (const char* text : {"1", "x:2", "1:", "1:2:3", "1:-1", "1:2000000"}) {
-    const Delayed delayed(text);
+    const test::Delays delayed(text);
     const auto link = make_cpu_link();
     EXPECT_THAT(link->up().copy(nullptr, nullptr, 0, "copy").message(), HasSubstr("SEED:MICROSECONDS"))
         << text;

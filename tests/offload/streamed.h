@@ -6,6 +6,7 @@
 #include "offload/steps.h"
 #include "support/buffers.h"
 #include "support/cases.h"
+#include "support/delays.h"
 
 #include <gtest/gtest.h>
 
@@ -18,15 +19,6 @@
 #include <vector>
 
 namespace test {
-
-// Delays of the queues that are made while it lives.
-class Delayed {
- public:
-  explicit Delayed(const std::string& delays) { setenv("OCTAVO_OFFLOAD_DELAYS", delays.c_str(), 1); }
-  ~Delayed() { unsetenv("OCTAVO_OFFLOAD_DELAYS"); }
-  Delayed(const Delayed&) = delete;
-  Delayed& operator=(const Delayed&) = delete;
-};
 
 // The device, and host memory that it copies. What it allocates lives as long as the target.
 class Target {

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 TEST(StreamedStep, EveryFormatStoreAndGradientHasTheBitsOfTheWholeStep) {
   ThreadTarget target;
-  const Delayed delays("5:10");
+  const Delays delays("5:10");
   const OptimizerCase adamw = optimizers(false)[2];  // with amsgrad: three moments
   std::size_t turn = 0;
   for (const StateFormat format : octavo::all_state_formats()) {
@@ -56,7 +56,7 @@ TEST(StreamedStep, DelaysOfAnySeedChangeNothing) {
   ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
   for (int seed = 0; seed < 12; ++seed) {
-    const Delayed delays(std::to_string(seed) + ":300");
+    const Delays delays(std::to_string(seed) + ":300");
     const auto kind = static_cast<Streamed::Kind>(seed % 4);
     ASSERT_EQ(
         streamed_difference(target, adamw, streamed_specs(StateFormat::int8, stores()[0], DType::f32), kind),
@@ -68,7 +68,7 @@ TEST(StreamedStep, DelaysOfAnySeedChangeNothing) {
 // So many that later ones are posted and wait for room on the queues.
 TEST(StreamedStep, MoreBatchesThanTheQueuesTake) {
   ThreadTarget target;
-  const Delayed delays("7:50");
+  const Delays delays("7:50");
   const OptimizerCase adamw = optimizers(false)[2];
   constexpr octavo::offload::StreamSizes kSizes{1200, 12000};
   for (const auto kind : {Streamed::Kind::apart, Streamed::Kind::held}) {
@@ -126,7 +126,7 @@ TEST(StreamedStep, BytesBesideStatesStay) {
 TEST(StreamedStep, ScalarsAreReadBeforeStepReturns) {
   ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
-  const Delayed delays("9:200");
+  const Delays delays("9:200");
   TensorSet expected(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
   std::int64_t first = 6;
   std::int64_t second = 6;
@@ -165,7 +165,7 @@ TEST(StreamedStep, StepsShareMemoryAndStates) {
   ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
   for (int seed = 0; seed < 12; ++seed) {
-    const Delayed delays(std::to_string(20 + seed) + ":200");
+    const Delays delays(std::to_string(20 + seed) + ":200");
     // Of the latter, steps on the CPU keep something in staging memory besides states.
     const StateFormat format = seed % 2 == 0 ? StateFormat::int8 : StateFormat::int4_rank1;
     std::vector<TensorSpec> list = streamed_specs(format, stores()[0], DType::f32);
@@ -190,7 +190,7 @@ TEST(StreamedStep, GradientsAndWeightsAreFreeAsPromised) {
   ThreadTarget target;
   const OptimizerCase adamw = optimizers(false)[1];
   for (const auto kind : {Streamed::Kind::apart, Streamed::Kind::held}) {
-    const Delayed delays("31:500");
+    const Delays delays("31:500");
     TensorSet expected(adamw.config, streamed_specs(StateFormat::int8, stores()[0], DType::f32), 3);
     Streamed got(target, expected, kSmallSizes, kind);
     octavo::StepArgs args = step_args(adamw, 1);

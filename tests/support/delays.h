@@ -12,10 +12,9 @@ namespace test {
 // Queues of engines that are made while it lives sleep for up to so many microseconds.
 class Delays {
  public:
-  explicit Delays(int microseconds, int seed = 1) {
-    const std::string text = std::to_string(seed) + ":" + std::to_string(microseconds);
-    EXPECT_EQ(setenv("OCTAVO_OFFLOAD_DELAYS", text.c_str(), 1), 0);
-  }
+  explicit Delays(int microseconds, int seed = 1)
+      : Delays(std::to_string(seed) + ":" + std::to_string(microseconds)) {}
+  explicit Delays(const std::string& text) { EXPECT_EQ(setenv("OCTAVO_OFFLOAD_DELAYS", text.c_str(), 1), 0); }
   ~Delays() { EXPECT_EQ(unsetenv("OCTAVO_OFFLOAD_DELAYS"), 0); }
   Delays(const Delays&) = delete;
   Delays& operator=(const Delays&) = delete;
