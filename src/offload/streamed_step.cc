@@ -111,19 +111,13 @@ class StreamedStep final : public OffloadedStep {
     if (Status bad = staging_->flush(posted_); !bad.ok()) return bad;
     std::ranges::fill(promises_, Promises{});
     auto now = std::make_shared<Now>(Now{args, caller_});
-    StepArgs& one = now->args;
-    Mark& caller = now->caller;
     StepReport report;
     if (config_.device.kind == DeviceKind::cpu) {
-      report = decide(one);
+      report = decide(now->args);
       if (report.skipped) return report;
     } else {
       report.pending = args.guard || args.scalars.found_inf != nullptr;
-      if (Status bad = keep_scalars(one, caller); !bad.ok()) return bad;
-      if (one.scalars.norm != args.scalars.norm || one.scalars.lr != args.scalars.lr ||
-          one.scalars.loss_scale != args.scalars.loss_scale ||
-          one.scalars.found_inf != args.scalars.found_inf)
-        now->kept = staging_->kept();
+      if (Status bad = keep_scalars(*now); !bad.ok()) return bad;
     }
     if (Status bad = find_places(); !bad.ok()) return bad;
     now->write_tables = std::exchange(staging_->tables_of, number_) != number_;
@@ -207,16 +201,17 @@ class StreamedStep final : public OffloadedStep {
   }
 
   // On a GPU the caller changes scalars, in its own order, while they are still to be read.
-  Status keep_scalars(StepArgs& args, Mark& caller) {
-    const StepScalars& given = args.scalars;
+  Status keep_scalars(Now& now) {
+    const StepScalars& given = now.args.scalars;
     if (given.lr == nullptr && given.loss_scale == nullptr && given.found_inf == nullptr &&
         given.norm == nullptr)
       return {};
-    const auto kept = staging_->keep(given, args.stream);
+    const auto kept = staging_->keep(given, now.args.stream);
     if (!kept.ok()) return kept.status();
-    args.scalars = *kept;
-    auto mark = link_.mark(args.stream);
-    if (mark.ok()) caller = *mark;
+    now.args.scalars = *kept;
+    now.kept = staging_->kept();
+    auto mark = link_.mark(now.args.stream);
+    if (mark.ok()) now.caller = *mark;
     return mark.status();
   }
 
