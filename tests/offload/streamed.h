@@ -308,4 +308,27 @@ inline std::string streamed_difference(Target& target, const OptimizerCase& opti
   return got.difference(expected);
 }
 
+// Steps of parts of the tensors, in other ways each time, that share memory and states. Of every other seed's
+// format, steps on the CPU keep something in staging memory besides states.
+inline std::string shared_difference(Target& target, Streamed::Kind kind, int seed) {
+  const OptimizerCase adamw = optimizers(false)[1];
+  const octavo::StateFormat format =
+      seed % 2 == 0 ? octavo::StateFormat::int8 : octavo::StateFormat::int4_rank1;
+  std::vector<octavo::TensorSpec> list = streamed_specs(format, stores()[0], octavo::DType::f32);
+  for (octavo::TensorSpec& spec : list) give_shape(spec);
+  TensorSet expected(adamw.config, list, 3);
+  Streamed got(target, expected, kTightSizes, kind);
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    const octavo::StepArgs args = step_args(adamw, step);
+    auto report = expected.step(args);
+    const std::vector<std::vector<std::size_t>> ways[] = {
+        {{0, 1}, {2, 3, 4, 5}}, {{5, 4, 3}, {2, 1, 0}}, {{0}, {1}, {2}, {3}, {4}, {5}}};
+    for (const auto& part : ways[static_cast<std::size_t>(step) % 3]) {
+      if (report.ok()) report = got.step_some(part, args);
+    }
+    if (!report.ok()) return report.status().message();
+  }
+  return got.difference(expected);
+}
+
 }  // namespace test
