@@ -92,7 +92,7 @@ def test_gradients_of_two_streams_are_not_mixed(monkeypatch: pytest.MonkeyPatch)
     optimizer = optim.AdamW(params, gradient_release=True)
     streams: list[int] = []
     monkeypatch.setattr(hooks, "TOGETHER", 2 * 4 * 64)
-    monkeypatch.setattr(hooks, "current_stream", lambda device: len(streams) % 2)
+    monkeypatch.setattr(hooks, "stream_of", lambda device: len(streams) % 2)
     hook, used = GradientRelease.completed, []
 
     def completed(self: Any, optimizer: Any, group: Any, param: Any) -> None:

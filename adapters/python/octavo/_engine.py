@@ -31,7 +31,8 @@ def stream_of(device: torch.device) -> int | None:
     """The current stream's cudaStream_t; None on the CPU."""
     if device.type == "cpu":
         return None
-    return int(torch.cuda.current_stream(device).cuda_stream)
+    # What torch.cuda.current_stream(device).cuda_stream is: hooks ask for it hundreds of times in a pass.
+    return int(torch._C._cuda_getCurrentRawStream(device.index))
 
 
 def store_number(master: str | int) -> int:

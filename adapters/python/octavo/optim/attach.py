@@ -1,7 +1,9 @@
 """attach(): step() returns at once, and each module's forward waits for its own parameters.
 
-Every module of the model has a gate, a hook before its forward. During a pass of the model (the root) a gate
-lets the current stream wait for the parameters that its module owns. Everything else waits for all: a module
+Every module of the model with parameters in it has a gate, a hook before its forward. During a pass of the
+model (the root) a gate lets the current stream wait for the parameters that its module owns, and with them
+for those of the next modules, up to AHEAD bytes: the engine writes that much at once, and a wait costs the
+host as much for many parameters as for one. Everything else waits for all: a module
 that is called outside a pass of its root, evaluation, state_dict and load_state_dict. At the beginning of a
 pass the root waits for parameters of modules that did not run in the pass before: somebody else may use those
 (nn.MultiheadAttention its projection, a compiled graph everything in it).
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from .plan import Member
 
 
+AHEAD = 32 << 20
+
+
 class Attachment:
     """The models that an optimizer is attached to."""
 
@@ -47,6 +52,8 @@ class Attachment:
         keep = self._removable.append
         keep(model.register_forward_hook(End(root)))
         for module in model.modules():
+            if next(module.parameters(), None) is None:
+                continue  # the host pays for every hook, and most modules are activations and the like
             gate = Gate(root)
             keep(
                 module.register_forward_pre_hook(gate, prepend=True)
@@ -55,6 +62,7 @@ class Attachment:
             keep(module._register_load_state_dict_pre_hook(All(root)))
             for param in module.parameters(recurse=False):
                 self._gates.setdefault(id(param), []).append(gate)
+                gate.owns = True
                 root.gates[gate] = None
         keep(model.register_forward_pre_hook(root, prepend=True))
 
@@ -68,7 +76,9 @@ class Attachment:
             if not gates:
                 loose.append(m.handle)
             for gate in gates:
-                gate.handles.add(m.handle)
+                if m.handle not in gate.handles:
+                    gate.handles.add(m.handle)
+                    gate.bytes += m.bytes
                 gate.pending = gate.root.waiting = True
                 gate.root.active = False
         self.wait_for(loose)
@@ -93,7 +103,7 @@ class Attachment:
             if root.waiting:
                 root.waiting = False
                 for gate in root.gates:
-                    gate.pending = False
+                    gate.pending, gate.bytes = False, 0
                     gate.handles.clear()
 
     def tell_order(self, members: list[Member]) -> None:
@@ -143,6 +153,7 @@ class Root(_Hook):
         self.gates: dict[Gate, None] = {}  # of modules that own parameters
         self.ran: dict[Gate, None] = {}  # in this pass, in their order
         self._before: dict[Gate, None] = {}
+        self._last: Gate | None = None  # that ran
 
     def __call__(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
@@ -162,7 +173,14 @@ class Root(_Hook):
             for gate in self.gates:
                 if gate not in self.ran:
                     gate.pending = False
-        self._before, self.ran, self.active = self.ran, {}, True
+        self._before, self.ran, self._last, self.active = self.ran, {}, None, True
+
+    def passed(self, gate: Gate) -> None:
+        """Notes the order of gates, for the next pass."""
+        self.ran[gate] = None
+        if self._last is not None:
+            self._last.next = gate
+        self._last = gate
 
     def check_replica(self, module: nn.Module) -> None:
         if self.waiting and getattr(module, "_is_replica", False):
@@ -186,8 +204,11 @@ class Gate(_Hook):
 
     def __init__(self, root: Root) -> None:
         self.root = root
+        self.owns = False  # its module has parameters of its own
         self.pending = False  # any of `handles`
         self.handles: set[int] = set()  # of the module's own parameters
+        self.bytes = 0  # of these
+        self.next: Gate | None = None  # in the pass before
 
     def __call__(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
@@ -198,19 +219,30 @@ class Gate(_Hook):
 
     def _pass(self, module: nn.Module) -> None:
         root = self.root
-        root.check_replica(module)
-        if self in root.gates and root.active:
-            root.ran[self] = None
+        if self.owns and root.active:
+            root.passed(self)
         if not root.waiting:
             return
         if not root.active and not _in_backward():
+            root.check_replica(module)
             root.attachment.wait()
         elif not module.training:
             # It may use its children's parameters without calling them.
             root.attachment.wait_below(module)
         elif self.pending:
-            self.pending = False
-            root.attachment.wait_for(list(self.handles))
+            root.attachment.wait_for(self._and_next())
+
+    def _and_next(self) -> list[int]:
+        """Its handles and those of the gates that followed it in the pass before."""
+        found: list[int] = []
+        size, gate = 0, self
+        while True:
+            gate.pending = False
+            found += gate.handles
+            size += gate.bytes
+            if gate.next is None or not gate.next.pending or size + gate.next.bytes > AHEAD:
+                return found
+            gate = gate.next
 
 
 class End(_Hook):

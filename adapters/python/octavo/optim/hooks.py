@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .._engine import stream_of
 from .._shards import is_sharded
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 TOGETHER = 32 << 20
 
-_Place = tuple[torch.device, Any]  # and a stream
+_Place = tuple[torch.device, int | None]  # and a stream
 
 
 class GradientHooks:
@@ -53,7 +54,10 @@ class GradientHooks:
 
         def called(param: Tensor) -> None:
             optimizer = owner()
-            if optimizer is not None and any(g is group for g in optimizer.param_groups):
+            if optimizer is None:
+                return
+            groups = optimizer.param_groups
+            if groups[-1] is group or any(g is group for g in groups):
                 with self._lock:
                     self.completed(optimizer, group, param)
 
@@ -68,12 +72,12 @@ class GradientHooks:
         grad: Any = param.grad
         if not self._gathered:
             torch.autograd.Variable._execution_engine.queue_callback(self.end_of_backward)
-        place = param.device, current_stream(param.device)
+        device = param.device
+        place = device, stream_of(device)
         gathered = self._gathered.setdefault(place, {})
         if id(param) not in gathered:
             gathered[id(param)] = param
-            size = self._bytes.get(place, 0) + grad.numel() * grad.element_size()
-            self._bytes[place] = size
+            self._bytes[place] = size = self._bytes.get(place, 0) + grad.nbytes
             if size >= TOGETHER:
                 self._flush(optimizer, place)
 
@@ -97,15 +101,11 @@ class GradientHooks:
             self._gathered, self._bytes = {}, {}
 
 
-def current_stream(device: torch.device) -> Any:
-    return None if device.type == "cpu" else torch.cuda.current_stream(device)
-
-
 def averaged_later(param: Tensor) -> bool:
     """Whether DistributedDataParallel may average the gradient after its hooks were called. FSDP2 calls them
     when its shards of gradients are reduced.
     """
-    return not is_sharded(param) and dist.is_available() and dist.is_initialized()
+    return dist.is_available() and dist.is_initialized() and not is_sharded(param)
 
 
 def _remove(hooked: dict[int, tuple[Any, Any]]) -> None:

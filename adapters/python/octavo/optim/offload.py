@@ -19,10 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import _abi
-from .._engine import GRADIENTS, HOST, TO_DEVICE, TO_HOST, WEIGHTS, Engine
+from .._engine import GRADIENTS, HOST, TO_DEVICE, TO_HOST, WEIGHTS, Engine, stream_of
 from .._shards import local
 from .attach import Attachment
-from .hooks import current_stream
 from .host_states import HostStates
 from .offload_options import Options
 from .register import tell
@@ -50,7 +49,7 @@ class Offload(HostStates):
         self.pending: dict[int, torch.device] = {}
         self._busy = False  # queues may be at work
         self._versions: dict[int, tuple[int, int]] = {}  # of parameters whose copies are up to date
-        self._read: dict[int, tuple[Tensor, Any]] = {}  # gradients of steps that are pending, by handle
+        self._read: dict[int, _Kept] = {}  # gradients of steps that are pending, by handle
         self._queue: collections.deque[_Read] = collections.deque()  # others, in the order of their reads
         self._queued = 0  # bytes
         self._alive: dict[int, list[Any]] = {}  # what else pending steps read, by handle
@@ -131,8 +130,8 @@ class Offload(HostStates):
             registered = self._known()._roster.registered()
             self.attached.tell_order([m for m in registered if self.is_away(m)])
         stale: dict[torch.device, list[int]] = {}
-        for m in chosen.members:
-            if self.residence(m) == HOST and _version(m.param) != self._versions.get(m.handle):
+        for m in self._of(chosen).on_host:
+            if _version(m.param) != self._versions.get(m.handle):
                 stale.setdefault(m.device, []).append(m.handle)
         for device, handles in stale.items():
             self.engine.refresh(handles, TO_HOST, device)
@@ -140,34 +139,41 @@ class Offload(HostStates):
     def after(self, chosen: Chosen, grads: Sequence[Tensor], alive: list[Any], release: bool) -> None:
         """A step was queued, and the parameters' versions are counted up."""
         self._busy = True
-        away = [m for m in chosen.members if self.is_away(m)]
-        for m in away:
-            self.held.discard(m.handle)
+        places = self._of(chosen)
+        self.held.difference_update(places.handles)
+        for m in places.on_host:
             self._versions[m.handle] = _version(m.param)
         if not release and (self.attached is not None or self.options.offload_gradients):
             for param in chosen.params:
                 param.grad = None
         if not self.defers(release):
             self._forget_reads()  # the current stream is behind all of them
-        if not self.defers(release) or not away:
+        if not self.defers(release) or not places.away:
             return
-        self.pending.update({m.handle: m.device for m in away})
-        for m in away:
-            self._alive.setdefault(m.handle, []).append(alive)
-        there = [(m, grad) for m, grad in zip(chosen.here, grads, strict=True) if self.is_away(m)]
+        self.pending.update(places.devices)
+        before = [self._alive[handle] for handle in places.handles if handle in self._alive]
+        self._alive.update(dict.fromkeys(places.handles, [*alive, *before]))
+        there = [
+            (m, grad) for m, grad, away in zip(chosen.here, grads, places.here_away, strict=True) if away
+        ]
         if release and there:
             self._keep([m.handle for m, _ in there], [grad for _, grad in there], there[0][0].device)
         elif there:
-            streams = {m.device: current_stream(m.device) for m, _ in there}
+            streams = {device: stream_of(device) for device in set(places.devices.values())}
             self._read.update({m.handle: (grad, streams[m.device]) for m, grad in there})
         if self.attached is not None:
-            self.attached.defer(away)
+            self.attached.defer(places.away)
+
+    def _of(self, chosen: Chosen) -> _Places:
+        if chosen.places is None:
+            chosen.places = _Places(chosen, self)
+        found: _Places = chosen.places
+        return found
 
     def _keep(self, handles: Sequence[int], grads: Sequence[Tensor], device: torch.device) -> None:
         """Keeps gradients until they were read: in stream order, once there are too many."""
-        size = sum(grad.numel() * grad.element_size() for grad in grads)
-        stream = current_stream(device)
-        self._queue.append(_Read(array.array("I", handles), list(grads), size, device, stream))
+        size = sum(grad.nbytes for grad in grads)
+        self._queue.append(_Read(array.array("I", handles), list(grads), size, device, stream_of(device)))
         self._queued += size
         while self._queued > KEPT:
             oldest = self._queue.popleft()
@@ -199,7 +205,7 @@ class Offload(HostStates):
         """The same for those of these weights that are pending."""
         by_device: dict[torch.device, list[int]] = {}
         with self.lock:
-            for handle in dict.fromkeys(handles):
+            for handle in set(handles):
                 if (device := self.pending.get(handle)) is not None:
                     by_device.setdefault(device, []).append(handle)
             for device, some in by_device.items():
@@ -232,6 +238,20 @@ class Offload(HostStates):
         return list(self._known()._sides.sides)
 
 
+class _Places:
+    """Where the states of a step's members are. Whoever is registered anew is chosen anew."""
+
+    def __init__(self, chosen: Chosen, states: HostStates) -> None:
+        self.away = [m for m in chosen.members if states.is_away(m)]
+        self.on_host = [m for m in self.away if states.residence(m) == HOST]
+        self.handles = [m.handle for m in self.away]
+        self.devices = {m.handle: m.device for m in self.away}
+        self.here_away = [states.is_away(m) for m in chosen.here]
+
+
+_Kept = tuple[Tensor, "int | None"]  # a gradient, and the stream that it was made on
+
+
 @dataclasses.dataclass(slots=True)
 class _Read:
     """Gradients that a queue reads."""
@@ -240,16 +260,16 @@ class _Read:
     grads: list[Tensor]
     bytes: int
     device: torch.device
-    stream: Any
+    stream: int | None
 
 
-def _let_go(kept: Iterable[tuple[Tensor, Any]]) -> None:
+def _let_go(kept: Iterable[_Kept]) -> None:
     """The current streams are behind all reads of these gradients. Their memory goes back to the stream that
     has made them, which may be another one.
     """
     for grad, stream in kept:
-        if stream is not None and stream != (now := current_stream(grad.device)):
-            grad.record_stream(now)
+        if stream is not None and stream != stream_of(grad.device):
+            grad.record_stream(torch.cuda.current_stream(grad.device))
 
 
 def _version(param: Tensor) -> tuple[int, int]:

@@ -114,6 +114,7 @@ class Chosen:
         self.devices = [m.device.index if m.device.type != "cpu" else -1 for m in self.here]
         self.groups = sorted({m.group for m in members})
         self.parts: Any = None  # of the norm
+        self.places: Any = None  # of the states, where any are offloaded
         self.among: list[Member] | None = None  # those that were asked for; None: all
         self.bumped = [p for p in self.params if not p.is_inference()]
         self._handles = array.array("I", [m.handle for m in members])

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .._engine import stream_of
 from .._shards import local
 from .._warn import warn
-from .hooks import GradientHooks, averaged_later, current_stream
+from .hooks import GradientHooks, averaged_later
 
 if TYPE_CHECKING:
     from .base import Optimizer
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 class GradientOffload(GradientHooks):
     def __init__(self, optimizer: Optimizer) -> None:
-        self._witness: dict[torch.device, tuple[Tensor, Any]] = {}  # and the stream of its gradient
+        self._witness: dict[torch.device, tuple[Tensor, int | None]] = {}  # and its gradient's stream
         self._infinite: dict[torch.device, Tensor] = {}  # not zero: a gradient that was taken is not finite
         self._warned = False
         super().__init__(optimizer)
@@ -99,7 +100,7 @@ class GradientOffload(GradientHooks):
     def _bear_witness(self, param: Tensor) -> Tensor | None:
         """Makes the parameter the witness where it is smaller. Returns whose gradient need not stay."""
         here = local(param)
-        stream, witness = current_stream(here.device), self._witness_of(here.device)
+        stream, witness = stream_of(here.device), self._witness_of(here.device)
         if witness is param:
             return None
         if not here.numel() or (witness is not None and local(witness).numel() <= here.numel()):
