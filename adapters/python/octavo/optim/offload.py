@@ -152,7 +152,8 @@ class Offload(HostStates):
             return
         self.pending.update(places.devices)
         before = [self._alive[handle] for handle in places.handles if handle in self._alive]
-        self._alive.update(dict.fromkeys(places.handles, [*alive, *before]))
+        kept = [*alive, *before]
+        self._alive.update({handle: kept for handle in places.handles})
         there = [
             (m, grad) for m, grad, away in zip(chosen.here, grads, places.here_away, strict=True) if away
         ]
