@@ -153,7 +153,8 @@ class Offload(HostStates):
         self.pending.update(places.devices)
         before = [self._alive[handle] for handle in places.handles if handle in self._alive]
         kept = [*alive, *before]
-        self._alive.update({handle: kept for handle in places.handles})
+        for handle in places.handles:
+            self._alive[handle] = kept
         there = [
             (m, grad) for m, grad, away in zip(chosen.here, grads, places.here_away, strict=True) if away
         ]
