@@ -115,7 +115,7 @@ struct Engine::Impl {
   // An error where a graph is captured, which keeps nothing.
   Status check_uncaptured(const char* call, Device device, void* stream);
   Status wait(std::span<const std::uint32_t> handles, EngineWait what, Device device, void* stream);
-  static Status order(offload::Link& link, void* stream, offload::Promise& promise);
+  static Status order(offload::Link& link, void* stream, const offload::Promise& promise);
   // The caller's streams go on behind all weights of these devices.
   Status order_all(const EngineArgs& args);
   // Offloaded tensors of a device among these (none: all of it).

@@ -58,13 +58,10 @@ std::vector<std::uint32_t> Engine::Impl::offloaded_of(std::span<const std::uint3
   return found;
 }
 
-// What has passed is forgotten: nobody has to wait for it again.
-Status Engine::Impl::order(offload::Link& link, void* stream, offload::Promise& promise) {
+// Whether the mark has passed is not asked: that takes the driver longer than an order.
+Status Engine::Impl::order(offload::Link& link, void* stream, const offload::Promise& promise) {
   if (Status bad = promise.queued.wait(); !bad.ok()) return bad;
-  const offload::Mark mark = promise.mark == nullptr ? offload::Mark() : *promise.mark;
-  if (!mark.passed()) return link.order(stream, mark);
-  promise = {};
-  return mark.wait();
+  return promise.mark == nullptr ? Status() : link.order(stream, *promise.mark);
 }
 
 Status Engine::Impl::check_uncaptured(const char* call, Device device, void* stream) {
@@ -88,8 +85,8 @@ Status Engine::Impl::wait(std::span<const std::uint32_t> handles, EngineWait wha
   std::shared_ptr<offload::Mark> last;
   const offload::Mark::State* last_taken = nullptr;
   for (const std::uint32_t handle : found) {
-    Offloaded& own = *registry[handle].offloaded;
-    offload::Promise& promise = what == EngineWait::weights ? own.weight : own.read;
+    const Offloaded& own = *registry[handle].offloaded;
+    const offload::Promise& promise = what == EngineWait::weights ? own.weight : own.read;
     if (promise.mark == nullptr || promise.mark != last) {
       last = promise.mark;
       if (Status bad = order(**link, stream, promise); !bad.ok()) return keep_error(bad);

@@ -22,7 +22,7 @@ from .._shards import is_sharded
 if TYPE_CHECKING:
     from .base import Optimizer
 
-TOGETHER = 32 << 20
+TOGETHER = 64 << 20
 
 _Place = tuple[torch.device, int | None]  # and a stream
 

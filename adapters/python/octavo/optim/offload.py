@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _WAYS = {"to_host": TO_HOST, "to_device": TO_DEVICE}
 # Gradients that queues still read: with more, the current stream waits for the oldest.
-KEPT = 160 << 20
+KEPT = 128 << 20
 
 
 class Offload(HostStates):

@@ -39,6 +39,7 @@ class GradientRelease(GradientHooks):
         self._complete: dict[int, Tensor] = {}  # parameters whose gradient this step has had, by id
         self._waiting: dict[int, _Seen] = {}  # gradients that step() is to use, by the parameter's id
         self._trusted = False  # nobody averages gradients after the hooks
+        self._alone = False  # each gradient has a norm of its own
         super().__init__(optimizer)
 
     def forget(self) -> None:
@@ -58,10 +59,12 @@ class GradientRelease(GradientHooks):
                 "pass per step(): no gradient accumulation (gradient_accumulation_steps=1, "
                 "accumulate_grad_batches=1), or no gradient_release"
             )
+        if not self._complete:  # options change between steps alone, and there are many parameters
+            self._alone = optimizer.needs_norm()
         self._complete[id(param)] = param
         if not self._trusted and averaged_later(param):
             self._waiting[id(param)] = _seen(param.grad)  # type: ignore[arg-type]
-        elif optimizer.needs_norm():
+        elif self._alone:
             self.use(optimizer, [param])
         else:
             self.gather(optimizer, param)
