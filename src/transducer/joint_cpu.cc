@@ -3,10 +3,10 @@
 // order of the cells, so neither threads nor the size of tiles change a bit.
 // SPDX-License-Identifier: MIT
 #include "cpu/implementations.h"
+#include "cpu/product.h"
 #include "cpu/threads.h"
 #include "formula/dropout.h"
 #include "transducer/backend.h"
-#include "transducer/product.h"
 #include "transducer/rows.h"
 #include "transducer/tiles.h"
 
@@ -136,8 +136,8 @@ class Network {
       };
       each(tile.cells, replace);
       if (grads.weight != nullptr) {
-        add_product(width_, joint_.hidden, tile.cells, {at_.logits, 1, width_}, at_.hidden, joint_.hidden,
-                    grads.weight, joint_.hidden, args_.threads);
+        cpu::add_product(width_, joint_.hidden, tile.cells, {at_.logits, 1, width_}, at_.hidden,
+                         joint_.hidden, grads.weight, joint_.hidden, args_.threads);
       }
       if (grads.bias != nullptr) add_bias(tile, grads.bias);
       if (grads.encoder != nullptr || grads.predictor != nullptr) add_hidden(tile, grads);
@@ -195,8 +195,8 @@ class Network {
       std::copy_n(at_.bias, width_, at_.logits + row * width_);
     };
     each(tile.cells, hidden);
-    add_product(tile.cells, width_, joint_.hidden, {at_.hidden, joint_.hidden, 1}, at_.transposed, width_,
-                at_.logits, width_, args_.threads);
+    cpu::add_product(tile.cells, width_, joint_.hidden, {at_.hidden, joint_.hidden, 1}, at_.transposed,
+                     width_, at_.logits, width_, args_.threads);
     auto round = [&](std::int64_t row, cpu::Scratch&) {
       float* const x = at_.logits + row * width_;
       std::transform(x, x + width_, x, [](float y) { return Value::store(static_cast<double>(y)); });
@@ -220,8 +220,8 @@ class Network {
   void add_hidden(const Tile& tile, const TransducerJointGrads& grads) const {
     const std::int64_t units = joint_.hidden;
     std::fill_n(at_.hidden_grad, tile.cells * units, 0.0F);
-    add_product(tile.cells, units, width_, {at_.logits, width_, 1}, at_.weight, units, at_.hidden_grad, units,
-                args_.threads);
+    cpu::add_product(tile.cells, units, width_, {at_.logits, width_, 1}, at_.weight, units, at_.hidden_grad,
+                     units, args_.threads);
     slices(units, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = 0; row < tile.cells; ++row) {
         const Place at = place(tile.first + row);

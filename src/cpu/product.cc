@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "transducer/product.h"
+#include "cpu/product.h"
 
 #include "cpu/threads.h"
 
 #include <algorithm>
 
-namespace octavo::transducer {
+namespace octavo::cpu {
 namespace {
 
 struct Product {
@@ -42,16 +42,21 @@ struct Product {
 
 }  // namespace
 
+void add_product_part(std::int64_t rows, std::int64_t cols, std::int64_t depth, const Matrix& a,
+                      const float* b, std::int64_t b_row, float* to, std::int64_t to_row) {
+  Product{depth, a, b, b_row, to, to_row}.part(0, rows, 0, cols);
+}
+
 void add_product(std::int64_t rows, std::int64_t cols, std::int64_t depth, const Matrix& a, const float* b,
                  std::int64_t b_row, float* to, std::int64_t to_row, int threads) {
   constexpr std::int64_t kPart = 64;
   const Product product{depth, a, b, b_row, to, to_row};
   const std::int64_t across = (cols + kPart - 1) / kPart, down = (rows + kPart - 1) / kPart;
-  auto body = [&](std::int64_t n, cpu::Scratch&) {
+  auto body = [&](std::int64_t n, Scratch&) {
     const std::int64_t i = n / across * kPart, j = n % across * kPart;
     product.part(i, std::min(rows, i + kPart), j, std::min(cols, j + kPart));
   };
-  cpu::parallel_for(down * across, threads, body);
+  parallel_for(down * across, threads, body);
 }
 
-}  // namespace octavo::transducer
+}  // namespace octavo::cpu
