@@ -1,0 +1,151 @@
+// Products of matrices in FP8, with what surrounds them: which tensor has which format, scales, casts, and
+// the product itself. All memory is the caller's. So far everything runs on the CPU, as the reference of what
+// a GPU will do: a GPU is an error.
+//
+// A layer y = x . w^T (x [tokens, inputs], w [outputs, inputs]) has three products, and Hopper's FP8 units
+// take both operands with the summed dimension contiguous. So each is written d[i, j] = sum over k of
+// a[i, k] * b[j, k], and some operands are used transposed ("turned"):
+//   forward   y  = x    . w^T     a = x           b = w
+//   dgrad     dx = dy   . w       a = dy          b = w turned
+//   wgrad     dw = dy^T . x       a = dy turned   b = x turned
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/types.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octavo::fp8 {
+
+// --- what tensors are stored as ---
+
+// Of one code, a byte. E4M3 is the variant without infinities ("e4m3fn"), with numbers up to 448; E5M2 has
+// numbers up to 57344.
+enum class Element : std::uint32_t { e4m3 = 0, e5m2 = 1 };
+// Which tensor has which element. cuBLASLt has no product of two E5M2 operands: in `e5m2` weights are E4M3,
+// and wgrad takes x in E4M3.
+enum class Format : std::uint32_t {
+  hybrid = 0,  // x and w in E4M3, dy in E5M2
+  e4m3 = 1,    // all in E4M3
+  e5m2 = 2,    // x and dy in E5M2, w in E4M3
+};
+// What has a scale, and where the scale comes from.
+enum class Recipe : std::uint32_t {
+  delayed = 0,  // a tensor, from the maxima of earlier steps: one pass over the tensor
+  current = 1,  // a tensor, from its own maximum
+  rowwise = 2,  // a row of an operand of the product
+  block = 3,    // 128 elements of a row of x and dy, 128 x 128 elements of w
+};
+enum class Operand : std::uint32_t { x = 0, w = 1, dy = 2 };
+enum class Pass : std::uint32_t { forward = 0, dgrad = 1, wgrad = 2 };
+// How delayed scaling takes one maximum of its history.
+enum class AmaxAlgo : std::uint32_t { max = 0, most_recent = 1 };
+// What is done to elements before they are cast. gelu is the form with tanh.
+enum class Activation : std::uint32_t { none = 0, relu = 1, gelu = 2, silu = 3 };
+
+OCTAVO_API std::string_view name(Element value);
+OCTAVO_API std::string_view name(Format value);
+OCTAVO_API std::string_view name(Recipe value);
+OCTAVO_API std::string_view name(Operand value);
+OCTAVO_API std::string_view name(Pass value);
+OCTAVO_API std::string_view name(AmaxAlgo value);
+OCTAVO_API std::string_view name(Activation value);
+// The value of a name; an unknown name is an error that lists the known ones.
+OCTAVO_API Result<Format> parse_format(std::string_view text);
+OCTAVO_API Result<Recipe> parse_recipe(std::string_view text);
+OCTAVO_API Result<AmaxAlgo> parse_amax_algo(std::string_view text);
+OCTAVO_API Result<Activation> parse_activation(std::string_view text);
+
+OCTAVO_API float largest(Element element);
+// The value of a code; NaN and, in E5M2, infinities included.
+OCTAVO_API float value(Element element, std::uint8_t code);
+
+// An operand of a product.
+struct Use {
+  Operand operand = Operand::x;
+  bool turned = false;
+  Element element = Element::e4m3;
+};
+struct Uses {
+  Use a, b;
+};
+OCTAVO_API Uses uses(Format format, Pass pass);
+
+// How many elements of a matrix of codes share a scale.
+enum class Tiling : std::uint32_t {
+  tensor = 0,  // all
+  row = 1,     // a row
+  line = 2,    // 128 in a row
+  square = 3,  // 128 x 128
+};
+OCTAVO_API std::string_view name(Tiling value);
+OCTAVO_API Tiling tiling(Recipe recipe, Operand operand);
+
+// What a run chooses. The names are those of Transformer Engine.
+struct Settings {
+  Format format = Format::hybrid;
+  Recipe recipe = Recipe::delayed;
+  std::int64_t amax_history_len = 1024;  // the rest is delayed scaling's alone
+  AmaxAlgo amax_compute_algo = AmaxAlgo::max;
+  int margin = 0;
+};
+inline constexpr std::int64_t kMaxHistory = 65536;
+inline constexpr int kMaxMargin = 16;
+OCTAVO_API Status check(const Settings& settings);
+// One line for a log: all choices, and what a reader of it may not expect.
+OCTAVO_API std::string text(const Settings& settings);
+
+// --- sizes ---
+
+// Codes are in matrices whose sides are multiples of this. What a tensor lacks is zero, counts in no maximum,
+// and adds nothing to a product.
+inline constexpr std::int64_t kSide = 16;
+constexpr std::int64_t padded(std::int64_t size) { return (size + kSide - 1) / kSide * kSide; }
+
+// How many scales a matrix of codes [rows, inner] has, and which is that of (i, k). In the order that
+// cuBLASLt reads: `line` has those of all rows for the first 128 elements, then for the next; a row of
+// `square` is filled up to a multiple of four.
+OCTAVO_API std::int64_t scale_count(Tiling tiling, std::int64_t rows, std::int64_t inner);
+OCTAVO_API std::int64_t scale_place(Tiling tiling, std::int64_t rows, std::int64_t inner, std::int64_t i,
+                                    std::int64_t k);
+
+// --- delayed scaling ---
+
+// The history of one tensor: `length` maxima. Slot 0 gathers those of the step under way, which cast() does.
+struct DelayedTensor {
+  Element element = Element::e4m3;
+  float* history = nullptr;
+  float* scale = nullptr;  // one number, 1 at first
+};
+
+// Ends a step for every tensor, as Transformer Engine does: with a the maximum of all slots (NaN left out),
+// or slot 0 for `most_recent`,
+//   scale = largest(element) * 2^-margin / a    where a is finite and above zero, else as it was;
+//                                               an infinite scale becomes the largest float
+// then slots move down by one, slot 0 becomes the last one and is zero. A tensor whose slot 0 is zero was not
+// used: it keeps its scale and its history. An infinite maximum that is in the history keeps the scale as
+// long as it is there: who skips a step for it should set slot 0 to zero.
+struct ScaleUpdate {
+  Device device;
+  std::span<const DelayedTensor> tensors;
+  std::int64_t length = 0;
+  AmaxAlgo algo = AmaxAlgo::max;
+  int margin = 0;
+  void* stream = nullptr;
+};
+OCTAVO_API Status update_scales(const ScaleUpdate& update);
+
+// The same memory, for one tensor on the host: plain numbers that can be copied, compared and stored.
+struct DelayedState {
+  float scale = 1.0F;
+  std::vector<float> history;  // amax_history_len zeros at first
+
+  DelayedTensor view(Element element) { return {element, history.data(), &scale}; }
+  friend bool operator==(const DelayedState&, const DelayedState&) = default;
+};
+
+}  // namespace octavo::fp8

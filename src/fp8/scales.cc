@@ -1,0 +1,53 @@
+// Delayed scaling: the end of a step for every tensor's history, in the order in which Transformer Engine's
+// kernel does it.
+// SPDX-License-Identifier: MIT
+#include "core/first_error.h"
+#include "cpu/threads.h"
+#include "formula/fp8_scale.h"
+#include "fp8/refuse.h"
+#include "optimizers/resolve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace octavo::fp8 {
+namespace {
+
+Status check_tensor(const DelayedTensor& tensor, std::int64_t length, std::size_t number) {
+  const std::string field = "tensors[" + std::to_string(number) + "]";
+  return first_error({check_enum(field + ".element", tensor.element),
+                      check_buffer(kWhere + field + ".history", tensor.history, 4 * length, 4),
+                      check_buffer(kWhere + field + ".scale", tensor.scale, 4, 4)});
+}
+
+// The maximum of a history whose slot 0 is in use, which begins its next step. NaN is left out.
+float roll(std::span<float> history, AmaxAlgo algo) {
+  const float recent = history[0];
+  float most = 0.0F;
+  for (const float amax : history) most = amax > most ? amax : most;
+  // Slot 1, the oldest, is lost; where there is one slot alone, it is its own history.
+  std::rotate(history.begin(), history.begin() + 1, history.end());
+  history[0] = 0.0F;
+  return algo == AmaxAlgo::max ? most : recent;
+}
+
+}  // namespace
+
+Status update_scales(const ScaleUpdate& update) {
+  if (Status bad = check_call(update.device, update.stream, 0); !bad.ok()) return bad;
+  if (Status bad = check_history(update.length, update.algo, update.margin); !bad.ok()) return bad;
+  for (std::size_t i = 0; i < update.tensors.size(); ++i) {
+    if (Status bad = check_tensor(update.tensors[i], update.length, i); !bad.ok()) return bad;
+  }
+  const cpu::FloatMode mode;  // scales may be denormal
+  for (const DelayedTensor& tensor : update.tensors) {
+    const std::span history(tensor.history, static_cast<std::size_t>(update.length));
+    if (history[0] == 0.0F) continue;
+    const float reach = std::ldexp(largest(tensor.element), -update.margin);
+    *tensor.scale = formula::delayed_scale(roll(history, update.algo), reach, *tensor.scale);
+  }
+  return {};
+}
+
+}  // namespace octavo::fp8
