@@ -148,4 +148,45 @@ struct DelayedState {
   friend bool operator==(const DelayedState&, const DelayedState&) = default;
 };
 
+// --- casts ---
+
+// A matrix of codes [rows, inner] that cast() writes.
+struct Codes {
+  Element element = Element::e4m3;
+  std::uint8_t* data = nullptr;  // null: not wanted, and nothing else is looked at
+  float* inverse = nullptr;      // scale_count() numbers: what codes are multiplied by
+  const float* scale = nullptr;  // delayed alone: what elements are multiplied by
+};
+
+// Writes a matrix as codes: by rows ([padded(rows), padded(columns)]), turned
+// ([padded(columns), padded(rows)]), or both. An element becomes
+//   cast(scale * activation(x))      in fp32, rounded after each operation
+// where cast() rounds to the nearest code, ties to the even one, keeps the sign of zero, gives the largest
+// finite code for everything beyond, infinities included, and the code 0x7F for NaN: what the hardware's
+// cvt.rn.satfinite does.
+//
+// But for `delayed` the scale is largest(element) / a, with a the maximum of the elements that share it; 1
+// where a is zero or infinite; the largest float where it would be infinite; and rounded down to a power of
+// two for `rowwise` and `block`. As in Transformer Engine, maxima leave NaN out.
+//
+// A cast hides an infinity. So that a product does not, the inverse scale of elements with an infinite one
+// among them is NaN. (Transformer Engine has the largest finite number there.)
+struct CastArgs {
+  Device device;
+  DType dtype = DType::f32;
+  const void* from = nullptr;  // [rows, columns], dense, aligned to its element
+  std::int64_t rows = 0, columns = 0;
+  Recipe recipe = Recipe::delayed;
+  Operand operand = Operand::x;  // decides what shares a scale
+  Activation activation = Activation::none;
+  Codes by_rows, turned;
+  float* amax = nullptr;       // raised to the maximum of what is cast; null: not wanted
+  float* bias_grad = nullptr;  // [columns]: the sums of `from` over rows; null: not wanted
+  void* stream = nullptr;
+  int threads = 0;  // cpu: 0 means the pool's size
+};
+// Sums over rows are in fp32 by a tree: neighbouring rows, neighbouring pairs, and so on; the sign of a zero
+// is plus.
+OCTAVO_API Status cast(const CastArgs& args);
+
 }  // namespace octavo::fp8

@@ -100,6 +100,18 @@ struct Fp8 : BlockCodec<8> {
     }
   }
 
+  // A value by itself, in no block: the code, as the hardware's cvt.rn.satfinite gives it. Infinities become
+  // the largest number, and every NaN the code kNanCode.
+  static constexpr std::int32_t kNanCode = 0x7F;
+  template <class F>
+  OCTAVO_HD static auto cast(F x) {
+    using I = decltype(bits(x));
+    const I b = bits(x);
+    const I magnitude = min(b & I(0x7FFFFFFF), I(std::bit_cast<std::int32_t>(kLargest)));
+    const I code = magnitude_code(from_bits(magnitude)) + I(code_bias(Moment::first));
+    return select(is_nan(x), I(kNanCode), code + (shr<24>(b) & I(0x80)));
+  }
+
   // The codes of four vectors. A block's maximum over its scale is kLargest within three roundings, which
   // round back to it: nothing is above.
   static constexpr bool kEncodesFour = true;

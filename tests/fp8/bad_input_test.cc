@@ -12,6 +12,7 @@
 namespace test {
 namespace {
 
+using fp8::CastArgs;
 using octavo::Status;
 using octavo::StatusCode;
 using ::testing::HasSubstr;
@@ -21,10 +22,90 @@ void expect_refused(const Status& status, const std::string& message) {
   EXPECT_THAT(status.message(), HasSubstr("[fp8] " + message));
 }
 
+struct CastCall {
+  std::array<float, 6> from{1, 2, 3, 4, 5, 6};
+  std::array<std::uint8_t, 256> codes{}, turned{};
+  float scale = 1.0f, inverse = 7.0f, turned_inverse = 7.0f, amax = 0.0f;
+  std::array<float, 3> sums{};
+
+  CastArgs args() {
+    CastArgs args;
+    args.from = from.data();
+    args.rows = 2;
+    args.columns = 3;
+    args.by_rows = {fp8::Element::e4m3, codes.data(), &inverse, &scale};
+    args.turned = {fp8::Element::e4m3, turned.data(), &turned_inverse, &scale};
+    args.amax = &amax;
+    return args;
+  }
+};
+
+template <class Change>
+void refuse_cast(const std::string& message, Change&& change) {
+  CastCall call;
+  CastArgs args = call.args();
+  change(call, args);
+  expect_refused(fp8::cast(args), message);
+  EXPECT_EQ(call.codes[0], 0);
+  EXPECT_EQ(call.turned[0], 0);
+  EXPECT_EQ(call.inverse, 7.0f);
+}
+
+TEST(Fp8BadInput, Casts) {
+  CastCall good;
+  ASSERT_TRUE(fp8::cast(good.args()).ok());
+  refuse_cast("rows: got -1, expected at least 0", [](CastCall&, CastArgs& a) { a.rows = -1; });
+  refuse_cast("columns: got -3", [](CastCall&, CastArgs& a) { a.columns = -3; });
+  refuse_cast("columns: got 281474976710656, expected rows * columns of at most 2^48",
+              [](CastCall&, CastArgs& a) { a.columns = std::int64_t{1} << 48; });
+  refuse_cast("rows: got 9223372036854775807, expected at most 2^48",
+              [](CastCall&, CastArgs& a) { a.rows = INT64_MAX; });
+  refuse_cast("dtype: got 9", [](CastCall&, CastArgs& a) { a.dtype = static_cast<octavo::DType>(9); });
+  refuse_cast("recipe: got 4", [](CastCall&, CastArgs& a) { a.recipe = static_cast<fp8::Recipe>(4); });
+  refuse_cast("operand: got 3, expected one of 0 (x), 1 (w), 2 (dy)",
+              [](CastCall&, CastArgs& a) { a.operand = static_cast<fp8::Operand>(3); });
+  refuse_cast("activation: got 4",
+              [](CastCall&, CastArgs& a) { a.activation = static_cast<fp8::Activation>(4); });
+  refuse_cast("turned.element: got 2, expected one of 0 (e4m3), 1 (e5m2)",
+              [](CastCall&, CastArgs& a) { a.turned.element = static_cast<fp8::Element>(2); });
+  refuse_cast("bias_grad: got a buffer together with the activation silu", [](CastCall& c, CastArgs& a) {
+    a.bias_grad = c.sums.data();
+    a.activation = fp8::Activation::silu;
+  });
+  refuse_cast("by_rows.data: got null, like turned.data",
+              [](CastCall&, CastArgs& a) { a.by_rows.data = a.turned.data = nullptr; });
+  refuse_cast("from: got null, expected a buffer of 24 bytes",
+              [](CastCall&, CastArgs& a) { a.from = nullptr; });
+  refuse_cast("by_rows.inverse: got null", [](CastCall&, CastArgs& a) { a.by_rows.inverse = nullptr; });
+  refuse_cast("turned.scale: got null", [](CastCall&, CastArgs& a) { a.turned.scale = nullptr; });
+  refuse_cast("from: got an address that is not a multiple of 4",
+              [](CastCall& c, CastArgs& a) { a.from = reinterpret_cast<const char*>(c.from.data()) + 1; });
+  refuse_cast("turned.data: overlaps by_rows.data",
+              [](CastCall& c, CastArgs& a) { a.turned.data = c.codes.data() + 255; });
+  refuse_cast("amax: overlaps by_rows.scale", [](CastCall& c, CastArgs& a) { a.amax = &c.scale; });
+  for (const float scale : {0.0f, -1.0f, static_cast<float>(INFINITY), static_cast<float>(NAN)}) {
+    refuse_cast("by_rows.scale: got ", [&](CastCall& c, CastArgs&) { c.scale = scale; });
+  }
+  refuse_cast("threads: got -1", [](CastCall&, CastArgs& a) { a.threads = -1; });
+  refuse_cast("stream: got a stream", [](CastCall& c, CastArgs& a) { a.stream = &c; });
+  refuse_cast("device.index: got 1 for the CPU", [](CastCall&, CastArgs& a) { a.device.index = 1; });
+}
+
+TEST(Fp8BadInput, AMatrixWithoutElementsIsNotTouched) {
+  CastCall call;
+  CastArgs args = call.args();
+  args.rows = 0;
+  args.from = nullptr;
+  EXPECT_TRUE(fp8::cast(args).ok());
+  EXPECT_EQ(call.inverse, 7.0f);
+}
+
 TEST(Fp8BadInput, AGpuIsNotThereYet) {
+  CastCall call;
+  CastArgs cast = call.args();
   fp8::ScaleUpdate update;
-  update.device.kind = octavo::DeviceKind::cuda;
-  for (const Status& status : {fp8::update_scales(update)}) {
+  cast.device.kind = update.device.kind = octavo::DeviceKind::cuda;
+  for (const Status& status : {fp8::cast(cast), fp8::update_scales(update)}) {
     EXPECT_EQ(status.code(), StatusCode::unsupported);
     EXPECT_THAT(status.message(), HasSubstr("[fp8] device: got cuda, expected cpu"));
   }

@@ -1,4 +1,4 @@
-// Matrices for the tests of FP8: what is cast, what a cast writes, and products in double.
+// Matrices for the tests of FP8: what is cast, what a cast writes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,6 +26,87 @@ inline constexpr fp8::Pass kPasses[] = {fp8::Pass::forward, fp8::Pass::dgrad, fp
 
 inline const reference::Minifloat& definition(fp8::Element element) {
   return element == fp8::Element::e4m3 ? reference::kE4M3 : reference::kE5M2;
+}
+
+// A matrix of any element type, dense, in memory of its exact size.
+struct Dense {
+  octavo::DType dtype = octavo::DType::f32;
+  std::int64_t rows = 0, columns = 0;
+  Buffer data;
+
+  Dense(octavo::DType type, std::int64_t height, std::int64_t width)
+      : dtype(type), rows(height), columns(width), data(height * width * octavo::dtype_bytes(type)) {}
+  Dense(octavo::DType type, std::int64_t height, std::int64_t width, const std::vector<float>& values)
+      : Dense(type, height, width) {
+    for (std::int64_t i = 0; i < height * width; ++i)
+      reference::store_nearest(type, data.data(), i, values[static_cast<std::size_t>(i)]);
+  }
+  [[nodiscard]] float at(std::int64_t i, std::int64_t j) const {
+    return reference::load(dtype, data.data(), i * columns + j);
+  }
+};
+
+// A matrix of codes as cast() writes it.
+struct Cast {
+  fp8::Element element = fp8::Element::e4m3;
+  fp8::Tiling tiling = fp8::Tiling::tensor;
+  std::int64_t rows = 0, inner = 0;
+  Buffer codes, inverse;
+
+  Cast() = default;
+  Cast(fp8::Element type, fp8::Tiling tiles, std::int64_t height, std::int64_t width)
+      : element(type),
+        tiling(tiles),
+        rows(fp8::padded(height)),
+        inner(fp8::padded(width)),
+        codes(rows * inner),
+        inverse(4 * fp8::scale_count(tiles, rows, inner)) {}
+
+  [[nodiscard]] fp8::Codes out(const float* scale = nullptr) const {
+    return {element, codes.as<std::uint8_t>(), inverse.as<float>(), scale};
+  }
+  [[nodiscard]] std::uint8_t code(std::int64_t i, std::int64_t k) const {
+    return codes.as<std::uint8_t>()[i * inner + k];
+  }
+  [[nodiscard]] float inverse_at(std::int64_t i, std::int64_t k) const {
+    return inverse.as<float>()[fp8::scale_place(tiling, rows, inner, i, k)];
+  }
+  [[nodiscard]] double value(std::int64_t i, std::int64_t k) const {
+    return definition(element).value(code(i, k)) * static_cast<double>(inverse_at(i, k));
+  }
+};
+
+inline fp8::CastArgs args_of(const Dense& from, fp8::Recipe recipe, fp8::Operand operand = fp8::Operand::x) {
+  fp8::CastArgs args;
+  args.dtype = from.dtype;
+  args.from = from.data.data();
+  args.rows = from.rows;
+  args.columns = from.columns;
+  args.recipe = recipe;
+  args.operand = operand;
+  return args;
+}
+
+// One matrix of codes. Delayed scaling has the scale of the tensor's own maximum, from a history of one step.
+inline Cast cast(const Dense& from, fp8::Recipe recipe, const fp8::Use& use) {
+  Cast out(use.element, fp8::tiling(recipe, use.operand), use.turned ? from.columns : from.rows,
+           use.turned ? from.rows : from.columns);
+  fp8::DelayedState state{1.0f, {0.0f}};
+  fp8::CastArgs args = args_of(from, recipe, use.operand);
+  (use.turned ? args.turned : args.by_rows) = out.out(&state.scale);
+  if (recipe == fp8::Recipe::delayed) {
+    args.amax = state.history.data();
+    EXPECT_TRUE(fp8::cast(args).ok());
+    fp8::ScaleUpdate update;
+    const fp8::DelayedTensor view[] = {state.view(use.element)};
+    update.tensors = view;
+    update.length = 1;
+    EXPECT_TRUE(fp8::update_scales(update).ok());
+  }
+  const octavo::Status status = fp8::cast(args);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_TRUE(out.codes.surroundings_intact() && out.inverse.surroundings_intact());
+  return out;
 }
 
 }  // namespace test

@@ -12,6 +12,7 @@ namespace {
 using fp8::AmaxAlgo;
 using fp8::DelayedState;
 using fp8::Element;
+using fp8::Recipe;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kMost = std::numeric_limits<float>::max();
@@ -118,6 +119,72 @@ TEST(Fp8Scales, ManyTensorsAtOnceAreManyAlone) {
   for (std::size_t i = 0; i < alone.size(); ++i)
     ASSERT_TRUE(update(alone[i], kElements[i % 2], AmaxAlgo::max, 0).ok());
   EXPECT_EQ(together, alone);
+}
+
+// --- scales of what is cast itself ---
+
+float rounded_down(float scale) { return std::ldexp(1.0f, std::ilogb(scale)); }
+
+// The scale by its definition, from the maximum of the elements that share it.
+float expected_scale(float amax, Element element, bool power_of_two) {
+  if (amax == 0.0f || std::isinf(amax)) return 1.0f;
+  float scale = static_cast<float>(definition(element).max_finite) / amax;
+  if (std::isinf(scale)) scale = kMost;
+  return power_of_two ? rounded_down(scale) : scale;
+}
+
+struct TileSize {
+  std::int64_t rows, columns;
+};
+TileSize tile_of(Recipe recipe, fp8::Operand operand) {
+  constexpr std::int64_t kAll = 1 << 20;
+  if (recipe == Recipe::current) return {kAll, kAll};
+  if (recipe == Recipe::rowwise) return {1, kAll};
+  return operand == fp8::Operand::w ? TileSize{128, 128} : TileSize{1, 128};
+}
+
+TEST(Fp8Scales, EachTileHasTheScaleOfItsMaximum) {
+  constexpr std::int64_t kRows = 270, kColumns = 300;
+  std::vector<float> values = spread_values(kRows * kColumns, 31, 30);
+  std::fill_n(values.begin() + 5 * kColumns, kColumns, 0.0f);  // a row of zeros
+  for (std::int64_t j = 0; j < kColumns; ++j)                  // scales that are no floats
+    values[static_cast<std::size_t>(6 * kColumns + j)] = 0x1p-145f;
+  values[7 * kColumns + 200] = kInf;
+  for (const Recipe recipe : {Recipe::current, Recipe::rowwise, Recipe::block}) {
+    for (const fp8::Operand operand : {fp8::Operand::x, fp8::Operand::w, fp8::Operand::dy}) {
+      for (const Element element : kElements) {
+        if (recipe == Recipe::current || operand == fp8::Operand::w)
+          values[7 * kColumns + 200] = element == Element::e4m3 ? 9.0f : kInf;
+        const Dense from(octavo::DType::f32, kRows, kColumns, values);
+        const Cast out = cast(from, recipe, {operand, false, element});
+        const TileSize tile = tile_of(recipe, operand);
+        for (std::int64_t top = 0; top < kRows; top += tile.rows) {
+          for (std::int64_t left = 0; left < kColumns; left += tile.columns) {
+            const std::int64_t bottom = std::min(kRows, top + tile.rows);
+            const std::int64_t right = std::min(kColumns, left + tile.columns);
+            float amax = 0.0f;
+            for (std::int64_t i = top; i < bottom; ++i) {
+              for (std::int64_t j = left; j < right; ++j) amax = std::max(amax, std::fabs(from.at(i, j)));
+            }
+            const float scale = expected_scale(amax, element, recipe != Recipe::current);
+            for (std::int64_t i = top; i < bottom; ++i) {
+              for (std::int64_t j = left; j < right; ++j) {
+                if (std::isinf(amax)) {
+                  ASSERT_TRUE(std::isnan(out.inverse_at(i, j)));
+                } else {
+                  ASSERT_EQ(out.inverse_at(i, j), 1.0f / scale) << name(recipe) << ' ' << i << ' ' << j;
+                  // No element is beyond the largest number, and the largest is at least half of it.
+                  const double code = definition(element).value(out.code(i, j));
+                  const double exact = static_cast<double>(from.at(i, j) * scale);
+                  ASSERT_NEAR(code, exact, std::fabs(exact) / (element == Element::e4m3 ? 16 : 8) + 0x1p-10);
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 // What cuBLASLt reads: rows are contiguous for `line`, and filled up to four for `square`.

@@ -1,0 +1,126 @@
+// The cast on the CPU, plain: each matrix of codes is made by itself, in bands of 128 rows that threads
+// share. The maxima are taken first and kept where the inverse scales will be, so nothing is allocated.
+// SPDX-License-Identifier: MIT
+#include "codecs/fp8.h"
+#include "cpu/threads.h"
+#include "formula/fp8_scale.h"
+#include "fp8/backend.h"
+#include "fp8/column_sums.h"
+#include "fp8/source.h"
+
+#include <algorithm>
+#include <mutex>
+
+namespace octavo::fp8 {
+namespace {
+
+class Cast {
+ public:
+  Cast(const CastArgs& args, bool turned)
+      : args_(args),
+        out_(turned ? args.turned : args.by_rows),
+        source_(args, turned),
+        map_(scale_map(tiling(args.recipe, args.operand), source_.rows(), source_.inner())) {}
+
+  // The maximum of all elements.
+  float run() const {
+    measure();
+    if (out_.element == Element::e4m3) {
+      write<codecs::E4M3>();
+    } else {
+      write<codecs::E5M2>();
+    }
+    float most = 0.0F;
+    for (float& slot : std::span(out_.inverse, static_cast<std::size_t>(map_.count))) {
+      most = std::max(most, slot);
+      slot = formula::inverse_scale(scale(slot), slot);
+    }
+    return most;
+  }
+
+ private:
+  // body(i, k, tile) for the tiles of a band, bands by threads.
+  template <class Body>
+  void each_tile(Body&& body) const {
+    auto band = [&](std::int64_t number, cpu::Scratch&) {
+      Tile tile;
+      for (std::int64_t k = 0; k < source_.inner(); k += kTile) {
+        source_.load(number * kTile, k, tile);
+        body(number * kTile, k, tile);
+      }
+    };
+    cpu::parallel_for(tiles_in(source_.rows()), args_.threads, band);
+  }
+  [[nodiscard]] std::size_t rows_from(std::int64_t i) const {
+    return static_cast<std::size_t>(std::min(kTile, source_.rows() - i));
+  }
+  [[nodiscard]] std::size_t inner_from(std::int64_t k) const {
+    return static_cast<std::size_t>(std::min(kTile, source_.inner() - k));
+  }
+
+  void measure() const {
+    std::fill_n(out_.inverse, map_.count, 0.0F);
+    std::mutex shared;  // a scale belongs to one band, unless it is the tensor's
+    each_tile([&](std::int64_t i, std::int64_t k, const Tile& tile) {
+      std::array<float, kTile> most{};
+      for (std::size_t r = 0; r < rows_from(i); ++r) {
+        for (const float x : tile[r]) most[r] = std::max(most[r], std::abs(x));  // a NaN is left out
+      }
+      const std::lock_guard lock(shared);
+      for (std::size_t r = 0; r < rows_from(i); ++r) {
+        float& slot = out_.inverse[map_.place(i + static_cast<std::int64_t>(r), k)];
+        slot = std::max(slot, most[r]);
+      }
+    });
+  }
+
+  [[nodiscard]] float scale(float amax) const {
+    if (args_.recipe == Recipe::delayed) return *out_.scale;
+    return formula::current_scale(amax, largest(out_.element), args_.recipe != Recipe::current);
+  }
+
+  template <class Codec>
+  void write() const {
+    each_tile([&](std::int64_t i, std::int64_t k, const Tile& tile) {
+      for (std::size_t r = 0; r < rows_from(i); ++r) {
+        const std::int64_t row = i + static_cast<std::int64_t>(r);
+        const float factor = scale(out_.inverse[map_.place(row, k)]);
+        std::uint8_t* const to = out_.data + row * source_.inner() + k;
+        for (std::size_t c = 0; c < inner_from(k); ++c)
+          to[c] = static_cast<std::uint8_t>(Codec::cast(scalar::F32(tile[r][c] * factor)).v);
+      }
+    });
+  }
+
+  const CastArgs& args_;
+  const Codes& out_;
+  Source source_;
+  ScaleMap map_;
+};
+
+void sum_columns(const CastArgs& args) {
+  constexpr std::int64_t kStrip = 64;
+  auto strip = [&](std::int64_t number, cpu::Scratch&) {
+    const std::int64_t begin = number * kStrip, count = std::min(kStrip, args.columns - begin);
+    ColumnSums<kStrip> sums;
+    std::array<float, kStrip> row{};
+    for (std::int64_t i = 0; i < args.rows; ++i) {
+      cpu::load_values<scalar::Lane>(args.from, args.dtype, i * args.columns + begin, count, row.data());
+      sums.add(row);
+    }
+    std::copy_n(sums.sum().begin(), count, args.bias_grad + begin);
+  };
+  cpu::parallel_for((args.columns + kStrip - 1) / kStrip, args.threads, strip);
+}
+
+}  // namespace
+
+void cast_cpu(const CastArgs& args) {
+  float most = 0.0F;
+  if (args.by_rows.data != nullptr) most = Cast(args, false).run();
+  if (args.turned.data != nullptr) most = Cast(args, true).run();
+  if (args.amax != nullptr) *args.amax = std::max(*args.amax, most);
+  if (args.bias_grad != nullptr) sum_columns(args);
+}
+
+}  // namespace octavo::fp8

@@ -1,0 +1,49 @@
+// Sums over the rows of a matrix by a tree: neighbouring rows, neighbouring pairs of rows, and so on; a row
+// without a neighbour goes up as it is. The rows come one after the other, and what is kept of them is one
+// sum for each level.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace octavo::fp8 {
+
+template <std::size_t kWidth>
+class ColumnSums {
+ public:
+  using Row = std::array<float, kWidth>;
+
+  void add(const Row& row) {
+    Row sum = row;
+    std::size_t level = 0;
+    for (; ((count_ >> level) & 1U) != 0; ++level) join(levels_[level], sum);
+    levels_[level] = sum;
+    ++count_;
+  }
+
+  // REQUIRES: at least one row.
+  [[nodiscard]] Row sum() const {
+    std::size_t level = 0;
+    while (((count_ >> level) & 1U) == 0) ++level;
+    Row out = levels_[level];
+    for (++level; (count_ >> level) != 0; ++level) {
+      if (((count_ >> level) & 1U) != 0) join(levels_[level], out);
+    }
+    for (float& x : out) x += 0.0F;  // a zero becomes plus zero
+    return out;
+  }
+
+ private:
+  // The earlier rows are on the left.
+  static void join(const Row& left, Row& right) {
+    for (std::size_t i = 0; i < kWidth; ++i) right[i] = left[i] + right[i];
+  }
+
+  std::array<Row, 49> levels_;  // for up to 2^48 rows
+  std::uint64_t count_ = 0;
+};
+
+}  // namespace octavo::fp8
