@@ -189,4 +189,29 @@ struct CastArgs {
 // is plus.
 OCTAVO_API Status cast(const CastArgs& args);
 
+// --- products ---
+
+// An operand, as cast() wrote it.
+struct Matrix {
+  Element element = Element::e4m3;
+  Tiling tiling = Tiling::tensor;
+  const std::uint8_t* data = nullptr;
+  const float* inverse = nullptr;
+};
+
+// to[i, j] = sum over k of a[i, k] * b[j, k], each times its inverse scale. Sums are in fp32, in the order of
+// k; where scales change along k, by 128 terms that are scaled and added. Then `to` is added in fp32, if
+// asked for, and the result is rounded once. NaN and infinities of codes go into the sum as they are.
+struct ProductArgs {
+  Device device;
+  Matrix a, b;                                    // [rows, inner], [columns, inner]
+  std::int64_t rows = 0, columns = 0, inner = 0;  // multiples of kSide
+  void* to = nullptr;                             // [rows, columns], dense, aligned to its element
+  DType dtype = DType::bf16;                      // of `to`
+  bool add = false;
+  void* stream = nullptr;
+  int threads = 0;  // cpu: 0 means the pool's size
+};
+OCTAVO_API Status product(const ProductArgs& args);
+
 }  // namespace octavo::fp8

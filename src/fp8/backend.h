@@ -1,4 +1,4 @@
-// What a device does for cast(); the public function checks its arguments and forwards.
+// What a device does for cast() and product(); the public functions check their arguments and forward.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,7 +6,8 @@
 
 namespace octavo::fp8 {
 
-// REQUIRES: arguments that the public function accepts, with at least one element.
+// REQUIRES: arguments that the public functions accept, with at least one element.
 void cast_cpu(const CastArgs& args);
+void product_cpu(const ProductArgs& args);
 
 }  // namespace octavo::fp8

@@ -13,6 +13,7 @@ namespace test {
 namespace {
 
 using fp8::CastArgs;
+using fp8::ProductArgs;
 using octavo::Status;
 using octavo::StatusCode;
 using ::testing::HasSubstr;
@@ -103,9 +104,10 @@ TEST(Fp8BadInput, AMatrixWithoutElementsIsNotTouched) {
 TEST(Fp8BadInput, AGpuIsNotThereYet) {
   CastCall call;
   CastArgs cast = call.args();
+  ProductArgs product;
   fp8::ScaleUpdate update;
-  cast.device.kind = update.device.kind = octavo::DeviceKind::cuda;
-  for (const Status& status : {fp8::cast(cast), fp8::update_scales(update)}) {
+  cast.device.kind = product.device.kind = update.device.kind = octavo::DeviceKind::cuda;
+  for (const Status& status : {fp8::cast(cast), fp8::product(product), fp8::update_scales(update)}) {
     EXPECT_EQ(status.code(), StatusCode::unsupported);
     EXPECT_THAT(status.message(), HasSubstr("[fp8] device: got cuda, expected cpu"));
   }
@@ -133,6 +135,67 @@ TEST(Fp8BadInput, ScaleUpdates) {
   refused("tensors[1].scale: got null", [](fp8::ScaleUpdate&, fp8::DelayedTensor& t) { t.scale = nullptr; });
   refused("tensors[1].element: got 2",
           [](fp8::ScaleUpdate&, fp8::DelayedTensor& t) { t.element = static_cast<fp8::Element>(2); });
+}
+
+struct ProductCall {
+  std::array<std::uint8_t, 256> a{}, b{};
+  std::array<float, 16> scales{};
+  std::array<float, 256> to{};
+
+  ProductArgs args() {
+    ProductArgs args;
+    args.a = args.b = {fp8::Element::e4m3, fp8::Tiling::tensor, a.data(), scales.data()};
+    args.b.data = b.data();
+    args.rows = args.columns = args.inner = 16;
+    args.to = to.data();
+    args.dtype = octavo::DType::f32;
+    return args;
+  }
+};
+
+template <class Change>
+void refuse_product(const std::string& message, Change&& change) {
+  ProductCall call;
+  call.to.fill(7.0f);
+  ProductArgs args = call.args();
+  change(call, args);
+  expect_refused(fp8::product(args), message);
+  EXPECT_EQ(call.to[0], 7.0f);
+}
+
+TEST(Fp8BadInput, Products) {
+  ProductCall good;
+  ASSERT_TRUE(fp8::product(good.args()).ok());
+  refuse_product("rows: got 15, expected a multiple of 16",
+                 [](ProductCall&, ProductArgs& a) { a.rows = 15; });
+  refuse_product("columns: got 8, expected a multiple of 16",
+                 [](ProductCall&, ProductArgs& a) { a.columns = 8; });
+  refuse_product("inner: got 17, expected a multiple of 16",
+                 [](ProductCall&, ProductArgs& a) { a.inner = 17; });
+  refuse_product("inner: got -16", [](ProductCall&, ProductArgs& a) { a.inner = -16; });
+  refuse_product("rows: got 1099511627776",
+                 [](ProductCall&, ProductArgs& a) { a.rows = std::int64_t{1} << 40; });
+  refuse_product("dtype: got 3",
+                 [](ProductCall&, ProductArgs& a) { a.dtype = static_cast<octavo::DType>(3); });
+  refuse_product("b.element: got e5m2 like a.element",
+                 [](ProductCall&, ProductArgs& a) { a.a.element = a.b.element = fp8::Element::e5m2; });
+  refuse_product("a.element: got 2",
+                 [](ProductCall&, ProductArgs& a) { a.a.element = static_cast<fp8::Element>(2); });
+  refuse_product("b.tiling: got row with an a.tiling of tensor",
+                 [](ProductCall&, ProductArgs& a) { a.b.tiling = fp8::Tiling::row; });
+  refuse_product("b.tiling: got square with an a.tiling of square",
+                 [](ProductCall&, ProductArgs& a) { a.a.tiling = a.b.tiling = fp8::Tiling::square; });
+  refuse_product("b.tiling: got tensor with an a.tiling of line",
+                 [](ProductCall&, ProductArgs& a) { a.a.tiling = fp8::Tiling::line; });
+  refuse_product("a.tiling: got 4",
+                 [](ProductCall&, ProductArgs& a) { a.a.tiling = static_cast<fp8::Tiling>(4); });
+  refuse_product("a.data: got null, expected a buffer of 256 bytes",
+                 [](ProductCall&, ProductArgs& a) { a.a.data = nullptr; });
+  refuse_product("b.inverse: got null", [](ProductCall&, ProductArgs& a) { a.b.inverse = nullptr; });
+  refuse_product("to: got null, expected a buffer of 1024 bytes",
+                 [](ProductCall&, ProductArgs& a) { a.to = nullptr; });
+  refuse_product("to: overlaps b.inverse", [](ProductCall& c, ProductArgs& a) { a.b.inverse = &c.to[3]; });
+  refuse_product("threads: got 5000", [](ProductCall&, ProductArgs& a) { a.threads = 5000; });
 }
 
 }  // namespace

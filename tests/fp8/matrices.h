@@ -1,4 +1,4 @@
-// Matrices for the tests of FP8: what is cast, what a cast writes.
+// Matrices for the tests of FP8: what is cast, what a cast writes, and products in double.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -64,6 +64,9 @@ struct Cast {
 
   [[nodiscard]] fp8::Codes out(const float* scale = nullptr) const {
     return {element, codes.as<std::uint8_t>(), inverse.as<float>(), scale};
+  }
+  [[nodiscard]] fp8::Matrix matrix() const {
+    return {element, tiling, codes.as<std::uint8_t>(), inverse.as<float>()};
   }
   [[nodiscard]] std::uint8_t code(std::int64_t i, std::int64_t k) const {
     return codes.as<std::uint8_t>()[i * inner + k];
