@@ -13,6 +13,7 @@
 
 #include <octavo/types.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -116,10 +117,10 @@ OCTAVO_API std::int64_t scale_place(Tiling tiling, std::int64_t rows, std::int64
 // --- delayed scaling ---
 
 // The history of one tensor: `length` maxima. Slot 0 gathers those of the step under way, which cast() does.
+// A tensor may be cast to both elements, so it has a scale for each.
 struct DelayedTensor {
-  Element element = Element::e4m3;
   float* history = nullptr;
-  float* scale = nullptr;  // one number, 1 at first
+  float* scales = nullptr;  // two numbers, by Element, 1 at first
 };
 
 // Ends a step for every tensor, as Transformer Engine does: with a the maximum of all slots (NaN left out),
@@ -141,10 +142,10 @@ OCTAVO_API Status update_scales(const ScaleUpdate& update);
 
 // The same memory, for one tensor on the host: plain numbers that can be copied, compared and stored.
 struct DelayedState {
-  float scale = 1.0F;
   std::vector<float> history;  // amax_history_len zeros at first
+  std::array<float, 2> scales = {1.0F, 1.0F};
 
-  DelayedTensor view(Element element) { return {element, history.data(), &scale}; }
+  DelayedTensor view() { return {history.data(), scales.data()}; }
   friend bool operator==(const DelayedState&, const DelayedState&) = default;
 };
 
@@ -195,6 +196,7 @@ OCTAVO_API Status cast(const CastArgs& args);
 struct Matrix {
   Element element = Element::e4m3;
   Tiling tiling = Tiling::tensor;
+  std::int64_t rows = 0, inner = 0;  // multiples of kSide
   const std::uint8_t* data = nullptr;
   const float* inverse = nullptr;
 };
@@ -204,10 +206,9 @@ struct Matrix {
 // asked for, and the result is rounded once. NaN and infinities of codes go into the sum as they are.
 struct ProductArgs {
   Device device;
-  Matrix a, b;                                    // [rows, inner], [columns, inner]
-  std::int64_t rows = 0, columns = 0, inner = 0;  // multiples of kSide
-  void* to = nullptr;                             // [rows, columns], dense, aligned to its element
-  DType dtype = DType::bf16;                      // of `to`
+  Matrix a, b;                // of the same inner size
+  void* to = nullptr;         // [a.rows, b.rows], dense, aligned to its element
+  DType dtype = DType::bf16;  // of `to`
   bool add = false;
   void* stream = nullptr;
   int threads = 0;  // cpu: 0 means the pool's size

@@ -116,6 +116,7 @@ void sum_columns(const CastArgs& args) {
 }  // namespace
 
 void cast_cpu(const CastArgs& args) {
+  const cpu::FloatMode mode;  // maxima and scales may be denormal
   float most = 0.0F;
   if (args.by_rows.data != nullptr) most = Cast(args, false).run();
   if (args.turned.data != nullptr) most = Cast(args, true).run();

@@ -2,7 +2,6 @@
 // terms at a time are decoded and multiplied.
 // SPDX-License-Identifier: MIT
 #include "cpu/product.h"
-
 #include "cpu/threads.h"
 #include "cpu/tile_io.h"
 #include "fp8/backend.h"
@@ -19,12 +18,13 @@ constexpr std::int64_t kPart = 64;
 
 // An operand and where its scales are.
 struct Side {
-  Side(const Matrix& matrix, std::int64_t rows, std::int64_t inner_)
+  explicit Side(const Matrix& matrix)
       : value(values(matrix.element)),
         codes(matrix.data),
         inverse(matrix.inverse),
-        inner(inner_),
-        map(scale_map(matrix.tiling, rows, inner_)) {}
+        rows(matrix.rows),
+        inner(matrix.inner),
+        map(scale_map(matrix.tiling, rows, inner)) {}
 
   [[nodiscard]] float at(std::int64_t i, std::int64_t k) const { return value[codes[i * inner + k]]; }
   [[nodiscard]] double scale(std::int64_t i, std::int64_t k) const {
@@ -35,33 +35,29 @@ struct Side {
   const std::array<float, 256>& value;
   const std::uint8_t* codes;
   const float* inverse;
-  std::int64_t inner;
+  std::int64_t rows, inner;
   ScaleMap map;
 };
 
 // What is computed of one part.
 struct Part {
   std::int64_t row, column, rows, columns;
-  std::array<float, kPart * kTile> a;         // [rows, terms]
-  std::array<float, kTile * kPart> b;         // [terms, columns]
-  std::array<float, kPart * kPart> sum;       // of terms under one scale
+  std::array<float, kPart * kTile> a{};       // [rows, terms]
+  std::array<float, kTile * kPart> b{};       // [terms, columns]
+  std::array<float, kPart * kPart> sum{};     // of terms under one scale
   std::array<float, kPart * kPart> scaled{};  // of such sums
 };
 
 class Multiply {
  public:
   explicit Multiply(const ProductArgs& args)
-      : args_(args),
-        a_(args.a, args.rows, args.inner),
-        b_(args.b, args.columns, args.inner),
-        by_tile_(a_.changes_along_inner() || b_.changes_along_inner()) {}
+      : args_(args), a_(args.a), b_(args.b), by_tile_(a_.changes_along_inner() || b_.changes_along_inner()) {}
 
   void run(std::int64_t row, std::int64_t column) const {
-    Part part{row, column, std::min(kPart, args_.rows - row), std::min(kPart, args_.columns - column), {}, {},
-              {},  {}};
-    for (std::int64_t k = 0; k < args_.inner; k += kTile) {
-      add_terms(k, std::min(kTile, args_.inner - k), part);
-      if (by_tile_ || k + kTile >= args_.inner) add_scaled(k, part);
+    Part part{row, column, std::min(kPart, a_.rows - row), std::min(kPart, b_.rows - column)};
+    for (std::int64_t k = 0; k < a_.inner; k += kTile) {
+      add_terms(k, std::min(kTile, a_.inner - k), part);
+      if (by_tile_ || k + kTile >= a_.inner) add_scaled(k, part);
     }
     for (std::int64_t i = 0; i < part.rows; ++i) store(part, i);
   }
@@ -94,7 +90,7 @@ class Multiply {
   }
 
   void store(Part& part, std::int64_t i) const {
-    const std::int64_t at = (part.row + i) * args_.columns + part.column;
+    const std::int64_t at = (part.row + i) * b_.rows + part.column;
     float* const sums = part.scaled.data() + i * kPart;
     if (args_.add) {
       std::array<float, kPart> before;
@@ -113,7 +109,7 @@ class Multiply {
 
 void product_cpu(const ProductArgs& args) {
   const Multiply multiply(args);
-  const std::int64_t across = (args.columns + kPart - 1) / kPart, down = (args.rows + kPart - 1) / kPart;
+  const std::int64_t across = (args.b.rows + kPart - 1) / kPart, down = (args.a.rows + kPart - 1) / kPart;
   auto part = [&](std::int64_t number, cpu::Scratch&) {
     multiply.run(number / across * kPart, number % across * kPart);
   };

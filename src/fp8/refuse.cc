@@ -21,7 +21,8 @@ Status check_history(std::int64_t length, AmaxAlgo algo, int margin) {
                   "1 to " + std::to_string(kMaxHistory) + " (1: the last step alone)");
   }
   if (margin < 0 || margin > kMaxMargin)
-    return refuse("margin", margin, "0 to " + std::to_string(kMaxMargin) + ", a power of two");
+    return refuse("margin", margin,
+                  "0 to " + std::to_string(kMaxMargin) + " (scales are divided by 2^margin)");
   return check_enum("amax_compute_algo", algo);
 }
 

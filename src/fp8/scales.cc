@@ -16,9 +16,8 @@ namespace {
 
 Status check_tensor(const DelayedTensor& tensor, std::int64_t length, std::size_t number) {
   const std::string field = "tensors[" + std::to_string(number) + "]";
-  return first_error({check_enum(field + ".element", tensor.element),
-                      check_buffer(kWhere + field + ".history", tensor.history, 4 * length, 4),
-                      check_buffer(kWhere + field + ".scale", tensor.scale, 4, 4)});
+  return first_error({check_buffer(kWhere + field + ".history", tensor.history, 4 * length, 4),
+                      check_buffer(kWhere + field + ".scales", tensor.scales, 8, 4)});
 }
 
 // The maximum of a history whose slot 0 is in use, which begins its next step. NaN is left out.
@@ -44,8 +43,11 @@ Status update_scales(const ScaleUpdate& update) {
   for (const DelayedTensor& tensor : update.tensors) {
     const std::span history(tensor.history, static_cast<std::size_t>(update.length));
     if (history[0] == 0.0F) continue;
-    const float reach = std::ldexp(largest(tensor.element), -update.margin);
-    *tensor.scale = formula::delayed_scale(roll(history, update.algo), reach, *tensor.scale);
+    const float amax = roll(history, update.algo);
+    for (const Element element : {Element::e4m3, Element::e5m2}) {
+      float& scale = tensor.scales[static_cast<std::size_t>(element)];
+      scale = formula::delayed_scale(amax, std::ldexp(largest(element), -update.margin), scale);
+    }
   }
   return {};
 }

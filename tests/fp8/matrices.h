@@ -66,7 +66,7 @@ struct Cast {
     return {element, codes.as<std::uint8_t>(), inverse.as<float>(), scale};
   }
   [[nodiscard]] fp8::Matrix matrix() const {
-    return {element, tiling, codes.as<std::uint8_t>(), inverse.as<float>()};
+    return {element, tiling, rows, inner, codes.as<std::uint8_t>(), inverse.as<float>()};
   }
   [[nodiscard]] std::uint8_t code(std::int64_t i, std::int64_t k) const {
     return codes.as<std::uint8_t>()[i * inner + k];
@@ -94,14 +94,14 @@ inline fp8::CastArgs args_of(const Dense& from, fp8::Recipe recipe, fp8::Operand
 inline Cast cast(const Dense& from, fp8::Recipe recipe, const fp8::Use& use) {
   Cast out(use.element, fp8::tiling(recipe, use.operand), use.turned ? from.columns : from.rows,
            use.turned ? from.rows : from.columns);
-  fp8::DelayedState state{1.0f, {0.0f}};
+  fp8::DelayedState state{{0.0f}};
   fp8::CastArgs args = args_of(from, recipe, use.operand);
-  (use.turned ? args.turned : args.by_rows) = out.out(&state.scale);
+  (use.turned ? args.turned : args.by_rows) = out.out(&state.scales[static_cast<std::size_t>(use.element)]);
   if (recipe == fp8::Recipe::delayed) {
     args.amax = state.history.data();
     EXPECT_TRUE(fp8::cast(args).ok());
     fp8::ScaleUpdate update;
-    const fp8::DelayedTensor view[] = {state.view(use.element)};
+    const fp8::DelayedTensor view[] = {state.view()};
     update.tensors = view;
     update.length = 1;
     EXPECT_TRUE(fp8::update_scales(update).ok());

@@ -22,9 +22,6 @@ fp8::ProductArgs args_of(const Cast& a, const Cast& b, const Dense& to) {
   fp8::ProductArgs args;
   args.a = a.matrix();
   args.b = b.matrix();
-  args.rows = a.rows;
-  args.columns = b.rows;
-  args.inner = a.inner;
   args.to = to.data.data();
   args.dtype = to.dtype;
   return args;
@@ -58,7 +55,7 @@ TEST(Fp8Product, IsExactWhereNumbersAre) {
                                              {Tiling::line, Tiling::line},
                                              {Tiling::line, Tiling::square},
                                              {Tiling::square, Tiling::line}};
-  constexpr std::int64_t kRows = 144, kColumns = 208, kInner = 272;
+  constexpr std::int64_t kRows = 80, kColumns = 144, kInner = 272;
   for (const auto& [left, right] : pairs) {
     for (const Element element : kElements) {
       const Cast a = integers(element, left, kRows, kInner, 1);
@@ -76,20 +73,22 @@ TEST(Fp8Product, IsExactWhereNumbersAre) {
       }
       for (const DType dtype : octavo::all_dtypes()) {
         for (const bool add : {false, true}) {
+          Dense expected(dtype, kRows, kColumns);
+          for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
+            const double sum = exact[static_cast<std::size_t>(i)] + (add ? 3.0 : 0.0);
+            reference::store_nearest(dtype, expected.data.data(), i, static_cast<float>(sum));
+          }
           for (const int threads : {1, 3}) {
-            Dense to(dtype, kRows, kColumns, std::vector<float>(kRows * kColumns, 3.0f));
+            const Dense to(dtype, kRows, kColumns, std::vector<float>(kRows * kColumns, 3.0f));
             fp8::ProductArgs args = args_of(a, b, to);
             args.add = add;
             args.threads = threads;
             ASSERT_TRUE(fp8::product(args).ok());
             EXPECT_TRUE(to.data.surroundings_intact());
-            Dense expected(dtype, kRows, kColumns);
-            for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
-              const double sum = exact[static_cast<std::size_t>(i)] + (add ? 3.0 : 0.0);
-              reference::store_nearest(dtype, expected.data.data(), i, static_cast<float>(sum));
-              ASSERT_EQ(reference::load(dtype, to.data.data(), i),
-                        reference::load(dtype, expected.data.data(), i))
-                  << name(left) << ' ' << name(right) << ' ' << name(dtype) << ' ' << i;
+            for (std::int64_t i = 0; i < kRows; ++i) {
+              for (std::int64_t j = 0; j < kColumns; ++j)
+                ASSERT_EQ(to.at(i, j), expected.at(i, j))
+                    << name(left) << ' ' << name(right) << ' ' << i << ' ' << j;
             }
           }
         }
@@ -138,7 +137,7 @@ Dense tensor(Kind kind, std::int64_t rows, std::int64_t columns, std::uint64_t s
   return {DType::bf16, rows, columns, values};
 }
 
-constexpr std::int64_t kTokens = 144, kInputs = 272, kOutputs = 160;
+constexpr std::int64_t kTokens = 144, kInputs = 160, kOutputs = 144;
 
 struct Layer {
   Dense x, w, dy;

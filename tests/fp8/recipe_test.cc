@@ -83,7 +83,7 @@ TEST(Fp8Recipe, SettingsAreCheckedAndShown) {
             "[fp8] amax_history_len: got 0, expected 1 to 65536 (1: the last step alone)");
   EXPECT_THAT(refused([](fp8::Settings& s) { s.amax_history_len = 65537; }), HasSubstr("got 65537"));
   EXPECT_EQ(refused([](fp8::Settings& s) { s.margin = -1; }),
-            "[fp8] margin: got -1, expected 0 to 16, a power of two");
+            "[fp8] margin: got -1, expected 0 to 16 (scales are divided by 2^margin)");
   EXPECT_EQ(refused([](fp8::Settings& s) { s.format = static_cast<Format>(7); }),
             "[fp8] format: got 7, expected one of 0 (hybrid), 1 (e4m3), 2 (e5m2)");
   EXPECT_THAT(refused([](fp8::Settings& s) { s.recipe = static_cast<fp8::Recipe>(9); }),
