@@ -74,6 +74,7 @@ struct Use {
 struct Uses {
   Use a, b;
 };
+// REQUIRES: known values; so does tiling().
 OCTAVO_API Uses uses(Format format, Pass pass);
 
 // How many elements of a matrix of codes share a scale.

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 namespace test {
 namespace {
@@ -28,7 +29,7 @@ float activated(Activation activation, float x) {
 }
 
 double sigmoid(double z) { return 1.0 / (1.0 + std::exp(-z)); }
-double tanh_argument(double x) { return std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x); }
+double tanh_argument(double x) { return std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x); }
 
 std::vector<float> inputs() {
   std::vector<float> values = {0.0f, -0.0f, 1.0f, -1.0f, 87.5f, -86.5f, 1e20f, 3e38f};

@@ -28,14 +28,17 @@ inline const reference::Minifloat& definition(fp8::Element element) {
   return element == fp8::Element::e4m3 ? reference::kE4M3 : reference::kE5M2;
 }
 
-// A matrix of any element type, dense, in memory of its exact size.
+// A matrix of any element type, dense, in memory of its exact size that is aligned to an element and no more.
 struct Dense {
   octavo::DType dtype = octavo::DType::f32;
   std::int64_t rows = 0, columns = 0;
   Buffer data;
 
   Dense(octavo::DType type, std::int64_t height, std::int64_t width)
-      : dtype(type), rows(height), columns(width), data(height * width * octavo::dtype_bytes(type)) {}
+      : dtype(type),
+        rows(height),
+        columns(width),
+        data(height * width * octavo::dtype_bytes(type), octavo::dtype_bytes(type)) {}
   Dense(octavo::DType type, std::int64_t height, std::int64_t width, const std::vector<float>& values)
       : Dense(type, height, width) {
     for (std::int64_t i = 0; i < height * width; ++i)
@@ -59,8 +62,8 @@ struct Cast {
         tiling(tiles),
         rows(fp8::padded(height)),
         inner(fp8::padded(width)),
-        codes(rows * inner),
-        inverse(4 * fp8::scale_count(tiles, rows, inner)) {}
+        codes(rows * inner, 1),
+        inverse(4 * fp8::scale_count(tiles, rows, inner), 4) {}
 
   [[nodiscard]] fp8::Codes out(const float* scale = nullptr) const {
     return {element, codes.as<std::uint8_t>(), inverse.as<float>(), scale};
