@@ -53,9 +53,10 @@ class Cases:
         self._missing: list[str] = []
         self._not_applicable: dict[str, list[str]] = {}
         if not self._theirs:
-            from octavo.optim import Optimizer
+            from octavo.optim import CPUOffloadOptimizer, Optimizer
 
-            register_optimizer_step_post_hook(lambda o, *_: self._count(isinstance(o, Optimizer)))
+            ours = Optimizer, CPUOffloadOptimizer
+            register_optimizer_step_post_hook(lambda o, *_: self._count(isinstance(o, ours)))
             made = Optimizer.__init__
 
             def counted(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
