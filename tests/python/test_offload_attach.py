@@ -132,6 +132,22 @@ def test_a_module_waits_for_the_next_ones_too(monkeypatch: pytest.MonkeyPatch) -
     assert frozen(list(model.parameters())) == plain()
 
 
+def test_a_module_on_another_stream_follows_the_one_that_has_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = build()
+    optimizer.attach(model)
+    for number in range(2):
+        step(model, optimizer, number)
+    current, followed = [7], list[int]()
+    monkeypatch.setattr(attach, "AHEAD", 1 << 30)
+    monkeypatch.setattr(attach, "stream_of", lambda device: current[0])
+    monkeypatch.setattr(attach, "_follow", lambda device, stream: followed.append(stream))
+    up = model.blocks[1].up
+    up.register_forward_pre_hook(lambda *_: current.__setitem__(0, 8), prepend=True)  # before the gate
+    up.register_forward_hook(lambda *_: current.__setitem__(0, 7))
+    step(model, optimizer, 2)
+    assert followed == [7]
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_modules_wait_for_their_own(again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = build(again)

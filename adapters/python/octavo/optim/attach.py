@@ -3,7 +3,8 @@
 Every module of the model with parameters in it has a gate, a hook before its forward. During a pass of the
 model (the root) a gate lets the current stream wait for the parameters that its module owns, and with them
 for those of the next modules, up to AHEAD bytes: the engine writes that much at once, and a wait costs the
-host as much for many parameters as for one. Everything else waits for all: a module
+host as much for many parameters as for one. A module that then runs on another stream is ordered behind the
+one that has waited. Everything else waits for all: a module
 that is called outside a pass of its root, evaluation, state_dict and load_state_dict. At the beginning of a
 pass the root waits for parameters of modules that did not run in the pass before: somebody else may use those
 (nn.MultiheadAttention its projection, a compiled graph everything in it).
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from .._engine import stream_of
 from .._shards import is_sharded
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ class Attachment:
                 if m.handle not in gate.handles:
                     gate.handles.add(m.handle)
                     gate.bytes += m.bytes
+                    gate.devices.add(m.device)
                 gate.pending = gate.root.waiting = True
                 gate.root.active = False
         self.wait_for(loose)
@@ -105,6 +108,7 @@ class Attachment:
                 for gate in root.gates:
                     gate.pending, gate.bytes = False, 0
                     gate.handles.clear()
+                    gate.devices.clear()
 
     def tell_order(self, members: list[Member]) -> None:
         """Parameters are updated in the order in which the next pass waits for them."""
@@ -208,7 +212,9 @@ class Gate(_Hook):
         self.pending = False  # any of `handles`
         self.handles: set[int] = set()  # of the module's own parameters
         self.bytes = 0  # of these
+        self.devices: set[torch.device] = set()  # of these
         self.next: Gate | None = None  # in the pass before
+        self.waited: tuple[torch.device, int] | None = None  # a stream, by a gate before this one
 
     def __call__(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
@@ -221,6 +227,10 @@ class Gate(_Hook):
         root = self.root
         if self.owns and root.active:
             root.passed(self)
+        if self.waited is not None:
+            (device, stream), self.waited = self.waited, None
+            if stream_of(device) != stream:
+                _follow(device, stream)
         if not root.waiting:
             return
         if not root.active and not _in_backward():
@@ -240,9 +250,20 @@ class Gate(_Hook):
             gate.pending = False
             found += gate.handles
             size += gate.bytes
-            if gate.next is None or not gate.next.pending or size + gate.next.bytes > AHEAD:
+            after = gate.next
+            if after is None or not after.pending or size + after.bytes > AHEAD:
                 return found
-            gate = gate.next
+            if after.devices != gate.devices or len(after.devices) != 1:
+                return found
+            gate = after
+            device = next(iter(gate.devices))
+            stream = stream_of(device)
+            gate.waited = None if stream is None else (device, stream)
+
+
+def _follow(device: torch.device, stream: int) -> None:
+    """Orders the device's current stream behind another one."""
+    torch.cuda.current_stream(device).wait_stream(torch.cuda.ExternalStream(stream, device))
 
 
 class End(_Hook):
