@@ -15,18 +15,15 @@ namespace octavo {
 using engine::Offloaded;
 
 // The sums of a held gradient, complete.
-Result<engine::TakenSums*> Engine::Impl::sums_of(std::uint32_t handle, int threads) {
+Result<offload::HeldSums*> Engine::Impl::sums_of(std::uint32_t handle, int threads) {
   const engine::Record& record = registry[handle];
   Offloaded& own = *record.offloaded;
   if (Status bad = own.complete.wait(); !bad.ok()) return keep_error(bad);
   if (Status bad = own.summed.wait(); !bad.ok()) return keep_error(bad);
   if (!own.has_sums) {
-    own.sums->chunks.resize(static_cast<std::size_t>(chunks_of(record.args.spec.numel)));
-    offload::HeldSums all{own.sums->chunks};
     const GradView view{own.held.get(), own.held_dtype, record.args.spec.numel};
-    if (Status bad = offload::sum_gradient(view, all, offload::host_threads(threads)); !bad.ok()) return bad;
-    own.sums->max_bits = all.max_bits;
-    own.sums->nonfinite = all.nonfinite;
+    if (Status bad = offload::sum_gradient(view, *own.sums, offload::host_threads(threads)); !bad.ok())
+      return bad;
     own.has_sums = true;
   }
   return own.sums.get();

@@ -122,7 +122,7 @@ struct Engine::Impl {
   std::vector<std::uint32_t> offloaded_of(std::span<const std::uint32_t> handles, Device device) const;
 
   Status measure(engine::NormSet& set, const EngineDevice& given, GradNorm* out, int threads);
-  Result<engine::TakenSums*> sums_of(std::uint32_t handle, int threads);
+  Result<offload::HeldSums*> sums_of(std::uint32_t handle, int threads);
 
   std::int64_t staging_bytes(Device device) const;
   engine::Failure check_offloaded(const engine::Cohort& cohort, const EngineDevice& given);

@@ -3,22 +3,15 @@
 #pragma once
 
 #include "engine/host_pieces.h"
+#include "offload/held.h"
 #include "offload/steps.h"
 
 #include <octavo/engine.h>
 
 #include <limits>
 #include <memory>
-#include <vector>
 
 namespace octavo::engine {
-
-// The sums of a gradient that was taken; written by the host's queue.
-struct TakenSums {
-  std::vector<double> chunks;
-  std::uint32_t max_bits = 0;
-  std::int64_t nonfinite = 0;
-};
 
 struct Offloaded {
   static constexpr std::uint32_t kLast = std::numeric_limits<std::uint32_t>::max();
@@ -35,7 +28,7 @@ struct Offloaded {
   bool holds = false;
   DType held_dtype = DType::f32, taken_dtype = DType::f32;
   bool has_sums = false;
-  std::shared_ptr<TakenSums> sums;
+  std::shared_ptr<offload::HeldSums> sums;  // written by the host's queue
   offload::Mark complete, summed;
   offload::Promise released;
 

@@ -8,7 +8,6 @@
 #include "engine/impl.h"
 #include "offload/held.h"
 #include "offload/host_threads.h"
-#include "optimizers/norm_chunks.h"
 #include "optimizers/resolve.h"
 
 #include <algorithm>
@@ -102,8 +101,7 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
     own.has_sums = with_sums;
     return Status();
   };
-  if (own.sums == nullptr) own.sums = std::make_shared<engine::TakenSums>();
-  if (with_sums) own.sums->chunks.resize(static_cast<std::size_t>(chunks_of(numel)));
+  if (own.sums == nullptr) own.sums = std::make_shared<offload::HeldSums>();
   if (numel == 0) return taken();
 
   // What is written there before the gradient: earlier ones that were dropped; and read: by the last step.
@@ -116,7 +114,7 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
     if (mark.ok()) out = std::move(*mark);
     return mark.status();
   };
-  std::shared_ptr<engine::TakenSums> sums = with_sums ? own.sums : nullptr;
+  const std::shared_ptr<offload::HeldSums> sums = with_sums ? own.sums : nullptr;
   if (first && kept == dtype) {
     Status bad = begin_writing(link.down());
     if (bad.ok()) bad = link.down().copy(own.held.get(), grad, bytes, "gradients down");
@@ -127,11 +125,7 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
       const GradView view{own.held.get(), kept, numel};
       bad = link.host().after(own.taken);
       const auto sum = [view, sums](void* /*stream*/) {
-        offload::HeldSums all{sums->chunks};
-        Status done = offload::sum_gradient(view, all, offload::host_threads());
-        sums->max_bits = all.max_bits;
-        sums->nonfinite = all.nonfinite;
-        return done;
+        return offload::sum_gradient(view, *sums, offload::host_threads());
       };
       if (bad.ok()) bad = link.host().run(sum, "sums");
       if (bad.ok()) bad = mark_of(link.host(), own.summed);
@@ -148,15 +142,7 @@ Status Engine::Impl::take(std::uint32_t handle, const void* grad, DType dtype, D
   if (bad.ok()) bad = begin_writing(link.host());
   if (bad.ok()) bad = link.host().after(own.taken);
   const auto add = [to = own.held.get(), kept, from, dtype, numel, first, sums](void* /*stream*/) {
-    offload::HeldSums all;
-    if (sums != nullptr) all.chunks = sums->chunks;
-    Status done = offload::add_gradient(to, kept, from, dtype, numel, first, sums != nullptr ? &all : nullptr,
-                                        offload::host_threads());
-    if (sums != nullptr) {
-      sums->max_bits = all.max_bits;
-      sums->nonfinite = all.nonfinite;
-    }
-    return done;
+    return offload::add_gradient(to, kept, from, dtype, numel, first, sums.get(), offload::host_threads());
   };
   if (bad.ok()) bad = link.host().run(add, "add gradients");
   if (bad.ok()) bad = mark_of(link.host(), own.complete);

@@ -7,13 +7,14 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace octavo::offload {
 
 // What the norm needs of one gradient: the sums of its chunks (formula/norm.h), its largest magnitude and how
-// many elements are not finite.
+// many elements are not finite. Whatever was there before is replaced.
 struct HeldSums {
-  std::span<double> chunks;
+  std::vector<double> chunks;
   std::uint32_t max_bits = 0;
   std::int64_t nonfinite = 0;
 };
