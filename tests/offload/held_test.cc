@@ -68,7 +68,8 @@ void check_add(DType to_dtype, DType from_dtype, std::int64_t numel, bool finite
     const GradView view{expected.data(), to_dtype, numel};
     HeldSums again = sums;  // what was there before is replaced
     again.chunks.resize(3, 1.0);
-    again.max_bits = again.nonfinite = 77;
+    again.max_bits = 77;
+    again.nonfinite = 77;
     ASSERT_TRUE(sum_gradient(view, again, 1).ok());
     auto workspace = chunks(numel);
     const auto norm = grad_norm({&view, 1}, workspace);
