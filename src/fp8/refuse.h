@@ -1,7 +1,8 @@
-// Messages of FP8's functions, and the checks that they share. Every message names the argument, its value,
-// and what was expected.
+// Messages of FP8's functions, and the checks that they share.
 // SPDX-License-Identifier: MIT
 #pragma once
+
+#include "core/refuse.h"
 
 #include <octavo/fp8.h>
 
@@ -10,13 +11,7 @@
 namespace octavo::fp8 {
 
 inline constexpr const char* kWhere = "[fp8] ";
-
-inline Status refuse(const std::string& field, const std::string& got, const std::string& expected) {
-  return Status::invalid(kWhere + field + ": got " + got + ", expected " + expected);
-}
-inline Status refuse(const std::string& field, std::int64_t got, const std::string& expected) {
-  return refuse(field, std::to_string(got), expected);
-}
+inline constexpr Refuse refuse{kWhere};
 
 // A value that the vocabulary does not have, beside all that it has.
 template <class E>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "core/refuse.h"
 #include "transducer/backend.h"
 
 #include <array>
@@ -10,13 +11,7 @@
 namespace octavo::transducer {
 
 inline constexpr const char* kWhere = "[transducer] ";
-
-inline Status refuse(const std::string& field, const std::string& got, const std::string& expected) {
-  return Status::invalid(kWhere + field + ": got " + got + ", expected " + expected);
-}
-inline Status refuse(const std::string& field, std::int64_t got, const std::string& expected) {
-  return refuse(field, std::to_string(got), expected);
-}
+inline constexpr Refuse refuse{kWhere};
 inline std::string element(const std::string& field, std::int64_t i) {
   return field + "[" + std::to_string(i) + "]";
 }

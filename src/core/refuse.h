@@ -1,0 +1,24 @@
+// The message for an argument that is refused: it names the argument, its value, and what was expected.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace octavo {
+
+// Called like a function: refuse(field, got, expected).
+struct Refuse {
+  const char* where;  // who refuses, such as "[fp8] "
+
+  Status operator()(const std::string& field, const std::string& got, const std::string& expected) const {
+    return Status::invalid(where + field + ": got " + got + ", expected " + expected);
+  }
+  Status operator()(const std::string& field, std::int64_t got, const std::string& expected) const {
+    return (*this)(field, std::to_string(got), expected);
+  }
+};
+
+}  // namespace octavo
