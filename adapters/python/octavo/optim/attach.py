@@ -3,11 +3,13 @@
 Every module of the model with parameters in it has a gate, a hook before its forward. During a pass of the
 model (the root) a gate lets the current stream wait for the parameters that its module owns, and with them
 for those of the next modules, up to AHEAD bytes: the engine writes that much at once, and a wait costs the
-host as much for many parameters as for one. A module that then runs on another stream is ordered behind the
-one that has waited. Everything else waits for all: a module
-that is called outside a pass of its root, evaluation, state_dict and load_state_dict. At the beginning of a
-pass the root waits for parameters of modules that did not run in the pass before: somebody else may use those
-(nn.MultiheadAttention its projection, a compiled graph everything in it).
+host as much for many parameters as for one. Where the next module runs on another stream, its gate orders
+that stream behind the one that has waited.
+
+Everything else waits for all: a module that is called outside a pass of its root, evaluation, state_dict and
+load_state_dict. At the beginning of a pass the root waits for parameters of modules that did not run in the
+pass before: somebody else may use those (nn.MultiheadAttention its projection, a compiled graph everything in
+it).
 
 Hooks inside a compiled graph are traced: a gate there is a look at one attribute, and breaks the graph only
 where something is pending. Graphs from before attach() have no hooks, so they are made anew. Copies and
@@ -244,21 +246,21 @@ class Gate(_Hook):
 
     def _and_next(self) -> list[int]:
         """Its handles and those of the gates that followed it in the pass before."""
-        found: list[int] = []
-        size, gate = 0, self
-        while True:
-            gate.pending = False
-            found += gate.handles
-            size += gate.bytes
-            after = gate.next
-            if after is None or not after.pending or size + after.bytes > AHEAD:
-                return found
-            if after.devices != gate.devices or len(after.devices) != 1:
-                return found
-            gate = after
-            device = next(iter(gate.devices))
-            stream = stream_of(device)
-            gate.waited = None if stream is None else (device, stream)
+        self.pending = False
+        found, size, after = list(self.handles), self.bytes, self.next
+        if len(self.devices) != 1:
+            return found
+        (device,) = self.devices
+        stream = stream_of(device)
+        while after is not None and after.pending and after.devices == self.devices:
+            size += after.bytes
+            if size > AHEAD:
+                break
+            after.pending = False
+            after.waited = None if stream is None else (device, stream)
+            found += after.handles
+            after = after.next
+        return found
 
 
 def _follow(device: torch.device, stream: int) -> None:

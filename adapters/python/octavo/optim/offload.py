@@ -140,7 +140,7 @@ class Offload(HostStates):
         """A step was queued, and the parameters' versions are counted up."""
         self._busy = True
         places = self._of(chosen)
-        self.held.difference_update(places.handles)
+        self.held.difference_update(places.devices)
         for m in places.on_host:
             self._versions[m.handle] = _version(m.param)
         if not release and (self.attached is not None or self.options.offload_gradients):
@@ -151,9 +151,9 @@ class Offload(HostStates):
         if not self.defers(release) or not places.away:
             return
         self.pending.update(places.devices)
-        before = [self._alive[handle] for handle in places.handles if handle in self._alive]
+        before = [self._alive[handle] for handle in places.devices if handle in self._alive]
         kept = [*alive, *before]
-        for handle in places.handles:
+        for handle in places.devices:
             self._alive[handle] = kept
         there = [
             (m, grad) for m, grad, away in zip(chosen.here, grads, places.here_away, strict=True) if away
@@ -246,8 +246,7 @@ class _Places:
     def __init__(self, chosen: Chosen, states: HostStates) -> None:
         self.away = [m for m in chosen.members if states.is_away(m)]
         self.on_host = [m for m in self.away if states.residence(m) == HOST]
-        self.handles = [m.handle for m in self.away]
-        self.devices = {m.handle: m.device for m in self.away}
+        self.devices = {m.handle: m.device for m in self.away}  # by handle
         self.here_away = [states.is_away(m) for m in chosen.here]
 
 
