@@ -13,12 +13,9 @@
 
 #include <octavo/types.h>
 
-#include <array>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace octavo::fp8 {
 
@@ -117,11 +114,19 @@ OCTAVO_API std::int64_t scale_place(Tiling tiling, std::int64_t rows, std::int64
 
 // --- delayed scaling ---
 
-// The history of one tensor: `length` maxima. Slot 0 gathers those of the step under way, which cast() does.
-// A tensor may be cast to both elements, so it has a scale for each.
+// The state of a tensor: two scales, by Element (a tensor may be cast to both), 1 at first; then its history
+// of `length` maxima, 0 at first. Slot 0 of the history gathers the maximum of the step under way, which
+// cast() does. States of several tensors lie one behind the other.
+inline constexpr std::int64_t kScalesOfState = 2;
+constexpr std::int64_t state_floats(std::int64_t length) { return kScalesOfState + length; }
 struct DelayedTensor {
+  float* scales = nullptr;
   float* history = nullptr;
-  float* scales = nullptr;  // two numbers, by Element, 1 at first
+
+  static DelayedTensor at(float* states, std::int64_t length, std::int64_t number) {
+    float* const own = states + number * state_floats(length);
+    return {own, own + kScalesOfState};
+  }
 };
 
 // Ends a step for every tensor, as Transformer Engine does: with a the maximum of all slots (NaN left out),
@@ -133,22 +138,14 @@ struct DelayedTensor {
 // long as it is there: who skips a step for it should set slot 0 to zero.
 struct ScaleUpdate {
   Device device;
-  std::span<const DelayedTensor> tensors;
+  float* states = nullptr;
+  std::int64_t tensors = 0;
   std::int64_t length = 0;
   AmaxAlgo algo = AmaxAlgo::max;
   int margin = 0;
   void* stream = nullptr;
 };
 OCTAVO_API Status update_scales(const ScaleUpdate& update);
-
-// The same memory, for one tensor on the host: plain numbers that can be copied, compared and stored.
-struct DelayedState {
-  std::vector<float> history;  // amax_history_len zeros at first
-  std::array<float, 2> scales = {1.0F, 1.0F};
-
-  DelayedTensor view() { return {history.data(), scales.data()}; }
-  friend bool operator==(const DelayedState&, const DelayedState&) = default;
-};
 
 // --- casts ---
 
@@ -161,7 +158,8 @@ struct Codes {
 };
 
 // Writes a matrix as codes: by rows ([padded(rows), padded(columns)]), turned
-// ([padded(columns), padded(rows)]), or both. An element becomes
+// ([padded(columns), padded(rows)]), or both; of `groups` matrices each by itself, one behind the other, with
+// its own scales, but for a tensor's scale, which is that of all. An element becomes
 //   cast(scale * activation(x))      in fp32, rounded after each operation
 // where cast() rounds to the nearest code, ties to the even one, keeps the sign of zero, gives the largest
 // finite code for everything beyond, infinities included, and the code 0x7F for NaN: what the hardware's
@@ -176,14 +174,14 @@ struct Codes {
 struct CastArgs {
   Device device;
   DType dtype = DType::f32;
-  const void* from = nullptr;  // [rows, columns], dense, aligned to its element
-  std::int64_t rows = 0, columns = 0;
+  const void* from = nullptr;  // [groups, rows, columns], dense, aligned to its element
+  std::int64_t groups = 1, rows = 0, columns = 0;
   Recipe recipe = Recipe::delayed;
   Operand operand = Operand::x;  // decides what shares a scale
   Activation activation = Activation::none;
   Codes by_rows, turned;
   float* amax = nullptr;       // raised to the maximum of what is cast; null: not wanted
-  float* bias_grad = nullptr;  // [columns]: the sums of `from` over rows; null: not wanted
+  float* bias_grad = nullptr;  // [columns]: the sums of `from` over rows, of one group; null: not wanted
   void* stream = nullptr;
   int threads = 0;  // cpu: 0 means the pool's size
 };
@@ -211,9 +209,12 @@ struct ProductArgs {
   void* to = nullptr;         // [a.rows, b.rows], dense, aligned to its element
   DType dtype = DType::bf16;  // of `to`
   bool add = false;
+  void* workspace = nullptr;  // a GPU's: workspace_bytes(), of nobody else meanwhile, aligned to 256
   void* stream = nullptr;
   int threads = 0;  // cpu: 0 means the pool's size
 };
+// 0 on the CPU.
+OCTAVO_API std::int64_t workspace_bytes(Device device);
 OCTAVO_API Status product(const ProductArgs& args);
 
 }  // namespace octavo::fp8

@@ -4,7 +4,9 @@
 #include "formula/describe.h"
 #include "fp8/backend.h"
 #include "fp8/buffers.h"
+#include "fp8/tiles.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -12,15 +14,18 @@ namespace octavo::fp8 {
 namespace {
 
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
+constexpr std::int64_t kMostGroups = 65535;  // a side of a GPU's grid
 
 Status check_sizes(const CastArgs& args) {
+  if (args.groups < 0 || args.groups > kMostGroups) return refuse("groups", args.groups, "0 to 65535");
   if (args.rows < 0) return refuse("rows", args.rows, "at least 0");
   if (args.columns < 0) return refuse("columns", args.columns, "at least 0");
   for (const auto& [field, size] : {std::pair("rows", args.rows), std::pair("columns", args.columns)}) {
     if (size > kMostElements) return refuse(field, size, "at most 2^48");
   }
-  if (args.rows > 0 && padded(args.columns) > kMostElements / padded(args.rows))
-    return refuse("columns", args.columns, "rows * columns of at most 2^48");
+  const std::int64_t most = kMostElements / std::max<std::int64_t>(args.groups, 1);
+  if (args.rows > 0 && padded(args.columns) > most / padded(args.rows))
+    return refuse("columns", args.columns, "groups * rows * columns of at most 2^48");
   return {};
 }
 
@@ -36,6 +41,9 @@ Status check_enums(const CastArgs& args) {
     return refuse("bias_grad", "a buffer together with the activation " + std::string(name(args.activation)),
                   "one of them: a gradient is cast as it is");
   }
+  if (args.bias_grad != nullptr && args.groups > 1)
+    return refuse("bias_grad", "a buffer together with " + std::to_string(args.groups) + " groups",
+                  "one group");
   if (args.by_rows.data == nullptr && args.turned.data == nullptr)
     return refuse("by_rows.data", "null, like turned.data", "a buffer for one of them or both");
   return {};
@@ -48,8 +56,9 @@ struct Fields {
 void add_codes(const CastArgs& args, const Codes& out, std::int64_t rows, std::int64_t inner,
                const Fields& fields, std::vector<Buffer>& buffers) {
   if (out.data == nullptr) return;
-  const std::int64_t scales = scale_count(tiling(args.recipe, args.operand), rows, inner);
-  buffers.push_back({fields.data, out.data, rows * inner, 1, true});
+  const Tiling shared = tiling(args.recipe, args.operand);
+  const std::int64_t scales = group_scales(shared, scale_count(shared, rows, inner), args.groups);
+  buffers.push_back({fields.data, out.data, args.groups * rows * inner, 1, true});
   buffers.push_back({fields.inverse, out.inverse, 4 * scales, 4, true});
   if (args.recipe == Recipe::delayed) buffers.push_back({fields.scale, out.scale, 4, 4, false});
 }
@@ -57,7 +66,8 @@ void add_codes(const CastArgs& args, const Codes& out, std::int64_t rows, std::i
 Status check_memory(const CastArgs& args) {
   const std::int64_t rows = padded(args.rows), columns = padded(args.columns);
   const std::int64_t size = dtype_bytes(args.dtype);
-  std::vector<Buffer> buffers = {{"from", args.from, args.rows * args.columns * size, size, false}};
+  std::vector<Buffer> buffers = {
+      {"from", args.from, args.groups * args.rows * args.columns * size, size, false}};
   add_codes(args, args.by_rows, rows, columns, {"by_rows.data", "by_rows.inverse", "by_rows.scale"}, buffers);
   add_codes(args, args.turned, columns, rows, {"turned.data", "turned.inverse", "turned.scale"}, buffers);
   if (args.amax != nullptr) buffers.push_back({"amax", args.amax, 4, 4, true});
@@ -79,7 +89,7 @@ Status cast(const CastArgs& args) {
   if (Status bad = check_call(args.device, args.stream, args.threads); !bad.ok()) return bad;
   if (Status bad = check_sizes(args); !bad.ok()) return bad;
   if (Status bad = check_enums(args); !bad.ok()) return bad;
-  if (args.rows == 0 || args.columns == 0) return {};
+  if (args.groups == 0 || args.rows == 0 || args.columns == 0) return {};
   if (Status bad = check_memory(args); !bad.ok()) return bad;
   if (Status bad = check_scale(args, args.by_rows, "by_rows.scale"); !bad.ok()) return bad;
   if (Status bad = check_scale(args, args.turned, "turned.scale"); !bad.ok()) return bad;

@@ -20,7 +20,8 @@ class Cast {
       : args_(args),
         out_(turned ? args.turned : args.by_rows),
         source_(args, turned),
-        map_(scale_map(tiling(args.recipe, args.operand), source_.rows(), source_.inner())) {}
+        tiling_(tiling(args.recipe, args.operand)),
+        map_(scale_map(tiling_, source_.rows(), source_.inner())) {}
 
   // The maximum of all elements.
   float run() const {
@@ -31,25 +32,31 @@ class Cast {
       write<codecs::E5M2>();
     }
     float most = 0.0F;
-    for (float& slot : std::span(out_.inverse, static_cast<std::size_t>(map_.count))) {
-      most = std::max(most, slot);
-      slot = formula::inverse_scale(scale(slot), slot);
+    for (float& kept : std::span(out_.inverse, static_cast<std::size_t>(scales()))) {
+      most = std::max(most, kept);
+      kept = formula::inverse_scale(scale(kept), kept);
     }
     return most;
   }
 
  private:
-  // body(i, k, tile) for the tiles of a band, bands by threads.
+  // body(group, i, k, tile) for the tiles of a band, bands by threads.
   template <class Body>
   void each_tile(Body&& body) const {
+    const std::int64_t bands = tiles_in(source_.rows());
     auto band = [&](std::int64_t number, cpu::Scratch&) {
       Tile tile;
+      const std::int64_t group = number / bands, i = number % bands * kTile;
       for (std::int64_t k = 0; k < source_.inner(); k += kTile) {
-        source_.load(number * kTile, k, tile);
-        body(number * kTile, k, tile);
+        source_.load(group, i, k, tile);
+        body(group, i, k, tile);
       }
     };
-    cpu::parallel_for(tiles_in(source_.rows()), args_.threads, band);
+    cpu::parallel_for(args_.groups * bands, args_.threads, band);
+  }
+  [[nodiscard]] std::int64_t scales() const { return group_scales(tiling_, map_.count, args_.groups); }
+  [[nodiscard]] float& slot(std::int64_t group, std::int64_t i, std::int64_t k) const {
+    return out_.inverse[(tiling_ == Tiling::tensor ? 0 : group * map_.count) + map_.place(i, k)];
   }
   [[nodiscard]] std::size_t rows_from(std::int64_t i) const {
     return static_cast<std::size_t>(std::min(kTile, source_.rows() - i));
@@ -59,17 +66,17 @@ class Cast {
   }
 
   void measure() const {
-    std::fill_n(out_.inverse, map_.count, 0.0F);
+    std::fill_n(out_.inverse, scales(), 0.0F);
     std::mutex shared;  // a scale belongs to one band, unless it is the tensor's
-    each_tile([&](std::int64_t i, std::int64_t k, const Tile& tile) {
+    each_tile([&](std::int64_t group, std::int64_t i, std::int64_t k, const Tile& tile) {
       std::array<float, kTile> most{};
       for (std::size_t r = 0; r < rows_from(i); ++r) {
         for (const float x : tile[r]) most[r] = std::max(most[r], std::abs(x));  // a NaN is left out
       }
       const std::lock_guard lock(shared);
       for (std::size_t r = 0; r < rows_from(i); ++r) {
-        float& slot = out_.inverse[map_.place(i + static_cast<std::int64_t>(r), k)];
-        slot = std::max(slot, most[r]);
+        float& shared_slot = slot(group, i + static_cast<std::int64_t>(r), k);
+        shared_slot = std::max(shared_slot, most[r]);
       }
     });
   }
@@ -81,11 +88,11 @@ class Cast {
 
   template <class Codec>
   void write() const {
-    each_tile([&](std::int64_t i, std::int64_t k, const Tile& tile) {
+    each_tile([&](std::int64_t group, std::int64_t i, std::int64_t k, const Tile& tile) {
       for (std::size_t r = 0; r < rows_from(i); ++r) {
         const std::int64_t row = i + static_cast<std::int64_t>(r);
-        const float factor = scale(out_.inverse[map_.place(row, k)]);
-        std::uint8_t* const to = out_.data + row * source_.inner() + k;
+        const float factor = scale(slot(group, row, k));
+        std::uint8_t* const to = out_.data + (group * source_.rows() + row) * source_.inner() + k;
         for (std::size_t c = 0; c < inner_from(k); ++c)
           to[c] = static_cast<std::uint8_t>(Codec::cast(scalar::F32(tile[r][c] * factor)).v);
       }
@@ -95,6 +102,7 @@ class Cast {
   const CastArgs& args_;
   const Codes& out_;
   Source source_;
+  Tiling tiling_;
   ScaleMap map_;
 };
 

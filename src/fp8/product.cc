@@ -9,6 +9,7 @@
 namespace octavo::fp8 {
 namespace {
 
+constexpr std::int64_t kGpuWorkspace = std::int64_t{32} << 20;
 constexpr std::int64_t kMostSide = std::int64_t{1} << 24;
 
 Status check_side(const std::string& field, std::int64_t size) {
@@ -54,6 +55,8 @@ Status check_memory(const ProductArgs& args) {
 }
 
 }  // namespace
+
+std::int64_t workspace_bytes(Device device) { return device.kind == DeviceKind::cuda ? kGpuWorkspace : 0; }
 
 Status product(const ProductArgs& args) {
   if (Status bad = check_call(args.device, args.stream, args.threads); !bad.ok()) return bad;

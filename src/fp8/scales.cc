@@ -14,11 +14,7 @@
 namespace octavo::fp8 {
 namespace {
 
-Status check_tensor(const DelayedTensor& tensor, std::int64_t length, std::size_t number) {
-  const std::string field = "tensors[" + std::to_string(number) + "]";
-  return first_error({check_buffer(kWhere + field + ".history", tensor.history, 4 * length, 4),
-                      check_buffer(kWhere + field + ".scales", tensor.scales, 8, 4)});
-}
+constexpr std::int64_t kMostTensors = std::int64_t{1} << 24;
 
 // The maximum of a history whose slot 0 is in use, which begins its next step. NaN is left out.
 float roll(std::span<float> history, AmaxAlgo algo) {
@@ -36,11 +32,14 @@ float roll(std::span<float> history, AmaxAlgo algo) {
 Status update_scales(const ScaleUpdate& update) {
   if (Status bad = check_call(update.device, update.stream, 0); !bad.ok()) return bad;
   if (Status bad = check_history(update.length, update.algo, update.margin); !bad.ok()) return bad;
-  for (std::size_t i = 0; i < update.tensors.size(); ++i) {
-    if (Status bad = check_tensor(update.tensors[i], update.length, i); !bad.ok()) return bad;
-  }
+  if (update.tensors < 0 || update.tensors > kMostTensors)
+    return refuse("tensors", update.tensors, "0 to " + std::to_string(kMostTensors));
+  const std::int64_t bytes = 4 * update.tensors * state_floats(update.length);
+  if (Status bad = check_buffer(std::string(kWhere) + "states", update.states, bytes, 4); !bad.ok())
+    return bad;
   const cpu::FloatMode mode;  // scales may be denormal
-  for (const DelayedTensor& tensor : update.tensors) {
+  for (std::int64_t i = 0; i < update.tensors; ++i) {
+    const DelayedTensor tensor = DelayedTensor::at(update.states, update.length, i);
     const std::span history(tensor.history, static_cast<std::size_t>(update.length));
     if (history[0] == 0.0F) continue;
     const float amax = roll(history, update.algo);

@@ -39,23 +39,24 @@ class Source {
   [[nodiscard]] std::int64_t rows() const { return padded(turned_ ? args_.columns : args_.rows); }
   [[nodiscard]] std::int64_t inner() const { return padded(turned_ ? args_.rows : args_.columns); }
 
-  void load(std::int64_t i, std::int64_t k, Tile& to) const {
+  void load(std::int64_t group, std::int64_t i, std::int64_t k, Tile& to) const {
     if (!turned_) {
-      for (Line& line : to) load_line(i++, k, line);
+      for (Line& line : to) load_line(group, i++, k, line);
       return;
     }
     Line across;
     for (std::size_t c = 0; c < to.size(); ++c) {
-      load_line(k + static_cast<std::int64_t>(c), i, across);
+      load_line(group, k + static_cast<std::int64_t>(c), i, across);
       for (std::size_t r = 0; r < to.size(); ++r) to[r][c] = across[r];
     }
   }
 
  private:
-  void load_line(std::int64_t row, std::int64_t column, Line& to) const {
+  void load_line(std::int64_t group, std::int64_t row, std::int64_t column, Line& to) const {
     const std::int64_t count =
         row < args_.rows ? std::clamp<std::int64_t>(args_.columns - column, 0, kTile) : 0;
-    cpu::load_values<scalar::Lane>(args_.from, args_.dtype, row * args_.columns + column, count, to.data());
+    const std::int64_t at = (group * args_.rows + row) * args_.columns + column;
+    cpu::load_values<scalar::Lane>(args_.from, args_.dtype, at, count, to.data());
     std::fill(to.begin() + count, to.end(), 0.0F);
     activate(args_.activation, std::span(to).first(static_cast<std::size_t>(count)));
   }

@@ -39,4 +39,9 @@ inline ScaleMap scale_map(Tiling tiling, std::int64_t rows, std::int64_t inner) 
   return {1, 1, 0, 0, 1};
 }
 
+// The scales of `groups` matrices of `count` each: a tensor's is that of all of them.
+constexpr std::int64_t group_scales(Tiling tiling, std::int64_t count, std::int64_t groups) {
+  return tiling == Tiling::tensor ? count : groups * count;
+}
+
 }  // namespace octavo::fp8

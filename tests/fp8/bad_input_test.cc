@@ -114,25 +114,22 @@ TEST(Fp8BadInput, AGpuIsNotThereYet) {
 }
 
 TEST(Fp8BadInput, ScaleUpdates) {
-  fp8::DelayedState first{{2.0f, 3.0f}}, second = first;
+  const std::array<float, 8> before = {1.0f, 1.0f, 2.0f, 3.0f, 1.0f, 1.0f, 2.0f, 3.0f};
   const auto refused = [&](const std::string& message, auto&& change) {
-    std::array<fp8::DelayedTensor, 2> tensors = {first.view(), second.view()};
+    std::array<float, 8> states = before;
     fp8::ScaleUpdate update;
-    update.tensors = tensors;
+    update.states = states.data();
+    update.tensors = 2;
     update.length = 2;
-    change(update, tensors[1]);
+    change(update);
     expect_refused(fp8::update_scales(update), message);
-    EXPECT_EQ(first, (fp8::DelayedState{{2.0f, 3.0f}}));
+    EXPECT_EQ(states, before);
   };
-  refused("amax_history_len: got 0, expected 1 to 65536",
-          [](fp8::ScaleUpdate& u, fp8::DelayedTensor&) { u.length = 0; });
-  refused("margin: got 17", [](fp8::ScaleUpdate& u, fp8::DelayedTensor&) { u.margin = 17; });
-  refused("amax_compute_algo: got 5",
-          [](fp8::ScaleUpdate& u, fp8::DelayedTensor&) { u.algo = static_cast<fp8::AmaxAlgo>(5); });
-  refused("tensors[1].history: got null, expected a buffer of 8 bytes",
-          [](fp8::ScaleUpdate&, fp8::DelayedTensor& t) { t.history = nullptr; });
-  refused("tensors[1].scales: got null, expected a buffer of 8 bytes",
-          [](fp8::ScaleUpdate&, fp8::DelayedTensor& t) { t.scales = nullptr; });
+  refused("amax_history_len: got 0, expected 1 to 65536", [](fp8::ScaleUpdate& u) { u.length = 0; });
+  refused("margin: got 17", [](fp8::ScaleUpdate& u) { u.margin = 17; });
+  refused("amax_compute_algo: got 5", [](fp8::ScaleUpdate& u) { u.algo = static_cast<fp8::AmaxAlgo>(5); });
+  refused("tensors: got -1, expected 0 to", [](fp8::ScaleUpdate& u) { u.tensors = -1; });
+  refused("states: got null, expected a buffer of 32 bytes", [](fp8::ScaleUpdate& u) { u.states = nullptr; });
 }
 
 struct ProductCall {

@@ -11,7 +11,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace test {
@@ -93,21 +96,46 @@ inline fp8::CastArgs args_of(const Dense& from, fp8::Recipe recipe, fp8::Operand
   return args;
 }
 
+// A tensor's delayed scaling by its parts.
+struct DelayedState {
+  std::vector<float> history;
+  std::array<float, 2> scales = {1.0f, 1.0f};
+  friend bool operator==(const DelayedState&, const DelayedState&) = default;
+};
+
+// update_scales() for tensors whose histories have one length.
+inline octavo::Status update(std::span<DelayedState> tensors, fp8::AmaxAlgo algo, int margin) {
+  std::vector<float> states;
+  for (const DelayedState& one : tensors) {
+    states.insert(states.end(), one.scales.begin(), one.scales.end());
+    states.insert(states.end(), one.history.begin(), one.history.end());
+  }
+  fp8::ScaleUpdate args;
+  args.states = states.data();
+  args.tensors = std::ssize(tensors);
+  args.length = std::ssize(tensors[0].history);
+  args.algo = algo;
+  args.margin = margin;
+  octavo::Status status = fp8::update_scales(args);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto from = fp8::DelayedTensor::at(states.data(), args.length, static_cast<std::int64_t>(i));
+    std::copy_n(from.scales, 2, tensors[i].scales.begin());
+    std::copy_n(from.history, args.length, tensors[i].history.begin());
+  }
+  return status;
+}
+
 // One matrix of codes. Delayed scaling has the scale of the tensor's own maximum, from a history of one step.
 inline Cast cast(const Dense& from, fp8::Recipe recipe, const fp8::Use& use) {
   Cast out(use.element, fp8::tiling(recipe, use.operand), use.turned ? from.columns : from.rows,
            use.turned ? from.rows : from.columns);
-  fp8::DelayedState state{{0.0f}};
+  DelayedState state{{0.0f}};
   fp8::CastArgs args = args_of(from, recipe, use.operand);
   (use.turned ? args.turned : args.by_rows) = out.out(&state.scales[static_cast<std::size_t>(use.element)]);
   if (recipe == fp8::Recipe::delayed) {
     args.amax = state.history.data();
     EXPECT_TRUE(fp8::cast(args).ok());
-    fp8::ScaleUpdate update;
-    const fp8::DelayedTensor view[] = {state.view()};
-    update.tensors = view;
-    update.length = 1;
-    EXPECT_TRUE(fp8::update_scales(update).ok());
+    EXPECT_TRUE(update({&state, 1}, fp8::AmaxAlgo::max, 0).ok());
   }
   const octavo::Status status = fp8::cast(args);
   EXPECT_TRUE(status.ok()) << status.message();

@@ -16,7 +16,6 @@ namespace test {
 namespace {
 
 using fp8::AmaxAlgo;
-using fp8::DelayedState;
 using fp8::Element;
 using fp8::Recipe;
 
@@ -24,13 +23,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kMost = std::numeric_limits<float>::max();
 
 octavo::Status update(DelayedState& state, AmaxAlgo algo, int margin) {
-  const fp8::DelayedTensor tensors[] = {state.view()};
-  fp8::ScaleUpdate args;
-  args.tensors = tensors;
-  args.length = std::ssize(state.history);
-  args.algo = algo;
-  args.margin = margin;
-  return fp8::update_scales(args);
+  return test::update({&state, 1}, algo, margin);
 }
 
 // amax_and_scale_update_after_reduction of Transformer Engine, by a thread that does all its loops.
@@ -119,12 +112,7 @@ TEST(Fp8Scales, ManyTensorsAtOnceAreManyAlone) {
     together.push_back(state);
     alone.push_back(state);
   }
-  std::vector<fp8::DelayedTensor> views;
-  for (DelayedState& state : together) views.push_back(state.view());
-  fp8::ScaleUpdate args;
-  args.tensors = views;
-  args.length = 4;
-  ASSERT_TRUE(fp8::update_scales(args).ok());
+  ASSERT_TRUE(test::update(together, AmaxAlgo::max, 0).ok());
   for (DelayedState& state : alone) ASSERT_TRUE(update(state, AmaxAlgo::max, 0).ok());
   EXPECT_EQ(together, alone);
 }

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+#include "fp8/refuse.h"
+#include "fp8/tiles.h"
+
+#include <octavo/fp8_layer.h>
+
+#include <algorithm>
+#include <string>
+
+namespace octavo::fp8 {
+namespace {
+
+constexpr std::array kPasses = {Pass::forward, Pass::dgrad, Pass::wgrad};
+
+constexpr std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kCodesAlignment - 1) / kCodesAlignment * kCodesAlignment;
+}
+
+// An operand as the products see it when it is not turned.
+struct Shape {
+  std::int64_t groups, rows, inner;
+};
+Shape shape(const Layer& layer, Operand operand) {
+  switch (operand) {
+    case Operand::x:
+      return {layer.one_input ? 1 : layer.groups, layer.tokens, layer.inputs};
+    case Operand::w:
+      return {layer.groups, layer.outputs, layer.inputs};
+    case Operand::dy:
+      break;
+  }
+  return {layer.one_output ? 1 : layer.groups, layer.tokens, layer.outputs};
+}
+
+// Where an operand's codes and inverse scales lie in their buffer.
+struct CodesPlan {
+  Element element;
+  Tiling tiling;
+  std::int64_t groups, rows, inner;
+  std::int64_t scales;  // of one group; a tensor's is that of all
+
+  [[nodiscard]] std::int64_t scales_at() const { return aligned(groups * rows * inner); }
+  [[nodiscard]] std::int64_t bytes() const {
+    return scales_at() + aligned(4 * group_scales(tiling, scales, groups));
+  }
+  [[nodiscard]] Matrix matrix(const void* buffer, std::int64_t group) const {
+    const auto* const bytes = static_cast<const std::uint8_t*>(buffer);
+    const auto* const inverse = reinterpret_cast<const float*>(bytes + scales_at());
+    return {element,
+            tiling,
+            rows,
+            inner,
+            bytes + group * rows * inner,
+            inverse + (tiling == Tiling::tensor ? 0 : group * scales)};
+  }
+};
+CodesPlan plan(const Layer& layer, const Settings& settings, const Use& use) {
+  const Shape whole = shape(layer, use.operand);
+  const std::int64_t rows = padded(use.turned ? whole.inner : whole.rows);
+  const std::int64_t inner = padded(use.turned ? whole.rows : whole.inner);
+  const Tiling shared = tiling(settings.recipe, use.operand);
+  return {use.element, shared, whole.groups, rows, inner, scale_count(shared, rows, inner)};
+}
+
+// How a pass of the choice uses the operand in this orientation, if one does. Never two: see uses().
+bool find_use(const Settings& settings, const Choice& choice, Operand operand, bool turned, Use& found) {
+  for (const Pass pass : kPasses) {
+    if (!choice[pass]) continue;
+    const Uses both = uses(settings.format, pass);
+    for (const Use& use : {both.a, both.b}) {
+      if (use.operand != operand || use.turned != turned) continue;
+      found = use;
+      return true;
+    }
+  }
+  return false;
+}
+
+Status check_layer(const Layer& layer) {
+  for (const auto& [field, size] : {std::pair("groups", layer.groups), std::pair("tokens", layer.tokens),
+                                    std::pair("inputs", layer.inputs), std::pair("outputs", layer.outputs)}) {
+    if (size < 0) return refuse(std::string("layer.") + field, size, "at least 0");
+  }
+  if (std::string why = why_not(layer); !why.empty()) return Status::invalid(kWhere + why);
+  return {};
+}
+
+Status fill(const LayerCast& args, bool turned, void* buffer, Codes& out) {
+  Use use;
+  const char* const field = turned ? "turned" : "codes";
+  if (!find_use(args.settings, args.choice, args.operand, turned, use)) {
+    if (buffer == nullptr) return {};
+    return refuse(
+        field, "a buffer",
+        "null: no pass of the choice uses " + std::string(name(args.operand)) + (turned ? " turned" : ""));
+  }
+  const CodesPlan laid = plan(args.layer, args.settings, use);
+  if (buffer == nullptr)
+    return refuse(field, "null", "a buffer of " + std::to_string(laid.bytes()) + " bytes");
+  auto* const bytes = static_cast<std::uint8_t*>(buffer);
+  out.element = use.element;
+  out.data = bytes;
+  out.inverse = reinterpret_cast<float*>(bytes + laid.scales_at());
+  if (args.settings.recipe == Recipe::delayed) {
+    if (args.delayed.scales == nullptr) return refuse("delayed.scales", "null", "the tensor's two scales");
+    out.scale = args.delayed.scales + static_cast<std::size_t>(use.element);
+  }
+  return {};
+}
+
+// A pass as the products of its groups.
+struct Operands {
+  Uses of;
+  bool swapped;  // dw lies as w does: turned, where that is [inputs, outputs]
+};
+Operands operands(const LayerProduct& args) {
+  return {uses(args.settings.format, args.pass), args.pass == Pass::wgrad && args.layer.turned_weight};
+}
+
+}  // namespace
+
+std::string why_not(const Layer& layer) {
+  for (const auto& [field, size] : {std::pair("inputs", layer.inputs), std::pair("outputs", layer.outputs)}) {
+    if (size % kSide != 0)
+      return std::string(field) + ": got " + std::to_string(size) + ", expected a multiple of 16";
+  }
+  if (layer.groups > 1 && layer.tokens % kSide != 0) {
+    return "tokens: got " + std::to_string(layer.tokens) + " in each of " + std::to_string(layer.groups) +
+           " groups, expected a multiple of 16";
+  }
+  return {};
+}
+
+LayerResult result(const Layer& layer, Pass pass) {
+  const std::int64_t rows = padded(layer.tokens);
+  switch (pass) {
+    case Pass::forward:
+      return {layer.one_output ? 1 : layer.groups, rows, layer.outputs};
+    case Pass::dgrad:
+      return {layer.one_input ? 1 : layer.groups, rows, layer.inputs};
+    case Pass::wgrad:
+      break;
+  }
+  if (layer.turned_weight) return {layer.groups, layer.inputs, layer.outputs};
+  return {layer.groups, layer.outputs, layer.inputs};
+}
+
+std::int64_t codes_bytes(const Layer& layer, const Settings& settings, const Choice& choice, Operand operand,
+                         bool turned) {
+  Use use;
+  return find_use(settings, choice, operand, turned, use) ? plan(layer, settings, use).bytes() : 0;
+}
+
+Status cast(const LayerCast& args) {
+  if (Status bad = check(args.settings); !bad.ok()) return bad;
+  if (Status bad = check_enum("operand", args.operand); !bad.ok()) return bad;
+  if (Status bad = check_layer(args.layer); !bad.ok()) return bad;
+  Codes codes, turned;
+  if (Status bad = fill(args, false, args.codes, codes); !bad.ok()) return bad;
+  if (Status bad = fill(args, true, args.turned, turned); !bad.ok()) return bad;
+  if (codes.data == nullptr && turned.data == nullptr) return {};
+  const Shape whole = shape(args.layer, args.operand);
+  CastArgs out;
+  out.device = args.device;
+  out.dtype = args.dtype;
+  out.from = args.from;
+  out.groups = whole.groups;
+  out.rows = whole.rows;
+  out.columns = whole.inner;
+  out.recipe = args.settings.recipe;
+  out.operand = args.operand;
+  out.activation = args.activation;
+  out.by_rows = codes;
+  out.turned = turned;
+  if (args.operand == Operand::w && args.layer.turned_weight) {
+    std::swap(out.rows, out.columns);
+    std::swap(out.by_rows, out.turned);
+  }
+  if (args.settings.recipe == Recipe::delayed) out.amax = args.delayed.history;
+  out.bias_grad = args.bias_grad;
+  out.stream = args.stream;
+  out.threads = args.threads;
+  return cast(out);
+}
+
+Status product(const LayerProduct& args) {
+  if (Status bad = check(args.settings); !bad.ok()) return bad;
+  if (Status bad = check_enum("pass", args.pass); !bad.ok()) return bad;
+  if (Status bad = check_layer(args.layer); !bad.ok()) return bad;
+  const auto& [of, swapped] = operands(args);
+  const CodesPlan a = plan(args.layer, args.settings, of.a), b = plan(args.layer, args.settings, of.b);
+  const LayerResult to = result(args.layer, args.pass);
+  const std::int64_t bytes = to.rows * to.columns * dtype_bytes(args.dtype);
+  ProductArgs one;
+  one.device = args.device;
+  one.dtype = args.dtype;
+  one.workspace = args.workspace;
+  one.stream = args.stream;
+  one.threads = args.threads;
+  for (std::int64_t group = 0; group < args.layer.groups; ++group) {
+    one.a = a.matrix(args.a, std::min(group, a.groups - 1));
+    one.b = b.matrix(args.b, std::min(group, b.groups - 1));
+    if (swapped) std::swap(one.a, one.b);
+    const std::int64_t place = std::min(group, to.groups - 1);
+    one.to = static_cast<std::byte*>(args.to) + place * bytes;
+    one.add = args.add || place != group;
+    if (Status bad = product(one); !bad.ok()) return bad;
+  }
+  return {};
+}
+
+Choice fastest(const LayerTimes& times) {
+  const auto at = [](auto value) { return static_cast<std::size_t>(value); };
+  const auto cost = [&](const Choice& choice) {
+    double sum = 0.0;
+    for (const Pass pass : kPasses) sum += choice[pass] ? times.fp8[at(pass)] : times.plain[at(pass)];
+    for (const Operand operand : {Operand::x, Operand::w, Operand::dy}) {
+      int orientations = 0;
+      for (const Pass pass : kPasses) {
+        const Uses both = uses(Format::hybrid, pass);
+        orientations +=
+            static_cast<int>(choice[pass] && (both.a.operand == operand || both.b.operand == operand));
+      }
+      const double often = operand == Operand::w ? times.casts_of_weight : 1.0;
+      if (orientations == 1) sum += often * times.cast[at(operand)];
+      if (orientations == 2) sum += often * times.cast_two[at(operand)];
+    }
+    return sum;
+  };
+  Choice best{{false, false, false}};
+  for (unsigned set = 1; set < 8; ++set) {
+    const Choice other{{(set & 1U) != 0, (set & 2U) != 0, (set & 4U) != 0}};
+    const bool known = std::ranges::all_of(kPasses, [&](Pass pass) {
+      return !other[pass] || (times.fp8[at(pass)] > 0.0 && times.plain[at(pass)] > 0.0);
+    });
+    if (known && cost(other) < cost(best)) best = other;
+  }
+  return best;
+}
+
+}  // namespace octavo::fp8
