@@ -98,6 +98,10 @@ OCTAVO_API Status check(const Settings& settings);
 // One line for a log: all choices, and what a reader of it may not expect.
 OCTAVO_API std::string text(const Settings& settings);
 
+// Ok where the device multiplies in FP8: a GPU of compute capability 8.9 or later. Else unsupported, with
+// what the device is and what to do. The CPU computes the same slowly, which is meant for tests.
+OCTAVO_API Status supported(Device device);
+
 // --- sizes ---
 
 // Codes are in matrices whose sides are multiples of this. What a tensor lacks is zero, counts in no maximum,

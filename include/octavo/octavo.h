@@ -1,5 +1,5 @@
-/* The C ABI: steps, norms, layouts, converters, the inspector, dropout and the transducer loss over plain
- * structs, for engines and other languages.
+/* The C ABI: steps, norms, layouts, converters, the inspector, dropout, the transducer loss and FP8 products
+ * over plain structs, for engines and other languages.
  *
  * Rules: every function that can fail returns an octavo_status and, on failure, leaves a message for this
  * thread in octavo_last_error(). A failed call writes no buffer. Structs begin with struct_size, set by the
@@ -31,8 +31,8 @@ OCTAVO_API octavo_status octavo_force_implementation(const char* name);
 OCTAVO_API octavo_status octavo_set_default_threads(int32_t threads);
 OCTAVO_API int32_t octavo_default_threads(void);
 
-/* Names to numbers: kind is "dtype", "state", "store", "optimizer" or "reduction" (of the transducer loss).
- */
+/* Names to numbers: kind is "dtype", "state", "store", "optimizer", "reduction" (of the transducer loss), or
+ * of FP8 "fp8_format", "fp8_recipe", "amax_compute_algo", "activation". */
 OCTAVO_API octavo_status octavo_parse(const char* kind, const char* name, uint32_t* out);
 
 /* What an algorithm says of itself. Strings live as long as the library. */
@@ -395,6 +395,90 @@ OCTAVO_API octavo_status octavo_transducer_joint_gradient(const octavo_transduce
                                                           const octavo_transducer_joint_grads* grads);
 /* 1: a call with these numbers takes RNN-T. */
 OCTAVO_API int32_t octavo_draws_rnnt(double omega, uint64_t seed, uint64_t step);
+
+/* --- FP8 products -------------------------------------------------------------------------------------
+ *
+ * octavo/fp8_layer.h is the same in C++ and says what each field means. Enumerators have the values of
+ * octavo/fp8.h. */
+typedef struct {
+  uint32_t struct_size;
+  uint32_t device_kind; /* 0 cpu, 1 cuda */
+  int32_t device_index;
+  uint32_t format; /* 0 hybrid, 1 e4m3, 2 e5m2 */
+  uint32_t recipe; /* 0 delayed, 1 current, 2 rowwise, 3 block */
+  uint32_t passes; /* which are in FP8: 1 forward, 2 dgrad, 4 wgrad, added up */
+  int64_t groups, tokens, inputs, outputs;
+  uint32_t one_input, one_output, turned_weight;
+  uint32_t reserved;
+} octavo_fp8_layer;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t operand; /* 0 x, 1 w, 2 dy */
+  uint32_t dtype;
+  uint32_t activation; /* 0 none, 1 relu, 2 gelu, 3 silu */
+  const void* from;
+  void* codes;
+  void* turned;
+  float* scales;  /* delayed alone: of the tensor's state, two scales, */
+  float* history; /* and its slots */
+  float* bias_grad;
+  void* stream;
+  int32_t threads;
+  uint32_t reserved;
+} octavo_fp8_cast_args;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t pass; /* 0 forward, 1 dgrad, 2 wgrad */
+  uint32_t dtype;
+  uint32_t add;
+  const void* a;
+  const void* b;
+  void* to;
+  void* workspace;
+  void* stream;
+  int32_t threads;
+  uint32_t reserved;
+} octavo_fp8_product_args;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t device_kind;
+  int32_t device_index;
+  uint32_t algo; /* 0 max, 1 most_recent */
+  int32_t margin;
+  uint32_t reserved;
+  float* states; /* of `tensors` tensors: two scales and `length` slots each */
+  int64_t tensors, length;
+  void* stream;
+} octavo_fp8_scale_args;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved;
+  double plain[3], fp8[3];     /* by pass */
+  double cast[3], cast_two[3]; /* by operand */
+  double casts_of_weight;
+} octavo_fp8_times;
+
+/* Ok where the device has FP8 units; else unsupported, with what it is and what to do. The CPU has none: it
+ * computes the same numbers slowly, which is meant for tests. */
+OCTAVO_API octavo_status octavo_fp8_supported(uint32_t device_kind, int32_t device_index);
+/* Why the layer cannot be in FP8, "" if it can; NULL on a bad argument. Valid until the thread's next call.
+ */
+OCTAVO_API const char* octavo_fp8_why_not(const octavo_fp8_layer* layer);
+/* The sizes of what a pass writes: groups, rows, columns. */
+OCTAVO_API octavo_status octavo_fp8_result(const octavo_fp8_layer* layer, uint32_t pass, int64_t sizes[3]);
+/* Negative on a bad argument. */
+OCTAVO_API int64_t octavo_fp8_codes_bytes(const octavo_fp8_layer* layer, uint32_t operand, uint32_t turned);
+OCTAVO_API int64_t octavo_fp8_workspace_bytes(uint32_t device_kind, int32_t device_index);
+OCTAVO_API octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_cast_args* args);
+OCTAVO_API octavo_status octavo_fp8_product(const octavo_fp8_layer* layer,
+                                            const octavo_fp8_product_args* args);
+OCTAVO_API octavo_status octavo_fp8_update_scales(const octavo_fp8_scale_args* args);
+/* The passes of the fastest choice. */
+OCTAVO_API octavo_status octavo_fp8_fastest(const octavo_fp8_times* times, uint32_t* passes);
 
 /* --- The engine ---------------------------------------------------------------------------------------
  *

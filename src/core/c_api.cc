@@ -6,6 +6,7 @@
 #include <octavo/backend.h>
 #include <octavo/codec.h>
 #include <octavo/dropout.h>
+#include <octavo/fp8.h>
 #include <octavo/grad_norm.h>
 #include <octavo/octavo.h>
 #include <octavo/optimizer.h>
@@ -209,8 +210,13 @@ octavo_status octavo_parse(const char* kind, const char* name, uint32_t* out) {
     if (which == "store") return put(octavo::parse_weight_store(name));
     if (which == "optimizer") return put(octavo::parse_algorithm(name));
     if (which == "reduction") return put(octavo::parse_transducer_reduction(name));
+    if (which == "fp8_format") return put(octavo::fp8::parse_format(name));
+    if (which == "fp8_recipe") return put(octavo::fp8::parse_recipe(name));
+    if (which == "amax_compute_algo") return put(octavo::fp8::parse_amax_algo(name));
+    if (which == "activation") return put(octavo::fp8::parse_activation(name));
     return Status::invalid("[octavo] kind: got '" + std::string(which) +
-                           "', expected dtype, state, store, optimizer or reduction");
+                           "', expected dtype, state, store, optimizer, reduction, fp8_format, fp8_recipe, "
+                           "amax_compute_algo or activation");
   });
 }
 

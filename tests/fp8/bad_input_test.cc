@@ -57,7 +57,7 @@ TEST(Fp8BadInput, Casts) {
   ASSERT_TRUE(fp8::cast(good.args()).ok());
   refuse_cast("rows: got -1, expected at least 0", [](CastCall&, CastArgs& a) { a.rows = -1; });
   refuse_cast("columns: got -3", [](CastCall&, CastArgs& a) { a.columns = -3; });
-  refuse_cast("columns: got 281474976710656, expected rows * columns of at most 2^48",
+  refuse_cast("columns: got 281474976710656, expected groups * rows * columns of at most 2^48",
               [](CastCall&, CastArgs& a) { a.columns = std::int64_t{1} << 48; });
   refuse_cast("rows: got 9223372036854775807, expected at most 2^48",
               [](CastCall&, CastArgs& a) { a.rows = INT64_MAX; });
