@@ -1,6 +1,6 @@
 // Products of matrices in FP8, with what surrounds them: which tensor has which format, scales, casts, and
-// the product itself. All memory is the caller's. So far everything runs on the CPU, as the reference of what
-// a GPU will do: a GPU is an error.
+// the product itself. All memory is the caller's. Casts and scales have the same bits on the CPU and on a
+// GPU; the CPU's products are the reference of a GPU's, which sums in another order.
 //
 // A layer y = x . w^T (x [tokens, inputs], w [outputs, inputs]) has three products, and Hopper's FP8 units
 // take both operands with the summed dimension contiguous. So each is written d[i, j] = sum over k of
@@ -127,7 +127,7 @@ struct DelayedTensor {
   float* scales = nullptr;
   float* history = nullptr;
 
-  static DelayedTensor at(float* states, std::int64_t length, std::int64_t number) {
+  static constexpr DelayedTensor at(float* states, std::int64_t length, std::int64_t number) {
     float* const own = states + number * state_floats(length);
     return {own, own + kScalesOfState};
   }
@@ -213,12 +213,17 @@ struct ProductArgs {
   void* to = nullptr;         // [a.rows, b.rows], dense, aligned to its element
   DType dtype = DType::bf16;  // of `to`
   bool add = false;
+  // A GPU's: sums in its matrix units, of about 14 bits, as Transformer Engine has them for forward; else
+  // they are moved to fp32 every 128 terms or so.
+  bool fast_sums = false;
   void* workspace = nullptr;  // a GPU's: workspace_bytes(), of nobody else meanwhile, aligned to 256
   void* stream = nullptr;
   int threads = 0;  // cpu: 0 means the pool's size
 };
 // 0 on the CPU.
-OCTAVO_API std::int64_t workspace_bytes(Device device);
+constexpr std::int64_t workspace_bytes(Device device) {
+  return device.kind == DeviceKind::cuda ? std::int64_t{32} << 20 : 0;
+}
 OCTAVO_API Status product(const ProductArgs& args);
 
 }  // namespace octavo::fp8

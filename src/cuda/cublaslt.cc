@@ -27,6 +27,17 @@ static_assert(sizeof(lt::Algorithm) == sizeof(cublasLtMatmulAlgo_t));
 static_assert(sizeof(lt::Heuristic) == sizeof(cublasLtMatmulHeuristicResult_t));
 static_assert(offsetof(lt::Heuristic, state) == offsetof(cublasLtMatmulHeuristicResult_t, state));
 static_assert(lt::kFloat32 == CUDA_R_32F && lt::kFloat16 == CUDA_R_16F && lt::kBfloat16 == CUDA_R_16BF);
+static_assert(lt::kE4M3 == CUDA_R_8F_E4M3 && lt::kE5M2 == CUDA_R_8F_E5M2);
+static_assert(lt::kScaleA == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER);
+static_assert(lt::kScaleB == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER);
+static_assert(lt::kFastSums == CUBLASLT_MATMUL_DESC_FAST_ACCUM);
+#if CUBLAS_VERSION >= 120900
+static_assert(lt::kScaleModeA == CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
+static_assert(lt::kScaleModeB == CUBLASLT_MATMUL_DESC_B_SCALE_MODE);
+static_assert(lt::kScaleOfRow == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+static_assert(lt::kScaleOfLine == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+static_assert(lt::kScaleOfSquare == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+#endif
 static_assert(lt::kCompute32 == CUBLAS_COMPUTE_32F);
 static_assert(lt::kPlain == CUBLAS_OP_N && lt::kTransposed == CUBLAS_OP_T);
 static_assert(lt::kTransposeA == CUBLASLT_MATMUL_DESC_TRANSA);
@@ -106,9 +117,33 @@ int data_type(DType dtype) {
   return dtype == DType::f32 ? lt::kFloat32 : dtype == DType::bf16 ? lt::kBfloat16 : lt::kFloat16;
 }
 
+int data_type(fp8::Element element) { return element == fp8::Element::e4m3 ? lt::kE4M3 : lt::kE5M2; }
+
+std::int32_t scale_mode(fp8::Tiling tiling) {
+  switch (tiling) {
+    case fp8::Tiling::row:
+      return lt::kScaleOfRow;
+    case fp8::Tiling::line:
+      return lt::kScaleOfLine;
+    case fp8::Tiling::square:
+      return lt::kScaleOfSquare;
+    case fp8::Tiling::tensor:
+      break;
+  }
+  return lt::kOneScale;
+}
+
+std::string text(const Fp8Operands& both) {
+  const auto one = [](const Fp8Operand& operand) {
+    return std::string(fp8::name(operand.element)) + " (a scale for each " +
+           std::string(fp8::name(operand.tiling)) + ")";
+  };
+  return one(both.a) + " and " + one(both.b);
+}
+
 std::string shape_text(const Product& p) {
   return std::to_string(p.rows) + " x " + std::to_string(p.columns) + " x " + std::to_string(p.inner) +
-         " in " + std::string(name(p.from));
+         " in " + (p.fp8 ? text(*p.fp8) : std::string(name(p.from)));
 }
 
 // The library's matrices are by columns, so it is asked for the transpose: to' = b' · a'.
@@ -133,9 +168,12 @@ class Planner {
       set(plan, lt::kBiasPointer,
           kSomeBias);  // each call sets its own; proposals may depend on its alignment
     }
-    layout(plan.b, p.from, p.b_turned ? p.inner : p.columns, p.b_turned ? p.columns : p.inner, p.b_pitch);
-    layout(plan.a, p.from, p.a_turned ? p.rows : p.inner, p.a_turned ? p.inner : p.rows, p.a_pitch);
-    layout(plan.to, p.to, p.columns, p.rows, p.to_pitch);
+    if (p.fp8) set_scales(plan, *p.fp8);
+    const int a_type = p.fp8 ? data_type(p.fp8->a.element) : data_type(p.from);
+    const int b_type = p.fp8 ? data_type(p.fp8->b.element) : data_type(p.from);
+    layout(plan.b, b_type, p.b_turned ? p.inner : p.columns, p.b_turned ? p.columns : p.inner, p.b_pitch);
+    layout(plan.a, a_type, p.a_turned ? p.rows : p.inner, p.a_turned ? p.inner : p.rows, p.a_pitch);
+    layout(plan.to, data_type(p.to), p.columns, p.rows, p.to_pitch);
     lt::Preference preference = nullptr;
     check(f_.MatmulPreferenceCreate(&preference), "MatmulPreferenceCreate");
     if (ok()) {
@@ -167,6 +205,17 @@ class Planner {
   static constexpr int kMost = 8;  // proposals, best first; the first that the GPU can do is taken
   static constexpr std::uint64_t kSomeBias = 256;
 
+  void set_scales(Plan& plan, const Fp8Operands& both) {
+    const auto fast = static_cast<std::int8_t>(both.fast);
+    set(plan, lt::kFastSums, fast);
+    set(plan, lt::kScaleA, kSomeBias);  // each call sets its own
+    set(plan, lt::kScaleB, kSomeBias);
+    // An older library has this mode alone, and no attribute for it.
+    if (both.a.tiling == fp8::Tiling::tensor && both.b.tiling == fp8::Tiling::tensor) return;
+    set(plan, lt::kScaleModeA, scale_mode(both.b.tiling));
+    set(plan, lt::kScaleModeB, scale_mode(both.a.tiling));
+  }
+
   [[nodiscard]] bool ok() const { return status_ == 0; }
   void check(lt::Status status, const char* what) {
     if (!ok()) return;
@@ -178,9 +227,9 @@ class Planner {
     if (ok())
       check(f_.MatmulDescSetAttribute(plan.operation, attribute, &value, sizeof value), "an attribute");
   }
-  void layout(lt::Layout& out, DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t pitch) {
+  void layout(lt::Layout& out, int type, std::int64_t rows, std::int64_t columns, std::int64_t pitch) {
     if (ok()) {
-      check(f_.MatrixLayoutCreate(&out, data_type(dtype), static_cast<std::uint64_t>(rows),
+      check(f_.MatrixLayoutCreate(&out, type, static_cast<std::uint64_t>(rows),
                                   static_cast<std::uint64_t>(columns), pitch),
             "MatrixLayoutCreate");
     }
@@ -240,13 +289,21 @@ Status multiply(const Product& product, const ProductMemory& memory, void* works
   if (Status bad = load_products(); !bad.ok()) return bad;
   const lt::Functions& f = library().functions;
   AllPlans& all = all_plans();
-  const std::lock_guard lock(all.mutex);  // a plan has its bias's address meanwhile
+  const std::lock_guard lock(all.mutex);  // a plan has its bias's and scales' addresses meanwhile
   auto found = plan_of(all, product);
   if (!found.ok()) return found.status();
   const auto& [handle, plan] = *found;
   lt::Status status = 0;
   if (product.bias) {
     status = f.MatmulDescSetAttribute(plan->operation, lt::kBiasPointer, &memory.bias, sizeof memory.bias);
+  }
+  if (product.fp8) {
+    const auto set = [&](int attribute, const float* inverse) {
+      if (status == 0)
+        status = f.MatmulDescSetAttribute(plan->operation, attribute, &inverse, sizeof inverse);
+    };
+    set(lt::kScaleA, memory.b_inverse);
+    set(lt::kScaleB, memory.a_inverse);
   }
   if (status == 0) {
     const float one = 1.0F, before = product.add ? 1.0F : 0.0F;

@@ -29,13 +29,18 @@ struct Heuristic {  // cublasLtMatmulHeuristicResult_t
 };
 
 // cudaDataType
-inline constexpr int kFloat32 = 0, kFloat16 = 2, kBfloat16 = 14;
+inline constexpr int kFloat32 = 0, kFloat16 = 2, kBfloat16 = 14, kE4M3 = 28, kE5M2 = 29;
 // cublasComputeType_t: products in fp32, never TF32
 inline constexpr int kCompute32 = 68;
 // cublasOperation_t
 inline constexpr std::int32_t kPlain = 0, kTransposed = 1;
 // cublasLtMatmulDescAttributes_t
 inline constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8;
+// Of FP8 operands: what codes are multiplied by, and which of them share such a number (since CUDA 12.9);
+// sums in the matrix units' own precision, of 14 bits or so, instead of fp32
+inline constexpr int kScaleA = 17, kScaleB = 18, kFastSums = 25, kScaleModeA = 31, kScaleModeB = 32;
+// cublasLtMatmulMatrixScale_t
+inline constexpr std::int32_t kOneScale = 0, kScaleOfRow = 3, kScaleOfLine = 4, kScaleOfSquare = 5;
 // cublasLtEpilogue_t
 inline constexpr std::uint32_t kEpilogueBias = 4;
 // cublasLtMatmulPreferenceAttributes_t

@@ -92,6 +92,11 @@ Status failed(const std::string& what, cudaError_t error) {
 }
 
 Status check_device(const std::string& where, int device) {
+  // Asked once for a device, and of no other: a question that loads code opens a context on its device.
+  static std::mutex mutex;
+  static std::set<int> usable;
+  const std::lock_guard lock(mutex);
+  if (usable.contains(device)) return {};
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -102,11 +107,6 @@ Status check_device(const std::string& where, int device) {
     return Status::invalid(where + " device: got " + cuda_name(device) + ", expected cuda:0 to " +
                            cuda_name(count - 1));
   }
-  // Asked once for a device, and of no other: a question that loads code opens a context on its device.
-  static std::mutex mutex;
-  static std::set<int> usable;
-  const std::lock_guard lock(mutex);
-  if (usable.contains(device)) return {};
   const GpuInfo gpu = inspect(device);
   if (!gpu.usable)
     return Status::unsupported(where + " device: " + cuda_name(device) + " (" + gpu.name + "): " + gpu.note);

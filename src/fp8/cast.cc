@@ -91,6 +91,7 @@ Status cast(const CastArgs& args) {
   if (Status bad = check_enums(args); !bad.ok()) return bad;
   if (args.groups == 0 || args.rows == 0 || args.columns == 0) return {};
   if (Status bad = check_memory(args); !bad.ok()) return bad;
+  if (args.device.kind == DeviceKind::cuda) return cast_cuda(args);
   if (Status bad = check_scale(args, args.by_rows, "by_rows.scale"); !bad.ok()) return bad;
   if (Status bad = check_scale(args, args.turned, "turned.scale"); !bad.ok()) return bad;
   cast_cpu(args);

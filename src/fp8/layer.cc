@@ -194,6 +194,7 @@ Status product(const LayerProduct& args) {
   ProductArgs one;
   one.device = args.device;
   one.dtype = args.dtype;
+  one.fast_sums = args.pass == Pass::forward;
   one.workspace = args.workspace;
   one.stream = args.stream;
   one.threads = args.threads;

@@ -9,7 +9,6 @@
 namespace octavo::fp8 {
 namespace {
 
-constexpr std::int64_t kGpuWorkspace = std::int64_t{32} << 20;
 constexpr std::int64_t kMostSide = std::int64_t{1} << 24;
 
 Status check_side(const std::string& field, std::int64_t size) {
@@ -56,8 +55,6 @@ Status check_memory(const ProductArgs& args) {
 
 }  // namespace
 
-std::int64_t workspace_bytes(Device device) { return device.kind == DeviceKind::cuda ? kGpuWorkspace : 0; }
-
 Status product(const ProductArgs& args) {
   if (Status bad = check_call(args.device, args.stream, args.threads); !bad.ok()) return bad;
   if (args.dtype > DType::f16)
@@ -66,6 +63,7 @@ Status product(const ProductArgs& args) {
   if (Status bad = check_operands(args.a, args.b); !bad.ok()) return bad;
   if (args.a.rows == 0 || args.b.rows == 0) return {};
   if (Status bad = check_memory(args); !bad.ok()) return bad;
+  if (args.device.kind == DeviceKind::cuda) return product_cuda(args);
   product_cpu(args);
   return {};
 }

@@ -8,10 +8,6 @@ namespace octavo::fp8 {
 
 Status check_call(Device device, const void* stream, int threads) {
   if (Status bad = check_device("[fp8]", device); !bad.ok()) return bad;
-  if (device.kind == DeviceKind::cuda) {
-    return Status::unsupported(std::string(kWhere) +
-                               "device: got cuda, expected cpu (FP8 on a GPU is not built yet)");
-  }
   return first_error({check_stream("[fp8]", device, stream), check_threads("[fp8]", threads)});
 }
 

@@ -24,7 +24,7 @@ Status check_enum(const std::string& field, E value) {
   return refuse(field, static_cast<std::int64_t>(value), "one of " + known);
 }
 
-// A device that exists and, so far, is the CPU; its stream and threads.
+// A known device, its stream and threads.
 Status check_call(Device device, const void* stream, int threads);
 // The numbers of delayed scaling.
 Status check_history(std::int64_t length, AmaxAlgo algo, int margin);

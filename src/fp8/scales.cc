@@ -4,6 +4,7 @@
 #include "core/first_error.h"
 #include "cpu/threads.h"
 #include "formula/fp8_scale.h"
+#include "fp8/backend.h"
 #include "fp8/refuse.h"
 #include "optimizers/resolve.h"
 
@@ -37,6 +38,8 @@ Status update_scales(const ScaleUpdate& update) {
   const std::int64_t bytes = 4 * update.tensors * state_floats(update.length);
   if (Status bad = check_buffer(std::string(kWhere) + "states", update.states, bytes, 4); !bad.ok())
     return bad;
+  if (update.tensors == 0) return {};
+  if (update.device.kind == DeviceKind::cuda) return update_scales_cuda(update);
   const cpu::FloatMode mode;  // scales may be denormal
   for (std::int64_t i = 0; i < update.tensors; ++i) {
     const DelayedTensor tensor = DelayedTensor::at(update.states, update.length, i);

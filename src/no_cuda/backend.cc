@@ -3,6 +3,7 @@
 #include "optimizers/backend.h"
 
 #include "dropout/backend.h"
+#include "fp8/backend.h"
 #include "optimizers/resolve.h"
 #include "transducer/backend.h"
 
@@ -33,6 +34,14 @@ Result<std::unique_ptr<DeviceWork>> make_cuda_work(const std::string& where, int
 }
 
 Status dropout_cuda(const DropoutArgs& args) { return no_cuda("[dropout]", args.device.index); }
+
+namespace fp8 {
+
+Status cast_cuda(const CastArgs& args) { return no_cuda("[fp8]", args.device.index); }
+Status product_cuda(const ProductArgs& args) { return no_cuda("[fp8]", args.device.index); }
+Status update_scales_cuda(const ScaleUpdate& update) { return no_cuda("[fp8]", update.device.index); }
+
+}  // namespace fp8
 
 namespace transducer {
 namespace {

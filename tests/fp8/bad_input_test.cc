@@ -101,16 +101,19 @@ TEST(Fp8BadInput, AMatrixWithoutElementsIsNotTouched) {
   EXPECT_EQ(call.inverse, 7.0f);
 }
 
-TEST(Fp8BadInput, AGpuIsNotThereYet) {
+TEST(Fp8BadInput, AGpuDoesNotTakeTheHostsMemory) {
   CastCall call;
   CastArgs cast = call.args();
-  ProductArgs product;
-  fp8::ScaleUpdate update;
-  cast.device.kind = product.device.kind = update.device.kind = octavo::DeviceKind::cuda;
-  for (const Status& status : {fp8::cast(cast), fp8::product(product), fp8::update_scales(update)}) {
-    EXPECT_EQ(status.code(), StatusCode::unsupported);
-    EXPECT_THAT(status.message(), HasSubstr("[fp8] device: got cuda, expected cpu"));
-  }
+  cast.device = {octavo::DeviceKind::cuda, 0};
+  EXPECT_FALSE(fp8::cast(cast).ok());
+  EXPECT_EQ(call.inverse, 7.0f);
+}
+
+TEST(Fp8BadInput, TheCpuHasNoFp8Units) {
+  const Status status = fp8::supported({});
+  EXPECT_EQ(status.code(), StatusCode::unsupported);
+  EXPECT_THAT(status.message(), HasSubstr("device: got cpu, expected a GPU of compute capability 8.9"));
+  EXPECT_FALSE(fp8::supported({octavo::DeviceKind::cuda, 99}).ok());
 }
 
 TEST(Fp8BadInput, ScaleUpdates) {

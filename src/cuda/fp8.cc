@@ -1,0 +1,171 @@
+// FP8 on a GPU: where the memory is, and the launches on the caller's stream.
+// SPDX-License-Identifier: MIT
+#include "core/first_error.h"
+#include "cuda/cublaslt.h"
+#include "cuda/fp8_cast.h"
+#include "cuda/runtime.h"
+#include "fp8/backend.h"
+#include "fp8/refuse.h"
+#include "fp8/tiles.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+namespace octavo::fp8 {
+namespace {
+
+constexpr std::uintptr_t kVector = 16;  // bytes
+const std::string kName = "[fp8]";
+
+cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+Status check_place(Device device, void* stream) {
+  return first_error({cuda::check_device(kName, device.index),
+                      cuda::check_stream(std::string(kWhere), stream_of(stream), device.index)});
+}
+// One look at a pointer costs a call of the driver; where one buffer is, the others are.
+Status check_memory(const char* field, const void* data, int device) {
+  return cuda::check_pointer(kWhere + std::string(field), data, device);
+}
+Status check_aligned(const char* field, const void* data) {
+  if (reinterpret_cast<std::uintptr_t>(data) % kVector == 0) return {};
+  return refuse(field, "an address that is no multiple of 16", "a multiple of 16 on a GPU");
+}
+Status done(const char* what, int device, cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  return cuda::failed(kWhere + std::string(what) + " on cuda:" + std::to_string(device), error);
+}
+
+cuda::CodesWork codes_work(const CastArgs& args, const Codes& out, bool turned) {
+  if (out.data == nullptr) return {};
+  const std::int64_t rows = padded(turned ? args.columns : args.rows);
+  const std::int64_t inner = padded(turned ? args.rows : args.columns);
+  const Tiling shared = tiling(args.recipe, args.operand);
+  const ScaleMap map = scale_map(shared, rows, inner);
+  return {out.data,   out.inverse, out.scale, shared == Tiling::tensor ? 0 : map.count,
+          map.across, out.element};
+}
+
+// Memory of the stream, for as long as the object lives.
+class StreamMemory {
+ public:
+  StreamMemory(std::int64_t bytes, cudaStream_t stream) : stream_(stream) {
+    error_ = cudaMallocAsync(&data_, static_cast<std::size_t>(bytes), stream);
+  }
+  ~StreamMemory() {
+    if (error_ == cudaSuccess) (void)cudaFreeAsync(data_, stream_);
+  }
+  StreamMemory(const StreamMemory&) = delete;
+  StreamMemory& operator=(const StreamMemory&) = delete;
+  [[nodiscard]] cudaError_t error() const { return error_; }
+  [[nodiscard]] float* floats() const { return static_cast<float*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+  cudaStream_t stream_;
+  cudaError_t error_;
+};
+
+// The tree over rows, 32 at a time; what a level leaves is the next one's matrix.
+Status sum_columns(const CastArgs& args) {
+  const cudaStream_t stream = stream_of(args.stream);
+  const auto left = [](std::int64_t rows) { return (rows + cuda::kSumRows - 1) / cuda::kSumRows; };
+  const std::int64_t first = left(args.rows), second = left(first);
+  const StreamMemory memory(4 * args.columns * (first + second), stream);
+  cudaError_t error = memory.error();
+  const void* from = args.from;
+  DType dtype = args.dtype;
+  float* to = memory.floats();
+  float* other = memory.floats() + args.columns * first;
+  for (std::int64_t rows = args.rows; error == cudaSuccess; rows = left(rows)) {
+    const bool last = rows <= cuda::kSumRows;
+    error = cuda::sum_rows(from, dtype, rows, args.columns, last ? args.bias_grad : to, last, stream);
+    if (last) break;
+    from = to;
+    dtype = DType::f32;
+    std::swap(to, other);
+  }
+  return done("the sums over rows", args.device.index, error);
+}
+
+}  // namespace
+
+Status cast_cuda(const CastArgs& args) {
+  const int device = args.device.index;
+  Status bad = first_error({check_place(args.device, args.stream), check_memory("from", args.from, device),
+                            check_aligned("by_rows.data", args.by_rows.data),
+                            check_aligned("turned.data", args.turned.data)});
+  if (!bad.ok()) return bad;
+  const std::int64_t tiles = args.groups * tiles_in(padded(args.rows)) * tiles_in(padded(args.columns));
+  if (tiles > std::numeric_limits<std::int32_t>::max())
+    return refuse("rows", args.rows, "at most 2^31 tiles of 128 x 128 elements on a GPU");
+  const cuda::DeviceScope scope(device);
+  const Tiling shared = tiling(args.recipe, args.operand);
+  const Codes &by_rows = args.by_rows, &turned = args.turned;
+  const bool alike =
+      by_rows.data != nullptr && turned.data != nullptr && by_rows.element == turned.element &&
+      (shared == Tiling::square ||
+       (shared == Tiling::tensor && (args.recipe != Recipe::delayed || by_rows.scale == turned.scale)));
+  const cuda::CastWork work{args.from,
+                            args.dtype,
+                            args.groups,
+                            args.rows,
+                            args.columns,
+                            args.recipe,
+                            shared,
+                            args.activation,
+                            codes_work(args, by_rows, false),
+                            codes_work(args, turned, true),
+                            args.amax,
+                            alike};
+  bad = done("a cast", device, cuda::cast_fp8(work, stream_of(args.stream)));
+  if (!bad.ok() || args.bias_grad == nullptr) return bad;
+  return sum_columns(args);
+}
+
+Status product_cuda(const ProductArgs& args) {
+  const int device = args.device.index;
+  Status bad = first_error({check_place(args.device, args.stream), check_memory("to", args.to, device),
+                            check_aligned("a.data", args.a.data), check_aligned("b.data", args.b.data),
+                            check_aligned("to", args.to)});
+  if (!bad.ok()) return bad;
+  if (args.workspace == nullptr) {
+    return refuse("workspace", "null",
+                  "a buffer of " + std::to_string(workspace_bytes(args.device)) + " bytes on a GPU");
+  }
+  const cuda::DeviceScope scope(device);
+  const Matrix &a = args.a, &b = args.b;
+  cuda::Product product;
+  // Where scales change along the sum, the library moves sums to fp32 in any case, and takes no other wish.
+  const bool blocks = a.tiling == Tiling::line || b.tiling == Tiling::line;
+  product.fp8 = cuda::Fp8Operands{{a.element, a.tiling}, {b.element, b.tiling}, args.fast_sums && !blocks};
+  product.to = args.dtype;
+  product.rows = a.rows;
+  product.columns = b.rows;
+  product.inner = a.inner;
+  product.b_turned = true;
+  product.a_pitch = a.inner;
+  product.b_pitch = b.inner;
+  product.to_pitch = b.rows;
+  product.add = args.add;
+  cuda::ProductMemory memory;
+  memory.a = a.data;
+  memory.b = b.data;
+  memory.to = args.to;
+  memory.a_inverse = a.inverse;
+  memory.b_inverse = b.inverse;
+  return cuda::multiply(product, memory, args.workspace, stream_of(args.stream));
+}
+
+Status update_scales_cuda(const ScaleUpdate& update) {
+  const int device = update.device.index;
+  if (Status bad = first_error(
+          {check_place(update.device, update.stream), check_memory("states", update.states, device)});
+      !bad.ok())
+    return bad;
+  const cuda::DeviceScope scope(device);
+  return done("an update of scales", device, cuda::update_fp8_scales(update, stream_of(update.stream)));
+}
+
+}  // namespace octavo::fp8

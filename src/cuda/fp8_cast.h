@@ -1,0 +1,45 @@
+// The kernels of FP8's casts and scales as the host sees them.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/fp8.h>
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace octavo::cuda {
+
+// A matrix of codes that is written.
+struct CodesWork {
+  std::uint8_t* data;   // null: not wanted
+  float* inverse;       // where maxima are gathered, too, when they are not known beforehand
+  const float* scale;   // delayed alone
+  std::int64_t scales;  // of a group; 0 where all groups have one
+  std::int64_t across;  // `line` alone: from a tile's scale to that of the next tile in the row
+  fp8::Element element;
+};
+
+struct CastWork {
+  const void* from;  // [groups, rows, columns]
+  DType dtype;
+  std::int64_t groups, rows, columns;
+  fp8::Recipe recipe;
+  fp8::Tiling tiling;
+  fp8::Activation activation;
+  CodesWork by_rows, turned;
+  float* amax;  // null: not wanted
+  bool alike;   // both matrices are wanted, and an element has one code in both
+};
+// REQUIRES: at least one element; data at multiples of 16 bytes.
+cudaError_t cast_fp8(const CastWork& work, cudaStream_t stream);
+
+// One level of the tree over rows: to[i, c] = the sum of from[32 i .. 32 i + 31, c]; `last` makes a zero plus
+// zero.
+inline constexpr std::int64_t kSumRows = 32;
+cudaError_t sum_rows(const void* from, DType dtype, std::int64_t rows, std::int64_t columns, float* to,
+                     bool last, cudaStream_t stream);
+
+cudaError_t update_fp8_scales(const fp8::ScaleUpdate& update, cudaStream_t stream);
+
+}  // namespace octavo::cuda
