@@ -1,0 +1,307 @@
+// What a model's products in FP8 share: options, the sites of its weights, which passes of which shape are in
+// FP8, and the scratch memory. The products themselves are in fp8_function.h.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <octavo/torch/fp8_choice.h>
+#include <octavo/torch/fp8_sites.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace octavo::torch::fp8 {
+
+// What a run must keep to go on with the same bits.
+struct State {
+  std::vector<std::pair<std::string, Tensor>> tensors;  // by weight: [3, 2 scales + history] of x, w and dy
+  std::vector<std::string> decisions;                   // Decision::saved()
+};
+
+// One call of matmul, until its backward pass is done.
+struct Call;
+
+// Takes any number of threads: a backward pass may run in another one than the forward pass.
+class Context : public std::enable_shared_from_this<Context> {
+ public:
+  // Contexts live in shared pointers: graphs keep theirs.
+  static std::shared_ptr<Context> make(const Options& options = {}) {
+    return std::shared_ptr<Context>(new Context(options));
+  }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const Options& options() const { return options_; }
+
+  // Makes a parameter a site; the order of calls is the order of states. A context without such calls takes
+  // every weight that it is given; one with them leaves products with other weights plain. The name is that
+  // of checkpoints and messages.
+  void add(std::string name, const Tensor& weight) {
+    const Lock lock(mutex_);
+    sites_.add(std::move(name), weight);
+  }
+
+  // Whether products on the device are in FP8. Where it has none: false, said once, with the fallback bf16,
+  // else an error. matmul() asks by itself.
+  bool is_available(const ::torch::Device& device) {
+    const Lock lock(mutex_);
+    return has_fp8(device);
+  }
+
+  // x [.., in] with w [in, out]: [.., out]. w is dense, or the t() of a dense [out, in]. The result has x's
+  // dtype, or autocast's.
+  Tensor matmul(const Tensor& x, const Tensor& w);
+  // A weight for each of a number of groups, w [groups, in, out]: x [groups, tokens, in], or [tokens, in] for
+  // one_input, to [groups, tokens, out], or [tokens, out] for one_output.
+  Tensor matmul_batched(const Tensor& x, const Tensor& w, Shared shared = {});
+
+  // Ends a step, after the optimizer's: new scales from the step's maxima, and weights are cast anew. After a
+  // skipped step scales stay, and its maxima are forgotten.
+  void step_done(bool skipped = false) {
+    end_step([&](const Tensor& maxima) {
+      if (skipped) maxima.zero_();
+    });
+  }
+  // The same with a number on any device that is not 0 after a skipped step. The host does not wait for it.
+  void step_done(const Tensor& skipped) {
+    TORCH_CHECK(skipped.numel() == 1, "octavo::torch::fp8: step_done got ", skipped.sizes(),
+                ", expected one number that is not 0 after a skipped step");
+    end_step([&](const Tensor& maxima) {
+      maxima.masked_fill_(skipped.to(maxima.device()).ne(0).view({1, 1}), 0.0);
+    });
+  }
+
+  // The maxima of the step under way, of all sites; for their maximum over ranks before step_done(). Recipes
+  // without states have none.
+  Tensor amaxes() const {
+    const Lock lock(mutex_);
+    std::vector<Tensor> parts;
+    for (const States& states : sites_.states())
+      parts.push_back(states.amaxes().reshape({-1}).to(sites_.states().front().device()));
+    return parts.empty() ? ::torch::empty({0}) : ::torch::cat(parts);
+  }
+  void set_amaxes(const Tensor& amaxes) const {
+    const Lock lock(mutex_);
+    const ::torch::NoGradGuard no_grad;
+    std::int64_t first = 0, all = 0;
+    for (const States& states : sites_.states()) all += 3 * states.sites();
+    TORCH_CHECK(amaxes.dim() == 1 && amaxes.numel() == all, "octavo::torch::fp8: set_amaxes got ",
+                amaxes.sizes(), ", expected [", all, "]: three for each of ", all / 3, " weights");
+    for (const States& states : sites_.states()) {
+      states.amaxes().copy_(amaxes.narrow(0, first, 3 * states.sites()).view({-1, 3}));
+      first += 3 * states.sites();
+    }
+  }
+
+  // Tensors are copies. With check() an error comes before anything is changed.
+  State state() const {
+    const Lock lock(mutex_);
+    State out;
+    if (numbers_.delayed())
+      for (const Site& site : sites_.all())
+        out.tensors.emplace_back(site.name, sites_.states_of(site.device).of(site.number).clone());
+    for (const auto& [shape, decision] : decisions_) out.decisions.push_back(decision.saved());
+    return out;
+  }
+  void check(const State& state) const {
+    const Lock lock(mutex_);
+    check_locked(state);
+  }
+  void load(const State& state) {
+    const Lock lock(mutex_);
+    const ::torch::NoGradGuard no_grad;
+    check_locked(state);
+    for (const auto& [name, tensor] : state.tensors) {
+      const Site& site = *named(name);
+      sites_.states_of(site.device).of(site.number).copy_(tensor);
+    }
+    sites_.forget_codes();
+    decisions_.clear();
+    for (const std::string& saved : state.decisions) {
+      const Decision decision = Decision::from(saved);
+      decisions_[decision.shape] = decision;
+    }
+  }
+
+  // What was measured, by shape.
+  std::vector<Decision> decisions() const {
+    const Lock lock(mutex_);
+    std::vector<Decision> out;
+    for (const auto& [shape, decision] : decisions_) out.push_back(decision);
+    return out;
+  }
+  // Takes decisions of another process; those for shapes that have one here are replaced. Not within a step:
+  // a recomputed forward pass must do what the first one did.
+  void adopt(const std::vector<std::string>& saved) {
+    std::vector<Decision> all;
+    for (const std::string& one : saved) all.push_back(Decision::from(one));
+    const Lock lock(mutex_);
+    for (const Decision& decision : all) decisions_[decision.shape] = decision;
+  }
+  // False: shapes without a decision are in FP8 until adopt() brings one. For all ranks but the first.
+  void set_measuring(bool measuring) {
+    const Lock lock(mutex_);
+    measuring_ = measuring;
+  }
+
+  // Who hears of decisions and of products that stay plain; a warning of torch's where nobody was set. It is
+  // called once for each, also from the threads of a backward pass, and must not
+  // call the context.
+  using Log = std::function<void(const std::string&)>;
+  void set_log(Log log) {
+    const Lock lock(mutex_);
+    log_ = std::move(log);
+  }
+
+  // How often a weight was cast.
+  std::int64_t weight_casts() const {
+    const Lock lock(mutex_);
+    return sites_.casts();
+  }
+
+ private:
+  friend struct Multiply;
+  using Lock = std::lock_guard<std::mutex>;
+
+  explicit Context(const Options& options) : options_(options), numbers_(options), sites_(numbers_) {}
+
+  Tensor multiply(const Tensor& x, const Tensor& w, Shape shape);
+  static Tensor plainly(const Tensor& x, const Tensor& w, const Shape& shape);
+
+  // Why a product stays plain; empty: it does not.
+  std::string why_plain(const Shape& shape, const Layer& layer, const Tensor& w) {
+    for (const ::torch::ScalarType type : {shape.x, shape.w, shape.y})
+      if (native::dtype_number(type) < 0) return std::string(c10::toString(type)) + " has no FP8";
+    if (!(shape.turned_weight ? w : w.mT()).is_contiguous()) return "the weight is not dense in memory";
+    return layer.why_not();
+  }
+
+  // Whether the device has FP8; an error where it has not and may not fall back.
+  bool has_fp8(const ::torch::Device& device) {
+    const auto found = devices_.find({device.type(), device.index()});
+    if (found != devices_.end()) return found->second;
+    const std::string why = why_unsupported(device);
+    TORCH_CHECK(why.empty() || numbers_.may_fall_back, why,
+                why.find("fallback") == std::string::npos ? "; set fallback to bf16 for plain products" : "");
+    if (!why.empty()) say(why + "; products stay plain");
+    devices_[{device.type(), device.index()}] = why.empty();
+    return why.empty();
+  }
+
+  // The passes in FP8. x and w are [groups, rows, columns], as in memory.
+  std::uint32_t choose(const Layer& layer, const Tensor& x, const Tensor& w) {
+    if (!numbers_.measure || layer.device().is_cpu()) return kAllPasses;
+    const ShapeKey key(layer.shape());
+    const auto found = decisions_.find(key);
+    if (found != decisions_.end()) return found->second.passes;
+    const native::MaybeStream stream = native::current_stream(layer.device());
+    if (!measuring_ || native::capturing(stream)) return kAllPasses;
+    const Decision decision =
+        measured(layer, numbers_, x, w, options_.casts_of_weight, workspace(layer.device()));
+    decisions_[key] = decision;
+    say(decision.text());
+    return decision.passes;
+  }
+
+  // Of this thread's stream: what is queued there uses it in turn.
+  void* workspace(const ::torch::Device& device) {
+    const native::MaybeStream stream = native::current_stream(device);
+    if (!stream) return nullptr;
+    Tensor& buffer = workspaces_[{device.index(), stream->id()}];
+    if (!buffer.defined()) {
+      buffer = native::bytes(
+          octavo_fp8_workspace_bytes(native::device_kind(device), native::device_index(device)), device);
+    }
+    return buffer.data_ptr();
+  }
+
+  // Says it once.
+  void say(const std::string& line) {
+    if (!said_.insert(line).second) return;
+    if (log_)
+      log_(line);
+    else
+      TORCH_WARN("octavo::torch::fp8: ", line);
+  }
+
+  // `prepare`: what is done to the maxima before.
+  template <class F>
+  void end_step(F&& prepare) {
+    const Lock lock(mutex_);
+    const ::torch::NoGradGuard no_grad;
+    for (const States& states : sites_.states()) {
+      prepare(states.amaxes());
+      states.update(numbers_);
+    }
+    sites_.forget_codes();
+  }
+
+  const Site* named(const std::string& name) const {
+    for (const Site& site : sites_.all())
+      if (site.name == name) return &site;
+    return nullptr;
+  }
+  void check_locked(const State& state) const {
+    std::set<std::string> given;
+    for (const auto& [name, tensor] : state.tensors) {
+      const Site* const site = named(name);
+      TORCH_CHECK(numbers_.delayed() && site != nullptr, "octavo::torch::fp8: the state has \"", name,
+                  "\", which is none of the weights",
+                  numbers_.delayed() ? "" : ": only the recipe delayed has states");
+      const Tensor own = sites_.states_of(site->device).of(site->number);
+      TORCH_CHECK(tensor.sizes() == own.sizes() && tensor.scalar_type() == own.scalar_type(),
+                  "octavo::torch::fp8: the state of \"", name, "\" is ", tensor.sizes(), " of ",
+                  c10::toString(tensor.scalar_type()), ", expected ", own.sizes(),
+                  " of Float: keep amax_history_len");
+      given.insert(name);
+    }
+    if (numbers_.delayed())
+      for (const Site& site : sites_.all())
+        TORCH_CHECK(given.count(site.name) != 0, "octavo::torch::fp8: the state has nothing of \"", site.name,
+                    "\"");
+    for (const std::string& saved : state.decisions) Decision::from(saved);
+  }
+
+  const Options options_;
+  const Numbers numbers_;
+  mutable std::mutex mutex_;
+  Sites sites_;
+  std::map<ShapeKey, Decision> decisions_;
+  std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, bool> devices_;
+  std::map<std::pair<c10::DeviceIndex, c10::StreamId>, Tensor> workspaces_;
+  std::set<std::string> said_;
+  Log log_;
+  bool measuring_ = true;
+};
+
+// --- the context of a scope ---
+
+inline std::shared_ptr<Context>& current_slot() {
+  thread_local std::shared_ptr<Context> slot;
+  return slot;
+}
+// That of the innermost scope of this thread; null: none.
+inline const std::shared_ptr<Context>& current() { return current_slot(); }
+
+// Makes a context the current one of this thread. Null: none is.
+class Scope {
+ public:
+  explicit Scope(std::shared_ptr<Context> context) : before_(std::move(context)) {
+    before_.swap(current_slot());
+  }
+  ~Scope() { before_.swap(current_slot()); }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  std::shared_ptr<Context> before_;
+};
+
+}  // namespace octavo::torch::fp8

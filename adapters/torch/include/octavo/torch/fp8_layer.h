@@ -1,0 +1,160 @@
+// One product with a weight and its gradients, over the C ABI of FP8: sizes, buffers, casts and products.
+// The same in plain torch for the passes that are not in FP8.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/torch/fp8_options.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+namespace octavo::torch::fp8 {
+
+using ::torch::Tensor;
+
+// The passes of the C ABI, as a number and as a bit of a set; and its operands.
+enum : std::uint32_t { kForward = 0, kDgrad = 1, kWgrad = 2 };
+constexpr std::uint32_t bit(std::uint32_t pass) { return 1U << pass; }
+constexpr std::uint32_t kAllPasses = 7;
+enum : std::uint32_t { kX = 0, kW = 1, kDy = 2 };
+
+// Of batched products: what the groups share.
+struct Shared {
+  bool one_input = false;   // all groups have one x
+  bool one_output = false;  // y is the sum over the groups
+};
+
+// What is multiplied: x [tokens, inputs] with w [inputs, outputs], or a group of each.
+struct Shape {
+  std::int64_t groups = 1, tokens = 0, inputs = 0, outputs = 0;
+  bool batched = false;  // w has a dimension of groups
+  Shared shared;
+  bool turned_weight = true;  // in memory w is [groups, inputs, outputs]; else [groups, outputs, inputs]
+  ::torch::ScalarType x = ::torch::kFloat32, w = ::torch::kFloat32, y = ::torch::kFloat32;
+
+  std::int64_t inputs_of_x() const { return shared.one_input ? 1 : groups; }    // its groups
+  std::int64_t outputs_of_y() const { return shared.one_output ? 1 : groups; }  // its groups
+};
+
+// The codes of an operand; either may be undefined.
+struct Codes {
+  Tensor by_rows, turned;
+};
+
+// The state of delayed scaling of one operand; null for other recipes.
+struct Delayed {
+  float* scales = nullptr;
+  float* history = nullptr;  // null: this cast does not count
+};
+
+class Layer {
+ public:
+  Layer(const Shape& shape, const Numbers& numbers, const ::torch::Device& device)
+      : shape_(shape), device_(device), layer_(native::sized<octavo_fp8_layer>()) {
+    layer_.device_kind = native::device_kind(device);
+    layer_.device_index = native::device_index(device);
+    layer_.format = numbers.format, layer_.recipe = numbers.recipe, layer_.passes = kAllPasses;
+    layer_.groups = shape.groups, layer_.tokens = shape.tokens;
+    layer_.inputs = shape.inputs, layer_.outputs = shape.outputs;
+    layer_.one_input = shape.shared.one_input, layer_.one_output = shape.shared.one_output;
+    layer_.turned_weight = shape.turned_weight;
+  }
+
+  const Shape& shape() const { return shape_; }
+  const ::torch::Device& device() const { return device_; }
+
+  std::string why_not() const {
+    const char* const why = octavo_fp8_why_not(&layer_);
+    TORCH_CHECK(why != nullptr, "octavo::torch::fp8: ", octavo_last_error());
+    return why;
+  }
+
+  // Casts for these passes, into buffers that are there or are made.
+  void cast(std::uint32_t operand, const Tensor& from, std::uint32_t passes, const Delayed& state,
+            Codes& codes) const {
+    octavo_fp8_layer layer = layer_;
+    layer.passes = passes;
+    octavo_fp8_cast_args args = native::sized<octavo_fp8_cast_args>();
+    args.operand = operand;
+    args.dtype = static_cast<std::uint32_t>(native::dtype_number(from.scalar_type()));
+    args.from = from.const_data_ptr();
+    args.codes = buffer(layer, operand, 0, codes.by_rows);
+    args.turned = buffer(layer, operand, 1, codes.turned);
+    args.scales = state.scales, args.history = state.history;
+    args.stream = native::handle_of(native::current_stream(device_));
+    native::check(octavo_fp8_cast(&layer, &args), "octavo::torch::fp8: ");
+  }
+
+  // What a pass writes: [groups, rows, columns]; rows may be more than tokens.
+  Tensor result(std::uint32_t pass, ::torch::ScalarType type) const {
+    std::int64_t sizes[3] = {};
+    native::check(octavo_fp8_result(&layer_, pass, sizes), "octavo::torch::fp8: ");
+    return ::torch::empty({sizes[0], sizes[1], sizes[2]},
+                          ::torch::TensorOptions().dtype(type).device(device_));
+  }
+
+  void product(std::uint32_t pass, const Tensor& a, const Tensor& b, const Tensor& to,
+               void* workspace) const {
+    octavo_fp8_product_args args = native::sized<octavo_fp8_product_args>();
+    args.pass = pass;
+    args.dtype = static_cast<std::uint32_t>(native::dtype_number(to.scalar_type()));
+    args.a = data(a), args.b = data(b), args.to = to.data_ptr();
+    args.workspace = workspace;
+    args.stream = native::handle_of(native::current_stream(device_));
+    native::check(octavo_fp8_product(&layer_, &args), "octavo::torch::fp8: ");
+  }
+
+ private:
+  // Torch's memory on the CPU is aligned to less.
+  static constexpr std::int64_t kAlignment = 256;
+  static void* data(const Tensor& codes) { return native::aligned(codes.data_ptr(), kAlignment); }
+
+  void* buffer(const octavo_fp8_layer& layer, std::uint32_t operand, std::uint32_t turned,
+               Tensor& codes) const {
+    const std::int64_t bytes = octavo_fp8_codes_bytes(&layer, operand, turned);
+    TORCH_CHECK(bytes >= 0, "octavo::torch::fp8: ", octavo_last_error());
+    if (bytes == 0) {
+      codes = Tensor();
+      return nullptr;
+    }
+    if (!codes.defined()) codes = native::bytes(bytes + (device_.is_cpu() ? kAlignment : 0), device_);
+    return data(codes);
+  }
+
+  Shape shape_;
+  ::torch::Device device_;
+  octavo_fp8_layer layer_;
+};
+
+// --- the same without FP8 ---
+
+namespace plain {
+
+// A tensor with its groups first; w has one for each.
+inline Tensor grouped(const Tensor& t, const Shape& shape) {
+  return t.size(0) == shape.groups ? t : t.expand({shape.groups, t.size(1), t.size(2)});
+}
+inline Tensor multiply(const Tensor& a, const Tensor& b, const Shape& shape, bool sum) {
+  if (shape.groups == 1) return a[0].mm(b[0]).unsqueeze(0);
+  const Tensor all = grouped(a, shape).bmm(grouped(b, shape));
+  return sum ? all.sum(0, /*keepdim=*/true) : all;
+}
+
+// Operands are [groups, rows, columns] in the dtype of the product; w is [groups, inputs, outputs], a view.
+inline Tensor forward(const Tensor& x, const Tensor& w, const Shape& shape) {
+  return multiply(x, w, shape, shape.shared.one_output);
+}
+inline Tensor dgrad(const Tensor& dy, const Tensor& w, const Shape& shape) {
+  return multiply(dy, w.mT(), shape, shape.shared.one_input);
+}
+// As w lies in memory.
+inline Tensor wgrad(const Tensor& dy, const Tensor& x, const Shape& shape) {
+  return shape.turned_weight ? multiply(x.mT(), dy, shape, false) : multiply(dy.mT(), x, shape, false);
+}
+
+}  // namespace plain
+
+}  // namespace octavo::torch::fp8

@@ -1,0 +1,75 @@
+// What products in FP8 are chosen by, and whether a device has them.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <octavo/torch/native.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+namespace octavo::torch::fp8 {
+
+// The names are Transformer Engine's; octavo/fp8.h says what each value means.
+struct Options {
+  std::string format = "hybrid";   // e4m3, e5m2
+  std::string recipe = "delayed";  // current, rowwise, block
+  std::int64_t amax_history_len = 1024;
+  std::string amax_compute_algo = "max";  // most_recent
+  int margin = 0;
+  std::string select = "measure";  // the faster of plain and FP8, by time; always: all passes in FP8
+  std::string fallback = "error";  // bf16: where the device has no FP8, products stay plain
+  // What a product pays of the casts of its weight: 1 / (products with one weight in a step). It weighs in
+  // what is measured.
+  double casts_of_weight = 1.0;
+};
+
+// The options as the core takes them; c10::Error names what is wrong.
+struct Numbers {
+  explicit Numbers(const Options& options)
+      : format(native::parse("fp8_format", options.format)),
+        recipe(native::parse("fp8_recipe", options.recipe)),
+        algo(native::parse("amax_compute_algo", options.amax_compute_algo)),
+        margin(options.margin),
+        history(options.amax_history_len),
+        measure(one_of("select", options.select, "measure", "always")),
+        may_fall_back(one_of("fallback", options.fallback, "bf16", "error")) {
+    // The core knows the limits: it is asked to update no tensor.
+    octavo_fp8_scale_args none = native::sized<octavo_fp8_scale_args>();
+    float unused = 0.0F;
+    none.algo = algo, none.margin = margin, none.length = history, none.states = &unused;
+    native::check(octavo_fp8_update_scales(&none), "octavo::torch::fp8: ");
+    TORCH_CHECK(options.casts_of_weight > 0.0 && options.casts_of_weight <= 1.0,
+                "octavo::torch::fp8: casts_of_weight is ", options.casts_of_weight,
+                ", expected above 0 and at most 1");
+  }
+
+  bool delayed() const { return recipe == 0; }
+
+  std::uint32_t format, recipe, algo;
+  std::int32_t margin;
+  std::int64_t history;
+  bool measure, may_fall_back;
+
+ private:
+  // Whether it is the first one.
+  static bool one_of(const char* field, const std::string& value, const char* first, const char* second) {
+    TORCH_CHECK(value == first || value == second, "octavo::torch::fp8: ", field, " is \"", value,
+                "\", expected \"", first, "\" or \"", second, "\"");
+    return value == first;
+  }
+};
+
+// Why the device has no FP8; empty: it has. The CPU computes the reference where that is asked for.
+inline std::string why_unsupported(const ::torch::Device& device) {
+  if (device.is_cpu()) {
+    const char* const reference = std::getenv("OCTAVO_FP8_REFERENCE");
+    if (reference != nullptr && std::string(reference) == "1") return {};
+  } else if (!device.is_cuda()) {
+    return "products in FP8 on " + device.str() + " are not supported, expected cuda";
+  }
+  const bool has = octavo_fp8_supported(native::device_kind(device), native::device_index(device)) == 0;
+  return has ? std::string() : octavo_last_error();
+}
+
+}  // namespace octavo::torch::fp8

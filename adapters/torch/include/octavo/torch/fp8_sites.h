@@ -1,0 +1,237 @@
+// The weights that products in FP8 are made with. Each is a site: it has the states of delayed scaling of x,
+// w and dy, which all products with that weight share, and the codes of the weight as long as it keeps its
+// values.
+//
+// A site is found by the weight's memory, so a view of a parameter (t(), squeeze, view) is that parameter.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+#include <octavo/torch/fp8_layer.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace octavo::torch::fp8 {
+
+// The states of all sites of a device, one behind the other: [sites, 3, 2 scales + history].
+class States {
+ public:
+  States(const ::torch::Device& device, std::int64_t history) : device_(device), history_(history) {}
+
+  const ::torch::Device& device() const { return device_; }
+  std::int64_t sites() const { return used_; }
+
+  std::int64_t add() {
+    if (!all_.defined() || used_ == all_.size(0)) {
+      const Tensor more = fresh(all_.defined() ? 2 * used_ : 16);
+      if (all_.defined()) more.narrow(0, 0, used_).copy_(all_);
+      all_ = more;
+    }
+    return used_++;
+  }
+  void reset(std::int64_t site) const { of(site).copy_(fresh(1)[0]); }
+  Tensor of(std::int64_t site) const { return all_[site]; }
+  Tensor all() const { return all_.narrow(0, 0, used_); }
+  // The maxima of the step under way: [sites, 3], a view.
+  Tensor amaxes() const { return all().select(2, kScales); }
+
+  Delayed at(std::int64_t site, std::uint32_t operand, bool counts = true) const {
+    float* const own = all_.data_ptr<float>() + (3 * site + operand) * (kScales + history_);
+    return {own, counts ? own + kScales : nullptr};
+  }
+
+  void update(const Numbers& numbers) const {
+    octavo_fp8_scale_args args = native::sized<octavo_fp8_scale_args>();
+    args.device_kind = native::device_kind(device_);
+    args.device_index = native::device_index(device_);
+    args.algo = numbers.algo, args.margin = numbers.margin;
+    args.states = all_.data_ptr<float>();
+    args.tensors = 3 * used_, args.length = history_;
+    args.stream = native::handle_of(native::current_stream(device_));
+    native::check(octavo_fp8_update_scales(&args), "octavo::torch::fp8: ");
+  }
+
+ private:
+  static constexpr std::int64_t kScales = 2;
+
+  Tensor fresh(std::int64_t sites) const {
+    const Tensor states = ::torch::zeros({sites, 3, kScales + history_},
+                                         ::torch::TensorOptions().dtype(::torch::kFloat32).device(device_));
+    states.narrow(2, 0, kScales).fill_(1.0F);
+    return states;
+  }
+
+  ::torch::Device device_;
+  std::int64_t history_, used_ = 0;
+  Tensor all_;
+};
+
+// The codes of a weight, seen as one shape has it.
+struct CastWeight {
+  std::int64_t groups = 0, inputs = 0, outputs = 0;
+  bool turned_weight = false;
+  std::uint32_t passes = 0;  // what they were cast for; 0: nothing is there
+  std::int64_t version = 0;
+  Codes codes;
+
+  bool is_of(const Shape& shape) const {
+    return groups == shape.groups && inputs == shape.inputs && outputs == shape.outputs &&
+           turned_weight == shape.turned_weight;
+  }
+};
+
+// Where a weight lies, and how many elements it has.
+using Memory = std::pair<const void*, std::int64_t>;
+
+struct Site {
+  std::string name;
+  Tensor weight;  // of a site that was added; others are known by their storage alone
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
+  Memory memory;  // of one that was not added
+  ::torch::Device device{::torch::kCPU};
+  std::int64_t number = 0;  // among the states of its device
+  std::vector<CastWeight> casts;
+
+  bool added() const { return weight.defined(); }
+  bool is_gone() const { return storage && storage->expired(); }
+};
+
+class Sites {
+ public:
+  explicit Sites(const Numbers& numbers) : numbers_(numbers) {}
+
+  // Order of calls is the order of states.
+  void add(std::string name, const Tensor& weight) {
+    TORCH_CHECK(weight.defined(), "octavo::torch::fp8: weight \"", name, "\" is undefined");
+    for (const Site& site : sites_)
+      TORCH_CHECK(site.name != name, "octavo::torch::fp8: there are two weights with the name \"", name,
+                  "\"");
+    Site& site = make(std::move(name), weight);
+    site.weight = weight;
+    only_added_ = true;
+    by_memory_.emplace(memory_of(weight), &site);
+  }
+
+  // Null: weights were added, and this is none of them.
+  Site* find(const Tensor& weight) {
+    const auto found = by_memory_.find(memory_of(weight));
+    if (found != by_memory_.end() && is_alive(*found->second, weight)) return checked(*found->second, weight);
+    return only_added_ ? find_moved(weight) : take(weight);
+  }
+
+  // The codes of a weight for these passes, cast if need be. `w` is dense in memory.
+  const Codes& codes(Site& site, const Layer& layer, const Tensor& w, std::uint32_t passes) {
+    const std::int64_t version = w.is_inference() ? 0 : w._version();
+    CastWeight& cast = cast_of(site, layer.shape());
+    if (cast.passes != 0 && (cast.version != version)) cast.passes = 0;
+    if ((passes & ~cast.passes) == 0) return cast.codes;
+    passes |= cast.passes;
+    // Codes that a graph still needs stay as they are.
+    for (Tensor* codes : {&cast.codes.by_rows, &cast.codes.turned})
+      if (codes->defined() && (codes->use_count() > 1 || codes->storage().use_count() > 1)) *codes = Tensor();
+    layer.cast(kW, w, passes, delayed(site, kW), cast.codes);
+    cast.passes = passes, cast.version = version;
+    ++casts_;
+    return cast.codes;
+  }
+
+  Delayed delayed(const Site& site, std::uint32_t operand, bool counts = true) const {
+    return numbers_.delayed() ? states_of(site.device).at(site.number, operand, counts) : Delayed();
+  }
+
+  void forget_codes() {
+    for (Site& site : sites_)
+      for (CastWeight& cast : site.casts) cast.passes = 0;
+  }
+
+  const std::deque<Site>& all() const { return sites_; }
+  const std::deque<States>& states() const { return states_; }
+  const States& states_of(const ::torch::Device& device) const {
+    for (const States& states : states_)
+      if (states.device() == device) return states;
+    TORCH_INTERNAL_ASSERT(false);
+  }
+  std::int64_t casts() const { return casts_; }
+
+ private:
+  static Memory memory_of(const Tensor& weight) { return {weight.const_data_ptr(), weight.numel()}; }
+
+  // Memory may have gone from one tensor to another.
+  static bool is_alive(const Site& site, const Tensor& weight) {
+    if (site.added()) return memory_of(site.weight) == memory_of(weight);
+    return !site.is_gone() && site.storage->_unsafe_get_target() == weight.storage().unsafeGetStorageImpl();
+  }
+  static Site* checked(Site& site, const Tensor& weight) {
+    TORCH_CHECK(site.device == weight.device(), "octavo::torch::fp8: weight \"", site.name,
+                "\" was added on ", site.device, " and is now on ", weight.device(),
+                "; add weights after they are moved");
+    return &site;
+  }
+
+  // A parameter that has new memory since it was added.
+  Site* find_moved(const Tensor& weight) {
+    for (Site& site : sites_) {
+      if (!site.added() || memory_of(site.weight) != memory_of(weight)) continue;
+      by_memory_[memory_of(weight)] = &site;
+      for (CastWeight& cast : site.casts) cast.passes = 0;
+      return checked(site, weight);
+    }
+    return nullptr;
+  }
+
+  // A site for a weight that nobody added, in the place of one that is gone, if there is one.
+  Site* take(const Tensor& weight) {
+    Site* site = nullptr;
+    for (Site& gone : sites_) {
+      if (!gone.is_gone() || gone.device != weight.device()) continue;
+      if (numbers_.delayed()) states_of(gone.device).reset(gone.number);
+      gone.casts.clear();
+      site = &gone;
+      break;
+    }
+    if (site != nullptr) by_memory_.erase(site->memory);
+    if (site == nullptr) site = &make("weight " + std::to_string(sites_.size()), weight);
+    site->storage = weight.storage().getWeakStorageImpl();
+    site->memory = memory_of(weight);
+    by_memory_[site->memory] = site;
+    return site;
+  }
+
+  Site& make(std::string name, const Tensor& weight) {
+    Site& site = sites_.emplace_back();
+    site.name = std::move(name);
+    site.device = weight.device();
+    if (!numbers_.delayed()) return site;
+    States* own = nullptr;
+    for (States& states : states_)
+      if (states.device() == site.device) own = &states;
+    if (own == nullptr) own = &states_.emplace_back(site.device, numbers_.history);
+    site.number = own->add();
+    return site;
+  }
+
+  static CastWeight& cast_of(Site& site, const Shape& shape) {
+    for (CastWeight& cast : site.casts)
+      if (cast.is_of(shape)) return cast;
+    CastWeight& cast = site.casts.emplace_back();
+    cast.groups = shape.groups, cast.inputs = shape.inputs, cast.outputs = shape.outputs;
+    cast.turned_weight = shape.turned_weight;
+    return cast;
+  }
+
+  const Numbers numbers_;
+  std::deque<Site> sites_;  // which do not move
+  std::deque<States> states_;
+  std::map<Memory, Site*> by_memory_;
+  bool only_added_ = false;
+  std::int64_t casts_ = 0;
+};
+
+}  // namespace octavo::torch::fp8
