@@ -38,7 +38,8 @@ struct Choice {
 };
 
 // Why no pass of this layer can be in FP8; empty: they can. Inputs and outputs must be multiples of kSide,
-// and where groups are side by side, tokens too. All other products of a model stay as they are.
+// and where groups are side by side, tokens too. All other products of a model stay as they are. result() and
+// codes_bytes() are about layers that can.
 OCTAVO_API std::string why_not(const Layer& layer);
 
 // The matrix that a pass writes: [groups, rows, columns], groups one behind the other. Where tokens are no

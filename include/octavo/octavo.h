@@ -470,7 +470,7 @@ OCTAVO_API octavo_status octavo_fp8_supported(uint32_t device_kind, int32_t devi
 OCTAVO_API const char* octavo_fp8_why_not(const octavo_fp8_layer* layer);
 /* The sizes of what a pass writes: groups, rows, columns. */
 OCTAVO_API octavo_status octavo_fp8_result(const octavo_fp8_layer* layer, uint32_t pass, int64_t sizes[3]);
-/* Negative on a bad argument. */
+/* Of a layer that can be in FP8, like the sizes above. Negative on a bad argument. */
 OCTAVO_API int64_t octavo_fp8_codes_bytes(const octavo_fp8_layer* layer, uint32_t operand, uint32_t turned);
 OCTAVO_API int64_t octavo_fp8_workspace_bytes(uint32_t device_kind, int32_t device_index);
 OCTAVO_API octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_cast_args* args);

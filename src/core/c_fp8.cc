@@ -36,6 +36,13 @@ Layer convert(const octavo_fp8_layer* from) {
   return out;
 }
 
+// A layer whose sizes are asked for: those of others may be no numbers.
+Layer convert_usable(const octavo_fp8_layer* from) {
+  Layer out = convert(from);
+  if (const std::string why = fp8::why_not(out.layer); !why.empty()) refuse("layer." + why);
+  return out;
+}
+
 template <class T, std::size_t kCount>
 std::array<T, kCount> copied(const T (&from)[kCount]) {
   std::array<T, kCount> out;
@@ -66,7 +73,7 @@ octavo_status octavo_fp8_result(const octavo_fp8_layer* layer, uint32_t pass, in
   return guarded([&]() -> Status {
     check_given("sizes", sizes);
     if (pass > 2) refuse("pass: got " + std::to_string(pass) + ", expected 0 to 2");
-    const fp8::LayerResult found = fp8::result(convert(layer).layer, static_cast<fp8::Pass>(pass));
+    const fp8::LayerResult found = fp8::result(convert_usable(layer).layer, static_cast<fp8::Pass>(pass));
     sizes[0] = found.groups;
     sizes[1] = found.rows;
     sizes[2] = found.columns;
@@ -78,7 +85,7 @@ int64_t octavo_fp8_codes_bytes(const octavo_fp8_layer* layer, uint32_t operand, 
   int64_t bytes = -1;
   const octavo_status status = guarded([&]() -> Status {
     if (operand > 2) refuse("operand: got " + std::to_string(operand) + ", expected 0 to 2");
-    const Layer c = convert(layer);
+    const Layer c = convert_usable(layer);
     bytes = fp8::codes_bytes(c.layer, c.settings, c.choice, static_cast<fp8::Operand>(operand), turned != 0);
     return {};
   });

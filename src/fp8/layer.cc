@@ -11,6 +11,9 @@ namespace octavo::fp8 {
 namespace {
 
 constexpr std::array kPasses = {Pass::forward, Pass::dgrad, Pass::wgrad};
+constexpr std::int64_t kMostSize = std::int64_t{1} << 24;      // of a side of a product
+constexpr std::int64_t kMostGroups = 65535;                    // of a cast
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;  // of a matrix with its groups
 
 constexpr std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kCodesAlignment - 1) / kCodesAlignment * kCodesAlignment;
@@ -77,12 +80,17 @@ bool find_use(const Settings& settings, const Choice& choice, Operand operand, b
 }
 
 Status check_layer(const Layer& layer) {
-  for (const auto& [field, size] : {std::pair("groups", layer.groups), std::pair("tokens", layer.tokens),
-                                    std::pair("inputs", layer.inputs), std::pair("outputs", layer.outputs)}) {
-    if (size < 0) return refuse(std::string("layer.") + field, size, "at least 0");
-  }
   if (std::string why = why_not(layer); !why.empty()) return Status::invalid(kWhere + why);
   return {};
+}
+
+// Sums over tokens come with a cast of dy.
+Status check_bias_grad(const LayerCast& args, bool casts) {
+  if (args.bias_grad == nullptr || (casts && args.operand == Operand::dy)) return {};
+  return refuse("bias_grad", "a buffer",
+                "null: " + (args.operand == Operand::dy
+                                ? "no pass of the choice uses dy"
+                                : "it belongs to dy, and this casts " + std::string(name(args.operand))));
 }
 
 Status fill(const LayerCast& args, bool turned, void* buffer, Codes& out) {
@@ -120,6 +128,20 @@ Operands operands(const LayerProduct& args) {
 }  // namespace
 
 std::string why_not(const Layer& layer) {
+  const auto outside = [](const char* field, std::int64_t size, std::int64_t most) {
+    return std::string(field) + ": got " + std::to_string(size) + ", expected 0 to " + std::to_string(most);
+  };
+  if (layer.groups < 0 || layer.groups > kMostGroups) return outside("groups", layer.groups, kMostGroups);
+  for (const auto& [field, size] : {std::pair("tokens", layer.tokens), std::pair("inputs", layer.inputs),
+                                    std::pair("outputs", layer.outputs)}) {
+    if (size < 0 || size > kMostSize) return outside(field, size, kMostSize);
+  }
+  const std::int64_t sizes[] = {padded(layer.tokens), layer.inputs, layer.outputs};
+  for (const auto& [one, other] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)}) {
+    const std::int64_t elements = sizes[one] * sizes[other];  // at most 2^48
+    if (elements > 0 && layer.groups > kMostElements / elements)
+      return outside("groups", layer.groups, kMostElements / elements) + " at these sizes";
+  }
   for (const auto& [field, size] : {std::pair("inputs", layer.inputs), std::pair("outputs", layer.outputs)}) {
     if (size % kSide != 0)
       return std::string(field) + ": got " + std::to_string(size) + ", expected a multiple of 16";
@@ -158,7 +180,9 @@ Status cast(const LayerCast& args) {
   Codes codes, turned;
   if (Status bad = fill(args, false, args.codes, codes); !bad.ok()) return bad;
   if (Status bad = fill(args, true, args.turned, turned); !bad.ok()) return bad;
-  if (codes.data == nullptr && turned.data == nullptr) return {};
+  const bool casts = codes.data != nullptr || turned.data != nullptr;
+  if (Status bad = check_bias_grad(args, casts); !bad.ok()) return bad;
+  if (!casts) return {};
   const Shape whole = shape(args.layer, args.operand);
   CastArgs out;
   out.device = args.device;

@@ -40,7 +40,7 @@ class Fuzzer {
   explicit Fuzzer(std::uint64_t start) : random_(start) {}
 
   void run_one() {
-    switch (random_.below(10)) {
+    switch (random_.below(11)) {
       case 0:
         return moment();
       case 1:
@@ -50,6 +50,8 @@ class Fuzzer {
       case 3:
       case 4:
         return transducer();
+      case 5:
+        return fp8();
       default:
         return group();
     }
@@ -400,8 +402,99 @@ class Fuzzer {
       call("joint_gradient", [&] { return octavo_transducer_joint_gradient(&args, &joint, &grads); });
   }
 
+  // A layer in FP8, of which most are right: casts of its operands, a product, and the end of a step.
+  void fp8() {
+    forget();
+    octavo_fp8_layer layer{};
+    const auto size = [&](std::uint64_t most) {
+      if (random_.chance(80)) return wild_integer();
+      const auto sides = static_cast<std::int64_t>(random_.below(most));
+      return random_.chance(40) ? 16 * sides + 7 : 16 * sides;
+    };
+    layer.struct_size = size_field(sizeof layer);
+    layer.device_index = random_.chance(80) ? 1 : 0;
+    layer.format = enumerator(3);
+    layer.recipe = enumerator(4);
+    layer.passes = enumerator(8);
+    layer.groups = random_.chance(80) ? wild_integer() : static_cast<std::int64_t>(random_.below(4));
+    layer.tokens = size(4);
+    layer.inputs = size(4);
+    layer.outputs = size(4);
+    layer.one_input = static_cast<uint32_t>(random_.below(2));
+    layer.one_output = static_cast<uint32_t>(random_.below(2));
+    layer.turned_weight = static_cast<uint32_t>(random_.below(2));
+    (void)octavo_fp8_why_not(&layer);
+    const auto call = [&](const char* what, auto function) {
+      const auto before = snapshot();
+      check(function(), before, what);
+    };
+    std::array<std::array<void*, 2>, 3> codes{};
+    const auto sides = [&](uint32_t operand) {
+      return operand == 0   ? layer.tokens * layer.inputs
+             : operand == 1 ? layer.inputs * layer.outputs
+                            : layer.tokens * layer.outputs;
+    };
+    const auto length = static_cast<std::int64_t>(random_.chance(20) ? 0 : 1 + random_.below(5));
+    auto* const states = static_cast<float*>(pointer(4 * 3 * (2 + length), 4));
+    for (uint32_t operand = 0; operand < 3; ++operand) {
+      octavo_fp8_cast_args args{};
+      args.struct_size = size_field(sizeof args);
+      args.operand = operand;
+      args.dtype = enumerator(3);
+      args.activation = random_.chance(10) ? enumerator(4) : 0;
+      bool room = true;
+      for (uint32_t turned = 0; turned < 2; ++turned) {
+        const std::int64_t bytes = octavo_fp8_codes_bytes(&layer, operand, turned);
+        room = room && bytes >= 0 && bytes <= kRoom;
+        if (room) codes[operand][turned] = bytes > 0 ? pointer(bytes, 4) : nullptr;
+      }
+      if (!room) return;
+      args.from =
+          pointer((args.dtype == 0 ? 4 : 2) * std::max<std::int64_t>(layer.groups, 1) * sides(operand),
+                  args.dtype == 0 ? 4 : 2);
+      args.codes = codes[operand][0];
+      args.turned = codes[operand][1];
+      if (states != nullptr && reinterpret_cast<std::uintptr_t>(states) % 4 == 0) {
+        float one = 1.0f;
+        std::memcpy(states, &one, 4);
+        std::memcpy(states + 1, &one, 4);
+        args.scales = states;
+        args.history = length > 0 ? states + 2 : nullptr;
+      }
+      if (random_.chance(4)) args.bias_grad = static_cast<float*>(pointer(4 * layer.outputs, 4));
+      args.threads = random_.chance(30) ? -1 : 1;
+      call("fp8_cast", [&] { return octavo_fp8_cast(&layer, &args); });
+    }
+    octavo_fp8_product_args product{};
+    product.struct_size = size_field(sizeof product);
+    product.pass = enumerator(3);
+    product.dtype = enumerator(3);
+    product.add = static_cast<uint32_t>(random_.below(2));
+    int64_t sizes[3] = {};
+    constexpr std::array<std::array<int, 4>, 3> kOf = {
+        {{0, 0, 1, 0}, {2, 0, 1, 1}, {2, 1, 0, 1}}};  // operand and whether turned, of a and b
+    if (octavo_fp8_result(&layer, product.pass, sizes) == 0 && (layer.passes >> product.pass & 1) != 0) {
+      const auto& of = kOf[product.pass];
+      product.a = codes[static_cast<std::size_t>(of[0])][static_cast<std::size_t>(of[1])];
+      product.b = codes[static_cast<std::size_t>(of[2])][static_cast<std::size_t>(of[3])];
+      const std::int64_t unit = product.dtype == 0 ? 4 : 2;
+      if (unit * sizes[0] * sizes[1] * sizes[2] > kRoom) return;
+      product.to = pointer(unit * sizes[0] * sizes[1] * sizes[2], unit);
+      call("fp8_product", [&] { return octavo_fp8_product(&layer, &product); });
+    }
+    octavo_fp8_scale_args update{};
+    update.struct_size = size_field(sizeof update);
+    update.algo = enumerator(2);
+    update.margin = static_cast<int32_t>(random_.below(18));
+    update.states = states;
+    update.tensors = random_.chance(20) ? -1 : 3;
+    update.length = length;
+    call("fp8_update_scales", [&] { return octavo_fp8_update_scales(&update); });
+  }
+
   void names() {
-    constexpr const char* kKinds[] = {"dtype", "state", "store", "optimizer", "reduction", "", "colour"};
+    constexpr const char* kKinds[] = {"dtype",     "state",      "store", "optimizer",
+                                      "reduction", "fp8_recipe", "",      "colour"};
     std::string text;
     for (std::uint64_t i = random_.below(12); i > 0; --i) text += static_cast<char>(1 + random_.below(255));
     uint32_t number = 0;
