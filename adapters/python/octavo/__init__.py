@@ -1,5 +1,5 @@
 """Octavo: low-bit optimizers for PyTorch. `octavo.optim` has them, `octavo.nn` the embeddings that go with
-them and the losses of transducers.
+them and the losses of transducers, `octavo.fp8` matrix products in FP8.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ._abi import OctavoError
 
 if TYPE_CHECKING:
-    from . import checkpoint, integrations, nn, ops, optim
+    from . import checkpoint, fp8, integrations, nn, ops, optim
 
-__all__ = ["OctavoError", "__version__", "checkpoint", "integrations", "nn", "ops", "optim"]
+__all__ = ["OctavoError", "__version__", "checkpoint", "fp8", "integrations", "nn", "ops", "optim"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,6 +20,6 @@ def __getattr__(name: str) -> Any:
         from ._abi import library
 
         return library().octavo_version_string().decode()
-    if name in ("checkpoint", "integrations", "nn", "ops", "optim"):
+    if name in ("checkpoint", "fp8", "integrations", "nn", "ops", "optim"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'octavo' has no attribute {name!r}")

@@ -124,6 +124,29 @@ TransducerJointGrads = _struct(
     "TransducerJointGrads",
     "u32 struct_size reserved; ptr grad_losses encoder predictor weight bias",
 )
+Fp8Layer = _struct(
+    "Fp8Layer",
+    "u32 struct_size device_kind; i32 device_index; u32 format recipe passes; i64 groups tokens inputs "
+    "outputs; u32 one_input one_output turned_weight reserved",
+)
+Fp8CastArgs = _struct(
+    "Fp8CastArgs",
+    "u32 struct_size operand dtype activation; ptr from codes turned scales history bias_grad stream; i32 "
+    "threads; u32 reserved",
+)
+Fp8ProductArgs = _struct(
+    "Fp8ProductArgs",
+    "u32 struct_size pass dtype add; ptr a b to workspace stream; i32 threads; u32 reserved",
+)
+Fp8ScaleArgs = _struct(
+    "Fp8ScaleArgs",
+    "u32 struct_size device_kind; i32 device_index; u32 algo; i32 margin; u32 reserved; ptr states; i64 "
+    "tensors length; ptr stream",
+)
+Fp8Times = _struct(
+    "Fp8Times",
+    "u32 struct_size reserved; f64 plain[3] fp8[3] cast[3] cast_two[3] casts_of_weight",
+)
 EngineNormPart = _struct("EngineNormPart", "u32 struct_size part device_kind; i32 device_index; ptr out")
 
 
@@ -186,6 +209,15 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
         u32,
         (_at(TransducerArgs), _at(TransducerJoint), _at(TransducerJointGrads)),
     ),
+    "octavo_fp8_supported": (u32, (u32, i32)),
+    "octavo_fp8_why_not": (ctypes.c_char_p, (_at(Fp8Layer),)),
+    "octavo_fp8_result": (u32, (_at(Fp8Layer), u32, _at(i64))),
+    "octavo_fp8_codes_bytes": (i64, (_at(Fp8Layer), u32, u32)),
+    "octavo_fp8_workspace_bytes": (i64, (u32, i32)),
+    "octavo_fp8_cast": (u32, (_at(Fp8Layer), _at(Fp8CastArgs))),
+    "octavo_fp8_product": (u32, (_at(Fp8Layer), _at(Fp8ProductArgs))),
+    "octavo_fp8_update_scales": (u32, (_at(Fp8ScaleArgs),)),
+    "octavo_fp8_fastest": (u32, (_at(Fp8Times), _at(u32))),
     "octavo_moment_layout": (u32, (_at(MomentSpec), _at(i64), _at(i64))),
     "octavo_encode": (u32, (_at(MomentSpec), _pointer, _pointer, _pointer)),
     "octavo_decode": (u32, (_at(MomentSpec), _pointer, _pointer, _pointer)),

@@ -1,0 +1,63 @@
+"""Where FP8 runs, what is said of a product that stays torch's, and the workspaces of GPUs."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+
+import torch
+from torch import Tensor
+
+from .. import _abi
+from .._engine import device_numbers
+from .._warn import warn
+from .recipe import Recipe
+
+log = logging.getLogger("octavo.fp8")
+_said: set[str] = set()
+_workspaces: dict[tuple[int, int], Tensor] = {}
+
+
+def say_once(message: str) -> None:
+    if message not in _said:
+        _said.add(message)
+        warn(message)
+
+
+@functools.cache
+def _why_not(device: torch.device) -> str:
+    """Why the device has no FP8; empty: it has."""
+    if device.type not in ("cpu", "cuda"):
+        return f"[fp8] device: got {device.type}, expected cuda"
+    # For tests: the CPU computes the same numbers, slowly.
+    if device.type == "cpu" and os.environ.get("OCTAVO_FP8_REFERENCE") == "1":
+        return ""
+    return "" if _abi.library().octavo_fp8_supported(*device_numbers(device)) == 0 else _abi.last_error()
+
+
+def usable(device: torch.device, recipe: Recipe) -> bool:
+    """False: torch's products, as `fallback` allows."""
+    why = _why_not(device)
+    if not why:
+        return True
+    if recipe.fallback == "error":
+        raise _abi.OctavoError(f"{why}; Recipe(fallback='bf16') takes torch's products there")
+    say_once(f"{why}: products are torch's, as fallback='bf16' asks")
+    return False
+
+
+def capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def workspace(device: torch.device, stream: int | None) -> int | None:
+    """Work on one stream is in order, so one buffer serves all of it; None on the CPU."""
+    if stream is None:
+        return None
+    found = _workspaces.get((device.index, stream))
+    if found is None:
+        size = _abi.library().octavo_fp8_workspace_bytes(*device_numbers(device))
+        found = torch.empty(size, dtype=torch.uint8, device=device)
+        _workspaces[device.index, stream] = found
+    return found.data_ptr()

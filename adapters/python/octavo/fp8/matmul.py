@@ -1,0 +1,233 @@
+"""`matmul`: which products are made in FP8, and the shapes that it takes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._engine import DTYPES
+from . import measure
+from .devices import capturing, say_once, usable
+from .function import Call, Product
+from .plans import DGRAD, FORWARD, WGRAD, Kinds, Plan, Shape, plan, why_not
+from .recipe import Numbers, Recipe, resolve
+from .sites import Site, site_of
+from .steps import clock, end_step, in_backward
+
+
+def matmul(x: Tensor, w: Tensor, recipe: Recipe | None = None, *, sum_groups: bool = False) -> Tensor:
+    """x @ w in FP8, with its gradient. w is a parameter, or a view of one such as `weight.t()`.
+
+    x [.., inputs] with w [inputs, outputs]; or for each of several groups (heads, experts) a product of its
+    own, x [.., groups, tokens, inputs] with w [groups, inputs, outputs], where a x of one group, or of two
+    dimensions, is that of all. With sum_groups the result is the sum over the groups: [.., tokens, outputs].
+    Results have x's dtype, or torch.autocast's where that is on; gradients have that of their tensor.
+    Without `recipe` that of `autocast` counts, else Recipe().
+    """
+    if w.dim() == 2:
+        if sum_groups:
+            raise ValueError("matmul: sum_groups: got True, but w has two dimensions: there are no groups")
+        return product(x, w, None, recipe, site_of(w))
+    if w.dim() != 3:
+        raise ValueError(
+            f"matmul: w: got shape {tuple(w.shape)}, expected [inputs, outputs] or [groups, inputs, outputs]"
+        )
+    return _grouped(x, w, recipe, sum_groups)
+
+
+def _grouped(x: Tensor, w: Tensor, recipe: Recipe | None, sum_groups: bool) -> Tensor:
+    groups = w.shape[0]
+    if x.dim() < 2 or (x.dim() > 2 and x.shape[-3] not in (1, groups)):
+        raise ValueError(
+            f"matmul: x: got shape {tuple(x.shape)}, expected [.., {groups}, tokens, {w.shape[1]}] for w of "
+            f"{tuple(w.shape)}; one group is that of all"
+        )
+    if x.dim() == 2:
+        return product(x, w, None, recipe, site_of(w), one_input=True, one_output=sum_groups)
+    lead, tokens, one = x.shape[:-3], x.shape[-2], x.shape[-3] == 1
+    x = x.reshape(-1, x.shape[-1]) if one else x.movedim(-3, 0).reshape(groups, -1, x.shape[-1])
+    y = product(x, w, None, recipe, site_of(w), one_input=one, one_output=sum_groups)
+    if sum_groups:
+        return y.view(*lead, tokens, w.shape[2])
+    return y.view(groups, *lead, tokens, w.shape[2]).movedim(0, -3)
+
+
+def product(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    own: Recipe | None,
+    site: Site,
+    *,
+    one_input: bool = False,
+    one_output: bool = False,
+    linear: bool = False,
+) -> Tensor:
+    """x [.., inputs] with w [inputs, outputs] (linear: [outputs, inputs]), or x [groups, tokens, inputs]
+    (one_input: [tokens, inputs]) with w [groups, inputs, outputs].
+    """
+    if torch.compiler.is_compiling():
+        return _uncompiled(x, w, bias, own, site, one_input, one_output, linear)
+    return _product(x, w, bias, own, site, one_input, one_output, linear)
+
+
+def _product(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    own: Recipe | None,
+    site: Site,
+    one_input: bool,
+    one_output: bool,
+    linear: bool,
+) -> Tensor:
+    again = in_backward()
+    if clock.pending and not again:
+        end_step()
+    # A forward that is made once more, by activation checkpointing, may be outside of its `autocast`.
+    recipe = site.recipe if again else resolve(own)
+    site.recipe = recipe
+    device = x.device
+    autocast = torch.is_autocast_enabled(device.type)
+    dtype = torch.get_autocast_dtype(device.type) if autocast else x.dtype
+    grads = torch.is_grad_enabled()
+    needs = (grads and x.requires_grad, grads and w.requires_grad)
+    # All that the rest depends on but for addresses and values.
+    key = (
+        x.shape,
+        x.dtype,
+        device,
+        dtype,
+        w.shape,
+        w.stride(),
+        w.dtype,
+        one_input,
+        one_output,
+        linear,
+        needs,
+    )
+    made = site.made.get((key, id(recipe)))
+    if made is None:
+        made = _prepare(x, w, recipe, site, Use(dtype, one_input, one_output, linear, *needs))
+        if made.keep:
+            if len(site.made) > 256:  # lengths that never come again
+                site.made.clear()
+            site.made[key, id(recipe)] = made
+    if made.plan is None or recipe is None:
+        return _plain(x, w.t() if linear else w, bias, one_output)
+    state = site.state(made.plan.numbers, device, recipe.reduce_amax)
+    if made.copied:
+        w = w.contiguous()
+    call = Call(made.plan, site, state, grads, made.y_shape, linear)
+    return Product.apply(x if x.is_contiguous() else x.contiguous(), w, bias, call)  # type: ignore[no-any-return]
+
+
+_uncompiled = torch._disable_dynamo(_product)
+
+
+def _plain(x: Tensor, w: Tensor, bias: Tensor | None, one_output: bool) -> Tensor:
+    if w.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+        w = w.to(x.dtype)  # as the product in FP8 has it
+        bias = None if bias is None else bias.to(x.dtype)
+    y = torch.matmul(x, w) if bias is None else torch.nn.functional.linear(x, w.t(), bias)
+    return y.sum(0) if one_output else y
+
+
+class Use(NamedTuple):
+    """How a weight is used in one call."""
+
+    dtype: torch.dtype  # of the result
+    one_input: bool
+    one_output: bool
+    linear: bool
+    needs_dx: bool
+    needs_dw: bool
+
+
+class Made(NamedTuple):
+    """What a call of one kind needs. It keeps its recipe, so that no other one gets the same id."""
+
+    recipe: Recipe | None
+    plan: Plan | None = None  # None: the product is torch's
+    y_shape: tuple[int, ...] = ()
+    copied: bool = False  # the weight is in no order that casts take
+    keep: bool = True  # for all calls of this kind
+
+
+def _prepare(x: Tensor, w: Tensor, recipe: Recipe | None, site: Site, use: Use) -> Made:
+    outputs, inputs = w.shape if use.linear else w.shape[:-3:-1]
+    _check(x, w, inputs)
+    plain = Made(recipe)
+    if x.numel() == 0 or w.numel() == 0 or recipe is None or not usable(x.device, recipe):
+        return plain
+    groups = w.shape[0] if w.dim() == 3 else 1
+    tokens = x.numel() // inputs // (1 if use.one_input else groups)
+    # What autograd turns back: [.., outputs, inputs] in memory.
+    linear = use.linear and w.is_contiguous()
+    turned = not linear and not w.transpose(-1, -2).is_contiguous()
+    copied = turned and not w.is_contiguous()
+    if use.linear and not linear:
+        raise ValueError(f"Linear: weight: got strides {w.stride()}, expected a dense weight")
+    shared = groups > 1
+    shape = Shape(
+        groups, tokens, inputs, outputs, use.one_input and shared, use.one_output and shared, turned
+    )
+    numbers, computed = recipe.numbers, w.grad_fn is not None and not w._is_view()
+    if numbers.length and computed:
+        numbers = _of_itself(numbers)
+    if why := why_not(x.device, numbers, shape):
+        say_once(f"fp8: a product of {inputs} x {outputs} stays as it is: {why}")
+        return plain
+    kinds = Kinds(x.device, x.dtype, w.dtype, use.dtype)
+    passes, keep = FORWARD | DGRAD | WGRAD, True
+    if recipe.select == "measure" and x.device.type == "cuda":
+        passes, keep = _decided(kinds, recipe, shape, x, w.t() if use.linear else w, site)
+    # A pass that is not made needs no codes.
+    passes &= FORWARD | (DGRAD if use.needs_dx else 0) | (WGRAD if use.needs_dw else 0)
+    if not passes:
+        return plain._replace(keep=keep)
+    if w.dim() == 2:
+        y_shape: tuple[int, ...] = (*x.shape[:-1], outputs)
+    else:
+        y_shape = (tokens, outputs) if use.one_output else (groups, tokens, outputs)
+    return Made(recipe, plan(kinds, numbers, shape, passes), y_shape, copied, keep)
+
+
+def _check(x: Tensor, w: Tensor, inputs: int) -> None:
+    if x.dim() == 0 or x.shape[-1] != inputs:
+        raise ValueError(
+            f"matmul: x: got shape {tuple(x.shape)}, expected its last dimension to be {inputs}, the inputs "
+            f"of w, which is {tuple(w.shape)}"
+        )
+    if x.device != w.device:
+        raise ValueError(f"matmul: w: got a tensor on {w.device}, expected {x.device}, where x is")
+    for name, tensor in (("x", x), ("w", w)):
+        if tensor.dtype not in DTYPES:
+            raise TypeError(f"matmul: {name}: got {tensor.dtype}, expected float32, bfloat16 or float16")
+
+
+def _of_itself(numbers: Numbers) -> Numbers:
+    """A weight that is computed has new memory each time, and so no history."""
+    say_once(
+        "fp8: a weight that is computed has no history for the recipe `delayed`: it gets scales as in "
+        "`current`. Pass the parameter itself: float32 weights are cast directly"
+    )
+    return Recipe(recipe="current").numbers._replace(format=numbers.format)
+
+
+def _decided(
+    kinds: Kinds, recipe: Recipe, shape: Shape, x: Tensor, w: Tensor, site: Site
+) -> tuple[int, bool]:
+    """The passes in FP8, and whether that is for good."""
+    key = measure.key_of(kinds, recipe, shape)
+    passes = site.decisions.get(key)
+    if passes is None:
+        if capturing(x.device):
+            return FORWARD | DGRAD | WGRAD, False
+        rows = x.contiguous().view(1 if shape.one_input else shape.groups, shape.tokens, shape.inputs)
+        columns = w.reshape(shape.groups, shape.inputs, shape.outputs)
+        passes = measure.decide(kinds, recipe, shape, rows, columns)
+        site.decisions[key] = passes
+    return passes, True

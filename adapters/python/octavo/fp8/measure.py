@@ -1,0 +1,123 @@
+"""`select: measure`: which passes of a shape are faster in FP8, by timing both on a GPU once.
+
+Decisions are by shape, so all ranks and all weights of a shape have one. The first rank that meets a shape
+decides for all of them, through the store of the process group: no rank waits for another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _abi
+from .devices import log
+from .plans import DGRAD, DY, FORWARD, WGRAD, Kinds, Plan, Shape, W, X, plan
+from .recipe import Recipe
+
+_PASSES = FORWARD | DGRAD | WGRAD
+_NAMES = ("forward", "dgrad", "wgrad")
+_WARM_UP, _REPEAT = 2, 5
+decisions: dict[str, int] = {}
+
+
+def _rounded(tokens: int) -> int:
+    """Lengths that differ little share a decision: three binary digits count."""
+    step = 1 << max(tokens.bit_length() - 3, 4)
+    return -(-tokens // step) * step
+
+
+def key_of(kinds: Kinds, recipe: Recipe, shape: Shape) -> str:
+    """What a decision is about, in words: it is in logs and in checkpoints."""
+    words = [f"{shape.groups}x{_rounded(shape.tokens)}x{shape.inputs}x{shape.outputs}"]
+    words += [name for name in ("one_input", "one_output", "turned_weight") if getattr(shape, name)]
+    words += [str(dtype).removeprefix("torch.") for dtype in (kinds.x, kinds.w, kinds.y)]
+    return " ".join([*words, recipe.format, recipe.recipe])
+
+
+def _median_us(work: Callable[[], Any]) -> float:
+    times = []
+    for turn in range(_WARM_UP + _REPEAT):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        if turn >= _WARM_UP:
+            times.append(1e3 * start.elapsed_time(end))
+    return statistics.median(times)
+
+
+def plain_passes(x: Tensor, w: Tensor, dy: Tensor, kinds: Kinds) -> list[Callable[[], Tensor]]:
+    """The three products as torch makes them, of [groups, rows, columns] each."""
+    x, w, dy = (each.to(kinds.y) for each in (x, w, dy))
+    return [
+        lambda: torch.matmul(x, w),
+        lambda: torch.matmul(dy, w.transpose(-1, -2)),
+        lambda: torch.matmul(x.transpose(-1, -2), dy),
+    ]
+
+
+def times_of(whole: Plan, x: Tensor, w: Tensor) -> Any:
+    """x [groups, tokens, inputs] and w [groups, inputs, outputs], which lies as the plan's shape says."""
+    kinds, shape = whole.kinds, whole.shape
+    found = _abi.new(_abi.Fp8Times, casts_of_weight=1.0)
+    states = torch.zeros(3, max(whole.state_bytes // 4, 1), device=x.device)
+    states[:, :2] = 1
+    dy_groups = 1 if shape.one_output else shape.groups
+    dy = torch.randn(dy_groups, shape.tokens, shape.outputs, device=x.device, dtype=kinds.y)
+    codes: list[Any] = []
+    for operand, source in ((X, x), (W, w), (DY, dy)):
+        rows, turned = whole.empty_codes(operand)
+        codes.append((rows, turned))
+        found.cast_two[operand] = _median_us(
+            lambda s=source, o=operand, r=rows, t=turned: whole.cast(o, s, r, t, states.data_ptr())
+        )
+        # One orientation: that of forward, for dy that of dgrad.
+        single = plan(kinds, whole.numbers, shape, DGRAD if operand == DY else FORWARD)
+        found.cast[operand] = _median_us(
+            lambda s=source, o=operand, r=rows, p=single: p.cast(o, s, r, None, states.data_ptr())
+        )
+    (x_rows, x_turned), (w_rows, w_turned), (dy_rows, dy_turned) = codes
+    operands = ((x_rows, w_rows), (dy_rows, w_turned), (dy_turned, x_turned))
+    for number, (a, b) in enumerate(operands):
+        size = whole.sizes[number]
+        found.fp8[number] = _median_us(lambda n=number, a=a, b=b, s=size: whole.product(n, a, b, s))
+    for number, product in enumerate(plain_passes(x, w, dy, kinds)):
+        found.plain[number] = _median_us(product)
+    return found
+
+
+def decide(kinds: Kinds, recipe: Recipe, shape: Shape, x: Tensor, w: Tensor) -> int:
+    """The passes that are faster in FP8."""
+    key = key_of(kinds, recipe, shape)
+    known = decisions.get(key)
+    if known is None:
+        with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+            times = times_of(plan(kinds, recipe.numbers, shape, _PASSES), x, w)
+        passes = _abi.u32()
+        _abi.check(_abi.library().octavo_fp8_fastest(ctypes.byref(times), ctypes.byref(passes)))
+        known = decisions[key] = _agreed(key, passes.value)
+        log.info("%s", _text(key, times, known))
+    return known
+
+
+def _text(key: str, times: Any, passes: int) -> str:
+    parts = [
+        f"{name} {'fp8' if passes >> i & 1 else 'plain'} "
+        f"({times.plain[i]:.0f} us plain, {times.fp8[i]:.0f} fp8)"
+        for i, name in enumerate(_NAMES)
+    ]
+    casts = ", ".join(f"{name} {times.cast_two[i]:.0f}" for i, name in enumerate(("x", "w", "dy")))
+    return f"fp8: {key}: {', '.join(parts)}; casts {casts} us"
+
+
+def _agreed(key: str, passes: int) -> int:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return passes
+    store = torch.distributed.distributed_c10d._get_default_store()
+    return int(store.compare_set(f"octavo/fp8/{key}", "", str(passes)))

@@ -1,0 +1,147 @@
+"""What belongs to a weight: the states of delayed scaling and the codes of its present values.
+
+A site is found by the weight's memory, so all uses of a weight and all views that begin where it begins share
+one. It lives as long as that memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from .arenas import Arena, ArenaKey, arena
+from .plans import DGRAD, FORWARD, Plan, W
+from .recipe import Numbers, Recipe
+from .steps import clock
+
+
+class _Kept(NamedTuple):
+    """Codes of a weight, and what they are codes of."""
+
+    made_from: tuple[object, ...]
+    passes: int
+    codes: Tensor | None
+    turned: Tensor | None
+
+
+class Site:
+    def __init__(self) -> None:
+        self.recipe: Recipe | None = None  # of the last forward
+        self.decisions: dict[str, int] = {}  # of `select: measure`, for the shapes that were used
+        self.casts = 0  # of the weight
+        self.made: dict[Any, Any] = {}  # of matmul: what calls of one kind need
+        self._arena: Arena | None = None
+        self._states: Tensor | None = None
+        self._loaded: Tensor | None = None  # states of a file, until the first use says what they are for
+        self._kept: dict[object, _Kept] = {}
+
+    def state(self, numbers: Numbers, device: torch.device, reduce: bool) -> int:
+        """The address of the states of x, w and dy; 0 where the recipe has none."""
+        if not numbers.length:
+            return 0
+        key = ArenaKey(device, numbers.length, numbers.algo, numbers.margin, reduce)
+        if self._arena is None or self._arena.key != key:
+            self._move(arena(key))
+        assert self._states is not None
+        return self._states.data_ptr()
+
+    @torch.no_grad()
+    def _move(self, to: Arena) -> None:
+        """The first use, another device, or other numbers: what of the history fits is kept."""
+        states = to.take()
+        before = self._loaded if self._states is None else self._states
+        if before is not None:
+            many = min(states.shape[1], before.shape[1])
+            states[:, :many] = before[:, :many].to(states.device)
+        self._close()
+        self._arena, self._states = to, states
+
+    def codes(
+        self, plan: Plan, weight: Tensor, state: int, capturing: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The weight's codes for the plan's passes, cast where its values may be others than before."""
+        passes = plan.passes & (FORWARD | DGRAD)
+        if not passes:
+            return None, None
+        version = 0 if weight.is_inference() else weight._version
+        made_from = (clock.epoch, version, weight.data_ptr(), state)
+        key = (plan.kinds.w, plan.numbers, plan.weight_shape)
+        # A graph replays its own cast, with the values that the weight has then.
+        kept = None if capturing else self._kept.get(key)
+        if kept is not None and kept.made_from == made_from and kept.passes & passes == passes:
+            return kept.codes, kept.turned
+        codes, turned = plan.empty_codes(W)
+        plan.cast(W, weight, codes, turned, state)
+        self.casts += 1
+        if not capturing:
+            self._kept[key] = _Kept(made_from, passes, codes, turned)
+        return codes, turned
+
+    @property
+    def states(self) -> Tensor | None:
+        """[3, 2 + length]: of x, w and dy two scales and the history."""
+        return self._loaded if self._states is None else self._states
+
+    @torch.no_grad()
+    def load(self, states: Tensor | None, decisions: dict[str, int]) -> None:
+        self.decisions = dict(decisions)
+        self._kept, self.made = {}, {}
+        if states is not None and self._states is not None and self._states.shape == states.shape:
+            self._states.copy_(states)  # a captured graph has the address
+            return
+        self._close()
+        self._loaded = states
+
+    def _close(self) -> None:
+        if self._arena is not None and self._states is not None:
+            self._arena.give_back(self._states)
+        self._arena = self._states = self._loaded = None
+        self._kept = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy has states of its own."""
+        states = self.states
+        kept = None if states is None else states.detach().cpu().clone()
+        return {"states": kept, "decisions": self.decisions, "recipe": self.recipe}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self.recipe = saved["recipe"]
+        self.load(saved["states"], saved["decisions"])
+
+
+_Key = tuple[int, int]
+# A weak reference keeps the address of what it refers to from being used again.
+_sites: dict[_Key, tuple[StorageWeakRef, Site]] = {}
+_lock = threading.Lock()
+
+
+def _key(weight: Tensor) -> _Key:
+    return weight.untyped_storage()._cdata, weight.storage_offset()
+
+
+def known(weight: Tensor) -> Site | None:
+    found = _sites.get(_key(weight))
+    return None if found is None else found[1]
+
+
+def site_of(weight: Tensor, own: Site | None = None) -> Site:
+    """The weight's site; where its memory has none yet, `own` (it has moved) or a new one."""
+    found = _sites.get(_key(weight))
+    return found[1] if found is not None else _add(weight, own)
+
+
+def _add(weight: Tensor, own: Site | None) -> Site:
+    with _lock:
+        for key, (memory, site) in list(_sites.items()):
+            if memory.expired():
+                del _sites[key]
+                if site is not own:
+                    site._close()
+        site = own or Site()
+        _sites[_key(weight)] = (StorageWeakRef(weight.untyped_storage()), site)
+        return site

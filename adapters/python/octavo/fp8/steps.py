@@ -1,0 +1,52 @@
+"""When a step ends: scales are updated, and codes of weights are no longer valid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from . import arenas
+
+_graph_task = torch._C._current_graph_task_id
+
+
+class Clock:
+    """`epoch` counts what may have changed weights."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.pending = False
+
+
+clock = Clock()
+
+
+def in_backward() -> bool:
+    """Whether autograd is at work in this thread: a forward then is one that is made once more."""
+    return bool(_graph_task() != -1)
+
+
+@torch.no_grad()
+def end_step(skipped: bool = False) -> None:
+    """Ends a step: scales follow the maxima of the step, and weights are cast anew when they are next used.
+
+    Every optimizer of torch.optim does it after its step. Call it where something else writes the weights.
+    With skipped=True the maxima of the step are forgotten: where gradients were not finite and no optimizer
+    has stepped.
+    """
+    clock.epoch += 1
+    clock.pending = False
+    arenas.end_all(skipped)
+
+
+def _after_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if in_backward():  # a step per parameter during the backward pass: the others still need their scales
+        clock.epoch += 1
+        clock.pending = True
+    else:
+        end_step()
+
+
+register_optimizer_step_post_hook(_after_optimizer)
