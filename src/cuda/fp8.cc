@@ -67,26 +67,41 @@ class StreamMemory {
   cudaError_t error_;
 };
 
-// The tree over rows, 32 at a time; what a level leaves is the next one's matrix.
-Status sum_columns(const CastArgs& args) {
-  const cudaStream_t stream = stream_of(args.stream);
-  const auto left = [](std::int64_t rows) { return (rows + cuda::kSumRows - 1) / cuda::kSumRows; };
-  const std::int64_t first = left(args.rows), second = left(first);
-  const StreamMemory memory(4 * args.columns * (first + second), stream);
-  cudaError_t error = memory.error();
-  const void* from = args.from;
-  DType dtype = args.dtype;
-  float* to = memory.floats();
-  float* other = memory.floats() + args.columns * first;
-  for (std::int64_t rows = args.rows; error == cudaSuccess; rows = left(rows)) {
-    const bool last = rows <= cuda::kSumRows;
-    error = cuda::sum_rows(from, dtype, rows, args.columns, last ? args.bias_grad : to, last, stream);
-    if (last) break;
-    from = to;
-    dtype = DType::f32;
-    std::swap(to, other);
+// The tree over rows: a cast leaves the sums of tiles, and then 32 rows at a time become one. A level's
+// memory is behind that of the level before.
+class ColumnTree {
+ public:
+  ColumnTree(const CastArgs& args, cudaStream_t stream)
+      : columns_(args.columns), rows_(tiles_in(args.rows)), memory_(4 * columns_ * floats(rows_), stream) {}
+  [[nodiscard]] cudaError_t error() const { return memory_.error(); }
+  [[nodiscard]] float* sums() const { return memory_.floats(); }
+
+  cudaError_t finish(float* to, cudaStream_t stream) const {
+    cudaError_t error = cudaSuccess;
+    float* from = sums();
+    for (std::int64_t rows = rows_; error == cudaSuccess; rows = above(rows)) {
+      const bool last = rows <= cuda::kSumRows;
+      float* const next = from + columns_ * rows;
+      error = cuda::sum_rows(from, rows, columns_, last ? to : next, last, stream);
+      if (last) break;
+      from = next;
+    }
+    return error;
   }
-  return done("the sums over rows", args.device.index, error);
+
+ private:
+  static std::int64_t above(std::int64_t rows) { return (rows + cuda::kSumRows - 1) / cuda::kSumRows; }
+  static std::int64_t floats(std::int64_t rows) { return rows <= 1 ? rows : rows + floats(above(rows)); }
+
+  std::int64_t columns_, rows_;
+  StreamMemory memory_;
+};
+
+int arch_of(int device) {
+  int major = 0, minor = 0;
+  (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return major * 100 + minor * 10;
 }
 
 }  // namespace
@@ -107,21 +122,28 @@ Status cast_cuda(const CastArgs& args) {
       by_rows.data != nullptr && turned.data != nullptr && by_rows.element == turned.element &&
       (shared == Tiling::square ||
        (shared == Tiling::tensor && (args.recipe != Recipe::delayed || by_rows.scale == turned.scale)));
-  const cuda::CastWork work{args.from,
-                            args.dtype,
-                            args.groups,
-                            args.rows,
-                            args.columns,
-                            args.recipe,
-                            shared,
-                            args.activation,
-                            codes_work(args, by_rows, false),
-                            codes_work(args, turned, true),
-                            args.amax,
-                            alike};
-  bad = done("a cast", device, cuda::cast_fp8(work, stream_of(args.stream)));
-  if (!bad.ok() || args.bias_grad == nullptr) return bad;
-  return sum_columns(args);
+  cuda::CastWork work{args.from,
+                      args.dtype,
+                      args.groups,
+                      args.rows,
+                      args.columns,
+                      args.recipe,
+                      shared,
+                      args.activation,
+                      codes_work(args, by_rows, false),
+                      codes_work(args, turned, true),
+                      args.amax,
+                      alike,
+                      nullptr};
+  const cudaStream_t stream = stream_of(args.stream);
+  const int arch = arch_of(device);
+  if (args.bias_grad == nullptr) return done("a cast", device, cuda::cast_fp8(work, arch, stream));
+  const ColumnTree tree(args, stream);
+  cudaError_t error = tree.error();
+  work.sums = tree.sums();
+  if (error == cudaSuccess) error = cuda::cast_fp8(work, arch, stream);
+  if (error == cudaSuccess) error = tree.finish(args.bias_grad, stream);
+  return done("a cast with sums over rows", device, error);
 }
 
 Status product_cuda(const ProductArgs& args) {

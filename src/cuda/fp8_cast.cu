@@ -197,10 +197,64 @@ struct Turned {
   }
 };
 
+// Where a kernel was launched before the one before it has ended: until it has.
+__device__ inline void wait_for_launcher() {
+  if constexpr (launches_early(kArch)) asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 // What elements are multiplied by: rows of by_rows, columns of turned.
 struct Factors {
   float row[kSide], column[kSide];
 };
+
+// The sums of the tile's columns by the tree over rows: a thread's eight rows, two threads of a warp, eight
+// warps. Rows that are not there are zeros, which change no sum but the sign of a zero.
+template <DType kType>
+__device__ inline void put_sums(const Part<kType>& part, const CastWork& work, const Place& place) {
+  __shared__ float of_warp[kWarps][kTile];
+  float level[3][kSide];  // sums of 1, 2 and 4 rows that wait for their neighbours
+  float sum[kSide];
+#pragma unroll
+  for (int i = 0; i < kSide; ++i) {
+    part.row(i, fp8::Activation::none, sum);
+#pragma unroll
+    for (int c = 0; c < kSide; ++c) {
+      if (i % 2 == 0) {
+        level[0][c] = sum[c];
+        continue;
+      }
+      sum[c] = level[0][c] + sum[c];
+      if (i % 4 == 1) {
+        level[1][c] = sum[c];
+        continue;
+      }
+      sum[c] = level[1][c] + sum[c];
+      if (i == 3) {
+        level[2][c] = sum[c];
+        continue;
+      }
+      sum[c] = level[2][c] + sum[c];
+    }
+  }
+  const int first = threadIdx.x % kAcross * kSide;
+#pragma unroll
+  for (int c = 0; c < kSide; ++c) {
+    sum[c] += __shfl_xor_sync(kAll, sum[c], kAcross);
+    if (threadIdx.x % 32 < kAcross) of_warp[threadIdx.x / 32][first + c] = sum[c];
+  }
+  __syncthreads();
+  const std::int64_t column = place.tile_column * kTile + threadIdx.x;
+  if (threadIdx.x >= kTile || column >= work.columns) return;
+  float pair[kWarps];
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) pair[w] = of_warp[w][threadIdx.x];
+#pragma unroll
+  for (int apart = 1; apart < kWarps; apart *= 2) {
+#pragma unroll
+    for (int w = 0; w < kWarps; w += 2 * apart) pair[w] += pair[w + apart];
+  }
+  work.sums[place.tile_row * work.columns + column] = pair[0];
+}
 
 template <DType kType, From kFrom>
 __global__ void __launch_bounds__(kThreads)
@@ -214,6 +268,8 @@ __global__ void __launch_bounds__(kThreads)
 
   Part<kType> part;
   part.load(work, place, vectors);
+
+  if (work.sums != nullptr) put_sums(part, work, place);
 
   Factors factors;
   float most = 0.0F;  // of the thread's elements
@@ -327,7 +383,9 @@ __global__ void __launch_bounds__(kThreads)
   const float all = warp_maximum(most);
   if (threadIdx.x % 32 != 0) return;
   if (work.amax != nullptr) raise(work.amax, all);
-  if (kFrom == From::given && !formula::is_finite(all)) {
+  if constexpr (kFrom != From::given) return;
+  if (blockIdx.x == 0 || !formula::is_finite(all)) wait_for_launcher();
+  if (!formula::is_finite(all)) {
     if (wants_rows) *straight.inverse = formula::inverse_scale(1.0F, all);
     if (wants_turned) *across.inverse = formula::inverse_scale(1.0F, all);
   }
@@ -335,6 +393,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Inverse scales of scales that are known; the cast puts NaN there if it meets an infinity.
 __global__ void begin_kernel(const __grid_constant__ CastWork work) {
+  if constexpr (launches_early(kArch)) asm volatile("griddepcontrol.launch_dependents;");
   for (const CodesWork& codes : {work.by_rows, work.turned}) {
     if (codes.data != nullptr) *codes.inverse = formula::inverse_scale(*codes.scale, 0.0F);
   }
@@ -462,28 +521,26 @@ cudaError_t cast_with_slots(const CastWork& work, const Launch& shape, cudaStrea
 // --- sums over rows ---
 
 // Of the 2^kLevel rows from `row` on, as far as they are there; the earlier ones are on the left.
-template <DType kType, int kLevel>
-__device__ inline float tree(const void* from, std::int64_t row, std::int64_t rows, std::int64_t columns,
-                             std::int64_t column) {
+template <int kLevel>
+__device__ inline float tree(const float* from, std::int64_t row, std::int64_t rows, std::int64_t columns) {
   if constexpr (kLevel == 0) {
-    return load_one<kType>(from, row * columns + column);
+    return from[row * columns];
   } else {
     constexpr std::int64_t kHalf = std::int64_t{1} << (kLevel - 1);
-    const float left = tree<kType, kLevel - 1>(from, row, rows, columns, column);
+    const float left = tree<kLevel - 1>(from, row, rows, columns);
     if (row + kHalf >= rows) return left;
-    return left + tree<kType, kLevel - 1>(from, row + kHalf, rows, columns, column);
+    return left + tree<kLevel - 1>(from, row + kHalf, rows, columns);
   }
 }
 constexpr int kLevels = 5;
 static_assert(1 << kLevels == kSumRows);
 
-template <DType kType>
 __global__ void __launch_bounds__(kThreads)
-    sum_rows_kernel(const void* from, std::int64_t rows, std::int64_t columns, float* to, bool last) {
+    sum_rows_kernel(const float* from, std::int64_t rows, std::int64_t columns, float* to, bool last) {
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (column >= columns) return;
   for (std::int64_t i = blockIdx.y; i * kSumRows < rows; i += gridDim.y) {
-    const float sum = tree<kType, kLevels>(from, i * kSumRows, rows, columns, column);
+    const float sum = tree<kLevels>(from + column, i * kSumRows, rows, columns);
     to[i * columns + column] = last ? sum + 0.0F : sum;
   }
 }
@@ -517,7 +574,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t cast_fp8(const CastWork& work, cudaStream_t stream) {
+cudaError_t cast_fp8(const CastWork& work, int arch, cudaStream_t stream) {
   const Launch shape(work);
   if (work.tiling == fp8::Tiling::line || work.tiling == fp8::Tiling::square) {
     return by_type(work.dtype, [&](auto type) {
@@ -526,20 +583,29 @@ cudaError_t cast_fp8(const CastWork& work, cudaStream_t stream) {
     });
   }
   if (work.recipe != fp8::Recipe::delayed) return cast_with_slots(work, shape, stream);
+  // The cast needs nothing of the small kernel before it until its end, so it does not wait for it.
   begin_kernel<<<1, 1, 0, stream>>>(work);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.blocks;
+  config.blockDim = kThreads;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = launches_early(arch) ? 1 : 0;
   return by_type(work.dtype, [&](auto type) {
-    cast_kernel<type, From::given>
-        <<<shape.blocks, kThreads, 0, stream>>>(work, shape.across, shape.down, shape.vectors);
+    (void)cudaLaunchKernelEx(&config, cast_kernel<type, From::given>, work, shape.across, shape.down,
+                             shape.vectors);
   });
 }
 
-cudaError_t sum_rows(const void* from, DType dtype, std::int64_t rows, std::int64_t columns, float* to,
-                     bool last, cudaStream_t stream) {
+cudaError_t sum_rows(const float* from, std::int64_t rows, std::int64_t columns, float* to, bool last,
+                     cudaStream_t stream) {
   const auto down = static_cast<unsigned>(std::min<std::int64_t>((rows + kSumRows - 1) / kSumRows, 65535));
   const dim3 grid(static_cast<unsigned>((columns + kThreads - 1) / kThreads), down);
-  return by_type(dtype, [&](auto type) {
-    sum_rows_kernel<type><<<grid, kThreads, 0, stream>>>(from, rows, columns, to, last);
-  });
+  sum_rows_kernel<<<grid, kThreads, 0, stream>>>(from, rows, columns, to, last);
+  return cudaGetLastError();
 }
 
 cudaError_t update_fp8_scales(const fp8::ScaleUpdate& update, cudaStream_t stream) {

@@ -10,6 +10,9 @@
 
 namespace octavo::cuda {
 
+// Whether a kernel may begin before the one before it has ended, by number as in cuda/arch.h.
+constexpr bool launches_early(int arch) { return arch >= 900; }
+
 // A matrix of codes that is written.
 struct CodesWork {
   std::uint8_t* data;   // null: not wanted
@@ -30,15 +33,17 @@ struct CastWork {
   CodesWork by_rows, turned;
   float* amax;  // null: not wanted
   bool alike;   // both matrices are wanted, and an element has one code in both
+  // [tiles of 128 rows, columns]: the sums of `from` over a tile's rows, of one group; null: not wanted.
+  float* sums;
 };
-// REQUIRES: at least one element; data at multiples of 16 bytes.
-cudaError_t cast_fp8(const CastWork& work, cudaStream_t stream);
+// REQUIRES: at least one element; data at multiples of 16 bytes. `arch`: the device's.
+cudaError_t cast_fp8(const CastWork& work, int arch, cudaStream_t stream);
 
 // One level of the tree over rows: to[i, c] = the sum of from[32 i .. 32 i + 31, c]; `last` makes a zero plus
 // zero.
 inline constexpr std::int64_t kSumRows = 32;
-cudaError_t sum_rows(const void* from, DType dtype, std::int64_t rows, std::int64_t columns, float* to,
-                     bool last, cudaStream_t stream);
+cudaError_t sum_rows(const float* from, std::int64_t rows, std::int64_t columns, float* to, bool last,
+                     cudaStream_t stream);
 
 cudaError_t update_fp8_scales(const fp8::ScaleUpdate& update, cudaStream_t stream);
 
