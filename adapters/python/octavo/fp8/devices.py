@@ -51,13 +51,15 @@ def capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def workspace(device: torch.device, stream: int | None) -> int | None:
+def workspace(device: torch.device, stream: int | None) -> Tensor | None:
     """Work on one stream is in order, so one buffer serves all of it; None on the CPU."""
     if stream is None:
         return None
-    found = _workspaces.get((device.index, stream))
+    found = None if capturing(device) else _workspaces.get((device.index, stream))
     if found is None:
         size = _abi.library().octavo_fp8_workspace_bytes(*device_numbers(device))
         found = torch.empty(size, dtype=torch.uint8, device=device)
-        _workspaces[device.index, stream] = found
-    return found.data_ptr()
+        # A graph has its own: it may be replayed on any stream.
+        if not capturing(device):
+            _workspaces[device.index, stream] = found
+    return found

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .devices import capturing
 from .plans import DGRAD, DY, FORWARD, WGRAD, Plan, X
 from .sites import Site
 
@@ -39,7 +38,7 @@ class Product(torch.autograd.Function):
         x_codes, x_turned = plan.empty_codes(X)
         if x_codes is not None or x_turned is not None:
             plan.cast(X, x, x_codes, x_turned, call.state, call.gather)
-        w_codes, w_turned = call.site.codes(plan, w, call.state, capturing(plan.device))
+        w_codes, w_turned = call.site.codes(plan, w, call.state)
         if passes & FORWARD:
             y = plan.product(0, x_codes, w_codes, call.y_shape)  # type: ignore[arg-type]
             if bias is not None:

@@ -183,7 +183,8 @@ def _prepare(x: Tensor, w: Tensor, recipe: Recipe | None, site: Site, use: Use) 
     kinds = Kinds(x.device, x.dtype, w.dtype, use.dtype)
     passes, keep = FORWARD | DGRAD | WGRAD, True
     if recipe.select == "measure" and x.device.type == "cuda":
-        passes, keep = _decided(kinds, recipe, shape, x, w.t() if use.linear else w, site)
+        dense = w.t() if use.linear else w.contiguous() if copied else w
+        passes, keep = _decided(kinds, recipe, shape, x, dense, site)
     # A pass that is not made needs no codes.
     passes &= FORWARD | (DGRAD if use.needs_dx else 0) | (WGRAD if use.needs_dw else 0)
     if not passes:

@@ -22,6 +22,7 @@ from .recipe import Recipe
 _PASSES = FORWARD | DGRAD | WGRAD
 _NAMES = ("forward", "dgrad", "wgrad")
 _WARM_UP, _REPEAT = 2, 5
+Timer = Callable[[Callable[[], Any]], float]  # microseconds of a call
 decisions: dict[str, int] = {}
 
 
@@ -62,33 +63,32 @@ def plain_passes(x: Tensor, w: Tensor, dy: Tensor, kinds: Kinds) -> list[Callabl
     ]
 
 
-def times_of(whole: Plan, x: Tensor, w: Tensor) -> Any:
+def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = _median_us) -> Any:
     """x [groups, tokens, inputs] and w [groups, inputs, outputs], which lies as the plan's shape says."""
     kinds, shape = whole.kinds, whole.shape
     found = _abi.new(_abi.Fp8Times, casts_of_weight=1.0)
-    states = torch.zeros(3, max(whole.state_bytes // 4, 1), device=x.device)
-    states[:, :2] = 1
+    states = torch.ones(3, max(whole.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
     dy_groups = 1 if shape.one_output else shape.groups
     dy = torch.randn(dy_groups, shape.tokens, shape.outputs, device=x.device, dtype=kinds.y)
     codes: list[Any] = []
     for operand, source in ((X, x), (W, w), (DY, dy)):
         rows, turned = whole.empty_codes(operand)
         codes.append((rows, turned))
-        found.cast_two[operand] = _median_us(
+        found.cast_two[operand] = time(
             lambda s=source, o=operand, r=rows, t=turned: whole.cast(o, s, r, t, states.data_ptr())
         )
         # One orientation: that of forward, for dy that of dgrad.
         single = plan(kinds, whole.numbers, shape, DGRAD if operand == DY else FORWARD)
-        found.cast[operand] = _median_us(
+        found.cast[operand] = time(
             lambda s=source, o=operand, r=rows, p=single: p.cast(o, s, r, None, states.data_ptr())
         )
     (x_rows, x_turned), (w_rows, w_turned), (dy_rows, dy_turned) = codes
     operands = ((x_rows, w_rows), (dy_rows, w_turned), (dy_turned, x_turned))
     for number, (a, b) in enumerate(operands):
         size = whole.sizes[number]
-        found.fp8[number] = _median_us(lambda n=number, a=a, b=b, s=size: whole.product(n, a, b, s))
+        found.fp8[number] = time(lambda n=number, a=a, b=b, s=size: whole.product(n, a, b, s))
     for number, product in enumerate(plain_passes(x, w, dy, kinds)):
-        found.plain[number] = _median_us(product)
+        found.plain[number] = time(product)
     return found
 
 

@@ -138,9 +138,10 @@ class Plan:
         padded = self.sizes[number] if self.pads and number < 2 else shape
         to = torch.empty(padded, dtype=self.result_dtypes[number], device=self.device)
         stream = stream_of(self.device)
+        room = workspace(self.device, stream)
         with self._lock:
             args.a, args.b, args.to = a.data_ptr(), b.data_ptr(), to.data_ptr()
-            args.stream, args.workspace = stream, workspace(self.device, stream)
+            args.stream, args.workspace = stream, None if room is None else room.data_ptr()
             status = self._product(self._layer, self._product_refs[number])
         if status != 0:
             raise _abi.OctavoError(_abi.last_error())

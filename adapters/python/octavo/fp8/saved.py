@@ -24,7 +24,7 @@ def pack(site: Site) -> Tensor:
         head["states"] = list(states.shape)
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % _WORDS)
-    size = torch.tensor([len(text)], dtype=torch.int64).view(torch.uint8)
+    size = torch.tensor([len(text)], dtype=torch.int64, device="cpu").view(torch.uint8)
     parts = [size, torch.frombuffer(bytearray(text), dtype=torch.uint8)]
     if states is not None:
         parts.append(states.detach().cpu().contiguous().view(-1).view(torch.uint8))

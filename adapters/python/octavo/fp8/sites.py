@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from .arenas import Arena, ArenaKey, arena
+from .devices import capturing
 from .plans import DGRAD, FORWARD, Plan, W
 from .recipe import Numbers, Recipe
 from .steps import clock
@@ -52,6 +53,11 @@ class Site:
     @torch.no_grad()
     def _move(self, to: Arena) -> None:
         """The first use, another device, or other numbers: what of the history fits is kept."""
+        if capturing(to.key.device):
+            raise RuntimeError(
+                "fp8: a weight is used for the first time while a CUDA graph is captured, and each replay "
+                "would begin its scales anew: run the model once before the capture"
+            )
         states = to.take()
         before = self._loaded if self._states is None else self._states
         if before is not None:
@@ -60,9 +66,7 @@ class Site:
         self._close()
         self._arena, self._states = to, states
 
-    def codes(
-        self, plan: Plan, weight: Tensor, state: int, capturing: bool
-    ) -> tuple[Tensor | None, Tensor | None]:
+    def codes(self, plan: Plan, weight: Tensor, state: int) -> tuple[Tensor | None, Tensor | None]:
         """The weight's codes for the plan's passes, cast where its values may be others than before."""
         passes = plan.passes & (FORWARD | DGRAD)
         if not passes:
@@ -71,13 +75,13 @@ class Site:
         made_from = (clock.epoch, version, weight.data_ptr(), state)
         key = (plan.kinds.w, plan.numbers, plan.weight_shape)
         # A graph replays its own cast, with the values that the weight has then.
-        kept = None if capturing else self._kept.get(key)
+        kept = None if (captured := capturing(plan.device)) else self._kept.get(key)
         if kept is not None and kept.made_from == made_from and kept.passes & passes == passes:
             return kept.codes, kept.turned
         codes, turned = plan.empty_codes(W)
         plan.cast(W, weight, codes, turned, state)
         self.casts += 1
-        if not capturing:
+        if not captured:
             self._kept[key] = _Kept(made_from, passes, codes, turned)
         return codes, turned
 
