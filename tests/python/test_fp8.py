@@ -593,6 +593,20 @@ def test_layers_that_share_a_weight_share_its_site(device: str) -> None:
     assert one.fp8_site.states[0, 2] == 4 * x.abs().max()
 
 
+def test_a_weight_that_moves_takes_its_states_along(device: str) -> None:
+    layers = nn.Sequential(*(fp8.Linear(16, 16, device=device, recipe=recipe()) for _ in range(3)))
+    x = made(16, 16, device=device, dtype=torch.float32)
+    layers(x)
+    fp8.end_step()
+    before = [layer.fp8_site.states.clone() for layer in layers]
+    layers.to(torch.bfloat16)  # new memory
+    with torch.no_grad():
+        layers(x.bfloat16())
+    for layer, states in zip(layers, before, strict=True):
+        assert layer.fp8_site.states[:, :2].equal(states[:, :2])
+        assert (layer.fp8_site.states[:, 3:] > 0).any()
+
+
 def test_states_are_given_back_with_their_weights() -> None:
     def use() -> int:
         layer = fp8.Linear(16, 16, recipe=recipe(amax_history_len=7))

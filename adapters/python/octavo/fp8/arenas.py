@@ -65,11 +65,13 @@ class Arena:
         return found
 
     def give_back(self, states: Tensor) -> None:
-        states[:, 2:] = 0
+        """May be called by the collector at any time: nothing is written before the next one takes them."""
         self._free.append(states)
 
     def slots(self) -> list[Tensor]:
-        """Slot 0 of every tensor, which gathers the maximum of the step under way."""
+        """Slot 0 of every tensor, which gathers the maximum of the step under way; that of states which
+        were given back may hold one, too.
+        """
         return [block.states[: block.used, :, 2] for block in self._blocks]
 
     def end_step(self, skipped: bool) -> None:

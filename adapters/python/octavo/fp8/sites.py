@@ -1,11 +1,12 @@
 """What belongs to a weight: the states of delayed scaling and the codes of its present values.
 
 A site is found by the weight's memory, so all uses of a weight and all views that begin where it begins share
-one. It lives as long as that memory.
+one. It lives as long as that memory, or a Linear that holds it: weights may move.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any, NamedTuple
 
@@ -106,6 +107,10 @@ class Site:
         self._arena = self._states = self._loaded = None
         self._kept = {}
 
+    def __del__(self) -> None:
+        if sys is not None and not sys.is_finalizing():
+            self._close()
+
     def __getstate__(self) -> dict[str, object]:
         """A copy has states of its own."""
         states = self.states
@@ -141,11 +146,9 @@ def site_of(weight: Tensor, own: Site | None = None) -> Site:
 
 def _add(weight: Tensor, own: Site | None) -> Site:
     with _lock:
-        for key, (memory, site) in list(_sites.items()):
-            if memory.expired():
-                del _sites[key]
-                if site is not own:
-                    site._close()
+        # A module may still hold the site of memory that is gone: its weight has moved.
+        for key in [key for key, (memory, _) in _sites.items() if memory.expired()]:
+            del _sites[key]
         site = own or Site()
         _sites[_key(weight)] = (StorageWeakRef(weight.untyped_storage()), site)
         return site
