@@ -362,6 +362,44 @@ TEST(TorchFp8, ContextsWithAddedWeightsTakeNoOthers) {
   EXPECT_EQ(open->state().tensors.size(), 1U);
 }
 
+// The loop of the guide.
+struct GuideModel : torch::nn::Module {
+  torch::Tensor first = register_parameter("first", 0.2 * torch::randn({32, 64}));
+  torch::Tensor second = register_parameter("second", 0.2 * torch::randn({16, 64}));
+
+  torch::Tensor forward(const torch::Tensor& x) const {
+    return fp8::matmul(fp8::matmul(x, first).relu(), second.t());
+  }
+};
+
+TEST(TorchFp8, TheLoopOfTheGuideLearns) {
+  const Reference on;
+  torch::manual_seed(8);
+  GuideModel model;
+  const torch::Tensor x = torch::randn({64, 32}), y = torch::randn({64, 16});
+  octavo::torch::AdamW opt(model.parameters(), AdamWOptions(1e-2));
+  double begin = 0.0, end = 0.0;
+  fp8::Options options;
+  options.amax_history_len = 16;
+  const auto context = fp8::Context::make(options);
+  for (const auto& parameter : model.named_parameters()) context->add(parameter.key(), parameter.value());
+  for (int step = 0; step < 50; ++step) {
+    opt.zero_grad();
+    torch::Tensor loss;
+    {
+      const fp8::Scope scope(context);  // what fp8::matmul in the model finds
+      loss = torch::mse_loss(model.forward(x), y);
+    }
+    loss.backward();
+    opt.step();
+    context->step_done();  // new scales; weights are cast anew
+    end = loss.item<double>();
+    if (step == 0) begin = end;
+  }
+  EXPECT_LT(end, 0.3 * begin);
+  EXPECT_EQ(context->weight_casts(), 100);
+}
+
 TEST(TorchFp8, TheScopeOfAThread) {
   const Reference on;
   Operands operands({16, 32}, {32, 16}, torch::kFloat32);

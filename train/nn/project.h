@@ -1,8 +1,10 @@
 // The one door for products of activations with weights. A model calls these for each of them, so that the
-// precision of such products is chosen here and not in every model. Products of activations with each other
-// (attention) do not pass here.
+// precision of such products is chosen here and not in every model: they are torch's, or in FP8 where this
+// thread has a context of it (product_scope.h). Products of activations with each other (attention) do not
+// pass here.
 //
-// A weight is [in, out]: the last dimension of the activations is summed over.
+// A weight is [in, out]: the last dimension of the activations is summed over. It may be a view of a
+// parameter.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,19 +13,14 @@
 namespace octavo::train {
 
 // x [.., in] with weight [in, out]: [.., out].
-inline torch::Tensor project(const torch::Tensor& x, const torch::Tensor& weight) {
-  TORCH_CHECK(weight.dim() == 2 && x.dim() >= 1 && x.size(-1) == weight.size(0), "project: got activations ",
-              x.sizes(), " and a weight ", weight.sizes(), ", expected [.., in] and [in, out]");
-  return x.matmul(weight);
-}
+torch::Tensor project(const torch::Tensor& x, const torch::Tensor& weight);
 
 // A weight for each of a number of groups (heads, experts): x [groups, rows, in] with weight
 // [groups, in, out]: [groups, rows, out].
-inline torch::Tensor project_batched(const torch::Tensor& x, const torch::Tensor& weight) {
-  TORCH_CHECK(weight.dim() == 3 && x.dim() == 3 && x.size(0) == weight.size(0) && x.size(2) == weight.size(1),
-              "project_batched: got activations ", x.sizes(), " and weights ", weight.sizes(),
-              ", expected [groups, rows, in] and [groups, in, out]");
-  return x.bmm(weight);
-}
+torch::Tensor project_batched(const torch::Tensor& x, const torch::Tensor& weight);
+// The same for one x [rows, in] of all groups.
+torch::Tensor project_to_groups(const torch::Tensor& x, const torch::Tensor& weight);
+// The same, summed over the groups: [rows, out].
+torch::Tensor project_and_sum(const torch::Tensor& x, const torch::Tensor& weight);
 
 }  // namespace octavo::train

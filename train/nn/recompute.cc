@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "nn/recompute.h"
 
+#include "nn/product_scope.h"
+
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -144,13 +146,14 @@ class SharedScope {
 struct Replay : torch::CustomClassHolder {
   Replay(Segment segment, const std::vector<Tensor>& inputs, const std::vector<Tensor>& state,
          SegmentWeights uses)
-      : run(std::move(segment)), random(inputs), buffers(state), weights(uses) {
+      : run(std::move(segment)), random(inputs), buffers(state), products(product_context()), weights(uses) {
     for (const Tensor& input : inputs) autocast.emplace_back(input.device().type());
   }
   Segment run;
   RandomState random;
   BufferValues buffers;
   std::vector<Autocast> autocast;
+  ProductContext products;  // a backward pass has none, and may be another thread's
   SegmentWeights weights;
 };
 
@@ -176,6 +179,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
       const RandomState now(inputs);
       replay->random.restore();
       const AutocastScope scope(replay->autocast, inputs);
+      const ProductScope products(replay->products);
       output = replay->run(inputs);
       now.restore();
     }

@@ -3,11 +3,11 @@
 // saves the memory inside it.
 //
 // The second run sees what the first saw: the same random numbers (the generators of the CPU and of the
-// inputs' devices are set back, and afterwards restored), the same autocast settings and the same values in
-// the segment's buffers, so gradients are those of the plain segment. What the second run does to the buffers
-// is undone, so they are updated once, by the first. Segments may nest. Gradients go to the inputs and, by
-// accumulation, to every parameter that the segment uses: call backward(), as training does;
-// torch::autograd::grad() does not see those parameters.
+// inputs' devices are set back, and afterwards restored), the same autocast settings, the same precision of
+// products (product_scope.h) and the same values in the segment's buffers, so gradients are those of the
+// plain segment. What the second run does to the buffers is undone, so they are updated once, by the first.
+// Segments may nest. Gradients go to the inputs and, by accumulation, to every parameter that the segment
+// uses: call backward(), as training does; torch::autograd::grad() does not see those parameters.
 // SPDX-License-Identifier: MIT
 #pragma once
 

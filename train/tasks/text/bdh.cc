@@ -134,10 +134,7 @@ torch::Tensor BdhImpl::for_heads(const torch::Tensor& x) const {
 
 // x: [batch, length, width] to codes [heads, batch * length, neurons].
 torch::Tensor BdhImpl::encode(const torch::Tensor& x) const {
-  const torch::Tensor heads = for_heads(x);
-  return project_batched(heads.reshape({heads.size(0), heads.size(1) * heads.size(2), heads.size(3)}),
-                         encoder_)
-      .relu_();
+  return project_to_groups(x.reshape({x.size(0) * x.size(1), x.size(2)}), encoder_).relu_();
 }
 
 // What the neurons make of what each head and token has seen, [.., width] in the codes' order.
@@ -159,7 +156,7 @@ torch::Tensor BdhImpl::dropped(const torch::Tensor& x, const torch::Tensor& answ
 
 torch::Tensor BdhImpl::merge(const torch::Tensor& x, const torch::Tensor& answers) const {
   const torch::Tensor joined =
-      project_batched(answers, decoder_.view({config_.n_head, config_.neurons(), x.size(2)})).sum(0);
+      project_and_sum(answers, decoder_.view({config_.n_head, config_.neurons(), x.size(2)}));
   return layer_norm(x + layer_norm(joined).view(x.sizes()));
 }
 

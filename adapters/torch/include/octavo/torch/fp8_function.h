@@ -56,7 +56,7 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
     }
     Tensor y;
     if (call->fp8(kForward)) {
-      y = layer.result(kForward, shape.y);
+      y = layer.result(kForward, shape.y, call->y_sizes);
       run(*call, kForward, codes_of_x.by_rows, codes_of_w.by_rows, y);
     } else {
       y = plain::forward(dense.to(shape.y), seen(w, shape).to(shape.y), shape);
@@ -89,7 +89,7 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
     if (dx) {
       Tensor to;
       if (call->fp8(kDgrad)) {
-        to = layer.result(kDgrad, shape.x);
+        to = layer.result(kDgrad, shape.x, call->x_sizes);
         run(*call, kDgrad, codes.by_rows, turned_w, to);
         codes.by_rows.reset();
       } else {
@@ -123,6 +123,7 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
   // The rows that are meant, in the sizes of the user's tensor; no view for autograd, which would refuse to
   // change one in place.
   static Tensor shown(const Tensor& all, std::int64_t tokens, at::IntArrayRef sizes) {
+    if (all.sizes() == sizes && !all.is_view()) return all;
     return all.narrow(1, 0, tokens).view(sizes).variable_data();
   }
 

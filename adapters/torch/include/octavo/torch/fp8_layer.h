@@ -88,11 +88,13 @@ class Layer {
     native::check(octavo_fp8_cast(&layer, &args), "octavo::torch::fp8: ");
   }
 
-  // What a pass writes: [groups, rows, columns]; rows may be more than tokens.
-  Tensor result(std::uint32_t pass, ::torch::ScalarType type) const {
+  // What a pass writes, in the sizes that are wanted; [groups, rows, columns] where it has more rows than
+  // tokens, or where no sizes are given.
+  Tensor result(std::uint32_t pass, ::torch::ScalarType type, at::IntArrayRef wanted = {}) const {
     std::int64_t sizes[3] = {};
     native::check(octavo_fp8_result(&layer_, pass, sizes), "octavo::torch::fp8: ");
-    return ::torch::empty({sizes[0], sizes[1], sizes[2]},
+    const bool fits = !wanted.empty() && c10::multiply_integers(wanted) == sizes[0] * sizes[1] * sizes[2];
+    return ::torch::empty(fits ? wanted : at::IntArrayRef(sizes),
                           ::torch::TensorOptions().dtype(type).device(device_));
   }
 

@@ -1,0 +1,271 @@
+// Products in FP8 through the trainer's door: which are in FP8 and which plain, recomputed segments in bits,
+// BDH with it, and what a run keeps of it.
+// SPDX-License-Identifier: MIT
+#include "fp8.h"
+#include "model.h"
+#include "nn/project.h"
+#include "nn/recompute.h"
+#include "train/parts_support.h"
+#include "train/tasks/text/bdh.h"
+
+#include <cstdlib>
+#include <map>
+#include <thread>
+
+namespace octavo::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using torch::Tensor;
+
+// The CPU computes FP8's reference while it lives.
+struct Fp8OnCpu {
+  Fp8OnCpu() { setenv("OCTAVO_FP8_REFERENCE", "1", 1); }
+  ~Fp8OnCpu() { unsetenv("OCTAVO_FP8_REFERENCE"); }
+  Fp8OnCpu(const Fp8OnCpu&) = delete;
+  Fp8OnCpu& operator=(const Fp8OnCpu&) = delete;
+};
+
+Fp8Settings with_history(std::int64_t length = 4) {
+  Fp8Settings out;
+  out.enabled = true;
+  out.recipe.amax_history_len = length;
+  return out;
+}
+
+std::map<std::string, Tensor> saved(const Fp8& fp8) {
+  NamedTensors tensors;
+  nlohmann::ordered_json numbers;
+  fp8.save(tensors, numbers);
+  return {tensors.begin(), tensors.end()};
+}
+
+Tensor not_skipped() { return torch::zeros({}, torch::kUInt8); }
+
+// Two layers, as [in, out] and as [out, in].
+struct Layers {
+  Tensor first, second, x;
+
+  Layers() {
+    torch::manual_seed(3);
+    first = (0.2 * torch::randn({32, 64})).requires_grad_();
+    second = (0.2 * torch::randn({32, 64})).requires_grad_();
+    x = torch::randn({2, 11, 32}).requires_grad_();
+  }
+  [[nodiscard]] NamedTensors parameters() const { return {{"first", first}, {"second", second}}; }
+  [[nodiscard]] Tensor operator()(const Tensor& in) const {
+    return in + project(project(in, first).relu_(), second.t());
+  }
+  // The gradients, which are cleared.
+  [[nodiscard]] std::vector<Tensor> grads() {
+    std::vector<Tensor> out;
+    for (Tensor* tensor : {&x, &first, &second}) {
+      out.push_back(tensor->grad().clone());
+      tensor->mutable_grad().reset();
+    }
+    return out;
+  }
+};
+
+TEST(Fp8Products, TheDoorUsesTheScope) {
+  const Fp8OnCpu on;
+  const Layers layers;
+  const Fp8 fp8(with_history(), layers.parameters());
+  ASSERT_TRUE(fp8.active());
+  const Tensor plain = layers.x.matmul(layers.first);
+  {
+    const ProductScope scope = fp8.scope();
+    const Tensor y = project(layers.x, layers.first);
+    EXPECT_FALSE(torch::equal(y, plain));
+    EXPECT_TRUE(torch::allclose(y, plain, 0.1, 0.3));
+    const ProductScope none(nullptr);
+    EXPECT_TRUE(torch::equal(project(layers.x, layers.first), plain));
+  }
+  EXPECT_TRUE(torch::equal(project(layers.x, layers.first), plain));
+}
+
+TEST(Fp8Products, GroupsWithoutFp8HaveTheBitsOfTorch) {
+  torch::manual_seed(4);
+  const Tensor x = torch::randn({2, 10, 12}).requires_grad_(), w = torch::randn({3, 12, 8}).requires_grad_();
+  const Tensor heads = x.unsqueeze(0).expand({3, 2, 10, 12}).reshape({3, 20, 12});
+  const Tensor mix = torch::randn({3, 20, 8});
+  const auto grads = [&](const Tensor& y, const Tensor& dy) {
+    return torch::autograd::grad({y}, {x, w}, {dy});
+  };
+  const Tensor y = project_to_groups(x.reshape({20, 12}), w);
+  EXPECT_TRUE(torch::equal(y, heads.bmm(w)));
+  const auto of_door = grads(y, mix), of_torch = grads(heads.bmm(w), mix);
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(torch::equal(of_door[i], of_torch[i])) << i;
+  EXPECT_TRUE(torch::equal(project_and_sum(heads, w), heads.bmm(w).sum(0)));
+  EXPECT_THAT(
+      torch_error([&] { project_to_groups(x, w); }),
+      HasSubstr("project_to_groups: got activations [2, 10, 12] and weights [3, 12, 8], expected [rows"));
+  EXPECT_THAT(torch_error([&] { project_and_sum(x, w); }), HasSubstr("project_and_sum: got activations"));
+}
+
+TEST(Fp8Products, GroupsInFp8) {
+  const Fp8OnCpu on;
+  torch::manual_seed(4);
+  const Tensor x = torch::randn({32, 16}), w = torch::randn({3, 16, 48}).requires_grad_();
+  const Fp8 fp8(with_history(), {{"w", w}});
+  const ProductScope scope = fp8.scope();
+  const Tensor heads = x.expand({3, 32, 16});
+  const Tensor y = project_to_groups(x, w);
+  EXPECT_FALSE(torch::equal(y, heads.bmm(w)));
+  EXPECT_TRUE(torch::equal(y, project_batched(heads, w)));
+  const Tensor sum = project_and_sum(heads, w);
+  EXPECT_FALSE(torch::equal(sum, heads.bmm(w).sum(0)));
+  EXPECT_TRUE(torch::allclose(sum, y.sum(0), 1e-5, 1e-4));
+}
+
+TEST(Fp8Products, RecomputedSegmentsHaveTheSameBits) {
+  const Fp8OnCpu on;
+  Layers layers;
+  std::vector<Tensor> of_kept, of_recomputed;
+  std::map<std::string, Tensor> states[2];
+  for (const bool again : {false, true}) {
+    Fp8 fp8(with_history(), layers.parameters());
+    for (int step = 0; step < 3; ++step) {
+      Tensor y;
+      {
+        const ProductScope scope = fp8.scope();
+        y = layers.x;
+        for (int block = 0; block < 2; ++block)
+          y = again ? recompute([&](const std::vector<Tensor>& in) { return layers(in[0]); }, {y})
+                    : layers(y);
+      }
+      // No scope, and on a GPU another thread.
+      std::thread([&] { y.square().sum().backward(); }).join();
+      auto grads = layers.grads();
+      grads.push_back(y.detach());
+      grads.push_back(fp8.amaxes());
+      auto& all = again ? of_recomputed : of_kept;
+      all.insert(all.end(), grads.begin(), grads.end());
+      fp8.step_done(not_skipped());
+    }
+    states[again ? 1 : 0] = saved(fp8);
+  }
+  ASSERT_EQ(of_kept.size(), of_recomputed.size());
+  for (std::size_t i = 0; i < of_kept.size(); ++i)
+    EXPECT_TRUE(torch::equal(of_kept[i], of_recomputed[i])) << i;
+  for (const auto& [name, state] : states[0]) EXPECT_TRUE(same_bits(state, states[1].at(name))) << name;
+}
+
+TEST(Fp8Products, BdhTrainsWithIt) {
+  const Fp8OnCpu on;
+  torch::manual_seed(5);
+  BdhConfig config{2, 32, 2, 4, 64, 0.0};
+  const torch::Tensor tokens = torch::randint(64, {2, 16});
+  std::map<bool, std::map<std::string, Tensor>> grads;
+  std::map<bool, Tensor> logits;
+  for (const bool recomputed : {false, true}) {
+    torch::manual_seed(6);
+    config.gradient_checkpointing = recomputed;
+    Bdh model(config);
+    Fp8 fp8(with_history(), parameters_of(*model));
+    const Tensor plain = model->forward(tokens);
+    {
+      const torch::NoGradGuard no_grad;  // scales that fit the gradients
+      const ProductScope scope = fp8.scope();
+      EXPECT_FALSE(torch::equal(model->forward(tokens), plain));
+    }
+    for (int step = 0; step < 2; ++step) {
+      model->zero_grad();
+      {
+        const ProductScope scope = fp8.scope();
+        logits[recomputed] = model->forward(tokens);
+      }
+      logits[recomputed].square().sum().backward();
+      if (step == 0) fp8.step_done(not_skipped());
+    }
+    const double off = (logits[recomputed] - plain).norm().item<double>() / plain.norm().item<double>();
+    EXPECT_GT(off, 1e-4);
+    EXPECT_LT(off, 0.1);
+    const auto states = saved(fp8);
+    for (const auto& each : model->named_parameters()) {
+      grads[recomputed][each.key()] = each.value().grad();
+      // Every weight of a product has seen x, w and dy; an embedding is looked up.
+      const Tensor maxima = states.at(each.key()).select(1, 2);
+      EXPECT_EQ((maxima > 0).all().item<bool>(), each.key() != "embed.weight") << each.key();
+    }
+    EXPECT_TRUE(fp8.news().empty()) << "no product stays plain";
+  }
+  EXPECT_TRUE(torch::equal(logits[false], logits[true]));
+  for (const auto& [name, grad] : grads[false])
+    EXPECT_TRUE(torch::allclose(grad, grads[true].at(name), 1e-5, 1e-6)) << name;
+}
+
+TEST(Fp8Products, WhatARunKeeps) {
+  const Fp8OnCpu on;
+  Layers layers;
+  const auto step = [&](Fp8& fp8, double factor, bool skipped = false) {
+    {
+      const ProductScope scope = fp8.scope();
+      (layers(layers.x * factor) * factor).sum().backward();
+    }
+    (void)layers.grads();
+    fp8.step_done(torch::full({}, skipped ? 1 : 0, torch::kUInt8));
+  };
+  Fp8 through(with_history(), layers.parameters()), first(with_history(), layers.parameters());
+  step(through, 1.0), step(through, 3.0);
+  step(first, 1.0);
+  NamedTensors tensors;
+  nlohmann::ordered_json numbers;
+  Fp8Part(first).save(tensors, numbers);
+  EXPECT_EQ(tensors.size(), 2U);
+  Fp8 second(with_history(), layers.parameters());
+  Fp8Part part(second);
+  EXPECT_EQ(part.name(), "fp8");
+  const auto commit = part.load(tensors, numbers);
+  ASSERT_TRUE(commit.ok()) << commit.status().message();
+  EXPECT_FALSE(same_bits(saved(second).at("first"), saved(first).at("first"))) << "not before the commit";
+  (*commit)();
+  EXPECT_TRUE(same_bits(saved(second).at("first"), saved(first).at("first")));
+  step(second, 3.0);
+  for (const auto& [name, state] : saved(through))
+    EXPECT_TRUE(same_bits(saved(second).at(name), state)) << name;
+  const auto before = saved(second);
+  step(second, 100.0, true);
+  for (const auto& [name, state] : saved(second)) EXPECT_TRUE(same_bits(before.at(name), state)) << "skipped";
+
+  Fp8 longer(with_history(8), layers.parameters());
+  const auto refused = longer.load(tensors, numbers);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), AllOf(HasSubstr("its state of FP8 does not fit"),
+                                                HasSubstr("\"first\""), HasSubstr("keep amax_history_len")));
+
+  // Maxima over ranks.
+  {
+    const ProductScope scope = second.scope();
+    layers(layers.x).sum().backward();
+  }
+  const Tensor own = second.amaxes();
+  second.set_amaxes(own * 2);
+  EXPECT_TRUE(torch::equal(second.amaxes(), own * 2));
+}
+
+TEST(Fp8Products, WithoutFp8ADeviceIsRefusedOrPlain) {
+  const Layers layers;
+  EXPECT_THAT(torch_error([&] { Fp8(with_history(), layers.parameters()); }), HasSubstr("device: got cpu"));
+  Fp8Settings settings = with_history();
+  settings.fallback = Fp8Fallback::bf16;
+  Fp8 fp8(settings, layers.parameters());
+  EXPECT_FALSE(fp8.active());
+  const auto news = fp8.news();
+  ASSERT_EQ(news.size(), 1U);
+  EXPECT_THAT(news[0], AllOf(HasSubstr("fp8: "), HasSubstr("got cpu"), HasSubstr("stay plain")));
+  const ProductScope scope = fp8.scope();
+  EXPECT_TRUE(torch::equal(project(layers.x, layers.first), layers.x.matmul(layers.first)));
+  fp8.step_done(not_skipped());
+  EXPECT_EQ(fp8.amaxes().numel(), 0);
+  NamedTensors tensors;
+  nlohmann::ordered_json numbers;
+  fp8.save(tensors, numbers);
+  const Fp8OnCpu on;
+  Fp8 later(with_history(), layers.parameters());
+  EXPECT_TRUE(later.load(tensors, numbers).ok()) << "a run that fell back goes on where there is FP8";
+}
+
+}  // namespace
+}  // namespace octavo::train
