@@ -68,8 +68,7 @@ struct Part {
       const std::int64_t at = first + i * work.columns;
       if (vectors) {
 #pragma unroll
-        for (int j = 0; j < kWords; ++j)
-          raw[i][j] = octavo::cuda::load<uint4>(work.from, (at + j * kVector<kType>)*kBytes);
+        for (int j = 0; j < kWords; ++j) raw[i][j] = read(work.from, (at + j * kVector<kType>)*kBytes);
       } else {
         load_singly(work, at, static_cast<int>(min(work.columns - place.column, std::int64_t{kSide})),
                     raw[i]);
@@ -87,6 +86,10 @@ struct Part {
   }
 
  private:
+  // By way of the caches: hints that data is used once cost 4% of the time here.
+  static __device__ uint4 read(const void* base, std::int64_t bytes) {
+    return __ldg(reinterpret_cast<const uint4*>(static_cast<const char*>(base) + bytes));
+  }
   static __device__ void load_singly(const CastWork& work, std::int64_t at, int count, uint4* to) {
     std::uint32_t words[4 * kWords] = {};
 #pragma unroll
