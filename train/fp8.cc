@@ -88,6 +88,8 @@ std::vector<std::string> Fp8::news() {
   return std::exchange(parts_->lines, {});
 }
 
+std::int64_t Fp8::bytes() const { return active() ? parts_->context->bytes() : 0; }
+
 void Fp8::save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const {
   const adapter::State state = active() ? parts_->context->state() : adapter::State();
   tensors.insert(tensors.end(), state.tensors.begin(), state.tensors.end());
@@ -106,7 +108,10 @@ Result<Stateful::Commit> Fp8::load(const NamedTensors& tensors, const nlohmann::
     return Status::invalid(std::string("its state of FP8 does not fit: ") + error.what_without_backtrace() +
                            "; use the FP8 settings it was saved with, or start in another output_dir");
   }
-  return Stateful::Commit([this, state] { parts_->context->load(state); });
+  return Stateful::Commit([this, state] {
+    parts_->context->load(state);
+    loaded_ = true;
+  });
 }
 
 }  // namespace octavo::train

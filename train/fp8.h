@@ -55,6 +55,11 @@ class Fp8 {
   // Lines for the log since the last call: what was measured and chosen, which products stay plain, and why.
   std::vector<std::string> news();
 
+  // Of the codes of weights, and of scales and histories.
+  [[nodiscard]] std::int64_t bytes() const;
+
+  // Whether it goes on with what a checkpoint had.
+  [[nodiscard]] bool loaded() const { return loaded_; }
   // As Stateful has them; see Fp8Part.
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const;
   Result<Stateful::Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
@@ -62,6 +67,7 @@ class Fp8 {
  private:
   struct Parts;  // the adapter's; see product_scope.h for why it is hidden
   std::unique_ptr<Parts> parts_;
+  bool loaded_ = false;
 };
 
 // FP8 in a checkpoint. A run that takes it up at a checkpoint of one without begins with fresh scales.

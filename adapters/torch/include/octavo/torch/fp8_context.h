@@ -160,6 +160,18 @@ class Context : public std::enable_shared_from_this<Context> {
     log_ = std::move(log);
   }
 
+  // Of the codes of weights that are kept, and of scales and histories.
+  std::int64_t bytes() const {
+    const Lock lock(mutex_);
+    std::int64_t out = 0;
+    for (const Site& site : sites_.all())
+      for (const CastWeight& cast : site.casts)
+        for (const Tensor* codes : {&cast.codes.by_rows, &cast.codes.turned})
+          out += codes->defined() ? static_cast<std::int64_t>(codes->nbytes()) : 0;
+    for (const States& states : sites_.states()) out += static_cast<std::int64_t>(states.all().nbytes());
+    return out;
+  }
+
   // How often a weight was cast.
   std::int64_t weight_casts() const {
     const Lock lock(mutex_);
