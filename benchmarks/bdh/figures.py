@@ -1,7 +1,8 @@
 """BDH trained by `octavo train` beside the published PyTorch implementation: losses in seeds, and speed.
 
 `loss` trains the arms that --runs lacks and reports, `report` does so from the files alone, `speed` times
-both sides on the same shapes. The reference's losses come from `reference.py loss`. See README.md.
+both sides on the same shapes, `precision` has memory, speed and loss by precision. The reference's losses
+come from `reference.py loss`. See README.md.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 import bdh_settings
 import loss_report
 import octavo_runs
+import precision_report
 import run_folder
 import speed_report
 from bdh_settings import Settings
@@ -49,7 +51,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="mode", required=True)
     commands.add_parser("report", parents=[folder, reports], help="table and plot from the files alone")
     loss = commands.add_parser("loss", parents=[folder, trains, reports], help="train, then report")
-    loss.add_argument("--arms", type=_arms, default=list(ARMS), help=f"of {', '.join(ARMS)}")
+    loss.add_argument("--arms", type=_arms, default=list(octavo_runs.DEFAULT), help=f"of {', '.join(ARMS)}")
     loss.add_argument("--jobs", type=int, default=1, help="runs side by side (1)")
     loss.add_argument("--time-limit", type=float, metavar="SECONDS", help="then stop; the same call goes on")
     bdh_settings.add_flags(loss, Settings())
@@ -61,9 +63,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--reference-modes", default="bf16,bf16-compiled,tf32", help="as reference.py's --mode"
     )
     speed.add_argument("--device", help="of the reference (a GPU if there is one); octavo's: --set device=…")
-    speed.add_argument("--warm-up", type=int, default=10, help="steps (10)")
-    speed.add_argument("--repeat", type=int, default=40, help="steps timed (40)")
-    bdh_settings.add_flags(speed, Settings(n_embd=512, batch_size=32, block_size=512))
+    precision = commands.add_parser("precision", parents=[folder, trains], help="memory, speed and loss")
+    own = list(precision_report.ARMS)
+    precision.add_argument("--arms", type=_arms, default=own, help=f"of {', '.join(ARMS)}")
+    precision.add_argument("--checkpointing", choices=("on", "off"), default="on")
+    for each in (speed, precision):
+        each.add_argument("--warm-up", type=int, default=10, help="steps (10)")
+        each.add_argument("--repeat", type=int, default=40, help="steps timed (40)")
+        bdh_settings.add_flags(each, Settings(n_embd=512, batch_size=32, block_size=512))
     return parser.parse_args(arguments)
 
 
@@ -93,13 +100,32 @@ def report(options: argparse.Namespace) -> int:
     return 0
 
 
-def speed(options: argparse.Namespace) -> int:
-    settings = bdh_settings.from_flags(options)
-    turns = (options.warm_up, options.repeat)
-    ours = speed_report.Octavo(
-        options.octavo, options.text, options.runs, settings, *turns, tuple(options.set)
+def timed(options: argparse.Namespace) -> speed_report.Octavo:
+    return speed_report.Octavo(
+        options.octavo,
+        options.text,
+        options.runs,
+        bdh_settings.from_flags(options),
+        options.warm_up,
+        options.repeat,
+        tuple(options.set),
     )
-    errors = 0
+
+
+def precision(options: argparse.Namespace) -> int:
+    ours, errors, first = timed(options), 0, None
+    print(precision_report.HEAD, flush=True)
+    for arm in options.arms:
+        row = precision_report.measure(ours, arm, options.checkpointing == "on")
+        errors += bool(row.timing.error)
+        first = first or (None if row.timing.error else row.timing)
+        print(row.line(first or row.timing), flush=True)
+    return 1 if errors else 0
+
+
+def speed(options: argparse.Namespace) -> int:
+    ours, errors = timed(options), 0
+    settings, turns = ours.settings, (ours.warm_up, ours.repeat)
     print(speed_report.HEAD, flush=True)
     for arm in options.arms:
         for on in {"on": (True,), "off": (False,), "both": (True, False)}[options.checkpointing]:
@@ -117,8 +143,8 @@ def speed(options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    if options.mode == "speed":
-        return speed(options)
+    if options.mode in ("speed", "precision"):
+        return speed(options) if options.mode == "speed" else precision(options)
     status = train(options) if options.mode == "loss" else 0
     return report(options) or status
 

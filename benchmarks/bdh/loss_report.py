@@ -80,7 +80,8 @@ def table(found: Sequence[Row]) -> str:
         if row.difference is not None:
             d = row.difference
             interval = "n/a" if math.isnan(d.low) else f"{d.low:+.4f} to {d.high:+.4f}"
-            cells[4:] = ["n/a" if math.isnan(d.mean) else f"{d.mean:+.4f}", interval, d.verdict]
+            part = f" ({100 * d.mean / statistics.fmean(found[0].losses):+.2f}%)"
+            cells[4:] = ["n/a" if math.isnan(d.mean) else f"{d.mean:+.4f}{part}", interval, d.verdict]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -25,6 +25,14 @@ ARMS: dict[str, dict[str, str]] = {
     "bf16 adamw_8bit": {"compute_dtype": "bfloat16", "optimizer": "adamw_8bit"},
     "bf16 adamw_4bit": {"compute_dtype": "bfloat16", "optimizer": "adamw_4bit"},
 }
+DEFAULT = tuple(ARMS)  # of the loss; those below need a GPU with FP8
+_FP8 = {"compute_dtype": "bfloat16", "use_fp8": "true"}
+ARMS |= {
+    "fp8 adamw": {**_FP8, "optimizer": "adamw"},
+    "fp8 adamw_8bit": {**_FP8, "optimizer": "adamw_8bit"},
+    "fp8 adamw_4bit": {**_FP8, "optimizer": "adamw_4bit"},
+    "fp8 current adamw_8bit": {**_FP8, "optimizer": "adamw_8bit", "fp8.recipe": "current"},
+}
 SETTINGS = "settings.json"  # of a folder of runs
 GRACE = 120.0  # seconds for a checkpoint after SIGTERM
 POLL = 0.05

@@ -23,6 +23,7 @@ class Run:
     speeds: dict[int, float] = dataclasses.field(default_factory=dict)  # tokens per second
     start: dict[str, Any] = dataclasses.field(default_factory=dict)
     peak_bytes: int | None = None  # of the device
+    owners: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes at the peak of a step
     overhead: float | None = None
     reason: str | None = None  # why it ended; none while it has not
 
@@ -54,6 +55,7 @@ class Run:
             self.validation[step] = _number(record["loss"])
         elif kind == "memory":
             self._peak(record)
+            self.owners = record.get("owners", {})
         elif kind == "end":
             self.reason, self.overhead = record["reason"], record.get("overhead")
 

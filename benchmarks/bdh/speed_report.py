@@ -64,6 +64,11 @@ class Octavo:
 
     def time(self, arm: str, checkpointing: bool) -> Timing:
         side = f"octavo {arm}" + (", gradient checkpointing" if checkpointing else "")
+        run, error = self.run(side, arm, checkpointing)
+        return Timing(side, error=error) if error else timing_of(side, run, self.warm_up)
+
+    def run(self, side: str, arm: str, checkpointing: bool) -> tuple[run_folder.Run, str]:
+        """What the run wrote, and why it wrote no end."""
         task = octavo_runs.Task(arm, 0)
         folder = self.runs / side.replace(" ", "-").replace(",", "")
         shutil.rmtree(folder, ignore_errors=True)
@@ -82,8 +87,8 @@ class Octavo:
         octavo_runs.run(processes, [task], 1, None)
         run = run_folder.read(folder / task.name)
         if run.reason is None:
-            return Timing(side, error=last_line(processes.log(task).read_text(errors="replace")))
-        return timing_of(side, run, self.warm_up)
+            return run, last_line(processes.log(task).read_text(errors="replace"))
+        return run, ""
 
 
 def time_reference(

@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks
 import bdh_settings
 import figures
 import octavo_runs
+import precision_report
 import run_folder
 import speed_report
 import welch
@@ -45,6 +46,9 @@ def stopped(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, stopped)
 write(kind="start", step=0, model="bdh", batch_tokens=1000)
+fp8 = 500_000_000 * (given.get("use_fp8") == "true")
+owners = {{"params": 2_000_000_000, "states": 800_000_000, "master": 1_000_000_000, "fp8": fp8}}
+write(kind="memory", step=2, owners=owners, device_peak=2_000_000_000)
 if given["optimizer"] == "{slow}":
     time.sleep(3600)
 if given["optimizer"] == "{broken}":
@@ -174,7 +178,7 @@ def test_every_key_that_is_given_to_the_command_is_one_of_its_own(text: pathlib.
     words = re.findall(r"`([\w.]+)`", " ".join(rows))
     known = {word.split(".")[-1] for word in words}
     keys = re.findall(r"^  (\w+): ", Settings().config(text), flags=re.MULTILINE)
-    given = {key for arm in octavo_runs.ARMS.values() for key in arm}
+    given = {key.split(".")[-1] for arm in octavo_runs.ARMS.values() for key in arm}
     assert len(keys) > 15
     assert given | set(keys) <= known
 
@@ -198,9 +202,8 @@ def test_arms_are_trained_once_and_reported(
     assert len(calls(tmp_path)) == len(set(calls(tmp_path))) == 12
     out = capsys.readouterr().out
     assert "| fp32 | 3 | 1.5100 | 0.0100 |  |  |  |" in out
-    assert (
-        "| bf16 adamw_8bit | 3 | 1.5110 | 0.0100 | +0.0010 | -0.0217 to +0.0237 | within seed noise |" in out
-    )
+    row = "| bf16 adamw_8bit | 3 | 1.5110 | 0.0100 | +0.0010 (+0.07%) |"
+    assert f"{row} -0.0217 to +0.0237 | within seed noise |" in out
     assert re.search(r"\| bf16 adamw_4bit \| 3 \| 1.8110 .* \| higher \|", out)
     drawing = ElementTree.fromstring(plot.read_text())
     assert len(drawing.findall("{http://www.w3.org/2000/svg}polyline")) == 8
@@ -257,7 +260,7 @@ def test_the_reference_must_have_the_same_settings_and_rates(
     out = report([1e-3, 5.5e-4, 1e-4])
     assert "| arm | seeds | mean loss | sd | difference to reference fp32 | 95% interval | |" in out
     assert "| reference fp32 | 2 | 1.5100 |" in out
-    assert "| fp32 | 3 | 1.5100 | 0.0100 | +0.0000 |" in out
+    assert "| fp32 | 3 | 1.5100 | 0.0100 | +0.0000 (+0.00%) |" in out
     assert "do not compare" not in out
     assert "fp32: the learning rate of step 20 is 0.00055 where reference fp32 has 0.0007" in report(
         [1e-3, 7e-4, 1e-4]
@@ -280,3 +283,16 @@ def test_arms_are_timed_in_one_table(
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "| octavo bf16 adamw | 400.0 | 2500 | 2.00 | 0.40% |"
     assert lines[3] == "| octavo bf16 adamw_4bit | octavo: no room | | | |"
+
+
+def test_precisions_are_compared_with_the_first_one_that_ran(
+    tmp_path: pathlib.Path, text: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--runs", str(tmp_path / "runs"), "--text", str(text)]
+    command = ["--command", str(stand_in(tmp_path, broken="adamw_8bit"))]
+    assert figures.main(["precision", *where, *command]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "| fp32 | 3.000 | 0.800 | 2.00 | 2500 | 1.00 | 1.5000 |"
+    assert lines[4] == "| bf16 adamw_8bit | octavo: no room | | | | | |"
+    assert lines[5] == "| fp8 adamw | 3.500 | 0.800 | 2.00 | 2500 | 1.00 | 1.5010 |"
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {arm}" for arm in precision_report.ARMS]
