@@ -141,20 +141,10 @@ TEST(ConfigErrors, OptionsThatDoNotGoTogether) {
 }
 
 TEST(ConfigErrors, WhatIsNotBuiltIn) {
-  for (const std::string key :
-       {"USE_FP8", "use_fp8", "FP8_FORMAT", "FP8_AMAX_HISTORY_LEN", "fp8_amax_compute_algo"}) {
-    const auto config = parse("\n" + key + ": true", "run.yaml");
-    EXPECT_EQ(config.status().code(), StatusCode::unsupported);
-    EXPECT_THAT(config.status().message(),
-                StartsWith("run.yaml:2:1: " + key + ": FP8 compute is not built in yet"));
-    EXPECT_TRUE(parse(key + ": false", "run.yaml").ok());
-    EXPECT_TRUE(parse(key + ": null", "run.yaml").ok());
-  }
   EXPECT_THAT(error_of("warmup_ratio: 0.03"),
               HasSubstr("write warmup_steps, which is warmup_ratio times max_steps"));
   EXPECT_THAT(error_of("betas: [0.9, 0.95]"), HasSubstr("write beta1 and beta2"));
   EXPECT_THAT(error_of("zero_optimization: {stage: 2}"), HasSubstr("name the file in training.deepspeed"));
-  EXPECT_THAT(error_of("FP8_FORMAT: hybrid"), HasSubstr("FP8 compute is not built in yet"));
   EXPECT_THAT(error_of("USE_4BIT: true"), HasSubstr("4-bit weights are not built in"));
 }
 

@@ -65,53 +65,54 @@ TEST(BdhGuide, MixedPrecision) {
   EXPECT_EQ(training_of("COMPUTE_DTYPE = \"float16\"").compute_dtype, ComputeType::float16);
 }
 
-TEST(BdhGuide, Fp8IsNotBuiltInAndSaysWhatIs) {
-  const std::string native = refusal(R"(USE_FP8 = True
+TEST(BdhGuide, NativeFp8) {
+  const Config config = parsed(R"(USE_FP8 = True
 FP8_FORMAT = "hybrid"  # Uses both E4M3 and E5M2 formats optimally
 )");
-  EXPECT_THAT(native, AllOf(StartsWith("run.yaml:1:1: USE_FP8: FP8 compute is not built in yet"),
-                            HasSubstr("compute_dtype: bfloat16"), HasSubstr("adamw_fp8")));
-  EXPECT_THAT(refusal(R"(USE_FP8 = True  # Enable FP8 training
+  EXPECT_TRUE(config.settings.training.fp8.enabled);
+  EXPECT_EQ(config.settings.training.fp8.recipe.format, fp8::Format::hybrid);
+  EXPECT_EQ(config.origin("training.fp8.enabled").place(), "run.yaml:1:1");
+  EXPECT_EQ(config.origin("training.fp8.format").place(), "run.yaml:2:1");
+  const Fp8Settings all = training_of(R"(USE_FP8 = True  # Enable FP8 training
 
 # Format selection
-FP8_FORMAT = "hybrid"  # "hybrid", "e4m3", or "e5m2"
+FP8_FORMAT = "e5m2"  # "hybrid", "e4m3", or "e5m2"
 
 # Scaling configuration
-FP8_AMAX_HISTORY_LEN = 1024  # History length for scaling factors
-FP8_AMAX_COMPUTE_ALGO = "max"  # "max" or "most_recent"
-)"),
-              StartsWith("run.yaml:1:1: USE_FP8: "));
-  EXPECT_THAT(refusal("# On Hopper/Blackwell\nUSE_FP8 = True\nUSE_4BIT_OPTIMIZER = True\n"
-                      "COMPUTE_DTYPE = \"bfloat16\"\n"),
-              StartsWith("run.yaml:2:1: USE_FP8: "));
-  EXPECT_THAT(refusal(R"(USE_FP8 = True
-USE_4BIT_OPTIMIZER = False  # Optimizer overhead not needed on H100
-FP8_FORMAT = "hybrid"
-COMPUTE_DTYPE = "bfloat16"
-)"),
-              StartsWith("run.yaml:1:1: USE_FP8: "));
-  EXPECT_THAT(refusal(R"(USE_FP8 = True
-USE_4BIT_OPTIMIZER = True  # Combine both optimizations
-FP8_FORMAT = "hybrid"
-COMPUTE_DTYPE = "bfloat16"
-)"),
-              StartsWith("run.yaml:1:1: USE_FP8: "));
-  EXPECT_THAT(refusal("FP8_FORMAT = \"e5m2\""), StartsWith("run.yaml:1:1: FP8_FORMAT: FP8 compute"));
+FP8_AMAX_HISTORY_LEN = 512  # History length for scaling factors
+FP8_AMAX_COMPUTE_ALGO = "most_recent"  # "max" or "most_recent"
+)")
+                              .fp8;
+  EXPECT_TRUE(all.enabled);
+  EXPECT_EQ(all.recipe.format, fp8::Format::e5m2);
+  EXPECT_EQ(all.recipe.recipe, fp8::Recipe::delayed);
+  EXPECT_EQ(all.recipe.amax_history_len, 512);
+  EXPECT_EQ(all.recipe.amax_compute_algo, fp8::AmaxAlgo::most_recent);
 }
 
-TEST(BdhGuide, WithoutFp8ItsDetailsAskForNothing) {
+TEST(BdhGuide, Fp8AndFourBits) {
+  for (const bool four_bits : {true, false}) {
+    const TrainingSettings training =
+        training_of(std::string("USE_FP8 = True\nUSE_4BIT_OPTIMIZER = ") + (four_bits ? "True" : "False") +
+                    "\nFP8_FORMAT = \"hybrid\"\nCOMPUTE_DTYPE = \"bfloat16\"\n");
+    EXPECT_TRUE(training.fp8.enabled);
+    EXPECT_EQ(training.optimizer == kFourBits, four_bits);
+    EXPECT_EQ(training.compute_dtype, ComputeType::bfloat16);
+  }
+}
+
+TEST(BdhGuide, WithoutFp8ItsDetailsHaveNoEffect) {
   constexpr std::string_view kBlock = R"(USE_FP8 = True
-FP8_FORMAT = "hybrid"
+FP8_FORMAT = "e4m3"
 FP8_AMAX_HISTORY_LEN = 1024
 FP8_AMAX_COMPUTE_ALGO = "max"
 USE_4BIT_OPTIMIZER = True
 )";
   const std::string off = "USE_FP8 = False" + std::string(kBlock.substr(kBlock.find('\n')));
-  EXPECT_EQ(training_of(off).optimizer, kFourBits);
-  EXPECT_EQ(parsed(kBlock, {"use_fp8=false"}).settings.training.optimizer, kFourBits)
-      << "the command line overrides a refused key, too";
-  EXPECT_THAT(refusal(off, {"USE_FP8=True"}), StartsWith("run.yaml:2:1: FP8_FORMAT: FP8 compute"));
-  EXPECT_THAT(refusal("use_fp8: false", {"fp8_format=e4m3", "use_fp8=true"}), StartsWith("command line: "));
+  EXPECT_FALSE(training_of(off).fp8.enabled);
+  EXPECT_TRUE(parsed(off).notes.empty());
+  EXPECT_FALSE(parsed(kBlock, {"use_fp8=false"}).settings.training.fp8.enabled);
+  EXPECT_TRUE(parsed(off, {"USE_FP8=True"}).settings.training.fp8.enabled);
 }
 
 TEST(BdhGuide, ExamplesForOtherGpusAndForTests) {

@@ -125,6 +125,18 @@ Status check_offload(const Config& config) {
   return {};
 }
 
+// Who gives a detail of FP8 and says nowhere whether FP8 is meant may think that it is.
+void note_idle_fp8(Config& config) {
+  if (config.origin("training.fp8.enabled").level != Origin::Level::standard) return;
+  for (std::size_t i = 0; i < config.schema->size(); ++i) {
+    const Key& key = (*config.schema)[i];
+    if (!key.path.starts_with("training.fp8.") || config.origins[i].level == Origin::Level::standard)
+      continue;
+    config.notes.push_back(config.origins[i].place() + ": " + std::string(key.path) +
+                           ": without effect: FP8 is off (training.fp8.enabled: true, or use_fp8: true)");
+  }
+}
+
 }  // namespace
 
 Status settle_and_check(Config& config) {
@@ -152,6 +164,7 @@ Status settle_and_check(Config& config) {
                                  "only bfloat16 weights have a master: use master_weights: auto"));
   }
   if (Status status = check_offload(config); !status.ok()) return status;
+  note_idle_fp8(config);
   if (data.stages && data.max_samples != -1) {
     return Status::invalid(clash(config, "data.stages", "data.max_samples",
                                  "stages are the values that max_samples takes: use max_samples: -1"));

@@ -117,6 +117,10 @@ auto& section_of(S& settings) {
     return settings.data;
   } else if constexpr (std::is_same_v<Section, TrainingSettings>) {
     return settings.training;
+  } else if constexpr (std::is_same_v<Section, Fp8Settings>) {
+    return settings.training.fp8;
+  } else if constexpr (std::is_same_v<Section, fp8::Settings>) {
+    return settings.training.fp8.recipe;
   } else {
     return settings.own.template get<Section>();
   }

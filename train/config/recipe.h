@@ -14,9 +14,6 @@ inline constexpr std::string_view kOptimizer = "adamw_8bit";
 inline constexpr std::string_view kWithFp32 = "adamw";  // the same with other states: what messages advise
 inline constexpr std::string_view kWith4bit = "adamw_4bit";
 
-inline constexpr std::string_view kNoFp8 =
-    "FP8 compute is not built in yet; remove it, and use compute_dtype: bfloat16 (FP8 optimizer states are: "
-    "adamw_fp8)";
 inline constexpr std::string_view kNo4bitWeights =
     "4-bit weights are not built in; remove it (4-bit optimizer states are: optimizer: adamw_4bit)";
 inline constexpr std::string_view kDeepSpeedSection =

@@ -26,6 +26,8 @@ using namespace recipe;
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 // The keys of the algorithms' options stand before this one.
 constexpr std::string_view kOptionsBefore = "training.no_decay";
+// And those of FP8 before this one.
+constexpr std::string_view kFp8Before = "training.master_weights";
 
 // `auto` is what follows from global_batch_size, which settle_and_check() finds.
 Type passes() {
@@ -249,10 +251,6 @@ std::vector<Key> make_general() {
       {"training.train_micro_batch_size_per_gpu", Refused{kDeepSpeedSize}, ""},
       {"training.offload_optimizer",
        Refused{"states in host memory have a key of one word: write offload: host or offload: stream"}, ""},
-      {"training.use_fp8", Refused{kNoFp8}, ""},
-      {"training.fp8_format", Refused{kNoFp8, "training.use_fp8"}, ""},
-      {"training.fp8_amax_history_len", Refused{kNoFp8, "training.use_fp8"}, ""},
-      {"training.fp8_amax_compute_algo", Refused{kNoFp8, "training.use_fp8"}, ""},
       {"training.use_4bit", Refused{kNo4bitWeights}, ""},
       {"training.quantization_type", Refused{kNo4bitWeights, "training.use_4bit"}, ""},
       {"training.use_double_quant", Refused{kNo4bitWeights, "training.use_4bit"}, ""},
@@ -267,6 +265,9 @@ std::vector<Key> make_general() {
        "what the command line changes (runs/run, runs/run-learning_rate=3.0e-04)",
        Effect::none},
   };
+  const auto below_types = std::ranges::find(keys, kFp8Before, &Key::path);
+  const std::vector<Key> fp8 = fp8_keys();
+  keys.insert(below_types, fp8.begin(), fp8.end());
   const auto below = std::ranges::find(keys, kOptionsBefore, &Key::path);
   const std::vector<Key> options = option_keys();
   keys.insert(below, options.begin(), options.end());

@@ -91,6 +91,8 @@ const Schema& schema_of(const Settings& settings);
 
 // The keys of the algorithms' options, made from their descriptions (options.cc).
 std::vector<Key> option_keys();
+// The keys below training.fp8 (fp8_keys.cc).
+std::vector<Key> fp8_keys();
 
 // Limits that keep products of sizes within 64 bits; they are not advice.
 inline constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;

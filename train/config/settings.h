@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/config/fp8_settings.h"
 #include "train/config/group_settings.h"
 #include "train/config/init_settings.h"
 #include "train/config/sections.h"
@@ -86,6 +87,7 @@ struct TrainingSettings {
   NoDecay no_decay;
   std::vector<GroupSettings> groups;
   ComputeType compute_dtype{};
+  Fp8Settings fp8;
   MasterWeights master_weights{};
   Offload offload{};
   bool offload_gradients = false;
