@@ -5,6 +5,7 @@
 #include "evaluation.h"
 #include "failure.h"
 #include "heartbeat.h"
+#include "introduce.h"
 #include "join.h"
 #include "progress.h"
 #include "rank_console.h"
@@ -23,6 +24,7 @@
 #include <memory>
 #include <new>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 namespace octavo::train {
@@ -153,6 +155,7 @@ void Rehearsal::take_steps(std::int64_t steps) {
     if (!session_.world->grouped()) signal_ = StopSignals::received();
     if (signal_ != 0) return;
     stepper_.step();
+    std::ignore = tell_fp8(session_, console_);  // a rehearsal has no log
     signal_ = stepper_.signal();
     if (signal_ != 0) return;
     read(/*drain=*/false);

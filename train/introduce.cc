@@ -73,6 +73,8 @@ void introduce(Session& session, Console& console) {
   if (const auto choice = allocator_choice(); choice && session.device.is_cuda())
     console.note(allocator_line(*choice));
   if (!session.plan.warning.empty()) console.note("warning: " + session.plan.warning);
+  if (!session.fp8_plan.warning.empty()) console.note("warning: " + session.fp8_plan.warning);
+  if (session.fp8 != nullptr) console.note(fp8_text(training.fp8));
   std::string states =
       optimizer_text(session.plan.name) + (session.plan.native ? "" : " (plain LibTorch)") + ": " +
       fixed(static_cast<double>(states_bytes) / static_cast<double>(elements_of(session.groups.parameters)),
@@ -130,6 +132,7 @@ void introduce(Session& session, Console& console) {
     start["offload"] = offload_name(training.offload);
     start["host_state_bytes"] = on_host;
   }
+  if (session.fp8 != nullptr) start["fp8"] = fp8_text(training.fp8);
   if (session.task->batches() == nullptr)
     start["batch_" + unit.name] = session.task->units(draws_per_step(training, session.world->ranks()));
   start["resumed_from"] = nullptr;
@@ -152,6 +155,19 @@ void introduce(Session& session, Console& console) {
       bad = session.record({{"kind", "change"}, {"step", session.state.step}, {"message", change}});
   }
   if (!bad.ok()) console.note("warning: " + bad.message());
+}
+
+// All ranks have the same products, and rank 0 has measured them.
+Status tell_fp8(Session& session, Console& console) {
+  if (session.fp8 == nullptr) return {};
+  for (const std::string& line : session.fp8->news()) {
+    if (!session.world->leads()) continue;
+    console.note(line);
+    if (Status bad = session.record({{"kind", "fp8"}, {"step", session.state.step}, {"message", line}});
+        !bad.ok())
+      return bad;
+  }
+  return {};
 }
 
 }  // namespace octavo::train

@@ -9,4 +9,7 @@ namespace octavo::train {
 
 void introduce(Session& session, Console& console);
 
+// What has become known of products in FP8 since the last call, on the console and in the log.
+Status tell_fp8(Session& session, Console& console);
+
 }  // namespace octavo::train

@@ -4,6 +4,7 @@
 #include "estimate.h"
 #include "evaluation.h"
 #include "failure.h"
+#include "introduce.h"
 #include "signals.h"
 #include "train/format/marked.h"
 #include "train/format/numbers.h"
@@ -104,6 +105,7 @@ Status Loop::steps(Outcome& outcome) {
     const bool trained = stepper_.step();
     outcome.signal = stepper_.signal();
     if (outcome.signal != 0) return {};
+    if (Status bad = tell_fp8(session_, console_); !bad.ok()) return bad;
     if (Status bad = read(/*drain=*/!trained); !bad.ok()) return bad;  // the log's steps never go back
     if (Status bad = health_.fed(trained); !bad.ok()) return bad;
     progress_.show();
@@ -167,6 +169,7 @@ Status Loop::log_memory() {
                    {"workspace", o.workspace}}},
                  {"peak", o.peak()}};
   if (session_.world->grouped()) record["owners"]["communication"] = o.communication;
+  if (session_.fp8 != nullptr) record["owners"]["fp8"] = o.fp8;
   if (o.host() > 0)
     record["host"] = {{"states", o.host_states}, {"master", o.host_master}, {"copies", o.host_copies}};
   if (!session_.device.is_cpu()) record["device_peak"] = device_memory(session_.device).peak;

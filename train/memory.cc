@@ -126,6 +126,7 @@ std::vector<std::string> memory_table(const MemoryByOwner& owners) {
       {"peak of a step", owners.peak()},
   };
   if (owners.communication > 0) rows.insert(rows.end() - 2, {"communication", owners.communication});
+  if (owners.fp8 > 0) rows.insert(rows.begin() + 1, {"FP8 codes", owners.fp8});
   std::vector<std::string> out;
   for (const auto& [owner, bytes] : rows) {
     const double share =
@@ -194,6 +195,7 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
          ", optimizer states " + bytes_text(owners.states) + ", master bits " + bytes_text(owners.master) +
          ", workspace " + bytes_text(owners.workspace);
   if (owners.communication > 0) out += ", communication " + bytes_text(owners.communication);
+  if (owners.fp8 > 0) out += ", FP8 codes of weights " + bytes_text(owners.fp8);
   if (owners.host() > 0) out += "; besides " + bytes_text(owners.host()) + " in host memory";
   // Unknown on the CPU.
   if (owners.activations > 0) out += ", activations and the rest " + bytes_text(owners.activations);

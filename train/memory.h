@@ -34,10 +34,11 @@ struct MemoryByOwner {
   std::int64_t params = 0, grads = 0, states = 0, master = 0, workspace = 0;
   std::int64_t activations = 0;    // and everything else that the passes hold
   std::int64_t communication = 0;  // of ranks, beside what they communicate
+  std::int64_t fp8 = 0;            // codes of weights, and states of scales
   // In host memory, no part of the peak; copies: of weights and gradients.
   std::int64_t host_states = 0, host_master = 0, host_copies = 0;
   [[nodiscard]] std::int64_t peak() const {
-    return params + grads + states + master + workspace + communication + activations;
+    return params + grads + states + master + workspace + communication + fp8 + activations;
   }
   [[nodiscard]] std::int64_t host() const { return host_states + host_master + host_copies; }
 };

@@ -138,6 +138,7 @@ Status Opening::all(Status (Opening::*stage)()) {
 Status Opening::run() {
   Status status = all(&Opening::choose);
   if (status.ok()) status = same_on_all(*s_.world, settings_facts(s_));
+  if (status.ok() && given_.training.fp8.enabled) agree(*s_.world, s_.fp8_plan);
   if (status.ok()) status = all(&Opening::find_checkpoint);
   if (status.ok()) s_.resumed_from = s_.world->share(s_.resumed_from);
   if (status.ok()) status = all(&Opening::open_data);
@@ -157,6 +158,9 @@ Status Opening::choose() {
   auto plan = plan_optimizer(given_.training, s_.device, has_backend(s_.device));
   if (!plan.ok()) return plan.status();
   s_.plan = *plan;
+  auto fp8 = plan_fp8(given_.training.fp8, s_.device);
+  if (!fp8.ok()) return fp8.status();
+  s_.fp8_plan = *fp8;
   return {};
 }
 
@@ -207,12 +211,18 @@ Status Opening::build() {
   if (Status bad = share_out(s_); !bad.ok()) return bad;
   s_.optimizer = make_optimizer(s_.plan, training, s_.groups, s_.shards.get());
   s_.scaler.emplace(s_.device, training.compute_dtype);
+  if (s_.fp8_plan.enabled) {
+    const std::int64_t uses = s_.task->uses_of_weights() * training.gradient_accumulation_steps;
+    s_.fp8 = std::make_unique<Fp8>(training.fp8, s_.parameters, uses,
+                                   leads() ? Fp8::Measuring::here : Fp8::Measuring::told);
+  }
   s_.gradients = make_gradients(*s_.world, s_.groups, training, training.gradient_accumulation_steps,
                                 s_.shards.get(), s_.optimizer.get());
   s_.gated = s_.task->set_gate(
       [optimizer = s_.optimizer.get()](const torch::nn::Module& module) { optimizer->wait(module); });
   s_.parts.push_back(std::make_unique<ModelPart>(tensors_of(*s_.model)));
   s_.parts.push_back(std::make_unique<ScalerPart>(*s_.scaler));
+  if (s_.fp8 != nullptr) s_.parts.push_back(std::make_unique<Fp8Part>(*s_.fp8));
   s_.parts.push_back(std::make_unique<OptimizerPart>(*s_.optimizer));
   return {};
 }
@@ -226,6 +236,8 @@ Status Opening::load() {
     auto state = load_checkpoint(s_.resumed_from, all, conversion(s_));
     if (!state.ok()) return state.status();
     s_.state = *state;
+    if (s_.fp8 != nullptr && !s_.fp8->loaded())
+      s_.changes.emplace_back("fp8: scales and choices begin anew: the checkpoint has none");
     s_.state.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
     if (leads()) {
       if (Status bad = check_newest(given_, s_.state.step); !bad.ok()) return bad;

@@ -100,6 +100,7 @@ MemoryByOwner Session::owners() const {
   out.host_states = bytes.host_states;
   out.host_master = bytes.host_master;
   out.host_copies = bytes.host_copies;
+  out.fp8 = fp8 != nullptr ? fp8->bytes() : 0;
   out.communication = gradients->communication_bytes() + (shards != nullptr ? shards->padding_bytes() : 0);
   return out;
 }

@@ -5,6 +5,7 @@
 
 #include "checkpoint.h"
 #include "console.h"
+#include "fp8_plan.h"
 #include "gradients.h"
 #include "memory.h"
 #include "model.h"
@@ -56,7 +57,10 @@ struct Session {
   OptimizerPlan plan;
   std::unique_ptr<ShardedWeights> shards;  // ZeRO's; none: every rank has all of the optimizer
   std::unique_ptr<StepOptimizer> optimizer;
-  bool gated = false;  // the task waits for weights itself: Task::set_gate
+  Fp8Plan fp8_plan;
+  std::unique_ptr<Fp8> fp8;        // null: products without it
+  std::size_t shared_choices = 0;  // of rank 0, that all ranks have
+  bool gated = false;              // the task waits for weights itself: Task::set_gate
   std::optional<LossScaler> scaler;
   std::unique_ptr<Gradients> gradients;
   std::vector<std::unique_ptr<Stateful>> parts;

@@ -18,14 +18,15 @@ constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP};
 // What a rank has read, by pass: '1' where the batch has rows.
 using ReadPasses = std::string;
 
-void exchange(World& world, StepShare& share) {
-  enum { kPasses, kRows, kLength, kPadded, kUnits, kLeftOut, kSignals };
+void exchange(World& world, StepShare& share, std::int64_t new_choices) {
+  enum { kPasses, kRows, kLength, kPadded, kUnits, kLeftOut, kChoices, kSignals };
   std::array<double, kSignals + kStopSignals.size()> all = {static_cast<double>(share.fed.passes),
                                                             static_cast<double>(share.fed.rows),
                                                             share.fed.length,
                                                             share.fed.padded_length,
                                                             static_cast<double>(share.units),
-                                                            static_cast<double>(share.passes_left_out)};
+                                                            static_cast<double>(share.passes_left_out),
+                                                            static_cast<double>(new_choices)};
   const int received = StopSignals::received();
   for (std::size_t i = 0; i < kStopSignals.size(); ++i)
     all[kSignals + i] = received == kStopSignals[i] ? 1 : 0;
@@ -34,6 +35,7 @@ void exchange(World& world, StepShare& share) {
                all[kPadded]};
   share.units = static_cast<std::int64_t>(all[kUnits]);
   share.passes_left_out = static_cast<std::int64_t>(all[kLeftOut]);
+  share.new_choices = all[kChoices] > 0;
   for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
     if (all[kSignals + i] > 0 && share.signal == 0) share.signal = kStopSignals[i];
   }
@@ -55,6 +57,10 @@ void number(World& world, const ReadPasses& mine, StepShare& share) {
     share.most_passes = std::max<std::int64_t>(share.most_passes, std::ranges::count(each, '1'));
 }
 
+std::int64_t new_choices(const Session& session) {
+  return static_cast<std::int64_t>(session.fp8->decisions().size() - session.shared_choices);
+}
+
 }  // namespace
 
 StepShare take_step(Session& session) {
@@ -73,7 +79,9 @@ StepShare take_step(Session& session) {
     out.fed += {1, batch.rows(), batch.length, batch.padded_length};
     out.batches.push_back(std::move(batch));
   }
-  if (session.world->grouped()) exchange(*session.world, out);
+  if (session.world->grouped())
+    exchange(*session.world, out,
+             session.fp8 != nullptr && session.world->leads() ? new_choices(session) : 0);
   number(*session.world, read, out);
   // A dry run's largest batch stands at one position.
   const auto positions = static_cast<std::int64_t>(session.batches->position() - begin);

@@ -21,7 +21,8 @@ struct StepShare {
   Fed fed;
   std::int64_t most_passes = 0;  // that a rank does
   std::int64_t units = 0, left_out = 0, passes_left_out = 0;
-  int signal = 0;  // that asks any rank to stop; without a group nobody looks for one here
+  bool new_choices = false;  // rank 0 has some for the others: of products in FP8
+  int signal = 0;            // that asks any rank to stop; without a group nobody looks for one here
 };
 
 // Reads this rank's batches of the next step; with a group, waits for the others to have read theirs. The

@@ -38,7 +38,7 @@ bool Stepper::measure() {
   measured_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   MemoryByOwner owners = session_.owners();
   const std::int64_t base =
-      held.params + held.states + held.master + held.workspace + session_.gradients->sum_bytes();
+      held.params + held.states + held.master + held.workspace + held.fp8 + session_.gradients->sum_bytes();
   const std::int64_t peak =
       session_.device.is_cpu() ? base + meter.bytes() : device_memory(session_.device).peak;
   owners.activations = std::max<std::int64_t>(peak - owners.peak(), 0);
@@ -66,6 +66,10 @@ void Stepper::count(std::int64_t number, const StepShare& taken) {
 
 bool Stepper::passes_and_update(std::int64_t number) {
   StepShare taken = take_batches();
+  if (taken.new_choices) {
+    share_choices(*session_.world, *session_.fp8);
+    session_.shared_choices = session_.fp8->decisions().size();
+  }
   if (taken.signal != 0) {
     signal_ = taken.signal;
     --done_;
@@ -97,6 +101,10 @@ bool Stepper::passes_and_update(std::int64_t number) {
   buffers_.share(*session_.world);
   StepOptimizer& optimizer = *session_.optimizer;
   buffers_.undo_if(optimizer.skipped());
+  if (session_.fp8 != nullptr) {
+    reduce_maxima(*session_.world, *session_.fp8);
+    session_.fp8->step_done(optimizer.skipped());
+  }
   readout_.push(number, over_ranks(loss_sum), optimizer.grad_norm(), optimizer.skipped(),
                 session_.scaler->scale());
   session_.scaler->update(optimizer.skipped());
@@ -119,6 +127,7 @@ void Stepper::pass(const Pass& which, const Batch& batch, Stopwatch& watch, torc
   torch::Tensor loss;
   {
     const AutocastScope autocast(session_.device, training.compute_dtype);
+    const ProductScope products = session_.fp8 != nullptr ? session_.fp8->scope() : ProductScope(nullptr);
     const PassKey key{static_cast<std::uint64_t>(training.seed), which.step};
     if (!session_.gated) session_.optimizer->wait();
     loss = session_.task->loss(batch, key) / which.divisor;
@@ -155,6 +164,7 @@ void Stepper::update(std::int64_t number) {
 
 void Stepper::forget_step() {
   if (begun_) buffers_.undo();
+  if (begun_ && session_.fp8 != nullptr) session_.fp8->step_done(torch::ones({1}));
   begun_ = false;
 }
 

@@ -156,6 +156,9 @@ class Task {
 
   // The mean loss of a batch's rows on the device, 0-d, in fp32. Passes of a step count by their rows.
   virtual torch::Tensor loss(const Batch& batch, const PassKey& key) = 0;
+  // How many products of a pass have one weight, where a model uses its weights again: what a cast of them is
+  // worth. REQUIRES: build().
+  [[nodiscard]] virtual std::int64_t uses_of_weights() const { return 1; }
   // A task that can calls the gate in loss(), with every module before it uses the parameters there, and
   // returns true. For others all parameters are there before loss() begins. REQUIRES: build().
   virtual bool set_gate(WeightGate /*gate*/) { return false; }

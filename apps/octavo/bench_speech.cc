@@ -18,6 +18,7 @@ std::string footer() {
          "  octavo bench speech                  where a step of Parakeet TDT 0.6B v3 goes\n"
          "  octavo bench speech --checkpointing off,on --optimizer " +
          joined(std::vector{kWithFp32, kOptimizer, kWith4bit}, ",") + R"(
+  octavo bench speech --fp8 delayed    which products gain in FP8, and what the step does
   octavo bench speech --size tiny --clips 2 --seconds 2 --tokens 5 --device cpu
 
 Weights, recordings and labels are random. Three steps warm up and one is measured for its memory; then the
@@ -56,6 +57,10 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
   option("--dtype", request->dtype, "NAME", "As training.compute_dtype: bfloat16, float16 or float32");
   option("--master", request->master, "NAME", "As training.master_weights: auto, 24, 32, stochastic or none");
   option("--device", request->device, "NAME", "auto, cpu, cuda, cuda:1 or mps");
+  option(
+      "--fp8", request->fp8, "NAME",
+      "Products in FP8: off, or a recipe as training.fp8.recipe has it: delayed, current, rowwise or block");
+  option("--fp8-select", request->fp8_select, "NAME", "As training.fp8.select: measure or always");
   option("--offload", request->offload, "NAME", "As training.offload: none, host, stream or auto");
   command->add_flag("--offload-gradients", request->offload_gradients, "As training.offload_gradients");
   option("--steps", request->steps, "N", "Timed steps")->check(CLI::Range(std::int64_t{1}, kMostSteps));
@@ -81,6 +86,8 @@ std::vector<std::string> arguments_of(const SpeechBenchRequest& request) {
                                   "--dtype=" + request.dtype,
                                   "--master=" + request.master,
                                   "--device=" + request.device,
+                                  "--fp8=" + request.fp8,
+                                  "--fp8-select=" + request.fp8_select,
                                   "--offload=" + request.offload,
                                   "--steps=" + std::to_string(request.steps),
                                   "--total-clips=" + std::to_string(request.total_clips)};

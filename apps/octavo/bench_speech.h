@@ -25,6 +25,7 @@ struct SpeechBenchRequest {
   std::string size = "v3", head = "tdt";
   std::string dtype = "bfloat16", master = "auto";
   std::string device = "auto";
+  std::string fp8 = "off", fp8_select = "measure";
   std::string offload = "none";
   bool offload_gradients = false;
   std::int64_t steps = 10;

@@ -45,6 +45,7 @@ json row_json(const SpeechBench& bench, const SpeechBenchRow& row) {
   out["memory"] = {{"peak", m.peak},           {"weights", m.weights},   {"gradients", m.gradients},
                    {"states", m.states},       {"master", m.master},     {"activations", m.activations},
                    {"loss", m.loss_workspace}, {"reserved", m.reserved}, {"host", m.host}};
+  if (m.fp8 > 0) out["fp8"] = {{"codes", m.fp8}, {"products", m.products}};
   out["loss"] = m.loss;
   out["skipped_steps"] = m.skipped;
   return out;
@@ -107,6 +108,17 @@ std::string time_text(const SpeechBench& bench) {
   });
 }
 
+// Rows that differ in the optimizer alone have the same products: those of the first are shown.
+std::string products_text(const SpeechBench& bench) {
+  for (const SpeechBenchRow& row : bench.rows) {
+    if (!row.measure || row.measure->products.empty()) continue;
+    std::string out = "\nproducts, of " + std::to_string(row.clips) + " clips\n";
+    for (const std::string& line : row.measure->products) out += "  " + line + "\n";
+    return out;
+  }
+  return {};
+}
+
 std::string warning_text(const SpeechBench& bench) {
   std::int64_t skipped = 0;
   for (const SpeechBenchRow& row : bench.rows) skipped += row.measure ? row.measure->skipped : 0;
@@ -124,9 +136,10 @@ std::string speech_tables(const SpeechBench& bench) {
          train::short_count(static_cast<double>(bench.parameters)) + " parameters), clips of " +
          train::significant(request.seconds, 4) + " s with " + std::to_string(request.tokens) +
          " tokens, computing in " + request.dtype + ", weights in " + bench.weights + ", on " + bench.device +
+         (request.fp8 == "off" ? "" : ", products in FP8 (" + request.fp8 + ", " + request.fp8_select + ")") +
          (request.offload == "none" ? "" : ", offload " + request.offload) +
          (request.offload_gradients ? ", gradients too" : "") + "\n\n" + memory_text(bench) +
-         "\nmilliseconds of a step\n" + time_text(bench) + warning_text(bench);
+         "\nmilliseconds of a step\n" + time_text(bench) + products_text(bench) + warning_text(bench);
 }
 
 std::string speech_json(const SpeechBench& bench) {

@@ -3,6 +3,7 @@
 #include "bench_speech.h"
 #include "cli.h"
 #include "device.h"
+#include "fp8_plan.h"
 #include "memory.h"
 #include "model.h"
 #include "progress.h"
@@ -40,7 +41,11 @@ std::optional<std::pair<std::int64_t, std::int64_t>> layers_and_width(const std:
 }
 
 train::TrainingSettings training_of(const SpeechBenchRequest& request, const std::string& optimizer) {
+  const bool fp8 = request.fp8 != "off";
   const std::string words[] = {
+      std::string("training.fp8.enabled=") + (fp8 ? "true" : "false"),
+      "training.fp8.recipe=" + (fp8 ? request.fp8 : "delayed"),
+      "training.fp8.select=" + request.fp8_select,
       "training.optimizer=" + optimizer,
       "training.compute_dtype=" + request.dtype,
       "training.master_weights=" + request.master,
@@ -92,6 +97,7 @@ void measure_row(SpeechBench& bench, SpeechBenchRow& row, const torch::Device& d
     bench.weights = "float32";
     if (plan.bf16_weights)
       bench.weights = std::string("bfloat16, master ") + train::master_name(train::weight_store(training));
+    take(train::plan_fp8(training.fp8, device));  // an error where there is none
     row.measure = train::measure_step(model, load, plan, training, device);
     model.zero_grad();
   } catch (const c10::OutOfMemoryError&) {

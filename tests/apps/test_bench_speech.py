@@ -134,3 +134,16 @@ def test_wrong_usage(option, value, words):
     assert done.stderr.startswith("octavo: "), done.stderr
     for word in words:
         assert word in done.stderr
+
+
+def test_products_in_fp8(monkeypatch):
+    refused = speech(fp8="delayed")
+    assert refused.returncode != 0
+    assert "training.fp8: [fp8] device: got cpu" in refused.stderr
+    monkeypatch.setenv("OCTAVO_FP8_REFERENCE", "1")
+    (row,) = rows_of(fp8="delayed")["rows"]
+    (plain,) = rows_of()["rows"]
+    assert "fp8" not in plain
+    assert row["loss"] != plain["loss"]
+    assert row["fp8"]["codes"] > 0
+    assert "products in FP8 (delayed, measure)" in speech(fp8="delayed").stdout

@@ -219,7 +219,7 @@ TEST(RunStop, ARunThatCannotStartLeavesNothing) {
       {{"data.train=null"}, {"data.train"}},
       {{"learning_rat=1"}, {"learning_rat", "did you mean", "learning_rate"}},
       {{"num_gpus=2"}, {"num_gpus", "this process is alone"}},
-      {{"use_fp8=true"}, {"FP8 compute is not built in yet"}},
+      {{"use_fp8=true"}, {"training.fp8", "got cpu", "fp8.fallback: bf16"}},
       {{"mlp_internal_dim_multiplier=1", "n_embd=33"}, {"mlp_internal_dim_multiplier"}},
   };
   for (const Wrong& wrong : all) {

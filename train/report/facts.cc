@@ -207,6 +207,7 @@ std::vector<Fact> facts_of(const RunData& run) {
   add(Fact{"Optimizer", text_or_dash(run.start, "/optimizer"), batch_note(run)});
   add(Fact{"Compute", text_or_dash(run.start, "/compute_dtype"),
            "master weights: " + text_or_dash(run.start, "/master_weights")});
+  if (const auto fp8 = text_in(run.start, "/fp8")) add(Fact{"FP8", *fp8});
   add(Fact{"Device", text_or_dash(run.start, "/device")});
   add(ranks_fact(run));
   add(communication_fact(run));

@@ -13,8 +13,9 @@ struct Owner {
   std::string_view key;
   std::string_view meaning;
 };
-constexpr std::array<Owner, 7> kOwners{{
+constexpr std::array<Owner, 8> kOwners{{
     {"params", "the model's weights"},
+    {"fp8", "their FP8 codes, and what scales are made of"},
     {"grads", "gradients, with what accumulates them"},
     {"states", "the optimizer's states"},
     {"master", "the bits that bf16 weights lack"},
@@ -92,7 +93,8 @@ std::string memory_html(std::span<const RunData> runs) {
   for (const Owner& owner : kOwners) {
     const bool known = std::any_of(runs.begin(), runs.end(),
                                    [&](const RunData& run) { return owned(run, owner.key).has_value(); });
-    if (!known && owner.key == "communication") continue;  // none of them has several ranks
+    // Those that not every run has: of several ranks, and of products in FP8.
+    if (!known && (owner.key == "communication" || owner.key == "fp8")) continue;
     std::vector<Cell> cells = {{std::string(owner.key), "", "owner o-" + std::string(owner.key)}};
     for (const RunData& run : runs) cells.push_back({bytes_text(owned(run, owner.key)), "", "num"});
     if (runs.size() == 1) {

@@ -2,6 +2,7 @@
 #include "train/tasks/speech/measure.h"
 
 #include "device.h"
+#include "fp8.h"
 #include "gradients.h"
 #include "optimizer.h"
 #include "precision.h"
@@ -63,7 +64,8 @@ class Bench {
         parameters_(parameters_of(model)),
         optimizer_(make_optimizer(plan, training, parameters_)),
         gradients_(gradients_of(parameters_, training, *optimizer_)),
-        scaler_(device, training.compute_dtype) {
+        scaler_(device, training.compute_dtype),
+        fp8_(training.fp8.enabled ? std::make_unique<Fp8>(training.fp8, parameters_) : nullptr) {
     optimizer_->set_learning_rate(training.learning_rate);
     skipped_ = torch::zeros({}, torch::TensorOptions(torch::kInt64).device(device));
     model_.set_gate([optimizer = optimizer_.get()](const torch::nn::Module& part) { optimizer->wait(part); });
@@ -84,6 +86,7 @@ class Bench {
     torch::Tensor loss;
     {
       const AutocastScope autocast(device_, training_.compute_dtype);
+      const ProductScope products = fp8_ != nullptr ? fp8_->scope() : ProductScope(nullptr);
       loss = model_.loss(
           {features, lengths, batch.at(ClipTensors::targets), frames_, labels_}, pass,
           [&](SpeechPart part, const std::vector<torch::Tensor>& made) { observe(watch, part, made); });
@@ -99,6 +102,7 @@ class Bench {
     optimizer_->step();
     scaler_.update(optimizer_->skipped());
     skipped_ += optimizer_->skipped() != 0;
+    if (fp8_ != nullptr) fp8_->step_done(optimizer_->skipped());
     watch.end();
     loss_ = loss.detach();
   }
@@ -113,9 +117,11 @@ class Bench {
     out.gradients = gradients_->bytes();
     out.states = bytes.states;
     out.master = bytes.master;
+    out.fp8 = fp8_ != nullptr ? fp8_->bytes() : 0;
     out.host = bytes.host_states + bytes.host_master + bytes.host_copies;
-    const std::int64_t held = device_.is_cpu() ? out.weights + bytes.states + bytes.master + bytes.workspace
-                                               : device_memory(device_).allocated;
+    const std::int64_t held = device_.is_cpu()
+                                  ? out.weights + bytes.states + bytes.master + bytes.workspace + out.fp8
+                                  : device_memory(device_).allocated;
     StepMemory memory(device_);
     step(memory);
     const auto at = [](StepPart part) { return static_cast<std::size_t>(part); };
@@ -137,6 +143,9 @@ class Bench {
   }
 
   [[nodiscard]] double loss() const { return loss_.item<double>(); }
+  [[nodiscard]] std::vector<std::string> products() const {
+    return fp8_ != nullptr ? fp8_->news() : std::vector<std::string>();
+  }
   [[nodiscard]] std::int64_t skipped() const { return skipped_.item<std::int64_t>(); }
 
  private:
@@ -167,6 +176,7 @@ class Bench {
   std::unique_ptr<StepOptimizer> optimizer_;
   std::unique_ptr<Gradients> gradients_;
   LossScaler scaler_;
+  std::unique_ptr<Fp8> fp8_;  // null: products without it
   torch::Tensor loss_, skipped_;
   std::uint64_t number_ = 0;
   bool in_loss_ = false;
@@ -192,6 +202,7 @@ SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const
   for (double& part : out.seconds) part /= steps;
   out.loss = bench.loss();
   out.skipped = bench.skipped();
+  out.products = bench.products();
   return out;
 }
 

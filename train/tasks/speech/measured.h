@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace octavo::train {
 
@@ -36,7 +38,11 @@ struct SpeechMeasure {
   std::int64_t activations = 0;     // what the forward pass has kept when the loss begins, and the batch
   std::int64_t loss_workspace = 0;  // the most that joint and loss need beyond that and beyond gradients
   std::int64_t reserved = 0;        // by torch's allocator; 0 on the CPU
+  std::int64_t fp8 = 0;             // codes of weights and states of scales, of products in FP8
   std::int64_t host = 0;            // in host memory: offloaded states, copies of weights and gradients
+
+  // Which products are in FP8, by time, and which stay plain and why; a line each.
+  std::vector<std::string> products;
 
   // What the parts lack of the step.
   [[nodiscard]] double rest() const {

@@ -38,6 +38,9 @@ class BdhImpl : public TextModel {
   // numbers: a token costs the same whatever came before it. REQUIRES: no gradient is wanted.
   std::unique_ptr<GrowingText> begin_text() override;
 
+  // All layers have the same weights.
+  [[nodiscard]] std::int64_t uses_of_weights() const override { return config_.n_layer; }
+
   [[nodiscard]] const BdhConfig& config() const { return config_; }
 
  private:

@@ -27,6 +27,7 @@ class TextTask : public Task {
   [[nodiscard]] Unit unit() const override { return {"tokens", "tok"}; }
 
   torch::Tensor loss(const Batch& batch, const PassKey& key) override;
+  [[nodiscard]] std::int64_t uses_of_weights() const override { return model_->uses_of_weights(); }
   std::optional<Tally> tally(const EvaluationCall& call) override;
   [[nodiscard]] Evaluation evaluation(const Tally& all) const override;
   std::optional<Preview> preview(const torch::Device& device, const std::function<bool()>& stop) override;

@@ -39,6 +39,9 @@ class TextModel : public torch::nn::Module {
   // keep what it knows of a text overrides this: else append() computes the whole text again each time.
   virtual std::unique_ptr<GrowingText> begin_text();
 
+  // See Task.
+  [[nodiscard]] virtual std::int64_t uses_of_weights() const { return 1; }
+
  private:
   virtual torch::Tensor logits(const torch::Tensor& tokens, const DropoutPass& pass) = 0;
 };
