@@ -39,7 +39,7 @@ std::vector<Key> fp8_keys() {
   const auto algos = named({AmaxAlgo::max, AmaxAlgo::most_recent});
   return {
       {"training.fp8.enabled", Setting{field(&F::enabled, flag()), "false", {"use_fp8"}},
-       "the model's products with weights in FP8, of the GPU's FP8 units: guides/fp8.md"},
+       "the model's products with weights in FP8, of the GPU's FP8 units: guides/train.md"},
       {"training.fp8.format", Setting{field(&R::format, formats), "hybrid", {"fp8_format"}},
        "what numbers are stored as: hybrid: activations and weights in E4M3, gradients in E5M2; e4m3: all in "
        "E4M3; "
