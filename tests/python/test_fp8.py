@@ -454,6 +454,39 @@ def test_octavos_optimizers_make_codes_anew(device: str, release: bool) -> None:
         optimizer.zero_grad()
 
 
+@pytest.mark.parametrize("residence", ["host", "stream"])
+def test_states_in_host_memory_make_codes_anew(device: str, residence: str) -> None:
+    """An attached optimizer has stepped before its weights are written: the module waits for them."""
+    if device == "cpu" and residence == "stream":
+        pytest.skip("a CPU has nothing to stream to")
+    model = nn.Sequential(*(nn.Linear(128, 128) for _ in range(3))).to(device)
+    fp8.convert(model, recipe("current"))
+    optimizer = AdamW8bit(model.parameters(), lr=1e-2, offload=residence, min_offload_size=0)
+    optimizer.attach(model)
+    x = made(32, 128, device=device, dtype=torch.float32)
+    for step in range(4):
+        y = model(x)
+        assert [layer.fp8_site.casts for layer in model] == [step + 1] * 3
+        optimizer.wait()
+        expected = x
+        for layer in model:
+            copied = layer.weight.detach().clone()
+            expected = fp8.matmul(expected, copied.t(), recipe("current")) + layer.bias
+        assert y.equal(expected)
+        y.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_a_compiled_model_has_the_same_bits(device: str) -> None:
+    layer = fp8.Linear(32, 32, device=device, dtype=torch.bfloat16, recipe=recipe("current"))
+    x = made(32, 32, device=device)
+    compiled = torch.compile(lambda x: layer(x * 2) + 1, backend="eager")
+    assert compiled(x).equal(layer(x * 2) + 1)
+    compiled(x).sum().backward()
+    assert layer.weight.grad is not None
+
+
 def test_steps_inside_the_backward_pass_end_a_step_after_it(device: str) -> None:
     layers = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32)).to(device, torch.bfloat16)
     fp8.convert(layers, recipe())
