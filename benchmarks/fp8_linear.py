@@ -234,7 +234,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", default=",".join(PEERS), help="torchao's recipes; empty: none")
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--warm-up", type=int, default=4)
-    parser.add_argument("--time-limit", type=float, default=55, help="seconds after which peers are left out")
+    parser.add_argument("--time-limit", type=float, default=35, help="seconds after which peers are left out")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
 

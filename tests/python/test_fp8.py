@@ -729,6 +729,31 @@ def test_keys_of_decisions() -> None:
     assert measure._rounded(8193) == 10240
 
 
+def test_the_faster_passes_are_chosen_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    shape = plans.Shape(1, 32, 48, 64, False, False, False)
+    x, w = made(1, 32, 48, device="cpu"), made(1, 64, 48, device="cpu").transpose(1, 2)
+    asked = []
+
+    def timed(work: Any) -> float:
+        """Calls in the order of times_of: both casts of each operand, products in FP8, torch's products."""
+        work()
+        asked.append(1)
+        return [10.0, 10, 10, 10, 10, 10, 50, 50, 200, 100, 100, 100][len(asked) - 1]
+
+    monkeypatch.setattr(measure, "decisions", {})
+    monkeypatch.setattr(measure.times_of, "__defaults__", (timed,))
+    with caplog.at_level("INFO", logger="octavo.fp8"):
+        assert measure.decide(kinds, recipe(), shape, x, w) == plans.FORWARD | plans.DGRAD
+        assert measure.decide(kinds, recipe(), shape, x, w) == plans.FORWARD | plans.DGRAD
+    assert len(asked) == 12
+    (record,) = caplog.records
+    assert "forward fp8 (100 us plain, 50 fp8)" in record.message
+    assert "wgrad plain (100 us plain, 200 fp8)" in record.message
+
+
 def test_structs_are_those_of_the_header() -> None:
     """Fields of FP8's structs, in the header's order."""
     import pathlib
@@ -810,6 +835,7 @@ def test_a_captured_step_is_an_eager_one(cuda: str) -> None:
         return y
 
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
             step(layer)

@@ -205,6 +205,11 @@ def _check(x: Tensor, w: Tensor, inputs: int) -> None:
     if x.device != w.device:
         raise ValueError(f"matmul: w: got a tensor on {w.device}, expected {x.device}, where x is")
     for name, tensor in (("x", x), ("w", w)):
+        if hasattr(tensor, "device_mesh"):
+            raise TypeError(
+                f"matmul: {name}: got a DTensor, expected a plain tensor: FSDP2 gives such to its modules; "
+                "with tensor parallelism pass to_local()"
+            )
         if tensor.dtype not in DTYPES:
             raise TypeError(f"matmul: {name}: got {tensor.dtype}, expected float32, bfloat16 or float16")
 

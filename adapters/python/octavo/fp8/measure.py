@@ -53,13 +53,16 @@ def _median_us(work: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def plain_passes(x: Tensor, w: Tensor, dy: Tensor, kinds: Kinds) -> list[Callable[[], Tensor]]:
-    """The three products as torch makes them, of [groups, rows, columns] each."""
+def plain_passes(
+    x: Tensor, w: Tensor, dy: Tensor, kinds: Kinds, turned_weight: bool
+) -> list[Callable[[], Tensor]]:
+    """The three products as torch makes them, of [groups, rows, columns] each; dw lies as w does."""
     x, w, dy = (each.to(kinds.y) for each in (x, w, dy))
+    left, right = (x, dy) if turned_weight else (dy, x)
     return [
         lambda: torch.matmul(x, w),
         lambda: torch.matmul(dy, w.transpose(-1, -2)),
-        lambda: torch.matmul(x.transpose(-1, -2), dy),
+        lambda: torch.matmul(left.transpose(-1, -2), right),
     ]
 
 
@@ -87,7 +90,7 @@ def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = _median_us) -> Any
     for number, (a, b) in enumerate(operands):
         size = whole.sizes[number]
         found.fp8[number] = time(lambda n=number, a=a, b=b, s=size: whole.product(n, a, b, s))
-    for number, product in enumerate(plain_passes(x, w, dy, kinds)):
+    for number, product in enumerate(plain_passes(x, w, dy, kinds, shape.turned_weight)):
         found.plain[number] = time(product)
     return found
 

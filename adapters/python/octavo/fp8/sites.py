@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from .._engine import stream_of
 from .arenas import Arena, ArenaKey, arena
 from .devices import capturing
 from .plans import DGRAD, FORWARD, Plan, W
@@ -73,7 +74,8 @@ class Site:
         if not passes:
             return None, None
         version = 0 if weight.is_inference() else weight._version
-        made_from = (clock.epoch, version, weight.data_ptr(), state)
+        # Another stream would not wait for the cast.
+        made_from = (clock.epoch, version, weight.data_ptr(), state, stream_of(plan.device))
         key = (plan.kinds.w, plan.numbers, plan.weight_shape)
         # A graph replays its own cast, with the values that the weight has then.
         kept = None if (captured := capturing(plan.device)) else self._kept.get(key)
