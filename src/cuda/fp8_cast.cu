@@ -33,6 +33,11 @@ __device__ inline float activated(fp8::Activation activation, float x) {
   return formula::silu(value).v;
 }
 
+// By way of the caches: hints that data is used once cost 4% of the time here.
+__device__ inline uint4 read_words(const void* base, std::int64_t bytes) {
+  return __ldg(reinterpret_cast<const uint4*>(static_cast<const char*>(base) + bytes));
+}
+
 // The place of a block, and of a thread in it.
 struct Place {
   std::int64_t group, row, column;  // of the thread's first element
@@ -68,7 +73,7 @@ struct Part {
       const std::int64_t at = first + i * work.columns;
       if (vectors) {
 #pragma unroll
-        for (int j = 0; j < kWords; ++j) raw[i][j] = read(work.from, (at + j * kVector<kType>)*kBytes);
+        for (int j = 0; j < kWords; ++j) raw[i][j] = read_words(work.from, (at + j * kVector<kType>)*kBytes);
       } else {
         load_singly(work, at, static_cast<int>(min(work.columns - place.column, std::int64_t{kSide})),
                     raw[i]);
@@ -86,10 +91,6 @@ struct Part {
   }
 
  private:
-  // By way of the caches: hints that data is used once cost 4% of the time here.
-  static __device__ uint4 read(const void* base, std::int64_t bytes) {
-    return __ldg(reinterpret_cast<const uint4*>(static_cast<const char*>(base) + bytes));
-  }
   static __device__ void load_singly(const CastWork& work, std::int64_t at, int count, uint4* to) {
     std::uint32_t words[4 * kWords] = {};
 #pragma unroll
@@ -125,27 +126,21 @@ struct Maxima {
       }
     }
   }
-  // Of the tile's rows, to every thread of a row.
-  __device__ void join_rows() {
+  // Of the tile's rows.
+  __device__ void put_rows(float (&shared)[kTile]) {
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
 #pragma unroll
       for (int o = kAcross / 2; o > 0; o /= 2) row[i] = fmaxf(row[i], __shfl_xor_sync(kAll, row[i], o));
+      if (threadIdx.x % kAcross == 0) shared[threadIdx.x / kAcross * kSide + i] = row[i];
     }
   }
-  // Of the tile's columns, to every thread of a column. All threads of the block call it.
-  __device__ void join_columns(float (&shared)[kWarps][kTile]) {
-    const int lane = threadIdx.x % 32, first = threadIdx.x % kAcross * kSide;
+  // Of the columns of a warp's rows.
+  __device__ void put_columns(float (&shared)[kWarps][kTile]) {
 #pragma unroll
     for (int c = 0; c < kSide; ++c) {
       column[c] = fmaxf(column[c], __shfl_xor_sync(kAll, column[c], kAcross));
-      if (lane < kAcross) shared[threadIdx.x / 32][first + c] = column[c];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int c = 0; c < kSide; ++c) {
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) column[c] = fmaxf(column[c], shared[w][first + c]);
+      if (threadIdx.x % 32 < kAcross) shared[threadIdx.x / 32][threadIdx.x % kAcross * kSide + c] = column[c];
     }
   }
   [[nodiscard]] __device__ float all() const {
@@ -156,6 +151,12 @@ struct Maxima {
   }
 };
 
+__device__ inline float column_maximum(const float (&shared)[kWarps][kTile], int column) {
+  float out = 0.0F;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) out = fmaxf(out, shared[w][column]);
+  return out;
+}
 __device__ inline float warp_maximum(float x) {
 #pragma unroll
   for (int o = 16; o > 0; o /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, o));
@@ -205,10 +206,12 @@ __device__ inline void wait_for_launcher() {
   if constexpr (launches_early(kArch)) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// What elements are multiplied by: rows of by_rows, columns of turned.
+// What a tile's elements are multiplied by: rows of by_rows, columns of turned. A thread finds one of them.
 struct Factors {
-  float row[kSide], column[kSide];
+  __align__(16) float row[kTile];
+  __align__(16) float column[kTile];
 };
+static_assert(kThreads == 2 * kTile);
 
 // The sums of the tile's columns by the tree over rows: a thread's eight rows, two threads of a warp, eight
 // warps. Rows that are not there are zeros, which change no sum but the sign of a zero.
@@ -259,8 +262,21 @@ __device__ inline void put_sums(const Part<kType>& part, const CastWork& work, c
   work.sums[place.tile_row * work.columns + column] = pair[0];
 }
 
+// A row of a matrix's scales is filled up to a multiple of four: with those of no element, 1.
+__device__ inline void put_square(float* slots, std::int64_t line, std::int64_t tile, std::int64_t tiles,
+                                  float inverse) {
+  const std::int64_t pitch = (tiles + 3) / 4 * 4;
+  slots[line * pitch + tile] = inverse;
+  if (tile + 1 < tiles) return;
+  for (std::int64_t filler = tiles; filler < pitch; ++filler) slots[line * pitch + filler] = 1.0F;
+}
+
+// How many blocks a multiprocessor should have room for.
 template <DType kType, From kFrom>
-__global__ void __launch_bounds__(kThreads)
+constexpr int kBlocks = kFrom == From::given&& kType != DType::f32 ? 4 : 2;
+
+template <DType kType, From kFrom>
+__global__ void __launch_bounds__(kThreads, (kBlocks<kType, kFrom>))
     cast_kernel(const __grid_constant__ CastWork work, std::int64_t tiles_across, std::int64_t tiles_down,
                 bool vectors) {
   __shared__ __align__(16) Turned turned;
@@ -274,71 +290,58 @@ __global__ void __launch_bounds__(kThreads)
 
   if (work.sums != nullptr) put_sums(part, work, place);
 
-  Factors factors;
+  __shared__ Factors factors;
   float most = 0.0F;  // of the thread's elements
+  float given_row = 0.0F, given_column = 0.0F;
   if constexpr (kFrom == From::given) {
-    const float down = wants_rows ? *straight.scale : 0.0F, right = wants_turned ? *across.scale : 0.0F;
-#pragma unroll
-    for (int i = 0; i < kSide; ++i) {
-      factors.row[i] = down;
-      factors.column[i] = right;
-    }
-  } else if constexpr (kFrom == From::slots) {
-    const bool of_tensor = work.tiling == fp8::Tiling::tensor;
-#pragma unroll
-    for (int i = 0; i < kSide; ++i) {
-      const std::int64_t row = of_tensor ? 0 : place.group * straight.scales + min(place.row + i, rows - 1);
-      const std::int64_t column =
-          of_tensor ? 0 : place.group * across.scales + min(place.column + i, columns - 1);
-      factors.row[i] = wants_rows ? scale_of(work, straight.element, straight.inverse[row]) : 0.0F;
-      factors.column[i] = wants_turned ? scale_of(work, across.element, across.inverse[column]) : 0.0F;
-    }
+    if (wants_rows) given_row = *straight.scale;
+    if (wants_turned) given_column = *across.scale;
   } else {
-    __shared__ float of_columns[kWarps][kTile];
-    Maxima maxima;
-    maxima.take(part, work.activation);
-    most = maxima.all();
-    const bool squares = work.tiling == fp8::Tiling::square;
-    if (squares) {
-      const float all = block_maximum(most);
-#pragma unroll
-      for (int i = 0; i < kSide; ++i) maxima.row[i] = maxima.column[i] = all;
+    const bool of_column = threadIdx.x >= kTile;
+    const int number = threadIdx.x % kTile;
+    const CodesWork& codes = of_column ? across : straight;
+    const std::int64_t at = (of_column ? place.tile_column : place.tile_row) * kTile + number;
+    const bool there = codes.data != nullptr && at < (of_column ? columns : rows);
+    float amax = 0.0F;
+    if constexpr (kFrom == From::slots) {
+      const bool of_tensor = work.tiling == fp8::Tiling::tensor;
+      if (there) amax = codes.inverse[of_tensor ? 0 : place.group * codes.scales + at];
     } else {
-      maxima.join_rows();
-      maxima.join_columns(of_columns);
-    }
-#pragma unroll
-    for (int i = 0; i < kSide; ++i) {
-      factors.row[i] = scale_of(work, straight.element, maxima.row[i]);
-      factors.column[i] = scale_of(work, across.element, maxima.column[i]);
-    }
-    float* const below = straight.inverse + place.group * straight.scales;
-    float* const beside = across.inverse + place.group * across.scales;
-    if (squares) {
-      // A row of scales is filled up to a multiple of four: with those of no element, 1.
-      if (threadIdx.x == 0) {
-        const auto put = [&](float* slots, std::int64_t i, std::int64_t k, std::int64_t tiles, float factor) {
-          const std::int64_t pitch = (tiles + 3) / 4 * 4;
-          slots[i * pitch + k] = formula::inverse_scale(factor, maxima.row[0]);
-          if (k + 1 < tiles) return;
-          for (std::int64_t filler = tiles; filler < pitch; ++filler) slots[i * pitch + filler] = 1.0F;
-        };
-        if (wants_rows) put(below, place.tile_row, place.tile_column, tiles_across, factors.row[0]);
-        if (wants_turned) put(beside, place.tile_column, place.tile_row, tiles_down, factors.column[0]);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kSide; ++i) {
-        if (wants_rows && threadIdx.x % kAcross == 0 && place.row + i < rows)
-          below[place.tile_column * straight.across + place.row + i] =
-              formula::inverse_scale(factors.row[i], maxima.row[i]);
-        if (wants_turned && threadIdx.x / kAcross == 0 && place.column + i < columns)
-          beside[place.tile_row * across.across + place.column + i] =
-              formula::inverse_scale(factors.column[i], maxima.column[i]);
+      __shared__ float of_rows[kTile], of_columns[kWarps][kTile];
+      Maxima maxima;
+      maxima.take(part, work.activation);
+      most = maxima.all();
+      if (work.tiling == fp8::Tiling::square) {
+        amax = block_maximum(most);
+      } else {
+        maxima.put_rows(of_rows);
+        maxima.put_columns(of_columns);
+        __syncthreads();
+        amax = of_column ? column_maximum(of_columns, number) : of_rows[number];
       }
     }
+    const float factor = there ? scale_of(work, codes.element, amax) : 0.0F;
+    (of_column ? factors.column : factors.row)[number] = factor;
+    if (kFrom == From::tile && there) {
+      // Tiles beside this one in the codes' own order, and its number among them.
+      const std::int64_t line = of_column ? place.tile_column : place.tile_row;
+      const std::int64_t tile = of_column ? place.tile_row : place.tile_column;
+      float* const slots = codes.inverse + place.group * codes.scales;
+      const float inverse = formula::inverse_scale(factor, amax);
+      if (work.tiling == fp8::Tiling::line) {
+        slots[tile * codes.across + at] = inverse;
+      } else if (number == 0) {
+        put_square(slots, line, tile, of_column ? tiles_down : tiles_across, inverse);
+      }
+    }
+    __syncthreads();
   }
 
+  const int first_row = threadIdx.x / kAcross * kSide, first_column = threadIdx.x % kAcross * kSide;
+  float column_factor[kSide];
+#pragma unroll
+  for (int c = 0; c < kSide; ++c)
+    column_factor[c] = kFrom == From::given ? given_column : factors.column[first_column + c];
   uint2 codes[kSide];
 #pragma unroll
   for (int i = 0; i < kSide; ++i) {
@@ -349,8 +352,9 @@ __global__ void __launch_bounds__(kThreads)
       for (const float one : x) most = fmaxf(most, fabsf(one));
     }
     if (wants_rows) {
+      const float factor = kFrom == From::given ? given_row : factors.row[first_row + i];
 #pragma unroll
-      for (int c = 0; c < kSide; ++c) scaled[c] = x[c] * factors.row[i];
+      for (int c = 0; c < kSide; ++c) scaled[c] = x[c] * factor;
       codes[i] = codes_of(straight.element, scaled);
       if (place.row + i < rows && place.column < columns) {
         const std::int64_t at = (place.group * rows + place.row + i) * columns + place.column;
@@ -359,16 +363,15 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (wants_turned && !work.alike) {
 #pragma unroll
-      for (int c = 0; c < kSide; ++c) scaled[c] = x[c] * factors.column[c];
+      for (int c = 0; c < kSide; ++c) scaled[c] = x[c] * column_factor[c];
       codes[i] = codes_of(across.element, scaled);
     }
   }
 
   if (wants_turned) {
     transpose8(codes);
-    const int first = threadIdx.x % kAcross * kSide, unit = threadIdx.x / kAcross;
 #pragma unroll
-    for (int c = 0; c < kSide; ++c) turned.put(first + c, unit, codes[c]);
+    for (int c = 0; c < kSide; ++c) turned.put(first_column + c, threadIdx.x / kAcross, codes[c]);
     __syncthreads();
     constexpr int kPairs = kTile / 16;  // of a column
 #pragma unroll
@@ -409,29 +412,32 @@ __global__ void __launch_bounds__(kThreads)
     measure_tensor_kernel(const __grid_constant__ CastWork work, std::int64_t numel, std::int64_t singles) {
   constexpr int kOf = kVector<kType>, kTogether = 8;
   constexpr std::int64_t kBlock = std::int64_t{kThreads} * kTogether;
-  float most = 0.0F;
-  const auto take = [&](float x) {
-    if (work.activation != fp8::Activation::none) x = activated(work.activation, x);
-    most = fmaxf(most, fabsf(x));
-  };
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   uint4 raw[kTogether];
 #pragma unroll
   for (int i = 0; i < kTogether; ++i) {
     const std::int64_t at = first + i * kThreads;
-    raw[i] = at < numel ? load<uint4>(work.from, at * 16) : make_uint4(0, 0, 0, 0);
+    raw[i] = at < numel ? read_words(work.from, at * 16) : make_uint4(0, 0, 0, 0);
   }
   // Zeros that stand for no element: relu, gelu and silu leave them zero.
+  float most = 0.0F;
 #pragma unroll
   for (const uint4& words : raw) {
     float x[kOf];
     unpack<kType>(words, x);
+    if (work.activation != fp8::Activation::none) {
 #pragma unroll
-    for (const float one : x) take(one);
+      for (float& one : x) one = activated(work.activation, one);
+    }
+#pragma unroll
+    for (const float one : x) most = fmaxf(most, fabsf(one));
   }
   if (blockIdx.x == gridDim.x - 1) {
-    for (std::int64_t i = threadIdx.x; i < singles; i += kThreads)
-      take(load_one<kType>(work.from, numel * kOf + i));
+    for (std::int64_t i = threadIdx.x; i < singles; i += kThreads) {
+      float one = load_one<kType>(work.from, numel * kOf + i);
+      if (work.activation != fp8::Activation::none) one = activated(work.activation, one);
+      most = fmaxf(most, fabsf(one));
+    }
   }
   const float all = block_maximum(most);
   if (threadIdx.x != 0) return;
@@ -444,22 +450,22 @@ template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     measure_kernel(const __grid_constant__ CastWork work, std::int64_t tiles_across, std::int64_t tiles_down,
                    bool vectors) {
-  __shared__ float of_columns[kWarps][kTile];
+  __shared__ float of_rows[kTile], of_columns[kWarps][kTile];
   const Place place = Place::of(tiles_across, tiles_down);
   Part<kType> part;
   part.load(work, place, vectors);
   Maxima maxima;
   maxima.take(part, work.activation);
-  const CodesWork &straight = work.by_rows, &across = work.turned;
-  maxima.join_rows();
-  maxima.join_columns(of_columns);
-#pragma unroll
-  for (int i = 0; i < kSide; ++i) {
-    if (straight.data != nullptr && threadIdx.x % kAcross == 0 && place.row + i < work.rows)
-      raise(straight.inverse + place.group * straight.scales + place.row + i, maxima.row[i]);
-    if (across.data != nullptr && threadIdx.x / kAcross == 0 && place.column + i < work.columns)
-      raise(across.inverse + place.group * across.scales + place.column + i, maxima.column[i]);
-  }
+  maxima.put_rows(of_rows);
+  maxima.put_columns(of_columns);
+  __syncthreads();
+  const bool of_column = threadIdx.x >= kTile;
+  const int number = threadIdx.x % kTile;
+  const CodesWork& codes = of_column ? work.turned : work.by_rows;
+  const std::int64_t at = (of_column ? place.tile_column : place.tile_row) * kTile + number;
+  if (codes.data == nullptr || at >= (of_column ? work.columns : work.rows)) return;
+  raise(codes.inverse + place.group * codes.scales + at,
+        of_column ? column_maximum(of_columns, number) : of_rows[number]);
 }
 
 // Maxima become inverse scales.
