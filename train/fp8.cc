@@ -16,6 +16,7 @@ namespace adapter = octavo::torch::fp8;
 using ::torch::Tensor;
 
 constexpr const char* kDecisions = "decisions";
+constexpr const char* kSettings = "settings";
 
 adapter::Options options_of(const Fp8Settings& settings, std::int64_t passes) {
   adapter::Options out;
@@ -43,7 +44,7 @@ struct Fp8::Parts {
 
 Fp8::Fp8(const Fp8Settings& settings, const NamedTensors& parameters, std::int64_t passes,
          Measuring measuring)
-    : parts_(std::make_unique<Parts>()) {
+    : parts_(std::make_unique<Parts>()), settings_(fp8::text(settings.recipe)) {
   const std::shared_ptr<adapter::Context> context = adapter::Context::make(options_of(settings, passes));
   context->set_log([parts = parts_.get()](const std::string& line) {
     const std::lock_guard<std::mutex> lock(parts->mutex);
@@ -76,8 +77,13 @@ void Fp8::set_amaxes(const Tensor& amaxes) {
 }
 
 std::vector<std::string> Fp8::decisions() const {
-  return active() ? parts_->context->state().decisions : std::vector<std::string>();
+  std::vector<std::string> out;
+  if (!active()) return out;
+  for (const adapter::Decision& each : parts_->context->decisions()) out.push_back(each.saved());
+  return out;
 }
+
+std::size_t Fp8::choices() const { return active() ? parts_->context->decisions().size() : 0; }
 
 void Fp8::adopt(const std::vector<std::string>& decisions) {
   if (active()) parts_->context->adopt(decisions);
@@ -93,6 +99,7 @@ std::int64_t Fp8::bytes() const { return active() ? parts_->context->bytes() : 0
 void Fp8::save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const {
   const adapter::State state = active() ? parts_->context->state() : adapter::State();
   tensors.insert(tensors.end(), state.tensors.begin(), state.tensors.end());
+  numbers[kSettings] = settings_;
   numbers[kDecisions] = state.decisions;
 }
 
@@ -100,8 +107,15 @@ Result<Stateful::Commit> Fp8::load(const NamedTensors& tensors, const nlohmann::
   adapter::State state;
   state.tensors = tensors;
   state.decisions = numbers.at(kDecisions).get<std::vector<std::string>>();
+  if (!active()) return Stateful::Commit([] {});
+  // Scales are of formats and recipes, and so are times.
+  if (const auto then = numbers.at(kSettings).get<std::string>(); then != settings_) {
+    anew_ = "those of the checkpoint have other settings (" + then + ")";
+    return Stateful::Commit([] {});
+  }
   // A run that fell back has saved nothing.
-  if (!active() || (state.tensors.empty() && state.decisions.empty())) return Stateful::Commit([] {});
+  if (state.tensors.empty() && parts_->context->options().recipe == fp8::name(fp8::Recipe::delayed))
+    return Stateful::Commit([] {});
   try {
     parts_->context->check(state);
   } catch (const c10::Error& error) {
@@ -110,7 +124,7 @@ Result<Stateful::Commit> Fp8::load(const NamedTensors& tensors, const nlohmann::
   }
   return Stateful::Commit([this, state] {
     parts_->context->load(state);
-    loaded_ = true;
+    anew_.clear();
   });
 }
 

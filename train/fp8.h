@@ -51,6 +51,8 @@ class Fp8 {
   // What was measured, a string for each shape; for other ranks.
   [[nodiscard]] std::vector<std::string> decisions() const;
   void adopt(const std::vector<std::string>& decisions);
+  // How many there are.
+  [[nodiscard]] std::size_t choices() const;
 
   // Lines for the log since the last call: what was measured and chosen, which products stay plain, and why.
   std::vector<std::string> news();
@@ -58,16 +60,17 @@ class Fp8 {
   // Of the codes of weights, and of scales and histories.
   [[nodiscard]] std::int64_t bytes() const;
 
-  // Whether it goes on with what a checkpoint had.
-  [[nodiscard]] bool loaded() const { return loaded_; }
-  // As Stateful has them; see Fp8Part.
+  // Of a run that goes on: why scales and choices begin anew; empty: they are the checkpoint's.
+  [[nodiscard]] const std::string& anew() const { return anew_; }
+  // As Stateful has them; see Fp8Part. What was saved with other settings is not loaded.
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const;
   Result<Stateful::Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
 
  private:
   struct Parts;  // the adapter's; see product_scope.h for why it is hidden
   std::unique_ptr<Parts> parts_;
-  bool loaded_ = false;
+  std::string settings_;  // in words
+  std::string anew_ = "the checkpoint has none";
 };
 
 // FP8 in a checkpoint. A run that takes it up at a checkpoint of one without begins with fresh scales.

@@ -236,8 +236,8 @@ Status Opening::load() {
     auto state = load_checkpoint(s_.resumed_from, all, conversion(s_));
     if (!state.ok()) return state.status();
     s_.state = *state;
-    if (s_.fp8 != nullptr && !s_.fp8->loaded())
-      s_.changes.emplace_back("fp8: scales and choices begin anew: the checkpoint has none");
+    if (s_.fp8 != nullptr && !s_.fp8->anew().empty())
+      s_.changes.push_back("fp8: scales and choices begin anew: " + s_.fp8->anew());
     s_.state.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
     if (leads()) {
       if (Status bad = check_newest(given_, s_.state.step); !bad.ok()) return bad;

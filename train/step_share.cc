@@ -58,7 +58,7 @@ void number(World& world, const ReadPasses& mine, StepShare& share) {
 }
 
 std::int64_t new_choices(const Session& session) {
-  return static_cast<std::int64_t>(session.fp8->decisions().size() - session.shared_choices);
+  return static_cast<std::int64_t>(session.fp8->choices() - session.shared_choices);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ bool Stepper::passes_and_update(std::int64_t number) {
   StepShare taken = take_batches();
   if (taken.new_choices) {
     share_choices(*session_.world, *session_.fp8);
-    session_.shared_choices = session_.fp8->decisions().size();
+    session_.shared_choices = session_.fp8->choices();
   }
   if (taken.signal != 0) {
     signal_ = taken.signal;

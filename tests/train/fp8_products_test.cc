@@ -230,7 +230,13 @@ TEST(Fp8Products, WhatARunKeeps) {
   for (const auto& [name, state] : saved(second)) EXPECT_TRUE(same_bits(before.at(name), state)) << "skipped";
 
   Fp8 longer(with_history(8), layers.parameters());
-  const auto refused = longer.load(tensors, numbers);
+  const auto other = longer.load(tensors, numbers);
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  (*other)();
+  EXPECT_THAT(longer.anew(), HasSubstr("other settings (fp8: format hybrid, recipe delayed (history of"));
+  EXPECT_EQ(second.anew(), "");
+  tensors[0].second = torch::zeros({3, 1});
+  const auto refused = second.load(tensors, numbers);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().message(), AllOf(HasSubstr("its state of FP8 does not fit"),
                                                 HasSubstr("\"first\""), HasSubstr("keep amax_history_len")));
@@ -265,6 +271,7 @@ TEST(Fp8Products, WithoutFp8ADeviceIsRefusedOrPlain) {
   const Fp8OnCpu on;
   Fp8 later(with_history(), layers.parameters());
   EXPECT_TRUE(later.load(tensors, numbers).ok()) << "a run that fell back goes on where there is FP8";
+  EXPECT_EQ(later.anew(), "the checkpoint has none");
 }
 
 }  // namespace

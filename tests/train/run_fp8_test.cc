@@ -72,6 +72,7 @@ TEST(Fp8Run, OtherRecipesGoOnToo) {
     parts.finish(words + Words{"max_steps=3"});
     parts.finish(words);
     EXPECT_TRUE(parts.bits(6) == whole.bits(6)) << recipe;
+    EXPECT_THAT(parts.said, Not(HasSubstr("begin anew"))) << recipe;
   }
 }
 
@@ -191,6 +192,20 @@ TEST(Fp8Run, ADeviceWithoutItIsAnErrorOrAWarning) {
   EXPECT_THAT(run.said, HasSubstr("warning: training.fp8: [fp8] device: got cpu"));
   plain.finish(kFp8 + Words{"use_fp8=false"});
   EXPECT_TRUE(run.bits(6) == plain.bits(6));
+}
+
+TEST(Fp8Run, OtherSettingsBeginWithScalesOfTheirOwn) {
+  const Reference reference;
+  const TempFolder folder;
+  TinyRun run(folder.path(), "run");
+  run.finish(kFp8 + Words{"max_steps=3"});
+  run.fail(kFp8 + Words{"fp8.recipe=current"}, "training.fp8.recipe: delayed -> current");
+  for (const Words& words : {Words{"fp8_amax_history_len=8"}, Words{"fp8.recipe=current", "max_steps=9"}}) {
+    run.finish(kFp8 + words + Words{"resume_from_checkpoint=changed"});
+    EXPECT_THAT(run.said, HasSubstr("fp8: scales and choices begin anew: those of the checkpoint have other "
+                                    "settings (fp8: format hybrid, recipe delayed (history of "));
+    run.said.clear();
+  }
 }
 
 TEST(Fp8Run, CanBeTakenUpAndLeft) {
