@@ -8,6 +8,8 @@ once per step for a whole model (the update of scales) is outside.
 Parts are timed alone: the casts of x, w and dy in both orientations, the three products in FP8, and as torch
 makes them. `copy` is a copy on the device that reads and writes as many bytes as the casts, in the same run.
 Host times are of the calling thread with an idle queue: forward, backward, and the six native calls alone.
+Rows named "graph" are the same passes captured in a CUDA graph, where the host costs one launch: what small
+layers need.
 
     PYTHONPATH=adapters/python python benchmarks/fp8_linear.py [--recipe delayed] [--json]
 """
@@ -88,6 +90,22 @@ class Side:
     def pass_(self) -> None:
         self.layer(self.x).backward(self.dy)  # type: ignore[no-untyped-call]
 
+    def captured(self) -> Captured:
+        self.clear()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.pass_()
+        return Captured(f"{self.name}, graph", graph, passes_of(self))
+
+
+@dataclass
+class Captured:
+    """A pass in a CUDA graph: the host launches it once, and nothing of it is waited for."""
+
+    name: str
+    graph: torch.cuda.CUDAGraph
+    passes: str
+
 
 def torchao_layer(plain: nn.Linear, recipe: str) -> nn.Module:
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
@@ -149,12 +167,35 @@ def compare(shape: str, sides: list[Side], rounds: int, warm_up: int) -> list[Ro
                 side.pass_()
             else:
                 watches[side.name].time(side.pass_)
-    rows, base = [], 0.0
+    rows, base = compare_captured(shape, sides, rounds), 0.0
     for side in sides:
         ms = watches[side.name].ms()
         median = statistics.median(ms)
         base = base or median
         rows.append(Row(shape, side.name, median, min(ms), base / median, *host_us(side), passes_of(side)))
+    return rows
+
+
+def compare_captured(shape: str, sides: list[Side], rounds: int) -> list[Row]:
+    """bf16 and the first other side, in graphs that take turns."""
+    device = sides[0].x.device
+    if device.type != "cuda":
+        return []
+    both = [side.captured() for side in sides[:2]]
+    watches = [Stopwatch(device) for _ in both]
+    for turn in range(rounds + 2):
+        for watch, side in zip(watches, both, strict=True):
+            side.graph.replay() if turn < 2 else watch.time(side.graph.replay)
+    rows, base = [], 0.0
+    for watch, side in zip(watches, both, strict=True):
+        wait(device)
+        start = time.perf_counter()
+        side.graph.replay()
+        host = 1e6 * (time.perf_counter() - start)
+        ms = watch.ms()
+        base = base or statistics.median(ms)
+        row = (statistics.median(ms), min(ms), base / statistics.median(ms), host, 0.0, side.passes)
+        rows.append(Row(shape, side.name, *row))
     return rows
 
 
