@@ -72,7 +72,10 @@ def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = _median_us) -> Any
     found = _abi.new(_abi.Fp8Times, casts_of_weight=1.0)
     states = torch.ones(3, max(whole.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
     dy_groups = 1 if shape.one_output else shape.groups
-    dy = torch.randn(dy_groups, shape.tokens, shape.outputs, device=x.device, dtype=kinds.y)
+    # Not of torch's own generator: a forward that checkpointing makes once more does not measure, and would
+    # find other numbers for its dropout.
+    chance = torch.Generator(x.device).manual_seed(0)
+    dy = torch.randn(dy_groups, shape.tokens, shape.outputs, device=x.device, dtype=kinds.y, generator=chance)
     codes: list[Any] = []
     for operand, source in ((X, x), (W, w), (DY, dy)):
         rows, turned = whole.empty_codes(operand)
