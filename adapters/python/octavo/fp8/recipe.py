@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 from types import TracebackType
 from typing import NamedTuple
 
@@ -75,6 +76,14 @@ def _numbers(recipe: Recipe) -> Numbers:
 _ambient: list[Recipe | None] = []
 
 
+_known: dict[Recipe, Recipe] = {}
+
+
+def _one(recipe: Recipe) -> Recipe:
+    """The first of equal ones: calls look up what they need by the object."""
+    return _known.setdefault(recipe, recipe)
+
+
 class autocast:  # noqa: N801  (as torch's)
     """Sets the recipe of `matmul` and `Linear` that have none of their own; with enabled=False both are
     torch's products, whatever they have. It holds for all threads of the process.
@@ -83,7 +92,7 @@ class autocast:  # noqa: N801  (as torch's)
     def __init__(self, enabled: bool = True, recipe: Recipe | None = None) -> None:
         if recipe is not None and not isinstance(recipe, Recipe):
             raise TypeError(f"autocast: recipe: got {type(recipe).__name__}, expected an octavo.fp8.Recipe")
-        self._recipe = (recipe or Recipe()) if enabled else None
+        self._recipe = (_default() if recipe is None else _one(recipe)) if enabled else None
 
     def __enter__(self) -> autocast:
         _ambient.append(self._recipe)
@@ -95,14 +104,14 @@ class autocast:  # noqa: N801  (as torch's)
         _ambient.pop()
 
 
-_DEFAULT: list[Recipe] = []
-
-
 def resolve(own: Recipe | None) -> Recipe | None:
     """The recipe that counts here; None: torch's products."""
     if _ambient:
         ambient = _ambient[-1]
         return None if ambient is None else own or ambient
-    if own is None and not _DEFAULT:
-        _DEFAULT.append(Recipe())
-    return own or _DEFAULT[0]
+    return own or _default()
+
+
+@functools.cache
+def _default() -> Recipe:
+    return _one(Recipe())
