@@ -19,7 +19,7 @@ os.environ.setdefault("OCTAVO_FP8_REFERENCE", "1")
 import pytest
 import torch
 from octavo import OctavoError, _abi, fp8
-from octavo.fp8 import devices, measure, plans, sites
+from octavo.fp8 import devices, measure, plans, sites, steps
 from octavo.optim import AdamW8bit
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -272,7 +272,7 @@ def test_a_second_derivative_is_refused(device: str) -> None:
 
 
 @pytest.mark.parametrize("passes", range(8))
-@pytest.mark.parametrize("kind", ["linear", "matmul", "groups", "one input", "one output"])
+@pytest.mark.parametrize("kind", ["linear", "matmul", "groups", "one input", "one output", "one group"])
 def test_every_choice_of_passes(device: str, kind: str, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `select: measure` may choose."""
     prepare, chosen = fp8.matmul.__globals__["_prepare"], recipe("current")
@@ -292,11 +292,14 @@ def test_every_choice_of_passes(device: str, kind: str, passes: int, monkeypatch
         leaves, y = (x, layer.weight, layer.bias), layer(x)
         exact = x.double() @ layer.weight.double().t() + layer.bias.double()
     else:
-        w = parameter(*((48, 64) if kind == "matmul" else (3, 48, 64)), device=device, dtype=torch.float32)
-        one_output = kind == "one output"
+        groups = {"matmul": (), "one group": (1,)}.get(kind, (3,))
+        w = parameter(*groups, 48, 64, device=device, dtype=torch.float32)
+        one_output = kind in ("one output", "one group")
         leaves, y = (x, w), fp8.matmul(x, w, chosen, sum_groups=one_output)
         exact = torch.matmul(x.double(), w.double())
         exact = exact.sum(0) if one_output else exact
+    if kind in ("linear", "matmul"):
+        assert not y._is_view()  # results may be written in place
     dy = made(*exact.shape, device=device, dtype=torch.float32, seed=3)
     results = [y, *torch.autograd.grad(y, leaves, dy)]
     expected = [exact, *torch.autograd.grad(exact, leaves, dy.double())]
@@ -434,6 +437,42 @@ def test_a_computed_weight_has_scales_of_its_own(device: str) -> None:
     with pytest.warns(UserWarning, match="a weight that is computed has no history"):
         y = fp8.matmul(x, w.to(torch.bfloat16), recipe())
     assert y.equal(fp8.matmul(x, w.to(torch.bfloat16), recipe("current")))
+
+
+def test_inference_before_training(device: str) -> None:
+    """As trainers that look at a validation batch first: what they leave behind can be written."""
+    layer = fp8.Linear(32, 32, device=device, dtype=torch.bfloat16, recipe=recipe(amax_history_len=9))
+    x = made(32, 32, device=device)
+    with torch.inference_mode():
+        layer(x)
+    layer(x).float().sum().backward()
+    torch.optim.SGD(layer.parameters(), lr=0.1).step()
+    assert (layer.fp8_site.states[:, :2] != 1).all()
+
+
+def test_weights_that_graphs_may_write_are_always_cast(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A captured step writes weights in each replay, and torch does not count that."""
+    monkeypatch.setattr(steps.clock, "captured", False)
+    layer = fp8.Linear(32, 32, device=device, dtype=torch.bfloat16, recipe=recipe("current"))
+    x = made(32, 32, device=device)
+    layer(x)
+    with monkeypatch.context() as capture:
+        capture.setattr(steps, "_capturing", lambda: True)
+        fp8.end_step()
+    with torch.no_grad():
+        before = layer(x)
+        layer.weight.data.mul_(2)  # not counted either
+        layer.bias.data.mul_(2)
+        assert layer(x).equal(2 * before)
+
+
+def test_a_first_use_inside_a_backward_pass_is_in_fp8(device: str) -> None:
+    layer = fp8.Linear(32, 32, device=device, dtype=torch.bfloat16, recipe=recipe("current"))
+    x, found = made(32, 32, device=device), []
+    through = torch.ones(3, device=device, requires_grad=True) * 2
+    through.register_hook(lambda _: found.append(layer(x).detach()))
+    through.sum().backward()
+    assert found[0].equal(layer(x))
 
 
 # --- Optimizers ---------------------------------------------------------------------------------------
@@ -681,6 +720,14 @@ def test_autocast_decides_where_nothing_else_does(device: str) -> None:
         assert not fp8.matmul(x, w).equal(plain)
 
 
+def test_equal_recipes_of_autocast_are_prepared_once(device: str) -> None:
+    w, x = parameter(32, 48, device=device), made(32, 32, device=device)
+    for _ in range(3):
+        with fp8.autocast(recipe=recipe("block")):
+            fp8.matmul(x, w)
+    assert len(sites.known(w).made) == 1
+
+
 @pytest.fixture
 def without_reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("OCTAVO_FP8_REFERENCE")
@@ -745,10 +792,12 @@ def test_the_faster_passes_are_chosen_and_logged(
 
     monkeypatch.setattr(measure, "decisions", {})
     monkeypatch.setattr(measure.times_of, "__defaults__", (timed,))
+    chance = torch.get_rng_state()
     with caplog.at_level("INFO", logger="octavo.fp8"):
         assert measure.decide(kinds, recipe(), shape, x, w) == plans.FORWARD | plans.DGRAD
         assert measure.decide(kinds, recipe(), shape, x, w) == plans.FORWARD | plans.DGRAD
     assert len(asked) == 12
+    assert torch.get_rng_state().equal(chance)  # a recomputed forward does not measure: same dropout
     (record,) = caplog.records
     assert "forward fp8 (100 us plain, 50 fp8)" in record.message
     assert "wgrad plain (100 us plain, 200 fp8)" in record.message

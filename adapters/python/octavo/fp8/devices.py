@@ -51,15 +51,21 @@ def capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
+def captured_on(stream: int | None) -> bool:
+    """`capturing` for a known stream; the default one (0) is never captured, and asking costs time."""
+    return bool(stream) and torch.cuda.is_current_stream_capturing()
+
+
 def workspace(device: torch.device, stream: int | None) -> Tensor | None:
     """Work on one stream is in order, so one buffer serves all of it; None on the CPU."""
     if stream is None:
         return None
-    found = None if capturing(device) else _workspaces.get((device.index, stream))
+    captured = captured_on(stream)
+    found = None if captured else _workspaces.get((device.index, stream))
     if found is None:
         size = _abi.library().octavo_fp8_workspace_bytes(*device_numbers(device))
         found = torch.empty(size, dtype=torch.uint8, device=device)
         # A graph has its own: it may be replayed on any stream.
-        if not capturing(device):
+        if not captured:
             _workspaces[device.index, stream] = found
     return found

@@ -27,6 +27,9 @@ class Call:
     linear: bool  # w is given as [outputs, inputs]
 
 
+Grads = tuple[Tensor | None, Tensor | None, Tensor | None, None]
+
+
 class Product(torch.autograd.Function):
     """x: dense, [.., groups of tokens, inputs]; w: [groups, inputs, outputs] or [inputs, outputs], dense as
     it is or with its last two dimensions turned, or nn.Linear's; bias: [outputs] or None.
@@ -34,13 +37,17 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
-        plan, passes = call.plan, call.plan.passes
+        plan = call.plan
+        passes, stream = plan.passes, plan.stream()
+        # Apart: turned ones are kept for the backward pass, the others are not.
         x_codes, x_turned = plan.empty_codes(X)
-        if x_codes is not None or x_turned is not None:
-            plan.cast(X, x, x_codes, x_turned, call.state, call.gather)
-        w_codes, w_turned = call.site.codes(plan, w, call.state)
+        x_at = 0 if x_codes is None else x_codes.data_ptr()
+        turned_at = 0 if x_turned is None else x_turned.data_ptr()
+        if x_at or turned_at:
+            plan.cast_to(X, x, x_at, turned_at, call.state, call.gather, None, stream)
+        w_codes, w_turned = call.site.codes(plan, w, call.state, stream)
         if passes & FORWARD:
-            y = plan.product(0, x_codes, w_codes, call.y_shape)  # type: ignore[arg-type]
+            y = plan.product_of(0, x_at, w_codes.data_ptr(), call.y_shape, stream)  # type: ignore[union-attr]
             if bias is not None:
                 y.add_(bias)
         else:
@@ -56,39 +63,57 @@ class Product(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        call: Call = ctx.call
-        plan, shape = call.plan, call.plan.shape
-        kept, weight = ctx.saved_tensors
-        need_dx, need_dw, need_db = ctx.needs_input_grad[:3]
+    def backward(ctx: Any, dy: Tensor) -> Grads:
+        # Gradients are enabled where one of a gradient is asked for, which is refused.
+        return _refused(ctx, dy) if torch.is_grad_enabled() else _backward(ctx, dy)
+
+
+_apply = super(torch.autograd.Function, Product).apply
+
+
+def apply(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
+    # Function.apply is for transforms of torch.func, which take time to be looked for: it refuses them.
+    if torch._C._are_functorch_transforms_active():
+        return Product.apply(x, w, bias, call)  # type: ignore[no-any-return]
+    return _apply(x, w, bias, call)  # type: ignore[no-any-return]
+
+
+def _backward(ctx: Any, dy: Tensor) -> Grads:
+    call: Call = ctx.call
+    plan = call.plan
+    shape, stream = plan.shape, plan.stream()
+    kept, weight = ctx.saved_tensors
+    need_dx, need_dw, need_db, _ = ctx.needs_input_grad
+    if dy.dtype is not plan.kinds.y or not dy.is_contiguous():
         dy = dy.to(plan.kinds.y).contiguous()
-        codes, turned = plan.empty_codes(DY)
-        cast = codes is not None or turned is not None
-        sums = None
-        if cast:
-            if need_db:
-                sums = torch.empty(shape.outputs, dtype=torch.float32, device=dy.device)
-            plan.cast(DY, dy, codes, turned, call.state, call.gather, sums)
-        dx = dw = db = None
-        if need_dx:
-            if codes is not None:
-                dx = plan.product(1, codes, ctx.w_turned, ctx.x_shape)
-            else:
-                dx = _plain_dgrad(dy, weight, call).view(ctx.x_shape)
-        if need_dw:
-            if turned is not None:
-                as_given = shape.turned_weight or call.linear
-                size = ctx.w_shape if as_given else (*ctx.w_shape[:-2], *ctx.w_shape[:-3:-1])
-                dw = plan.product(2, turned, kept, size)
-                dw = dw if as_given else dw.transpose(-1, -2)
-            else:
-                dw = _plain_wgrad(dy, kept, call).view(ctx.w_shape)
+    codes = turned = 0
+    dx = dw = db = sums = None
+    if plan.passes & (DGRAD | WGRAD):
+        _memory, codes, turned = plan.empty_pair(DY)  # held for as long as its addresses are used
         if need_db:
-            if sums is None:
-                sums = dy.view(-1, shape.outputs).sum(0, dtype=torch.float32)
-            db = sums.to(ctx.bias_dtype)
-        return dx, dw, db, None
+            sums = torch.empty(shape.outputs, dtype=torch.float32, device=plan.device)
+        plan.cast_to(DY, dy, codes, turned, call.state, call.gather, sums, stream)
+    if need_dx:
+        if codes:
+            dx = plan.product_of(1, codes, ctx.w_turned.data_ptr(), ctx.x_shape, stream)
+        else:
+            dx = _plain_dgrad(dy, weight, call).view(ctx.x_shape)
+    if need_dw:
+        if turned:
+            as_given = shape.turned_weight or call.linear
+            size = ctx.w_shape if as_given else (*ctx.w_shape[:-2], *ctx.w_shape[:-3:-1])
+            dw = plan.product_of(2, turned, kept.data_ptr(), size, stream)
+            dw = dw if as_given else dw.transpose(-1, -2)
+        else:
+            dw = _plain_wgrad(dy, kept, call).view(ctx.w_shape)
+    if need_db:
+        if sums is None:
+            sums = dy.view(-1, shape.outputs).sum(0, dtype=torch.float32)
+        db = sums if ctx.bias_dtype is torch.float32 else sums.to(ctx.bias_dtype)
+    return dx, dw, db, None
+
+
+_refused = once_differentiable(_backward)
 
 
 def _weight(w: Tensor, call: Call) -> Tensor:
@@ -103,10 +128,22 @@ def _grouped(tensor: Tensor, shape: Any, one: bool, columns: int) -> Tensor:
 
 def _plain_forward(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
     shape, dtype = call.plan.shape, call.plan.kinds.y
-    x = _grouped(x, shape, shape.one_input, shape.inputs).to(dtype)
-    y = torch.matmul(x, _weight(w, call))
-    y = (y.sum(0) if shape.one_output else y).reshape(call.y_shape)
-    return y.clone() if bias is None else y + bias.to(dtype)  # not a view: see Plan.product
+    weight = _weight(w, call)
+    # Into memory of its own: a view of a product must not be returned, see Plan.product_of.
+    y = torch.empty(call.y_shape, dtype=dtype, device=x.device)
+    if shape.one_output:
+        x = _grouped(x, shape, shape.one_input, shape.inputs).to(dtype)
+        return torch.sum(torch.matmul(x, weight), 0, dtype=dtype, out=y)
+    if w.dim() == 3:
+        x = _grouped(x, shape, shape.one_input, shape.inputs).to(dtype)
+        torch.bmm(x.expand(shape.groups, -1, -1), weight, out=y.view(shape.groups, -1, shape.outputs))
+        return y
+    x, flat = x.to(dtype).view(-1, shape.inputs), y.view(-1, shape.outputs)
+    if bias is None:
+        torch.mm(x, weight[0], out=flat)
+    else:
+        torch.addmm(bias.to(dtype), x, weight[0], out=flat)
+    return y
 
 
 def _plain_dgrad(dy: Tensor, w: Tensor, call: Call) -> Tensor:

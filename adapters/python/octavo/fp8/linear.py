@@ -39,12 +39,13 @@ class Linear(nn.Linear):
         self.fp8_site = Site()
 
     def forward(self, input: Tensor) -> Tensor:
-        return product(input, self.weight, self.bias, self.recipe, self._site(), linear=True)
+        weight = self.weight
+        return product(input, weight, self.bias, self.recipe, self._site(weight), linear=True)
 
-    def _site(self) -> Site:
+    def _site(self, weight: Tensor) -> Site:
         """That of the weight: layers that share a weight share it."""
         own = self.fp8_site
-        found = site_of(self.weight, own)
+        found = site_of(weight, own)
         if found is not own:
             self.fp8_site = found
         return found
@@ -56,7 +57,7 @@ class Linear(nn.Linear):
         return saved.pack(self.fp8_site)
 
     def set_extra_state(self, state: Any) -> None:
-        saved.unpack(self._site(), state)
+        saved.unpack(self._site(self.weight), state)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         """A file of nn.Linear has everything but what FP8 gathers itself."""

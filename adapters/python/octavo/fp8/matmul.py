@@ -9,8 +9,9 @@ from torch import Tensor
 
 from .._engine import DTYPES
 from . import measure
+from .arenas import ArenaKey
 from .devices import capturing, say_once, usable
-from .function import Call, Product
+from .function import Call, apply
 from .plans import DGRAD, FORWARD, WGRAD, Kinds, Plan, Shape, plan, why_not
 from .recipe import Numbers, Recipe, resolve
 from .sites import Site, site_of
@@ -87,13 +88,13 @@ def _product(
     if clock.pending and not again:
         end_step()
     # A forward that is made once more, by activation checkpointing, may be outside of its `autocast`.
-    recipe = site.recipe if again else resolve(own)
-    site.recipe = recipe
+    recipe = site.recipe if again and site.used else resolve(own)
+    site.recipe, site.used = recipe, True
     device = x.device
-    autocast = torch.is_autocast_enabled(device.type)
-    dtype = torch.get_autocast_dtype(device.type) if autocast else x.dtype
+    place = device.type
+    dtype = torch.get_autocast_dtype(place) if torch.is_autocast_enabled(place) else x.dtype
     grads = torch.is_grad_enabled()
-    needs = (grads and x.requires_grad, grads and w.requires_grad)
+    needs_dx, needs_dw = grads and x.requires_grad, grads and w.requires_grad
     # All that the rest depends on but for addresses and values.
     key = (
         x.shape,
@@ -106,33 +107,36 @@ def _product(
         one_input,
         one_output,
         linear,
-        needs,
+        needs_dx,
+        needs_dw,
+        id(recipe),
     )
-    made = site.made.get((key, id(recipe)))
+    made = site.made.get(key)
     if made is None:
-        made = _prepare(x, w, recipe, site, Use(dtype, one_input, one_output, linear, *needs))
+        made = _prepare(x, w, recipe, site, Use(dtype, one_input, one_output, linear, needs_dx, needs_dw))
         if made.keep:
             if len(site.made) > 256:  # lengths that never come again
                 site.made.clear()
-            site.made[key, id(recipe)] = made
+            site.made[key] = made
     if made.plan is None or recipe is None:
-        return _plain(x, w.t() if linear else w, bias, one_output)
-    state = site.state(made.plan.numbers, device, recipe.reduce_amax)
+        return _plain(x, w, bias, one_output, linear)
     if made.copied:
         w = w.contiguous()
-    call = Call(made.plan, site, state, grads, made.y_shape, linear)
-    return Product.apply(x if x.is_contiguous() else x.contiguous(), w, bias, call)  # type: ignore[no-any-return]
+    call = Call(made.plan, site, site.state(made.states), grads, made.y_shape, linear)
+    return apply(x if x.is_contiguous() else x.contiguous(), w, bias, call)
 
 
 _uncompiled = torch._disable_dynamo(_product)
 
 
-def _plain(x: Tensor, w: Tensor, bias: Tensor | None, one_output: bool) -> Tensor:
+def _plain(x: Tensor, w: Tensor, bias: Tensor | None, one_output: bool, linear: bool) -> Tensor:
     if w.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
         w = w.to(x.dtype)  # as the product in FP8 has it
         bias = None if bias is None else bias.to(x.dtype)
-    y = torch.matmul(x, w) if bias is None else torch.nn.functional.linear(x, w.t(), bias)
-    return y.sum(0) if one_output else y
+    if linear:
+        return torch.nn.functional.linear(x, w, bias)
+    y = torch.matmul(x, w)
+    return y.sum(0, dtype=y.dtype) if one_output else y  # torch.autocast sums to float32 if not told
 
 
 class Use(NamedTuple):
@@ -151,6 +155,7 @@ class Made(NamedTuple):
 
     recipe: Recipe | None
     plan: Plan | None = None  # None: the product is torch's
+    states: ArenaKey | None = None  # whose states the plan needs
     y_shape: tuple[int, ...] = ()
     copied: bool = False  # the weight is in no order that casts take
     keep: bool = True  # for all calls of this kind
@@ -193,7 +198,10 @@ def _prepare(x: Tensor, w: Tensor, recipe: Recipe | None, site: Site, use: Use) 
         y_shape: tuple[int, ...] = (*x.shape[:-1], outputs)
     else:
         y_shape = (tokens, outputs) if use.one_output else (groups, tokens, outputs)
-    return Made(recipe, plan(kinds, numbers, shape, passes), y_shape, copied, keep)
+    states = None
+    if numbers.length:
+        states = ArenaKey(x.device, numbers.length, numbers.algo, numbers.margin, recipe.reduce_amax)
+    return Made(recipe, plan(kinds, numbers, shape, passes), states, y_shape, copied, keep)
 
 
 def _check(x: Tensor, w: Tensor, inputs: int) -> None:

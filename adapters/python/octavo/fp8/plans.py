@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,6 +18,10 @@ from .recipe import Numbers
 
 FORWARD, DGRAD, WGRAD = 1, 2, 4  # passes, added up
 X, W, DY = range(3)
+_ALIGNED = 256
+# The addresses of a call lie side by side in its struct: one write fills them in.
+_CAST = struct.Struct("@7Q"), getattr(_abi.Fp8CastArgs, "from").offset  # to `stream`
+_PRODUCT = struct.Struct("@5Q"), _abi.Fp8ProductArgs.a.offset  # to `stream`
 
 
 class Shape(NamedTuple):
@@ -63,7 +68,8 @@ class Plan:
         self.kinds, self.numbers, self.shape, self.passes = kinds, numbers, shape, passes
         self.device = kinds.device
         self._lock = threading.Lock()  # of the structs: calls release the interpreter's
-        self.weight_shape = shape._replace(tokens=0)
+        # Plans with the same one take the same codes of a weight.
+        self.weight_key = (kinds.w, numbers, shape._replace(tokens=0))
         self._struct = layer_of(kinds.device, numbers, shape, passes)
         self._layer = ctypes.byref(self._struct)
         self._cast, self._product = library.octavo_fp8_cast, library.octavo_fp8_product
@@ -107,6 +113,17 @@ class Plan:
             torch.empty(turned, dtype=torch.uint8, device=self.device) if turned else None,
         )
 
+    def stream(self) -> int | None:
+        return stream_of(self.device)
+
+    def empty_pair(self, operand: int) -> tuple[Tensor, int, int]:
+        """Memory for both kinds of codes at once, and where they begin; 0: not wanted."""
+        rows, turned = self.bytes[operand]
+        first = -(-rows // _ALIGNED) * _ALIGNED
+        memory = torch.empty(first + turned, dtype=torch.uint8, device=self.device)
+        begin = memory.data_ptr()
+        return memory, begin if rows else 0, begin + first if turned else 0
+
     def cast(
         self,
         operand: int,
@@ -115,33 +132,66 @@ class Plan:
         turned: Tensor | None,
         state: int,
         gather: bool = True,
-        bias_grad: Tensor | None = None,
     ) -> None:
         """`state` is the address of the site's states, of x first; with `gather` its slot is raised."""
-        args = self._casts[operand]
+        self.cast_to(
+            operand,
+            source,
+            0 if codes is None else codes.data_ptr(),
+            0 if turned is None else turned.data_ptr(),
+            state,
+            gather,
+            None,
+            self.stream(),
+        )
+
+    def cast_to(
+        self,
+        operand: int,
+        source: Tensor,
+        codes: int,
+        turned: int,
+        state: int,
+        gather: bool,
+        bias_grad: Tensor | None,
+        stream: int | None,
+    ) -> None:
+        """cast() to addresses."""
+        scales = history = 0
+        if self.state_bytes:
+            scales = state + operand * self.state_bytes
+            history = scales + 8 if gather else 0
+        sums = 0 if bias_grad is None else bias_grad.data_ptr()
         with self._lock:
-            setattr(args, "from", source.data_ptr())
-            args.codes = None if codes is None else codes.data_ptr()
-            args.turned = None if turned is None else turned.data_ptr()
-            if self.state_bytes:
-                scales = state + operand * self.state_bytes
-                args.scales, args.history = scales, scales + 8 if gather else None
-            args.bias_grad = None if bias_grad is None else bias_grad.data_ptr()
-            args.stream = stream_of(self.device)
+            _CAST[0].pack_into(
+                self._casts[operand],
+                _CAST[1],
+                source.data_ptr(),
+                codes,
+                turned,
+                scales,
+                history,
+                sums,
+                stream or 0,
+            )
             status = self._cast(self._layer, self._cast_refs[operand])
         if status != 0:
             raise _abi.OctavoError(_abi.last_error())
 
     def product(self, number: int, a: Tensor, b: Tensor, shape: Sequence[int]) -> Tensor:
         """The pass's result in `shape`. Where its memory has more rows than are meant, those come last."""
-        args = self._products[number]
+        return self.product_of(number, a.data_ptr(), b.data_ptr(), shape, self.stream())
+
+    def product_of(self, number: int, a: int, b: int, shape: Sequence[int], stream: int | None) -> Tensor:
+        """product() of addresses."""
         padded = self.sizes[number] if self.pads and number < 2 else shape
         to = torch.empty(padded, dtype=self.result_dtypes[number], device=self.device)
-        stream = stream_of(self.device)
         room = workspace(self.device, stream)
+        space = 0 if room is None else room.data_ptr()
         with self._lock:
-            args.a, args.b, args.to = a.data_ptr(), b.data_ptr(), to.data_ptr()
-            args.stream, args.workspace = stream, None if room is None else room.data_ptr()
+            _PRODUCT[0].pack_into(
+                self._products[number], _PRODUCT[1], a, b, to.data_ptr(), space, stream or 0
+            )
             status = self._product(self._layer, self._product_refs[number])
         if status != 0:
             raise _abi.OctavoError(_abi.last_error())

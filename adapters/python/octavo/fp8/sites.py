@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .._engine import stream_of
 from .arenas import Arena, ArenaKey, arena
-from .devices import capturing
+from .devices import captured_on, capturing
 from .plans import DGRAD, FORWARD, Plan, W
-from .recipe import Numbers, Recipe
+from .recipe import Recipe
 from .steps import clock
 
 
@@ -33,25 +32,27 @@ class _Kept(NamedTuple):
 
 class Site:
     def __init__(self) -> None:
-        self.recipe: Recipe | None = None  # of the last forward
+        self.used = False
+        self.recipe: Recipe | None = None  # of the last forward, where it was used
         self.decisions: dict[str, int] = {}  # of `select: measure`, for the shapes that were used
         self.casts = 0  # of the weight
         self.made: dict[Any, Any] = {}  # of matmul: what calls of one kind need
         self._arena: Arena | None = None
         self._states: Tensor | None = None
+        self._address = 0  # of _states
         self._loaded: Tensor | None = None  # states of a file, until the first use says what they are for
         self._kept: dict[object, _Kept] = {}
 
-    def state(self, numbers: Numbers, device: torch.device, reduce: bool) -> int:
+    def state(self, key: ArenaKey | None) -> int:
         """The address of the states of x, w and dy; 0 where the recipe has none."""
-        if not numbers.length:
+        if key is None:
             return 0
-        key = ArenaKey(device, numbers.length, numbers.algo, numbers.margin, reduce)
         if self._arena is None or self._arena.key != key:
             self._move(arena(key))
-        assert self._states is not None
-        return self._states.data_ptr()
+        return self._address
 
+    # Tensors that are made in inference mode cannot be written outside of it, and training may come next.
+    @torch.inference_mode(False)
     @torch.no_grad()
     def _move(self, to: Arena) -> None:
         """The first use, another device, or other numbers: what of the history fits is kept."""
@@ -66,26 +67,28 @@ class Site:
             many = min(states.shape[1], before.shape[1])
             states[:, :many] = before[:, :many].to(states.device)
         self._close()
-        self._arena, self._states = to, states
+        self._arena, self._states, self._address = to, states, states.data_ptr()
 
-    def codes(self, plan: Plan, weight: Tensor, state: int) -> tuple[Tensor | None, Tensor | None]:
+    def codes(
+        self, plan: Plan, weight: Tensor, state: int, stream: int | None
+    ) -> tuple[Tensor | None, Tensor | None]:
         """The weight's codes for the plan's passes, cast where its values may be others than before."""
         passes = plan.passes & (FORWARD | DGRAD)
         if not passes:
             return None, None
         version = 0 if weight.is_inference() else weight._version
         # Another stream would not wait for the cast.
-        made_from = (clock.epoch, version, weight.data_ptr(), state, stream_of(plan.device))
-        key = (plan.kinds.w, plan.numbers, plan.weight_shape)
+        made_from = (clock.epoch, version, weight.data_ptr(), state, stream)
         # A graph replays its own cast, with the values that the weight has then.
-        kept = None if (captured := capturing(plan.device)) else self._kept.get(key)
+        captured = captured_on(stream)
+        kept = None if captured or clock.captured else self._kept.get(plan.weight_key)
         if kept is not None and kept.made_from == made_from and kept.passes & passes == passes:
             return kept.codes, kept.turned
         codes, turned = plan.empty_codes(W)
         plan.cast(W, weight, codes, turned, state)
         self.casts += 1
         if not captured:
-            self._kept[key] = _Kept(made_from, passes, codes, turned)
+            self._kept[plan.weight_key] = _Kept(made_from, passes, codes, turned)
         return codes, turned
 
     @property
@@ -148,6 +151,9 @@ def site_of(weight: Tensor, own: Site | None = None) -> Site:
 
 def _add(weight: Tensor, own: Site | None) -> Site:
     with _lock:
+        found = _sites.get(_key(weight))
+        if found is not None:  # by another thread
+            return found[1]
         # A module may still hold the site of memory that is gone: its weight has moved.
         for key in [key for key, (memory, _) in _sites.items() if memory.expired()]:
             del _sites[key]

@@ -18,6 +18,8 @@ class Clock:
     def __init__(self) -> None:
         self.epoch = 0
         self.pending = False
+        # A step is part of a CUDA graph: each replay writes weights, and nothing here sees it.
+        self.captured = False
 
 
 clock = Clock()
@@ -26,6 +28,10 @@ clock = Clock()
 def in_backward() -> bool:
     """Whether autograd is at work in this thread: a forward then is one that is made once more."""
     return bool(_graph_task() != -1)
+
+
+def _capturing() -> bool:
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 @torch.no_grad()
@@ -38,6 +44,7 @@ def end_step(skipped: bool = False) -> None:
     """
     clock.epoch += 1
     clock.pending = False
+    clock.captured = clock.captured or _capturing()
     arenas.end_all(skipped)
 
 
@@ -45,6 +52,7 @@ def _after_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
     if in_backward():  # a step per parameter during the backward pass: the others still need their scales
         clock.epoch += 1
         clock.pending = True
+        clock.captured = clock.captured or _capturing()
     else:
         end_step()
 
