@@ -30,6 +30,11 @@ E4M3, E5M2 = 448.0, 57344.0
 
 
 @pytest.fixture(autouse=True)
+def _no_captured_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps.clock, "captured", False)
+
+
+@pytest.fixture(autouse=True)
 def _device_with_fp8(request: pytest.FixtureRequest) -> None:
     """A GPU may be there and not have FP8."""
     if "device" not in request.fixturenames or request.getfixturevalue("device") != "cuda":
@@ -452,7 +457,6 @@ def test_inference_before_training(device: str) -> None:
 
 def test_weights_that_graphs_may_write_are_always_cast(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A captured step writes weights in each replay, and torch does not count that."""
-    monkeypatch.setattr(steps.clock, "captured", False)
     layer = fp8.Linear(32, 32, device=device, dtype=torch.bfloat16, recipe=recipe("current"))
     x = made(32, 32, device=device)
     layer(x)
@@ -473,6 +477,24 @@ def test_a_first_use_inside_a_backward_pass_is_in_fp8(device: str) -> None:
     through.register_hook(lambda _: found.append(layer(x).detach()))
     through.sum().backward()
     assert found[0].equal(layer(x))
+
+
+def test_training_forgets_the_weights_of_an_evaluation(device: str) -> None:
+    """Averages of weights are often put in their place by `.data`, which torch does not count."""
+    layer = fp8.Linear(32, 32, False, device, torch.bfloat16, recipe=recipe("current"))
+    x = made(32, 32, device=device)  # needs no gradient: codes for forward alone
+    before = layer(x)
+    fp8.end_step()
+    with torch.no_grad():
+        layer.weight.data.mul_(2)
+        assert layer(x).equal(2 * before)
+        layer.weight.data.mul_(0.5)
+    assert layer(x).equal(before)
+
+
+def test_replicas_have_states_of_their_own() -> None:
+    layer = fp8.Linear(16, 16, recipe=recipe())
+    assert layer._replicate_for_data_parallel().fp8_site is not layer.fp8_site
 
 
 # --- Optimizers ---------------------------------------------------------------------------------------

@@ -45,15 +45,15 @@ class Product(torch.autograd.Function):
         turned_at = 0 if x_turned is None else x_turned.data_ptr()
         if x_at or turned_at:
             plan.cast_to(X, x, x_at, turned_at, call.state, call.gather, None, stream)
-        w_codes, w_turned = call.site.codes(plan, w, call.state, stream)
+        w_codes = call.site.codes(plan, w, call.state, call.gather, stream)
         if passes & FORWARD:
-            y = plan.product_of(0, x_at, w_codes.data_ptr(), call.y_shape, stream)  # type: ignore[union-attr]
+            y = plan.product_of(0, x_at, w_codes.codes, call.y_shape, stream)
             if bias is not None:
                 y.add_(bias)
         else:
             y = _plain_forward(x, w, bias, call)
         need_dx, need_dw = ctx.needs_input_grad[:2]
-        ctx.call, ctx.w_turned = call, w_turned
+        ctx.call, ctx.w_codes = call, w_codes
         ctx.x_shape, ctx.w_shape = x.shape, w.shape
         ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.save_for_backward(
@@ -95,7 +95,7 @@ def _backward(ctx: Any, dy: Tensor) -> Grads:
         plan.cast_to(DY, dy, codes, turned, call.state, call.gather, sums, stream)
     if need_dx:
         if codes:
-            dx = plan.product_of(1, codes, ctx.w_turned.data_ptr(), ctx.x_shape, stream)
+            dx = plan.product_of(1, codes, ctx.w_codes.turned, ctx.x_shape, stream)
         else:
             dx = _plain_dgrad(dy, weight, call).view(ctx.x_shape)
     if need_dw:

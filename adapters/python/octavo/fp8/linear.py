@@ -50,6 +50,11 @@ class Linear(nn.Linear):
             self.fp8_site = found
         return found
 
+    def _replicate_for_data_parallel(self) -> Linear:
+        replica = super()._replicate_for_data_parallel()  # type: ignore[no-untyped-call]
+        replica.fp8_site = Site()  # on another device, and in a thread of its own
+        return replica  # type: ignore[no-any-return]
+
     def extra_repr(self) -> str:
         return super().extra_repr() + ("" if self.recipe is None else f", {self.recipe}")
 

@@ -21,13 +21,17 @@ from .recipe import Recipe
 from .steps import clock
 
 
-class _Kept(NamedTuple):
+class WeightCodes(NamedTuple):
     """Codes of a weight, and what they are codes of."""
 
     made_from: tuple[object, ...]
     passes: int
-    codes: Tensor | None
-    turned: Tensor | None
+    memory: Tensor | None
+    codes: int  # addresses
+    turned: int
+
+
+_NO_CODES = WeightCodes((), 0, None, 0, 0)
 
 
 class Site:
@@ -41,7 +45,7 @@ class Site:
         self._states: Tensor | None = None
         self._address = 0  # of _states
         self._loaded: Tensor | None = None  # states of a file, until the first use says what they are for
-        self._kept: dict[object, _Kept] = {}
+        self._kept: dict[object, WeightCodes] = {}
 
     def state(self, key: ArenaKey | None) -> int:
         """The address of the states of x, w and dy; 0 where the recipe has none."""
@@ -70,26 +74,27 @@ class Site:
         self._arena, self._states, self._address = to, states, states.data_ptr()
 
     def codes(
-        self, plan: Plan, weight: Tensor, state: int, stream: int | None
-    ) -> tuple[Tensor | None, Tensor | None]:
+        self, plan: Plan, weight: Tensor, state: int, training: bool, stream: int | None
+    ) -> WeightCodes:
         """The weight's codes for the plan's passes, cast where its values may be others than before."""
         passes = plan.passes & (FORWARD | DGRAD)
         if not passes:
-            return None, None
+            return _NO_CODES
         version = 0 if weight.is_inference() else weight._version
-        # Another stream would not wait for the cast.
-        made_from = (clock.epoch, version, weight.data_ptr(), state, stream)
+        # Another stream would not wait for the cast. An evaluation may have had other weights (averages of
+        # them) by writes that torch does not count.
+        made_from = (clock.epoch, version, weight.data_ptr(), state, training, stream)
         # A graph replays its own cast, with the values that the weight has then.
         captured = captured_on(stream)
         kept = None if captured or clock.captured else self._kept.get(plan.weight_key)
         if kept is not None and kept.made_from == made_from and kept.passes & passes == passes:
-            return kept.codes, kept.turned
-        codes, turned = plan.empty_codes(W)
-        plan.cast(W, weight, codes, turned, state)
+            return kept
+        made = WeightCodes(made_from, passes, *plan.empty_pair(W))
+        plan.cast_to(W, weight, made.codes, made.turned, state, True, None, stream)
         self.casts += 1
         if not captured:
-            self._kept[plan.weight_key] = _Kept(made_from, passes, codes, turned)
-        return codes, turned
+            self._kept[plan.weight_key] = made
+        return made
 
     @property
     def states(self) -> Tensor | None:
