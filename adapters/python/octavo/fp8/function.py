@@ -54,7 +54,7 @@ class Product(torch.autograd.Function):
             y = _plain_forward(x, w, bias, call)
         need_dx, need_dw = ctx.needs_input_grad[:2]
         ctx.call, ctx.w_codes = call, w_codes
-        ctx.x_shape, ctx.w_shape = x.shape, w.shape
+        ctx.x_shape, ctx.w_shape = tuple(x.shape), tuple(w.shape)  # torch takes plain ones quicker
         ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.save_for_backward(
             (x_turned if passes & WGRAD else x) if need_dw else None,
@@ -91,7 +91,7 @@ def _backward(ctx: Any, dy: Tensor) -> Grads:
     if plan.passes & (DGRAD | WGRAD):
         _memory, codes, turned = plan.empty_pair(DY)  # held for as long as its addresses are used
         if need_db:
-            sums = torch.empty(shape.outputs, dtype=torch.float32, device=plan.device)
+            sums = plan.empty_sums()
         plan.cast_to(DY, dy, codes, turned, call.state, call.gather, sums, stream)
     if need_dx:
         if codes:

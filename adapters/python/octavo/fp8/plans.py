@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -91,7 +90,11 @@ class Plan:
             for i in range(3)
         ]
         self.sizes = [self._result(i) for i in range(3)]
-        self.result_dtypes = results
+        # Of no size: their new_empty() is the quickest way to memory of their type and place.
+        self._bytes_like = torch.empty(0, dtype=torch.uint8, device=kinds.device)
+        self._sums_like = torch.empty(0, dtype=torch.float32, device=kinds.device)
+        self._results_like = [torch.empty(0, dtype=each, device=kinds.device) for each in results]
+        self._gpu = kinds.device.index if kinds.device.type == "cuda" else None
         self.pads = self.sizes[0][1] != shape.tokens
         self.state_bytes = 4 * (2 + numbers.length) if numbers.length else 0  # of one tensor
 
@@ -109,18 +112,21 @@ class Plan:
     def empty_codes(self, operand: int) -> tuple[Tensor | None, Tensor | None]:
         rows, turned = self.bytes[operand]
         return (
-            torch.empty(rows, dtype=torch.uint8, device=self.device) if rows else None,
-            torch.empty(turned, dtype=torch.uint8, device=self.device) if turned else None,
+            self._bytes_like.new_empty(rows) if rows else None,
+            self._bytes_like.new_empty(turned) if turned else None,
         )
 
+    def empty_sums(self) -> Tensor:
+        return self._sums_like.new_empty(self.shape.outputs)
+
     def stream(self) -> int | None:
-        return stream_of(self.device)
+        return None if self._gpu is None else stream_of(self.device)
 
     def empty_pair(self, operand: int) -> tuple[Tensor, int, int]:
         """Memory for both kinds of codes at once, and where they begin; 0: not wanted."""
         rows, turned = self.bytes[operand]
         first = -(-rows // _ALIGNED) * _ALIGNED
-        memory = torch.empty(first + turned, dtype=torch.uint8, device=self.device)
+        memory = self._bytes_like.new_empty(first + turned)
         begin = memory.data_ptr()
         return memory, begin if rows else 0, begin + first if turned else 0
 
@@ -178,16 +184,17 @@ class Plan:
         if status != 0:
             raise _abi.OctavoError(_abi.last_error())
 
-    def product(self, number: int, a: Tensor, b: Tensor, shape: Sequence[int]) -> Tensor:
+    def product(self, number: int, a: Tensor, b: Tensor, shape: tuple[int, ...]) -> Tensor:
         """The pass's result in `shape`. Where its memory has more rows than are meant, those come last."""
         return self.product_of(number, a.data_ptr(), b.data_ptr(), shape, self.stream())
 
-    def product_of(self, number: int, a: int, b: int, shape: Sequence[int], stream: int | None) -> Tensor:
+    def product_of(self, number: int, a: int, b: int, shape: tuple[int, ...], stream: int | None) -> Tensor:
         """product() of addresses."""
         padded = self.sizes[number] if self.pads and number < 2 else shape
-        to = torch.empty(padded, dtype=self.result_dtypes[number], device=self.device)
-        room = workspace(self.device, stream)
-        space = 0 if room is None else room.data_ptr()
+        to = self._results_like[number].new_empty(padded)
+        space = 0
+        if (room := workspace(self.device, stream)) is not None:
+            space = room.data_ptr()
         with self._lock:
             _PRODUCT[0].pack_into(
                 self._products[number], _PRODUCT[1], a, b, to.data_ptr(), space, stream or 0
@@ -198,7 +205,7 @@ class Plan:
         if padded is shape:
             return to
         # Not a view: what autograd gets from a function of its own must not be one, to be written in place.
-        visible = torch.empty(0, dtype=to.dtype, device=self.device)
+        visible = self._results_like[number].new_empty(0)
         strides = [1]
         for size in reversed(shape[1:]):
             strides.insert(0, strides[0] * size)
