@@ -29,10 +29,12 @@ def device_numbers(device: torch.device) -> tuple[int, int]:
 
 def stream_of(device: torch.device) -> int | None:
     """The current stream's cudaStream_t; None on the CPU."""
-    if device.type == "cpu":
-        return None
+    return None if device.type == "cpu" else stream_of_gpu(device.index)
+
+
+def stream_of_gpu(index: int) -> int:
     # What torch.cuda.current_stream(device).cuda_stream is: hooks ask for it hundreds of times in a pass.
-    return int(torch._C._cuda_getCurrentRawStream(device.index))
+    return int(torch._C._cuda_getCurrentRawStream(index))
 
 
 def store_number(master: str | int) -> int:

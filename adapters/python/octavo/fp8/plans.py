@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import _abi
-from .._engine import DTYPES, device_numbers, stream_of
+from .._engine import DTYPES, device_numbers, stream_of_gpu
 from .devices import workspace
 from .recipe import Numbers
 
@@ -120,7 +120,7 @@ class Plan:
         return self._sums_like.new_empty(self.shape.outputs)
 
     def stream(self) -> int | None:
-        return None if self._gpu is None else stream_of(self.device)
+        return None if self._gpu is None else stream_of_gpu(self._gpu)
 
     def empty_pair(self, operand: int) -> tuple[Tensor, int, int]:
         """Memory for both kinds of codes at once, and where they begin; 0: not wanted."""
