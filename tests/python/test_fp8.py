@@ -710,6 +710,19 @@ def test_states_are_given_back_with_their_weights() -> None:
     assert len({use() for _ in range(5)}) <= 2
 
 
+def test_states_are_not_given_away_before_the_backward_pass(device: str) -> None:
+    layer, x = fp8.Linear(16, 16, device=device), torch.ones(16, 16, device=device)
+    chosen = recipe(amax_history_len=11)
+    with fp8.autocast(recipe=chosen):
+        y = layer(x)
+    with fp8.autocast(recipe=recipe(amax_history_len=12)):
+        layer(x)  # has other states now
+    other = fp8.Linear(16, 16, device=device, recipe=chosen)
+    other(x)
+    y.backward(torch.ones_like(y))
+    assert not other.fp8_site.states[2, 2:].any()
+
+
 # --- Choices and errors -------------------------------------------------------------------------------
 
 

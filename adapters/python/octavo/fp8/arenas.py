@@ -6,6 +6,7 @@ A block never moves: a captured CUDA graph has its addresses.
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import NamedTuple
 
 import torch
@@ -50,8 +51,8 @@ class Arena:
         self._blocks: list[Block] = []
         self._free: list[Tensor] = []
 
-    def take(self) -> Tensor:
-        """States of a new site, [3, 2 + length]: scales of 1, histories of 0."""
+    def take(self) -> Lease:
+        """States of a new site: scales of 1, histories of 0."""
         if self._free:
             found = self._free.pop()
         else:
@@ -62,7 +63,7 @@ class Arena:
             block.used += 1
         found.zero_()
         found[:, :2] = 1
-        return found
+        return Lease(self, found)
 
     def give_back(self, states: Tensor) -> None:
         """May be called by the collector at any time: nothing is written before the next one takes them."""
@@ -93,6 +94,21 @@ class Arena:
             block.update.tensors = block.used * _TENSORS
             block.update.stream = stream_of(self.key.device)
             _abi.check(_abi.library().octavo_fp8_update_scales(ctypes.byref(block.update)))
+
+
+class Lease:
+    """States of a site, [3, 2 + length], until nobody holds them: neither the site nor a backward pass that
+    is still to come, which has their address.
+    """
+
+    __slots__ = ("address", "arena", "states")
+
+    def __init__(self, arena: Arena, states: Tensor) -> None:
+        self.arena, self.states, self.address = arena, states, states.data_ptr()
+
+    def __del__(self) -> None:
+        if sys is not None and not sys.is_finalizing():
+            self.arena.give_back(self.states)
 
 
 def _maxima_of_all_ranks(slots: list[Tensor]) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .arenas import Lease
 from .plans import DGRAD, DY, FORWARD, WGRAD, Plan, X
 from .sites import Site
 
@@ -25,6 +26,7 @@ class Call:
     gather: bool  # whether maxima count
     y_shape: tuple[int, ...]
     linear: bool  # w is given as [outputs, inputs]
+    lease: Lease | None  # holds the states
 
 
 Grads = tuple[Tensor | None, Tensor | None, Tensor | None, None]

@@ -122,7 +122,7 @@ def _product(
         return _plain(x, w, bias, one_output, linear)
     if made.copied:
         w = w.contiguous()
-    call = Call(made.plan, site, site.state(made.states), grads, made.y_shape, linear)
+    call = Call(made.plan, site, site.state(made.states), grads, made.y_shape, linear, site.lease)
     return apply(x if x.is_contiguous() else x.contiguous(), w, bias, call)
 
 

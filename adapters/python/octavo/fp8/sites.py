@@ -6,7 +6,6 @@ one. It lives as long as that memory, or a Linear that holds it: weights may mov
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .arenas import Arena, ArenaKey, arena
+from .arenas import Arena, ArenaKey, Lease, arena
 from .devices import captured_on, capturing
 from .plans import DGRAD, FORWARD, Plan, W
 from .recipe import Recipe
@@ -41,9 +40,7 @@ class Site:
         self.decisions: dict[str, int] = {}  # of `select: measure`, for the shapes that were used
         self.casts = 0  # of the weight
         self.made: dict[Any, Any] = {}  # of matmul: what calls of one kind need
-        self._arena: Arena | None = None
-        self._states: Tensor | None = None
-        self._address = 0  # of _states
+        self.lease: Lease | None = None
         self._loaded: Tensor | None = None  # states of a file, until the first use says what they are for
         self._kept: dict[object, WeightCodes] = {}
 
@@ -51,27 +48,28 @@ class Site:
         """The address of the states of x, w and dy; 0 where the recipe has none."""
         if key is None:
             return 0
-        if self._arena is None or self._arena.key != key:
-            self._move(arena(key))
-        return self._address
+        lease = self.lease
+        if lease is None or lease.arena.key != key:
+            lease = self._move(arena(key))
+        return lease.address
 
     # Tensors that are made in inference mode cannot be written outside of it, and training may come next.
     @torch.inference_mode(False)
     @torch.no_grad()
-    def _move(self, to: Arena) -> None:
+    def _move(self, to: Arena) -> Lease:
         """The first use, another device, or other numbers: what of the history fits is kept."""
         if capturing(to.key.device):
             raise RuntimeError(
                 "fp8: a weight is used for the first time while a CUDA graph is captured, and each replay "
                 "would begin its scales anew: run the model once before the capture"
             )
-        states = to.take()
-        before = self._loaded if self._states is None else self._states
+        lease, before = to.take(), self.states
         if before is not None:
-            many = min(states.shape[1], before.shape[1])
-            states[:, :many] = before[:, :many].to(states.device)
+            many = min(lease.states.shape[1], before.shape[1])
+            lease.states[:, :many] = before[:, :many].to(lease.states.device)
         self._close()
-        self._arena, self._states, self._address = to, states, states.data_ptr()
+        self.lease = lease
+        return lease
 
     def codes(
         self, plan: Plan, weight: Tensor, state: int, training: bool, stream: int | None
@@ -99,27 +97,21 @@ class Site:
     @property
     def states(self) -> Tensor | None:
         """[3, 2 + length]: of x, w and dy two scales and the history."""
-        return self._loaded if self._states is None else self._states
+        return self._loaded if self.lease is None else self.lease.states
 
     @torch.no_grad()
     def load(self, states: Tensor | None, decisions: dict[str, int]) -> None:
         self.decisions = dict(decisions)
         self._kept, self.made = {}, {}
-        if states is not None and self._states is not None and self._states.shape == states.shape:
-            self._states.copy_(states)  # a captured graph has the address
+        if states is not None and self.lease is not None and self.lease.states.shape == states.shape:
+            self.lease.states.copy_(states)  # a captured graph has the address
             return
         self._close()
         self._loaded = states
 
     def _close(self) -> None:
-        if self._arena is not None and self._states is not None:
-            self._arena.give_back(self._states)
-        self._arena = self._states = self._loaded = None
+        self.lease = self._loaded = None
         self._kept = {}
-
-    def __del__(self) -> None:
-        if sys is not None and not sys.is_finalizing():
-            self._close()
 
     def __getstate__(self) -> dict[str, object]:
         """A copy has states of its own."""
