@@ -73,17 +73,26 @@ class States {
   Tensor all_;
 };
 
-// The codes of a weight, seen as one shape has it.
+// The codes of a weight, seen as one shape has it, for the work of one stream: that of others does not wait
+// for the cast.
 struct CastWeight {
   std::int64_t groups = 0, inputs = 0, outputs = 0;
   bool turned_weight = false;
+  native::MaybeStream stream;
   std::uint32_t passes = 0;  // what they were cast for; 0: nothing is there
   std::int64_t version = 0;
+  // The memory that was cast. A parameter that is given other memory keeps its version.
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
+  const void* data = nullptr;
   Codes codes;
 
-  bool is_of(const Shape& shape) const {
+  bool is_of(const Shape& shape, const native::MaybeStream& where) const {
     return groups == shape.groups && inputs == shape.inputs && outputs == shape.outputs &&
-           turned_weight == shape.turned_weight;
+           turned_weight == shape.turned_weight && stream == where;
+  }
+  bool has_values_of(const Tensor& w, std::int64_t now) const {
+    return version == now && data == w.const_data_ptr() && storage && !storage->expired() &&
+           storage->_unsafe_get_target() == w.storage().unsafeGetStorageImpl();
   }
 };
 
@@ -129,8 +138,8 @@ class Sites {
   // The codes of a weight for these passes, cast if need be. `w` is dense in memory.
   const Codes& codes(Site& site, const Layer& layer, const Tensor& w, std::uint32_t passes) {
     const std::int64_t version = w.is_inference() ? 0 : w._version();
-    CastWeight& cast = cast_of(site, layer.shape());
-    if (cast.passes != 0 && (cast.version != version)) cast.passes = 0;
+    CastWeight& cast = cast_of(site, layer.shape(), native::current_stream(layer.device()));
+    if (!cast.has_values_of(w, version)) cast.passes = 0;
     if ((passes & ~cast.passes) == 0) return cast.codes;
     passes |= cast.passes;
     // Codes that a graph still needs stay as they are.
@@ -138,6 +147,7 @@ class Sites {
       if (codes->defined() && (codes->use_count() > 1 || codes->storage().use_count() > 1)) *codes = Tensor();
     layer.cast(kW, w, passes, delayed(site, kW), cast.codes);
     cast.passes = passes, cast.version = version;
+    cast.storage = w.storage().getWeakStorageImpl(), cast.data = w.const_data_ptr();
     ++casts_;
     return cast.codes;
   }
@@ -180,7 +190,6 @@ class Sites {
     for (Site& site : sites_) {
       if (!site.added() || memory_of(site.weight) != memory_of(weight)) continue;
       by_memory_[memory_of(weight)] = &site;
-      for (CastWeight& cast : site.casts) cast.passes = 0;
       return checked(site, weight);
     }
     return nullptr;
@@ -196,7 +205,11 @@ class Sites {
       site = &gone;
       break;
     }
-    if (site != nullptr) by_memory_.erase(site->memory);
+    // Its memory may be that of a living one by now.
+    if (site != nullptr) {
+      const auto old = by_memory_.find(site->memory);
+      if (old != by_memory_.end() && old->second == site) by_memory_.erase(old);
+    }
     if (site == nullptr) site = &make("weight " + std::to_string(sites_.size()), weight);
     site->storage = weight.storage().getWeakStorageImpl();
     site->memory = memory_of(weight);
@@ -217,12 +230,12 @@ class Sites {
     return site;
   }
 
-  static CastWeight& cast_of(Site& site, const Shape& shape) {
+  static CastWeight& cast_of(Site& site, const Shape& shape, const native::MaybeStream& stream) {
     for (CastWeight& cast : site.casts)
-      if (cast.is_of(shape)) return cast;
+      if (cast.is_of(shape, stream)) return cast;
     CastWeight& cast = site.casts.emplace_back();
     cast.groups = shape.groups, cast.inputs = shape.inputs, cast.outputs = shape.outputs;
-    cast.turned_weight = shape.turned_weight;
+    cast.turned_weight = shape.turned_weight, cast.stream = stream;
     return cast;
   }
 
