@@ -80,6 +80,31 @@ TEST(TorchCuda, Fp8ScalesAreTheReferences) {
   EXPECT_TRUE(same_bits(states[0].tensors.at(0).second, states[1].tensors.at(0).second));
 }
 
+// Autocast has sums in fp32 on a GPU; those over groups are of the product's dtype whatever is chosen.
+TEST(TorchCuda, Fp8SumsOverGroupsUnderAutocast) {
+  OCTAVO_NEEDS_FP8;
+  fp8::Options options = always("current");
+  options.select = "measure";
+  fp8::Shape shape;
+  shape.groups = 3, shape.tokens = 128, shape.inputs = 64, shape.outputs = 96;
+  shape.shared.one_output = true, shape.y = torch::kBFloat16;
+  for (std::uint32_t passes = 1; passes <= fp8::kAllPasses; ++passes) {
+    Operands batch({3, 128, 64}, {3, 64, 96}, torch::kFloat32, kGpu);
+    fp8::Decision decision;
+    decision.shape = fp8::ShapeKey(shape), decision.passes = passes;
+    const auto context = fp8::Context::make(options);
+    context->adopt({decision.saved()});
+    at::autocast::set_autocast_enabled(at::kCUDA, true);
+    at::autocast::set_autocast_dtype(at::kCUDA, torch::kBFloat16);
+    const torch::Tensor y = context->matmul_batched(batch.x, batch.w, {false, true});
+    at::autocast::set_autocast_enabled(at::kCUDA, false);
+    EXPECT_EQ(y.scalar_type(), torch::kBFloat16) << passes;
+    y.sum().backward();
+    EXPECT_EQ(context->decisions().size(), 1U) << "the choice that was given";
+    EXPECT_EQ(batch.w.grad().scalar_type(), torch::kFloat32) << passes;
+  }
+}
+
 TEST(TorchCuda, Fp8ChoicesByTime) {
   OCTAVO_NEEDS_FP8;
   fp8::Options options = always();

@@ -362,6 +362,97 @@ TEST(TorchFp8, ContextsWithAddedWeightsTakeNoOthers) {
   EXPECT_EQ(open->state().tensors.size(), 1U);
 }
 
+TEST(TorchFp8, EveryChoiceOfPassesHasItsGradients) {
+  const Reference on;
+  fp8::Options options = always("current");
+  options.select = "measure";
+  struct Case {
+    at::DimVector x, w;
+    bool batched, turned;
+    fp8::Shared shared;
+  };
+  for (const Case& one :
+       {Case{{2, 24, 32}, {32, 48}, false, true, {}}, Case{{5, 32}, {48, 32}, false, false, {}},
+        Case{{1, 16, 32}, {32, 48}, false, true, {}}, Case{{3, 16, 32}, {3, 32, 48}, true, true, {}},
+        Case{{16, 32}, {3, 32, 48}, true, true, {true, false}},
+        Case{{3, 16, 32}, {3, 32, 48}, true, true, {false, true}}}) {
+    for (std::uint32_t passes = 0; passes <= fp8::kAllPasses; ++passes) {
+      Operands operands(one.x, one.w, torch::kFloat32);
+      fp8::Shape shape;
+      shape.groups = one.batched ? 3 : 1, shape.tokens = operands.x.numel() / 32;
+      if (one.batched && !one.shared.one_input) shape.tokens /= 3;
+      shape.inputs = 32, shape.outputs = 48, shape.turned_weight = one.turned, shape.shared = one.shared;
+      fp8::Decision decision;
+      decision.shape = fp8::ShapeKey(shape), decision.passes = passes;
+      const auto context = fp8::Context::make(options);
+      context->adopt({decision.saved()});
+      operands.run([&](const auto& x, const auto& w) {
+        return one.batched ? context->matmul_batched(x, w, one.shared)
+                           : context->matmul(x, one.turned ? w : w.t());
+      });
+      const torch::Tensor x = operands.x, w = one.turned ? operands.w : operands.w.t();
+      const torch::Tensor all = x.matmul(w), plain = one.shared.one_output ? all.sum(0) : all;
+      const auto grads = torch::autograd::grad({plain}, {operands.x, operands.w}, {operands.dy});
+      const auto fits = [&](const torch::Tensor& got, const torch::Tensor& exact, std::uint32_t pass) {
+        const double off = ((got - exact).norm() / exact.norm()).item<double>();
+        const bool in_fp8 = (passes & fp8::bit(pass)) != 0;
+        EXPECT_LT(off, in_fp8 ? 0.1 : 1e-5) << "pass " << pass << " of choice " << passes;
+        EXPECT_EQ(off > 1e-3, in_fp8) << "pass " << pass << " of choice " << passes;
+      };
+      fits(operands.y, plain, fp8::kForward);
+      fits(operands.x.grad(), grads[0], fp8::kDgrad);
+      fits(operands.w.grad(), grads[1], fp8::kWgrad);
+    }
+  }
+}
+
+TEST(TorchFp8, GradientsOfGradientsAreRefused) {
+  const Reference on;
+  const auto context = fp8::Context::make(always("current"));
+  Operands operands({16, 32}, {32, 16}, torch::kFloat32);
+  const torch::Tensor y = context->matmul(operands.x, operands.w).square().sum();
+  EXPECT_THAT(error_of([&] {
+                torch::autograd::grad({y}, {operands.x}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+              }),
+              HasSubstr("create_graph"));
+  EXPECT_TRUE(torch::autograd::grad({y}, {operands.x})[0].defined());
+}
+
+TEST(TorchFp8, AParameterWithOtherMemoryIsCastAnew) {
+  const Reference on;
+  const auto context = fp8::Context::make(always("current"));
+  Operands operands({16, 32}, {32, 16}, torch::kFloat32);
+  context->add("w", operands.w);
+  const torch::Tensor own = operands.w.detach(), average = own * -2;
+  const auto product = [&] {
+    const torch::NoGradGuard no_grad;
+    return context->matmul(operands.x, operands.w);
+  };
+  const torch::Tensor before = product();
+  operands.w.set_data(average);  // as an evaluation of averaged weights does, and back
+  EXPECT_TRUE(same_bits(product(), before * -2));
+  operands.w.set_data(own);
+  EXPECT_TRUE(same_bits(product(), before));
+}
+
+TEST(TorchFp8, WeightsThatTakeTheMemoryOfOthersKeepTheirStates) {
+  const Reference on;
+  const auto context = fp8::Context::make(always());
+  std::vector<float> a(32 * 16, 1.0F), b(32 * 16, 2.0F);
+  const torch::Tensor x = torch::ones({16, 32}).requires_grad_();
+  const auto weight = [](std::vector<float>& memory) { return torch::from_blob(memory.data(), {32, 16}); };
+  {
+    const torch::Tensor first = weight(a), second = weight(b);
+    context->matmul(x, first), context->matmul(x, second);
+  }
+  const torch::Tensor third = weight(b);
+  context->matmul(x, third);
+  const torch::Tensor fourth = weight(a);
+  context->matmul(x, fourth);
+  context->matmul(x, third);
+  EXPECT_EQ(context->state().tensors.size(), 2U);
+}
+
 // The loop of the guide.
 struct GuideModel : torch::nn::Module {
   torch::Tensor first = register_parameter("first", 0.2 * torch::randn({32, 64}));

@@ -209,12 +209,12 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // The passes in FP8. x and w are [groups, rows, columns], as in memory.
   std::uint32_t choose(const Layer& layer, const Tensor& x, const Tensor& w) {
-    if (!numbers_.measure || layer.device().is_cpu()) return kAllPasses;
+    if (!numbers_.measure) return kAllPasses;
     const ShapeKey key(layer.shape());
     const auto found = decisions_.find(key);
     if (found != decisions_.end()) return found->second.passes;
     const native::MaybeStream stream = native::current_stream(layer.device());
-    if (!measuring_ || native::capturing(stream)) return kAllPasses;
+    if (!measuring_ || !stream || native::capturing(stream)) return kAllPasses;  // none: the CPU
     const Decision decision =
         measured(layer, numbers_, x, w, options_.casts_of_weight, workspace(layer.device()));
     decisions_[key] = decision;

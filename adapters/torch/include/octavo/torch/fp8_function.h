@@ -69,6 +69,10 @@ struct Multiply : ::torch::autograd::Function<Multiply> {
   }
 
   static Tensors backward(Graph* graph, const Tensors& grads) {
+    TORCH_CHECK(
+        !::torch::GradMode::is_enabled(),
+        "octavo::torch::fp8: a gradient was asked for with create_graph, expected without: products in "
+        "FP8 have no gradients of gradients; compute this loss outside of FP8");
     Tensors out(3);
     if (!grads[0].defined()) return out;
     const auto call = c10::static_intrusive_pointer_cast<Call>(graph->saved_data["call"].toCapsule());

@@ -142,7 +142,8 @@ inline Tensor grouped(const Tensor& t, const Shape& shape) {
 inline Tensor multiply(const Tensor& a, const Tensor& b, const Shape& shape, bool sum) {
   if (shape.groups == 1) return a[0].mm(b[0]).unsqueeze(0);
   const Tensor all = grouped(a, shape).bmm(grouped(b, shape));
-  return sum ? all.sum(0, /*keepdim=*/true) : all;
+  // Said, because autocast has sums in fp32: the result's dtype is that of the product.
+  return sum ? all.sum(0, /*keepdim=*/true, all.scalar_type()) : all;
 }
 
 // Operands are [groups, rows, columns] in the dtype of the product; w is [groups, inputs, outputs], a view.
