@@ -316,6 +316,12 @@ TEST(TorchFp8, AStateGoesOnWithTheSameBits) {
   const auto shorter = fp8::Context::make(options);
   shorter->add("w", operands.w);
   EXPECT_THAT(error_of([&] { shorter->load(first->state()); }), HasSubstr("keep amax_history_len"));
+  for (const auto& [slot, value] :
+       {std::pair(0, 0.0), {1, -1.0}, {1, HUGE_VAL}, {0, std::nan("")}, {4, -1.0}}) {
+    fp8::State damaged = first->state();
+    damaged.tensors[0].second[1][slot] = value;
+    EXPECT_THAT(error_of([&] { second->load(damaged); }), HasSubstr("\"w\" is damaged")) << slot << value;
+  }
 }
 
 TEST(TorchFp8, DecisionsAreKeptAsText) {

@@ -272,6 +272,11 @@ class Context : public std::enable_shared_from_this<Context> {
                   "octavo::torch::fp8: the state of \"", name, "\" is ", tensor.sizes(), " of ",
                   c10::toString(tensor.scalar_type()), ", expected ", own.sizes(),
                   " of Float: keep amax_history_len");
+      TORCH_CHECK(
+          tensor.narrow(1, 0, 2).gt(0).logical_and(tensor.isfinite().narrow(1, 0, 2)).all().item<bool>() &&
+              tensor.narrow(1, 2, tensor.size(1) - 2).ge(0).all().item<bool>(),
+          "octavo::torch::fp8: the state of \"", name,
+          "\" is damaged, expected finite scales above 0 and maxima of 0 or more");
       given.insert(name);
     }
     if (numbers_.delayed())
