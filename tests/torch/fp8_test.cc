@@ -441,6 +441,22 @@ TEST(TorchFp8, AParameterWithOtherMemoryIsCastAnew) {
   EXPECT_TRUE(same_bits(product(), before));
 }
 
+TEST(TorchFp8, AnEvaluationInInferenceModeMayComeFirst) {
+  const Reference on;
+  const auto context = fp8::Context::make(always());
+  Operands operands({16, 32}, {32, 16}, torch::kFloat32);
+  {
+    const c10::InferenceMode inference;
+    context->matmul(operands.x, operands.w);
+  }
+  for (int step = 0; step < 2; ++step) {
+    operands.run([&](const auto& x, const auto& w) { return context->matmul(x, w); });
+    context->step_done(torch::zeros({}));
+  }
+  EXPECT_TRUE(operands.x.grad().isfinite().all().item<bool>());
+  EXPECT_GT(context->state().tensors.at(0).second[1][0].item<float>(), 1.0F) << "scales move on";
+}
+
 TEST(TorchFp8, WeightsThatTakeTheMemoryOfOthersKeepTheirStates) {
   const Reference on;
   const auto context = fp8::Context::make(always());

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <c10/core/InferenceMode.h>
 #include <octavo/torch/fp8_options.h>
 
 #include <array>
@@ -122,7 +123,10 @@ class Layer {
       codes = Tensor();
       return nullptr;
     }
-    if (!codes.defined()) codes = native::bytes(bytes + (device_.is_cpu() ? kAlignment : 0), device_);
+    if (!codes.defined()) {
+      const c10::InferenceMode lasting(false);  // an evaluation may cast what a graph will keep
+      codes = native::bytes(bytes + (device_.is_cpu() ? kAlignment : 0), device_);
+    }
     return data(codes);
   }
 

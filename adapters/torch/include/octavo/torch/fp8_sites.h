@@ -62,6 +62,7 @@ class States {
   static constexpr std::int64_t kScales = 2;
 
   Tensor fresh(std::int64_t sites) const {
+    const c10::InferenceMode lasting(false);  // steps change what an evaluation may have made
     const Tensor states = ::torch::zeros({sites, 3, kScales + history_},
                                          ::torch::TensorOptions().dtype(::torch::kFloat32).device(device_));
     states.narrow(2, 0, kScales).fill_(1.0F);
@@ -136,9 +137,19 @@ class Sites {
   }
 
   // The codes of a weight for these passes, cast if need be. `w` is dense in memory.
-  const Codes& codes(Site& site, const Layer& layer, const Tensor& w, std::uint32_t passes) {
+  Codes codes(Site& site, const Layer& layer, const Tensor& w, std::uint32_t passes) {
     const std::int64_t version = w.is_inference() ? 0 : w._version();
-    CastWeight& cast = cast_of(site, layer.shape(), native::current_stream(layer.device()));
+    const native::MaybeStream stream = native::current_stream(layer.device());
+    // A graph replays its own cast, with the values that the weight has then; and as its replays may write
+    // weights, unseen, nothing is kept from then on.
+    captured_ = captured_ || native::capturing(stream);
+    if (captured_) {
+      Codes made;
+      layer.cast(kW, w, passes, delayed(site, kW), made);
+      ++casts_;
+      return made;
+    }
+    CastWeight& cast = cast_of(site, layer.shape(), stream);
     if (!cast.has_values_of(w, version)) cast.passes = 0;
     if ((passes & ~cast.passes) == 0) return cast.codes;
     passes |= cast.passes;
@@ -244,6 +255,7 @@ class Sites {
   std::deque<States> states_;
   std::map<Memory, Site*> by_memory_;
   bool only_added_ = false;
+  bool captured_ = false;  // a CUDA graph has products
   std::int64_t casts_ = 0;
 };
 
