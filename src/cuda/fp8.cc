@@ -152,6 +152,13 @@ Status product_cuda(const ProductArgs& args) {
                             check_aligned("a.data", args.a.data), check_aligned("b.data", args.b.data),
                             check_aligned("to", args.to)});
   if (!bad.ok()) return bad;
+  if (args.a.inner == 0) {  // a sum of nothing, which the library does not make
+    if (args.add) return {};
+    const cuda::DeviceScope scope(device);
+    const std::int64_t bytes = args.a.rows * args.b.rows * dtype_bytes(args.dtype);
+    return done("zeros", device,
+                cudaMemsetAsync(args.to, 0, static_cast<std::size_t>(bytes), stream_of(args.stream)));
+  }
   if (args.workspace == nullptr) {
     return refuse("workspace", "null",
                   "a buffer of " + std::to_string(workspace_bytes(args.device)) + " bytes on a GPU");
