@@ -4,6 +4,7 @@
 #include "formula/describe.h"
 #include "fp8/backend.h"
 #include "fp8/buffers.h"
+#include "fp8/limits.h"
 #include "fp8/tiles.h"
 
 #include <algorithm>
@@ -12,9 +13,6 @@
 
 namespace octavo::fp8 {
 namespace {
-
-constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
-constexpr std::int64_t kMostGroups = 65535;  // a side of a GPU's grid
 
 Status check_sizes(const CastArgs& args) {
   if (args.groups < 0 || args.groups > kMostGroups) return refuse("groups", args.groups, "0 to 65535");

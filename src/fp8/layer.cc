@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "fp8/limits.h"
 #include "fp8/refuse.h"
 #include "fp8/tiles.h"
 
@@ -11,9 +12,6 @@ namespace octavo::fp8 {
 namespace {
 
 constexpr std::array kPasses = {Pass::forward, Pass::dgrad, Pass::wgrad};
-constexpr std::int64_t kMostSize = std::int64_t{1} << 24;      // of a side of a product
-constexpr std::int64_t kMostGroups = 65535;                    // of a cast
-constexpr std::int64_t kMostElements = std::int64_t{1} << 48;  // of a matrix with its groups
 
 constexpr std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kCodesAlignment - 1) / kCodesAlignment * kCodesAlignment;
@@ -134,7 +132,7 @@ std::string why_not(const Layer& layer) {
   if (layer.groups < 0 || layer.groups > kMostGroups) return outside("groups", layer.groups, kMostGroups);
   for (const auto& [field, size] : {std::pair("tokens", layer.tokens), std::pair("inputs", layer.inputs),
                                     std::pair("outputs", layer.outputs)}) {
-    if (size < 0 || size > kMostSize) return outside(field, size, kMostSize);
+    if (size < 0 || size > kMostSide) return outside(field, size, kMostSide);
   }
   const std::int64_t sizes[] = {padded(layer.tokens), layer.inputs, layer.outputs};
   for (const auto& [one, other] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)}) {

@@ -3,13 +3,12 @@
 #include "core/first_error.h"
 #include "fp8/backend.h"
 #include "fp8/buffers.h"
+#include "fp8/limits.h"
 
 #include <array>
 
 namespace octavo::fp8 {
 namespace {
-
-constexpr std::int64_t kMostSide = std::int64_t{1} << 24;
 
 Status check_side(const std::string& field, std::int64_t size) {
   if (size >= 0 && size <= kMostSide && size % kSide == 0) return {};
