@@ -90,10 +90,7 @@ class Plan:
             for i in range(3)
         ]
         self.sizes = [self._result(i) for i in range(3)]
-        # Of no size: their new_empty() is the quickest way to memory of their type and place.
-        self._bytes_like = torch.empty(0, dtype=torch.uint8, device=kinds.device)
-        self._sums_like = torch.empty(0, dtype=torch.float32, device=kinds.device)
-        self._results_like = [torch.empty(0, dtype=each, device=kinds.device) for each in results]
+        self.result_dtypes = results
         self._gpu = kinds.device.index if kinds.device.type == "cuda" else None
         self.pads = self.sizes[0][1] != shape.tokens
         self.state_bytes = 4 * (2 + numbers.length) if numbers.length else 0  # of one tensor
@@ -112,12 +109,12 @@ class Plan:
     def empty_codes(self, operand: int) -> tuple[Tensor | None, Tensor | None]:
         rows, turned = self.bytes[operand]
         return (
-            self._bytes_like.new_empty(rows) if rows else None,
-            self._bytes_like.new_empty(turned) if turned else None,
+            torch.empty(rows, dtype=torch.uint8, device=self.device) if rows else None,
+            torch.empty(turned, dtype=torch.uint8, device=self.device) if turned else None,
         )
 
     def empty_sums(self) -> Tensor:
-        return self._sums_like.new_empty(self.shape.outputs)
+        return torch.empty(self.shape.outputs, dtype=torch.float32, device=self.device)
 
     def stream(self) -> int | None:
         return None if self._gpu is None else stream_of_gpu(self._gpu)
@@ -126,7 +123,7 @@ class Plan:
         """Memory for both kinds of codes at once, and where they begin; 0: not wanted."""
         rows, turned = self.bytes[operand]
         first = -(-rows // _ALIGNED) * _ALIGNED
-        memory = self._bytes_like.new_empty(first + turned)
+        memory = torch.empty(first + turned, dtype=torch.uint8, device=self.device)
         begin = memory.data_ptr()
         return memory, begin if rows else 0, begin + first if turned else 0
 
@@ -191,7 +188,7 @@ class Plan:
     def product_of(self, number: int, a: int, b: int, shape: tuple[int, ...], stream: int | None) -> Tensor:
         """product() of addresses."""
         padded = self.sizes[number] if self.pads and number < 2 else shape
-        to = self._results_like[number].new_empty(padded)
+        to = torch.empty(padded, dtype=self.result_dtypes[number], device=self.device)
         space = 0
         if (room := workspace(self.device, stream)) is not None:
             space = room.data_ptr()
@@ -205,7 +202,7 @@ class Plan:
         if padded is shape:
             return to
         # Not a view: what autograd gets from a function of its own must not be one, to be written in place.
-        visible = self._results_like[number].new_empty(0)
+        visible = torch.empty(0, dtype=self.result_dtypes[number], device=self.device)
         strides = [1]
         for size in reversed(shape[1:]):
             strides.insert(0, strides[0] * size)
