@@ -3,11 +3,10 @@
 // SPDX-License-Identifier: MIT
 #include "fp8_plan.h"
 #include "ranks/whole_run.h"
+#include "train/fp8_reference.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cstdlib>
 
 namespace octavo::ranks {
 namespace {
@@ -20,16 +19,8 @@ Words operator+(Words a, const Words& b) {
   return a;
 }
 
-class Reference {
- public:
-  Reference() { setenv("OCTAVO_FP8_REFERENCE", "1", 1); }
-  ~Reference() { unsetenv("OCTAVO_FP8_REFERENCE"); }
-  Reference(const Reference&) = delete;
-  Reference& operator=(const Reference&) = delete;
-};
-
 RANKS_TEST(two_ranks_train_in_fp8_to_the_bits_of_one_process, 2) {
-  const Reference reference;
+  const train::Fp8Reference reference;
   int number = 0;
   for (const char* parallel : {"ddp", "zero2"}) {
     const Words words = {"data.train=" + world.share(train::text_file()),
@@ -56,7 +47,7 @@ RANKS_TEST(two_ranks_train_in_fp8_to_the_bits_of_one_process, 2) {
 
 // Rank 1 has larger numbers of x, rank 0 of dy.
 RANKS_TEST(maxima_are_those_of_all_ranks, 2, 3) {
-  const Reference reference;
+  const train::Fp8Reference reference;
   train::Fp8Settings settings;
   settings.enabled = true;
   settings.recipe.amax_history_len = 2;
@@ -69,7 +60,7 @@ RANKS_TEST(maxima_are_those_of_all_ranks, 2, 3) {
 }
 
 RANKS_TEST(all_ranks_have_the_choices_of_the_first, 2, 3) {
-  const Reference reference;
+  const train::Fp8Reference reference;
   train::Fp8Settings settings;
   settings.enabled = true;
   Fp8 fp8(settings, {{"weight", torch::ones({16, 32})}});

@@ -2,9 +2,9 @@
 // means, and what is said where there is none.
 // SPDX-License-Identifier: MIT
 #include "dry_run.h"
+#include "train/fp8_reference.h"
 #include "train/run_support.h"
 
-#include <cstdlib>
 #include <cstring>
 
 namespace octavo::train {
@@ -18,15 +18,6 @@ Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
-
-// The CPU has FP8 while it lives.
-class Reference {
- public:
-  Reference() { setenv("OCTAVO_FP8_REFERENCE", "1", 1); }
-  ~Reference() { unsetenv("OCTAVO_FP8_REFERENCE"); }
-  Reference(const Reference&) = delete;
-  Reference& operator=(const Reference&) = delete;
-};
 
 const Words kFp8 = {"use_fp8=true", "fp8_amax_history_len=4", "lr_scheduler=constant", "save_steps=3",
                     "max_steps=6"};
@@ -42,7 +33,7 @@ void expect_equal(const TinyRun& run, const TinyRun& other, std::int64_t step, c
 }
 
 TEST(Fp8Run, GoesOnToTheBitsOfARunThatWasNotStopped) {
-  const Reference reference;
+  const Fp8Reference reference;
   const TempFolder folder;
   const Words ways[] = {{"compute_dtype=float32"},
                         {"compute_dtype=bfloat16", "gradient_accumulation_steps=2"},
@@ -63,7 +54,7 @@ TEST(Fp8Run, GoesOnToTheBitsOfARunThatWasNotStopped) {
 }
 
 TEST(Fp8Run, OtherRecipesGoOnToo) {
-  const Reference reference;
+  const Fp8Reference reference;
   const TempFolder folder;
   for (const char* recipe : {"current", "rowwise", "block"}) {
     const Words words = kFp8 + Words{std::string("fp8.recipe=") + recipe};
@@ -78,7 +69,7 @@ TEST(Fp8Run, OtherRecipesGoOnToo) {
 
 // A pass that is run again sees the scales of the first one, and adds nothing to the maxima.
 TEST(Fp8Run, ActivationsThatAreComputedAgainHaveTheSameBits) {
-  const Reference reference;
+  const Fp8Reference reference;
   const TempFolder folder;
   const Words words = kFp8 + Words{"compute_dtype=bfloat16", "gradient_accumulation_steps=2"};
   TinyRun kept(folder.path(), "kept"), again(folder.path(), "again");
@@ -88,7 +79,7 @@ TEST(Fp8Run, ActivationsThatAreComputedAgainHaveTheSameBits) {
 }
 
 TEST(Fp8Run, EvaluationsLeaveNoTrace) {
-  const Reference reference;
+  const Fp8Reference reference;
   const TempFolder folder;
   TinyRun often(folder.path(), "often"), never(folder.path(), "never");
   often.finish(kFp8 + Words{"eval_steps=1"});
@@ -110,7 +101,7 @@ std::vector<float> floats_of(const TinyRun& run, std::int64_t step, const std::s
 }
 
 TEST(Fp8Run, EveryStepMovesTheHistoryOn) {
-  const Reference reference;
+  const Fp8Reference reference;
   const TempFolder folder;
   TinyRun run(folder.path(), "run");
   run.finish(kFp8 + Words{"gradient_accumulation_steps=2"});
@@ -134,7 +125,7 @@ TEST(Fp8Run, EveryStepMovesTheHistoryOn) {
 }
 
 TEST(Fp8Run, TellsItsSettingsAndItsMemory) {
-  const Reference reference;
+  const Fp8Reference reference;
   const TempFolder folder;
   TinyRun run(folder.path(), "run"), plain(folder.path(), "plain");
   run.finish(kFp8 + Words{"fp8_format=e5m2"});
@@ -155,7 +146,7 @@ TEST(Fp8Run, TellsItsSettingsAndItsMemory) {
 }
 
 TEST(Fp8Run, ARehearsalTellsItToo) {
-  const Reference reference;
+  const Fp8Reference reference;
   const TempFolder folder;
   TinyRun run(folder.path(), "run");
   const auto config = parse(run.yaml, "test", kFp8);
@@ -171,7 +162,7 @@ TEST(Fp8Run, ARehearsalTellsItToo) {
 
 // 24 is no multiple of 16.
 TEST(Fp8Run, ProductsThatStayPlainAreNamedAndHaveTheirBits) {
-  const Reference reference;
+  const Fp8Reference reference;
   const TempFolder folder;
   const Words narrow = {"n_embd=24"};
   TinyRun run(folder.path(), "run"), plain(folder.path(), "plain");
@@ -195,7 +186,7 @@ TEST(Fp8Run, ADeviceWithoutItIsAnErrorOrAWarning) {
 }
 
 TEST(Fp8Run, OtherSettingsBeginWithScalesOfTheirOwn) {
-  const Reference reference;
+  const Fp8Reference reference;
   const TempFolder folder;
   TinyRun run(folder.path(), "run");
   run.finish(kFp8 + Words{"max_steps=3"});
@@ -209,7 +200,7 @@ TEST(Fp8Run, OtherSettingsBeginWithScalesOfTheirOwn) {
 }
 
 TEST(Fp8Run, CanBeTakenUpAndLeft) {
-  const Reference reference;
+  const Fp8Reference reference;
   const TempFolder folder;
   TinyRun run(folder.path(), "run");
   const Words other = {"use_fp8=false"}, changed = {"resume_from_checkpoint=changed"};
