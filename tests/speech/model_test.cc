@@ -6,6 +6,7 @@
 #include "model_support.h"
 #include "nn/recompute_rows.h"
 #include "nn/subsampling.h"
+#include "train/fp8_reference.h"
 
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
@@ -99,7 +100,7 @@ TEST(SpeechModel, CheckpointingChangesNoBit) {
 // computed again has the same bits. How near gradients are is asked of products alone: those of this small
 // model with random weights turn around when torch rounds the weights to E4M3, without any product in FP8.
 TEST(SpeechModel, ProductsInFp8) {
-  setenv("OCTAVO_FP8_REFERENCE", "1", 1);
+  const Fp8Reference reference;
   const auto pass = [](bool in_fp8, bool again) {
     SpeechModelSettings settings = tiny_model();
     settings.checkpoint_encoder = settings.checkpoint_decoder = again;
@@ -140,7 +141,6 @@ TEST(SpeechModel, ProductsInFp8) {
     if (name.rfind("encoder.layers.", 0) != 0 || grad.dim() != 2) continue;
     EXPECT_GT(off(name), 1e-4) << name;
   }
-  unsetenv("OCTAVO_FP8_REFERENCE");
 }
 
 // Every parameter's module is told of before it is used, and the encoder's layers one by one.

@@ -5,6 +5,7 @@
 #include "model.h"
 #include "nn/project.h"
 #include "nn/recompute.h"
+#include "train/fp8_reference.h"
 #include "train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 
@@ -18,14 +19,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using torch::Tensor;
-
-// The CPU computes FP8's reference while it lives.
-struct Fp8OnCpu {
-  Fp8OnCpu() { setenv("OCTAVO_FP8_REFERENCE", "1", 1); }
-  ~Fp8OnCpu() { unsetenv("OCTAVO_FP8_REFERENCE"); }
-  Fp8OnCpu(const Fp8OnCpu&) = delete;
-  Fp8OnCpu& operator=(const Fp8OnCpu&) = delete;
-};
 
 Fp8Settings with_history(std::int64_t length = 4) {
   Fp8Settings out;
@@ -69,7 +62,7 @@ struct Layers {
 };
 
 TEST(Fp8Products, TheDoorUsesTheScope) {
-  const Fp8OnCpu on;
+  const Fp8Reference on;
   const Layers layers;
   const Fp8 fp8(with_history(), layers.parameters());
   ASSERT_TRUE(fp8.active());
@@ -105,7 +98,7 @@ TEST(Fp8Products, GroupsWithoutFp8HaveTheBitsOfTorch) {
 }
 
 TEST(Fp8Products, GroupsInFp8) {
-  const Fp8OnCpu on;
+  const Fp8Reference on;
   torch::manual_seed(4);
   const Tensor x = torch::randn({32, 16}), w = torch::randn({3, 16, 48}).requires_grad_();
   const Fp8 fp8(with_history(), {{"w", w}});
@@ -120,7 +113,7 @@ TEST(Fp8Products, GroupsInFp8) {
 }
 
 TEST(Fp8Products, RecomputedSegmentsHaveTheSameBits) {
-  const Fp8OnCpu on;
+  const Fp8Reference on;
   Layers layers;
   std::vector<Tensor> of_kept, of_recomputed;
   std::map<std::string, Tensor> states[2];
@@ -153,7 +146,7 @@ TEST(Fp8Products, RecomputedSegmentsHaveTheSameBits) {
 }
 
 TEST(Fp8Products, BdhTrainsWithIt) {
-  const Fp8OnCpu on;
+  const Fp8Reference on;
   torch::manual_seed(5);
   BdhConfig config{2, 32, 2, 4, 64, 0.0};
   const torch::Tensor tokens = torch::randint(64, {2, 16});
@@ -197,7 +190,7 @@ TEST(Fp8Products, BdhTrainsWithIt) {
 }
 
 TEST(Fp8Products, WhatARunKeeps) {
-  const Fp8OnCpu on;
+  const Fp8Reference on;
   Layers layers;
   const auto step = [&](Fp8& fp8, double factor, bool skipped = false) {
     {
@@ -268,7 +261,7 @@ TEST(Fp8Products, WithoutFp8ADeviceIsRefusedOrPlain) {
   NamedTensors tensors;
   nlohmann::ordered_json numbers;
   fp8.save(tensors, numbers);
-  const Fp8OnCpu on;
+  const Fp8Reference on;
   Fp8 later(with_history(), layers.parameters());
   EXPECT_TRUE(later.load(tensors, numbers).ok()) << "a run that fell back goes on where there is FP8";
   EXPECT_EQ(later.anew(), "the checkpoint has none");
