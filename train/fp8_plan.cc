@@ -12,7 +12,8 @@ namespace octavo::train {
 
 Result<Fp8Plan> plan_fp8(const Fp8Settings& settings, const ::torch::Device& device) {
   if (!settings.enabled) return Fp8Plan{};
-  const std::string why = octavo::torch::fp8::why_unsupported(device);
+  const std::string why =
+      octavo::torch::fp8::why_unsupported(device, static_cast<std::uint32_t>(settings.recipe.recipe));
   if (why.empty()) return Fp8Plan{true, {}};
   if (settings.fallback == Fp8Fallback::bf16)
     return Fp8Plan{false,

@@ -17,6 +17,10 @@
 #include <string>
 #include <string_view>
 
+namespace octavo {
+struct GpuInfo;
+}
+
 namespace octavo::fp8 {
 
 // --- what tensors are stored as ---
@@ -98,9 +102,12 @@ OCTAVO_API Status check(const Settings& settings);
 // One line for a log: all choices, and what a reader of it may not expect.
 OCTAVO_API std::string text(const Settings& settings);
 
-// Ok where the device multiplies in FP8: a GPU of compute capability 8.9 or later. Else unsupported, with
-// what the device is and what to do. The CPU computes the same slowly, which is meant for tests.
-OCTAVO_API Status supported(Device device);
+// Ok where the device multiplies in FP8 with the scales of that recipe: a GPU of compute capability 8.9 or
+// later, for rowwise and block one of 9.0 (Hopper). Else unsupported, with what the device is and what to do.
+// The CPU computes the same slowly, which is meant for tests.
+OCTAVO_API Status supported(Device device, Recipe recipe = Recipe::delayed);
+// The same of a GPU by what is known of it (octavo/backend.h).
+OCTAVO_API Status supported(const GpuInfo& gpu, Recipe recipe = Recipe::delayed);
 
 // --- sizes ---
 

@@ -462,9 +462,9 @@ typedef struct {
   double casts_of_weight;
 } octavo_fp8_times;
 
-/* Ok where the device has FP8 units; else unsupported, with what it is and what to do. The CPU has none: it
- * computes the same numbers slowly, which is meant for tests. */
-OCTAVO_API octavo_status octavo_fp8_supported(uint32_t device_kind, int32_t device_index);
+/* Ok where the device has FP8 units that take the recipe's scales; else unsupported, with what it is and what
+ * to do. The CPU has none: it computes the same numbers slowly, which is meant for tests. */
+OCTAVO_API octavo_status octavo_fp8_supported(uint32_t device_kind, int32_t device_index, uint32_t recipe);
 /* Why the layer cannot be in FP8, "" if it can; NULL on a bad argument. Valid until the thread's next call.
  */
 OCTAVO_API const char* octavo_fp8_why_not(const octavo_fp8_layer* layer);

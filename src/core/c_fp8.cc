@@ -54,9 +54,10 @@ std::array<T, kCount> copied(const T (&from)[kCount]) {
 
 extern "C" {
 
-octavo_status octavo_fp8_supported(uint32_t device_kind, int32_t device_index) {
+octavo_status octavo_fp8_supported(uint32_t device_kind, int32_t device_index, uint32_t recipe) {
   return guarded([&] {
-    return fp8::supported({static_cast<octavo::DeviceKind>(device_kind), device_index});
+    return fp8::supported(octavo::Device{static_cast<octavo::DeviceKind>(device_kind), device_index},
+                          static_cast<fp8::Recipe>(recipe));
   });
 }
 

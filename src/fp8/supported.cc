@@ -7,25 +7,44 @@
 #include <string>
 
 namespace octavo::fp8 {
+namespace {
 
-Status supported(Device device) {
-  const std::string need =
-      "a GPU of compute capability 8.9 or later (Ada, Hopper and newer), or bf16 instead";
-  if (Status bad = check_device("[fp8]", device); !bad.ok()) return bad;
-  if (device.kind == DeviceKind::cpu)
-    return Status::unsupported(std::string(kWhere) + "device: got cpu, expected " + need);
-  const GpuReport report = gpu_info();
-  const std::string which = std::string(kWhere) + "device: got cuda:" + std::to_string(device.index);
-  if (static_cast<std::size_t>(device.index) >= report.gpus.size()) {
-    return Status::unsupported(which + ", which is not there" +
-                               (report.note.empty() ? "" : " (" + report.note + ")") + ", expected " + need);
+constexpr const char* kNeed =
+    "a GPU of compute capability 8.9 or later (Ada, Hopper and newer), or bf16 instead";
+
+// cuBLASLt has these scales for Hopper alone.
+bool needs_hopper(Recipe recipe) { return recipe == Recipe::rowwise || recipe == Recipe::block; }
+
+// `which`: what the message calls the device.
+Status supported_by(const std::string& which, const GpuInfo& gpu, Recipe recipe) {
+  const std::string found = std::string(kWhere) + "device: got " + which + " (" + gpu.name;
+  if (!gpu.usable) return Status::unsupported(found + "): " + gpu.note);
+  const std::string capability = ", compute capability " + std::to_string(gpu.compute_major) + "." +
+                                 std::to_string(gpu.compute_minor) + ")";
+  if (!gpu.fp8_hardware) return Status::unsupported(found + capability + ", expected " + kNeed);
+  if (needs_hopper(recipe) && (gpu.compute_major != 9 || gpu.compute_minor != 0)) {
+    return Status::unsupported(found + capability + ", expected one of 9.0 (Hopper) for the scales of " +
+                               std::string(name(recipe)) + ", or the recipe delayed or current");
   }
-  const GpuInfo& gpu = report.gpus[static_cast<std::size_t>(device.index)];
-  if (!gpu.usable) return Status::unsupported(which + " (" + gpu.name + "): " + gpu.note);
-  if (gpu.fp8_hardware) return {};
-  return Status::unsupported(which + " (" + gpu.name + ", compute capability " +
-                             std::to_string(gpu.compute_major) + "." + std::to_string(gpu.compute_minor) +
-                             "), expected " + need);
+  return {};
+}
+
+}  // namespace
+
+Status supported(const GpuInfo& gpu, Recipe recipe) { return supported_by("a GPU", gpu, recipe); }
+
+Status supported(Device device, Recipe recipe) {
+  if (Status bad = check_device("[fp8]", device); !bad.ok()) return bad;
+  if (Status bad = check_enum("recipe", recipe); !bad.ok()) return bad;
+  if (device.kind == DeviceKind::cpu)
+    return Status::unsupported(std::string(kWhere) + "device: got cpu, expected " + kNeed);
+  const GpuReport report = gpu_info();
+  const std::string which = "cuda:" + std::to_string(device.index);
+  if (static_cast<std::size_t>(device.index) >= report.gpus.size()) {
+    return Status::unsupported(std::string(kWhere) + "device: got " + which + ", which is not there" +
+                               (report.note.empty() ? "" : " (" + report.note + ")") + ", expected " + kNeed);
+  }
+  return supported_by(which, report.gpus[static_cast<std::size_t>(device.index)], recipe);
 }
 
 }  // namespace octavo::fp8

@@ -4,10 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <octavo/backend.h>
 
 #include <array>
 #include <cmath>
 #include <string>
+#include <tuple>
 
 namespace test {
 namespace {
@@ -16,6 +18,7 @@ using fp8::CastArgs;
 using fp8::ProductArgs;
 using octavo::Status;
 using octavo::StatusCode;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 void expect_refused(const Status& status, const std::string& message) {
@@ -110,10 +113,28 @@ TEST(Fp8BadInput, AGpuDoesNotTakeTheHostsMemory) {
 }
 
 TEST(Fp8BadInput, TheCpuHasNoFp8Units) {
-  const Status status = fp8::supported({});
+  const Status status = fp8::supported(octavo::Device{});
   EXPECT_EQ(status.code(), StatusCode::unsupported);
   EXPECT_THAT(status.message(), HasSubstr("device: got cpu, expected a GPU of compute capability 8.9"));
-  EXPECT_FALSE(fp8::supported({octavo::DeviceKind::cuda, 99}).ok());
+  EXPECT_FALSE(fp8::supported(octavo::Device{octavo::DeviceKind::cuda, 99}).ok());
+}
+
+TEST(Fp8BadInput, ScalesOfRowsAndBlocksNeedHopper) {
+  octavo::GpuInfo gpu;
+  gpu.name = "a card", gpu.usable = true, gpu.fp8_hardware = true;
+  for (const auto& [major, minor, hopper] :
+       {std::tuple(8, 9, false), std::tuple(9, 0, true), std::tuple(12, 0, false)}) {
+    gpu.compute_major = major, gpu.compute_minor = minor;
+    for (const auto recipe : {fp8::Recipe::delayed, fp8::Recipe::current})
+      EXPECT_TRUE(fp8::supported(gpu, recipe).ok());
+    for (const auto recipe : {fp8::Recipe::rowwise, fp8::Recipe::block})
+      EXPECT_EQ(fp8::supported(gpu, recipe).ok(), hopper);
+  }
+  EXPECT_THAT(fp8::supported(gpu, fp8::Recipe::block).message(),
+              AllOf(HasSubstr("a card, compute capability 12.0"), HasSubstr("scales of block"),
+                    HasSubstr("the recipe delayed or current")));
+  gpu.compute_major = 8, gpu.compute_minor = 6, gpu.fp8_hardware = false;
+  EXPECT_THAT(fp8::supported(gpu).message(), HasSubstr("compute capability 8.6), expected a GPU of"));
 }
 
 TEST(Fp8BadInput, ScaleUpdates) {

@@ -114,9 +114,10 @@ TEST(Fp8Api, KnowsNames) {
 }
 
 TEST(Fp8Api, TheCpuIsNotSupported) {
-  EXPECT_EQ(octavo_fp8_supported(0, 0), 2u);
+  EXPECT_EQ(octavo_fp8_supported(0, 0, 0), 2u);
   EXPECT_THAT(octavo_last_error(), HasSubstr("got cpu, expected a GPU of compute capability 8.9"));
-  EXPECT_EQ(octavo_fp8_supported(9, 0), 1u);
+  EXPECT_EQ(octavo_fp8_supported(9, 0, 0), 1u);
+  EXPECT_EQ(octavo_fp8_supported(0, 0, 9), 1u);
   EXPECT_EQ(octavo_fp8_workspace_bytes(0, 0), 0);
   EXPECT_GT(octavo_fp8_workspace_bytes(1, 0), 0);
 }

@@ -11,10 +11,10 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-#define OCTAVO_NEEDS_FP8                                                                          \
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";                                     \
-  if (octavo::gpu_info().runtime_version == 0) GTEST_SKIP() << "this build has no CUDA backend";  \
-  if (const std::string why = fp8::why_unsupported(torch::Device(torch::kCUDA, 0)); !why.empty()) \
+#define OCTAVO_NEEDS_FP8                                                                             \
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";                                        \
+  if (octavo::gpu_info().runtime_version == 0) GTEST_SKIP() << "this build has no CUDA backend";     \
+  if (const std::string why = fp8::why_unsupported(torch::Device(torch::kCUDA, 0), 0); !why.empty()) \
   GTEST_SKIP() << why
 
 const torch::Device kGpu(torch::kCUDA, 0);

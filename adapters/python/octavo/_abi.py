@@ -209,7 +209,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
         u32,
         (_at(TransducerArgs), _at(TransducerJoint), _at(TransducerJointGrads)),
     ),
-    "octavo_fp8_supported": (u32, (u32, i32)),
+    "octavo_fp8_supported": (u32, (u32, i32, u32)),
     "octavo_fp8_why_not": (ctypes.c_char_p, (_at(Fp8Layer),)),
     "octavo_fp8_result": (u32, (_at(Fp8Layer), u32, _at(i64))),
     "octavo_fp8_codes_bytes": (i64, (_at(Fp8Layer), u32, u32)),

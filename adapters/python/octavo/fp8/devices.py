@@ -26,19 +26,20 @@ def say_once(message: str) -> None:
 
 
 @functools.cache
-def _why_not(device: torch.device) -> str:
-    """Why the device has no FP8; empty: it has."""
+def _why_not(device: torch.device, recipe: int) -> str:
+    """Why the device has no FP8 with that recipe; empty: it has."""
     if device.type not in ("cpu", "cuda"):
         return f"[fp8] device: got {device.type}, expected cuda"
     # For tests: the CPU computes the same numbers, slowly.
     if device.type == "cpu" and os.environ.get("OCTAVO_FP8_REFERENCE") == "1":
         return ""
-    return "" if _abi.library().octavo_fp8_supported(*device_numbers(device)) == 0 else _abi.last_error()
+    status = _abi.library().octavo_fp8_supported(*device_numbers(device), recipe)
+    return "" if status == 0 else _abi.last_error()
 
 
 def usable(device: torch.device, recipe: Recipe) -> bool:
     """False: torch's products, as `fallback` allows."""
-    why = _why_not(device)
+    why = _why_not(device, recipe.numbers.recipe)
     if not why:
         return True
     if recipe.fallback == "error":
