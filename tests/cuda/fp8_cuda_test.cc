@@ -202,16 +202,18 @@ TEST_F(Fp8Cuda, CastsOfBothElementsAndActivations) {
       for (const Element turned_as : kElements) {
         for (const Activation activation :
              {Activation::none, Activation::relu, Activation::gelu, Activation::silu}) {
-          Case c;
-          c.dtype = DType::f32;
-          c.rows = 200;
-          c.columns = 136;
-          c.recipe = recipe;
-          c.rows_as = rows_as;
-          c.turned_as = turned_as;
-          c.activation = activation;
-          c.special = true;
-          tally.add(c.text(), Call(c).compare(stream));
+          for (const bool whole : {false, true}) {  // tiles of 128 x 128
+            Case c;
+            c.dtype = whole ? DType::bf16 : DType::f32;
+            c.rows = whole ? 256 : 200;
+            c.columns = whole ? 384 : 136;
+            c.recipe = recipe;
+            c.rows_as = rows_as;
+            c.turned_as = turned_as;
+            c.activation = activation;
+            c.special = true;
+            tally.add(c.text(), Call(c).compare(stream));
+          }
         }
       }
     }
@@ -224,12 +226,14 @@ TEST_F(Fp8Cuda, CastsOfGroupsAndOfAnyAlignment) {
   for (const Recipe recipe : kRecipes) {
     for (const Operand operand : {Operand::x, Operand::w}) {
       for (const DType dtype : kTypes) {
-        for (const std::int64_t phase : {0, 1, 3}) {
+        for (const auto& [phase, rows, columns] :
+             {std::tuple(0, 144, 272), std::tuple(1, 144, 272), std::tuple(3, 144, 272),
+              std::tuple(0, 256, 128), std::tuple(1, 256, 128)}) {
           Case c;
           c.dtype = dtype;
           c.groups = 3;
-          c.rows = 144;
-          c.columns = 272;
+          c.rows = rows;
+          c.columns = columns;
           c.recipe = recipe;
           c.operand = operand;
           c.phase = phase;
