@@ -39,7 +39,7 @@ def _device_with_fp8(request: pytest.FixtureRequest) -> None:
     """A GPU may be there and not have FP8."""
     if "device" not in request.fixturenames or request.getfixturevalue("device") != "cuda":
         return
-    if why := devices._why_not(torch.device("cuda", torch.cuda.current_device())):
+    if why := devices._why_not(torch.device("cuda", torch.cuda.current_device()), 0):
         pytest.skip(why)
 
 
@@ -827,15 +827,78 @@ def test_the_faster_passes_are_chosen_and_logged(
 
     monkeypatch.setattr(measure, "decisions", {})
     monkeypatch.setattr(measure.times_of, "__defaults__", (timed,))
+    walls = [300.0, 400.0]
+
+    def wall(work: Any) -> float:
+        work()
+        return walls.pop(0)
+
+    monkeypatch.setattr(measure.walls_of, "__defaults__", (wall,))
     chance = torch.get_rng_state()
     with caplog.at_level("INFO", logger="octavo.fp8"):
         assert measure.decide(kinds, recipe(), shape, x, w) == plans.FORWARD | plans.DGRAD
         assert measure.decide(kinds, recipe(), shape, x, w) == plans.FORWARD | plans.DGRAD
     assert len(asked) == 12
+    assert not walls
     assert torch.get_rng_state().equal(chance)  # a recomputed forward does not measure: same dropout
     (record,) = caplog.records
     assert "forward fp8 (100 us plain, 50 fp8)" in record.message
     assert "wgrad plain (100 us plain, 200 fp8)" in record.message
+
+
+@pytest.mark.parametrize(
+    ("groups", "one_input", "one_output"), [(1, False, False), (2, True, False), (2, False, True)]
+)
+def test_a_shape_that_the_host_cannot_launch_fast_enough_stays_plain(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    groups: int,
+    one_input: bool,
+    one_output: bool,
+) -> None:
+    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.float32, torch.bfloat16)
+    shape = plans.Shape(groups, 32, 48, 64, one_input, one_output, True)
+    x = made(1 if one_input else groups, 32, 48, device="cpu")
+    w = made(groups, 48, 64, device="cpu", dtype=torch.float32)
+    walls = [500.0, 400.0]
+
+    def wall(work: Any) -> float:
+        work()
+        return walls.pop(0)
+
+    monkeypatch.setattr(measure, "decisions", {})
+    monkeypatch.setattr(measure.times_of, "__defaults__", (lambda work: float(len(walls)),))
+    monkeypatch.setattr(measure.walls_of, "__defaults__", (wall,))
+    library = measure._abi.library()
+
+    def fastest(times: Any, passes: Any) -> int:
+        passes._obj.value = plans.FORWARD | plans.DGRAD | plans.WGRAD
+        return 0
+
+    monkeypatch.setattr(library, "octavo_fp8_fastest", fastest)
+    with torch.inference_mode(), caplog.at_level("INFO", logger="octavo.fp8"):
+        assert measure.decide(kinds, recipe(), shape, x.clone(), w) == 0
+    (record,) = caplog.records
+    assert "400 us plain, 500 fp8: plain, because the host takes longer" in record.message
+
+
+def test_a_shape_stays_plain_where_there_is_no_memory_to_time_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    shape = plans.Shape(1, 32, 48, 64, False, False, False)
+    x, w = made(1, 32, 48, device="cpu"), made(1, 64, 48, device="cpu").transpose(1, 2)
+
+    def timed(work: Any) -> float:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(measure, "decisions", {})
+    monkeypatch.setattr(measure.times_of, "__defaults__", (timed,))
+    with caplog.at_level("INFO", logger="octavo.fp8"):
+        assert measure.decide(kinds, recipe(), shape, x, w) == 0
+    monkeypatch.undo()
+    (record,) = caplog.records
+    assert "no memory to time both ways" in record.message
 
 
 def test_structs_are_those_of_the_header() -> None:

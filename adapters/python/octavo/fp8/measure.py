@@ -1,5 +1,8 @@
 """`select: measure`: which passes of a shape are faster in FP8, by timing both on a GPU once.
 
+The passes are chosen by the GPU's time. Then both ways run forward and backward as a model runs them, by the
+wall clock: a small product stays plain where the host takes longer to launch it in FP8 than that gains.
+
 Decisions are by shape, so all ranks and all weights of a shape have one. The first rank that meets a shape
 decides for all of them, through the store of the process group: no rank waits for another.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import statistics
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +20,16 @@ from torch import Tensor
 
 from .. import _abi
 from .devices import log
+from .function import Call, apply
 from .plans import DGRAD, DY, FORWARD, WGRAD, Kinds, Plan, Shape, W, X, plan
 from .recipe import Recipe
+from .sites import Site
 
 _PASSES = FORWARD | DGRAD | WGRAD
 _NAMES = ("forward", "dgrad", "wgrad")
 _WARM_UP, _REPEAT = 2, 5
+_ROUNDS, _CALLS = 3, 5  # of the wall clock
+_NO_MEMORY = "plain, because there is no memory to time both ways in; select='always' takes FP8 untimed"
 Timer = Callable[[Callable[[], Any]], float]  # microseconds of a call
 decisions: dict[str, int] = {}
 
@@ -40,7 +48,7 @@ def key_of(kinds: Kinds, recipe: Recipe, shape: Shape) -> str:
     return " ".join([*words, recipe.format, recipe.recipe])
 
 
-def _median_us(work: Callable[[], Any]) -> float:
+def median_us(work: Callable[[], Any]) -> float:
     times = []
     for turn in range(_WARM_UP + _REPEAT):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
@@ -51,6 +59,19 @@ def _median_us(work: Callable[[], Any]) -> float:
         if turn >= _WARM_UP:
             times.append(1e3 * start.elapsed_time(end))
     return statistics.median(times)
+
+
+def wall_us(work: Callable[[], Any]) -> float:
+    """Of a call among others like it, the host's time and the GPU's: whichever is longer."""
+    times = []
+    for _ in range(_ROUNDS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(_CALLS):
+            work()
+        torch.cuda.synchronize()
+        times.append(1e6 * (time.perf_counter() - start) / _CALLS)
+    return min(times)
 
 
 def plain_passes(
@@ -66,7 +87,7 @@ def plain_passes(
     ]
 
 
-def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = _median_us) -> Any:
+def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = median_us) -> Any:
     """x [groups, tokens, inputs] and w [groups, inputs, outputs], which lies as the plan's shape says."""
     kinds, shape = whole.kinds, whole.shape
     found = _abi.new(_abi.Fp8Times, casts_of_weight=1.0)
@@ -98,17 +119,58 @@ def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = _median_us) -> Any
     return found
 
 
+def walls_of(
+    kinds: Kinds, recipe: Recipe, shape: Shape, passes: int, x: Tensor, w: Tensor, wall: Timer = wall_us
+) -> tuple[float, float]:
+    """Forward and backward with those passes in FP8, and as torch makes them, through autograd."""
+    chosen = plan(kinds, recipe.numbers, shape, passes)
+    states = torch.ones(3, max(chosen.state_bytes // 4, 1), dtype=torch.float32, device=x.device)
+    if shape.groups == 1:
+        x, w = x[0], w[0]
+    elif shape.one_input:
+        x = x[0]
+    y_shape = (shape.tokens, shape.outputs)
+    if shape.groups > 1 and not shape.one_output:
+        y_shape = (shape.groups, *y_shape)
+    # An evaluation may come first, in a mode without gradients.
+    with torch.inference_mode(False), torch.enable_grad():
+        x, w = ((each.clone() if each.is_inference() else each.detach()).requires_grad_() for each in (x, w))
+        dy = torch.ones(y_shape, dtype=kinds.y, device=x.device)
+
+        def in_fp8() -> None:
+            # A site of its own: the weight is cast each time, as after a step.
+            call = Call(chosen, Site(), states.data_ptr(), False, y_shape, False, None)
+            torch.autograd.grad(apply(x, w, None, call), (x, w), dy)
+
+        def plainly() -> None:
+            y = torch.matmul(x.to(kinds.y), w.to(kinds.y))
+            torch.autograd.grad(y.sum(0, dtype=kinds.y) if shape.one_output else y, (x, w), dy)
+
+        return wall(in_fp8), wall(plainly)
+
+
 def decide(kinds: Kinds, recipe: Recipe, shape: Shape, x: Tensor, w: Tensor) -> int:
     """The passes that are faster in FP8."""
     key = key_of(kinds, recipe, shape)
     known = decisions.get(key)
     if known is None:
-        with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-            times = times_of(plan(kinds, recipe.numbers, shape, _PASSES), x, w)
         passes = _abi.u32()
-        _abi.check(_abi.library().octavo_fp8_fastest(ctypes.byref(times), ctypes.byref(passes)))
+        try:
+            with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+                times = times_of(plan(kinds, recipe.numbers, shape, _PASSES), x, w)
+                _abi.check(_abi.library().octavo_fp8_fastest(ctypes.byref(times), ctypes.byref(passes)))
+                text = _text(key, times, passes.value)
+                if passes.value:
+                    fast, plainly = walls_of(kinds, recipe, shape, passes.value, x, w)
+                    text += f"; forward and backward by the wall clock {plainly:.0f} us plain, {fast:.0f} fp8"
+                    if fast >= plainly:
+                        passes.value = 0
+                        text += ": plain, because the host takes longer than FP8 gains"
+        except torch.OutOfMemoryError:  # both ways at once may need more than training does
+            passes.value = 0
+            text = f"fp8: {key}: {_NO_MEMORY}"
         known = decisions[key] = _agreed(key, passes.value)
-        log.info("%s", _text(key, times, known))
+        log.info("%s", text)
     return known
 
 

@@ -51,8 +51,8 @@ struct Decision {
   std::uint32_t passes = 0;     // in FP8, a bit each
   octavo_fp8_times times = {};  // microseconds; none for a shape that stays plain
 
-  // One line for a log.
-  std::string text() const {
+  // What it is about: "[up to 64 tokens, 16] with [16, 32]:".
+  std::string words() const {
     const auto& n = shape.numbers;
     std::ostringstream out = plain_stream();
     if (n[0] > 1) out << n[0] << " x ";
@@ -60,6 +60,13 @@ struct Decision {
     if (n[4] != 0) out << ", one input";
     if (n[5] != 0) out << ", one output";
     out << ":";
+    return out.str();
+  }
+
+  // One line for a log.
+  std::string text() const {
+    std::ostringstream out = plain_stream();
+    out << words();
     const char* const names[3] = {"forward", "dgrad", "wgrad"};
     out << std::fixed << std::setprecision(1);
     for (std::size_t pass = 0; pass < 3; ++pass) {

@@ -199,7 +199,7 @@ class Context : public std::enable_shared_from_this<Context> {
   bool has_fp8(const ::torch::Device& device) {
     const auto found = devices_.find({device.type(), device.index()});
     if (found != devices_.end()) return found->second;
-    const std::string why = why_unsupported(device);
+    const std::string why = why_unsupported(device, numbers_.recipe);
     TORCH_CHECK(why.empty() || numbers_.may_fall_back, why,
                 why.find("fallback") == std::string::npos ? "; set fallback to bf16 for plain products" : "");
     if (!why.empty()) say(why + "; products stay plain");
@@ -215,11 +215,26 @@ class Context : public std::enable_shared_from_this<Context> {
     if (found != decisions_.end()) return found->second.passes;
     const native::MaybeStream stream = native::current_stream(layer.device());
     if (!measuring_ || !stream || native::capturing(stream)) return kAllPasses;  // none: the CPU
-    const Decision decision =
-        measured(layer, numbers_, x, w, options_.casts_of_weight, workspace(layer.device()));
+    const Decision decision = measured_or_plain(layer, x, w);
     decisions_[key] = decision;
-    say(decision.text());
     return decision.passes;
+  }
+
+  // Measuring needs memory for both ways at once. Where there is none, training goes on: the shape stays
+  // plain.
+  Decision measured_or_plain(const Layer& layer, const Tensor& x, const Tensor& w) {
+    try {
+      Decision out = measured(layer, numbers_, x, w, options_.casts_of_weight, workspace(layer.device()));
+      say(out.text());
+      return out;
+    } catch (const c10::OutOfMemoryError&) {
+      Decision out;
+      out.shape = ShapeKey(layer.shape());
+      out.times = native::sized<octavo_fp8_times>();
+      say(out.words() +
+          " plain: there is no memory to time both ways in; select \"always\" takes FP8 untimed");
+      return out;
+    }
   }
 
   // Of this thread's stream: what is queued there uses it in turn.
