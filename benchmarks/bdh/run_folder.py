@@ -26,6 +26,7 @@ class Run:
     owners: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes at the peak of a step
     overhead: float | None = None
     reason: str | None = None  # why it ended; none while it has not
+    fp8: list[str] = dataclasses.field(default_factory=list)  # what was measured and decided, a line each
 
     @property
     def done(self) -> bool:
@@ -56,6 +57,8 @@ class Run:
         elif kind == "memory":
             self._peak(record)
             self.owners = record.get("owners", {})
+        elif kind == "fp8":
+            self.fp8.append(record["message"])
         elif kind == "end":
             self.reason, self.overhead = record["reason"], record.get("overhead")
 
