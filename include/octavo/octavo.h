@@ -1,5 +1,5 @@
-/* The C ABI: steps, norms, layouts, converters, the inspector, dropout, the transducer loss and FP8 products
- * over plain structs, for engines and other languages.
+/* The C ABI: steps, norms, layouts, converters, the inspector, dropout, the transducer loss, FP8 products and
+ * plans over plain structs, for engines and other languages.
  *
  * Rules: every function that can fail returns an octavo_status and, on failure, leaves a message for this
  * thread in octavo_last_error(). A failed call writes no buffer. Structs begin with struct_size, set by the
@@ -479,6 +479,96 @@ OCTAVO_API octavo_status octavo_fp8_product(const octavo_fp8_layer* layer,
 OCTAVO_API octavo_status octavo_fp8_update_scales(const octavo_fp8_scale_args* args);
 /* The passes of the fastest choice. */
 OCTAVO_API octavo_status octavo_fp8_fastest(const octavo_fp8_times* times, uint32_t* passes);
+
+/* --- Plans ----------------------------------------------------------------------------------------------
+ *
+ * What a training step will need, before it runs. octavo/plan.h is the same in C++ and says what each field
+ * means. Enumerators have its values. */
+typedef struct {
+  uint32_t struct_size;
+  int32_t compute_major, compute_minor;
+  int32_t multiprocessors;
+  int32_t gigabytes;
+  uint32_t reserved;
+  int64_t memory, context, cache;
+  double bandwidth;
+  double flops[5]; /* fp32, tf32, fp16, bf16, fp8 */
+  double peer_bandwidth, host_bandwidth;
+  char key[32], name[64];
+} octavo_plan_gpu;
+
+/* An event has no struct_size and never changes. */
+typedef struct {
+  int64_t id;
+  int64_t bytes;  /* -1: it is given back */
+  uint32_t owner; /* 0 weights, 1 gradients, 2 states, 3 master, 4 activations, 5 workspace, 6 communication,
+                     7 batch */
+  uint32_t reserved;
+} octavo_plan_event;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t expandable_segments; /* 1: as `octavo train` sets it; 0: torch's default */
+} octavo_plan_rules;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved_field;
+  int64_t allocated, reserved;
+  int64_t owners[8];
+  int64_t rounding, peak_event;
+} octavo_plan_memory;
+
+typedef struct {
+  uint32_t struct_size; /* the same in a whole array */
+  uint32_t work;        /* 0 stream, 1 product */
+  uint32_t precision;   /* 0 fp32, 1 tf32, 2 fp16, 3 bf16, 4 fp8 */
+  uint32_t reserved;
+  double bytes;
+  double bandwidth; /* 0 stands for 1 */
+  int64_t batch;    /* 0 stands for 1 */
+  int64_t rows, columns, inner;
+  int64_t launches; /* 0 stands for 1 */
+} octavo_plan_kernel;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved;
+  double seconds, gpu_seconds, host_seconds;
+  double by_bound[3]; /* memory, arithmetic, launch */
+} octavo_plan_step;
+
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t ranks, per_host;
+  double within, between, latency;
+} octavo_plan_links;
+
+/* A bucket has no struct_size and never changes. */
+typedef struct {
+  double ready;
+  int64_t bytes;
+} octavo_plan_bucket;
+
+/* The keys of known GPUs, newest first; NULL where index is not below the count. They live as long as the
+ * library. */
+OCTAVO_API int32_t octavo_plan_gpu_count(void);
+OCTAVO_API const char* octavo_plan_gpu_key(int32_t index);
+/* text: a key or a name ("h100", "RTX 4090"), a size ("24GB"), or "this". */
+OCTAVO_API octavo_status octavo_plan_find_gpu(const char* text, octavo_plan_gpu* gpu);
+OCTAVO_API octavo_status octavo_plan_simulate(const octavo_plan_event* events, int64_t count,
+                                              const octavo_plan_rules* rules, octavo_plan_memory* memory);
+/* `bound`: 0 memory, 1 arithmetic, 2 launch. */
+OCTAVO_API octavo_status octavo_plan_kernel_time(const octavo_plan_gpu* gpu, const octavo_plan_kernel* kernel,
+                                                 double* seconds, uint32_t* bound);
+OCTAVO_API octavo_status octavo_plan_step_time(const octavo_plan_gpu* gpu, const octavo_plan_kernel* kernels,
+                                               int64_t count, double launch_seconds, octavo_plan_step* step);
+OCTAVO_API octavo_status octavo_plan_all_reduce_seconds(const octavo_plan_links* links, int64_t bytes,
+                                                        double* seconds);
+OCTAVO_API octavo_status octavo_plan_exposed_seconds(const octavo_plan_links* links,
+                                                     const octavo_plan_bucket* buckets, int64_t count,
+                                                     double backward, double* seconds);
 
 /* --- The engine ---------------------------------------------------------------------------------------
  *

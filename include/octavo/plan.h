@@ -36,12 +36,16 @@ struct Gpu {
   std::int64_t cache = 0;                   // second-level, bytes
   double peer_bandwidth = 0;                // to another GPU of the host, bytes a second each way
   double host_bandwidth = 0;                // to host memory, likewise
+  int gigabytes = 0;                        // of its memory, as it is sold: 24 of an RTX 4090
 };
 // In the order of a list for people: newest first.
 OCTAVO_API const std::vector<Gpu>& known_gpus();
-// `text`: a key or a name in any case ("h100", "RTX 4090"), a size ("24GB", "80 GiB"): the slowest known GPU
-// of at least this memory with its memory cut to this, or "this": the GPU of this machine. An unknown one is
-// an error that lists the keys and says how to give a size.
+// `text` is one of three:
+// - a key or a name in any spelling: "h100", "RTX 4090", "NVIDIA A100-SXM4-80GB";
+// - a size as GPUs are sold, "24GB" or "24 GiB": the slowest known GPU of this size, or, where none has it,
+//   the slowest larger one with its memory cut;
+// - "this": the first GPU of this machine, with the memory that its driver says.
+// An unknown one is an error that lists the keys and says how to give a size.
 OCTAVO_API Result<Gpu> find_gpu(std::string_view text);
 
 // --- memory ---
@@ -106,8 +110,9 @@ struct KernelTime {
   double seconds = 0;
   Bound bound = Bound::memory;
 };
-// Of a kernel among others: the larger of what its bytes and its arithmetic take at rates that such sizes
-// reach, and the gap between two kernels.
+// Of a kernel among others: little more than the larger of what its bytes and its arithmetic take at rates
+// that such sizes reach, and the gap to the next one for each launch. `bound` is the largest of the three. A
+// GPU that lacks a precision computes in the next wider one that it has.
 OCTAVO_API KernelTime time(const Gpu& gpu, const Kernel& kernel);
 
 struct StepTime {
@@ -132,7 +137,8 @@ struct Links {
   double between = 0;  // bytes a second of one GPU, each way, to other hosts
   double latency = 5e-6;
 };
-// Seconds of an all-reduce of so many bytes by rings, or of its half (reduce-scatter, all-gather).
+// Seconds of an all-reduce of so many bytes by rings; a reduce-scatter or an all-gather takes half of them.
+// Several hosts: each adds up within, and its ranks then reduce a part each with those of the other hosts.
 OCTAVO_API double all_reduce_seconds(const Links& links, std::int64_t bytes);
 // Buckets go one after the other. Seconds that the last one ends after the backward pass, which takes
 // `backward`.

@@ -13,6 +13,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace octavo::c {
 
@@ -92,6 +93,26 @@ inline void check_array(const char* name, const void* array, int64_t count) {
   if (count < 0 || count > (int64_t{1} << 32))
     refuse("count: got " + std::to_string(count) + ", expected 0 to 2^32");
   if (count > 0) check_given(name, array);
+}
+
+// An array of structs of the caller's size; the first says how far apart they lie.
+template <class To, class From, class Fn>
+std::vector<To> convert_all(const char* name, const From* array, int64_t count, Fn&& convert) {
+  check_array(name, array, count);
+  std::vector<To> list;
+  list.reserve(static_cast<std::size_t>(count));
+  const auto* at = reinterpret_cast<const std::byte*>(array);
+  for (int64_t i = 0; i < count; ++i, at += array->struct_size) {
+    const auto* from = reinterpret_cast<const From*>(at);
+    const From one = read_struct(name, from);
+    if (one.struct_size != array->struct_size || one.struct_size % alignof(From) != 0) {
+      refuse(std::string(name) + "[" + std::to_string(i) + "].struct_size: got " +
+             std::to_string(one.struct_size) + ", expected that of " + name + "[0], a multiple of " +
+             std::to_string(alignof(From)));
+    }
+    list.push_back(convert(one));
+  }
+  return list;
 }
 
 // A workspace as a span; null has no bytes, whatever its size says.

@@ -22,26 +22,6 @@ Device device(std::uint32_t kind, std::int32_t index) {
   return {static_cast<octavo::DeviceKind>(kind), index};
 }
 
-// An array of structs of the caller's size; the first says how far apart they lie.
-template <class To, class From, class Fn>
-std::vector<To> convert_all(const char* name, const From* array, std::int64_t count, Fn&& convert) {
-  check_array(name, array, count);
-  std::vector<To> list;
-  list.reserve(static_cast<std::size_t>(count));
-  const auto* at = reinterpret_cast<const std::byte*>(array);
-  for (std::int64_t i = 0; i < count; ++i, at += array->struct_size) {
-    const auto* from = reinterpret_cast<const From*>(at);
-    const From one = read_struct(name, from);
-    if (one.struct_size != array->struct_size || one.struct_size % alignof(From) != 0) {
-      refuse(std::string(name) + "[" + std::to_string(i) + "].struct_size: got " +
-             std::to_string(one.struct_size) + ", expected that of " + name + "[0], a multiple of " +
-             std::to_string(alignof(From)));
-    }
-    list.push_back(convert(one));
-  }
-  return list;
-}
-
 octavo::EngineTensor convert(const octavo_engine_tensor& c) {
   octavo::EngineTensor out;
   octavo::TensorArgs& t = out.tensor;

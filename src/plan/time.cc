@@ -1,0 +1,121 @@
+// How long kernels take: a roofline with the rates that kernels reach. The constants were set by products and
+// elementwise kernels measured on an H200 (tests/plan/time_test.cc has the numbers); other GPUs get the same
+// shares of their vendor's figures.
+// SPDX-License-Identifier: MIT
+#include <octavo/plan.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace octavo::plan {
+namespace {
+
+// What a large copy reaches of the memory's bandwidth.
+constexpr double kCopyShare = 0.89;
+// What a multiprocessor reaches of its part of the arithmetic in the middle of a large tile: the rest is lost
+// to the clock under load and to instructions that are no products.
+constexpr double kArithmeticShare = 0.76;
+// From one small kernel to the next one: launching and draining.
+constexpr double kGap = 1e-6;
+// A tile's time without its products: its first operands come from memory, its results go there.
+constexpr double kTileSeconds = 1.4e-6;
+// Smaller tiles load more per product: their rate falls with the area to this power.
+constexpr double kTilePower = 0.14;
+// Rows that are no multiple of 16 bytes cannot be fetched in the way that matrix units want.
+constexpr double kUnaligned = 3.6;
+constexpr double kAlignment = 16;
+// Memory and arithmetic overlap, but not quite: the p-norm of both, which is near the larger one.
+constexpr double kOverlap = 3;
+
+struct Tile {
+  std::int64_t rows, columns;
+};
+// What libraries choose from; the first ones are the usual ones, and the full rate is theirs.
+constexpr Tile kTiles[] = {{128, 256}, {256, 128}, {128, 128}, {64, 128}, {128, 64}, {64, 64}};
+constexpr double kFullTile = 128.0 * 256.0;
+
+// A GPU that lacks a precision computes in the next wider one.
+Precision computed_in(const Gpu& gpu, Precision wanted) {
+  const auto can = [&](Precision each) { return gpu.flops[static_cast<std::size_t>(each)] > 0; };
+  if (static_cast<std::size_t>(wanted) >= kPrecisions) return Precision::fp32;
+  if (wanted == Precision::fp8 && !can(wanted)) wanted = Precision::bf16;
+  return can(wanted) ? wanted : Precision::fp32;
+}
+
+double element_bytes(Precision precision) {
+  switch (precision) {
+    case Precision::fp8:
+      return 1;
+    case Precision::fp16:
+    case Precision::bf16:
+      return 2;
+    default:
+      return 4;
+  }
+}
+
+double parts(std::int64_t whole, std::int64_t part) {
+  return std::ceil(static_cast<double>(whole) / static_cast<double>(part));
+}
+
+// Tiles go to the multiprocessors in waves; the last one takes as long as a full one.
+double product_seconds(const Gpu& gpu, const Kernel& kernel) {
+  if (std::min({kernel.batch, kernel.rows, kernel.columns, kernel.inner}) <= 0) return 0;
+  const Precision precision = computed_in(gpu, kernel.precision);
+  const double processors = std::max(1, gpu.multiprocessors);
+  const double rate = kArithmeticShare * gpu.flops[static_cast<std::size_t>(precision)] / processors;
+  double best = HUGE_VAL;
+  for (const Tile& tile : kTiles) {
+    const auto area = static_cast<double>(tile.rows * tile.columns);
+    const double tiles = static_cast<double>(kernel.batch) * parts(kernel.rows, tile.rows) *
+                         parts(kernel.columns, tile.columns);
+    const double tile_rate = rate * std::pow(area / kFullTile, kTilePower);
+    const double seconds =
+        2 * area * static_cast<double>(kernel.inner) / tile_rate + kTileSeconds * area / kFullTile;
+    best = std::min(best, std::ceil(tiles / processors) * seconds);
+  }
+  const auto aligned = [&](std::int64_t elements) {
+    return std::fmod(static_cast<double>(elements) * element_bytes(precision), kAlignment) == 0;
+  };
+  const bool slow = precision != Precision::fp32 && !(aligned(kernel.columns) && aligned(kernel.inner));
+  return slow ? kUnaligned * best : best;
+}
+
+}  // namespace
+
+std::string_view name(Bound bound) {
+  switch (bound) {
+    case Bound::memory:
+      return "memory";
+    case Bound::arithmetic:
+      return "arithmetic";
+    case Bound::launch:
+      return "launch";
+  }
+  return "unknown";
+}
+
+KernelTime time(const Gpu& gpu, const Kernel& kernel) {
+  const double memory = kernel.bytes > 0 ? kernel.bytes / (gpu.bandwidth * kCopyShare * kernel.bandwidth) : 0;
+  const double arithmetic = kernel.work == Work::product ? product_seconds(gpu, kernel) : 0;
+  const double gaps = kGap * static_cast<double>(kernel.launches);
+  const double larger = std::max(memory, arithmetic), smaller = std::min(memory, arithmetic);
+  const double both =
+      smaller > 0 ? larger * std::pow(1 + std::pow(smaller / larger, kOverlap), 1 / kOverlap) : larger;
+  const Bound bound = gaps > both ? Bound::launch : memory >= arithmetic ? Bound::memory : Bound::arithmetic;
+  return {both + gaps, bound};
+}
+
+StepTime time(const Gpu& gpu, std::span<const Kernel> kernels, double launch_seconds) {
+  StepTime step;
+  for (const Kernel& kernel : kernels) {
+    const KernelTime one = time(gpu, kernel);
+    step.gpu_seconds += one.seconds;
+    step.by_bound[static_cast<std::size_t>(one.bound)] += one.seconds;
+    step.host_seconds += launch_seconds * static_cast<double>(kernel.launches);
+  }
+  step.seconds = std::max(step.gpu_seconds, step.host_seconds);
+  return step;
+}
+
+}  // namespace octavo::plan
