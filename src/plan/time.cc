@@ -11,7 +11,7 @@ namespace octavo::plan {
 namespace {
 
 // What a large copy reaches of the memory's bandwidth.
-constexpr double kCopyShare = 0.89;
+constexpr double kCopyShare = 0.9;
 // What a multiprocessor reaches of its part of the arithmetic in the middle of a large tile: the rest is lost
 // to the clock under load and to instructions that are no products.
 constexpr double kArithmeticShare = 0.76;
