@@ -57,8 +57,13 @@ Residence wanted(const TrainingSettings& training, bool on_cpu) {
 }
 
 // What the states of these take, which the optimizer places in the order of the groups.
-StepOptimizer::Bytes bytes_of(const OptimizerPlan& plan, const TrainingSettings& training,
-                              const ParameterGroups& groups, const std::vector<TensorSpec>& specs) {
+// The layout of each tensor's state, and where it lives, in the order of groups.
+struct PlacedState {
+  TensorLayout layout;
+  Residence residence;
+};
+std::vector<PlacedState> place_states(const OptimizerPlan& plan, const TrainingSettings& training,
+                                      const ParameterGroups& groups, const std::vector<TensorSpec>& specs) {
   std::vector<TensorLayout> layouts;
   std::vector<ResidenceTensor> tensors;
   for (std::size_t g = 0; g < groups.options.size(); ++g) {
@@ -74,13 +79,33 @@ StepOptimizer::Bytes bytes_of(const OptimizerPlan& plan, const TrainingSettings&
   options.ratio = training.offload_ratio;
   options.budget = training.gpu_state_budget.value_or(-1);
   const std::vector<Residence> residences = choose_residences(tensors, options).value();
+  std::vector<PlacedState> out;
+  for (std::size_t i = 0; i < layouts.size(); ++i) out.push_back({layouts[i], residences[i]});
+  return out;
+}
+
+StepOptimizer::Bytes bytes_of(const std::vector<PlacedState>& states) {
   StepOptimizer::Bytes total;
-  for (std::size_t i = 0; i < layouts.size(); ++i) {
-    const bool here = residences[i] == Residence::device;
-    (here ? total.states : total.host_states) += layouts[i].state_bytes();
-    (here ? total.master : total.host_master) += layouts[i].residual_bytes;
+  for (const auto& [layout, residence] : states) {
+    const bool here = residence == Residence::device;
+    (here ? total.states : total.host_states) += layout.state_bytes();
+    (here ? total.master : total.host_master) += layout.residual_bytes;
   }
   return total;
+}
+
+PlannedStates planned(const std::vector<PlacedState>& states) {
+  PlannedStates out;
+  out.bytes = bytes_of(states);
+  for (const auto& [layout, residence] : states) {
+    if (residence != Residence::device) continue;
+    for (std::size_t slot = 0; slot < static_cast<std::size_t>(layout.slots); ++slot) {
+      out.buffers.push_back(layout.slot[slot].codes_bytes);
+      out.buffers.push_back(4 * layout.slot[slot].scales);
+    }
+    out.masters.push_back(layout.residual_bytes);
+  }
+  return out;
 }
 
 // Formats that the groups of parameters ask for and plain LibTorch has not.
@@ -194,22 +219,32 @@ Status check_algorithm(const nlohmann::ordered_json& state, const std::string& p
                          "; use the optimizer that it was saved with, or start in another output_dir");
 }
 
-StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
-                                   const ParameterGroups& groups) {
+PlannedStates planned_states(const OptimizerPlan& plan, const TrainingSettings& training,
+                             const ParameterGroups& groups) {
   std::vector<TensorSpec> specs;
   for (std::size_t i = 0; i < groups.parameters.size(); ++i) specs.push_back(spec_of(groups, i, training));
-  return bytes_of(plan, training, groups, specs);
+  return planned(place_states(plan, training, groups, specs));
 }
 
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
-                                   const ParameterGroups& groups, const ParallelLayout& layout, int rank) {
+                                   const ParameterGroups& groups) {
+  return planned_states(plan, training, groups).bytes;
+}
+
+PlannedStates planned_states(const OptimizerPlan& plan, const TrainingSettings& training,
+                             const ParameterGroups& groups, const ParallelLayout& layout, int rank) {
   std::vector<TensorSpec> specs;
   for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
     TensorSpec& spec = specs.emplace_back(spec_of(groups, i, training));
     const std::int64_t here = layout.piece(i, rank).elements();
     if (here != spec.numel) spec.numel = here, spec.ndim = 0;
   }
-  return bytes_of(plan, training, groups, specs);
+  return planned(place_states(plan, training, groups, specs));
+}
+
+StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,
+                                   const ParameterGroups& groups, const ParallelLayout& layout, int rank) {
+  return planned_states(plan, training, groups, layout, rank).bytes;
 }
 
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,

@@ -89,6 +89,19 @@ const char* master_name(WeightStore store);
 // The title of the algorithm and its format, as in "Title 8-bit".
 std::string optimizer_text(const OptimizerName& name);
 
+// The states that an optimizer of the plan will make: their bytes, and each buffer on the device, as they are
+// allocated.
+struct PlannedStates {
+  StepOptimizer::Bytes bytes;
+  std::vector<std::int64_t> buffers;  // of moments: codes and scales
+  std::vector<std::int64_t> masters;
+};
+PlannedStates planned_states(const OptimizerPlan& plan, const TrainingSettings& training,
+                             const ParameterGroups& groups);
+// What a rank has of that.
+PlannedStates planned_states(const OptimizerPlan& plan, const TrainingSettings& training,
+                             const ParameterGroups& groups, const ParallelLayout& layout, int rank);
+
 // Bytes of the moments and scales of the groups, as the optimizer will allocate them, and of master bits,
 // those in host memory apart.
 StepOptimizer::Bytes planned_bytes(const OptimizerPlan& plan, const TrainingSettings& training,

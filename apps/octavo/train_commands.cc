@@ -6,6 +6,7 @@
 #include "bench_transcribe.h"
 #include "cli.h"
 #include "evaluate.h"
+#include "plan.h"
 #include "train.h"
 #include "train/config/config.h"
 #include "train/config/environment.h"
@@ -53,6 +54,13 @@ void train(const TrainRequest& request) {
   become_trainer(std::move(arguments));
 }
 
+void plan(const PlanCommand& request) {
+  const auto config = train::load(request.file, request.overrides);
+  check(config.status());
+  check(train::check_complete(*config));
+  become_trainer(arguments_of(request));
+}
+
 void sample(const SampleRequest& request) {
   if (request.prompt.empty()) throw Failure(kExitUsage, "--prompt: got nothing, expected at least one byte");
   std::vector<std::string> arguments = {"sample",
@@ -76,6 +84,7 @@ void add_train_commands(CLI::App& app) {
   add_bench_transcribe(*app.get_subcommand("bench"),
                        [](const TranscribeBenchRequest& request) { become_trainer(arguments_of(request)); });
   add_train(app, train);
+  add_plan(app, plan);
   add_sample(app, sample);
   add_transcribe(app, [](const TranscribeRequest& request) {
     check_transcribe(request);
@@ -89,6 +98,7 @@ void add_train_commands(CLI::App& app) {
   add_report(app);
   add_data(app);
   app.footer(app.get_footer() + R"(
+  octavo plan run.yaml             what that needs, before it is started; docs/guides/plan.md
   octavo train run.yaml            train a model; docs/guides/train.md
   octavo sample RUN                let it write
   octavo transcribe RUN FILE...    let it write down what recordings say

@@ -1,4 +1,4 @@
-// The program octavo-trainer: what `octavo train`, `octavo sample`, `octavo transcribe`, `octavo evaluate`,
+// The program octavo-trainer: what `octavo train`, `octavo plan`, `octavo sample`, `octavo transcribe`, `octavo evaluate`,
 // `octavo bench speech` and `octavo bench transcribe` do, in a process that loads LibTorch.
 // SPDX-License-Identifier: MIT
 #include "trainer.h"
@@ -20,6 +20,7 @@
 #include "train/world/launcher.h"
 #include "trainer_bench.h"
 #include "trainer_evaluate.h"
+#include "trainer_plan.h"
 #include "trainer_transcribe.h"
 #include "transcribe.h"
 
@@ -173,6 +174,7 @@ auto plainly(Action action) {
 
 void add_commands(CLI::App& app, const std::vector<std::string>& words) {
   add_train(app, [words](const TrainRequest& request) { run_training(request, words); });
+  add_plan(app, plainly(run_plan));
   add_sample(app, plainly(run_sampling));
   add_transcribe(app, plainly(run_transcribe));
   add_evaluate(app, plainly(run_evaluate));

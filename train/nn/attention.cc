@@ -56,10 +56,8 @@ torch::Tensor relative_attention(const torch::Tensor& q, const torch::Tensor& k,
                   lengths.device() == q.device(),
               "relative_attention: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
               lengths.device(), ", expected Long [", q.size(0), "] on ", q.device());
-  if constexpr (kHasKernels) {
-    if (attention_is_fusible(q, k, v))
-      return relative_attention_fused(q, k, v, positions, bias_u, bias_v, lengths, drop);
-  }
+  if (attention_is_fusible(q, k, v))
+    return relative_attention_fused(q, k, v, positions, bias_u, bias_v, lengths, drop);
   const NoAutocast no_autocast;
   const auto type = wide_type(q);
   const auto heads_first = [&](const torch::Tensor& x) { return x.to(type).transpose(1, 2); };

@@ -61,45 +61,52 @@ struct HeadTensors {
   }
 };
 
-HeadTensors split(const cuda::AttentionShape& shape, const variable_list& inputs, void* stream) {
+HeadTensors split(const cuda::AttentionShape& shape, const variable_list& inputs, const KernelScope& scope) {
   const at::Tensor q = with_even_rows(inputs[0]), k = with_even_rows(inputs[1]),
                    v = with_even_rows(inputs[2]);
   const at::Tensor positions = kernel_input(inputs[3].to(q.scalar_type()));
   const at::Tensor bias_u = kernel_parameter(inputs[4]), bias_v = kernel_parameter(inputs[5]);
   HeadTensors out(shape, q.options());
-  check_kernel(kName, cuda::split_heads(
-                          shape,
-                          {q.const_data_ptr(), k.const_data_ptr(), v.const_data_ptr(), row_pitch(q),
-                           row_pitch(k), row_pitch(v), positions.const_data_ptr(),
-                           bias_u.const_data_ptr<float>(), bias_v.const_data_ptr<float>(), out.pointers()},
-                          stream));
+  scope.run(kName, {q, k, v, positions, out.content, out.place, out.keys, out.values, out.positions},
+            [&](auto stream) {
+              return cuda::split_heads(
+                  shape,
+                  {q.const_data_ptr(), k.const_data_ptr(), v.const_data_ptr(), row_pitch(q), row_pitch(k),
+                   row_pitch(v), positions.const_data_ptr(), bias_u.const_data_ptr<float>(),
+                   bias_v.const_data_ptr<float>(), out.pointers()},
+                  stream);
+            });
   return out;
 }
 
 struct Probabilities {
   at::Tensor kept, dropped;  // the same tensor where none are dropped
 };
-Probabilities attend(const AttentionCall& call, const HeadTensors& heads, void* stream) {
+Probabilities attend(const AttentionCall& call, const HeadTensors& heads, const KernelScope& scope) {
   at::Tensor scores = at::bmm(heads.content, heads.keys.mT());
   const at::Tensor places = at::bmm(heads.place, heads.positions.mT());
   at::Tensor dropped = call.drops() ? at::empty_like(scores) : at::Tensor();
-  check_kernel(kName, cuda::probabilities(call.shape, call.work(), scores.data_ptr(), places.const_data_ptr(),
-                                          call.drops() ? dropped.data_ptr() : nullptr, stream));
+  scope.run(kName, {scores, scores, places, dropped}, [&](auto stream) {
+    return cuda::probabilities(call.shape, call.work(), scores.data_ptr(), places.const_data_ptr(),
+                               call.drops() ? dropped.data_ptr() : nullptr, stream);
+  });
   return {scores, call.drops() ? dropped : scores};
 }
 
 // Gradients of q, k, v, the positions and the biases from those of the output's heads.
 variable_list gradients(const AttentionCall& call, const at::Tensor& dout, const at::Tensor& kept,
-                        const variable_list& heads, void* stream) {
+                        const variable_list& heads, const KernelScope& scope) {
   const cuda::AttentionShape& s = call.shape;
   const at::Tensor &content = heads[0], &place = heads[1], &keys = heads[2], &values = heads[3],
                    &positions = heads[4];
   at::Tensor dscores = at::bmm(dout, values.mT());
   at::Tensor dplaces = at::empty({s.heads, s.batch * s.frames, s.distances()}, dout.options());
   at::Tensor dropped = call.drops() ? at::empty_like(kept) : at::Tensor();
-  check_kernel(kName, cuda::probabilities_backward(call.shape, call.work(), kept.const_data_ptr(),
-                                                   dscores.data_ptr(), dplaces.data_ptr(),
-                                                   call.drops() ? dropped.data_ptr() : nullptr, stream));
+  scope.run(kName, {kept, dscores, dscores, dplaces, dropped}, [&](auto stream) {
+    return cuda::probabilities_backward(call.shape, call.work(), kept.const_data_ptr(), dscores.data_ptr(),
+                                        dplaces.data_ptr(), call.drops() ? dropped.data_ptr() : nullptr,
+                                        stream);
+  });
   const at::Tensor dvalues = at::bmm((call.drops() ? dropped : kept).mT(), dout);
   dropped.reset();
   const at::Tensor dkeys = at::bmm(dscores.mT(), content), dcontent = at::bmm(dscores, keys);
@@ -111,12 +118,13 @@ variable_list gradients(const AttentionCall& call, const at::Tensor& dout, const
   const auto floats = dout.options().dtype(at::kFloat);
   at::Tensor dbias = at::empty({2, s.heads, s.size}, floats);
   const at::Tensor partial = at::empty({cuda::merge_partial_size(s)}, floats);
-  check_kernel(kName,
-               cuda::merge_heads(s,
-                                 {dcontent.const_data_ptr(), dplace.const_data_ptr(), dkeys.const_data_ptr(),
-                                  dvalues.const_data_ptr(), dq.data_ptr(), dk.data_ptr(), dv.data_ptr(),
-                                  dbias.data_ptr<float>(), partial.data_ptr<float>()},
-                                 stream));
+  scope.run(kName, {dcontent, dplace, dkeys, dvalues, dq, dk, dv}, [&](auto stream) {
+    return cuda::merge_heads(
+        s,
+        {dcontent.const_data_ptr(), dplace.const_data_ptr(), dkeys.const_data_ptr(), dvalues.const_data_ptr(),
+         dq.data_ptr(), dk.data_ptr(), dv.data_ptr(), dbias.data_ptr<float>(), partial.data_ptr<float>()},
+        stream);
+  });
   return {dq,       dk,      dv, dpositions.slice(1, 0, 2 * s.frames - 1).transpose(0, 1).contiguous(),
           dbias[0], dbias[1]};
 }
@@ -127,12 +135,13 @@ struct AttentionFunction : ::torch::autograd::Function<AttentionFunction> {
                             const at::Tensor& bias_v, const Call& call) {
     const NoAutocast no_autocast;
     const KernelScope scope(q);
-    const HeadTensors heads = split(call->shape, {q, k, v, positions, bias_u, bias_v}, scope.stream());
-    const Probabilities probabilities = attend(*call, heads, scope.stream());
+    const HeadTensors heads = split(call->shape, {q, k, v, positions, bias_u, bias_v}, scope);
+    const Probabilities probabilities = attend(*call, heads, scope);
     const at::Tensor apart = at::bmm(probabilities.dropped, heads.values);
     at::Tensor out = at::empty({q.size(0), q.size(1), call->shape.channels()}, q.options());
-    check_kernel(kName,
-                 cuda::heads_last(call->shape, apart.const_data_ptr(), out.data_ptr(), scope.stream()));
+    scope.run(kName, {apart, out}, [&](auto stream) {
+      return cuda::heads_last(call->shape, apart.const_data_ptr(), out.data_ptr(), stream);
+    });
     context->save_for_backward(
         {heads.content, heads.place, heads.keys, heads.values, heads.positions, probabilities.kept});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -150,9 +159,10 @@ struct AttentionFunction : ::torch::autograd::Function<AttentionFunction> {
     const KernelScope scope(saved[0]);
     const at::Tensor together = kernel_input(grads[0].to(saved[0].scalar_type()));
     at::Tensor dout = at::empty_like(saved[0]);
-    check_kernel(kName,
-                 cuda::heads_first(call->shape, together.const_data_ptr(), dout.data_ptr(), scope.stream()));
-    variable_list out = gradients(*call, dout, saved[5], saved, scope.stream());
+    scope.run(kName, {together, dout}, [&](auto stream) {
+      return cuda::heads_first(call->shape, together.const_data_ptr(), dout.data_ptr(), stream);
+    });
+    variable_list out = gradients(*call, dout, saved[5], saved, scope);
     out[3] = out[3].to(context->saved_data["positions"].toScalarType());
     const at::ScalarType bias = context->saved_data["bias"].toScalarType();
     out[4] = out[4].to(bias);

@@ -1,4 +1,4 @@
-// relative_attention by CUDA kernels; only in builds that have them (kHasKernels).
+// relative_attention by CUDA kernels; where a build has none, for plans alone (nn/fused.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -15,10 +15,8 @@ torch::Tensor conv_module(const torch::Tensor& z, const torch::Tensor& lengths, 
   TORCH_CHECK(z.dim() == 3 && z.size(2) == 2 * channels, "conv_module: activations are ", z.sizes(),
               ", expected [batch, T, ", 2 * channels, ']');
   TORCH_CHECK(width % 2 == 1, "conv_module: the kernel's width is ", width, ", expected an odd number");
-  if constexpr (kHasKernels) {
-    if (conv_is_fusible(z, weight, norm))
-      return conv_module_fused(z, lengths, weight, norm, !training || norm.frozen);
-  }
+  if (conv_is_fusible(z, weight, norm))
+    return conv_module_fused(z, lengths, weight, norm, !training || norm.frozen);
   const NoAutocast no_autocast;
   const auto type = wide_type(z);
   const torch::Tensor gated =

@@ -39,13 +39,15 @@ struct ConvModuleFunction : torch::autograd::Function<ConvModuleFunction> {
                              norm->eps,
                              frozen};
     const KernelScope scope(in);
-    check_kernel("conv_module",
-                 cuda::conv_mix(shape, in.const_data_ptr(), ends.const_data_ptr<std::int64_t>(),
-                                kernel.const_data_ptr<float>(), how, y.data_ptr(),
-                                statistics.data_ptr<float>(), partial.data_ptr<float>(), scope.stream()));
-    check_kernel("conv_module",
-                 cuda::conv_normalise(shape, y.const_data_ptr(), statistics.const_data_ptr<float>(), how,
-                                      out.data_ptr(), scope.stream()));
+    scope.run("conv_module", {in, y, partial}, [&](auto stream) {
+      return cuda::conv_mix(shape, in.const_data_ptr(), ends.const_data_ptr<std::int64_t>(),
+                            kernel.const_data_ptr<float>(), how, y.data_ptr(), statistics.data_ptr<float>(),
+                            partial.data_ptr<float>(), stream);
+    });
+    scope.run("conv_module", {y, out}, [&](auto stream) {
+      return cuda::conv_normalise(shape, y.const_data_ptr(), statistics.const_data_ptr<float>(), how,
+                                  out.data_ptr(), stream);
+    });
     context->save_for_backward({in, kernel, scale, shift, ends, y, statistics});
     context->saved_data["frozen"] = frozen;
     context->saved_data["weight"] = weight.scalar_type();
@@ -67,12 +69,14 @@ struct ConvModuleFunction : torch::autograd::Function<ConvModuleFunction> {
     how.bias = saved[3].const_data_ptr<float>();
     how.frozen = context->saved_data["frozen"].toBool();
     const KernelScope scope(z);
-    check_kernel("conv_module",
-                 cuda::conv_backward(shape, dout.const_data_ptr(), z.const_data_ptr(), y.const_data_ptr(),
-                                     saved[4].const_data_ptr<std::int64_t>(), kernel.const_data_ptr<float>(),
-                                     statistics.const_data_ptr<float>(), how, dz.data_ptr(),
-                                     dkernel.data_ptr<float>(), dnorm.data_ptr<float>(),
-                                     means.data_ptr<float>(), partial.data_ptr<float>(), scope.stream()));
+    // dout and y are read twice: for the norm's sums, and for the gradients.
+    scope.run("conv_module", {dout, y, dout, y, z, dz, partial}, [&](auto stream) {
+      return cuda::conv_backward(shape, dout.const_data_ptr(), z.const_data_ptr(), y.const_data_ptr(),
+                                 saved[4].const_data_ptr<std::int64_t>(), kernel.const_data_ptr<float>(),
+                                 statistics.const_data_ptr<float>(), how, dz.data_ptr(),
+                                 dkernel.data_ptr<float>(), dnorm.data_ptr<float>(), means.data_ptr<float>(),
+                                 partial.data_ptr<float>(), stream);
+    });
     const at::ScalarType norm_type = context->saved_data["norm"].toScalarType();
     return {dz,
             dkernel.to(context->saved_data["weight"].toScalarType()),

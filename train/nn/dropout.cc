@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "nn/dropout.h"
 
+#include "nn/fake.h"
+
 #include <c10/util/accumulate.h>
 #include <octavo/torch/native.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -35,6 +37,10 @@ struct Mask : ::torch::CustomClassHolder {
 bool drop_native(const Mask& mask, const Tensor& from, const Tensor& samples, const Tensor& to) {
   const int dtype = native::dtype_number(from.scalar_type());
   const ::torch::Device device = from.device();
+  if (device.is_meta()) {
+    record_kernel("dropout", {from, to});
+    return true;
+  }
   if (dtype < 0 || !(device.is_cpu() || device.is_cuda())) return false;
   const auto sizes = from.sizes();
   auto args = native::sized<octavo_dropout_args>();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "nn/dropout.h"
+#include "nn/fake.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DeviceGuard.h>
@@ -13,8 +14,8 @@
 
 namespace octavo::train {
 
-// Whether the build has the kernels of train/nn/cuda. Where it has not, `if constexpr` leaves out what calls
-// them.
+// Whether the build has the kernels of train/nn/cuda. The functions around them are in every build: on a fake
+// device (train/plan) they allocate as on a GPU, and launch nothing.
 #if defined(OCTAVO_TRAIN_CUDA)
 inline constexpr bool kHasKernels = true;
 #else
@@ -26,7 +27,7 @@ bool has_code_for(const torch::Device& device);
 
 // Activations that the kernels take: bf16 or fp32 on a GPU, and most of them rows of whole vectors.
 inline bool has_kernel_type(const torch::Tensor& x) {
-  return x.is_cuda() && has_code_for(x.device()) &&
+  return (x.is_meta() || (kHasKernels && x.is_cuda() && has_code_for(x.device()))) &&
          (x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kFloat32) && x.numel() > 0;
 }
 inline bool fusible(const torch::Tensor& x) {
@@ -46,16 +47,26 @@ inline torch::Tensor kernel_parameter(const torch::Tensor& x) { return kernel_in
 class KernelScope {
  public:
   explicit KernelScope(const torch::Tensor& x);
-  [[nodiscard]] void* stream() const { return stream_; }
+
+  // launch(stream) queues kernels that read and write `uses` and returns null, or what CUDA says is wrong. It
+  // is a generic lambda, so that a build without the kernels does not ask for them. On a fake device nothing
+  // is launched; its recorder is told of the memory.
+  template <class F>
+  void run(const char* name, at::TensorList uses, const F& launch) const {
+    if (fake_) return record_kernel(name, uses);
+    if constexpr (kHasKernels) {
+      const char* const problem = launch(stream_);
+      TORCH_CHECK(problem == nullptr, name,
+                  ": its kernels did not start: ", problem == nullptr ? "" : problem);
+    }
+  }
 
  private:
-  c10::DeviceGuard guard_;
-  void* stream_;
+  bool fake_;
+  c10::OptionalDeviceGuard guard_;
+  void* stream_ = nullptr;
 };
 
-inline void check_kernel(const char* name, const char* problem) {
-  TORCH_CHECK(problem == nullptr, name, ": its kernels did not start: ", problem == nullptr ? "" : problem);
-}
 inline void check_first_gradient(const char* name) {
   TORCH_CHECK(!at::GradMode::is_enabled(), name,
               ": its kernels have no second gradient; call backward without create_graph");

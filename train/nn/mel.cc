@@ -120,10 +120,8 @@ torch::Tensor mel_features(const torch::Tensor& audio, const torch::Tensor& leng
   const torch::NoGradGuard no_grad;
   const NoAutocast no_autocast;
   check_dither(audio, options, pass);
-  if constexpr (kHasKernels) {
-    if (mel_is_fusible(audio, frames, tables, options))
-      return mel_features_fused(audio, lengths, frames, tables, options, pass);
-  }
+  if (mel_is_fusible(audio, frames, tables, options))
+    return mel_features_fused(audio, lengths, frames, tables, options, pass);
   const torch::Tensor x = emphasized(audio, lengths, options, pass);
   const torch::Tensor bands =
       torch::matmul(power_spectrum(x, frames, tables, options.hop), tables.filters.t());

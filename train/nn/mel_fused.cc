@@ -37,25 +37,28 @@ torch::Tensor mel_features_fused(const torch::Tensor& audio, const torch::Tensor
       options.dither == 0 ? torch::Tensor() : pass.samples.to(audio.device()).contiguous();
   const std::int64_t rows = (shape.batch * frames + kPlanRows - 1) / kPlanRows * kPlanRows;
   torch::Tensor windows = torch::empty({rows, shape.size}, audio.options());
-  check_kernel(
-      kName, cuda::mel_frames(shape,
-                              {from.const_data_ptr<float>(), ends.const_data_ptr<std::int64_t>(),
-                               tables.window.const_data_ptr<float>(), static_cast<float>(options.preemphasis),
-                               static_cast<float>(options.dither),
-                               draws.defined() ? draws.const_data_ptr<std::int64_t>() : nullptr, pass.seed,
-                               pass.step, kDitherUse},
-                              windows.data_ptr<float>(), scope.stream()));
+  scope.run(kName, {from, windows}, [&](auto stream) {
+    return cuda::mel_frames(
+        shape,
+        {from.const_data_ptr<float>(), ends.const_data_ptr<std::int64_t>(),
+         tables.window.const_data_ptr<float>(), static_cast<float>(options.preemphasis),
+         static_cast<float>(options.dither), draws.defined() ? draws.const_data_ptr<std::int64_t>() : nullptr,
+         pass.seed, pass.step, kDitherUse},
+        windows.data_ptr<float>(), stream);
+  });
   const torch::Tensor spectrum = torch::fft_rfft(windows).contiguous();
   windows.reset();
   torch::Tensor out = torch::empty({shape.batch, frames, shape.bands}, audio.options());
-  check_kernel(kName,
-               cuda::mel_bands(shape, spectrum.const_data_ptr(),
-                               {tables.packed.const_data_ptr<float>(),
-                                tables.starts.const_data_ptr<std::int32_t>(), tables.packed.size(0)},
-                               static_cast<float>(options.guard), out.data_ptr<float>(), scope.stream()));
-  check_kernel(
-      kName, cuda::mel_normalize(shape, ends.const_data_ptr<std::int64_t>(),
-                                 static_cast<float>(kLeastDeviation), out.data_ptr<float>(), scope.stream()));
+  scope.run(kName, {spectrum, out}, [&](auto stream) {
+    return cuda::mel_bands(shape, spectrum.const_data_ptr(),
+                           {tables.packed.const_data_ptr<float>(),
+                            tables.starts.const_data_ptr<std::int32_t>(), tables.packed.size(0)},
+                           static_cast<float>(options.guard), out.data_ptr<float>(), stream);
+  });
+  scope.run(kName, {out, out}, [&](auto stream) {
+    return cuda::mel_normalize(shape, ends.const_data_ptr<std::int64_t>(),
+                               static_cast<float>(kLeastDeviation), out.data_ptr<float>(), stream);
+  });
   return out;
 }
 

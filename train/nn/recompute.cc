@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "nn/recompute.h"
 
+#include "nn/fake.h"
 #include "nn/product_scope.h"
 
 #include <ATen/Context.h>
@@ -42,6 +43,7 @@ class RandomState {
 
  private:
   void add(at::Device device) {
+    if (device.is_meta()) return;  // nothing is drawn there
     at::Generator generator = at::globalContext().defaultGenerator(device);
     const std::lock_guard<std::mutex> lock(generator.mutex());
     states_.emplace_back(device, generator.get_state());
@@ -54,9 +56,9 @@ class RandomState {
 class Autocast {
  public:
   explicit Autocast(at::DeviceType device)
-      : device_(device),
-        enabled_(at::autocast::is_autocast_enabled(device)),
-        dtype_(at::autocast::get_autocast_dtype(device)) {}
+      : device_(autocast_type(device)),
+        enabled_(at::autocast::is_autocast_enabled(device_)),
+        dtype_(at::autocast::get_autocast_dtype(device_)) {}
 
   void apply() const {
     at::autocast::set_autocast_enabled(device_, enabled_);

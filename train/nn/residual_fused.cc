@@ -32,13 +32,14 @@ void run_norm(const at::Tensor& x, const at::Tensor& y, double scale, const Kern
               const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& sum,
               const at::Tensor& out, const at::Tensor& statistics) {
   const KernelScope scope(x);
-  check_kernel("add_norm",
-               cuda::norm_forward(
-                   norm_shape(x),
-                   {x.const_data_ptr(), y.defined() ? y.const_data_ptr() : nullptr, scale, mask.call,
-                    weight.const_data_ptr<float>(), bias.const_data_ptr<float>(), eps,
-                    sum.defined() ? sum.data_ptr() : nullptr, out.data_ptr(), statistics.data_ptr<float>()},
-                   scope.stream()));
+  scope.run("add_norm", {x, y, sum, out, statistics}, [&](auto stream) {
+    return cuda::norm_forward(
+        norm_shape(x),
+        {x.const_data_ptr(), y.defined() ? y.const_data_ptr() : nullptr, scale, mask.call,
+         weight.const_data_ptr<float>(), bias.const_data_ptr<float>(), eps,
+         sum.defined() ? sum.data_ptr() : nullptr, out.data_ptr(), statistics.data_ptr<float>()},
+        stream);
+  });
 }
 
 struct NormGradients {
@@ -55,14 +56,14 @@ NormGradients norm_gradients(const at::Tensor& ds, const at::Tensor& dout, const
   const at::Tensor dnorm = at::empty({2, shape.channels}, weight.options());
   NormGradients out{at::empty_like(s), with_y ? at::empty_like(s) : at::Tensor(), dnorm[1], dnorm[0]};
   const KernelScope scope(s);
-  check_kernel(
-      "add_norm",
-      cuda::norm_backward(
-          shape,
-          {add.defined() ? add.const_data_ptr() : nullptr, from.const_data_ptr(), s.const_data_ptr(), scale,
-           mask.call, weight.const_data_ptr<float>(), statistics.const_data_ptr<float>(), out.dx.data_ptr(),
-           with_y ? out.dy.data_ptr() : nullptr, dnorm.data_ptr<float>(), partial.data_ptr<float>()},
-          scope.stream()));
+  scope.run("add_norm", {add, from, s, out.dx, out.dy, partial}, [&](auto stream) {
+    return cuda::norm_backward(
+        shape,
+        {add.defined() ? add.const_data_ptr() : nullptr, from.const_data_ptr(), s.const_data_ptr(), scale,
+         mask.call, weight.const_data_ptr<float>(), statistics.const_data_ptr<float>(), out.dx.data_ptr(),
+         with_y ? out.dy.data_ptr() : nullptr, dnorm.data_ptr<float>(), partial.data_ptr<float>()},
+        stream);
+  });
   return out;
 }
 
@@ -130,10 +131,11 @@ struct AddNormFunction : torch::autograd::Function<AddNormFunction> {
 at::Tensor run_silu(const at::Tensor& x, const at::Tensor& dout, const KernelMask& mask) {
   at::Tensor out = at::empty_like(x);
   const KernelScope scope(x);
-  check_kernel("silu_dropout",
-               cuda::silu_dropout(is_bf16(x), x.numel(), x.numel() / x.size(0), x.const_data_ptr(),
-                                  dout.defined() ? dout.const_data_ptr() : nullptr, mask.call, out.data_ptr(),
-                                  scope.stream()));
+  scope.run("silu_dropout", {x, dout, out}, [&](auto stream) {
+    return cuda::silu_dropout(is_bf16(x), x.numel(), x.numel() / x.size(0), x.const_data_ptr(),
+                              dout.defined() ? dout.const_data_ptr() : nullptr, mask.call, out.data_ptr(),
+                              stream);
+  });
   return out;
 }
 

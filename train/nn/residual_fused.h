@@ -1,4 +1,4 @@
-// The functions of nn/residual.h by CUDA kernels; only in builds that have them (kHasKernels).
+// The functions of nn/residual.h by CUDA kernels; where a build has none, for plans alone (nn/fused.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -24,9 +24,7 @@ torch::Tensor subsample(const torch::Tensor& features, const torch::Tensor& leng
                   lengths.scalar_type() == torch::kInt64 && lengths.device() == features.device(),
               "subsample: lengths are ", lengths.scalar_type(), ' ', lengths.sizes(), " on ",
               lengths.device(), ", expected Long [", features.size(0), "] on ", features.device());
-  if constexpr (kHasKernels) {
-    if (subsampling_is_fusible(features, weights)) return subsample_fused(features, lengths, weights);
-  }
+  if (subsampling_is_fusible(features, weights)) return subsample_fused(features, lengths, weights);
   const NoAutocast no_autocast;
   torch::Tensor x = features.unsqueeze(1), left = lengths;
   const auto convolved = [&](const torch::Tensor& weight, const torch::Tensor& bias) {

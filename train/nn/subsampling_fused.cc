@@ -88,10 +88,10 @@ at::Tensor weight_gradient(const at::Tensor& dz, const at::Tensor& y, std::int64
 }
 at::Tensor bias_gradient(const at::Tensor& dz) { return at::sum(dz, {0}, false, at::kFloat); }
 
-at::Tensor first_level(const cuda::StemShape& shape, const cuda::StemFirst& work,
-                       const at::TensorOptions& options, void* stream) {
-  at::Tensor y = level(shape, 2, options);
-  check_kernel(kName, cuda::stem_first(shape, work, y.data_ptr(), stream));
+at::Tensor first_level(const cuda::StemShape& shape, const cuda::StemFirst& work, const at::Tensor& in,
+                       const KernelScope& scope) {
+  at::Tensor y = level(shape, 2, in.options());
+  scope.run(kName, {in, y}, [&](auto stream) { return cuda::stem_first(shape, work, y.data_ptr(), stream); });
   return y;
 }
 
@@ -109,16 +109,19 @@ struct SubsampleFunction : ::torch::autograd::Function<SubsampleFunction> {
     const cuda::StemShape shape = shape_of(in, parameters);
     const Taps kernels(parameters);
     const KernelScope scope(in);
-    const at::Tensor z2 = product(
-        first_level(shape, kernels.first_work(in, ends), in.options(), scope.stream()), parameters, kPoint1);
+    const at::Tensor z2 =
+        product(first_level(shape, kernels.first_work(in, ends), in, scope), parameters, kPoint1);
     at::Tensor y3 = level(shape, 3, in.options());
-    check_kernel(kName,
-                 cuda::stem_second(shape, kernels.second_work(z2, ends), y3.data_ptr(), scope.stream()));
+    scope.run(kName, {z2, y3}, [&](auto stream) {
+      return cuda::stem_second(shape, kernels.second_work(z2, ends), y3.data_ptr(), stream);
+    });
     const at::Tensor z3 = product(y3, parameters, kPoint2);
     at::Tensor out =
         at::empty({shape.batch, shape.frames_at(3), shape.channels * shape.bands_at(3)}, in.options());
-    check_kernel(kName, cuda::stem_last(shape, ends.const_data_ptr<std::int64_t>(), z3.const_data_ptr(),
-                                        out.data_ptr(), scope.stream()));
+    scope.run(kName, {z3, out}, [&](auto stream) {
+      return cuda::stem_last(shape, ends.const_data_ptr<std::int64_t>(), z3.const_data_ptr(), out.data_ptr(),
+                             stream);
+    });
     variable_list kept = parameters;
     kept.insert(kept.end(), {in, ends, z2, y3, out});
     context->save_for_backward(kept);
@@ -145,27 +148,32 @@ struct SubsampleFunction : ::torch::autograd::Function<SubsampleFunction> {
     };
 
     at::Tensor dz3 = level(shape, 3, in.options());
-    check_kernel(kName, cuda::stem_last_backward(shape, out.const_data_ptr(), dout.const_data_ptr(),
-                                                 dz3.data_ptr(), scope.stream()));
+    scope.run(kName, {out, dout, dz3}, [&](auto stream) {
+      return cuda::stem_last_backward(shape, out.const_data_ptr(), dout.const_data_ptr(), dz3.data_ptr(),
+                                      stream);
+    });
     set(kPoint2, weight_gradient(dz3, y3, shape.batch));
     set(kPoint2Bias, bias_gradient(dz3));
     const at::Tensor dy3 = at::mm(dz3, matrix(parameters[kPoint2], type));
     at::Tensor dz2 = level(shape, 2, in.options());
     const at::Tensor second = at::empty({10, shape.channels}, floats);
-    check_kernel(kName, cuda::stem_second_backward(shape, kernels.second_work(z2, ends), dy3.const_data_ptr(),
-                                                   dz2.data_ptr(), second.data_ptr<float>(),
-                                                   partial.data_ptr<float>(), scope.stream()));
+    scope.run(kName, {z2, dy3, dz2, partial}, [&](auto stream) {
+      return cuda::stem_second_backward(shape, kernels.second_work(z2, ends), dy3.const_data_ptr(),
+                                        dz2.data_ptr(), second.data_ptr<float>(), partial.data_ptr<float>(),
+                                        stream);
+    });
     set(kDeep2, second.slice(0, 0, 9).t().contiguous());
     set(kDeep2Bias, second[9]);
-    at::Tensor level2 = first_level(shape, kernels.first_work(in, ends), in.options(), scope.stream());
+    at::Tensor level2 = first_level(shape, kernels.first_work(in, ends), in, scope);
     set(kPoint1, weight_gradient(dz2, level2, shape.batch));
     set(kPoint1Bias, bias_gradient(dz2));
     at::mm_out(level2, dz2, matrix(parameters[kPoint1], type));  // from here on a gradient
     dz2.reset();
     const at::Tensor sums = at::empty({20, shape.channels}, floats);
-    check_kernel(
-        kName, cuda::stem_first_backward(shape, kernels.first_work(in, ends), level2.const_data_ptr(),
-                                         sums.data_ptr<float>(), partial.data_ptr<float>(), scope.stream()));
+    scope.run(kName, {in, level2, partial}, [&](auto stream) {
+      return cuda::stem_first_backward(shape, kernels.first_work(in, ends), level2.const_data_ptr(),
+                                       sums.data_ptr<float>(), partial.data_ptr<float>(), stream);
+    });
     set(kFirst, sums.slice(0, 0, 9).t().contiguous());
     set(kFirstBias, sums[9]);
     set(kDeep1, sums.slice(0, 10, 19).t().contiguous());

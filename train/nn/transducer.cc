@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "nn/transducer.h"
 
+#include "nn/fake.h"
 #include "nn/fused.h"
 
 #include <ATen/Parallel.h>
@@ -85,6 +86,11 @@ struct Arguments {
   [[nodiscard]] octavo_status bytes(Bytes& out) const {
     return octavo_transducer_joint_bytes(&args, &joint, &out.workspace, &out.scratch);
   }
+  [[nodiscard]] Bytes bytes() const {
+    Bytes out{};
+    native::check(bytes(out), "");
+    return out;
+  }
   void use(const Tensor& workspace, const Tensor& scratch) {
     args.workspace = workspace.mutable_data_ptr();
     args.workspace_bytes = workspace.numel();
@@ -96,6 +102,38 @@ struct Arguments {
   octavo_transducer_joint joint;
 };
 
+std::int64_t cells_of(const JointCall& call) {
+  std::int64_t cells = 0;
+  for (std::size_t i = 0; i < call.frames.size(); ++i) cells += call.frames[i] * (call.labels[i] + 1);
+  return cells;
+}
+
+// What a plan counts: the products, the logits that are written and read, and the hidden units. A lattice's
+// walk is a step for each frame and label, one behind the other.
+void record_tiles(const Inputs& in, const JointCall& call, bool gradient) {
+  constexpr std::int64_t kTileCells = 8192, kVector = 8;  // as on a GPU: rows of logits are whole vectors
+  const std::int64_t cells = cells_of(call), hidden = in.f.size(2);
+  const std::int64_t outputs = (in.weight.size(0) + kVector - 1) / kVector * kVector;
+  const std::int64_t tiles = (cells + kTileCells - 1) / kTileCells, rows = std::min(cells, kTileCells);
+  const auto type = in.f.scalar_type();
+  const auto bytes = static_cast<double>(cells) * static_cast<double>(in.f.element_size());
+  const double logits = bytes * static_cast<double>(outputs), units = bytes * static_cast<double>(hidden);
+  const auto product = [&](std::int64_t height, std::int64_t width, std::int64_t inner) {
+    record_product("joint_loss", {tiles, height, width, inner}, type);
+  };
+  product(rows, outputs, hidden);
+  if (gradient) {
+    product(outputs, hidden, rows);
+    product(rows, hidden, outputs);
+  }
+  const FakeRecorder* const recorder = fake_recorder();
+  if (recorder == nullptr || !recorder->kernel) return;
+  recorder->kernel("joint_loss", gradient ? 2 * logits + 3 * units : logits + units,
+                   (gradient ? 4 : 2) * tiles);
+}
+void record_loss(const Inputs& in, const JointCall& call) { record_tiles(in, call, false); }
+void record_gradient(const Inputs& in, const JointCall& call) { record_tiles(in, call, true); }
+
 using Maybe = std::optional<Tensor>;  // autograd takes an absent tensor in this form alone
 Maybe maybe(const Tensor& x) { return x.defined() ? Maybe(x) : std::nullopt; }
 
@@ -106,16 +144,18 @@ struct JointFunction : ::torch::autograd::Function<JointFunction> {
     const Tensor bias = given_bias.value_or(Tensor()), samples = given_samples.value_or(Tensor());
     const Inputs in(f, g, weight, bias, targets, samples);
     Arguments with(*call, in);
-    Arguments::Bytes bytes{};
-    native::check(with.bytes(bytes), "");
+    const Arguments::Bytes bytes = with.bytes();
     const Tensor workspace = native::bytes(bytes.workspace, f.device());
     const Tensor scratch = native::bytes(bytes.scratch, f.device());
     with.use(workspace, scratch);
     const auto fp32 = f.options().dtype(::torch::kFloat32);
     const bool each = call->options.reduction == "none";
     const Tensor losses = each ? ::torch::empty({f.size(0)}, fp32) : ::torch::empty({}, fp32);
-    native::check(octavo_transducer_joint_loss(&with.args, &with.joint, losses.mutable_data_ptr<float>()),
-                  "");
+    if (f.is_meta())
+      record_loss(in, *call);
+    else
+      native::check(octavo_transducer_joint_loss(&with.args, &with.joint, losses.mutable_data_ptr<float>()),
+                    "");
     context->save_for_backward({f, g, weight, bias, targets, samples, workspace});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     return losses;
@@ -127,8 +167,7 @@ struct JointFunction : ::torch::autograd::Function<JointFunction> {
     const variable_list saved = context->get_saved_variables();
     const Inputs in(saved[0], saved[1], saved[2], saved[3], saved[4], saved[5]);
     Arguments with(*call, in);
-    Arguments::Bytes bytes{};
-    native::check(with.bytes(bytes), "");
+    const Arguments::Bytes bytes = with.bytes();
     const Tensor scratch = native::bytes(bytes.scratch, in.f.device());
     with.use(saved[6], scratch);
     const Tensor grad_losses = upstream[0].to(::torch::kFloat32).contiguous();
@@ -143,7 +182,10 @@ struct JointFunction : ::torch::autograd::Function<JointFunction> {
       out[i] = ::torch::empty(saved[i].sizes(), in.f.options().dtype(::torch::kFloat32));
       *places[i] = out[i].mutable_data_ptr<float>();
     }
-    native::check(octavo_transducer_joint_gradient(&with.args, &with.joint, &grads), "");
+    if (in.f.is_meta())
+      record_gradient(in, *call);
+    else
+      native::check(octavo_transducer_joint_gradient(&with.args, &with.joint, &grads), "");
     for (std::size_t i = 0; i < places.size(); ++i) {
       if (out[i].defined()) out[i] = out[i].to(saved[i].scalar_type());
     }
@@ -210,7 +252,7 @@ Tensor joint_loss(const Tensor& f, const Tensor& g, const Tensor& weight, const 
   call->layer = drop.layer;
   const bool known = native::dtype_number(f.scalar_type()) >= 0;
   const Tensor frames = known ? f : f.to(::torch::kFloat32);
-  if (frames.is_cpu() || has_backend(*call, {frames, g, weight, bias, targets, samples}))
+  if (frames.is_cpu() || frames.is_meta() || has_backend(*call, {frames, g, weight, bias, targets, samples}))
     return JointFunction::apply(frames, g, weight, maybe(bias), targets, maybe(samples), call);
   const auto here = [](const Tensor& x) { return x.defined() ? maybe(x.cpu()) : std::nullopt; };
   return JointFunction::apply(frames.cpu(), g.cpu(), weight.cpu(), here(bias), targets.cpu(), here(samples),

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "nn/cuda/ceil_div.h"
 #include "nn/cuda/drop_call.h"
 
 #include <cstdint>
@@ -70,7 +71,13 @@ struct MergeWork {
   void *dq, *dk, *dv;  // [batch, frames, heads, size]
   float *dbias, *partial;
 };
-std::int64_t merge_partial_size(const AttentionShape& shape);
+inline constexpr int kMergedFrames = 16;  // that a block of merge_heads adds up
+constexpr std::int64_t merge_runs(const AttentionShape& shape) {
+  return ceil_div(shape.batch * shape.frames, kMergedFrames);
+}
+constexpr std::int64_t merge_partial_size(const AttentionShape& shape) {
+  return merge_runs(shape) * 2 * shape.channels();
+}
 const char* merge_heads(const AttentionShape& shape, const MergeWork& work, void* stream);
 
 }  // namespace octavo::train::cuda

@@ -15,8 +15,8 @@ namespace octavo::train::cuda {
 namespace {
 
 constexpr int kWidth = kConvWidth, kReach = kWidth / 2;
-constexpr int kOwn = 2;                 // channels of a thread
-constexpr int kLanes = 32, kWarps = 4;  // a block: channels x runs
+constexpr int kOwn = 2;                          // channels of a thread
+constexpr int kLanes = 32, kWarps = kConvWarps;  // a block: channels x runs
 constexpr int kBlockChannels = kLanes * kOwn;
 constexpr int kKept = kWidth - 1;  // frames that stay from one step to the next
 
@@ -200,7 +200,7 @@ struct Normal {
 };
 
 // Passes over rows: a block of 32 lanes of eight channels x kRowWarps rows takes kBlockRows rows.
-constexpr int kVector = 8, kRowWarps = 8, kTogether = 4, kBlockRows = 64;
+constexpr int kVector = 8, kRowWarps = 8, kTogether = 4, kBlockRows = kConvBlockRows;
 struct Rows {
   std::int64_t rows, channels;
   int channel_blocks;
@@ -429,7 +429,7 @@ Walk walk_of(const ConvShape& shape, const std::int64_t* lengths) {
           shape.frames,
           shape.channels,
           runs_of_clip,
-          runs_of_clip * shape.batch,
+          shape.runs(),
           shape.run,
           static_cast<int>(ceil_div(shape.channels, kBlockChannels))};
 }
@@ -475,13 +475,6 @@ void launch_backward(const ConvShape& shape, const T* dout, const T* z, const T*
 }
 
 }  // namespace
-
-std::int64_t conv_partial_size(const ConvShape& shape) {
-  const Walk walk = walk_of(shape, nullptr);
-  return std::max({2 * walk.runs * shape.channels,
-                   2 * ceil_div(shape.batch * shape.frames, kBlockRows) * shape.channels,
-                   ceil_div(walk.runs, kWarps) * shape.channels * kWidth});
-}
 
 const char* conv_mix(const ConvShape& shape, const void* z, const std::int64_t* lengths, const float* weight,
                      const ConvNorm& norm, void* y, float* statistics, float* partial, void* stream) {

@@ -3,6 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "nn/cuda/ceil_div.h"
+
+#include <algorithm>
 #include <cstdint>
 
 namespace octavo::train::cuda {
@@ -15,9 +18,17 @@ struct ConvShape {
   std::int64_t batch, frames;
   std::int64_t channels;  // a multiple of 8
   int run = 64;           // frames that a thread walks over
+
+  [[nodiscard]] constexpr std::int64_t runs() const { return batch * ceil_div(frames, run); }
 };
+inline constexpr int kConvWarps = 4;       // runs of a block
+inline constexpr int kConvBlockRows = 64;  // of a block that passes over rows
 // fp32 values that hold the partial sums of any of the functions.
-std::int64_t conv_partial_size(const ConvShape& shape);
+constexpr std::int64_t conv_partial_size(const ConvShape& shape) {
+  return shape.channels *
+         std::max({2 * shape.runs(), 2 * ceil_div(shape.batch * shape.frames, kConvBlockRows),
+                   ceil_div(shape.runs(), kConvWarps) * kConvWidth});
+}
 
 // Everything per channel is fp32 [channels]; `statistics` is the mean, then 1 / sqrt(variance + eps).
 struct ConvNorm {

@@ -11,7 +11,7 @@ namespace octavo::train::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRun = 16;  // frames that a block of merge_kernel adds up
+constexpr int kRun = kMergedFrames;
 
 // Where a thread's channels are. Counts are 32-bit numbers, because divisions of longer ones are slow.
 struct Spot {
@@ -156,8 +156,6 @@ const char* turn(const AttentionShape& shape, const void* from, void* to, bool f
   return launched();
 }
 
-std::int64_t runs(const AttentionShape& shape) { return ceil_div(shape.batch * shape.frames, kRun); }
-
 }  // namespace
 
 const char* split_heads(const AttentionShape& shape, const SplitWork& work, void* stream) {
@@ -177,16 +175,14 @@ const char* heads_last(const AttentionShape& shape, const void* from, void* to, 
   return turn(shape, from, to, false, stream);
 }
 
-std::int64_t merge_partial_size(const AttentionShape& shape) { return runs(shape) * 2 * shape.channels(); }
-
 const char* merge_heads(const AttentionShape& shape, const MergeWork& work, void* stream) {
-  const dim3 grid = grid_of(shape, runs(shape));
+  const dim3 grid = grid_of(shape, merge_runs(shape));
   const auto queue = static_cast<cudaStream_t>(stream);
   if (shape.bf16)
     merge_kernel<Bf16><<<grid, kThreads, 0, queue>>>(shape, work);
   else
     merge_kernel<float><<<grid, kThreads, 0, queue>>>(shape, work);
-  column_sums(work.partial, runs(shape), 2 * shape.channels(), work.dbias, nullptr, 1.0, queue);
+  column_sums(work.partial, merge_runs(shape), 2 * shape.channels(), work.dbias, nullptr, 1.0, queue);
   return launched();
 }
 

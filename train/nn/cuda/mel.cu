@@ -12,9 +12,9 @@ namespace octavo::train::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMostShared = 48 << 10;
+constexpr std::int64_t kMostShared = kMostMelShared;
 constexpr std::int64_t kMostFrames = 16;  // of a block
-constexpr int kRows = 8;                  // frames of a block that makes bands: one for each warp
+constexpr int kRows = kMelRows;
 
 std::int64_t frames_of_block(const MelShape& shape) {
   const std::int64_t floats = kMostShared / static_cast<std::int64_t>(sizeof(float));
@@ -104,12 +104,6 @@ __global__ void __launch_bounds__(1024)
 }
 
 }  // namespace
-
-// What a block of either kernel shares, and what the grids can count.
-bool mel_fits(const MelShape& shape) {
-  const std::int64_t floats = kMostShared / static_cast<std::int64_t>(sizeof(float));
-  return shape.size + 1 <= floats && shape.bins() * kRows <= floats && shape.batch <= 65535;
-}
 
 const char* mel_frames(const MelShape& shape, const MelFrames& work, float* frames, void* stream) {
   const std::int64_t each = frames_of_block(shape), count = shared_floats(shape);

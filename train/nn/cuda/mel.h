@@ -15,8 +15,13 @@ struct MelShape {
 
   [[nodiscard]] constexpr std::int64_t bins() const { return size / 2 + 1; }
 };
-// Whether a frame fits.
-bool mel_fits(const MelShape& shape);
+inline constexpr std::int64_t kMostMelShared = 48 << 10;  // bytes of a block
+inline constexpr int kMelRows = 8;  // frames of a block that makes bands: one for each warp
+// Whether a frame fits: what a block of either kernel shares, and what the grids can count.
+constexpr bool mel_fits(const MelShape& shape) {
+  const std::int64_t floats = kMostMelShared / static_cast<std::int64_t>(sizeof(float));
+  return shape.size + 1 <= floats && shape.bins() * kMelRows <= floats && shape.batch <= 65535;
+}
 
 // Dither, pre-emphasis and window.
 struct MelFrames {

@@ -15,8 +15,7 @@
 namespace octavo::train::cuda {
 namespace {
 
-constexpr int kVector = 8, kWarps = 4;
-constexpr std::int64_t kMostBlocks = 396;  // of the backward pass: three for each multiprocessor of an H200
+constexpr int kVector = 8, kWarps = kNormWarps;
 
 struct Row {
   std::int64_t rows, rows_of_sample, channels;
@@ -192,10 +191,6 @@ __global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 2 ? 3 : 1)
   }
 }
 
-std::int64_t backward_blocks(const NormShape& shape) {
-  return std::min(kMostBlocks, ceil_div(shape.rows, kWarps));
-}
-
 // Calls f.template operator()<T, kVectors>() for the shape.
 template <class F>
 void dispatch(const NormShape& shape, const F& f) {
@@ -209,8 +204,6 @@ void dispatch(const NormShape& shape, const F& f) {
 
 }  // namespace
 
-std::int64_t norm_partial_size(const NormShape& shape) { return backward_blocks(shape) * 2 * shape.channels; }
-
 const char* norm_forward(const NormShape& shape, const NormForward& work, void* stream) {
   const Row row{shape.rows, shape.rows_of_sample, shape.channels};
   dispatch(shape, [&]<class T, int kVectors>() {
@@ -222,7 +215,7 @@ const char* norm_forward(const NormShape& shape, const NormForward& work, void* 
 
 const char* norm_backward(const NormShape& shape, const NormBackward& work, void* stream) {
   const Row row{shape.rows, shape.rows_of_sample, shape.channels};
-  const std::int64_t blocks = backward_blocks(shape);
+  const std::int64_t blocks = norm_backward_blocks(shape);
   const auto on = static_cast<cudaStream_t>(stream);
   dispatch(shape, [&]<class T, int kVectors>() {
     norm_backward_kernel<T, kVectors>

@@ -5,8 +5,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "nn/cuda/ceil_div.h"
 #include "nn/cuda/drop_call.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace octavo::train::cuda {
@@ -19,7 +21,15 @@ struct NormShape {
   std::int64_t channels;  // a multiple of 8, at most kMostNormed
 };
 // fp32 values that hold the partial sums of norm_backward.
-std::int64_t norm_partial_size(const NormShape& shape);
+inline constexpr int kNormWarps = 4;  // rows of a block
+inline constexpr std::int64_t kMostNormBlocks =
+    396;  // of the backward pass: three for each multiprocessor of an H200
+constexpr std::int64_t norm_backward_blocks(const NormShape& shape) {
+  return std::min(kMostNormBlocks, ceil_div(shape.rows, kNormWarps));
+}
+constexpr std::int64_t norm_partial_size(const NormShape& shape) {
+  return norm_backward_blocks(shape) * 2 * shape.channels;
+}
 
 // s = x + scale * drop(y), and out = LayerNorm(s as it is stored). Without y, s is x and not written.
 // `statistics` is fp32 [rows, 2]: mean and 1 / sqrt(variance + eps); null: they are not kept.

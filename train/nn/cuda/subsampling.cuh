@@ -8,8 +8,7 @@
 
 namespace octavo::train::cuda {
 
-constexpr int kStemThreads = 128, kStemOwn = 2, kStemRun = 8;
-constexpr int kTaps = 9;  // of a kernel of 3 x 3
+constexpr int kStemThreads = 128, kStemOwn = 2;
 
 struct Stem {
   const std::int64_t* lengths;

@@ -8,6 +8,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "nn/cuda/ceil_div.h"
+
+#include <algorithm>
 #include <cstdint>
 
 namespace octavo::train::cuda {
@@ -30,7 +33,15 @@ struct StemShape {
   }
 };
 // fp32 values that hold the partial sums of either backward function.
-std::int64_t stem_partial_size(const StemShape& shape);
+inline constexpr int kStemRun = 8;  // frames that a thread walks over
+inline constexpr int kTaps = 9;     // of a kernel of 3 x 3
+inline constexpr int kFirstGrads = 2 * (kTaps + 1), kSecondGrads = kTaps + 1;  // of a channel
+constexpr std::int64_t stem_parts(const StemShape& shape, int level) {
+  return shape.batch * ceil_div(shape.frames_at(level), kStemRun);
+}
+constexpr std::int64_t stem_partial_size(const StemShape& shape) {
+  return shape.channels * std::max(stem_parts(shape, 2) * kFirstGrads, stem_parts(shape, 3) * kSecondGrads);
+}
 
 // The first convolution with its ReLU, and the depthwise one behind it.
 struct StemFirst {

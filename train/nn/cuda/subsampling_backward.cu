@@ -12,7 +12,6 @@
 namespace octavo::train::cuda {
 namespace {
 
-constexpr int kFirstGrads = 2 * (kTaps + 1), kSecondGrads = kTaps + 1;
 // Features that a run of level 2 owns, with one frame before them.
 constexpr int kOwned = 4 * kStemRun + 1;
 
@@ -184,15 +183,7 @@ __global__ void __launch_bounds__(kStemThreads)
   store_pairs(to, kTaps, channels, place.channel, dbias);
 }
 
-std::int64_t parts_of(const StemShape& shape, int level) {
-  return shape.batch * ceil_div(shape.frames_at(level), kStemRun);
-}
-
 }  // namespace
-
-std::int64_t stem_partial_size(const StemShape& shape) {
-  return shape.channels * std::max(parts_of(shape, 2) * kFirstGrads, parts_of(shape, 3) * kSecondGrads);
-}
 
 const char* stem_first_backward(const StemShape& shape, const StemFirst& work, const void* dy, float* grads,
                                 float* partial, void* stream) {
@@ -205,7 +196,7 @@ const char* stem_first_backward(const StemShape& shape, const StemFirst& work, c
   else
     first_backward_kernel<<<stem_grid(shape, stem), kStemThreads, bytes, on>>>(
         stem, work, static_cast<const float*>(dy), partial);
-  column_sums(partial, parts_of(shape, 2), kFirstGrads * shape.channels, grads, nullptr, 0.0, on);
+  column_sums(partial, stem_parts(shape, 2), kFirstGrads * shape.channels, grads, nullptr, 0.0, on);
   return launched();
 }
 
@@ -219,7 +210,7 @@ const char* stem_second_backward(const StemShape& shape, const StemSecond& work,
   else
     second_backward_kernel<<<stem_grid(shape, stem), kStemThreads, 0, on>>>(
         stem, work, static_cast<const float*>(dy), static_cast<float*>(dz), partial);
-  column_sums(partial, parts_of(shape, 3), kSecondGrads * shape.channels, grads, nullptr, 0.0, on);
+  column_sums(partial, stem_parts(shape, 3), kSecondGrads * shape.channels, grads, nullptr, 0.0, on);
   return launched();
 }
 

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "nn/cuda/ceil_div.h"
+
 #include <cuda_bf16.h>
 
 #include <cstdint>
@@ -107,6 +109,5 @@ __device__ inline int within(std::int64_t length, int frames) {
 }
 
 // Where lengths or rows are divided among blocks.
-__host__ __device__ inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace octavo::train::cuda

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/predictor.h"
 
+#include "nn/fake_lstm.h"
 #include "nn/recompute.h"
 #include "nn/wide.h"
 #include "train/tasks/speech/products.h"
@@ -31,7 +32,9 @@ torch::Tensor lstm_layer(const torch::Tensor& x, const std::vector<torch::Tensor
     flat.push_back(weight.to(type).flatten());
     sizes.push_back(weight.numel());
   }
-  std::vector<torch::Tensor> pieces = torch::cat(flat).split_with_sizes(sizes);
+  const torch::Tensor together = torch::cat(flat);
+  if (x.is_meta()) return fake_lstm(x.to(type), together, weights[1].size(1));
+  std::vector<torch::Tensor> pieces = together.split_with_sizes(sizes);
   for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i] = pieces[i].view(weights[i].sizes());
   const torch::Tensor zeros = torch::zeros({1, x.size(0), weights[1].size(1)}, x.options().dtype(type));
   const torch::Tensor out =

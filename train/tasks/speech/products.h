@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "nn/fake.h"
 #include "nn/project.h"
 
 #include <ATen/autocast_mode.h>
@@ -11,7 +12,7 @@ namespace octavo::train {
 
 // What activations are in: autocast's dtype where it is on, else the weights'.
 inline torch::ScalarType compute_type(const torch::Tensor& weight) {
-  const c10::DeviceType device = weight.device().type();
+  const c10::DeviceType device = autocast_type(weight.device().type());
   return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device)
                                                    : weight.scalar_type();
 }

@@ -213,6 +213,7 @@ class Context : public std::enable_shared_from_this<Context> {
     const ShapeKey key(layer.shape());
     const auto found = decisions_.find(key);
     if (found != decisions_.end()) return found->second.passes;
+    if (layer.device().is_meta() && planned() != nullptr) return planned()->choose(layer.shape());
     const native::MaybeStream stream = native::current_stream(layer.device());
     if (!measuring_ || !stream || native::capturing(stream)) return kAllPasses;  // none: the CPU
     const Decision decision = measured_or_plain(layer, x, w);
@@ -240,8 +241,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Of this thread's stream: what is queued there uses it in turn.
   void* workspace(const ::torch::Device& device) {
     const native::MaybeStream stream = native::current_stream(device);
-    if (!stream) return nullptr;
-    Tensor& buffer = workspaces_[{device.index(), stream->id()}];
+    if (!stream && !device.is_meta()) return nullptr;
+    Tensor& buffer = workspaces_[{device.index(), stream ? stream->id() : 0}];
     if (!buffer.defined()) {
       buffer = native::bytes(
           octavo_fp8_workspace_bytes(native::device_kind(device), native::device_index(device)), device);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <tuple>
 
@@ -51,6 +52,20 @@ struct Delayed {
   float* history = nullptr;  // null: this cast does not count
 };
 
+// Tensors without memory (device meta) are for plans: buffers are made as on a GPU, nothing is computed, and
+// these are told what would be.
+struct Planned {
+  std::function<void(double bytes)> cast;  // read and written
+  std::function<void(std::uint32_t pass, const Shape& shape)> product;
+  // The passes in FP8, where they would be chosen by time.
+  std::function<std::uint32_t(const Shape& shape)> choose;
+};
+// Of this thread; null: nobody asks.
+inline const Planned*& planned() {
+  thread_local const Planned* current = nullptr;
+  return current;
+}
+
 class Layer {
  public:
   Layer(const Shape& shape, const Numbers& numbers, const ::torch::Device& device)
@@ -85,6 +100,12 @@ class Layer {
     args.codes = buffer(layer, operand, 0, codes.by_rows);
     args.turned = buffer(layer, operand, 1, codes.turned);
     args.scales = state.scales, args.history = state.history;
+    if (device_.is_meta()) {
+      if (planned() != nullptr)
+        planned()->cast(static_cast<double>(from.nbytes()) + bytes_of(codes.by_rows) +
+                        bytes_of(codes.turned));
+      return;
+    }
     args.stream = native::handle_of(native::current_stream(device_));
     native::check(octavo_fp8_cast(&layer, &args), "octavo::torch::fp8: ");
   }
@@ -106,6 +127,10 @@ class Layer {
     args.dtype = static_cast<std::uint32_t>(native::dtype_number(to.scalar_type()));
     args.a = data(a), args.b = data(b), args.to = to.data_ptr();
     args.workspace = workspace;
+    if (device_.is_meta()) {
+      if (planned() != nullptr) planned()->product(pass, shape_);
+      return;
+    }
     args.stream = native::handle_of(native::current_stream(device_));
     native::check(octavo_fp8_product(&layer_, &args), "octavo::torch::fp8: ");
   }
@@ -113,6 +138,9 @@ class Layer {
  private:
   // Torch's memory on the CPU is aligned to less.
   static constexpr std::int64_t kAlignment = 256;
+  static double bytes_of(const Tensor& codes) {
+    return codes.defined() ? static_cast<double>(codes.nbytes()) : 0.0;
+  }
   static void* data(const Tensor& codes) { return native::aligned(codes.data_ptr(), kAlignment); }
 
   void* buffer(const octavo_fp8_layer& layer, std::uint32_t operand, std::uint32_t turned,

@@ -66,7 +66,7 @@ inline int dtype_number(::torch::ScalarType type) {
 
 inline std::uint32_t device_kind(const ::torch::Device& device) { return device.is_cpu() ? 0 : 1; }
 inline std::int32_t device_index(const ::torch::Device& device) {
-  return device.is_cpu() ? 0 : device.index();
+  return device.is_cpu() || !device.has_index() ? 0 : device.index();
 }
 
 // The cudaStream_t of a stream: Stream::native_handle. LibTorch 2.9 does not have that function; there the C
@@ -87,11 +87,17 @@ void* handle_of(const Stream& stream, long) {
   return handle;
 }
 
-// The stream that torch works on; none on the CPU. It asks the device guard, which every LibTorch has.
-// c10_cuda exists only in CUDA builds, so nothing here names it.
+// What torch's autocast calls a device. Tensors without memory (meta) have none of their own: where a plan
+// needs one, it is that of a device that no build has.
+inline c10::DeviceType autocast_type(const ::torch::Device& device) {
+  return device.is_meta() ? c10::DeviceType::PrivateUse1 : device.type();
+}
+
+// The stream that torch works on; none on the CPU, and of tensors without memory (meta). It asks the device
+// guard, which every LibTorch has. c10_cuda exists only in CUDA builds, so nothing here names it.
 using MaybeStream = std::optional<c10::Stream>;
 inline MaybeStream current_stream(const ::torch::Device& device) {
-  if (device.is_cpu()) return std::nullopt;
+  if (device.is_cpu() || device.is_meta()) return std::nullopt;
   return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
 }
 // Its cudaStream_t.

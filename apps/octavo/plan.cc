@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#include "plan.h"
+
+#include <CLI/CLI.hpp>
+
+#include <memory>
+
+namespace octavo::cli {
+
+void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& action) {
+  CLI::App* plan =
+      app.add_subcommand("plan", "Say what a run needs before its first step: memory, time, whether it fits");
+  auto request = std::make_shared<PlanCommand>();
+  plan->add_option("file", request->file, "The run's config: docs/config.md has every key")->required();
+  plan->add_option("overrides", request->overrides, "key=value: instead of what the file says")
+      ->type_name("key=value ...");
+  plan->add_option("--gpu", request->gpu,
+                   "A GPU by name (h100, rtx4090), by memory (24GB), or this: the one that is here")
+      ->capture_default_str();
+  plan->add_option("--num-gpus", request->num_gpus, "As many of them")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+      ->capture_default_str();
+  plan->add_flag("--json", request->json, "For programs");
+  plan->footer(R"(For example:
+  octavo plan run.yaml --gpu 24GB              does it fit a card of 24 GB?
+  octavo plan run.yaml --gpu h100 --num-gpus 8)");
+  plan->callback([=] { action(*request); });
+}
+
+std::vector<std::string> arguments_of(const PlanCommand& request) {
+  std::vector<std::string> out = {"plan", request.file};
+  out.insert(out.end(), request.overrides.begin(), request.overrides.end());
+  out.push_back("--gpu=" + request.gpu);
+  out.push_back("--num-gpus=" + std::to_string(request.num_gpus));
+  if (request.json) out.emplace_back("--json");
+  return out;
+}
+
+}  // namespace octavo::cli

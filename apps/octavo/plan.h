@@ -1,0 +1,29 @@
+// The command line of `octavo plan`: read by `octavo`, which checks it and becomes octavo-trainer, and read
+// again there.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 chose it
+class App;
+}
+
+namespace octavo::cli {
+
+struct PlanCommand {
+  std::string file;
+  std::vector<std::string> overrides;
+  std::string gpu = "this";
+  std::int64_t num_gpus = 1;
+  bool json = false;
+};
+
+void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& action);
+// Its words, for octavo-trainer.
+std::vector<std::string> arguments_of(const PlanCommand& request);
+
+}  // namespace octavo::cli

@@ -1,0 +1,11 @@
+// `octavo plan` in the process that loads LibTorch.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "plan.h"
+
+namespace octavo::cli {
+
+void run_plan(const PlanCommand& request);
+
+}  // namespace octavo::cli

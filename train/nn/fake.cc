@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#include "nn/fake.h"
+
+namespace octavo::train {
+
+const FakeRecorder*& fake_recorder() {
+  thread_local const FakeRecorder* current = nullptr;
+  return current;
+}
+
+void record_kernel(const char* name, at::TensorList uses, std::int64_t launches) {
+  const FakeRecorder* const recorder = fake_recorder();
+  if (recorder == nullptr || !recorder->kernel) return;
+  double bytes = 0;
+  for (const torch::Tensor& each : uses)
+    if (each.defined()) bytes += static_cast<double>(each.numel()) * static_cast<double>(each.element_size());
+  recorder->kernel(name, bytes, launches);
+}
+
+void record_product(const char* name, const FakeProduct& product, torch::ScalarType type) {
+  const FakeRecorder* const recorder = fake_recorder();
+  if (recorder != nullptr && recorder->product) recorder->product(name, product, type);
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,21 @@
+// What an operator of torch costs a GPU.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <octavo/plan.h>
+#include <torch/types.h>
+
+#include <optional>
+#include <span>
+#include <string>
+
+namespace octavo::train {
+
+octavo::plan::Precision precision_of(::torch::ScalarType type);
+
+// None: it launches nothing, as views and allocations do.
+std::optional<octavo::plan::Kernel> cost_of(const std::string& name, std::span<const c10::IValue> inputs,
+                                            std::span<const c10::IValue> outputs);
+
+}  // namespace octavo::train

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+#include "plan/plan.h"
+
+#include "train/format/numbers.h"
+#include "train/parallel/layout.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using octavo::plan::Bound;
+using octavo::plan::Owner;
+
+// Seconds of the host for one kernel, in C++ with autograd, on the machine of the H200 that the rest was
+// measured on.
+constexpr double kLaunch = 18e-6;
+
+bool divides_states(const TrainingSettings& training) {
+  return training.parallel == Parallel::zero1 || training.parallel == Parallel::zero2;
+}
+
+octavo::plan::Links links_of(const PlanRequest& request) {
+  octavo::plan::Links out;
+  out.ranks = request.num_gpus;
+  out.per_host = std::min(request.gpus_per_host, request.num_gpus);
+  out.within = request.gpu.peer_bandwidth;
+  out.between = request.network;
+  return out;
+}
+
+std::vector<octavo::plan::Kernel> kernels_of(const StepTrace& trace, std::size_t from, std::size_t to) {
+  std::vector<octavo::plan::Kernel> out;
+  for (std::size_t i = from; i < to; ++i) out.push_back(trace.kernels[i].kernel);
+  return out;
+}
+
+// Gradients become ready evenly over the backward pass of the last micro-batch, bucket by bucket.
+double exposed(const PlanRequest& request, const StepTrace& trace, double backward) {
+  if (request.num_gpus == 1) return 0;
+  std::vector<octavo::plan::Bucket> buckets;
+  const std::int64_t count =
+      std::max<std::int64_t>((trace.gradient_bytes + kBucketBytes - 1) / kBucketBytes, 1);
+  for (std::int64_t i = 1; i <= count; ++i)
+    buckets.push_back({backward * static_cast<double>(i) / static_cast<double>(count),
+                       std::min(kBucketBytes, trace.gradient_bytes - (i - 1) * kBucketBytes)});
+  return octavo::plan::exposed_seconds(links_of(request), buckets, backward);
+}
+
+std::vector<std::pair<std::string, double>> by_name(const PlanRequest& request, const StepTrace& trace) {
+  std::map<std::string, double> seconds;
+  for (const FakeKernel& each : trace.kernels)
+    seconds[each.name] += octavo::plan::time(request.gpu, each.kernel).seconds;
+  std::vector<std::pair<std::string, double>> out(seconds.begin(), seconds.end());
+  std::ranges::sort(out, std::ranges::greater(), &std::pair<std::string, double>::second);
+  return out;
+}
+
+Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
+  out.kernels = by_name(request, trace);
+  const auto seconds = [&](std::size_t from, std::size_t to) {
+    return octavo::plan::time(request.gpu, kernels_of(trace, from, to), kLaunch);
+  };
+  out.compute = seconds(0, trace.kernels.size());
+  out.update_seconds = seconds(trace.update, trace.kernels.size()).seconds;
+  const double backward = seconds(trace.backward, trace.update).seconds /
+                          static_cast<double>(std::max<std::int64_t>(trace.passes, 1));
+  out.exposed_seconds = exposed(request, trace, backward);
+  out.step_seconds = out.compute.seconds + out.exposed_seconds;
+  out.units_per_second = static_cast<double>(trace.units * request.num_gpus) / out.step_seconds;
+  return {};
+}
+
+}  // namespace
+
+Result<Plan> make_plan(const Config& config, const PlanRequest& request) {
+  const Settings& settings = config.settings;
+  const std::unique_ptr<Task> task = make_task(settings.task);
+  if (auto opened = task->open({settings, "", nullptr}); !opened.ok()) return opened.status();
+  const auto ranks = static_cast<int>(request.num_gpus);
+  auto trace =
+      trace_step({settings, *task, settings.training.per_device_train_batch_size, ranks, request.gpu});
+  if (!trace.ok()) return trace.status();
+  auto memory = octavo::plan::simulate(trace->events);
+  if (!memory.ok()) return memory.status();
+  Plan out;
+  out.gpu = request.gpu;
+  out.num_gpus = request.num_gpus;
+  out.memory = *memory;
+  out.states = trace->states;
+  out.parameters = trace->parameters;
+  out.trained = trace->trained;
+  out.rows = trace->rows;
+  out.passes = trace->passes;
+  out.batch = task->batch_text(settings.training.per_device_train_batch_size);
+  out.unit = task->unit().name;
+  // Ranks hold gradients in buckets, which take the gradients' own memory; sums in another type, and with
+  // ZeRO the weights in one piece, need room besides.
+  if (ranks > 1 && divides_states(settings.training)) out.communication = 2 * kBucketBytes;
+  if (Status bad = add_time(request, *trace, out); !bad.ok()) return bad;
+  return out;
+}
+
+std::string Plan::bound() const {
+  if (exposed_seconds > 0.3 * step_seconds) return "communication between GPUs";
+  if (compute.host_seconds > compute.gpu_seconds) return "the host, which launches kernels";
+  const auto most = std::ranges::max_element(compute.by_bound) - compute.by_bound.begin();
+  switch (static_cast<Bound>(most)) {
+    case Bound::arithmetic:
+      return "matrix products";
+    case Bound::memory:
+      return "memory bandwidth";
+    case Bound::launch:
+      break;
+  }
+  return "gaps between kernels";
+}
+
+std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan) {
+  const auto of = [&](Owner owner) { return plan.memory.owners[static_cast<std::size_t>(owner)]; };
+  return {{"weights", of(Owner::weights)},
+          {"gradients", of(Owner::gradients)},
+          {"optimizer states", of(Owner::states)},
+          {"master bits", of(Owner::master)},
+          {"activations", of(Owner::activations) + of(Owner::batch)},
+          {"workspace", of(Owner::workspace)},
+          {"communication", plan.communication},
+          {"rounding", plan.memory.rounding},
+          {"fragmentation", plan.fragmentation()},
+          {"CUDA context", plan.gpu.context}};
+}
+
+std::vector<std::string> plan_lines(const Plan& plan) {
+  const auto row = [&](const std::string& name, std::int64_t bytes) {
+    std::array<char, 96> line{};
+    std::snprintf(line.data(), line.size(), "  %-18s%10s%7.1f%%", name.c_str(), bytes_text(bytes).c_str(),
+                  100.0 * static_cast<double>(bytes) / static_cast<double>(plan.total()));
+    return std::string(line.data());
+  };
+  std::vector<std::string> out = {
+      std::to_string(plan.parameters) + " parameters" +
+          (plan.trained == plan.parameters ? ""
+                                           : ", of which " + std::to_string(plan.trained) + " are trained") +
+          "; a pass has " + plan.batch,
+      "memory of " + std::string(plan.num_gpus > 1 ? "each of " + std::to_string(plan.num_gpus) + " " : "") +
+          plan.gpu.name + ":"};
+  for (const auto& [name, bytes] : memory_rows(plan))
+    if (bytes != 0) out.push_back(row(name, bytes));
+  out.push_back(row("in all", plan.total()));
+  out.push_back("  " + bytes_text(plan.memory.allocated) + " allocated by torch at the peak, " +
+                bytes_text(plan.memory.reserved) + " reserved");
+  if (const std::int64_t host = plan.states.host_states + plan.states.host_master; host > 0)
+    out.push_back("  in host memory: " + bytes_text(host) + " of optimizer states and master bits");
+  const std::int64_t left = plan.gpu.memory - plan.total();
+  out.push_back(plan.fits()
+                    ? "it fits: " + bytes_text(left) + " of " + bytes_text(plan.gpu.memory) + " are left"
+                    : "it does not fit: " + bytes_text(-left) + " more than the " +
+                          bytes_text(plan.gpu.memory) + " that there are");
+  out.push_back("time: " + significant(1e3 * plan.step_seconds, 3) + " ms a step, " +
+                significant(plan.units_per_second, 3) + " " + plan.unit + "/s; bound by " + plan.bound());
+  if (plan.exposed_seconds > 0)
+    out.push_back("  " + significant(1e3 * plan.exposed_seconds, 3) +
+                  " ms of communication are not hidden behind the backward pass");
+  return out;
+}
+
+nlohmann::ordered_json plan_json(const Plan& plan) {
+  nlohmann::ordered_json out;
+  out["gpu"] = {{"key", plan.gpu.key}, {"name", plan.gpu.name}, {"memory", plan.gpu.memory}};
+  out["num_gpus"] = plan.num_gpus;
+  out["parameters"] = plan.parameters;
+  out["trained"] = plan.trained;
+  out["batch"] = {{"text", plan.batch}, {"rows", plan.rows}, {"passes", plan.passes}};
+  nlohmann::ordered_json owners;
+  for (const auto& [name, bytes] : memory_rows(plan)) owners[name] = bytes;
+  out["memory"] = {{"owners", owners},
+                   {"allocated", plan.memory.allocated},
+                   {"reserved", plan.memory.reserved},
+                   {"total", plan.total()},
+                   {"host", plan.states.host_states + plan.states.host_master},
+                   {"fits", plan.fits()}};
+  out["time"] = {{"step_seconds", plan.step_seconds},
+                 {"gpu_seconds", plan.compute.gpu_seconds},
+                 {"host_seconds", plan.compute.host_seconds},
+                 {"update_seconds", plan.update_seconds},
+                 {"exposed_seconds", plan.exposed_seconds},
+                 {plan.unit + "_per_second", plan.units_per_second},
+                 {"bound", plan.bound()}};
+  for (const auto& [name, seconds] : plan.kernels) out["time"]["kernels"][name] = seconds;
+  return out;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,62 @@
+// What a run will need on a GPU, before its first step: memory by owner, time, and whether it fits. The data
+// is opened, because its largest batch decides; the model runs once on tensors without memory (plan/trace.h).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "plan/trace.h"
+#include "train/config/config.h"
+
+#include <octavo/plan.h>
+#include <octavo/status.h>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+struct PlanRequest {
+  octavo::plan::Gpu gpu;
+  std::int64_t num_gpus = 1;
+  std::int64_t gpus_per_host = 8;
+  double network = 50e9;  // bytes a second of one GPU, each way, to other hosts
+};
+
+struct Plan {
+  octavo::plan::Gpu gpu;
+  std::int64_t num_gpus = 1;
+  octavo::plan::MemoryUse memory;
+  std::int64_t communication = 0;  // of ranks, besides
+  StepOptimizer::Bytes states;     // those in host memory too
+  std::int64_t parameters = 0, trained = 0;
+  std::string batch;  // "32 clips of up to 20 s …"
+  std::int64_t rows = 0, passes = 1;
+  std::string unit;  // of throughput: "tokens"
+
+  double step_seconds = 0;
+  octavo::plan::StepTime compute;
+  double update_seconds = 0;    // the optimizer's part
+  double exposed_seconds = 0;   // communication that outlasts the backward pass
+  double units_per_second = 0;  // of all GPUs
+  // Seconds of a step by what launches the kernels, the most first.
+  std::vector<std::pair<std::string, double>> kernels;
+
+  // What a process takes of the device: the allocator's segments, ranks' buffers, and CUDA's own.
+  [[nodiscard]] std::int64_t total() const { return memory.reserved + communication + gpu.context; }
+  [[nodiscard]] std::int64_t fragmentation() const { return memory.reserved - memory.allocated; }
+  [[nodiscard]] bool fits() const { return total() <= gpu.memory; }
+  [[nodiscard]] std::string bound() const;  // in words
+};
+
+// Errors are those of a run (bad data, settings that are no model), and of trace_step().
+Result<Plan> make_plan(const Config& config, const PlanRequest& request);
+
+// The rows of its table of memory, in their order.
+std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan);
+// For people, a line each.
+std::vector<std::string> plan_lines(const Plan& plan);
+nlohmann::ordered_json plan_json(const Plan& plan);
+
+}  // namespace octavo::train

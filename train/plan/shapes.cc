@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include "plan/shapes.h"
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+using ::torch::Tensor;
+using Arguments = std::span<const c10::IValue>;
+using Results = std::vector<c10::IValue>;
+using Rule = std::function<Results(Arguments)>;
+
+Tensor like(const Tensor& x) { return ::torch::empty_like(x); }
+
+Results same_as_first(Arguments in) { return {like(in[0].toTensor())}; }
+Results first_itself(Arguments in) { return {in[0]}; }
+
+// Mean and 1 / deviation of each row, in fp32 as a GPU has them.
+Results layer_norm(Arguments in) {
+  const Tensor x = in[0].toTensor();
+  std::vector<std::int64_t> rows(x.sizes().begin(), x.sizes().end());
+  const auto normed = in[1].toIntVector().size();
+  for (std::size_t i = rows.size() - normed; i < rows.size(); ++i) rows[i] = 1;
+  const auto floats = x.options().dtype(::torch::kFloat32);
+  return {like(x), ::torch::empty(rows, floats), ::torch::empty(rows, floats)};
+}
+Results layer_norm_backward(Arguments in) {
+  const auto wanted = in[7].toBoolList();
+  const auto made = [&](std::size_t i, const c10::IValue& of) {
+    return wanted[i] && of.isTensor() && of.toTensor().defined() ? like(of.toTensor()) : Tensor();
+  };
+  return {made(0, in[1]), made(1, in[5]), made(2, in[6])};
+}
+
+Results embedding_backward(Arguments in) {
+  const Tensor grad = in[0].toTensor();
+  return {::torch::empty({in[2].toInt(), grad.size(-1)}, grad.options())};
+}
+
+Results index_select(Arguments in) {
+  const Tensor x = in[0].toTensor();
+  std::vector<std::int64_t> sizes(x.sizes().begin(), x.sizes().end());
+  sizes[static_cast<std::size_t>(at::maybe_wrap_dim(in[1].toInt(), x.dim()))] = in[2].toTensor().numel();
+  return {::torch::empty(sizes, x.options())};
+}
+
+const std::map<std::string, Rule>& rules() {
+  static const std::map<std::string, Rule> all = {
+      {"aten::relu", same_as_first},
+      {"aten::relu_", first_itself},
+      {"aten::index_select", index_select},
+      {"aten::native_layer_norm", layer_norm},
+      {"aten::native_layer_norm_backward", layer_norm_backward},
+      {"aten::embedding_dense_backward", embedding_backward},
+  };
+  return all;
+}
+
+}  // namespace
+
+bool apply_shape_rule(const std::string& name, ::torch::jit::Stack& stack, std::size_t arguments) {
+  const auto found = rules().find(name);
+  if (found == rules().end()) return false;
+  const std::size_t first = stack.size() - arguments;
+  Results results = found->second({stack.data() + first, arguments});
+  stack.resize(first);
+  for (c10::IValue& each : results) stack.push_back(std::move(each));
+  return true;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+#include "plan/trace.h"
+
+#include "fp8.h"
+#include "gradients.h"
+#include "groups.h"
+#include "model.h"
+#include "plan/autocast.h"
+#include "precision.h"
+#include "train/data/stages.h"
+#include "train/parallel/lay_out.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using octavo::plan::Event;
+using octavo::plan::Kernel;
+using octavo::plan::Owner;
+
+// What torch gives a handle of cuBLAS, of its own allocator: from the first product on. The forward pass has
+// one, and the thread of the backward pass another.
+constexpr int kHandles = 2;
+std::int64_t blas_workspace(const octavo::plan::Gpu& gpu) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  return gpu.compute_major >= 9 ? 32 * kMiB : 8 * kMiB + 128 * 1024;
+}
+
+bool is_zero(const TrainingSettings& training) {
+  return training.parallel == Parallel::zero1 || training.parallel == Parallel::zero2;
+}
+
+// Microseconds that a run's stopwatch finds in a cast besides its kernel: it is two launches, timed alone.
+constexpr double kTimedAlone = 9;
+
+// Both ways of each pass by the times that a GPU should take, as a run measures them.
+octavo::fp8::Choice faster_passes(const octavo::plan::Gpu& gpu, const octavo::fp8::Layer& layer,
+                                  double casts_of_weight) {
+  using octavo::plan::Precision;
+  const auto product = [&](std::int64_t rows, std::int64_t columns, std::int64_t inner, Precision precision) {
+    Kernel kernel;
+    kernel.work = octavo::plan::Work::product;
+    kernel.precision = precision;
+    kernel.batch = layer.groups, kernel.rows = rows, kernel.columns = columns, kernel.inner = inner;
+    const double each = precision == Precision::fp8 ? 1 : 2;
+    kernel.bytes =
+        static_cast<double>(layer.groups) * (each * static_cast<double>(rows * inner + inner * columns) +
+                                             2.0 * static_cast<double>(rows * columns));
+    return 1e6 * octavo::plan::time(gpu, kernel).seconds;
+  };
+  const auto cast = [&](std::int64_t elements, double orientations) {
+    Kernel kernel;
+    kernel.bytes = static_cast<double>(elements) * (2.0 + orientations);
+    return kTimedAlone + 1e6 * octavo::plan::time(gpu, kernel).seconds;
+  };
+  const std::int64_t t = layer.tokens, in = layer.inputs, out = layer.outputs;
+  const std::array<std::array<std::int64_t, 3>, 3> sizes = {{{t, out, in}, {t, in, out}, {out, in, t}}};
+  const std::array<std::int64_t, 3> elements = {(layer.one_input ? 1 : layer.groups) * t * in,
+                                                layer.groups * in * out,
+                                                (layer.one_output ? 1 : layer.groups) * t * out};
+  octavo::fp8::LayerTimes times;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto& [rows, columns, inner] = sizes[i];
+    times.plain[i] = product(rows, columns, inner, Precision::bf16);
+    times.fp8[i] = product(rows, columns, inner, Precision::fp8);
+    times.cast[i] = cast(elements[i], 1);
+    times.cast_two[i] = cast(elements[i], 2);
+  }
+  times.casts_of_weight = casts_of_weight;
+  return octavo::fp8::fastest(times);
+}
+
+class Tracing {
+ public:
+  explicit Tracing(const TraceRequest& request)
+      : request_(request), settings_(request.settings), training_(settings_.training) {}
+
+  Result<StepTrace> run();
+
+ private:
+  Status build();
+  void step(bool first);
+  void pass(const Batch& batch, std::int64_t number);
+  void make_states();
+  void add_update_kernels();
+  [[nodiscard]] Batch largest() const;
+
+  const TraceRequest& request_;
+  Settings settings_;
+  const TrainingSettings& training_;
+  FakeDevice fake_;
+  OptimizerPlan plan_;
+  std::shared_ptr<::torch::nn::Module> model_;
+  ParameterGroups groups_;
+  PlannedStates states_;
+  std::unique_ptr<GradientSums> gradients_;
+  std::unique_ptr<Fp8> fp8_;
+  StepTrace out_;
+};
+
+Status Tracing::build() {
+  auto plan = plan_optimizer(training_, FakeDevice::device(), /*has_backend=*/true);
+  if (!plan.ok()) return plan.status();
+  plan_ = *plan;
+  fake_.set_owner(Owner::weights);
+  fake_.catch_cpu(true);
+  model_ = request_.task.build(settings_);
+  fake_.catch_cpu(false);
+  place_model(*model_, FakeDevice::device(), plan_.bf16_weights);
+  fake_.settle();  // weights come to a GPU as they train
+  const NamedTensors parameters = parameters_of(*model_);
+  auto groups = resolve_groups(plan_.name, training_, parameters);
+  if (!groups.ok()) return groups.status();
+  groups_ = std::move(*groups);
+  freeze(groups_);
+  for (const auto& [name, tensor] : parameters) out_.parameters += tensor.numel();
+  for (const auto& [name, tensor] : groups_.parameters) out_.trained += tensor.numel();
+  if (request_.ranks > 1 && is_zero(training_))
+    states_ = planned_states(plan_, training_, groups_, lay_out(groups_, request_.ranks, true), 0);
+  else
+    states_ = planned_states(plan_, training_, groups_);
+  out_.states = states_.bytes;
+  if (training_.fp8.enabled) {
+    const std::int64_t uses = request_.task.uses_of_weights() * training_.gradient_accumulation_steps;
+    fake_.set_owner(Owner::workspace);
+    fp8_ = std::make_unique<Fp8>(training_.fp8, parameters, uses);
+    fake_.set_fp8_choice([&gpu = request_.gpu, uses](const octavo::fp8::Layer& layer) {
+      return faster_passes(gpu, layer, 1.0 / static_cast<double>(std::max<std::int64_t>(uses, 1)));
+    });
+  }
+  fake_.set_owner(Owner::gradients);
+  gradients_ = std::make_unique<GradientSums>(groups_.parameters, training_.gradient_accumulation_steps);
+  out_.gradient_bytes = gradients_->bytes();
+  for (int i = 0; i < kHandles; ++i) fake_.take(blas_workspace(request_.gpu), Owner::workspace);
+  return {};
+}
+
+Batch Tracing::largest() const {
+  const auto seed = static_cast<std::uint64_t>(settings_.data.seed);
+  const Order all(request_.task.samples(), seed, 0);
+  return request_.task.largest(all, request_.rows);
+}
+
+// As Stepper does one.
+void Tracing::pass(const Batch& host, std::int64_t number) {
+  fake_.set_owner(Owner::batch);
+  const Batch batch = to_device(host, FakeDevice::device());
+  fake_.set_owner(Owner::activations);
+  ::torch::Tensor loss;
+  {
+    const AutocastScope autocast(FakeDevice::device(), training_.compute_dtype);
+    const ProductScope products = fp8_ != nullptr ? fp8_->scope() : ProductScope(nullptr);
+    loss = request_.task.loss(batch, {static_cast<std::uint64_t>(training_.seed), number}) / 1.0;
+  }
+  forget_fake_casts();
+  if (out_.backward == 0) out_.backward = fake_.kernels().size();
+  loss.backward();
+  for (const auto& [name, param] : groups_.parameters) fake_.give(param.grad(), Owner::gradients);
+  gradients_->pass_done();
+}
+
+void Tracing::make_states() {
+  for (const std::int64_t bytes : states_.buffers) fake_.take(bytes, Owner::states);
+  for (const std::int64_t bytes : states_.masters) fake_.take(bytes, Owner::master);
+}
+
+// The norm reads gradients; the step reads them once more, and reads and writes weights and states.
+void Tracing::add_update_kernels() {
+  const auto bytes = [](std::int64_t count) { return static_cast<double>(count); };
+  double weights = 0, gradients = 0;
+  for (const auto& [name, param] : groups_.parameters) {
+    weights += bytes(static_cast<std::int64_t>(param.nbytes()));
+    gradients += param.grad().defined() ? bytes(static_cast<std::int64_t>(param.grad().nbytes())) : 0.0;
+  }
+  const StepOptimizer::Bytes& b = states_.bytes;
+  const double divided = request_.ranks > 1 && is_zero(training_) ? request_.ranks : 1;
+  fake_.add_kernel("gradient norm", gradients / divided, 2);
+  fake_.add_kernel("optimizer step", (gradients + 2 * weights) / divided + 2 * bytes(b.states + b.master), 2);
+}
+
+void Tracing::step(bool first) {
+  gradients_->clear();
+  out_.backward = 0;
+  fake_.forget_kernels();
+  const Batch host = largest();
+  out_.rows = host.rows();
+  out_.units = request_.task.units(host.rows()) * training_.gradient_accumulation_steps;
+  out_.passes = training_.gradient_accumulation_steps;
+  for (std::int64_t i = 0; i < out_.passes; ++i) pass(host, first ? 1 : 2);
+  gradients_->finish();
+  out_.update = fake_.kernels().size();
+  if (first) make_states();
+  add_update_kernels();
+}
+
+Result<StepTrace> Tracing::run() {
+  try {
+    if (Status bad = build(); !bad.ok()) return bad;
+    step(true);
+    step(false);
+  } catch (const c10::Error& error) {
+    return Status::unsupported(error.what_without_backtrace());
+  }
+  out_.events = fake_.events();
+  out_.kernels = fake_.kernels();
+  return std::move(out_);
+}
+
+}  // namespace
+
+Result<StepTrace> trace_step(const TraceRequest& request) { return Tracing(request).run(); }
+
+}  // namespace octavo::train

@@ -1,0 +1,45 @@
+// One training step of a run on a fake device: what it allocates, in order, and which kernels it launches.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "optimizer.h"
+#include "plan/fake_device.h"
+#include "task.h"
+#include "train/config/settings.h"
+
+#include <octavo/plan.h>
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+struct StepTrace {
+  // From an empty device to the end of the second step: states are there from the end of the first.
+  std::vector<octavo::plan::Event> events;
+  // Of one step; those from `backward` on are the backward pass's, those from `update` on the optimizer's.
+  std::vector<FakeKernel> kernels;
+  std::size_t backward = 0, update = 0;
+  std::int64_t parameters = 0, trained = 0;
+  std::int64_t rows = 0;    // of a pass
+  std::int64_t units = 0;   // of throughput, of a step of one rank
+  std::int64_t passes = 1;  // of a step
+  StepOptimizer::Bytes states;
+  std::int64_t gradient_bytes = 0;
+};
+
+struct TraceRequest {
+  const Settings& settings;
+  Task& task;         // open()
+  std::int64_t rows;  // of a pass: at most as many as the settings allow
+  int ranks = 1;
+  const octavo::plan::Gpu& gpu;
+};
+
+// Errors: settings that are no model or no optimizer; an operator that tensors without memory cannot run, by
+// name.
+Result<StepTrace> trace_step(const TraceRequest& request);
+
+}  // namespace octavo::train
