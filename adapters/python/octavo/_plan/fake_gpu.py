@@ -1,12 +1,14 @@
 """Tensors without memory that say they are on a GPU, on a machine that need not have one.
 
 Torch's FakeTensorMode makes them, and CUDA's choices are taken: autocast's lists, the masks of dropout, what
-norms save. Where there is no GPU three things stand in its way, and each is set right here for as long as a
+norms save. Where there is no GPU four things stand in its way, and each is set right here for as long as a
 plan runs:
 
 - Autograd asks the device's guard for a stream: that of `meta`, which has none, answers for CUDA.
 - The autograd engine asks for the accelerator of every gradient's device. The answer to it alone is that they
   are on the CPU (`Tracing.device_of`): the engine asks while gradients are off, and models while they are on.
+- A few operators have a kernel for CUDA and are made of others elsewhere. A build without CUDA would trace
+  those others, and their memory.
 - torch.cuda's functions ask the driver.
 
 Backward passes run in the calling thread, so that the order of events is that of the program.
@@ -33,6 +35,7 @@ from ._core import Gpu
 CUDA, CPU = torch.device("cuda:0"), torch.device("cpu")
 # c10::DeviceType, and the table of guards by it: c10::impl::device_guard_impl_registry.
 _CUDA_TYPE, _META_TYPE = 1, 14
+_WHOLE = ("silu_backward", "mish_backward", "_fused_rms_norm")
 _GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 
 
@@ -81,6 +84,23 @@ def _guarded(notes: list[str]) -> Iterator[torch.device]:
         yield CUDA
     finally:
         guards[_CUDA_TYPE] = before
+
+
+@contextlib.contextmanager
+def _whole_operators() -> Iterator[None]:
+    known = torch._C._dispatch_has_kernel_for_dispatch_key
+    library = torch.library.Library("aten", "IMPL")
+    for name in _WHOLE:
+        if hasattr(torch.ops.aten, name) and not known(f"aten::{name}", "CUDA"):
+            library.impl(name, _never, "CUDA")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _never(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("a tensor without memory was given to a kernel")
 
 
 def _properties(gpu: Gpu) -> Any:
@@ -143,6 +163,7 @@ def fake_gpu(gpu: Gpu, notes: list[str]) -> Iterator[tuple[Mode, torch.device]]:
         if hasattr(functorch_config, "fake_tensor_allow_unsafe_data_ptr_access"):
             stack.enter_context(functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False))
         device = stack.enter_context(_guarded(notes))
+        stack.enter_context(_whole_operators())
         mode = Mode(allow_non_fake_inputs=True)
         stack.enter_context(_answers(gpu))
         # torch.optim's loops over lists of tensors are for these types alone.

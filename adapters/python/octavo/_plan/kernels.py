@@ -47,11 +47,12 @@ def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, new: Se
     return [Kernel(bytes=read + outputs, launches=launches)], 0
 
 
-_WRITE_ONLY = frozenset(
-    "zero_ fill_ zeros zeros_like ones ones_like full full_like arange normal_ uniform_ bernoulli_ random_ "
-    "new_zeros new_ones new_full rand rand_like randn randn_like scalar_tensor".split()
-)
-_GATHER = frozenset("embedding index index_select gather".split())
+_WRITE_ONLY = {
+    *("zero_", "fill_", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "arange"),
+    *("normal_", "uniform_", "bernoulli_", "random_", "new_zeros", "new_ones", "new_full", "rand"),
+    *("rand_like", "randn", "randn_like", "scalar_tensor"),
+}
+_GATHER = {"embedding", "index", "index_select", "gather"}
 
 
 @functools.cache

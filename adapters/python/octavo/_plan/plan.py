@@ -161,7 +161,7 @@ class _Step:
         self.stepper.completed(self.recorder, param)
 
     def report(self) -> Report:
-        job, recorder = self.job, self.recorder
+        recorder = self.recorder
         recorder.kernels.clear()  # of making the copy
         begin = len(recorder.events)
         passes, backward = self._passes()
