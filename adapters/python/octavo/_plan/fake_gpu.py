@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import logging
 import pathlib
 import sys
 import types
@@ -164,6 +165,9 @@ def fake_gpu(gpu: Gpu, notes: list[str]) -> Iterator[tuple[Mode, torch.device]]:
             stack.enter_context(functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False))
         device = stack.enter_context(_guarded(notes))
         stack.enter_context(_whole_operators())
+        log = logging.getLogger("torch._subclasses.fake_tensor")  # an error is raised, and says more
+        stack.callback(setattr, log, "disabled", log.disabled)
+        log.disabled = True
         mode = Mode(allow_non_fake_inputs=True)
         stack.enter_context(_answers(gpu))
         # torch.optim's loops over lists of tensors are for these types alone.

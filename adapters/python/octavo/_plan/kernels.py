@@ -22,6 +22,10 @@ _Of = Callable[[Get, Any], Found]
 _PRODUCTS: dict[Any, _Of] = {}
 
 
+def by_cublas(func: Any) -> bool:
+    return func.overloadpacket in _CUBLAS
+
+
 def of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, new: Sequence[Tensor]) -> Found:
     """The kernels of a call; `new` are those of its results that have memory of their own."""
     if found := _PRODUCTS.get(func.overloadpacket):
@@ -213,3 +217,6 @@ def _efficient_backward(get: Get, out: Any) -> Found:
 
 def _up(value: int, to: int) -> int:
     return -(-value // to) * to
+
+
+_CUBLAS = {packet for packet, found in _PRODUCTS.items() if "mm" in packet.__name__}

@@ -29,7 +29,8 @@ def measured(job: Any, gpu: str) -> Report:
     device, found = torch.device("cuda", torch.cuda.current_device()), Gpu("this")
     model = copy.deepcopy(job.model)
     on_meta = any(p.is_meta for p in model.parameters())
-    model = (model.to_empty(device=device) if on_meta else model.to(device)).to(job.dtype or job.floating)
+    model = model.to_empty(device=device) if on_meta else model.to(device)
+    model = model if job.dtype is None else model.to(job.dtype)
     args, kwargs = batch.Inputs(device, job.floating, job.dtype).of(job.given)
     for value in (*args, *kwargs.values()):
         if isinstance(value, Tensor):
@@ -37,6 +38,7 @@ def measured(job: Any, gpu: str) -> Report:
     options = {key: value for key, value in job.options.items() if value}
     made = _optimizer(job.optimizer, model, options)
     seconds = 0.0
+    torch.cuda.reset_peak_memory_stats(device)
     for _ in range(2):
         torch.cuda.synchronize(device)
         start = time.perf_counter()
@@ -65,7 +67,7 @@ def measured(job: Any, gpu: str) -> Report:
         host_seconds=0.0,
         exposed_seconds=0.0,
         by_bound={"measured": seconds},
-        notes=["measured: peaks are those of the process so far"],
+        notes=["measured: what the process had allocated before is counted, too"],
         measured=True,
     )
 

@@ -55,6 +55,7 @@ class OwnStepper(Stepper):
         self._gathered = forecast.Gathered(self._forecast)
         self._states: dict[Tensor, Any] = {}
         self._begun = False
+        self._taken: list[Tensor] = []  # whose gradients are in host memory
         self.host_bytes = self._forecast.host_bytes()
 
     def completed(self, recorder: Recorder, param: Tensor) -> None:
@@ -70,16 +71,21 @@ class OwnStepper(Stepper):
     def _use(self, recorder: Recorder, params: Sequence[Tensor]) -> None:
         if params and self._forecast.releases:
             self._step(recorder, params)
+        elif params:
+            self._taken += params
         self._gathered.let_go(params)
 
     def step(self, recorder: Recorder) -> None:
         recorder.phase = OPTIMIZER
         if not self._forecast.releases:
             groups = self._forecast.optimizer.param_groups
-            params = [p for group in groups for p in group["params"] if p.requires_grad]
-            self._step(recorder, params)
+            here = [p for group in groups for p in group["params"] if p.grad is not None]
+            self._step(recorder, [*self._taken, *here])
+            self._taken = []
 
     def _step(self, recorder: Recorder, params: Sequence[Tensor]) -> None:
+        if not params:
+            return
         before, phase = recorder.owner, recorder.phase
         kernels = len(recorder.kernels)
         recorder.owner, recorder.phase = STATES, OPTIMIZER

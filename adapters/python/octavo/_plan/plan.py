@@ -22,6 +22,7 @@ from .trace import BACKWARD, FORWARD, Recorder, repeated
 
 LAUNCH_SECONDS = 1e-5  # of the host in Python, for one kernel
 _UNKNOWN_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
+_NOT_FAKE = (*_UNKNOWN_VALUES, "UnsupportedOperatorException", "UnsupportedFakeTensorException")
 _Loss = Callable[[Any], Tensor]
 
 
@@ -66,6 +67,8 @@ def plan(
         raise ValueError(f"plan: got accumulate={accumulate}, num_gpus={num_gpus}, expected at least 1")
     if accumulate > 1 and gradient_release:
         raise ValueError("plan: gradient_release takes one backward pass per step, got accumulate > 1")
+    if num_gpus > 1 and gradient_release:
+        raise ValueError("plan: gradient_release and DistributedDataParallel exclude each other: num_gpus=1")
     job = _Job(model, optimizer, batch, loss or default_loss, autocast, dtype, accumulate, num_gpus)
     job.options = {"gradient_release": gradient_release, "offload": offload}
     return job.measured(gpu) if measure else job.planned(_core.Gpu(gpu))
@@ -113,9 +116,17 @@ class _Job:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"plan: model is a {type(model).__name__}, expected a torch.nn.Module")
-        self.model, self.optimizer, self.given, self.loss = model, optimizer, given, loss
+        self.optimizer, self.given, self.loss = optimizer, given, loss
         self.autocast, self.dtype, self.accumulate, self.num_gpus = autocast, dtype, accumulate, num_gpus
         self.notes: list[str] = []
+        compiled = getattr(model, "_orig_mod", None)
+        self.model: nn.Module = model if compiled is None else compiled
+        if compiled is not None:
+            self.notes.append("the model is compiled, and planned as it is without that")
+        if any(isinstance(module, nn.RNNBase) for module in self.model.modules()):
+            self.notes.append(
+                "recurrent layers are planned step by step; cuDNN has them whole, and is faster"
+            )
 
     def measured(self, gpu: str) -> Report:
         return real.measured(self, gpu)
@@ -294,9 +305,12 @@ class _Step:
         if (failed := self.recorder.failed) is not None and failed[2] is error:
             operator = f"operator {failed[0]} "
             where = f"module {failed[1]!r}, {where}" if failed[1] else where
-        if type(error).__name__ in _UNKNOWN_VALUES:
+        kind = type(error).__name__
+        if kind in _UNKNOWN_VALUES:
             said = "its result depends on values, and a plan has none"
-        return PlanError(
-            f"plan: {operator}in the {where}: {said or type(error).__name__}. Fake tensors cannot run it; on "
-            "a machine with a GPU, measure=True runs two real steps instead"
-        )
+        text = f"plan: {operator}in the {where}: {said or kind}"
+        if kind in _NOT_FAKE or isinstance(error, NotImplementedError) or "data pointer" in said:
+            text += (
+                ". Fake tensors cannot run it; on a machine with a GPU, measure=True runs real steps instead"
+            )
+        return PlanError(text)

@@ -105,7 +105,7 @@ class Recorder(TorchDispatchMode):
         made = list(_tensors(out))
         new = [t for t in made if t.device == self.device and self._is_new(t)]
         work, scratch = kernels.of(func, args, kwargs, out, new)
-        if any(kernel.work for kernel in work):
+        if work and kernels.by_cublas(func):
             self._multiply()
         held = self.take(scratch, WORKSPACE) if scratch else None
         for tensor in made:

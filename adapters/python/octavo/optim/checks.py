@@ -89,6 +89,8 @@ def warn_of_lost_updates(optimizer: Optimizer, group: Mapping[str, Any]) -> None
     most algorithms are about as large as the learning rate.
     """
     global _warned_of_lost_updates
+    if planned.get():
+        return  # it will be said when training begins
     rate = group["lr"]
     if isinstance(rate, Tensor):
         rate = float(rate) if rate.device.type == "cpu" else 0.0  # elsewhere it would be a wait
