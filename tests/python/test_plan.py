@@ -16,7 +16,7 @@ import octavo
 import pytest
 import torch
 from octavo import optim
-from octavo._plan import Report, _core, trace
+from octavo._plan import PlanReport, _core, trace
 from octavo._plan.attention import chosen_for
 from octavo._plan.fake_gpu import fake_gpu
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ def chain(layers: int, *between: Callable[[], nn.Module]) -> nn.Sequential:
     return nn.Sequential(*parts)
 
 
-def planned(model: nn.Module, optimizer: Any = None, given: Any = (ROWS, WIDTH), **more: Any) -> Report:
+def planned(model: nn.Module, optimizer: Any = None, given: Any = (ROWS, WIDTH), **more: Any) -> PlanReport:
     return octavo.plan(model, optimizer, given, **{"gpu": "a100", "loss": total, **more})
 
 
@@ -501,7 +501,7 @@ def test_report() -> None:
         "step",
     ):
         assert word in text, text
-    assert Report.from_json(report.json()) == report
+    assert PlanReport.from_json(report.json()) == report
     given = json.loads(report.json())
     assert given["total"] == report.total
     assert given["step_seconds"] == report.step_seconds

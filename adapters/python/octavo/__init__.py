@@ -12,11 +12,12 @@ from ._abi import OctavoError
 
 if TYPE_CHECKING:
     from . import checkpoint, fp8, integrations, nn, ops, optim
-    from ._plan import PlanError, plan
+    from ._plan import PlanError, PlanReport, plan
 
 __all__ = [
     "OctavoError",
     "PlanError",
+    "PlanReport",
     "__version__",
     "checkpoint",
     "fp8",
@@ -35,6 +36,6 @@ def __getattr__(name: str) -> Any:
         return library().octavo_version_string().decode()
     if name in ("checkpoint", "fp8", "integrations", "nn", "ops", "optim"):
         return importlib.import_module(f".{name}", __name__)
-    if name in ("PlanError", "plan"):
+    if name in ("PlanError", "PlanReport", "plan"):
         return getattr(importlib.import_module("._plan", __name__), name)
     raise AttributeError(f"module 'octavo' has no attribute {name!r}")

@@ -7,6 +7,6 @@ goes to the library, which knows torch's allocator and the GPUs (octavo/plan.h).
 from __future__ import annotations
 
 from .plan import PlanError, plan
-from .report import Report
+from .report import PlanReport
 
-__all__ = ["PlanError", "Report", "plan"]
+__all__ = ["PlanError", "PlanReport", "plan"]

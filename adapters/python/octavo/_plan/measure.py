@@ -14,10 +14,10 @@ from torch import Tensor
 from .. import _abi, optim
 from . import batch
 from ._core import Gpu
-from .report import Report
+from .report import PlanReport
 
 
-def measured(job: Any, gpu: str) -> Report:
+def measured(job: Any, gpu: str) -> PlanReport:
     """Two steps: the first makes the states, the second is the one that is timed."""
     if not torch.cuda.is_available():
         raise _abi.OctavoError(
@@ -53,7 +53,7 @@ def measured(job: Any, gpu: str) -> Report:
         seconds = time.perf_counter() - start
     peak = torch.cuda.max_memory_allocated(device)
     host = made.host_bytes() if isinstance(made, optim.Optimizer) else 0
-    return Report(
+    return PlanReport(
         gpu=found.name,
         memory=found.memory,
         peak=peak,

@@ -17,7 +17,7 @@ from . import batch as inputs
 from . import measure as real
 from .fake_gpu import fake_gpu
 from .ranks import Buckets
-from .report import Report
+from .report import PlanReport
 from .trace import BACKWARD, FORWARD, Recorder, repeated
 
 LAUNCH_SECONDS = 1e-5  # of the host in Python, for one kernel
@@ -44,7 +44,7 @@ def plan(
     offload: str | None = None,
     num_gpus: int = 1,
     measure: bool = False,
-) -> Report:
+) -> PlanReport:
     """What training `model` takes of a GPU that need not be here: memory by owner, and the time of a step.
 
     The model may be on any device, `meta` too, and stays as it is; nothing is computed. `batch` is what one
@@ -128,10 +128,10 @@ class _Job:
                 "recurrent layers are planned step by step; cuDNN has them whole, and is faster"
             )
 
-    def measured(self, gpu: str) -> Report:
+    def measured(self, gpu: str) -> PlanReport:
         return real.measured(self, gpu)
 
-    def planned(self, gpu: _core.Gpu) -> Report:
+    def planned(self, gpu: _core.Gpu) -> PlanReport:
         with fake_gpu(gpu, self.notes) as (_, device), attention.chosen_for(gpu):
             recorder = Recorder(gpu, device)
             with recorder:
@@ -171,7 +171,7 @@ class _Step:
             self.buckets.completed(param)
         self.stepper.completed(self.recorder, param)
 
-    def report(self) -> Report:
+    def report(self) -> PlanReport:
         recorder = self.recorder
         recorder.kernels.clear()  # of making the copy
         begin = len(recorder.events)
@@ -254,10 +254,10 @@ class _Step:
             self.job.notes.append("offload: copies are hidden behind the passes, as after optimizer.attach()")
         return exposed
 
-    def _report(self, memory: _core.Memory, time: _core.StepTime, exposed: float) -> Report:
+    def _report(self, memory: _core.Memory, time: _core.StepTime, exposed: float) -> PlanReport:
         owners = {**memory.owners, "rounding": memory.rounding}
         samples = inputs.samples_of(self.args, self.kwargs)
-        return Report(
+        return PlanReport(
             gpu=self.gpu.name,
             memory=self.gpu.memory,
             peak=memory.allocated,

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class PlanReport:
     """Memory in bytes, of one GPU; times in seconds."""
 
     gpu: str
@@ -61,7 +61,7 @@ class Report:
         return json.dumps({**dataclasses.asdict(self), **{name: getattr(self, name) for name in derived}})
 
     @classmethod
-    def from_json(cls, text: str) -> Report:
+    def from_json(cls, text: str) -> PlanReport:
         given: dict[str, Any] = json.loads(text)
         return cls(**{field.name: given[field.name] for field in dataclasses.fields(cls)})
 
