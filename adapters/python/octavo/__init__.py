@@ -1,5 +1,6 @@
 """Octavo: low-bit optimizers for PyTorch. `octavo.optim` has them, `octavo.nn` the embeddings that go with
-them and the losses of transducers, `octavo.fp8` matrix products in FP8.
+them and the losses of transducers, `octavo.fp8` matrix products in FP8. `octavo.plan` says what training a
+model will take of a GPU.
 """
 
 from __future__ import annotations
@@ -11,8 +12,21 @@ from ._abi import OctavoError
 
 if TYPE_CHECKING:
     from . import checkpoint, fp8, integrations, nn, ops, optim
+    from ._plan import PlanError, PlanReport, plan
 
-__all__ = ["OctavoError", "__version__", "checkpoint", "fp8", "integrations", "nn", "ops", "optim"]
+__all__ = [
+    "OctavoError",
+    "PlanError",
+    "PlanReport",
+    "__version__",
+    "checkpoint",
+    "fp8",
+    "integrations",
+    "nn",
+    "ops",
+    "optim",
+    "plan",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +36,6 @@ def __getattr__(name: str) -> Any:
         return library().octavo_version_string().decode()
     if name in ("checkpoint", "fp8", "integrations", "nn", "ops", "optim"):
         return importlib.import_module(f".{name}", __name__)
+    if name in ("PlanError", "PlanReport", "plan"):
+        return getattr(importlib.import_module("._plan", __name__), name)
     raise AttributeError(f"module 'octavo' has no attribute {name!r}")

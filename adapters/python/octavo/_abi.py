@@ -26,7 +26,7 @@ class OctavoError(RuntimeError):
 
 
 _TYPES: dict[str, Any] = {"u32": u32, "i32": i32, "u64": u64, "i64": i64, "f64": ctypes.c_double}
-_TYPES.update({"ptr": _pointer, "str": ctypes.c_char_p})
+_TYPES.update({"ptr": _pointer, "str": ctypes.c_char_p, "char": ctypes.c_char})
 
 
 def _struct(name: str, fields: str) -> Any:
@@ -147,6 +147,24 @@ Fp8Times = _struct(
     "Fp8Times",
     "u32 struct_size reserved; f64 plain[3] fp8[3] cast[3] cast_two[3] casts_of_weight",
 )
+PlanGpu = _struct(
+    "PlanGpu",
+    "u32 struct_size; i32 compute_major compute_minor multiprocessors gigabytes; u32 reserved; i64 memory "
+    "context cache; f64 bandwidth flops[5] peer_bandwidth host_bandwidth; char key[32] name[64]",
+)
+PlanEvent = _struct("PlanEvent", "i64 id bytes; u32 owner reserved")
+PlanRules = _struct("PlanRules", "u32 struct_size expandable_segments")
+PlanMemory = _struct(
+    "PlanMemory",
+    "u32 struct_size reserved_field; i64 allocated reserved owners[8] rounding peak_event",
+)
+PlanKernel = _struct(
+    "PlanKernel",
+    "u32 struct_size work precision reserved; f64 bytes bandwidth; i64 batch rows columns inner launches",
+)
+PlanStep = _struct("PlanStep", "u32 struct_size reserved; f64 seconds gpu_seconds host_seconds by_bound[3]")
+PlanLinks = _struct("PlanLinks", "u32 struct_size reserved; i64 ranks per_host; f64 within between latency")
+PlanBucket = _struct("PlanBucket", "f64 ready; i64 bytes")
 EngineNormPart = _struct("EngineNormPart", "u32 struct_size part device_kind; i32 device_index; ptr out")
 
 
@@ -218,6 +236,15 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_fp8_product": (u32, (_at(Fp8Layer), _at(Fp8ProductArgs))),
     "octavo_fp8_update_scales": (u32, (_at(Fp8ScaleArgs),)),
     "octavo_fp8_fastest": (u32, (_at(Fp8Times), _at(u32))),
+    "octavo_plan_gpu_count": (i32, ()),
+    "octavo_plan_gpu_key": (ctypes.c_char_p, (i32,)),
+    "octavo_plan_find_gpu": (u32, (ctypes.c_char_p, _at(PlanGpu))),
+    "octavo_plan_simulate": (u32, (_pointer, i64, _at(PlanRules), _at(PlanMemory))),
+    "octavo_plan_step_time": (u32, (_at(PlanGpu), _pointer, i64, ctypes.c_double, _at(PlanStep))),
+    "octavo_plan_exposed_seconds": (
+        u32,
+        (_at(PlanLinks), _pointer, i64, ctypes.c_double, _at(ctypes.c_double)),
+    ),
     "octavo_moment_layout": (u32, (_at(MomentSpec), _at(i64), _at(i64))),
     "octavo_encode": (u32, (_at(MomentSpec), _pointer, _pointer, _pointer)),
     "octavo_decode": (u32, (_at(MomentSpec), _pointer, _pointer, _pointer)),

@@ -4,6 +4,7 @@ will lose updates.
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ from .state import kind_of
 
 if TYPE_CHECKING:
     from .base import Optimizer
+
+# Whether parameters may lack memory: octavo.plan asks such an optimizer for its states, and never steps it.
+planned: contextvars.ContextVar[bool] = contextvars.ContextVar("planned", default=False)
 
 
 def check_param(param: Tensor) -> None:
@@ -39,6 +43,8 @@ def check_param(param: Tensor) -> None:
 def _check_memory(tensor: Tensor, what: str) -> None:
     """RuntimeError for a tensor subclass that stands for other tensors: a native step cannot reach those."""
     here = local(tensor)
+    if planned.get():
+        return
     if type(here) in (Tensor, Parameter) or here.device.type not in ("cpu", "cuda") or not here.numel():
         return
     try:
@@ -83,6 +89,8 @@ def warn_of_lost_updates(optimizer: Optimizer, group: Mapping[str, Any]) -> None
     most algorithms are about as large as the learning rate.
     """
     global _warned_of_lost_updates
+    if planned.get():
+        return  # it will be said when training begins
     rate = group["lr"]
     if isinstance(rate, Tensor):
         rate = float(rate) if rate.device.type == "cpu" else 0.0  # elsewhere it would be a wait

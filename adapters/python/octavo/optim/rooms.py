@@ -22,8 +22,8 @@ def check(
     """MemoryError where the states of these, and copies of gradients and weights, do not fit. Residences are
     by handle.
     """
-    copies = sum(_copies(offload, m, residences[m.handle] == HOST) for m in members)
-    needed, free = copies + _states(offload, members), host_memory.room()
+    copies, free = copies_bytes(offload, members, residences), host_memory.room()
+    needed = copies + _states(offload, members)
     if needed <= free:
         return
     fix = _fix(optimizer, offload, members, free - copies)
@@ -31,6 +31,11 @@ def check(
         f"{type(optimizer).__name__}: offload={offload.options.offload!r} needs {_gb(needed)} of host memory "
         f"for {len(members)} parameters, and {_gb(free)} are free; {fix}"
     )
+
+
+def copies_bytes(offload: HostStates, members: Sequence[Member], residences: Mapping[int, int]) -> int:
+    """What the engine keeps in host memory beside the states of these."""
+    return sum(_copies(offload, m, residences[m.handle] == HOST) for m in members)
 
 
 def _states(offload: HostStates, members: Sequence[Member], **changes: Any) -> int:

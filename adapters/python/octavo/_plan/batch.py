@@ -1,0 +1,114 @@
+"""The inputs of a pass, and the model, as fake tensors: of tensors, of shapes, or of both."""
+
+from __future__ import annotations
+
+import copy
+import numbers
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+_INTEGERS = re.compile(r"(ids|mask|labels|tokens|targets)$")
+
+
+def is_shape(value: Any) -> bool:
+    return (
+        isinstance(value, (tuple, list))
+        and len(value) > 0
+        and all(isinstance(n, numbers.Integral) and not isinstance(n, bool) for n in value)
+    )
+
+
+def _is_typed_shape(value: Any) -> bool:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        return False
+    shape, dtype = value
+    return (is_shape(shape) or shape in ((), [])) and isinstance(dtype, torch.dtype)
+
+
+class Inputs:
+    """Makes fake inputs: floating ones, of which only the shape is given, in the model's dtype."""
+
+    def __init__(self, device: torch.device, floating: torch.dtype, cast: torch.dtype | None) -> None:
+        self._device, self._floating, self._cast = device, floating, cast
+
+    def of(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments of the model, by place and by name."""
+        if batch is None:
+            return (), {}
+        if isinstance(batch, Mapping):
+            return (), {name: self._one(value, str(name)) for name, value in batch.items()}
+        if isinstance(batch, Tensor) or is_shape(batch) or _is_typed_shape(batch):
+            return (self._one(batch, ""),), {}
+        if isinstance(batch, (tuple, list)):
+            return tuple(self._one(value, "") for value in batch), {}
+        raise TypeError(
+            f"plan: batch is a {type(batch).__name__}, expected a tensor, a shape, a (shape, dtype), or a "
+            "tuple or dict of these"
+        )
+
+    def _one(self, value: Any, name: str) -> Any:
+        if isinstance(value, Tensor):
+            dtype = self._cast if self._cast is not None and value.is_floating_point() else value.dtype
+            return self._empty(tuple(value.shape), dtype)
+        if _is_typed_shape(value):
+            return self._empty(*value)
+        if is_shape(value):
+            return self._empty(value, torch.int64 if _INTEGERS.search(name) else self._floating)
+        return value
+
+    def _empty(self, shape: Any, dtype: torch.dtype) -> Tensor:
+        return torch.empty(tuple(shape), dtype=dtype, device=self._device)
+
+
+def samples_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """The first dimension of the first tensor."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor):
+            return int(value.shape[0]) if value.dim() else 1
+    return 1
+
+
+class _Copies(TorchFunctionMode):
+    """Copies tensors that are neither parameters nor buffers without their memory, where they are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.__deepcopy__:
+            tensor, memo = args
+            if id(tensor) not in memo:
+                memo[id(tensor)] = _like(tensor, tensor.device, tensor.dtype)
+            return memo[id(tensor)]
+        return func(*args, **(kwargs or {}))
+
+
+def _like(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device=device)
+    return made.requires_grad_(tensor.requires_grad) if tensor.is_leaf else made
+
+
+def fake_model(
+    model: nn.Module, device: torch.device, dtype: torch.dtype | None
+) -> tuple[nn.Module, dict[int, Tensor]]:
+    """A copy of the model whose parameters and buffers are on the device, and these by the ids of its own.
+
+    The copy keeps what a forward pass may store in its modules away from the model.
+    """
+    memo: dict[int, Any] = {}
+    fakes: dict[int, Tensor] = {}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+            raise ValueError(f"plan: {name} has no shape yet; run the lazy model once, on the CPU")
+        if tensor.layout != torch.strided:
+            raise ValueError(f"plan: {name} is {tensor.layout}, expected dense parameters")
+        to = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=to, device=device)
+        if isinstance(tensor, nn.Parameter):
+            made = nn.Parameter(made, tensor.requires_grad)
+        made.__dict__.update({key: value for key, value in vars(tensor).items() if key not in vars(made)})
+        memo[id(tensor)] = fakes[id(tensor)] = made
+    with _Copies():
+        return copy.deepcopy(model, memo), fakes

@@ -1,0 +1,177 @@
+"""Tensors without memory that say they are on a GPU, on a machine that need not have one.
+
+Torch's FakeTensorMode makes them, and CUDA's choices are taken: autocast's lists, the masks of dropout, what
+norms save. Where there is no GPU four things stand in its way, and each is set right here for as long as a
+plan runs:
+
+- Autograd asks the device's guard for a stream: that of `meta`, which has none, answers for CUDA.
+- The autograd engine asks for the accelerator of every gradient's device. The answer to it alone is that they
+  are on the CPU (`Tracing.device_of`): the engine asks while gradients are off, and models while they are on.
+- A few operators have a kernel for CUDA and are made of others elsewhere. A build without CUDA would trace
+  those others, and their memory.
+- torch.cuda's functions ask the driver.
+
+Backward passes run in the calling thread, so that the order of events is that of the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import logging
+import pathlib
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._functorch import config as functorch_config
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from ._core import Gpu
+
+CUDA, CPU = torch.device("cuda:0"), torch.device("cpu")
+# c10::DeviceType, and the table of guards by it: c10::impl::device_guard_impl_registry.
+_CUDA_TYPE, _META_TYPE = 1, 14
+_WHOLE = ("silu_backward", "mish_backward", "_fused_rms_norm")
+_GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
+
+
+@functools.cache
+def has_gpu() -> bool:
+    return bool(torch.cuda.is_available())
+
+
+class Mode(FakeTensorMode):
+    """Knows whether there is a GPU, whatever torch.cuda says meanwhile."""
+
+    @property
+    def avoid_device_init(self) -> bool:
+        return not has_gpu()
+
+    @avoid_device_init.setter
+    def avoid_device_init(self, _: bool) -> None:
+        pass  # older versions of torch keep what torch.cuda says
+
+
+def _guards() -> Any:
+    """The table of device guards; None where this torch has none to reach."""
+    folder = pathlib.Path(torch.__file__).parent / "lib"
+    try:
+        library = ctypes.CDLL(str(next(folder.glob("libc10.*"))))
+        found = (ctypes.c_void_p * (_META_TYPE + 1)).in_dll(library, _GUARDS)
+    except (OSError, StopIteration, ValueError):
+        return None
+    return found if found[_META_TYPE] else None
+
+
+@contextlib.contextmanager
+def _guarded(notes: list[str]) -> Iterator[torch.device]:
+    """The device of tensors: CUDA, or the CPU where this torch cannot do without a GPU."""
+    if has_gpu():
+        yield CUDA
+        return
+    guards = _guards()
+    if guards is None:
+        notes.append("this build of torch knows no CUDA: sizes are those of the CPU's operators")
+        yield CPU
+        return
+    before = guards[_CUDA_TYPE]
+    guards[_CUDA_TYPE] = guards[_META_TYPE]
+    try:
+        yield CUDA
+    finally:
+        guards[_CUDA_TYPE] = before
+
+
+@contextlib.contextmanager
+def _whole_operators() -> Iterator[None]:
+    known = torch._C._dispatch_has_kernel_for_dispatch_key
+    library = torch.library.Library("aten", "IMPL")
+    for name in _WHOLE:
+        if hasattr(torch.ops.aten, name) and not known(f"aten::{name}", "CUDA"):
+            library.impl(name, _never, "CUDA")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _never(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("a tensor without memory was given to a kernel")
+
+
+def _properties(gpu: Gpu) -> Any:
+    major, minor = gpu.capability
+    return types.SimpleNamespace(
+        name=gpu.name,
+        major=major,
+        minor=minor,
+        total_memory=gpu.memory,
+        multi_processor_count=gpu.multiprocessors,
+        gcnArchName="",
+    )
+
+
+@contextlib.contextmanager
+def _answers(gpu: Gpu) -> Iterator[None]:
+    """torch.cuda as if the GPU were here and idle."""
+    seed = torch.zeros(16, dtype=torch.uint8, device="cpu")
+    answers: dict[str, Any] = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_capability": gpu.capability,
+        "get_device_name": gpu.name,
+        "get_device_properties": _properties(gpu),
+        "is_bf16_supported": gpu.capability[0] >= 8,
+        "is_current_stream_capturing": False,
+        "synchronize": None,
+        "empty_cache": None,
+        "manual_seed": None,
+        "manual_seed_all": None,
+        "get_rng_state": seed,
+        "set_rng_state": None,
+        "memory_allocated": 0,
+        "max_memory_allocated": 0,
+        "memory_reserved": 0,
+        "mem_get_info": (gpu.memory, gpu.memory),
+    }
+    with contextlib.ExitStack() as stack:
+        for name, answer in answers.items():
+            given = functools.partial(_answer, answer)
+            stack.enter_context(mock.patch.object(torch.cuda, name, given))
+        yield
+
+
+def _answer(answer: Any, *_: Any, **__: Any) -> Any:
+    return answer
+
+
+@contextlib.contextmanager
+def fake_gpu(gpu: Gpu, notes: list[str]) -> Iterator[tuple[Mode, torch.device]]:
+    """The mode, and the device of its tensors. Afterwards torch is as it was before."""
+    supported = getattr(sys.modules[torch.optim.Optimizer.__module__], "_foreach_supported_types", [])
+    with contextlib.ExitStack() as stack:
+        seed = torch.get_rng_state()
+        stack.callback(torch.set_rng_state, seed)
+        has_gpu()
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        # A kernel that is given such a tensor must not write to address 0.
+        if hasattr(functorch_config, "fake_tensor_allow_unsafe_data_ptr_access"):
+            stack.enter_context(functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False))
+        device = stack.enter_context(_guarded(notes))
+        stack.enter_context(_whole_operators())
+        log = logging.getLogger("torch._subclasses.fake_tensor")  # an error is raised, and says more
+        stack.callback(setattr, log, "disabled", log.disabled)
+        log.disabled = True
+        mode = Mode(allow_non_fake_inputs=True)
+        stack.enter_context(_answers(gpu))
+        # torch.optim's loops over lists of tensors are for these types alone.
+        supported.append(FakeTensor)
+        stack.callback(supported.remove, FakeTensor)
+        stack.enter_context(mode)
+        yield mode, device

@@ -1,0 +1,156 @@
+"""What an optimizer will allocate, asked of one whose parameters have no memory: octavo.plan's questions.
+
+Formats, residences and sizes come from the code that makes the states of a step; nothing is stepped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .._engine import DEVICE, STREAM
+from .._shards import local
+from . import hooks, offload, rooms, state
+from .checks import planned
+from .host_memory import bytes_of
+
+if TYPE_CHECKING:
+    from .base import Optimizer
+    from .plan import Member
+
+MASTER = state.MASTER
+# offload/steps.h: what streamed states come through.
+_STAGING = 64 << 20
+
+
+@contextlib.contextmanager
+def without_memory() -> Iterator[None]:
+    """Optimizers may be made of parameters that have none."""
+    before = planned.set(True)
+    try:
+        yield
+    finally:
+        planned.reset(before)
+
+
+class Forecast:
+    """Of one optimizer, whose hooks are taken away."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        for hooked in (optimizer._release, optimizer._taking):
+            if hooked is not None:
+                hooks._remove(hooked._hooked)
+        self.releases = optimizer._release is not None
+        self.takes = optimizer._taking is not None
+        self.gathers = not (self.releases and optimizer.needs_norm())
+        optimizer._roster.sync(optimizer.param_groups)
+        self._residences = self._choose()
+
+    def _choose(self) -> dict[int, int]:
+        """Residences by handle; see HostStates._choose, which also reserves memory."""
+        away, members = self.optimizer._offload, self._trained()
+        if away is None or not members:
+            return {}
+        device = local(members[0].param).device
+        return dict(zip((m.handle for m in members), away._chosen(device, members), strict=True))
+
+    def _trained(self) -> list[Member]:
+        return [m for m in self.optimizer._roster.members if m.param.requires_grad]
+
+    def _residence(self, member: Member) -> int:
+        return self._residences.get(member.handle, DEVICE)
+
+    def is_away(self, param: Tensor) -> bool:
+        return self._residence(self.optimizer._roster.known(param)) != DEVICE
+
+    def make(self, param: Tensor) -> dict[str, Tensor]:
+        """The state that a step will make of it on its device; empty where it will be in host memory."""
+        member, entry = self.optimizer._roster.known(param), dict[str, Any]()
+        if self._residence(member) == DEVICE:
+            group = self.optimizer.param_groups[member.group]
+            moments = state.moments_of(self.optimizer.algorithm, group)
+            state.fill_missing(entry, local(param), state.kind_of(param, group), moments)
+        return entry
+
+    def counts(self, device: torch.device) -> Tensor | None:
+        """Step counts, where they are on the device."""
+        trained, groups = self._trained(), self.optimizer.param_groups
+        count = sum(self.optimizer._counts_on_device(groups[m.group]) for m in trained)
+        return torch.zeros(count, dtype=torch.int64, device=device) if count else None
+
+    def staging_bytes(self) -> int:
+        streamed = [m for m in self._trained() if self._residence(m) == STREAM]
+        return min(_STAGING, sum(map(self._state_bytes, streamed)))
+
+    def host_bytes(self) -> int:
+        """Of states, and of copies of weights and gradients."""
+        away = self.optimizer._offload
+        if away is None:
+            return 0
+        members = [m for m in self._trained() if self._residence(m) != DEVICE]
+        states = sum(map(self._state_bytes, members))
+        return states + rooms.copies_bytes(away, members, self._residences)
+
+    def moved_bytes(self, params: Sequence[Tensor]) -> tuple[float, float]:
+        """What a step of these reads and writes on the device, and what crosses the link to host memory."""
+        known = [self.optimizer._roster.known(param) for param in params]
+        here, link = 0.0, 0.0
+        for member in known:
+            weight = member.param.numel() * member.param.element_size()
+            states = self._state_bytes(member)
+            residence = self._residence(member)
+            if residence in (DEVICE, STREAM):
+                here += 3 * weight + 2 * states
+            link += {DEVICE: 0, STREAM: 2 * states}.get(residence, 2 * weight)
+        return here, link
+
+    def _state_bytes(self, member: Member) -> int:
+        group: Mapping[str, Any] = self.optimizer.param_groups[member.group]
+        form: dict[str, Any] = {}
+        here = torch.empty_like(local(member.param), device="meta")
+        moments = state.moments_of(self.optimizer.algorithm, group)
+        state.fill_missing(form, here, state.kind_of(member.param, group), moments)
+        return bytes_of(form.values())
+
+
+class Gathered:
+    """Gradients that hooks use in the backward pass: gathered until they are many, then used together, and
+    kept while queues read them (hooks.py, offload.py).
+    """
+
+    def __init__(self, forecast: Forecast) -> None:
+        self._forecast = forecast
+        self._params: list[Tensor] = []
+        self._bytes = 0
+        self._kept: list[list[Tensor]] = []  # gradients
+
+    def add(self, param: Tensor) -> list[Tensor]:
+        """The parameters whose gradients are used now, with this one complete."""
+        assert param.grad is not None
+        self._params.append(param)
+        self._bytes += param.grad.nbytes
+        if not self._forecast.gathers or self._bytes >= hooks.TOGETHER:
+            return self.rest()
+        return []
+
+    def rest(self) -> list[Tensor]:
+        params, self._params, self._bytes = self._params, [], 0
+        return params
+
+    def let_go(self, params: Sequence[Tensor]) -> None:
+        """Their gradients were used."""
+        away = [p.grad for p in params if p.grad is not None and self._forecast.is_away(p)]
+        for param in params:
+            param.grad = None
+        if away:
+            self._kept.append(away)
+        while sum(grad.nbytes for grads in self._kept for grad in grads) > offload.KEPT:
+            self._kept.pop(0)
+
+    def end(self) -> None:
+        self._kept.clear()
