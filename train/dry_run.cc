@@ -7,6 +7,7 @@
 #include "heartbeat.h"
 #include "introduce.h"
 #include "join.h"
+#include "plan/plan.h"
 #include "progress.h"
 #include "rank_console.h"
 #include "session.h"
@@ -125,7 +126,8 @@ class Rehearsal {
   double timed_seconds_ = 0;   // of them
   std::int64_t units_ = 0;     // of them, or, where there are none, of all steps
   double evaluation_seconds_ = 0;
-  std::int64_t peak_ = 0;  // of the device, evaluation included
+  std::int64_t peak_ = 0;        // of the device, evaluation included
+  std::int64_t train_peak_ = 0;  // without it
 };
 
 Status Rehearsal::run(std::int64_t steps) {
@@ -170,7 +172,7 @@ void Rehearsal::take_steps(std::int64_t steps) {
   timed_ = measured_ > 0 ? stepper_.done() - measured_ : 0;
   timed_seconds_ = seconds_since(begin);
   units_ = session_.state.units - (timed_ > 0 ? units_ : 0);
-  peak_ = device_memory(session_.device).peak;
+  peak_ = train_peak_ = device_memory(session_.device).peak;
 }
 
 void Rehearsal::evaluate() {
@@ -238,6 +240,8 @@ std::vector<std::string> Rehearsal::lines() const {
                   (memory.total > 0 ? " of the device's " + bytes_text(memory.total) : ""));
   }
   out.push_back(speed_line());
+  if (session_.forecast != nullptr)
+    out.push_back(plan_against(*session_.forecast, {train_peak_, step_seconds()}));
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
   if (session_.state.left_out > 0) {

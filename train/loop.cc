@@ -5,6 +5,7 @@
 #include "evaluation.h"
 #include "failure.h"
 #include "introduce.h"
+#include "plan/plan.h"
 #include "signals.h"
 #include "train/format/marked.h"
 #include "train/format/numbers.h"
@@ -274,6 +275,11 @@ Status Loop::write_end(const Outcome& outcome) {
   if (stepper_.done() > Stepper::kMeasuredStep && working > 0)
     record["overhead"] = std::max(1.0 - stepper_.computing() / working, 0.0);
   progress_.add_traffic(record);
+  if (session_.forecast != nullptr && stepper_.done() >= Stepper::kMeasuredStep) {
+    const Measured found{device_memory(session_.device).peak, progress_.step_seconds()};
+    console_.note(plan_against(*session_.forecast, found));
+    record["plan"] = pair_json(*session_.forecast, found);
+  }
   const std::vector<std::string> ending = session_.task->ending();
   for (const std::string& line : ending) console_.note(line);
   if (!ending.empty()) record["notes"] = ending;

@@ -4,6 +4,7 @@
 #include "convert_states.h"
 #include "device.h"
 #include "introduce.h"
+#include "plan/plan.h"
 #include "resume.h"
 #include "resume_passes.h"
 #include "session.h"
@@ -116,6 +117,7 @@ class Opening {
   Status choose();
   Status find_checkpoint();
   Status open_data();
+  void forecast();
   Status build();
   Status load();
   Status begin();
@@ -192,7 +194,22 @@ Status Opening::open_data() {
                             s_.world->ranks());
   if (!stages.ok()) return stages.status();
   s_.stages = *stages;
+  if (leads()) forecast();
   return {};
+}
+
+// The plan of a run on a GPU, before its model is built. It costs less than a second, and nothing depends on
+// it.
+void Opening::forecast() {
+  if (!s_.device.is_cuda()) return;
+  auto gpu = octavo::plan::find_gpu("this");
+  if (!gpu.ok()) return console_.note("no plan: " + gpu.status().message());
+  PlanRequest request;
+  request.gpu = *gpu;
+  request.num_gpus = s_.world->ranks();
+  auto plan = make_plan(s_.settings, *s_.task, request);
+  if (!plan.ok()) return console_.note("no plan: " + plan.status().message());
+  s_.forecast = std::make_shared<const Plan>(std::move(*plan));
 }
 
 Status Opening::build() {

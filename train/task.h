@@ -184,6 +184,15 @@ class Task {
   // "8 sequences of 512 bytes".
   [[nodiscard]] virtual std::string batch_text(std::int64_t rows) const = 0;
   [[nodiscard]] virtual MemoryAdvice memory_advice() const = 0;
+  // Keys that a plan may change to make a run fit: how long a sample is, and how large the model. Empty:
+  // none.
+  struct SizeKey {
+    std::string key;        // "data.block_size"
+    std::int64_t now = 0;   // its value
+    std::int64_t step = 1;  // values are multiples of it
+  };
+  [[nodiscard]] virtual SizeKey length_key() const { return {}; }
+  [[nodiscard]] virtual SizeKey model_key() const { return {}; }
   // What would make steps shorter: "a smaller model (n_embd is 256); …".
   [[nodiscard]] virtual std::string shorter_steps() const = 0;
 };

@@ -20,10 +20,18 @@ void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& acti
   plan->add_option("--num-gpus", request->num_gpus, "As many of them")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
       ->capture_default_str();
+  plan->add_option("--solve", request->solve,
+                   "The largest batch, length or model that fits, or the fewest gpus")
+      ->check(CLI::IsMember({"batch", "length", "model", "gpus"}));
+  plan->add_flag("--advise", request->advise, "Settings that save memory, with what each one costs in time");
+  plan->add_option("--html", request->html, "Write a page with bars and what-if controls there")
+      ->type_name("FILE");
   plan->add_flag("--json", request->json, "For programs");
   plan->footer(R"(For example:
   octavo plan run.yaml --gpu 24GB              does it fit a card of 24 GB?
-  octavo plan run.yaml --gpu h100 --num-gpus 8)");
+  octavo plan run.yaml --gpu h100 --num-gpus 8
+  octavo plan run.yaml --gpu 24GB --solve batch    the largest batch that does
+  octavo plan run.yaml --gpu 16GB --advise         what would make it fit)");
   plan->callback([=] { action(*request); });
 }
 
@@ -32,6 +40,9 @@ std::vector<std::string> arguments_of(const PlanCommand& request) {
   out.insert(out.end(), request.overrides.begin(), request.overrides.end());
   out.push_back("--gpu=" + request.gpu);
   out.push_back("--num-gpus=" + std::to_string(request.num_gpus));
+  if (!request.solve.empty()) out.push_back("--solve=" + request.solve);
+  if (request.advise) out.emplace_back("--advise");
+  if (!request.html.empty()) out.push_back("--html=" + request.html);
   if (request.json) out.emplace_back("--json");
   return out;
 }

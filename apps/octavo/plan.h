@@ -19,6 +19,9 @@ struct PlanCommand {
   std::vector<std::string> overrides;
   std::string gpu = "this";
   std::int64_t num_gpus = 1;
+  std::string solve;  // batch, length, model, gpus; empty: nothing
+  bool advise = false;
+  std::string html;  // a page's path
   bool json = false;
 };
 

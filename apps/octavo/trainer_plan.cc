@@ -2,26 +2,92 @@
 #include "trainer_plan.h"
 
 #include "cli.h"
+#include "plan/advise.h"
 #include "plan/plan.h"
+#include "table.h"
 #include "train/config/config.h"
+#include "train/format/numbers.h"
 
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <iostream>
 
 namespace octavo::cli {
+namespace {
+
+train::Solve solve_of(const std::string& name) {
+  if (name == "length") return train::Solve::length;
+  if (name == "model") return train::Solve::model;
+  return name == "gpus" ? train::Solve::gpus : train::Solve::batch;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+std::string time_text(double slower) {
+  const double percent = 100 * (slower - 1);
+  return (percent >= 0 ? "+" : "") + fixed(percent, 0) + "%";
+}
+
+void show(const std::vector<train::Advice>& advice, const train::Plan& plan) {
+  if (advice.empty()) {
+    std::cout << "no setting saves memory here"
+              << (plan.fits() ? "" : ": a smaller model or a larger GPU is needed") << '\n';
+    return;
+  }
+  Table table({{"setting"},
+               {"saves", Table::Align::right},
+               {"time", Table::Align::right},
+               {"fits"},
+               {"what it does"}});
+  for (const train::Advice& each : advice)
+    table.add({joined(each.words), train::bytes_text(static_cast<double>(each.saves)), time_text(each.slower),
+               each.fits ? "yes" : "no", each.why});
+  std::cout << table.text();
+}
+
+nlohmann::ordered_json json_of(const std::vector<train::Advice>& advice) {
+  auto out = nlohmann::ordered_json::array();
+  for (const train::Advice& each : advice)
+    out.push_back({{"settings", each.words},
+                   {"saves", each.saves},
+                   {"slower", each.slower},
+                   {"fits", each.fits},
+                   {"why", each.why}});
+  return out;
+}
+
+}  // namespace
 
 void run_plan(const PlanCommand& request) {
-  const train::Config config = take(train::load(request.file, request.overrides));
+  const train::LoadWith load = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> all = request.overrides;
+    all.insert(all.end(), words.begin(), words.end());
+    return train::load(request.file, all);
+  };
+  const train::Config config = take(load({}));
   train::PlanRequest wanted;
   wanted.gpu = take(plan::find_gpu(request.gpu), "--gpu");
   wanted.num_gpus = request.num_gpus;
-  const train::Plan found = take(train::make_plan(config, wanted));
-  if (request.json) {
-    std::cout << train::plan_json(found).dump(2) << '\n';
-    return;
+  const train::Plan found = take(train::make_plan(config.settings, wanted));
+  nlohmann::ordered_json json = train::plan_json(found);
+  if (!request.json)
+    for (const std::string& line : train::plan_lines(found)) std::cout << line << '\n';
+  if (!request.solve.empty()) {
+    const train::Solution best = take(train::solve(solve_of(request.solve), load, wanted));
+    json["solution"] = {{"text", best.text}, {"settings", best.words}, {"num_gpus", best.num_gpus}};
+    if (!request.json) std::cout << "solved for " << request.solve << ": " << best.text << '\n';
   }
-  for (const std::string& line : train::plan_lines(found)) std::cout << line << '\n';
+  if (request.advise) {
+    const auto advice = take(train::advise(load, wanted, found));
+    json["advice"] = json_of(advice);
+    if (!request.json) show(advice, found);
+  }
+  if (request.json) std::cout << json.dump(2) << '\n';
 }
 
 }  // namespace octavo::cli

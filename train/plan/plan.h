@@ -38,6 +38,7 @@ struct Plan {
   double step_seconds = 0;
   octavo::plan::StepTime compute;
   double update_seconds = 0;    // the optimizer's part
+  double offload_seconds = 0;   // what states in host memory add
   double exposed_seconds = 0;   // communication that outlasts the backward pass
   double units_per_second = 0;  // of all GPUs
   // Seconds of a step by what launches the kernels, the most first.
@@ -51,12 +52,23 @@ struct Plan {
 };
 
 // Errors are those of a run (bad data, settings that are no model), and of trace_step().
-Result<Plan> make_plan(const Config& config, const PlanRequest& request);
+Result<Plan> make_plan(const Settings& settings, const PlanRequest& request);
+// The same of a task whose data is open. It builds a model of its own, which the task has afterwards.
+Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& request);
 
 // The rows of its table of memory, in their order.
 std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan);
 // For people, a line each.
 std::vector<std::string> plan_lines(const Plan& plan);
 nlohmann::ordered_json plan_json(const Plan& plan);
+
+// What a run has found: the most that torch allocated, and the time of a step; 0: not known.
+struct Measured {
+  std::int64_t peak = 0;
+  double step_seconds = 0;
+};
+// One line: the plan beside it.
+std::string plan_against(const Plan& plan, const Measured& measured);
+nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured);
 
 }  // namespace octavo::train

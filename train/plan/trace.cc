@@ -76,6 +76,11 @@ octavo::fp8::Choice faster_passes(const octavo::plan::Gpu& gpu, const octavo::fp
   return octavo::fp8::fastest(times);
 }
 
+// A gradient that goes to host memory as soon as it is there.
+struct LeavesTheDevice : ::torch::autograd::PostAccumulateGradHook {
+  void operator()(const ::torch::autograd::Variable& param) override { param.mutable_grad().reset(); }
+};
+
 class Tracing {
  public:
   explicit Tracing(const TraceRequest& request)
@@ -126,6 +131,7 @@ Status Tracing::build() {
   else
     states_ = planned_states(plan_, training_, groups_);
   out_.states = states_.bytes;
+  out_.on_cpu = training_.offload == Offload::host;
   if (training_.fp8.enabled) {
     const std::int64_t uses = request_.task.uses_of_weights() * training_.gradient_accumulation_steps;
     fake_.set_owner(Owner::workspace);
@@ -133,6 +139,10 @@ Status Tracing::build() {
     fake_.set_fp8_choice([&gpu = request_.gpu, uses](const octavo::fp8::Layer& layer) {
       return faster_passes(gpu, layer, 1.0 / static_cast<double>(std::max<std::int64_t>(uses, 1)));
     });
+  }
+  if (training_.offload_gradients && request_.ranks == 1 && training_.offload != Offload::none) {
+    for (const auto& [name, param] : groups_.parameters)
+      ::torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<LeavesTheDevice>());
   }
   fake_.set_owner(Owner::gradients);
   gradients_ = std::make_unique<GradientSums>(groups_.parameters, training_.gradient_accumulation_steps);

@@ -28,6 +28,7 @@ struct StepTrace {
   std::int64_t passes = 1;  // of a step
   StepOptimizer::Bytes states;
   std::int64_t gradient_bytes = 0;
+  bool on_cpu = false;  // the CPU updates states that are in host memory
 };
 
 struct TraceRequest {

@@ -71,6 +71,7 @@ class ClipSource {
   // `key=value`, empty where clips cannot be shorter.
   [[nodiscard]] virtual std::string length_text() const = 0;
   [[nodiscard]] virtual std::string shorter() const = 0;
+  [[nodiscard]] virtual Task::SizeKey length_key() const = 0;  // in seconds
 
   // See Task.
   virtual Status begin(const std::string& /*folder*/) { return {}; }

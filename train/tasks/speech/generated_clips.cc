@@ -100,6 +100,10 @@ std::string GeneratedClips::length_text() const {
   return "generator.seconds is " + significant(clips_.seconds, 4);
 }
 
+Task::SizeKey GeneratedClips::length_key() const {
+  return {"data.generator.seconds", static_cast<std::int64_t>(clips_.seconds), 1};
+}
+
 std::string GeneratedClips::shorter() const {
   return clips_.seconds > 1 ? "data.generator.seconds=" + significant(clips_.seconds / 2, 4) : "";
 }

@@ -27,6 +27,7 @@ class GeneratedClips : public ClipSource {
   [[nodiscard]] std::vector<std::string> introduction() const override;
   [[nodiscard]] std::string length_text() const override;
   [[nodiscard]] std::string shorter() const override;
+  [[nodiscard]] Task::SizeKey length_key() const override;
 
  private:
   GeneratedClips(const GeneratorSettings& clips, std::int64_t bands, std::int64_t vocabulary)

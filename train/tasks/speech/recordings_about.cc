@@ -99,6 +99,10 @@ std::string Recordings::length_text() const {
                                  : "max_duration is " + significant(settings_.max_duration, 4);
 }
 
+Task::SizeKey Recordings::length_key() const {
+  return {"data.max_duration", static_cast<std::int64_t>(settings_.max_duration), 1};
+}
+
 std::string Recordings::shorter() const {
   if (settings_.batch_seconds && most_rows(kNoLimit) > 1)
     return "data.batch_seconds=" + significant(*settings_.batch_seconds / 2, 6);

@@ -229,6 +229,12 @@ MemoryAdvice SpeechTask::memory_advice() const {
   return out;
 }
 
+// Of a model that is read from files its size is given.
+Task::SizeKey SpeechTask::model_key() const {
+  if (archive_) return {};
+  return {"model.encoder.n_layers", model_settings_.encoder_layers, 1};
+}
+
 std::string SpeechTask::shorter_steps() const {
   const TrainingSettings& training = settings_.training;
   const std::int64_t rows = training.per_device_train_batch_size;

@@ -52,6 +52,8 @@ class SpeechTask : public Task {
   void describe(nlohmann::ordered_json& start) const override;
   [[nodiscard]] std::string batch_text(std::int64_t rows) const override;
   [[nodiscard]] MemoryAdvice memory_advice() const override;
+  [[nodiscard]] SizeKey length_key() const override { return clips_->length_key(); }
+  [[nodiscard]] SizeKey model_key() const override;
   [[nodiscard]] std::string shorter_steps() const override;
   Status begin(const std::string& folder) override { return clips_->begin(folder); }
   [[nodiscard]] std::vector<std::string> ending() const override { return clips_->ending(); }

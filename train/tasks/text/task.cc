@@ -172,6 +172,13 @@ MemoryAdvice TextTask::memory_advice() const {
   return out;
 }
 
+Task::SizeKey TextTask::length_key() const { return {"data.block_size", text_.block_size, 16}; }
+
+// A head has an even number of neurons, and products want multiples of 16.
+Task::SizeKey TextTask::model_key() const {
+  return {"model.n_embd", model_settings_.n_embd, std::max<std::int64_t>(16, 2 * model_settings_.n_head)};
+}
+
 std::string TextTask::shorter_steps() const {
   const auto is = [](const char* key, std::int64_t value) {
     return std::string(key) + " is " + std::to_string(value);

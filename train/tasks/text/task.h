@@ -36,6 +36,8 @@ class TextTask : public Task {
   void describe(nlohmann::ordered_json& start) const override;
   [[nodiscard]] std::string batch_text(std::int64_t rows) const override;
   [[nodiscard]] MemoryAdvice memory_advice() const override;
+  [[nodiscard]] SizeKey length_key() const override;
+  [[nodiscard]] SizeKey model_key() const override;
   [[nodiscard]] std::string shorter_steps() const override;
 
   // What the model writes after `prompt`; see generate(). REQUIRES: build().
