@@ -1,0 +1,227 @@
+"""Plans beside what was measured on the GPU that is here: peak memory and time of a step, a row per setting.
+
+BDH is trained for a few steps by `octavo train --dry-run`, which prints the pair. The speech model's steps
+are those of `octavo bench speech`, planned by `octavo plan` from a config of the same model and clips.
+
+    python benchmarks/plan_pairs.py --text tinyshakespeare.txt --command build-cuda/bin/octavo
+    python benchmarks/plan_pairs.py --text x --only speech --measured-speech bf16.json --gpu h200
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BDH = (
+    "model: {{name: bdh, n_layer: 6, n_embd: {width}, n_head: 4, dropout: 0.1}}\n"
+    "data: {{train: {text}, block_size: 512, max_eval_samples: 16}}\n"
+    "training: {{learning_rate: 1.0e-3, compute_dtype: bfloat16, per_device_eval_batch_size: 4,"
+    " max_steps: 20}}\n"
+)
+SPEECH = """model:
+  name: fastconformer
+  vocab_size: 8192
+  encoder: {feat_in: 128, subsampling_conv_channels: 256, n_layers: 24, d_model: 1024, n_heads: 8}
+  decoder: {pred_hidden: 640, pred_rnn_layers: 2}
+  joint: {joint_hidden: 640}
+data: {generator: {clips: 256, validation_clips: 8, seconds: 20, tokens: 70}}
+training: {learning_rate: 1.0e-4, compute_dtype: bfloat16, max_steps: 30}
+"""
+# Width, and rows of a pass with and without gradient checkpointing.
+WIDTHS = ((256, 32, 32), (512, 32, 32), (1024, 16, 8))
+LINE = re.compile(
+    r"plan: ([\d.]+) (\w+), measured ([\d.]+) (\w+) \(([-+][\d.]+)%\); "
+    r"([\d.e+]+) ms a step, measured ([\d.e+]+) \(([-+][\d.]+)%\)"
+)
+UNITS = {"GB": 1.0, "MB": 1e-3}
+
+
+@dataclass(frozen=True)
+class Pair:
+    name: str
+    planned_gb: float
+    measured_gb: float
+    planned_ms: float
+    measured_ms: float
+
+    @property
+    def memory_off(self) -> float:
+        return 100 * (self.planned_gb / self.measured_gb - 1)
+
+    @property
+    def time_off(self) -> float:
+        return 100 * (self.planned_ms / self.measured_ms - 1)
+
+    def line(self) -> str:
+        return (
+            f"| {self.name} | {self.planned_gb:.2f} | {self.measured_gb:.2f} | {self.memory_off:+.1f}% "
+            f"| {self.planned_ms:.0f} | {self.measured_ms:.0f} | {self.time_off:+.0f}% |"
+        )
+
+
+def pair_of(name: str, printed: str) -> Pair:
+    """From what a dry run prints."""
+    found = LINE.search(printed)
+    if found is None:
+        raise ValueError(f"{name}: the dry run printed no plan: {printed[-300:]!r}")
+    planned, unit, measured, other, _, planned_ms, measured_ms, _ = found.groups()
+    return Pair(
+        name,
+        float(planned) * UNITS[unit],
+        float(measured) * UNITS[other],
+        float(planned_ms),
+        float(measured_ms),
+    )
+
+
+def bdh_pairs(command: str, text: str, steps: int) -> Iterator[Pair]:
+    for width, rows, plain_rows in WIDTHS:
+        settings = {
+            f"8bit, checkpointing, {rows} rows": [
+                "optimizer=adamw_8bit",
+                "gradient_checkpointing=true",
+                f"batch_size={rows}",
+            ],
+            f"8bit, {plain_rows} rows": [
+                "optimizer=adamw_8bit",
+                "gradient_checkpointing=false",
+                f"batch_size={plain_rows}",
+            ],
+            f"fp32 states, checkpointing, 2 passes of {rows // 2} rows": [
+                "optimizer=adamw",
+                "gradient_checkpointing=true",
+                f"batch_size={rows // 2}",
+                "gradient_accumulation_steps=2",
+            ],
+            f"FP8, 4bit, checkpointing, {rows} rows": [
+                "optimizer=adamw_4bit",
+                "use_fp8=true",
+                "gradient_checkpointing=true",
+                f"batch_size={rows}",
+            ],
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            config = pathlib.Path(folder) / "bdh.yaml"
+            config.write_text(BDH.format(width=width, text=pathlib.Path(text).resolve()))
+            for name, words in settings.items():
+                line = [
+                    command,
+                    "train",
+                    str(config),
+                    *words,
+                    f"output_dir={folder}/run",
+                    "--dry-run",
+                    str(steps),
+                ]
+                done = subprocess.run(line, capture_output=True, text=True)
+                yield pair_of(f"BDH {width}, {name}", done.stdout + done.stderr)
+
+
+def speech_pairs(command: str, gpu: str, measured: Sequence[dict[str, object]], fp8: bool) -> Iterator[Pair]:
+    """`measured`: rows of `octavo bench speech --json`."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder) / "speech.yaml"
+        config.write_text(SPEECH)
+        for row in measured:
+            checkpointing = row["checkpointing"] == "on"
+            words = [f"optimizer={row['optimizer']}", f"batch_size={row['clips']}"]
+            words += [f"gradient_checkpointing={str(checkpointing).lower()}", f"use_fp8={str(fp8).lower()}"]
+            done = subprocess.run(
+                [command, "plan", str(config), *words, "--gpu", gpu, "--json"], capture_output=True, text=True
+            )
+            if done.returncode != 0:
+                raise ValueError(f"octavo plan: {done.stderr.strip()}")
+            plan = json.loads(done.stdout)
+            memory: dict[str, float] = row["memory"]  # type: ignore[assignment]
+            name = f"Parakeet 0.6B, {row['clips']} clips, {row['optimizer']}"
+            yield Pair(
+                name + (", FP8" if fp8 else "") + (", checkpointing" if checkpointing else ""),
+                plan["memory"]["allocated"] / 1e9,
+                memory["peak"] / 1e9,
+                1e3 * plan["time"]["step_seconds"],
+                float(row["step_ms"]),  # type: ignore[arg-type]
+            )
+
+
+def speech_rows(command: str, extra: Sequence[str]) -> list[dict[str, object]]:
+    line = [
+        command,
+        "bench",
+        "speech",
+        "--clips",
+        "8,16,32",
+        "--steps",
+        "6",
+        "--checkpointing",
+        "off,on",
+        "--json",
+    ]
+    done = subprocess.run([*line, *extra], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ValueError(f"octavo bench speech: {done.stderr.strip()}")
+    found: list[dict[str, object]] = json.loads(done.stdout)["rows"]
+    return found
+
+
+def summary(pairs: Sequence[Pair]) -> str:
+    memory = [abs(pair.memory_off) for pair in pairs]
+    time = [abs(pair.time_off) for pair in pairs]
+    return (
+        f"{len(pairs)} pairs; memory: median {statistics.median(memory):.1f}%, worst {max(memory):.1f}%; "
+        f"time: median {statistics.median(time):.0f}%, worst {max(time):.0f}%, "
+        f"{sum(each > 15 for each in time)} beyond 15%"
+    )
+
+
+def run(arguments: Sequence[str] | None = None) -> list[Pair]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--text", required=True, help="for BDH")
+    parser.add_argument("--command", default=str(ROOT / "build/bin/octavo"))
+    parser.add_argument("--gpu", default="this", help="that speech is planned for: the one that was measured")
+    parser.add_argument("--steps", type=int, default=8, help="of a dry run (8)")
+    parser.add_argument("--only", choices=("bdh", "speech"))
+    parser.add_argument("--measured-speech", help="rows of an earlier `octavo bench speech --json`")
+    parser.add_argument("--measured-fp8", help="the same with --fp8 delayed")
+    given = parser.parse_args(arguments)
+    pairs: list[Pair] = []
+    print(
+        "| | plan GB | measured | off | plan ms | measured | off |\n|---|---|---|---|---|---|---|", flush=True
+    )
+
+    def show(found: Iterator[Pair]) -> None:
+        for pair in found:
+            pairs.append(pair)
+            print(pair.line(), flush=True)
+
+    if given.only != "speech":
+        show(bdh_pairs(given.command, given.text, given.steps))
+    if given.only != "bdh":
+        optimizers = ("--optimizer", "adamw_8bit,adamw,adamw_4bit")
+        for path, extra, fp8 in (
+            (given.measured_speech, optimizers, False),
+            (given.measured_fp8, ("--fp8", "delayed"), True),
+        ):
+            rows = (
+                json.loads(pathlib.Path(path).read_text())["rows"]
+                if path
+                else speech_rows(given.command, extra)
+            )
+            show(speech_pairs(given.command, given.gpu, rows, fp8))
+    print("\n" + summary(pairs))
+    return pairs
+
+
+if __name__ == "__main__":
+    try:
+        run()
+    except ValueError as error:
+        sys.exit(f"plan_pairs.py: {error}")
