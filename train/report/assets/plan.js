@@ -37,7 +37,7 @@
   const controls = make("div", "controls");
   const labelled = (name, style, ...inside) => controls.append(make("div", style, make("label", "", name, ...inside)));
   // A select over values of any type; it begins with the one that `chosen` accepts.
-  const choose = (id, name, values, text, chosen) => {
+  const choose = (id, name, values, text, chosen, style) => {
     const select = make("select");
     select.id = id;
     values.forEach((value, i) => {
@@ -47,7 +47,7 @@
       select.append(option);
     });
     select.disabled = values.length < 2;
-    labelled(name, "", select);
+    labelled(name, style || "", select);
     return { select, value: () => values[select.selectedIndex] };
   };
   const distinct = (key, ...more) => [...new Set([...data.points.map((each) => each[key]), ...more])];
@@ -58,17 +58,17 @@
   const range = input("rows-range", "range", 2 * Math.max(4, firstRows, ...distinct("rows")));
   range.setAttribute("aria-label", "Rows of a batch");
   number.defaultValue = range.defaultValue = String(firstRows);
-  labelled("Rows of a batch, on each GPU", "rows", make("span", "pair", range, number));
+  labelled("Rows of a batch, on each GPU", "wide", make("span", "pair", range, number));
   const lengths = distinct("length").sort((a, b) => a - b);
   const same = (key) => (value) => value === now[key];
   const length = choose("length", "Length", lengths, (value) => (data.lengths_known === false ? "as planned" : grouped(value)), same("length"));
   const checkpointing = choose("checkpointing", "Checkpointing", distinct("checkpointing").sort(), (value) => (value ? "on" : "off"), same("checkpointing"));
-  const state = choose("state", "State format", data.states, (each) => each.name, (each) => each.name === now.state);
-  const gpu = choose("gpu", "GPU", data.gpus, (each) => each.name + ", " + bytes(each.memory), (each) => each === planned);
+  const gpu = choose("gpu", "GPU", data.gpus, (each) => each.name + ", " + bytes(each.memory), (each) => each === planned, "wide");
   const numbers = [...new Set([1, 2, 4, 8, 16, 32, 64, 128, now.num_gpus || 1])].sort((a, b) => a - b);
   const gpus = choose("num_gpus", "Number of GPUs", numbers, String, (value) => value === (now.num_gpus || 1));
   const zeros = { none: "none", zero1: "ZeRO-1: states", zero2: "ZeRO-2: states, gradients" };
   const zero = choose("zero", "Shared among GPUs", Object.keys(zeros), (value) => zeros[value], same("zero"));
+  const state = choose("state", "State format", data.states, (each) => each.name, (each) => each.name === now.state);
   const reset = make("button", "", "As planned");
   reset.type = "reset";
   controls.append(make("div", "", reset));
@@ -96,7 +96,7 @@
     const row = (style, name, was, is, cell) => {
       const head = make("th", style, name);
       head.scope = "row";
-      body.append(make("tr", "", head, make("td", "num", bytes(was)), make("td", "num", bytes(is)), cell));
+      body.append(make("tr", style === "sum" ? style : "", head, make("td", "num", bytes(was)), make("td", "num", bytes(is)), cell));
     };
     const most = Math.max(1, ...owners.values());
     [...owners].forEach(([name, value], i) => {
@@ -109,14 +109,14 @@
       bar.append(part);
       row("owner p" + (i % 10), name, plan.get(name) || 0, value, make("td", "meter p" + (i % 10), meter));
     });
-    row("sum", "in all", sum(plan), total, make("td"));
+    row("sum", "in all", sum(plan), total, make("td", "meter"));
     if (total > memory) {
       const limit = make("span", "limit");
       limit.style.left = width(memory, scale);
       bar.append(limit);
     }
     stack.replaceChildren(make("div", "bar-row", bar, make("span", "bar-total", bytes(total))));
-    const heads = ["owner", "planned", "here", ""].map((text, at) => make("th", at === 1 || at === 2 ? "num" : "", text));
+    const heads = ["owner", "planned", "here", ""].map((text, at) => make("th", ["", "num", "num", "meter"][at], text));
     heads.forEach((each) => { each.scope = "col"; });
     table.replaceChildren(make("table", "meters", make("thead", "", make("tr", "", ...heads)), body));
   };
