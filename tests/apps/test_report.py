@@ -1,34 +1,23 @@
 """`octavo report`: its files and errors, the page without a browser, and the page in headless Chromium.
 
-OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo. Where there is no Chromium
-its tests skip, unless OCTAVO_REQUIRE_CHROMIUM=1, which makes that a failure.
+OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo. browser.py says when
+the tests with Chromium skip.
 """
 
 import copy
-import html.parser
 import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 
 import pytest
+from browser import HOSTILE, Browsed, Elements
 from fake_runs import CONFIG, PARAMS, realistic, start, write_run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEFAULT_BINARY = ROOT / "build" / "bin" / "octavo"
 BINARY = os.environ.get("OCTAVO_BIN") or os.environ.get("OCTAVO_COMMAND") or str(DEFAULT_BINARY)
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-
-HOSTILE = [
-    "</script><script>document.title = 'owned'</script>",
-    "<img src=x onerror=\"document.title = 'owned'\">",
-    "--><svg onload=\"document.title = 'owned'\">",
-    "\"'><iframe src='https://example.com'></iframe>",
-    "{{7*7}}${7*7}&lt;b&gt;&#60;",
-    "]]>\u2028\u2029\u0000\x1b[31m",
-]
 
 
 def have_report():
@@ -48,35 +37,6 @@ def page_of(*folders, output):
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{output}\n"
     return output.read_text(encoding="utf-8")
-
-
-class Elements(html.parser.HTMLParser):
-    """Every start tag with its attributes, the text of each table's rows, and the JSON for the script."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.rows, self.data, self._inside, self._text = [], [], "", [], ""
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag in ("th", "td"):
-            self._text = ""
-        elif tag == "tr":
-            self.rows.append([])
-        elif tag == "script":
-            self._inside.append(dict(attrs).get("id"))
-
-    def handle_endtag(self, tag):
-        if tag in ("th", "td"):
-            self.rows[-1].append(self._text.strip())
-        elif tag == "script":
-            self._inside.pop()
-
-    def handle_data(self, data):
-        self._text += data
-        if self._inside == ["data"]:
-            self.data += data
 
 
 def three_runs(root):
@@ -269,57 +229,9 @@ def test_hostile_texts_are_text(tmp_path):
 # The page in a browser.
 
 
-def chromium():
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        message = (
-            f"no browser: none of {', '.join(BROWSERS)} is on the PATH (Debian: apt-get install chromium)"
-        )
-        if os.environ.get("OCTAVO_REQUIRE_CHROMIUM") == "1":
-            pytest.fail(message)
-        pytest.skip(message)
-    return found
-
-
-class Browsed:
-    """What a browser made of a page: its DOM when all scripts had run, its log, and its requests."""
-
-    def __init__(self, page, folder, *flags):
-        net_log = folder / "net.json"
-        done = subprocess.run(
-            [
-                *(chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-                *(
-                    f"--user-data-dir={folder / 'profile'}",
-                    "--virtual-time-budget=20000",
-                    "--window-size=1240,2000",
-                ),
-                *(
-                    "--enable-logging=stderr",
-                    "--v=0",
-                    f"--log-net-log={net_log}",
-                    "--host-resolver-rules=MAP * ~NOTFOUND",
-                ),
-                *("--disable-background-networking", "--disable-component-update", "--no-first-run"),
-                *flags,
-                *("--dump-dom", page.as_uri()),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        self.dom = done.stdout
-        self.console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-    @property
-    def charts(self):
-        found = re.search(r'<html[^>]* data-charts="(\d+)"', self.dom)
-        return int(found.group(1)) if found else None
-
-    @property
-    def title(self):
-        return re.search(r"<title>(.*?)</title>", self.dom, re.DOTALL).group(1)
+def charts(seen):
+    found = re.search(r'<html[^>]* data-charts="(\d+)"', seen.dom)
+    return int(found.group(1)) if found else None
 
 
 def canvases(page):
@@ -333,7 +245,7 @@ def test_a_browser_draws_every_chart_of_a_run(tmp_path, flags):
     assert canvases(text) == ["loss", "lr", "grad_norm", "throughput", "memory"]
     seen = Browsed(page, tmp_path, *flags)
     assert seen.console == []
-    assert seen.charts == 5
+    assert charts(seen) == 5
     assert seen.title == "run · Octavo"
     # Chart.js gives a canvas that it drew its size.
     sizes = [int(each) for each in re.findall(r"<canvas [^>]*width=\"(\d+)\"", seen.dom)]
@@ -347,7 +259,7 @@ def test_a_browser_draws_a_comparison(tmp_path):
     assert canvases(text) == ["loss", "difference", "lr", "grad_norm", "throughput", "memory"]
     seen = Browsed(page, tmp_path)
     assert seen.console == []
-    assert seen.charts == 6
+    assert charts(seen) == 6
 
 
 def test_a_browser_draws_a_chart_per_metric(tmp_path):
@@ -375,7 +287,7 @@ def test_a_browser_draws_a_chart_per_metric(tmp_path):
     assert "Throughput" in text
     seen = Browsed(page, tmp_path)
     assert seen.console == []
-    assert seen.charts == len(canvases(text))
+    assert charts(seen) == len(canvases(text))
 
 
 def test_a_browser_draws_what_there_is(tmp_path):
@@ -384,7 +296,7 @@ def test_a_browser_draws_what_there_is(tmp_path):
     page_of(write_run(tmp_path / "run", [start(unigram_entropy=None), *train]), output=page)
     seen = Browsed(page, tmp_path)
     assert seen.console == []
-    assert seen.charts == 1  # the loss scale; the loss never was a number
+    assert charts(seen) == 1  # the loss scale; the loss never was a number
 
 
 def test_a_run_without_records_has_a_page(tmp_path):
@@ -392,7 +304,7 @@ def test_a_run_without_records_has_a_page(tmp_path):
     assert "has no record yet" in page_of(write_run(tmp_path / "run", []), output=page)
     seen = Browsed(page, tmp_path)
     assert seen.console == []
-    assert seen.charts == 0
+    assert charts(seen) == 0
 
 
 def test_hostile_texts_do_not_run_and_nothing_is_requested(tmp_path):
@@ -401,7 +313,7 @@ def test_hostile_texts_do_not_run_and_nothing_is_requested(tmp_path):
     seen = Browsed(page, tmp_path)
     assert seen.console == []  # a script that the policy stopped, or a request, would be here
     assert seen.title == "&lt;img src=x onerror=alert(1)&gt; · Octavo"
-    assert seen.charts == 2 + len(HOSTILE)  # a metric each
+    assert charts(seen) == 2 + len(HOSTILE)  # a metric each
     assert not re.search(r"<(img|iframe)\b", seen.dom)
     urls = set(re.findall(r'"url":"([^"]+)"', (tmp_path / "net.json").read_text(encoding="utf-8")))
     assert not [url for url in urls if "example.com" in url or url.startswith(page.parent.as_uri() + "/x")]

@@ -1,4 +1,4 @@
-// The files that are built into the report: embed.cmake writes their definitions.
+// The files that are built into pages: embed.cmake writes their definitions.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,5 +14,8 @@ struct Asset {
 extern const Asset chart_js;  // empty in a build without Chart.js
 extern const Asset page_js;
 extern const Asset page_css;
+extern const Asset plan_js;
+extern const Asset plan_sums_js;
+extern const Asset plan_css;
 
 }  // namespace octavo::train

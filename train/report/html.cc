@@ -4,6 +4,8 @@
 #include "train/report/assets.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <utility>
 
 namespace octavo::train {
 namespace {
@@ -114,7 +116,22 @@ std::string element_of(std::string_view tag, std::string_view style, std::string
   return element(tag, style, escaped(text));
 }
 
-std::string page_head(std::string_view title, std::string_view scripts) {
+// 'sha256-…' of a script, as a policy wants it: in base64.
+std::string script_source(const Asset& script) {
+  static constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out = "'sha256-";
+  std::uint32_t bits = 0;
+  int held = 0;
+  for (const char c : script.sha256) {
+    bits = (bits << 4) | static_cast<std::uint32_t>(c <= '9' ? c - '0' : c - 'a' + 10);
+    for (held += 4; held >= 6; held -= 6) out += kDigits[(bits >> (held - 6)) & 63];
+  }
+  if (held > 0) out += kDigits[(bits << (6 - held)) & 63];  // 256 bits: four are left, and one sign fills up
+  return out + "='";
+}
+
+std::string page_head(std::string_view title, std::string_view scripts, std::string_view style) {
   // Escaping keeps texts that others wrote from being executed. If it ever fails, the policy still allows
   // only the page's own scripts and forbids every request.
   return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -125,7 +142,15 @@ std::string page_head(std::string_view title, std::string_view scripts) {
          "\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" "
          "content=\"no-referrer\">\n" +
-         element_of("title", "", title) + "\n<style>\n" + std::string(page_css.text) + "</style>\n</head>\n";
+         element_of("title", "", title) + "\n<style>\n" + std::string(page_css.text) + std::string(style) +
+         "</style>\n</head>\n";
+}
+
+std::string page_end(std::string json, std::initializer_list<const Asset*> scripts) {
+  std::string out =
+      "<script type=\"application/json\" id=\"data\">" + json_for_script(std::move(json)) + "</script>\n";
+  for (const Asset* script : scripts) out += "<script>" + std::string(script->text) + "</script>\n";
+  return out + "</body>\n</html>\n";
 }
 
 std::string section(std::string_view id, std::string_view heading, std::string_view inside) {

@@ -9,6 +9,8 @@
 
 namespace octavo::train {
 
+struct Asset;
+
 // For the inside of an element or of a quoted attribute. Control characters, which HTML cannot hold, become
 // their pictures (␀ and so on); bytes that are not UTF-8 become U+FFFD.
 std::string escaped(std::string_view text);
@@ -41,9 +43,15 @@ class HtmlTable {
 std::string element(std::string_view tag, std::string_view style, std::string_view inside);
 std::string element_of(std::string_view tag, std::string_view style, std::string_view text);
 
-// Up to </head>, with the style. `scripts`: the sources of scripts that the page may run, as its policy names
-// them; empty: none.
-std::string page_head(std::string_view title, std::string_view scripts);
+// 'sha256-…' of a script, as a policy wants it: in base64.
+std::string script_source(const Asset& script);
+
+// Up to </head>, with the style that all pages have and `style`. `scripts`: the sources of scripts that the
+// page may run, as its policy names them; empty: none.
+std::string page_head(std::string_view title, std::string_view scripts, std::string_view style = {});
+
+// From behind </main>: a JSON text that scripts find in #data, and the scripts.
+std::string page_end(std::string json, std::initializer_list<const Asset*> scripts);
 
 // A section with its heading; empty where `inside` is.
 std::string section(std::string_view id, std::string_view heading, std::string_view inside);

@@ -1,6 +1,7 @@
-// Memory by owner: a bar per run on a common scale, and a table. The bars are SVG, so they need no script.
+// Memory by owner: a bar per run on a common scale, and a table.
 // SPDX-License-Identifier: MIT
 #include "train/format/numbers.h"
+#include "train/report/bar.h"
 #include "train/report/sections.h"
 
 #include <algorithm>
@@ -24,8 +25,6 @@ constexpr std::array<Owner, 8> kOwners{{
     {"communication", "of ranks, beside what they communicate"},
 }};
 
-constexpr double kWideEnough = 0.16;  // of the bar, for a label to fit in
-
 std::optional<double> owned(const RunData& run, std::string_view key) {
   const auto bytes = number_in(run.memory, "/owners/" + std::string(key));
   return bytes && *bytes >= 0 ? bytes : std::nullopt;
@@ -47,23 +46,12 @@ double total(const RunData& run) {
 }
 
 std::string bar(const RunData& run, double scale) {
-  std::string out =
-      "<svg class=\"bar\" role=\"img\" aria-label=\"" + escaped(run.name) + ": memory by owner\">";
-  std::string labels;
-  double at = 0;
+  std::vector<BarPart> parts;
   for (const Owner& owner : kOwners) {
-    const double bytes = owned(run, owner.key).value_or(0);
-    if (bytes <= 0) continue;
-    out += "<rect class=\"o-" + std::string(owner.key) + "\" x=\"" + fixed(at / scale * 100, 3) +
-           "%\" y=\"0\" width=\"" + fixed(bytes / scale * 100, 3) + "%\" height=\"100%\">" +
-           element_of("title", "", std::string(owner.key) + ": " + bytes_text(bytes)) + "</rect>";
-    if (bytes / scale >= kWideEnough) {
-      labels += "<text x=\"" + fixed((at + bytes / 2) / scale * 100, 3) + "%\" y=\"50%\">" +
-                std::string(owner.key) + " " + bytes_text(bytes) + "</text>";
-    }
-    at += bytes;
+    parts.push_back(
+        {std::string(owner.key), "o-" + std::string(owner.key), owned(run, owner.key).value_or(0)});
   }
-  return out + labels + "</svg>";
+  return stacked_bar(run.name + ": memory by owner", parts, scale);
 }
 
 std::string bars(std::span<const RunData> runs) {

@@ -15,21 +15,6 @@
 namespace octavo::train {
 namespace {
 
-// 'sha256-…' of a script, as a policy wants it: in base64.
-std::string script_source(const Asset& script) {
-  static constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out = "'sha256-";
-  std::uint32_t bits = 0;
-  int held = 0;
-  for (const char c : script.sha256) {
-    bits = (bits << 4) | static_cast<std::uint32_t>(c <= '9' ? c - '0' : c - 'a' + 10);
-    for (held += 4; held >= 6; held -= 6) out += kDigits[(bits >> (held - 6)) & 63];
-  }
-  if (held > 0) out += kDigits[(bits << (6 - held)) & 63];  // 256 bits: four are left, and one sign fills up
-  return out + "='";
-}
-
 std::string head_html(std::span<const RunData> runs) {
   std::string title;
   for (const RunData& run : runs) title += (title.empty() ? "" : ", ") + run.name;
@@ -92,11 +77,7 @@ Result<std::string> make_report(std::span<const std::string> run_folders) {
       element_of("footer", "quiet",
                  "Made by octavo report from config.yaml and metrics.jsonl. This page needs no network.") +
       "\n</main>\n";
-  out +=
-      "<script type=\"application/json\" id=\"data\">" + json_for_script(curves_json(runs)) + "</script>\n";
-  out += "<script>" + std::string(chart_js.text) + "</script>\n<script>" + std::string(page_js.text) +
-         "</script>\n";
-  return out + "</body>\n</html>\n";
+  return out + page_end(curves_json(runs), {&chart_js, &page_js});
 }
 
 }  // namespace octavo::train

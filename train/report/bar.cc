@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#include "train/report/bar.h"
+
+#include "train/format/numbers.h"
+#include "train/report/html.h"
+
+namespace octavo::train {
+namespace {
+
+constexpr double kWideEnough = 0.16;  // of the bar, for a label to fit in
+
+}  // namespace
+
+std::string stacked_bar(std::string_view label, std::span<const BarPart> parts, double scale) {
+  std::string out = "<svg class=\"bar\" role=\"img\" aria-label=\"" + escaped(label) + "\">";
+  std::string labels;
+  double at = 0;
+  for (const BarPart& part : parts) {
+    if (!(part.bytes > 0)) continue;
+    const std::string text = part.name + " " + bytes_text(part.bytes);
+    out += "<rect class=\"" + part.style + "\" x=\"" + fixed(at / scale * 100, 3) + "%\" y=\"0\" width=\"" +
+           fixed(part.bytes / scale * 100, 3) + "%\" height=\"100%\">" +
+           element_of("title", "", part.name + ": " + bytes_text(part.bytes)) + "</rect>";
+    if (part.bytes / scale >= kWideEnough) {
+      labels += "<text x=\"" + fixed((at + part.bytes / 2) / scale * 100, 3) + "%\" y=\"50%\">" +
+                escaped(text) + "</text>";
+    }
+    at += part.bytes;
+  }
+  return out + labels + "</svg>";
+}
+
+}  // namespace octavo::train
