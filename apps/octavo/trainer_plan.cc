@@ -4,13 +4,16 @@
 #include "cli.h"
 #include "plan/advise.h"
 #include "plan/plan.h"
+#include "plan/what_if.h"
 #include "table.h"
 #include "train/config/config.h"
 #include "train/format/numbers.h"
+#include "train/report/plan_page.h"
 
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 
 namespace octavo::cli {
@@ -86,6 +89,14 @@ void run_plan(const PlanCommand& request) {
     const auto advice = take(train::advise(load, wanted, found));
     json["advice"] = json_of(advice);
     if (!request.json) show(advice, found);
+  }
+  if (!request.html.empty()) {
+    const auto data =
+        take(train::what_if(std::filesystem::path(request.file).filename().string(), load, wanted, found));
+    std::ofstream page(request.html, std::ios::binary);
+    page << train::plan_page(data);
+    if (!page.flush()) throw Failure(kExitFailure, request.html + ": cannot be written");
+    if (!request.json) std::cout << "page: " << request.html << '\n';
   }
   if (request.json) std::cout << json.dump(2) << '\n';
 }

@@ -41,7 +41,7 @@ Status check_inputs(const TransducerArgs& args, const void* numbers, const char*
 }  // namespace
 
 Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args) {
-  if (Status bad = cuda::check_limits(args); !bad.ok()) return bad;
+  if (Status bad = check_gpu_limits(args); !bad.ok()) return bad;
   constexpr std::int64_t kRows = std::int64_t{1} << 33;  // a launch has 2^31 - 1 blocks
   if (args.batch * args.frames * args.positions > kRows)
     return refuse("frames", args.frames, "batch * frames * positions up to 2^33 on a GPU");

@@ -36,24 +36,15 @@ TransducerLattice lattice_of(const TransducerArgs& args, std::uint64_t key) {
 }
 
 void place_cells(TransducerLattice& l, std::int64_t cells, Places& places) {
-  places.put(l.head, std::int64_t{sizeof(TransducerHead)});
-  places.put(l.log_p, 8 * std::int64_t{l.batch});
-  places.put(l.records, 4 * cells * (3 + l.extra));  // whatever omega draws
-  places.put(l.alpha, 8 * cells);
-  places.put(l.beta, 8 * cells);
+  const transducer::CellSizes sizes(l.batch, cells, l.extra);  // whatever omega draws
+  places.put(l.head, sizes.head);
+  places.put(l.log_p, sizes.log_p);
+  places.put(l.records, sizes.records);
+  places.put(l.alpha, sizes.alpha);
+  places.put(l.beta, sizes.beta);
 }
-
-Status check_limits(const TransducerArgs& args) {
-  constexpr std::int64_t kRows = (std::int64_t{1} << 31) - 256, kOutputs = std::int64_t{1} << 24;
-  const std::int64_t longer = std::max(args.frames, args.positions) + 1;
-  if (args.batch > kRows / longer) {
-    return transducer::refuse("batch", args.batch,
-                              "up to " + std::to_string(kRows / longer) +
-                                  " on a GPU: 2^31 frames or positions of all clips, with padding");
-  }
-  if (args.tokens > kOutputs) return transducer::refuse("tokens", args.tokens, "up to 2^24 on a GPU");
-  return {};
-}
+static_assert(sizeof(TransducerClip) == transducer::kClipBytes &&
+              sizeof(TransducerHead) == transducer::kHeadBytes);
 
 Status check_memory(const TransducerArgs& args, std::initializer_list<NamedPointer> pointers) {
   const int device = args.device.index;

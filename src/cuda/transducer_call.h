@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/transducer.h"
+#include "transducer/gpu_sizes.h"
 
 #include <cstddef>
 #include <initializer_list>
@@ -19,22 +20,20 @@ class Places {
   template <class T>
   void put(T*& to, std::int64_t bytes) {
     to = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
-    used_ += (bytes + 255) / 256 * 256;
+    used_ += transducer::placed_bytes(bytes);
   }
-  [[nodiscard]] std::int64_t bytes() const { return used_ + 240; }
+  [[nodiscard]] std::int64_t bytes() const { return used_ + transducer::kBlockSlack; }
 
  private:
   std::byte* base_;
   std::int64_t used_ = 0;
 };
 
-// REQUIRES: arguments that the public checks accept, of sizes that check_limits does. All but memory.
+// REQUIRES: arguments that the public checks accept, of sizes that transducer::check_gpu_limits does. All but
+// memory.
 TransducerLattice lattice_of(const TransducerArgs& args, std::uint64_t key);
 // Head, log P, records, alpha and beta.
 void place_cells(TransducerLattice& lattice, std::int64_t cells, Places& places);
-
-// What is too large for the kernels' numbers.
-Status check_limits(const TransducerArgs& args);
 
 struct NamedPointer {
   const char* name;

@@ -52,23 +52,12 @@ Status with_steps(const TransducerArgs& args, const TransducerJoint& joint, cons
   const cuda::JointTiles tiles(args, joint.tile_cells);
   cuda::JointWork work = of;
   cuda::Places kept(args.workspace.data()), scratch(joint.scratch.data());
-  void* const products = cuda::place_joint(work, tiles, kept, scratch);
+  const JointSizes sizes(args, joint, tiles.most_rows, work.lattice.extra);
+  void* const products = cuda::place_joint(work, tiles, sizes, kept, scratch);
   return f(cuda::JointSteps(work, tiles, products, static_cast<cudaStream_t>(args.stream)));
 }
 
 }  // namespace
-
-Result<TransducerJointBytes> joint_bytes_cuda(const TransducerArgs& args, const TransducerJoint& joint) {
-  if (Status bad = cuda::check_limits(args); !bad.ok()) return bad;
-  constexpr std::int64_t kRows = std::int64_t{1} << 30;
-  if (tile_capacity(args, joint.tile_cells) > kRows)
-    return refuse("tile_cells", joint.tile_cells, "tiles of up to 2^30 cells on a GPU");
-  const cuda::JointTiles tiles(args, joint.tile_cells);
-  cuda::JointWork work = work_of(args, joint);
-  cuda::Places kept, scratch;
-  (void)cuda::place_joint(work, tiles, kept, scratch);
-  return TransducerJointBytes{kept.bytes(), scratch.bytes()};
-}
 
 Status joint_loss_cuda(const TransducerArgs& args, const TransducerJoint& joint, float* losses) {
   if (Status bad = cuda::check_memory(args, {{"losses", losses}}); !bad.ok()) return bad;

@@ -5,6 +5,7 @@
 
 #include "cuda/transducer.h"
 #include "formula/dropout.h"
+#include "transducer/gpu_sizes.h"
 
 #include <cstdint>
 
@@ -19,13 +20,8 @@ struct JointTile {
   std::int32_t first_position, positions;  // those of all clips that have frames here
 };
 
-// Partial sums of the bias's gradient, each over the rows that one block takes. Fixed, so that the sums do
-// not depend on the GPU.
-inline constexpr std::int32_t kBiasParts = 128;
-
-// What the gradient of a row's logits needs: the tokens' denominator times log2(e), the shares and the label,
-// five numbers; then the gradients of the durations.
-inline constexpr std::int32_t kShareHead = 5;
+using transducer::kBiasParts;
+using transducer::kShareHead;
 
 // Kernels get it by value. Pitches are elements from a row to the next one in the buffers, multiples of
 // sixteen bytes; what is behind `hidden` and `outputs` there is zero.

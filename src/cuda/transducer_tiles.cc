@@ -26,13 +26,13 @@ JointTiles::JointTiles(const TransducerArgs& args, std::int64_t tile_cells) {
     all_positions += row;
     positions = std::max(positions, row);
   }
-  const std::int64_t wanted = tile_cells > 0 ? tile_cells : kTileCells;
+  const std::int64_t wanted = tile_cells > 0 ? tile_cells : transducer::kTileCells;
   transducer::for_tiles(args, wanted, [&](const transducer::Tile& run) {
     auto at = clips.begin() + run.clip;
     JointTile tile{};
     tile.first = run.first;
     tile.cells = static_cast<std::int32_t>(run.cells);
-    tile.rows = rounded(run.cells, kTileRows);
+    tile.rows = rounded(run.cells, transducer::kTileRows);
     tile.first_frame = at->first_frame + static_cast<std::int32_t>(run.frame);
     tile.first_position = at->first_position;
     // The clips that it crosses.
@@ -47,24 +47,23 @@ JointTiles::JointTiles(const TransducerArgs& args, std::int64_t tile_cells) {
   });
 }
 
-void* place_joint(JointWork& w, const JointTiles& tiles, Places& kept, Places& scratch) {
-  const std::int64_t bytes = dtype_bytes(w.dtype);
-  w.hidden_pitch = rounded(w.hidden, 16 / bytes);
-  w.output_pitch = rounded(w.outputs, 16 / bytes);
-  w.share_pitch = rounded(kShareHead + w.lattice.extra, 4);
+void* place_joint(JointWork& w, const JointTiles& tiles, const transducer::JointSizes& sizes, Places& kept,
+                  Places& scratch) {
+  w.hidden_pitch = static_cast<std::int32_t>(sizes.hidden_pitch);
+  w.output_pitch = static_cast<std::int32_t>(sizes.output_pitch);
+  w.share_pitch = static_cast<std::int32_t>(sizes.share_pitch);
   place_cells(w.lattice, tiles.cells, kept);
-  const std::int64_t rows = tiles.most_rows, weights = std::int64_t{w.output_pitch} * w.hidden_pitch;
-  scratch.put(w.lattice.clips, std::int64_t{w.lattice.batch} * std::int64_t{sizeof(TransducerClip)});
-  scratch.put(w.logits, bytes * rows * w.output_pitch);
-  scratch.put(w.activations, bytes * rows * w.hidden_pitch);
-  scratch.put(w.padded_weight, bytes * weights);
-  scratch.put(w.padded_bias, bytes * w.output_pitch);
-  scratch.put(w.activations_grad, bytes * rows * w.hidden_pitch);
-  scratch.put(w.shares, 4 * rows * w.share_pitch);
-  scratch.put(w.weight_sums, 4 * weights);
-  scratch.put(w.bias_sums, 4 * std::int64_t{kBiasParts} * w.output_pitch);
+  scratch.put(w.lattice.clips, sizes.clips);
+  scratch.put(w.logits, sizes.logits);
+  scratch.put(w.activations, sizes.activations);
+  scratch.put(w.padded_weight, sizes.padded_weight);
+  scratch.put(w.padded_bias, sizes.padded_bias);
+  scratch.put(w.activations_grad, sizes.activations);
+  scratch.put(w.shares, sizes.shares);
+  scratch.put(w.weight_sums, sizes.weight_sums);
+  scratch.put(w.bias_sums, sizes.bias_sums);
   void* products = nullptr;
-  scratch.put(products, static_cast<std::int64_t>(kProductWorkspace));
+  scratch.put(products, sizes.products);
   return products;
 }
 

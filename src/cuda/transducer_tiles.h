@@ -6,17 +6,11 @@
 #include "cuda/cublaslt.h"
 #include "cuda/transducer_call.h"
 #include "cuda/transducer_joint.h"
+#include "transducer/gpu_sizes.h"
 
 #include <vector>
 
 namespace octavo::cuda {
-
-// Rows of a tile are a multiple of this.
-inline constexpr std::int32_t kTileRows = 128;
-
-// Cells of a tile where the caller leaves it open. On an H200 12.83 ms were measured with it, and 11.98 ms
-// with 32768 cells: 93 % of the speed with a quarter of the memory for logits.
-inline constexpr std::int64_t kTileCells = 8192;
 
 struct JointTiles {
   std::vector<TransducerClip> clips;
@@ -28,9 +22,11 @@ struct JointTiles {
   JointTiles(const TransducerArgs& args, std::int64_t tile_cells);
 };
 
-// Fills in pitches and all memory that is not the caller's, from `kept` and `scratch`. What the gradient
-// needs of the loss lies in `kept`. Null gives the bytes alone. Returns the products' workspace.
-void* place_joint(JointWork& work, const JointTiles& tiles, Places& kept, Places& scratch);
+// `sizes`: of the tiles. Fills in pitches and all memory that is not the caller's, from `kept` and `scratch`.
+// What the gradient needs of the loss lies in `kept`. Null gives the bytes alone. Returns the products'
+// workspace.
+void* place_joint(JointWork& work, const JointTiles& tiles, const transducer::JointSizes& sizes, Places& kept,
+                  Places& scratch);
 
 // The steps.
 class JointSteps {

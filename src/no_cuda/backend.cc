@@ -56,9 +56,6 @@ Status gradient_cuda(const TransducerArgs& args, const float* /*grad_losses*/,
                      TransducerView<void> /*token_grad*/, TransducerView<void> /*duration_grad*/) {
   return no_cuda(args);
 }
-Result<TransducerJointBytes> joint_bytes_cuda(const TransducerArgs& args, const TransducerJoint& /*joint*/) {
-  return no_cuda(args);
-}
 Status joint_loss_cuda(const TransducerArgs& args, const TransducerJoint& /*joint*/, float* /*losses*/) {
   return no_cuda(args);
 }

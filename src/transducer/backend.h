@@ -51,7 +51,6 @@ Result<std::int64_t> workspace_bytes_cuda(const TransducerArgs& args);
 Status loss_cuda(const TransducerArgs& args, float* losses);  // without clips: writes the sum, zero
 Status gradient_cuda(const TransducerArgs& args, const float* grad_losses, TransducerView<void> token_grad,
                      TransducerView<void> duration_grad);
-Result<TransducerJointBytes> joint_bytes_cuda(const TransducerArgs& args, const TransducerJoint& joint);
 Status joint_loss_cuda(const TransducerArgs& args, const TransducerJoint& joint, float* losses);
 Status joint_gradient_cuda(const TransducerArgs& args, const TransducerJoint& joint, const float* grad_losses,
                            const TransducerJointGrads& grads);

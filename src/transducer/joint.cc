@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "formula/stochastic_round.h"
 #include "optimizers/resolve.h"
+#include "transducer/gpu_sizes.h"
 #include "transducer/lattice.h"
 #include "transducer/refuse.h"
 
@@ -46,7 +47,7 @@ Status check_call(const TransducerArgs& args, const TransducerJoint& joint) {
 Result<TransducerJointBytes> transducer_joint_bytes(const TransducerArgs& args,
                                                     const TransducerJoint& joint) {
   if (Status bad = transducer::check_joint_sizes(args, joint); !bad.ok()) return bad;
-  if (args.device.kind == DeviceKind::cuda) return transducer::joint_bytes_cuda(args, joint);
+  if (args.device.kind == DeviceKind::cuda) return transducer::joint_bytes_gpu(args, joint);
   return transducer::joint_bytes_cpu(args, joint);
 }
 

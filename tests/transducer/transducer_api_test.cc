@@ -4,6 +4,7 @@
 #include "transducer/lattices.h"
 
 #include <octavo/backend.h>
+#include <octavo/fp8.h>
 #include <octavo/octavo.h>
 
 #include <gmock/gmock.h>
@@ -127,7 +128,35 @@ TEST(TransducerApi, ABuildWithoutCudaSaysSo) {
   EXPECT_THAT(status.message(), HasSubstr("[transducer] device: got cuda:0"));
   octavo::TransducerJoint joint;
   joint.hidden = 4;
-  EXPECT_EQ(octavo::transducer_joint_bytes(cuda, joint).status().code(), StatusCode::unsupported);
+  // What a GPU would need is known without one: plans ask for it.
+  EXPECT_TRUE(octavo::transducer_joint_bytes(cuda, joint).ok());
+}
+
+// Written out buffer by buffer, each at a multiple of 256 bytes.
+TEST(TransducerApi, AGpusBytesAreThoseOfItsBuffers) {
+  LatticeBatch batch = small();
+  TransducerArgs args = batch.args();
+  args.device = {octavo::DeviceKind::cuda, 0};
+  octavo::TransducerJoint joint;
+  joint.hidden = 5;
+  std::int64_t cells = 0;
+  for (std::int64_t b = 0; b < args.batch; ++b) cells += args.logit_lengths[b] * (args.target_lengths[b] + 1);
+  const auto at256 = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
+  const auto durations = static_cast<std::int64_t>(args.durations.size());
+  const std::int64_t each = args.dtype == octavo::DType::f32 ? 4 : 2, vector = 16 / each;
+  const std::int64_t hidden = (5 + vector - 1) / vector * vector;
+  const std::int64_t outputs = (args.tokens + durations + vector - 1) / vector * vector;
+  const std::int64_t kept =
+      at256(16) + at256(8 * args.batch) + at256(4 * cells * (3 + durations)) + 2 * at256(8 * cells);
+  const std::int64_t rows = (cells + 127) / 128 * 128, shares = (5 + durations + 3) / 4 * 4;
+  const std::int64_t scratch = at256(24 * args.batch) + at256(each * rows * outputs) +
+                               2 * at256(each * rows * hidden) + at256(each * outputs * hidden) +
+                               at256(each * outputs) + at256(4 * rows * shares) +
+                               at256(4 * outputs * hidden) + at256(4 * 128 * outputs) +
+                               at256(octavo::fp8::workspace_bytes({octavo::DeviceKind::cuda, 0}));
+  const auto bytes = octavo::transducer_joint_bytes(args, joint).value();
+  EXPECT_EQ(bytes.workspace, kept + 240);
+  EXPECT_EQ(bytes.scratch, scratch + 240);
 }
 
 TEST(TransducerApi, RefusesBadGradients) {

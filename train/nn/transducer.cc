@@ -5,6 +5,7 @@
 #include "nn/fused.h"
 
 #include <ATen/Parallel.h>
+#include <octavo/backend.h>
 #include <octavo/torch/native.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>
@@ -193,17 +194,6 @@ struct JointFunction : ::torch::autograd::Function<JointFunction> {
   }
 };
 
-// Whether the core has code for the GPU: the first call that asks tells of all. Another failure than that is
-// left to the call itself.
-bool has_backend(const JointCall& call, const Inputs& in) {
-  constexpr octavo_status kUnsupported = 2;
-  static const bool found = [&] {
-    Arguments::Bytes bytes{};
-    return Arguments(call, in).bytes(bytes) != kUnsupported;
-  }();
-  return found;
-}
-
 void check_shapes(const Tensor& f, const Tensor& g, const Tensor& weight, const Tensor& bias,
                   const Tensor& targets, const JointCall& call) {
   TORCH_CHECK(f.dim() == 3 && g.dim() == 3 && weight.dim() == 2 && f.size(0) == g.size(0) &&
@@ -252,7 +242,9 @@ Tensor joint_loss(const Tensor& f, const Tensor& g, const Tensor& weight, const 
   call->layer = drop.layer;
   const bool known = native::dtype_number(f.scalar_type()) >= 0;
   const Tensor frames = known ? f : f.to(::torch::kFloat32);
-  if (frames.is_cpu() || frames.is_meta() || has_backend(*call, {frames, g, weight, bias, targets, samples}))
+  // Without code for the GPU in the core the CPU computes.
+  static const bool has_backend = octavo::gpu_info().runtime_version != 0;
+  if (frames.is_cpu() || frames.is_meta() || has_backend)
     return JointFunction::apply(frames, g, weight, maybe(bias), targets, maybe(samples), call);
   const auto here = [](const Tensor& x) { return x.defined() ? maybe(x.cpu()) : std::nullopt; };
   return JointFunction::apply(frames.cpu(), g.cpu(), weight.cpu(), here(bias), targets.cpu(), here(samples),

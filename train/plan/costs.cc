@@ -129,6 +129,18 @@ Kernel product(const Tensor& a, const Tensor& b) {
   return out;
 }
 
+// As a product over the elements of a window, of each group.
+Kernel convolution_product(const Tensor& x, const Tensor& weight, const Tensor& out, std::int64_t groups) {
+  Kernel kernel;
+  kernel.work = Work::product;
+  kernel.precision = precision_of(x.scalar_type());
+  kernel.batch = groups;
+  kernel.rows = out.numel() / std::max<std::int64_t>(out.size(1), 1);
+  kernel.columns = weight.size(0) / groups;
+  kernel.inner = weight.numel() / std::max<std::int64_t>(weight.size(0), 1);
+  return kernel;
+}
+
 }  // namespace
 
 Precision precision_of(::torch::ScalarType type) {
@@ -144,6 +156,14 @@ std::optional<Kernel> cost_of(const std::string& name, std::span<const c10::IVal
   if (name == "aten::mm" || name == "aten::bmm") out = product(tensor_at(inputs, 0), tensor_at(inputs, 1));
   if (name == "aten::addmm" || name == "aten::baddbmm")
     out = product(tensor_at(inputs, 1), tensor_at(inputs, 2));
+  if (name == "aten::convolution")
+    out = convolution_product(tensor_at(inputs, 0), tensor_at(inputs, 1), tensor_at(outputs, 0),
+                              inputs[8].toInt());
+  if (name == "aten::convolution_backward") {  // twice: for the input and for the weight
+    out = convolution_product(tensor_at(inputs, 1), tensor_at(inputs, 2), tensor_at(inputs, 0),
+                              inputs[9].toInt());
+    out->rows *= 2;
+  }
   if (!out) out.emplace();
   out->bytes = bytes_of(inputs) + bytes_of(outputs);
   if (out->work == Work::stream) out->bandwidth = share_of(name, inputs, outputs);

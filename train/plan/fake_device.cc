@@ -52,6 +52,10 @@ std::shared_ptr<Record>& current() {
   return record;
 }
 
+std::int64_t id_of(const ::torch::Tensor& tensor) {
+  return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(tensor.storage().data()));
+}
+
 // Addresses of no memory: nobody reads or writes at them, but alignment can be asked.
 class FakeAllocator : public c10::Allocator {
  public:
@@ -246,17 +250,17 @@ void FakeDevice::take(std::int64_t bytes, Owner owner) {
   if (bytes > 0) parts_->record->take(static_cast<std::size_t>(bytes), owner);
 }
 
-void FakeDevice::settle() {
+void FakeDevice::settle(at::TensorList kept) {
   Record& record = *parts_->record;
   std::vector<Event> left;
-  for (std::size_t i = 0; i < record.events.size(); ++i) {
-    const Event& event = record.events[i];
-    const auto found = record.taken.find(event.id);
-    if (event.bytes < 0 || found == record.taken.end() || found->second != i) continue;
-    found->second = left.size();
-    left.push_back(event);
+  std::unordered_map<std::int64_t, std::size_t> taken;
+  for (const ::torch::Tensor& tensor : kept) {
+    const auto found = record.taken.find(id_of(tensor));
+    if (found == record.taken.end() || !taken.emplace(found->first, left.size()).second) continue;
+    left.push_back(record.events[found->second]);
   }
   record.events = std::move(left);
+  record.taken = std::move(taken);
 }
 
 void FakeDevice::add_kernel(const char* name, double bytes, std::int64_t launches) {

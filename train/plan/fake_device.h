@@ -47,8 +47,8 @@ class FakeDevice {
   void give(const ::torch::Tensor& tensor, octavo::plan::Owner owner);
   // Memory that no tensor has: of states, of libraries. It stays.
   void take(std::int64_t bytes, octavo::plan::Owner owner);
-  // Forgets what has come and gone: the events are those of memory that is still there.
-  void settle();
+  // Forgets all memory but that of these tensors: the events are theirs.
+  void settle(at::TensorList kept);
   // A kernel that no operator of torch launches.
   void add_kernel(const char* name, double bytes, std::int64_t launches);
   // Whether new tensors of the CPU are made here instead: for models that are built there.

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <span>
@@ -19,6 +20,7 @@ using Rule = std::function<Results(Arguments)>;
 Tensor like(const Tensor& x) { return ::torch::empty_like(x); }
 
 Results same_as_first(Arguments in) { return {like(in[0].toTensor())}; }
+Results same_as_second(Arguments in) { return {like(in[1].toTensor())}; }
 Results first_itself(Arguments in) { return {in[0]}; }
 
 // Mean and 1 / deviation of each row, in fp32 as a GPU has them.
@@ -50,10 +52,64 @@ Results index_select(Arguments in) {
   return {::torch::empty(sizes, x.options())};
 }
 
+// Of each channel in fp32: mean and 1 / deviation.
+Results batch_norm(Arguments in) {
+  const Tensor x = in[0].toTensor();
+  const auto floats = x.options().dtype(::torch::kFloat32);
+  const std::int64_t channels = in[5].toBool() ? x.size(1) : 0;
+  return {like(x), ::torch::empty({channels}, floats), ::torch::empty({channels}, floats)};
+}
+Results batch_norm_backward(Arguments in) {
+  const auto wanted = in[9].toBoolList();
+  const Tensor x = in[1].toTensor();
+  const auto made = [&](std::size_t i) {
+    return wanted[i] ? ::torch::empty({x.size(1)}, x.options().dtype(::torch::kFloat32)) : Tensor();
+  };
+  return {wanted[0] ? like(x) : Tensor(), made(1), made(2)};
+}
+
+// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups.
+Results convolution(Arguments in) {
+  const Tensor x = in[0].toTensor(), weight = in[1].toTensor();
+  TORCH_CHECK(!in[6].toBool(), "a plan cannot run a transposed convolution");
+  const auto stride = in[3].toIntVector(), padding = in[4].toIntVector(), dilation = in[5].toIntVector();
+  std::vector<std::int64_t> sizes = {x.size(0), weight.size(0)};
+  for (std::int64_t i = 2; i < x.dim(); ++i) {
+    const auto at = [&](const std::vector<std::int64_t>& list) {
+      return list.size() == 1 ? list[0] : list[static_cast<std::size_t>(i - 2)];
+    };
+    sizes.push_back((x.size(i) + 2 * at(padding) - at(dilation) * (weight.size(i) - 1) - 1) / at(stride) + 1);
+  }
+  return {::torch::empty(sizes, x.options())};
+}
+// The gradient, input, weight, the bias's sizes, …, which of the three are wanted.
+Results convolution_backward(Arguments in) {
+  const auto wanted = in[10].toBoolList();
+  const Tensor grad = in[0].toTensor();
+  return {wanted[0] ? like(in[1].toTensor()) : Tensor(), wanted[1] ? like(in[2].toTensor()) : Tensor(),
+          wanted[2] ? ::torch::empty({grad.size(1)}, grad.options()) : Tensor()};
+}
+
+// Log probabilities [frames, batch, tokens], targets, lengths of both: losses, and the lattice of each.
+Results ctc_loss(Arguments in) {
+  const Tensor x = in[0].toTensor();
+  const std::vector<std::int64_t> labels = in[3].toIntVector();
+  const std::int64_t longest = labels.empty() ? 0 : *std::ranges::max_element(labels);
+  return {::torch::empty({x.size(1)}, x.options()),
+          ::torch::empty({x.size(1), x.size(0), 2 * longest + 1}, x.options())};
+}
+
 const std::map<std::string, Rule>& rules() {
   static const std::map<std::string, Rule> all = {
       {"aten::relu", same_as_first},
       {"aten::relu_", first_itself},
+      {"aten::glu_backward", same_as_second},
+      {"aten::_ctc_loss", ctc_loss},
+      {"aten::_ctc_loss_backward", same_as_second},
+      {"aten::native_batch_norm", batch_norm},
+      {"aten::native_batch_norm_backward", batch_norm_backward},
+      {"aten::convolution", convolution},
+      {"aten::convolution_backward", convolution_backward},
       {"aten::index_select", index_select},
       {"aten::native_layer_norm", layer_norm},
       {"aten::native_layer_norm_backward", layer_norm_backward},

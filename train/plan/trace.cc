@@ -118,7 +118,10 @@ Status Tracing::build() {
   model_ = request_.task.build(settings_);
   fake_.catch_cpu(false);
   place_model(*model_, FakeDevice::device(), plan_.bf16_weights);
-  fake_.settle();  // weights come to a GPU as they train
+  // Weights come to a GPU as they train, and what else the model has made stays on the host.
+  std::vector<::torch::Tensor> placed;
+  for (const auto& [name, tensor] : tensors_of(*model_)) placed.push_back(tensor);
+  fake_.settle(placed);
   const NamedTensors parameters = parameters_of(*model_);
   auto groups = resolve_groups(plan_.name, training_, parameters);
   if (!groups.ok()) return groups.status();

@@ -47,21 +47,36 @@ Json point_json(const Plan& plan, std::int64_t length, bool checkpointing, std::
           {"units", units}};
 }
 
-// Two sizes below and one above that of the run, with and without checkpointing.
-Json points_json(const LoadWith& load, const PlanRequest& request, std::int64_t rows, std::int64_t length) {
+struct Point {
+  std::int64_t rows, length;
+};
+
+// Two batches below and one above that of the run, and with half and twice its length, each with and without
+// checkpointing.
+Json points_json(const LoadWith& load, const PlanRequest& request, std::int64_t rows,
+                 const Task::SizeKey& length) {
+  const std::int64_t least = 1, now = std::max(length.now, least);
+  std::vector<Point> points;
+  for (const std::int64_t tried : {rows / 4, rows / 2, rows, 2 * rows})
+    points.push_back({std::max(tried, least), now});
+  for (const std::int64_t other : {now / 2 / length.step * length.step, 2 * now})
+    for (const std::int64_t tried : {rows / 2, rows})
+      if (!length.key.empty() && other > 0) points.push_back({std::max(tried, least), other});
   Json out = Json::array();
   for (const bool checkpointing : {false, true}) {
-    for (const std::int64_t tried :
-         {std::max<std::int64_t>(rows / 4, 1), std::max<std::int64_t>(rows / 2, 1), rows, 2 * rows}) {
-      auto config = load({std::string("model.gradient_checkpointing=") + (checkpointing ? "true" : "false"),
-                          "training.per_device_train_batch_size=" + std::to_string(tried)});
+    for (const Point& point : points) {
+      std::vector<std::string> words = {
+          std::string("model.gradient_checkpointing=") + (checkpointing ? "true" : "false"),
+          "training.per_device_train_batch_size=" + std::to_string(point.rows)};
+      if (point.length != now) words.push_back(length.key + "=" + std::to_string(point.length));
+      auto config = load(words);
       if (!config.ok()) continue;
       PlanRequest one = request;
       one.num_gpus = 1;
       auto plan = make_plan(config->settings, one);
       if (!plan.ok()) continue;
       const auto units = static_cast<std::int64_t>(plan->units_per_second * plan->step_seconds + 0.5);
-      out.push_back(point_json(*plan, length, checkpointing, units));
+      out.push_back(point_json(*plan, point.length, checkpointing, units));
     }
   }
   return out;
@@ -94,7 +109,7 @@ Result<Json> what_if(const std::string& file, const LoadWith& load, const PlanRe
   const Settings& settings = config->settings;
   const std::unique_ptr<Task> task = make_task(settings.task);
   if (auto opened = task->open({settings, "", nullptr}); !opened.ok()) return opened.status();
-  const std::int64_t length = std::max<std::int64_t>(task->length_key().now, 1);
+  const Task::SizeKey length = task->length_key();
   auto checkpointed = load({"model.gradient_checkpointing=true"});
   const bool checkpointing = checkpointed.ok() && differences(settings, checkpointed->settings).empty();
   Json out;
@@ -115,13 +130,13 @@ Result<Json> what_if(const std::string& file, const LoadWith& load, const PlanRe
   for (const auto& [kernel, seconds] : now.kernels) out["kernels"].push_back({kernel, seconds});
   out["gpus"] = gpus_json();
   out["now"] = {{"rows", now.rows},
-                {"length", length},
+                {"length", std::max<std::int64_t>(length.now, 1)},
                 {"checkpointing", checkpointing},
                 {"state", std::string(name(settings.training.optimizer.state))},
                 {"gpu", now.gpu.key},
                 {"num_gpus", now.num_gpus},
                 {"zero", zero_name(settings.training.parallel)}};
-  out["lengths_known"] = false;
+  out["lengths_known"] = !length.key.empty();
   out["states"] = states_json(load, request, settings);
   out["points"] = points_json(load, request, now.rows, length);
   return out;

@@ -1,0 +1,136 @@
+"""`octavo plan` as a user types it: the table, JSON, what fits, advice, the page, and errors.
+
+OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = (
+    os.environ.get("OCTAVO_BIN") or os.environ.get("OCTAVO_COMMAND") or str(ROOT / "build" / "bin" / "octavo")
+)
+
+
+def have_trainer():
+    found = subprocess.run([BINARY, "plan", "--help"], capture_output=True, text=True, timeout=60)
+    return found.returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not have_trainer(), reason="this octavo is built without the trainer")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan")
+    (folder / "text.txt").write_text("once upon a time there was a miller " * 4000)
+    path = folder / "run.yaml"
+    path.write_text(
+        "model: {name: bdh, n_layer: 6, n_embd: 256, n_head: 4}\n"
+        "data: {train: text.txt, block_size: 512}\n"
+        "training: {optimizer: adamw_8bit, compute_dtype: bfloat16, per_device_train_batch_size: 32, max_steps: 9}\n"
+    )
+    return path
+
+
+def plan(config, *words):
+    return subprocess.run([BINARY, "plan", str(config), *words], capture_output=True, text=True, timeout=120)
+
+
+def planned(config, *words):
+    done = plan(config, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_table_for_people(config):
+    done = plan(config, "--gpu", "h200")
+    assert done.returncode == 0, done.stderr
+    for text in ("NVIDIA H200", "weights", "activations", "CUDA context", "it fits", "tokens/s; bound by"):
+        assert text in done.stdout
+
+
+def test_it_takes_less_than_five_seconds(config):
+    """Not a time of a step: a plan is for people who wait for it."""
+    begin = time.monotonic()
+    planned(config, "--gpu", "h200")
+    assert time.monotonic() - begin < 30  # a machine may be busy; it takes half a second
+
+
+def test_the_peak_of_a_model_that_was_measured(config):
+    """25.3M parameters with checkpointing: 7.10 GB on an H200, and 29.8 GB without (docs/benchmarks.md)."""
+    found = planned(config, "--gpu", "h200", "dropout=0.1", "gradient_checkpointing=true")
+    assert found["memory"]["allocated"] == pytest.approx(7.10e9, rel=0.01)
+    found = planned(config, "--gpu", "h200", "dropout=0.1", "gradient_checkpointing=false")
+    assert found["memory"]["allocated"] == pytest.approx(29.8e9, rel=0.01)
+
+
+def test_json_adds_up(config):
+    found = planned(config, "--gpu", "h100")
+    memory = found["memory"]
+    assert sum(memory["owners"].values()) == memory["total"]
+    assert memory["allocated"] <= memory["reserved"] < memory["total"]
+    assert found["parameters"] == found["trained"] == 25_296_896
+    assert found["time"]["step_seconds"] > 0
+    assert found["time"]["kernels"]
+
+
+def test_a_small_card_does_not_fit_and_gets_advice(config):
+    found = planned(config, "--gpu", "8GB", "optimizer=adamw", "gradient_checkpointing=false", "--advise")
+    assert not found["memory"]["fits"]
+    advice = found["advice"]
+    assert advice[0]["fits"]
+    assert {"settings", "saves", "slower", "fits", "why"} <= set(advice[0])
+    again = planned(
+        config, "--gpu", "8GB", "optimizer=adamw", "gradient_checkpointing=false", *advice[0]["settings"]
+    )
+    assert again["memory"]["fits"]
+    assert found["memory"]["total"] - again["memory"]["total"] == advice[0]["saves"]
+
+
+def test_the_largest_batch(config):
+    found = planned(config, "--gpu", "24GB", "--solve", "batch")
+    (word,) = found["solution"]["settings"]
+    rows = int(word.partition("=")[2])
+    assert planned(config, "--gpu", "24GB", f"batch_size={rows}")["memory"]["fits"]
+    assert not planned(config, "--gpu", "24GB", f"batch_size={rows + 1}")["memory"]["fits"]
+
+
+def test_many_gpus(config):
+    one, many = (planned(config, "--gpu", "h100", "--num-gpus", str(count)) for count in (1, 64))
+    assert many["time"]["tokens_per_second"] > 32 * one["time"]["tokens_per_second"]
+
+
+def test_a_page(config, tmp_path):
+    page = tmp_path / "plan.html"
+    done = plan(config, "--gpu", "h100", "--html", str(page))
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert "run.yaml on NVIDIA H100" in text
+    assert "http://" not in text
+    assert "https://" not in text
+    bad = plan(config, "--gpu", "h100", "--html", str(tmp_path / "no" / "plan.html"))
+    assert bad.returncode != 0
+    assert "cannot be written" in bad.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--gpu", "voodoo2"], "got 'voodoo2', expected one of"),
+        (["--gpu", "h100", "data.train=nowhere.txt"], "nowhere.txt"),
+        (["--gpu", "h100", "learning_rat=1"], "unknown key"),
+        (["--gpu", "h100", "--solve", "everything"], "--solve"),
+        (["--gpu", "h100", "n_head=3"], "n_head"),
+    ],
+)
+def test_errors_name_the_thing(config, words, message):
+    done = plan(config, *words)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,319 @@
+// Plans of steps on tensors without memory: allocations counted by hand, autocast against torch's own on the
+// CPU, and whole plans of both tasks, which are compared with each other and with sums that are known.
+// SPDX-License-Identifier: MIT
+#include "plan/advise.h"
+#include "plan/autocast.h"
+#include "plan/fake_device.h"
+#include "plan/plan.h"
+#include "plan/what_if.h"
+#include "precision.h"
+#include "train/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+using octavo::plan::Event;
+using octavo::plan::Owner;
+using octavo::plan::Work;
+using ::testing::HasSubstr;
+
+// Bytes at the end, and the most at once.
+struct Bytes {
+  std::int64_t now = 0, most = 0;
+};
+Bytes count(const std::vector<Event>& events) {
+  std::map<std::int64_t, std::int64_t> held;
+  Bytes out;
+  for (const Event& event : events) {
+    if (event.bytes < 0)
+      out.now -= held[event.id];
+    else
+      out.now += held[event.id] = event.bytes;
+    out.most = std::max(out.most, out.now);
+  }
+  return out;
+}
+
+torch::Tensor fake(at::IntArrayRef sizes, torch::ScalarType type = torch::kFloat32) {
+  return torch::empty(sizes, torch::TensorOptions(type).device(torch::kMeta));
+}
+
+TEST(FakeDevice, CountsWhatIsHeldAndViewsOnce) {
+  const FakeDevice device;
+  {
+    const torch::Tensor x = fake({4, 256}), view = x.view({1024}), same = x.t();
+    EXPECT_EQ(count(device.events()).now, 4096);
+    torch::Tensor y = x + 1;
+    EXPECT_EQ(count(device.events()).now, 8192);
+    y.add_(1).relu_();
+    EXPECT_EQ(count(device.events()).now, 8192);
+    y = torch::relu(y);  // the old one goes when the new one is there
+    EXPECT_EQ(count(device.events()).now, 8192);
+    EXPECT_EQ(count(device.events()).most, 12288);
+  }
+  EXPECT_EQ(count(device.events()).now, 0);
+}
+
+// y = relu(x w) and its mean: forward keeps x, w and y, and backward makes dy, dx and dw.
+TEST(FakeDevice, KeepsWhatTheBackwardPassNeeds) {
+  FakeDevice device;
+  const torch::Tensor x = fake({64, 32}).requires_grad_(), w = fake({32, 16}).requires_grad_();
+  const std::int64_t inputs = 4 * (64 * 32 + 32 * 16), y = 4 * 64 * 16;
+  device.forget_kernels();
+  torch::Tensor loss = torch::relu(x.mm(w)).mean();
+  EXPECT_EQ(count(device.events()).now, inputs + y + 4);  // relu keeps its result, and x.mm(w) is gone
+  loss.backward();
+  loss.reset();
+  EXPECT_EQ(count(device.events()).now, 2 * inputs);
+  std::int64_t products = 0;
+  for (const FakeKernel& each : device.kernels()) products += each.kernel.work == Work::product ? 1 : 0;
+  EXPECT_EQ(products, 3);
+}
+
+TEST(FakeDevice, OwnersAreThoseOfTheMoment) {
+  FakeDevice device;
+  device.set_owner(Owner::weights);
+  const torch::Tensor w = fake({1024});
+  device.set_owner(Owner::activations);
+  const torch::Tensor x = fake({256});
+  device.give(x, Owner::gradients);
+  device.take(100, Owner::states);
+  const auto use = octavo::plan::simulate(device.events()).value();
+  const auto of = [&](Owner owner) { return use.owners[static_cast<std::size_t>(owner)]; };
+  EXPECT_EQ(of(Owner::weights), 4096);
+  EXPECT_EQ(of(Owner::gradients), 1024);
+  EXPECT_EQ(of(Owner::states), 100);
+  EXPECT_EQ(of(Owner::activations), 0);
+}
+
+TEST(FakeDevice, TakesWhatIsMadeOnTheCpuWhileItIsAsked) {
+  FakeDevice device;
+  device.catch_cpu(true);
+  const torch::nn::Linear layer(8, 4);
+  device.catch_cpu(false);
+  EXPECT_TRUE(layer->weight.is_meta());
+  EXPECT_TRUE(torch::ones({2}).is_cpu());
+  device.settle({layer->weight, layer->bias});
+  EXPECT_EQ(device.events().size(), 2U);
+  EXPECT_EQ(count(device.events()).now, 4 * (8 * 4 + 4));
+}
+
+TEST(FakeDevice, IsOneAtATimeAndLeavesNothing) {
+  {
+    const FakeDevice device;
+    EXPECT_THROW(FakeDevice(), c10::Error);
+  }
+  const FakeDevice again;
+  EXPECT_TRUE(again.events().empty());
+}
+
+// torch's lists of operators are the CPU's, too, for what models use.
+TEST(FakeDevice, AutocastGivesTheTypesOfTorchs) {
+  const auto types = [](const torch::Device& device) {
+    const AutocastScope autocast(device, ComputeType::bfloat16);
+    const auto at = torch::TensorOptions(torch::kFloat32).device(device);
+    const torch::Tensor x = torch::ones({4, 8}, at), w = torch::ones({8, 4}, at);
+    const torch::Tensor y = x.mm(w);
+    return std::vector<torch::ScalarType>{y.scalar_type(), torch::linear(x, w.t()).scalar_type(),
+                                          (y + x.mm(w)).scalar_type(), x.add(1).scalar_type(),
+                                          torch::mse_loss(y, y).scalar_type()};
+  };
+  const auto real = types(torch::kCPU);
+  const FakeDevice device;
+  EXPECT_EQ(types(FakeDevice::device()), real);
+  forget_fake_casts();
+}
+
+TEST(FakeDevice, NamesAnOperatorThatItCannotRun) {
+  const FakeDevice device;
+  try {
+    (void)torch::nonzero(fake({4}));
+    FAIL() << "nonzero has no size before it is computed";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what_without_backtrace(), HasSubstr("nonzero"));
+  }
+}
+
+class Plans : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("octavo-plan-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+    std::ofstream text(folder_ / "text.txt");
+    for (int i = 0; i < 4000; ++i) text << "once upon a time ";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] LoadWith bdh() const {
+    const std::string config =
+        "model: {name: bdh, n_layer: 2, n_embd: 64, n_head: 4, mlp_internal_dim_multiplier: 16}\n"
+        "data: {train: " +
+        (folder_ / "text.txt").string() +
+        ", block_size: 64}\n"
+        "training: {optimizer: adamw_8bit, compute_dtype: bfloat16, max_steps: 10,"
+        " per_device_train_batch_size: 8}\n";
+    return [config](const std::vector<std::string>& words) { return parse(config, "test", words); };
+  }
+  [[nodiscard]] static LoadWith speech() {
+    const std::string config =
+        "model: {name: fastconformer, vocab_size: 64, encoder: {feat_in: 16, subsampling_conv_channels: 16, "
+        "n_layers: 2,"
+        " d_model: 64, n_heads: 4}, decoder: {pred_hidden: 64, pred_rnn_layers: 1}, joint: {joint_hidden: "
+        "64}}\n"
+        "data: {generator: {clips: 64, validation_clips: 4, seconds: 4, tokens: 10}}\n"
+        "training: {optimizer: adamw_8bit, compute_dtype: bfloat16, max_steps: 10, "
+        "per_device_train_batch_size: 4}\n";
+    return [config](const std::vector<std::string>& words) { return parse(config, "test", words); };
+  }
+  static PlanRequest on(const char* gpu, std::int64_t count = 1) {
+    PlanRequest request;
+    request.gpu = octavo::plan::find_gpu(gpu).value();
+    request.num_gpus = count;
+    return request;
+  }
+  static Plan plan(const LoadWith& load, const std::vector<std::string>& words = {},
+                   const PlanRequest& request = on("h100")) {
+    return make_plan(load(words).value().settings, request).value();
+  }
+  static std::int64_t of(const Plan& plan, Owner owner) {
+    return plan.memory.owners[static_cast<std::size_t>(owner)];
+  }
+
+  std::filesystem::path folder_;
+};
+
+// Decoder and encoders of 64 x 1024, embedding and head of 256 x 64; bf16, 8-bit states with a scale for 256.
+TEST_F(Plans, StaticMemoryIsExact) {
+  const Plan found = plan(bdh());
+  const std::int64_t parameters = 3 * 64 * 1024 + 2 * 256 * 64;
+  EXPECT_EQ(found.parameters, parameters);
+  EXPECT_EQ(of(found, Owner::weights), 2 * parameters);
+  EXPECT_EQ(found.states.states, 2 * parameters + 2 * 4 * parameters / 256);
+  EXPECT_EQ(found.states.master, parameters);
+  const Plan wide = plan(bdh(), {"training.optimizer=adamw"});
+  EXPECT_EQ(wide.states.states, 8 * parameters);
+  // The same activations: what differs at the peak are states.
+  EXPECT_EQ(of(wide, Owner::activations), of(found, Owner::activations));
+}
+
+TEST_F(Plans, ActivationsGrowWithRowsAndShrinkWithCheckpointing) {
+  const auto activations = [&](const std::vector<std::string>& words) {
+    return of(plan(bdh(), words), Owner::activations);
+  };
+  const std::int64_t four = activations({"batch_size=4"}), eight = activations({"batch_size=8"}),
+                     sixteen = activations({"batch_size=16"});
+  EXPECT_NEAR(static_cast<double>(sixteen - eight), 2.0 * static_cast<double>(eight - four),
+              0.02 * static_cast<double>(sixteen));
+  EXPECT_LT(activations({"model.gradient_checkpointing=true", "batch_size=16"}), sixteen);
+}
+
+TEST_F(Plans, EverySettingOfATrainingRuns) {
+  for (const LoadWith& load : {bdh(), speech()}) {
+    const Plan plain = plan(load);
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"compute_dtype=float32", "optimizer=adamw"},
+          {"use_fp8=true", "fp8.select=always"},
+          {"use_fp8=true"},
+          {"model.gradient_checkpointing=true"},
+          {"gradient_accumulation_steps=3"},
+          {"offload=stream"},
+          {"offload=host", "offload_gradients=true"},
+          {"compute_dtype=float16"}}) {
+      const Plan other = plan(load, words);
+      EXPECT_GT(other.step_seconds, 0) << words.front();
+      EXPECT_GT(other.memory.allocated, of(other, Owner::weights)) << words.front();
+      EXPECT_EQ(other.parameters, plain.parameters);
+    }
+  }
+  EXPECT_GT(plan(bdh(), {"offload=stream"}).states.host_states, 0);
+  for (const char* const head : {"model.head=rnnt", "model.head=ctc"})
+    EXPECT_GT(plan(speech(), {head}).step_seconds, 0);
+}
+
+TEST_F(Plans, RanksDivideStatesAndTalk) {
+  const Plan one = plan(bdh()), ddp = plan(bdh(), {}, on("h100", 4)),
+             zero = plan(bdh(), {"training.parallel=zero1"}, on("h100", 4));
+  EXPECT_EQ(ddp.states.states, one.states.states);
+  EXPECT_LT(zero.states.states, one.states.states / 3);
+  EXPECT_GT(zero.states.states, one.states.states / 5);
+  EXPECT_GT(ddp.units_per_second, 2 * one.units_per_second);
+  EXPECT_GE(ddp.step_seconds, one.step_seconds);
+}
+
+TEST_F(Plans, AreTheSameTwiceAndDoNotTouchTheGenerator) {
+  const torch::Tensor before = at::globalContext().defaultGenerator(torch::kCPU).get_state().clone();
+  const std::string first = plan_json(plan(bdh())).dump();
+  EXPECT_EQ(first, plan_json(plan(bdh())).dump());
+  EXPECT_TRUE(at::globalContext().defaultGenerator(torch::kCPU).get_state().equal(before));
+}
+
+TEST_F(Plans, SolvesForTheLargestBatch) {
+  PlanRequest small = on("8GB");
+  small.gpu.memory = small.gpu.context + (std::int64_t{200} << 20);
+  const Solution found = solve(Solve::batch, bdh(), small).value();
+  ASSERT_EQ(found.words.size(), 1U);
+  const auto rows = std::stoll(found.words.front().substr(found.words.front().find('=') + 1));
+  const auto fits = [&](std::int64_t tried) {
+    return plan(bdh(), {"batch_size=" + std::to_string(tried)}, small).fits();
+  };
+  EXPECT_TRUE(fits(rows));
+  EXPECT_FALSE(fits(rows + 1));
+  EXPECT_THAT(solve(Solve::length, bdh(), small).value().text, HasSubstr("data.block_size="));
+  EXPECT_THAT(solve(Solve::model, bdh(), small).value().text, HasSubstr("model.n_embd="));
+}
+
+TEST_F(Plans, AdvisesWhatSavesAndSaysWhatItCosts) {
+  PlanRequest small = on("h100");
+  const LoadWith load = [this](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"optimizer=adamw", "batch_size=16"};
+    all.insert(all.end(), words.begin(), words.end());
+    return bdh()(all);
+  };
+  const Plan now = plan(load);
+  small.gpu.memory = now.total() - (std::int64_t{4} << 20);
+  const auto advice = advise(load, small, plan(load, {}, small)).value();
+  ASSERT_FALSE(advice.empty());
+  EXPECT_TRUE(advice.front().fits);
+  for (const Advice& each : advice) {
+    const Plan then = plan(load, each.words, small);
+    EXPECT_EQ(each.saves, now.total() - then.total()) << each.why;
+    EXPECT_EQ(each.fits, then.fits()) << each.why;
+  }
+}
+
+TEST_F(Plans, SayWhatIsWrongWithARunFirst) {
+  const auto bad = make_plan(bdh()({"data.train=/no/such/file"}).value().settings, on("h100"));
+  EXPECT_THAT(bad.status().message(), HasSubstr("/no/such/file"));
+}
+
+TEST_F(Plans, TheDataOfAPageHasPointsAndFormats) {
+  const auto data = what_if("run.yaml", bdh(), on("h100"), plan(bdh())).value();
+  EXPECT_EQ(data["states"].size(), 3U);
+  EXPECT_EQ(data["points"].size(), 16U);
+  std::int64_t sum = 0;
+  for (const auto& row : data["memory_rows"]) sum += row[1].get<std::int64_t>();
+  EXPECT_EQ(sum, data["total"].get<std::int64_t>());
+  EXPECT_FALSE(data["now"]["checkpointing"].get<bool>());
+}
+
+TEST(PlanAgainst, SaysHowFarApart) {
+  Plan plan;
+  plan.memory.allocated = 1100;
+  plan.step_seconds = 0.2;
+  EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("(+10.0%)"));
+  EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("200 ms a step, measured 250 (-20.0%)"));
+}
+
+}  // namespace
+}  // namespace octavo::train
