@@ -33,7 +33,7 @@ def config(tmp_path_factory):
     path.write_text(
         "model: {name: bdh, n_layer: 6, n_embd: 256, n_head: 4}\n"
         "data: {train: text.txt, block_size: 512}\n"
-        "training: {optimizer: adamw_8bit, compute_dtype: bfloat16, per_device_train_batch_size: 32, max_steps: 9}\n"
+        "training: {optimizer: adamw_8bit, compute_dtype: bfloat16, batch_size: 32, max_steps: 9}\n"
     )
     return path
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "plan/shapes.h"
 
+#include <ATen/ExpandUtils.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -43,6 +44,12 @@ Results layer_norm_backward(Arguments in) {
 Results embedding_backward(Arguments in) {
   const Tensor grad = in[0].toTensor();
   return {::torch::empty({in[2].toInt(), grad.size(-1)}, grad.options())};
+}
+
+Results where(Arguments in) {
+  const Tensor mask = in[0].toTensor(), a = in[1].toTensor(), b = in[2].toTensor();
+  const auto sizes = at::infer_size(mask.sizes(), at::infer_size(a.sizes(), b.sizes()));
+  return {::torch::empty(sizes, mask.options().dtype(at::result_type(a, b)))};
 }
 
 Results index_select(Arguments in) {
@@ -111,6 +118,7 @@ const std::map<std::string, Rule>& rules() {
       {"aten::convolution", convolution},
       {"aten::convolution_backward", convolution_backward},
       {"aten::index_select", index_select},
+      {"aten::where", where},
       {"aten::native_layer_norm", layer_norm},
       {"aten::native_layer_norm_backward", layer_norm_backward},
       {"aten::embedding_dense_backward", embedding_backward},
