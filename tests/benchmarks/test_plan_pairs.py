@@ -1,0 +1,50 @@
+"""The benchmark of plans: what it reads of a dry run, what it makes of pairs; speech is planned for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import plan_pairs
+
+COMMAND = os.environ.get("OCTAVO_COMMAND", str(ROOT / "build/bin/octavo"))
+
+
+def test_the_line_of_a_dry_run() -> None:
+    printed = "speed: 3\nplan: 950 MB, measured 1.00 GB (-5.0%); 1.1e+03 ms a step, measured 1e+03 (+10.0%)\n"
+    pair = plan_pairs.pair_of("x", printed)
+    assert pair.memory_off == pytest.approx(-5)
+    assert pair.time_off == pytest.approx(10)
+    assert pair.line() == "| x | 0.95 | 1.00 | -5.0% | 1100 | 1000 | +10% |"
+    with pytest.raises(ValueError, match="printed no plan"):
+        plan_pairs.pair_of("x", "octavo: no GPU")
+
+
+def test_a_summary_counts_what_is_far_off() -> None:
+    pairs = [plan_pairs.Pair("a", 1.0, 1.0, 1.0, 1.0), plan_pairs.Pair("b", 1.1, 1.0, 2.0, 1.0)]
+    text = plan_pairs.summary(pairs)
+    assert "2 pairs; memory: median 5.0%, worst 10.0%" in text
+    assert "1 beyond 15%" in text
+
+
+def test_speech_is_planned_beside_measured_rows(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """32 clips with 8-bit states had a peak of 18.37 GB on an H200."""
+    row = {"optimizer": "adamw_8bit", "checkpointing": "off", "clips": 32, "step_ms": 137.1}
+    measured = tmp_path / "measured.json"
+    measured.write_text(json.dumps({"rows": [{**row, "memory": {"peak": 18.37e9}}]}))
+    none = tmp_path / "none.json"
+    none.write_text('{"rows": []}')
+    words = ["--text", "x", "--only", "speech", "--gpu", "h200", "--command", COMMAND]
+    (pair,) = plan_pairs.run([*words, "--measured-speech", str(measured), "--measured-fp8", str(none)])
+    assert abs(pair.memory_off) < 1
+    assert abs(pair.time_off) < 15
+    assert "1 pairs; memory: median" in capsys.readouterr().out
