@@ -1,5 +1,6 @@
-// The program octavo-trainer: what `octavo train`, `octavo plan`, `octavo sample`, `octavo transcribe`, `octavo evaluate`,
-// `octavo bench speech` and `octavo bench transcribe` do, in a process that loads LibTorch.
+// The program octavo-trainer: what `octavo train`, `octavo plan`, `octavo sample`, `octavo transcribe`,
+// `octavo evaluate`, `octavo bench speech` and `octavo bench transcribe` do, in a process that loads
+// LibTorch.
 // SPDX-License-Identifier: MIT
 #include "trainer.h"
 

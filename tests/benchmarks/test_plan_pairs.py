@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import plan_pairs
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = os.environ.get("OCTAVO_COMMAND", str(ROOT / "build/bin/octavo"))
 
 
