@@ -199,17 +199,23 @@ Status Opening::open_data() {
 }
 
 // The plan of a run on a GPU, before its model is built. It costs less than a second, and nothing depends on
-// it.
+// it: whatever goes wrong here is said, and the run goes on.
 void Opening::forecast() {
   if (!s_.device.is_cuda()) return;
-  auto gpu = octavo::plan::find_gpu("this");
-  if (!gpu.ok()) return console_.note("no plan: " + gpu.status().message());
-  PlanRequest request;
-  request.gpu = *gpu;
-  request.num_gpus = s_.world->ranks();
-  auto plan = make_plan(s_.settings, *s_.task, request);
-  if (!plan.ok()) return console_.note("no plan: " + plan.status().message());
-  s_.forecast = std::make_shared<const Plan>(std::move(*plan));
+  try {
+    const auto gpu = octavo::plan::find_gpu("this");
+    if (!gpu.ok()) return console_.note("no plan: this GPU is none of those that plans know");
+    PlanRequest request;
+    request.gpu = *gpu;
+    request.num_gpus = s_.world->ranks();
+    Settings settings = s_.settings;
+    settings.training.fp8.enabled = s_.fp8_plan.enabled;
+    auto plan = make_plan(settings, *s_.task, request);
+    if (!plan.ok()) return console_.note("no plan: " + plan.status().message());
+    s_.forecast = std::make_shared<const Plan>(std::move(*plan));
+  } catch (const std::exception& error) {
+    console_.note(std::string("no plan: ") + error.what());
+  }
 }
 
 Status Opening::build() {

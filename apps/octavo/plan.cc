@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "plan.h"
 
+#include "cli.h"
+
 #include <CLI/CLI.hpp>
 
 #include <memory>
@@ -19,6 +21,12 @@ void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& acti
       ->capture_default_str();
   plan->add_option("--num-gpus", request->num_gpus, "As many of them")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+      ->capture_default_str();
+  plan->add_option("--gpus-per-host", request->gpus_per_host, "Beyond these, GPUs talk over the network")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
+      ->capture_default_str();
+  plan->add_option("--network", request->network, "GB/s of each GPU, each way, to other hosts")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   plan->add_option("--solve", request->solve,
                    "The largest batch, length or model that fits, or the fewest gpus")
@@ -40,6 +48,8 @@ std::vector<std::string> arguments_of(const PlanCommand& request) {
   out.insert(out.end(), request.overrides.begin(), request.overrides.end());
   out.push_back("--gpu=" + request.gpu);
   out.push_back("--num-gpus=" + std::to_string(request.num_gpus));
+  out.push_back("--gpus-per-host=" + std::to_string(request.gpus_per_host));
+  out.push_back("--network=" + exact(request.network));
   if (!request.solve.empty()) out.push_back("--solve=" + request.solve);
   if (request.advise) out.emplace_back("--advise");
   if (!request.html.empty()) out.push_back("--html=" + request.html);

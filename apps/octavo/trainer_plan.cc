@@ -76,6 +76,8 @@ void run_plan(const PlanCommand& request) {
   train::PlanRequest wanted;
   wanted.gpu = take(plan::find_gpu(request.gpu), "--gpu");
   wanted.num_gpus = request.num_gpus;
+  wanted.gpus_per_host = request.gpus_per_host;
+  wanted.network = 1e9 * request.network;
   const train::Plan found = take(train::make_plan(config.settings, wanted));
   nlohmann::ordered_json json = train::plan_json(found);
   if (!request.json)

@@ -879,7 +879,32 @@ def test_a_shape_that_the_host_cannot_launch_fast_enough_stays_plain(
     with torch.inference_mode(), caplog.at_level("INFO", logger="octavo.fp8"):
         assert measure.decide(kinds, recipe(), shape, x.clone(), w) == 0
     (record,) = caplog.records
-    assert "400 us plain, 500 fp8: plain, because the host takes longer" in record.message
+    assert "400 us plain, 500 fp8: so all are plain" in record.message
+    assert "forward plain" in record.message
+
+
+def test_measuring_is_no_part_of_a_checkpointed_forward() -> None:
+    """Hooks of the caller's graph would count what measuring saves, and run the forward again."""
+    from torch.utils.checkpoint import checkpoint
+
+    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    shape = plans.Shape(1, 32, 48, 64, False, False, True)
+    w, runs = made(1, 48, 64, device="cpu"), []
+
+    def wall(work: Any) -> float:
+        work()
+        return 1.0
+
+    def forward(x: Tensor) -> Tensor:
+        runs.append(1)
+        if len(runs) == 1:
+            passes = plans.FORWARD | plans.DGRAD | plans.WGRAD
+            measure.walls_of(kinds, recipe(), shape, passes, x.detach()[None], w, wall)
+        return x.square().sum()
+
+    x = made(32, 48, device="cpu").requires_grad_()
+    checkpoint(forward, x, use_reentrant=False).backward()
+    assert len(runs) == 2
 
 
 def test_a_shape_stays_plain_where_there_is_no_memory_to_time_it(

@@ -112,9 +112,10 @@ std::int64_t cells_of(const JointCall& call) {
 // What a plan counts: the products, the logits that are written and read, and the hidden units. A lattice's
 // walk is a step for each frame and label, one behind the other.
 void record_tiles(const Inputs& in, const JointCall& call, bool gradient) {
-  constexpr std::int64_t kTileCells = 8192, kVector = 8;  // as on a GPU: rows of logits are whole vectors
+  constexpr std::int64_t kTileCells = 8192;  // about as on a GPU, whose rows of logits are whole vectors
+  const std::int64_t vector = 16 / static_cast<std::int64_t>(in.f.element_size());
   const std::int64_t cells = cells_of(call), hidden = in.f.size(2);
-  const std::int64_t outputs = (in.weight.size(0) + kVector - 1) / kVector * kVector;
+  const std::int64_t outputs = (in.weight.size(0) + vector - 1) / vector * vector;
   const std::int64_t tiles = (cells + kTileCells - 1) / kTileCells, rows = std::min(cells, kTileCells);
   const auto type = in.f.scalar_type();
   const auto bytes = static_cast<double>(cells) * static_cast<double>(in.f.element_size());

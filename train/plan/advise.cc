@@ -142,8 +142,10 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& requ
       more.num_gpus = count;
       std::vector<std::string> words;
       if (count > 1) words.emplace_back("training.parallel=zero2");
-      auto plan = planned(load, words, more);
-      if (!plan) return make_plan(config->settings, request).status();
+      auto with = load(words);
+      if (!with.ok()) return with.status();
+      auto plan = make_plan(with->settings, more);
+      if (!plan.ok()) return plan.status();
       if (!plan->fits()) continue;
       out.num_gpus = count;
       out.words = words;
@@ -161,7 +163,10 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& requ
   Status problem;
   const auto fits = [&](std::int64_t multiple) {
     auto with = load({word(multiple * key->step)});
-    if (!with.ok()) return false;
+    if (!with.ok()) {
+      problem = with.status();
+      return false;
+    }
     auto plan = make_plan(with->settings, request);
     if (!plan.ok()) problem = plan.status();
     return plan.ok() && plan->fits();
@@ -182,7 +187,8 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& requ
     return out;
   }
   out.words = {word(good * key->step)};
-  out.text = out.words.front() + " fits, " + std::to_string(bad * key->step) + " does not";
+  out.text = out.words.front() + " fits, " + std::to_string(bad * key->step) +
+             (problem.ok() ? " does not" : " cannot be planned (" + problem.message() + ")");
   return out;
 }
 

@@ -228,6 +228,7 @@ FakeDevice::FakeDevice() : parts_(std::make_unique<Parts>()) {
 
 FakeDevice::~FakeDevice() {
   forget_fake_casts();
+  c10::impl::tls_set_dispatch_key_excluded(kFakeAutocast, true);
   parts_->cast.reset();
   parts_->watched.reset();
   octavo::torch::fp8::planned() = parts_->planned_before;
@@ -265,6 +266,12 @@ void FakeDevice::settle(at::TensorList kept) {
 
 void FakeDevice::add_kernel(const char* name, double bytes, std::int64_t launches) {
   parts_->recorder.kernel(name, bytes, launches);
+}
+
+void FakeDevice::repeat_kernels(std::size_t first, std::size_t count) {
+  std::vector<FakeKernel>& all = parts_->record->kernels;
+  all.reserve(all.size() + count);
+  for (std::size_t i = 0; i < count; ++i) all.push_back(all[first + i]);
 }
 
 // The key is that of autocast, which torch leaves out while no autocast is on.

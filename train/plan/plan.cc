@@ -82,8 +82,7 @@ Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
   };
   out.compute = seconds(0, trace.kernels.size());
   out.update_seconds = seconds(trace.update, trace.kernels.size()).seconds;
-  const double backward = seconds(trace.backward, trace.update).seconds /
-                          static_cast<double>(std::max<std::int64_t>(trace.passes, 1));
+  const double backward = seconds(trace.backward, trace.update).seconds;
   out.exposed_seconds = exposed(request, trace, backward);
   out.offload_seconds = offloaded(request, trace);
   out.step_seconds = out.compute.seconds + out.exposed_seconds + out.offload_seconds;

@@ -10,6 +10,7 @@
 #include "train/data/stages.h"
 #include "train/parallel/lay_out.h"
 
+#include <octavo/backend.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -90,6 +91,7 @@ class Tracing {
 
  private:
   Status build();
+  Status choose_fp8();
   void step(bool first);
   void pass(const Batch& batch, std::int64_t number);
   void make_states();
@@ -106,6 +108,7 @@ class Tracing {
   PlannedStates states_;
   std::unique_ptr<GradientSums> gradients_;
   std::unique_ptr<Fp8> fp8_;
+  bool fp8_enabled_ = false;
   StepTrace out_;
 };
 
@@ -135,7 +138,8 @@ Status Tracing::build() {
     states_ = planned_states(plan_, training_, groups_);
   out_.states = states_.bytes;
   out_.on_cpu = training_.offload == Offload::host;
-  if (training_.fp8.enabled) {
+  if (Status bad = choose_fp8(); !bad.ok()) return bad;
+  if (fp8_enabled_) {
     const std::int64_t uses = request_.task.uses_of_weights() * training_.gradient_accumulation_steps;
     fake_.set_owner(Owner::workspace);
     fp8_ = std::make_unique<Fp8>(training_.fp8, parameters, uses);
@@ -143,15 +147,34 @@ Status Tracing::build() {
       return faster_passes(gpu, layer, 1.0 / static_cast<double>(std::max<std::int64_t>(uses, 1)));
     });
   }
-  if (training_.offload_gradients && request_.ranks == 1 && training_.offload != Offload::none) {
+  // Ranks of ZeRO-2 keep a part of each gradient, and give the rest back as soon as it is summed.
+  const bool zero2 = request_.ranks > 1 && training_.parallel == Parallel::zero2;
+  if (zero2 || (training_.offload_gradients && request_.ranks == 1 && training_.offload != Offload::none)) {
     for (const auto& [name, param] : groups_.parameters)
       ::torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<LeavesTheDevice>());
   }
   fake_.set_owner(Owner::gradients);
   gradients_ = std::make_unique<GradientSums>(groups_.parameters, training_.gradient_accumulation_steps);
-  out_.gradient_bytes = gradients_->bytes();
+  for (const auto& [name, param] : groups_.parameters)
+    out_.gradient_bytes += static_cast<std::int64_t>(param.nbytes());
+  if (zero2) fake_.take(out_.gradient_bytes / request_.ranks, Owner::gradients);
   for (int i = 0; i < kHandles; ++i) fake_.take(blas_workspace(request_.gpu), Owner::workspace);
   return {};
+}
+
+// As a run does: where the GPU has no FP8 it is refused, or bf16's products are taken.
+Status Tracing::choose_fp8() {
+  const Fp8Settings& fp8 = training_.fp8;
+  if (!fp8.enabled) return {};
+  GpuInfo gpu;
+  gpu.name = request_.gpu.name;
+  gpu.compute_major = request_.gpu.compute_major, gpu.compute_minor = request_.gpu.compute_minor;
+  gpu.usable = true;
+  gpu.fp8_hardware = request_.gpu.flops[static_cast<std::size_t>(octavo::plan::Precision::fp8)] > 0;
+  Status bad = octavo::fp8::supported(gpu, fp8.recipe.recipe);
+  fp8_enabled_ = bad.ok();
+  if (bad.ok() || fp8.fallback == Fp8Fallback::bf16) return {};
+  return Status(bad.code(), "training.fp8: " + bad.message());
 }
 
 Batch Tracing::largest() const {
@@ -172,7 +195,7 @@ void Tracing::pass(const Batch& host, std::int64_t number) {
     loss = request_.task.loss(batch, {static_cast<std::uint64_t>(training_.seed), number}) / 1.0;
   }
   forget_fake_casts();
-  if (out_.backward == 0) out_.backward = fake_.kernels().size();
+  out_.backward = fake_.kernels().size();
   loss.backward();
   for (const auto& [name, param] : groups_.parameters) fake_.give(param.grad(), Owner::gradients);
   gradients_->pass_done();
@@ -199,13 +222,22 @@ void Tracing::add_update_kernels() {
 
 void Tracing::step(bool first) {
   gradients_->clear();
-  out_.backward = 0;
   fake_.forget_kernels();
   const Batch host = largest();
   out_.rows = host.rows();
   out_.units = request_.task.units(host.rows()) * training_.gradient_accumulation_steps;
   out_.passes = training_.gradient_accumulation_steps;
-  for (std::int64_t i = 0; i < out_.passes; ++i) pass(host, first ? 1 : 2);
+  // Passes after the second are like it.
+  std::size_t second = 0;
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(out_.passes, 2); ++i) {
+    second = fake_.kernels().size();
+    pass(host, first ? 1 : 2);
+  }
+  const std::size_t own = fake_.kernels().size() - second;
+  for (std::int64_t i = 2; i < out_.passes; ++i) {
+    fake_.repeat_kernels(second, own);
+    out_.backward += own;
+  }
   gradients_->finish();
   out_.update = fake_.kernels().size();
   if (first) make_states();
@@ -218,7 +250,8 @@ Result<StepTrace> Tracing::run() {
     step(true);
     step(false);
   } catch (const c10::Error& error) {
-    return Status::unsupported(error.what_without_backtrace());
+    return Status::unsupported(std::string(error.what_without_backtrace()) +
+                               "; where the GPU is, octavo train --dry-run 4 measures instead");
   }
   out_.events = fake_.events();
   out_.kernels = fake_.kernels();

@@ -19,7 +19,8 @@ namespace octavo::train {
 struct StepTrace {
   // From an empty device to the end of the second step: states are there from the end of the first.
   std::vector<octavo::plan::Event> events;
-  // Of one step; those from `backward` on are the backward pass's, those from `update` on the optimizer's.
+  // Of one step; those from `backward` on are the last backward pass's, those from `update` on the
+  // optimizer's.
   std::vector<FakeKernel> kernels;
   std::size_t backward = 0, update = 0;
   std::int64_t parameters = 0, trained = 0;

@@ -81,6 +81,7 @@ nlohmann::ordered_json SpeechTask::data_record() const { return clips_->record()
 std::shared_ptr<torch::nn::Module> SpeechTask::build(const Settings& settings) {
   const Status taken = take(settings);
   TORCH_CHECK(taken.ok(), taken.message());
+  featurizer_.reset();  // its tables are on the device of the model before
   model_ = std::make_shared<SpeechModelImpl>(model_settings_);
   return model_;
 }

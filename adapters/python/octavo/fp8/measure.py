@@ -9,6 +9,7 @@ decides for all of them, through the store of the process group: no rank waits f
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import statistics
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from .. import _abi
 from .devices import log
@@ -62,14 +64,16 @@ def median_us(work: Callable[[], Any]) -> float:
 
 
 def wall_us(work: Callable[[], Any]) -> float:
-    """Of a call among others like it, the host's time and the GPU's: whichever is longer."""
-    times = []
+    """Of a call among others like it, the host's time and the GPU's: whichever is longer. On the current
+    stream: others may wait for what this process does next.
+    """
+    times, stream = [], torch.cuda.current_stream()
     for _ in range(_ROUNDS):
-        torch.cuda.synchronize()
+        stream.synchronize()
         start = time.perf_counter()
         for _ in range(_CALLS):
             work()
-        torch.cuda.synchronize()
+        stream.synchronize()
         times.append(1e6 * (time.perf_counter() - start) / _CALLS)
     return min(times)
 
@@ -119,6 +123,10 @@ def times_of(whole: Plan, x: Tensor, w: Tensor, time: Timer = median_us) -> Any:
     return found
 
 
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 def walls_of(
     kinds: Kinds, recipe: Recipe, shape: Shape, passes: int, x: Tensor, w: Tensor, wall: Timer = wall_us
 ) -> tuple[float, float]:
@@ -132,8 +140,9 @@ def walls_of(
     y_shape = (shape.tokens, shape.outputs)
     if shape.groups > 1 and not shape.one_output:
         y_shape = (shape.groups, *y_shape)
-    # An evaluation may come first, in a mode without gradients.
-    with torch.inference_mode(False), torch.enable_grad():
+    # An evaluation may come first, in a mode without gradients; and what is saved here is no part of the
+    # caller's graph, whose hooks (of activation checkpointing, say) would count it.
+    with torch.inference_mode(False), torch.enable_grad(), saved_tensors_hooks(_itself, _itself):
         x, w = ((each.clone() if each.is_inference() else each.detach()).requires_grad_() for each in (x, w))
         dy = torch.ones(y_shape, dtype=kinds.y, device=x.device)
 
@@ -159,19 +168,24 @@ def decide(kinds: Kinds, recipe: Recipe, shape: Shape, x: Tensor, w: Tensor) -> 
             with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
                 times = times_of(plan(kinds, recipe.numbers, shape, _PASSES), x, w)
                 _abi.check(_abi.library().octavo_fp8_fastest(ctypes.byref(times), ctypes.byref(passes)))
-                text = _text(key, times, passes.value)
+                why = ""
                 if passes.value:
-                    fast, plainly = walls_of(kinds, recipe, shape, passes.value, x, w)
-                    text += f"; forward and backward by the wall clock {plainly:.0f} us plain, {fast:.0f} fp8"
+                    with _current(x.device):
+                        fast, plainly = walls_of(kinds, recipe, shape, passes.value, x, w)
+                    why = f"; forward and backward by the wall clock {plainly:.0f} us plain, {fast:.0f} fp8"
                     if fast >= plainly:
                         passes.value = 0
-                        text += ": plain, because the host takes longer than FP8 gains"
+                        why += ": so all are plain"
         except torch.OutOfMemoryError:  # both ways at once may need more than training does
-            passes.value = 0
-            text = f"fp8: {key}: {_NO_MEMORY}"
+            passes.value, times, why = 0, None, ""
         known = decisions[key] = _agreed(key, passes.value)
-        log.info("%s", text)
+        text = f"fp8: {key}: {_NO_MEMORY}" if times is None else _text(key, times, known) + why
+        log.info("%s", text if known == passes.value else f"{text}; another rank has decided")
     return known
+
+
+def _current(device: torch.device) -> Any:
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _text(key: str, times: Any, passes: int) -> str:

@@ -66,7 +66,7 @@ inline int dtype_number(::torch::ScalarType type) {
 
 inline std::uint32_t device_kind(const ::torch::Device& device) { return device.is_cpu() ? 0 : 1; }
 inline std::int32_t device_index(const ::torch::Device& device) {
-  return device.is_cpu() || !device.has_index() ? 0 : device.index();
+  return device.is_cpu() || device.is_meta() ? 0 : device.index();
 }
 
 // The cudaStream_t of a stream: Stream::native_handle. LibTorch 2.9 does not have that function; there the C
