@@ -2,6 +2,7 @@
 #include "plan/advise.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -161,24 +162,39 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& requ
   if (!key.ok()) return key.status();
   const auto word = [&](std::int64_t value) { return key->name + "=" + std::to_string(value); };
   Status problem;
-  const auto fits = [&](std::int64_t multiple) {
+  // Bytes that it takes; more than any GPU has where it cannot be planned.
+  const auto total = [&](std::int64_t multiple) {
     auto with = load({word(multiple * key->step)});
-    if (!with.ok()) {
-      problem = with.status();
-      return false;
-    }
-    auto plan = make_plan(with->settings, request);
-    if (!plan.ok()) problem = plan.status();
-    return plan.ok() && plan->fits();
+    auto plan = with.ok() ? make_plan(with->settings, request) : Result<Plan>(with.status());
+    if (plan.ok()) return plan->total();
+    problem = plan.status();
+    return std::numeric_limits<std::int64_t>::max();
   };
-  // Doubling until it does not fit, then halves of the interval.
+  // Doubling until it does not fit. Then where a line between the two would meet the GPU's memory: bytes grow
+  // nearly in proportion, so that a few plans are enough.
   constexpr std::int64_t kMost = std::int64_t{1} << 24;
-  std::int64_t good = 0, bad = std::max<std::int64_t>(key->now / key->step, 1);
-  while (bad <= kMost && fits(bad)) good = std::exchange(bad, 2 * bad);
+  std::int64_t good = 0, bad = std::max<std::int64_t>(key->now / key->step, 1), good_bytes = 0;
+  std::int64_t bad_bytes = total(bad);
+  while (bad <= kMost && bad_bytes <= request.gpu.memory) {
+    good_bytes = bad_bytes;
+    good = std::exchange(bad, 2 * bad);
+    bad_bytes = total(bad);
+  }
   if (good == 0 && !problem.ok()) return problem;
-  while (bad - good > 1) {
-    const std::int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
+  for (bool beside = false; bad - good > 1;) {
+    const double share =
+        static_cast<double>(request.gpu.memory - good_bytes) / static_cast<double>(bad_bytes - good_bytes);
+    const bool useful = good > 0 && problem.ok();
+    std::int64_t middle =
+        useful ? good + static_cast<std::int64_t>(share * static_cast<double>(bad - good)) + (beside ? 1 : 0)
+               : good + (bad - good) / 2;
+    middle = std::clamp(middle, good + 1, bad - 1);
+    const std::int64_t bytes = total(middle);
+    beside = bytes <= request.gpu.memory;  // then the next one tried is the one above the line
+    if (beside)
+      good = middle, good_bytes = bytes;
+    else
+      bad = middle, bad_bytes = bytes;
   }
   Solution out;
   out.num_gpus = request.num_gpus;

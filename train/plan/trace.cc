@@ -109,6 +109,7 @@ class Tracing {
   std::unique_ptr<GradientSums> gradients_;
   std::unique_ptr<Fp8> fp8_;
   bool fp8_enabled_ = false;
+  Batch host_;
   StepTrace out_;
 };
 
@@ -223,7 +224,8 @@ void Tracing::add_update_kernels() {
 void Tracing::step(bool first) {
   gradients_->clear();
   fake_.forget_kernels();
-  const Batch host = largest();
+  if (first) host_ = largest();
+  const Batch& host = host_;
   out_.rows = host.rows();
   out_.units = request_.task.units(host.rows()) * training_.gradient_accumulation_steps;
   out_.passes = training_.gradient_accumulation_steps;
