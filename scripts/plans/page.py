@@ -16,6 +16,7 @@ INTRO = f"""\
      scripts/plan_tables --command build/bin/octavo -->
 # Which card, which settings?
 
+<!-- not a claim: sizes of cards -->
 How much memory and time the two models of the examples take, as [`octavo plan`](plan.md) predicts it, for
 cards from 8 to 80 GB and for up to 1,024 GPUs. One command plans all of it again: `scripts/plan_tables`.
 "Measured" is what [benchmarks.md](../benchmarks.md) has of one H200; every other figure is a prediction.
@@ -66,8 +67,8 @@ checkpointing: without it fp32 does not fit an A100.
         "test_cards",
         [cards.TABLE],
         """
-The largest batch of one pass that fits, and the speed of the multiple of 4 below it. More rows a step need
-little memory: `gradient_accumulation_steps`.
+The largest batch of one pass that fits, and the speed of the multiple of 4 below it. For more rows a
+step, `gradient_accumulation_steps` adds up gradients in fp32: 4 more bytes a parameter.
 """,
     ),
     Section(

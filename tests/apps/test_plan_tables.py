@@ -72,7 +72,7 @@ def test_measured_figures_are_found() -> None:
 
 @needs_plans
 def test_claims_of_guides(planner: Planner) -> None:
-    check(guides.TABLE, planner, guides.TABLE.keys[0], guides.TABLE.keys[-1])
+    check(guides.TABLE, planner, guides.TABLE.keys[0])
 
 
 @needs_plans
@@ -89,8 +89,8 @@ def test_cards(planner: Planner) -> None:
 
 @needs_plans
 def test_parakeet(planner: Planner) -> None:
-    check(tables.PARAKEET, planner, ("8-bit", "off", "32"), ("4-bit", "on", "8"))
-    check(tables.SAVINGS, planner, ("off", "32"))
+    check(tables.PARAKEET, planner, ("8-bit", "on", "32"))
+    check(tables.SAVINGS, planner, ("on", "32"))
 
 
 @needs_plans
