@@ -81,7 +81,7 @@ Planned for an H200, beside the measured runs. The second table has differences 
         """
 States are a fixed part: 8 bytes a parameter in fp32, 2 in 8 bits, 1 in 4 bits. What grows with the batch
 are activations, and checkpointing takes most of them away. The planned speed of 8 clips with checkpointing
-is too high: such a step waits for the host, and longer than the plan says.
+is nearly twice the measured one; why is not known yet. Take planned speeds of small batches with care.
 """,
     ),
     Section(
