@@ -92,8 +92,7 @@ is nearly twice the measured one; why is not known yet. Take planned speeds of s
 GB that each A100 must have. `ddp` saves nothing: each GPU has all. NCCL's own buffers are not counted.
 """,
         """
-The plan of `zero2` is that of `zero1`: it does not yet count that a GPU keeps its part of the gradients
-only ([ranks.md](ranks.md#what-each-rank-has)). With checkpointing `zero2` needs less than the table says.
+With `zero2` a GPU keeps its part of the gradients only ([ranks.md](ranks.md#what-each-rank-has)).
 """,
     ),
     Section(

@@ -216,9 +216,11 @@ def _bdh(planner: Planner, key: Key) -> list[str]:
     peak, speed = _measured_bdh(size, again, precision)
     others = []
     for gpu in ("h100", "a100"):
+        if gpu == "a100" and FP8 in PRECISION[precision]:
+            others.append("no FP8")
+            continue
         other = planner.plan("bdh", gpu, *words)
-        no_units = gpu == "a100" and FP8 in PRECISION[precision]
-        others.append("no FP8" if no_units else rate(other.rate) if other.fits else "does not fit")
+        others.append(rate(other.rate) if other.fits else "does not fit")
     sizes = [gb(plan.model), part(plan, "optimizer states"), part(plan, "activations")]
     return [*sizes, gb(plan.peak), peak, gb(plan.total), rate(plan.rate), speed, *others]
 
@@ -243,7 +245,7 @@ GPUS = {
 
 def _units(planner: Planner, key: Key) -> list[str]:
     words = (AGAIN["on"], STATES["8-bit"], clips(16))
-    bf16, fp8 = (planner.plan("bdh", GPUS[key[0]], *words, more) for more in ("", FP8))
+    bf16, fp8 = (planner.plan("bdh", GPUS[key[0]], *words, more) for more in ("", f"{FP8} fp8.fallback=bf16"))
     if bf16.step_ms == fp8.step_ms:
         return [rate(bf16.rate), "no FP8 units", ""]
     return [rate(bf16.rate), rate(fp8.rate), f"{fp8.rate / bf16.rate:.2f}"]
