@@ -20,6 +20,7 @@ from typing import Any
 import harness  # noqa: F401  (first: it finds the package of this tree)
 import octavo
 import torch
+import vit_g
 from octavo.optim import AdamW4bit, AdamW8bit
 from plan_pairs import Pair, summary
 
@@ -27,21 +28,10 @@ SETTINGS = ("torch fused", "8bit", "4bit", "8bit, no checkpointing")
 
 
 def model(options: argparse.Namespace, device: str, checkpointing: bool) -> Any:
-    from transformers import Dinov2Config, Dinov2Model
-
-    config = Dinov2Config(
-        hidden_size=options.width,
-        num_hidden_layers=options.layers,
-        num_attention_heads=options.heads,
-        use_swiglu_ffn=True,
-        image_size=224,
-        patch_size=14,
-    )
-    with torch.device(device):
-        made = Dinov2Model(config).to(torch.bfloat16)
-    if checkpointing:
-        made.gradient_checkpointing_enable()
-    return made.train()
+    made = vit_g.model(argparse.Namespace(**{**vars(options), "device": device}))
+    if not checkpointing:
+        made.gradient_checkpointing_disable()
+    return made
 
 
 def optimizer_of(setting: str) -> Any:
