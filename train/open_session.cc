@@ -77,14 +77,10 @@ BeforeLoad conversion(Session& s) {
   };
 }
 
-bool is_zero(const TrainingSettings& training) {
-  return training.parallel == Parallel::zero1 || training.parallel == Parallel::zero2;
-}
-
 // What each rank of a group has of the trained parameters.
 Status share_out(Session& s) {
   const TrainingSettings& training = s.settings.training;
-  if (!s.world->grouped() || !is_zero(training)) return {};
+  if (!s.world->grouped() || !divides_states(training)) return {};
   const GroupConfig config = group_config(training, s.plan.name.algorithm);
   if (training.offload != Offload::none && octavo::passes(config.algorithm, config.switches) > 1) {
     return Status::unsupported(

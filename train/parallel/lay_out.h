@@ -2,12 +2,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/config/settings.h"
 #include "train/groups.h"
 #include "train/parallel/layout.h"
 
 #include <cstdint>
 
 namespace octavo::train {
+
+// Whether ranks have parts of the optimizer's states (ZeRO).
+[[nodiscard]] inline bool divides_states(const TrainingSettings& training) {
+  return training.parallel == Parallel::zero1 || training.parallel == Parallel::zero2;
+}
 
 // The same on all ranks. `divided`: ZeRO; parameters whose states cannot be divided (4bit-rank1) are then in
 // buckets of one rank each.

@@ -2,6 +2,7 @@
 #include "plan/plan.h"
 
 #include "train/format/numbers.h"
+#include "train/parallel/lay_out.h"
 #include "train/parallel/layout.h"
 
 #include <nlohmann/json.hpp>
@@ -22,10 +23,6 @@ using octavo::plan::Owner;
 // Seconds of the host for one kernel, in C++ with autograd, on the machine of the H200 that the rest was
 // measured on.
 constexpr double kLaunch = 18e-6;
-
-bool divides_states(const TrainingSettings& training) {
-  return training.parallel == Parallel::zero1 || training.parallel == Parallel::zero2;
-}
 
 octavo::plan::Links links_of(const PlanRequest& request) {
   octavo::plan::Links out;

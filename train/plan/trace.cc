@@ -33,10 +33,6 @@ std::int64_t blas_workspace(const octavo::plan::Gpu& gpu) {
   return gpu.compute_major >= 9 ? 32 * kMiB : 8 * kMiB + 128 * 1024;
 }
 
-bool is_zero(const TrainingSettings& training) {
-  return training.parallel == Parallel::zero1 || training.parallel == Parallel::zero2;
-}
-
 // Microseconds that a run's stopwatch finds in a cast besides its kernel: it is two launches, timed alone.
 constexpr double kTimedAlone = 9;
 
@@ -133,7 +129,7 @@ Status Tracing::build() {
   freeze(groups_);
   for (const auto& [name, tensor] : parameters) out_.parameters += tensor.numel();
   for (const auto& [name, tensor] : groups_.parameters) out_.trained += tensor.numel();
-  if (request_.ranks > 1 && is_zero(training_))
+  if (request_.ranks > 1 && divides_states(training_))
     states_ = planned_states(plan_, training_, groups_, lay_out(groups_, request_.ranks, true), 0);
   else
     states_ = planned_states(plan_, training_, groups_);
@@ -216,7 +212,7 @@ void Tracing::add_update_kernels() {
     gradients += param.grad().defined() ? bytes(static_cast<std::int64_t>(param.grad().nbytes())) : 0.0;
   }
   const StepOptimizer::Bytes& b = states_.bytes;
-  const double divided = request_.ranks > 1 && is_zero(training_) ? request_.ranks : 1;
+  const double divided = request_.ranks > 1 && divides_states(training_) ? request_.ranks : 1;
   fake_.add_kernel("gradient norm", gradients / divided, 2);
   fake_.add_kernel("optimizer step", (gradients + 2 * weights) / divided + 2 * bytes(b.states + b.master), 2);
 }
