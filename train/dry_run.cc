@@ -241,7 +241,7 @@ std::vector<std::string> Rehearsal::lines() const {
   }
   out.push_back(speed_line());
   if (session_.forecast != nullptr)
-    out.push_back(plan_against(*session_.forecast, {train_peak_, step_seconds()}));
+    out.push_back(plan_against(*session_.forecast, {train_peak_, step_seconds(), /*evaluated=*/false}));
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
   if (session_.state.left_out > 0) {

@@ -146,6 +146,10 @@ class Task {
   [[nodiscard]] virtual Batch largest(const Order& order, std::int64_t rows) const {
     return read(order, order.start(), rows);
   }
+  // The same of an evaluation's batches, of up to so many rows. loss() takes it, as tally() would.
+  [[nodiscard]] virtual Batch largest_to_evaluate(const Order& order, std::int64_t rows) const {
+    return largest(order, rows);
+  }
   // Units of throughput in so many rows.
   [[nodiscard]] virtual std::int64_t units(std::int64_t rows) const = 0;
   [[nodiscard]] virtual Unit unit() const = 0;

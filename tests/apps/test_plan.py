@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import time
+import wave
 
 import pytest
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.skipif(not have_trainer(), reason="this octavo is built
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plan")
-    (folder / "text.txt").write_text("once upon a time there was a miller " * 4000)
+    (folder / "text.txt").write_text("once upon a time there was a miller " * 8000)
     path = folder / "run.yaml"
     path.write_text(
         "model: {name: bdh, n_layer: 6, n_embd: 256, n_head: 4}\n"
@@ -68,6 +69,55 @@ def test_the_peak_of_a_model_that_was_measured(config):
     assert found["memory"]["allocated"] == pytest.approx(7.10e9, rel=0.01)
     found = planned(config, "--gpu", "h200", "dropout=0.1", "gradient_checkpointing=false")
     assert found["memory"]["allocated"] == pytest.approx(29.8e9, rel=0.01)
+
+
+def test_evaluations_count(config):
+    """2 sequences train and 32 are evaluated: 7.56 GB on an H200, of which a step takes 1.68 GB."""
+    words = ("model.n_embd=512", "dropout=0.1", "gradient_checkpointing=true", "batch_size=2")
+    found = planned(config, "--gpu", "h200", *words, "per_device_eval_batch_size=32", "max_eval_samples=32")
+    assert found["memory"]["allocated"] == pytest.approx(7.56e9, rel=0.01)
+    assert found["memory"]["step"]["allocated"] == pytest.approx(1.68e9, rel=0.01)
+    assert found["memory"]["evaluation"]["rows"] == 32
+
+
+def test_recordings(tmp_path):
+    """Features are computed on the GPU, from sound: their kernels and memory are a part of the plan."""
+    words = ["a", "small", "model", "hears", "words", "and", "says", "what", "it", "heard"]
+    for name, seconds in (("train", 3.0), ("val", 1.5)):
+        lines = []
+        for i in range(8):
+            with wave.open(str(tmp_path / f"{name}{i}.wav"), "wb") as sound:
+                sound.setnchannels(1)
+                sound.setsampwidth(2)
+                sound.setframerate(16000)
+                sound.writeframes(bytes(range(1, 251)) * (int(seconds * 32000) // 250))
+            line = {"audio_filepath": f"{name}{i}.wav", "duration": seconds, "text": " ".join(words[i % 3 :])}
+            lines.append(json.dumps(line) + "\n")
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    done = subprocess.run(
+        [BINARY, "data", "make-tokenizer", "tok", "train.jsonl", "--vocab-size", "24"],
+        **{"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60},
+    )
+    if "has no SentencePiece" in done.stderr and not os.environ.get("CI"):
+        pytest.skip("this octavo is built without recordings")
+    assert done.returncode == 0, done.stderr
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "model: {name: fastconformer, tokenizer: {dir: tok}, encoder: {feat_in: 80, n_layers: 2, d_model: 64,"
+        " n_heads: 4, subsampling_conv_channels: 16}, decoder: {pred_hidden: 64, pred_rnn_layers: 1},"
+        " joint: {joint_hidden: 64}}\n"
+        "data: {train_manifest: train.jsonl, val_manifest: val.jsonl}\n"
+        "training: {optimizer: adamw_8bit, compute_dtype: bfloat16, batch_size: 4, max_steps: 2}\n"
+    )
+    for head in ("tdt", "rnnt", "ctc"):
+        found = planned(config, "--gpu", "h100", f"head={head}")
+        assert "aten::_fft_r2c" in found["time"]["kernels"]
+        assert found["batch"]["rows"] == 4
+    activations = [
+        planned(config, "--gpu", "h100", "head=ctc", "batch_size=32", *words)["memory"]["owners"]["activations"]
+        for words in ((), ("speed_perturb=[0.5]",))
+    ]
+    assert activations[1] > 1.4 * activations[0]  # half as fast is twice as long
 
 
 def test_json_adds_up(config):

@@ -159,6 +159,18 @@ def test_rows_lie_on_lines_through_the_nearest_plans(tmp_path):
     assert odd == below
 
 
+def test_what_evaluations_add_lies_between_those_of_plans(tmp_path):
+    plan = copy.deepcopy(PLAN)
+    plan["memory_rows"].append(["evaluation", 1 * GB])
+    plan["total"] += 1 * GB
+    for each in plan["points"]:
+        each["evaluation"] = {16: 5 * GB, 32: 1 * GB, 64: 0}[each["rows"]]
+    now, between, beyond, _ = moved(plan, tmp_path, {}, {"rows": "24"}, {"rows": "96"})
+    assert (now["rows"]["evaluation"], now["rows"]["in all"]) == ("1.00 GB", "41.0 GB")
+    assert between["rows"]["evaluation"] == "3.00 GB"
+    assert beyond["rows"]["in all"] == "86.0 GB"  # steps need more than evaluations there
+
+
 def test_the_largest_number_of_rows_is_the_last_that_fits(tmp_path):
     most, full, at, over, small, _ = moved(
         *(PLAN, tmp_path, {}, {"checkpointing": "off", "rows": "32"}, {"checkpointing": "on", "rows": "87"}),

@@ -135,6 +135,64 @@ TEST(FakeDevice, AutocastGivesTheTypesOfTorchs) {
   forget_fake_casts();
 }
 
+// What torch computes on the CPU has the shapes and types that rules of ours give.
+TEST(FakeDevice, RulesGiveTheShapesOfTheCpu) {
+  namespace F = torch::nn::functional;
+  using Inputs = std::vector<torch::Tensor>;
+  using Function = std::function<torch::Tensor(const Inputs&)>;
+  const auto of = [](const torch::Device& device) {
+    return [device](at::IntArrayRef sizes, torch::ScalarType type = torch::kFloat32) {
+      return torch::ones(sizes, torch::TensorOptions(type).device(device));
+    };
+  };
+  const auto inputs = [&](const torch::Device& device) {
+    const auto make = of(device);
+    return Inputs{make({2, 4, 48}), make({6, 2, 5}),     make({48}),         make({2, 3}, torch::kInt64),
+                  make({9, 7}),     make({2, 4, 9, 11}), make({4, 1, 3, 3}), make({4})};
+  };
+  const std::vector<std::pair<const char*, Function>> all = {
+      {"rfft", [](const Inputs& x) { return torch::fft::rfft(x[0], 31); }},
+      {"rfftn",
+       [](const Inputs& x) {
+         return torch::fft::rfftn(x[0], c10::nullopt, {{1, 2}});
+       }},
+      {"stft",
+       [](const Inputs& x) {
+         return torch::stft(x[0][0], 16, 4, 16, x[2].slice(0, 0, 16), true, "reflect", false, c10::nullopt,
+                            true);
+       }},
+      {"relu", [](const Inputs& x) { return torch::relu(x[0]); }},
+      {"glu", [](const Inputs& x) { return torch::glu(x[0], 1); }},
+      {"conv1d", [](const Inputs& x) { return torch::conv1d(x[0], x[1].slice(1, 0, 2), {}, 2, 3, 2, 2); }},
+      {"conv2d",
+       [](const Inputs& x) {
+         return torch::conv2d(x[5], x[6], x[7], {2, 1}, {1, 0}, 1, 4);
+       }},
+      {"layer_norm", [](const Inputs& x) { return torch::layer_norm(x[0], {48}, x[2], x[2]); }},
+      {"batch_norm",
+       [](const Inputs& x) { return torch::batch_norm(x[0], x[7], x[7], {}, {}, true, 0.1, 1e-5, false); }},
+      {"embedding", [](const Inputs& x) { return torch::embedding(x[4], x[3]); }},
+      {"index_select", [](const Inputs& x) { return x[0].index_select(1, x[3][0]); }},
+      {"where",
+       [](const Inputs& x) { return torch::where(x[7] > 0, x[5][0].sum(), x[7].to(torch::kFloat64)); }},
+  };
+  for (const auto& [name, function] : all) {
+    const auto result = [&](Inputs x) {
+      for (torch::Tensor& each : x)
+        if (each.is_floating_point()) each.requires_grad_();
+      const torch::Tensor y = function(x);
+      if (!y.is_complex()) y.sum().backward();  // no model learns through a transform of its input
+      std::string text = c10::str(y.sizes(), " ", y.scalar_type(), ":");
+      for (const torch::Tensor& each : x)
+        if (each.grad().defined()) text += c10::str(" ", each.grad().sizes(), " ", each.grad().scalar_type());
+      return text;
+    };
+    const std::string expected = result(inputs(torch::kCPU));
+    const FakeDevice device;
+    EXPECT_EQ(result(inputs(FakeDevice::device())), expected) << name;
+  }
+}
+
 TEST(FakeDevice, NamesAnOperatorThatItCannotRun) {
   const FakeDevice device;
   try {
@@ -241,6 +299,38 @@ TEST_F(Plans, EverySettingOfATrainingRuns) {
     EXPECT_GT(plan(speech(), {head}).step_seconds, 0);
 }
 
+// A step needs less than an evaluation of many rows, and more than one of few.
+TEST_F(Plans, CountEvaluations) {
+  const Plan few = plan(bdh(), {"per_device_eval_batch_size=1"});
+  EXPECT_EQ(few.peak, few.memory.allocated);
+  const Plan many = plan(bdh(), {"batch_size=1", "per_device_eval_batch_size=64"}),
+             step = plan(bdh(), {"batch_size=1", "per_device_eval_batch_size=1"});
+  EXPECT_EQ(many.memory.allocated, step.memory.allocated);
+  EXPECT_GT(many.peak, many.memory.allocated);
+  EXPECT_GE(many.total() - step.total(), many.peak - step.peak - (2 << 20));
+  EXPECT_EQ(many.step_seconds, step.step_seconds);
+  std::int64_t sum = 0;
+  for (const auto& [name, bytes] : memory_rows(many)) sum += bytes;
+  EXPECT_EQ(sum, many.total());
+  const std::vector<std::string> lines = plan_lines(many);
+  EXPECT_THAT(lines, testing::Contains(HasSubstr("the peak is an evaluation's")));
+  // Only as many as there are to evaluate on.
+  EXPECT_LT(plan(bdh(), {"per_device_eval_batch_size=64", "max_eval_samples=2"}).evaluation_rows, 3);
+  EXPECT_EQ(plan(speech(), {"per_device_eval_batch_size=64"}).evaluation_rows, 4);
+  // A smaller batch to evaluate is the remedy, and costs a step nothing.
+  PlanRequest small = on("h100");
+  small.gpu.memory = many.total() - 1;
+  const LoadWith load = [this](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"batch_size=1", "per_device_eval_batch_size=64"};
+    all.insert(all.end(), words.begin(), words.end());
+    return bdh()(all);
+  };
+  const auto advice = advise(load, small, plan(load, {}, small)).value();
+  ASSERT_FALSE(advice.empty());
+  EXPECT_THAT(advice, testing::Contains(testing::Field(
+                          &Advice::words, testing::Contains(HasSubstr("per_device_eval_batch_size")))));
+}
+
 TEST_F(Plans, RanksDivideStatesAndTalk) {
   const Plan one = plan(bdh()), ddp = plan(bdh(), {}, on("h100", 4)),
              zero = plan(bdh(), {"training.parallel=zero1"}, on("h100", 4));
@@ -310,9 +400,11 @@ TEST_F(Plans, TheDataOfAPageHasPointsAndFormats) {
 TEST(PlanAgainst, SaysHowFarApart) {
   Plan plan;
   plan.memory.allocated = 1100;
+  plan.peak = 1500;
   plan.step_seconds = 0.2;
-  EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("(+10.0%)"));
-  EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("200 ms a step, measured 250 (-20.0%)"));
+  EXPECT_THAT(plan_against(plan, {1000, 0.25, /*evaluated=*/false}), HasSubstr("(+10.0%)"));
+  EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("(+50.0%)"));
+  EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("200 ms a step, measured 250 ms (-20.0%)"));
 }
 
 }  // namespace

@@ -61,6 +61,12 @@ std::string bytes_text(std::optional<double> value) {
   return known(value) ? scaled(*value, kUnits, " ") : kUnknown;
 }
 
+std::string brief_time(std::optional<double> seconds) {
+  if (!known(seconds)) return kUnknown;
+  if (*seconds < 0.9995) return significant(*seconds * 1e3, 3) + " ms";
+  return (*seconds < 99.95 ? significant(seconds, 3) : grouped(seconds)) + " s";
+}
+
 std::string duration_text(std::optional<double> seconds) {
   if (!known(seconds) || *seconds < 0 || *seconds > 1e12) return kUnknown;
   if (*seconds < 10) return rounded(*seconds, 1) + " s";

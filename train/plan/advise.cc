@@ -19,9 +19,13 @@ std::string optimizer_word(const TrainingSettings& training, const char* state) 
 }
 
 // In the order of what they cost, as far as that is known before a plan.
-std::vector<Idea> ideas_for(const Settings& settings, const PlanRequest& request) {
+std::vector<Idea> ideas_for(const Settings& settings, const PlanRequest& request, const Plan& now) {
   const TrainingSettings& training = settings.training;
   std::vector<Idea> out;
+  if (now.evaluation > 0 && now.evaluation_rows > 1)
+    out.push_back({{"training.per_device_eval_batch_size=" +
+                    std::to_string(std::min(training.per_device_train_batch_size, now.evaluation_rows / 2))},
+                   "evaluations in smaller passes: their peak is above a step's"});
   if (training.compute_dtype == ComputeType::float32)
     out.push_back({{"training.compute_dtype=bfloat16"}, "activations and weights of half the size"});
   const StateFormat state = training.optimizer.state;
@@ -118,7 +122,7 @@ Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& requ
   auto config = load({});
   if (!config.ok()) return config.status();
   std::vector<Advice> out;
-  for (const Idea& idea : ideas_for(config->settings, request)) {
+  for (const Idea& idea : ideas_for(config->settings, request, now)) {
     const auto then = planned(load, idea.words, request);
     if (!then) continue;
     Advice found = advice_of(idea, now, *then);

@@ -100,12 +100,17 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   auto trace =
       trace_step({settings, task, settings.training.per_device_train_batch_size, ranks, request.gpu});
   if (!trace.ok()) return trace.status();
-  auto memory = octavo::plan::simulate(trace->events);
+  auto memory = octavo::plan::simulate(std::span(trace->events).first(trace->evaluation));
   if (!memory.ok()) return memory.status();
+  auto evaluated = octavo::plan::simulate(trace->events);
+  if (!evaluated.ok()) return evaluated.status();
   Plan out;
   out.gpu = request.gpu;
   out.num_gpus = request.num_gpus;
   out.memory = *memory;
+  out.evaluation = evaluated->reserved - memory->reserved;
+  out.peak = evaluated->allocated;
+  out.evaluation_rows = trace->evaluation_rows;
   out.states = trace->states;
   out.parameters = trace->parameters;
   out.trained = trace->trained;
@@ -146,6 +151,7 @@ std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan) 
           {"communication", plan.communication},
           {"rounding", plan.memory.rounding},
           {"fragmentation", plan.fragmentation()},
+          {"evaluation", plan.evaluation},
           {"CUDA context", plan.gpu.context}};
 }
 
@@ -167,8 +173,12 @@ std::vector<std::string> plan_lines(const Plan& plan) {
   for (const auto& [name, bytes] : memory_rows(plan))
     if (bytes != 0) out.push_back(row(name, bytes));
   out.push_back(row("in all", plan.total()));
-  out.push_back("  " + bytes_text(plan.memory.allocated) + " allocated by torch at the peak, " +
-                bytes_text(plan.memory.reserved) + " reserved");
+  out.push_back("  " + bytes_text(plan.peak) + " allocated by torch at the peak, " +
+                bytes_text(plan.memory.reserved + plan.evaluation) + " reserved");
+  if (plan.peak > plan.memory.allocated)
+    out.push_back("  the peak is an evaluation's, which has " + std::to_string(plan.evaluation_rows) +
+                  " rows in a pass (per_device_eval_batch_size); a step's is " +
+                  bytes_text(plan.memory.allocated));
   if (const std::int64_t host = plan.states.host_states + plan.states.host_master; host > 0)
     out.push_back("  in host memory: " + bytes_text(host) + " of optimizer states and master bits");
   const std::int64_t left = plan.gpu.memory - plan.total();
@@ -176,16 +186,22 @@ std::vector<std::string> plan_lines(const Plan& plan) {
                     ? "it fits: " + bytes_text(left) + " of " + bytes_text(plan.gpu.memory) + " are left"
                     : "it does not fit: " + bytes_text(-left) + " more than the " +
                           bytes_text(plan.gpu.memory) + " that there are");
-  out.push_back("time: " + significant(1e3 * plan.step_seconds, 3) + " ms a step, " +
-                significant(plan.units_per_second, 3) + " " + plan.unit + "/s; bound by " + plan.bound());
+  out.push_back("time: " + brief_time(plan.step_seconds) + " a step, " + short_count(plan.units_per_second) +
+                " " + plan.unit + "/s; bound by " + plan.bound());
   if (plan.offload_seconds > 0)
-    out.push_back("  " + significant(1e3 * plan.offload_seconds, 3) +
-                  " ms of it for states in host memory (a rough figure)");
+    out.push_back("  " + brief_time(plan.offload_seconds) +
+                  " of it for states in host memory (a rough figure)");
   if (plan.exposed_seconds > 0)
-    out.push_back("  " + significant(1e3 * plan.exposed_seconds, 3) +
-                  " ms of communication are not hidden behind the backward pass");
+    out.push_back("  " + brief_time(plan.exposed_seconds) +
+                  " of communication are not hidden behind the backward pass");
   return out;
 }
+
+namespace {
+std::int64_t planned_peak(const Plan& plan, const Measured& measured) {
+  return measured.evaluated ? plan.peak : plan.memory.allocated;
+}
+}  // namespace
 
 std::string plan_against(const Plan& plan, const Measured& measured) {
   const auto off = [](double planned, double found) {
@@ -193,19 +209,19 @@ std::string plan_against(const Plan& plan, const Measured& measured) {
     std::snprintf(text.data(), text.size(), " (%+.1f%%)", 100 * (planned / found - 1));
     return std::string(text.data());
   };
-  std::string out = "plan: " + bytes_text(plan.memory.allocated);
+  const std::int64_t peak = planned_peak(plan, measured);
+  std::string out = "plan: " + bytes_text(peak);
   if (measured.peak > 0)
     out += ", measured " + bytes_text(measured.peak) +
-           off(static_cast<double>(plan.memory.allocated), static_cast<double>(measured.peak));
-  out += "; " + significant(1e3 * plan.step_seconds, 3) + " ms a step";
+           off(static_cast<double>(peak), static_cast<double>(measured.peak));
+  out += "; " + brief_time(plan.step_seconds) + " a step";
   if (measured.step_seconds > 0)
-    out += ", measured " + significant(1e3 * measured.step_seconds, 3) +
-           off(plan.step_seconds, measured.step_seconds);
+    out += ", measured " + brief_time(measured.step_seconds) + off(plan.step_seconds, measured.step_seconds);
   return out;
 }
 
 nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured) {
-  return {{"peak", plan.memory.allocated},
+  return {{"peak", planned_peak(plan, measured)},
           {"measured_peak", measured.peak},
           {"reserved", plan.memory.reserved},
           {"step_seconds", plan.step_seconds},
@@ -222,8 +238,10 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
   nlohmann::ordered_json owners;
   for (const auto& [name, bytes] : memory_rows(plan)) owners[name] = bytes;
   out["memory"] = {{"owners", owners},
-                   {"allocated", plan.memory.allocated},
-                   {"reserved", plan.memory.reserved},
+                   {"allocated", plan.peak},
+                   {"reserved", plan.memory.reserved + plan.evaluation},
+                   {"step", {{"allocated", plan.memory.allocated}, {"reserved", plan.memory.reserved}}},
+                   {"evaluation", {{"rows", plan.evaluation_rows}, {"reserved", plan.evaluation}}},
                    {"total", plan.total()},
                    {"host", plan.states.host_states + plan.states.host_master},
                    {"fits", plan.fits()}};

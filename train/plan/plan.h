@@ -27,7 +27,9 @@ struct PlanRequest {
 struct Plan {
   octavo::plan::Gpu gpu;
   std::int64_t num_gpus = 1;
-  octavo::plan::MemoryUse memory;
+  octavo::plan::MemoryUse memory;  // of steps
+  // The most that torch allocates, evaluations included, and what those take from the device besides.
+  std::int64_t peak = 0, evaluation = 0, evaluation_rows = 0;
   std::int64_t communication = 0;  // of ranks, besides
   StepOptimizer::Bytes states;     // those in host memory too
   std::int64_t parameters = 0, trained = 0;
@@ -45,7 +47,9 @@ struct Plan {
   std::vector<std::pair<std::string, double>> kernels;
 
   // What a process takes of the device: the allocator's segments, ranks' buffers, and CUDA's own.
-  [[nodiscard]] std::int64_t total() const { return memory.reserved + communication + gpu.context; }
+  [[nodiscard]] std::int64_t total() const {
+    return memory.reserved + evaluation + communication + gpu.context;
+  }
   [[nodiscard]] std::int64_t fragmentation() const { return memory.reserved - memory.allocated; }
   [[nodiscard]] bool fits() const { return total() <= gpu.memory; }
   [[nodiscard]] std::string bound() const;  // in words
@@ -66,6 +70,7 @@ nlohmann::ordered_json plan_json(const Plan& plan);
 struct Measured {
   std::int64_t peak = 0;
   double step_seconds = 0;
+  bool evaluated = true;  // the peak is that of evaluations, too
 };
 // One line: the plan beside it.
 std::string plan_against(const Plan& plan, const Measured& measured);

@@ -106,12 +106,23 @@ Results ctc_loss(Arguments in) {
           ::torch::empty({x.size(1), x.size(0), 2 * longest + 1}, x.options())};
 }
 
+// Half the spectrum of real numbers, along the last of the dimensions; its other half mirrors it.
+Results fft_of_real(Arguments in) {
+  const Tensor x = in[0].toTensor();
+  std::vector<std::int64_t> sizes(x.sizes().begin(), x.sizes().end());
+  std::int64_t& last =
+      sizes[static_cast<std::size_t>(at::maybe_wrap_dim(in[1].toIntVector().back(), x.dim()))];
+  if (in[3].toBool()) last = last / 2 + 1;
+  return {::torch::empty(sizes, x.options().dtype(c10::toComplexType(x.scalar_type())))};
+}
+
 const std::map<std::string, Rule>& rules() {
   static const std::map<std::string, Rule> all = {
       {"aten::relu", same_as_first},
       {"aten::relu_", first_itself},
       {"aten::glu_backward", same_as_second},
       {"aten::_ctc_loss", ctc_loss},
+      {"aten::_fft_r2c", fft_of_real},
       {"aten::_ctc_loss_backward", same_as_second},
       {"aten::native_batch_norm", batch_norm},
       {"aten::native_batch_norm_backward", batch_norm_backward},

@@ -90,9 +90,10 @@ class Tracing {
   Status choose_fp8();
   void step(bool first);
   void pass(const Batch& batch, std::int64_t number);
+  void evaluate();
   void make_states();
   void add_update_kernels();
-  [[nodiscard]] Batch largest() const;
+  [[nodiscard]] Order order() const;
 
   const TraceRequest& request_;
   Settings settings_;
@@ -174,10 +175,8 @@ Status Tracing::choose_fp8() {
   return Status(bad.code(), "training.fp8: " + bad.message());
 }
 
-Batch Tracing::largest() const {
-  const auto seed = static_cast<std::uint64_t>(settings_.data.seed);
-  const Order all(request_.task.samples(), seed, 0);
-  return request_.task.largest(all, request_.rows);
+Order Tracing::order() const {
+  return {request_.task.samples(), static_cast<std::uint64_t>(settings_.data.seed), 0};
 }
 
 // As Stepper does one.
@@ -220,7 +219,7 @@ void Tracing::add_update_kernels() {
 void Tracing::step(bool first) {
   gradients_->clear();
   fake_.forget_kernels();
-  if (first) host_ = largest();
+  if (first) host_ = request_.task.largest(order(), request_.rows);
   const Batch& host = host_;
   out_.rows = host.rows();
   out_.units = request_.task.units(host.rows()) * training_.gradient_accumulation_steps;
@@ -242,17 +241,33 @@ void Tracing::step(bool first) {
   add_update_kernels();
 }
 
+// Gradients of the last step are there still.
+void Tracing::evaluate() {
+  const ::torch::NoGradGuard no_grad;
+  const EvalScope scope(*model_);
+  const Batch host = request_.task.largest_to_evaluate(order(), training_.per_device_eval_batch_size);
+  out_.evaluation_rows = host.rows();
+  fake_.set_owner(Owner::batch);
+  const Batch batch = to_device(host, FakeDevice::device());
+  fake_.set_owner(Owner::activations);
+  const AutocastScope autocast(FakeDevice::device(), training_.compute_dtype);
+  request_.task.loss(batch, {static_cast<std::uint64_t>(training_.seed), 1});
+}
+
 Result<StepTrace> Tracing::run() {
   try {
     if (Status bad = build(); !bad.ok()) return bad;
     step(true);
     step(false);
+    out_.kernels = fake_.kernels();
+    out_.evaluation = fake_.events().size();
+    evaluate();
+    forget_fake_casts();
   } catch (const c10::Error& error) {
     return Status::unsupported(std::string(error.what_without_backtrace()) +
                                "; where the GPU is, octavo train --dry-run 4 measures instead");
   }
   out_.events = fake_.events();
-  out_.kernels = fake_.kernels();
   return std::move(out_);
 }
 

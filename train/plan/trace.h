@@ -17,16 +17,18 @@
 namespace octavo::train {
 
 struct StepTrace {
-  // From an empty device to the end of the second step: states are there from the end of the first.
+  // From an empty device to the end of the second step: states are there from the end of the first. Those
+  // from `evaluation` on are a pass of an evaluation's.
   std::vector<octavo::plan::Event> events;
+  std::size_t evaluation = 0;
   // Of one step; those from `backward` on are the last backward pass's, those from `update` on the
   // optimizer's.
   std::vector<FakeKernel> kernels;
   std::size_t backward = 0, update = 0;
   std::int64_t parameters = 0, trained = 0;
-  std::int64_t rows = 0;    // of a pass
-  std::int64_t units = 0;   // of throughput, of a step of one rank
-  std::int64_t passes = 1;  // of a step
+  std::int64_t rows = 0, evaluation_rows = 0;  // of a pass
+  std::int64_t units = 0;                      // of throughput, of a step of one rank
+  std::int64_t passes = 1;                     // of a step
   StepOptimizer::Bytes states;
   std::int64_t gradient_bytes = 0;
   bool on_cpu = false;  // the CPU updates states that are in host memory

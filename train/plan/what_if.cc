@@ -43,6 +43,7 @@ Json point_json(const Plan& plan, std::int64_t length, bool checkpointing, std::
           {"workspace", of(plan, Owner::workspace)},
           {"rounding", plan.memory.rounding},
           {"fragmentation", plan.fragmentation()},
+          {"evaluation", plan.evaluation},
           {"step_seconds", plan.step_seconds},
           {"units", units}};
 }
@@ -120,8 +121,8 @@ Result<Json> what_if(const std::string& file, const LoadWith& load, const PlanRe
   out["memory_rows"] = Json::array();
   for (const auto& [owner, bytes] : memory_rows(now)) out["memory_rows"].push_back({owner, bytes});
   out["total"] = now.total();
-  out["allocated"] = now.memory.allocated;
-  out["reserved"] = now.memory.reserved;
+  out["allocated"] = now.peak;
+  out["reserved"] = now.memory.reserved + now.evaluation;
   out["step_seconds"] = now.step_seconds;
   out["units_per_second"] = now.units_per_second;
   out["bound"] = now.bound();

@@ -45,7 +45,7 @@ std::string plan_cards(const Record& plan) {
   const std::string unit = text_in(plan, "/unit").value_or("units");
   return element("dl", "cards",
                  "\n" + plan_card("Memory of a GPU", bytes_text(total), left) +
-                     plan_card("Time of a step", step_text(number_in(plan, "/step_seconds")),
+                     plan_card("Time of a step", brief_time(number_in(plan, "/step_seconds")),
                                "bound by " + text_in(plan, "/bound").value_or(kUnknown)) +
                      plan_card("Throughput",
                                short_count(number_in(plan, "/units_per_second")) + " " + unit + "/s",

@@ -9,7 +9,7 @@
 //   now      {rows, length, checkpointing, state, gpu, num_gpus, zero}    what was asked for
 //   states   [{name, states, master}]    bytes in each format, of all ranks together
 //   points   [{rows, length, checkpointing, weights, gradients, activations, workspace, rounding,
-//             fragmentation, step_seconds, units}]    plans of one GPU that holds whole gradients
+//             fragmentation, evaluation, step_seconds, units}]    plans of one GPU with whole gradients
 //   lengths_known    false: points are of one length, whose number says nothing
 //
 // assets/plan_sums.js computes from these. Where gpus, states or points are empty, the page has no controls.

@@ -41,12 +41,6 @@ const Record& plan_list(const Record& plan, const char* name) {
   return at != plan.end() && at->is_array() ? *at : kNone;
 }
 
-std::string step_text(std::optional<double> seconds) {
-  if (!seconds) return kUnknown;
-  if (*seconds < 0.9995) return significant(*seconds * 1e3, 3) + " ms";
-  return (*seconds < 99.95 ? significant(seconds, 3) : grouped(seconds)) + " s";
-}
-
 Record planned_gpu(const Record& plan) {
   const auto key = text_in(plan, "/now/gpu");
   for (const Record& gpu : plan_list(plan, "gpus")) {
@@ -97,7 +91,7 @@ std::string kernel_times(const Record& plan) {
   const auto row = [&](const std::string& name, double seconds) {
     const std::string width = fixed(most > 0 ? std::clamp(seconds / most, 0.0, 1.0) * 100 : 0, 2);
     table.row({{name, "", "code"},
-               {step_text(seconds), "", "num"},
+               {brief_time(seconds), "", "num"},
                {percent_text(sum > 0 ? seconds / sum : 0), "", "num"},
                {"", "", "meter", "<span style=\"width:" + width + "%\"></span>"}});
   };
@@ -125,7 +119,7 @@ std::string planned_points(const Record& plan) {
     cells.push_back({flag_in(point, "checkpointing", false) ? "yes" : "no"});
     for (const std::string& owner : owners)
       cells.push_back({bytes_text(number_in(point, "/" + owner)), "", "num"});
-    cells.push_back({step_text(number_in(point, "/step_seconds")), "", "num"});
+    cells.push_back({brief_time(number_in(point, "/step_seconds")), "", "num"});
     table.row(std::move(cells));
   }
   HtmlTable states("states");

@@ -13,8 +13,6 @@ namespace octavo::train {
 const Record& plan_list(const Record& plan, const char* name);
 // The GPU that was asked for, or null.
 Record planned_gpu(const Record& plan);
-// 380 ms, 1.25 s: as plan.js writes it.
-std::string step_text(std::optional<double> seconds);
 
 // Each is empty where the plan has nothing for it.
 std::string planned_memory(const Record& plan);

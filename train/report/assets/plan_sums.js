@@ -37,6 +37,7 @@ const planSums = (data) => {
     out.set("workspace", point.workspace);
     out.set("rounding", point.rounding);
     out.set("fragmentation", along(series, rows, "fragmentation"));
+    if (out.has("evaluation")) out.set("evaluation", along(series, rows, "evaluation"));
     out.set("CUDA context", choice.gpu.context);
     return out;
   };

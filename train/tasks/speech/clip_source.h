@@ -41,10 +41,11 @@ class ClipSource {
   [[nodiscard]] virtual nlohmann::ordered_json record() const = 0;
   [[nodiscard]] virtual Task::DataChange compare(const nlohmann::ordered_json& record) const = 0;
 
-  // See Task::batches(), Task::read() and Task::largest(). The tensors are those of batch.h.
+  // See Task::batches(), Task::read() and Task::largest…(). The tensors are those of batch.h.
   [[nodiscard]] virtual const Batches* batches() const { return nullptr; }
   [[nodiscard]] virtual Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const = 0;
   [[nodiscard]] virtual Batch largest(const Order& order, std::int64_t rows) const = 0;
+  [[nodiscard]] virtual Batch largest_to_evaluate(const Order& order, std::int64_t rows) const = 0;
   // Clips first … first + rows - 1 of those to evaluate on. The batch's draws are their numbers, and a number
   // has a name.
   [[nodiscard]] virtual Batch validation(std::int64_t first, std::int64_t rows) const = 0;

@@ -20,6 +20,9 @@ class GeneratedClips : public ClipSource {
   [[nodiscard]] Task::DataChange compare(const nlohmann::ordered_json& record) const override;
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const override;
   [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override;
+  [[nodiscard]] Batch largest_to_evaluate(const Order& order, std::int64_t rows) const override {
+    return largest(order, rows);
+  }
   [[nodiscard]] Batch validation(std::int64_t first, std::int64_t rows) const override;
   [[nodiscard]] std::string text(std::span<const std::int64_t> tokens) const override;
   [[nodiscard]] ClipSize longest() const override;

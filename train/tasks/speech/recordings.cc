@@ -207,15 +207,22 @@ ClipCost Recordings::cost(std::int64_t sample) const {
 }
 
 // No recording is read: what is wrong with one is found in its turn.
-Batch Recordings::largest(const Order& order, std::int64_t rows) const {
+Batch Recordings::of_noise(const ClipSize& size, const Order& order, std::int64_t rows) const {
   ReadClip one;
-  one.samples.resize(static_cast<std::size_t>(longest_.frames * features_.hop()));
+  one.samples.resize(static_cast<std::size_t>(size.frames * features_.hop()));
   for (std::size_t i = 0; i < one.samples.size(); ++i) one.samples[i] = 0.1F * normal_noise(kRehearsal, i);
-  for (std::int64_t i = 0; i < longest_.tokens; ++i) one.tokens.push_back(i % tokenizer_.size());
-  Batch out = make_batch(features_, std::vector<ReadClip>(static_cast<std::size_t>(most_rows(rows)), one));
-  for (std::int64_t i = 0; i < most_rows(rows); ++i)
-    out.draws.push_back(order.start() + static_cast<std::uint64_t>(i));
+  for (std::int64_t i = 0; i < size.tokens; ++i) one.tokens.push_back(i % tokenizer_.size());
+  Batch out = make_batch(features_, std::vector<ReadClip>(static_cast<std::size_t>(rows), one));
+  for (std::int64_t i = 0; i < rows; ++i) out.draws.push_back(order.start() + static_cast<std::uint64_t>(i));
   return out;
+}
+
+Batch Recordings::largest(const Order& order, std::int64_t rows) const {
+  return of_noise(longest_, order, most_rows(rows));
+}
+
+Batch Recordings::largest_to_evaluate(const Order& order, std::int64_t rows) const {
+  return of_noise(size_of(longest_of(validation_)), order, rows);
 }
 
 std::string Recordings::text(std::span<const std::int64_t> tokens) const { return tokenizer_.decode(tokens); }

@@ -31,6 +31,7 @@ class Recordings : public ClipSource {
   [[nodiscard]] const Batches* batches() const override { return plan_.get(); }
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override;
   [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override;
+  [[nodiscard]] Batch largest_to_evaluate(const Order& order, std::int64_t rows) const override;
   [[nodiscard]] Batch validation(std::int64_t first, std::int64_t rows) const override;
   [[nodiscard]] std::string clip_name(std::uint64_t number) const override;
   [[nodiscard]] std::string text(std::span<const std::int64_t> tokens) const override;
@@ -52,7 +53,14 @@ class Recordings : public ClipSource {
   explicit Recordings(Opened opened);
 
   [[nodiscard]] ClipCost cost(std::int64_t sample) const;
+  struct Longest {
+    double seconds;
+    std::int64_t tokens = 0;
+  };
+  [[nodiscard]] Longest longest_of(const Manifest& manifest) const;
+  [[nodiscard]] ClipSize size_of(const Longest& clip) const;
   [[nodiscard]] ClipSize find_longest() const;
+  [[nodiscard]] Batch of_noise(const ClipSize& size, const Order& order, std::int64_t rows) const;
   [[nodiscard]] double longest_seconds() const;
   // The clip, with features where they are kept, or why it is bad.
   [[nodiscard]] Result<ReadClip> heard(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const;

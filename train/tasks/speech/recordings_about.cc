@@ -52,22 +52,31 @@ Task::DataChange Recordings::compare(const nlohmann::ordered_json& record) const
 }
 
 // Of the longest recordings, for those have the longest texts.
-ClipSize Recordings::find_longest() const {
-  std::vector<std::int64_t> indexes(static_cast<std::size_t>(train_.size()));
+Recordings::Longest Recordings::longest_of(const Manifest& manifest) const {
+  std::vector<std::int64_t> indexes(static_cast<std::size_t>(manifest.size()));
   std::iota(indexes.begin(), indexes.end(), 0);
-  const auto end = indexes.begin() + std::min(kLooked, train_.size());
+  const auto end = indexes.begin() + std::min(kLooked, manifest.size());
   std::partial_sort(indexes.begin(), end, indexes.end(),
-                    [&](auto a, auto b) { return train_.duration(a) > train_.duration(b); });
-  double seconds = reader_->cost(train_.duration(indexes.front()), "").seconds;
-  if (settings_.batch_seconds) seconds = std::min(seconds, *settings_.batch_seconds);
-  ClipSize out;
-  out.frames =
-      features_.frames(static_cast<std::int64_t>(seconds * static_cast<double>(features_.sample_rate)));
+                    [&](auto a, auto b) { return manifest.duration(a) > manifest.duration(b); });
+  Longest out{manifest.duration(indexes.front())};
   for (auto each = indexes.begin(); each != end; ++each) {
-    const std::vector<std::int64_t> tokens = tokenizer_.encode(train_.entry(*each).text);
+    const std::vector<std::int64_t> tokens = tokenizer_.encode(manifest.entry(*each).text);
     out.tokens = std::max(out.tokens, static_cast<std::int64_t>(tokens.size()));
   }
   return out;
+}
+
+ClipSize Recordings::size_of(const Longest& clip) const {
+  return {
+      features_.frames(static_cast<std::int64_t>(clip.seconds * static_cast<double>(features_.sample_rate))),
+      clip.tokens};
+}
+
+ClipSize Recordings::find_longest() const {
+  Longest out = longest_of(train_);
+  out.seconds = reader_->cost(out.seconds, "").seconds;
+  if (settings_.batch_seconds) out.seconds = std::min(out.seconds, *settings_.batch_seconds);
+  return size_of(out);
 }
 
 double Recordings::longest_seconds() const {

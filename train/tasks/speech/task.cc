@@ -151,14 +151,16 @@ std::vector<std::string> SpeechTask::texts(const Encoded& encoded) {
   return out;
 }
 
+std::int64_t SpeechTask::evaluated() const {
+  const std::int64_t all = clips_->validation_samples(), most = settings_.data.max_eval_samples;
+  return most < 0 ? all : std::min(all, most);
+}
+
 std::optional<Tally> SpeechTask::tally(const EvaluationCall& call) {
   const torch::NoGradGuard no_grad;
   const EvalScope scope(*model_);
   const AutocastScope autocast(call.device, settings_.training.compute_dtype);
-  const std::int64_t most = settings_.data.max_eval_samples,
-                     rows = settings_.training.per_device_eval_batch_size;
-  const std::int64_t all =
-      most < 0 ? clips_->validation_samples() : std::min(clips_->validation_samples(), most);
+  const std::int64_t all = evaluated(), rows = settings_.training.per_device_eval_batch_size;
   double loss = 0, weight = 0;
   WordErrors errors;
   Tally out;

@@ -34,6 +34,9 @@ class SpeechTask : public Task {
   [[nodiscard]] Batch largest(const Order& order, std::int64_t rows) const override {
     return clips_->largest(order, rows);
   }
+  [[nodiscard]] Batch largest_to_evaluate(const Order& order, std::int64_t rows) const override {
+    return clips_->largest_to_evaluate(order, std::min(rows, evaluated()));
+  }
   [[nodiscard]] std::int64_t units(std::int64_t rows) const override { return rows; }
   [[nodiscard]] Unit unit() const override { return {"clips", "clips"}; }
   [[nodiscard]] std::map<std::string, std::string> kept_files() const override;
@@ -62,6 +65,7 @@ class SpeechTask : public Task {
   // Of files, their sizes.
   Status take(const Settings& settings);
   // The batch as the model takes it. `pass`: of training; null: of evaluation.
+  [[nodiscard]] std::int64_t evaluated() const;  // clips of an evaluation
   [[nodiscard]] SpeechClips prepared(const Batch& batch, const DropoutPass* pass);
   std::vector<std::string> texts(const Encoded& encoded);  // what is heard
 

@@ -23,6 +23,9 @@ class TextTask : public Task {
 
   [[nodiscard]] std::int64_t samples() const override;
   [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override;
+  [[nodiscard]] Batch largest_to_evaluate(const Order& order, std::int64_t rows) const override {
+    return largest(order, std::min(rows, static_cast<std::int64_t>(evaluation_.size())));
+  }
   [[nodiscard]] std::int64_t units(std::int64_t rows) const override { return rows * text_.block_size; }
   [[nodiscard]] Unit unit() const override { return {"tokens", "tok"}; }
 
