@@ -113,8 +113,9 @@ def test_recordings(tmp_path):
         found = planned(config, "--gpu", "h100", f"head={head}")
         assert "aten::_fft_r2c" in found["time"]["kernels"]
         assert found["batch"]["rows"] == 4
+    with_ctc = ("--gpu", "h100", "head=ctc", "batch_size=32")
     activations = [
-        planned(config, "--gpu", "h100", "head=ctc", "batch_size=32", *words)["memory"]["owners"]["activations"]
+        planned(config, *with_ctc, *words)["memory"]["owners"]["activations"]
         for words in ((), ("speed_perturb=[0.5]",))
     ]
     assert activations[1] > 1.4 * activations[0]  # half as fast is twice as long
