@@ -104,9 +104,10 @@ class Rehearsal {
 
   Status run(std::int64_t steps);
   [[nodiscard]] int signal() const { return signal_; }
-  [[nodiscard]] std::vector<std::string> lines() const;
+  [[nodiscard]] DryRun done() const;
 
  private:
+  [[nodiscard]] std::vector<std::string> lines() const;
   void take_steps(std::int64_t steps);
   void evaluate();
   void read(bool drain);
@@ -128,6 +129,7 @@ class Rehearsal {
   double evaluation_seconds_ = 0;
   std::int64_t peak_ = 0;        // of the device, evaluation included
   std::int64_t train_peak_ = 0;  // without it
+  std::int64_t reserved_ = 0;    // before it
 };
 
 Status Rehearsal::run(std::int64_t steps) {
@@ -172,7 +174,9 @@ void Rehearsal::take_steps(std::int64_t steps) {
   timed_ = measured_ > 0 ? stepper_.done() - measured_ : 0;
   timed_seconds_ = seconds_since(begin);
   units_ = session_.state.units - (timed_ > 0 ? units_ : 0);
-  peak_ = train_peak_ = device_memory(session_.device).peak;
+  const DeviceMemory memory = device_memory(session_.device);
+  peak_ = train_peak_ = memory.peak;
+  reserved_ = memory.reserved;
 }
 
 void Rehearsal::evaluate() {
@@ -256,6 +260,20 @@ std::vector<std::string> Rehearsal::lines() const {
   return out;
 }
 
+DryRun Rehearsal::done() const {
+  DryRun out;
+  out.signal = signal_;
+  if (signal_ != 0) return out;
+  out.lines = lines();
+  if (stepper_.memory()) out.owners = *stepper_.memory();
+  out.reserved = reserved_;
+  out.device = device_text(session_.device);
+  out.step_seconds = stepper_.measured_seconds();
+  for (const auto& [name, tensor] : session_.parameters) out.parameters += tensor.numel();
+  for (const auto& [name, tensor] : session_.groups.parameters) out.trained += tensor.numel();
+  return out;
+}
+
 Result<DryRun> rehearse(const Config& config, std::int64_t steps, Heartbeat& console,
                         const std::shared_ptr<World>& world) {
   auto opened = open_joined(config, console, Purpose::dry_run, world);
@@ -267,8 +285,7 @@ Result<DryRun> rehearse(const Config& config, std::int64_t steps, Heartbeat& con
     world->fail(status.message());
     return status;
   }
-  if (rehearsal.signal() != 0) return DryRun{rehearsal.signal(), {}};
-  return DryRun{0, rehearsal.lines()};
+  return rehearsal.done();
 }
 
 }  // namespace

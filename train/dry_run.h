@@ -4,6 +4,7 @@
 #pragma once
 
 #include "console.h"
+#include "memory.h"
 #include "train/config/config.h"
 
 #include <octavo/status.h>
@@ -17,6 +18,12 @@ namespace octavo::train {
 struct DryRun {
   int signal = 0;                  // the signal that ended it early; 0: it was done
   std::vector<std::string> lines;  // the summary
+  // Of the step with the largest batches.
+  MemoryByOwner owners = {};
+  std::int64_t reserved = 0;  // by torch's allocator; 0 on the CPU
+  double step_seconds = 0;
+  std::int64_t parameters = 0, trained = 0;
+  std::string device = {};  // in words
 };
 
 // Errors are those of a run: bad data or settings, weights of init_from that do not fit, exhausted memory.

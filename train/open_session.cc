@@ -199,7 +199,7 @@ Status Opening::open_data() {
 void Opening::forecast() {
   if (!s_.device.is_cuda()) return;
   try {
-    const auto gpu = octavo::plan::find_gpu("this");
+    const auto gpu = octavo::plan::find_gpu("this:" + std::to_string(s_.device.index()));
     if (!gpu.ok()) return console_.note("no plan: this GPU is none of those that plans know");
     PlanRequest request;
     request.gpu = *gpu;

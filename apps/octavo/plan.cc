@@ -34,6 +34,12 @@ void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& acti
   plan->add_flag("--advise", request->advise, "Settings that save memory, with what each one costs in time");
   plan->add_option("--html", request->html, "Write a page with bars and what-if controls there")
       ->type_name("FILE");
+  plan->add_flag(
+          "--measure", request->measure,
+          "Run a few small steps on this machine's GPU instead, as is done where a model cannot be planned")
+      ->excludes("--solve")
+      ->excludes("--advise")
+      ->excludes("--html");
   plan->add_flag("--json", request->json, "For programs");
   plan->footer(R"(For example:
   octavo plan run.yaml --gpu 24GB              does it fit a card of 24 GB?
@@ -53,6 +59,7 @@ std::vector<std::string> arguments_of(const PlanCommand& request) {
   if (!request.solve.empty()) out.push_back("--solve=" + request.solve);
   if (request.advise) out.emplace_back("--advise");
   if (!request.html.empty()) out.push_back("--html=" + request.html);
+  if (request.measure) out.emplace_back("--measure");
   if (request.json) out.emplace_back("--json");
   return out;
 }

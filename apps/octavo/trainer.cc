@@ -14,6 +14,7 @@
 #include "model.h"
 #include "progress.h"
 #include "signals.h"
+#include "terminal_console.h"
 #include "train.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/format/terminal_text.h"
@@ -37,26 +38,6 @@
 
 namespace octavo::cli {
 namespace {
-
-// Progress on a terminal, and now and then a line elsewhere.
-class TerminalConsole : public train::Console {
- public:
-  void progress(const std::string& line) override {
-    const auto now = std::chrono::steady_clock::now();
-    if (!terminal_ && said_ && now - last_ < std::chrono::seconds(5)) return;
-    progress_.say(line);
-    last_ = now;
-    said_ = true;
-  }
-  void note(const std::string& line) override { progress_.note(line); }
-  [[nodiscard]] bool replaces_lines() const override { return terminal_; }
-
- private:
-  Progress progress_;
-  bool terminal_ = isatty(STDERR_FILENO) != 0;
-  bool said_ = false;
-  std::chrono::steady_clock::time_point last_;
-};
 
 void rehearse(const train::Config& config, std::int64_t steps, std::ostream& out) {
   train::DryRun done;

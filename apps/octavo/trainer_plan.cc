@@ -3,9 +3,11 @@
 
 #include "cli.h"
 #include "plan/advise.h"
+#include "plan/measure.h"
 #include "plan/plan.h"
 #include "plan/what_if.h"
 #include "table.h"
+#include "terminal_console.h"
 #include "train/config/config.h"
 #include "train/format/numbers.h"
 #include "train/report/plan_page.h"
@@ -15,6 +17,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <string>
+#include <utility>
 
 namespace octavo::cli {
 namespace {
@@ -64,6 +68,30 @@ nlohmann::ordered_json json_of(const std::vector<train::Advice>& advice) {
   return out;
 }
 
+train::Plan measured(const train::LoadWith& load, const train::PlanRequest& wanted) {
+  TerminalConsole console;
+  return take(train::measure_plan(load, wanted, console));
+}
+
+// Where the GPU is that was asked for, steps take the place of a plan that cannot be made.
+train::Plan planned(const PlanCommand& request, const train::LoadWith& load, const train::Settings& settings,
+                    const train::PlanRequest& wanted) {
+  if (request.measure) return measured(load, wanted);
+  auto plan = train::make_plan(settings, wanted);
+  if (plan.ok()) return std::move(*plan);
+  const bool here = request.gpu == "this" && request.num_gpus == 1;
+  const bool more = !request.solve.empty() || request.advise || !request.html.empty();
+  if (plan.status().code() != StatusCode::unsupported || !here || more) check(plan.status());
+  std::cerr << plan.status().message() << "\nmeasuring instead: a few steps with small batches\n";
+  return measured(load, wanted);
+}
+
+// The GPU that the run would take.
+std::string gpu_of(const PlanCommand& request, const train::Settings& settings) {
+  const auto& index = settings.training.device.index;
+  return request.gpu == "this" && index ? "this:" + std::to_string(*index) : request.gpu;
+}
+
 }  // namespace
 
 void run_plan(const PlanCommand& request) {
@@ -74,11 +102,11 @@ void run_plan(const PlanCommand& request) {
   };
   const train::Config config = take(load({}));
   train::PlanRequest wanted;
-  wanted.gpu = take(plan::find_gpu(request.gpu), "--gpu");
+  wanted.gpu = take(plan::find_gpu(gpu_of(request, config.settings)), "--gpu");
   wanted.num_gpus = request.num_gpus;
   wanted.gpus_per_host = request.gpus_per_host;
   wanted.network = 1e9 * request.network;
-  const train::Plan found = take(train::make_plan(config.settings, wanted));
+  const train::Plan found = planned(request, load, config.settings, wanted);
   nlohmann::ordered_json json = train::plan_json(found);
   if (!request.json)
     for (const std::string& line : train::plan_lines(found)) std::cout << line << '\n';

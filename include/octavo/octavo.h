@@ -555,7 +555,7 @@ typedef struct {
  * library. */
 OCTAVO_API int32_t octavo_plan_gpu_count(void);
 OCTAVO_API const char* octavo_plan_gpu_key(int32_t index);
-/* text: a key or a name ("h100", "RTX 4090"), a size ("24GB"), or "this". */
+/* text: a key or a name ("h100", "RTX 4090"), a size ("24GB"), or "this" ("this:1": the second). */
 OCTAVO_API octavo_status octavo_plan_find_gpu(const char* text, octavo_plan_gpu* gpu);
 OCTAVO_API octavo_status octavo_plan_simulate(const octavo_plan_event* events, int64_t count,
                                               const octavo_plan_rules* rules, octavo_plan_memory* memory);

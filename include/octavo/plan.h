@@ -44,7 +44,7 @@ OCTAVO_API const std::vector<Gpu>& known_gpus();
 // - a key or a name in any spelling: "h100", "RTX 4090", "NVIDIA A100-SXM4-80GB";
 // - a size as GPUs are sold, "24GB" or "24 GiB": the slowest known GPU of this size, or, where none has it,
 //   the slowest larger one with its memory cut;
-// - "this": the first GPU of this machine, with the memory that its driver says.
+// - "this": the first GPU of this machine, with the memory that its driver says; "this:1" is the second.
 // An unknown one is an error that lists the keys and says how to give a size.
 OCTAVO_API Result<Gpu> find_gpu(std::string_view text);
 

@@ -6,6 +6,7 @@
 #include <octavo/backend.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -103,16 +104,32 @@ Result<Gpu> of_size(std::string_view text, double gigabytes) {
   return gpu;
 }
 
-Result<Gpu> of_this_machine() {
+// "this" is the first, "this:1" the second; none: it is neither.
+std::optional<std::size_t> number_here(std::string_view text) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  if (plain(text.substr(0, colon)) != "this") return std::nullopt;
+  if (colon == text.size()) return 0;
+  std::size_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+Result<Gpu> of_this_machine(std::string_view text, std::size_t number) {
   const GpuReport report = gpu_info();
   if (report.gpus.empty()) {
-    return Status::unsupported("[plan] gpu: got 'this', but this machine has none (" + report.note +
-                               "); expected " + expected());
+    return Status::unsupported("[plan] gpu: got " + quoted(text) + ", but this machine has none (" +
+                               report.note + "); expected " + expected());
   }
-  const GpuInfo& here = report.gpus.front();
+  if (number >= report.gpus.size()) {
+    return kRefuse("gpu", quoted(text),
+                   "this:0 to this:" + std::to_string(report.gpus.size() - 1) + ", the GPUs that are here");
+  }
+  const GpuInfo& here = report.gpus[number];
   const Card* card = called(here.name);
   if (card == nullptr) {
-    return Status::unsupported("[plan] gpu: got 'this', which is '" + here.name +
+    return Status::unsupported("[plan] gpu: got " + quoted(text) + ", which is '" + here.name +
                                "' and not in the list; expected the one most like it: " + expected());
   }
   // The driver may call two sizes by one name.
@@ -149,7 +166,7 @@ std::string plain(std::string_view text) {
 }
 
 Result<Gpu> find_gpu(std::string_view text) {
-  if (plain(text) == "this") return of_this_machine();
+  if (const auto number = number_here(text)) return of_this_machine(text, *number);
   if (const Card* card = called(text); card != nullptr) return card->gpu;
   if (const std::optional<double> size = size_of(text)) return of_size(text, *size);
   return kRefuse("gpu", quoted(text), expected());

@@ -121,6 +121,20 @@ def test_recordings(tmp_path):
     assert activations[1] > 1.4 * activations[0]  # half as fast is twice as long
 
 
+def test_steps_can_be_measured_only_where_the_gpu_is(config):
+    done = plan(config, "--measure", "--solve", "batch")
+    assert done.returncode == 2
+    assert "--measure excludes --solve" in done.stderr
+    for gpu in ("this", "this:7"):
+        done = plan(config, "--measure", "--gpu", gpu)
+        if done.returncode != 0:
+            assert f"got '{gpu}'" in done.stderr
+            assert "this" in done.stderr
+    done = plan(config, "--measure", "--gpu", "h100", "--num-gpus", "2", "device=cpu")
+    assert done.returncode != 0
+    assert "--num-gpus" in done.stderr
+
+
 def test_json_adds_up(config):
     found = planned(config, "--gpu", "h100")
     memory = found["memory"]

@@ -130,6 +130,12 @@ TEST(Gpus, Mistakes) {
   }
 }
 
+TEST(Gpus, ANumberOfThisMachinesIsANumber) {
+  for (const char* text : {"this:", "this:x", "this:1x", "this:-1", "this: 1", "that:1"})
+    EXPECT_THAT(plan::find_gpu(text).status().message(), HasSubstr("or a size such as 24GB; or this"))
+        << text;
+}
+
 TEST(Gpus, ThisMachines) {
   const octavo::GpuReport report = octavo::gpu_info();
   const octavo::Result<plan::Gpu> found = plan::find_gpu("This");
@@ -139,7 +145,10 @@ TEST(Gpus, ThisMachines) {
     EXPECT_THAT(found.status().message(), HasSubstr(report.note));
     EXPECT_THAT(found.status().message(), HasSubstr("this machine has none"));
     EXPECT_THAT(found.status().message(), HasSubstr("a size such as 24GB"));
+    EXPECT_THAT(plan::find_gpu("this:1").status().message(), HasSubstr("got 'this:1', but this machine"));
   } else if (found.ok()) {
+    EXPECT_EQ(plan::find_gpu("this:0")->memory, found->memory);
+    EXPECT_THAT(plan::find_gpu("this:99").status().message(), HasSubstr("expected this:0 to this:"));
     EXPECT_EQ(found->memory, report.gpus[0].memory_bytes);
     EXPECT_EQ(found->multiprocessors, report.gpus[0].multiprocessors);
   } else {

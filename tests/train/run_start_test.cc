@@ -1,6 +1,7 @@
 // How a run begins: with weights from elsewhere, or as a rehearsal that writes nothing.
 // SPDX-License-Identifier: MIT
 #include "dry_run.h"
+#include "plan/measure.h"
 #include "train/run_support.h"
 
 #include <filesystem>
@@ -93,6 +94,53 @@ std::string rehearse(TinyRun& run, const Words& words, std::int64_t steps) {
   std::string out;
   for (const std::string& line : done->lines) out += line + '\n';
   return out;
+}
+
+// Two small batches say what a larger one needs, where a model cannot be planned.
+TEST(MeasuredPlan, LiesOnTheLineThroughSmallBatches) {
+  const TempFolder folder;
+  const TinyRun run(folder.path(), "run");
+  const LoadWith load = [&](const Words& words) {
+    Words all = {"batch_size=32", "gradient_accumulation_steps=2", "per_device_eval_batch_size=1"};
+    all.insert(all.end(), words.begin(), words.end());
+    return parse(run.yaml, "run.yaml", all);
+  };
+  PlanRequest request;
+  request.gpu = octavo::plan::find_gpu("h100").value();
+  Recorder recorder;
+  const auto plan = measure_plan(load, request, recorder);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const auto whole = dry_run(load({}).value(), 3, recorder);
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  EXPECT_EQ(plan->measured_rows, (std::vector<std::int64_t>{4, 8}));
+  EXPECT_EQ(plan->rows, 32);
+  EXPECT_EQ(plan->passes, 2);
+  EXPECT_EQ(plan->parameters, whole->parameters);
+  EXPECT_EQ(plan->states.states, whole->owners.states);
+  EXPECT_NEAR(static_cast<double>(plan->peak) / static_cast<double>(whole->owners.peak()), 1, 0.03);
+  EXPECT_GT(plan->step_seconds, 0);
+  std::int64_t sum = 0;
+  for (const auto& [name, bytes] : memory_rows(*plan)) sum += bytes;
+  EXPECT_EQ(sum, plan->total());
+  EXPECT_THAT(plan_lines(*plan), testing::Contains(HasSubstr("measured on cpu")));
+  EXPECT_THAT(plan_lines(*plan), testing::Contains(HasSubstr("with 4 and 8 rows; 32 are on the line")));
+  EXPECT_TRUE(names_in(folder.path()).empty());
+}
+
+TEST(MeasuredPlan, OfOneRowIsThatRowsAndOfTwoGpusIsNone) {
+  const TempFolder folder;
+  const TinyRun run(folder.path(), "run");
+  const LoadWith load = [&](Words words) {
+    words.insert(words.begin(), "batch_size=1");
+    return parse(run.yaml, "run.yaml", words);
+  };
+  PlanRequest request;
+  request.gpu = octavo::plan::find_gpu("h100").value();
+  Recorder recorder;
+  EXPECT_EQ(measure_plan(load, request, recorder)->measured_rows, std::vector<std::int64_t>{1});
+  request.num_gpus = 2;
+  EXPECT_THAT(measure_plan(load, request, recorder).status().message(),
+              HasSubstr("cannot be measured on one"));
 }
 
 TEST(DryRun, SaysWhatTheRunNeedsAndWritesNothing) {

@@ -126,6 +126,7 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
 }
 
 std::string Plan::bound() const {
+  if (!measured_rows.empty()) return "what was measured";
   if (exposed_seconds > 0.3 * step_seconds) return "communication between GPUs";
   if (compute.host_seconds > compute.gpu_seconds) return "the host, which launches kernels";
   const auto most = std::ranges::max_element(compute.by_bound) - compute.by_bound.begin();
@@ -173,6 +174,13 @@ std::vector<std::string> plan_lines(const Plan& plan) {
   for (const auto& [name, bytes] : memory_rows(plan))
     if (bytes != 0) out.push_back(row(name, bytes));
   out.push_back(row("in all", plan.total()));
+  if (!plan.measured_rows.empty()) {
+    std::string rows;
+    for (const std::int64_t each : plan.measured_rows)
+      rows += (rows.empty() ? "" : " and ") + std::to_string(each);
+    out.push_back("  measured on " + plan.measured_on + " with " + rows + " rows; " +
+                  std::to_string(plan.rows) + " are on the line through them, and evaluations are left out");
+  }
   out.push_back("  " + bytes_text(plan.peak) + " allocated by torch at the peak, " +
                 bytes_text(plan.memory.reserved + plan.evaluation) + " reserved");
   if (plan.peak > plan.memory.allocated)
@@ -234,6 +242,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
   out["num_gpus"] = plan.num_gpus;
   out["parameters"] = plan.parameters;
   out["trained"] = plan.trained;
+  if (!plan.measured_rows.empty()) out["measured_rows"] = plan.measured_rows;
   out["batch"] = {{"text", plan.batch}, {"rows", plan.rows}, {"passes", plan.passes}};
   nlohmann::ordered_json owners;
   for (const auto& [name, bytes] : memory_rows(plan)) owners[name] = bytes;

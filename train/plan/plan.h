@@ -45,6 +45,9 @@ struct Plan {
   double units_per_second = 0;  // of all GPUs
   // Seconds of a step by what launches the kernels, the most first.
   std::vector<std::pair<std::string, double>> kernels;
+  // Not planned, but measured with so many rows (plan/measure.h); the rest is on the line through them.
+  std::vector<std::int64_t> measured_rows;
+  std::string measured_on;  // the device
 
   // What a process takes of the device: the allocator's segments, ranks' buffers, and CUDA's own.
   [[nodiscard]] std::int64_t total() const {

@@ -265,7 +265,7 @@ Result<StepTrace> Tracing::run() {
     forget_fake_casts();
   } catch (const c10::Error& error) {
     return Status::unsupported(std::string(error.what_without_backtrace()) +
-                               "; where the GPU is, octavo train --dry-run 4 measures instead");
+                               "; where the GPU is, octavo plan --measure runs a few steps instead");
   }
   out_.events = fake_.events();
   return std::move(out_);
