@@ -276,7 +276,9 @@ Status Loop::write_end(const Outcome& outcome) {
     record["overhead"] = std::max(1.0 - stepper_.computing() / working, 0.0);
   progress_.add_traffic(record);
   if (session_.forecast != nullptr && stepper_.done() >= Stepper::kMeasuredStep) {
-    const Measured found{device_memory(session_.device).peak, progress_.step_seconds()};
+    const auto settled = progress_.settled_step_seconds();
+    const Measured found{device_memory(session_.device).peak, settled.value_or(progress_.step_seconds()),
+                         /*evaluated=*/true, settled.has_value()};
     console_.note(plan_against(*session_.forecast, found));
     record["plan"] = pair_json(*session_.forecast, found);
   }

@@ -13,6 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// They set libraries up: a step takes longer.
+constexpr std::int64_t kFirstSteps = 10;
 constexpr double kShowEvery = 2;  // seconds between lines of progress, where a step takes longer
 
 double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
@@ -52,6 +54,11 @@ Progress::Progress(Session& session, Console& console, const Health& health)
       units_logged_(session.state.units),
       step_logged_(session.state.step) {}
 
+std::optional<double> Progress::settled_step_seconds() const {
+  if (settled_steps_ == 0) return std::nullopt;
+  return settled_seconds_ / static_cast<double>(settled_steps_);
+}
+
 double Progress::seconds() const { return seconds_between(begin_, Clock::now()); }
 
 Progress::Rate Progress::rate(Clock::time_point now) const {
@@ -87,6 +94,10 @@ Status Progress::log() {
   const auto now = Clock::now();
   const Rate rate = this->rate(now);
   if (rate.step_seconds > 0) pace_ = pace_ == 0 ? rate.step_seconds : 0.5 * (pace_ + rate.step_seconds);
+  if (step_logged_ - first_step_ >= kFirstSteps) {
+    settled_steps_ += state_.step - step_logged_;
+    settled_seconds_ += rate.step_seconds * static_cast<double>(state_.step - step_logged_);
+  }
   // If every step since the last line was skipped, there is no mean: show the last loss.
   const StepNumbers& last = health_.last();
   const double loss =

@@ -37,6 +37,8 @@ class Progress {
 
   [[nodiscard]] double seconds() const;                        // since the beginning
   [[nodiscard]] double step_seconds() const { return pace_; }  // 0: not known yet
+  // In the mean, without the first steps, which set libraries up; none: there were no others.
+  [[nodiscard]] std::optional<double> settled_step_seconds() const;
   // Puts what a step communicated in the mean of this process into a record; nothing without a group.
   void add_traffic(nlohmann::ordered_json& record) const;
   // Counts what the steps have sent so far. Before anything else is sent that is no step's.
@@ -68,6 +70,8 @@ class Progress {
   Clock::time_point begin_, last_log_, last_shown_;
   double paused_ = 0;                        // since the last line of metrics
   double pace_ = 0;                          // seconds per step, for the time left
+  double settled_seconds_ = 0;               // of lines of metrics behind the first steps
+  std::int64_t settled_steps_ = 0;
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
   Fed fed_logged_;
   Traffic traffic_;  // of this process's steps, up to the last line of metrics

@@ -405,6 +405,8 @@ TEST(PlanAgainst, SaysHowFarApart) {
   EXPECT_THAT(plan_against(plan, {1000, 0.25, /*evaluated=*/false}), HasSubstr("(+10.0%)"));
   EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("(+50.0%)"));
   EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("200 ms a step, measured 250 ms (-20.0%)"));
+  EXPECT_THAT(plan_against(plan, {1000, 0.25, true, /*settled=*/false}),
+              HasSubstr("measured 250 ms in the first steps"));
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST(MeasuredPlan, LiesOnTheLineThroughSmallBatches) {
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const auto whole = dry_run(load({}).value(), 3, recorder);
   ASSERT_TRUE(whole.ok()) << whole.status().message();
-  EXPECT_EQ(plan->measured_rows, (std::vector<std::int64_t>{4, 8}));
+  EXPECT_EQ(plan->measured_rows, (std::vector<std::int64_t>{8, 16}));
   EXPECT_EQ(plan->rows, 32);
   EXPECT_EQ(plan->passes, 2);
   EXPECT_EQ(plan->parameters, whole->parameters);
@@ -123,7 +123,7 @@ TEST(MeasuredPlan, LiesOnTheLineThroughSmallBatches) {
   for (const auto& [name, bytes] : memory_rows(*plan)) sum += bytes;
   EXPECT_EQ(sum, plan->total());
   EXPECT_THAT(plan_lines(*plan), testing::Contains(HasSubstr("measured on cpu")));
-  EXPECT_THAT(plan_lines(*plan), testing::Contains(HasSubstr("with 4 and 8 rows; 32 are on the line")));
+  EXPECT_THAT(plan_lines(*plan), testing::Contains(HasSubstr("with 8 and 16 rows; 32 are on the line")));
   EXPECT_TRUE(names_in(folder.path()).empty());
 }
 

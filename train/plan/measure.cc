@@ -55,13 +55,21 @@ Result<Plan> measure_plan(const LoadWith& load, const PlanRequest& request, Cons
   const std::int64_t asked = settings.training.per_device_train_batch_size;
   const std::int64_t rows = task->largest(order, asked).rows();
 
+  // Few rows say nothing of the time of many: the host is the limit there.
   std::vector<Sample> samples;
-  const std::int64_t few = std::max<std::int64_t>(rows / 8, 1);
-  for (const std::int64_t tried : {few, std::min(2 * few, rows)}) {
-    if (!samples.empty() && samples.back().rows == tried) continue;
+  std::int64_t few = std::max<std::int64_t>(rows / 4, 1);
+  while (samples.empty() || (samples.size() == 1 && samples.front().rows < rows)) {
+    const std::int64_t tried = samples.empty() ? few : std::min(2 * samples.front().rows, rows);
     auto one = sample(load, settings, tried, console);
-    if (!one.ok()) return one.status();
-    samples.push_back(std::move(*one));
+    if (one.ok()) {
+      samples.push_back(std::move(*one));
+      continue;
+    }
+    // Memory may be too small.
+    if (one.status().code() != StatusCode::failed || few == 1 || StopSignals::received() != 0)
+      return one.status();
+    samples.clear();
+    few = std::max<std::int64_t>(few / 4, 1);
   }
   // On the line through both; of the second where there is one.
   const auto at_rows = [&](auto value) {

@@ -11,7 +11,8 @@
 
 namespace octavo::train {
 
-// A few steps with an eighth and a quarter of the run's rows, on the device of the run; nothing is written.
+// A few steps with a quarter and with half of the run's rows, on the device of the run; fewer where memory is
+// too small for them. Nothing is written.
 // Of the request only the GPU's memory counts, of one GPU. Handles signals as train() does. Errors: those of
 // a run, more than one GPU, and a signal.
 Result<Plan> measure_plan(const LoadWith& load, const PlanRequest& request, Console& console);

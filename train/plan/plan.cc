@@ -224,7 +224,9 @@ std::string plan_against(const Plan& plan, const Measured& measured) {
            off(static_cast<double>(peak), static_cast<double>(measured.peak));
   out += "; " + brief_time(plan.step_seconds) + " a step";
   if (measured.step_seconds > 0)
-    out += ", measured " + brief_time(measured.step_seconds) + off(plan.step_seconds, measured.step_seconds);
+    out += ", measured " + brief_time(measured.step_seconds) +
+           (measured.settled ? off(plan.step_seconds, measured.step_seconds)
+                             : " in the first steps, which take longer");
   return out;
 }
 
@@ -233,7 +235,8 @@ nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured) {
           {"measured_peak", measured.peak},
           {"reserved", plan.memory.reserved},
           {"step_seconds", plan.step_seconds},
-          {"measured_step_seconds", measured.step_seconds}};
+          {"measured_step_seconds", measured.step_seconds},
+          {"settled", measured.settled}};
 }
 
 nlohmann::ordered_json plan_json(const Plan& plan) {

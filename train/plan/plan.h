@@ -74,6 +74,7 @@ struct Measured {
   std::int64_t peak = 0;
   double step_seconds = 0;
   bool evaluated = true;  // the peak is that of evaluations, too
+  bool settled = true;    // the time is not that of the first steps
 };
 // One line: the plan beside it.
 std::string plan_against(const Plan& plan, const Measured& measured);
