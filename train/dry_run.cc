@@ -112,6 +112,7 @@ class Rehearsal {
   void evaluate();
   void read(bool drain);
   [[nodiscard]] double step_seconds() const;
+  [[nodiscard]] std::int64_t measured_peak() const;  // of a step
   [[nodiscard]] std::string speed_line() const;
   [[nodiscard]] std::string time_line() const;
   [[nodiscard]] std::vector<std::string> disk_lines() const;
@@ -198,6 +199,11 @@ double Rehearsal::step_seconds() const {
   return timed_ > 0 ? timed_seconds_ / static_cast<double>(timed_) : stepper_.measured_seconds();
 }
 
+std::int64_t Rehearsal::measured_peak() const {
+  if (!session_.device.is_cpu()) return train_peak_;
+  return stepper_.memory() ? stepper_.memory()->peak() : 0;
+}
+
 std::string Rehearsal::speed_line() const {
   const double seconds = step_seconds();
   const auto units = static_cast<double>(units_) / static_cast<double>(timed_ > 0 ? timed_ : stepper_.done());
@@ -245,7 +251,7 @@ std::vector<std::string> Rehearsal::lines() const {
   }
   out.push_back(speed_line());
   if (session_.forecast != nullptr)
-    out.push_back(plan_against(*session_.forecast, {train_peak_, step_seconds(), /*evaluated=*/false}));
+    out.push_back(plan_against(*session_.forecast, {measured_peak(), step_seconds(), /*evaluated=*/false}));
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
   if (session_.state.left_out > 0) {

@@ -277,8 +277,12 @@ Status Loop::write_end(const Outcome& outcome) {
   progress_.add_traffic(record);
   if (session_.forecast != nullptr && stepper_.done() >= Stepper::kMeasuredStep) {
     const auto settled = progress_.settled_step_seconds();
-    const Measured found{device_memory(session_.device).peak, settled.value_or(progress_.step_seconds()),
-                         /*evaluated=*/true, settled.has_value()};
+    const bool cpu = session_.device.is_cpu();
+    const std::int64_t peak = !cpu               ? device_memory(session_.device).peak
+                              : stepper_.memory() ? stepper_.memory()->peak()
+                                                  : 0;
+    const Measured found{peak, settled.value_or(progress_.step_seconds()),
+                         /*evaluated=*/!cpu, settled.has_value()};
     console_.note(plan_against(*session_.forecast, found));
     record["plan"] = pair_json(*session_.forecast, found);
   }

@@ -7,6 +7,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Logging.h>
 #include <octavo/optimizer.h>
 #include <torch/torch.h>
 
@@ -22,6 +23,8 @@
 
 namespace octavo::train {
 namespace {
+
+constexpr int kErrors = 2;  // torch's level of its log at which warnings are left out
 
 c10::DeviceAllocator* allocator_of(const torch::Device& device) {
   if (device.is_cpu()) return nullptr;
@@ -96,13 +99,17 @@ class PeakMeter::Counter : public c10::MemoryReportingInfoBase {
 PeakMeter::PeakMeter(const torch::Device& device) : device_(device) {
   if (device.is_cpu()) {
     counter_ = std::make_shared<Counter>();
+    // torch warns of each thousandth block that was there before: it is counted on purpose from here on.
+    log_level_before_ = std::exchange(FLAGS_caffe2_log_level, kErrors);
     guard_ = std::make_unique<c10::DebugInfoGuard>(c10::DebugInfoKind::PROFILER_STATE, counter_);
   } else {
     reset_peak(device);
     start_ = device_memory(device).allocated;
   }
 }
-PeakMeter::~PeakMeter() = default;
+PeakMeter::~PeakMeter() {
+  if (counter_ != nullptr) FLAGS_caffe2_log_level = log_level_before_;
+}
 
 std::int64_t PeakMeter::bytes() const {
   return counter_ != nullptr ? counter_->peak() : device_memory(device_).peak - start_;

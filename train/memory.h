@@ -61,6 +61,7 @@ class PeakMeter {
   class Counter;
   torch::Device device_;
   std::int64_t start_ = 0;
+  int log_level_before_ = 0;
   std::shared_ptr<Counter> counter_;
   std::unique_ptr<c10::DebugInfoGuard> guard_;
 };

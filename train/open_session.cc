@@ -194,16 +194,19 @@ Status Opening::open_data() {
   return {};
 }
 
-// The plan of a run on a GPU, before its model is built. It costs less than a second, and nothing depends on
-// it: whatever goes wrong here is said, and the run goes on.
+// The plan of a run, before its model is built. It costs less than a second, and nothing depends on it:
+// whatever goes wrong here is said, and the run goes on.
 void Opening::forecast() {
-  if (!s_.device.is_cuda()) return;
+  if (!s_.device.is_cuda() && !s_.device.is_cpu()) return;
   try {
-    const auto gpu = octavo::plan::find_gpu("this:" + std::to_string(s_.device.index()));
-    if (!gpu.ok()) return console_.note("no plan: this GPU is none of those that plans know");
     PlanRequest request;
-    request.gpu = *gpu;
     request.num_gpus = s_.world->ranks();
+    request.cpu = s_.device.is_cpu();
+    if (!request.cpu) {
+      const auto gpu = octavo::plan::find_gpu("this:" + std::to_string(s_.device.index()));
+      if (!gpu.ok()) return console_.note("no plan: this GPU is none of those that plans know");
+      request.gpu = *gpu;
+    }
     Settings settings = s_.settings;
     settings.training.fp8.enabled = s_.fp8_plan.enabled;
     auto plan = make_plan(settings, *s_.task, request);

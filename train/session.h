@@ -75,7 +75,7 @@ struct Session {
   std::vector<std::string> changes;  // since that checkpoint
   std::optional<WarmStart> warm;     // what the first weights were taken from
   std::string config_yaml;
-  std::shared_ptr<const Plan> forecast;  // what the run should need on its GPU; null: there is no plan
+  std::shared_ptr<const Plan> forecast;  // what the run should need on its device; null: there is no plan
 
   [[nodiscard]] std::int64_t steps() const { return stages.back().last_step; }
   // The stage that does the step after state.step (or the last one).

@@ -8,6 +8,12 @@ const FakeRecorder*& fake_recorder() {
   return current;
 }
 
+bool is_fake_cpu(const torch::Tensor& x) {
+  const FakeRecorder* const recorder = fake_recorder();
+  return x.is_meta() && recorder != nullptr && recorder->of_cpu;
+}
+bool is_fake_gpu(const torch::Tensor& x) { return x.is_meta() && !is_fake_cpu(x); }
+
 void record_kernel(const char* name, at::TensorList uses, std::int64_t launches) {
   const FakeRecorder* const recorder = fake_recorder();
   if (recorder == nullptr || !recorder->kernel) return;

@@ -20,9 +20,14 @@ struct FakeRecorder {
   // Kernels that read or write that many bytes, in so many launches.
   std::function<void(const char* name, double bytes, std::int64_t launches)> kernel;
   std::function<void(const char* name, const FakeProduct& product, torch::ScalarType type)> product;
+  bool of_cpu = false;  // tensors without memory stand for those of a CPU, not of a GPU
 };
 // Of this thread; null: none.
 const FakeRecorder*& fake_recorder();
+
+// Whether x has no memory and stands for a tensor of a GPU, or of a CPU.
+bool is_fake_gpu(const torch::Tensor& x);
+bool is_fake_cpu(const torch::Tensor& x);
 
 // What torch's autocast calls a device. Tensors without memory have none of their own: a plan gives them that
 // of a device that no build has.

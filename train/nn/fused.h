@@ -27,7 +27,7 @@ bool has_code_for(const torch::Device& device);
 
 // Activations that the kernels take: bf16 or fp32 on a GPU, and most of them rows of whole vectors.
 inline bool has_kernel_type(const torch::Tensor& x) {
-  return (x.is_meta() || (kHasKernels && x.is_cuda() && has_code_for(x.device()))) &&
+  return (is_fake_gpu(x) || (kHasKernels && x.is_cuda() && has_code_for(x.device()))) &&
          (x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kFloat32) && x.numel() > 0;
 }
 inline bool fusible(const torch::Tensor& x) {

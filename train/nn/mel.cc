@@ -24,6 +24,7 @@ void check_dither(const torch::Tensor& audio, const MelOptions& options, const D
 
 // [clips, samples] on the CPU.
 torch::Tensor dither_noise(const torch::Tensor& audio, const DropoutPass& pass, double deviation) {
+  if (audio.is_meta()) return torch::empty_like(audio);  // a plan draws nothing
   const torch::Tensor draws = pass.samples.cpu().contiguous();
   const torch::Tensor out = torch::empty(audio.sizes(), torch::kFloat32);
   const std::int64_t samples = audio.size(1);

@@ -48,7 +48,7 @@ struct Arguments {
       : args(native::sized<octavo_transducer_args>()), joint(native::sized<octavo_transducer_joint>()) {
     const ::torch::Device device = in.f.device();
     args.dtype = static_cast<std::uint32_t>(native::dtype_number(in.f.scalar_type()));
-    args.device_kind = native::device_kind(device);
+    args.device_kind = native::device_kind(is_fake_cpu(in.f) ? ::torch::Device(::torch::kCPU) : device);
     args.device_index = native::device_index(device);
     const auto& durations = call.options.durations;
     args.kind = durations.empty() ? 1 : 0;

@@ -169,7 +169,7 @@ struct FakeDevice::Parts {
   std::optional<c10::impl::IncludeDispatchKeyGuard> watched, cast;
 };
 
-FakeDevice::FakeDevice() : parts_(std::make_unique<Parts>()) {
+FakeDevice::FakeDevice(Of what) : parts_(std::make_unique<Parts>()) {
   TORCH_CHECK(current() == nullptr, "a plan is under way in this process: one at a time");
   Record* const record = parts_->record.get();
   parts_->watching.emplace(c10::Dispatcher::singleton().registerFallback(
@@ -195,6 +195,7 @@ FakeDevice::FakeDevice() : parts_(std::make_unique<Parts>()) {
     kernel.bandwidth = kOwnShare;
     push(name, kernel);
   };
+  parts_->recorder.of_cpu = what == Of::cpu;
   parts_->recorder.product = [push](const char* name, const FakeProduct& product, ::torch::ScalarType type) {
     Kernel kernel;
     kernel.work = Work::product;

@@ -32,9 +32,11 @@ struct FakeKernel {
 
 class FakeDevice {
  public:
+  // What its tensors stand for: models choose other ways to compute on a CPU.
+  enum class Of { gpu, cpu };
   // One at a time in a process; for the thread that makes it. Throws c10::Error where this LibTorch does not
   // let operators be watched.
-  FakeDevice();
+  explicit FakeDevice(Of what = Of::gpu);
   ~FakeDevice();
   FakeDevice(const FakeDevice&) = delete;
   FakeDevice& operator=(const FakeDevice&) = delete;

@@ -98,7 +98,8 @@ Result<Plan> make_plan(const Settings& settings, const PlanRequest& request) {
 Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& request) {
   const auto ranks = static_cast<int>(request.num_gpus);
   auto trace =
-      trace_step({settings, task, settings.training.per_device_train_batch_size, ranks, request.gpu});
+      trace_step({settings, task, settings.training.per_device_train_batch_size, ranks, request.gpu,
+                  request.cpu ? FakeDevice::Of::cpu : FakeDevice::Of::gpu});
   if (!trace.ok()) return trace.status();
   auto memory = octavo::plan::simulate(std::span(trace->events).first(trace->evaluation));
   if (!memory.ok()) return memory.status();
@@ -121,6 +122,14 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   // Ranks hold gradients in buckets, which take the gradients' own memory; sums in another type, and with
   // ZeRO the weights in one piece, need room besides.
   if (ranks > 1 && divides_states(settings.training)) out.communication = 2 * kBucketBytes;
+  out.cpu = request.cpu;
+  if (request.cpu) {
+    // torch takes the bytes that are asked for.
+    out.memory.allocated = out.memory.reserved = out.memory.allocated - out.memory.rounding;
+    out.peak = evaluated->allocated - evaluated->rounding;
+    out.memory.rounding = out.evaluation = 0;
+    return out;
+  }
   if (Status bad = add_time(request, *trace, out); !bad.ok()) return bad;
   return out;
 }
@@ -222,6 +231,7 @@ std::string plan_against(const Plan& plan, const Measured& measured) {
   if (measured.peak > 0)
     out += ", measured " + bytes_text(measured.peak) +
            off(static_cast<double>(peak), static_cast<double>(measured.peak));
+  if (plan.cpu) return out;
   out += "; " + brief_time(plan.step_seconds) + " a step";
   if (measured.step_seconds > 0)
     out += ", measured " + brief_time(measured.step_seconds) +

@@ -19,6 +19,7 @@ namespace octavo::train {
 
 struct PlanRequest {
   octavo::plan::Gpu gpu;
+  bool cpu = false;  // the run is on the CPU: memory alone is planned, no time, and `gpu` is not asked
   std::int64_t num_gpus = 1;
   std::int64_t gpus_per_host = 8;
   double network = 50e9;  // bytes a second of one GPU, each way, to other hosts
@@ -48,6 +49,7 @@ struct Plan {
   // Not planned, but measured with so many rows (plan/measure.h); the rest is on the line through them.
   std::vector<std::int64_t> measured_rows;
   std::string measured_on;  // the device
+  bool cpu = false;         // of a run on the CPU, whose allocator rounds nothing
 
   // What a process takes of the device: the allocator's segments, ranks' buffers, and CUDA's own.
   [[nodiscard]] std::int64_t total() const {

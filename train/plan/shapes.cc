@@ -23,6 +23,9 @@ Tensor like(const Tensor& x) { return ::torch::empty_like(x); }
 Results same_as_first(Arguments in) { return {like(in[0].toTensor())}; }
 Results same_as_second(Arguments in) { return {like(in[1].toTensor())}; }
 Results first_itself(Arguments in) { return {in[0]}; }
+Results truth_of_first(Arguments in) {
+  return {::torch::empty_like(in[0].toTensor(), ::torch::TensorOptions(::torch::kBool))};
+}
 
 // Mean and 1 / deviation of each row, in fp32 as a GPU has them.
 Results layer_norm(Arguments in) {
@@ -129,6 +132,7 @@ const std::map<std::string, Rule>& rules() {
       {"aten::convolution", convolution},
       {"aten::convolution_backward", convolution_backward},
       {"aten::index_select", index_select},
+      {"aten::logical_not", truth_of_first},
       {"aten::where", where},
       {"aten::native_layer_norm", layer_norm},
       {"aten::native_layer_norm_backward", layer_norm_backward},

@@ -81,7 +81,10 @@ struct LeavesTheDevice : ::torch::autograd::PostAccumulateGradHook {
 class Tracing {
  public:
   explicit Tracing(const TraceRequest& request)
-      : request_(request), settings_(request.settings), training_(settings_.training) {}
+      : request_(request),
+        settings_(request.settings),
+        training_(settings_.training),
+        fake_(request.device) {}
 
   Result<StepTrace> run();
 
@@ -156,7 +159,8 @@ Status Tracing::build() {
   for (const auto& [name, param] : groups_.parameters)
     out_.gradient_bytes += static_cast<std::int64_t>(param.nbytes());
   if (zero2) fake_.take(out_.gradient_bytes / request_.ranks, Owner::gradients);
-  for (int i = 0; i < kHandles; ++i) fake_.take(blas_workspace(request_.gpu), Owner::workspace);
+  const int handles = request_.device == FakeDevice::Of::gpu ? kHandles : 0;
+  for (int i = 0; i < handles; ++i) fake_.take(blas_workspace(request_.gpu), Owner::workspace);
   return {};
 }
 

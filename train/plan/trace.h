@@ -40,6 +40,7 @@ struct TraceRequest {
   std::int64_t rows;  // of a pass: at most as many as the settings allow
   int ranks = 1;
   const octavo::plan::Gpu& gpu;
+  FakeDevice::Of device = FakeDevice::Of::gpu;
 };
 
 // Errors: settings that are no model or no optimizer; an operator that tensors without memory cannot run, by
