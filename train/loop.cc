@@ -278,7 +278,7 @@ Status Loop::write_end(const Outcome& outcome) {
   if (session_.forecast != nullptr && stepper_.done() >= Stepper::kMeasuredStep) {
     const auto settled = progress_.settled_step_seconds();
     const bool cpu = session_.device.is_cpu();
-    const std::int64_t peak = !cpu               ? device_memory(session_.device).peak
+    const std::int64_t peak = !cpu                ? device_memory(session_.device).peak
                               : stepper_.memory() ? stepper_.memory()->peak()
                                                   : 0;
     const Measured found{peak, settled.value_or(progress_.step_seconds()),

@@ -68,9 +68,9 @@ class Progress {
   const Unit unit_;
   const std::int64_t first_step_;
   Clock::time_point begin_, last_log_, last_shown_;
-  double paused_ = 0;                        // since the last line of metrics
-  double pace_ = 0;                          // seconds per step, for the time left
-  double settled_seconds_ = 0;               // of lines of metrics behind the first steps
+  double paused_ = 0;           // since the last line of metrics
+  double pace_ = 0;             // seconds per step, for the time left
+  double settled_seconds_ = 0;  // of lines of metrics behind the first steps
   std::int64_t settled_steps_ = 0;
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
   Fed fed_logged_;

@@ -3,7 +3,8 @@
 // folder in train/tasks/ and a line in train/tasks/list.h; docs/guides/add_a_task.md writes one.
 //
 // A run calls open(), then build() and load_first_weights(), then the rest; all of it from one thread, except
-// read() and batches().rows_at().
+// read() and batches().rows_at(). Before that build() a plan of the run calls build(), largest…() and loss(),
+// on tensors without memory (device meta), of which no value can be read.
 // SPDX-License-Identifier: MIT
 #pragma once
 

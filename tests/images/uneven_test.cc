@@ -60,7 +60,6 @@ class UnevenTask : public ImageTask {
     for (const std::uint64_t each : plan->draws(order, first, rows)) {
       const std::int64_t sample = order.sample(each);
       if (samples_.bad(sample)) continue;
-      samples_.see(each);
       draws.push_back(each);
       numbers.push_back(static_cast<std::uint64_t>(sample));
       length += samples_.seconds(sample);
@@ -78,6 +77,8 @@ class UnevenTask : public ImageTask {
     return weights_;
   }
   torch::Tensor loss(const Batch& batch, const PassKey& key) override {
+    const bool planned = weights_->parameters().front().is_meta();
+    for (std::size_t i = 0; !planned && i < batch.draws.size(); ++i) samples_.see(batch.draws[i]);
     if (!samples_.plain_loss) return ImageTask::loss(batch, key);
     double mean = 0;
     for (const std::uint64_t draw : batch.draws) mean += Samples::value(draw);

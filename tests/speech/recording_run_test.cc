@@ -98,6 +98,14 @@ TEST(RecordingRun, TrainsAndEvaluatesOnRecordings) {
   EXPECT_TRUE(run.skipped().empty());
 }
 
+TEST(RecordingRun, IsPlanned) {
+  const Json pair = whole().records("end").at(0)["plan"];
+  // The plan is of the longest clips, and the step that was measured has others.
+  const double ratio = pair["peak"].get<double>() / pair["measured_peak"].get<double>();
+  EXPECT_GT(ratio, 0.95) << pair;
+  EXPECT_LT(ratio, 1.3) << pair;
+}
+
 TEST(RecordingRun, GoesOnToTheSameBitsWithAnyNumberOfWorkers) {
   const TempFolder folder;
   for (const std::int64_t step : {2, 4}) {

@@ -104,6 +104,11 @@ TEST(SpeechRun, LogsLossAndWordErrorsAndShowsWhatItHears) {
                               HasSubstr("    heard: ")));
 }
 
+TEST(SpeechRun, IsPlanned) {
+  const Json pair = whole().records("end").at(0)["plan"];
+  EXPECT_NEAR(pair["peak"].get<double>() / pair["measured_peak"].get<double>(), 1, 0.1) << pair;
+}
+
 TEST(SpeechRun, ResumingIsTheSameRunWithItsStatistics) {
   const TempFolder folder;
   for (const std::int64_t step : {2, 4}) {

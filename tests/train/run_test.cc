@@ -11,6 +11,7 @@ namespace octavo::train {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -49,6 +50,13 @@ TEST(Run, SaysWhatItDoes) {
   for (const char* part : {"AdamW 8-bit: ", " B/param, ", " instead of ", "step 12/12", "evaluation loss",
                            "memory:", "a sample:"})
     EXPECT_THAT(said, HasSubstr(part));
+}
+
+TEST(Run, SaysWhatWasPlannedAndWhatWasMeasured) {
+  const Json pair = whole_run().records("end").at(0)["plan"];
+  EXPECT_NEAR(pair["peak"].get<double>() / pair["measured_peak"].get<double>(), 1, 0.03);
+  EXPECT_EQ(pair["measured_peak"], whole_run().records("memory").at(0)["peak"]);
+  EXPECT_THAT(whole_run().said, ContainsRegex("plan: .* MB, measured .* MB \\([-+].*%\\)"));
 }
 
 TEST(Run, TheLossFalls) {

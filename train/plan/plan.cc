@@ -97,9 +97,8 @@ Result<Plan> make_plan(const Settings& settings, const PlanRequest& request) {
 
 Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& request) {
   const auto ranks = static_cast<int>(request.num_gpus);
-  auto trace =
-      trace_step({settings, task, settings.training.per_device_train_batch_size, ranks, request.gpu,
-                  request.cpu ? FakeDevice::Of::cpu : FakeDevice::Of::gpu});
+  auto trace = trace_step({settings, task, settings.training.per_device_train_batch_size, ranks, request.gpu,
+                           request.cpu ? FakeDevice::Of::cpu : FakeDevice::Of::gpu});
   if (!trace.ok()) return trace.status();
   auto memory = octavo::plan::simulate(std::span(trace->events).first(trace->evaluation));
   if (!memory.ok()) return memory.status();

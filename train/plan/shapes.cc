@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "plan/shapes.h"
 
+#include "nn/fake.h"
+
 #include <ATen/ExpandUtils.h>
 #include <torch/torch.h>
 
@@ -78,6 +80,12 @@ Results batch_norm_backward(Arguments in) {
   return {wanted[0] ? like(x) : Tensor(), made(1), made(2)};
 }
 
+// oneDNN computes in a layout of its own, and copies what comes out.
+Tensor in_two_layouts(const Tensor& out) {
+  const Tensor other = is_fake_cpu(out) ? like(out) : Tensor();
+  return out;
+}
+
 // Input, weight, bias, stride, padding, dilation, transposed, output padding, groups.
 Results convolution(Arguments in) {
   const Tensor x = in[0].toTensor(), weight = in[1].toTensor();
@@ -90,13 +98,15 @@ Results convolution(Arguments in) {
     };
     sizes.push_back((x.size(i) + 2 * at(padding) - at(dilation) * (weight.size(i) - 1) - 1) / at(stride) + 1);
   }
-  return {::torch::empty(sizes, x.options())};
+  const Tensor out = ::torch::empty(sizes, x.options());
+  return {in_two_layouts(out)};
 }
 // The gradient, input, weight, the bias's sizes, …, which of the three are wanted.
 Results convolution_backward(Arguments in) {
   const auto wanted = in[10].toBoolList();
   const Tensor grad = in[0].toTensor();
-  return {wanted[0] ? like(in[1].toTensor()) : Tensor(), wanted[1] ? like(in[2].toTensor()) : Tensor(),
+  return {wanted[0] ? in_two_layouts(like(in[1].toTensor())) : Tensor(),
+          wanted[1] ? like(in[2].toTensor()) : Tensor(),
           wanted[2] ? ::torch::empty({grad.size(1)}, grad.options()) : Tensor()};
 }
 
