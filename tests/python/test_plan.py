@@ -16,7 +16,7 @@ import octavo
 import pytest
 import torch
 from octavo import optim
-from octavo._plan import PlanReport, _core, trace
+from octavo._plan import PlanReport, _core, measure, trace
 from octavo._plan.attention import chosen_for
 from octavo._plan.fake_gpu import fake_gpu
 from torch import Tensor, nn
@@ -509,9 +509,9 @@ def test_report() -> None:
 
 
 class Selects(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int = 8) -> None:
         super().__init__()
-        self.linear = nn.Linear(8, 8)
+        self.linear = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.linear(x)
@@ -564,6 +564,40 @@ def test_bad_arguments() -> None:
 def test_measuring_needs_a_gpu() -> None:
     with pytest.raises(octavo.OctavoError, match="needs a GPU"):
         octavo.plan(nn.Linear(8, 8), None, (4, 8), measure=True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_what_cannot_be_planned_is_measured_where_the_gpu_is() -> None:
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4)), Branches(1024))
+    report = octavo.plan(model, optim.AdamW8bit, (4096, 1024))
+    whole = octavo.plan(model, optim.AdamW8bit, (4096, 1024), measure=True)
+    assert report.measured
+    assert report.samples == whole.samples == 4096
+    assert any("1024 and 2048 samples" in note for note in report.notes)
+    assert report.peak == pytest.approx(whole.peak, rel=0.05)
+    with pytest.raises(octavo.PlanError, match="values"):
+        octavo.plan(model, optim.AdamW8bit, (4096, 1024), measure=False)
+
+
+def test_small_batches_lie_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the steps take is given: 100 bytes and 2 for each sample; more than 16 samples do not fit."""
+    taken = []
+
+    def steps(_job: object, _device: object, samples: int, some: int) -> measure._Steps:
+        assert samples == 64
+        taken.append(some)
+        if some > 16:
+            raise torch.cuda.OutOfMemoryError("full")
+        return measure._Steps(some, 100 + 2 * some, 200 + 2 * some, 0.5 + 0.25 * some, 0, 50)
+
+    monkeypatch.setattr(measure, "_steps", steps)
+    monkeypatch.setattr(measure, "Gpu", lambda _: _core.Gpu("a100"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    report = octavo.plan(nn.Linear(8, 8), None, (64, 8), measure=True)
+    assert taken == [64, 16, 32, 4, 8]
+    assert (report.peak, report.reserved, report.step_seconds) == (228, 328, 16.5)
+    assert any("4 and 8 samples; 64 are on the line" in note for note in report.notes)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

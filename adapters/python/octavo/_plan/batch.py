@@ -31,10 +31,18 @@ def _is_typed_shape(value: Any) -> bool:
 
 
 class Inputs:
-    """Makes fake inputs: floating ones, of which only the shape is given, in the model's dtype."""
+    """Makes fake inputs: floating ones, of which only the shape is given, in the model's dtype. A first
+    dimension of `first` is another: of fewer samples."""
 
-    def __init__(self, device: torch.device, floating: torch.dtype, cast: torch.dtype | None) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        floating: torch.dtype,
+        cast: torch.dtype | None,
+        first: Mapping[int, int] | None = None,
+    ) -> None:
         self._device, self._floating, self._cast = device, floating, cast
+        self._first = {} if first is None else first
 
     def of(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of the model, by place and by name."""
@@ -62,7 +70,10 @@ class Inputs:
         return value
 
     def _empty(self, shape: Any, dtype: torch.dtype) -> Tensor:
-        return torch.empty(tuple(shape), dtype=dtype, device=self._device)
+        sizes = tuple(int(n) for n in shape)
+        if sizes:
+            sizes = (self._first.get(sizes[0], sizes[0]), *sizes[1:])
+        return torch.empty(sizes, dtype=dtype, device=self._device)
 
 
 def samples_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

@@ -5,6 +5,8 @@ cannot run.
 from __future__ import annotations
 
 import copy
+import dataclasses
+import gc
 import time
 from typing import Any
 
@@ -17,8 +19,21 @@ from ._core import Gpu
 from .report import PlanReport
 
 
-def measured(job: Any, gpu: str) -> PlanReport:
-    """Two steps: the first makes the states, the second is the one that is timed."""
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """What two steps with so many samples take, beside what the process had before."""
+
+    samples: int
+    peak: int
+    reserved: int
+    seconds: float
+    host: int
+    weights: int
+
+
+def measured(job: Any, gpu: str, *, small: bool) -> PlanReport:
+    """The whole batch; with `small`, or where it does not fit, a quarter and half of it and the line through
+    both."""
     if not torch.cuda.is_available():
         raise _abi.OctavoError(
             "plan: measure=True runs real steps and needs a GPU, which torch does not find on this machine; "
@@ -26,19 +41,78 @@ def measured(job: Any, gpu: str) -> PlanReport:
         )
     if gpu != "this" or job.num_gpus > 1:
         raise ValueError('plan: measure=True is of this machine\'s GPU alone: gpu="this", num_gpus=1')
-    device, found = torch.device("cuda", torch.cuda.current_device()), Gpu("this")
+    device = torch.device("cuda", torch.cuda.current_device())
+    found = Gpu(f"this:{device.index}")
+    args, kwargs = batch.Inputs(torch.device("meta"), job.floating, job.dtype).of(job.given)
+    samples = batch.samples_of(args, kwargs)
+    taken = _taken(job, device, samples, small=small)
+    last = taken[-1]
+
+    def at_all(name: str) -> float:
+        value: float = getattr(last, name)
+        if len(taken) == 1:
+            return value
+        each = (value - getattr(taken[0], name)) / (last.samples - taken[0].samples)
+        return value + max(each, 0.0) * (samples - last.samples)
+
+    peak, seconds = round(at_all("peak")), at_all("seconds")
+    notes = list(job.notes)
+    if last.samples < samples:
+        with_samples = " and ".join(str(each.samples) for each in taken)
+        notes.append(f"measured with {with_samples} samples; {samples} are on the line through them")
+    return PlanReport(
+        gpu=found.name,
+        memory=found.memory,
+        peak=peak,
+        reserved=max(round(at_all("reserved")), peak),
+        context=found.context,
+        owners={"weights": last.weights},
+        host=last.host,
+        parameters=sum(p.numel() for p in job.model.parameters()),
+        samples=samples * job.accumulate,
+        gpu_seconds=seconds,
+        host_seconds=0.0,
+        exposed_seconds=0.0,
+        by_bound={"measured": seconds},
+        notes=notes,
+        measured=True,
+    )
+
+
+def _taken(job: Any, device: torch.device, samples: int, *, small: bool) -> list[_Steps]:
+    if not small or samples == 1:
+        try:
+            return [_steps(job, device, samples, samples)]
+        except torch.cuda.OutOfMemoryError:
+            if samples == 1:
+                raise
+    few = max(samples // 4, 1)
+    while True:
+        try:
+            return [_steps(job, device, samples, few), _steps(job, device, samples, min(2 * few, samples))]
+        except torch.cuda.OutOfMemoryError:
+            if few == 1:
+                raise
+            few = max(few // 4, 1)
+
+
+def _steps(job: Any, device: torch.device, samples: int, some: int) -> _Steps:
+    """Two steps: the first makes the states, the second is the one that is timed."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    before, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+    torch.cuda.reset_peak_memory_stats(device)
     model = copy.deepcopy(job.model)
     on_meta = any(p.is_meta for p in model.parameters())
     model = model.to_empty(device=device) if on_meta else model.to(device)
     model = model if job.dtype is None else model.to(job.dtype)
-    args, kwargs = batch.Inputs(device, job.floating, job.dtype).of(job.given)
+    args, kwargs = batch.Inputs(device, job.floating, job.dtype, {samples: some}).of(job.given)
     for value in (*args, *kwargs.values()):
         if isinstance(value, Tensor):
             value.zero_()  # a token that every vocabulary has
     options = {key: value for key, value in job.options.items() if value}
     made = _optimizer(job.optimizer, model, options)
     seconds = 0.0
-    torch.cuda.reset_peak_memory_stats(device)
     for _ in range(2):
         torch.cuda.synchronize(device)
         start = time.perf_counter()
@@ -51,24 +125,13 @@ def measured(job: Any, gpu: str) -> PlanReport:
         model.zero_grad()
         torch.cuda.synchronize(device)
         seconds = time.perf_counter() - start
-    peak = torch.cuda.max_memory_allocated(device)
-    host = made.host_bytes() if isinstance(made, optim.Optimizer) else 0
-    return PlanReport(
-        gpu=found.name,
-        memory=found.memory,
-        peak=peak,
-        reserved=torch.cuda.max_memory_reserved(device),
-        context=found.context,
-        owners={"weights": sum(t.nbytes for t in (*model.parameters(), *model.buffers()))},
-        host=host,
-        parameters=sum(p.numel() for p in model.parameters()),
-        samples=batch.samples_of(args, kwargs) * job.accumulate,
-        gpu_seconds=seconds,
-        host_seconds=0.0,
-        exposed_seconds=0.0,
-        by_bound={"measured": seconds},
-        notes=["measured: what the process had allocated before is counted, too"],
-        measured=True,
+    return _Steps(
+        some,
+        torch.cuda.max_memory_allocated(device) - before,
+        torch.cuda.max_memory_reserved(device) - reserved,
+        seconds,
+        made.host_bytes() if isinstance(made, optim.Optimizer) else 0,
+        sum(t.nbytes for t in (*model.parameters(), *model.buffers())),
     )
 
 

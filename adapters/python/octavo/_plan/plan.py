@@ -29,6 +29,8 @@ _Loss = Callable[[Any], Tensor]
 class PlanError(OctavoError):
     """A model could not be run on fake tensors; the message names the operator and the module."""
 
+    measurable = False  # whether a GPU would run it
+
 
 def plan(
     model: nn.Module,
@@ -43,7 +45,7 @@ def plan(
     gradient_release: bool = False,
     offload: str | None = None,
     num_gpus: int = 1,
-    measure: bool = False,
+    measure: bool | None = None,
 ) -> PlanReport:
     """What training `model` takes of a GPU that need not be here: memory by owner, and the time of a step.
 
@@ -58,8 +60,9 @@ def plan(
     squares of its first floating tensor. `autocast` is the dtype of torch.autocast around forward and loss,
     `dtype` that of the parameters (as model.to), `accumulate` the number of passes before a step.
     `gradient_release` and `offload` are arguments of octavo.optim. With `num_gpus` gradients are in buckets
-    of DistributedDataParallel, as views. `measure=True` runs two steps of a copy on this machine's GPU
-    instead, for models that fake tensors cannot run.
+    of DistributedDataParallel, as views. `measure=True` runs steps of a copy on this machine's GPU instead.
+    Without a word about it, that is done with small batches where fake tensors cannot run the model and
+    `gpu` is this machine's; `measure=False` never measures.
 
     Raises PlanError, which names operator and module, where the model cannot be run without values.
     """
@@ -71,7 +74,16 @@ def plan(
         raise ValueError("plan: gradient_release and DistributedDataParallel exclude each other: num_gpus=1")
     job = _Job(model, optimizer, batch, loss or default_loss, autocast, dtype, accumulate, num_gpus)
     job.options = {"gradient_release": gradient_release, "offload": offload}
-    return job.measured(gpu) if measure else job.planned(_core.Gpu(gpu))
+    if measure:
+        return real.measured(job, gpu, small=False)
+    try:
+        return job.planned(_core.Gpu(gpu))
+    except PlanError as problem:
+        here = gpu == "this" and num_gpus == 1 and not isinstance(optimizer, torch.optim.Optimizer)
+        if measure is False or not here or not problem.measurable or not torch.cuda.is_available():
+            raise
+        job.notes.append(f"{problem}")
+    return real.measured(job, gpu, small=True)
 
 
 def default_loss(output: Any) -> Tensor:
@@ -127,9 +139,6 @@ class _Job:
             self.notes.append(
                 "recurrent layers are planned step by step; cuDNN has them whole, and is faster"
             )
-
-    def measured(self, gpu: str) -> PlanReport:
-        return real.measured(self, gpu)
 
     def planned(self, gpu: _core.Gpu) -> PlanReport:
         with fake_gpu(gpu, self.notes) as (_, device), attention.chosen_for(gpu):
@@ -309,8 +318,11 @@ class _Step:
         if kind in _UNKNOWN_VALUES:
             said = "its result depends on values, and a plan has none"
         text = f"plan: {operator}in the {where}: {said or kind}"
-        if kind in _NOT_FAKE or isinstance(error, NotImplementedError) or "data pointer" in said:
+        measurable = kind in _NOT_FAKE or isinstance(error, NotImplementedError) or "data pointer" in said
+        if measurable:
             text += (
                 ". Fake tensors cannot run it; on a machine with a GPU, measure=True runs real steps instead"
             )
-        return PlanError(text)
+        explained = PlanError(text)
+        explained.measurable = measurable
+        return explained
