@@ -61,15 +61,29 @@ Residence wanted(const TrainingSettings& training, bool on_cpu) {
 struct PlacedState {
   TensorLayout layout;
   Residence residence;
+  std::int64_t copies = 0;  // bytes of the weight and its gradient in host memory, which the engine keeps
 };
+// The CPU updates a copy of the weight, by a copy of the gradient; gradients may go there of themselves, and
+// are summed in fp32 over passes.
+std::int64_t copies_of(const TensorSpec& spec, Residence residence, const TrainingSettings& training) {
+  if (residence == Residence::device) return 0;
+  const bool on_cpu = residence == Residence::host;
+  const bool sums = training.offload_gradients && training.gradient_accumulation_steps > 1;
+  const bool taken = on_cpu || training.offload_gradients;
+  const std::int64_t weight = on_cpu ? dtype_bytes(spec.param_dtype) : 0;
+  const std::int64_t gradient = taken ? dtype_bytes(sums ? DType::f32 : spec.grad_dtype) : 0;
+  return spec.numel * (weight + gradient);
+}
 std::vector<PlacedState> place_states(const OptimizerPlan& plan, const TrainingSettings& training,
                                       const ParameterGroups& groups, const std::vector<TensorSpec>& specs) {
   std::vector<TensorLayout> layouts;
+  std::vector<const TensorSpec*> placed;
   std::vector<ResidenceTensor> tensors;
   for (std::size_t g = 0; g < groups.options.size(); ++g) {
     for (std::size_t i = 0; i < specs.size(); ++i) {
       if (groups.group[i] != g) continue;
       layouts.push_back(layout(group_config(training, plan.name.algorithm), specs[i]).value());
+      placed.push_back(&specs[i]);
       tensors.push_back({specs[i].numel, layouts.back().state_bytes() + layouts.back().residual_bytes});
     }
   }
@@ -80,14 +94,16 @@ std::vector<PlacedState> place_states(const OptimizerPlan& plan, const TrainingS
   options.budget = training.gpu_state_budget.value_or(-1);
   const std::vector<Residence> residences = choose_residences(tensors, options).value();
   std::vector<PlacedState> out;
-  for (std::size_t i = 0; i < layouts.size(); ++i) out.push_back({layouts[i], residences[i]});
+  for (std::size_t i = 0; i < layouts.size(); ++i)
+    out.push_back({layouts[i], residences[i], copies_of(*placed[i], residences[i], training)});
   return out;
 }
 
 StepOptimizer::Bytes bytes_of(const std::vector<PlacedState>& states) {
   StepOptimizer::Bytes total;
-  for (const auto& [layout, residence] : states) {
+  for (const auto& [layout, residence, copies] : states) {
     const bool here = residence == Residence::device;
+    total.host_copies += copies;
     (here ? total.states : total.host_states) += layout.state_bytes();
     (here ? total.master : total.host_master) += layout.residual_bytes;
   }
@@ -97,7 +113,7 @@ StepOptimizer::Bytes bytes_of(const std::vector<PlacedState>& states) {
 PlannedStates planned(const std::vector<PlacedState>& states) {
   PlannedStates out;
   out.bytes = bytes_of(states);
-  for (const auto& [layout, residence] : states) {
+  for (const auto& [layout, residence, copies] : states) {
     if (residence != Residence::device) continue;
     for (std::size_t slot = 0; slot < static_cast<std::size_t>(layout.slots); ++slot) {
       out.buffers.push_back(layout.slot[slot].codes_bytes);

@@ -299,6 +299,22 @@ TEST_F(Plans, EverySettingOfATrainingRuns) {
     EXPECT_GT(plan(speech(), {head}).step_seconds, 0);
 }
 
+// bf16: the CPU updates a copy of each weight by a copy of its gradient; sums over passes are fp32.
+TEST_F(Plans, CountCopiesInHostMemory) {
+  const auto copies = [&](const std::vector<std::string>& words) {
+    const Plan found = plan(bdh(), words);
+    return static_cast<double>(found.states.host_copies) / static_cast<double>(found.parameters);
+  };
+  EXPECT_EQ(copies({}), 0);
+  EXPECT_EQ(copies({"offload=stream"}), 0);
+  EXPECT_EQ(copies({"offload=host"}), 4);
+  EXPECT_EQ(copies({"offload=stream", "offload_gradients=true"}), 2);
+  EXPECT_EQ(copies({"offload=host", "offload_gradients=true"}), 4);
+  EXPECT_EQ(copies({"offload=host", "offload_gradients=true", "gradient_accumulation_steps=3"}), 6);
+  EXPECT_THAT(plan_lines(plan(bdh(), {"offload=host"})),
+              testing::Contains(HasSubstr("of copies of weights and gradients")));
+}
+
 // A step needs less than an evaluation of many rows, and more than one of few.
 TEST_F(Plans, CountEvaluations) {
   const Plan few = plan(bdh(), {"per_device_eval_batch_size=1"});

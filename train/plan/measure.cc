@@ -96,6 +96,7 @@ Result<Plan> measure_plan(const LoadWith& load, const PlanRequest& request, Cons
   out.states.master = owners.master;
   out.states.host_states = owners.host_states;
   out.states.host_master = owners.host_master;
+  out.states.host_copies = owners.host_copies;
   const auto set = [&](Owner owner, std::int64_t bytes) {
     out.memory.owners[static_cast<std::size_t>(owner)] = bytes;
   };

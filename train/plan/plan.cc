@@ -195,8 +195,11 @@ std::vector<std::string> plan_lines(const Plan& plan) {
     out.push_back("  the peak is an evaluation's, which has " + std::to_string(plan.evaluation_rows) +
                   " rows in a pass (per_device_eval_batch_size); a step's is " +
                   bytes_text(plan.memory.allocated));
-  if (const std::int64_t host = plan.states.host_states + plan.states.host_master; host > 0)
-    out.push_back("  in host memory: " + bytes_text(host) + " of optimizer states and master bits");
+  if (const StepOptimizer::Bytes& s = plan.states; s.host_states + s.host_master > 0)
+    out.push_back(
+        "  in host memory: " + bytes_text(s.host_states + s.host_master) +
+        " of optimizer states and master bits" +
+        (s.host_copies > 0 ? ", " + bytes_text(s.host_copies) + " of copies of weights and gradients" : ""));
   const std::int64_t left = plan.gpu.memory - plan.total();
   out.push_back(plan.fits()
                     ? "it fits: " + bytes_text(left) + " of " + bytes_text(plan.gpu.memory) + " are left"
@@ -264,7 +267,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
                    {"step", {{"allocated", plan.memory.allocated}, {"reserved", plan.memory.reserved}}},
                    {"evaluation", {{"rows", plan.evaluation_rows}, {"reserved", plan.evaluation}}},
                    {"total", plan.total()},
-                   {"host", plan.states.host_states + plan.states.host_master},
+                   {"host", plan.states.host_states + plan.states.host_master + plan.states.host_copies},
                    {"fits", plan.fits()}};
   out["time"] = {{"step_seconds", plan.step_seconds},
                  {"gpu_seconds", plan.compute.gpu_seconds},
