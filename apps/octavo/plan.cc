@@ -19,9 +19,8 @@ void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& acti
   plan->add_option("--gpu", request->gpu,
                    "A GPU by name (h100, rtx4090), by memory (24GB), or this: the one that is here")
       ->capture_default_str();
-  plan->add_option("--num-gpus", request->num_gpus, "As many of them")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
-      ->capture_default_str();
+  plan->add_option("--num-gpus", request->num_gpus, "As many of them (default: training.num_gpus, or 1)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
   plan->add_option("--gpus-per-host", request->gpus_per_host, "Beyond these, GPUs talk over the network")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
       ->capture_default_str();
@@ -53,7 +52,7 @@ std::vector<std::string> arguments_of(const PlanCommand& request) {
   std::vector<std::string> out = {"plan", request.file};
   out.insert(out.end(), request.overrides.begin(), request.overrides.end());
   out.push_back("--gpu=" + request.gpu);
-  out.push_back("--num-gpus=" + std::to_string(request.num_gpus));
+  if (request.num_gpus > 0) out.push_back("--num-gpus=" + std::to_string(request.num_gpus));
   out.push_back("--gpus-per-host=" + std::to_string(request.gpus_per_host));
   out.push_back("--network=" + exact(request.network));
   if (!request.solve.empty()) out.push_back("--solve=" + request.solve);

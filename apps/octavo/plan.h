@@ -18,9 +18,9 @@ struct PlanCommand {
   std::string file;
   std::vector<std::string> overrides;
   std::string gpu = "this";
-  std::int64_t num_gpus = 1, gpus_per_host = 8;
-  double network = 50;  // GB a second of a GPU, each way, to other hosts
-  std::string solve;    // batch, length, model, gpus; empty: nothing
+  std::int64_t num_gpus = 0, gpus_per_host = 8;  // 0: as the config has it
+  double network = 50;                           // GB a second of a GPU, each way, to other hosts
+  std::string solve;                             // batch, length, model, gpus; empty: nothing
   bool advise = false;
   std::string html;  // a page's path
   bool json = false;

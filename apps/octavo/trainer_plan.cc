@@ -79,7 +79,7 @@ train::Plan planned(const PlanCommand& request, const train::LoadWith& load, con
   if (request.measure) return measured(load, wanted);
   auto plan = train::make_plan(settings, wanted);
   if (plan.ok()) return std::move(*plan);
-  const bool here = request.gpu == "this" && request.num_gpus == 1;
+  const bool here = request.gpu == "this" && wanted.num_gpus == 1;
   const bool more = !request.solve.empty() || request.advise || !request.html.empty();
   if (plan.status().code() != StatusCode::unsupported || !here || more) check(plan.status());
   std::cerr << plan.status().message() << "\nmeasuring instead: a few steps with small batches\n";
@@ -103,7 +103,7 @@ void run_plan(const PlanCommand& request) {
   const train::Config config = take(load({}));
   train::PlanRequest wanted;
   wanted.gpu = take(plan::find_gpu(gpu_of(request, config.settings)), "--gpu");
-  wanted.num_gpus = request.num_gpus;
+  wanted.num_gpus = request.num_gpus > 0 ? request.num_gpus : config.settings.training.num_gpus.value_or(1);
   wanted.gpus_per_host = request.gpus_per_host;
   wanted.network = 1e9 * request.network;
   const train::Plan found = planned(request, load, config.settings, wanted);

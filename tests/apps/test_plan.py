@@ -124,7 +124,7 @@ def test_recordings(tmp_path):
 def test_steps_can_be_measured_only_where_the_gpu_is(config):
     done = plan(config, "--measure", "--solve", "batch")
     assert done.returncode == 2
-    assert "--measure excludes --solve" in done.stderr
+    assert "--solve excludes --measure" in done.stderr
     for gpu in ("this", "this:7"):
         done = plan(config, "--measure", "--gpu", gpu)
         if done.returncode != 0:
@@ -133,6 +133,12 @@ def test_steps_can_be_measured_only_where_the_gpu_is(config):
     done = plan(config, "--measure", "--gpu", "h100", "--num-gpus", "2", "device=cpu")
     assert done.returncode != 0
     assert "--num-gpus" in done.stderr
+
+
+def test_ranks_of_the_config(config):
+    assert planned(config, "--gpu", "h100", "num_gpus=4")["num_gpus"] == 4
+    assert planned(config, "--gpu", "h100", "num_gpus=4", "--num-gpus", "2")["num_gpus"] == 2
+    assert planned(config, "--gpu", "h100")["num_gpus"] == 1
 
 
 def test_json_adds_up(config):

@@ -355,6 +355,20 @@ TEST_F(Plans, RanksDivideStatesAndTalk) {
   EXPECT_GT(zero.states.states, one.states.states / 5);
   EXPECT_GT(ddp.units_per_second, 2 * one.units_per_second);
   EXPECT_GE(ddp.step_seconds, one.step_seconds);
+  // Buckets are there whole, or as a part of them with two more in turns.
+  const Plan two = plan(bdh(), {"training.parallel=zero2"}, on("h100", 4));
+  EXPECT_EQ(of(two, Owner::communication) > 0, true);
+  EXPECT_EQ(of(ddp, Owner::communication), 0);
+  EXPECT_LT(of(two, Owner::gradients), of(ddp, Owner::gradients));
+  EXPECT_GE(of(ddp, Owner::weights), of(one, Owner::weights));
+}
+
+TEST_F(Plans, RanksDivideAGlobalBatch) {
+  const std::vector<std::string> words = {"global_batch_size=64"};
+  EXPECT_EQ(plan(bdh(), words).passes, 8);
+  EXPECT_EQ(plan(bdh(), words, on("h100", 4)).passes, 2);
+  const auto uneven = make_plan(bdh()(words).value().settings, on("h100", 3));
+  EXPECT_THAT(uneven.status().message(), HasSubstr("global_batch_size"));
 }
 
 TEST_F(Plans, AreTheSameTwiceAndDoNotTouchTheGenerator) {

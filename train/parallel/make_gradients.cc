@@ -12,9 +12,10 @@ namespace octavo::train {
 std::unique_ptr<Gradients> make_gradients(World& world, const ParameterGroups& groups,
                                           const TrainingSettings& training, std::int64_t passes,
                                           const ShardedWeights* weights, StepOptimizer* optimizer) {
-  if (!world.grouped() && training.offload_gradients && optimizer != nullptr)
+  const bool one = !world.grouped() && world.ranks() == 1;
+  if (one && training.offload_gradients && optimizer != nullptr)
     return std::make_unique<TakenGradients>(groups.parameters, passes, *optimizer);
-  if (!world.grouped()) return std::make_unique<GradientSums>(groups.parameters, passes);
+  if (one) return std::make_unique<GradientSums>(groups.parameters, passes);
   GradientPlan plan;
   plan.passes = passes;
   plan.reduce_in_fp32 = training.reduce_dtype == ReduceType::float32;

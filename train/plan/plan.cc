@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "plan/plan.h"
 
+#include "train/config/passes.h"
 #include "train/format/numbers.h"
 #include "train/parallel/lay_out.h"
 #include "train/parallel/layout.h"
@@ -89,7 +90,11 @@ Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
 
 }  // namespace
 
-Result<Plan> make_plan(const Settings& settings, const PlanRequest& request) {
+Result<Plan> make_plan(const Settings& given, const PlanRequest& request) {
+  const auto passes = accumulation_for(given.training, request.num_gpus);
+  if (!passes.ok()) return passes.status();
+  Settings settings = given;
+  settings.training.gradient_accumulation_steps = *passes;
   const std::unique_ptr<Task> task = make_task(settings.task);
   if (auto opened = task->open({settings, "", nullptr}); !opened.ok()) return opened.status();
   return make_plan(settings, *task, request);
@@ -118,9 +123,11 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   out.passes = trace->passes;
   out.batch = task.batch_text(settings.training.per_device_train_batch_size);
   out.unit = task.unit().name;
-  // Ranks hold gradients in buckets, which take the gradients' own memory; sums in another type, and with
-  // ZeRO the weights in one piece, need room besides.
-  if (ranks > 1 && divides_states(settings.training)) out.communication = 2 * kBucketBytes;
+  const auto owned = [&](Owner owner) -> std::int64_t& {
+    return out.memory.owners[static_cast<std::size_t>(owner)];
+  };
+  owned(Owner::gradients) -= trace->communication;
+  owned(Owner::communication) += trace->communication;
   out.cpu = request.cpu;
   if (request.cpu) {
     // torch takes the bytes that are asked for.
@@ -157,7 +164,7 @@ std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan) 
           {"master bits", of(Owner::master)},
           {"activations", of(Owner::activations) + of(Owner::batch)},
           {"workspace", of(Owner::workspace)},
-          {"communication", plan.communication},
+          {"communication", of(Owner::communication)},
           {"rounding", plan.memory.rounding},
           {"fragmentation", plan.fragmentation()},
           {"evaluation", plan.evaluation},

@@ -31,8 +31,7 @@ struct Plan {
   octavo::plan::MemoryUse memory;  // of steps
   // The most that torch allocates, evaluations included, and what those take from the device besides.
   std::int64_t peak = 0, evaluation = 0, evaluation_rows = 0;
-  std::int64_t communication = 0;  // of ranks, besides
-  StepOptimizer::Bytes states;     // those in host memory too
+  StepOptimizer::Bytes states;  // those in host memory too
   std::int64_t parameters = 0, trained = 0;
   std::string batch;  // "32 clips of up to 20 s …"
   std::int64_t rows = 0, passes = 1;
@@ -51,18 +50,18 @@ struct Plan {
   std::string measured_on;  // the device
   bool cpu = false;         // of a run on the CPU, whose allocator rounds nothing
 
-  // What a process takes of the device: the allocator's segments, ranks' buffers, and CUDA's own.
-  [[nodiscard]] std::int64_t total() const {
-    return memory.reserved + evaluation + communication + gpu.context;
-  }
+  // What a process takes of the device: the allocator's segments, and CUDA's own.
+  [[nodiscard]] std::int64_t total() const { return memory.reserved + evaluation + gpu.context; }
   [[nodiscard]] std::int64_t fragmentation() const { return memory.reserved - memory.allocated; }
   [[nodiscard]] bool fits() const { return total() <= gpu.memory; }
   [[nodiscard]] std::string bound() const;  // in words
 };
 
-// Errors are those of a run (bad data, settings that are no model), and of trace_step().
-Result<Plan> make_plan(const Settings& settings, const PlanRequest& request);
-// The same of a task whose data is open. It builds a model of its own, which the task has afterwards.
+// Errors are those of a run (bad data, settings that are no model, a batch that ranks cannot divide), and of
+// trace_step().
+Result<Plan> make_plan(const Settings& given, const PlanRequest& request);
+// The same of a task whose data is open, and of settings whose passes are those of a rank. It builds a model
+// of its own, which the task has afterwards.
 Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& request);
 
 // The rows of its table of memory, in their order.

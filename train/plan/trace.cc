@@ -9,6 +9,9 @@
 #include "precision.h"
 #include "train/data/stages.h"
 #include "train/parallel/lay_out.h"
+#include "train/parallel/make_gradients.h"
+#include "train/parallel/sharded_weights.h"
+#include "train/world/world.h"
 
 #include <octavo/backend.h>
 #include <torch/torch.h>
@@ -106,7 +109,9 @@ class Tracing {
   std::shared_ptr<::torch::nn::Module> model_;
   ParameterGroups groups_;
   PlannedStates states_;
-  std::unique_ptr<GradientSums> gradients_;
+  std::unique_ptr<World> world_;
+  std::unique_ptr<ShardedWeights> shards_;
+  std::unique_ptr<Gradients> gradients_;
   std::unique_ptr<Fp8> fp8_;
   bool fp8_enabled_ = false;
   Batch host_;
@@ -133,10 +138,16 @@ Status Tracing::build() {
   freeze(groups_);
   for (const auto& [name, tensor] : parameters) out_.parameters += tensor.numel();
   for (const auto& [name, tensor] : groups_.parameters) out_.trained += tensor.numel();
-  if (request_.ranks > 1 && divides_states(training_))
-    states_ = planned_states(plan_, training_, groups_, lay_out(groups_, request_.ranks, true), 0);
-  else
+  world_ = World::imagined(request_.ranks);
+  if (request_.ranks > 1 && divides_states(training_)) {
+    const ParallelLayout layout = lay_out(groups_, request_.ranks, true);
+    states_ = planned_states(plan_, training_, groups_, layout, 0);
+    auto shards = ShardedWeights::make(*world_, plan_, groups_, layout);
+    if (!shards.ok()) return shards.status();
+    shards_ = std::move(*shards);
+  } else {
     states_ = planned_states(plan_, training_, groups_);
+  }
   out_.states = states_.bytes;
   out_.on_cpu = training_.offload == Offload::host;
   if (Status bad = choose_fp8(); !bad.ok()) return bad;
@@ -148,17 +159,16 @@ Status Tracing::build() {
       return faster_passes(gpu, layer, 1.0 / static_cast<double>(std::max<std::int64_t>(uses, 1)));
     });
   }
-  // Ranks of ZeRO-2 keep a part of each gradient, and give the rest back as soon as it is summed.
-  const bool zero2 = request_.ranks > 1 && training_.parallel == Parallel::zero2;
-  if (zero2 || (training_.offload_gradients && request_.ranks == 1 && training_.offload != Offload::none)) {
+  if (training_.offload_gradients && request_.ranks == 1 && training_.offload != Offload::none) {
     for (const auto& [name, param] : groups_.parameters)
       ::torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<LeavesTheDevice>());
   }
   fake_.set_owner(Owner::gradients);
-  gradients_ = std::make_unique<GradientSums>(groups_.parameters, training_.gradient_accumulation_steps);
+  gradients_ =
+      make_gradients(*world_, groups_, training_, training_.gradient_accumulation_steps, shards_.get());
+  out_.communication = gradients_->communication_bytes();
   for (const auto& [name, param] : groups_.parameters)
     out_.gradient_bytes += static_cast<std::int64_t>(param.nbytes());
-  if (zero2) fake_.take(out_.gradient_bytes / request_.ranks, Owner::gradients);
   const int handles = request_.device == FakeDevice::Of::gpu ? kHandles : 0;
   for (int i = 0; i < handles; ++i) fake_.take(blas_workspace(request_.gpu), Owner::workspace);
   return {};
@@ -212,7 +222,9 @@ void Tracing::add_update_kernels() {
   double weights = 0, gradients = 0;
   for (const auto& [name, param] : groups_.parameters) {
     weights += bytes(static_cast<std::int64_t>(param.nbytes()));
-    gradients += param.grad().defined() ? bytes(static_cast<std::int64_t>(param.grad().nbytes())) : 0.0;
+    const ::torch::Tensor& grad = param.grad();
+    if (grad.defined() || request_.ranks > 1)
+      gradients += bytes(static_cast<std::int64_t>(grad.defined() ? grad.nbytes() : param.nbytes()));
   }
   const StepOptimizer::Bytes& b = states_.bytes;
   const double divided = request_.ranks > 1 && divides_states(training_) ? request_.ranks : 1;
@@ -230,7 +242,9 @@ void Tracing::step(bool first) {
   out_.passes = training_.gradient_accumulation_steps;
   // Passes after the second are like it.
   std::size_t second = 0;
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(out_.passes, 2); ++i) {
+  const auto traced = std::min<std::int64_t>(out_.passes, 2);
+  gradients_->expect(traced, traced);
+  for (std::int64_t i = 0; i < traced; ++i) {
     second = fake_.kernels().size();
     pass(host, first ? 1 : 2);
   }

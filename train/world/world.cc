@@ -119,6 +119,12 @@ const Place& World::place() const { return impl_->place; }
 
 std::unique_ptr<World> World::alone() { return std::unique_ptr<World>(new World(std::make_unique<Impl>())); }
 
+std::unique_ptr<World> World::imagined(int ranks) {
+  auto out = alone();
+  out->impl_->place.ranks = out->impl_->place.local_ranks = ranks;
+  return out;
+}
+
 Result<std::unique_ptr<World>> World::join(const Place& place, const torch::Device& device,
                                            const WorldOptions& options) {
   if (!place.grouped()) return alone();
@@ -165,7 +171,7 @@ Pending World::reduce_scatter(const torch::Tensor& part, const torch::Tensor& wh
               "reduce_scatter: a part of ", part.numel(), " elements for ", ranks(), " ranks of ",
               whole.numel());
   if (!grouped()) {
-    if (part.data_ptr() != whole.data_ptr()) part.copy_(whole.view_as(part));
+    if (ranks() == 1 && part.data_ptr() != whole.data_ptr()) part.copy_(whole.view_as(part));
     return {};
   }
   impl_->note("reduce_scatter", whole);
@@ -182,7 +188,7 @@ Pending World::all_gather(const torch::Tensor& whole, const torch::Tensor& part)
                   part.scalar_type() == whole.scalar_type(),
               "all_gather: a part of ", part.numel(), " elements for ", ranks(), " ranks of ", whole.numel());
   if (!grouped()) {
-    if (part.data_ptr() != whole.data_ptr()) whole.copy_(part.view_as(whole));
+    if (ranks() == 1 && part.data_ptr() != whole.data_ptr()) whole.copy_(part.view_as(whole));
     return {};
   }
   impl_->note("all_gather", whole);

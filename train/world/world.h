@@ -74,6 +74,9 @@ class World {
 
   // One process without a group: every call answers at once.
   static std::unique_ptr<World> alone();
+  // Rank 0 of so many, where no other is: calls end at once and change nothing. For plans, whose tensors hold
+  // nothing that could be summed.
+  static std::unique_ptr<World> imagined(int ranks);
   // Waits for all ranks. The device is this rank's own; ranks that do not all have its type are an error.
   static Result<std::unique_ptr<World>> join(const Place& place, const torch::Device& device,
                                              const WorldOptions& options);
