@@ -40,9 +40,9 @@ training: {learning_rate: 1.0e-4, compute_dtype: bfloat16, max_steps: 30}
 WIDTHS = ((256, 32, 32), (512, 32, 32), (1024, 16, 8))
 LINE = re.compile(
     r"plan: ([\d.]+) (\w+), measured ([\d.]+) (\w+) \(([-+][\d.]+)%\); "
-    r"([\d.e+]+) ms a step, measured ([\d.e+]+) \(([-+][\d.]+)%\)"
+    r"([\d.]+) (\w+) a step, measured ([\d.]+) (\w+) \(([-+][\d.]+)%\)"
 )
-UNITS = {"GB": 1.0, "MB": 1e-3}
+UNITS = {"GB": 1.0, "MB": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,11 @@ def pair_of(name: str, printed: str) -> Pair:
     found = LINE.search(printed)
     if found is None:
         raise ValueError(f"{name}: the dry run printed no plan: {printed[-300:]!r}")
-    planned, unit, measured, other, _, planned_ms, measured_ms, _ = found.groups()
-    return Pair(
-        name,
-        float(planned) * UNITS[unit],
-        float(measured) * UNITS[other],
-        float(planned_ms),
-        float(measured_ms),
+    texts = found.groups()
+    planned, measured, planned_ms, measured_ms = (
+        float(texts[at]) * UNITS[texts[at + 1]] for at in (0, 2, 5, 7)
     )
+    return Pair(name, planned, measured, planned_ms, measured_ms)
 
 
 def bdh_pairs(command: str, text: str, steps: int) -> Iterator[Pair]:
@@ -145,7 +142,7 @@ def speech_pairs(command: str, gpu: str, measured: Sequence[dict[str, object]], 
             name = f"Parakeet 0.6B, {row['clips']} clips, {row['optimizer']}"
             yield Pair(
                 name + (", FP8" if fp8 else "") + (", checkpointing" if checkpointing else ""),
-                plan["memory"]["allocated"] / 1e9,
+                plan["memory"]["step"]["allocated"] / 1e9,
                 memory["peak"] / 1e9,
                 1e3 * plan["time"]["step_seconds"],
                 float(row["step_ms"]),  # type: ignore[arg-type]
