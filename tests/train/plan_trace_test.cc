@@ -5,6 +5,7 @@
 #include "plan/autocast.h"
 #include "plan/fake_device.h"
 #include "plan/plan.h"
+#include "plan/reductions.h"
 #include "plan/what_if.h"
 #include "precision.h"
 #include "train/config/config.h"
@@ -79,6 +80,23 @@ TEST(FakeDevice, KeepsWhatTheBackwardPassNeeds) {
   std::int64_t products = 0;
   for (const FakeKernel& each : device.kernels()) products += each.kernel.work == Work::product ? 1 : 0;
   EXPECT_EQ(products, 3);
+}
+
+// As torch 2.11 allocated them on an H200.
+TEST(FakeDevice, PartialSumsTakeMemoryForAMoment) {
+  const auto h200 = octavo::plan::find_gpu("h200").value();
+  EXPECT_EQ(row_sum_bytes(h200, 32'000, 256), 65'536'000);
+  EXPECT_EQ(row_sum_bytes(h200, 128'000, 256), 138'412'032);
+  EXPECT_EQ(row_sum_bytes(h200, 64, 4096), 0) << "one block has all rows";
+  FakeDevice device;
+  device.set_gpu(h200);
+  const torch::Tensor x = fake({8, 4000, 256}, torch::kBFloat16);
+  const Bytes before = count(device.events());
+  const torch::Tensor sum = x.sum({0, 1});
+  EXPECT_EQ(count(device.events()).most - before.now, 65'536'000 + 512);
+  EXPECT_EQ(count(device.events()).now - before.now, 512);
+  const torch::Tensor other = x.sum({2});
+  EXPECT_EQ(count(device.events()).most - before.now, 65'536'000 + 512);
 }
 
 TEST(FakeDevice, OwnersAreThoseOfTheMoment) {

@@ -3,6 +3,7 @@
 
 #include "plan/autocast.h"
 #include "plan/costs.h"
+#include "plan/reductions.h"
 #include "plan/shapes.h"
 
 #include <c10/core/Allocator.h>
@@ -34,6 +35,7 @@ struct Record {
   std::unordered_map<std::int64_t, std::size_t> taken;  // the event of an id that is allocated
   Owner owner = Owner::activations;
   bool catch_cpu = false;
+  std::optional<octavo::plan::Gpu> gpu;
   std::uintptr_t next = kFirstAddress;
 
   std::uintptr_t take(std::size_t bytes, Owner whose) {
@@ -115,6 +117,24 @@ void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, ::torch::jit:
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kWatched), stack);
 }
 
+// Sums over all but the last dimension, whose elements lie side by side: gradients of biases.
+void take_partial_sums(const std::string& name, const std::vector<c10::IValue>& inputs) {
+  const std::shared_ptr<Record>& record = current();
+  if (record == nullptr || !record->gpu || name != "aten::sum" || inputs.size() < 2 || !inputs[1].isIntList())
+    return;
+  const ::torch::Tensor& x = inputs[0].toTensor();
+  const auto dims = inputs[1].toIntVector();
+  if (!x.is_contiguous() || x.dim() < 2 || static_cast<std::int64_t>(dims.size()) != x.dim() - 1) return;
+  for (const std::int64_t dim : dims)
+    if (at::maybe_wrap_dim(dim, x.dim()) == x.dim() - 1) return;
+  const std::int64_t columns = x.size(-1);
+  const std::int64_t bytes =
+      row_sum_bytes(*record->gpu, x.numel() / std::max<std::int64_t>(columns, 1), columns);
+  if (bytes == 0) return;
+  const auto at = record->take(static_cast<std::size_t>(bytes), Owner::workspace);
+  record->give_back(static_cast<std::int64_t>(at));
+}
+
 // Operators that an operator runs are parts of it.
 int& depth() {
   thread_local int levels = 0;
@@ -134,6 +154,7 @@ void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, ::torch::jit
   const Level level;
   const std::vector<c10::IValue> inputs(stack->end() - static_cast<std::ptrdiff_t>(arguments), stack->end());
   call(op, keys, stack, arguments);
+  take_partial_sums(op.schema().name(), inputs);
   const std::shared_ptr<Record>& record = current();
   const std::size_t first = stack->size() - op.schema().returns().size();
   if (record == nullptr || !touches_fake(*stack, first)) return;
@@ -237,6 +258,8 @@ FakeDevice::~FakeDevice() {
   c10::SetAllocator(c10::DeviceType::Meta, parts_->allocator_before, 255);
   current().reset();
 }
+
+void FakeDevice::set_gpu(const octavo::plan::Gpu& gpu) { parts_->record->gpu = gpu; }
 
 void FakeDevice::set_owner(Owner owner) { parts_->record->owner = owner; }
 

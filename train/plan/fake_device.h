@@ -62,6 +62,8 @@ class FakeDevice {
   [[nodiscard]] const std::vector<FakeKernel>& kernels() const;
   // From here on kernels count: those before are forgotten.
   void forget_kernels();
+  // The GPU whose kernels' own memory is counted; without one it is not.
+  void set_gpu(const octavo::plan::Gpu& gpu);
   // How passes in FP8 are chosen where time would decide.
   void set_fp8_choice(std::function<octavo::fp8::Choice(const octavo::fp8::Layer&)> choose);
 

@@ -122,6 +122,7 @@ Status Tracing::build() {
   auto plan = plan_optimizer(training_, FakeDevice::device(), /*has_backend=*/true);
   if (!plan.ok()) return plan.status();
   plan_ = *plan;
+  if (request_.device == FakeDevice::Of::gpu) fake_.set_gpu(request_.gpu);
   fake_.set_owner(Owner::weights);
   fake_.catch_cpu(true);
   model_ = request_.task.build(settings_);
