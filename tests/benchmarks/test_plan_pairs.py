@@ -34,6 +34,21 @@ def test_a_summary_counts_what_is_far_off() -> None:
     assert "1 beyond 15%" in text
 
 
+def test_the_fastest_of_several_runs_counts(tmp_path: pathlib.Path) -> None:
+    command = tmp_path / "octavo"
+    command.write_text(
+        "#!/bin/sh\n"
+        'n=$(cat "$0.n" 2>/dev/null || echo 9); echo $((n - 1)) > "$0.n"\n'
+        'row() { echo "{\\"optimizer\\": \\"a\\", \\"checkpointing\\": \\"on\\", '
+        '\\"clips\\": $1, \\"step_ms\\": $2}"; }\n'
+        'case "$*" in *8,16,32*) last=", $(row 32 5)";; esac\n'
+        'echo "{\\"rows\\": [$(row 8 $n)$last]}"\n'
+    )
+    command.chmod(0o755)
+    rows = plan_pairs.speech_rows(str(command), [], 3)
+    assert [(row["clips"], row["step_ms"]) for row in rows] == [(8, 7), (32, 5)]
+
+
 def test_speech_is_planned_beside_measured_rows(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
