@@ -181,7 +181,7 @@ def run(arguments: Sequence[str] | None = None) -> list[Pair]:
     parser.add_argument("--command", default=str(ROOT / "build/bin/octavo"))
     parser.add_argument("--gpu", default="this", help="that speech is planned for: the one that was measured")
     parser.add_argument("--steps", type=int, default=8, help="of a dry run (8)")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of 8 and 16 clips: the fastest counts (3)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of 8 and 16 clips; the fastest counts")
     parser.add_argument("--only", choices=("bdh", "speech"))
     parser.add_argument("--measured-speech", help="rows of an earlier `octavo bench speech --json`")
     parser.add_argument("--measured-fp8", help="the same with --fp8 delayed")

@@ -381,6 +381,14 @@ TEST_F(Plans, RanksDivideStatesAndTalk) {
   EXPECT_GE(of(ddp, Owner::weights), of(one, Owner::weights));
 }
 
+TEST_F(Plans, SayWhereTheHostMayBeTheLimit) {
+  const Plan small = plan(bdh());
+  EXPECT_NEAR(small.slow_host_seconds() / small.compute.host_seconds, 35.0 / 18.0, 0.01);
+  EXPECT_THAT(plan_lines(small), testing::Contains(HasSubstr("the host may be the limit: to launch ")));
+  const Plan large = plan(bdh(), {"batch_size=2048", "per_device_eval_batch_size=1"});
+  EXPECT_THAT(plan_lines(large), testing::Not(testing::Contains(HasSubstr("the host may be"))));
+}
+
 TEST_F(Plans, RanksDivideAGlobalBatch) {
   const std::vector<std::string> words = {"global_batch_size=64"};
   EXPECT_EQ(plan(bdh(), words).passes, 8);

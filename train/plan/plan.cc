@@ -21,9 +21,9 @@ namespace {
 using octavo::plan::Bound;
 using octavo::plan::Owner;
 
-// Seconds of the host for one kernel, in C++ with autograd, on the machine of the H200 that the rest was
-// measured on.
-constexpr double kLaunch = 18e-6;
+// Seconds of the host for one kernel, in C++ with autograd: of the faster of two machines with an H200 that
+// plans were held against, and of the slower one.
+constexpr double kLaunch = 18e-6, kSlowLaunch = 35e-6;
 
 octavo::plan::Links links_of(const PlanRequest& request) {
   octavo::plan::Links out;
@@ -85,6 +85,7 @@ Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
   out.offload_seconds = offloaded(request, trace);
   out.step_seconds = out.compute.seconds + out.exposed_seconds + out.offload_seconds;
   out.units_per_second = static_cast<double>(trace.units * request.num_gpus) / out.step_seconds;
+  for (const FakeKernel& each : trace.kernels) out.launches += each.kernel.launches;
   return {};
 }
 
@@ -139,6 +140,8 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   if (Status bad = add_time(request, *trace, out); !bad.ok()) return bad;
   return out;
 }
+
+double Plan::slow_host_seconds() const { return static_cast<double>(launches) * kSlowLaunch; }
 
 std::string Plan::bound() const {
   if (!measured_rows.empty()) return "what was measured";
@@ -214,6 +217,10 @@ std::vector<std::string> plan_lines(const Plan& plan) {
                           bytes_text(plan.gpu.memory) + " that there are");
   out.push_back("time: " + brief_time(plan.step_seconds) + " a step, " + short_count(plan.units_per_second) +
                 " " + plan.unit + "/s; bound by " + plan.bound());
+  if (const double slow = plan.slow_host_seconds(); slow > plan.compute.gpu_seconds)
+    out.push_back("  the host may be the limit: to launch " + grouped(static_cast<double>(plan.launches)) +
+                  " kernels took a fast one " + brief_time(plan.compute.host_seconds) + ", and a slow one " +
+                  brief_time(slow));
   if (plan.offload_seconds > 0)
     out.push_back("  " + brief_time(plan.offload_seconds) +
                   " of it for states in host memory (a rough figure)");
@@ -279,6 +286,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
   out["time"] = {{"step_seconds", plan.step_seconds},
                  {"gpu_seconds", plan.compute.gpu_seconds},
                  {"host_seconds", plan.compute.host_seconds},
+                 {"slow_host_seconds", plan.slow_host_seconds()},
                  {"update_seconds", plan.update_seconds},
                  {"exposed_seconds", plan.exposed_seconds},
                  {"offload_seconds", plan.offload_seconds},

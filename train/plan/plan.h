@@ -39,6 +39,7 @@ struct Plan {
 
   double step_seconds = 0;
   octavo::plan::StepTime compute;
+  std::int64_t launches = 0;    // of kernels, by the host
   double update_seconds = 0;    // the optimizer's part
   double offload_seconds = 0;   // what states in host memory add
   double exposed_seconds = 0;   // communication that outlasts the backward pass
@@ -55,6 +56,8 @@ struct Plan {
   [[nodiscard]] std::int64_t fragmentation() const { return memory.reserved - memory.allocated; }
   [[nodiscard]] bool fits() const { return total() <= gpu.memory; }
   [[nodiscard]] std::string bound() const;  // in words
+  // The host's part where it is as slow as the slowest that was measured; `compute` has a fast one's.
+  [[nodiscard]] double slow_host_seconds() const;
 };
 
 // Errors are those of a run (bad data, settings that are no model, a batch that ranks cannot divide), and of
