@@ -102,7 +102,7 @@ class Rehearsal {
   Rehearsal(Session& session, Heartbeat& console)
       : session_(session), console_(console), stepper_(session, console) {}
 
-  Status run(std::int64_t steps);
+  Status run(std::int64_t steps, bool evaluates);
   [[nodiscard]] int signal() const { return signal_; }
   [[nodiscard]] DryRun done() const;
 
@@ -133,11 +133,12 @@ class Rehearsal {
   std::int64_t reserved_ = 0;    // before it
 };
 
-Status Rehearsal::run(std::int64_t steps) {
+Status Rehearsal::run(std::int64_t steps, bool evaluates) {
   try {
     give_largest_first(session_);
+    release_cached_memory(session_.device);  // of a rehearsal before
     take_steps(std::min(steps, session_.steps()));
-    if (signal_ == 0) evaluate();
+    if (signal_ == 0 && evaluates) evaluate();
   } catch (const c10::Error& error) {
     return explain(session_, error, evaluating_);
   } catch (const std::bad_alloc&) {
@@ -280,12 +281,12 @@ DryRun Rehearsal::done() const {
   return out;
 }
 
-Result<DryRun> rehearse(const Config& config, std::int64_t steps, Heartbeat& console,
+Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates, Heartbeat& console,
                         const std::shared_ptr<World>& world) {
   auto opened = open_joined(config, console, Purpose::dry_run, world);
   if (!opened.ok()) return opened.status();
   Rehearsal rehearsal(**opened, console);
-  const Status status = rehearsal.run(steps);
+  const Status status = rehearsal.run(steps, evaluates);
   console.doing("");
   if (!status.ok()) {
     world->fail(status.message());
@@ -296,7 +297,7 @@ Result<DryRun> rehearse(const Config& config, std::int64_t steps, Heartbeat& con
 
 }  // namespace
 
-Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console) {
+Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates) {
   const auto place = place_of(config);
   if (!place.ok()) return place.status();
   RankConsole own(console, place->rank);
@@ -306,7 +307,7 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
   auto world = join_ranks(config, *place);
   if (!world.ok()) return world.status();
   if ((*world)->grouped()) heartbeat.tell([&](const std::string& what) { (*world)->doing(what); });
-  return rehearse(config, steps, heartbeat, *world);
+  return rehearse(config, steps, evaluates, heartbeat, *world);
 }
 
 }  // namespace octavo::train

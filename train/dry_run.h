@@ -29,6 +29,7 @@ struct DryRun {
 // Errors are those of a run: bad data or settings, weights of init_from that do not fit, exhausted memory.
 // Handles signals as train() does. REQUIRES: steps >= 2, for the memory of the second one is measured; one
 // run per process at a time.
-Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console);
+// `evaluates`: false leaves the evaluation out.
+Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates = true);
 
 }  // namespace octavo::train

@@ -282,7 +282,7 @@ Status Loop::write_end(const Outcome& outcome) {
                               : stepper_.memory() ? stepper_.memory()->peak()
                                                   : 0;
     const Measured found{peak, settled.value_or(progress_.step_seconds()),
-                         /*evaluated=*/!cpu, settled.has_value()};
+                         /*evaluated=*/!cpu && evaluation_seconds_ > 0, settled.has_value()};
     console_.note(plan_against(*session_.forecast, found));
     record["plan"] = pair_json(*session_.forecast, found);
   }

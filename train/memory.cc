@@ -100,7 +100,7 @@ PeakMeter::PeakMeter(const torch::Device& device) : device_(device) {
   if (device.is_cpu()) {
     counter_ = std::make_shared<Counter>();
     // torch warns of each thousandth block that was there before: it is counted on purpose from here on.
-    log_level_before_ = std::exchange(FLAGS_caffe2_log_level, kErrors);
+    log_level_before_ = std::exchange(FLAGS_caffe2_log_level, std::max(FLAGS_caffe2_log_level, kErrors));
     guard_ = std::make_unique<c10::DebugInfoGuard>(c10::DebugInfoKind::PROFILER_STATE, counter_);
   } else {
     reset_peak(device);

@@ -44,7 +44,8 @@ struct MemoryByOwner {
 };
 
 // Measures the most that is allocated beyond `held` while it lives: by the allocator's peak, or on the CPU by
-// counting allocations of this thread and of the passes that it starts.
+// counting allocations of this thread and of the passes that it starts. One at a time: on the CPU torch's
+// warnings are off meanwhile.
 class PeakMeter {
  public:
   explicit PeakMeter(const torch::Device& device);

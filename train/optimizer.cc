@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "optimizer.h"
 
+#include "nn/fake.h"
 #include "optimizers.h"
 #include "train/config/options.h"
 #include "train/config/recipe.h"
@@ -88,7 +89,8 @@ std::vector<PlacedState> place_states(const OptimizerPlan& plan, const TrainingS
     }
   }
   ResidenceOptions options;
-  const bool on_cpu = !groups.parameters.empty() && groups.parameters.front().second.is_cpu();
+  const bool on_cpu = !groups.parameters.empty() && (groups.parameters.front().second.is_cpu() ||
+                                                     is_fake_cpu(groups.parameters.front().second));
   if (plan.native) options.wanted = wanted(training, on_cpu);
   options.ratio = training.offload_ratio;
   options.budget = training.gpu_state_budget.value_or(-1);

@@ -24,7 +24,7 @@ struct PlanCommand {
   bool advise = false;
   std::string html;  // a page's path
   bool json = false;
-  bool measure = false;  // two small steps here, instead of a plan
+  bool measure = false;  // steps with two small batches here, instead of a plan
 };
 
 void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& action);

@@ -12,7 +12,6 @@
 #include "dry_run.h"
 #include "evaluate.h"
 #include "model.h"
-#include "progress.h"
 #include "signals.h"
 #include "terminal_console.h"
 #include "train.h"
@@ -30,7 +29,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <string>

@@ -68,28 +68,38 @@ nlohmann::ordered_json json_of(const std::vector<train::Advice>& advice) {
   return out;
 }
 
-train::Plan measured(const train::LoadWith& load, const train::PlanRequest& wanted) {
+// The GPU that the run would take, where none was named.
+std::string gpu_of(const PlanCommand& request, const train::Settings& settings) {
+  const auto& index = settings.training.device.index;
+  return request.gpu == "this" && index ? "this:" + std::to_string(*index) : request.gpu;
+}
+
+// On the GPU that was asked for, which is one of this machine's.
+train::Plan measured(const std::string& gpu, const train::LoadWith& load, const train::PlanRequest& wanted) {
+  if (gpu != "this" && !gpu.starts_with("this:"))
+    throw Failure(kExitUsage, "--measure runs steps on this machine's GPU, and --gpu is " + gpu +
+                                  "; use --gpu this, or leave --measure out");
+  const std::string device = "training.device=cuda:" + (gpu == "this" ? "0" : gpu.substr(5));
+  const train::LoadWith there = [&](std::vector<std::string> words) {
+    words.push_back(device);
+    return load(words);
+  };
   TerminalConsole console;
-  return take(train::measure_plan(load, wanted, console));
+  return take(train::measure_plan(there, wanted, console));
 }
 
 // Where the GPU is that was asked for, steps take the place of a plan that cannot be made.
 train::Plan planned(const PlanCommand& request, const train::LoadWith& load, const train::Settings& settings,
                     const train::PlanRequest& wanted) {
-  if (request.measure) return measured(load, wanted);
+  const std::string gpu = gpu_of(request, settings);
+  if (request.measure) return measured(gpu, load, wanted);
   auto plan = train::make_plan(settings, wanted);
   if (plan.ok()) return std::move(*plan);
-  const bool here = request.gpu == "this" && wanted.num_gpus == 1;
+  const bool here = gpu.starts_with("this") && wanted.num_gpus == 1;
   const bool more = !request.solve.empty() || request.advise || !request.html.empty();
   if (plan.status().code() != StatusCode::unsupported || !here || more) check(plan.status());
   std::cerr << plan.status().message() << "\nmeasuring instead: a few steps with small batches\n";
-  return measured(load, wanted);
-}
-
-// The GPU that the run would take.
-std::string gpu_of(const PlanCommand& request, const train::Settings& settings) {
-  const auto& index = settings.training.device.index;
-  return request.gpu == "this" && index ? "this:" + std::to_string(*index) : request.gpu;
+  return measured(gpu, load, wanted);
 }
 
 }  // namespace

@@ -80,8 +80,8 @@ Planned for an H200, beside the measured runs. The second table has differences 
 """,
         """
 States are a fixed part: 8 bytes a parameter in fp32, 2 in 8 bits, 1 in 4 bits. What grows with the batch
-are activations, and checkpointing takes most of them away. The planned speed of 8 clips with checkpointing
-is nearly twice the measured one; why is not known yet. Take planned speeds of small batches with care.
+are activations, and checkpointing takes most of them away. With 8 clips the host is the limit: a slow one
+takes twice as long for a step as a fast one, which is the planned one. Take such speeds with care.
 """,
     ),
     Section(
@@ -89,7 +89,8 @@ is nearly twice the measured one; why is not known yet. Take planned speeds of s
         "test_ranks",
         [tables.ranks(count) for count in tables.CLIPS],
         """
-GB that each A100 must have. `ddp` saves nothing: each GPU has all. NCCL's own buffers are not counted.
+GB that each A100 must have. `ddp` divides nothing: each GPU has all, with gradients in buckets. NCCL's own
+buffers are not counted.
 """,
         """
 With `zero2` a GPU keeps its part of the gradients only ([ranks.md](ranks.md#what-each-rank-has)).

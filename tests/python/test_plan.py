@@ -6,6 +6,7 @@ Sizes are multiples of torch's blocks of 512 bytes where a test counts them, so 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import sys
@@ -531,15 +532,15 @@ class Native(Selects):
 
 def test_errors_name_operator_and_module() -> None:
     model = nn.Sequential(nn.Linear(8, 8), Selects())
-    with pytest.raises(octavo.PlanError, match=r"aten.index.Tensor in the module '1'.*measure=True"):
+    with pytest.raises(octavo.PlanError, match=r"aten.index.Tensor in the module '1'.*real steps"):
         octavo.plan(model, None, (4, 8), gpu="a100")
-    with pytest.raises(octavo.PlanError, match=r"values, and a plan has none.*measure=True"):
+    with pytest.raises(octavo.PlanError, match=r"values, and a plan has none.*real steps"):
         octavo.plan(nn.Sequential(Branches()), None, (4, 8), gpu="a100")
-    with pytest.raises(octavo.PlanError, match=r"data pointer.*measure=True"):
+    with pytest.raises(octavo.PlanError, match=r"data pointer.*real steps"):
         octavo.plan(Native(), None, (4, 8), gpu="a100")
     with pytest.raises(octavo.PlanError, match=r"aten.addmm.*in the module '1'.*dim") as wrong:
         octavo.plan(nn.Sequential(nn.Linear(8, 9), nn.Linear(8, 8)), None, (4, 8), gpu="a100")
-    assert "measure" not in str(wrong.value), "a GPU would not take it either"
+    assert "real steps" not in str(wrong.value), "a GPU would not take it either"
 
 
 def test_bad_arguments() -> None:
@@ -591,13 +592,26 @@ def test_small_batches_lie_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
         return measure._Steps(some, 100 + 2 * some, 200 + 2 * some, 0.5 + 0.25 * some, 0, 50)
 
     monkeypatch.setattr(measure, "_steps", steps)
-    monkeypatch.setattr(measure, "Gpu", lambda _: _core.Gpu("a100"))
+    monkeypatch.setattr(measure, "Gpu", lambda _, real=_core.Gpu: real("a100"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda _devices: contextlib.nullcontext())
     report = octavo.plan(nn.Linear(8, 8), None, (64, 8), measure=True)
     assert taken == [64, 16, 32, 4, 8]
     assert (report.peak, report.reserved, report.step_seconds) == (228, 328, 16.5)
     assert any("4 and 8 samples; 64 are on the line" in note for note in report.notes)
+
+    # Where fake tensors cannot run it: small batches at once, and the plan's reason where they fail, too.
+    monkeypatch.setattr(_core, "Gpu", lambda _, real=_core.Gpu: real("a100"))
+    taken.clear()
+    report = octavo.plan(nn.Sequential(Branches()), None, (64, 8))
+    assert taken == [16, 32, 4, 8]
+    assert "measured: plan: operator" in report.notes[0]
+    monkeypatch.setattr(measure, "_steps", lambda *_: 1 / 0)
+    with pytest.raises(octavo.PlanError, match="values"):
+        octavo.plan(nn.Sequential(Branches()), None, (64, 8))
+    with pytest.raises(octavo.PlanError, match="values"):
+        octavo.plan(nn.Sequential(Branches()), None, (64, 8), measure=False)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

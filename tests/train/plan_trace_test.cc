@@ -329,6 +329,11 @@ TEST_F(Plans, CountCopiesInHostMemory) {
   EXPECT_EQ(copies({"offload=stream", "offload_gradients=true"}), 2);
   EXPECT_EQ(copies({"offload=host", "offload_gradients=true"}), 4);
   EXPECT_EQ(copies({"offload=host", "offload_gradients=true", "gradient_accumulation_steps=3"}), 6);
+  const Plan ranks = plan(bdh(), {"offload=stream", "offload_gradients=true"}, on("h100", 2));
+  EXPECT_EQ(ranks.states.host_copies, 0) << "ranks keep gradients";
+  PlanRequest cpu;
+  cpu.cpu = true;
+  EXPECT_EQ(plan(bdh(), {"offload=auto"}, cpu).states.host_states, 0) << "they are in host memory as it is";
   EXPECT_THAT(plan_lines(plan(bdh(), {"offload=host"})),
               testing::Contains(HasSubstr("of copies of weights and gradients")));
 }
@@ -417,6 +422,35 @@ TEST_F(Plans, SolvesForTheLargestBatch) {
   EXPECT_FALSE(fits(rows + 1));
   EXPECT_THAT(solve(Solve::length, bdh(), small).value().text, HasSubstr("data.block_size="));
   EXPECT_THAT(solve(Solve::model, bdh(), small).value().text, HasSubstr("model.n_embd="));
+}
+
+// 24 rows of a step: 3 GPUs can divide them, 2 cannot.
+TEST_F(Plans, GpusAreThoseThatCanDivideAGlobalBatch) {
+  const LoadWith load = [this](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"optimizer=adamw", "global_batch_size=24",
+                                    "model.mlp_internal_dim_multiplier=512"};
+    all.insert(all.end(), words.begin(), words.end());
+    return bdh()(all);
+  };
+  const std::int64_t one = plan(load).total(),
+                     three = plan(load, {"training.parallel=zero2"}, on("h100", 3)).total();
+  ASSERT_LT(three, one);
+  PlanRequest small = on("h100");
+  small.gpu.memory = three;
+  EXPECT_EQ(solve(Solve::gpus, load, small).value().num_gpus, 3);
+  small.gpu.memory = small.gpu.context;
+  EXPECT_THAT(solve(Solve::gpus, load, small).value().text, HasSubstr("training.global_batch_size"));
+  // Passes follow from rows there.
+  small = on("h100", 3);
+  small.gpu.memory = three;
+  const auto advice = advise(load, small, plan(load, {}, small)).value();
+  EXPECT_THAT(advice, testing::Contains(testing::Field(
+                          &Advice::words, testing::ElementsAre("training.per_device_train_batch_size=4"))));
+  // The points of the page have the passes of a rank.
+  const auto data = what_if("run.yaml", load, on("h100", 3), plan(load, {}, on("h100", 3))).value();
+  for (const auto& point : data["points"])
+    EXPECT_EQ(point["units"].get<std::int64_t>(),
+              point["rows"].get<std::int64_t>() * point["length"].get<std::int64_t>());
 }
 
 TEST_F(Plans, AdvisesWhatSavesAndSaysWhatItCosts) {

@@ -138,6 +138,16 @@ TEST(MeasuredPlan, OfOneRowIsThatRowsAndOfTwoGpusIsNone) {
   request.gpu = octavo::plan::find_gpu("h100").value();
   Recorder recorder;
   EXPECT_EQ(measure_plan(load, request, recorder)->measured_rows, std::vector<std::int64_t>{1});
+  EXPECT_THAT(measure_plan(
+                  [&](Words words) {
+                    words.insert(words.begin(), "max_steps=1");
+                    return load(words);
+                  },
+                  request, recorder)
+                  .status()
+                  .message(),
+              HasSubstr("raise training.max_steps"));
+  EXPECT_EQ(recorder.said.find("evaluating"), std::string::npos);
   request.num_gpus = 2;
   EXPECT_THAT(measure_plan(load, request, recorder).status().message(),
               HasSubstr("cannot be measured on one"));

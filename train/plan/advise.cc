@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "plan/advise.h"
 
+#include "train/config/passes.h"
+
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -53,11 +55,13 @@ std::vector<Idea> ideas_for(const Settings& settings, const PlanRequest& request
                    "states and gradients in host memory, updated by the CPU"});
   }
   for (std::int64_t parts = 2; parts <= 8 && training.per_device_train_batch_size % parts == 0; parts *= 2) {
-    out.push_back({{"training.per_device_train_batch_size=" +
-                        std::to_string(training.per_device_train_batch_size / parts),
-                    "training.gradient_accumulation_steps=" +
-                        std::to_string(training.gradient_accumulation_steps * parts)},
-                   "the same step in passes of 1/" + std::to_string(parts)});
+    Idea idea = {{"training.per_device_train_batch_size=" +
+                  std::to_string(training.per_device_train_batch_size / parts)},
+                 "the same step in passes of 1/" + std::to_string(parts)};
+    if (!training.accumulation_follows)  // else more passes come of themselves
+      idea.words.push_back("training.gradient_accumulation_steps=" +
+                           std::to_string(training.gradient_accumulation_steps * parts));
+    out.push_back(std::move(idea));
   }
   return out;
 }
@@ -116,6 +120,14 @@ Result<Key> key_of(Solve what, const Settings& settings) {
   return Key{key.key, key.now, std::max<std::int64_t>(key.step, 1)};
 }
 
+// Powers of two; of a global batch all numbers that can divide it.
+std::vector<std::int64_t> counts_of_gpus(const TrainingSettings& training) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t count = 1; count <= 1024; count += training.global_batch_size ? 1 : count)
+    if (accumulation_for(training, count).ok()) out.push_back(count);
+  return out;
+}
+
 }  // namespace
 
 Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& request, const Plan& now) {
@@ -142,7 +154,7 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& requ
   if (!config.ok()) return config.status();
   if (what == Solve::gpus) {
     Solution out;
-    for (std::int64_t count = 1; count <= 1024; count *= 2) {
+    for (const std::int64_t count : counts_of_gpus(config->settings.training)) {
       PlanRequest more = request;
       more.num_gpus = count;
       std::vector<std::string> words;
@@ -158,8 +170,10 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& requ
           std::to_string(count) + (count > 1 ? " GPUs with parallel=zero2 are enough" : " GPU is enough");
       return out;
     }
-    out.text =
-        "it does not fit 1,024 GPUs either: what every GPU has whole, weights and activations, is too much";
+    out.text = (config->settings.training.global_batch_size
+                    ? "it does not fit as many GPUs as training.global_batch_size can be divided among"
+                    : "it does not fit 1,024 GPUs either") +
+               std::string(": what every GPU has whole, weights and activations, is too much");
     return out;
   }
   auto key = key_of(what, config->settings);

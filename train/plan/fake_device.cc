@@ -123,6 +123,7 @@ void take_partial_sums(const std::string& name, const std::vector<c10::IValue>& 
   if (record == nullptr || !record->gpu || name != "aten::sum" || inputs.size() < 2 || !inputs[1].isIntList())
     return;
   const ::torch::Tensor& x = inputs[0].toTensor();
+  if (!x.is_meta() || !x.is_floating_point() || x.scalar_type() == ::torch::kDouble) return;
   const auto dims = inputs[1].toIntVector();
   if (!x.is_contiguous() || x.dim() < 2 || static_cast<std::int64_t>(dims.size()) != x.dim() - 1) return;
   for (const std::int64_t dim : dims)

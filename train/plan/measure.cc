@@ -6,7 +6,6 @@
 #include "train/data/order.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -28,15 +27,18 @@ struct Sample {
 
 Result<Sample> sample(const LoadWith& load, const Settings& run, std::int64_t rows, Console& console) {
   // As many passes as the run has, whatever its rows are.
-  std::vector<std::string> words = {
+  const std::vector<std::string> words = {
       "training.per_device_train_batch_size=" + std::to_string(rows), "training.global_batch_size=null",
+      "training.num_gpus=null",
       "training.gradient_accumulation_steps=" + std::to_string(run.training.gradient_accumulation_steps)};
   auto config = load(words);
   if (!config.ok()) return config.status();
-  auto found = dry_run(*config, kSteps, console);
+  auto found = dry_run(*config, kSteps, console, /*evaluates=*/false);
   if (!found.ok()) return found.status();
   if (found->signal != 0)
     return Status::failed(std::string("the measurement was stopped by ") + signal_name(found->signal));
+  if (found->step_seconds <= 0)
+    return Status::invalid("a plan measures the second step, and this run has one; raise training.max_steps");
   return Sample{rows, std::move(*found)};
 }
 
@@ -45,7 +47,7 @@ Result<Sample> sample(const LoadWith& load, const Settings& run, std::int64_t ro
 Result<Plan> measure_plan(const LoadWith& load, const PlanRequest& request, Console& console) {
   if (request.num_gpus > 1)
     return Status::unsupported("a plan of " + std::to_string(request.num_gpus) +
-                               " GPUs cannot be measured on one; leave --num-gpus out");
+                               " GPUs cannot be measured on one; use --num-gpus 1");
   auto config = load({});
   if (!config.ok()) return config.status();
   const Settings& settings = config->settings;

@@ -3,7 +3,6 @@
 
 #include "train/config/passes.h"
 #include "train/format/numbers.h"
-#include "train/parallel/lay_out.h"
 #include "train/parallel/layout.h"
 
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <span>
 #include <utility>
 
 namespace octavo::train {
@@ -96,6 +96,7 @@ Result<Plan> make_plan(const Settings& given, const PlanRequest& request) {
   if (!passes.ok()) return passes.status();
   Settings settings = given;
   settings.training.gradient_accumulation_steps = *passes;
+  if (request.num_gpus > 1) settings.training.offload_gradients = false;  // ranks sum them on their devices
   const std::unique_ptr<Task> task = make_task(settings.task);
   if (auto opened = task->open({settings, "", nullptr}); !opened.ok()) return opened.status();
   return make_plan(settings, *task, request);
@@ -196,8 +197,10 @@ std::vector<std::string> plan_lines(const Plan& plan) {
     std::string rows;
     for (const std::int64_t each : plan.measured_rows)
       rows += (rows.empty() ? "" : " and ") + std::to_string(each);
-    out.push_back("  measured on " + plan.measured_on + " with " + rows + " rows; " +
-                  std::to_string(plan.rows) + " are on the line through them, and evaluations are left out");
+    const bool whole = plan.measured_rows.back() == plan.rows;
+    out.push_back("  measured on " + plan.measured_on + " with " + rows + " rows" +
+                  (whole ? "" : "; " + std::to_string(plan.rows) + " are on the line through them") +
+                  "; evaluations are left out");
   }
   out.push_back("  " + bytes_text(plan.peak) + " allocated by torch at the peak, " +
                 bytes_text(plan.memory.reserved + plan.evaluation) + " reserved");
@@ -257,12 +260,15 @@ std::string plan_against(const Plan& plan, const Measured& measured) {
 }
 
 nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured) {
-  return {{"peak", planned_peak(plan, measured)},
-          {"measured_peak", measured.peak},
-          {"reserved", plan.memory.reserved},
-          {"step_seconds", plan.step_seconds},
-          {"measured_step_seconds", measured.step_seconds},
-          {"settled", measured.settled}};
+  nlohmann::ordered_json out = {
+      {"peak", planned_peak(plan, measured)},
+      {"measured_peak", measured.peak},
+      {"reserved", plan.memory.reserved + (measured.evaluated ? plan.evaluation : 0)}};
+  if (plan.cpu) return out;
+  out["step_seconds"] = plan.step_seconds;
+  out["measured_step_seconds"] = measured.step_seconds;
+  out["settled"] = measured.settled;
+  return out;
 }
 
 nlohmann::ordered_json plan_json(const Plan& plan) {
@@ -271,7 +277,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
   out["num_gpus"] = plan.num_gpus;
   out["parameters"] = plan.parameters;
   out["trained"] = plan.trained;
-  if (!plan.measured_rows.empty()) out["measured_rows"] = plan.measured_rows;
+  if (!plan.measured_rows.empty()) out["measured"] = {{"rows", plan.measured_rows}, {"on", plan.measured_on}};
   out["batch"] = {{"text", plan.batch}, {"rows", plan.rows}, {"passes", plan.passes}};
   nlohmann::ordered_json owners;
   for (const auto& [name, bytes] : memory_rows(plan)) owners[name] = bytes;

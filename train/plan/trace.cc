@@ -283,8 +283,10 @@ Result<StepTrace> Tracing::run() {
     evaluate();
     forget_fake_casts();
   } catch (const c10::Error& error) {
-    return Status::unsupported(std::string(error.what_without_backtrace()) +
-                               "; where the GPU is, octavo plan --measure runs a few steps instead");
+    const bool gpu = request_.device == FakeDevice::Of::gpu;
+    return Status::unsupported(
+        std::string(error.what_without_backtrace()) +
+        (gpu ? "; where the GPU is, octavo plan --measure runs a few steps instead" : ""));
   }
   out_.events = fake_.events();
   return std::move(out_);

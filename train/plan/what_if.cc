@@ -54,9 +54,9 @@ struct Point {
 
 // Two batches below and one above that of the run, and with half and twice its length, each with and without
 // checkpointing.
-Json points_json(const LoadWith& load, const PlanRequest& request, std::int64_t rows,
+Json points_json(const LoadWith& load, const PlanRequest& request, const Plan& run,
                  const Task::SizeKey& length) {
-  const std::int64_t least = 1, now = std::max(length.now, least);
+  const std::int64_t least = 1, now = std::max(length.now, least), rows = run.rows;
   std::vector<Point> points;
   for (const std::int64_t tried : {rows / 4, rows / 2, rows, 2 * rows})
     points.push_back({std::max(tried, least), now});
@@ -68,7 +68,9 @@ Json points_json(const LoadWith& load, const PlanRequest& request, std::int64_t 
     for (const Point& point : points) {
       std::vector<std::string> words = {
           std::string("model.gradient_checkpointing=") + (checkpointing ? "true" : "false"),
-          "training.per_device_train_batch_size=" + std::to_string(point.rows)};
+          "training.per_device_train_batch_size=" + std::to_string(point.rows),
+          "training.global_batch_size=null",  // the passes are those of a rank of the run
+          "training.gradient_accumulation_steps=" + std::to_string(run.passes)};
       if (point.length != now) words.push_back(length.key + "=" + std::to_string(point.length));
       auto config = load(words);
       if (!config.ok()) continue;
@@ -139,7 +141,7 @@ Result<Json> what_if(const std::string& file, const LoadWith& load, const PlanRe
                 {"zero", zero_name(settings.training.parallel)}};
   out["lengths_known"] = !length.key.empty();
   out["states"] = states_json(load, request, settings);
-  out["points"] = points_json(load, request, now.rows, length);
+  out["points"] = points_json(load, request, now, length);
   return out;
 }
 

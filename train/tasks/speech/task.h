@@ -64,8 +64,8 @@ class SpeechTask : public Task {
  private:
   // Of files, their sizes.
   Status take(const Settings& settings);
-  // The batch as the model takes it. `pass`: of training; null: of evaluation.
   [[nodiscard]] std::int64_t evaluated() const;  // clips of an evaluation
+  // The batch as the model takes it. `pass`: of training; null: of evaluation.
   [[nodiscard]] SpeechClips prepared(const Batch& batch, const DropoutPass* pass);
   std::vector<std::string> texts(const Encoded& encoded);  // what is heard
 

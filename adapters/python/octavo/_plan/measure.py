@@ -31,9 +31,9 @@ class _Steps:
     weights: int
 
 
-def measured(job: Any, gpu: str, *, small: bool) -> PlanReport:
+def measured(job: Any, gpu: str, *, small: bool, because: str | None = None) -> PlanReport:
     """The whole batch; with `small`, or where it does not fit, a quarter and half of it and the line through
-    both."""
+    both. `because`: why it is not planned."""
     if not torch.cuda.is_available():
         raise _abi.OctavoError(
             "plan: measure=True runs real steps and needs a GPU, which torch does not find on this machine; "
@@ -45,7 +45,8 @@ def measured(job: Any, gpu: str, *, small: bool) -> PlanReport:
     found = Gpu(f"this:{device.index}")
     args, kwargs = batch.Inputs(torch.device("meta"), job.floating, job.dtype).of(job.given)
     samples = batch.samples_of(args, kwargs)
-    taken = _taken(job, device, samples, small=small)
+    with torch.random.fork_rng([device.index]):
+        taken = _taken(job, device, samples, small=small)
     last = taken[-1]
 
     def at_all(name: str) -> float:
@@ -56,7 +57,7 @@ def measured(job: Any, gpu: str, *, small: bool) -> PlanReport:
         return value + max(each, 0.0) * (samples - last.samples)
 
     peak, seconds = round(at_all("peak")), at_all("seconds")
-    notes = list(job.notes)
+    notes = [] if because is None else [f"not planned, but measured: {because}"]
     if last.samples < samples:
         with_samples = " and ".join(str(each.samples) for each in taken)
         notes.append(f"measured with {with_samples} samples; {samples} are on the line through them")

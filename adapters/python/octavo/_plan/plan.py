@@ -49,7 +49,8 @@ def plan(
 ) -> PlanReport:
     """What training `model` takes of a GPU that need not be here: memory by owner, and the time of a step.
 
-    The model may be on any device, `meta` too, and stays as it is; nothing is computed. `batch` is what one
+    The model may be on any device, `meta` too, and stays as it is; nothing is computed, unless it is
+    measured. `batch` is what one
     forward pass of one GPU is given: a tensor, a shape, a (shape, dtype), or a tuple (arguments by place) or
     dict (by name) of these. Shapes alone are of the model's dtype; by names that end in ids, mask, labels,
     tokens or targets, of int64. `optimizer` is a class or an object of octavo.optim or torch.optim, a
@@ -82,8 +83,10 @@ def plan(
         here = gpu == "this" and num_gpus == 1 and not isinstance(optimizer, torch.optim.Optimizer)
         if measure is False or not here or not problem.measurable or not torch.cuda.is_available():
             raise
-        job.notes.append(f"{problem}")
-    return real.measured(job, gpu, small=True)
+        try:
+            return real.measured(job, gpu, small=True, because=str(problem))
+        except Exception as error:
+            raise problem from error
 
 
 def default_loss(output: Any) -> Tensor:
@@ -130,9 +133,9 @@ class _Job:
             raise TypeError(f"plan: model is a {type(model).__name__}, expected a torch.nn.Module")
         self.optimizer, self.given, self.loss = optimizer, given, loss
         self.autocast, self.dtype, self.accumulate, self.num_gpus = autocast, dtype, accumulate, num_gpus
-        self.notes: list[str] = []
         compiled = getattr(model, "_orig_mod", None)
         self.model: nn.Module = model if compiled is None else compiled
+        self.notes: list[str] = []
         if compiled is not None:
             self.notes.append("the model is compiled, and planned as it is without that")
         if any(isinstance(module, nn.RNNBase) for module in self.model.modules()):
@@ -320,9 +323,7 @@ class _Step:
         text = f"plan: {operator}in the {where}: {said or kind}"
         measurable = kind in _NOT_FAKE or isinstance(error, NotImplementedError) or "data pointer" in said
         if measurable:
-            text += (
-                ". Fake tensors cannot run it; on a machine with a GPU, measure=True runs real steps instead"
-            )
+            text += ". Fake tensors cannot run it; where a GPU is, gpu='this' runs real steps instead"
         explained = PlanError(text)
         explained.measurable = measurable
         return explained
