@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <octavo/torch/autocast_type.h>
 #include <torch/types.h>
 
 #include <cstdint>
@@ -28,12 +29,6 @@ const FakeRecorder*& fake_recorder();
 // Whether x has no memory and stands for a tensor of a GPU, or of a CPU.
 bool is_fake_gpu(const torch::Tensor& x);
 bool is_fake_cpu(const torch::Tensor& x);
-
-// What torch's autocast calls a device. Tensors without memory have none of their own: a plan gives them that
-// of a device that no build has.
-inline c10::DeviceType autocast_type(c10::DeviceType device) {
-  return device == c10::DeviceType::Meta ? c10::DeviceType::PrivateUse1 : device;
-}
 
 // Kernels that use these tensors, each once. One that is not defined is none.
 void record_kernel(const char* name, at::TensorList uses, std::int64_t launches = 1);

@@ -7,7 +7,7 @@
 
 namespace octavo::train {
 
-// The key of autocast_type(Meta), nn/fake.h.
+// The key of autocast_type(Meta).
 inline constexpr auto kFakeAutocast = c10::DispatchKey::AutocastPrivateUse1;
 
 void add_fake_autocast(::torch::Library& library);

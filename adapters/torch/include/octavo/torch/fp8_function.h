@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <octavo/torch/autocast_type.h>
 #include <octavo/torch/fp8_context.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -154,12 +155,12 @@ inline Tensor Context::multiply(const Tensor& x, const Tensor& w, Shape shape) {
   const ::torch::Device device = w.device();
   TORCH_CHECK(x.device() == device, "octavo::torch::fp8: x is on ", x.device(), " and the weight on ", device,
               ", expected one device");
-  const bool autocast = at::autocast::is_autocast_enabled(native::autocast_type(device));
+  const bool autocast = at::autocast::is_autocast_enabled(octavo::autocast_type(device.type()));
   TORCH_CHECK(autocast || x.scalar_type() == w.scalar_type(), "octavo::torch::fp8: x is ",
               c10::toString(x.scalar_type()), " and the weight ", c10::toString(w.scalar_type()),
               ", expected one dtype (or autocast)");
   shape.x = x.scalar_type(), shape.w = w.scalar_type();
-  shape.y = autocast ? at::autocast::get_autocast_dtype(native::autocast_type(device)) : shape.x;
+  shape.y = autocast ? at::autocast::get_autocast_dtype(octavo::autocast_type(device.type())) : shape.x;
   shape.turned_weight = w.is_contiguous();
   const Layer layer(shape, numbers_, device);
   std::uint32_t passes = 0;

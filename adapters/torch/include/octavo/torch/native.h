@@ -87,12 +87,6 @@ void* handle_of(const Stream& stream, long) {
   return handle;
 }
 
-// What torch's autocast calls a device. Tensors without memory (meta) have none of their own: where a plan
-// needs one, it is that of a device that no build has.
-inline c10::DeviceType autocast_type(const ::torch::Device& device) {
-  return device.is_meta() ? c10::DeviceType::PrivateUse1 : device.type();
-}
-
 // The stream that torch works on; none on the CPU, and of tensors without memory (meta). It asks the device
 // guard, which every LibTorch has. c10_cuda exists only in CUDA builds, so nothing here names it.
 using MaybeStream = std::optional<c10::Stream>;
