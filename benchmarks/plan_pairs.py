@@ -21,21 +21,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from plans.planner import CONFIGS  # noqa: E402
+
 BDH = (
     "model: {{name: bdh, n_layer: 6, n_embd: {width}, n_head: 4, dropout: 0.1}}\n"
     "data: {{train: {text}, block_size: 512, max_eval_samples: 16}}\n"
     "training: {{learning_rate: 1.0e-3, compute_dtype: bfloat16, per_device_eval_batch_size: 4,"
     " max_steps: 20}}\n"
 )
-SPEECH = """model:
-  name: fastconformer
-  vocab_size: 8192
-  encoder: {feat_in: 128, subsampling_conv_channels: 256, n_layers: 24, d_model: 1024, n_heads: 8}
-  decoder: {pred_hidden: 640, pred_rnn_layers: 2}
-  joint: {joint_hidden: 640}
-data: {generator: {clips: 256, validation_clips: 8, seconds: 20, tokens: 70}}
-training: {learning_rate: 1.0e-4, compute_dtype: bfloat16, max_steps: 30}
-"""
 # Width, and rows of a pass with and without gradient checkpointing.
 WIDTHS = ((256, 32, 32), (512, 32, 32), (1024, 16, 8))
 LINE = re.compile(
@@ -127,7 +122,7 @@ def speech_pairs(command: str, gpu: str, measured: Sequence[dict[str, object]], 
     """`measured`: rows of `octavo bench speech --json`."""
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "speech.yaml"
-        config.write_text(SPEECH)
+        config.write_text(CONFIGS["parakeet"])
         for row in measured:
             checkpointing = row["checkpointing"] == "on"
             words = [f"optimizer={row['optimizer']}", f"batch_size={row['clips']}"]

@@ -49,21 +49,20 @@ def plan(
 ) -> PlanReport:
     """What training `model` takes of a GPU that need not be here: memory by owner, and the time of a step.
 
-    The model may be on any device, `meta` too, and stays as it is; nothing is computed, unless it is
-    measured. `batch` is what one
-    forward pass of one GPU is given: a tensor, a shape, a (shape, dtype), or a tuple (arguments by place) or
-    dict (by name) of these. Shapes alone are of the model's dtype; by names that end in ids, mask, labels,
-    tokens or targets, of int64. `optimizer` is a class or an object of octavo.optim or torch.optim, a
-    function of parameters that makes one, or None. `gpu` is a name such as "h100" or "rtx 4090", a size such
-    as "24GB", or "this".
+    The model may be on any device, `meta` too, and stays as it is. Nothing is computed, unless it is
+    measured. `batch` is what one forward pass of one GPU is given: a tensor, a shape, a (shape, dtype), or a
+    tuple (arguments by place) or dict (by name) of these. Shapes alone are of the model's dtype; by names
+    that end in ids, mask, labels, tokens or targets, of int64. `optimizer` is a class or an object of
+    octavo.optim or torch.optim, a function of parameters that makes one, or None. `gpu` is a name such as
+    "h100" or "rtx 4090", a size such as "24GB", or "this".
 
     `loss` makes a scalar of the model's output; without it that is the output's `loss`, or the mean of
     squares of its first floating tensor. `autocast` is the dtype of torch.autocast around forward and loss,
     `dtype` that of the parameters (as model.to), `accumulate` the number of passes before a step.
     `gradient_release` and `offload` are arguments of octavo.optim. With `num_gpus` gradients are in buckets
     of DistributedDataParallel, as views. `measure=True` runs steps of a copy on this machine's GPU instead.
-    Without a word about it, that is done with small batches where fake tensors cannot run the model and
-    `gpu` is this machine's; `measure=False` never measures.
+    By default that is done only where fake tensors cannot run the model and `gpu` is this machine's, with
+    small batches. `measure=False` never measures.
 
     Raises PlanError, which names operator and module, where the model cannot be run without values.
     """
@@ -133,9 +132,9 @@ class _Job:
             raise TypeError(f"plan: model is a {type(model).__name__}, expected a torch.nn.Module")
         self.optimizer, self.given, self.loss = optimizer, given, loss
         self.autocast, self.dtype, self.accumulate, self.num_gpus = autocast, dtype, accumulate, num_gpus
+        self.notes: list[str] = []
         compiled = getattr(model, "_orig_mod", None)
         self.model: nn.Module = model if compiled is None else compiled
-        self.notes: list[str] = []
         if compiled is not None:
             self.notes.append("the model is compiled, and planned as it is without that")
         if any(isinstance(module, nn.RNNBase) for module in self.model.modules()):
