@@ -10,6 +10,7 @@ are those of `octavo bench speech`, planned by `octavo plan` from a config of th
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import re
@@ -17,8 +18,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -37,10 +38,11 @@ LINE = re.compile(
     r"plan: ([\d.]+) (\w+), measured ([\d.]+) (\w+) \(([-+][\d.]+)%\); "
     r"([\d.]+) (\w+) a step, measured ([\d.]+) (\w+) \(([-+][\d.]+)%\)"
 )
+Row = dict[str, Any]  # of a JSON
 UNITS = {"GB": 1.0, "MB": 1e-3, "ms": 1.0, "s": 1e3}
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Pair:
     name: str
     planned_gb: float
@@ -118,46 +120,54 @@ def bdh_pairs(command: str, text: str, steps: int) -> Iterator[Pair]:
                 yield pair_of(f"BDH {width}, {name}", done.stdout + done.stderr)
 
 
-def speech_pairs(command: str, gpu: str, measured: Sequence[dict[str, object]], fp8: bool) -> Iterator[Pair]:
-    """`measured`: rows of `octavo bench speech --json`."""
+def plan_of(command: str, config: pathlib.Path, row: Row, gpu: str, fp8: bool) -> Row:
+    words = [f"optimizer={row['optimizer']}", f"batch_size={row['clips']}"]
+    words += [f"gradient_checkpointing={str(row['checkpointing'] == 'on').lower()}"]
+    # A choice by measured times differs from run to run.
+    words += [f"use_fp8={str(fp8).lower()}", "fp8.select=always"]
+    done = subprocess.run(
+        [command, "plan", str(config), *words, "--gpu", gpu, "--json"], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise ValueError(f"octavo plan: {done.stderr.strip()}")
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def speech_pairs(command: str, gpu: str, rounds: Iterable[Sequence[Row]], fp8: bool) -> Iterator[Pair]:
+    """`rounds`: rows of `octavo bench speech --json`, each planned after its round. Times are medians: of few
+    clips the host is the limit, and it is not always as fast."""
+    found: dict[tuple[object, ...], list[Pair]] = {}
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "speech.yaml"
         config.write_text(CONFIGS["parakeet"])
-        for row in measured:
-            checkpointing = row["checkpointing"] == "on"
-            words = [f"optimizer={row['optimizer']}", f"batch_size={row['clips']}"]
-            words += [f"gradient_checkpointing={str(checkpointing).lower()}", f"use_fp8={str(fp8).lower()}"]
-            words += ["fp8.select=always"]  # a choice by measured times differs from run to run
-            done = subprocess.run(
-                [command, "plan", str(config), *words, "--gpu", gpu, "--json"], capture_output=True, text=True
-            )
-            if done.returncode != 0:
-                raise ValueError(f"octavo plan: {done.stderr.strip()}")
-            plan = json.loads(done.stdout)
-            memory: dict[str, float] = row["memory"]  # type: ignore[assignment]
-            name = f"Parakeet 0.6B, {row['clips']} clips, {row['optimizer']}"
-            yield Pair(
-                name + (", FP8" if fp8 else "") + (", checkpointing" if checkpointing else ""),
-                plan["memory"]["step"]["allocated"] / 1e9,
-                memory["peak"] / 1e9,
-                1e3 * plan["time"]["step_seconds"],
-                float(row["step_ms"]),  # type: ignore[arg-type]
-            )
+        for rows in rounds:
+            for row in rows:
+                plan = plan_of(command, config, row, gpu, fp8)
+                name = f"Parakeet 0.6B, {row['clips']} clips, {row['optimizer']}" + (", FP8" if fp8 else "")
+                pair = Pair(
+                    name + (", checkpointing" if row["checkpointing"] == "on" else ""),
+                    plan["memory"]["step"]["allocated"] / 1e9,
+                    row["memory"]["peak"] / 1e9,
+                    1e3 * plan["time"]["step_seconds"],
+                    float(row["step_ms"]),
+                )
+                print(pair.line(), file=sys.stderr, flush=True)
+                found.setdefault((row["optimizer"], row["checkpointing"], row["clips"]), []).append(pair)
+    for same in found.values():
+        yield dataclasses.replace(
+            same[0],
+            planned_ms=statistics.median(each.planned_ms for each in same),
+            measured_ms=statistics.median(each.measured_ms for each in same),
+        )
 
 
-def speech_rows(command: str, extra: Sequence[str], repeat: int) -> list[dict[str, object]]:
-    """Of few clips the least time of several runs: there the host is the limit, and it is not always as
-    fast."""
-    least: dict[tuple[object, ...], dict[str, object]] = {}
+def speech_rounds(command: str, extra: Sequence[str], repeat: int) -> Iterator[Sequence[Row]]:
     for clips in ("8,16,32", *["8,16"] * (repeat - 1)):
         line = [command, "bench", "speech", "--clips", clips, "--steps", "6", "--checkpointing", "off,on"]
         done = subprocess.run([*line, "--json", *extra], capture_output=True, text=True)
         if done.returncode != 0:
             raise ValueError(f"octavo bench speech: {done.stderr.strip()}")
-        for row in json.loads(done.stdout)["rows"]:
-            known = least.setdefault((row["optimizer"], row["checkpointing"], row["clips"]), row)
-            known["step_ms"] = min(known["step_ms"], row["step_ms"])
-    return list(least.values())
+        yield json.loads(done.stdout)["rows"]
 
 
 def summary(pairs: Sequence[Pair]) -> str:
@@ -176,7 +186,7 @@ def run(arguments: Sequence[str] | None = None) -> list[Pair]:
     parser.add_argument("--command", default=str(ROOT / "build/bin/octavo"))
     parser.add_argument("--gpu", default="this", help="that speech is planned for: the one that was measured")
     parser.add_argument("--steps", type=int, default=8, help="of a dry run (8)")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of 8 and 16 clips; the fastest counts")
+    parser.add_argument("--repeat", type=int, default=3, help="rounds of 8 and 16 clips (3); medians count")
     parser.add_argument("--only", choices=("bdh", "speech"))
     parser.add_argument("--measured-speech", help="rows of an earlier `octavo bench speech --json`")
     parser.add_argument("--measured-fp8", help="the same with --fp8 delayed")
@@ -199,12 +209,12 @@ def run(arguments: Sequence[str] | None = None) -> list[Pair]:
             (given.measured_speech, optimizers, False),
             (given.measured_fp8, ("--fp8", "delayed", "--fp8-select", "always"), True),
         ):
-            rows = (
-                json.loads(pathlib.Path(path).read_text())["rows"]
+            rounds: Iterable[Sequence[Row]] = (
+                [json.loads(pathlib.Path(path).read_text())["rows"]]
                 if path
-                else speech_rows(given.command, extra, given.repeat)
+                else speech_rounds(given.command, extra, given.repeat)
             )
-            show(speech_pairs(given.command, given.gpu, rows, fp8))
+            show(speech_pairs(given.command, given.gpu, rounds, fp8))
     print("\n" + summary(pairs))
     return pairs
 

@@ -4,6 +4,7 @@
 #include "convert_states.h"
 #include "device.h"
 #include "introduce.h"
+#include "plan/host.h"
 #include "plan/plan.h"
 #include "resume.h"
 #include "resume_passes.h"
@@ -206,6 +207,7 @@ void Opening::forecast() {
       const auto gpu = octavo::plan::find_gpu("this:" + std::to_string(s_.device.index()));
       if (!gpu.ok()) return console_.note("no plan: this GPU is none of those that plans know");
       request.gpu = *gpu;
+      if (const auto launch = measure_launch(s_.device); launch.ok()) request.launch_seconds = *launch;
     }
     Settings settings = s_.settings;
     settings.training.fp8.enabled = s_.fp8_plan.enabled;

@@ -34,19 +34,23 @@ def test_a_summary_counts_what_is_far_off() -> None:
     assert "1 beyond 15%" in text
 
 
-def test_the_fastest_of_several_runs_counts(tmp_path: pathlib.Path) -> None:
+def test_medians_of_several_rounds_count(tmp_path: pathlib.Path) -> None:
+    """Three rounds that take 9, 2 and 3 ms, planned at 4, 6 and 5 ms."""
     command = tmp_path / "octavo"
     command.write_text(
         "#!/bin/sh\n"
-        'n=$(cat "$0.n" 2>/dev/null || echo 9); echo $((n - 1)) > "$0.n"\n'
-        'row() { echo "{\\"optimizer\\": \\"a\\", \\"checkpointing\\": \\"on\\", '
-        '\\"clips\\": $1, \\"step_ms\\": $2}"; }\n'
-        'case "$*" in *8,16,32*) last=", $(row 32 5)";; esac\n'
-        'echo "{\\"rows\\": [$(row 8 $n)$last]}"\n'
+        'next() { n=$(cat "$0.$1" 2>/dev/null || echo 0); echo $((n + 1)) > "$0.$1"; shift $((n + 1)); '
+        "at=$1; }\n"
+        'case "$*" in plan*) next plan 4 6 5; echo "{\\"memory\\": {\\"step\\": {\\"allocated\\": 1e9}}, '
+        '\\"time\\": {\\"step_seconds\\": 0.00$at}}"; exit;; esac\n'
+        "next bench 9 2 3\n"
+        'echo "{\\"rows\\": [{\\"optimizer\\": \\"a\\", \\"checkpointing\\": \\"on\\", \\"clips\\": 8, '
+        '\\"memory\\": {\\"peak\\": 1e9}, \\"step_ms\\": $at}]}"\n'
     )
     command.chmod(0o755)
-    rows = plan_pairs.speech_rows(str(command), [], 3)
-    assert [(row["clips"], row["step_ms"]) for row in rows] == [(8, 7), (32, 5)]
+    rounds = plan_pairs.speech_rounds(str(command), [], 3)
+    (pair,) = plan_pairs.speech_pairs(str(command), "h200", rounds, fp8=False)
+    assert (pair.planned_ms, pair.measured_ms) == (pytest.approx(5), 3)
 
 
 def test_speech_is_planned_beside_measured_rows(

@@ -17,7 +17,7 @@ import octavo
 import pytest
 import torch
 from octavo import optim
-from octavo._plan import PlanReport, _core, measure, trace
+from octavo._plan import PlanReport, _core, host, measure, trace
 from octavo._plan.attention import chosen_for
 from octavo._plan.fake_gpu import fake_gpu
 from torch import Tensor, nn
@@ -559,6 +559,48 @@ def test_bad_arguments() -> None:
         octavo.plan(model, None, (4, 8), gpu="t4", accumulate=0)
     with pytest.raises(ValueError, match="parameters that the model does not have"):
         octavo.plan(model, torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0), (4, 8), gpu="t4")
+
+
+def test_the_host_that_was_measured_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_found", {})
+    state = torch.random.get_rng_state()
+    found = host.launch_seconds(torch.device("cpu"), lambda _: 100.0)
+    assert 1e-6 < found < 1e-1
+    assert host.launch_seconds(torch.device("cpu"), lambda _: 1.0) == found  # once
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_plan_takes_the_host_of_a_process_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, asked = torch.nn.Linear(8, 8), []
+    assumed = octavo.plan(model, None, (4, 8), gpu="h100")
+    known = _core.Gpu
+    monkeypatch.setattr(_core, "Gpu", lambda text: known("h100" if text.startswith("this") else text))
+
+    def measured(device: torch.device, launches: Callable[[torch.nn.Module], float]) -> float:
+        asked.append((device, launches(host.layers())))
+        return 7 * host.LAUNCH_SECONDS
+
+    monkeypatch.setattr(host, "launch_seconds", measured)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert octavo.plan(model, None, (4, 8), gpu="this").host_seconds == assumed.host_seconds
+    assert not asked
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    slow = octavo.plan(model, None, (4, 8), gpu="this:1")
+    assert slow.host_seconds == pytest.approx(7 * assumed.host_seconds)
+    assert slow.bound == "host"
+    # Four layers: each has at least four products forward and eight back.
+    ((device, launches),) = asked
+    assert device == torch.device("cuda", 1)
+    assert 4 * 12 < launches < 4 * 200
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_host_of_this_machine() -> None:
+    torch.cuda.init()
+    model = torch.nn.Linear(8, 8)
+    here, assumed = (octavo.plan(model, None, (4, 8), gpu=gpu) for gpu in ("this", "h100"))
+    assert here.host_seconds != assumed.host_seconds
+    assert 0.2 < here.host_seconds / assumed.host_seconds < 20
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

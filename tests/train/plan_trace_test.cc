@@ -4,6 +4,7 @@
 #include "plan/advise.h"
 #include "plan/autocast.h"
 #include "plan/fake_device.h"
+#include "plan/host.h"
 #include "plan/plan.h"
 #include "plan/reductions.h"
 #include "plan/what_if.h"
@@ -16,6 +17,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -268,6 +270,38 @@ class Plans : public testing::Test {
 
   std::filesystem::path folder_;
 };
+
+TEST_F(Plans, TheHostThatWasMeasuredCounts) {
+  // On the CPU the layers are computed, too: longer than a launch, and shorter than a second.
+  const auto here = measure_launch(::torch::Device(::torch::kCPU));
+  ASSERT_TRUE(here.ok()) << here.status().message();
+  EXPECT_GT(*here, 1e-6);
+  EXPECT_LT(*here, 1e-2);
+  EXPECT_FALSE(measure_launch(::torch::Device(::torch::kCUDA, 99)).ok());
+
+  PlanRequest request = on("h100");
+  const Plan assumed = plan(bdh(), {}, request);
+  EXPECT_EQ(assumed.launch_seconds, 0);
+  request.launch_seconds = 90e-6;
+  const Plan slow = plan(bdh(), {}, request);
+  EXPECT_NEAR(slow.compute.host_seconds - assumed.compute.host_seconds,
+              (90e-6 - kFastLaunch) * static_cast<double>(slow.launches), 1e-9);
+  // Beside launches, the batch of 8 rows of 64 bytes and one more.
+  EXPECT_NEAR(assumed.compute.host_seconds,
+              kFastLaunch * static_cast<double>(assumed.launches) + 8 * 65 / kPinning, 1e-10);
+  EXPECT_NEAR(slow.slow_host_seconds(), assumed.slow_host_seconds(), 1e-9);
+  EXPECT_GT(slow.step_seconds, assumed.step_seconds);
+  EXPECT_EQ(slow.compute.gpu_seconds, assumed.compute.gpu_seconds);
+  EXPECT_EQ(slow.bound(), "the host, which launches kernels");
+  const auto has = [](const Plan& of, const std::string& text) {
+    return std::ranges::any_of(plan_lines(of),
+                               [&](const std::string& line) { return line.find(text) != std::string::npos; });
+  };
+  EXPECT_TRUE(has(slow, "each in 90 us, as was measured here"));
+  EXPECT_FALSE(has(slow, "a slow one"));
+  EXPECT_TRUE(has(assumed, "a slow one"));
+  EXPECT_FALSE(has(assumed, "measured here"));
+}
 
 // Decoder and encoders of 64 x 1024, embedding and head of 256 x 64; bf16, 8-bit states with a scale for 256.
 TEST_F(Plans, StaticMemoryIsExact) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "plan/plan.h"
 
+#include "plan/host.h"
 #include "train/config/passes.h"
 #include "train/format/numbers.h"
 #include "train/parallel/layout.h"
@@ -20,10 +21,6 @@ namespace {
 
 using octavo::plan::Bound;
 using octavo::plan::Owner;
-
-// Seconds of the host for one kernel, in C++ with autograd: of the faster of two machines with an H200 that
-// plans were held against, and of the slower one.
-constexpr double kLaunch = 18e-6, kSlowLaunch = 35e-6;
 
 octavo::plan::Links links_of(const PlanRequest& request) {
   octavo::plan::Links out;
@@ -75,10 +72,14 @@ std::vector<std::pair<std::string, double>> by_name(const PlanRequest& request, 
 
 Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
   out.kernels = by_name(request, trace);
+  out.launch_seconds = request.launch_seconds;
+  const double launch = request.launch_seconds > 0 ? request.launch_seconds : kFastLaunch;
   const auto seconds = [&](std::size_t from, std::size_t to) {
-    return octavo::plan::time(request.gpu, kernels_of(trace, from, to), kLaunch);
+    return octavo::plan::time(request.gpu, kernels_of(trace, from, to), launch);
   };
   out.compute = seconds(0, trace.kernels.size());
+  out.compute.host_seconds += static_cast<double>(trace.passes * trace.batch_bytes) / kPinning;
+  out.compute.seconds = std::max(out.compute.gpu_seconds, out.compute.host_seconds);
   out.update_seconds = seconds(trace.update, trace.kernels.size()).seconds;
   const double backward = seconds(trace.backward, trace.update).seconds;
   out.exposed_seconds = exposed(request, trace, backward);
@@ -142,7 +143,10 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   return out;
 }
 
-double Plan::slow_host_seconds() const { return static_cast<double>(launches) * kSlowLaunch; }
+double Plan::slow_host_seconds() const {
+  const double launch = launch_seconds > 0 ? launch_seconds : kFastLaunch;
+  return compute.host_seconds + static_cast<double>(launches) * (kSlowLaunch - launch);
+}
 
 std::string Plan::bound() const {
   if (!measured_rows.empty()) return "what was measured";
@@ -220,7 +224,13 @@ std::vector<std::string> plan_lines(const Plan& plan) {
                           bytes_text(plan.gpu.memory) + " that there are");
   out.push_back("time: " + brief_time(plan.step_seconds) + " a step, " + short_count(plan.units_per_second) +
                 " " + plan.unit + "/s; bound by " + plan.bound());
-  if (const double slow = plan.slow_host_seconds(); slow > plan.compute.gpu_seconds)
+  if (plan.launch_seconds > 0 && plan.compute.host_seconds > plan.compute.gpu_seconds)
+    out.push_back("  the host launches " + grouped(static_cast<double>(plan.launches)) +
+                  " kernels, each in " + significant(1e6 * plan.launch_seconds, 2) +
+                  " us, as was measured here; the GPU alone would take " +
+                  brief_time(plan.compute.gpu_seconds));
+  else if (const double slow = plan.slow_host_seconds();
+           plan.launch_seconds == 0 && slow > plan.compute.gpu_seconds)
     out.push_back("  the host may be the limit: to launch " + grouped(static_cast<double>(plan.launches)) +
                   " kernels took a fast one " + brief_time(plan.compute.host_seconds) + ", and a slow one " +
                   brief_time(slow));
@@ -293,6 +303,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
                  {"gpu_seconds", plan.compute.gpu_seconds},
                  {"host_seconds", plan.compute.host_seconds},
                  {"slow_host_seconds", plan.slow_host_seconds()},
+                 {"launch_seconds", plan.launch_seconds},
                  {"update_seconds", plan.update_seconds},
                  {"exposed_seconds", plan.exposed_seconds},
                  {"offload_seconds", plan.offload_seconds},

@@ -22,7 +22,8 @@ struct PlanRequest {
   bool cpu = false;  // the run is on the CPU: memory alone is planned, no time, and `gpu` is not asked
   std::int64_t num_gpus = 1;
   std::int64_t gpus_per_host = 8;
-  double network = 50e9;  // bytes a second of one GPU, each way, to other hosts
+  double network = 50e9;      // bytes a second of one GPU, each way, to other hosts
+  double launch_seconds = 0;  // of the host for a kernel, from measure_launch(); 0: a fast host is assumed
 };
 
 struct Plan {
@@ -40,6 +41,7 @@ struct Plan {
   double step_seconds = 0;
   octavo::plan::StepTime compute;
   std::int64_t launches = 0;    // of kernels, by the host
+  double launch_seconds = 0;    // of the host for each, as it was measured; 0: a fast host is assumed
   double update_seconds = 0;    // the optimizer's part
   double offload_seconds = 0;   // what states in host memory add
   double exposed_seconds = 0;   // communication that outlasts the backward pass
@@ -56,7 +58,8 @@ struct Plan {
   [[nodiscard]] std::int64_t fragmentation() const { return memory.reserved - memory.allocated; }
   [[nodiscard]] bool fits() const { return total() <= gpu.memory; }
   [[nodiscard]] std::string bound() const;  // in words
-  // The host's part where it is as slow as the slowest that was measured; `compute` has a fast one's.
+  // The host's part where it is as slow as the slowest that plans were held against. `compute` has that of
+  // the host that was measured, or of a fast one.
   [[nodiscard]] double slow_host_seconds() const;
 };
 

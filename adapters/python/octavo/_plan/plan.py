@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .._abi import OctavoError
-from . import _core, attention, optimizers
+from . import _core, attention, host, optimizers
 from . import batch as inputs
 from . import measure as real
 from .fake_gpu import fake_gpu
@@ -20,7 +20,6 @@ from .ranks import Buckets
 from .report import PlanReport
 from .trace import BACKWARD, FORWARD, Recorder, repeated
 
-LAUNCH_SECONDS = 1e-5  # of the host in Python, for one kernel
 _UNKNOWN_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
 _NOT_FAKE = (*_UNKNOWN_VALUES, "UnsupportedOperatorException", "UnsupportedFakeTensorException")
 _Loss = Callable[[Any], Tensor]
@@ -77,7 +76,9 @@ def plan(
     if measure:
         return real.measured(job, gpu, small=False)
     try:
-        return job.planned(_core.Gpu(gpu))
+        found = _core.Gpu(gpu)
+        job.launch_seconds = _launch_seconds(gpu)
+        return job.planned(found)
     except PlanError as problem:
         here = gpu == "this" and num_gpus == 1 and not isinstance(optimizer, torch.optim.Optimizer)
         if measure is False or not here or not problem.measurable or not torch.cuda.is_available():
@@ -86,6 +87,20 @@ def plan(
             return real.measured(job, gpu, small=True, because=str(problem))
         except Exception as error:
             raise problem from error
+
+
+def _launch_seconds(gpu: str) -> float:
+    """Measured where the process uses this machine's GPU already. Otherwise it stays without CUDA, which no
+    process may have that forks others."""
+    if gpu.partition(":")[0] != "this" or not torch.cuda.is_initialized():
+        return host.LAUNCH_SECONDS
+
+    def launches(model: nn.Module) -> float:
+        job = _Job(model, None, host.BATCH, default_loss, torch.bfloat16, None, 1, 1)
+        job.launch_seconds = 1.0
+        return job.planned(_core.Gpu(gpu)).host_seconds
+
+    return host.launch_seconds(torch.device("cuda", int(gpu.partition(":")[2] or 0)), launches)
 
 
 def default_loss(output: Any) -> Tensor:
@@ -115,7 +130,7 @@ def expandable_segments() -> bool:
 class _Job:
     """One plan. Not a dataclass: a model compares by identity, and so does this."""
 
-    options: dict[str, Any]
+    launch_seconds: float = host.LAUNCH_SECONDS
 
     def __init__(
         self,
@@ -132,6 +147,7 @@ class _Job:
             raise TypeError(f"plan: model is a {type(model).__name__}, expected a torch.nn.Module")
         self.optimizer, self.given, self.loss = optimizer, given, loss
         self.autocast, self.dtype, self.accumulate, self.num_gpus = autocast, dtype, accumulate, num_gpus
+        self.options: dict[str, Any] = {}
         self.notes: list[str] = []
         compiled = getattr(model, "_orig_mod", None)
         self.model: nn.Module = model if compiled is None else compiled
@@ -210,7 +226,7 @@ class _Step:
         kernels += recorder.kernels[
             (first_step if self.stepper.steps_again else after_passes)[1] : stepped[1]
         ]
-        time = self.gpu.time(kernels, LAUNCH_SECONDS)
+        time = self.gpu.time(kernels, self.job.launch_seconds)
         exposed = self._communication(passes[-1], backward)
         return self._report(memory, time, exposed)
 
@@ -249,18 +265,18 @@ class _Step:
     def _communication(self, kernels: list[_core.Kernel], backward: int) -> float:
         """Seconds that nothing hides: of all-reduces, and of copies to host memory."""
         exposed = 0.0
-        whole = self.gpu.time(kernels[backward:], LAUNCH_SECONDS).seconds
+        whole = self.gpu.time(kernels[backward:], self.job.launch_seconds).seconds
         if self.buckets is not None:
             ready, at, seconds = [], backward, 0.0
             for place, after in sorted(self.buckets.complete.items(), key=lambda item: item[1]):
-                seconds += self.gpu.time(kernels[at : backward + after], LAUNCH_SECONDS).seconds
+                seconds += self.gpu.time(kernels[at : backward + after], self.job.launch_seconds).seconds
                 at = backward + after
                 ready.append((seconds, self.buckets.sizes[place]))
             exposed += self.gpu.exposed(self.job.num_gpus, ready, whole)
         if self.stepper.moved_to_host and self.gpu.host_bandwidth:
             # Both ways at once.
             moved = self.stepper.moved_to_host / 2 / self.gpu.host_bandwidth
-            everything = self.gpu.time(kernels, LAUNCH_SECONDS).seconds
+            everything = self.gpu.time(kernels, self.job.launch_seconds).seconds
             exposed += max(0.0, moved - everything)
             self.job.notes.append("offload: copies are hidden behind the passes, as after optimizer.attach()")
         return exposed

@@ -1,0 +1,61 @@
+"""How fast this machine's host launches kernels: steps of small batches wait for it, and hosts differ."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+LAUNCH_SECONDS = 1e-5  # of the host in Python, for one kernel, where it is not measured
+BATCH = (2, 16, 64)  # too small to keep a GPU busy
+_ENOUGH = 0.4  # seconds: a host that others use is faster in one moment than in the next
+_found: dict[torch.device, float] = {}
+
+
+def layers() -> nn.Module:
+    """As other models look to the host. The random numbers of torch stay as they are."""
+    with torch.random.fork_rng([]):
+        one = nn.TransformerEncoderLayer(BATCH[-1], 4, 256, 0.0, batch_first=True, norm_first=True)
+        return nn.TransformerEncoder(one, 4, enable_nested_tensor=False)
+
+
+def launch_seconds(device: torch.device, launches: Callable[[nn.Module], float]) -> float:
+    """Seconds for one kernel of a forward and backward pass; `launches` counts those of a module. Measured
+    once per device of a process. LAUNCH_SECONDS where the device has no memory left."""
+    if device not in _found:
+        try:
+            _found[device] = _step_seconds(device) / launches(layers())
+        except torch.OutOfMemoryError:
+            return LAUNCH_SECONDS
+    return _found[device]
+
+
+def _step_seconds(device: torch.device) -> float:
+    model, batch = layers().to(device), torch.ones(BATCH, device=device)
+    seconds: list[float] = []
+    while len(seconds) < 3 or sum(seconds) < _ENOUGH:
+        _wait_for(device)
+        begin = time.perf_counter()
+        with torch.autocast(device.type, dtype=torch.bfloat16), torch.enable_grad():
+            loss = model(batch).float().square().mean()
+        loss.backward()
+        seconds.append(time.perf_counter() - begin)
+        model.zero_grad()
+    _wait_for(device)
+    forget_workspaces()
+    return statistics.median(seconds)
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def forget_workspaces() -> None:
+    """cuBLAS keeps them from the first product on, and a process that measures its memory would not see that
+    of its own."""
+    if (forget := getattr(torch._C, "_cuda_clearCublasWorkspaces", None)) is not None:
+        forget()
