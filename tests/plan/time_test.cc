@@ -232,10 +232,14 @@ TEST(StepTime, AddsUp) {
   EXPECT_DOUBLE_EQ(step.gpu_seconds, one[0] + one[1] + one[2]);
   EXPECT_EQ(step.by_bound, one);  // memory, arithmetic, launch
   EXPECT_DOUBLE_EQ(step.host_seconds, 6 * 5e-6);
-  EXPECT_EQ(step.seconds, step.gpu_seconds);
+  EXPECT_NEAR(step.seconds, step.gpu_seconds, 1e-6 * step.gpu_seconds);
   const plan::StepTime slow = plan::time(h200, kernels, 1e-3);
-  EXPECT_EQ(slow.seconds, slow.host_seconds);
+  EXPECT_NEAR(slow.seconds, slow.host_seconds, 1e-3 * slow.host_seconds);
   EXPECT_EQ(slow.gpu_seconds, step.gpu_seconds);
+  // Where both take as long, a step takes longer than either: by the sixth root of two.
+  const plan::StepTime alike = plan::time(h200, kernels, step.gpu_seconds / 6);
+  EXPECT_DOUBLE_EQ(alike.host_seconds, alike.gpu_seconds);
+  EXPECT_NEAR(alike.seconds, 1.1225 * alike.gpu_seconds, 1e-3 * alike.gpu_seconds);
   EXPECT_EQ(plan::time(h200, {}, 1e-5).seconds, 0.0);
   EXPECT_EQ(name(Bound::memory), "memory");
   EXPECT_EQ(name(Bound::arithmetic), "arithmetic");

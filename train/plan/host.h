@@ -11,9 +11,6 @@ namespace octavo::train {
 // plans were held against, and of the slower one.
 inline constexpr double kFastLaunch = 18e-6, kSlowLaunch = 35e-6;
 
-// Bytes a second that it copies into pinned memory: a pass begins with that of its batch.
-inline constexpr double kPinning = 5e9;
-
 // The same of this machine: a few layers, too small to keep a GPU busy, go forward and back on `device`.
 // Takes half a second and a few megabytes. Errors: a device that has no memory left, or that fails.
 Result<double> measure_launch(const ::torch::Device& device);

@@ -78,8 +78,6 @@ Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
     return octavo::plan::time(request.gpu, kernels_of(trace, from, to), launch);
   };
   out.compute = seconds(0, trace.kernels.size());
-  out.compute.host_seconds += static_cast<double>(trace.passes * trace.batch_bytes) / kPinning;
-  out.compute.seconds = std::max(out.compute.gpu_seconds, out.compute.host_seconds);
   out.update_seconds = seconds(trace.update, trace.kernels.size()).seconds;
   const double backward = seconds(trace.backward, trace.update).seconds;
   out.exposed_seconds = exposed(request, trace, backward);
@@ -143,10 +141,7 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   return out;
 }
 
-double Plan::slow_host_seconds() const {
-  const double launch = launch_seconds > 0 ? launch_seconds : kFastLaunch;
-  return compute.host_seconds + static_cast<double>(launches) * (kSlowLaunch - launch);
-}
+double Plan::slow_host_seconds() const { return static_cast<double>(launches) * kSlowLaunch; }
 
 std::string Plan::bound() const {
   if (!measured_rows.empty()) return "what was measured";

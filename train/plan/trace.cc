@@ -239,9 +239,6 @@ void Tracing::step(bool first) {
   if (first) host_ = request_.task.largest(order(), request_.rows);
   const Batch& host = host_;
   out_.rows = host.rows();
-  out_.batch_bytes = 0;
-  for (const auto& [name, tensor] : host.tensors)
-    out_.batch_bytes += static_cast<std::int64_t>(tensor.nbytes());
   out_.units = request_.task.units(host.rows()) * training_.gradient_accumulation_steps;
   out_.passes = training_.gradient_accumulation_steps;
   // Passes after the second are like it.

@@ -29,7 +29,6 @@ struct StepTrace {
   std::int64_t rows = 0, evaluation_rows = 0;  // of a pass
   std::int64_t units = 0;                      // of throughput, of a step of one rank
   std::int64_t passes = 1;                     // of a step
-  std::int64_t batch_bytes = 0;                // of a pass, as they come from the host
   StepOptimizer::Bytes states;
   std::int64_t gradient_bytes = 0;
   std::int64_t communication = 0;  // of ranks alone; the owner of these bytes is that of gradients

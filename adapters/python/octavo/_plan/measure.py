@@ -74,6 +74,7 @@ def measured(job: Any, gpu: str, *, small: bool, because: str | None = None) -> 
         samples=samples * job.accumulate,
         gpu_seconds=seconds,
         host_seconds=0.0,
+        compute_seconds=seconds,
         exposed_seconds=0.0,
         by_bound={"measured": seconds},
         notes=notes,

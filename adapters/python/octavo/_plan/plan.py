@@ -296,6 +296,7 @@ class _Step:
             samples=samples * self.job.accumulate * self.job.num_gpus,
             gpu_seconds=time.gpu_seconds,
             host_seconds=time.host_seconds,
+            compute_seconds=time.seconds,
             exposed_seconds=exposed,
             by_bound=time.by_bound,
             notes=self.job.notes,

@@ -22,6 +22,7 @@ class PlanReport:
     samples: int  # of a step, on all GPUs
     gpu_seconds: float
     host_seconds: float  # to launch everything
+    compute_seconds: float  # of both, which overlap: near the larger one
     exposed_seconds: float  # of communication and copies, behind which nothing is computed
     by_bound: dict[str, float]  # of gpu_seconds
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -42,7 +43,7 @@ class PlanReport:
 
     @property
     def step_seconds(self) -> float:
-        return max(self.gpu_seconds, self.host_seconds) + self.exposed_seconds
+        return self.compute_seconds + self.exposed_seconds
 
     @property
     def samples_per_second(self) -> float:
