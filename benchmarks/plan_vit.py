@@ -1,7 +1,8 @@
 """`octavo.plan` beside what was measured: ViT-g (1.1B parameters) with four settings, on the GPU here.
 
-The model, batch and loss are those of vit_g.py. Steps follow one another, as in the other rows of plans. Each setting runs in a process of its own, so that peaks do
-not mix; the plan is made in the same process before the model is.
+The model, batch and loss are those of vit_g.py. Steps follow one another, as in the other rows of plans.
+Each setting runs in a process of its own, so that peaks do not mix; the plan is made in the same process
+before the model is.
 
     PYTHONPATH=adapters/python python benchmarks/plan_vit.py
 """
