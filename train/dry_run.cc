@@ -126,6 +126,7 @@ class Rehearsal {
   std::int64_t measured_ = 0;  // the step whose memory was measured; 0: none yet
   std::int64_t timed_ = 0;     // steps after it
   double timed_seconds_ = 0;   // of them
+  double waited_ = 0;          // for the batches of each of them
   std::int64_t units_ = 0;     // of them, or, where there are none, of all steps
   double evaluation_seconds_ = 0;
   std::int64_t peak_ = 0;        // of the device, evaluation included
@@ -168,6 +169,7 @@ void Rehearsal::take_steps(std::int64_t steps) {
     console_.progress("dry run: step " + std::to_string(stepper_.done()) + " of " + std::to_string(steps));
     if (!stepper_.has_just_measured()) continue;
     begin = Clock::now();
+    waited_ = session_.fed.waited;
     measured_ = stepper_.done();
     units_ = session_.state.units;
   }
@@ -175,6 +177,7 @@ void Rehearsal::take_steps(std::int64_t steps) {
   wait_for(session_.device);
   timed_ = measured_ > 0 ? stepper_.done() - measured_ : 0;
   timed_seconds_ = seconds_since(begin);
+  waited_ = timed_ > 0 ? (session_.fed.waited - waited_) / static_cast<double>(timed_) : 0;
   units_ = session_.state.units - (timed_ > 0 ? units_ : 0);
   const DeviceMemory memory = device_memory(session_.device);
   peak_ = train_peak_ = memory.peak;
@@ -252,7 +255,10 @@ std::vector<std::string> Rehearsal::lines() const {
   }
   out.push_back(speed_line());
   if (session_.forecast != nullptr)
-    out.push_back(plan_against(*session_.forecast, {measured_peak(), step_seconds(), /*evaluated=*/false}));
+    out.push_back(plan_against(*session_.forecast, {.peak = measured_peak(),
+                                                    .step_seconds = step_seconds(),
+                                                    .evaluated = false,
+                                                    .data_waited = waited_}));
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
   if (session_.state.left_out > 0) {

@@ -276,13 +276,16 @@ Status Loop::write_end(const Outcome& outcome) {
     record["overhead"] = std::max(1.0 - stepper_.computing() / working, 0.0);
   progress_.add_traffic(record);
   if (session_.forecast != nullptr && stepper_.done() >= Stepper::kMeasuredStep) {
-    const auto settled = progress_.settled_step_seconds();
+    const auto settled = progress_.settled();
     const bool cpu = session_.device.is_cpu();
     const std::int64_t peak = !cpu                ? device_memory(session_.device).peak
                               : stepper_.memory() ? stepper_.memory()->peak()
                                                   : 0;
-    const Measured found{peak, settled.value_or(progress_.step_seconds()),
-                         /*evaluated=*/!cpu && evaluation_seconds_ > 0, settled.has_value()};
+    const Measured found{.peak = peak,
+                         .step_seconds = settled ? settled->step_seconds : progress_.step_seconds(),
+                         .evaluated = !cpu && evaluation_seconds_ > 0,
+                         .settled = settled.has_value(),
+                         .data_waited = settled ? settled->data_waited : 0};
     console_.note(plan_against(*session_.forecast, found));
     record["plan"] = pair_json(*session_.forecast, found);
   }

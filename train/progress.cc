@@ -54,9 +54,10 @@ Progress::Progress(Session& session, Console& console, const Health& health)
       units_logged_(session.state.units),
       step_logged_(session.state.step) {}
 
-std::optional<double> Progress::settled_step_seconds() const {
+std::optional<Progress::Pace> Progress::settled() const {
   if (settled_steps_ == 0) return std::nullopt;
-  return settled_seconds_ / static_cast<double>(settled_steps_);
+  const auto steps = static_cast<double>(settled_steps_);
+  return Pace{settled_seconds_ / steps, settled_waited_ / steps};
 }
 
 double Progress::seconds() const { return seconds_between(begin_, Clock::now()); }
@@ -94,9 +95,12 @@ Status Progress::log() {
   const auto now = Clock::now();
   const Rate rate = this->rate(now);
   if (rate.step_seconds > 0) pace_ = pace_ == 0 ? rate.step_seconds : 0.5 * (pace_ + rate.step_seconds);
+  const std::int64_t steps = state_.step - step_logged_;
+  const double waited = session_.fed.waited - fed_logged_.waited;
   if (step_logged_ - first_step_ >= kFirstSteps) {
-    settled_steps_ += state_.step - step_logged_;
-    settled_seconds_ += rate.step_seconds * static_cast<double>(state_.step - step_logged_);
+    settled_steps_ += steps;
+    settled_seconds_ += rate.step_seconds * static_cast<double>(steps);
+    settled_waited_ += waited;
   }
   // If every step since the last line was skipped, there is no mean: show the last loss.
   const StepNumbers& last = health_.last();
@@ -115,11 +119,12 @@ Status Progress::log() {
   const Shape shape = this->shape();
   if (shape.rows) record["rows"] = *shape.rows;
   if (shape.padding) record["padding"] = *shape.padding;
+  if (steps > 0) record["data_waited"] = waited / static_cast<double>(steps);
   if (state_.left_out > 0) record["left_out"] = state_.left_out;
   if (session_.world->grouped()) {
     count_traffic();
     traffic_ += sent_;
-    put(record, std::exchange(sent_, {}), state_.step - step_logged_);
+    put(record, std::exchange(sent_, {}), steps);
   }
   record["memory"] = memory_now(session_.device);
   const std::string said = line(loss, rate.units_per_second);

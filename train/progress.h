@@ -37,8 +37,11 @@ class Progress {
 
   [[nodiscard]] double seconds() const;                        // since the beginning
   [[nodiscard]] double step_seconds() const { return pace_; }  // 0: not known yet
+  struct Pace {
+    double step_seconds = 0, data_waited = 0;  // of the first, what this process waited for its batches
+  };
   // In the mean, without the first steps, which set libraries up; none: there were no others.
-  [[nodiscard]] std::optional<double> settled_step_seconds() const;
+  [[nodiscard]] std::optional<Pace> settled() const;
   // Puts what a step communicated in the mean of this process into a record; nothing without a group.
   void add_traffic(nlohmann::ordered_json& record) const;
   // Counts what the steps have sent so far. Before anything else is sent that is no step's.
@@ -68,9 +71,9 @@ class Progress {
   const Unit unit_;
   const std::int64_t first_step_;
   Clock::time_point begin_, last_log_, last_shown_;
-  double paused_ = 0;           // since the last line of metrics
-  double pace_ = 0;             // seconds per step, for the time left
-  double settled_seconds_ = 0;  // of lines of metrics behind the first steps
+  double paused_ = 0;                                // since the last line of metrics
+  double pace_ = 0;                                  // seconds per step, for the time left
+  double settled_seconds_ = 0, settled_waited_ = 0;  // of lines of metrics behind the first steps
   std::int64_t settled_steps_ = 0;
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
   Fed fed_logged_;

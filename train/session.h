@@ -37,10 +37,12 @@ namespace octavo::train {
 struct Fed {
   std::int64_t passes = 0, rows = 0;
   double length = 0, padded_length = 0;  // see Batch
+  double waited = 0;                     // seconds of this process until it had its batches
 
   Fed& operator+=(const Fed& more) {
     passes += more.passes, rows += more.rows;
     length += more.length, padded_length += more.padded_length;
+    waited += more.waited;
     return *this;
   }
 };

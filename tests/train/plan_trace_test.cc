@@ -528,6 +528,12 @@ TEST(PlanAgainst, SaysHowFarApart) {
   EXPECT_THAT(plan_against(plan, {1000, 0.25}), HasSubstr("200 ms a step, measured 250 ms (-20.0%)"));
   EXPECT_THAT(plan_against(plan, {1000, 0.25, true, /*settled=*/false}),
               HasSubstr("measured 250 ms in the first steps"));
+  Measured slow{1000, 0.25};
+  slow.data_waited = 0.01;
+  EXPECT_THAT(plan_against(plan, slow), testing::Not(HasSubstr("data")));
+  slow.data_waited = 0.05;
+  EXPECT_THAT(plan_against(plan, slow), HasSubstr("(-20.0%), of which 50 ms waiting for data"));
+  EXPECT_EQ(pair_json(plan, slow)["data_waited"], 0.05);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct TagRule {
   std::string_view tag;
 };
 // train_loss, lr and val_wer are where users of NeMo look.
-constexpr std::array<TagRule, 13> kTagRules{{
+constexpr std::array<TagRule, 14> kTagRules{{
     {"train", "/loss", "train/loss"},
     {"train", "/loss", "train_loss"},
     {"train", "/lr", "train/lr"},
@@ -47,6 +47,7 @@ constexpr std::array<TagRule, 13> kTagRules{{
     {"train", "/comm_bytes", "train/comm_bytes"},
     {"train", "/comm_seconds", "train/comm_seconds"},
     {"train", "/comm_waited", "train/comm_waited"},
+    {"train", "/data_waited", "train/data_waited"},
     {"train", "/memory/device", "memory/device"},
     {"train", "/memory/host", "memory/host"},
 }};

@@ -239,6 +239,8 @@ std::vector<std::string> plan_lines(const Plan& plan) {
 }
 
 namespace {
+constexpr double kWorthSaying = 0.05;
+
 std::int64_t planned_peak(const Plan& plan, const Measured& measured) {
   return measured.evaluated ? plan.peak : plan.memory.allocated;
 }
@@ -261,6 +263,8 @@ std::string plan_against(const Plan& plan, const Measured& measured) {
     out += ", measured " + brief_time(measured.step_seconds) +
            (measured.settled ? off(plan.step_seconds, measured.step_seconds)
                              : " in the first steps, which take longer");
+  if (measured.data_waited > kWorthSaying * measured.step_seconds)
+    out += ", of which " + brief_time(measured.data_waited) + " waiting for data (dataloader_num_workers)";
   return out;
 }
 
@@ -273,6 +277,7 @@ nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured) {
   out["step_seconds"] = plan.step_seconds;
   out["measured_step_seconds"] = measured.step_seconds;
   out["settled"] = measured.settled;
+  out["data_waited"] = measured.data_waited;
   return out;
 }
 
