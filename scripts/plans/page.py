@@ -108,7 +108,7 @@ With `zero2` a GPU keeps its part of the gradients only ([ranks.md](ranks.md#wha
         [tables.OFFLOAD],
         "32 clips and 8-bit states on an H200:",
         """
-The plan's host memory leaves out the copies of weights and gradients that `offload: host` has there too.
+Host memory of `offload: host` has copies of weights and gradients, too.
 torchao's guide has tables of ViTs. `octavo plan` has no such model; they were measured:
 [offload of ViT-g](../benchmarks.md#offload-vit-g-11b-2026-11-16),
 [ViT-H by optimizer](../benchmarks.md#vit-h-with-bf16-amp). [octavo.plan](plan.md#from-python) plans them from

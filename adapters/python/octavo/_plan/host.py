@@ -18,7 +18,9 @@ _found: dict[torch.device, float] = {}
 def layers() -> nn.Module:
     """As other models look to the host. The random numbers of torch stay as they are."""
     with torch.random.fork_rng([]):
-        one = nn.TransformerEncoderLayer(BATCH[-1], 4, 256, 0.0, batch_first=True, norm_first=True)
+        one = nn.TransformerEncoderLayer(
+            BATCH[-1], 4, 256, 0.0, batch_first=True, norm_first=True, device="cpu", dtype=torch.float32
+        )
         return nn.TransformerEncoder(one, 4, enable_nested_tensor=False)
 
 
@@ -34,7 +36,7 @@ def launch_seconds(device: torch.device, launches: Callable[[nn.Module], float])
 
 
 def _step_seconds(device: torch.device) -> float:
-    model, batch = layers().to(device), torch.ones(BATCH, device=device)
+    model, batch = layers().to(device), torch.ones(BATCH, dtype=torch.float32, device=device)
     seconds: list[float] = []
     while len(seconds) < 3 or sum(seconds) < _ENOUGH:
         _wait_for(device)

@@ -48,7 +48,7 @@ def plan(
 ) -> PlanReport:
     """What training `model` takes of a GPU that need not be here: memory by owner, and the time of a step.
 
-    The model may be on any device, `meta` too, and stays as it is. Nothing is computed, unless it is
+    The model may be on any device, `meta` too, and stays as it is. Nothing of it is computed, unless it is
     measured. `batch` is what one forward pass of one GPU is given: a tensor, a shape, a (shape, dtype), or a
     tuple (arguments by place) or dict (by name) of these. Shapes alone are of the model's dtype; by names
     that end in ids, mask, labels, tokens or targets, of int64. `optimizer` is a class or an object of
