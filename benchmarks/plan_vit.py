@@ -50,7 +50,6 @@ def loss_of(output: Any) -> torch.Tensor:
 def measured(setting: str, options: argparse.Namespace) -> Pair:
     checkpointing = "no checkpointing" not in setting
     shape = {"pixel_values": ((options.batch, 3, 224, 224), torch.bfloat16)}
-    torch.cuda.init()  # so that the host is measured
     plan = octavo.plan(
         model(options, "meta", checkpointing), optimizer_of(setting), shape, loss=loss_of, gpu=options.gpu
     )

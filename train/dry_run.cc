@@ -112,7 +112,8 @@ class Rehearsal {
   void evaluate();
   void read(bool drain);
   [[nodiscard]] double step_seconds() const;
-  [[nodiscard]] std::int64_t measured_peak() const;  // of a step
+  [[nodiscard]] std::optional<double> data_waited() const;  // by each of these steps
+  [[nodiscard]] std::int64_t measured_peak() const;         // of a step
   [[nodiscard]] std::string speed_line() const;
   [[nodiscard]] std::string time_line() const;
   [[nodiscard]] std::vector<std::string> disk_lines() const;
@@ -126,7 +127,7 @@ class Rehearsal {
   std::int64_t measured_ = 0;  // the step whose memory was measured; 0: none yet
   std::int64_t timed_ = 0;     // steps after it
   double timed_seconds_ = 0;   // of them
-  double waited_ = 0;          // for the batches of each of them
+  double waited_ = 0;          // for their batches
   std::int64_t units_ = 0;     // of them, or, where there are none, of all steps
   double evaluation_seconds_ = 0;
   std::int64_t peak_ = 0;        // of the device, evaluation included
@@ -169,7 +170,7 @@ void Rehearsal::take_steps(std::int64_t steps) {
     console_.progress("dry run: step " + std::to_string(stepper_.done()) + " of " + std::to_string(steps));
     if (!stepper_.has_just_measured()) continue;
     begin = Clock::now();
-    waited_ = session_.fed.waited;
+    waited_ = session_.waited;
     measured_ = stepper_.done();
     units_ = session_.state.units;
   }
@@ -177,7 +178,7 @@ void Rehearsal::take_steps(std::int64_t steps) {
   wait_for(session_.device);
   timed_ = measured_ > 0 ? stepper_.done() - measured_ : 0;
   timed_seconds_ = seconds_since(begin);
-  waited_ = timed_ > 0 ? (session_.fed.waited - waited_) / static_cast<double>(timed_) : 0;
+  waited_ = session_.waited - waited_;
   units_ = session_.state.units - (timed_ > 0 ? units_ : 0);
   const DeviceMemory memory = device_memory(session_.device);
   peak_ = train_peak_ = memory.peak;
@@ -201,6 +202,11 @@ void Rehearsal::evaluate() {
 
 double Rehearsal::step_seconds() const {
   return timed_ > 0 ? timed_seconds_ / static_cast<double>(timed_) : stepper_.measured_seconds();
+}
+
+std::optional<double> Rehearsal::data_waited() const {
+  if (timed_ == 0) return std::nullopt;
+  return waited_ / static_cast<double>(timed_);
 }
 
 std::int64_t Rehearsal::measured_peak() const {
@@ -258,7 +264,7 @@ std::vector<std::string> Rehearsal::lines() const {
     out.push_back(plan_against(*session_.forecast, {.peak = measured_peak(),
                                                     .step_seconds = step_seconds(),
                                                     .evaluated = false,
-                                                    .data_waited = waited_}));
+                                                    .data_waited = data_waited()}));
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
   if (session_.state.left_out > 0) {

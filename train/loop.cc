@@ -285,7 +285,7 @@ Status Loop::write_end(const Outcome& outcome) {
                          .step_seconds = settled ? settled->step_seconds : progress_.step_seconds(),
                          .evaluated = !cpu && evaluation_seconds_ > 0,
                          .settled = settled.has_value(),
-                         .data_waited = settled ? settled->data_waited : 0};
+                         .data_waited = settled ? std::optional(settled->data_waited) : std::nullopt};
     console_.note(plan_against(*session_.forecast, found));
     record["plan"] = pair_json(*session_.forecast, found);
   }

@@ -195,7 +195,7 @@ Status Opening::open_data() {
   return {};
 }
 
-// The plan of a run, before its model is built. It costs less than a second, and nothing depends on it:
+// The plan of a run, before its model is built. It costs about a second, and nothing depends on it:
 // whatever goes wrong here is said, and the run goes on.
 void Opening::forecast() {
   if (!s_.device.is_cuda() && !s_.device.is_cpu()) return;
@@ -207,7 +207,11 @@ void Opening::forecast() {
       const auto gpu = octavo::plan::find_gpu("this:" + std::to_string(s_.device.index()));
       if (!gpu.ok()) return console_.note("no plan: this GPU is none of those that plans know");
       request.gpu = *gpu;
-      if (const auto launch = measure_launch(s_.device); launch.ok()) request.launch_seconds = *launch;
+      const auto launch = measure_launch(s_.device);
+      if (launch.ok())
+        request.launch_seconds = *launch;
+      else
+        console_.note(launch.status().message() + "; the plan assumes a fast host");
     }
     Settings settings = s_.settings;
     settings.training.fp8.enabled = s_.fp8_plan.enabled;

@@ -96,7 +96,7 @@ Status Progress::log() {
   const Rate rate = this->rate(now);
   if (rate.step_seconds > 0) pace_ = pace_ == 0 ? rate.step_seconds : 0.5 * (pace_ + rate.step_seconds);
   const std::int64_t steps = state_.step - step_logged_;
-  const double waited = session_.fed.waited - fed_logged_.waited;
+  const double waited = session_.waited - waited_logged_;
   if (step_logged_ - first_step_ >= kFirstSteps) {
     settled_steps_ += steps;
     settled_seconds_ += rate.step_seconds * static_cast<double>(steps);
@@ -134,6 +134,7 @@ Status Progress::log() {
   units_logged_ = state_.units;
   step_logged_ = state_.step;
   fed_logged_ = session_.fed;
+  waited_logged_ = session_.waited;
   last_log_ = last_shown_ = now;
   paused_ = 0;
   return session_.record(record);

@@ -77,6 +77,7 @@ class Progress {
   std::int64_t settled_steps_ = 0;
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
   Fed fed_logged_;
+  double waited_logged_ = 0;
   Traffic traffic_;  // of this process's steps, up to the last line of metrics
   Traffic sent_;     // since then, as far as it was counted
   std::optional<Metric> metric_;

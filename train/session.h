@@ -37,12 +37,10 @@ namespace octavo::train {
 struct Fed {
   std::int64_t passes = 0, rows = 0;
   double length = 0, padded_length = 0;  // see Batch
-  double waited = 0;                     // seconds of this process until it had its batches
 
   Fed& operator+=(const Fed& more) {
     passes += more.passes, rows += more.rows;
     length += more.length, padded_length += more.padded_length;
-    waited += more.waited;
     return *this;
   }
 };
@@ -73,6 +71,7 @@ struct Session {
   std::optional<RunLog> log;  // none: a dry run, or another rank than 0
   RunState state;
   Fed fed;                           // in this process
+  double waited = 0;                 // seconds until this process had read its batches; others are not asked
   std::string resumed_from;          // a checkpoint's path; empty: from the beginning
   std::vector<std::string> changes;  // since that checkpoint
   std::optional<WarmStart> warm;     // what the first weights were taken from

@@ -33,7 +33,7 @@ void exchange(World& world, StepShare& share, std::int64_t new_choices) {
     all[kSignals + i] = received == kStopSignals[i] ? 1 : 0;
   world.sum(all);
   share.fed = {static_cast<std::int64_t>(all[kPasses]), static_cast<std::int64_t>(all[kRows]), all[kLength],
-               all[kPadded], share.fed.waited};
+               all[kPadded]};
   share.units = static_cast<std::int64_t>(all[kUnits]);
   share.passes_left_out = static_cast<std::int64_t>(all[kLeftOut]);
   share.new_choices = all[kChoices] > 0;
@@ -71,7 +71,7 @@ StepShare take_step(Session& session) {
   for (std::int64_t i = 0; i < session.settings.training.gradient_accumulation_steps; ++i) {
     const auto asked = std::chrono::steady_clock::now();
     Batch batch = session.batches->next();
-    out.fed.waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
+    out.waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
     const bool has_rows = batch.rows() > 0;
     read += has_rows ? '1' : '0';
     if (!has_rows) {

@@ -17,6 +17,7 @@ namespace octavo::train {
 struct StepShare {
   std::vector<Batch> batches;         // this rank's, those with rows
   std::vector<std::int64_t> numbers;  // of each among the step's batches with rows, from 0
+  double waited = 0;                  // seconds until they were read
   // Of all ranks.
   Fed fed;
   std::int64_t most_passes = 0;  // that a rank does

@@ -62,6 +62,7 @@ void Stepper::count(std::int64_t number, const StepShare& taken) {
   state.left_out += taken.left_out;
   state.passes_left_out += taken.passes_left_out;
   session_.fed += taken.fed;
+  session_.waited += taken.waited;
 }
 
 bool Stepper::passes_and_update(std::int64_t number) {

@@ -18,7 +18,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -76,28 +75,22 @@ std::string gpu_of(const PlanCommand& request, const train::Settings& settings) 
   return request.gpu == "this" && index ? "this:" + std::to_string(*index) : request.gpu;
 }
 
-// torch's name of one of this machine's GPUs, "this" or "this:1"; none of other machines'.
-std::optional<std::string> device_here(const std::string& gpu) {
-  if (gpu == "this") return "cuda:0";
-  if (gpu.starts_with("this:")) return "cuda:" + gpu.substr(5);
-  return std::nullopt;
-}
-
-// What plans take from this machine, where they are made for its GPU; 0 where it cannot be measured.
-double launch_seconds(const std::string& gpu) {
-  const auto device = device_here(gpu);
-  if (!device) return 0;
-  const auto found = train::measure_launch(torch::Device(*device));
+// What plans take from this machine, where they are made for its GPU; 0 where it is not measured.
+double launch_seconds(const plan::Gpu& gpu) {
+  if (gpu.device < 0) return 0;
+  const auto found =
+      train::measure_launch(torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(gpu.device)));
+  if (!found.ok()) std::cerr << found.status().message() << "; a fast host is assumed\n";
   return found.ok() ? *found : 0;
 }
 
 // On the GPU that was asked for, which is one of this machine's.
-train::Plan measured(const std::string& gpu, const train::LoadWith& load, const train::PlanRequest& wanted) {
-  const auto name = device_here(gpu);
-  if (!name)
-    throw Failure(kExitUsage, "--measure runs steps on this machine's GPU, and --gpu is " + gpu +
+train::Plan measured(const PlanCommand& request, const train::LoadWith& load,
+                     const train::PlanRequest& wanted) {
+  if (wanted.gpu.device < 0)
+    throw Failure(kExitUsage, "--measure runs steps on this machine's GPU, and --gpu is " + request.gpu +
                                   "; use --gpu this, or leave --measure out");
-  const std::string device = "training.device=" + *name;
+  const std::string device = "training.device=cuda:" + std::to_string(wanted.gpu.device);
   const train::LoadWith there = [&](std::vector<std::string> words) {
     words.push_back(device);
     return load(words);
@@ -109,15 +102,14 @@ train::Plan measured(const std::string& gpu, const train::LoadWith& load, const 
 // Where the GPU is that was asked for, steps take the place of a plan that cannot be made.
 train::Plan planned(const PlanCommand& request, const train::LoadWith& load, const train::Settings& settings,
                     const train::PlanRequest& wanted) {
-  const std::string gpu = gpu_of(request, settings);
-  if (request.measure) return measured(gpu, load, wanted);
+  if (request.measure) return measured(request, load, wanted);
   auto plan = train::make_plan(settings, wanted);
   if (plan.ok()) return std::move(*plan);
-  const bool here = device_here(gpu) && wanted.num_gpus == 1;
+  const bool here = wanted.gpu.device >= 0 && wanted.num_gpus == 1;
   const bool more = !request.solve.empty() || request.advise || !request.html.empty();
   if (plan.status().code() != StatusCode::unsupported || !here || more) check(plan.status());
   std::cerr << plan.status().message() << "\nmeasuring instead: a few steps with small batches\n";
-  return measured(gpu, load, wanted);
+  return measured(request, load, wanted);
 }
 
 }  // namespace
@@ -134,7 +126,7 @@ void run_plan(const PlanCommand& request) {
   wanted.num_gpus = request.num_gpus > 0 ? request.num_gpus : config.settings.training.num_gpus.value_or(1);
   wanted.gpus_per_host = request.gpus_per_host;
   wanted.network = 1e9 * request.network;
-  if (!request.measure) wanted.launch_seconds = launch_seconds(gpu_of(request, config.settings));
+  if (!request.measure) wanted.launch_seconds = launch_seconds(wanted.gpu);
   const train::Plan found = planned(request, load, config.settings, wanted);
   nlohmann::ordered_json json = train::plan_json(found);
   if (!request.json)

@@ -37,6 +37,7 @@ struct Gpu {
   double peer_bandwidth = 0;                // to another GPU of the host, bytes a second each way
   double host_bandwidth = 0;                // to host memory, likewise
   int gigabytes = 0;                        // of its memory, as it is sold: 24 of an RTX 4090
+  int device = -1;                          // its number on this machine, of "this"; -1: of any other
 };
 // In the order of a list for people: newest first.
 OCTAVO_API const std::vector<Gpu>& known_gpus();
@@ -121,8 +122,8 @@ struct StepTime {
   double host_seconds = 0;           // to launch everything
   std::array<double, 3> by_bound{};  // of gpu_seconds, by Bound
 };
-// Steps follow one another: nothing waits for the end of each. `launch_seconds`: what the host needs for a
-// launch: 18e-6 to 35e-6 in C++ with autograd.
+// Steps follow one another: nothing waits for the end of each. `launch_seconds`: what the host needs for one
+// launch.
 OCTAVO_API StepTime time(const Gpu& gpu, std::span<const Kernel> kernels, double launch_seconds);
 
 // --- ranks ---

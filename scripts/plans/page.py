@@ -80,8 +80,8 @@ Planned for an H200, beside the measured runs. The second table has differences 
 """,
         """
 States are a fixed part: 8 bytes a parameter in fp32, 2 in 8 bits, 1 in 4 bits. What grows with the batch
-are activations, and checkpointing takes most of them away. With 8 clips the host is the limit: a slow one
-takes twice as long for a step as a fast one, which is the planned one. Take such speeds with care.
+are activations, and checkpointing takes most of them away. With 8 clips a fast host takes as long as the
+GPU, and it is the planned one. A slow host takes twice its time, and a step up to 1.8 times as long.
 """,
     ),
     Section(

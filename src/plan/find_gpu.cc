@@ -138,6 +138,7 @@ Result<Gpu> of_this_machine(std::string_view text, std::size_t number) {
     if (each.gpu.name.starts_with(here.name + " ") && away(&each) < away(card)) card = &each;
   }
   Gpu gpu = card->gpu;
+  gpu.device = static_cast<int>(number);
   gpu.memory = here.memory_bytes;
   gpu.multiprocessors = here.multiprocessors;
   gpu.compute_major = here.compute_major;

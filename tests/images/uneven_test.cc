@@ -11,6 +11,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 namespace octavo::train {
 namespace {
@@ -130,6 +132,32 @@ TEST(Uneven, BatchesOfOneSizeAreTheSameRunByEitherWay) {
                     {passes, "max_steps=4"});
     EXPECT_EQ(own.bits(4), usual.bits(4));
   }
+}
+
+class SlowTask : public ImageTask {
+ public:
+  static constexpr std::chrono::milliseconds kRead{20};
+
+  [[nodiscard]] Batch read(const Order& order, std::uint64_t first, std::int64_t rows) const override {
+    std::this_thread::sleep_for(kRead);
+    return ImageTask::read(order, first, rows);
+  }
+};
+
+// Two batches of 20 ms a step; without workers nothing reads ahead.
+TEST(Uneven, ARunSaysHowLongAStepWaitsForData) {
+  const TempFolder folder;
+  UnevenRun run(folder, "slow");
+  run.finish_with(std::make_unique<SlowTask>(), {"gradient_accumulation_steps=2", "logging_steps=3",
+                                                 "max_steps=6", "data.dataloader_num_workers=0"});
+  const std::vector<Json> lines = run.records("train");
+  ASSERT_EQ(lines.size(), 2U);
+  double waited = 0;
+  for (const Json& line : lines) {
+    EXPECT_GE(line["data_waited"].get<double>(), 0.04);
+    waited += 3 * line["data_waited"].get<double>();
+  }
+  EXPECT_LT(waited, run.records("end").at(0)["seconds"].get<double>());
 }
 
 TEST(Uneven, ResumingInTheMiddleOfAWindowIsTheSameRun) {

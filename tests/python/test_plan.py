@@ -569,8 +569,14 @@ def test_the_host_that_was_measured_counts(monkeypatch: pytest.MonkeyPatch) -> N
     assert host.launch_seconds(torch.device("cpu"), lambda _: 1.0) == found  # once
     assert torch.equal(torch.random.get_rng_state(), state)
 
+    def full(_: nn.Module) -> float:
+        raise torch.OutOfMemoryError("full")
 
-def test_a_plan_takes_the_host_of_a_process_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_found", {})
+    assert host.launch_seconds(torch.device("cpu"), full) == host.LAUNCH_SECONDS
+
+
+def test_a_plan_for_this_gpu_takes_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     model, asked = torch.nn.Linear(8, 8), []
     assumed = octavo.plan(model, None, (4, 8), gpu="h100")
     known = _core.Gpu
@@ -581,10 +587,10 @@ def test_a_plan_takes_the_host_of_a_process_with_cuda(monkeypatch: pytest.Monkey
         return 7 * host.LAUNCH_SECONDS
 
     monkeypatch.setattr(host, "launch_seconds", measured)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert octavo.plan(model, None, (4, 8), gpu="this").host_seconds == assumed.host_seconds
     assert not asked
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     slow = octavo.plan(model, None, (4, 8), gpu="this:1")
     assert slow.host_seconds == pytest.approx(7 * assumed.host_seconds)
     assert slow.bound == "host"
@@ -596,7 +602,6 @@ def test_a_plan_takes_the_host_of_a_process_with_cuda(monkeypatch: pytest.Monkey
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_the_host_of_this_machine() -> None:
-    torch.cuda.init()
     model = torch.nn.Linear(8, 8)
     here, assumed = (octavo.plan(model, None, (4, 8), gpu=gpu) for gpu in ("this", "h100"))
     assert here.host_seconds != assumed.host_seconds
@@ -637,6 +642,7 @@ def test_small_batches_lie_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "Gpu", lambda _, real=_core.Gpu: real("a100"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(host, "_found", {torch.device("cuda", 0): host.LAUNCH_SECONDS})
     monkeypatch.setattr(torch.random, "fork_rng", lambda _devices: contextlib.nullcontext())
     report = octavo.plan(nn.Linear(8, 8), None, (64, 8), measure=True)
     assert taken == [64, 16, 32, 4, 8]

@@ -109,21 +109,6 @@ TEST(SpeechRun, IsPlanned) {
   EXPECT_NEAR(pair["peak"].get<double>() / pair["measured_peak"].get<double>(), 1, 0.1) << pair;
 }
 
-// Without workers a step makes its clips itself, and that is waiting.
-TEST(SpeechRun, SaysHowLongItWaitsForData) {
-  const std::vector<Json> lines = whole().records("train");
-  double waited = 0;
-  std::int64_t last = 0;
-  for (const Json& line : lines) {
-    const double each = line["data_waited"];
-    EXPECT_GT(each, 0) << line;
-    waited += each * static_cast<double>(line["step"].get<std::int64_t>() - last);
-    last = line["step"];
-  }
-  EXPECT_EQ(last, 6);
-  EXPECT_LT(waited, whole().records("end").at(0)["seconds"].get<double>());
-}
-
 TEST(SpeechRun, ResumingIsTheSameRunWithItsStatistics) {
   const TempFolder folder;
   for (const std::int64_t step : {2, 4}) {

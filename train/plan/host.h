@@ -1,4 +1,4 @@
-// How fast a host launches kernels. Steps of small batches wait for it, and hosts differ by twice and more.
+// How fast a host launches kernels. Steps of small batches wait for it, and hosts differ by twice.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,8 @@ namespace octavo::train {
 inline constexpr double kFastLaunch = 18e-6, kSlowLaunch = 35e-6;
 
 // The same of this machine: a few layers, too small to keep a GPU busy, go forward and back on `device`.
-// Takes half a second and a few megabytes. Errors: a device that has no memory left, or that fails.
+// Takes half a second, a few megabytes and cuBLAS's workspaces. Errors: a device that has no memory left, or
+// that fails.
 Result<double> measure_launch(const ::torch::Device& device);
 
 }  // namespace octavo::train

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -175,6 +176,7 @@ std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan) 
 }
 
 std::vector<std::string> plan_lines(const Plan& plan) {
+  constexpr double kAlike = 0.7;  // from this share on, a step waits for the host, too
   const auto row = [&](const std::string& name, std::int64_t bytes) {
     std::array<char, 96> line{};
     std::snprintf(line.data(), line.size(), "  %-18s%10s%7.1f%%", name.c_str(), bytes_text(bytes).c_str(),
@@ -219,11 +221,11 @@ std::vector<std::string> plan_lines(const Plan& plan) {
                           bytes_text(plan.gpu.memory) + " that there are");
   out.push_back("time: " + brief_time(plan.step_seconds) + " a step, " + short_count(plan.units_per_second) +
                 " " + plan.unit + "/s; bound by " + plan.bound());
-  if (plan.launch_seconds > 0 && plan.compute.host_seconds > plan.compute.gpu_seconds)
-    out.push_back("  the host launches " + grouped(static_cast<double>(plan.launches)) +
-                  " kernels, each in " + significant(1e6 * plan.launch_seconds, 2) +
-                  " us, as was measured here; the GPU alone would take " +
-                  brief_time(plan.compute.gpu_seconds));
+  if (plan.launch_seconds > 0 && plan.compute.host_seconds > kAlike * plan.compute.gpu_seconds)
+    out.push_back("  the GPU takes " + brief_time(plan.compute.gpu_seconds) + " of it, and the host " +
+                  brief_time(plan.compute.host_seconds) + " to launch " +
+                  grouped(static_cast<double>(plan.launches)) +
+                  " kernels: " + fixed(1e6 * plan.launch_seconds, 0) + " us each, by what was measured here");
   else if (const double slow = plan.slow_host_seconds();
            plan.launch_seconds == 0 && slow > plan.compute.gpu_seconds)
     out.push_back("  the host may be the limit: to launch " + grouped(static_cast<double>(plan.launches)) +
@@ -263,8 +265,11 @@ std::string plan_against(const Plan& plan, const Measured& measured) {
     out += ", measured " + brief_time(measured.step_seconds) +
            (measured.settled ? off(plan.step_seconds, measured.step_seconds)
                              : " in the first steps, which take longer");
-  if (measured.data_waited > kWorthSaying * measured.step_seconds)
-    out += ", of which " + brief_time(measured.data_waited) + " waiting for data (dataloader_num_workers)";
+  // A wait behind which the GPU has computed costs nothing.
+  const double longer = measured.step_seconds - plan.step_seconds;
+  if (const double waited = measured.data_waited.value_or(0);
+      waited > kWorthSaying * measured.step_seconds && longer > waited / 2)
+    out += "; it waited " + brief_time(waited) + " of that for data: raise dataloader_num_workers";
   return out;
 }
 
@@ -277,7 +282,7 @@ nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured) {
   out["step_seconds"] = plan.step_seconds;
   out["measured_step_seconds"] = measured.step_seconds;
   out["settled"] = measured.settled;
-  out["data_waited"] = measured.data_waited;
+  if (measured.data_waited) out["data_waited"] = *measured.data_waited;
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,9 +81,10 @@ nlohmann::ordered_json plan_json(const Plan& plan);
 struct Measured {
   std::int64_t peak = 0;
   double step_seconds = 0;
-  bool evaluated = true;   // the peak is that of evaluations, too
-  bool settled = true;     // the time is not that of the first steps
-  double data_waited = 0;  // of a step, until its batches were there: plans know nothing of it
+  bool evaluated = true;  // the peak is that of evaluations, too
+  bool settled = true;    // the time is not that of the first steps
+  // What a step waited until its batches were read, which plans leave out; none: not known.
+  std::optional<double> data_waited = std::nullopt;
 };
 // One line: the plan beside it.
 std::string plan_against(const Plan& plan, const Measured& measured);

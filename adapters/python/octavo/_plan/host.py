@@ -11,6 +11,7 @@ from torch import nn
 
 LAUNCH_SECONDS = 1e-5  # of the host in Python, for one kernel, where it is not measured
 BATCH = (2, 16, 64)  # too small to keep a GPU busy
+_WARM = 3  # steps that load libraries
 _ENOUGH = 0.4  # seconds: a host that others use is faster in one moment than in the next
 _found: dict[torch.device, float] = {}
 
@@ -26,11 +27,11 @@ def layers() -> nn.Module:
 
 def launch_seconds(device: torch.device, launches: Callable[[nn.Module], float]) -> float:
     """Seconds for one kernel of a forward and backward pass; `launches` counts those of a module. Measured
-    once per device of a process. LAUNCH_SECONDS where the device has no memory left."""
+    once per device of a process. LAUNCH_SECONDS where it cannot be: no memory is left, or torch refuses."""
     if device not in _found:
         try:
             _found[device] = _step_seconds(device) / launches(layers())
-        except torch.OutOfMemoryError:
+        except RuntimeError:
             return LAUNCH_SECONDS
     return _found[device]
 
@@ -38,7 +39,7 @@ def launch_seconds(device: torch.device, launches: Callable[[nn.Module], float])
 def _step_seconds(device: torch.device) -> float:
     model, batch = layers().to(device), torch.ones(BATCH, dtype=torch.float32, device=device)
     seconds: list[float] = []
-    while len(seconds) < 3 or sum(seconds) < _ENOUGH:
+    while len(seconds) <= _WARM or sum(seconds[_WARM:]) < _ENOUGH:
         _wait_for(device)
         begin = time.perf_counter()
         with torch.autocast(device.type, dtype=torch.bfloat16), torch.enable_grad():
@@ -47,17 +48,9 @@ def _step_seconds(device: torch.device) -> float:
         seconds.append(time.perf_counter() - begin)
         model.zero_grad()
     _wait_for(device)
-    forget_workspaces()
-    return statistics.median(seconds)
+    return statistics.median(seconds[_WARM:])
 
 
 def _wait_for(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def forget_workspaces() -> None:
-    """cuBLAS keeps them from the first product on, and a process that measures its memory would not see that
-    of its own."""
-    if (forget := getattr(torch._C, "_cuda_clearCublasWorkspaces", None)) is not None:
-        forget()

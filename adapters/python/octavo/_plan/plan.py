@@ -75,9 +75,9 @@ def plan(
     job.options = {"gradient_release": gradient_release, "offload": offload}
     if measure:
         return real.measured(job, gpu, small=False)
+    found = _core.Gpu(gpu)
+    job.launch_seconds = _launch_seconds(gpu)
     try:
-        found = _core.Gpu(gpu)
-        job.launch_seconds = _launch_seconds(gpu)
         return job.planned(found)
     except PlanError as problem:
         here = gpu == "this" and num_gpus == 1 and not isinstance(optimizer, torch.optim.Optimizer)
@@ -90,9 +90,9 @@ def plan(
 
 
 def _launch_seconds(gpu: str) -> float:
-    """Measured where the process uses this machine's GPU already. Otherwise it stays without CUDA, which no
-    process may have that forks others."""
-    if gpu.partition(":")[0] != "this" or not torch.cuda.is_initialized():
+    """Measured for this machine's GPU, where torch has it."""
+    name, _, number = gpu.strip().lower().partition(":")
+    if name != "this" or not torch.cuda.is_available():
         return host.LAUNCH_SECONDS
 
     def launches(model: nn.Module) -> float:
@@ -100,7 +100,8 @@ def _launch_seconds(gpu: str) -> float:
         job.launch_seconds = 1.0
         return job.planned(_core.Gpu(gpu)).host_seconds
 
-    return host.launch_seconds(torch.device("cuda", int(gpu.partition(":")[2] or 0)), launches)
+    index = int(number) if number else torch.cuda.current_device()
+    return host.launch_seconds(torch.device("cuda", index), launches)
 
 
 def default_loss(output: Any) -> Tensor:
