@@ -241,7 +241,7 @@ TEST(PieceModel, BytesThatAreNoModelAreErrors) {
       state = state * 6364136223846793005U + 1442695040888963407U;
       bytes[(state >> 33) % bytes.size()] = static_cast<char>(state >> 20);
     }
-    bytes.resize(bytes.size() - static_cast<std::size_t>(i) % 50);
+    bytes.erase(bytes.size() - static_cast<std::size_t>(i) % 50);
     const auto model = read_piece_model(bytes, "it");  // nothing but an answer is expected
     if (model.ok()) {
       EXPECT_FALSE(model->pieces.empty());
