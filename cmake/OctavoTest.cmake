@@ -9,21 +9,6 @@
 
 octavo_find_googletest()
 
-# Google Test takes a second to compile: once for all tests. octavo_precompile_torch() puts its own in this one's place.
-function(octavo_precompile_gtest target)
-  if(NOT TARGET octavo_gtest_pch)
-    set(source "${PROJECT_BINARY_DIR}/octavo_gtest_pch.cc")
-    file(CONFIGURE OUTPUT "${source}" CONTENT "// A precompiled header belongs to a target, and a target has a source.\n")
-    add_library(octavo_gtest_pch OBJECT "${source}")
-    target_link_libraries(octavo_gtest_pch PRIVATE octavo_internal_flags GTest::gtest GTest::gmock)
-    target_precompile_headers(octavo_gtest_pch PRIVATE
-      $<$<COMPILE_LANGUAGE:CXX>:<gmock/gmock.h$<ANGLE-R>> $<$<COMPILE_LANGUAGE:CXX>:<gtest/gtest.h$<ANGLE-R>>)
-    octavo_use_precompiled(octavo_gtest_pch)
-  endif()
-  target_precompile_headers(${target} REUSE_FROM octavo_gtest_pch)
-  octavo_use_precompiled(${target})
-endfunction()
-
 function(octavo_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "PUBLIC_API" "TIMEOUT;COST" "LABELS")
   if(NOT arg_UNPARSED_ARGUMENTS)
@@ -40,8 +25,9 @@ function(octavo_add_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE octavo_internal_flags GTest::gtest_main GTest::gmock)
-  # With fewer optimisations, too: tests spend their time in the library.
-  octavo_precompile_gtest(${name})
+  # Google Test takes a second to compile. What uses it has fewer optimisations, too: tests spend their time in the library. A test
+  # over LibTorch asks for octavo_precompile_torch() afterwards.
+  octavo_precompile(${name} FROM octavo_gtest_pch HEADERS <gmock/gmock.h> <gtest/gtest.h> LIBRARIES GTest::gtest GTest::gmock)
   if(arg_PUBLIC_API)
     target_link_libraries(${name} PRIVATE octavo::octavo)
   else()

@@ -26,18 +26,25 @@ function(octavo_torch_wheels out)
   set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 
-# torch/torch.h takes a minute to compile: once for all targets that use it.
-function(octavo_precompile_torch target)
-  if(NOT TARGET octavo_torch_pch)
-    set(source "${PROJECT_BINARY_DIR}/octavo_torch_pch.cc")
+# octavo_precompile(<target> FROM <name> HEADERS <header>... LIBRARIES <library>...): headers that are compiled once, in a target of
+# that name, for all targets that use it. The last call for a target counts.
+function(octavo_precompile target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FROM" "HEADERS;LIBRARIES")
+  if(NOT TARGET ${arg_FROM})
+    set(source "${PROJECT_BINARY_DIR}/${arg_FROM}.cc")
     file(CONFIGURE OUTPUT "${source}" CONTENT "// A precompiled header belongs to a target, and a target has a source.\n")
-    add_library(octavo_torch_pch OBJECT "${source}")
-    target_link_libraries(octavo_torch_pch PRIVATE octavo_internal_flags octavo::torch)
-    target_precompile_headers(octavo_torch_pch PRIVATE <torch/torch.h>)
-    octavo_use_precompiled(octavo_torch_pch)
+    add_library(${arg_FROM} OBJECT "${source}")
+    target_link_libraries(${arg_FROM} PRIVATE octavo_internal_flags ${arg_LIBRARIES})
+    target_precompile_headers(${arg_FROM} PRIVATE ${arg_HEADERS})
+    octavo_use_precompiled(${arg_FROM})
   endif()
-  target_precompile_headers(${target} REUSE_FROM octavo_torch_pch)
+  target_precompile_headers(${target} REUSE_FROM ${arg_FROM})
   octavo_use_precompiled(${target})
+endfunction()
+
+# torch/torch.h takes a minute to compile.
+function(octavo_precompile_torch target)
+  octavo_precompile(${target} FROM octavo_torch_pch HEADERS <torch/torch.h> LIBRARIES octavo::torch)
 endfunction()
 
 # The same code generation for the header and all who use it: GCC 13 refuses one that was made at another level. A header that a
