@@ -29,6 +29,7 @@ namespace {
   if (!trainer.problem.empty()) throw Failure(kExitFailure, "the trainer cannot run: " + trainer.problem);
   prefer_given_libtorch();
   train::set_trainer_allocator();
+  train::set_trainer_wait_policy();
   const std::string& program = trainer.path;
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argv;

@@ -149,25 +149,42 @@ def test_info_says_which_trainer_there_is(tmp_path):
         assert "octavo-trainer is not there" in done.stdout + done.stderr or not trainer["libtorch"]
 
 
-def test_the_trainer_starts_with_expandable_segments_unless_the_user_chose(tmp_path):
-    """LibTorch reads the variables when it is loaded, so they must be there before the program starts."""
-    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-    shutil.copy(BINARY, tmp_path / "octavo")
-    trainer = tmp_path / "octavo-trainer"  # one that shows what it was given
-    trainer.write_text("#!/bin/sh\nenv | grep ALLOC_CONF | sort\n")
+def trainer_environment(folder, pattern, names):
+    """A function that starts a trainer which prints its environment's lines with `pattern`, and the environment
+    of this process without `names`. LibTorch reads variables when it is loaded, so they must be set before."""
+    if not info()["trainer"]["libtorch"]:
+        pytest.skip("this octavo was built without the trainer")
+    shutil.copy(BINARY, folder / "octavo")
+    trainer = folder / "octavo-trainer"
+    trainer.write_text(f"#!/bin/sh\nenv | grep -E '{pattern}' | sort\n")
     trainer.chmod(0o755)
     plain = {k: v for k, v in os.environ.items() if k not in names}
     plain["LD_LIBRARY_PATH"] = str(pathlib.Path(BINARY).parents[1] / "lib")
 
     def given(**chosen):
         done = subprocess.run(
-            [tmp_path / "octavo", "sample", "run"], env={**plain, **chosen}, capture_output=True, text=True
+            [folder / "octavo", "sample", "run"],
+            env={**plain, **chosen},
+            capture_output=True,
+            text=True,
         )
         assert done.returncode in (0, 1), done.stderr  # 1: grep found nothing
         return done.stdout.split()
 
-    if not info()["trainer"]["libtorch"]:
-        pytest.skip("this octavo was built without the trainer")
+    return given, plain
+
+
+def test_idle_threads_of_the_trainer_sleep_unless_the_user_chose(tmp_path):
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+    given, _ = trainer_environment(tmp_path, "^(OMP_WAIT|GOMP_SPIN|KMP_BLOCK)", names)
+    assert given() == ["OMP_WAIT_POLICY=passive"]
+    for name, value in (("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "100"), ("KMP_BLOCKTIME", "5")):
+        assert given(**{name: value}) == [f"{name}={value}"]
+
+
+def test_the_trainer_starts_with_expandable_segments_unless_the_user_chose(tmp_path):
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+    given, plain = trainer_environment(tmp_path, "ALLOC_CONF", names)
     assert given() == ["PYTORCH_ALLOC_CONF=expandable_segments:True"]
     for name in names:
         for value in ("max_split_size_mb:64", ""):

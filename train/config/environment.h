@@ -1,7 +1,13 @@
-// The environment variables of torch's allocator. Expandable segments let it return and join what was cut
-// into pieces of the wrong size, so a run whose batches differ in size does not end for want of memory that
-// is only scattered. LibTorch reads the variables when it is loaded: `octavo` sets one before it becomes
-// octavo-trainer. No LibTorch here.
+// The environment variables that `octavo` sets before it becomes octavo-trainer, because LibTorch and its
+// OpenMP runtime read them when they are loaded. The ranks that octavo-trainer starts inherit them.
+//
+// Torch's allocator: expandable segments let it return and join memory that was cut into pieces of the wrong
+// size, so that a run whose batches differ in size does not fail because its free memory is fragmented.
+//
+// OpenMP: idle threads spin by default, and on a machine with other work they take the processor from the
+// threads that compute. With OMP_WAIT_POLICY=passive they sleep instead.
+//
+// This header needs no LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -39,10 +45,18 @@ struct AllocatorChoice {
   return allocator_choice().value_or(AllocatorChoice{kAllocatorVariable, kExpandable});
 }
 
-// For a program that this process becomes.
+// Sets the allocator's variable for a program that this process becomes.
 inline void set_trainer_allocator() {
   const AllocatorChoice choice = trainer_allocator();
   setenv(choice.variable.c_str(), choice.value.c_str(), /*overwrite=*/0);
+}
+
+// Lets idle OpenMP threads of a program that this process becomes sleep. A choice of the user stays:
+// GOMP_SPINCOUNT (GNU's runtime) and KMP_BLOCKTIME (LLVM's and Intel's) set the same thing in finer steps.
+inline void set_trainer_wait_policy() {
+  for (const char* const name : {"GOMP_SPINCOUNT", "KMP_BLOCKTIME"})
+    if (std::getenv(name) != nullptr) return;
+  setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
 }
 
 // A line for people, about a GPU.
