@@ -8,7 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <csignal>
+#include <filesystem>
 #include <numeric>
+#include <thread>
+#include <vector>
 
 namespace octavo::train {
 namespace {
@@ -73,6 +77,48 @@ TEST(TextCorpus, ErrorsNameTheFile) {
   EXPECT_EQ(error(files.write("empty", "")), files.path("empty") + ": is empty; name a file with text");
   EXPECT_THAT(error(files.path("")), HasSubstr("is a folder"));
   EXPECT_THAT(error("/dev/null"), StartsWith("/dev/null: is a pipe or a device"));
+}
+
+// The kernel answers such a read with SIGBUS, which would end the process without a message.
+TEST(TextCorpus, AFileThatWasShortenedIsAnErrorAndNoSignal) {
+  const TextFiles files;
+  const std::size_t size = std::size_t{1} << 20;
+  const std::string first = files.write("first", "0123"), path = files.write("a", numbered(size));
+  const auto corpus = TextCorpus::open(Paths{first, path});
+  ASSERT_TRUE(corpus.ok());
+  ASSERT_EQ(read(*corpus, 4, 16), numbered(16));
+  std::filesystem::resize_file(path, 100);
+  const auto error_of = [&] {
+    try {
+      read(*corpus, 4 + (std::int64_t{1} << 19), 512);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const std::string expected =
+      path +
+      ": has 100 bytes, expected at least 524800; it was shortened while it was in use. Restore it, then "
+      "start again";
+  std::vector<std::string> messages(4);
+  std::vector<std::thread> threads;
+  for (std::string& message : messages) threads.emplace_back([&] { message = error_of(); });
+  for (std::thread& each : threads) each.join();
+  EXPECT_THAT(messages, ::testing::Each(expected));
+  EXPECT_EQ(error_of(), expected);
+  EXPECT_EQ(read(*corpus, 0, 8), "0123" + numbered(4)) << "other bytes are read as before";
+  // The file grows again, but its bytes of before are gone: they are zero.
+  std::filesystem::resize_file(path, size);
+  EXPECT_EQ(error_of(), "no error");
+}
+
+TEST(TextCorpus, ABusErrorElsewhereEndsTheProcess) {
+  const TextFiles files;
+  const std::string path = files.write("a", numbered(std::size_t{1} << 16));
+  const auto corpus = TextCorpus::open(Paths{path});
+  ASSERT_TRUE(corpus.ok());
+  ASSERT_EQ(read(*corpus, 0, 4), numbered(4));
+  EXPECT_EXIT(std::raise(SIGBUS), ::testing::KilledBySignal(SIGBUS), "");
 }
 
 TEST(SampleCount, WindowsAndTheirLastTarget) {

@@ -143,6 +143,47 @@ TEST(RunStop, ALogThatCannotGrowLosesNothing) {
   EXPECT_EQ(checkpoints(run), 1);
 }
 
+TEST(RunStop, TextThatIsShortenedEndsTheRunWithAnErrorAndACheckpoint) {
+  for (const std::string workers : {"0", "2"}) {
+    const TempFolder folder;
+    const std::string text = folder.at("text.txt");
+    write_bytes(text, read_bytes(text_file()));
+    TinyRun run(folder.path(), "run");
+    run.each = [&](const std::string& line) {
+      if (line.find("step 3/") != std::string::npos) fs::resize_file(text, 0);
+    };
+    run.fail(kEndless + Words{"data.train=" + text, "data.dataloader_num_workers=" + workers},
+             text + ": has 0 bytes, expected at least ");
+    EXPECT_THAT(run.said, HasSubstr(" is saved in " + run.out + "/checkpoint-"));
+    EXPECT_EQ(checkpoints(run), 1);
+    EXPECT_EQ(run.records("end").back()["reason"], "failed");
+  }
+}
+
+TEST(RunStop, AFolderThatIsRemovedOrMovedEndsTheRunWithAnError) {
+  for (const bool moved : {false, true}) {
+    const TempFolder folder;
+    TinyRun run(folder.path(), "run");
+    run.each = [&](const std::string& line) {
+      if (line.find("step 5/") == std::string::npos || !fs::exists(run.out + "/checkpoint-4")) return;
+      if (moved)
+        fs::rename(run.out, run.out + "-moved");
+      else
+        fs::remove_all(run.out);
+    };
+    run.fail({"max_steps=100", "save_steps=4"},
+             "output_dir: " + run.out +
+                 " was removed, moved or replaced while the run used it; step 6 is saved in " +
+                 run.checkpoint(6));
+    EXPECT_EQ(checkpoints(run), 1);
+    EXPECT_FALSE(fs::exists(run.out + "/.lock"));
+    EXPECT_EQ(fs::exists(run.out + "-moved/checkpoint-4"), moved);
+    run.each = {};
+    run.finish({"max_steps=8", "save_steps=4"});  // it resumes from the saved step
+    EXPECT_THAT(run.said, HasSubstr(run.checkpoint(6)));
+  }
+}
+
 // 262,144 tokens of 8,192 neurons: 8.6 GB of codes.
 TEST(RunStop, OutOfMemorySaysWhatWouldHelp) {
   const TempFolder folder;

@@ -2,22 +2,39 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/text.h"
 
+#include "train/files/mapped_copy.h"
 #include "train/files/mapped_file.h"
+
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 namespace octavo::train {
 
+Status cannot_read_mapped(const std::string& path, std::int64_t begin, std::int64_t end) {
+  struct stat now {};
+  if (::stat(path.c_str(), &now) == 0 && now.st_size < end) {
+    return Status::failed(path + ": has " + std::to_string(now.st_size) + " bytes, expected at least " +
+                          std::to_string(end) +
+                          "; it was shortened while it was in use. Restore it, then start again");
+  }
+  return Status::failed(path + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) +
+                        " cannot be read; the disk reports an error, or the file was shortened for a while");
+}
+
 struct TextCorpus::Files {
+  std::vector<std::string> paths;    // of each map
+  std::vector<std::int64_t> begins;  // of each piece in its file
   std::vector<MappedFile> maps;
   std::vector<std::span<const std::byte>> pieces;  // one of each map
   std::vector<std::int64_t> ends;                  // of each piece in the whole
 
-  void add(MappedFile map, std::size_t begin, std::size_t end) {
+  void add(const std::string& path, MappedFile map, std::size_t begin, std::size_t end) {
+    paths.push_back(path);
+    begins.push_back(static_cast<std::int64_t>(begin));
     pieces.push_back(map.bytes().subspan(begin, end - begin));
     maps.push_back(std::move(map));
     ends.push_back((ends.empty() ? 0 : ends.back()) + static_cast<std::int64_t>(end - begin));
@@ -31,7 +48,7 @@ Result<TextCorpus> TextCorpus::open(std::span<const std::string> paths) {
     if (!map.ok()) return map.status();
     const std::size_t size = map->bytes().size();
     if (size == 0) return Status::invalid(path + ": is empty; name a file with text");
-    files->add(std::move(*map), 0, size);
+    files->add(path, std::move(*map), 0, size);
   }
   TextCorpus out;
   out.files_ = std::move(files);
@@ -48,7 +65,8 @@ Result<TextCorpus> TextCorpus::open(std::span<const TextPiece> pieces) {
       return Status::failed(piece.path + ": has " + std::to_string(map->bytes().size()) +
                             " bytes, expected " + std::to_string(piece.end) + "; it has shrunk");
     }
-    files->add(std::move(*map), static_cast<std::size_t>(piece.begin), static_cast<std::size_t>(piece.end));
+    files->add(piece.path, std::move(*map), static_cast<std::size_t>(piece.begin),
+               static_cast<std::size_t>(piece.end));
   }
   TextCorpus out;
   out.files_ = std::move(files);
@@ -65,7 +83,10 @@ void TextCorpus::read(std::int64_t offset, std::span<std::uint8_t> out) const {
   while (!out.empty()) {
     const auto from = files_->pieces[file].subspan(at);
     const std::size_t count = std::min(from.size(), out.size());
-    std::memcpy(out.data(), from.data(), count);
+    if (!copy_mapped(from.first(count), out.data())) {
+      const std::int64_t begin = files_->begins[file] + static_cast<std::int64_t>(at);
+      throw Error(cannot_read_mapped(files_->paths[file], begin, begin + static_cast<std::int64_t>(count)));
+    }
     out = out.subspan(count);
     ++file;
     at = 0;

@@ -7,7 +7,7 @@
 //
 // Offsets count from the start of the first file, in ranges too. text_files.h finds the files and divides
 // them into what is trained on and what is evaluated on. Files must keep their size while they are in use:
-// reading a missing byte of a mapped file ends the process (SIGBUS).
+// to read a byte that is no longer there is an error.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,6 +20,9 @@
 #include <vector>
 
 namespace octavo::train {
+
+// Why these bytes of a mapped file could not be read: the file is shorter now, or its disk has an error.
+Status cannot_read_mapped(const std::string& path, std::int64_t begin, std::int64_t end);
 
 // A part of a file.
 struct TextPiece {
@@ -42,7 +45,8 @@ class TextCorpus {
   [[nodiscard]] std::int64_t size() const;
 
   // Fills `out` with the bytes from `offset` on, across files where need be.
-  // REQUIRES: 0 <= offset, offset + out.size() <= size().
+  // REQUIRES: 0 <= offset, offset + out.size() <= size(). Throws an Error that names the file if it was
+  // shortened since it was opened, or if its disk reports an error.
   void read(std::int64_t offset, std::span<std::uint8_t> out) const;
 
  private:

@@ -1,6 +1,7 @@
 // What a text is told by, how it is divided, and what has become of it; see text_files.h.
 // SPDX-License-Identifier: MIT
 #include "train/files/checksums.h"
+#include "train/files/mapped_copy.h"
 #include "train/files/mapped_file.h"
 #include "train/tasks/text/text_files.h"
 
@@ -14,11 +15,21 @@ constexpr std::int64_t kMostHeldOut = std::int64_t{8} << 20;
 constexpr std::int64_t kMostHashed = std::int64_t{4} << 20;
 constexpr std::int64_t kPiece = std::int64_t{64} << 10;
 
-std::string hash_of(std::span<const std::byte> bytes) {
+// The hash of the first `size` bytes of a mapped file.
+Result<std::string> hash_of(const MappedFile& file, std::int64_t size, const std::string& path) {
   Hasher hasher;
-  const auto size = static_cast<std::int64_t>(bytes.size());
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(size, kPiece)));
+  const auto add = [&](std::int64_t begin, std::int64_t end) -> Status {
+    const auto count = static_cast<std::size_t>(end - begin);
+    if (!copy_mapped(file.bytes().subspan(static_cast<std::size_t>(begin), count), piece.data()))
+      return cannot_read_mapped(path, begin, end);
+    hasher.add(std::span(piece).first(count));
+    return {};
+  };
   if (size <= kMostHashed) {
-    hasher.add(bytes);
+    for (std::int64_t at = 0; at < size; at += kPiece) {
+      if (Status bad = add(at, std::min(at + kPiece, size)); !bad.ok()) return bad;
+    }
     return hasher.hex();
   }
   constexpr std::int64_t kPieces = kMostHashed / kPiece;
@@ -26,7 +37,7 @@ std::string hash_of(std::span<const std::byte> bytes) {
     // The first piece is at the beginning, the last one at the end.
     const std::int64_t at =
         (size - kPiece) / (kPieces - 1) * i + (size - kPiece) % (kPieces - 1) * i / (kPieces - 1);
-    hasher.add(bytes.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(kPiece)));
+    if (Status bad = add(at, at + kPiece); !bad.ok()) return bad;
   }
   return hasher.hex();
 }
@@ -44,7 +55,10 @@ Result<std::vector<FileRecord>> records_of(std::string_view key, const std::vect
     if (!map.ok()) return Status(map.status().code(), std::string(key) + ": " + map.status().message());
     if (map->bytes().empty())
       return Status::invalid(std::string(key) + ": " + path + ": is empty; name a file with text");
-    out.push_back({path, static_cast<std::int64_t>(map->bytes().size()), hash_of(map->bytes()), 0});
+    const auto size = static_cast<std::int64_t>(map->bytes().size());
+    auto hash = hash_of(*map, size, path);
+    if (!hash.ok()) return Status(hash.status().code(), std::string(key) + ": " + hash.status().message());
+    out.push_back({path, size, std::move(*hash), 0});
   }
   return out;
 }
@@ -165,7 +179,7 @@ Result<std::string> fingerprint(const std::string& path, std::int64_t size) {
   if (!map.ok()) return map.status();
   if (static_cast<std::int64_t>(map->bytes().size()) < size)
     return Status::invalid(path + ": has fewer than " + std::to_string(size) + " bytes");
-  return hash_of(map->bytes().first(static_cast<std::size_t>(size)));
+  return hash_of(*map, size, path);
 }
 
 Result<TextRecord> record_text(const std::vector<std::string>& train,
