@@ -16,7 +16,11 @@ namespace octavo::train {
 
 class Health {
  public:
-  Health(Session& session, Console& console) : session_(session), console_(console), state_(session.state) {}
+  Health(Session& session, Console& console)
+      : session_(session),
+        console_(console),
+        state_(session.state),
+        first_bad_(state_.step - state_.skipped_in_a_row + 1) {}
 
   // Counts a finished step. An error where training has diverged.
   Status take(const StepNumbers& numbers);
@@ -28,9 +32,11 @@ class Health {
   // In float16 a step is often skipped because the scaled gradients overflowed. The loss is finite then, and
   // the weights are good.
   [[nodiscard]] bool weights_in_doubt() const;
-  // Whether a checkpoint may be gone on from. After a divergence, one of the step before the first skipped
-  // one may not: that step may have ruined the weights.
-  [[nodiscard]] bool trusts(std::int64_t step) const { return !diverged() || step < first_bad_ - 1; }
+  // Returns whether a run may resume from the checkpoint of a step. While steps are skipped, the step before
+  // the first skipped one is not trusted: its update may have ruined the weights.
+  [[nodiscard]] bool trusts(std::int64_t step) const {
+    return !(diverged() || weights_in_doubt()) || step < first_bad_ - 1;
+  }
 
  private:
   Status warn(std::int64_t step, const std::string& what);
@@ -39,7 +45,7 @@ class Health {
   Console& console_;
   RunState& state_;
   StepNumbers last_;
-  std::int64_t first_bad_ = 0;  // the first of the steps that are being skipped
+  std::int64_t first_bad_;  // the first of the steps that are being skipped; read only while there are any
   std::int64_t empty_in_a_row_ = 0;
 };
 

@@ -152,7 +152,8 @@ Status Loop::at_step_end(bool last) {
   if (evaluation) {
     if (Status bad = evaluate(); !bad.ok()) return bad;
   }
-  save_pending_ = save && !last && state_.skipped_in_a_row > 0;
+  // No checkpoint is written while steps are skipped. At the end of the run finish() reports why.
+  save_pending_ = save && (last ? health_.weights_in_doubt() : state_.skipped_in_a_row > 0);
   if (save && !save_pending_) return this->save(Saver::Reason::due);
   return evaluation && saver_.is_best() ? this->save(Saver::Reason::best) : Status();
 }
@@ -235,10 +236,12 @@ Status Loop::next_stage() {
 
 Status Loop::finish(Outcome& outcome) {
   if (Status bad = read(/*drain=*/true); !bad.ok()) return bad;
-  if (outcome.signal != 0 && health_.weights_in_doubt()) {
-    outcome.not_saved = "nothing is saved, for the gradients of the last " +
-                        std::to_string(state_.skipped_in_a_row) +
-                        " steps were not finite and the weights may be ruined";
+  if (health_.weights_in_doubt()) {
+    const std::string why = "nothing is saved, because the gradients of the last " +
+                            std::to_string(state_.skipped_in_a_row) +
+                            " steps were not finite and the weights may be ruined";
+    if (outcome.signal == 0) return Status::failed(why + "; lower learning_rate or raise warmup_steps");
+    outcome.not_saved = why;
   } else {
     if (outcome.signal != 0) console_.note("stopping: a checkpoint is saved first");
     if (Status bad = save(Saver::Reason::due); !bad.ok()) return bad;

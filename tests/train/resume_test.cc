@@ -297,6 +297,21 @@ TEST_F(RunAgain, ASignalSavesNoWeightsThatMayBeRuined) {
   EXPECT_EQ(list_checkpoints(out()).size(), 1u);
 }
 
+TEST_F(RunAgain, ARunWhoseLastStepsWereSkippedFailsAndSavesNothing) {
+  finishes({"max_steps=2"});
+  const auto outcome = start({"max_steps=8", "learning_rate=1e38", "max_grad_norm=0", "save_steps=null",
+                              "eval_steps=null", "resume_from_checkpoint=changed"});
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_THAT(outcome.status().message(),
+              AllOf(HasSubstr("nothing is saved, because the gradients of the last "),
+                    HasSubstr(" steps were not finite and the weights may be ruined; lower learning_rate"),
+                    HasSubstr("the last good checkpoint is " + out() + "/checkpoint-2")));
+  EXPECT_EQ(outcome.status().code(), StatusCode::failed);  // exit code 1
+  EXPECT_EQ(list_checkpoints(out()).size(), 1u);
+  EXPECT_EQ(records("end").back()["reason"], "failed");
+  EXPECT_FALSE(records("warning").empty());
+}
+
 TEST(StopSignals, TheThirdCtrlCEndsTheProcess) {
   const auto interrupt = [](int times) {
     const StopSignals signals;
