@@ -142,7 +142,8 @@ Status Loop::at_step_end(bool last) {
   if (Status bad = read(/*drain=*/true); !bad.ok()) return bad;
   if (measured) progress_.measured(stepper_.measured_seconds());
   if (log) {
-    Status bad = saver_.write_config();
+    Status bad = session_.lock.check();
+    if (bad.ok()) bad = saver_.write_config();
     if (bad.ok()) bad = progress_.log();
     if (!bad.ok()) return bad;
   }
@@ -215,6 +216,7 @@ Status Loop::evaluate() {
 }
 
 Status Loop::save(Saver::Reason reason) {
+  if (Status bad = session_.lock.check(); !bad.ok()) return bad;
   const double before = saver_.seconds();
   progress_.count_traffic();
   Status status = saver_.save(reason);

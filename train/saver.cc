@@ -121,6 +121,10 @@ Status Saver::take(const Result<SavedCheckpoint>& saved) {
 std::string Saver::rescue() {
   try {
     if (state_.step == 0 || state_.skipped_in_a_row > 0) return {};
+    if (!session_.lock.check().ok()) {  // the folder is gone, and with it what was saved
+      if (!session_.lock.take(session_.settings.output_dir).ok()) return {};
+      saved_step_ = -1;
+    }
     const bool evaluated = evaluated_step_ == state_.step;
     if (evaluated) evaluation_->only_best = false;
     if (saved_step_ != state_.step && !take(session_.write(evaluated ? evaluation_ : std::nullopt)).ok())

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -48,6 +49,53 @@ TEST(FolderLock, OfAProcessThatDied) {
   EXPECT_THAT(read_bytes(folder.at(".lock")), HasSubstr(" "));
   FolderLock next;
   EXPECT_EQ(error_of(next, folder.path()), "");
+}
+
+TEST(FolderLock, AFolderThatIsGoneOrReplacedIsNoticed) {
+  const TempFolder folder;
+  const std::string run = folder.at("run"), aside = folder.at("aside");
+  const std::string gone = "output_dir: " + run + " was removed, moved or replaced while the run used it";
+  FolderLock lock;
+  EXPECT_TRUE(lock.check().ok()) << "nothing was taken";
+  ASSERT_TRUE(lock.take(run).ok());
+  EXPECT_TRUE(lock.check().ok());
+  std::filesystem::remove(run + "/.lock");
+  EXPECT_TRUE(lock.check().ok()) << "the folder is the same";
+  std::filesystem::rename(run, aside);
+  EXPECT_EQ(lock.check().message(), gone);
+  std::filesystem::create_directory(run);
+  EXPECT_EQ(lock.check().message(), gone) << "another folder has its name";
+  std::filesystem::remove(run);
+  std::filesystem::rename(aside, run);
+  EXPECT_TRUE(lock.check().ok());
+  std::filesystem::remove_all(run);
+  EXPECT_EQ(lock.check().message(), gone);
+  ASSERT_TRUE(lock.take(run).ok());
+  EXPECT_TRUE(lock.check().ok());
+  FolderLock other;
+  EXPECT_THAT(error_of(other, run), HasSubstr("another octavo train"));
+}
+
+TEST(FolderLock, ALinkInItsPlaceIsRefusedAndNotFollowed) {
+  const TempFolder folder;
+  std::filesystem::create_symlink(folder.at("target"), folder.at(".lock"));
+  FolderLock lock;
+  EXPECT_EQ(error_of(lock, folder.path()),
+            "output_dir: " + folder.at(".lock") + " is a link, expected a file; remove it");
+  EXPECT_FALSE(std::filesystem::exists(folder.at("target")));
+}
+
+TEST(FolderLock, AFolderOfAnotherUserIsNamed) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const TempFolder folder;
+  ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
+  const std::string said = in_child([&] {
+    if (::setuid(65534) != 0) return std::string("no other user");
+    FolderLock lock;
+    return error_of(lock, folder.path());
+  });
+  EXPECT_EQ(said, "output_dir: " + folder.path() +
+                      " cannot be written to (Permission denied); choose another output_dir");
 }
 
 TEST(FolderLock, AHolderThatLostItsFileRemovesNoOther) {

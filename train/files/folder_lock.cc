@@ -84,7 +84,11 @@ bool same_file(const struct stat& a, const struct stat& b) {
 // The open file, and the thread that touches it.
 class FolderLock::Held {
  public:
-  Held(FileDescriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+  Held(FileDescriptor file, const std::string& folder)
+      : file_(std::move(file)),
+        folder_(folder),
+        folder_file_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+        path_(folder + kName) {}
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
@@ -112,6 +116,15 @@ class FolderLock::Held {
     std::ignore = ::pwrite(file_.get(), text.data(), text.size(), 0);
   }
 
+  [[nodiscard]] Status check() const {
+    struct stat mine {
+    }, there{};
+    if (folder_file_.get() < 0 || ::fstat(folder_file_.get(), &mine) != 0)
+      return {};  // it cannot be compared
+    if (::stat(folder_.c_str(), &there) == 0 && same_file(mine, there)) return {};
+    return Status::failed("output_dir: " + folder_ + " was removed, moved or replaced while the run used it");
+  }
+
   void beat(std::chrono::milliseconds every) {
     beating_ = std::thread([this, every] {
       std::unique_lock guard(mutex_);
@@ -122,6 +135,8 @@ class FolderLock::Held {
 
  private:
   FileDescriptor file_;
+  std::string folder_;
+  FileDescriptor folder_file_;  // keeps the folder's inode number from being used again
   std::string path_;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -146,8 +161,16 @@ Status FolderLock::take(const std::string& folder) {
                           "; wait for it, or choose another" + more);
   };
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    if (file.get() < 0 && errno == EACCES) file = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (file.get() < 0 && errno == EACCES) {
+      file = FileDescriptor(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+      if (file.get() < 0 && errno == ENOENT) {
+        return Status::failed("output_dir: " + folder +
+                              " cannot be written to (Permission denied); choose another output_dir");
+      }
+    }
+    if (file.get() < 0 && errno == ELOOP)
+      return Status::failed("output_dir: " + path + " is a link, expected a file; remove it");
     if (file.get() < 0) return system_error("output_dir: " + path, "open the lock", errno);
     const bool locked = options_.system_locks && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
     if (!locked && options_.system_locks && errno == EWOULDBLOCK) return in_use(holder_of(file), "");
@@ -168,12 +191,14 @@ Status FolderLock::take(const std::string& folder) {
                       here ? "" : "; if that process is gone, start again in a minute, or remove " + path);
       }
     }
-    held_ = std::make_unique<Held>(std::move(file), path);
+    held_ = std::make_unique<Held>(std::move(file), folder);
     held_->sign(options_.host);
     if (unsure) held_->beat(options_.beat);
     return {};
   }
   return Status::failed("output_dir: " + path + " comes and goes: many processes start in " + folder);
 }
+
+Status FolderLock::check() const { return held_ != nullptr ? held_->check() : Status(); }
 
 }  // namespace octavo::train

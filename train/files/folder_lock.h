@@ -34,6 +34,8 @@ class FolderLock {
 
   // Makes the folder where it is missing. Where another process has it, the error names the holder.
   Status take(const std::string& folder);
+  // Returns an error if the folder was removed, moved or replaced since it was taken. ok() without take().
+  [[nodiscard]] Status check() const;
 
  private:
   class Held;
