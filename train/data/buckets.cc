@@ -4,17 +4,16 @@
 #include "train/data/buckets.h"
 
 #include "train/data/mix.h"
+#include "train/data/threads.h"
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
 #include <exception>
 #include <limits>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -62,32 +61,8 @@ struct Growing {
   [[nodiscard]] double padded() const { return static_cast<double>(rows) * longest; }
 };
 
-// body(0) … body(count - 1), on several threads. Throws what one of them threw.
-template <class Body>
-void for_each_index(std::uint64_t count, const Body& body) {
-  std::atomic<std::uint64_t> next{0};
-  std::exception_ptr error;
-  std::mutex mutex;
-  const auto work = [&] {
-    try {
-      for (std::uint64_t i = next++; i < count; i = next++) body(i);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      error = std::current_exception();
-      next = count;
-    }
-  };
-  const std::uint64_t wanted =
-      std::min<std::uint64_t>(count, std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads));
-  std::vector<std::thread> threads;
-  try {
-    for (std::uint64_t i = 1; i < wanted; ++i) threads.emplace_back(work);
-  } catch (const std::system_error&) {  // there are no more: those that there are do it
-  }
-  work();
-  for (std::thread& thread : threads) thread.join();
-  if (error != nullptr) std::rethrow_exception(error);
-}
+// The threads that plan windows.
+std::uint64_t planning_threads() { return std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads); }
 
 }  // namespace
 
@@ -256,7 +231,7 @@ Batches::Walk BucketPlan::walk(const Order& order, std::uint64_t positions) cons
     whole.push_back(next);
   }
   std::vector<std::int64_t> counts(whole.size());
-  for_each_index(whole.size(), [&](std::uint64_t i) {
+  for_each_index(whole.size(), planning_threads(), [&](std::uint64_t i) {
     counts[i] = static_cast<std::int64_t>(plan(order, whole[i]).ends.size());
   });
   Walk out{0, position};
@@ -271,7 +246,7 @@ BucketPlan::Survey BucketPlan::survey(const Order& order) const {
   for (std::uint64_t position = order.start(); position < end; position = windows.back().end)
     windows.push_back(bounds(order, position));
   std::vector<Survey> parts(windows.size());
-  for_each_index(windows.size(), [&](std::uint64_t w) {
+  for_each_index(windows.size(), planning_threads(), [&](std::uint64_t w) {
     const Window here = plan(order, windows[w]);
     Survey& part = parts[w];
     for (std::size_t i = 0; i < here.ends.size(); ++i) {

@@ -17,6 +17,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/data/threads.h"
+
 #include <octavo/backend.h>
 #include <octavo/status.h>
 
@@ -28,7 +30,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -48,12 +49,10 @@ class Prefetch {
   // 0; rows_at gives 1 or more.
   static Result<Prefetch> start(Source source, std::uint64_t position, int workers) {
     auto work = std::make_unique<Work>(std::move(source), position, workers);
-    try {
-      for (int i = 0; i < workers; ++i) work->start_thread();
-    } catch (const std::system_error& error) {
+    if (const std::string problem = work->start(static_cast<std::size_t>(workers)); !problem.empty()) {
       return Status::failed("data.dataloader_num_workers: got " + std::to_string(workers) + ", but only " +
-                            std::to_string(work->threads()) + " threads could be started (" +
-                            error.code().message() + "); use fewer");
+                            std::to_string(work->threads()) + " threads could be started (" + problem +
+                            "); use fewer");
     }
     return Prefetch(std::move(work));
   }
@@ -74,9 +73,7 @@ class Prefetch {
         : source_(std::move(source)),
           position_(position),
           claim_at_(position),
-          slots_(static_cast<std::size_t>(workers) * 2) {
-      threads_.reserve(static_cast<std::size_t>(workers));
-    }
+          slots_(static_cast<std::size_t>(workers) * 2) {}
     Work(const Work&) = delete;
     Work& operator=(const Work&) = delete;
 
@@ -89,8 +86,11 @@ class Prefetch {
       for (std::thread& thread : threads_) thread.join();  // they finish what they are making
     }
 
-    void start_thread() {
-      threads_.emplace_back([this] { work(); });
+    // Returns why fewer threads were started; empty: all were.
+    std::string start(std::size_t workers) {
+      StartedThreads started = start_threads(workers, [this] { work(); });
+      threads_ = std::move(started.threads);
+      return started.problem;
     }
     [[nodiscard]] std::size_t threads() const { return threads_.size(); }
 

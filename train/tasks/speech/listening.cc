@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/listening.h"
 
+#include "train/data/threads.h"
+
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
@@ -36,8 +38,8 @@ class Readers {
     for (std::size_t i = 0; i < batches.size(); ++i)
       for (const std::size_t clip : batches[i]) order_.push_back({clip, i});
     const std::size_t wanted = reading_threads(threads);
-    for (std::size_t i = 0; i < std::min(wanted, order_.size()); ++i)
-      threads_.emplace_back([this] { run(); });
+    // Where the system refuses threads, fewer read; without any take() reads.
+    threads_ = start_threads(std::min(wanted, order_.size()), [this] { run(); }).threads;
   }
 
   ~Readers() {
@@ -46,10 +48,14 @@ class Readers {
       stop_ = true;
     }
     may_read_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
   }
 
-  // Waits for the clips of a batch, and lets the threads go on behind it.
+  // Returns the clips of a batch when they have been read, and lets the threads read the batches after it.
   std::vector<Result<Samples>> take(std::size_t batch, const std::vector<std::size_t>& clips) {
+    if (threads_.empty()) {
+      for (const std::size_t clip : clips) read_[clip].emplace(read_clip(clips_[clip]));
+    }
     std::unique_lock lock(mutex_);
     until_ = batch + kAhead;
     may_read_.notify_all();
@@ -93,7 +99,7 @@ class Readers {
   std::vector<std::optional<Result<Samples>>> read_;  // by clip
   std::size_t next_ = 0, until_ = kAhead;
   bool stop_ = false;
-  std::vector<std::jthread> threads_;  // last: they end before the rest does
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace
