@@ -13,9 +13,11 @@
 
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -146,6 +148,52 @@ TEST_F(FeatureCacheTest, ThreadsShareIt) {
   for (std::thread& each : threads) each.join();
   EXPECT_EQ(cache.report().found, 80);
   EXPECT_EQ(cache.report().kept, 80);
+}
+
+// Two runs with one folder write the same clips in the same order, as a sweep with one seed does.
+TEST_F(FeatureCacheTest, TwoRunsThatShareAFolderKeepEverything) {
+  const FeatureCache first = open(), second = open();
+  constexpr int kClips = 200;
+  const auto clip = [&](int i) { return CachedClip{clip_.audio, static_cast<double>(i), 1}; };
+  const auto keep_all = [&](const FeatureCache& cache) {
+    for (int i = 0; i < kClips; ++i) cache.keep(clip(i), features_);
+  };
+  std::thread other([&] { keep_all(second); });
+  keep_all(first);
+  other.join();
+  for (const FeatureCache* cache : {&first, &second}) {
+    EXPECT_EQ(cache->report().problem, "");
+    EXPECT_EQ(cache->report().kept, kClips);
+    for (int i = 0; i < kClips; ++i) EXPECT_EQ(cache->find(clip(i)), features_) << i;
+  }
+}
+
+// A file that another run is writing has its own name, so it stays when this run's write fails.
+TEST_F(FeatureCacheTest, AFailedWriteRemovesNoFileOfAnotherRun) {
+  const FeatureCache cache = open();
+  cache.keep(clip_, features_);
+  const std::string place = cache.path(clip_), folder = place.substr(0, place.rfind('/') + 1);
+  const std::string partial = folder + '.' + place.substr(folder.size()) + ".partial";
+  write_bytes(partial, "of another run");
+  std::ignore = in_child([&] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100, 100};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    cache.keep(clip_, features_);
+    return cache.report().problem;
+  });
+  EXPECT_EQ(read_bytes(partial), "of another run");
+  EXPECT_EQ(cache.find(clip_), features_);
+}
+
+TEST_F(FeatureCacheTest, AFolderThatIsRemovedMeanwhileIsMadeAgain) {
+  const FeatureCache cache = open();
+  cache.keep(clip_, features_);
+  std::filesystem::remove_all(folder_.at("kept"));
+  EXPECT_FALSE(cache.find(clip_));
+  cache.keep(clip_, features_);
+  EXPECT_EQ(cache.report().problem, "");
+  EXPECT_EQ(cache.find(clip_), features_);
 }
 
 TEST_F(FeatureCacheTest, AFolderThatCannotBeMadeIsAnError) {

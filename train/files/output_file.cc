@@ -69,9 +69,14 @@ Status OutputFile::finish() {
 
 Status OutputFile::finish_as(const std::string& path) {
   if (Status status = sync(); !status.ok()) return status;
+  if (Status status = rename_to(path); !status.ok()) return status;
+  return sync_folder(parent_folder(path));
+}
+
+Status OutputFile::rename_to(const std::string& path) {
   if (std::rename(path_.c_str(), path.c_str()) != 0) return system_error(path, "replace", errno);
   const FileDescriptor closed = std::move(descriptor_);
-  return sync_folder(parent_folder(path));
+  return {};
 }
 
 Result<std::string> partial_path(const std::string& path) {

@@ -41,6 +41,9 @@ class OutputFile {
   Status finish();
   // The same, then it becomes `path`, in the same folder.
   Status finish_as(const std::string& path);
+  // It becomes `path` without waiting for the disk: for data that can be made again. After a power failure
+  // the file may be incomplete.
+  Status rename_to(const std::string& path);
 
   [[nodiscard]] FileChecksum checksum(const std::string& name) const { return {hasher_.hex(), size_, name}; }
   [[nodiscard]] const std::string& path() const { return path_; }

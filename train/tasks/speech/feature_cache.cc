@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/feature_cache.h"
 
+#include "train/files/checkpoint_names.h"
 #include "train/files/checksums.h"
 #include "train/files/file_descriptor.h"
+#include "train/files/output_file.h"
 #include "train/files/safetensors.h"
+#include "train/files/safetensors_format.h"
 #include "train/format/numbers.h"
 
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <random>
 #include <utility>
 
 namespace octavo::train {
@@ -75,6 +80,32 @@ Status make_folders(const std::string& path) {
   return make_folder(path);
 }
 
+// A text that no other write has, in this process or another one.
+std::string unique_text() {
+  static const std::string process = [] {
+    std::random_device random;
+    return std::to_string((std::uint64_t{random()} << 32) | random());
+  }();
+  static std::atomic<std::uint64_t> writes{0};
+  return process + '-' + std::to_string(writes++);
+}
+
+// Writes a file of features under a name of its own and renames it, so that two runs with one folder may
+// write the same clip at the same time. The file is not synced: features can be made again, and their
+// checksum shows an incomplete file.
+Status write_features(const std::string& path, const TensorSource& source,
+                      const std::map<std::string, std::string>& metadata) {
+  if (Status bad = make_folder(parent_folder(path)); !bad.ok()) return bad;
+  const Result<SafetensorsPlan> plan = plan_safetensors({&source, 1}, metadata);
+  if (!plan.ok()) return plan.status();
+  const Result<std::string> partial = partial_path(path);
+  if (!partial.ok()) return partial.status();
+  Result<OutputFile> file = OutputFile::create(*partial + '-' + unique_text(), {0, plan->size});
+  if (!file.ok()) return file.status();
+  if (Status bad = write_planned(*file, *plan, {&source, 1}); !bad.ok()) return bad;
+  return file->rename_to(path);
+}
+
 }  // namespace
 
 struct FeatureCache::State {
@@ -132,7 +163,6 @@ std::optional<std::vector<float>> FeatureCache::find(const CachedClip& clip) con
   return out;
 }
 
-// Who writes the same clip at the same time may spoil it, which its checksum shows.
 void FeatureCache::keep(const CachedClip& clip, std::span<const float> features) const {
   if (!report().problem.empty()) return;
   const std::string place = path(clip);
@@ -140,13 +170,16 @@ void FeatureCache::keep(const CachedClip& clip, std::span<const float> features)
   const auto frames = static_cast<std::int64_t>(features.size()) / state_->bands;
   const TensorSource source{
       kTensor, "F32", {frames, state_->bands}, [bytes]() -> Result<Bytes> { return bytes; }};
-  Status status = make_folder(parent_folder(place));
-  if (status.ok()) {
-    status = write_safetensors(place, {&source, 1},
-                               {{"settings", state_->settings},
-                                {"recording", state_of(clip.audio)},
-                                {"clip", clip.audio + ' ' + exact(clip.offset) + ' ' + exact(clip.duration)},
-                                {"checksum", hash_of(bytes)}});
+  const std::map<std::string, std::string> metadata = {
+      {"settings", state_->settings},
+      {"recording", state_of(clip.audio)},
+      {"clip", clip.audio + ' ' + exact(clip.offset) + ' ' + exact(clip.duration)},
+      {"checksum", hash_of(bytes)}};
+  Status status = write_features(place, source, metadata);
+  // The folder may have been removed since it was made.
+  if (!status.ok() && !path_exists(parent_folder(place))) {
+    status = make_folders(parent_folder(place));
+    if (status.ok()) status = write_features(place, source, metadata);
   }
   const std::lock_guard lock(state_->mutex);
   if (status.ok())
