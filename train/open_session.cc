@@ -296,6 +296,8 @@ Status Opening::begin() {
       return Status::failed("output_dir: another octavo train began in " + folder +
                             " meanwhile; start again to go on from its checkpoint");
   }
+  // A run that has finished writes no checkpoint, which would remove what a killed process left.
+  if (Status bad = remove_leftovers(folder); !bad.ok()) console_.note("warning: " + bad.message());
   auto log = RunLog::open(folder, s_.state.step);
   if (!log.ok()) return log.status();
   s_.log.emplace(std::move(*log));

@@ -82,6 +82,31 @@ TEST(Checkpoint, OnlyTheFilesThatAreNeededAreRead) {
   EXPECT_THAT(verify_checkpoint(newest, other).message(), HasSubstr("weights.bin is not listed"));
 }
 
+// A copy under another name has the right checksums and would be the newest.
+TEST(Checkpoint, ACopyUnderAnotherNameIsPassedOver) {
+  const TempFolder folder;
+  const std::string run = folder.at("run");
+  const auto save = [&](std::int64_t step, const std::string& state) {
+    auto writer = CheckpointWriter::begin(run, step, 0);
+    ASSERT_TRUE(writer.ok() && writer->add_text("state.json", state).ok() && writer->commit().ok());
+  };
+  save(9, R"({"format": 1, "step": 9})");
+  fs::copy(run + "/checkpoint-9", run + "/checkpoint-99", fs::copy_options::recursive);
+  save(100, R"({"format": 1, "step": 0})");
+  const auto newest = newest_checkpoint(run);
+  ASSERT_TRUE(newest.ok() && newest->found);
+  EXPECT_EQ(newest->found->step, 9);
+  const std::string copied = "; the folder was copied or renamed. Rename it to checkpoint-";
+  EXPECT_THAT(newest->skipped,
+              ElementsAre(run + "/checkpoint-100: its name is of step 100, but its state.json is of step 0" +
+                              copied + "0, or remove it",
+                          run + "/checkpoint-99: its name is of step 99, but its state.json is of step 9" +
+                              copied + "9, or remove it"));
+  EXPECT_FALSE(verify_checkpoint(run + "/checkpoint-99").ok());
+  fs::rename(run + "/checkpoint-9", folder.at("my-model"));  // any other name says nothing about a step
+  EXPECT_TRUE(verify_checkpoint(folder.at("my-model")).ok());
+}
+
 // Every way to be torn: made on the newest of three, which is then passed over with the message.
 TEST(Checkpoint, TornOnesArePassedOver) {
   struct Tear {

@@ -7,8 +7,13 @@
 #include "train/files/mapped_file.h"
 #include "train/files/text_file.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +21,7 @@ namespace octavo::train {
 namespace {
 
 constexpr std::uint64_t kChecksumsLimit = 64 * 1024;
+constexpr std::uint64_t kStateLimit = 64 << 20;
 constexpr std::size_t kPiece = 1 << 20;
 
 Result<std::vector<CheckpointRef>> find_checkpoints(const std::string& run_folder) {
@@ -63,6 +69,29 @@ Status verify_file(const std::string& path, const FileChecksum& expected) {
   return {};
 }
 
+// The step that a checkpoint's state.json has; none: there is no such file, or no step in it.
+std::optional<std::int64_t> step_in_state(const std::string& path) {
+  const std::string file = path + "/state.json";
+  if (!path_exists(file)) return std::nullopt;
+  const auto text = read_text_file(file, kStateLimit);
+  if (!text.ok()) return std::nullopt;
+  const auto state = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!state.is_object() || !state.contains("step") || !state["step"].is_number_integer())
+    return std::nullopt;
+  return state["step"].get<std::int64_t>();
+}
+
+// A folder that was copied or renamed has the checksums of its content, but not the step of its name.
+Status check_step(const std::string& path) {
+  const auto name = CheckpointName::parse(std::string_view(path).substr(path.rfind('/') + 1));
+  const std::optional<std::int64_t> step = name ? step_in_state(path) : std::nullopt;
+  if (!step || *step == name->step) return {};
+  return Status::failed(path + ": its name is of step " + std::to_string(name->step) +
+                        ", but its state.json is of step " + std::to_string(*step) +
+                        "; the folder was copied or renamed. Rename it to " +
+                        CheckpointName{*step, CheckpointState::complete}.text() + ", or remove it");
+}
+
 }  // namespace
 
 std::vector<CheckpointRef> list_checkpoints(const std::string& run_folder) {
@@ -92,7 +121,7 @@ Status verify_checkpoint(const std::string& path, std::span<const std::string_vi
     if (!only.empty() && std::ranges::find(only, file.name) == only.end()) continue;
     if (Status status = verify_file(path + "/" + file.name, file); !status.ok()) return status;
   }
-  return {};
+  return check_step(path);
 }
 
 Result<NewestCheckpoint> newest_checkpoint(const std::string& run_folder,

@@ -31,8 +31,9 @@ struct CheckpointRef {
 // Newest (highest step) first, by name alone. A run folder that is not there or cannot be read has none.
 std::vector<CheckpointRef> list_checkpoints(const std::string& run_folder);
 
-// Whether every file that checksums.txt lists is there, of its size and hash. The error names what is torn
-// and how. Reads all of it, or only those of `files` where they are given; all of them must be listed.
+// Checks that every file that checksums.txt lists is there, of its size and hash, and that the folder's name
+// has the step of state.json. The error names what is torn and how. Reads all files, or only those of `files`
+// where they are given; all of them must be listed.
 Status verify_checkpoint(const std::string& path, std::span<const std::string_view> files = {});
 
 struct NewestCheckpoint {

@@ -19,6 +19,11 @@ namespace {
 
 constexpr std::string_view kPrefix = "checkpoint-";
 
+// Where point_link() makes a link before it gets its name.
+std::string link_beside(const std::string& run_folder, std::string_view link) {
+  return run_folder + "/." + std::string(link) + ".partial";
+}
+
 std::string_view suffix_of(CheckpointState state) {
   switch (state) {
     case CheckpointState::partial:
@@ -90,7 +95,7 @@ Status rename_path(const std::string& from, const std::string& to) {
 }
 
 Status point_link(const std::string& run_folder, std::string_view link, const std::string& name) {
-  const std::string beside = run_folder + "/." + std::string(link) + ".partial";
+  const std::string beside = link_beside(run_folder, link);
   if (Status status = remove_tree(beside); !status.ok()) return status;
   if (::symlink(name.c_str(), beside.c_str()) != 0) return system_error(beside, "link to " + name, errno);
   if (Status status = rename_path(beside, run_folder + "/" + std::string(link)); !status.ok()) {
@@ -109,6 +114,10 @@ Status remove_leftovers(const std::string& run_folder) {
                           path_exists(checkpoint_path(run_folder, {name.step, CheckpointState::complete}));
     if (name.state != CheckpointState::partial && !replaced) continue;
     Status status = remove_tree(checkpoint_path(run_folder, name));
+    if (first.ok()) first = std::move(status);
+  }
+  for (const std::string_view link : {kLatestName, kBestName}) {
+    Status status = remove_tree(link_beside(run_folder, link));
     if (first.ok()) first = std::move(status);
   }
   return first;

@@ -46,8 +46,8 @@ Status rename_path(const std::string& from, const std::string& to);
 // missing.
 Status point_link(const std::string& run_folder, std::string_view link, const std::string& name);
 
-// Removes partial checkpoints, and replaced ones whose place is taken. The error is of the first that stays;
-// the others are removed all the same.
+// Removes partial checkpoints, replaced ones whose name is taken, and links that point_link() did not finish.
+// The error is of the first that stays; the others are removed all the same.
 Status remove_leftovers(const std::string& run_folder);
 
 }  // namespace octavo::train
