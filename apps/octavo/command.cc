@@ -2,16 +2,22 @@
 #include "command.h"
 
 #include "cli.h"
+#include "train/format/terminal_text.h"
 
 #include <octavo/backend.h>
 
 #include <CLI/CLI.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <exception>
 #include <iostream>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace octavo::cli {
@@ -21,7 +27,8 @@ namespace {
 int complain(int exit_code, std::string message) {
   if (message.empty()) return exit_code;
   while (!message.empty() && message.back() == '\n') message.pop_back();
-  std::cerr << "octavo: " << message << '\n';
+  // A message may have names and values of a file: control characters in them must not reach the terminal.
+  std::cerr << "octavo: " << train::terminal_text(message) << '\n';
   return exit_code;
 }
 
@@ -76,15 +83,33 @@ int parse_and_run(int argc, char** argv, const AddSubcommands& add_subcommands) 
   return 0;
 }
 
+// Opens /dev/null as each of the descriptors 0 to 2 that was closed when the program started. Otherwise the
+// first files that the program opens get these numbers, and console lines are written into them.
+void reserve_standard_descriptors() {
+  for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number) {
+    // open() returns the lowest free number.
+    if (fcntl(number, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != number) return;
+  }
+}
+
+std::string thread_message(const std::system_error& error) {
+  return "a thread could not be started (" + error.code().message() +
+         "); raise the limit on processes and threads (ulimit -u, or the container's)";
+}
+
 }  // namespace
 
 int run_command(int argc, char** argv, const AddSubcommands& add_subcommands) {
+  reserve_standard_descriptors();
   try {
     return parse_and_run(argc, argv, add_subcommands);
   } catch (const Failure& failure) {
     return complain(failure.exit_code(), failure.what());
   } catch (const std::bad_alloc&) {
     return complain(kExitFailure, "out of memory");
+  } catch (const std::system_error& error) {
+    const bool no_thread = error.code() == std::errc::resource_unavailable_try_again;
+    return complain(kExitFailure, no_thread ? thread_message(error) : error.what());
   } catch (const std::exception& error) {
     return complain(kExitFailure, error.what());
   }

@@ -9,6 +9,7 @@
 #include "train/audio/audio.h"
 #include "train/files/text_file.h"
 #include "train/format/numbers.h"
+#include "train/format/terminal_text.h"
 
 #include <CLI/CLI.hpp>
 
@@ -52,7 +53,7 @@ void print(const recordings::Survey& survey) {
     if (!recordings::words_of(kind).serious) continue;
     const auto& first = survey.of(kind).first;
     for (std::size_t k = 0; k < std::min(kShown, first.size()); ++k)
-      std::cout << first[k].place << ": " << first[k].reason << '\n';
+      std::cout << train::terminal_text(first[k].place + ": " + first[k].reason) << '\n';
   }
 }
 

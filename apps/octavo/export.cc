@@ -6,6 +6,7 @@
 #include "train/files/checkpoint_choice.h"
 #include "train/files/checkpoint_names.h"
 #include "train/files/checkpoint_weights.h"
+#include "train/format/terminal_text.h"
 
 #include <CLI/CLI.hpp>
 
@@ -39,7 +40,8 @@ void export_run(const ExportFlags& flags) {
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   check_target(target, flags.force);
   const auto chosen = take(train::choose_checkpoint(flags.run, flags.checkpoint, kNeeded));
-  for (const std::string& reason : chosen.skipped) std::cerr << "warning: not taken: " << reason << '\n';
+  for (const std::string& reason : chosen.skipped)
+    std::cerr << "warning: skipped " << train::terminal_text(reason) << '\n';
   if (!chosen.why.empty()) std::cerr << chosen.path << ": " << chosen.why << '\n';
   const train::Config config = take(train::load(chosen.path + "/config.yaml"));
   const auto weights = take(train::CheckpointWeights::open(chosen.path));

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "progress.h"
 
+#include "train/format/terminal_text.h"
+
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -31,7 +33,7 @@ void Progress::say(std::string_view what) {
 
 void Progress::note(std::string_view what) {
   clear();
-  std::cerr << what << '\n';
+  std::cerr << train::terminal_text(what) << '\n';
 }
 
 }  // namespace octavo::cli

@@ -19,14 +19,27 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
+#include <system_error>
+#include <tuple>
 
 namespace octavo::cli {
 namespace {
 
+// MKL, which LibTorch may load, aborts the process where the working directory was removed.
+void check_working_directory() {
+  std::error_code bad;
+  std::ignore = std::filesystem::current_path(bad);
+  if (bad)
+    throw Failure(kExitFailure, "the working directory cannot be found (" + bad.message() +
+                                    "): it may have been removed; cd to a directory that exists");
+}
+
 [[noreturn]] void become_trainer(std::vector<std::string> arguments) {
   const TrainerProgram trainer = find_trainer();
   if (!trainer.problem.empty()) throw Failure(kExitFailure, "the trainer cannot run: " + trainer.problem);
+  check_working_directory();
   prefer_given_libtorch();
   train::set_trainer_allocator();
   train::set_trainer_wait_policy();

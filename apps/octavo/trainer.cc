@@ -117,7 +117,8 @@ void run_sampling(const SampleRequest& request) {
   const train::DeviceName device = take(train::parse("", "--device", words)).settings.training.device;
   const train::LoadedModel loaded = take(train::load_model(request.run, request.checkpoint, device));
   const train::ChosenCheckpoint& chosen = loaded.checkpoint;
-  for (const std::string& reason : chosen.skipped) std::cerr << "warning: not taken: " << reason << '\n';
+  for (const std::string& reason : chosen.skipped)
+    std::cerr << "warning: skipped " << train::terminal_text(reason) << '\n';
   if (!chosen.why.empty()) std::cerr << chosen.path << ": " << chosen.why << '\n';
   auto* const task = dynamic_cast<train::TextTask*>(loaded.task.get());
   if (task == nullptr) {

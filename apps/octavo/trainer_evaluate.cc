@@ -9,6 +9,7 @@
 #include "signals.h"
 #include "table.h"
 #include "train/files/text_file.h"
+#include "train/format/terminal_text.h"
 #include "train/tasks/speech/listener.h"
 #include "trainer_transcribe.h"
 
@@ -97,7 +98,7 @@ void run_evaluate(const EvaluateRequest& request) {
   const train::Manifest manifest = open_manifests(request.manifests);
   train::Listener listener = take(train::Listener::open(
       request.model, listener_options(request.device, request.dtype, request.checkpoint)));
-  for (const std::string& line : listener.notes()) std::cerr << line << '\n';
+  for (const std::string& line : listener.notes()) std::cerr << train::terminal_text(line) << '\n';
   const train::StopSignals signals(
       "\nstopping after this batch, with the errors so far; two more Ctrl-C end the process at once\n");
   const train::ManifestScore score = listen(listener, manifest, request);

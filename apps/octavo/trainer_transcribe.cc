@@ -5,6 +5,7 @@
 #include "progress.h"
 #include "train/config/config.h"
 #include "train/format/numbers.h"
+#include "train/format/terminal_text.h"
 #include "train/tasks/speech/listener.h"
 #include "train/tasks/speech/transcribe.h"
 #include "train/tasks/speech/transcript_file.h"
@@ -102,7 +103,7 @@ void run_transcribe(const TranscribeRequest& request) {
   check_transcribe(request);
   train::Listener listener = take(train::Listener::open(
       request.model, listener_options(request.device, request.dtype, request.checkpoint)));
-  for (const std::string& line : listener.notes()) std::cerr << line << '\n';
+  for (const std::string& line : listener.notes()) std::cerr << train::terminal_text(line) << '\n';
   Transcripts transcripts(request);
   train::TranscribeOptions options{.window = request.window, .overlap = request.overlap};
   options.listening.batch_seconds =

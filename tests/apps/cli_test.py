@@ -150,8 +150,11 @@ def test_info_says_which_trainer_there_is(tmp_path):
 
 
 def trainer_environment(folder, pattern, names):
-    """A function that starts a trainer which prints its environment's lines with `pattern`, and the environment
-    of this process without `names`. LibTorch reads variables when it is loaded, so they must be set before."""
+    """Returns a function that starts a trainer which prints the lines with `pattern` of its environment, and
+    the environment of this process without `names`.
+
+    LibTorch reads variables when it is loaded, so they must be set before.
+    """
     if not info()["trainer"]["libtorch"]:
         pytest.skip("this octavo was built without the trainer")
     shutil.copy(BINARY, folder / "octavo")

@@ -2,11 +2,15 @@
 `octavo sample` on a terminal. What one process can show is in tests/train/resume_test.cc.
 """
 
+import json
 import os
 import pathlib
 import pty
+import resource
+import shutil
 import signal
 import subprocess
+import tempfile
 
 import pytest
 
@@ -125,3 +129,112 @@ def test_a_path_that_is_nowhere_names_the_places(folder, tmp_path_factory):
     said = octavo(elsewhere, "train", folder / "run.yaml", "data.train=text.txt", code=1)
     assert f"looked at {here}" in said
     assert not list(elsewhere.iterdir())
+
+
+def test_closed_standard_streams_reach_no_file_of_the_run(folder):
+    """The first files that a program opens get the numbers 0 to 2 where these are closed."""
+
+    def close_all():
+        for number in range(3):
+            os.close(number)
+
+    code = subprocess.run(
+        [BINARY, "train", "run.yaml"],
+        cwd=folder,
+        env=ENVIRONMENT,
+        preexec_fn=close_all,
+        check=False,
+        timeout=300,
+    ).returncode
+    assert code == 0
+    lines = (folder / "runs/run/metrics.jsonl").read_text().splitlines()
+    assert {json.loads(line)["kind"] for line in lines} >= {"start", "train", "checkpoint", "end"}
+    (events,) = (folder / "runs/run").glob("events.out.tfevents.*")
+    assert b"octavo:" not in events.read_bytes()
+    assert b"step 2" not in events.read_bytes()
+    said = octavo(folder, "train", "run.yaml", "max_steps=3")
+    assert "going on from runs/run/checkpoint-2" in said
+    assert "warning" not in said
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(folder):
+    evil = "\x1b]0;title\x07\x1b[31m"
+    # A name in the header of a safetensors file.
+    header = json.dumps({evil: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    weights = folder / "weights.safetensors"
+    weights.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    # A path and a text in a manifest.
+    line = {"audio_filepath": evil + ".wav", "duration": 1, "text": "a"}
+    (folder / "clips.jsonl").write_text(json.dumps(line) + "\n")
+    for words, code in (
+        (["train", "run.yaml", f"init_from={weights}"], 2),
+        (["data", "check", "clips.jsonl"], None),
+        (["train", "run.yaml", f"data.train={evil}"], 1),
+    ):
+        done = subprocess.run(
+            [BINARY, *words], cwd=folder, env=ENVIRONMENT, capture_output=True, check=False, timeout=300
+        )
+        assert code is None or done.returncode == code, done
+        said = done.stdout + done.stderr
+        assert b"\x1b" not in said
+        assert b"\x07" not in said
+        assert b"\\x1b]0;title\\x07" in said, said
+
+
+def test_a_removed_working_directory_is_named(folder):
+    gone = folder / "gone"
+    gone.mkdir()
+    words = f"cd {gone} && rmdir {gone} && exec {BINARY} train {folder}/run.yaml output_dir={folder}/out"
+    done = subprocess.run(["sh", "-c", words], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "octavo: the working directory cannot be found (No such file or directory)" in done.stderr
+
+
+def test_a_finished_run_removes_what_a_killed_one_left(folder):
+    octavo(folder, "train", "run.yaml")
+    run = folder / "runs/run"
+    before = sorted(p.name for p in run.glob(".*"))
+    (run / ".checkpoint-1.partial").mkdir()
+    (run / ".checkpoint-1.partial" / "model.safetensors").write_bytes(b"x")
+    (run / ".best.partial").symlink_to("checkpoint-2")
+    assert "nothing to do" in octavo(folder, "train", "run.yaml")
+    assert sorted(p.name for p in run.glob(".*")) == before
+    assert runs(folder) == {"run": ["checkpoint-2"]}
+
+
+def test_a_copied_checkpoint_is_skipped_with_a_warning(folder):
+    octavo(folder, "train", "run.yaml", "save_steps=1")
+    run = folder / "runs/run"
+    shutil.copytree(run / "checkpoint-1", run / "checkpoint-99")
+    warning = "runs/run/checkpoint-99: its name is of step 99, but its state.json is of step 1; "
+    said = octavo(folder, "train", "run.yaml", "save_steps=1")
+    assert "warning: not resumed from " + warning in said
+    assert "nothing to do: runs/run/checkpoint-2 is at step 2 of 2" in said
+    assert "warning: skipped " + warning in octavo(folder, "sample", "runs/run", "--tokens", "1")
+    assert warning in octavo(
+        folder, "train", "run.yaml", "resume_from_checkpoint=runs/run/checkpoint-99", code=1
+    )
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user with few processes")
+def test_a_thread_that_cannot_be_started_is_named(folder):
+    def become_nobody():
+        os.setgid(65534)
+        os.setuid(65534)
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+
+    with tempfile.TemporaryDirectory() as there:  # pytest's folders are root's alone
+        shutil.copytree(folder, there, dirs_exist_ok=True)
+        pathlib.Path(there).chmod(0o777)
+        done = subprocess.run(
+            [BINARY, "train", "run.yaml"],
+            cwd=there,
+            env=ENVIRONMENT,
+            preexec_fn=become_nobody,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+    assert done.returncode == 1
+    assert "octavo: a thread could not be started (Resource temporarily unavailable); raise" in done.stderr
