@@ -43,6 +43,26 @@ TEST(ConfigErrors, UnknownKeysNameTheNearestOne) {
             "run.yaml:1:1: seed: more than one section has this key; write data.seed or training.seed");
 }
 
+TEST(ConfigErrors, AValueThatYamlReadsAsNothingIsNoNull) {
+  const std::string why =
+      ", which has no value in YAML; put it in quotes inside the quotes of the shell, or write null";
+  for (const std::string value : {"---", "--- ", "...", "%YAML 1.1", "# words", "%TAG ! x"}) {
+    const std::string said = error_of("", {"data.validation=" + value});
+    EXPECT_THAT(said, StartsWith("command line: data.validation: ")) << value;
+    EXPECT_TRUE(said.ends_with(why) || said.find("not YAML") != std::string::npos) << said;
+  }
+  EXPECT_EQ(error_of("", {"data.validation=---"}), "command line: data.validation: got ---" + why);
+  for (const std::string value : {"", " ", "null", "~", " null ", "Null", "NULL"})
+    EXPECT_TRUE(parse("", "run.yaml", Words{"data.validation=" + value}).ok()) << value;
+}
+
+// The whole file is looked through for a task before its first unknown key is reported.
+TEST(ConfigErrors, AMegabyteOfUnknownKeysNamesTheFirst) {
+  std::string text;
+  for (int i = 0; text.size() + 40 < kMaxConfigBytes; ++i) text += "key_" + std::to_string(i) + ": 1\n";
+  EXPECT_EQ(error_of(text), "run.yaml:1:1: key_0: unknown key; docs/config.md lists the known ones");
+}
+
 TEST(ConfigErrors, TypesAndLimits) {
   EXPECT_EQ(error_of("training:\n  learning_rate: fast"),
             "run.yaml:2:18: training.learning_rate: got fast, expected a number above 0");
@@ -53,6 +73,8 @@ TEST(ConfigErrors, TypesAndLimits) {
       {"learning_rate: nan", "got nan"},
       {"learning_rate: inf", "got inf"},
       {"learning_rate: 1e999", "got 1e999"},
+      {"learning_rate: 1e308",
+       "got 1e+308, expected a finite number of at least 0, at most 3.4e38: it is a 32-bit float (adamw)"},
       {"learning_rate: 1e-3x", "got 1e-3x"},
       {"learning_rate: null", "got null"},
       {"learning_rate: [1]", "got a list"},

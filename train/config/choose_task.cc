@@ -31,7 +31,7 @@ struct Choices {
   // What is no key here is one of the task's, or a mistake that is reported later.
   void look(const Source& source, const YamlNode& map, std::string_view section = {}) {
     for (std::size_t i = 0; i < map.keys.size(); ++i) {
-      const auto found = find_key(choosing(), section, map.keys[i].text);
+      const auto found = find_key(choosing(), section, map.keys[i].text, Suggest::no);
       if (!found.ok()) continue;
       const YamlNode& value = map.items[i];
       if (found->key == kNoKey) {
@@ -65,10 +65,10 @@ std::optional<Stranger> find_stranger(const Source& source, const YamlNode& map,
                                       const std::string& section = {}) {
   for (std::size_t i = 0; i < map.keys.size(); ++i) {
     const YamlNode& word = map.keys[i];
-    const auto there = find_key(schema_of(other), section, word.text);
+    const auto there = find_key(schema_of(other), section, word.text, Suggest::no);
     if (!there.ok()) continue;
     if (there->key != kNoKey) {
-      if (!find_key(schema_of(declared_tasks().front()), section, word.text).ok())
+      if (!find_key(schema_of(declared_tasks().front()), section, word.text, Suggest::no).ok())
         return Stranger{&source, &word, section, other.name,
                         std::get_if<Refused>(&schema_of(other)[there->key].role)};
     } else if (auto found = find_stranger(source, map.items[i], other, there->section)) {

@@ -277,6 +277,14 @@ Result<Given> given_by_file(std::string_view text, std::string_view name) {
   return out;
 }
 
+// Returns whether the user wrote null, or nothing at all.
+bool writes_null(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return true;
+  const std::string_view value = text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+  return value == "null" || value == "Null" || value == "NULL" || value == "~";
+}
+
 Result<Given> given_by_words(std::span<const std::string> words) {
   Given out{{"command line", false}, {}};
   for (const std::string& word : words) {
@@ -288,6 +296,13 @@ Result<Given> given_by_words(std::span<const std::string> words) {
     auto value = read_yaml(std::string_view(word).substr(equals + 1),
                            {out.source.name + ": " + shown(word.substr(0, equals)), false});
     if (!value.ok()) return value.status();
+    // A document marker, a directive or a comment.
+    if (const auto text = std::string_view(word).substr(equals + 1);
+        value->kind == YamlNode::Kind::null && !writes_null(text)) {
+      return Status::invalid(out.source.name + ": " + shown(word.substr(0, equals)) + ": got " + shown(text) +
+                             ", which has no value in YAML; put it in quotes inside the quotes of the shell, "
+                             "or write null");
+    }
     YamlNode pair{.kind = YamlNode::Kind::map};
     pair.keys.push_back({.kind = YamlNode::Kind::scalar, .text = word.substr(0, equals), .plain = true});
     pair.items.push_back(std::move(*value));

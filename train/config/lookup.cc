@@ -49,8 +49,9 @@ std::vector<std::string_view> names_of(const Key& key) {
 }
 
 bool has_name(const Key& key, std::string_view name) {
-  const auto names = names_of(key);
-  return std::find(names.begin(), names.end(), name) != names.end();
+  if (key.name() == name) return true;
+  const Setting* const setting = key.setting();
+  return setting != nullptr && std::ranges::find(setting->also, name) != setting->also.end();
 }
 
 // The path of the key that is most similar to section.name, or nothing where none is similar. Another section
@@ -119,7 +120,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word) {
+Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word,
+                       Suggest suggest) {
   std::string inside(section);
   std::string name = canonical_case(word);
   const std::string whole = inside.empty() ? name : inside + "." + name;
@@ -139,6 +141,7 @@ Result<Found> find_key(const Schema& schema, std::string_view section, std::stri
   }
   if (matches.size() == 1) return Found{matches[0], {}};
   if (matches.empty()) {
+    if (suggest == Suggest::no) return Status::invalid("unknown key");
     return section.empty() && !inside.empty()
                ? unknown(schema, inside, std::string_view(word).substr(inside.size() + 1), name)
                : unknown(schema, section, word, name);

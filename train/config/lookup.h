@@ -22,7 +22,11 @@ struct Found {
 // section has it, or have its section before a dot. A section may have sections: the key
 // model.encoder.d_model may stand in `encoder:` of `model:`, or be called encoder.d_model. The error has no
 // place: `training.learning_rat: unknown key; did you mean …`.
-Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word);
+//
+// Suggest::no finds no similar key, which takes most of the time: for callers that do not show the error.
+enum class Suggest { no, yes };
+Result<Found> find_key(const Schema& schema, std::string_view section, std::string_view word,
+                       Suggest suggest = Suggest::yes);
 
 // UPPER_CASE is a spelling of a key: it becomes lower case. Mixed_Case is a mistake, to be reported as it was
 // written.

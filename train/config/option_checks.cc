@@ -11,6 +11,9 @@
 #include <octavo/optimizer.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
 #include <vector>
 
 namespace octavo::train {
@@ -94,6 +97,11 @@ Status check_values(const Asked& asked, const Config& config) {
   std::string message(bad.message());
   if (const auto tag = message.find("] "); tag != std::string::npos) message = message.substr(tag + 2);
   std::string option = message.substr(0, std::min(message.find(':'), message.size()));
+  if (const auto got = message.find(": got "); got != std::string::npos) {
+    const double value = std::strtod(message.c_str() + got + 6, nullptr);
+    if (std::isfinite(value) && std::abs(value) > double{std::numeric_limits<float>::max()})
+      message += ", at most 3.4e38: it is a 32-bit float";
+  }
   const std::string path = "training." + (option == "lr" ? "learning_rate" : option);
   const std::size_t key = config.schema->index(path);
   const std::string_view blamed = key == kNoKey ? asked.key : (*config.schema)[key].path;
