@@ -114,9 +114,10 @@ StepTime time(const Gpu& gpu, std::span<const Kernel> kernels, double launch_sec
   StepTime step;
   for (const Kernel& kernel : kernels) {
     const KernelTime one = time(gpu, kernel);
-    step.gpu_seconds += one.seconds;
-    step.by_bound[static_cast<std::size_t>(one.bound)] += one.seconds;
-    step.host_seconds += launch_seconds * static_cast<double>(kernel.launches);
+    const auto times = static_cast<double>(kernel.times);
+    step.gpu_seconds += times * one.seconds;
+    step.by_bound[static_cast<std::size_t>(one.bound)] += times * one.seconds;
+    step.host_seconds += times * launch_seconds * static_cast<double>(kernel.launches);
   }
   step.seconds = overlapped(step.gpu_seconds, step.host_seconds, kHostOverlap);
   return step;

@@ -293,10 +293,9 @@ void FakeDevice::add_kernel(const char* name, double bytes, std::int64_t launche
   parts_->recorder.kernel(name, bytes, launches);
 }
 
-void FakeDevice::repeat_kernels(std::size_t first, std::size_t count) {
+void FakeDevice::repeat_kernels(std::size_t first, std::int64_t times) {
   std::vector<FakeKernel>& all = parts_->record->kernels;
-  all.reserve(all.size() + count);
-  for (std::size_t i = 0; i < count; ++i) all.push_back(all[first + i]);
+  for (std::size_t i = first; i < all.size(); ++i) all[i].kernel.times = times;
 }
 
 // The key is that of autocast, which torch leaves out while no autocast is on.

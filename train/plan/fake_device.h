@@ -53,8 +53,8 @@ class FakeDevice {
   void settle(at::TensorList kept);
   // A kernel that no operator of torch launches.
   void add_kernel(const char* name, double bytes, std::int64_t launches);
-  // Adds `count` kernels from `first` on once more, at the end.
-  void repeat_kernels(std::size_t first, std::size_t count);
+  // The kernels from `first` on run `times` times in the step.
+  void repeat_kernels(std::size_t first, std::int64_t times);
   // Whether new tensors of the CPU are made here instead: for models that are built there.
   void catch_cpu(bool on);
 

@@ -65,7 +65,8 @@ double offloaded(const PlanRequest& request, const StepTrace& trace) {
 std::vector<std::pair<std::string, double>> by_name(const PlanRequest& request, const StepTrace& trace) {
   std::map<std::string, double> seconds;
   for (const FakeKernel& each : trace.kernels)
-    seconds[each.name] += octavo::plan::time(request.gpu, each.kernel).seconds;
+    seconds[each.name] +=
+        static_cast<double>(each.kernel.times) * octavo::plan::time(request.gpu, each.kernel).seconds;
   std::vector<std::pair<std::string, double>> out(seconds.begin(), seconds.end());
   std::ranges::sort(out, std::ranges::greater(), &std::pair<std::string, double>::second);
   return out;
@@ -80,12 +81,14 @@ Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
   };
   out.compute = seconds(0, trace.kernels.size());
   out.update_seconds = seconds(trace.update, trace.kernels.size()).seconds;
-  const double backward = seconds(trace.backward, trace.update).seconds;
+  std::vector<octavo::plan::Kernel> last_backward = kernels_of(trace, trace.backward, trace.update);
+  for (octavo::plan::Kernel& each : last_backward) each.times = 1;
+  const double backward = octavo::plan::time(request.gpu, last_backward, launch).seconds;
   out.exposed_seconds = exposed(request, trace, backward);
   out.offload_seconds = offloaded(request, trace);
   out.step_seconds = out.compute.seconds + out.exposed_seconds + out.offload_seconds;
   out.units_per_second = static_cast<double>(trace.units * request.num_gpus) / out.step_seconds;
-  for (const FakeKernel& each : trace.kernels) out.launches += each.kernel.launches;
+  for (const FakeKernel& each : trace.kernels) out.launches += each.kernel.times * each.kernel.launches;
   return {};
 }
 

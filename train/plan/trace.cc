@@ -241,7 +241,7 @@ void Tracing::step(bool first) {
   out_.rows = host.rows();
   out_.units = request_.task.units(host.rows()) * training_.gradient_accumulation_steps;
   out_.passes = training_.gradient_accumulation_steps;
-  // Passes after the second are like it.
+  // Later micro-batches are like the second one.
   std::size_t second = 0;
   const auto traced = std::min<std::int64_t>(out_.passes, 2);
   gradients_->expect(traced, traced);
@@ -249,11 +249,7 @@ void Tracing::step(bool first) {
     second = fake_.kernels().size();
     pass(host, first ? 1 : 2);
   }
-  const std::size_t own = fake_.kernels().size() - second;
-  for (std::int64_t i = 2; i < out_.passes; ++i) {
-    fake_.repeat_kernels(second, own);
-    out_.backward += own;
-  }
+  fake_.repeat_kernels(second, std::max<std::int64_t>(out_.passes - 1, 1));
   gradients_->finish();
   out_.update = fake_.kernels().size();
   if (first) make_states();

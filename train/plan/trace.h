@@ -22,7 +22,7 @@ struct StepTrace {
   std::vector<octavo::plan::Event> events;
   std::size_t evaluation = 0;
   // Of one step; those from `backward` on are the last backward pass's, those from `update` on the
-  // optimizer's.
+  // optimizer's. Those of the second micro-batch stand for all later ones too (Kernel::times).
   std::vector<FakeKernel> kernels;
   std::size_t backward = 0, update = 0;
   std::int64_t parameters = 0, trained = 0;
