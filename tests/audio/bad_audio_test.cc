@@ -197,6 +197,34 @@ TEST_F(BadAudio, SamplesThatAreNoNumbers) {
   }
 }
 
+// The decoder would stop at the end of the first recording.
+TEST_F(BadAudio, SeveralRecordingsInOneFileAreRefused) {
+  for (const char* name : {"a.mp3", "a.ogg"}) {
+    const std::string path = folder_.at(name);
+    ASSERT_TRUE(write_audio(path, tone(440, 0.3, 16000), 16000).ok());
+    const std::string first = read_bytes(path), second = read_bytes(recording(name));
+    EXPECT_EQ(probe_error(path), "no error");
+    // The last case has the same recording twice: an OGG file then has one serial number.
+    for (const std::string& joined : {first + second, first + second + first, second + second}) {
+      write_bytes(path, joined);
+      expect_refused(path, AllOf(HasSubstr("is several recordings in one file ("), HasSubstr("ffmpeg")));
+    }
+  }
+  // A tag at the end is no recording.
+  const std::string path = recording("a.mp3");
+  write_bytes(path, read_bytes(path) + "TAG" + std::string(125, ' ') + std::string(20'000, 'x'));
+  EXPECT_EQ(probe_error(path), "no error");
+}
+
+TEST_F(BadAudio, AFlacFileCannotHaveMoreSamplesThanItsBytesHold) {
+  const std::string path = recording("a.flac");
+  std::string bytes = read_bytes(path);
+  bytes[21] = static_cast<char>(bytes[21] | 0x0F);  // the 36 bits of STREAMINFO's samples
+  for (std::size_t i = 22; i < 26; ++i) bytes[i] = '\xFF';
+  write_bytes(path, bytes);
+  expect_refused(path, HasSubstr("its header promises 68719476735 samples, but its "));
+}
+
 TEST_F(BadAudio, RequestsThatMakeNoSense) {
   const std::string path = file(wav_file({.channels = 2}, kSecond));
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -95,6 +95,14 @@ Result<Decoder> Decoder::open(const std::string& path, std::optional<int> channe
   if (found.frames <= 0 || found.frames > kMostFrames) {
     if (Status status = decoder.count_frames(found); !status.ok()) return status;
   }
+  // A frame of FLAC has up to 65,535 samples in at least 8 bytes.
+  if (const std::uint64_t most = decoder.input_.size * 8192;
+      decoder.info_.format == "FLAC" && static_cast<std::uint64_t>(decoder.info_.frames) > most) {
+    return Status::invalid(path + ": its header promises " + std::to_string(decoder.info_.frames) +
+                           " samples, but its " + std::to_string(decoder.input_.size) +
+                           " bytes hold at most " + std::to_string(most) +
+                           "; the header is damaged, write the file again");
+  }
   if (decoder.info_.frames == 0) {
     return Status::invalid(path + ": has no samples; leave it out, or record it again");
   }

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <optional>
+#include <set>
 #include <string_view>
 
 namespace octavo::train {
@@ -102,30 +104,59 @@ std::uint64_t promised_bytes(const FileBytes& file) {
   return 0;
 }
 
-// The last page must be whole.
+Status several_recordings(const std::string& path, const std::string& seen) {
+  return Status::invalid(path + ": is several recordings in one file (" + seen +
+                         "), of which only the first would be read; make one of them, for example with "
+                         "`ffmpeg -i FILE FILE.flac`");
+}
+
+struct OggPage {
+  bool begins_stream = false;
+  std::uint32_t serial = 0;
+  std::uint64_t bytes = 0;
+};
+
+// The page at a position; none: there is no page.
+std::optional<OggPage> ogg_page(const FileBytes& file, std::uint64_t position) {
+  const std::string head = file.at(position, 27 + 255);
+  if (!head.starts_with(std::string_view("OggS\0", 5))) return std::nullopt;
+  const std::size_t segments = byte_of(head, 26);
+  OggPage page{(byte_of(head, 5) & 2) != 0, little32(head, 14), 27 + segments};
+  for (std::size_t i = 0; i < segments; ++i) page.bytes += byte_of(head, 27 + i);
+  return page;
+}
+
+// A chained file: streams begin after the first pages, or the last page is of another stream. A long file is
+// not read to its end, so one of equal serial numbers and a long first part is not recognized.
+bool is_chained_ogg(const FileBytes& file, std::uint32_t last_serial) {
+  constexpr int kPages = 1000;  // about 4 MB
+  std::set<std::uint32_t> serials;
+  bool first_pages = true;
+  std::uint64_t position = 0;
+  for (int i = 0; i < kPages; ++i) {
+    const auto page = ogg_page(file, position);
+    if (!page) break;
+    if (page->begins_stream && !first_pages) return true;
+    if (page->begins_stream) serials.insert(page->serial);
+    first_pages = page->begins_stream;
+    position += page->bytes;
+  }
+  return !serials.empty() && !serials.contains(last_serial);
+}
+
+// The last page must be complete, and of the first streams.
 Status check_ogg(const FileBytes& file, const std::string& path) {
   constexpr std::uint64_t largest = 27 + 255 + 255 * 255;
   const std::uint64_t from = file.size() > largest ? file.size() - largest : 0;
   const std::string end = file.at(from, static_cast<std::size_t>(file.size() - from));
   const std::size_t page = end.rfind(std::string_view("OggS\0", 5));
   if (page == std::string::npos) return {};
-  const std::string head = file.at(from + page, 27 + 255);
-  const std::size_t segments = byte_of(head, 26);
-  std::uint64_t bytes = from + page + 27 + segments;
-  for (std::size_t i = 0; i < segments; ++i) bytes += byte_of(head, 27 + i);
-  return bytes > file.size() ? cut_short(path, bytes, file.size()) : Status();
-}
-
-// The first frame of most encoders says how many bytes there are.
-Status check_mp3(const FileBytes& file, std::uint64_t start, const std::string& path) {
-  const std::string head = file.at(start, 64);
-  const bool first_version = (byte_of(head, 1) & 8) != 0, mono = byte_of(head, 3) >> 6 == 3;
-  const std::size_t at = 4 + (first_version ? (mono ? 17U : 32U) : (mono ? 9U : 17U));
-  if (head.substr(at, 4) != "Xing" && head.substr(at, 4) != "Info") return {};
-  const std::uint32_t flags = big32(head, at + 4);
-  if ((flags & 2) == 0) return {};
-  const std::uint64_t promised = start + big32(head, at + 8 + (flags & 1) * 4);
-  return promised > file.size() + file.size() / 100 ? cut_short(path, promised, file.size()) : Status();
+  const auto last = ogg_page(file, from + page);
+  if (!last) return {};
+  const std::uint64_t bytes = from + page + last->bytes;
+  if (bytes > file.size()) return cut_short(path, bytes, file.size());
+  if (is_chained_ogg(file, last->serial)) return several_recordings(path, "a chained OGG");
+  return {};
 }
 
 // Where the frames of an MP3 file begin: behind a tag, which may hold a picture.
@@ -138,6 +169,31 @@ std::uint64_t behind_tag(const std::string& head) {
 
 bool is_frame(const std::string& head) {
   return byte_of(head, 0) == 0xFF && (byte_of(head, 1) & 0xE0) == 0xE0;
+}
+
+// Returns whether another recording begins where the first one ends by its header. Tags may follow a
+// recording, and a header may miscount by a few frames.
+bool goes_on(const FileBytes& file, std::uint64_t end) {
+  constexpr std::uint64_t kFrames = 8192;  // bytes of a few frames
+  if (end + kFrames >= file.size()) return false;
+  const std::string head = file.at(end, 12);
+  return is_frame(file.at(end + behind_tag(head), 4));
+}
+
+// The first frame of most encoders says how many bytes there are.
+Status check_mp3(const FileBytes& file, std::uint64_t start, const std::string& path) {
+  const std::string head = file.at(start, 64);
+  const bool first_version = (byte_of(head, 1) & 8) != 0, mono = byte_of(head, 3) >> 6 == 3;
+  const std::size_t at = 4 + (first_version ? (mono ? 17U : 32U) : (mono ? 9U : 17U));
+  if (head.substr(at, 4) != "Xing" && head.substr(at, 4) != "Info") return {};
+  const std::uint32_t flags = big32(head, at + 4);
+  if ((flags & 2) == 0) return {};
+  const std::uint64_t promised = start + big32(head, at + 8 + (flags & 1) * 4);
+  if (promised > file.size() + file.size() / 100) return cut_short(path, promised, file.size());
+  if (goes_on(file, promised))
+    return several_recordings(path, "its header counts " + std::to_string(promised) + " of its " +
+                                        std::to_string(file.size()) + " bytes");
+  return {};
 }
 
 Status unknown_format(const FileBytes& file, const std::string& path) {
