@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kEntryLimit = 100'000;
 constexpr std::uint64_t kLongNameLimit = 4096;
 constexpr std::uint64_t kPaxLimit = 1 << 20;
+constexpr std::uint64_t kPaddingLimit = 16 << 20;  // of zeros after the end
 
 bool all_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
@@ -139,6 +140,7 @@ class TarReader {
     if (pending_.path || pending_.size)
       return Status::invalid("a long name or a size without a file after it");
     if (rest().size() < 2 * kTarBlock) return cut_short();
+    if (rest().size() > kPaddingLimit) return too_long("an end", rest().size(), kPaddingLimit);
     const auto other = std::ranges::find_if(rest(), [](std::byte byte) { return byte != std::byte{0}; });
     if (other == rest().end()) return false;
     header_ = at_ + static_cast<std::size_t>(other - rest().begin());
