@@ -71,6 +71,20 @@ def test_the_peak_of_a_model_that_was_measured(config):
     assert found["memory"]["allocated"] == pytest.approx(29.8e9, rel=0.01)
 
 
+def test_any_number_of_micro_batches_is_planned_at_once(config):
+    """The third and later micro-batches are those of the second once more."""
+
+    def kernels(passes):
+        found = planned(config, "--gpu", "h200", "batch_size=1", f"gradient_accumulation_steps={passes}")
+        return found["time"]["kernels"], found["time"]["host_seconds"]
+
+    (two, host_two), (three, host_three), (many, host_many) = (kernels(n) for n in (2, 3, 1 << 24))
+    more = (1 << 24) - 2
+    assert host_many == pytest.approx(host_two + more * (host_three - host_two), rel=1e-6)
+    for name, seconds in many.items():
+        assert seconds == pytest.approx(two[name] + more * (three[name] - two[name]), rel=1e-6), name
+
+
 def test_evaluations_count(config):
     """2 sequences train and 32 are evaluated: 7.56 GB on an H200, of which a step takes 1.68 GB."""
     words = ("model.n_embd=512", "dropout=0.1", "gradient_checkpointing=true", "batch_size=2")

@@ -222,6 +222,18 @@ TEST(KernelTime, OtherGpus) {
   EXPECT_LT(large("h100", Precision::fp8), 0.6 * large("h100", Precision::bf16));
 }
 
+TEST(StepTime, AKernelThatRunsSeveralTimesCountsAsOften) {
+  const plan::Gpu h200 = gpu("h200");
+  const std::vector<plan::Kernel> thrice(3, stream(1e9));
+  plan::Kernel one = stream(1e9);
+  one.times = 3;
+  const plan::StepTime a = plan::time(h200, thrice, 5e-6), b = plan::time(h200, {&one, 1}, 5e-6);
+  EXPECT_DOUBLE_EQ(a.gpu_seconds, b.gpu_seconds);
+  EXPECT_DOUBLE_EQ(a.host_seconds, b.host_seconds);
+  EXPECT_DOUBLE_EQ(a.seconds, b.seconds);
+  EXPECT_EQ(plan::time(h200, one).seconds, plan::time(h200, thrice[0]).seconds);
+}
+
 TEST(StepTime, AddsUp) {
   const plan::Gpu h200 = gpu("h200");
   std::vector<plan::Kernel> kernels = {stream(1e9), product(Precision::bf16, 1, 4096, 4096, 4096), stream(8)};
