@@ -9,6 +9,7 @@
 #include "train/files/mapped_file.h"
 #include "train/files/text_file.h"
 #include "train/format/numbers.h"
+#include "train/format/terminal_text.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/tokenizer_export.h"
@@ -57,7 +58,8 @@ void each_text(const std::string& path, const TokenizerFlags& flags, const UseTe
   if (manifest.report().bad > 0)
     std::cerr << "warning: " << path << ": " << manifest.report().bad
               << (manifest.report().bad == 1 ? " bad line" : " bad lines") << " left out, the first "
-              << manifest.left_out(0).place << ": " << manifest.left_out(0).reason << '\n';
+              << train::terminal_text(manifest.left_out(0).place + ": " + manifest.left_out(0).reason)
+              << '\n';
   for (std::int64_t i = 0; i < manifest.size(); ++i) use(manifest.entry(i).text);
 }
 

@@ -171,29 +171,34 @@ bool is_frame(const std::string& head) {
   return byte_of(head, 0) == 0xFF && (byte_of(head, 1) & 0xE0) == 0xE0;
 }
 
-// Returns whether another recording begins where the first one ends by its header. Tags may follow a
-// recording, and a header may miscount by a few frames.
-bool goes_on(const FileBytes& file, std::uint64_t end) {
-  constexpr std::uint64_t kFrames = 8192;  // bytes of a few frames
-  if (end + kFrames >= file.size()) return false;
-  const std::string head = file.at(end, 12);
-  return is_frame(file.at(end + behind_tag(head), 4));
+// Where the first frame of an MP3 file says how long the file is; none: it does not.
+std::optional<std::size_t> length_in_frame(const std::string& head) {
+  const bool first_version = (byte_of(head, 1) & 8) != 0, mono = byte_of(head, 3) >> 6 == 3;
+  const std::size_t at = 4 + (first_version ? (mono ? 17U : 32U) : (mono ? 9U : 17U));
+  if (!is_frame(head) || (head.substr(at, 4) != "Xing" && head.substr(at, 4) != "Info")) return std::nullopt;
+  return at;
+}
+
+// Returns whether another recording begins where the first one ends by its header: a frame with a length, or
+// more than the few frames by which a header may miscount. Tags are no recording.
+bool another_begins(const FileBytes& file, std::uint64_t end) {
+  constexpr std::uint64_t kFewFrames = 8192;  // bytes
+  const std::string head = file.at(end + behind_tag(file.at(end, 12)), 64);
+  return length_in_frame(head) || (is_frame(head) && end + kFewFrames < file.size());
 }
 
 // The first frame of most encoders says how many bytes there are.
 Status check_mp3(const FileBytes& file, std::uint64_t start, const std::string& path) {
   const std::string head = file.at(start, 64);
-  const bool first_version = (byte_of(head, 1) & 8) != 0, mono = byte_of(head, 3) >> 6 == 3;
-  const std::size_t at = 4 + (first_version ? (mono ? 17U : 32U) : (mono ? 9U : 17U));
-  if (head.substr(at, 4) != "Xing" && head.substr(at, 4) != "Info") return {};
-  const std::uint32_t flags = big32(head, at + 4);
+  const std::optional<std::size_t> at = length_in_frame(head);
+  if (!at) return {};
+  const std::uint32_t flags = big32(head, *at + 4);
   if ((flags & 2) == 0) return {};
-  const std::uint64_t promised = start + big32(head, at + 8 + (flags & 1) * 4);
+  const std::uint64_t promised = start + big32(head, *at + 8 + (flags & 1) * 4);
   if (promised > file.size() + file.size() / 100) return cut_short(path, promised, file.size());
-  if (goes_on(file, promised))
-    return several_recordings(path, "its header counts " + std::to_string(promised) + " of its " +
-                                        std::to_string(file.size()) + " bytes");
-  return {};
+  if (!another_begins(file, promised)) return {};
+  return several_recordings(path, "its header counts " + std::to_string(promised) + " of its " +
+                                      std::to_string(file.size()) + " bytes");
 }
 
 Status unknown_format(const FileBytes& file, const std::string& path) {
