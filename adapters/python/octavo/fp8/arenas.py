@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import _abi
+from .._collectives import all_reduce
 from .._engine import device_numbers, stream_of
 
 _SITES = 256  # of a block
@@ -113,7 +114,7 @@ class Lease:
 
 def _maxima_of_all_ranks(slots: list[Tensor]) -> None:
     together = torch.cat([each.reshape(-1) for each in slots])
-    torch.distributed.all_reduce(together, op=torch.distributed.ReduceOp.MAX)
+    all_reduce(together, op=torch.distributed.ReduceOp.MAX)
     for each, reduced in zip(slots, together.split([each.numel() for each in slots]), strict=True):
         each.copy_(reduced.view_as(each))
 
