@@ -1,6 +1,6 @@
 """All-reduce whose tensors are released before it returns.
 
-gloo runs a collective in a thread of its own, which holds the tensor a little longer than the caller waits. If
+gloo runs a collective in a separate thread, which holds the tensor a little longer than the caller waits. If
 that thread is the last one to release a tensor that Python has seen, it needs the GIL. In an interpreter that
 is shutting down it does not get it, and CPython ends the thread, which aborts the process. A program that
 exits directly after its last step would then fail after a successful training.

@@ -36,6 +36,7 @@ _OWN_OPTIONS |= {"differentiable", "decoupled_weight_decay"}
 
 def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
     """torch.optim.Optimizer.load_state_dict for any state dict that is known here."""
+    from ..optim.checks import check_param
     from ..optim.state import kind_of, moments_of
 
     given: Any = dict(state_dict)
@@ -65,6 +66,7 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
             entry = given["state"].get(number)
             if entry:
                 with optimizer._named(group, index):
+                    check_param(param)
                     entry = _apart(entry, param, live)
                     item = read_entry(
                         entry, param, kind_of(param, group), optimizer.algorithm, saved_group, wanted

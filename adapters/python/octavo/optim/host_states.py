@@ -13,6 +13,7 @@ from .. import _abi
 from .._engine import DEVICE
 from .._shards import local
 from . import rooms, state
+from .checks import is_left_alone
 from .host_memory import Slab, bytes_of
 from .offload_options import RESIDENCES, Options
 
@@ -33,7 +34,7 @@ class HostStates:
     def residence(self, member: Member) -> int:
         if member.handle not in self._residences:
             self._choose()
-        return self._residences[member.handle]
+        return self._residences.get(member.handle, DEVICE)  # without one: frozen, and not to be stepped
 
     def is_away(self, member: Member) -> bool:
         return self.residence(member) != DEVICE
@@ -42,7 +43,12 @@ class HostStates:
         """Decides for all parameters that are new. Those that are not keep what they have."""
         optimizer = self._known()
         by_device: dict[torch.device, list[Member]] = {}
-        new = [m for m in optimizer._roster.members if m.handle not in self._residences]
+        groups = optimizer.param_groups
+        new = [
+            m
+            for m in optimizer._roster.members
+            if m.handle not in self._residences and not is_left_alone(m.param, groups[m.group])
+        ]
         trained = [m for m in new if m.param.requires_grad]
         for m in trained or new:
             by_device.setdefault(local(m.param).device, []).append(m)
