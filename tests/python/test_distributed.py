@@ -4,6 +4,7 @@ hold what is asked; here they are started, once per number of processes.
 
 from __future__ import annotations
 
+import atexit
 import pathlib
 import threading
 import time
@@ -19,6 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from distributed_cases import ENCODING_ERROR, Run, aligned, make
+from octavo import _collectives
 from octavo._shards import rows_of
 from octavo.fp8 import arenas
 from octavo.optim import norms
@@ -168,3 +170,21 @@ def test_a_collective_returns_after_its_tensor_was_released(
     collective()
     assert passed
     assert [tensor for tensor in passed if tensor() is not None] == []
+
+
+def test_gloo_gets_the_gil_before_the_interpreter_shuts_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for collectives that are not ours: FSDP2's may end directly before the last step."""
+    registered: list[Any] = []
+    monkeypatch.setattr(atexit, "register", lambda *call: registered.append(call))
+    _collectives.release_at_exit.cache_clear()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        pause = (time.sleep, _collectives._AT_EXIT)
+        make(None, "8bit").advance()
+        assert pause not in registered
+        for _ in range(2):
+            make(init_device_mesh("cpu", (1,)), "8bit").advance()
+        assert registered.count(pause) == 1
+    finally:
+        dist.destroy_process_group()
+        _collectives.release_at_exit.cache_clear()

@@ -8,6 +8,8 @@ exits directly after its last step would then fail after a successful training.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import time
 import weakref
 from typing import Any
@@ -15,6 +17,15 @@ from typing import Any
 from torch import Tensor
 
 _LIMIT = 1.0  # seconds; a profiler or a debugging wrapper may keep the tensor
+_AT_EXIT = 0.02  # seconds
+
+
+@functools.cache
+def release_at_exit() -> None:
+    """Lets gloo's threads have the GIL before the interpreter shuts down. A step of shards may follow FSDP2's
+    collectives so closely that gloo still holds their tensors when the program ends.
+    """
+    atexit.register(time.sleep, _AT_EXIT)
 
 
 def all_reduce(tensor: Tensor, group: Any = None, op: Any = None) -> None:
