@@ -382,6 +382,6 @@ def _optimizer_error(given: Any, error: Exception) -> PlanError:
     name = f"{kind.__module__}.{kind.__qualname__}" if hasattr(kind, "__qualname__") else repr(kind)
     return _plan_error(
         f"plan: the optimizer {name} cannot be planned: {said or type(error).__name__}; give a class of "
-        "octavo.optim (AdamW8bit, AdamW4bit, ...) or torch.optim, or None for the passes alone",
+        "octavo.optim (8-bit and 4-bit states) or torch.optim, or None for the passes alone",
         measurable,
     )
