@@ -25,7 +25,7 @@ def test_the_environment_that_bootstrap_makes_has_the_package(tmp_path: pathlib.
     shutil.copytree(PACKAGE, tree / "adapters/python")
     (tree / "build/lib/liboctavo.so").symlink_to(LIBRARY.resolve())
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tree / ".venv"], check=True)
-    # All requirements are installed already, so nothing is downloaded; no dpkg-query, so nothing is asked for.
+    # The requirements count as installed, and there is no dpkg-query: nothing is downloaded.
     requirements = (ROOT / "requirements-build.txt").read_text()
     for name in ("requirements-build.txt", ".venv/.bootstrap-build"):
         (tree / name).write_text(requirements)
