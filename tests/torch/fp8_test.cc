@@ -421,7 +421,7 @@ TEST(TorchFp8, AWeightThatDiesBeforeItsBackwardPassKeepsItsStates) {
   const torch::Tensor second = frozen();
   context->matmul(x, second);
   y.backward(torch::full({16, 16}, 3.0));
-  // Of x, w and dy, weight by weight: the second one has had no backward pass.
+  // Three maxima (x, w, dy) for each weight. The second weight has had no backward pass.
   EXPECT_TRUE(torch::equal(context->amaxes(), torch::tensor({1.0F, 1.0F, 3.0F, 1.0F, 1.0F, 0.0F})));
 }
 
