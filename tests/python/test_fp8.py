@@ -576,6 +576,18 @@ def test_weights_that_no_optimizer_has_follow_a_step_after_their_backward_pass(d
         assert (sharded.fp8_site.states[:, :2] != 1).all()
 
 
+def test_a_teacher_without_gradients_follows_any_step(device: str) -> None:
+    """Its weights are averages of a model's, and no optimizer has them."""
+    student, teacher, x = layer_of(device), layer_of(device), made(16, 32, device=device)
+    optimizer = sgd(student)
+    for _ in range(2):
+        with torch.no_grad():
+            target = teacher(x)
+        (student(x) - target).float().square().sum().backward()
+        optimizer.step()
+        assert teacher.fp8_site.states[1, 3:].max() == teacher.weight.abs().max()
+
+
 def test_views_of_a_parameter_follow_its_optimizer(device: str) -> None:
     """Also those that begin inside it."""
     both, other = parameter(64, 32, device=device), layer_of(device)

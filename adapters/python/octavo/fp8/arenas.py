@@ -103,7 +103,13 @@ class Arena:
             found += [(block, begin, end) for begin, end in zip(starts, ends, strict=True)]
         return found
 
-    def end_step(self, runs: list[_Run], skipped: bool = False) -> None:
+    def reduces(self) -> bool:
+        distributed = torch.distributed
+        return self.key.reduce and distributed.is_available() and distributed.is_initialized()
+
+    def end_step(self, leases: list[Lease] | None, skipped: bool = False) -> None:
+        """Ends the step of these sites, or of all."""
+        runs = self.runs() if leases is None else self.runs_of(leases)
         # Slot 0 of every tensor gathers the maximum of the step under way.
         slots = [block.states[begin:end, :, 2] for block, begin, end in runs]
         if skipped:
@@ -112,8 +118,9 @@ class Arena:
             return
         if not slots:
             return
-        if self.key.reduce and torch.distributed.is_available() and torch.distributed.is_initialized():
-            _maxima_of_all_ranks(slots)
+        if self.reduces():
+            # Sites may have other places in the blocks of another rank. Their order is the same.
+            _maxima_of_all_ranks(slots if leases is None else [lease.states[:, 2] for lease in leases])
         # An infinite maximum would hold its scale for as long as it is in the history: the step that has it
         # is skipped, or lost anyway.
         infinite = torch.stack([torch.isinf(each).any() for each in slots]).any()
@@ -143,8 +150,8 @@ class Lease:
 def _maxima_of_all_ranks(slots: list[Tensor]) -> None:
     together = torch.cat([each.reshape(-1) for each in slots])
     all_reduce(together, op=torch.distributed.ReduceOp.MAX)
-    for each, reduced in zip(slots, together.split([each.numel() for each in slots]), strict=True):
-        each.copy_(reduced.view_as(each))
+    parts = together.split([each.numel() for each in slots])
+    torch._foreach_copy_(slots, [part.view_as(each) for part, each in zip(parts, slots, strict=True)])
 
 
 _arenas: dict[ArenaKey, Arena] = {}
@@ -159,7 +166,7 @@ def arena(key: ArenaKey) -> Arena:
 
 def end_all(skipped: bool) -> None:
     for each in _arenas.values():
-        each.end_step(each.runs(), skipped)
+        each.end_step(None, skipped)
 
 
 def end_of(leases: list[Lease]) -> None:
@@ -169,4 +176,4 @@ def end_of(leases: list[Lease]) -> None:
         by_arena.setdefault(lease.arena.key, []).append(lease)
     for key, arena in _arenas.items():  # in one order on all ranks
         if key in by_arena:
-            arena.end_step(arena.runs_of(by_arena[key]))
+            arena.end_step(by_arena[key])

@@ -82,7 +82,7 @@ def apply(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
 def _backward(ctx: Any, dy: Tensor) -> Grads:
     call: Call = ctx.call
     plan = call.plan
-    call.site.went_back = True
+    call.site.waits = False
     shape, stream = plan.shape, plan.stream()
     kept, weight = ctx.saved_tensors
     need_dx, need_dw, need_db, _ = ctx.needs_input_grad

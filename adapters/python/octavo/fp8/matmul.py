@@ -90,12 +90,13 @@ def _product(
         end_pending()
     # A forward that is made once more, by activation checkpointing, may be outside of its `autocast`.
     recipe = site.recipe if again and site.used else resolve(own)
-    site.recipe, site.used, site.trains = recipe, True, w.requires_grad
+    site.recipe, site.used = recipe, True
     device = x.device
     place = device.type
     dtype = torch.get_autocast_dtype(place) if torch.is_autocast_enabled(place) else x.dtype
     grads = torch.is_grad_enabled()
     needs_dx, needs_dw = grads and x.requires_grad, grads and w.requires_grad
+    site.waits = needs_dx or needs_dw
     # All that the rest depends on but for addresses and values.
     key = (
         x.shape,

@@ -1,9 +1,9 @@
 """Which weights' scales an optimizer's step updates: those of its parameters. The step of a discriminator
 does not change the history of a generator, whose backward pass may still be to come.
 
-Some weights are parameters of no optimizer that has stepped so far: FSDP2 and other libraries give the
-optimizer other tensors than the model multiplies with. Any step updates the scales of such a weight, if the
-weight is frozen or has been through a backward pass since its last update.
+Some weights are parameters of no optimizer that has stepped so far: frozen ones, and those of FSDP2 and other
+libraries that give the optimizer other tensors than the model multiplies with. Any step updates the scales of
+such a weight, unless its backward pass is still to come.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def _sites_of(optimizer: Any) -> list[Site]:
 def _end_step_of(optimizers: Iterable[Any]) -> None:
     ended = [site for optimizer in optimizers for site in _sites_of(optimizer)]
     free = [site for site in sites.all_sites() if site.owner is None or site.owner() is None]
-    ended += [site for site in free if site.went_back or not site.trains]
-    for site in ended:
-        site.went_back = False
+    ended += [site for site in free if not site.waits or site.reduces()]
     count_step()
     arenas.end_of([site.lease for site in dict.fromkeys(ended) if site.lease is not None])
 

@@ -39,8 +39,7 @@ _NO_CODES = WeightCodes((), 0, None, 0, 0)
 class Site:
     def __init__(self) -> None:
         self.used = False
-        self.trains = True  # whether the weight needed a gradient when it was last used
-        self.went_back = False  # a backward pass has used the weight since its last step
+        self.waits = False  # the backward pass of the last forward pass is still to come
         self.owner: weakref.ref[Any] | None = None  # the optimizer whose step ends this site's steps
         self.recipe: Recipe | None = None  # of the last forward, where it was used
         self.decisions: dict[str, int] = {}  # of `select: measure`, for the shapes that were used
@@ -76,6 +75,12 @@ class Site:
         self._close()
         self.lease = lease
         return lease
+
+    def reduces(self) -> bool:
+        """Whether ranks share its maxima. They must agree on the sites of a step, also where one of them has
+        had no backward pass.
+        """
+        return self.lease is not None and self.lease.arena.reduces()
 
     def codes(
         self, plan: Plan, weight: Tensor, state: int, training: bool, stream: int | None
