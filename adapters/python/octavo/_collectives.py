@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-_LIMIT = 1.0  # seconds; a profiler or a debugging wrapper may keep the tensor
+_LIMIT = 0.1  # seconds; a profiler or a debugging wrapper may keep the tensor
 _AT_EXIT = 0.02  # seconds
 
 
