@@ -10,6 +10,8 @@ from torch import nn
 
 
 def main() -> None:
+    if not torch.cuda.is_available():
+        raise SystemExit("cuda_graph.py needs a GPU: torch.cuda.is_available() is False")
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)).cuda()
     x, y = torch.randn(32, 64, device="cuda"), torch.randn(32, 64, device="cuda")

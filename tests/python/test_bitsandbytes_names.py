@@ -54,10 +54,15 @@ def test_the_manager_keeps_no_parameter_alive(manager):
 @pytest.mark.parametrize(
     ("name", "before"), [("SGD8bit", (0.1, 0.9, 0, 0, False)), ("Lion32bit", (0.1, (0.9, 0.99), 0))]
 )
-def test_arguments_in_another_order_are_refused(name, before):
-    """bitsandbytes has no optim_bits before `args` in these: its min_8bit_size arrives as our `args`."""
-    param = torch.zeros(64, 64)
+def test_arguments_in_either_order(name, before):
+    """bitsandbytes has no optim_bits before `args` in these, ours have."""
+    param, bits = torch.zeros(64, 64), 8 if "8bit" in name else 32
+    kind = getattr(optim, name)
+    for tail in ((None, 8192), (bits, None, 8192), (None, None, 8192), ("None", "8192")):
+        optimizer = kind([param], *before, *tail)
+        assert optimizer.param_groups[0]["min_quantized_size"] == 8192, tail
+    assert kind([param], *before, None, 8192, True)._offload_options.offload == "auto"
+    with pytest.raises(TypeError, match="got multiple values for argument 'min_8bit_size'"):
+        kind([param], *before, None, 8192, min_8bit_size=1)
     with pytest.raises(TypeError, match=r"args is 8192.*min_8bit_size by name"):
-        getattr(optim, name)([param], *before, None, 8192)
-    optimizer = getattr(optim, name)([param], *before, min_8bit_size=8192)
-    assert optimizer.param_groups[0]["min_quantized_size"] == 8192
+        kind([param], *before, 8, 8192)

@@ -202,6 +202,80 @@ def test_weights_that_somebody_writes() -> None:
         optimizer.sync_params("up")
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_weights_that_get_other_memory(taken: bool) -> None:
+    """`p.data = new` was undone by the next step."""
+
+    def run(make: Any) -> Any:
+        model = net()
+        optimizer = make(model.parameters())
+        train(model, optimizer)
+        for param in model.parameters():
+            param.data = param.data * 0.5 + 1
+        train(model, optimizer, first=3)
+        return weights(model)
+
+    plain = run(lambda params: torch.optim.AdamW(params, fused=True))
+    assert run(lambda params: CPUOffloadOptimizer(params, offload_gradients=taken)) == plain
+    model = net()
+    optimizer = CPUOffloadOptimizer(model.parameters())
+    model[0].weight.data = torch.ones(300, 21)
+    model[0].weight.grad = torch.ones(300, 21)
+    with pytest.raises(RuntimeError, match=r"has shape \(300, 21\) now, expected \(300, 20\)"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("name", MAKERS)
+def test_deleted_groups_are_not_stepped(name: str, taken: bool) -> None:
+    cls, options = MAKERS[name]
+
+    def run(make: Any) -> Any:
+        model = net()
+        optimizer = make([{"params": [*layer.parameters()]} for layer in (model[0], model[2])])
+        train(model, optimizer)
+        del optimizer.param_groups[0]
+        train(model, optimizer, first=3)
+        model.zero_grad()  # torch's optimizers do not step what they no longer have, and neither clear it
+        saved = frozen(optimizer.state_dict()["state"]) if make is not plain else None
+        # Back in another group, with other options, and a parameter that has changed its group.
+        optimizer.add_param_group({"params": [model[0].weight], "lr": 0.3})
+        bias = optimizer.param_groups[0]["params"].pop()
+        optimizer.param_groups[1]["params"].append(bias)
+        train(model, optimizer, first=6)
+        return weights(model), saved
+
+    def plain(groups: Any) -> Any:
+        return cls(groups, **options)
+
+    found, saved = run(lambda groups: CPUOffloadOptimizer(groups, cls, offload_gradients=taken, **options))
+    assert found == run(plain)[0]
+    assert len(saved) == 2
+
+
+def test_muon_steps_matrices() -> None:
+    """Its parameters have two dimensions, and so must that which the defaults are asked of."""
+
+    def run(make: Any) -> Any:
+        model = net()
+        optimizer = make([model[0].weight, model[2].weight])
+        train(model, optimizer)
+        return weights(model)
+
+    assert run(lambda params: CPUOffloadOptimizer(params, torch.optim.Muon)) == run(torch.optim.Muon)
+    with pytest.raises(ValueError, match="only supports 2D parameters"):
+        CPUOffloadOptimizer(net().parameters(), torch.optim.Muon)
+    named = CPUOffloadOptimizer(
+        ((n, p) for n, p in net().named_parameters() if p.dim() == 2), torch.optim.Muon
+    )
+    assert named.param_groups[0]["param_names"] == ["0.weight", "2.weight", "4.weight"]
+
+
+def test_optimizers_that_need_a_closure_are_refused() -> None:
+    with pytest.raises(TypeError, match="CPUOffloadOptimizer: LBFGS evaluates its closure several times"):
+        CPUOffloadOptimizer(net().parameters(), torch.optim.LBFGS)
+
+
 def saved_by(optimizer: torch.optim.Optimizer) -> Any:
     file = io.BytesIO()
     torch.save(optimizer.state_dict(), file)

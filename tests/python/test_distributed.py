@@ -4,8 +4,14 @@ hold what is asked; here they are started, once per number of processes.
 
 from __future__ import annotations
 
+import atexit
 import pathlib
-from collections.abc import Iterator
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import distributed_checkpoints as checkpoints
 import distributed_checks as checks
@@ -14,7 +20,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from distributed_cases import ENCODING_ERROR, Run, aligned, make
+from octavo import _collectives
 from octavo._shards import rows_of
+from octavo.fp8 import arenas
+from octavo.optim import norms
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
@@ -129,3 +138,53 @@ def test_rows_are_those_that_torch_says(rank_of_six: int) -> None:
             rows = rows_of(tensor)
             assert (rows.shape, rows.count) == (shape, size[0])
             assert rows.first == offset[0] or not rows.count
+
+
+# --- What gloo's threads hold -----------------------------------------------------------------------------
+
+
+def norm_of_ranks() -> None:
+    group = types.SimpleNamespace(_device_types=[torch.device("cpu")])
+    norms.over_ranks(norms.new_norms(torch.device("cpu")), group)
+
+
+def largest_of_ranks() -> None:
+    arenas._maxima_of_all_ranks([torch.ones(3)])
+
+
+@pytest.mark.parametrize("collective", [norm_of_ranks, largest_of_ranks])
+def test_a_collective_returns_after_its_tensor_was_released(
+    collective: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gloo's thread holds the tensor longer than the caller waits, and needs the GIL to release it. In an
+    interpreter that shuts down it does not get it, and the process aborts: a program that exited directly
+    after its last step failed in most runs.
+    """
+    passed: list[weakref.ref[torch.Tensor]] = []
+
+    def all_reduce(tensor: torch.Tensor, **options: Any) -> None:
+        passed.append(weakref.ref(tensor))
+        threading.Thread(target=lambda held: time.sleep(0.05), args=(tensor,)).start()
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    collective()
+    assert passed
+    assert [tensor for tensor in passed if tensor() is not None] == []
+
+
+def test_gloo_gets_the_gil_before_the_interpreter_shuts_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for collectives that are not ours: FSDP2's may end directly before the last step."""
+    registered: list[Any] = []
+    monkeypatch.setattr(atexit, "register", lambda *call: registered.append(call))
+    _collectives.release_at_exit.cache_clear()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        pause = (time.sleep, _collectives._AT_EXIT)
+        make(None, "8bit").advance()
+        assert pause not in registered
+        for _ in range(2):
+            make(init_device_mesh("cpu", (1,)), "8bit").advance()
+        assert registered.count(pause) == 1
+    finally:
+        dist.destroy_process_group()
+        _collectives.release_at_exit.cache_clear()

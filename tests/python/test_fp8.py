@@ -269,8 +269,30 @@ def test_a_second_derivative_is_refused(device: str) -> None:
     x, w = made(16, 16, device=device).requires_grad_(), parameter(16, 16, device=device)
     y = fp8.matmul(x, w, recipe("current"))
     (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
+    with pytest.raises(RuntimeError, match="matmuls in FP8 have no second derivatives"):
         dx.sum().backward()
+
+
+def test_a_second_derivative_is_refused_in_the_last_layer(device: str) -> None:
+    """There the gradient of the result needs no gradient. The penalty on dx had none, silently."""
+    layer = fp8.Linear(32, 16, device=device, dtype=torch.bfloat16, recipe=recipe("current"))
+    trunk = nn.Linear(32, 32, device=device, dtype=torch.bfloat16)
+    x = made(16, 32, device=device).requires_grad_()
+    for model in (layer, nn.Sequential(trunk, layer)):
+        (dx,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        penalty = (dx.norm(dim=-1) - 1).square().mean()
+        assert penalty.requires_grad
+        with pytest.raises(RuntimeError, match="matmuls in FP8 have no second derivatives"):
+            penalty.backward()
+
+
+def test_a_graph_of_gradients_that_is_not_used_changes_nothing(device: str) -> None:
+    layer = fp8.Linear(32, 16, device=device, dtype=torch.bfloat16, recipe=recipe("current"))
+    x, found = made(16, 32, device=device).requires_grad_(), []
+    for create_graph in (False, True):
+        inputs = (x, layer.weight, layer.bias)
+        found.append(torch.autograd.grad(layer(x).sum(), inputs, create_graph=create_graph))
+    assert all(map(torch.equal, *found))
 
 
 # --- Passes that stay torch's --------------------------------------------------------------------------
@@ -495,6 +517,109 @@ def test_training_forgets_the_weights_of_an_evaluation(device: str) -> None:
 def test_replicas_have_states_of_their_own() -> None:
     layer = fp8.Linear(16, 16, recipe=recipe())
     assert layer._replicate_for_data_parallel().fp8_site is not layer.fp8_site
+
+
+# --- Whose step it is ---------------------------------------------------------------------------------
+
+
+def layer_of(device: str, **options: Any) -> fp8.Linear:
+    return fp8.Linear(32, 32, False, device, torch.bfloat16, recipe=recipe(), **options)
+
+
+def sgd(*layers: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD([p for layer in layers for p in layer.parameters()], lr=1e-3)
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_the_step_of_a_discriminator_leaves_the_history_of_the_generator(
+    device: str, iterations: int
+) -> None:
+    """From its first step on, when the generator's optimizer has not stepped yet."""
+    generator, discriminator = layer_of(device), layer_of(device)
+    steps_of_generator, steps_of_discriminator = sgd(generator), sgd(discriminator)
+    for number in range(iterations):
+        fake = generator((number + 1) * made(16, 32, device=device))
+        discriminator(fake.detach()).float().sum().backward()
+        before = generator.fp8_site.states.clone()
+        own = discriminator.fp8_site.states.clone()
+        steps_of_discriminator.step()
+        assert generator.fp8_site.states.equal(before)
+        assert not discriminator.fp8_site.states.equal(own)
+        discriminator(fake).float().sum().backward()
+        own = discriminator.fp8_site.states.clone()
+        steps_of_generator.step()
+        assert not generator.fp8_site.states.equal(before)
+        assert (generator.fp8_site.states[:, 2] == 0).all()
+        assert discriminator.fp8_site.states.equal(own)
+
+
+def test_frozen_weights_follow_any_step(device: str) -> None:
+    """As a base model under adapters. Its first layer has no backward pass at all."""
+    base, adapter = layer_of(device).requires_grad_(False), layer_of(device)
+    optimizer, x = sgd(adapter), made(16, 32, device=device)
+    for _ in range(2):
+        adapter(base(x)).float().sum().backward()
+        optimizer.step()
+        assert base.fp8_site.states[0, 2] == 0
+        assert base.fp8_site.states[0, 3:].max() == x.abs().max()
+
+
+def test_weights_that_no_optimizer_has_follow_a_step_after_their_backward_pass(device: str) -> None:
+    """FSDP2 gives the optimizer shards, and the model other tensors."""
+    sharded, plain = layer_of(device), layer_of(device)
+    shard = nn.Parameter(sharded.weight.detach().clone())
+    optimizer = torch.optim.SGD([shard, plain.weight], lr=1e-3)
+    for _ in range(2):
+        plain(sharded(made(16, 32, device=device))).float().sum().backward()
+        optimizer.step()
+        assert (sharded.fp8_site.states[:, 2] == 0).all()
+        assert (sharded.fp8_site.states[:, :2] != 1).all()
+
+
+def test_a_teacher_without_gradients_follows_any_step(device: str) -> None:
+    """Its weights are averages of a model's, and no optimizer has them."""
+    student, teacher, x = layer_of(device), layer_of(device), made(16, 32, device=device)
+    optimizer = sgd(student)
+    for _ in range(2):
+        with torch.no_grad():
+            target = teacher(x)
+        (student(x) - target).float().square().sum().backward()
+        optimizer.step()
+        assert teacher.fp8_site.states[1, 3:].max() == teacher.weight.abs().max()
+
+
+def test_views_of_a_parameter_follow_its_optimizer(device: str) -> None:
+    """Also those that begin inside it."""
+    both, other = parameter(64, 32, device=device), layer_of(device)
+    optimizer, others = torch.optim.SGD([both], lr=1e-3), sgd(other)
+    x = made(16, 32, device=device)
+    for _ in range(2):
+        fp8.matmul(x, both[32:], recipe()).float().sum().backward()
+        other(x).float().sum().backward()
+        site = sites.site_of(both[32:])
+        before = site.states.clone()
+        optimizer.step()
+        assert not site.states.equal(before)
+        fp8.matmul(x, both[32:], recipe())
+        before = site.states.clone()
+        others.step()
+        assert site.states.equal(before)
+
+
+def test_an_optimizer_per_parameter_ends_the_steps_of_its_own(device: str) -> None:
+    """Steps in the backward pass end at the next forward, for the weights that were stepped."""
+    inner, outside = layer_of(device), layer_of(device)
+    optimizer, other = sgd(inner), sgd(outside)
+    outside(made(16, 32, device=device)).float().sum().backward()
+    other.step()
+    inner.weight.register_post_accumulate_grad_hook(lambda _: optimizer.step())
+    outside(2 * made(16, 32, device=device))
+    before = outside.fp8_site.states.clone()
+    inner(made(16, 32, device=device)).float().sum().backward()
+    assert inner.fp8_site.states[2, 2] != 0
+    inner(made(16, 32, device=device))
+    assert inner.fp8_site.states[2, 2] == 0
+    assert outside.fp8_site.states.equal(before)
 
 
 # --- Optimizers ---------------------------------------------------------------------------------------

@@ -98,6 +98,22 @@ def test_damaged_state_dicts(name: str, device: str) -> None:
     train(optimizer, params, gradients(params, 1))
 
 
+@pytest.mark.parametrize("state", ["fp32", "8bit", "4bit"])
+@pytest.mark.parametrize("key", ["exp_avg", "exp_avg_sq", "step", "exp_avg_scale"])
+def test_a_tensor_without_values(state: str, key: str, device: str) -> None:
+    """14 entries and the learning rate had changed before the error, which named no parameter."""
+    _, optimizer = trained(device, state=state)
+    saved = copy.deepcopy(optimizer.state_dict())
+    entry = saved["state"][1]
+    key = key if key in entry else "octavo_step" if key == "step" else "exp_avg"
+    entry[key] = torch.empty_like(entry[key], device="meta")
+    saved["param_groups"][0]["lr"] = 0.125
+    with refused(
+        optimizer, ValueError, f"parameter 'second': {key} is a tensor on meta, which has no values"
+    ):
+        optimizer.load_state_dict(saved)
+
+
 @pytest.mark.parametrize("state", STATES)
 def test_a_state_dict_of_another_model(state: str, device: str) -> None:
     _, optimizer = trained(device, state=state)

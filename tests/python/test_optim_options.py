@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import math
 import pathlib
 import pickle
 import pydoc
@@ -158,6 +159,36 @@ def test_strings(given: dict[str, str], meant: dict[str, Any]) -> None:
     train(ours, text, steps)
     train(plain, value, steps)
     assert same_params(text, value)
+
+
+@pytest.mark.parametrize("seed", [1.5, -1, 2**64, True, math.nan, math.inf, "1.5", "text", None])
+def test_seeds_that_are_refused(seed: Any) -> None:
+    """They were cut to 64 bits silently."""
+    with pytest.raises(
+        ValueError, match=r"Invalid seed: .*, expected an integer of at least 0 and below 2\*\*64"
+    ):
+        optim.AdamW(big(), seed=seed)
+    params = big()
+    optimizer = optim.AdamW(params)
+    optimizer.param_groups[0]["seed"] = seed
+    params[0].grad = torch.ones_like(params[0])
+    with pytest.raises(ValueError, match="Invalid seed"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("seed", [0, 2**64 - 1, 7.0, "7", torch.tensor(7)])
+def test_seeds_that_are_accepted(seed: Any) -> None:
+    optimizer = optim.AdamW(big(), seed=seed)
+    assert optimizer.param_groups[0]["seed"] == int(seed)
+    assert type(optimizer.param_groups[0]["seed"]) is int
+
+
+def test_a_checkpoint_with_a_seed_that_was_cut_loads() -> None:
+    optimizer = optim.AdamW(big())
+    saved = optimizer.state_dict()
+    saved["param_groups"][0]["seed"] = -1
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0]["seed"] == 2**64 - 1
 
 
 def test_strings_of_the_optimizers_own_options() -> None:

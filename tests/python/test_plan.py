@@ -7,9 +7,12 @@ Sizes are multiples of torch's blocks of 512 bytes where a test counts them, so 
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import json
 import pathlib
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +20,10 @@ import octavo
 import pytest
 import torch
 from octavo import optim
-from octavo._plan import PlanReport, _core, host, measure, trace
+from octavo._plan import PlanReport, _core, batch, host, measure, trace
 from octavo._plan.attention import chosen_for
 from octavo._plan.fake_gpu import fake_gpu
+from peers import need
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -669,3 +673,66 @@ def test_plan_against_a_measurement() -> None:
         measured = octavo.plan(model, make, (4096, 2048), measure=True)
         report = octavo.plan(model, make, (4096, 2048))
         assert report.peak == pytest.approx(measured.peak, rel=0.05)
+
+
+# --- What a plan leaves behind, and optimizers that cannot be planned --------------------------------------
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        None,
+        torch.optim.AdamW,
+        optim.AdamW8bit,
+        lambda params: optim.AdamW8bit(params, gradient_release=True),
+        lambda params: optim.AdamW8bit(params, offload="host", offload_gradients=True),
+    ],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_of_a_plan_stays(optimizer: Any, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks of parameters held the step, and it the model: a cycle that the collector does not see."""
+    made: list[weakref.ref[Any]] = []
+    fake_model = batch.fake_model
+
+    def noted(*given: Any) -> Any:
+        found = fake_model(*given)
+        made.extend(map(weakref.ref, [found[0], *found[0].parameters()]))
+        return found
+
+    monkeypatch.setattr(batch, "fake_model", noted)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    expected = pytest.raises(octavo.PlanError) if fails else contextlib.nullcontext()
+    with expected:
+        planned(model, optimizer, (4, 9 if fails else 8))
+    del expected  # it holds the error, and that the frames in which it was raised
+    gc.collect()
+    assert len(made) == 5
+    assert [ref for ref in made if ref() is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "said"),
+    [
+        ("bitsandbytes", "AdamW8bit", "it reads values of tensors"),
+        ("torchao", "AdamW8bit", "it compiles its step"),
+        ("torch", "LBFGS", "missing 1 required positional argument: 'closure'"),
+    ],
+)
+def test_an_optimizer_that_cannot_be_planned_is_named(package: str, name: str, said: str) -> None:
+    if package != "torch":
+        need(package)
+    kind = getattr(importlib.import_module(f"{package}.optim"), name)
+    with pytest.raises(octavo.PlanError) as caught:
+        planned(nn.Linear(512, 512), kind, (8, 512))
+    text = str(caught.value)
+    assert f"the optimizer {kind.__module__}.{name} cannot be planned: " in text
+    assert said in text
+    assert "give a class of octavo.optim" in text
+
+
+@pytest.mark.parametrize("given", [(-1, 8), ((-1, 8), torch.float32), {"input": (-1, 8)}])
+def test_a_negative_shape_is_an_error(given: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"plan: batch: got the shape \(-1, 8\), expected dimensions of 0 or"
+    ):
+        planned(nn.Linear(8, 8), None, given)

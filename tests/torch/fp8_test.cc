@@ -412,6 +412,26 @@ TEST(TorchFp8, EveryChoiceOfPassesHasItsGradients) {
   }
 }
 
+TEST(TorchFp8, AWeightThatDiesBeforeItsBackwardPassKeepsItsStates) {
+  const Reference on;
+  const auto context = fp8::Context::make(always("delayed"));
+  const auto frozen = [] { return torch::ones({32, 16}); };
+  const torch::Tensor x = torch::ones({16, 32}).requires_grad_();
+  const torch::Tensor y = context->matmul(x, frozen());  // only the graph knows of this weight now
+  const torch::Tensor second = frozen();
+  context->matmul(x, second);
+  y.backward(torch::full({16, 16}, 3.0));
+  // Three maxima (x, w, dy) for each weight. The second weight has had no backward pass.
+  EXPECT_TRUE(torch::equal(context->amaxes(), torch::tensor({1.0F, 1.0F, 3.0F, 1.0F, 1.0F, 0.0F})));
+}
+
+TEST(TorchFp8, TheSiteOfADeadWeightIsUsedAgain) {
+  const Reference on;
+  const auto context = fp8::Context::make(always("delayed"));
+  for (int i = 0; i < 3; ++i) context->matmul(torch::ones({16, 32}), torch::ones({32, 16}));
+  EXPECT_EQ(context->amaxes().numel(), 3);
+}
+
 TEST(TorchFp8, GradientsOfGradientsAreRefused) {
   const Reference on;
   const auto context = fp8::Context::make(always("current"));

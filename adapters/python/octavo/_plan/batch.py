@@ -71,6 +71,8 @@ class Inputs:
 
     def _empty(self, shape: Any, dtype: torch.dtype) -> Tensor:
         sizes = tuple(int(n) for n in shape)
+        if any(n < 0 for n in sizes):
+            raise ValueError(f"plan: batch: got the shape {sizes}, expected dimensions of 0 or more")
         if sizes:
             sizes = (self._first.get(sizes[0], sizes[0]), *sizes[1:])
         return torch.empty(sizes, dtype=dtype, device=self._device)

@@ -22,6 +22,7 @@ from .trace import BACKWARD, FORWARD, Recorder, repeated
 
 _UNKNOWN_VALUES = ("DataDependentOutputException", "DynamicOutputShapeException")
 _NOT_FAKE = (*_UNKNOWN_VALUES, "UnsupportedOperatorException", "UnsupportedFakeTensorException")
+_NO_VALUES = "its result depends on values, and a plan has none"
 _Loss = Callable[[Any], Tensor]
 
 
@@ -163,7 +164,11 @@ class _Job:
         with fake_gpu(gpu, self.notes) as (_, device), attention.chosen_for(gpu):
             recorder = Recorder(gpu, device)
             with recorder:
-                return _Step(self, gpu, recorder).report()
+                step = _Step(self, gpu, recorder)
+                try:
+                    return step.report()
+                finally:
+                    step.close()
 
     @property
     def floating(self) -> torch.dtype:
@@ -186,12 +191,21 @@ class _Step:
         recorder.owner = _core.ACTIVATIONS
         params = list(self.model.parameters())
         self.trained = [p for p in params if p.requires_grad]
-        self.stepper = optimizers.make(job.optimizer, params, fakes, job.options)
+        try:
+            self.stepper = optimizers.make(job.optimizer, params, fakes, job.options)
+        except Exception as error:
+            if not _only_on_a_gpu(error):
+                raise
+            raise _optimizer_error(job.optimizer, error) from error
         self.buckets = Buckets(recorder, self.trained) if job.num_gpus > 1 else None
-        for param in self.trained:
-            param.register_post_accumulate_grad_hook(self._completed)
+        self._hooks = [param.register_post_accumulate_grad_hook(self._completed) for param in self.trained]
         self._names = {id(module): name for name, module in self.model.named_modules()}
         self.last_pass = False
+
+    def close(self) -> None:
+        """Removes the hooks: the collector does not see what they refer to, and the model would stay."""
+        for hook in self._hooks:
+            hook.remove()
 
     def _completed(self, param: Tensor) -> None:
         self.recorder.own(param.grad, _core.GRADIENTS)
@@ -329,18 +343,45 @@ class _Step:
             stack.clear()
 
     def _explained(self, error: Exception) -> PlanError:
-        where = {FORWARD: "forward pass", BACKWARD: "backward pass"}.get(self.recorder.phase, "optimizer")
+        where = {FORWARD: "forward pass", BACKWARD: "backward pass"}.get(self.recorder.phase, "")
+        if not where:
+            return _optimizer_error(self.job.optimizer, error)
         said, operator = str(error).strip().split("\n")[0], ""
         if (failed := self.recorder.failed) is not None and failed[2] is error:
             operator = f"operator {failed[0]} "
             where = f"module {failed[1]!r}, {where}" if failed[1] else where
         kind = type(error).__name__
         if kind in _UNKNOWN_VALUES:
-            said = "its result depends on values, and a plan has none"
-        text = f"plan: {operator}in the {where}: {said or kind}"
-        measurable = kind in _NOT_FAKE or isinstance(error, NotImplementedError) or "data pointer" in said
-        if measurable:
-            text += ". Fake tensors cannot run it; where a GPU is, gpu='this' runs real steps instead"
-        explained = PlanError(text)
-        explained.measurable = measurable
-        return explained
+            said = _NO_VALUES
+        measurable = _only_on_a_gpu(error)
+        return _plan_error(f"plan: {operator}in the {where}: {said or kind}", measurable)
+
+
+def _only_on_a_gpu(error: Exception) -> bool:
+    """Whether real tensors may run what fake tensors cannot."""
+    kind = type(error).__name__
+    return kind in _NOT_FAKE or isinstance(error, NotImplementedError) or "data pointer" in str(error)
+
+
+def _plan_error(text: str, measurable: bool) -> PlanError:
+    if measurable:
+        text += ". Fake tensors cannot run it; where a GPU is, gpu='this' runs real steps instead"
+    error = PlanError(text)
+    error.measurable = measurable
+    return error
+
+
+def _optimizer_error(given: Any, error: Exception) -> PlanError:
+    """Says which optimizer cannot be made of fake parameters or stepped, and which ones can."""
+    said, measurable = str(error).strip().split("\n")[0], _only_on_a_gpu(error)
+    if type(error).__name__ in _UNKNOWN_VALUES:
+        said = f"it reads values of tensors ({said}), and a plan has none"
+    elif "compiled frames" in said:
+        said, measurable = "it compiles its step, which cannot be traced", True
+    kind = given if callable(given) else type(given)
+    name = f"{kind.__module__}.{kind.__qualname__}" if hasattr(kind, "__qualname__") else repr(kind)
+    return _plan_error(
+        f"plan: the optimizer {name} cannot be planned: {said or type(error).__name__}; give a class of "
+        "octavo.optim (8-bit and 4-bit states) or torch.optim, or None for the passes alone",
+        measurable,
+    )

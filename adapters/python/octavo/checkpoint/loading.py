@@ -36,6 +36,7 @@ _OWN_OPTIONS |= {"differentiable", "decoupled_weight_decay"}
 
 def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
     """torch.optim.Optimizer.load_state_dict for any state dict that is known here."""
+    from ..optim.checks import check_param
     from ..optim.state import kind_of, moments_of
 
     given: Any = dict(state_dict)
@@ -65,6 +66,8 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
             entry = given["state"].get(number)
             if entry:
                 with optimizer._named(group, index):
+                    check_param(param)
+                    _check_values(entry)
                     entry = _apart(entry, param, live)
                     item = read_entry(
                         entry, param, kind_of(param, group), optimizer.algorithm, saved_group, wanted
@@ -79,6 +82,13 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
         warn(f"{type(optimizer).__name__} has no use for {names} of the loaded states")
     for post_hook in optimizer._optimizer_load_state_dict_post_hooks.values():
         post_hook(optimizer)
+
+
+def _check_values(entry: Mapping[str, Any]) -> None:
+    """ValueError for a tensor that has none."""
+    for key, value in entry.items():
+        if isinstance(value, Tensor) and local(value).is_meta:
+            raise ValueError(f"{key} is a tensor on meta, which has no values; load the file onto the CPU")
 
 
 def _live_memory(optimizer: Optimizer) -> dict[int, tuple[int, str]]:
@@ -140,6 +150,8 @@ def _merge(optimizer: Optimizer, group: Mapping[str, Any], saved: Mapping[str, A
     for name in {option.tuple for option in described.options} & taken.keys():
         if of_others or len(taken[name]) != len(group[name]):
             del taken[name]
+    if isinstance(taken.get("seed"), int):
+        taken["seed"] %= 1 << 64  # version 0.2 took any
     if taken.get("clip_grad_norm", group) is None:
         del taken["clip_grad_norm"]  # a run that did not clip does not stop the next one from it
     merged = {**group, **taken}

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import _abi
+from .._collectives import all_reduce
 from .._engine import device_numbers, stream_of
 
 _SITES = 256  # of a block
@@ -33,6 +34,7 @@ class Block:
     def __init__(self, key: ArenaKey) -> None:
         self.states = torch.zeros(_SITES, _TENSORS, 2 + key.length, dtype=torch.float32, device=key.device)
         self.used = 0
+        self.leased = 0  # of those, held by a site or a backward pass
         kind, index = device_numbers(key.device)
         self.update = _abi.new(
             _abi.Fp8ScaleArgs,
@@ -40,60 +42,92 @@ class Block:
             device_index=index,
             algo=key.algo,
             margin=key.margin,
-            states=self.states.data_ptr(),
             length=key.length,
         )
+
+    def update_scales(self, begin: int, end: int, stream: int | None) -> None:
+        """Of the sites with these numbers."""
+        self.update.states = self.states[begin].data_ptr()
+        self.update.tensors = (end - begin) * _TENSORS
+        self.update.stream = stream
+        _abi.check(_abi.library().octavo_fp8_update_scales(ctypes.byref(self.update)))
+
+
+_Run = tuple[Block, int, int]  # the sites of a block from one number up to another
 
 
 class Arena:
     def __init__(self, key: ArenaKey) -> None:
         self.key = key
         self._blocks: list[Block] = []
-        self._free: list[Tensor] = []
+        self._free: list[tuple[Block, int]] = []
 
     def take(self) -> Lease:
         """States of a new site: scales of 1, histories of 0."""
         if self._free:
-            found = self._free.pop()
+            block, number = self._free.pop()
         else:
             if not self._blocks or self._blocks[-1].used == _SITES:
                 self._blocks.append(Block(self.key))
             block = self._blocks[-1]
-            found = block.states[block.used]
+            number = block.used
             block.used += 1
+        found = block.states[number]
         found.zero_()
         found[:, :2] = 1
-        return Lease(self, found)
+        block.leased += 1
+        return Lease(self, block, number)
 
-    def give_back(self, states: Tensor) -> None:
+    def give_back(self, block: Block, number: int) -> None:
         """May be called by the collector at any time: nothing is written before the next one takes them."""
-        self._free.append(states)
+        block.leased -= 1
+        self._free.append((block, number))
 
-    def slots(self) -> list[Tensor]:
-        """Slot 0 of every tensor, which gathers the maximum of the step under way; that of states which
-        were given back may hold one, too.
-        """
-        return [block.states[: block.used, :, 2] for block in self._blocks]
+    def runs(self) -> list[_Run]:
+        """Of all sites, including states that were given back."""
+        return [(block, 0, block.used) for block in self._blocks]
 
-    def end_step(self, skipped: bool) -> None:
-        slots = self.slots()
+    def runs_of(self, leases: list[Lease]) -> list[_Run]:
+        """Of these sites: those of a block that has no others are one run."""
+        numbers: dict[Block, list[int]] = {}
+        for lease in leases:
+            numbers.setdefault(lease.block, []).append(lease.number)
+        found: list[_Run] = []
+        for block in (block for block in self._blocks if block in numbers):
+            some = sorted(numbers[block])
+            if len(some) == block.leased:
+                found.append((block, 0, block.used))
+                continue
+            starts = [n for i, n in enumerate(some) if i == 0 or some[i - 1] != n - 1]
+            ends = [n + 1 for i, n in enumerate(some) if i + 1 == len(some) or some[i + 1] != n + 1]
+            found += [(block, begin, end) for begin, end in zip(starts, ends, strict=True)]
+        return found
+
+    def reduces(self) -> bool:
+        distributed = torch.distributed
+        return self.key.reduce and distributed.is_available() and distributed.is_initialized()
+
+    def end_step(self, leases: list[Lease] | None, skipped: bool = False) -> None:
+        """Ends the step of these sites, or of all."""
+        runs = self.runs() if leases is None else self.runs_of(leases)
+        # Slot 0 of every tensor gathers the maximum of the step under way.
+        slots = [block.states[begin:end, :, 2] for block, begin, end in runs]
         if skipped:
             for each in slots:
                 each.zero_()
             return
         if not slots:
             return
-        if self.key.reduce and torch.distributed.is_available() and torch.distributed.is_initialized():
-            _maxima_of_all_ranks(slots)
+        if self.reduces():
+            # Sites may have other places in the blocks of another rank. Their order is the same.
+            _maxima_of_all_ranks(slots if leases is None else [lease.states[:, 2] for lease in leases])
         # An infinite maximum would hold its scale for as long as it is in the history: the step that has it
         # is skipped, or lost anyway.
         infinite = torch.stack([torch.isinf(each).any() for each in slots]).any()
         for each in slots:
             each.masked_fill_(infinite, 0)
-        for block in self._blocks:
-            block.update.tensors = block.used * _TENSORS
-            block.update.stream = stream_of(self.key.device)
-            _abi.check(_abi.library().octavo_fp8_update_scales(ctypes.byref(block.update)))
+        for block, begin, end in runs:
+            block.update_scales(begin, end, stream_of(self.key.device))
 
 
 class Lease:
@@ -101,21 +135,23 @@ class Lease:
     is still to come, which has their address.
     """
 
-    __slots__ = ("address", "arena", "states")
+    __slots__ = ("address", "arena", "block", "number", "states")
 
-    def __init__(self, arena: Arena, states: Tensor) -> None:
-        self.arena, self.states, self.address = arena, states, states.data_ptr()
+    def __init__(self, arena: Arena, block: Block, number: int) -> None:
+        self.arena, self.block, self.number = arena, block, number
+        self.states = block.states[number]
+        self.address = self.states.data_ptr()
 
     def __del__(self) -> None:
         if sys is not None and not sys.is_finalizing():
-            self.arena.give_back(self.states)
+            self.arena.give_back(self.block, self.number)
 
 
 def _maxima_of_all_ranks(slots: list[Tensor]) -> None:
     together = torch.cat([each.reshape(-1) for each in slots])
-    torch.distributed.all_reduce(together, op=torch.distributed.ReduceOp.MAX)
-    for each, reduced in zip(slots, together.split([each.numel() for each in slots]), strict=True):
-        each.copy_(reduced.view_as(each))
+    all_reduce(together, op=torch.distributed.ReduceOp.MAX)
+    parts = together.split([each.numel() for each in slots])
+    torch._foreach_copy_(slots, [part.view_as(each) for part, each in zip(parts, slots, strict=True)])
 
 
 _arenas: dict[ArenaKey, Arena] = {}
@@ -130,4 +166,14 @@ def arena(key: ArenaKey) -> Arena:
 
 def end_all(skipped: bool) -> None:
     for each in _arenas.values():
-        each.end_step(skipped)
+        each.end_step(None, skipped)
+
+
+def end_of(leases: list[Lease]) -> None:
+    """Ends the step of these sites alone."""
+    by_arena: dict[ArenaKey, list[Lease]] = {}
+    for lease in leases:
+        by_arena.setdefault(lease.arena.key, []).append(lease)
+    for key, arena in _arenas.items():  # in one order on all ranks
+        if key in by_arena:
+            arena.end_step(by_arena[key])

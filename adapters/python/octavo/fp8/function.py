@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .arenas import Lease
 from .plans import DGRAD, DY, FORWARD, WGRAD, Plan, X
@@ -66,8 +65,8 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Grads:
-        # Gradients are enabled where one of a gradient is asked for, which is refused.
-        return _refused(ctx, dy) if torch.is_grad_enabled() else _backward(ctx, dy)
+        # With create_graph=True gradients are enabled here.
+        return _refuse_second(ctx, dy) if torch.is_grad_enabled() else _backward(ctx, dy)
 
 
 _apply = super(torch.autograd.Function, Product).apply
@@ -83,6 +82,7 @@ def apply(x: Tensor, w: Tensor, bias: Tensor | None, call: Call) -> Tensor:
 def _backward(ctx: Any, dy: Tensor) -> Grads:
     call: Call = ctx.call
     plan = call.plan
+    call.site.waits = False
     shape, stream = plan.shape, plan.stream()
     kept, weight = ctx.saved_tensors
     need_dx, need_dw, need_db, _ = ctx.needs_input_grad
@@ -115,7 +115,21 @@ def _backward(ctx: Any, dy: Tensor) -> Grads:
     return dx, dw, db, None
 
 
-_refused = once_differentiable(_backward)
+_NO_SECOND = torch._C._functions.DelayedError(
+    b"octavo.fp8: a gradient of a gradient was asked for, and matmuls in FP8 have no second derivatives; "
+    b"compute this part of the model inside octavo.fp8.autocast(enabled=False)",
+    3,
+)
+
+
+def _refuse_second(ctx: Any, dy: Tensor) -> Grads:
+    """Gradients whose own backward pass is an error. torch's once_differentiable returns plain ones where dy
+    needs no gradient, as in the last layer, and what depends on them would be missing silently.
+    """
+    with torch.no_grad():
+        dx, dw, db, _ = _backward(ctx, dy)
+    needed = [None if each is None else each.detach().requires_grad_() for each in (dx, dw, db)]
+    return (*_NO_SECOND(*needed), None)
 
 
 def _weight(w: Tensor, call: Call) -> Tensor:

@@ -12,10 +12,11 @@ from . import measure
 from .arenas import ArenaKey
 from .devices import capturing, say_once, usable
 from .function import Call, apply
+from .owners import end_pending
 from .plans import DGRAD, FORWARD, WGRAD, Kinds, Plan, Shape, plan, why_not
 from .recipe import Numbers, Recipe, resolve
 from .sites import Site, site_of
-from .steps import clock, end_step, in_backward
+from .steps import clock, in_backward
 
 
 def matmul(x: Tensor, w: Tensor, recipe: Recipe | None = None, *, sum_groups: bool = False) -> Tensor:
@@ -86,7 +87,7 @@ def _product(
 ) -> Tensor:
     again = in_backward()
     if clock.pending and not again:
-        end_step()
+        end_pending()
     # A forward that is made once more, by activation checkpointing, may be outside of its `autocast`.
     recipe = site.recipe if again and site.used else resolve(own)
     site.recipe, site.used = recipe, True
@@ -95,6 +96,7 @@ def _product(
     dtype = torch.get_autocast_dtype(place) if torch.is_autocast_enabled(place) else x.dtype
     grads = torch.is_grad_enabled()
     needs_dx, needs_dw = grads and x.requires_grad, grads and w.requires_grad
+    site.waits = needs_dx or needs_dw
     # All that the rest depends on but for addresses and values.
     key = (
         x.shape,

@@ -7,12 +7,15 @@ one. It lives as long as that memory, or a Linear that holds it: weights may mov
 from __future__ import annotations
 
 import threading
+import weakref
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from .._shards import local
 from .arenas import Arena, ArenaKey, Lease, arena
 from .devices import captured_on, capturing
 from .plans import DGRAD, FORWARD, Plan, W
@@ -36,6 +39,8 @@ _NO_CODES = WeightCodes((), 0, None, 0, 0)
 class Site:
     def __init__(self) -> None:
         self.used = False
+        self.waits = False  # the backward pass of the last forward pass is still to come
+        self.owner: weakref.ref[Any] | None = None  # the optimizer whose step ends this site's steps
         self.recipe: Recipe | None = None  # of the last forward, where it was used
         self.decisions: dict[str, int] = {}  # of `select: measure`, for the shapes that were used
         self.casts = 0  # of the weight
@@ -70,6 +75,12 @@ class Site:
         self._close()
         self.lease = lease
         return lease
+
+    def reduces(self) -> bool:
+        """Whether ranks share its maxima. They must agree on the sites of a step, also where one of them has
+        had no backward pass.
+        """
+        return self.lease is not None and self.lease.arena.reduces()
 
     def codes(
         self, plan: Plan, weight: Tensor, state: int, training: bool, stream: int | None
@@ -129,6 +140,35 @@ _Key = tuple[int, int]
 # A weak reference keeps the address of what it refers to from being used again.
 _sites: dict[_Key, tuple[StorageWeakRef, Site]] = {}
 _lock = threading.Lock()
+_generation = 0  # counts sites that were added
+
+
+def generation() -> int:
+    return _generation
+
+
+def all_sites() -> list[Site]:
+    """The sites of all weights whose memory still exists."""
+    with _lock:
+        return [site for memory, site in _sites.values() if not memory.expired()]
+
+
+def of_parameters(params: Iterable[Tensor]) -> list[Site]:
+    """The sites of weights that lie in the memory of these parameters."""
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for param in map(local, params):
+        try:
+            storage, begin = _key(param)
+        except (RuntimeError, NotImplementedError):  # a tensor subclass without memory
+            continue
+        last = sum((size - 1) * stride for size, stride in zip(param.shape, param.stride(), strict=True))
+        ranges.setdefault(storage, []).append((begin, begin + last))
+    with _lock:
+        return [
+            site
+            for (storage, offset), (memory, site) in _sites.items()
+            if not memory.expired() and any(a <= offset <= b for a, b in ranges.get(storage, ()))
+        ]
 
 
 def _key(weight: Tensor) -> _Key:
@@ -147,6 +187,7 @@ def site_of(weight: Tensor, own: Site | None = None) -> Site:
 
 
 def _add(weight: Tensor, own: Site | None) -> Site:
+    global _generation
     with _lock:
         found = _sites.get(_key(weight))
         if found is not None:  # by another thread
@@ -155,5 +196,6 @@ def _add(weight: Tensor, own: Site | None) -> Site:
         for key in [key for key, (memory, _) in _sites.items() if memory.expired()]:
             del _sites[key]
         site = own or Site()
+        _generation += 1
         _sites[_key(weight)] = (StorageWeakRef(weight.untyped_storage()), site)
         return site

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import arenas
 
@@ -34,27 +31,21 @@ def _capturing() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
+def count_step() -> None:
+    """Weights may have changed: they are cast anew when they are next used."""
+    clock.epoch += 1
+    clock.captured = clock.captured or _capturing()
+
+
 @torch.no_grad()
 def end_step(skipped: bool = False) -> None:
-    """Ends a step: scales follow the maxima of the step, and weights are cast anew when they are next used.
+    """Ends a step of all weights: scales follow the maxima of the step, and weights are cast anew when they
+    are next used.
 
-    Every optimizer of torch.optim does it after its step. Call it where something else writes the weights.
-    With skipped=True the maxima of the step are forgotten: where gradients were not finite and no optimizer
-    has stepped.
+    Every optimizer of torch.optim does it after its step, for the weights that are its parameters. Call it
+    where something else writes the weights. With skipped=True the maxima of the step are forgotten: where
+    gradients were not finite and no optimizer has stepped.
     """
-    clock.epoch += 1
+    count_step()
     clock.pending = False
-    clock.captured = clock.captured or _capturing()
     arenas.end_all(skipped)
-
-
-def _after_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if in_backward():  # a step per parameter during the backward pass: the others still need their scales
-        clock.epoch += 1
-        clock.pending = True
-        clock.captured = clock.captured or _capturing()
-    else:
-        end_step()
-
-
-register_optimizer_step_post_hook(_after_optimizer)

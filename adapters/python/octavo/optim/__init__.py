@@ -11,7 +11,15 @@ from .base import Optimizer
 from .classes import CLASSES
 from .cpu_offload import CPUOffloadOptimizer
 from .groups import GlobalOptimManager, param_groups, set_state
+from .pytorch_lars import PytorchLARS
 
 globals().update(CLASSES)
-__all__ = ["CPUOffloadOptimizer", "GlobalOptimManager", "Optimizer", "param_groups", "set_state"]
+__all__ = [
+    "CPUOffloadOptimizer",
+    "GlobalOptimManager",
+    "Optimizer",
+    "PytorchLARS",
+    "param_groups",
+    "set_state",
+]
 __all__ += CLASSES

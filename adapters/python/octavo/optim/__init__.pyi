@@ -10,6 +10,7 @@ from .cpu_offload import CPUOffloadOptimizer as CPUOffloadOptimizer
 from .groups import GlobalOptimManager as GlobalOptimManager
 from .groups import param_groups as param_groups
 from .groups import set_state as set_state
+from .pytorch_lars import PytorchLARS as PytorchLARS
 
 __all__: list[str]
 

@@ -138,8 +138,9 @@ class Optimizer(torch.optim.Optimizer):
                     if id(param) in seen:
                         raise ValueError("it is in the group twice, and one step would write it twice")
                     seen.add(id(param))
-                    check_param(param)
-                    state.kind_of(param, added)
+                    if param.requires_grad:  # a frozen one is checked when it gets a gradient
+                        check_param(param)
+                        state.kind_of(param, added)
         except Exception:
             self.param_groups.pop()
             raise
@@ -311,7 +312,8 @@ class Optimizer(torch.optim.Optimizer):
         if not hyper.is_known(group, amp):
             devices = set(self._sides.sides)
             if len(devices) > 1:
-                devices = {local(p).device for p in group["params"]}
+                used = (p for p in group["params"] if p.requires_grad or p.grad is not None)
+                devices = {local(p).device for p in used}
             hyper.tell(self._engine, number, group, amp, devices)
 
     def _counts_on_device(self, group: Mapping[str, Any]) -> bool:

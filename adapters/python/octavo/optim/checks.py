@@ -40,6 +40,20 @@ def check_param(param: Tensor) -> None:
         raise RuntimeError(f"parameters on {param.device} are not supported, expected cpu or cuda")
 
 
+def is_left_alone(param: Tensor, group: Mapping[str, Any]) -> bool:
+    """Whether the parameter is frozen and could not be stepped as it is (quantized weights of bitsandbytes or
+    torchao, for example). It is checked when it gets a gradient.
+    """
+    if param.requires_grad:
+        return False
+    try:
+        check_param(param)
+        kind_of(param, group)
+    except (ValueError, RuntimeError, TypeError):
+        return True
+    return False
+
+
 def _check_memory(tensor: Tensor, what: str) -> None:
     """RuntimeError for a tensor subclass that stands for other tensors: a native step cannot reach those."""
     here = local(tensor)

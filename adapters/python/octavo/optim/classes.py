@@ -84,12 +84,16 @@ def _signature_of(described: _describe.Algorithm) -> inspect.Signature:
 
 def _initializer(described: _describe.Algorithm) -> Callable[..., None]:
     signature = _signature_of(described)
+    names = [name for name, _, _ in arguments_of(described)]
 
     def initialize(self: Any, *given: Any, **named: Any) -> None:
         foreign.take_removed(named, signature.parameters)
         foreign.take_decoupled(named, described)
+        given, tail = foreign.by_name(type(self), described, names, given)
         try:
-            bound = signature.bind(self, *given, **named)
+            if twice := tail.keys() & named.keys():
+                raise TypeError(f"got multiple values for argument {min(twice)!r}")
+            bound = signature.bind(self, *given, **named, **tail)
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
         bound.apply_defaults()

@@ -10,6 +10,7 @@ state dict is that of the optimizer inside. Copies are ordered by streams; the h
 from __future__ import annotations
 
 import copy
+import inspect
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -57,13 +58,16 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         self._clip = _checked_clip(clip_grad_norm)
         self._away: dict[Tensor, OffloadedParam] = {}
         self._inside: dict[Tensor, Inside] = {}  # the optimizer of each, by its parameter
+        self._groups: dict[Tensor, dict[str, Any]] = {}  # the group of each parameter
         self._small: Inside | None = None
         self._streams: dict[torch.device, Any] = {}
         self._hooks: list[Any] = []
         weakref.finalize(self, _end, self._hooks, self._streams)
         self.grad_norm: Tensor | None = None  # of the last step, before clipping; where it was computed
-        defaults = optimizer_class([torch.zeros(1, dtype=torch.float32, device="cpu")], **options).defaults
-        super().__init__(params, defaults)
+        params = _as_lists(params)
+        probe = optimizer_class([_like_first(params)], **options)
+        _check_step(probe)
+        super().__init__(params, probe.defaults)
         if self._offload_gradients:
             # GradScaler would unscale what is left on the device alone: so that it asks step().
             self._step_supports_amp_scaling = True
@@ -77,6 +81,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
 
     def _take_in(self, group: dict[str, Any]) -> None:
         """Makes what steps the group's parameters; those that are frozen may come later."""
+        self._groups.update(dict.fromkeys(group["params"], group))
         new = [p for p in group["params"] if p.requires_grad and p not in self._inside]
         options, owner = _options_of(group), weakref.ref(self)
         small = [param for param in new if param.numel() < self._minimal_size]
@@ -85,7 +90,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         elif small:
             self._small.optimizer.add_param_group({"params": small, **options})  # type: ignore[union-attr]
         if small:
-            self._small.add(small, group)  # type: ignore[union-attr]
+            self._small.params += small  # type: ignore[union-attr]
             self._inside.update(dict.fromkeys(small, self._small))  # type: ignore[arg-type]
 
         def complete(param: Tensor) -> None:
@@ -98,7 +103,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
                 self._inside[param] = Inside(
                     self._make([{"params": [away.copy], **options}], **self._options)
                 )
-                self._inside[param].add([param], group)
+                self._inside[param].params = [param]
                 self._hooks.append(param.register_post_accumulate_grad_hook(complete))
 
     def _stream(self, device: torch.device) -> Any:
@@ -107,7 +112,9 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         return self._streams.get(device)
 
     def _hook(self, param: Tensor) -> None:
-        away = self._away.get(param)
+        away, group = self._away.get(param), self._groups.get(param)
+        if not any(each is group for each in self.param_groups):
+            return  # its group was deleted
         # DistributedDataParallel averages gradients after the hooks: step() copies them then.
         if away is not None and param.grad is not None and not averaged_later(param):
             away.take(self._offload_gradients)
@@ -125,12 +132,12 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
                 "CPUOffloadOptimizer: GradScaler does not reach gradients that offload_gradients has taken; "
                 "use offload_gradients=False, or an optimizer of octavo.optim with fused=True"
             )
-        for group in self.param_groups:  # parameters may have been unfrozen
-            self._take_in(group)
+        self._tell_groups()
         for device, stream in self._streams.items():
             stream.wait_stream(torch.cuda.current_stream(device))  # weights are still read there
-        away = [each for each in self._away.values() if each.has_gradient()]
-        small = [p for p in self._inside if p not in self._away and p.grad is not None]
+        stepped = [p for p in self._groups if p in self._inside]
+        away = [self._away[p] for p in stepped if p in self._away and self._away[p].has_gradient()]
+        small = [p for p in stepped if p not in self._away and p.grad is not None]
         for each in away:
             each.refresh()
         factor = self._clipping(away, small)
@@ -138,12 +145,32 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
             if factor is not None:
                 for param in small:
                     param.grad.mul_(factor.to(param.device))  # type: ignore[union-attr]
-            self._small.step()
+            self._small.optimizer.step()
         for each in away:
-            each.step(self._inside[each.param].step, factor)
+            each.step(self._inside[each.param].optimizer.step, factor)
         for device, stream in self._streams.items():
             torch.cuda.current_stream(device).wait_stream(stream)
         return loss
+
+    def _tell_groups(self) -> None:
+        """Gives the optimizers inside the groups as they are now: options and parameters may change between
+        any two steps.
+        """
+        for group in self.param_groups:  # parameters may have been unfrozen
+            self._take_in(group)
+        self._groups = {param: group for group in self.param_groups for param in group["params"]}
+        small: list[dict[str, Any]] = []
+        for group in self.param_groups:
+            options, here = _options_of(group), []
+            for param in (p for p in group["params"] if p in self._inside):
+                if param in self._away:
+                    self._inside[param].optimizer.param_groups[0].update(options)
+                else:
+                    here.append(param)
+            if here:
+                small.append({"params": here, **options})
+        if self._small is not None:
+            self._small.replace_groups(small)
 
     def _clipping(self, away: list[OffloadedParam], small: list[Tensor]) -> Tensor | None:
         """What every gradient is multiplied by, as torch.nn.utils.clip_grad_norm_ does."""
@@ -174,7 +201,8 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         """As the optimizer inside saves itself: it loads there, too."""
         numbers = {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
         states: dict[int, Any] = {}
-        for inside in dict.fromkeys(self._inside.values()):
+        self._tell_groups()
+        for inside in dict.fromkeys(self._inside[p] for p in self._groups if p in self._inside):
             saved = inside.optimizer.state_dict()["state"]
             states.update({numbers[id(p)]: saved[i] for i, p in enumerate(inside.params) if i in saved})
         groups = [{**g, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups]
@@ -192,55 +220,50 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
             raise ValueError(f"loaded state dict has groups of {found} parameters, expected {wanted}")
         states: dict[Tensor, Any] = {}
         for group, other in zip(self.param_groups, saved, strict=True):
-            self._take_in(group)
             group.update(_options_of(other))
             for param, number in zip(group["params"], other["params"], strict=True):
                 if number in state_dict["state"]:
                     states[param] = state_dict["state"][number]
-        for inside in dict.fromkeys(self._inside.values()):
+        self._tell_groups()
+        for inside in dict.fromkeys(self._inside[p] for p in self._groups if p in self._inside):
             inside.load([states.get(param) for param in inside.params])
 
     def _load_torchao(self, state_dict: Mapping[str, Any]) -> None:
         """It has a state dict for each parameter on the CPU, and one for all others."""
         rest = state_dict.get("on-device")
-        away = [self._inside[param] for param in self._away]
+        self._tell_groups()
+        stepped = [p for p in self._groups if p in self._inside]
+        away = [p for p in stepped if p in self._away]
         small = 0 if rest is None else sum(len(group["params"]) for group in rest["param_groups"])
-        found, wanted = (len(state_dict["offloaded"]), small), (len(away), len(self._inside) - len(away))
+        found, wanted = (len(state_dict["offloaded"]), small), (len(away), len(stepped) - len(away))
         if found != wanted:
             raise ValueError(
                 f"loaded state dict has {found[0]} parameters on the CPU and {found[1]} on the device, "
                 f"expected {wanted[0]} and {wanted[1]}"
             )
-        for inside, saved in zip(away, state_dict["offloaded"], strict=True):
-            inside.groups[0].update(_options_of(saved["param_groups"][0]))
-            inside.load([saved["state"].get(0)])
+        for param, saved in zip(away, state_dict["offloaded"], strict=True):
+            self._groups[param].update(_options_of(saved["param_groups"][0]))
+            self._inside[param].load([saved["state"].get(0)])
         if self._small is not None and rest is not None:
             self._small.load([rest["state"].get(i) for i in range(small)])
 
 
 class Inside:
-    """An optimizer of some parameters, or of their copies, and the groups that its own are parts of."""
+    """An optimizer of some parameters, or of their copies."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
-        self.groups: list[dict[str, Any]] = []
         self.params: list[Tensor] = []  # not the copies
 
-    def add(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        self.params += params
-        self.groups.append(group)
-
-    def step(self) -> None:
-        self._tell()
-        self.optimizer.step()
-
-    def _tell(self) -> None:
-        """Options may change between any two steps."""
-        for own, group in zip(self.optimizer.param_groups, self.groups, strict=True):
-            own.update(_options_of(group))
+    def replace_groups(self, groups: list[dict[str, Any]]) -> None:
+        """States of parameters that are in none of the groups are dropped."""
+        self.params = [param for group in groups for param in group["params"]]
+        self.optimizer.param_groups[:] = groups
+        kept = set(self.params)
+        for param in [p for p in self.optimizer.state if p not in kept]:
+            del self.optimizer.state[param]
 
     def load(self, states: list[Any]) -> None:
-        self._tell()
         saved = self.optimizer.state_dict()
         # Copies: torch would go on with the tensors that were given.
         saved["state"] = {i: copy.deepcopy(state) for i, state in enumerate(states) if state is not None}
@@ -253,6 +276,37 @@ def _end(hooks: list[Any], streams: dict[torch.device, Any]) -> None:
         hook.remove()
     for stream in streams.values():
         stream.synchronize()
+
+
+def _as_lists(params: Any) -> Any:
+    """Parameters or groups, as torch.optim takes them, that can be read twice."""
+    if isinstance(params, Tensor):
+        return params
+    lists = []
+    for each in params:
+        if isinstance(each, dict) and not isinstance(each.get("params"), (Tensor, type(None))):
+            each = {**each, "params": list(each["params"])}
+        lists.append(each)
+    return lists
+
+
+def _like_first(params: Any) -> Tensor:
+    """A small tensor with the dimensions of the first parameter: some optimizers take matrices alone."""
+    first = next(iter(params), None)
+    while isinstance(first, (dict, list, tuple)):  # groups, and pairs of names and parameters
+        first = first.get("params") if isinstance(first, dict) else first[-1] if first else None
+    dims = first.dim() if isinstance(first, Tensor) else 1
+    return torch.zeros((1,) * dims, dtype=torch.float32, device="cpu")
+
+
+def _check_step(optimizer: torch.optim.Optimizer) -> None:
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise TypeError(
+            f"CPUOffloadOptimizer: {type(optimizer).__name__} evaluates its closure several times in a step, "
+            "for all parameters together, so it cannot step one parameter at a time in host memory; use it "
+            "directly"
+        )
 
 
 def _options_of(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from .options import MIN_QUANTIZED_SIZE, from_text, state_of_bits
 
 # Arguments by place that bitsandbytes has behind its options: name, type, default.
 TAIL = (("optim_bits", "int | None", None), ("args", "Any", None), ("min_8bit_size", "int | None", None))
+# Its classes that have no optim_bits there if their names say the format, and those that have no `args`.
+_NO_BITS = ("sgd", "lion", "rmsprop", "lamb", "lars", "ademamix")
+_NO_ARGS = ("ademamix",)
 # Options that are behind that tail in its signatures, or that only this library has.
 BEHIND_TAIL = ("max_unorm", "trust_ratio", "trust_coefficient")
 # An argument that its class has before an option and does not support.
@@ -46,6 +49,42 @@ def take_decoupled(given: dict[str, Any], described: _describe.Algorithm) -> Non
         raise ValueError(f"{decay.KEY}={other.decoupled} is {other.title}: use the class of that name")
 
 
+def by_name(
+    cls: Any, described: _describe.Algorithm, names: list[str], given: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by place in bitsandbytes' order, split into those before the tail and the tail by name. Where
+    our own order, `names`, fits, nothing is split.
+    """
+    begin = names.index(TAIL[0][0]) + 1  # of `given`, which begins with the parameters
+    tail = given[begin:]
+    behind = [name for name in names[begin + len(TAIL) - 1 :] if name in BEHIND_TAIL]
+    theirs = [name for name, _, _ in TAIL] + (behind or ["is_paged"])
+    if described.name in _NO_ARGS:
+        theirs.remove("args")
+    if described.name in _NO_BITS and cls._state is not None:
+        theirs.remove("optim_bits")
+    if not tail or _fits(tail, names[begin - 1 :]) or not _fits(tail, theirs):
+        return given, {}
+    return given[:begin], dict(zip(theirs, tail, strict=False))
+
+
+def _fits(values: tuple[Any, ...], names: list[str]) -> bool:
+    """Whether the values, by place, can be the arguments of these names."""
+    if len(values) > len(names):
+        return False
+    for name, value in zip(names, map(from_text, values), strict=False):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fine = {
+            "optim_bits": value is None or (number and value in (4, 8, 16, 32)),
+            "args": value is None or not isinstance(value, (int, float)),
+            "min_8bit_size": value is None or number,
+            "is_paged": isinstance(value, bool),
+        }
+        if not fine.get(name, True):
+            return False
+    return True
+
+
 def settle(cls: Any, given: dict[str, Any], described: _describe.Algorithm) -> dict[str, Any]:
     """All arguments by name, but `params` -> defaults of the parameter groups. `cls._state` is the format
     that the class's name says, or None.
@@ -75,7 +114,6 @@ def settle(cls: Any, given: dict[str, Any], described: _describe.Algorithm) -> d
         given[flag] = bool(from_text(given[flag]))
     for key in ("fused", "foreach"):
         given[key] = from_text(given[key])
-    given["seed"] = int(from_text(given["seed"]))
     return given
 
 

@@ -13,6 +13,7 @@ from .. import _abi
 from .._engine import DEVICE
 from .._shards import local
 from . import rooms, state
+from .checks import is_left_alone
 from .host_memory import Slab, bytes_of
 from .offload_options import RESIDENCES, Options
 
@@ -31,9 +32,9 @@ class HostStates:
         self._slabs: list[tuple[int, int, weakref.ref[object]]] = []  # begin, end, whether it is there
 
     def residence(self, member: Member) -> int:
-        if member.handle not in self._residences:
+        if member.handle not in self._residences and not self._is_left_alone(member):
             self._choose()
-        return self._residences[member.handle]
+        return self._residences.get(member.handle, DEVICE)  # without one: frozen, and not to be stepped
 
     def is_away(self, member: Member) -> bool:
         return self.residence(member) != DEVICE
@@ -42,7 +43,8 @@ class HostStates:
         """Decides for all parameters that are new. Those that are not keep what they have."""
         optimizer = self._known()
         by_device: dict[torch.device, list[Member]] = {}
-        new = [m for m in optimizer._roster.members if m.handle not in self._residences]
+        members = [m for m in optimizer._roster.members if m.handle not in self._residences]
+        new = [m for m in members if not self._is_left_alone(m)]
         trained = [m for m in new if m.param.requires_grad]
         for m in trained or new:
             by_device.setdefault(local(m.param).device, []).append(m)
@@ -55,6 +57,9 @@ class HostStates:
         self._frozen.update(m.handle for m in away if not m.param.requires_grad)
         if trained and len(trained) < len(new):
             self._choose()
+
+    def _is_left_alone(self, member: Member) -> bool:
+        return is_left_alone(member.param, self._known().param_groups[member.group])
 
     def _chosen(self, device: torch.device, members: Sequence[Member]) -> list[int]:
         options = self.options

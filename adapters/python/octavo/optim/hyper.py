@@ -53,6 +53,7 @@ class Hyper:
         """Checks the group's options and gives them to the engine. `devices`: where its parameters are."""
         options.check_numbers(self._described, group)
         options.check_clip(group)
+        options.check_seed(group)
         args, lr = self._args, group["lr"]
         for option, cell in self._cells:
             if option.name != "lr":

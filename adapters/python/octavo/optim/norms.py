@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .. import _abi
+from .._collectives import all_reduce
 from .._engine import GRADIENTS, WEIGHTS, Engine, device_numbers, stream_of
 
 PartKey = tuple[torch.device, tuple[Any, ...]]  # a device, and the process groups that share gradients
@@ -140,11 +141,9 @@ class Sides:
 
     def add_sums(self, sums: Tensor, part: int) -> None:
         """What the algorithm has measured of tensors that ranks share, summed over these, in place."""
-        import torch.distributed as dist
-
         for group in self._groups[part]:
             moved = sums.to(reached(sums.device, group))
-            dist.all_reduce(moved, group=group)
+            all_reduce(moved, group)
             sums.copy_(moved)
 
     # --- Norms ------------------------------------------------------------------------------------
@@ -249,8 +248,8 @@ def over_ranks(part: Tensor, group: Any) -> Tensor:
     device = reached(part.device, group)
     sums = torch.stack([part[0].square(), part.view(torch.int64)[2].double()]).to(device)
     largest = part[1].clone().to(device)
-    dist.all_reduce(sums, group=group)
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
+    all_reduce(sums, group)
+    all_reduce(largest, group, dist.ReduceOp.MAX)
     out = torch.empty_like(part)
     out[0], out[1] = sums[0].sqrt(), largest
     out.view(torch.int64)[2] = sums[1].long()

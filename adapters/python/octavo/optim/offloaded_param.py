@@ -21,7 +21,7 @@ class OffloadedParam:
         slab = Slab(max(1, 2 * bytes_of([form])), stream is not None)
         found = slab.tensors(0, {"copy": form, "grad": form})
         self.copy, self._room = found["copy"].copy_(param.detach()).requires_grad_(), found["grad"]
-        self._version = param._version
+        self._version, self._address = param._version, param.data_ptr()
         self._grad: Tensor | None = None  # in host memory, or on its way there
         self._more: Tensor | None = None  # on its way, to be added
         self._event: Any = None  # when both are there
@@ -57,13 +57,13 @@ class OffloadedParam:
 
     def refresh(self) -> None:
         """Copies a gradient that came, or was written, after its hook; and the weight, if it was written."""
+        if (self.param._version, self.param.data_ptr()) != (self._version, self._address):
+            self.sync(True)
         grad = self.param.grad
         if grad is not None and (self._seen is None or self._seen[0] is not grad):
             self.take(self._grad is not None and self._seen is None)
         elif grad is not None and self._seen is not None and self._seen[1] != grad._version:
             self.take(False)
-        if self.param._version != self._version:
-            self.sync(True)
 
     def complete(self) -> Tensor:
         """The gradient, once the host has all of it."""
@@ -87,9 +87,14 @@ class OffloadedParam:
         self._version = self.param._version
 
     def sync(self, to_host: bool) -> None:
+        if self.param.shape != self.copy.shape:
+            raise RuntimeError(
+                f"CPUOffloadOptimizer: a parameter has shape {tuple(self.param.shape)} now, expected "
+                f"{tuple(self.copy.shape)}; parameters must keep their shape (or make a new optimizer)"
+            )
         source, to = (self.param, self.copy) if to_host else (self.copy, self.param)
         to.detach().copy_(source.detach())
-        self._version = self.param._version
+        self._version, self._address = self.param._version, self.param.data_ptr()
 
     def forget(self) -> None:
         if self._event is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import numbers
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,7 @@ def check_group(described: Algorithm, group: dict[str, Any]) -> None:
         group["min_quantized_size"] = size
     check_numbers(described, group)
     check_clip(group)
+    check_seed(group)
     check_format(group)
     taken = [name for name, f in formats().items() if not described.excluded_formats >> f.number & 1]
     if group["state"] not in taken:
@@ -117,6 +119,21 @@ def check_numbers(described: Algorithm, group: dict[str, Any]) -> None:
     # The core says so too, but only at the step; in torch's words.
     if group.get("nesterov") and not (group.get("momentum", 1) > 0 and group.get("dampening", 0) == 0):
         raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+
+
+def check_seed(group: dict[str, Any]) -> None:
+    """The seed of stochastic rounding, in place."""
+    given = group["seed"]
+    seed = from_text(given)
+    if isinstance(seed, float) and seed.is_integer():
+        seed = int(seed)
+    try:
+        number = -1 if isinstance(seed, bool) else operator.index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"Invalid seed: {given!r}, expected an integer of at least 0 and below 2**64")
+    group["seed"] = number
 
 
 def check_clip(group: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._collectives import release_at_exit
 from .._engine import DTYPES
 from .._shards import is_sharded, local, reduction_groups
 from .tracked import Changes, Entry, States
@@ -245,6 +246,8 @@ class Roster:
         self._lists = [list(params) for params in lists]
         self.params = [member.param for member in self.members]
         self.sharded = [member for member in self.members if is_sharded(member.param)]
+        if self.sharded:
+            release_at_exit()
 
     def member(self, param: Tensor) -> Member | None:
         return self._by_id.get(id(param))

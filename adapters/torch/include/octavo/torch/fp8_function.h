@@ -20,12 +20,19 @@ namespace octavo::torch::fp8 {
 struct Call : ::torch::CustomClassHolder {
   Call(std::shared_ptr<Context> of, Site& with, const Layer& made, std::uint32_t in_fp8, bool for_x,
        bool for_w)
-      : context(std::move(of)), site(&with), layer(made), passes(in_fp8), dx(for_x), dw(for_w) {}
+      : context(std::move(of)),
+        site(&with),
+        in_use(with.in_use),
+        layer(made),
+        passes(in_fp8),
+        dx(for_x),
+        dw(for_w) {}
 
   bool fp8(std::uint32_t pass) const { return (passes & bit(pass)) != 0; }
 
   std::shared_ptr<Context> context;
   Site* site;
+  std::shared_ptr<const char> in_use;  // the site stays this weight's
   Layer layer;
   std::uint32_t passes;
   bool dx, dw;  // which gradients will be wanted

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -108,9 +109,12 @@ struct Site {
   ::torch::Device device{::torch::kCPU};
   std::int64_t number = 0;  // among the states of its device
   std::vector<CastWeight> casts;
+  // Copied by each call that still has a backward pass to come: its states must not become another weight's.
+  std::shared_ptr<const char> in_use = std::make_shared<const char>();
 
   bool added() const { return weight.defined(); }
   bool is_gone() const { return storage && storage->expired(); }
+  bool is_free() const { return is_gone() && in_use.use_count() == 1; }
 };
 
 class Sites {
@@ -206,11 +210,11 @@ class Sites {
     return nullptr;
   }
 
-  // A site for a weight that nobody added, in the place of one that is gone, if there is one.
+  // A site for a weight that was not added: one whose weight is gone and that no call uses, or a new one.
   Site* take(const Tensor& weight) {
     Site* site = nullptr;
     for (Site& gone : sites_) {
-      if (!gone.is_gone() || gone.device != weight.device()) continue;
+      if (!gone.is_free() || gone.device != weight.device()) continue;
       if (numbers_.delayed()) states_of(gone.device).reset(gone.number);
       gone.casts.clear();
       site = &gone;

@@ -1,0 +1,77 @@
+"""Which weights' scales an optimizer's step updates: those of its parameters. The step of a discriminator
+does not change the history of a generator, whose backward pass may still be to come.
+
+Some weights are parameters of no optimizer that has stepped so far: frozen ones, and those of FSDP2 and other
+libraries that give the optimizer other tensors than the model multiplies with. Any step updates the scales of
+such a weight, unless its backward pass is still to come.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from . import arenas, sites
+from .sites import Site
+from .steps import clock, count_step, in_backward
+
+
+@dataclasses.dataclass(slots=True)
+class _Owned:
+    params: list[int]  # ids
+    generation: int
+    sites: list[Site]
+
+
+_owned: weakref.WeakKeyDictionary[Any, _Owned] = weakref.WeakKeyDictionary()
+_pending: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that have stepped in a backward pass
+
+
+def _sites_of(optimizer: Any) -> list[Site]:
+    """The sites of its parameters; each of them notes its owner."""
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    ids, before = list(map(id, params)), _owned.get(optimizer)
+    if before is not None and (before.params, before.generation) == (ids, sites.generation()):
+        return before.sites
+    generation, found = sites.generation(), sites.of_parameters(params)
+    for site in [] if before is None else before.sites:
+        if site.owner is not None and site.owner() is optimizer:
+            site.owner = None
+    for site in found:
+        site.owner = weakref.ref(optimizer)
+    _owned[optimizer] = _Owned(ids, generation, found)
+    return found
+
+
+@torch.no_grad()
+def _end_step_of(optimizers: Iterable[Any]) -> None:
+    ended = [site for optimizer in optimizers for site in _sites_of(optimizer)]
+    free = [site for site in sites.all_sites() if site.owner is None or site.owner() is None]
+    ended += [site for site in free if not site.waits or site.reduces()]
+    count_step()
+    arenas.end_of([site.lease for site in dict.fromkeys(ended) if site.lease is not None])
+
+
+def end_pending() -> None:
+    """Ends the step of the optimizers that have stepped during the last backward pass."""
+    stepped = list(_pending)
+    _pending.clear()
+    clock.pending = False
+    _end_step_of(stepped)
+
+
+def _after_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if in_backward():  # a step per parameter during the backward pass: the others still need their scales
+        count_step()
+        clock.pending = True
+        _pending.add(optimizer)
+    else:
+        _end_step_of([optimizer])
+
+
+register_optimizer_step_post_hook(_after_optimizer)
