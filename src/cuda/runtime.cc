@@ -187,14 +187,6 @@ int multiprocessors(int device) {
   return count;
 }
 
-bool belongs_to_graph(const void* workspace, bool capturing) {
-  static std::mutex mutex;
-  static std::set<const void*> captured;
-  const std::lock_guard lock(mutex);
-  if (capturing) captured.insert(workspace);
-  return captured.contains(workspace);
-}
-
 void* driver_function(const char* name) {
   void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   return driver == nullptr ? nullptr : dlsym(driver, name);

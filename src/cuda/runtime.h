@@ -26,10 +26,6 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device);
 
 int multiprocessors(int device);
 
-// Whether a graph was ever captured that writes into this workspace: now, or by this group or an earlier one,
-// which may be gone. Replays write into it unseen, so what a group left there may have changed.
-bool belongs_to_graph(const void* workspace, bool capturing);
-
 // A function of the driver by its name; null where the driver is not loaded, which the first call of the
 // runtime does.
 void* driver_function(const char* name);
