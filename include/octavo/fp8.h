@@ -207,7 +207,7 @@ struct Matrix {
   Element element = Element::e4m3;
   Tiling tiling = Tiling::tensor;
   std::int64_t rows = 0, inner = 0;  // multiples of kSide
-  const std::uint8_t* data = nullptr;
+  const std::uint8_t* data = nullptr;  // on a GPU aligned to 16; the product is fastest from 256
   const float* inverse = nullptr;
 };
 
@@ -217,7 +217,7 @@ struct Matrix {
 struct ProductArgs {
   Device device;
   Matrix a, b;                // of the same inner size
-  void* to = nullptr;         // [a.rows, b.rows], dense, aligned to its element
+  void* to = nullptr;         // [a.rows, b.rows], dense, aligned to its element, on a GPU to 16
   DType dtype = DType::bf16;  // of `to`
   bool add = false;
   // A GPU's: sums in its matrix units, of about 14 bits, as Transformer Engine has them for forward; else
