@@ -195,7 +195,12 @@ struct CastArgs {
   float* bias_grad = nullptr;  // [columns]: the sums of `from` over rows, of one group; null: not wanted
   void* stream = nullptr;
   int threads = 0;  // cpu: 0 means the pool's size
+  // Used with bias_grad on a GPU: cast_workspace_bytes() that no other work uses meanwhile, aligned to 4.
+  void* workspace = nullptr;
+  std::int64_t workspace_bytes = 0;
 };
+// The workspace of a cast of [rows, columns] with bias_grad; 0 on the CPU.
+OCTAVO_API std::int64_t cast_workspace_bytes(Device device, std::int64_t rows, std::int64_t columns);
 // Sums over rows are in fp32 by a tree: neighbouring rows, neighbouring pairs, and so on; the sign of a zero
 // is plus.
 OCTAVO_API Status cast(const CastArgs& args);
@@ -206,7 +211,7 @@ OCTAVO_API Status cast(const CastArgs& args);
 struct Matrix {
   Element element = Element::e4m3;
   Tiling tiling = Tiling::tensor;
-  std::int64_t rows = 0, inner = 0;  // multiples of kSide
+  std::int64_t rows = 0, inner = 0;    // multiples of kSide
   const std::uint8_t* data = nullptr;  // on a GPU aligned to 16; the product is fastest from 256
   const float* inverse = nullptr;
 };

@@ -426,6 +426,8 @@ typedef struct {
   void* stream;
   int32_t threads;
   uint32_t reserved;
+  void* workspace; /* with bias_grad on a GPU: octavo_fp8_cast_workspace_bytes() of it */
+  int64_t workspace_bytes;
 } octavo_fp8_cast_args;
 
 typedef struct {
@@ -472,7 +474,10 @@ OCTAVO_API const char* octavo_fp8_why_not(const octavo_fp8_layer* layer);
 OCTAVO_API octavo_status octavo_fp8_result(const octavo_fp8_layer* layer, uint32_t pass, int64_t sizes[3]);
 /* Of a layer that can be in FP8, like the sizes above. Negative on a bad argument. */
 OCTAVO_API int64_t octavo_fp8_codes_bytes(const octavo_fp8_layer* layer, uint32_t operand, uint32_t turned);
+/* The workspace of a product; 0 on the CPU. */
 OCTAVO_API int64_t octavo_fp8_workspace_bytes(uint32_t device_kind, int32_t device_index);
+/* The workspace of a cast with bias_grad; 0 on the CPU. Negative on a bad argument. */
+OCTAVO_API int64_t octavo_fp8_cast_workspace_bytes(const octavo_fp8_layer* layer);
 OCTAVO_API octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_cast_args* args);
 OCTAVO_API octavo_status octavo_fp8_product(const octavo_fp8_layer* layer,
                                             const octavo_fp8_product_args* args);

@@ -97,6 +97,16 @@ int64_t octavo_fp8_workspace_bytes(uint32_t device_kind, int32_t device_index) {
   return fp8::workspace_bytes({static_cast<octavo::DeviceKind>(device_kind), device_index});
 }
 
+int64_t octavo_fp8_cast_workspace_bytes(const octavo_fp8_layer* layer) {
+  int64_t bytes = -1;
+  const octavo_status status = guarded([&]() -> Status {
+    const Layer c = convert_usable(layer);
+    bytes = fp8::cast_workspace_bytes(c.device, c.layer);
+    return {};
+  });
+  return status == 0 ? bytes : -1;
+}
+
 octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_cast_args* args) {
   return guarded([&] {
     const Layer l = convert(layer);
@@ -116,6 +126,8 @@ octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_ca
     cast.bias_grad = c.bias_grad;
     cast.stream = c.stream;
     cast.threads = c.threads;
+    cast.workspace = c.workspace;
+    cast.workspace_bytes = c.workspace_bytes;
     return fp8::cast(cast);
   });
 }
