@@ -25,6 +25,9 @@ OCTAVO_API const char* octavo_version_string(void);
 OCTAVO_API uint32_t octavo_abi_version(void);
 /* The last failure of this thread, "" if none; valid until the thread's next failing call. */
 OCTAVO_API const char* octavo_last_error(void);
+/* No function lets a C++ exception out. A function that returns a size gives a negative number on a failure,
+ * and one that returns another number or a pointer gives 0 or NULL; octavo_last_error() says why. */
+
 /* The implementation in use ("avx2"), or NULL with an error (a bad OCTAVO_FORCE_IMPL). */
 OCTAVO_API const char* octavo_implementation(void);
 OCTAVO_API octavo_status octavo_force_implementation(const char* name);

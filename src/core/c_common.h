@@ -40,6 +40,18 @@ octavo_status guarded(Fn&& fn) noexcept {
   }
 }
 
+// guarded() of a function whose result is no status: the result of `fn`, or `failed` with the error kept for
+// octavo_last_error.
+template <class T, class Fn>
+T value_or(T failed, Fn&& fn) noexcept {
+  T value = failed;
+  const octavo_status status = guarded([&]() -> Status {
+    value = fn();
+    return {};
+  });
+  return status == 0 ? value : failed;
+}
+
 [[noreturn]] inline void refuse(const std::string& message) {
   throw Error(Status::invalid("[octavo] " + message));
 }
