@@ -578,6 +578,7 @@ OCTAVO_API octavo_status octavo_plan_exposed_seconds(const octavo_plan_links* li
                                                      const octavo_plan_bucket* buckets, int64_t count,
                                                      double backward, double* seconds);
 
+/* clang-format off */
 /* --- The engine ---------------------------------------------------------------------------------------
  *
  * One object per optimizer. It knows every tensor of the optimizer once, and then steps any of them that have
@@ -585,10 +586,11 @@ OCTAVO_API octavo_status octavo_plan_exposed_seconds(const octavo_plan_links* li
  * octavo/engine.h is the same in C++ and has the contracts in full; in short:
  *
  *   octavo_engine_create(algorithm, &engine)
- *   octavo_engine_set_group(engine, 0, switches, &options, ...)  hyper-parameters, at any time; cheap if
- * equal octavo_engine_set(engine, handles, tensors, count)           new or moved tensors: everything is
- * checked per step: octavo_engine_begin(engine, handles, grads, dtypes, count, with_norm, &plan)   who has a
- * gradient if (plan.number is new) workspaces: octavo_engine_workspace_bytes(engine, kind, index) per device
+ *   octavo_engine_set_group(engine, 0, switches, &options, ...)   hyper-parameters, at any time; cheap if equal
+ *   octavo_engine_set(engine, handles, tensors, count)            new or moved tensors, which are checked here
+ *   per step:
+ *     octavo_engine_begin(engine, handles, grads, dtypes, count, with_norm, &plan)   the tensors with a gradient
+ *     if (plan.number is new) allocate octavo_engine_workspace_bytes(engine, kind, index) on each device
  *     if (with_norm) octavo_engine_norm(engine, &args, parts, part_count, combine, user)
  *     octavo_engine_step(engine, &args, &report)
  *   or, with gradient release: begin (of one tensor) and octavo_engine_ready as each gradient arrives, then
@@ -596,8 +598,10 @@ OCTAVO_API octavo_status octavo_plan_exposed_seconds(const octavo_plan_links* li
  *
  * A failed call has written no buffer, advanced no step count and changed nothing in the engine; only where a
  * device itself fails (status 3) may a part of the step have been taken. An engine is used by one thread at a
- * time. Nothing waits for a GPU and nothing is allocated there: norm, step, ready and finish may be captured
- * in a CUDA graph where the step counts are on the device. */
+ * time. Nothing is allocated on a GPU. Without offload nothing waits for one either, so norm, step, ready and
+ * finish may be captured in a CUDA graph where the step counts are on the device. With offload the host waits
+ * in a norm over gradients in host memory and in a step that does not defer. */
+/* clang-format on */
 typedef struct octavo_engine octavo_engine;
 
 OCTAVO_API octavo_status octavo_engine_create(uint32_t algorithm, octavo_engine** out);
@@ -696,7 +700,7 @@ OCTAVO_API octavo_status octavo_engine_begin(octavo_engine* engine, const uint32
  * do not take part). Grow-only workspaces are the simple use: one per device, aligned to 16, of this engine
  * alone, used on one stream after the other in their order. After a CUDA graph was captured with a workspace
  * the graph owns it: keep it, and take another one for steps outside (or pass the same: tables are then
- * written anew at every step). */
+ * written anew at every step as long as the graph exists). */
 OCTAVO_API int64_t octavo_engine_workspace_bytes(const octavo_engine* engine, uint32_t device_kind,
                                                  int32_t device_index);
 
