@@ -150,7 +150,7 @@ std::string shape_text(const Product& p) {
          " in " + (p.fp8 ? text(*p.fp8) : std::string(name(p.from)));
 }
 
-// What an algorithm may assume about the addresses of a product, in bytes.
+// The alignments in bytes that an algorithm may assume for the addresses of a product.
 struct Alignments {
   std::uint32_t a = 0, b = 0, to = 0, bias = 0;
 

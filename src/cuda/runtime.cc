@@ -68,7 +68,7 @@ std::string unusable_reason(int device, const cudaDeviceProp& properties) {
   return "";
 }
 
-// What the driver says about a device without a context on it.
+// The properties of a device that the driver gives without a context.
 struct Described {
   GpuInfo gpu;
   cudaDeviceProp properties{};

@@ -255,7 +255,7 @@ cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* /*config*/, con
 void* __real_dlopen(const char* name, int how);
 void* __real_dlsym(void* library, const char* name);
 
-// What the library loads at run time. The static runtime loads the driver itself, without RTLD_NOLOAD.
+// Libraries that are loaded at run time. The static runtime loads the driver itself, without RTLD_NOLOAD.
 void* __wrap_dlopen(const char* name, int how) {
   using namespace octavo::test;  // NOLINT(google-build-using-namespace)
   if (name != nullptr && std::strncmp(name, "libcublasLt.so", 14) == 0) return &lt_handle;

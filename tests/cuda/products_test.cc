@@ -1,4 +1,4 @@
-// What the library asks of cuBLASLt: an algorithm for the alignment that the matrices have.
+// cuBLASLt is asked for an algorithm that allows the alignment of the matrices.
 // SPDX-License-Identifier: MIT
 #include "cuda/fake_runtime.h"
 
