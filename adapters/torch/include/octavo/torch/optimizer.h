@@ -53,7 +53,7 @@ struct OptimizerMembers {
   std::uint64_t plan_ = 0;             // that the workspaces are large enough for
   ::torch::Tensor norm_, loss_scale_, found_inf_;
   std::vector<::torch::Tensor> rates_;  // by group; undefined: the options' number
-  ReduceNorm reduce_;
+  NormReduction reduce_;
   std::exception_ptr failure_;  // of reduce_, inside a step
   std::unique_ptr<ReleaseHooks> hooks_;
   // Offload.
@@ -120,7 +120,11 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
   // Called at each step that takes a norm, for each part that set_shard named, in the order of their numbers,
   // also where no gradient of it is here: so every rank calls it as often. Algorithms that measure whole
   // tensors before they update them call it for that, too; ranks then need gradients of the same parameters.
-  void set_norm_reduce(ReduceNorm reduce) { reduce_ = std::move(reduce); }
+  // `sum` adds values over ranks. `largest`, called after it, takes their maximum: without it the largest
+  // gradient of the norm is that of this rank.
+  void set_norm_reduce(ReduceNorm sum, ReduceNorm largest = nullptr) {
+    reduce_ = {std::move(sum), std::move(largest)};
+  }
   // The state format of one parameter, whatever its size. Before its first step.
   void set_format(const Tensor& param, const std::string& format, std::int64_t block_size = 0);
 
