@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <c10/core/UndefinedTensorImpl.h>
+#include <c10/util/intrusive_ptr.h>
 #include <octavo/torch/devices.h>
 #include <octavo/torch/records.h>
 #include <octavo/torch/release.h>
@@ -34,6 +36,13 @@ struct Reading {
   native::Used grad;
 };
 
+// The choices of set_shard and set_format for a parameter. The weak pointer keeps the address from being used
+// for another tensor, and it expires with the parameter.
+struct Owned {
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> param;
+  Own own;
+};
+
 // What an optimizer has besides torch's members, so that it can be moved as a whole.
 struct OptimizerMembers {
   explicit OptimizerMembers(const Algorithm& algorithm)
@@ -47,7 +56,7 @@ struct OptimizerMembers {
   std::vector<Record> records_;                              // by handle: the parameter's number among all
   std::vector<std::pair<std::size_t, std::size_t>> places_;  // by handle: group and index in it
   std::unordered_map<const void*, std::uint32_t> handles_;
-  std::unordered_map<const void*, Own> own_;
+  std::unordered_map<const void*, Owned> own_;
   std::list<DeviceBuffers> devices_;   // one per device; they stay where they are
   std::vector<::torch::Tensor> kept_;  // workspaces that a CUDA graph may still use
   std::uint64_t plan_ = 0;             // that the workspaces are large enough for
@@ -333,6 +342,10 @@ inline void Optimizer::number_parameters() {
       if (same && (!moved || params[i].grad().defined() || held(handle))) continue;
       if (record.known) stale.push_back(handle);
       if (!same) record.place = HostPlace(), placed_ = false;
+      // Another parameter may have the address of the one before it later.
+      if (const auto before = handles_.find(record.impl);
+          before != handles_.end() && before->second == handle)
+        handles_.erase(before);
       record.impl = params[i].unsafeGetTensorImpl();
       handles_[record.impl] = handle;
     }
@@ -401,7 +414,7 @@ inline std::uint32_t Optimizer::handle_of(const Tensor& param, const char* calle
 inline const Own& Optimizer::own_of(const Tensor& param) const {
   static const Own none;
   const auto found = own_.find(param.unsafeGetTensorImpl());
-  return found == own_.end() ? none : found->second;
+  return found == own_.end() ? none : found->second.own;
 }
 
 inline ParamState* Optimizer::find_state(const Tensor& param) const {

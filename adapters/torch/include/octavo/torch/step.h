@@ -6,6 +6,8 @@
 
 #include <octavo/torch/optimizer.h>
 
+#include <algorithm>
+
 namespace octavo::torch {
 
 inline ::torch::Tensor Optimizer::step(LossClosure closure) {
@@ -348,16 +350,35 @@ inline void Optimizer::finish() {
 }
 
 inline void ReleaseHooks::watch() {
+  std::size_t mine = 0;
   for (const auto& group : link_->owner->param_groups()) {
     for (const ::torch::Tensor& param : group.params()) {
-      if (!param.requires_grad() || !param.is_leaf() || is_mine(param)) continue;
+      const bool hooked = param.defined() && is_mine(param);
+      if (hooked) ++mine;
+      if (hooked || !param.requires_grad() || !param.is_leaf()) continue;
       TORCH_CHECK(::torch::autograd::impl::post_acc_grad_hooks(param) == nullptr,
                   "octavo::torch: gradient_release and offload_gradients: a parameter has a "
                   "post-accumulate-grad hook already, of another optimizer for example; remove it first");
       ::torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<Hook>(link_));
       hooked_.push_back(param);
+      ++mine;
     }
   }
+  if (mine < hooked_.size()) release_gone();
+}
+
+inline void ReleaseHooks::release_gone() {
+  std::unordered_set<const void*> current;
+  for (const auto& group : link_->owner->param_groups()) {
+    for (const ::torch::Tensor& param : group.params()) current.insert(param.unsafeGetTensorImpl());
+  }
+  const auto gone = std::partition(hooked_.begin(), hooked_.end(), [&](const ::torch::Tensor& param) {
+    return current.count(param.unsafeGetTensorImpl()) != 0;
+  });
+  for (auto param = gone; param != hooked_.end(); ++param) {
+    if (is_mine(*param)) ::torch::autograd::impl::set_post_acc_grad_hooks(*param, nullptr);
+  }
+  hooked_.erase(gone, hooked_.end());
 }
 
 inline void ReleaseHooks::Hook::operator()(const ::torch::Tensor& param) {
