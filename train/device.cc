@@ -123,16 +123,15 @@ Result<torch::Device> rank_device(const Config& config, const Place& place) {
 bool has_backend(const torch::Device& device) {
   if (device.is_cpu()) return true;
   if (!device.is_cuda()) return false;
-  const GpuReport report = gpu_info();
-  const auto index = static_cast<std::size_t>(device.index());
-  return index < report.gpus.size() && report.gpus[index].usable;
+  const Result<GpuInfo> gpu = gpu_info(device.index());
+  return gpu.ok() && gpu->usable;
 }
 
 std::string device_text(const torch::Device& device) {
   if (device.is_cpu()) return "cpu (" + std::to_string(at::get_num_threads()) + " threads)";
   std::string out = device.str();
   if (device.is_cuda()) {
-    const GpuReport report = gpu_info();
+    const GpuReport report = list_gpus();
     const auto index = static_cast<std::size_t>(device.index());
     if (index < report.gpus.size()) out += ' ' + report.gpus[index].name;
   }

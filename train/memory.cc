@@ -139,7 +139,8 @@ std::vector<std::string> memory_table(const MemoryByOwner& owners) {
     const double share =
         100.0 * static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(owners.peak(), 1));
     std::array<char, 64> line{};
-    std::snprintf(line.data(), line.size(), "  %-18s%10s%7.1f%%", owner, bytes_text(bytes).c_str(), share);
+    std::snprintf(line.data(), line.size(), "  %-18s%10s%7s%%", owner, bytes_text(bytes).c_str(),
+                  fixed(share, 1).c_str());
     out.emplace_back(line.data());
   }
   if (owners.host() > 0) {

@@ -193,9 +193,12 @@ class NativeOptimizer : public StepOptimizer {
         optimizer_->set_shard(piece, {shards_->piece(i).begin, parameters_[i].second.numel(), kAllRanks});
       }
     }
-    optimizer_->set_norm_reduce([world = &shards_->world()](std::uint32_t, const ::torch::Tensor& sums) {
-      world->all_reduce(sums).wait();
-    });
+    const auto over_ranks = [world = &shards_->world()](World::Reduce how) {
+      return [world, how](std::uint32_t, const ::torch::Tensor& values) {
+        world->all_reduce(values, how).wait();
+      };
+    };
+    optimizer_->set_norm_reduce(over_ranks(World::Reduce::sum), over_ranks(World::Reduce::max));
   }
 
   // What the state of a whole parameter is, or will be with its first step.

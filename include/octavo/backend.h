@@ -51,7 +51,7 @@ struct GpuInfo {
   int compute_major = 0, compute_minor = 0;
   int multiprocessors = 0;
   std::int64_t memory_bytes = 0;
-  bool usable = false;        // this build has code for it
+  bool usable = false;        // this build has code for it; list_gpus() does not check that
   bool fp8_hardware = false;  // converts fp8 in hardware; elsewhere in software, with the same bits
   std::string note;           // why it is not usable; else empty
 };
@@ -61,6 +61,16 @@ struct GpuReport {
   int runtime_version = 0;  // of the CUDA runtime in this build, 13000 for 13.0; 0 without CUDA
   int driver_version = 0;   // the newest CUDA that the driver supports; 0 without a driver
 };
+
+// Returns true if this build has the CUDA backend. Does not call the driver.
+OCTAVO_API bool has_cuda();
+// The properties of all visible GPUs. Opens no CUDA context: `usable` and `note` of each GPU are not set.
+OCTAVO_API GpuReport list_gpus();
+// One GPU, and whether this build runs on it. The check opens a CUDA context on this GPU, which takes some
+// hundreds of megabytes of its memory. An error where there is no such GPU.
+OCTAVO_API Result<GpuInfo> gpu_info(int device);
+// All visible GPUs, each checked: opens a CUDA context on every GPU. A report such as `octavo info` may do
+// that; a process that trains calls one of the functions above.
 OCTAVO_API GpuReport gpu_info();
 
 }  // namespace octavo

@@ -11,10 +11,12 @@
 // and gradients there itself, by the caller's allocator, and has queues and threads of its own that work
 // while the caller goes on. A step orders the caller's stream behind them, unless it defers that to `wait`.
 // Threads: an engine is used by one thread at a time; different engines are independent.
-// Streams: norm, step, ready and finish work on the streams they are given and return without waiting.
-// Nothing is allocated on a GPU, so without offload they may be captured in a CUDA graph, if the step counts
-// are on the device. A graph keeps the tensors and the cohorts that it was captured with: step those together
-// outside it, too, because one count of a cohort stands for all.
+// Streams: norm, step, ready and finish work on the streams they are given. Nothing is allocated on a GPU.
+// Without offload they return without waiting for a GPU, so they may be captured in a CUDA graph, if the step
+// counts are on the device. With offload the host waits in two places: a norm over gradients in host memory
+// needs the sums of the gradients on the device, and a step that does not defer (EngineArgs::defer) returns
+// after the CPU's part of it. A graph keeps the tensors and the cohorts that it was captured with: step those
+// together outside it, too, because one count of a cohort stands for all.
 // SPDX-License-Identifier: MIT
 #pragma once
 

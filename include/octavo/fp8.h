@@ -195,7 +195,12 @@ struct CastArgs {
   float* bias_grad = nullptr;  // [columns]: the sums of `from` over rows, of one group; null: not wanted
   void* stream = nullptr;
   int threads = 0;  // cpu: 0 means the pool's size
+  // Used with bias_grad on a GPU: cast_workspace_bytes() that no other work uses meanwhile, aligned to 4.
+  void* workspace = nullptr;
+  std::int64_t workspace_bytes = 0;
 };
+// The workspace of a cast of [rows, columns] with bias_grad; 0 on the CPU.
+OCTAVO_API std::int64_t cast_workspace_bytes(Device device, std::int64_t rows, std::int64_t columns);
 // Sums over rows are in fp32 by a tree: neighbouring rows, neighbouring pairs, and so on; the sign of a zero
 // is plus.
 OCTAVO_API Status cast(const CastArgs& args);
@@ -206,8 +211,8 @@ OCTAVO_API Status cast(const CastArgs& args);
 struct Matrix {
   Element element = Element::e4m3;
   Tiling tiling = Tiling::tensor;
-  std::int64_t rows = 0, inner = 0;  // multiples of kSide
-  const std::uint8_t* data = nullptr;
+  std::int64_t rows = 0, inner = 0;    // multiples of kSide
+  const std::uint8_t* data = nullptr;  // on a GPU aligned to 16; the product is fastest from 256
   const float* inverse = nullptr;
 };
 
@@ -217,7 +222,7 @@ struct Matrix {
 struct ProductArgs {
   Device device;
   Matrix a, b;                // of the same inner size
-  void* to = nullptr;         // [a.rows, b.rows], dense, aligned to its element
+  void* to = nullptr;         // [a.rows, b.rows], dense, aligned to its element, on a GPU to 16
   DType dtype = DType::bf16;  // of `to`
   bool add = false;
   // A GPU's: sums in its matrix units, of about 14 bits, as Transformer Engine has them for forward; else

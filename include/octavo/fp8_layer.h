@@ -72,8 +72,15 @@ struct LayerCast {
   float* bias_grad = nullptr;  // [outputs]: the sums of dy over tokens, of one group; null: not wanted
   void* stream = nullptr;
   int threads = 0;
+  // Used with bias_grad on a GPU: cast_workspace_bytes() that no other work uses meanwhile, aligned to 4.
+  void* workspace = nullptr;
+  std::int64_t workspace_bytes = 0;
 };
 OCTAVO_API Status cast(const LayerCast& args);
+// The workspace of a cast of dy with bias_grad; 0 on the CPU.
+inline std::int64_t cast_workspace_bytes(Device device, const Layer& layer) {
+  return cast_workspace_bytes(device, layer.tokens, layer.outputs);
+}
 
 struct LayerProduct {
   Device device;

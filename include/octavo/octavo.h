@@ -25,6 +25,9 @@ OCTAVO_API const char* octavo_version_string(void);
 OCTAVO_API uint32_t octavo_abi_version(void);
 /* The last failure of this thread, "" if none; valid until the thread's next failing call. */
 OCTAVO_API const char* octavo_last_error(void);
+/* No function lets a C++ exception out. A function that returns a size gives a negative number on a failure,
+ * and one that returns another number or a pointer gives 0 or NULL; octavo_last_error() says why. */
+
 /* The implementation in use ("avx2"), or NULL with an error (a bad OCTAVO_FORCE_IMPL). */
 OCTAVO_API const char* octavo_implementation(void);
 OCTAVO_API octavo_status octavo_force_implementation(const char* name);
@@ -426,6 +429,8 @@ typedef struct {
   void* stream;
   int32_t threads;
   uint32_t reserved;
+  void* workspace; /* with bias_grad on a GPU: octavo_fp8_cast_workspace_bytes() of it */
+  int64_t workspace_bytes;
 } octavo_fp8_cast_args;
 
 typedef struct {
@@ -472,7 +477,10 @@ OCTAVO_API const char* octavo_fp8_why_not(const octavo_fp8_layer* layer);
 OCTAVO_API octavo_status octavo_fp8_result(const octavo_fp8_layer* layer, uint32_t pass, int64_t sizes[3]);
 /* Of a layer that can be in FP8, like the sizes above. Negative on a bad argument. */
 OCTAVO_API int64_t octavo_fp8_codes_bytes(const octavo_fp8_layer* layer, uint32_t operand, uint32_t turned);
+/* The workspace of a product; 0 on the CPU. */
 OCTAVO_API int64_t octavo_fp8_workspace_bytes(uint32_t device_kind, int32_t device_index);
+/* The workspace of a cast with bias_grad; 0 on the CPU. Negative on a bad argument. */
+OCTAVO_API int64_t octavo_fp8_cast_workspace_bytes(const octavo_fp8_layer* layer);
 OCTAVO_API octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_cast_args* args);
 OCTAVO_API octavo_status octavo_fp8_product(const octavo_fp8_layer* layer,
                                             const octavo_fp8_product_args* args);
@@ -570,6 +578,7 @@ OCTAVO_API octavo_status octavo_plan_exposed_seconds(const octavo_plan_links* li
                                                      const octavo_plan_bucket* buckets, int64_t count,
                                                      double backward, double* seconds);
 
+/* clang-format off */
 /* --- The engine ---------------------------------------------------------------------------------------
  *
  * One object per optimizer. It knows every tensor of the optimizer once, and then steps any of them that have
@@ -577,10 +586,11 @@ OCTAVO_API octavo_status octavo_plan_exposed_seconds(const octavo_plan_links* li
  * octavo/engine.h is the same in C++ and has the contracts in full; in short:
  *
  *   octavo_engine_create(algorithm, &engine)
- *   octavo_engine_set_group(engine, 0, switches, &options, ...)  hyper-parameters, at any time; cheap if
- * equal octavo_engine_set(engine, handles, tensors, count)           new or moved tensors: everything is
- * checked per step: octavo_engine_begin(engine, handles, grads, dtypes, count, with_norm, &plan)   who has a
- * gradient if (plan.number is new) workspaces: octavo_engine_workspace_bytes(engine, kind, index) per device
+ *   octavo_engine_set_group(engine, 0, switches, &options, ...)   hyper-parameters, at any time; cheap if equal
+ *   octavo_engine_set(engine, handles, tensors, count)            new or moved tensors, which are checked here
+ *   per step:
+ *     octavo_engine_begin(engine, handles, grads, dtypes, count, with_norm, &plan)   the tensors with a gradient
+ *     if (plan.number is new) allocate octavo_engine_workspace_bytes(engine, kind, index) on each device
  *     if (with_norm) octavo_engine_norm(engine, &args, parts, part_count, combine, user)
  *     octavo_engine_step(engine, &args, &report)
  *   or, with gradient release: begin (of one tensor) and octavo_engine_ready as each gradient arrives, then
@@ -588,8 +598,10 @@ OCTAVO_API octavo_status octavo_plan_exposed_seconds(const octavo_plan_links* li
  *
  * A failed call has written no buffer, advanced no step count and changed nothing in the engine; only where a
  * device itself fails (status 3) may a part of the step have been taken. An engine is used by one thread at a
- * time. Nothing waits for a GPU and nothing is allocated there: norm, step, ready and finish may be captured
- * in a CUDA graph where the step counts are on the device. */
+ * time. Nothing is allocated on a GPU. Without offload nothing waits for one either, so norm, step, ready and
+ * finish may be captured in a CUDA graph where the step counts are on the device. With offload the host waits
+ * in a norm over gradients in host memory and in a step that does not defer. */
+/* clang-format on */
 typedef struct octavo_engine octavo_engine;
 
 OCTAVO_API octavo_status octavo_engine_create(uint32_t algorithm, octavo_engine** out);
@@ -688,7 +700,7 @@ OCTAVO_API octavo_status octavo_engine_begin(octavo_engine* engine, const uint32
  * do not take part). Grow-only workspaces are the simple use: one per device, aligned to 16, of this engine
  * alone, used on one stream after the other in their order. After a CUDA graph was captured with a workspace
  * the graph owns it: keep it, and take another one for steps outside (or pass the same: tables are then
- * written anew at every step). */
+ * written anew at every step as long as the graph exists). */
 OCTAVO_API int64_t octavo_engine_workspace_bytes(const octavo_engine* engine, uint32_t device_kind,
                                                  int32_t device_index);
 

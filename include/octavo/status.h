@@ -1,5 +1,5 @@
-// How the core reports failure: a Status, or a Result that holds a value or a Status. The core never prints,
-// exits or aborts, and never throws; only Result::value() does, for callers who want that.
+// How the core reports failure: a Status, or a Result that holds a value or a Status. It never prints, exits
+// or aborts. Result::value() throws, and std::bad_alloc where memory is short; C functions throw nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 

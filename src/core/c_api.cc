@@ -181,10 +181,7 @@ uint32_t octavo_abi_version(void) { return OCTAVO_ABI_VERSION; }
 const char* octavo_last_error(void) { return last_error; }
 
 const char* octavo_implementation(void) {
-  const auto chosen = octavo::implementation();
-  if (chosen.ok()) return chosen->data();
-  report(chosen.status());
-  return nullptr;
+  return value_or<const char*>(nullptr, [] { return octavo::implementation().value().data(); });
 }
 
 octavo_status octavo_force_implementation(const char* name) {
@@ -193,7 +190,9 @@ octavo_status octavo_force_implementation(const char* name) {
 octavo_status octavo_set_default_threads(int32_t threads) {
   return guarded([&] { return octavo::set_default_threads(threads); });
 }
-int32_t octavo_default_threads(void) { return octavo::default_threads(); }
+int32_t octavo_default_threads(void) {
+  return value_or(0, [] { return octavo::default_threads(); });
+}
 
 octavo_status octavo_parse(const char* kind, const char* name, uint32_t* out) {
   return guarded([&]() -> Status {
@@ -306,17 +305,12 @@ octavo_status octavo_group_step(octavo_group* group, const octavo_step_args* arg
 }
 
 int64_t octavo_group_workspace_bytes(const octavo_group* group) {
-  return group == nullptr ? 0 : group->group.workspace_bytes();
+  return value_or<int64_t>(-1, [&] { return group == nullptr ? 0 : group->group.workspace_bytes(); });
 }
 void octavo_group_destroy(octavo_group* group) { delete group; }
 
 int64_t octavo_grad_norm_workspace(const octavo_grad_view* grads, int64_t count) {
-  int64_t total = -1;
-  const octavo_status status = guarded([&]() -> Status {
-    total = octavo::grad_norm_workspace(convert(grads, count));
-    return {};
-  });
-  return status == 0 ? total : -1;
+  return value_or<int64_t>(-1, [&] { return octavo::grad_norm_workspace(convert(grads, count)); });
 }
 
 octavo_status octavo_grad_norm(const octavo_grad_view* grads, int64_t count, double* workspace,
@@ -367,12 +361,12 @@ octavo_status octavo_norm_run(octavo_norm* norm, void* workspace, int64_t worksp
 }
 
 int64_t octavo_norm_workspace_bytes(const octavo_norm* norm) {
-  return norm == nullptr ? 0 : norm->norm.workspace_bytes();
+  return value_or<int64_t>(-1, [&] { return norm == nullptr ? 0 : norm->norm.workspace_bytes(); });
 }
 void octavo_norm_destroy(octavo_norm* norm) { delete norm; }
 
 double octavo_clip_factor(double l2, double max_norm, double unscale) {
-  return octavo::clip_factor(l2, max_norm, unscale);
+  return value_or(0.0, [&] { return octavo::clip_factor(l2, max_norm, unscale); });
 }
 
 octavo_status octavo_moment_layout(const octavo_moment_spec* spec, int64_t* codes_bytes, int64_t* scales) {

@@ -40,6 +40,18 @@ octavo_status guarded(Fn&& fn) noexcept {
   }
 }
 
+// guarded() of a function whose result is no status: the result of `fn`, or `failed` with the error kept for
+// octavo_last_error.
+template <class T, class Fn>
+T value_or(T failed, Fn&& fn) noexcept {
+  T value = failed;
+  const octavo_status status = guarded([&]() -> Status {
+    value = fn();
+    return {};
+  });
+  return status == 0 ? value : failed;
+}
+
 [[noreturn]] inline void refuse(const std::string& message) {
   throw Error(Status::invalid("[octavo] " + message));
 }
@@ -65,6 +77,8 @@ template <>
 constexpr std::size_t kFirstSize<octavo_step_report> = offsetof(octavo_step_report, pending);
 template <>
 constexpr std::size_t kFirstSize<octavo_dropout_args> = offsetof(octavo_dropout_args, row);
+template <>
+constexpr std::size_t kFirstSize<octavo_fp8_cast_args> = offsetof(octavo_fp8_cast_args, workspace);
 
 // A caller's struct in the form that this library knows. Fields that the caller's version does not have are
 // zero.

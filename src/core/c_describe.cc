@@ -12,6 +12,7 @@ namespace {
 using octavo::Status;
 using octavo::c::guarded;
 using octavo::c::refuse;
+using octavo::c::value_or;
 using octavo::c::write_struct;
 
 void check_index(const char* name, int64_t index, std::size_t count) {
@@ -55,7 +56,9 @@ int32_t place_in_args(const octavo::Option& option) {
 
 extern "C" {
 
-int32_t octavo_algorithm_count(void) { return static_cast<int32_t>(octavo::algorithms().size()); }
+int32_t octavo_algorithm_count(void) {
+  return value_or(0, [] { return static_cast<int32_t>(octavo::algorithms().size()); });
+}
 
 octavo_status octavo_algorithm(int32_t index, octavo_algorithm_info* out) {
   return guarded([&]() -> Status {
@@ -94,14 +97,18 @@ octavo_status octavo_algorithm_option(int32_t index, int32_t option, octavo_opti
 int32_t octavo_algorithm_slots(int32_t index, uint32_t switches) {
   const int32_t passes = octavo_algorithm_passes(index, switches);
   if (passes <= 0) return -1;
-  const auto number = octavo::algorithms()[static_cast<std::size_t>(index)].number;
-  return static_cast<int32_t>(octavo::slots(number, switches).size());
+  return value_or(-1, [&] {
+    const auto number = octavo::algorithms()[static_cast<std::size_t>(index)].number;
+    return static_cast<int32_t>(octavo::slots(number, switches).size());
+  });
 }
 
 int32_t octavo_algorithm_passes(int32_t index, uint32_t switches) {
   if (index < 0 || index >= octavo_algorithm_count()) return -1;
-  const int passes = octavo::passes(octavo::algorithms()[static_cast<std::size_t>(index)].number, switches);
-  return passes > 0 ? passes : -1;
+  return value_or(-1, [&] {
+    const int passes = octavo::passes(octavo::algorithms()[static_cast<std::size_t>(index)].number, switches);
+    return passes > 0 ? passes : -1;
+  });
 }
 
 octavo_status octavo_algorithm_slot(int32_t index, uint32_t switches, int32_t slot, octavo_slot_info* out) {
@@ -117,7 +124,9 @@ octavo_status octavo_algorithm_slot(int32_t index, uint32_t switches, int32_t sl
   });
 }
 
-int32_t octavo_format_count(void) { return static_cast<int32_t>(octavo::formats().size()); }
+int32_t octavo_format_count(void) {
+  return value_or(0, [] { return static_cast<int32_t>(octavo::formats().size()); });
+}
 
 octavo_status octavo_format(int32_t index, octavo_format_info* out) {
   return guarded([&]() -> Status {

@@ -198,7 +198,7 @@ octavo_status octavo_engine_set_counts(octavo_engine* engine, const uint32_t* ha
 }
 
 int64_t octavo_engine_failed_tensor(const octavo_engine* engine) {
-  return engine == nullptr ? -1 : engine->engine.failed_tensor();
+  return value_or<int64_t>(-1, [&] { return engine == nullptr ? -1 : engine->engine.failed_tensor(); });
 }
 
 octavo_status octavo_engine_begin(octavo_engine* engine, const uint32_t* handles, const void* const* grads,
@@ -222,7 +222,9 @@ octavo_status octavo_engine_begin(octavo_engine* engine, const uint32_t* handles
 
 int64_t octavo_engine_workspace_bytes(const octavo_engine* engine, uint32_t device_kind,
                                       int32_t device_index) {
-  return engine == nullptr ? 0 : engine->engine.workspace_bytes(device(device_kind, device_index));
+  return value_or<int64_t>(-1, [&] {
+    return engine == nullptr ? 0 : engine->engine.workspace_bytes(device(device_kind, device_index));
+  });
 }
 
 octavo_status octavo_engine_norm(octavo_engine* engine, const octavo_engine_args* args,
@@ -266,7 +268,10 @@ octavo_status octavo_engine_finish(octavo_engine* engine, const octavo_engine_ar
 }
 
 void octavo_engine_forget_ready(octavo_engine* engine) {
-  if (engine != nullptr) engine->engine.forget_ready();
+  (void)guarded([&]() -> Status {
+    if (engine != nullptr) engine->engine.forget_ready();
+    return {};
+  });
 }
 
 octavo_status octavo_engine_take(octavo_engine* engine, const uint32_t* handles, const void* const* grads,
@@ -282,7 +287,7 @@ octavo_status octavo_engine_take(octavo_engine* engine, const uint32_t* handles,
 }
 
 uint32_t octavo_engine_holds(const octavo_engine* engine, uint32_t handle) {
-  return engine != nullptr && engine->engine.holds(handle) ? 1 : 0;
+  return value_or(0U, [&] { return engine != nullptr && engine->engine.holds(handle) ? 1U : 0U; });
 }
 
 octavo_status octavo_engine_drop(octavo_engine* engine, const uint32_t* handles, int64_t count) {
@@ -311,7 +316,8 @@ octavo_status octavo_engine_refresh(octavo_engine* engine, const uint32_t* handl
 }
 
 void* octavo_engine_host_param(const octavo_engine* engine, uint32_t handle) {
-  return engine == nullptr ? nullptr : engine->engine.host_param(handle);
+  return value_or<void*>(nullptr,
+                         [&] { return engine == nullptr ? nullptr : engine->engine.host_param(handle); });
 }
 
 octavo_status octavo_engine_synchronize(octavo_engine* engine) {
@@ -329,7 +335,9 @@ octavo_status octavo_engine_set_order(octavo_engine* engine, const uint32_t* han
 }
 
 int64_t octavo_engine_staging_bytes(const octavo_engine* engine, uint32_t device_kind, int32_t device_index) {
-  return engine == nullptr ? 0 : engine->engine.staging_bytes(device(device_kind, device_index));
+  return value_or<int64_t>(-1, [&] {
+    return engine == nullptr ? 0 : engine->engine.staging_bytes(device(device_kind, device_index));
+  });
 }
 
 octavo_status octavo_engine_set_host_memory(octavo_engine* engine, octavo_host_allocate allocate,
@@ -341,7 +349,7 @@ octavo_status octavo_engine_set_host_memory(octavo_engine* engine, octavo_host_a
 }
 
 int64_t octavo_engine_host_bytes(const octavo_engine* engine) {
-  return engine == nullptr ? 0 : engine->engine.host_bytes();
+  return value_or<int64_t>(-1, [&] { return engine == nullptr ? 0 : engine->engine.host_bytes(); });
 }
 
 }  // extern "C"

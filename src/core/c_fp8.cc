@@ -63,11 +63,10 @@ octavo_status octavo_fp8_supported(uint32_t device_kind, int32_t device_index, u
 
 const char* octavo_fp8_why_not(const octavo_fp8_layer* layer) {
   thread_local std::string kept;
-  const octavo_status status = guarded([&]() -> Status {
+  return value_or<const char*>(nullptr, [&] {
     kept = fp8::why_not(convert(layer).layer);
-    return {};
+    return kept.c_str();
   });
-  return status == 0 ? kept.c_str() : nullptr;
 }
 
 octavo_status octavo_fp8_result(const octavo_fp8_layer* layer, uint32_t pass, int64_t sizes[3]) {
@@ -83,18 +82,24 @@ octavo_status octavo_fp8_result(const octavo_fp8_layer* layer, uint32_t pass, in
 }
 
 int64_t octavo_fp8_codes_bytes(const octavo_fp8_layer* layer, uint32_t operand, uint32_t turned) {
-  int64_t bytes = -1;
-  const octavo_status status = guarded([&]() -> Status {
+  return value_or<int64_t>(-1, [&] {
     if (operand > 2) refuse("operand: got " + std::to_string(operand) + ", expected 0 to 2");
     const Layer c = convert_usable(layer);
-    bytes = fp8::codes_bytes(c.layer, c.settings, c.choice, static_cast<fp8::Operand>(operand), turned != 0);
-    return {};
+    return fp8::codes_bytes(c.layer, c.settings, c.choice, static_cast<fp8::Operand>(operand), turned != 0);
   });
-  return status == 0 ? bytes : -1;
 }
 
 int64_t octavo_fp8_workspace_bytes(uint32_t device_kind, int32_t device_index) {
-  return fp8::workspace_bytes({static_cast<octavo::DeviceKind>(device_kind), device_index});
+  return value_or<int64_t>(-1, [&] {
+    return fp8::workspace_bytes({static_cast<octavo::DeviceKind>(device_kind), device_index});
+  });
+}
+
+int64_t octavo_fp8_cast_workspace_bytes(const octavo_fp8_layer* layer) {
+  return value_or<int64_t>(-1, [&] {
+    const Layer c = convert_usable(layer);
+    return fp8::cast_workspace_bytes(c.device, c.layer);
+  });
 }
 
 octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_cast_args* args) {
@@ -116,6 +121,8 @@ octavo_status octavo_fp8_cast(const octavo_fp8_layer* layer, const octavo_fp8_ca
     cast.bias_grad = c.bias_grad;
     cast.stream = c.stream;
     cast.threads = c.threads;
+    cast.workspace = c.workspace;
+    cast.workspace_bytes = c.workspace_bytes;
     return fp8::cast(cast);
   });
 }

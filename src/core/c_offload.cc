@@ -5,6 +5,8 @@
 #include <octavo/octavo.h>
 #include <octavo/offload.h>
 
+#include <pthread.h>
+
 #include <map>
 #include <mutex>
 
@@ -18,9 +20,17 @@ struct Given {
   std::mutex mutex;
   std::map<void*, octavo::HostMemory> memory;
 };
-Given& given() {
-  static auto* const all = new Given;  // never destroyed: tensors of other languages may outlive statics
+// Never destroyed: tensors of other languages may outlive static objects.
+Given& make_given() {
+  static auto* const all = new Given;
+  // fork() copies a locked mutex, and its owner does not exist in the child. So the thread that forks holds
+  // it.
+  (void)pthread_atfork([] { all->mutex.lock(); }, [] { all->mutex.unlock(); }, [] { all->mutex.unlock(); });
   return *all;
+}
+Given& given() {
+  static Given& all = make_given();
+  return all;
 }
 
 }  // namespace
@@ -61,16 +71,26 @@ octavo_status octavo_host_alloc(int64_t bytes, uint32_t pin, void** out, uint32_
 
 void octavo_host_free(void* data) {
   octavo::HostMemory memory;
-  const std::lock_guard lock(given().mutex);
-  if (const auto found = given().memory.find(data); found != given().memory.end()) {
-    memory = std::move(found->second);
-    given().memory.erase(found);
-  }
+  (void)guarded([&]() -> Status {
+    const std::lock_guard lock(given().mutex);
+    if (const auto found = given().memory.find(data); found != given().memory.end()) {
+      memory = std::move(found->second);
+      given().memory.erase(found);
+    }
+    return {};
+  });
 }
 
-int64_t octavo_host_room(void) { return octavo::host_room(); }
+int64_t octavo_host_room(void) {
+  return value_or<int64_t>(0, [] { return octavo::host_room(); });
+}
 
-void octavo_offload_trace(uint32_t on) { octavo::trace_offload(on != 0); }
+void octavo_offload_trace(uint32_t on) {
+  (void)guarded([&]() -> Status {
+    octavo::trace_offload(on != 0);
+    return {};
+  });
+}
 
 octavo_status octavo_offload_trace_note(const char* row, const char* label, double begin, double end) {
   return guarded([&]() -> Status {

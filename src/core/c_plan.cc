@@ -95,11 +95,14 @@ plan::Links convert(const octavo_plan_links* from) {
 
 extern "C" {
 
-int32_t octavo_plan_gpu_count(void) { return static_cast<int32_t>(plan::known_gpus().size()); }
+int32_t octavo_plan_gpu_count(void) {
+  return value_or(0, [] { return static_cast<int32_t>(plan::known_gpus().size()); });
+}
 
 const char* octavo_plan_gpu_key(int32_t index) {
   if (index < 0 || index >= octavo_plan_gpu_count()) return nullptr;
-  return plan::known_gpus()[static_cast<std::size_t>(index)].key.c_str();
+  return value_or<const char*>(
+      nullptr, [&] { return plan::known_gpus()[static_cast<std::size_t>(index)].key.c_str(); });
 }
 
 octavo_status octavo_plan_find_gpu(const char* text, octavo_plan_gpu* gpu) {

@@ -72,12 +72,7 @@ octavo::TransducerJoint convert(const octavo_transducer_joint* from) {
 extern "C" {
 
 int64_t octavo_transducer_workspace_bytes(const octavo_transducer_args* args) {
-  int64_t bytes = -1;
-  const octavo_status status = guarded([&]() -> Status {
-    bytes = octavo::transducer_workspace_bytes(convert(args)).value();
-    return {};
-  });
-  return status == 0 ? bytes : -1;
+  return value_or<int64_t>(-1, [&] { return octavo::transducer_workspace_bytes(convert(args)).value(); });
 }
 
 octavo_status octavo_transducer_loss(const octavo_transducer_args* args, float* losses) {
@@ -123,7 +118,7 @@ octavo_status octavo_transducer_joint_gradient(const octavo_transducer_args* arg
 }
 
 int32_t octavo_draws_rnnt(double omega, uint64_t seed, uint64_t step) {
-  return octavo::draws_rnnt(omega, seed, step) ? 1 : 0;
+  return value_or(0, [&] { return octavo::draws_rnnt(omega, seed, step) ? 1 : 0; });
 }
 
 }  // extern "C"

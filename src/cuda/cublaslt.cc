@@ -47,6 +47,10 @@ static_assert(lt::kBiasPointer == CUBLASLT_MATMUL_DESC_BIAS_POINTER);
 static_assert(lt::kEpilogueBias == CUBLASLT_EPILOGUE_BIAS);
 static_assert(lt::kMaxWorkspace == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
 static_assert(lt::kReductions == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK);
+static_assert(lt::kAlignmentA == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
+static_assert(lt::kAlignmentB == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES);
+static_assert(lt::kAlignmentC == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES);
+static_assert(lt::kAlignmentD == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
 static_assert(lt::kReductionInWorkspace == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 #endif
 
@@ -146,6 +150,20 @@ std::string shape_text(const Product& p) {
          " in " + (p.fp8 ? text(*p.fp8) : std::string(name(p.from)));
 }
 
+// The alignments in bytes that an algorithm may assume for the addresses of a product.
+struct Alignments {
+  std::uint32_t a = 0, b = 0, to = 0, bias = 0;
+
+  auto operator<=>(const Alignments&) const = default;
+};
+// The largest power of two that divides the address, up to 256: more changes no algorithm.
+std::uint32_t alignment(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  std::uint32_t found = 256;
+  while (address % found != 0) found /= 2;
+  return found;
+}
+
 // The library's matrices are by columns, so it is asked for the transpose: to' = b' · a'.
 struct Plan {
   lt::Operation operation = nullptr;
@@ -157,7 +175,7 @@ class Planner {
  public:
   explicit Planner(const lt::Functions& functions) : f_(functions) {}
 
-  Status make(lt::Handle handle, const Product& p, Plan& plan) {
+  Status make(lt::Handle handle, const Product& p, const Alignments& at, Plan& plan) {
     const std::int32_t turn_b = p.b_turned ? lt::kTransposed : lt::kPlain;
     const std::int32_t turn_a = p.a_turned ? lt::kTransposed : lt::kPlain;
     check(f_.MatmulDescCreate(&plan.operation, lt::kCompute32, lt::kFloat32), "MatmulDescCreate");
@@ -165,8 +183,8 @@ class Planner {
     set(plan, lt::kTransposeB, turn_a);
     if (p.bias) {
       set(plan, lt::kEpilogue, lt::kEpilogueBias);
-      set(plan, lt::kBiasPointer,
-          kSomeBias);  // each call sets its own; proposals may depend on its alignment
+      // Each call sets its own. Proposals may depend on the alignment, which this number has as an address.
+      set(plan, lt::kBiasPointer, std::uint64_t{at.bias});
     }
     if (p.fp8) set_scales(plan, *p.fp8);
     const int a_type = p.fp8 ? data_type(p.fp8->a.element) : data_type(p.from);
@@ -182,6 +200,10 @@ class Planner {
       check(f_.MatmulPreferenceSetAttribute(preference, lt::kMaxWorkspace, &room, sizeof room), "workspace");
       check(f_.MatmulPreferenceSetAttribute(preference, lt::kReductions, &reductions, sizeof reductions),
             "reductions");
+      for (const auto& [attribute, bytes] :
+           {std::pair(lt::kAlignmentA, at.b), std::pair(lt::kAlignmentB, at.a),
+            std::pair(lt::kAlignmentC, at.to), std::pair(lt::kAlignmentD, at.to)})
+        check(f_.MatmulPreferenceSetAttribute(preference, attribute, &bytes, sizeof bytes), "an alignment");
       lt::Heuristic found[kMost];
       int count = 0;
       check(f_.MatmulAlgoGetHeuristic(handle, plan.operation, plan.b, plan.a, plan.to, plan.to, preference,
@@ -203,13 +225,13 @@ class Planner {
 
  private:
   static constexpr int kMost = 8;  // proposals, best first; the first that the GPU can do is taken
-  static constexpr std::uint64_t kSomeBias = 256;
+  static constexpr std::uint64_t kSomeScale = 256;
 
   void set_scales(Plan& plan, const Fp8Operands& both) {
     const auto fast = static_cast<std::int8_t>(both.fast);
     set(plan, lt::kFastSums, fast);
-    set(plan, lt::kScaleA, kSomeBias);  // each call sets its own
-    set(plan, lt::kScaleB, kSomeBias);
+    set(plan, lt::kScaleA, kSomeScale);  // each call sets its own
+    set(plan, lt::kScaleB, kSomeScale);
     // An older library has this mode alone, and no attribute for it.
     if (both.a.tiling == fp8::Tiling::tensor && both.b.tiling == fp8::Tiling::tensor) return;
     set(plan, lt::kScaleModeA, scale_mode(both.b.tiling));
@@ -250,7 +272,7 @@ class Planner {
 // A device's handle, and the plans that were made for it; they live as long as the process.
 struct DevicePlans {
   lt::Handle handle = nullptr;
-  std::map<Product, Plan> plans;
+  std::map<std::pair<Product, Alignments>, Plan> plans;
 };
 struct AllPlans {
   std::mutex mutex;
@@ -262,7 +284,7 @@ AllPlans& all_plans() {
 }
 
 // REQUIRES: the mutex is held.
-Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& product) {
+Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& product, const Alignments& at) {
   int device = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess)
     return failed("[cublaslt]", error);
@@ -274,11 +296,11 @@ Result<std::pair<lt::Handle, Plan*>> plan_of(AllPlans& all, const Product& produ
                             ": cublasStatus_t " + std::to_string(bad));
     }
   }
-  const auto found = own.plans.find(product);
+  const auto found = own.plans.find({product, at});
   if (found != own.plans.end()) return std::pair(own.handle, &found->second);
   Plan plan;
-  if (Status bad = Planner(f).make(own.handle, product, plan); !bad.ok()) return bad;
-  return std::pair(own.handle, &own.plans.emplace(product, std::move(plan)).first->second);
+  if (Status bad = Planner(f).make(own.handle, product, at, plan); !bad.ok()) return bad;
+  return std::pair(own.handle, &own.plans.emplace(std::pair(product, at), std::move(plan)).first->second);
 }
 
 }  // namespace
@@ -290,7 +312,8 @@ Status multiply(const Product& product, const ProductMemory& memory, void* works
   const lt::Functions& f = library().functions;
   AllPlans& all = all_plans();
   const std::lock_guard lock(all.mutex);  // a plan has its bias's and scales' addresses meanwhile
-  auto found = plan_of(all, product);
+  auto found = plan_of(
+      all, product, {alignment(memory.a), alignment(memory.b), alignment(memory.to), alignment(memory.bias)});
   if (!found.ok()) return found.status();
   const auto& [handle, plan] = *found;
   lt::Status status = 0;

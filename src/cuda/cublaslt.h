@@ -60,9 +60,9 @@ inline constexpr std::size_t kProductWorkspace = fp8::workspace_bytes({DeviceKin
 // Loads the library where that has not been done. An error says what was looked for and how to get it.
 Status load_products();
 
-// Queues a product on the stream. `workspace`: kProductWorkspace bytes, of nobody else meanwhile. Addresses
-// are multiples of 256 bytes, which the library assumes of all operands when it proposes an algorithm;
-// pitches are multiples of 16 bytes.
+// Queues a product on the stream. `workspace`: kProductWorkspace bytes that no other work uses meanwhile,
+// aligned to 256. Pitches are multiples of 16 bytes, and so are the addresses of FP8 matrices. The algorithm
+// is chosen for the alignment of the addresses, up to 256.
 Status multiply(const Product& product, const ProductMemory& memory, void* workspace, cudaStream_t stream);
 
 }  // namespace octavo::cuda

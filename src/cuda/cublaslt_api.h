@@ -45,6 +45,8 @@ inline constexpr std::int32_t kOneScale = 0, kScaleOfRow = 3, kScaleOfLine = 4, 
 inline constexpr std::uint32_t kEpilogueBias = 4;
 // cublasLtMatmulPreferenceAttributes_t
 inline constexpr int kMaxWorkspace = 1, kReductions = 3;
+// In bytes, of the addresses of an operation's matrices; 256 where they are not set
+inline constexpr int kAlignmentA = 5, kAlignmentB = 6, kAlignmentC = 7, kAlignmentD = 8;
 // cublasLtReductionScheme_t: none, or sums of partial results in a workspace, in a fixed order
 inline constexpr std::uint32_t kReductionInWorkspace = 2;
 

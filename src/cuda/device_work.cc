@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/device_work.h"
 
+#include "cuda/graph_use.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
 #include "optimizers/backend.h"
@@ -34,7 +35,11 @@ class CudaWork final : public DeviceWork {
     return true;  // the step asks again, and says why
   }
   bool in_graph(const void* workspace, void* stream) override {
-    return belongs_to_graph(workspace, capturing(stream));
+    const DeviceScope scope(device_);
+    GraphUse use;
+    // On an error `use.live` is true; the step queries the stream again and returns the error.
+    if (graph_use(workspace, static_cast<cudaStream_t>(stream), use) != cudaSuccess) (void)cudaGetLastError();
+    return use.live;
   }
 
   Status clear(GradNorm* out, void* stream) override {

@@ -47,55 +47,18 @@ cuda::CodesWork codes_work(const CastArgs& args, const Codes& out, bool turned) 
           map.across, out.element};
 }
 
-// Memory of the stream, for as long as the object lives.
-class StreamMemory {
- public:
-  StreamMemory(std::int64_t bytes, cudaStream_t stream) : stream_(stream) {
-    error_ = cudaMallocAsync(&data_, static_cast<std::size_t>(bytes), stream);
+// The tree over rows: a cast leaves the sums of tiles, and then kSumRows rows at a time become one. A level's
+// memory follows that of the level before.
+cudaError_t finish_sums(const CastArgs& args, float* to, cudaStream_t stream) {
+  auto* from = static_cast<float*>(args.workspace);
+  for (std::int64_t rows = tiles_in(args.rows);; rows = summed_rows(rows)) {
+    const bool last = rows <= kSumRows;
+    float* const next = from + args.columns * rows;
+    const cudaError_t error = cuda::sum_rows(from, rows, args.columns, last ? to : next, last, stream);
+    if (last || error != cudaSuccess) return error;
+    from = next;
   }
-  ~StreamMemory() {
-    if (error_ == cudaSuccess) (void)cudaFreeAsync(data_, stream_);
-  }
-  StreamMemory(const StreamMemory&) = delete;
-  StreamMemory& operator=(const StreamMemory&) = delete;
-  [[nodiscard]] cudaError_t error() const { return error_; }
-  [[nodiscard]] float* floats() const { return static_cast<float*>(data_); }
-
- private:
-  void* data_ = nullptr;
-  cudaStream_t stream_;
-  cudaError_t error_;
-};
-
-// The tree over rows: a cast leaves the sums of tiles, and then 32 rows at a time become one. A level's
-// memory is behind that of the level before.
-class ColumnTree {
- public:
-  ColumnTree(const CastArgs& args, cudaStream_t stream)
-      : columns_(args.columns), rows_(tiles_in(args.rows)), memory_(4 * columns_ * floats(rows_), stream) {}
-  [[nodiscard]] cudaError_t error() const { return memory_.error(); }
-  [[nodiscard]] float* sums() const { return memory_.floats(); }
-
-  cudaError_t finish(float* to, cudaStream_t stream) const {
-    cudaError_t error = cudaSuccess;
-    float* from = sums();
-    for (std::int64_t rows = rows_; error == cudaSuccess; rows = above(rows)) {
-      const bool last = rows <= cuda::kSumRows;
-      float* const next = from + columns_ * rows;
-      error = cuda::sum_rows(from, rows, columns_, last ? to : next, last, stream);
-      if (last) break;
-      from = next;
-    }
-    return error;
-  }
-
- private:
-  static std::int64_t above(std::int64_t rows) { return (rows + cuda::kSumRows - 1) / cuda::kSumRows; }
-  static std::int64_t floats(std::int64_t rows) { return rows <= 1 ? rows : rows + floats(above(rows)); }
-
-  std::int64_t columns_, rows_;
-  StreamMemory memory_;
-};
+}
 
 int arch_of(int device) {
   int major = 0, minor = 0;
@@ -138,11 +101,9 @@ Status cast_cuda(const CastArgs& args) {
   const cudaStream_t stream = stream_of(args.stream);
   const int arch = arch_of(device);
   if (args.bias_grad == nullptr) return done("a cast", device, cuda::cast_fp8(work, arch, stream));
-  const ColumnTree tree(args, stream);
-  cudaError_t error = tree.error();
-  work.sums = tree.sums();
-  if (error == cudaSuccess) error = cuda::cast_fp8(work, arch, stream);
-  if (error == cudaSuccess) error = tree.finish(args.bias_grad, stream);
+  work.sums = static_cast<float*>(args.workspace);
+  cudaError_t error = cuda::cast_fp8(work, arch, stream);
+  if (error == cudaSuccess) error = finish_sums(args, args.bias_grad, stream);
   return done("a cast with sums over rows", device, error);
 }
 

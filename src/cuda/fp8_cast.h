@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "fp8/column_sums.h"
+
 #include <octavo/fp8.h>
 
 #include <cuda_runtime_api.h>
@@ -41,7 +43,7 @@ cudaError_t cast_fp8(const CastWork& work, int arch, cudaStream_t stream);
 
 // One level of the tree over rows: to[i, c] = the sum of from[32 i .. 32 i + 31, c]; `last` makes a zero plus
 // zero.
-inline constexpr std::int64_t kSumRows = 32;
+using fp8::kSumRows;
 cudaError_t sum_rows(const float* from, std::int64_t rows, std::int64_t columns, float* to, bool last,
                      cudaStream_t stream);
 

@@ -3,12 +3,14 @@
 //
 // The table lives in the caller's workspace. It is written by kernels that carry it as arguments, so no host
 // memory has to outlive the call, nothing waits, and a step may be captured in a graph. A graph always
-// contains the writing, and so keeps the tensors it was captured with; steps outside it that use the same
-// workspace, of this group or of a later one, write the table every time (belongs_to_graph).
+// contains the writing, and so keeps the tensors it was captured with. As long as the graph exists, steps
+// outside it that use the same workspace, of this group or of a later one, write the table every time
+// (graph_use.h).
 // SPDX-License-Identifier: MIT
 #include "core/first_error.h"
 #include "cuda/axis_view.h"
 #include "cuda/device_work.h"
+#include "cuda/graph_use.h"
 #include "cuda/kernels.h"
 #include "cuda/norm.h"
 #include "cuda/runtime.h"
@@ -425,12 +427,11 @@ class CudaStep final : public StepBackend {
 
   Status refresh_table(std::byte* workspace, cudaStream_t stream) {
     if (launches_.empty() && counts_.empty()) return {};
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (const cudaError_t error = cudaStreamIsCapturing(stream, &capture); error != cudaSuccess)
+    GraphUse use;
+    if (const cudaError_t error = graph_use(workspace, stream, use); error != cudaSuccess)
       return launch_failed("asking for the capture status", error);
-    const bool in_graph = belongs_to_graph(workspace, capture != cudaStreamCaptureStatusNone);
-    if (!in_graph && table_at_ == workspace && grads_fresh_) return {};
-    const bool whole = in_graph || table_at_ != workspace;
+    const bool whole = use.live || use.ended != table_ended_ || table_at_ != workspace;
+    if (!whole && grads_fresh_) return {};
     auto* axes = reinterpret_cast<float*>(workspace + axes_at_);
     for (const AxesOf& of : axes_of_) {
       TensorEntry& entry = launches_[of.launch].entries[of.entry];
@@ -472,6 +473,7 @@ class CudaStep final : public StepBackend {
       if (error != cudaSuccess) return launch_failed("writing the table of tensors", error);
     }
     table_at_ = workspace;
+    table_ended_ = use.ended;
     grads_fresh_ = true;
     return {};
   }
@@ -555,6 +557,7 @@ class CudaStep final : public StepBackend {
   std::int64_t nodes_ = 0, tiles_at_ = 0, nodes_at_ = 0, sums_at_ = 0;  // where the rule measures
   std::int64_t axes_floats_ = 0, axes_at_ = 0, counts_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;  // the workspace that holds the table
+  std::uint64_t table_ended_ = 0;        // GraphUse::ended when the table was written
   bool grads_fresh_ = true;
   const void* checked_workspace_ = nullptr;
   const void* checked_scalars_[6] = {};
@@ -615,13 +618,13 @@ class CudaNorm final : public NormBackend {
     std::byte* const at = workspace.data();
     auto* totals = reinterpret_cast<NormTotals*>(at);
     auto* entries = reinterpret_cast<NormEntry*>(at + entries_at_);
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    cudaError_t error = cudaStreamIsCapturing(stream, &capture);
-    const bool in_graph = belongs_to_graph(at, capture != cudaStreamCaptureStatusNone);
-    if (error == cudaSuccess && (in_graph || table_at_ != at)) {
+    GraphUse use;
+    cudaError_t error = graph_use(at, stream, use);
+    if (error == cudaSuccess && (use.live || use.ended != table_ended_ || table_at_ != at)) {
       error = cudaMemsetAsync(at, 0, static_cast<std::size_t>(entries_at_), stream);
       if (error == cudaSuccess) error = upload(std::as_bytes(std::span(entries_)), entries, stream);
       table_at_ = error == cudaSuccess ? at : nullptr;
+      table_ended_ = use.ended;
     }
     if (error == cudaSuccess) {
       error = norm({entries, static_cast<std::uint32_t>(entries_.size()), tails_, full_chunks_,
@@ -679,6 +682,7 @@ class CudaNorm final : public NormBackend {
   std::uint32_t full_chunks_ = 0, tails_ = 0;
   std::int64_t chunks_ = 0, entries_at_ = 0, sums_at_ = 0, nodes_at_ = 0, workspace_bytes_ = 0;
   const std::byte* table_at_ = nullptr;
+  std::uint64_t table_ended_ = 0;
   const void* checked_workspace_ = nullptr;
   const void* checked_out_ = nullptr;
   cudaStream_t checked_stream_ = nullptr;

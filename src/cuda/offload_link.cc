@@ -8,8 +8,6 @@
 #include "cuda/runtime.h"
 #include "offload/thread_queue.h"
 
-#include <dlfcn.h>
-
 #include <atomic>
 
 namespace octavo {
@@ -33,16 +31,12 @@ Status not_captured(const std::string& where, cudaStream_t stream) {
       "capture the model alone, or keep the states on the device");
 }
 
-// Where the allocation, or the registered range, that host memory belongs to begins; 0: nobody knows. Only
-// the driver says so; it is loaded when there is a device.
+// The first address of the allocation, or of the registered range, that host memory belongs to; 0 if the
+// driver does not say.
 std::uintptr_t allocation_of(const void* data) {
   using GetAttribute = int(void* result, int attribute, unsigned long long address);
   constexpr int kRangeStart = 11;  // CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
-  static auto* const get = []() -> GetAttribute* {
-    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    return driver == nullptr ? nullptr
-                             : reinterpret_cast<GetAttribute*>(dlsym(driver, "cuPointerGetAttribute"));
-  }();
+  static auto* const get = reinterpret_cast<GetAttribute*>(driver_function("cuPointerGetAttribute"));
   std::uintptr_t begin = 0;
   if (get == nullptr || get(&begin, kRangeStart, reinterpret_cast<std::uintptr_t>(data)) != 0) return 0;
   return begin;

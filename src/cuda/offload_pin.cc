@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "offload/pin.h"
 
+#include "cuda/runtime.h"
+
 #include <cuda_runtime_api.h>
 
 #include <string>
@@ -8,6 +10,7 @@
 namespace octavo::offload {
 
 Status pin_pages(void* data, std::int64_t bytes) {
+  const cuda::DeviceScope scope(cuda::device_with_context());
   const cudaError_t error = cudaHostRegister(data, static_cast<std::size_t>(bytes), cudaHostRegisterPortable);
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();  // so that a later call does not report it again
@@ -15,6 +18,7 @@ Status pin_pages(void* data, std::int64_t bytes) {
 }
 
 void unpin_pages(void* data) {
+  const cuda::DeviceScope scope(cuda::device_with_context());
   if (cudaHostUnregister(data) != cudaSuccess) (void)cudaGetLastError();
 }
 

@@ -5,6 +5,8 @@
 
 #include <octavo/backend.h>
 
+#include <dlfcn.h>
+
 #include <map>
 #include <mutex>
 #include <set>
@@ -66,13 +68,20 @@ std::string unusable_reason(int device, const cudaDeviceProp& properties) {
   return "";
 }
 
-GpuInfo inspect(int device) {
+// The properties of a device that the driver gives without a context.
+struct Described {
   GpuInfo gpu;
   cudaDeviceProp properties{};
+  bool found = false;
+};
+Described describe_gpu(int device) {
+  Described out;
+  cudaDeviceProp& properties = out.properties;
+  GpuInfo& gpu = out.gpu;
   if (const cudaError_t bad = cudaGetDeviceProperties(&properties, device); bad != cudaSuccess) {
     (void)cudaGetLastError();
     gpu.note = cudaGetErrorString(bad);
-    return gpu;
+    return out;
   }
   gpu.name = properties.name;
   gpu.compute_major = properties.major;
@@ -80,23 +89,21 @@ GpuInfo inspect(int device) {
   gpu.multiprocessors = properties.multiProcessorCount;
   gpu.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
   gpu.fp8_hardware = converts_fp8(properties.major * 100 + properties.minor * 10);
+  out.found = true;
+  return out;
+}
+
+// Opens a context on the device.
+GpuInfo inspect(int device) {
+  auto [gpu, properties, found] = describe_gpu(device);
+  if (!found) return gpu;
   gpu.note = unusable_reason(device, properties);
   gpu.usable = gpu.note.empty();
   return gpu;
 }
 
-}  // namespace
-
-Status failed(const std::string& what, cudaError_t error) {
-  return Status::failed(what + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
-}
-
-Status check_device(const std::string& where, int device) {
-  // Asked once for a device, and of no other: a question that loads code opens a context on its device.
-  static std::mutex mutex;
-  static std::set<int> usable;
-  const std::lock_guard lock(mutex);
-  if (usable.contains(device)) return {};
+// An error where there is no such device. Opens no context.
+Status check_number(const std::string& where, int device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -107,6 +114,22 @@ Status check_device(const std::string& where, int device) {
     return Status::invalid(where + " device: got " + cuda_name(device) + ", expected cuda:0 to " +
                            cuda_name(count - 1));
   }
+  return {};
+}
+
+}  // namespace
+
+Status failed(const std::string& what, cudaError_t error) {
+  return Status::failed(what + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
+}
+
+Status check_device(const std::string& where, int device) {
+  // The check loads code, which opens a context on the device: it is done once, and of this device alone.
+  static std::mutex mutex;
+  static std::set<int> usable;
+  const std::lock_guard lock(mutex);
+  if (usable.contains(device)) return {};
+  if (Status bad = check_number(where, device); !bad.ok()) return bad;
   const GpuInfo gpu = inspect(device);
   if (!gpu.usable)
     return Status::unsupported(where + " device: " + cuda_name(device) + " (" + gpu.name + "): " + gpu.note);
@@ -116,6 +139,7 @@ Status check_device(const std::string& where, int device) {
 
 Status check_pointer(const std::string& where, const void* data, int device) {
   if (data == nullptr) return {};
+  const DeviceScope scope(device);  // the query opens a context on the current device
   cudaPointerAttributes attributes{};
   const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
   if (error != cudaSuccess) (void)cudaGetLastError();
@@ -134,6 +158,7 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device) {
 #if CUDART_VERSION >= 12080
   // The default streams belong to whichever device is current.
   if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return {};
+  const DeviceScope scope(device);  // the queries open a context on the current device
   // A stream that is being captured must not be queried. On a wrong device its first kernel fails.
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &capture) == cudaSuccess && capture != cudaStreamCaptureStatusNone)
@@ -162,12 +187,31 @@ int multiprocessors(int device) {
   return count;
 }
 
-bool belongs_to_graph(const void* workspace, bool capturing) {
-  static std::mutex mutex;
-  static std::set<const void*> captured;
-  const std::lock_guard lock(mutex);
-  if (capturing) captured.insert(workspace);
-  return captured.contains(workspace);
+void* driver_function(const char* name) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  return driver == nullptr ? nullptr : dlsym(driver, name);
+}
+
+bool has_context(int device) {
+  using GetState = int(int device, unsigned* flags, int* active);
+  auto* const get = reinterpret_cast<GetState*>(driver_function("cuDevicePrimaryCtxGetState"));
+  unsigned flags = 0;
+  int active = 0;
+  return get != nullptr && get(device, &flags, &active) == 0 && active != 0;
+}
+
+int device_with_context() {
+  int current = 0;
+  int count = 0;
+  if (cudaGetDevice(&current) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  if (has_context(current)) return current;
+  for (int device = 0; device < count; ++device) {
+    if (has_context(device)) return device;
+  }
+  return current;
 }
 
 DeviceScope::DeviceScope(int device) : device_(device) {
@@ -175,7 +219,7 @@ DeviceScope::DeviceScope(int device) : device_(device) {
   if (before_ != device) (void)cudaSetDevice(device);
 }
 DeviceScope::~DeviceScope() {
-  if (before_ >= 0 && before_ != device_) (void)cudaSetDevice(before_);
+  if (before_ >= 0 && before_ != device_ && has_context(before_)) (void)cudaSetDevice(before_);
 }
 
 namespace {
@@ -227,7 +271,10 @@ Result<LaunchShape> prepare_kernel(const std::string& where, const StepKernel& k
 
 }  // namespace cuda
 
-GpuReport gpu_info() {
+namespace {
+
+template <class Fn>
+GpuReport report_gpus(Fn&& each) {
   GpuReport report;
   (void)cudaRuntimeGetVersion(&report.runtime_version);
   (void)cudaDriverGetVersion(&report.driver_version);
@@ -238,8 +285,23 @@ GpuReport gpu_info() {
     report.note = cuda::no_gpu_reason(error);
     return report;
   }
-  for (int i = 0; i < count; ++i) report.gpus.push_back(cuda::inspect(i));
+  for (int i = 0; i < count; ++i) report.gpus.push_back(each(i));
   return report;
 }
+
+}  // namespace
+
+bool has_cuda() { return true; }
+
+GpuReport list_gpus() {
+  return report_gpus([](int device) { return cuda::describe_gpu(device).gpu; });
+}
+
+Result<GpuInfo> gpu_info(int device) {
+  if (Status bad = cuda::check_number("[octavo]", device); !bad.ok()) return bad;
+  return cuda::inspect(device);
+}
+
+GpuReport gpu_info() { return report_gpus(cuda::inspect); }
 
 }  // namespace octavo

@@ -26,11 +26,20 @@ Status check_stream(const std::string& where, cudaStream_t stream, int device);
 
 int multiprocessors(int device);
 
-// Whether a graph was ever captured that writes into this workspace: now, or by this group or an earlier one,
-// which may be gone. Replays write into it unseen, so what a group left there may have changed.
-bool belongs_to_graph(const void* workspace, bool capturing);
+// A function of the driver by its name; null where the driver is not loaded, which the first call of the
+// runtime does.
+void* driver_function(const char* name);
 
-// The current device is `device` while it lives.
+// Returns true if this process has a CUDA context on the device. Opens none.
+bool has_context(int device);
+// A device for calls that need a context and no device in particular, such as pinning host memory: the
+// current device if it has a context, else the first device that has one, else the current device.
+int device_with_context();
+
+// Makes `device` current for the calling thread. The destructor makes the device before it current again, if
+// this process has a context there: cudaSetDevice opens a context (since CUDA 12), and a process that uses
+// one GPU must not take memory of another. Without one, `device` stays current, as after a device guard of
+// PyTorch.
 class DeviceScope {
  public:
   explicit DeviceScope(int device);

@@ -74,16 +74,20 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
   const std::vector<std::uint32_t> sharing = ranges.sharing();
   if (!gone.empty() && gone.back() >= records_.size()) records_.resize(gone.back() + 1);
   std::vector<std::uint64_t> histories;
+  std::vector<std::unique_ptr<Offloaded>> fresh;
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const Record& before = records_[handles[i]];
+    fresh.push_back(needs_offloaded(before, tensors[i]) ? std::make_unique<Offloaded>() : nullptr);
     histories.push_back(history_of(tensors[i].known_steps, before.known ? before.history : 0));
   }
-  // Nothing fails from here on.
+  // Nothing fails or allocates memory from here on.
   ranges_ = std::move(ranges);
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const EngineTensor& t = tensors[i];
     Record& record = records_[handles[i]];
-    place(record, t);
+    if (t.residence == Residence::device) record.offloaded = nullptr;
+    if (fresh[i] != nullptr) record.offloaded = std::move(fresh[i]);
+    if (record.offloaded != nullptr) record.offloaded->stale = true;  // the weight may be another
     offloads_ = offloads_ || record.offloaded != nullptr;
     record.args = t.tensor;
     record.args.grad = nullptr;
@@ -103,19 +107,14 @@ Failure Registry::set(std::span<const std::uint32_t> handles, std::span<const En
   return {};
 }
 
-// What is in host memory of the tensor that had this handle stays where it still fits. The weight may be
-// another.
-void Registry::place(Record& record, const EngineTensor& tensor) {
+// Host memory of the tensor that had this handle is used again where it still fits.
+bool Registry::needs_offloaded(const Record& record, const EngineTensor& tensor) {
   const TensorSpec& now = tensor.tensor.spec;
   const TensorSpec& before = record.args.spec;
-  if (tensor.residence == Residence::device) {
-    record.offloaded = nullptr;
-  } else if (record.offloaded == nullptr || record.residence != tensor.residence ||
-             !(record.device == tensor.param_device) || now.numel != before.numel ||
-             now.param_dtype != before.param_dtype) {
-    record.offloaded = std::make_unique<Offloaded>();
-  }
-  if (record.offloaded != nullptr) record.offloaded->stale = true;
+  if (tensor.residence == Residence::device) return false;
+  return record.offloaded == nullptr || record.residence != tensor.residence ||
+         !(record.device == tensor.param_device) || now.numel != before.numel ||
+         now.param_dtype != before.param_dtype;
 }
 
 // Queues write offloaded parameters in an order of their own.

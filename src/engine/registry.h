@@ -85,7 +85,7 @@ class Registry {
                std::vector<Range>& ranges) const;
   Failure check_shared(const Ranges& ranges, std::span<const std::uint32_t> handles,
                        std::span<const EngineTensor> tensors) const;
-  static void place(Record& record, const EngineTensor& tensor);
+  static bool needs_offloaded(const Record& record, const EngineTensor& tensor);
   std::uint64_t history_of(std::int64_t steps, std::uint64_t before);
   void mark(std::span<const std::uint32_t> sharing);
 

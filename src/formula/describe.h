@@ -29,8 +29,8 @@
 #include <octavo/describe.h>
 
 #include <array>
+#include <charconv>
 #include <cstddef>
-#include <cstdio>
 #include <string>
 
 namespace octavo {
@@ -65,11 +65,12 @@ constexpr Option weight_decay(double value) {
 // AlgorithmInfo::excluded_formats has this bit for a format that an algorithm does not take.
 constexpr std::uint32_t format_bit(StateFormat format) { return 1U << static_cast<std::uint32_t>(format); }
 
-// A number in a message.
+// A number in a message, with a decimal point whatever the locale of the program is.
 inline std::string shown(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.9g", value);
-  return buffer;
+  std::array<char, 32> text{};
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, 9);
+  return {text.data(), end.ptr};
 }
 
 // The place of an algorithm's own hyper-parameter.

@@ -4,6 +4,7 @@
 #include "formula/describe.h"
 #include "fp8/backend.h"
 #include "fp8/buffers.h"
+#include "fp8/column_sums.h"
 #include "fp8/limits.h"
 #include "fp8/tiles.h"
 
@@ -61,6 +62,10 @@ void add_codes(const CastArgs& args, const Codes& out, std::int64_t rows, std::i
   if (args.recipe == Recipe::delayed) buffers.push_back({fields.scale, out.scale, 4, 4, false});
 }
 
+std::int64_t workspace_of(const CastArgs& args) {
+  return args.bias_grad == nullptr ? 0 : cast_workspace_bytes(args.device, args.rows, args.columns);
+}
+
 Status check_memory(const CastArgs& args) {
   const std::int64_t rows = padded(args.rows), columns = padded(args.columns);
   const std::int64_t size = dtype_bytes(args.dtype);
@@ -70,6 +75,14 @@ Status check_memory(const CastArgs& args) {
   add_codes(args, args.turned, columns, rows, {"turned.data", "turned.inverse", "turned.scale"}, buffers);
   if (args.amax != nullptr) buffers.push_back({"amax", args.amax, 4, 4, true});
   if (args.bias_grad != nullptr) buffers.push_back({"bias_grad", args.bias_grad, 4 * args.columns, 4, true});
+  if (const std::int64_t bytes = workspace_of(args); bytes > 0) {
+    if (args.workspace == nullptr || args.workspace_bytes < bytes) {
+      return refuse("workspace",
+                    args.workspace == nullptr ? "null" : std::to_string(args.workspace_bytes) + " bytes",
+                    "a buffer of " + std::to_string(bytes) + " bytes for bias_grad on a GPU");
+    }
+    buffers.push_back({"workspace", args.workspace, bytes, 4, true});
+  }
   return check_buffers(buffers);
 }
 
@@ -82,6 +95,11 @@ Status check_scale(const CastArgs& args, const Codes& out, const char* field) {
 }
 
 }  // namespace
+
+std::int64_t cast_workspace_bytes(Device device, std::int64_t rows, std::int64_t columns) {
+  if (device.kind != DeviceKind::cuda || rows <= 0 || columns <= 0) return 0;
+  return 4 * columns * rows_of_levels(tiles_in(rows));
+}
 
 Status cast(const CastArgs& args) {
   if (Status bad = check_call(args.device, args.stream, args.threads); !bad.ok()) return bad;

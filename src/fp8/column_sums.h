@@ -11,6 +11,15 @@
 
 namespace octavo::fp8 {
 
+// On a GPU, a cast writes the sums of tiles of rows, and then this number of rows becomes one, level by
+// level.
+inline constexpr std::int64_t kSumRows = 32;
+constexpr std::int64_t summed_rows(std::int64_t rows) { return (rows + kSumRows - 1) / kSumRows; }
+// The rows of all levels, the first one included.
+constexpr std::int64_t rows_of_levels(std::int64_t rows) {
+  return rows <= 1 ? rows : rows + rows_of_levels(summed_rows(rows));
+}
+
 template <std::size_t kWidth>
 class ColumnSums {
  public:

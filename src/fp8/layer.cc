@@ -200,6 +200,8 @@ Status cast(const LayerCast& args) {
   }
   if (args.settings.recipe == Recipe::delayed) out.amax = args.delayed.history;
   out.bias_grad = args.bias_grad;
+  out.workspace = args.workspace;
+  out.workspace_bytes = args.workspace_bytes;
   out.stream = args.stream;
   out.threads = args.threads;
   return cast(out);

@@ -38,13 +38,14 @@ Status supported(Device device, Recipe recipe) {
   if (Status bad = check_enum("recipe", recipe); !bad.ok()) return bad;
   if (device.kind == DeviceKind::cpu)
     return Status::unsupported(std::string(kWhere) + "device: got cpu, expected " + kNeed);
-  const GpuReport report = gpu_info();
+  const GpuReport report = list_gpus();
   const std::string which = "cuda:" + std::to_string(device.index);
   if (static_cast<std::size_t>(device.index) >= report.gpus.size()) {
     return Status::unsupported(std::string(kWhere) + "device: got " + which + ", which is not there" +
                                (report.note.empty() ? "" : " (" + report.note + ")") + ", expected " + kNeed);
   }
-  return supported_by(which, report.gpus[static_cast<std::size_t>(device.index)], recipe);
+  const Result<GpuInfo> gpu = gpu_info(device.index);
+  return gpu.ok() ? supported_by(which, *gpu, recipe) : gpu.status();
 }
 
 }  // namespace octavo::fp8

@@ -4,6 +4,17 @@
 
 namespace octavo {
 
-GpuReport gpu_info() { return {{}, "this build has no CUDA backend"}; }
+namespace {
+
+constexpr const char* kNoBackend = "this build has no CUDA backend";
+
+}  // namespace
+
+bool has_cuda() { return false; }
+GpuReport list_gpus() { return {{}, kNoBackend}; }
+Result<GpuInfo> gpu_info(int device) {
+  return Status::unsupported("[octavo] device: got cuda:" + std::to_string(device) + ", but " + kNoBackend);
+}
+GpuReport gpu_info() { return list_gpus(); }
 
 }  // namespace octavo

@@ -5,10 +5,12 @@
 #include <octavo/offload.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <fstream>
+#include <locale>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -34,10 +36,12 @@ Trace& trace() {
   return *all;
 }
 
+// JSON has a decimal point, whatever the locale of the program is.
 std::string text(double microseconds) {
-  char out[32];
-  (void)std::snprintf(out, sizeof out, "%.3f", microseconds);
-  return out;
+  std::array<char, 64> out{};
+  const auto end =
+      std::to_chars(out.data(), out.data() + out.size(), microseconds, std::chars_format::fixed, 3);
+  return end.ec == std::errc() ? std::string(out.data(), end.ptr) : "0.000";
 }
 
 // As JSON writes it: labels may be the caller's.
@@ -118,6 +122,7 @@ Status write_offload_trace(const std::string& path) {
     rows.swap(offload::trace().rows);
   }
   std::ofstream file(path);
+  file.imbue(std::locale::classic());
   offload::write_rows(file, rows);
   file.close();
   return file ? Status() : Status::failed("[offload] trace: '" + path + "' cannot be written");

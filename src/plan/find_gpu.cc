@@ -117,7 +117,7 @@ std::optional<std::size_t> number_here(std::string_view text) {
 }
 
 Result<Gpu> of_this_machine(std::string_view text, std::size_t number) {
-  const GpuReport report = gpu_info();
+  const GpuReport report = list_gpus();
   if (report.gpus.empty()) {
     return Status::unsupported("[plan] gpu: got " + quoted(text) + ", but this machine has none (" +
                                report.note + "); expected " + expected());

@@ -98,6 +98,8 @@ class Call {
       std::int64_t bytes, phase;
     };
     const std::int64_t sums = case_.bias ? 4 * case_.columns : 0;
+    const std::int64_t workspace =
+        case_.bias ? fp8::cast_workspace_bytes(kGpu, case_.rows, case_.columns) : 0;
     const Field fields[] = {{"from", from_bytes(), case_.phase * octavo::dtype_bytes(case_.dtype)},
                             {"scales", 8, 0},
                             {"codes", case_.by_rows ? codes_bytes() : 0, 0},
@@ -105,7 +107,8 @@ class Call {
                             {"turned", case_.turned ? codes_bytes() : 0, 0},
                             {"turned inverse", case_.turned ? scale_bytes(true) : 0, 4},
                             {"amax", 4, 8},
-                            {"bias_grad", sums, 4}};
+                            {"bias_grad", sums, 4},
+                            {"workspace", workspace, 4}};
     std::vector<std::size_t> slots;
     std::vector<std::vector<std::byte>> cpu;
     for (const Field& field : fields) {
@@ -131,6 +134,8 @@ class Call {
       if (case_.turned) codes(args_.turned, 4);
       args_.amax = reinterpret_cast<float*>(at(6));
       args_.bias_grad = case_.bias ? reinterpret_cast<float*>(at(7)) : nullptr;
+      args_.workspace = case_.bias ? at(8) : nullptr;
+      args_.workspace_bytes = workspace;
     };
     args_.device = {};
     args_.stream = nullptr;
@@ -142,7 +147,8 @@ class Call {
     if (const Status bad = fp8::cast(args_); !bad.ok()) return "gpu: " + bad.message();
     memory.download(stream);
     if (const auto number = memory.damaged(); number) return "wrote beside buffer " + std::to_string(*number);
-    for (std::size_t i = 0; i < std::size(fields); ++i) {
+    for (std::size_t i = 0; i + 1 < std::size(fields);
+         ++i) {  // the workspace, the last one, is the GPU's alone
       const std::byte* const gpu = memory.host(slots[i]);
       for (std::int64_t b = 0; b < fields[i].bytes; ++b) {
         if (gpu[b] == cpu[i][usize(b)]) continue;

@@ -122,6 +122,43 @@ TEST(Fp8Api, TheCpuIsNotSupported) {
   EXPECT_GT(octavo_fp8_workspace_bytes(1, 0), 0);
 }
 
+// On a GPU the sums of tiles of 128 rows lie in the caller's memory, then those of 32 of them, and so on.
+TEST(Fp8Api, TheWorkspaceOfACastHoldsTheSumsOfTiles) {
+  const auto bytes = [](uint32_t device, std::int64_t tokens) {
+    octavo_fp8_layer layer = c_layer({1, tokens, 48, 64}, {});
+    layer.device_kind = device;
+    return octavo_fp8_cast_workspace_bytes(&layer);
+  };
+  EXPECT_EQ(bytes(0, 16384), 0);
+  EXPECT_EQ(bytes(1, 0), 0);
+  EXPECT_EQ(bytes(1, 128), 4 * 64);
+  EXPECT_EQ(bytes(1, 129), 4 * 64 * (2 + 1));
+  EXPECT_EQ(bytes(1, 16384), 4 * 64 * (128 + 4 + 1));
+  EXPECT_EQ(octavo_fp8_cast_workspace_bytes(nullptr), -1);
+}
+
+// A struct of the version before the workspace.
+TEST(Fp8Api, AnOlderCallersCastIsRead) {
+  const LayerTensors tensors({1, 16, 16, 16});
+  const octavo_fp8_layer layer = c_layer(tensors.layer, {fp8::Format::hybrid, fp8::Recipe::current});
+  const Buffer from = tensors.memory(Operand::dy);
+  const Buffer codes(octavo_fp8_codes_bytes(&layer, 2, 0)), turned(octavo_fp8_codes_bytes(&layer, 2, 1));
+  std::vector<float> sums(16, -1.0f);
+  auto args = sized<octavo_fp8_cast_args>();
+  args.struct_size = offsetof(octavo_fp8_cast_args, workspace);
+  args.operand = 2;
+  args.dtype = static_cast<uint32_t>(DType::bf16);
+  args.from = from.data();
+  args.codes = codes.data();
+  args.turned = turned.data();
+  args.bias_grad = sums.data();
+  args.workspace_bytes = -1;  // not read
+  EXPECT_EQ(octavo_fp8_cast(&layer, &args), 0u) << octavo_last_error();
+  EXPECT_NE(sums[0], -1.0f);
+  --args.struct_size;
+  EXPECT_EQ(octavo_fp8_cast(&layer, &args), 1u);
+}
+
 TEST(Fp8Api, Refuses) {
   const fp8::Layer good{1, 37, 48, 32};
   const auto refused = [](octavo_status status, const std::string& message) {

@@ -1,5 +1,6 @@
 // Host memory: its size, its pages, what it says where there is none, and forks.
 // SPDX-License-Identifier: MIT
+#include <octavo/octavo.h>
 #include <octavo/offload.h>
 
 #include <gmock/gmock.h>
@@ -9,7 +10,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 namespace octavo {
 namespace {
@@ -71,6 +74,31 @@ TEST(HostMemory, AForkedProcessGivesNothingBack) {
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// Other threads of the first process use the list of memory at the moment of the fork; in the second one they
+// are gone.
+TEST(HostMemory, AForkedProcessIsNotHeldUp) {
+  void* memory = nullptr;
+  ASSERT_EQ(octavo_host_alloc(4096, 0, &memory, nullptr), 0U) << octavo_last_error();
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) octavo_host_free(nullptr);
+  });
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      octavo_host_free(memory);
+      _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status)) << "fork " << i << " hung: signal " << WTERMSIG(status);
+  }
+  stop = true;
+  other.join();
+  octavo_host_free(memory);
 }
 
 }  // namespace

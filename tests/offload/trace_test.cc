@@ -10,9 +10,13 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <clocale>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <locale>
 #include <sstream>
+#include <string>
 #include <thread>
 
 namespace octavo::offload {
@@ -89,6 +93,47 @@ TEST(Trace, HasStretchesOfTheCaller) {
   EXPECT_THAT(text, HasSubstr(R"("args": {"name": "model"})"));
   EXPECT_THAT(text, HasSubstr(R"("name": "layer \"1\" \\", "ts": 0.000, "dur": 3.0)"));
   EXPECT_THAT(text, Not(HasSubstr("off\"")));
+}
+
+// Numbers of other languages: 1.234,5. A stream has the locale that is global in C++, a function of C that of
+// setlocale.
+class Commas final : public std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\1"; }
+};
+
+// A locale with a decimal comma; false where the system has none and cannot make one.
+bool set_german() {
+  if (std::setlocale(LC_ALL, "de_DE.UTF-8") != nullptr) return true;
+  static const auto folder =
+      std::filesystem::temp_directory_path() / ("octavo_locale_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string made = (folder / "de_DE.UTF-8").string();
+  (void)std::system(("localedef -i de_DE -f UTF-8 " + made + " >/dev/null 2>&1").c_str());
+  (void)setenv("LOCPATH", folder.c_str(), 1);
+  const bool found = std::setlocale(LC_ALL, "de_DE.UTF-8") != nullptr;
+  (void)unsetenv("LOCPATH");
+  std::filesystem::remove_all(folder);
+  return found;
+}
+
+std::string written_stretches() {
+  trace_offload(true);
+  for (int row = 10; row < 30; ++row) note_offload("row " + std::to_string(row), "stretch", 0.0, 1234.5);
+  trace_offload(false);
+  return written();
+}
+
+TEST(Trace, HasADecimalPointInEveryLocale) {
+  const std::string plain = written_stretches();
+  EXPECT_THAT(plain, HasSubstr("\"dur\": 1234.500"));
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Commas));
+  EXPECT_EQ(written_stretches(), plain);
+  std::locale::global(before);
+  if (!set_german()) GTEST_SKIP() << "no locale with a decimal comma";
+  EXPECT_EQ(written_stretches(), plain);
+  std::setlocale(LC_ALL, "C");
 }
 
 }  // namespace

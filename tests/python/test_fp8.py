@@ -1051,6 +1051,29 @@ def test_a_shape_stays_plain_where_there_is_no_memory_to_time_it(
     assert "no memory to time both ways" in record.message
 
 
+def test_a_cast_with_a_bias_gradient_gets_its_workspace_from_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the core needs memory for the sums of tiles, and has none of its own."""
+    kinds = plans.Kinds(torch.device("cpu"), torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    shape = plans.Shape(1, 300, 32, 48, False, False, False)
+    on_gpu = plans.Plan(kinds._replace(device=torch.device("cuda:0")), recipe().numbers, shape, plans.DGRAD)
+    assert on_gpu.cast_workspace_bytes == 4 * 48 * (3 + 1)
+    plan = plans.Plan(kinds, recipe().numbers, shape, plans.DGRAD)
+    assert plan.cast_workspace_bytes == 0
+    seen = []
+
+    def cast(_layer: Any, args: Any) -> int:
+        seen.append((args._obj.workspace, args._obj.workspace_bytes))
+        return 0
+
+    monkeypatch.setattr(plan, "cast_workspace_bytes", on_gpu.cast_workspace_bytes)
+    monkeypatch.setattr(plan, "_cast", cast)
+    memory, codes, turned = plan.empty_pair(plans.DY)
+    dy = torch.zeros(300, 48, dtype=torch.bfloat16)
+    plan.cast_to(plans.DY, dy, codes, turned, memory.data_ptr(), False, plan.empty_sums(), None)
+    ((address, size),) = seen
+    assert address and size == 4 * 48 * (3 + 1)
+
+
 def test_structs_are_those_of_the_header() -> None:
     """Fields of FP8's structs, in the header's order."""
     import pathlib

@@ -20,6 +20,23 @@ const AdamWOptions& options_of(const AdamW& optimizer, std::size_t group) {
   return static_cast<const AdamWOptions&>(optimizer.param_groups()[group].options());
 }
 
+// The allocator gives a new tensor the address of one that was freed. What was set for the one is not the
+// other's.
+TEST(TorchGroups, ANewTensorHasNoFormatOfAFreedOne) {
+  constexpr std::int64_t kSize = 4096;
+  AdamW optimizer({torch::zeros({kSize}).requires_grad_()},
+                  AdamWOptions(1e-2).state("8bit").min_quantized_size(1));
+  const auto param = [&]() -> torch::Tensor& { return optimizer.param_groups()[0].params()[0]; };
+  for (int i = 0; i < 20; ++i) {
+    optimizer.set_format(param(), "fp32");
+    EXPECT_EQ(optimizer.kind_of(param()).format, "fp32");
+    param() = torch::Tensor();
+    param() = torch::zeros({kSize}).requires_grad_();
+    optimizer.step();  // looks for new parameters
+    EXPECT_EQ(optimizer.kind_of(param()).format, "8bit");
+  }
+}
+
 // docs/guides/libtorch.md shows these lines.
 TEST(TorchGroups, TheGuidesGroups) {
   torch::Tensor matrix = torch::ones({64, 128}), norm = torch::ones({128});

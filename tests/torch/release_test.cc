@@ -110,6 +110,23 @@ TEST(TorchRelease, OneBackwardPassPerStep) {
   EXPECT_EQ(error_of([&] { loss_of(params, 2).backward(); }), "no error");
 }
 
+// A parameter that the optimizer does not have any more is freed, and a hook of another optimizer may follow.
+TEST(TorchRelease, AReplacedParameterIsFreed) {
+  Tensors params = make_params();
+  AdamW optimizer(params, AdamWOptions(1e-2).gradient_release(true));
+  loss_of(params, 1).backward();
+  optimizer.step();
+  const c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> first(params[0].getIntrusivePtr());
+  const torch::Tensor second = params[1];
+  params = make_params();
+  optimizer.param_groups()[0].params() = params;
+  loss_of(params, 2).backward();
+  optimizer.step();
+  EXPECT_TRUE(first.expired());
+  EXPECT_EQ(torch::autograd::impl::post_acc_grad_hooks(second), nullptr);
+  EXPECT_NE(torch::autograd::impl::post_acc_grad_hooks(params[0]), nullptr);
+}
+
 TEST(TorchRelease, LateAndMovedAndGone) {
   const Tensors params = make_params(), plain = copies(params);
   AdamW reference(plain, AdamWOptions(1e-2));

@@ -132,6 +132,36 @@ TEST(TorchShards, NormsOverRanks) {
   EXPECT_NEAR(result[0].item<double>(), std::sqrt(3072 + 33 * 0.25), 1e-9);
 }
 
+// Each rank's part of the norm becomes that of all: the root of the squares, the count, and the maximum.
+TEST(TorchShards, TheLargestGradientIsThatOfAllRanks) {
+  const auto norm = [](double l2, double largest, std::int64_t nonfinite) {
+    torch::Tensor out = octavo::torch::DeviceBuffers::new_norm(torch::kCPU);
+    out[0] = l2;
+    out[1] = largest;
+    out.view(torch::kInt64)[2] = nonfinite;
+    return out;
+  };
+  const auto read = [](const torch::Tensor& t) {
+    return std::tuple(t[0].item<double>(), t[1].item<double>(),
+                      t.view(torch::kInt64)[2].item<std::int64_t>());
+  };
+  // The other rank has the norm (4, 3.5, 1).
+  const octavo::torch::NormReduction reduce{
+      [](std::uint32_t, const torch::Tensor& sums) {
+        sums.add_(torch::tensor({16.0, 1.0}, torch::kFloat64));
+      },
+      [](std::uint32_t, const torch::Tensor& largest) { largest.clamp_min_(3.5); }};
+  torch::Tensor total = norm(0, 0, 0);
+  octavo::torch::Combine combine({{1, torch::kCPU, norm(3, 2.5, 2)}}, {total}, reduce);
+  EXPECT_EQ(octavo::torch::Combine::call(&combine), 0);
+  EXPECT_EQ(read(total), std::tuple(5.0, 3.5, 3));
+  // Without a function for it the maximum is this rank's.
+  const octavo::torch::NormReduction sums_alone{reduce.sum, nullptr};
+  octavo::torch::Combine other({{1, torch::kCPU, norm(3, 2.5, 2)}}, {total}, sums_alone);
+  EXPECT_EQ(octavo::torch::Combine::call(&other), 0);
+  EXPECT_EQ(read(total), std::tuple(5.0, 2.5, 3));
+}
+
 // The norms of weights and updates are those of the whole, to the last bits of their sum.
 TEST(TorchShards, WhatAnAlgorithmMeasuresIsOfTheWhole) {
   const auto options = octavo::torch::LAMBOptions(1e-1).set("trust_ratio", 1);

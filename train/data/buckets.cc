@@ -8,8 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <condition_variable>
-#include <cstdio>
 #include <deque>
 #include <exception>
 #include <limits>
@@ -36,8 +36,9 @@ struct Clip {
 
 std::string number(double value) {
   std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, 6);
+  return {text.data(), end.ptr};
 }
 
 // A batch while it grows.

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <string>
@@ -38,8 +38,9 @@ Status too_many(std::string_view key, std::string_view value, std::int64_t per_s
 
 std::string text_of(double value) {
   std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), "%g", value);
-  return text.data();
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, 6);
+  return {text.data(), end.ptr};
 }
 
 // Draws of `epochs` passes, rounded up; none if there are too many to count.

@@ -244,8 +244,7 @@ Tensor joint_loss(const Tensor& f, const Tensor& g, const Tensor& weight, const 
   const bool known = native::dtype_number(f.scalar_type()) >= 0;
   const Tensor frames = known ? f : f.to(::torch::kFloat32);
   // Without code for the GPU in the core the CPU computes.
-  static const bool has_backend = octavo::gpu_info().runtime_version != 0;
-  if (frames.is_cpu() || frames.is_meta() || has_backend)
+  if (frames.is_cpu() || frames.is_meta() || octavo::has_cuda())
     return JointFunction::apply(frames, g, weight, maybe(bias), targets, maybe(samples), call);
   const auto here = [](const Tensor& x) { return x.defined() ? maybe(x.cpu()) : std::nullopt; };
   return JointFunction::apply(frames.cpu(), g.cpu(), weight.cpu(), here(bias), targets.cpu(), here(samples),

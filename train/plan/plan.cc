@@ -182,8 +182,8 @@ std::vector<std::string> plan_lines(const Plan& plan) {
   constexpr double kAlike = 0.7;  // from this share on, a step waits for the host, too
   const auto row = [&](const std::string& name, std::int64_t bytes) {
     std::array<char, 96> line{};
-    std::snprintf(line.data(), line.size(), "  %-18s%10s%7.1f%%", name.c_str(), bytes_text(bytes).c_str(),
-                  100.0 * static_cast<double>(bytes) / static_cast<double>(plan.total()));
+    std::snprintf(line.data(), line.size(), "  %-18s%10s%7s%%", name.c_str(), bytes_text(bytes).c_str(),
+                  fixed(100.0 * static_cast<double>(bytes) / static_cast<double>(plan.total()), 1).c_str());
     return std::string(line.data());
   };
   std::vector<std::string> out = {

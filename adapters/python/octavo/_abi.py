@@ -132,7 +132,7 @@ Fp8Layer = _struct(
 Fp8CastArgs = _struct(
     "Fp8CastArgs",
     "u32 struct_size operand dtype activation; ptr from codes turned scales history bias_grad stream; i32 "
-    "threads; u32 reserved",
+    "threads; u32 reserved; ptr workspace; i64 workspace_bytes",
 )
 Fp8ProductArgs = _struct(
     "Fp8ProductArgs",
@@ -232,6 +232,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_fp8_result": (u32, (_at(Fp8Layer), u32, _at(i64))),
     "octavo_fp8_codes_bytes": (i64, (_at(Fp8Layer), u32, u32)),
     "octavo_fp8_workspace_bytes": (i64, (u32, i32)),
+    "octavo_fp8_cast_workspace_bytes": (i64, (_at(Fp8Layer),)),
     "octavo_fp8_cast": (u32, (_at(Fp8Layer), _at(Fp8CastArgs))),
     "octavo_fp8_product": (u32, (_at(Fp8Layer), _at(Fp8ProductArgs))),
     "octavo_fp8_update_scales": (u32, (_at(Fp8ScaleArgs),)),

@@ -31,14 +31,14 @@ std::string device_name(Device device) {
 
 std::unique_ptr<BenchDevice> make_device(Device device, int threads) {
   if (device.kind == DeviceKind::cpu) return make_host_device(threads);
-  const GpuReport report = gpu_info();
+  const GpuReport report = list_gpus();
   const std::string flag = "--device " + device_name(device) + ": ";
   if (report.gpus.empty()) throw Failure(kExitFailure, flag + report.note + "; use --device cpu");
   const int count = static_cast<int>(report.gpus.size());
   if (device.index >= count)
     throw Failure(kExitUsage, flag + "there is no such GPU, expected " +
                                   (count == 1 ? "cuda:0" : "cuda:0 to cuda:" + std::to_string(count - 1)));
-  const GpuInfo& gpu = report.gpus[static_cast<std::size_t>(device.index)];
+  const GpuInfo gpu = take(gpu_info(device.index));
   if (!gpu.usable) throw Failure(kExitFailure, flag + gpu.name + " cannot be used: " + gpu.note);
   return make_cuda_device(device.index);
 }

@@ -146,8 +146,13 @@ class Bench {
 
 BenchResult run_bench(const BenchFlags& flags) {
   const BenchPlan plan = plan_bench(flags);
-  BenchRun common{plan.device, gpu_info(), std::string(take(implementation())), plan.runs.front().threads, 0};
+  BenchRun common{plan.device, list_gpus(), std::string(take(implementation())), plan.runs.front().threads,
+                  0};
   const std::unique_ptr<BenchDevice> device = make_device(plan.device, common.threads);
+  if (plan.device.kind == DeviceKind::cuda) {
+    const int index = plan.device.index;
+    common.gpus.gpus.at(static_cast<std::size_t>(index)) = take(gpu_info(index));
+  }
   Bench bench(flags, plan, *device);
   bench.check_results();
   if (!flags.dry_run) common.copy_bytes = bench.time_rows();

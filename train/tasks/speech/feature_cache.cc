@@ -12,9 +12,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
+#include <charconv>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -33,11 +34,12 @@ std::string hash_of(std::span<const std::byte> bytes) {
   return hasher.hex();
 }
 
-// All digits.
+// All digits, with a decimal point whatever the locale of the program is: a cache must be found again.
 std::string exact(double value) {
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.17g", value);
-  return text;
+  std::array<char, 40> text{};
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, 17);
+  return {text.data(), end.ptr};
 }
 
 // What makes features, but for dither: what is kept has none.

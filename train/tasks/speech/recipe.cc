@@ -10,8 +10,9 @@
 #include <octavo/types.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <string>
+#include <string_view>
 
 namespace octavo::train {
 namespace {
@@ -24,13 +25,20 @@ std::int64_t warmup_of(const Config& config) {
   return given ? std::min(recipe::kFineTuningWarmup, *steps / 10) : recipe::kFineTuningWarmup;
 }
 
+// A number of the recipe, which has a decimal point whatever the locale of the program is.
+double number_in(std::string_view text) {
+  double value = 0.0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
 void add_fine_tuning(const Config& config, std::vector<Default>& out) {
   const TrainingSettings& training = config.settings.training;
   if (training.optimizer.algorithm != parse_algorithm(recipe::kWithFp32).value()) return;
   for (const auto& [path, value] : recipe::kFineTuning) {
     const std::string text(value);
     // Who wants a smaller rate than where the recipe's ends has no other end in mind.
-    if (path == "training.min_lr" && std::strtod(text.c_str(), nullptr) > training.learning_rate) continue;
+    if (path == "training.min_lr" && number_in(text) > training.learning_rate) continue;
     out.push_back({path, text});
   }
   out.push_back({"training.warmup_steps", std::to_string(warmup_of(config))});

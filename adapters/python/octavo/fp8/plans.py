@@ -89,6 +89,7 @@ class Plan:
             tuple(self._checked(library.octavo_fp8_codes_bytes(self._layer, i, turned)) for turned in (0, 1))
             for i in range(3)
         ]
+        self.cast_workspace_bytes = self._checked(library.octavo_fp8_cast_workspace_bytes(self._layer))
         self.sizes = [self._result(i) for i in range(3)]
         self.result_dtypes = results
         self._gpu = kinds.device.index if kinds.device.type == "cuda" else None
@@ -165,7 +166,14 @@ class Plan:
             scales = state + operand * self.state_bytes
             history = scales + 8 if gather else 0
         sums = 0 if bias_grad is None else bias_grad.data_ptr()
+        space = None
+        if bias_grad is not None and self.cast_workspace_bytes:
+            # Torch's allocator gives the memory to later work of this stream alone, so it may end with the call.
+            space = torch.empty(self.cast_workspace_bytes, dtype=torch.uint8, device=self.device)
         with self._lock:
+            if space is not None:
+                self._casts[operand].workspace = space.data_ptr()
+                self._casts[operand].workspace_bytes = self.cast_workspace_bytes
             _CAST[0].pack_into(
                 self._casts[operand],
                 _CAST[1],

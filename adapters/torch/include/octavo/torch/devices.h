@@ -15,8 +15,12 @@
 
 namespace octavo::torch {
 
-// Sums doubles, in place, over the ranks that share the gradients of a part; on the gradients' device.
-using ReduceNorm = std::function<void(std::uint32_t part, ::torch::Tensor sums)>;
+// Reduces doubles, in place, over the ranks that share the gradients of a part; on the gradients' device.
+using ReduceNorm = std::function<void(std::uint32_t part, ::torch::Tensor values)>;
+struct NormReduction {
+  ReduceNorm sum;
+  ReduceNorm largest;  // empty: the maximum stays that of this rank's gradients
+};
 
 constexpr std::int64_t kStagingAlignment = 256;
 
@@ -78,11 +82,17 @@ inline ::torch::Tensor combined(const std::vector<::torch::Tensor>& parts, const
   return out;
 }
 
-inline void sum_over_ranks(::torch::Tensor norm, std::uint32_t part, const ReduceNorm& reduce) {
+// The norm of one rank becomes the norm of all ranks.
+inline void reduce_over_ranks(::torch::Tensor norm, std::uint32_t part, const NormReduction& reduce) {
   ::torch::Tensor sums = norm.slice(0, 0, 2).clone();
   sums[0] = norm[0].square();
   sums[1] = norm.view(::torch::kInt64)[2].to(::torch::kFloat64);
-  reduce(part, sums);
+  reduce.sum(part, sums);
+  if (reduce.largest) {
+    const ::torch::Tensor largest = norm.slice(0, 1, 2).clone();
+    reduce.largest(part, largest);
+    norm[1] = largest[0];
+  }
   norm[0] = sums[0].sqrt();
   norm.view(::torch::kInt64)[2] = sums[1].to(::torch::kInt64);
 }
@@ -90,7 +100,7 @@ inline void sum_over_ranks(::torch::Tensor norm, std::uint32_t part, const Reduc
 // What the engine calls to combine norms: each part over its ranks, then all of them for every target.
 class Combine {
  public:
-  Combine(std::vector<NormPart> parts, std::vector<::torch::Tensor> targets, const ReduceNorm& reduce)
+  Combine(std::vector<NormPart> parts, std::vector<::torch::Tensor> targets, const NormReduction& reduce)
       : parts_(std::move(parts)), targets_(std::move(targets)), reduce_(reduce) {}
 
   static std::int32_t call(void* self) noexcept {
@@ -115,14 +125,14 @@ class Combine {
     std::vector<::torch::Tensor> sums;
     for (const auto& [part, norms] : by_part) {
       sums.push_back(combined(norms, norms[0].device()).clone());
-      if (part != 0) sum_over_ranks(sums.back(), part, reduce_);
+      if (part != 0) reduce_over_ranks(sums.back(), part, reduce_);
     }
     for (::torch::Tensor& target : targets_) target.copy_(combined(sums, target.device()));
   }
 
   std::vector<NormPart> parts_;
   std::vector<::torch::Tensor> targets_;
-  const ReduceNorm& reduce_;
+  const NormReduction& reduce_;
   std::exception_ptr failure_;
 };
 

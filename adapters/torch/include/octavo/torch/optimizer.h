@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <c10/core/UndefinedTensorImpl.h>
+#include <c10/util/intrusive_ptr.h>
 #include <octavo/torch/devices.h>
 #include <octavo/torch/records.h>
 #include <octavo/torch/release.h>
@@ -34,6 +36,13 @@ struct Reading {
   native::Used grad;
 };
 
+// The choices of set_shard and set_format for a parameter. The weak pointer keeps the address from being used
+// for another tensor, and it expires with the parameter.
+struct Owned {
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> param;
+  Own own;
+};
+
 // What an optimizer has besides torch's members, so that it can be moved as a whole.
 struct OptimizerMembers {
   explicit OptimizerMembers(const Algorithm& algorithm)
@@ -47,13 +56,13 @@ struct OptimizerMembers {
   std::vector<Record> records_;                              // by handle: the parameter's number among all
   std::vector<std::pair<std::size_t, std::size_t>> places_;  // by handle: group and index in it
   std::unordered_map<const void*, std::uint32_t> handles_;
-  std::unordered_map<const void*, Own> own_;
+  std::unordered_map<const void*, Owned> own_;
   std::list<DeviceBuffers> devices_;   // one per device; they stay where they are
   std::vector<::torch::Tensor> kept_;  // workspaces that a CUDA graph may still use
   std::uint64_t plan_ = 0;             // that the workspaces are large enough for
   ::torch::Tensor norm_, loss_scale_, found_inf_;
   std::vector<::torch::Tensor> rates_;  // by group; undefined: the options' number
-  ReduceNorm reduce_;
+  NormReduction reduce_;
   std::exception_ptr failure_;  // of reduce_, inside a step
   std::unique_ptr<ReleaseHooks> hooks_;
   // Offload.
@@ -120,7 +129,11 @@ class Optimizer : public ::torch::optim::Optimizer, private OptimizerMembers {
   // Called at each step that takes a norm, for each part that set_shard named, in the order of their numbers,
   // also where no gradient of it is here: so every rank calls it as often. Algorithms that measure whole
   // tensors before they update them call it for that, too; ranks then need gradients of the same parameters.
-  void set_norm_reduce(ReduceNorm reduce) { reduce_ = std::move(reduce); }
+  // `sum` adds values over ranks. `largest`, called after it, takes their maximum: without it the largest
+  // gradient of the norm is that of this rank.
+  void set_norm_reduce(ReduceNorm sum, ReduceNorm largest = nullptr) {
+    reduce_ = {std::move(sum), std::move(largest)};
+  }
   // The state format of one parameter, whatever its size. Before its first step.
   void set_format(const Tensor& param, const std::string& format, std::int64_t block_size = 0);
 
@@ -329,6 +342,10 @@ inline void Optimizer::number_parameters() {
       if (same && (!moved || params[i].grad().defined() || held(handle))) continue;
       if (record.known) stale.push_back(handle);
       if (!same) record.place = HostPlace(), placed_ = false;
+      // Another parameter may have the address of the one before it later.
+      if (const auto before = handles_.find(record.impl);
+          before != handles_.end() && before->second == handle)
+        handles_.erase(before);
       record.impl = params[i].unsafeGetTensorImpl();
       handles_[record.impl] = handle;
     }
@@ -397,7 +414,7 @@ inline std::uint32_t Optimizer::handle_of(const Tensor& param, const char* calle
 inline const Own& Optimizer::own_of(const Tensor& param) const {
   static const Own none;
   const auto found = own_.find(param.unsafeGetTensorImpl());
-  return found == own_.end() ? none : found->second;
+  return found == own_.end() ? none : found->second.own;
 }
 
 inline ParamState* Optimizer::find_state(const Tensor& param) const {

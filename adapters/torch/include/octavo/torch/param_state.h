@@ -21,7 +21,7 @@ class ParamState : public ::torch::optim::OptimizerCloneableParamState<ParamStat
   // Steps taken; waits for the device where the count is there (with the guard).
   std::int64_t step() const { return count.defined() ? count.item<std::int64_t>() : 0; }
 
-  ::torch::Tensor count;  // int64; one tensor for all parameters that step together
+  ::torch::Tensor count;  // int64; a tensor of this parameter alone
   std::array<::torch::Tensor, kSlots> codes, scales;
   ::torch::Tensor master;
   std::string format;  // empty: there are no moments yet

@@ -35,7 +35,8 @@ class ReleaseHooks {
     const std::lock_guard<std::recursive_mutex> lock(link_->mutex);
     link_->owner = owner;
   }
-  // Hooks of the owner's parameters that require gradients and have none yet.
+  // Hooks the owner's parameters that require gradients, and releases parameters that it does not have any
+  // more.
   void watch();
   std::recursive_mutex& mutex() { return link_->mutex; }
 
@@ -53,6 +54,8 @@ class ReleaseHooks {
     const auto* hook = dynamic_cast<const Hook*>(::torch::autograd::impl::post_acc_grad_hooks(param).get());
     return hook != nullptr && hook->link == link_;
   }
+
+  void release_gone();
 
   std::shared_ptr<Link> link_;
   std::vector<::torch::Tensor> hooked_;

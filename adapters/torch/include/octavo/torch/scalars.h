@@ -5,6 +5,8 @@
 
 #include <octavo/torch/optimizer.h>
 
+#include <iterator>
+
 namespace octavo::torch {
 
 inline ::torch::Tensor Optimizer::checked_scalar(const char* what, Tensor scalar) const {
@@ -32,7 +34,10 @@ inline void Optimizer::set_own(const Tensor& param, std::uint32_t handle, const 
   TORCH_CHECK(find_state(param) == nullptr, where(handle), "it has ", find_state(param)->format,
               " states already; set its shard and format before its first step");
   octavo::torch::kind_of(param, options_of(places_[handle].first), own, nullptr, where(handle));
-  own_[param.unsafeGetTensorImpl()] = own;
+  for (auto each = own_.begin(); each != own_.end();)
+    each = each->second.param.expired() ? own_.erase(each) : std::next(each);
+  own_.insert_or_assign(param.unsafeGetTensorImpl(),
+                        Owned{decltype(Owned::param)(param.getIntrusivePtr()), own});
   placed_ = false;
 }
 

@@ -6,6 +6,8 @@
 
 #include <octavo/torch/optimizer.h>
 
+#include <algorithm>
+
 namespace octavo::torch {
 
 inline ::torch::Tensor Optimizer::step(LossClosure closure) {
@@ -212,7 +214,7 @@ inline Optimizer::Call Optimizer::call_with(bool norm, bool report, bool defer) 
   call.args.threads = at::get_num_threads();
   call.args.devices = call.devices.data();  // a vector that moves keeps its memory
   call.args.device_count = static_cast<std::int64_t>(call.devices.size());
-  if (reduce_) call.args.add_sums = add_sums, call.args.sums_user = this;
+  if (reduce_.sum) call.args.add_sums = add_sums, call.args.sums_user = this;
   return call;
 }
 
@@ -225,7 +227,7 @@ inline std::int32_t Optimizer::add_sums(void* self, std::uint32_t kind, std::int
         kind == 0 ? ::torch::Device(::torch::kCPU)
                   : ::torch::Device(::torch::kCUDA, static_cast<c10::DeviceIndex>(index));
     const auto options = ::torch::TensorOptions().dtype(::torch::kFloat64).device(device);
-    optimizer.reduce_(part, ::torch::from_blob(sums, {count}, options));
+    optimizer.reduce_.sum(part, ::torch::from_blob(sums, {count}, options));
     return 0;
   } catch (...) {
     optimizer.failure_ = std::current_exception();
@@ -244,7 +246,7 @@ inline std::vector<NormPart> Optimizer::norm_parts(const std::vector<Item>& item
     for (const NormPart& known : parts) {
       if (known.part == part && known.device == param.device()) return;
     }
-    TORCH_CHECK(part == 0 || reduce_, "octavo::torch::", name_, ": other ranks have parts of gradients ",
+    TORCH_CHECK(part == 0 || reduce_.sum, "octavo::torch::", name_, ": other ranks have parts of gradients ",
                 "(set_shard), and a norm is needed; give set_norm_reduce a function that sums over ranks");
     parts.push_back({part, param.device(), buffers_of(param.device()).norm.tensor()});
   };
@@ -304,7 +306,7 @@ inline void Optimizer::ready(const Item& item) {
   const ::torch::Device device = item.param.device();
   if (needs_norm() && !(own.defined() && own.device() == device)) own = DeviceBuffers::new_norm(device, 2);
   const std::uint32_t part = own_of(item.param).shard.part;
-  TORCH_CHECK(part == 0 || !needs_norm() || reduce_, item.where,
+  TORCH_CHECK(part == 0 || !needs_norm() || reduce_.sum, item.where,
               "other ranks have parts of its gradient; give set_norm_reduce a function that sums over ranks");
   const Tensor mine = needs_norm() ? own.slice(0, 0, 3) : Tensor();
   Combine combine({{part, device, mine}}, {mine}, reduce_);
@@ -348,16 +350,35 @@ inline void Optimizer::finish() {
 }
 
 inline void ReleaseHooks::watch() {
+  std::size_t mine = 0;
   for (const auto& group : link_->owner->param_groups()) {
     for (const ::torch::Tensor& param : group.params()) {
-      if (!param.requires_grad() || !param.is_leaf() || is_mine(param)) continue;
+      const bool hooked = param.defined() && is_mine(param);
+      if (hooked) ++mine;
+      if (hooked || !param.requires_grad() || !param.is_leaf()) continue;
       TORCH_CHECK(::torch::autograd::impl::post_acc_grad_hooks(param) == nullptr,
                   "octavo::torch: gradient_release and offload_gradients: a parameter has a "
                   "post-accumulate-grad hook already, of another optimizer for example; remove it first");
       ::torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<Hook>(link_));
       hooked_.push_back(param);
+      ++mine;
     }
   }
+  if (mine < hooked_.size()) release_gone();
+}
+
+inline void ReleaseHooks::release_gone() {
+  std::unordered_set<const void*> current;
+  for (const auto& group : link_->owner->param_groups()) {
+    for (const ::torch::Tensor& param : group.params()) current.insert(param.unsafeGetTensorImpl());
+  }
+  const auto gone = std::partition(hooked_.begin(), hooked_.end(), [&](const ::torch::Tensor& param) {
+    return current.count(param.unsafeGetTensorImpl()) != 0;
+  });
+  for (auto param = gone; param != hooked_.end(); ++param) {
+    if (is_mine(*param)) ::torch::autograd::impl::set_post_acc_grad_hooks(*param, nullptr);
+  }
+  hooked_.erase(gone, hooked_.end());
 }
 
 inline void ReleaseHooks::Hook::operator()(const ::torch::Tensor& param) {
