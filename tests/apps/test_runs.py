@@ -166,10 +166,12 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(folder):
     # A path and a text in a manifest.
     line = {"audio_filepath": evil + ".wav", "duration": 1, "text": "a"}
     (folder / "clips.jsonl").write_text(json.dumps(line) + "\n")
+    # A path in a config, by the escapes of YAML.
+    (folder / "evil.yaml").write_text(TINY.replace("text.txt", json.dumps(evil).replace("\\u00", "\\x")))
     for words, code in (
         (["train", "run.yaml", f"init_from={weights}"], 2),
         (["data", "check", "clips.jsonl"], None),
-        (["train", "run.yaml", f"data.train={evil}"], 1),
+        (["train", "evil.yaml"], 2),
     ):
         done = subprocess.run(
             [BINARY, *words], cwd=folder, env=ENVIRONMENT, capture_output=True, check=False, timeout=300

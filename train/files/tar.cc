@@ -140,7 +140,7 @@ class TarReader {
     if (pending_.path || pending_.size)
       return Status::invalid("a long name or a size without a file after it");
     if (rest().size() < 2 * kTarBlock) return cut_short();
-    if (rest().size() > kPaddingLimit) return too_long("an end", rest().size(), kPaddingLimit);
+    if (rest().size() > kPaddingLimit) return too_long("padding after the end", rest().size(), kPaddingLimit);
     const auto other = std::ranges::find_if(rest(), [](std::byte byte) { return byte != std::byte{0}; });
     if (other == rest().end()) return false;
     header_ = at_ + static_cast<std::size_t>(other - rest().begin());
