@@ -251,6 +251,15 @@ cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* /*config*/, con
                                        void** /*arguments*/) {
   return used("cudaLaunchKernel");
 }
+// How kernels in <<<>>> are launched since CUDA 13.
+cudaError_t __wrap___cudaGetKernel(cudaKernel_t* found, const void* kernel) {
+  *found = reinterpret_cast<cudaKernel_t>(const_cast<void*>(kernel));
+  return cudaSuccess;
+}
+cudaError_t __wrap___cudaLaunchKernel(cudaKernel_t /*kernel*/, dim3 /*grid*/, dim3 /*block*/,
+                                      void** /*arguments*/, std::size_t /*shared*/, cudaStream_t /*stream*/) {
+  return used("cudaLaunchKernel");
+}
 
 void* __real_dlopen(const char* name, int how);
 void* __real_dlsym(void* library, const char* name);

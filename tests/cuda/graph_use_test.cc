@@ -4,10 +4,15 @@
 #include "cuda/fake_runtime.h"
 #include "optimizers/backend.h"
 
+#include <octavo/optimizer.h>
+
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
 
 namespace {
 
@@ -71,6 +76,47 @@ TEST_F(GraphUses, AFailedQueryIsNotACapture) {
   EXPECT_TRUE((*work)->in_graph(memory_.data(), nullptr));  // for this step, which fails
   fake().capture_error = cudaSuccess;
   EXPECT_FALSE((*work)->in_graph(memory_.data(), nullptr));
+}
+
+// A step writes its table when the workspace is new, as long as a graph has it, and once after that.
+TEST_F(GraphUses, AStepWritesItsTableOnceMoreAfterAGraph) {
+  constexpr std::size_t kSize = 64;
+  std::array<std::vector<float>, 4> memory;
+  for (auto& each : memory) each.resize(kSize);
+  octavo::TensorArgs tensor;
+  tensor.spec.numel = kSize;
+  tensor.param = memory[0].data();
+  tensor.grad = memory[1].data();
+  tensor.state[0].codes = memory[2].data();
+  tensor.state[1].codes = memory[3].data();
+  octavo::GroupConfig config;
+  config.device = {octavo::DeviceKind::cuda, 0};
+  auto group = octavo::Group::create(config, std::span(&tensor, 1));
+  ASSERT_TRUE(group.ok()) << group.status().message();
+  struct alignas(256) Room : std::array<std::byte, 65536> {};
+  const auto room = std::make_unique<Room>();
+  ASSERT_LE(group->workspace_bytes(), std::ssize(*room));
+  octavo::StepArgs args;
+  args.step = 1;
+  args.workspace = *room;
+  const auto launches = [&] {
+    const int before = fake().count("cudaLaunchKernel");
+    const auto done = group->step(args);
+    EXPECT_TRUE(done.ok()) << done.status().message();
+    return fake().count("cudaLaunchKernel") - before;
+  };
+  const int all = launches();
+  EXPECT_GT(all, 1);
+  EXPECT_EQ(launches(), 1);
+  FakeGraph graph{11, {}};
+  fake().capturing = &graph;
+  EXPECT_EQ(launches(), all);
+  fake().capturing = nullptr;
+  EXPECT_EQ(launches(), all);
+  EXPECT_EQ(launches(), all);
+  destroy(graph);
+  EXPECT_EQ(launches(), all);
+  EXPECT_EQ(launches(), 1);
 }
 
 }  // namespace

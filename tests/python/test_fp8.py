@@ -1071,7 +1071,8 @@ def test_a_cast_with_a_bias_gradient_gets_its_workspace_from_torch(monkeypatch: 
     dy = torch.zeros(300, 48, dtype=torch.bfloat16)
     plan.cast_to(plans.DY, dy, codes, turned, memory.data_ptr(), False, plan.empty_sums(), None)
     ((address, size),) = seen
-    assert address and size == 4 * 48 * (3 + 1)
+    assert address
+    assert size == 4 * 48 * (3 + 1)
 
 
 def test_structs_are_those_of_the_header() -> None:

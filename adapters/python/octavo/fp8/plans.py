@@ -168,7 +168,7 @@ class Plan:
         sums = 0 if bias_grad is None else bias_grad.data_ptr()
         space = None
         if bias_grad is not None and self.cast_workspace_bytes:
-            # Torch's allocator gives the memory to later work of this stream alone, so it may end with the call.
+            # Torch's allocator gives the memory to later work of this stream alone, so it may be freed here.
             space = torch.empty(self.cast_workspace_bytes, dtype=torch.uint8, device=self.device)
         with self._lock:
             if space is not None:
