@@ -149,6 +149,11 @@ Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
         path + ": a .nemo archive needs the config and the tokenizer of one, but the model began with " +
         origin.path() + "; write a folder of transformers, or begin with a .nemo archive");
   }
+  if (origin.config().hybrid) {
+    return Status::invalid(path + ": " + origin.path() +
+                           " is a hybrid of a transducer and CTC, whose config does not fit the transducer "
+                           "alone; write a folder of transformers");
+  }
   if (Status status = check_same_tensors(origin, weights); !status.ok()) return placed(path, status);
   std::vector<TensorSource> sources;
   for (const StoredTensor& tensor : origin.preprocessor()) sources.push_back(source_of(tensor));
