@@ -554,9 +554,10 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   EXPECT_EQ(read_bytes(folder.at("e.nemo")), read_bytes(path));
   EXPECT_EQ(error(model, nullptr, "bare"), "");
   EXPECT_EQ(names_in(folder.at("bare")),
-            (std::vector<std::string>{"config.json", "model.safetensors", "preprocessor_config.json"}));
+            (std::vector<std::string>{"config.json", "generation_config.json", "model.safetensors",
+                                      "preprocessor_config.json"}));
   EXPECT_THAT(error(model, nullptr, "f.nemo"), HasSubstr("began with random weights; write a folder"));
-  EXPECT_THAT(error(model, nullptr, "f.safetensors"), HasSubstr("ends with .nemo, or a folder's"));
+  EXPECT_THAT(error(model, nullptr, "f.safetensors"), HasSubstr("expected a name that ends with .nemo"));
   SpeechModelSettings longer = archive->settings();
   longer.durations.back() += 1;
   EXPECT_THAT(error(longer, &*archive, "f.nemo"), HasSubstr("the durations of the model are not those"));
@@ -568,7 +569,8 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   weights[0].bytes = []() -> Result<Bytes> { return Status::failed("no bytes"); };
   EXPECT_THAT(error(model, nullptr, "bare"), HasSubstr("no bytes"));
   EXPECT_EQ(names_in(folder.at("bare")),
-            (std::vector<std::string>{"model.safetensors", "notes.txt", "preprocessor_config.json"}));
+            (std::vector<std::string>{"generation_config.json", "model.safetensors", "notes.txt",
+                                      "preprocessor_config.json"}));
   const auto before = names_in(folder.path());
   EXPECT_THAT(error(model, nullptr, "new"), HasSubstr("no bytes"));
   EXPECT_EQ(names_in(folder.path()), before);
