@@ -2,12 +2,14 @@
 precision weights have is in tests/train/files_weights_test.cc."""
 
 import io
+import itertools
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tarfile
+import wave
 
 import pytest
 
@@ -21,8 +23,8 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 import test_speech_archives as archives  # noqa: E402
 
-# Of a folder for transformers, of a model without a tokenizer.
-FILES = ["config.json", "model.safetensors", "preprocessor_config.json"]
+# The files of a folder for transformers if the model is a transducer without a tokenizer.
+FILES = ["config.json", "generation_config.json", "model.safetensors", "preprocessor_config.json"]
 SIZES = """\
   vocab_size: 6
   encoder: {feat_in: 16, subsampling_conv_channels: 4, n_layers: 2, d_model: 16, n_heads: 2}
@@ -124,6 +126,146 @@ def test_targets_that_are_there(random_run):
     assert "none/" in said
     said = octavo(random_run, "export", "nowhere", "hf2", code=2)
     assert "nowhere: no checkpoint is there" in said
+
+
+def test_a_target_with_another_suffix_is_refused(random_run):
+    said = octavo(random_run, "export", "run", "speech.onnx", code=2)
+    assert "speech.onnx: models are not written as .onnx; expected a name that ends with .nemo" in said
+    assert not (random_run / "speech.onnx").exists()
+
+
+SPOKEN = """\
+task: speech
+model:
+  name: fastconformer
+  head: {head}
+  tokenizer: {{dir: tokenizer}}
+  preprocessor: {{features: 16}}
+  encoder: {{feat_in: 16, subsampling_conv_channels: 4, n_layers: 2, d_model: 16, n_heads: 2}}
+  decoder: {{pred_hidden: 16, pred_rnn_layers: 1}}
+  joint: {{joint_hidden: 16}}
+  loss: {{durations: [0, 1, 2]}}
+data: {{train_manifest: clips.jsonl, val_manifest: clips.jsonl, dataloader_num_workers: 0}}
+training: {{per_device_train_batch_size: 4, max_steps: 1, device: cpu, compute_dtype: float32}}
+output_dir: run-{head}
+"""
+
+
+def write_clip(path, seconds, seed):
+    samples = torch.randn(int(16000 * seconds), generator=torch.Generator().manual_seed(seed))
+    swell = torch.linspace(0, 40 * seconds, len(samples)).sin()
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.writeframes((samples * swell * 3000).to(torch.int16).numpy().tobytes())
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """Recordings with a tokenizer: what models of every head are trained on for one step."""
+    folder = tmp_path_factory.mktemp("spoken")
+    lines = []
+    for i in range(8):
+        seconds = 0.9 + 0.35 * i
+        write_clip(folder / f"{i}.wav", seconds, i)
+        text = "three apples fall all over the small hill"[: 10 + 4 * i].strip()
+        lines.append(json.dumps({"audio_filepath": f"{i}.wav", "duration": seconds, "text": text}) + "\n")
+    (folder / "clips.jsonl").write_text("".join(lines))
+    octavo(folder, "data", "make-tokenizer", "tokenizer", "clips.jsonl", "--vocab-size", "30")
+    return folder
+
+
+def vary(folder, head):
+    """Gives the head other weights, with which frames of an untrained model have different tokens."""
+    torch.manual_seed(1)
+    path = folder / f"{head}-hf" / "model.safetensors"
+    model = archives.load_in_transformers(path.parent, head)
+    with torch.no_grad():
+        batch = features_of([folder / f"{i}.wav" for i in range(8)], folder / f"{head}.nemo")
+        frames = model.encoder(**batch).last_hidden_state.flatten(0, 1)
+        weights = safetensors.load_file(path)
+        if head == "ctc":
+            head_weight = torch.randn_like(weights["ctc_head.weight"]) / frames.std(0)[:, None]
+            weights["ctc_head.weight"] = head_weight
+            weights["ctc_head.bias"] = -head_weight[:, :, 0] @ frames.mean(0)
+            weights["ctc_head.bias"][-1] += 2
+        else:
+            projected = frames @ weights["encoder_projector.weight"].T
+            scale = 2 / projected.std(0)
+            weights["encoder_projector.weight"] *= scale[:, None]
+            weights["encoder_projector.bias"] = -projected.mean(0) * scale
+            weights["joint.head.weight"] = torch.randn_like(weights["joint.head.weight"])
+            weights["decoder.decoder_projector.weight"] *= 3
+            bias = weights["joint.head.bias"]
+            bias[model.config.blank_token_id] += 12 if head == "rnnt" else 5
+            # Never the duration 0: transformers has no limit of a TDT model's tokens at one frame.
+            bias[model.config.vocab_size : model.config.vocab_size + 1] -= 1e4
+    safetensors.save_file(weights, path, metadata={"format": "pt"})
+
+
+def exported(folder, head):
+    (folder / f"{head}.yaml").write_text(SPOKEN.format(head=head))
+    octavo(folder, "train", f"{head}.yaml")
+    octavo(folder, "export", f"run-{head}", f"{head}-hf")
+    octavo(folder, "export", f"run-{head}", f"{head}.nemo")
+    vary(folder, head)
+
+
+def features_of(paths, nemo):
+    """As ParakeetFeatureExtractor makes them, whose filters need librosa; here they are the archive's."""
+    with tarfile.open(nemo) as opened:
+        state = torch.load(io.BytesIO(opened.extractfile("./model_weights.ckpt").read()), weights_only=True)
+    window, filters = (state[f"preprocessor.featurizer.{name}"] for name in ("window", "fb"))
+    features = []
+    for path in paths:
+        with wave.open(str(path)) as file:
+            samples = torch.frombuffer(bytearray(file.readframes(file.getnframes())), dtype=torch.int16)
+        x = samples.float() / 32768
+        x = torch.cat([x[:1], x[1:] - 0.97 * x[:-1]])
+        spectrum = torch.stft(
+            x, 512, 160, len(window), window, center=True, pad_mode="constant", return_complex=True
+        )
+        bands = torch.log(filters[0] @ spectrum.abs() ** 2 + 2**-24).T[: len(x) // 160]
+        features.append((bands - bands.mean(0)) / (bands.std(0) + 1e-5))
+    # One frame of padding more than the longest clip, as theirs.
+    lengths = torch.tensor([len(each) for each in features])
+    padded = torch.zeros(len(features), int(lengths.max()) + 1, filters.shape[1])
+    for row, each in zip(padded, features, strict=True):
+        row[: len(each)] = each
+    return {"input_features": padded, "attention_mask": torch.arange(padded.shape[1]) < lengths[:, None]}
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("head", ["tdt", "rnnt", "ctc"])
+def test_transformers_transcribes_as_octavo_does(spoken, head, batch):
+    transformers = pytest.importorskip("transformers")
+    folder = spoken / f"{head}-hf"
+    if not folder.exists():
+        exported(spoken, head)
+    clips = [f"{i}.wav" for i in range(8)]
+    lines = octavo(spoken, "transcribe", f"{head}-hf", *clips, "--format", "json").splitlines()
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    ours = {each["audio_filepath"]: each["text"] for each in found}
+    model = archives.load_in_transformers(folder, head)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    # As the processor decides it where it is not told.
+    merges = "<blank>" not in tokenizer.get_vocab()
+    theirs = {}
+    for first in range(0, len(clips), batch):
+        names = clips[first : first + batch]
+        with torch.no_grad():
+            out = model.generate(**features_of([spoken / name for name in names], spoken / f"{head}.nemo"))
+        tokens = out if head == "ctc" else out.sequences
+        texts = tokenizer.batch_decode(tokens, skip_special_tokens=True, group_tokens=merges)
+        theirs |= dict(zip(names, texts, strict=True))
+    assert merges == (head == "ctc")
+    assert theirs == ours
+    assert len({text for text in ours.values() if text}) > 4
+    if head != "ctc":  # a token twice in a row, which CTC's rule would merge
+        assert any(
+            a == b and a != model.config.blank_token_id
+            for row in tokens
+            for a, b in itertools.pairwise(row.tolist())
+        )
 
 
 def test_random_weights_are_no_nemo(random_run):

@@ -168,6 +168,69 @@ TEST(SpeechConfig, OfNemoThatTheModelIsNot) {
   EXPECT_FALSE(read_nemo_config("encoder: [1]", "x").ok());
 }
 
+// NeMo passes null to its constructors, where it is as good as false.
+TEST(SpeechConfig, NullOfNemoIsOff) {
+  const std::string off =
+      with(with(nemo_yaml(), "xscaling: false", "xscaling: null"), "use_bias: false", "use_bias: null");
+  EXPECT_TRUE(read_nemo_config(off, "x").ok()) << read_nemo_config(off, "x").status().message();
+  EXPECT_THAT(nemo_error("untie_biases: true", "untie_biases: null"),
+              HasSubstr("encoder.untie_biases: got null, expected true"));
+  EXPECT_THAT(nemo_error("blank_as_pad: true", "blank_as_pad: null"),
+              HasSubstr("decoder.blank_as_pad: got null, expected true"));
+}
+
+TEST(SpeechConfig, SymbolsAtOneFrameOfNemo) {
+  const auto read = [](const std::string& decoding) {
+    auto config = read_nemo_config(nemo_yaml() + decoding, "x");
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return std::move(*config);
+  };
+  EXPECT_EQ(read("").model.max_symbols, 10);
+  const SpeechConfig given = read("decoding: {strategy: greedy_batch, greedy: {max_symbols: 3}}\n");
+  EXPECT_EQ(given.model.max_symbols, 3);
+  EXPECT_THAT(given.notes, ElementsAre());
+  EXPECT_EQ(read("decoding: {greedy: {max_symbols: null, max_symbols_per_step: 30}}\n").model.max_symbols,
+            30);
+  for (const char* text : {"decoding: {greedy: {max_symbols: null}}\n", "decoding: {greedy: {x: 1}}\n"}) {
+    const SpeechConfig open = read(text);
+    EXPECT_EQ(open.model.max_symbols, 10);
+    EXPECT_THAT(open.notes, ElementsAre(HasSubstr("decoding.greedy.max_symbols is not given")));
+  }
+  EXPECT_THAT(
+      read_nemo_config(nemo_yaml() + "decoding: {greedy: {max_symbols: 0}}\n", "x").status().message(),
+      HasSubstr("decoding.greedy.max_symbols: got 0, expected"));
+  // transformers has a key of another name.
+  SpeechConfig rnnt;
+  rnnt.model.head = SpeechHead::rnnt;
+  rnnt.model.max_symbols = 7;
+  const auto text = transformers_config(rnnt, "float32");
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  EXPECT_EQ(read_transformers_config(*text, "x")->model.max_symbols, 7);
+}
+
+// NeMo's hybrid has a CTC head besides; its transducer is a model as any other.
+TEST(SpeechArchive, ReadsTheTransducerOfAHybrid) {
+  const TempFolder folder;
+  const std::string path = folder.at("a.nemo");
+  const std::vector<TensorSource> sources = {
+      make_tensor("joint.pred.bias", "F32", {5}, 3),
+      make_tensor("ctc_decoder.decoder_layers.0.weight", "F32", {4, 64, 1}, 1),
+      make_tensor("ctc_decoder.decoder_layers.0.bias", "F32", {4}, 2)};
+  const std::string yaml = with(nemo_yaml(), "rnnt_bpe_models.EncDecRNNTBPEModel",
+                                "hybrid_rnnt_ctc_bpe_models.EncDecHybridRNNTCTCBPEModel") +
+                           "aux_ctc: {ctc_loss_weight: 0.3, ctc_reduction: mean_batch}\n";
+  ASSERT_TRUE(write_nemo(path, yaml, sources, {}).ok());
+  const auto archive = SpeechArchive::open(path);
+  ASSERT_TRUE(archive.ok()) << archive.status().message();
+  EXPECT_EQ(archive->settings().head, SpeechHead::tdt);
+  ASSERT_EQ(archive->tensors().size(), 1U);
+  EXPECT_EQ(archive->tensors()[0].name, "decoder.decoder_projector.bias");
+  EXPECT_THAT(archive->config().notes, ElementsAre(HasSubstr("hybrid of a transducer and CTC")));
+  // Its config is of both heads, so an archive of the transducer cannot keep it.
+  const std::vector<TensorSource> weights = {make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};
+  EXPECT_THAT(write_nemo_model(folder.at("b.nemo"), *archive, weights).message(), HasSubstr("is a hybrid"));
+}
+
 TEST(SpeechConfig, WhatTheModelDoesOtherwiseIsNoted) {
   const auto config = read_nemo_config(with(with(nemo_yaml(), "dropout_emb: 0.0", "dropout_emb: 0.1"),
                                             "fastemit_lambda: 0.0", "fastemit_lambda: 0.001"),
@@ -346,6 +409,7 @@ TEST(SpeechArchive, SaysWhatItsFeaturesAre) {
   FeatureSettings wanted;
   wanted.features = 32;
   wanted.window_size = 0.02;
+  wanted.pad_to = 16;
   EXPECT_EQ(plain->features, wanted);
   EXPECT_EQ(plain->features.window(), 320);
   const auto all = read(section, section +
@@ -363,6 +427,16 @@ TEST(SpeechArchive, SaysWhatItsFeaturesAre) {
   EXPECT_THAT(refused("  window_size: 0.05\n  n_fft: 512\n"),
               HasSubstr("window_size: got 0.05 (800 samples)"));
   EXPECT_THAT(refused("  mag_power: 1.0\n"), HasSubstr("preprocessor.mag_power"));
+  EXPECT_THAT(refused("  pad_to: max\n"), HasSubstr("preprocessor.pad_to: got max"));
+  // NeMo reads null as "off": no pre-emphasis, and what the model here cannot leave out is refused.
+  const auto without = read(section, section + "  preemph: null\n");
+  ASSERT_TRUE(without.ok()) << without.status().message();
+  EXPECT_EQ(without->features.preemph, 0);
+  EXPECT_THAT(refused("  normalize: null\n"),
+              HasSubstr("preprocessor.normalize: got null, expected \"per_feature\""));
+  EXPECT_THAT(refused("  log: null\n"), HasSubstr("preprocessor.log: got null, expected true"));
+  EXPECT_THAT(refused("  window: null\n"), HasSubstr("preprocessor.window: got null, expected \"hann\""));
+  EXPECT_TRUE(read(section, section + "  n_fft: null\n  highfreq: null\n").ok());
   EXPECT_THAT(read(section, "  features: 40\n").status().message(),
               HasSubstr("preprocessor.features: got 40, expected 32, the bands that the encoder takes"));
 }
@@ -480,9 +554,10 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   EXPECT_EQ(read_bytes(folder.at("e.nemo")), read_bytes(path));
   EXPECT_EQ(error(model, nullptr, "bare"), "");
   EXPECT_EQ(names_in(folder.at("bare")),
-            (std::vector<std::string>{"config.json", "model.safetensors", "preprocessor_config.json"}));
+            (std::vector<std::string>{"config.json", "generation_config.json", "model.safetensors",
+                                      "preprocessor_config.json"}));
   EXPECT_THAT(error(model, nullptr, "f.nemo"), HasSubstr("began with random weights; write a folder"));
-  EXPECT_THAT(error(model, nullptr, "f.safetensors"), HasSubstr("ends with .nemo, or a folder's"));
+  EXPECT_THAT(error(model, nullptr, "f.safetensors"), HasSubstr("expected a name that ends with .nemo"));
   SpeechModelSettings longer = archive->settings();
   longer.durations.back() += 1;
   EXPECT_THAT(error(longer, &*archive, "f.nemo"), HasSubstr("the durations of the model are not those"));
@@ -494,7 +569,8 @@ TEST(SpeechArchive, ComesBackInBothKinds) {
   weights[0].bytes = []() -> Result<Bytes> { return Status::failed("no bytes"); };
   EXPECT_THAT(error(model, nullptr, "bare"), HasSubstr("no bytes"));
   EXPECT_EQ(names_in(folder.at("bare")),
-            (std::vector<std::string>{"model.safetensors", "notes.txt", "preprocessor_config.json"}));
+            (std::vector<std::string>{"generation_config.json", "model.safetensors", "notes.txt",
+                                      "preprocessor_config.json"}));
   const auto before = names_in(folder.path());
   EXPECT_THAT(error(model, nullptr, "new"), HasSubstr("no bytes"));
   EXPECT_EQ(names_in(folder.path()), before);

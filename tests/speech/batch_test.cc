@@ -99,6 +99,19 @@ TEST(SpeechBatch, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(refused(good, 1), HasSubstr("model.vocab_size"));
 }
 
+TEST(SpeechBatch, TrainingFramesAreThoseOfNemo) {
+  FeatureSettings settings;  // Parakeet's: pad_to is 0
+  EXPECT_EQ(settings.padded_frames(64), 65);
+  const torch::Tensor features = torch::ones({2, 64, 3});
+  const torch::Tensor padded = padded_for_training(features, 64, settings);
+  EXPECT_EQ(padded.sizes(), (std::vector<std::int64_t>{2, 65, 3}));
+  EXPECT_EQ(padded.sum().item<float>(), features.sum().item<float>());
+  settings.pad_to = 16;
+  EXPECT_EQ(settings.padded_frames(64), 80);
+  EXPECT_EQ(settings.padded_frames(63), 64);
+  EXPECT_EQ(padded_for_training(features, 64, settings).size(1), 80);
+}
+
 TEST(SpecAugmentMasks, AreZerosWhereTheySayAndNothingElsewhere) {
   const torch::Tensor features = torch::ones({2, 10, 6});
   const std::vector<Masks> masks = {{{{2, 4}, {3, 5}}, {{0, 1}}}, {{{0, 0}, {9, 10}}, {{4, 6}}}};

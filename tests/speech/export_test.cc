@@ -4,6 +4,7 @@
 #include "train/tasks/export.h"
 #include "speech/nemo_yaml.h"
 #include "train/config/config.h"
+#include "train/files/checkpoint_names.h"
 #include "train/files_support.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_tokenizer.h"
@@ -17,6 +18,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <sys/stat.h>
+
+#include <cstdio>
 #include <cstring>
 
 namespace octavo::train {
@@ -105,6 +109,18 @@ TEST(SpeechExport, AModelThatBeganHereAsNemo) {
       EXPECT_EQ(config.at("labels")[0], tokenizer.piece(0));
       EXPECT_THAT(config.at("target").get<std::string>(), HasSubstr("EncDecRNNTBPEModel"));
     }
+    // NeMo's transcribe() reads validation_ds, and its features are padded unless pad_to is 0.
+    for (const char* section : {"train_ds", "validation_ds"}) {
+      EXPECT_TRUE(config.at(section).at("manifest_filepath").is_null());
+      EXPECT_EQ(config.at(section).at("sample_rate"), 16000);
+      EXPECT_EQ(config.at(section).at("batch_size"), 16);
+      EXPECT_EQ(config.at(section).at("shuffle"), section == std::string("train_ds"));
+      EXPECT_EQ(config.at(section).at("use_start_end_token"), false);
+    }
+    EXPECT_EQ(config.at("preprocessor").at("pad_to"), 0);
+    if (head != SpeechHead::ctc) {
+      EXPECT_EQ(config.at("decoding").at("greedy").at("max_symbols"), 10);
+    }
     // Once more from there: nothing changes.
     ASSERT_TRUE(export_speech_model(weights, read, &*archive, folder.at("b.nemo"), features, &*inside).ok());
     EXPECT_EQ(read_bytes(folder.at("b.nemo")), read_bytes(path));
@@ -129,8 +145,9 @@ TEST(SpeechExport, AnotherTokenizerTakesThePlaceOfTheFirst) {
 
   // Folders of transformers.
   ASSERT_TRUE(export_speech_model(weights, before, &*nemo, folder.at("hub"), {}, &first).ok());
-  const std::vector<std::string> names = {"config.json",    "model.safetensors", "preprocessor_config.json",
-                                          "tokenizer.json", "tokenizer.model",   "tokenizer_config.json"};
+  const std::vector<std::string> names = {
+      "config.json",           "generation_config.json", "model.safetensors", "preprocessor_config.json",
+      "processor_config.json", "tokenizer.json",         "tokenizer.model",   "tokenizer_config.json"};
   EXPECT_EQ(names_in(folder.at("hub")), names);
   const auto hub = SpeechArchive::open(folder.at("hub"));
   ASSERT_TRUE(hub.ok()) << hub.status().message();
@@ -149,6 +166,94 @@ TEST(SpeechExport, AnotherTokenizerTakesThePlaceOfTheFirst) {
   // From a folder to NeMo, which was not possible without the tokenizer's model.
   ASSERT_TRUE(export_speech_model(weights, before, &*hub, folder.at("c.nemo"), {}, &first).ok());
   EXPECT_EQ(archive_tokenizer(*SpeechArchive::open(folder.at("c.nemo")))->bytes(), first.bytes());
+}
+
+// transformers has a config for generate(), and takes a tokenizer without `<blank>` for CTC's, whose repeated
+// tokens it merges.
+TEST(SpeechExport, FoldersSayHowToDecode) {
+  const Tokenizer tokenizer = tokenizer_of(40);
+  const std::int64_t blank = tokenizer.size();
+  for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::rnnt, SpeechHead::ctc}) {
+    const TempFolder folder;
+    const SpeechModelSettings model = settings_for(tokenizer, head);
+    const auto json = [&](const std::string& name) {
+      return ConfigJson::parse(read_bytes(folder.at("a/" + name)));
+    };
+    ASSERT_TRUE(export_speech_model(some_weights(), model, nullptr, folder.at("a"), {}, &tokenizer).ok());
+    const std::string word = head == SpeechHead::ctc ? "<pad>" : "<blank>";
+    EXPECT_EQ(json("tokenizer_config.json").at("pad_token"), word);
+    EXPECT_EQ(json("tokenizer.json").at("added_tokens").back().at("content"), word);
+    EXPECT_EQ(json("tokenizer.json").at("added_tokens").back().at("id"), blank);
+    const ConfigJson processor = json("processor_config.json");
+    EXPECT_EQ(processor.at("processor_class"), "ParakeetProcessor");
+    if (head == SpeechHead::ctc) {
+      EXPECT_EQ(processor.at("decoder_type"), "ctc");
+      EXPECT_FALSE(path_exists(folder.at("a/generation_config.json")));
+      continue;
+    }
+    const bool tdt = head == SpeechHead::tdt;
+    EXPECT_EQ(processor.at("decoder_type"), tdt ? "tdt" : "rnnt");
+    EXPECT_EQ(processor.at("blank_token"), word);
+    ConfigJson wanted = {
+        {"decoder_start_token_id", blank}, {"eos_token_id", blank + 1}, {"pad_token_id", blank}};
+    if (tdt) wanted["suppress_tokens"] = {blank + 1, blank + 2, blank + 3, blank + 4, blank + 5};
+    EXPECT_EQ(json("generation_config.json"), wanted);
+  }
+}
+
+// Folders of version 0.2 named blank `<pad>` for every head and had no generation_config.json.
+TEST(SpeechExport, AFolderOfVersion02IsRepaired) {
+  const TempFolder folder;
+  const Tokenizer tokenizer = tokenizer_of(40);
+  const SpeechModelSettings model = settings_for(tokenizer);
+  ASSERT_TRUE(export_speech_model(some_weights(), model, nullptr, folder.at("a"), {}, &tokenizer).ok());
+  for (const char* name : {"a/generation_config.json", "a/processor_config.json"})
+    ASSERT_EQ(std::remove(folder.at(name).c_str()), 0);
+  std::string json = read_bytes(folder.at("a/tokenizer.json"));
+  write_bytes(folder.at("a/tokenizer.json"), json.replace(json.find("<blank>"), 7, "<pad>"));
+  const auto old = SpeechArchive::open(folder.at("a"));
+  ASSERT_TRUE(old.ok()) << old.status().message();
+  ASSERT_TRUE(export_speech_model(some_weights(), model, &*old, folder.at("b"), {}, &tokenizer).ok());
+  EXPECT_THAT(read_bytes(folder.at("b/tokenizer.json")), HasSubstr("<blank>"));
+  EXPECT_TRUE(path_exists(folder.at("b/generation_config.json")));
+  EXPECT_TRUE(path_exists(folder.at("b/processor_config.json")));
+}
+
+TEST(SpeechExport, ATargetWithAnotherSuffixIsRefused) {
+  const TempFolder folder;
+  const Tokenizer tokenizer = tokenizer_of(40);
+  const SpeechModelSettings model = settings_for(tokenizer);
+  const auto written = [&](const std::string& name) {
+    return export_speech_model(some_weights(), model, nullptr, folder.at(name), {}, &tokenizer).message();
+  };
+  for (const char* suffix : {".onnx", ".safetensors", ".bin", ".Nemo"}) {
+    EXPECT_THAT(written(std::string("speech") + suffix),
+                AllOf(HasSubstr("models are not written as " + std::string(suffix)),
+                      HasSubstr("a name that ends with .nemo"), HasSubstr("the name of a folder")));
+    EXPECT_FALSE(path_exists(folder.at(std::string("speech") + suffix)));
+  }
+  EXPECT_EQ(written("parakeet-0.6b"), "") << "not a suffix";
+  EXPECT_EQ(written("parakeet-tdt-0.6b-v3"), "");
+  ASSERT_EQ(::mkdir(folder.at("mine.hf").c_str(), 0777), 0);
+  EXPECT_EQ(written("mine.hf"), "") << "a folder that is there";
+}
+
+// A hybrid's config does not fit its transducer, so another one is written.
+TEST(SpeechExport, AHybridBecomesATransducer) {
+  const TempFolder folder;
+  const Tokenizer tokenizer = tokenizer_of(40);
+  const SpeechModelSettings model = settings_for(tokenizer);
+  const std::vector<TensorSource> weights = some_weights();
+  ASSERT_TRUE(export_speech_model(weights, model, nullptr, folder.at("a.nemo"), {}, &tokenizer).ok());
+  const auto plain = SpeechArchive::open(folder.at("a.nemo"));
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  ConfigJson config = ConfigJson::parse(plain->config_text());
+  config["aux_ctc"] = {{"ctc_loss_weight", 0.3}};
+  ASSERT_TRUE(write_nemo(folder.at("hybrid.nemo"), config.dump(), weights, *plain->other_files()).ok());
+  const auto hybrid = SpeechArchive::open(folder.at("hybrid.nemo"));
+  ASSERT_TRUE(hybrid.ok()) << hybrid.status().message();
+  ASSERT_TRUE(export_speech_model(weights, model, &*hybrid, folder.at("b.nemo"), {}, &tokenizer).ok());
+  EXPECT_FALSE(SpeechArchive::open(folder.at("b.nemo"))->config().hybrid);
 }
 
 // A checkpoint that keeps tokenizer and sizes is exported when the archive that it began with is gone.

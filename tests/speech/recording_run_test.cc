@@ -4,7 +4,10 @@
 #include "dry_run.h"
 #include "speech/spoken_tones.h"
 #include "train/run_support.h"
+#include "train/tasks/speech/batch.h"
+#include "train/tasks/speech/features.h"
 #include "train/tasks/speech/skipped_clips.h"
+#include "train/tasks/speech/task.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -128,6 +131,43 @@ TEST(RecordingRun, LearnsTheLanguage) {
               "encoder.dropout=0", "joint.dropout=0", "decoder.dropout=0"});
   EXPECT_LT(run.records("eval").back()["loss"].get<double>(),
             0.7 * run.records("train").front()["loss"].get<double>());
+}
+
+// NeMo's features have a frame of padding after the longest clip. BatchNorm counts it in training where the
+// clip has a multiple of eight frames, so that the padding makes a frame of the encoder.
+TEST(RecordingRun, TrainsWithTheFrameOfPaddingThatNemosFeaturesHave) {
+  const TempFolder folder;
+  const auto config =
+      parse(RecordingRun(folder, "run").yaml, "run.yaml",
+            Words{"preprocessor.dither=0", "spec_augment.freq_masks=0", "spec_augment.time_masks=0",
+                  "encoder.dropout=0", "encoder.dropout_pre_encoder=0", "encoder.dropout_att=0",
+                  "decoder.dropout=0", "joint.dropout=0", "loss.omega=0"});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  SpeechTask task;
+  const std::string none;
+  ASSERT_TRUE(task.open({config->settings, none, nullptr}).ok());
+  torch::manual_seed(1);
+  const auto model = std::dynamic_pointer_cast<SpeechModelImpl>(task.build(config->settings));
+  FeatureSettings settings;
+  settings.features = 16;
+  const std::int64_t samples = 64 * settings.hop();
+  ReadClip clip{spoken_samples("low mid high", 16000), {1, 2}, {}};
+  clip.samples.resize(static_cast<std::size_t>(samples));
+  Batch batch = make_batch(settings, std::vector<ReadClip>{clip});
+  batch.draws = {0};
+  const torch::Tensor frames =
+      Featurizer(settings, torch::kCPU)(batch.at("audio"), std::span(&samples, 1)).frames;
+  ASSERT_EQ(frames.size(1), 64);
+  const auto loss_of = [&](const torch::Tensor& features) {
+    const DropoutPass pass{7, 3, torch::zeros({1}, torch::kInt64)};
+    return model->loss(clips_of(batch, features), pass).item<float>();
+  };
+  const auto loss = [&] { return task.loss(batch, {7, 3}).item<float>(); };
+  model->train();
+  EXPECT_EQ(loss(), loss_of(torch::constant_pad_nd(frames, {0, 0, 0, 1})));
+  EXPECT_NE(loss(), loss_of(frames));
+  model->eval();
+  EXPECT_EQ(loss(), loss_of(frames)) << "evaluation has no padding";
 }
 
 TEST(RecordingRun, EpochsAreCountedInBatchesOfTheBudget) {

@@ -3,8 +3,11 @@
 #include "train/tasks/speech/tokenizer.h"
 
 #include "speech/nemo_yaml.h"
+#include "train/files/json_depth.h"
 #include "train/tasks/speech/archive_tokenizer.h"
 #include "train/tasks/speech/base64.h"
+#include "train/tasks/speech/charsmap.h"
+#include "train/tasks/speech/tokenizer_export.h"
 #include "train/tasks/speech/tokenizer_json.h"
 #include "train/text_files.h"
 
@@ -15,6 +18,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -248,6 +252,159 @@ TEST(PieceModel, BytesThatAreNoModelAreErrors) {
     }
   }
   EXPECT_FALSE(read_piece_model("", "it").ok());
+}
+
+// The charsmap is in memory as the trie's size, its units of 32 bits, and texts.
+struct Charsmap {
+  std::vector<std::uint32_t> units;
+  std::string texts;
+
+  static Charsmap of(const std::string& bytes) {
+    std::uint32_t size = 0;
+    std::memcpy(&size, bytes.data(), 4);
+    Charsmap out;
+    out.units.resize(size / 4);
+    std::memcpy(out.units.data(), bytes.data() + 4, size);
+    out.texts = bytes.substr(4 + size);
+    return out;
+  }
+  [[nodiscard]] std::string bytes() const {
+    const auto size = static_cast<std::uint32_t>(4 * units.size());
+    std::string out(4 + std::size_t{size}, '\0');
+    std::memcpy(out.data(), &size, 4);
+    std::memcpy(out.data() + 4, units.data(), size);
+    return out + texts;
+  }
+};
+
+std::string charsmap_problem(const Charsmap& charsmap) { return check_charsmap(charsmap.bytes()).message(); }
+
+// SentencePiece follows the trie without a check, out of its memory if the units say so.
+TEST(Charsmap, RandomUnitsAreRefusedOrHarmless) {
+  PieceModel model = read_piece_model(trained({.vocabulary = 60}).value(), "it").value();
+  const Charsmap good = Charsmap::of(model.charsmap);
+  ASSERT_GT(good.units.size(), 10000U);
+  EXPECT_EQ(charsmap_problem(good), "");
+  std::string text = "three \xEF\xBC\xA1\xC2\xBD\xE3\x8D\xBB boats";  // with characters that are normalized
+  for (int byte = 1; byte < 256; ++byte) text += static_cast<char>(byte);
+  std::uint64_t state = 11;
+  const auto random = [&] { return (state = state * 6364136223846793005U + 1442695040888963407U) >> 32; };
+  int refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    Charsmap bad = good;
+    // In blocks that searches often look at, the first of which is the root's.
+    for (int change = 0; change < 1 << i % 10; ++change) {
+      const std::size_t block = i % 2 == 0 ? 256 * (bad.units[0] >> 18) : 0;
+      const std::size_t range = block == 0 ? bad.units.size() : 256;
+      bad.units[(block + random() % range) % bad.units.size()] = static_cast<std::uint32_t>(random());
+    }
+    model.charsmap = bad.bytes();
+    const auto opened = Tokenizer::from_bytes(write_piece_model(model), "bad.model");
+    if (opened.ok()) {
+      (void)opened->encode(text);
+    } else {
+      EXPECT_THAT(opened.status().message(),
+                  HasSubstr("bad.model: its precompiled_charsmap is damaged: its "));
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 40);
+  EXPECT_LT(refused, 400);
+}
+
+TEST(Charsmap, WhatIsWrongIsSaid) {
+  // Unit 0 leads to base 256. There the byte `a` has a text and leads to base 512.
+  Charsmap small{std::vector<std::uint32_t>(768), std::string("b\0", 2)};
+  const auto unit = [](std::uint32_t offset, std::uint32_t leaf, std::uint32_t label) {
+    return offset << 10 | leaf << 8 | label;
+  };
+  std::ranges::fill(small.units, 1);  // a label that no place here has
+  small.units[257] = 2;
+  small.units[513] = 2;
+  small.units[0] = unit(256, 0, 0);
+  small.units[256 + 'a'] = unit((256 + 'a') ^ 512, 1, 'a');
+  small.units[512] = 0x80000000U;  // the text at byte 0
+  EXPECT_EQ(charsmap_problem(small), "");
+  const auto with = [&](std::size_t place, std::uint32_t value) {
+    Charsmap bad = small;
+    bad.units[place] = value;
+    return charsmap_problem(bad);
+  };
+  EXPECT_THAT(with(0, unit(1024, 0, 0)), HasSubstr("its trie leads to unit 1279 of 768"));
+  EXPECT_THAT(with(512, 0x80000002U), HasSubstr("its trie refers to byte 2 of the 2 bytes of texts"));
+  EXPECT_THAT(with(256 + 'a', unit('a', 1, 'a')), HasSubstr("its trie has a cycle"));
+  EXPECT_THAT(with(512 + 'b', unit((512 + 'b') ^ 256, 0, 'b')), HasSubstr("its trie has a cycle"));
+  Charsmap bad = small;
+  bad.texts.pop_back();
+  EXPECT_THAT(charsmap_problem(bad), HasSubstr("its last text has no end"));
+  bad = small;
+  bad.units.clear();
+  EXPECT_THAT(charsmap_problem(bad), HasSubstr("its trie is empty"));
+  EXPECT_THAT(check_charsmap("abc").message(), HasSubstr("it has 3 bytes"));
+  EXPECT_THAT(check_charsmap(std::string("\x00\x01\x00\x00", 4) + "abcd").message(),
+              HasSubstr("its trie has 256 bytes, expected a multiple of 4 up to 4"));
+  // SentencePiece has memory for 32 texts of one path: a path of bytes `a`, base by base.
+  for (const std::uint32_t texts : {32U, 33U}) {
+    Charsmap chain{std::vector<std::uint32_t>(256 * (std::size_t{texts} + 2), 1), std::string(1, '\0')};
+    chain.units[0] = unit(256, 0, 0);
+    for (std::uint32_t i = 1; i <= texts; ++i) {
+      const std::uint32_t base = 256 * i, next = base + 256;
+      chain.units[base + 1] = 2;
+      chain.units[base + 'a'] = unit((base + 'a') ^ next, 1, 'a');
+      chain.units[next] = 0x80000000U;
+    }
+    chain.units[256 * (texts + 1) + 1] = 2;
+    EXPECT_EQ(charsmap_problem(chain).empty(), texts == 32) << charsmap_problem(chain);
+  }
+  // A map of the denormalizer is followed too, and the last one of a message counts.
+  PieceModel model = read_piece_model(trained({.vocabulary = 60}).value(), "it").value();
+  const std::string bytes = write_piece_model(model);
+  model.charsmap = small.bytes();
+  EXPECT_TRUE(read_piece_model(write_piece_model(model), "it").ok());
+  bad = small;
+  bad.units[0] = unit(1024, 0, 0);
+  const auto message = [](int field, const std::string& content) {
+    const std::size_t size = content.size();
+    return std::string{static_cast<char>(field << 3 | 2), static_cast<char>((size & 0x7F) | 0x80),
+                       static_cast<char>(size >> 7)} +
+           content;
+  };
+  for (const int field : {3, 5}) {
+    EXPECT_THAT(read_piece_model(bytes + message(field, message(2, bad.bytes())), "it").status().message(),
+                HasSubstr("it: its precompiled_charsmap is damaged"));
+  }
+}
+
+TEST(TokenizerJson, DeepNestingIsRefused) {
+  const std::string deep =
+      "{\"normalizer\": {\"type\": \"Replace\", \"pattern\": " + std::string(200000, '[') +
+      std::string(200000, ']') + "}, \"model\": {\"type\": \"BPE\"}}";
+  EXPECT_THAT(
+      Tokenizer::from_bytes(deep, "t.json").status().message(),
+      HasSubstr("t.json: it is no tokenizer.json: its values are nested 200002 deep, expected at most "));
+  EXPECT_EQ(json_depth(R"({"a[[[[": ["\"[[[", {"b": []}]})"), 4U);
+}
+
+TEST(TokenizerJson, MergesThatAreNoPairsAreNamed) {
+  for (const std::string merge : {"", "ab", " b", "a "}) {
+    const nlohmann::json json = {
+        {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {"a b", merge}}}}};
+    EXPECT_THAT(Tokenizer::from_bytes(json.dump(), "t.json").status().message(),
+                AllOf(HasSubstr("t.json: "), HasSubstr("merge 1 of model.merges is \"" + merge +
+                                                       "\", expected "
+                                                       "two tokens with a space between them")));
+  }
+}
+
+TEST(TokenizerExport, APieceThatIsNotUtf8IsNamed) {
+  PieceModel model = read_piece_model(trained({.vocabulary = 60}).value(), "it").value();
+  model.pieces[7].text = "a\xFF";
+  const auto tokenizer = Tokenizer::from_bytes(write_piece_model(model), "bad.model");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  const std::string said = R"(bad.model: token 7 is "a\xff", which is not UTF-8)";
+  EXPECT_THAT(transformers_tokenizer_files(*tokenizer, SpeechHead::tdt, 60).status().message(),
+              HasSubstr(said));
+  EXPECT_THAT(nemo_tokenizer_files(*tokenizer).status().message(), HasSubstr(said));
 }
 
 TEST(Base64, KnownTexts) {

@@ -468,10 +468,15 @@ TEST(Config, TheTaskFollowsFromTheModel) {
   };
   EXPECT_EQ(error("task: chess"), "run.yaml:1:7: task: got chess, expected one of auto, text, speech");
   EXPECT_EQ(error("", {"task=chess"}), "command line: task: got chess, expected one of auto, text, speech");
-  EXPECT_EQ(
-      error("model: {name: gpt9}"),
-      "run.yaml:1:15: model.name: got gpt9, expected bdh, fastconformer, nvidia/parakeet-tdt-0.6b-v2 or "
-      "nvidia/parakeet-tdt-0.6b-v3");
+  EXPECT_EQ(error("model: {name: gpt9}"),
+            "run.yaml:1:15: model.name: got gpt9, expected bdh, fastconformer, nvidia/parakeet-tdt-0.6b-v2, "
+            "nvidia/parakeet-tdt-0.6b-v3, or the path of a model in files, such as ./model.nemo or ./FOLDER");
+  // A folder of transformers has any name, and only the speech task has models in files.
+  for (const char* path : {"./speech-hf", "../a/b", "/models/mine"}) {
+    const auto config = parse(std::string("model: {name: ") + path + "}\ndata: {generator: {clips: 4}}", "x");
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config->settings.task, "speech");
+  }
   // The task decides, and its keys say what it takes.
   EXPECT_THAT(error("{task: text, model: {name: gpt9}}"), HasSubstr("model.name: got gpt9, expected bdh"));
 }

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::string_view kNemoConfig = "model_config.yaml";
 constexpr std::string_view kNemoWeights = "model_weights.ckpt";
+constexpr std::string_view kCtcOfHybrid = "ctc_decoder.";
 constexpr std::uint64_t kConfigLimit = 1 << 20;
 constexpr std::uint64_t kFileLimit = 64 << 20;  // a tokenizer has a few megabytes
 
@@ -43,6 +44,7 @@ Status SpeechArchive::open_nemo() {
       preprocessor_.push_back(tensor);
       continue;
     }
+    if (config_.hybrid && tensor.name.starts_with(kCtcOfHybrid)) continue;
     tensors.push_back(tensor);
     if (auto name = transformers_name(tensor.name)) tensors.back().name = std::move(*name);
   }

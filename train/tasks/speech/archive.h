@@ -32,6 +32,8 @@ struct SpeechConfig {
   std::int64_t pad = 0;            // the token that fills short transcripts up, for transformers
   std::vector<std::string> notes;  // a line for each thing that the model here does otherwise
   FeatureSettings features = {};   // of recordings; transformers has them in a file of their own
+  // NeMo's hybrid of a transducer and CTC. The transducer is read; the CTC head is not.
+  bool hybrid = false;
 };
 
 // `name` is what errors begin with. A model that is not built like the one here is an error that names the
@@ -93,11 +95,11 @@ Status check_same_tensors(const SpeechArchive& origin, std::span<const TensorSou
 // tensors: a config for other sizes cannot be made up.
 Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
                         std::span<const TensorSource> weights);
-// config.json, model.safetensors, and the tokenizer's files of `origin` where there is one. A new folder is
-// written beside its place and renamed. In one that is there, these files are replaced and others stay; until
-// all are written it has no config.json, so that nobody takes it for a model. `features`, none: as `origin`
-// has them, or the standard ones. `tokenizer`, null: that of `origin`; another one takes its place, in
-// transformers' format and its own.
+// Writes config.json, model.safetensors, generation_config.json for a transducer, and the tokenizer's files
+// of `origin` if it has them. A new folder is written under a temporary name and renamed. In an existing
+// folder these files are replaced and others stay; until all are written it has no config.json, so that no
+// program takes it for a model. `features`, none: as `origin` has them, or the standard ones. `tokenizer`,
+// null: that of `origin`; another one takes its place, in transformers' format and its own.
 Status write_transformers_model(const std::string& folder, const SpeechModelSettings& model,
                                 const SpeechArchive* origin, std::span<const TensorSource> weights,
                                 std::optional<FeatureSettings> features = {},

@@ -2,6 +2,7 @@
 // ones. See archive.h.
 // SPDX-License-Identifier: MIT
 #include "train/files/byte_order.h"
+#include "train/files/checkpoint_names.h"
 #include "train/files/checksums.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_tokenizer.h"
@@ -17,16 +18,9 @@
 namespace octavo::train {
 namespace {
 
-bool same_features(FeatureSettings a, const FeatureSettings& b) {
-  a.dither = b.dither;  // a matter of training
-  return a == b;
-}
-
 // What a NeMo config says and tensors do not show.
 Status check_same_head(const SpeechArchive& origin, const SpeechModelSettings& model) {
-  const SpeechModelSettings& first = origin.settings();
-  if (first.head == model.head && (model.head != SpeechHead::tdt || first.durations == model.durations))
-    return {};
+  if (has_same_head(origin.settings(), model)) return {};
   return Status::invalid("the head or the durations of the model are not those in the config of " +
                          origin.path() +
                          ", which a .nemo archive would keep; write a folder of transformers");
@@ -36,7 +30,8 @@ Status check_same_head(const SpeechArchive& origin, const SpeechModelSettings& m
 bool keeps_config(const SpeechArchive& origin, const SpeechModelSettings& model,
                   std::span<const TensorSource> weights, const FeatureSettings& features,
                   const Tokenizer& tokenizer) {
-  if (origin.kind() != SpeechFiles::nemo || !check_same_head(origin, model).ok()) return false;
+  if (origin.kind() != SpeechFiles::nemo || origin.config().hybrid) return false;
+  if (!check_same_head(origin, model).ok()) return false;
   if (!check_same_tensors(origin, weights).ok() || !same_features(origin.features(), features)) return false;
   const auto first = archive_tokenizer(origin);
   return first.ok() && first->bytes() == tokenizer.bytes();
@@ -65,6 +60,17 @@ std::string hash_of(const std::string& bytes) {
   Hasher hasher;
   hasher.add(std::as_bytes(std::span(bytes)));
   return hasher.hex();
+}
+
+// Returns the suffix of a file's name with its dot, or an empty text. A suffix begins with a letter, so the
+// folder parakeet-0.6b has none.
+std::string_view file_suffix(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  const std::size_t dot = name.rfind('.');
+  if (dot == 0 || dot == std::string_view::npos || dot + 1 == name.size()) return {};
+  const char first = name[dot + 1];
+  const bool letter = (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z');
+  return letter ? name.substr(dot) : std::string_view();
 }
 
 }  // namespace
@@ -103,9 +109,13 @@ Status write_made_nemo_model(const std::string& path, const SpeechModelSettings&
 Status export_speech_model(std::span<const TensorSource> weights, const SpeechModelSettings& model,
                            const SpeechArchive* origin, const std::string& target,
                            std::optional<FeatureSettings> features, const Tokenizer* tokenizer) {
-  constexpr std::array<std::string_view, 4> kFiles = {".safetensors", ".ckpt", ".pt", ".bin"};
-  if (std::ranges::any_of(kFiles, [&](std::string_view end) { return target.ends_with(end); }))
-    return Status::invalid(target + ": expected a name that ends with .nemo, or a folder's");
+  if (const std::string suffix(file_suffix(target));
+      !suffix.empty() && suffix != ".nemo" && !path_exists(target)) {
+    return Status::invalid(
+        target + ": models are not written as " + suffix +
+        "; expected a name that ends with .nemo, which is an archive for NeMo, or the name "
+        "of a folder for transformers, without a suffix");
+  }
   if (!target.ends_with(".nemo"))
     return write_transformers_model(target, model, origin, weights, features, tokenizer);
   if (tokenizer != nullptr) {

@@ -97,6 +97,11 @@ ForeignKey left(std::string path, std::string standard, std::string value) {
           [value](const ForeignModel& /*from*/) { return value; }};
 }
 
+ForeignKey with_null(ForeignKey key, std::string value) {
+  key.null_value = std::move(value);
+  return key;
+}
+
 Codec<std::string> quoted_word(std::vector<std::string> words) {
   Codec<std::string> codec = word(std::move(words));
   codec.write = [](const std::string& value) { return '"' + value + '"'; };
@@ -127,11 +132,13 @@ Status read_keys(const YamlNode& root, const Source& source, std::span<const For
                  ForeignModel& out) {
   for (const ForeignKey& key : keys) {
     const YamlNode* node = find_node(root, key.path);
-    const bool given = node != nullptr && node->kind != YamlNode::Kind::null;
+    const bool is_null = node != nullptr && node->kind == YamlNode::Kind::null;
+    const bool null_counts = is_null && !key.null_value.empty();
+    const bool given = node != nullptr && (!is_null || null_counts);
     if (!given && key.standard.empty())
       return Status::invalid(source.name + ": " + key.path + " is missing; it is another model");
-    const YamlNode standard = given ? YamlNode() : node_of(key.standard);
-    const ForeignProblem problem = key.read(given ? *node : standard, out);
+    const YamlNode other = null_counts ? node_of(key.null_value) : node_of(key.standard);
+    const ForeignProblem problem = key.read(given && !is_null ? *node : other, out);
     if (!problem) continue;
     const std::string place = node != nullptr ? at(source, node->place) : source.name;
     return Status::invalid(place + ": " + key.path + ": " + *problem +

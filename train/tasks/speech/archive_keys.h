@@ -25,6 +25,8 @@ namespace octavo::train {
 
 // Of any layer that a config describes.
 inline constexpr std::int64_t kMostWidth = 1 << 16;
+// The limit of max_symbols, the labels at one frame of a transducer.
+inline constexpr std::int64_t kMostSymbols = 1 << 16;
 
 // What was read, with numbers that those programs have and SpeechModelSettings has not.
 struct ForeignModel {
@@ -46,7 +48,11 @@ struct ForeignKey {
   std::string standard;  // what a config without it means, as YAML; empty: it must be there
   std::function<ForeignProblem(const YamlNode&, ForeignModel&)> read;
   std::function<std::string(const ForeignModel&)> write;  // JSON, which is YAML too
+  std::string null_value = {};  // what an explicit null means, as YAML; empty: the same as a missing key
 };
+// Returns the key with `value` as the meaning of an explicit null. NeMo passes null to its constructors,
+// where it often means "off".
+ForeignKey with_null(ForeignKey key, std::string value);
 
 // A value that the model takes: a member of SpeechModelSettings, of FeatureSettings or of ForeignModel.
 template <class T, class Owner>

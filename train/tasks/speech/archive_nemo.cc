@@ -50,11 +50,11 @@ std::vector<ForeignKey> encoder_keys() {
       only("encoder.self_attention_model", "rel_pos", "\"rel_pos\""),
       taken("encoder.n_heads", "4", integer(1, 1024), &M::heads),
       full_context(),
-      only("encoder.xscaling", "true", "false"),
-      only("encoder.untie_biases", "true", "true"),
+      with_null(only("encoder.xscaling", "true", "false"), "false"),
+      with_null(only("encoder.untie_biases", "true", "true"), "null"),
       taken("encoder.conv_kernel_size", "31", odd_number(999), &M::kernel),
       only("encoder.conv_norm_type", "batch_norm", "\"batch_norm\""),
-      only("encoder.use_bias", "true", "false"),
+      with_null(only("encoder.use_bias", "true", "false"), "false"),
       taken("encoder.dropout", "0.1", real(kFraction), &M::dropout),
       taken("encoder.dropout_pre_encoder", "0.1", real(kFraction), &M::input_dropout),
       left("encoder.dropout_emb", "0.1", "0.0"),
@@ -67,7 +67,7 @@ std::vector<ForeignKey> transducer_keys() {
   return {
       class_name("decoder._target_", module_name("RNNTDecoder")),
       only("decoder.normalization_mode", "null", "null"),
-      only("decoder.blank_as_pad", "true", "true"),
+      with_null(only("decoder.blank_as_pad", "true", "true"), "null"),
       taken("decoder.prednet.pred_hidden", "", integer(1, kMostWidth), &M::predictor_width),
       taken("decoder.prednet.pred_rnn_layers", "1", integer(1, 64), &M::predictor_layers),
       only("decoder.prednet.rnn_hidden_size", "-1", "-1"),
@@ -146,6 +146,25 @@ std::int64_t pad_of(const YamlNode& root, const SpeechModelSettings& model) {
   return found == labels->items.end() ? model.blank() : found - labels->items.begin();
 }
 
+// Reads the limit under both of NeMo's names. For NeMo null or no key means no limit, which does not exist
+// here.
+Status read_max_symbols(const YamlNode& root, const Source& source, ForeignModel& out) {
+  const YamlNode* greedy = find_node(root, "decoding.greedy");
+  if (greedy == nullptr || greedy->kind == YamlNode::Kind::null) return {};
+  const Codec<std::int64_t> codec = integer(1, kMostSymbols);
+  for (const char* path : {"decoding.greedy.max_symbols", "decoding.greedy.max_symbols_per_step"}) {
+    const YamlNode* node = find_node(root, path);
+    if (node == nullptr || node->kind == YamlNode::Kind::null) continue;
+    const auto value = codec.read(*node);
+    if (!value) return refuse_key(root, source, path, "got " + shown(*node) + ", expected " + codec.expected);
+    out.model.max_symbols = *value;
+    return {};
+  }
+  out.notes.push_back("decoding.greedy.max_symbols is not given, which NeMo reads as no limit; here it is " +
+                      std::to_string(out.model.max_symbols) + " tokens at one frame");
+  return {};
+}
+
 // What two keys must have in common.
 Status check_together(const YamlNode& root, const Source& source, const SpeechModelSettings& model) {
   if (Status status = check_heads(root, source, "encoder.n_heads", model); !status.ok()) return status;
@@ -204,8 +223,17 @@ Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& 
   if (Status status = read_vocabulary(*root, source, model.vocabulary); !status.ok()) return status;
   if (Status status = check_together(*root, source, model); !status.ok()) return status;
   if (Status status = read_nemo_features(*root, source, found); !status.ok()) return status;
+  if (model.head != SpeechHead::ctc) {
+    if (Status status = read_max_symbols(*root, source, found); !status.ok()) return status;
+  }
   const std::int64_t pad = pad_of(*root, model);
-  return SpeechConfig{std::move(found.model), pad, std::move(found.notes), found.features};
+  const bool hybrid = find_node(*root, "aux_ctc") != nullptr;
+  if (hybrid) {
+    found.notes.push_back(
+        "the archive is a hybrid of a transducer and CTC: the transducer is used, the CTC head (aux_ctc) is "
+        "neither trained nor exported");
+  }
+  return SpeechConfig{std::move(found.model), pad, std::move(found.notes), found.features, hybrid};
 }
 
 }  // namespace octavo::train

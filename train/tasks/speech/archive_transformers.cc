@@ -76,6 +76,7 @@ std::vector<ForeignKey> head_keys(SpeechHead head) {
       only("hidden_act", "relu", quoted("relu")),
       taken("pad_token_id", "2", integer(0, kMostTokens), &ForeignModel::pad),
       taken("blank_token_id", "8192", integer(0, kMostTokens), &ForeignModel::blank),
+      taken("max_symbols_per_step", "10", integer(1, kMostSymbols), &M::max_symbols),
   };
   if (head == SpeechHead::tdt)
     keys.push_back(taken("durations", "[0, 1, 2, 3, 4]", duration_list(), &M::durations));

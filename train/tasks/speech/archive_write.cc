@@ -13,6 +13,8 @@
 #include "train/tasks/speech/names.h"
 #include "train/tasks/speech/tokenizer_export.h"
 
+#include <nlohmann/json.hpp>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +25,8 @@
 
 namespace octavo::train {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kNamed = 20;  // a message names no more
 
@@ -64,12 +68,8 @@ Status add_feature_file(FolderFiles& files, const SpeechArchive* origin,
   const FeatureSettings first = origin != nullptr ? origin->features() : FeatureSettings();
   FeatureSettings now = features.value_or(first);
   now.features = bands;
-  const auto same = [&](FeatureSettings a) {
-    a.dither = now.dither;  // a matter of training, which transformers has no key for
-    return a == now;
-  };
   const auto has = [&](const FeatureFile& file) { return files.others.contains(std::string(file.name)); };
-  if (origin != nullptr && std::ranges::any_of(kFeatureFiles, has) && same(first)) return {};
+  if (origin != nullptr && std::ranges::any_of(kFeatureFiles, has) && same_features(first, now)) return {};
   for (const FeatureFile& file : kFeatureFiles) files.others.erase(std::string(file.name));
   Result<std::string> text = transformers_features(now);
   if (!text.ok()) return text.status();
@@ -82,18 +82,41 @@ bool has_tokenizer(const SpeechArchive& archive, const Tokenizer& tokenizer) {
   return first.ok() && first->bytes() == tokenizer.bytes();
 }
 
-// Instead of the files of another one. What transformers cannot read is written for others.
-Status put_tokenizer(FolderFiles& files, const Tokenizer& tokenizer) {
-  std::erase_if(files.others, [](const auto& file) {
-    return std::ranges::none_of(kFeatureFiles,
-                                [&](const FeatureFile& kept) { return kept.name == file.first; });
-  });
-  auto made = transformers_tokenizer_files(tokenizer);
+constexpr const char *kGeneration = "generation_config.json", *kProcessor = "processor_config.json";
+
+// Replaces the files of another tokenizer. For a tokenizer that transformers cannot read, tokenizer.model
+// alone is written.
+Status put_tokenizer(FolderFiles& files, const Tokenizer& tokenizer, SpeechHead head, std::int64_t pad) {
+  files.others.clear();
+  auto made = transformers_tokenizer_files(tokenizer, head, pad);
   if (!made.ok() && made.status().code() == StatusCode::unsupported)
     made = NamedFiles{{"tokenizer.model", tokenizer.bytes()}};
   if (!made.ok()) return made.status();
   for (auto& [name, text] : *made) files.others[name] = std::move(text);
   return {};
+}
+
+// Returns the config of generate(). A transducer begins with blank. The outputs after the vocabulary are
+// TDT's durations, not tokens, so they are suppressed. transformers pads the finished rows of a batch only if
+// there is an end token, and otherwise adds tokens to them. The end token here is the number after blank,
+// which is never generated.
+std::string generation_config(const SpeechModelSettings& model, std::int64_t pad) {
+  Json out = {
+      {"decoder_start_token_id", model.blank()}, {"eos_token_id", model.blank() + 1}, {"pad_token_id", pad}};
+  if (model.head == SpeechHead::tdt) {
+    for (std::int64_t i = model.vocabulary + 1; i < model.outputs(); ++i) out["suppress_tokens"].push_back(i);
+  }
+  return out.dump(2) + '\n';
+}
+
+// Tells transformers' processor how tokens become text and times.
+std::string processor_config(const Tokenizer& tokenizer, SpeechHead head) {
+  Json out = {{"processor_class", "ParakeetProcessor"},
+              {"decoder_type", head == SpeechHead::tdt    ? "tdt"
+                               : head == SpeechHead::rnnt ? "rnnt"
+                                                          : "ctc"}};
+  if (head != SpeechHead::ctc) out["blank_token"] = transformers_blank(tokenizer, head);
+  return out.dump(2) + '\n';
 }
 
 Status write_new_folder(const std::string& folder, const FolderFiles& files) {
@@ -149,6 +172,11 @@ Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
         path + ": a .nemo archive needs the config and the tokenizer of one, but the model began with " +
         origin.path() + "; write a folder of transformers, or begin with a .nemo archive");
   }
+  if (origin.config().hybrid) {
+    return Status::invalid(path + ": " + origin.path() +
+                           " is a hybrid of a transducer and CTC, whose config does not fit the transducer "
+                           "alone; write a folder of transformers");
+  }
   if (Status status = check_same_tensors(origin, weights); !status.ok()) return placed(path, status);
   std::vector<TensorSource> sources;
   for (const StoredTensor& tensor : origin.preprocessor()) sources.push_back(source_of(tensor));
@@ -166,6 +194,7 @@ Status write_transformers_model(const std::string& folder, const SpeechModelSett
                                 std::optional<FeatureSettings> features, const Tokenizer* tokenizer) {
   const bool like_origin = origin != nullptr && origin->settings().vocabulary == model.vocabulary &&
                            (tokenizer == nullptr || has_tokenizer(*origin, *tokenizer));
+  const bool same_head = origin != nullptr && has_same_head(origin->settings(), model);
   const std::int64_t pad = like_origin ? origin->config().pad : model.blank();
   const Result<std::string> config = transformers_config({model, pad, {}}, torch_dtype(weights));
   if (!config.ok()) return placed(folder, config.status());
@@ -175,11 +204,21 @@ Status write_transformers_model(const std::string& folder, const SpeechModelSett
     if (!others.ok()) return others.status();
     files.others = std::move(*others);
   }
-  if (tokenizer != nullptr && !(like_origin && origin->kind() == SpeechFiles::transformers)) {
-    if (Status bad = put_tokenizer(files, *tokenizer); !bad.ok()) return placed(folder, bad);
+  const bool transducer = model.head != SpeechHead::ctc;
+  // Folders of version 0.2 have no generation_config.json, and their tokenizer names a transducer's blank
+  // `<pad>`.
+  const bool keeps_files = like_origin && same_head && origin->kind() == SpeechFiles::transformers &&
+                           (!transducer || files.others.contains(kGeneration));
+  if (!keeps_files) files.others.erase(kGeneration);
+  if (tokenizer != nullptr && !keeps_files) {
+    if (Status bad = put_tokenizer(files, *tokenizer, model.head, pad); !bad.ok()) return placed(folder, bad);
   }
   if (Status bad = add_feature_file(files, origin, features, model.mel_bands); !bad.ok())
     return placed(folder, bad);
+  if (transducer && !files.others.contains(kGeneration))
+    files.others[kGeneration] = generation_config(model, pad);
+  if (tokenizer != nullptr && !files.others.contains(kProcessor))
+    files.others[kProcessor] = processor_config(*tokenizer, model.head);
   return path_exists(folder) ? write_into_folder(folder, files) : write_new_folder(folder, files);
 }
 

@@ -133,6 +133,12 @@ std::span<const std::int64_t> audio_lengths(const Batch& batch) {
   return numbers(batch.on_host(Names::audio_lengths));
 }
 
+torch::Tensor padded_for_training(const torch::Tensor& features, std::int64_t longest,
+                                  const FeatureSettings& settings) {
+  const std::int64_t missing = settings.padded_frames(longest) - features.size(1);
+  return missing > 0 ? torch::constant_pad_nd(features, {0, 0, 0, missing}) : features;
+}
+
 torch::Tensor masked(const torch::Tensor& features, std::span<const Masks> masks) {
   torch::Tensor out = features;
   if (masks.empty()) return out;

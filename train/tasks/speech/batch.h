@@ -40,6 +40,11 @@ SpeechClips clips_of(const Batch& batch, torch::Tensor features);
 [[nodiscard]] bool has_audio(const Batch& batch);
 [[nodiscard]] std::span<const std::int64_t> audio_lengths(const Batch& batch);
 
+// Returns the features [clips, T, bands] with the frames of padding that NeMo's have in training: BatchNorm
+// counts them. `longest` is the length of the longest clip in frames.
+torch::Tensor padded_for_training(const torch::Tensor& features, std::int64_t longest,
+                                  const FeatureSettings& settings);
+
 // The features [clips, T, bands] with zeros in the masks; `masks` has those of each clip, as many for all.
 torch::Tensor masked(const torch::Tensor& features, std::span<const Masks> masks);
 

@@ -122,7 +122,10 @@ TaskConfig SpeechEntry::config() {
           "clips that a generator\nmakes. Where a key of the model is null, it is as the "
           "model of `model.name` has it. Of `model.encoder.d_model`\nand the like the parts may be "
           "nested: `model: {encoder: {d_model: 256}}`.",
-      .models = "fastconformer, nvidia/parakeet-tdt-0.6b-v2 or nvidia/parakeet-tdt-0.6b-v3",
+      .models =
+          "fastconformer, nvidia/parakeet-tdt-0.6b-v2, nvidia/parakeet-tdt-0.6b-v3, or the path of a model "
+          "in "
+          "files, such as ./model.nemo or ./FOLDER",
       .metrics = {"loss", "wer"},
       .example = R"(model:
   name: nvidia/parakeet-tdt-0.6b-v3

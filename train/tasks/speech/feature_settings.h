@@ -21,6 +21,7 @@ struct FeatureSettings {
   double preemph = 0.97;                  // 0: none
   double dither = 1e-5;                   // deviation of the noise that training adds; 0: none
   double log_zero_guard_value = 0x1p-24;  // is added before the logarithm
+  std::int64_t pad_to = 0;  // training pads the frames of a batch to a multiple of this; 0: it does not
 
   // In samples.
   [[nodiscard]] std::int64_t window() const { return samples(window_size); }
@@ -31,6 +32,12 @@ struct FeatureSettings {
   }
   // Of a clip of that many samples.
   [[nodiscard]] std::int64_t frames(std::int64_t count) const { return count / hop(); }
+  // Frames of a training batch whose longest clip has `longest`. NeMo's features have one frame of padding
+  // more than the longest clip, and are then padded to a multiple of pad_to. Only BatchNorm sees the padding.
+  [[nodiscard]] std::int64_t padded_frames(std::int64_t longest) const {
+    const std::int64_t frames = longest + 1;
+    return pad_to > 0 ? (frames + pad_to - 1) / pad_to * pad_to : frames;
+  }
 
   friend bool operator==(const FeatureSettings&, const FeatureSettings&) = default;
 
@@ -40,5 +47,13 @@ struct FeatureSettings {
     return static_cast<std::int64_t>(seconds * static_cast<double>(sample_rate) + 1e-6);
   }
 };
+
+// Returns true if a recording has the same features in evaluation: dither and padding belong to training
+// alone.
+inline bool same_features(FeatureSettings a, const FeatureSettings& b) {
+  a.dither = b.dither;
+  a.pad_to = b.pad_to;
+  return a == b;
+}
 
 }  // namespace octavo::train

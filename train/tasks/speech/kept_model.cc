@@ -55,6 +55,9 @@ void visit_features(Features& f, Visit visit) {
   visit("log_zero_guard_value", f.log_zero_guard_value);
 }
 
+// Checkpoints of version 0.2 do not have these; they mean the defaults.
+constexpr const char *kMaxSymbols = "max_symbols", *kPadTo = "pad_to";
+
 constexpr const char *kModel = "model", *kFeatures = "features", *kHead = "head";
 
 NLOHMANN_JSON_SERIALIZE_ENUM(SpeechHead,
@@ -70,6 +73,8 @@ std::map<std::string, std::string> kept_files(const KeptModel& model, const std:
   out[kModel][kHead] = model.model.head;
   visit_model(model.model, write(out[kModel]));
   visit_features(model.features, write(out[kFeatures]));
+  out[kModel][kMaxSymbols] = model.model.max_symbols;
+  out[kFeatures][kPadTo] = model.features.pad_to;
   return {{std::string(kKeptModel), out.dump(2) + '\n'}, {std::string(kKeptTokenizer), tokenizer}};
 }
 
@@ -88,6 +93,8 @@ Result<std::optional<KeptModel>> read_kept_model(const std::string& checkpoint) 
     json.at(kModel).at(kHead).get_to(out->model.head);
     visit_model(out->model, read(json.at(kModel)));
     visit_features(out->features, read(json.at(kFeatures)));
+    out->model.max_symbols = json.at(kModel).value(kMaxSymbols, out->model.max_symbols);
+    out->features.pad_to = json.at(kFeatures).value(kPadTo, out->features.pad_to);
   } catch (const Json::exception& error) {
     return Status::invalid(path + ": is damaged, or of another version of octavo: " + error.what());
   }

@@ -72,7 +72,8 @@ std::vector<Transcript> Listener::Parts::decode(Clips clips) {
   const Encoded encoded = model->encode(features.frames, features.lengths, {});
   return model->settings().head == SpeechHead::ctc
              ? decode_ctc(model->ctc_logits(encoded.frames), encoded.lengths)
-             : decode_greedy(*model, encoded.frames, encoded.lengths);
+             : decode_greedy(*model, encoded.frames, encoded.lengths,
+                             {.max_symbols = model->settings().max_symbols});
 }
 
 // In halves where all of them do not fit into memory.

@@ -54,7 +54,7 @@ bool is_speech_model(std::string_view name) {
   std::ranges::transform(low, low.begin(),
                          [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   return low.find("parakeet") != std::string::npos || low.find(kFastConformer) != std::string::npos ||
-         low.ends_with(".nemo");
+         is_model_path(low);  // no other task has models in files
 }
 
 bool is_model_path(std::string_view name) {

@@ -38,6 +38,9 @@ struct SpeechModelSettings {
   double dropout = 0.1, attention_dropout = 0.1, input_dropout = 0.1;
   double predictor_dropout = 0.2, joint_dropout = 0.2;
 
+  // Greedy decoding of a transducer: labels at one frame, after which it moves on to the next frame.
+  std::int64_t max_symbols = 10;
+
   // Activations are computed again in the backward pass instead of kept.
   bool checkpoint_encoder = false, checkpoint_decoder = false;
 
@@ -47,5 +50,10 @@ struct SpeechModelSettings {
     return vocabulary + 1 + (head == SpeechHead::tdt ? static_cast<std::int64_t>(durations.size()) : 0);
   }
 };
+
+// Returns true if the heads have the same outputs with the same meaning, for vocabularies of the same size.
+inline bool has_same_head(const SpeechModelSettings& a, const SpeechModelSettings& b) {
+  return a.head == b.head && (a.head != SpeechHead::tdt || a.durations == b.durations);
+}
 
 }  // namespace octavo::train

@@ -36,7 +36,7 @@ Keys transducer_extras(const SpeechModelSettings& model, const Json& labels) {
       key("joint.num_classes", model.vocabulary),
       key("joint.vocabulary", labels),
       key("decoding.strategy", "greedy_batch"),
-      key("decoding.greedy.max_symbols", 10),
+      key("decoding.greedy.max_symbols", model.max_symbols),
       key("loss.loss_name", tdt ? "tdt" : "default"),
       key("labels", labels),
       key("target", "nemo.collections.asr.models.rnnt_bpe_models.EncDecRNNTBPEModel"),
@@ -57,17 +57,23 @@ Keys ctc_extras(const SpeechModelSettings& model, const Json& labels) {
           key("target", "nemo.collections.asr.models.ctc_bpe_models.EncDecCTCModelBPE")};
 }
 
-// NeMo's recipe, which its own scripts overwrite.
-Keys training_keys() {
-  return {key("spec_augment._target_", "nemo.collections.asr.modules.SpectrogramAugmentation"),
-          key("spec_augment.freq_masks", 2),
-          key("spec_augment.time_masks", 10),
-          key("spec_augment.freq_width", 27),
-          key("spec_augment.time_width", 0.05),
-          key("optim.name", "adamw"),
-          key("optim.lr", 1e-4),
-          key("optim.betas", Json::array({0.9, 0.98})),
-          key("optim.weight_decay", 1e-3)};
+// NeMo's recipe, which its own scripts overwrite. NeMo's transcribe() reads validation_ds, and a script sets
+// the manifests in both sections.
+Keys training_keys(std::int64_t sample_rate) {
+  Keys out;
+  for (const bool train : {true, false}) {
+    const std::string in = train ? "train_ds." : "validation_ds.";
+    add(out, {key(in + "manifest_filepath", nullptr), key(in + "sample_rate", sample_rate),
+              key(in + "batch_size", 16), key(in + "shuffle", train), key(in + "num_workers", 8),
+              key(in + "pin_memory", true), key(in + "use_start_end_token", false)});
+    if (train) add(out, {key(in + "max_duration", 20), key(in + "min_duration", 0.1)});
+  }
+  add(out,
+      {key("spec_augment._target_", "nemo.collections.asr.modules.SpectrogramAugmentation"),
+       key("spec_augment.freq_masks", 2), key("spec_augment.time_masks", 10),
+       key("spec_augment.freq_width", 27), key("spec_augment.time_width", 0.05), key("optim.name", "adamw"),
+       key("optim.lr", 1e-4), key("optim.betas", Json::array({0.9, 0.98})), key("optim.weight_decay", 1e-3)});
+  return out;
 }
 
 std::string_view section_of(const ForeignKey& key, std::size_t parts) {
@@ -107,7 +113,7 @@ Result<std::string> nemo_config(const SpeechModelSettings& model, const FeatureS
   for (const auto& [name, file] : files) keys.push_back(key("tokenizer." + name, "nemo:" + file));
   add(keys, nemo_model_keys(model.head));
   add(keys, model.head == SpeechHead::ctc ? ctc_extras(model, labels) : transducer_extras(model, labels));
-  add(keys, training_keys());
+  add(keys, training_keys(features.sample_rate));
   gather(keys, 1);
   gather(keys, 2);
   ForeignModel from;

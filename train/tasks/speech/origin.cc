@@ -96,9 +96,7 @@ Result<FeatureSettings> speech_features_of(const Settings& settings, const Speec
 
 Result<FeatureTables> speech_tables_of(const FeatureSettings& features, const SpeechArchive* origin) {
   if (origin == nullptr) return FeatureTables{};
-  FeatureSettings theirs = origin->features();
-  theirs.dither = features.dither;  // tables do not depend on it
-  if (theirs != features) return FeatureTables{};
+  if (!same_features(origin->features(), features)) return FeatureTables{};
   return origin->feature_tables();
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/piece_model.h"
 
+#include "train/tasks/speech/charsmap.h"
+
 #include <bit>
 #include <cstring>
 #include <functional>
@@ -10,7 +12,7 @@ namespace octavo::train {
 namespace {
 
 // The fields of sentencepiece_model.proto that matter here.
-enum ModelField : std::uint32_t { kPieces = 1, kTrainer = 2, kNormalizer = 3 };
+enum ModelField : std::uint32_t { kPieces = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5 };
 enum PieceField : std::uint32_t { kText = 1, kScore = 2, kKind = 3 };
 enum TrainerField : std::uint32_t {
   kAlgorithm = 3,
@@ -133,9 +135,14 @@ bool read_trainer(std::string_view bytes, PieceModel& out) {
   });
 }
 
-bool read_normalizer(std::string_view bytes, PieceModel& out) {
+// `problem`: what is wrong with its character map. SentencePiece takes the last map, so each is checked.
+bool read_normalizer(std::string_view bytes, PieceModel& out, Status& problem) {
   return read_message(bytes, [&](std::uint32_t field, const Value& value) {
-    if (field == kCharsmap) out.charsmap = value.bytes;
+    if (field == kCharsmap) {
+      out.charsmap = value.bytes;
+      problem = check_charsmap(value.bytes);
+      if (!problem.ok()) return false;
+    }
     if (field == kDummyPrefix) out.add_dummy_prefix = value.number != 0;
     if (field == kExtraSpaces) out.remove_extra_whitespaces = value.number != 0;
     if (field == kEscape) out.escape_whitespaces = value.number != 0;
@@ -172,13 +179,16 @@ class Writer {
 }  // namespace
 
 Result<PieceModel> read_piece_model(std::string_view bytes, const std::string& name) {
-  PieceModel out;
+  PieceModel out, ignored;
+  Status problem;
   const bool good = read_message(bytes, [&](std::uint32_t field, const Value& value) {
     if (field == kPieces) return read_piece(value.bytes, out.pieces.emplace_back());
     if (field == kTrainer) return read_trainer(value.bytes, out);
-    if (field == kNormalizer) return read_normalizer(value.bytes, out);
+    if (field == kNormalizer) return read_normalizer(value.bytes, out, problem);
+    if (field == kDenormalizer) return read_normalizer(value.bytes, ignored, problem);
     return true;
   });
+  if (!problem.ok()) return Status(problem.code(), name + ": " + problem.message());
   if (!good || out.pieces.empty()) return Status::invalid(name + ": it is no model of SentencePiece");
   return out;
 }

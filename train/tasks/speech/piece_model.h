@@ -37,7 +37,8 @@ struct PieceModel {
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
 };
 
-// Parts that PieceModel has not are left out. `name` is what errors begin with.
+// Parts that PieceModel has not are left out. `name` is what errors begin with. Character maps that
+// SentencePiece cannot follow safely are an error: see charsmap.h.
 Result<PieceModel> read_piece_model(std::string_view bytes, const std::string& name);
 std::string write_piece_model(const PieceModel& model);
 

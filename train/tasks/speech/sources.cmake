@@ -4,7 +4,7 @@ set(config_sources
   codecs.cc config.cc model_config.cc recipe.cc recording_codecs.cc recording_config.cc)
 set(plain_sources
   archive.cc archive_export.cc archive_features.cc archive_keys.cc archive_nemo.cc archive_tokenizer.cc archive_transformers.cc
-  archive_write.cc augment.cc clip_reader.cc export.cc feature_cache.cc feature_tables.cc generator.cc heard.cc hub.cc json_line.cc
+  archive_write.cc augment.cc charsmap.cc clip_reader.cc export.cc feature_cache.cc feature_tables.cc generator.cc heard.cc hub.cc json_line.cc
   kept_model.cc listener_files.cc listening.cc manifest.cc manifest_line.cc manifest_open.cc manifest_order.cc names.cc nemo_config.cc
   origin.cc piece_model.cc score.cc skipped_clips.cc tokenizer_export.cc tokenizer_files.cc tokenizer_json.cc transcribe.cc
   transcript_file.cc wer.cc windows.cc)

@@ -109,14 +109,19 @@ std::map<std::string, std::string> SpeechTask::kept_files() const {
   return train::kept_files({model_settings_, *clips_->features()}, tokenizer->bytes());
 }
 
-SpeechClips SpeechTask::prepared(const Batch& batch, const DropoutPass* pass) {
-  if (!has_audio(batch)) return clips_of(batch);
+torch::Tensor SpeechTask::features_of(const Batch& batch, const DropoutPass* pass) {
   const torch::Tensor& audio = batch.at(ClipTensors::audio);
   if (!featurizer_) featurizer_.emplace(*clips_->features(), audio.device(), clips_->feature_tables());
   const auto lengths = audio_lengths(batch);
-  return clips_of(
-      batch,
-      (pass == nullptr ? (*featurizer_)(audio, lengths) : (*featurizer_)(audio, lengths, *pass)).frames);
+  return (pass == nullptr ? (*featurizer_)(audio, lengths) : (*featurizer_)(audio, lengths, *pass)).frames;
+}
+
+SpeechClips SpeechTask::prepared(const Batch& batch, const DropoutPass* pass) {
+  SpeechClips out = has_audio(batch) ? clips_of(batch, features_of(batch, pass)) : clips_of(batch);
+  const FeatureSettings* const settings = clips_->features();
+  if (pass == nullptr || settings == nullptr || out.feature_lengths_on_host.empty()) return out;
+  out.features = padded_for_training(out.features, std::ranges::max(out.feature_lengths_on_host), *settings);
+  return out;
 }
 
 bool SpeechTask::set_gate(WeightGate gate) {
@@ -141,7 +146,8 @@ torch::Tensor SpeechTask::loss(const Batch& batch, const PassKey& key) {
 std::vector<std::string> SpeechTask::texts(const Encoded& encoded) {
   const std::vector<Transcript> found = model_settings_.head == SpeechHead::ctc
                                             ? decode_ctc(model_->ctc_logits(encoded.frames), encoded.lengths)
-                                            : decode_greedy(*model_, encoded.frames, encoded.lengths);
+                                            : decode_greedy(*model_, encoded.frames, encoded.lengths,
+                                                            {.max_symbols = model_->settings().max_symbols});
   std::vector<std::string> out;
   for (const Transcript& each : found) {
     std::vector<std::int64_t> tokens;

@@ -65,6 +65,8 @@ class SpeechTask : public Task {
   // Of files, their sizes.
   Status take(const Settings& settings);
   [[nodiscard]] std::int64_t evaluated() const;  // clips of an evaluation
+  // The features of a batch of audio.
+  [[nodiscard]] torch::Tensor features_of(const Batch& batch, const DropoutPass* pass);
   // The batch as the model takes it. `pass`: of training; null: of evaluation.
   [[nodiscard]] SpeechClips prepared(const Batch& batch, const DropoutPass* pass);
   std::vector<std::string> texts(const Encoded& encoded);  // what is heard

@@ -67,6 +67,8 @@ Result<Tokenizer> Tokenizer::from_bytes(std::string bytes, std::string name) {
     if (!read.ok()) return read.status();
     bytes = write_piece_model(*read);
   }
+  // SentencePiece does not check the character map, and a damaged one makes it read outside of its memory.
+  if (const auto checked = read_piece_model(bytes, name); !checked.ok()) return checked.status();
   auto model = std::make_unique<Model>();
   model->bytes = std::move(bytes);
   model->name = std::move(name);

@@ -2,6 +2,8 @@
 #include "train/tasks/speech/tokenizer_export.h"
 
 #include "train/format/numbers.h"
+#include "train/format/terminal_text.h"
+#include "train/tasks/speech/json_line.h"
 #include "train/tasks/speech/piece_model.h"
 #include "train/tasks/speech/tokenizer_json.h"
 
@@ -12,12 +14,24 @@
 namespace octavo::train {
 namespace {
 
-// Transformers' name for blank, unless a token of the vocabulary has it.
-std::string blank_text(const PieceModel& model) {
-  for (const char* name : {"<pad>", "<blank>"}) {
-    if (std::ranges::find(model.pieces, name, &TokenPiece::text) == model.pieces.end()) return name;
+// Reads the tokenizer's model and refuses pieces that cannot be written as JSON.
+Result<PieceModel> read_for_export(const Tokenizer& tokenizer) {
+  Result<PieceModel> model = read_piece_model(tokenizer.bytes(), tokenizer.name());
+  if (!model.ok()) return model;
+  for (std::size_t i = 0; i < model->pieces.size(); ++i) {
+    std::string_view rest = model->pieces[i].text;
+    while (!rest.empty()) {
+      const std::size_t length = utf8_length(rest);
+      if (length == 0) {
+        return Status::invalid(tokenizer.name() + ": token " + std::to_string(i) + " is \"" +
+                               terminal_text(model->pieces[i].text) +
+                               "\", which is not UTF-8, so other programs cannot read the tokenizer; train a "
+                               "tokenizer on text in UTF-8");
+      }
+      rest.remove_prefix(length);
+    }
   }
-  return "<|blank|>";
+  return model;
 }
 
 }  // namespace
@@ -29,7 +43,7 @@ std::vector<std::string> pieces_of(const Tokenizer& tokenizer) {
 }
 
 Result<NamedFiles> nemo_tokenizer_files(const Tokenizer& tokenizer) {
-  const Result<PieceModel> model = read_piece_model(tokenizer.bytes(), tokenizer.name());
+  const Result<PieceModel> model = read_for_export(tokenizer);
   if (!model.ok()) return model.status();
   std::string scores, names;
   for (const TokenPiece& piece : model->pieces) {
@@ -40,15 +54,22 @@ Result<NamedFiles> nemo_tokenizer_files(const Tokenizer& tokenizer) {
       {"tokenizer.model", tokenizer.bytes()}, {"tokenizer.vocab", scores}, {"vocab.txt", names}};
 }
 
-Result<NamedFiles> transformers_tokenizer_files(const Tokenizer& tokenizer) {
-  const Result<PieceModel> model = read_piece_model(tokenizer.bytes(), tokenizer.name());
+std::string transformers_blank(const Tokenizer& tokenizer, SpeechHead head) {
+  const std::vector<std::string> pieces = pieces_of(tokenizer);
+  const std::string usual = head == SpeechHead::ctc ? "<pad>" : "<blank>";
+  return std::ranges::find(pieces, usual) == pieces.end() ? usual : "<|blank|>";
+}
+
+Result<NamedFiles> transformers_tokenizer_files(const Tokenizer& tokenizer, SpeechHead head,
+                                                std::int64_t pad) {
+  const Result<PieceModel> model = read_for_export(tokenizer);
   if (!model.ok()) return model.status();
-  const std::string blank = blank_text(*model);
+  const std::string blank = transformers_blank(tokenizer, head);
   const Result<std::string> json = write_tokenizer_json(*model, blank);
   if (!json.ok()) return json.status();
   const auto unknown = std::ranges::find(model->pieces, PieceKind::unknown, &TokenPiece::kind);
   const nlohmann::ordered_json config = {{"tokenizer_class", "ParakeetTokenizer"},
-                                         {"pad_token", blank},
+                                         {"pad_token", pad < tokenizer.size() ? tokenizer.piece(pad) : blank},
                                          {"unk_token", unknown->text},
                                          {"clean_up_tokenization_spaces", false}};
   return NamedFiles{{"tokenizer.model", tokenizer.bytes()},

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/tasks/speech/model_settings.h"
 #include "train/tasks/speech/tokenizer.h"
 
 #include <octavo/status.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,8 +23,13 @@ std::vector<std::string> pieces_of(const Tokenizer& tokenizer);
 // but the unknown one). A folder with them is a `tokenizer.dir`.
 Result<NamedFiles> nemo_tokenizer_files(const Tokenizer& tokenizer);
 
-// tokenizer.json and tokenizer_config.json for AutoTokenizer, and tokenizer.model. Blank is the token behind
-// the last one, as in the model's config.json.
-Result<NamedFiles> transformers_tokenizer_files(const Tokenizer& tokenizer);
+// Returns the name of the blank token, which follows the last token of the tokenizer. transformers decides by
+// it: a tokenizer with `<blank>` belongs to a transducer, any other to CTC, whose repeated tokens it merges.
+std::string transformers_blank(const Tokenizer& tokenizer, SpeechHead head);
+
+// tokenizer.json and tokenizer_config.json for AutoTokenizer, and tokenizer.model. `pad` is the token that
+// fills up short texts, as in the model's config.json.
+Result<NamedFiles> transformers_tokenizer_files(const Tokenizer& tokenizer, SpeechHead head,
+                                                std::int64_t pad);
 
 }  // namespace octavo::train

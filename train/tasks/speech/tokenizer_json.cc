@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer_json.h"
 
+#include "train/files/json_depth.h"
 #include "train/tasks/speech/base64.h"
 
 #include <nlohmann/json.hpp>
@@ -84,11 +85,18 @@ std::string read_bpe(const Json& model, PieceModel& out) {
     numbers[text] = at;
   }
   std::size_t last = 0;
-  for (const Json& merge : model.at("merges")) {
+  const Json& merges = model.at("merges");
+  for (std::size_t i = 0; i < merges.size(); ++i) {
+    const Json& merge = merges.at(i);
     std::string whole;
     if (merge.is_string()) {  // "a b", as older files have it
       whole = merge.get<std::string>();
-      whole.erase(std::min(whole.find(' '), whole.size() - 1), 1);
+      const std::size_t space = whole.find(' ');
+      if (space == std::string::npos || space == 0 || space + 1 == whole.size()) {
+        return "merge " + std::to_string(i) + " of model.merges is " + merge.dump() +
+               ", expected two tokens with a space between them";
+      }
+      whole.erase(space, 1);
     } else {
       whole = merge.at(0).get<std::string>() + merge.at(1).get<std::string>();
     }
@@ -211,6 +219,10 @@ Json added_json(std::size_t id, const std::string& text, bool special) {
 
 Result<PieceModel> read_tokenizer_json(std::string_view text, const std::string& name) {
   PieceModel out;
+  if (const std::size_t depth = json_depth(text); depth > kDeepestJson) {
+    return Status::invalid(name + ": it is no tokenizer.json: its values are nested " +
+                           std::to_string(depth) + " deep, expected at most " + std::to_string(kDeepestJson));
+  }
   try {
     const std::string why = read_all(Json::parse(text), out);
     if (!why.empty()) return refused(name, why);
