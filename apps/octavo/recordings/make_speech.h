@@ -26,7 +26,7 @@ struct SpeechPlan {
   std::vector<std::string> voices = {"en-us", "en-gb", "en-us+f2", "en-gb+f3", "en-us+m3", "en-gb-scotland"};
   int slowest = 150, fastest = 190;  // words a minute
   double silence = 0.8;              // seconds before and after the sentences of a clip, at most
-  double joined = 0.5;               // share of the clips with more than one sentence, 0 to 1
+  double joined = 0.33;              // share of the clips with more than one sentence, 0 to 1
   std::uint64_t seed = 1;
   int rate = 16000;
   std::string format = "flac";         // an extension that write_audio() knows
