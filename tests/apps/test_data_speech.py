@@ -187,7 +187,7 @@ def test_make_speech_has_silence_and_joined_clips(tmp_path, octavo):
     other = tmp_path / "other"
     assert octavo("make-speech", other, *args, "--silence", 0.4, "--seed", 2).returncode == 0
     assert (other / "train.jsonl").read_text() != (folder / "train.jsonl").read_text()
-    # The same folder with other silences is another plan.
+    # Shorter silences are another plan, and the folder is not replaced without --force.
     assert_fails(octavo("make-speech", folder, *args, "--silence", 0.3), 1, str(folder), "--force")
     assert_fails(octavo("make-speech", tmp_path / "no", *args, "--joined", 1.5), 2, "--joined")
 

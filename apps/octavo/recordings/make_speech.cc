@@ -73,14 +73,19 @@ void join_sentences(const SpeechPlan& plan, std::int64_t number, std::span<const
                     Clip& clip) {
   const std::uint64_t key = key_of(plan, number);
   std::uint64_t at = 3;  // after the draws of reader_of()
-  clip.silences = {plan.silence * share(key, at++)};
+  // Squares make short silences frequent: many programs write none before a sentence.
+  const auto silence = [&] {
+    const double drawn = share(key, at++);
+    return plan.silence * drawn * drawn;
+  };
+  clip.silences = {silence()};
   const bool joined = share(key, at++) < plan.joined;
   const std::uint64_t extra = joined ? 1 + below(key, at++, kMostExtra) : 0;
   for (std::uint64_t i = 0; i < extra; ++i) {
     clip.sentences.push_back(texts[below(key, at++, texts.size())]);
     clip.silences.push_back(kLongestPause * share(key, at++));
   }
-  clip.silences.push_back(plan.silence * share(key, at++));
+  clip.silences.push_back(silence());
 }
 
 nlohmann::ordered_json record_of(const SpeechPlan& plan, const std::vector<std::string>& texts) {
