@@ -58,14 +58,20 @@ speech-demo: ## the same with recordings, which espeak-ng speaks: a small recogn
 	@$(call configure,dev) $(no_tests_yet) $(no_cuda_yet)
 	@$(call compile,dev) --target octavo_cli
 	@rm -rf build/speech-demo/run && mkdir -p build/speech-demo
-	build/bin/octavo data make-speech build/speech-demo/speech
-	build/bin/octavo data make-tokenizer build/speech-demo/tokenizer build/speech-demo/speech/train.jsonl --vocab-size 512 --force
+	build/bin/octavo data make-speech build/speech-demo/speech --force
+	build/bin/octavo data make-tokenizer build/speech-demo/tokenizer build/speech-demo/speech/train.jsonl --vocab-size 256 --force
 	build/bin/octavo train examples/train/speech.yaml data.train_manifest=build/speech-demo/speech/train.jsonl \
 	  data.val_manifest=build/speech-demo/speech/val.jsonl model.tokenizer.dir=build/speech-demo/tokenizer \
 	  output_dir=build/speech-demo/run device=cpu
 	build/bin/octavo evaluate build/speech-demo/run build/speech-demo/speech/val.jsonl --checkpoint best --device cpu
 	build/bin/octavo transcribe build/speech-demo/run --checkpoint best --device cpu $(foreach clip,1 2 3,build/speech-demo/speech/val/0000$(clip).flac)
 	@echo 'the same three, as they were said:' && head -n 3 build/speech-demo/speech/val.jsonl
+	espeak-ng -v en-us -w build/speech-demo/mine.wav "the doctor carried the clever carpenter. please give the pancakes to the polite bear"
+	build/bin/octavo transcribe build/speech-demo/run --checkpoint best --device cpu --format srt build/speech-demo/mine.wav
+	@echo 'to try a sentence: espeak-ng -v en-us -w mine.wav "the baker found the lazy teacher"'
+	@echo '                   build/bin/octavo transcribe build/speech-demo/run mine.wav --checkpoint best'
+	@echo 'The model recognizes espeak-ng with the words of this demo. It does not recognize other words, people or noisy recordings:'
+	@echo 'docs/guides/speech.md#the-demo'
 
 peers: ## the tests of torchao, bitsandbytes (optimizers) and transformers (transducer losses) on ours, on the CPU; they are fetched
 	@scripts/bootstrap test

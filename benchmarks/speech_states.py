@@ -1,11 +1,13 @@
-"""The word error rate of a small recognizer by its optimizer's states: fp32, 8-bit, 4-bit and fp8.
+r"""The word error rate of a small recognizer by its optimizer's states: fp32, 8-bit, 4-bit and fp8.
 
 Trains examples/train/speech.yaml for every optimizer and seed by `octavo train`, reads the evaluations from
 each run's metrics.jsonl, and prints a table; --svg writes the curves. A run that is there is not made again.
 
-octavo data make-speech speech
+octavo data make-speech speech --silence 0 --joined 0
 octavo data make-tokenizer speech/tokenizer speech/train.jsonl --vocab-size 512
-python benchmarks/speech_states.py --speech speech --folder runs/states --device cuda --jobs 12
+python benchmarks/speech_states.py --speech speech --folder runs/states --device cuda --jobs 12 \
+    training.groups=[] encoder.conv_kernel_size=9 per_device_train_batch_size=16 warmup_steps=50 \
+    max_steps=1500
 """
 
 from __future__ import annotations

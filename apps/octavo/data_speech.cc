@@ -155,6 +155,12 @@ void add_make_speech(CLI::App& data) {
   option("--voices", flags->plan.voices, "LIST", "Voices of espeak-ng, comma-separated")->delimiter(',');
   option("--slowest", flags->plan.slowest, "N", "Words a minute, at least")->check(CLI::Range(80, 450));
   option("--fastest", flags->plan.fastest, "N", "Words a minute, at most")->check(CLI::Range(80, 450));
+  option("--silence", flags->plan.silence, "SECONDS",
+         "Each clip begins and ends with up to this much silence; 0 writes none")
+      ->check(CLI::Range(0.0, 60.0));
+  option("--joined", flags->plan.joined, "SHARE",
+         "This share of the clips has two or three sentences with pauses; 0 writes single sentences")
+      ->check(CLI::Range(0.0, 1.0));
   option("--rate", flags->plan.rate, "HZ", "Sample rate of the files")->check(CLI::Range(8000, 48000));
   option("--format", flags->plan.format, "NAME", "flac, wav, ogg or mp3")
       ->check(CLI::IsMember({"flac", "wav", "ogg", "mp3"}));

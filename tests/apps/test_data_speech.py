@@ -5,6 +5,7 @@ need no voices, and notes how it was called. OCTAVO_BIN (or OCTAVO_COMMAND) name
 build/bin/octavo.
 """
 
+import itertools
 import json
 import math
 import os
@@ -75,9 +76,14 @@ def assert_fails(done, exit_code, *words):
         assert word in done.stderr
 
 
+# One sentence a clip, without silence around it.
+BARE = ["--silence", 0, "--joined", 0]
+
+
 def test_make_speech(tmp_path, octavo):
     folder = tmp_path / "speech"
     request = [folder, "--clips", 12, "--val-clips", 3, "--voices", "en-us,en-gb+f3", "--format", "wav"]
+    request += BARE
     done = octavo("make-speech", *request)
     assert done.returncode == 0, done.stderr
     assert "12 clips" in done.stdout
@@ -113,12 +119,101 @@ def test_make_speech_reads_a_file(tmp_path, octavo):
     lines = ["first line", "", " second line ", "first line", "-v third"]
     (tmp_path / "lines.txt").write_text("\n".join(lines))
     args = ["make-speech", tmp_path / "own", "--text", tmp_path / "lines.txt", "--format", "wav"]
-    done = octavo(*args, "--clips", 2, "--val-clips", 1)
+    done = octavo(*args, *BARE, "--clips", 2, "--val-clips", 1)
     assert done.returncode == 0, done.stderr
     texts = [each["text"] for each in entries(tmp_path / "own" / "train.jsonl")]
     assert texts == ["first line", "second line"]
     assert entries(tmp_path / "own" / "val.jsonl")[0]["text"] == "-v third"
     assert_fails(octavo(*args, "--clips", 3, "--val-clips", 1), 2, "4 in all", "only 3 different sentences")
+
+
+def read_wav(path):
+    with wave.open(str(path), "rb") as file:
+        return struct.unpack(f"<{file.getnframes()}h", file.readframes(file.getnframes()))
+
+
+def silences(samples, least=0.02, rate=16000):
+    """The silence before and after the speech, and the pauses in it of at least `least` seconds."""
+    loud = [i for i, sample in enumerate(samples) if abs(sample) > 300]
+    pauses = [(b - a) / rate for a, b in itertools.pairwise(loud) if b - a > least * rate]
+    return loud[0] / rate, (len(samples) - loud[-1]) / rate, pauses
+
+
+def test_make_speech_has_silence_and_joined_clips(tmp_path, octavo):
+    """A model that was trained on single sentences without silence recognizes nothing else."""
+    # The length of a line differs from all others, so that its tone does, too.
+    lines = [f"line {'very ' * (1 + i % 3)}{i}" for i in range(100)]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    args = ["--text", tmp_path / "lines.txt", "--format", "wav", "--clips", 48, "--val-clips", 12]
+    folder = tmp_path / "speech"
+    done = octavo("make-speech", folder, *args, "--silence", 0.4)
+    assert done.returncode == 0, done.stderr
+    parts = {part: entries(folder / f"{part}.jsonl") for part in ("train", "val")}
+    sentences = {
+        part: [re.findall(r"line [a-z ]*\d+", each["text"]) for each in clips]
+        for part, clips in parts.items()
+    }
+    first = [each[0] for part in sentences.values() for each in part]
+    assert first == lines[:60]  # each text once as a clip's first sentence
+    assert {len(each) for each in sentences["train"]} == {1, 2, 3}
+    assert 6 <= sum(len(each) > 1 for each in sentences["train"]) <= 28  # about a third of 48
+    held_out = {sentence for each in sentences["val"] for sentence in each}
+    assert held_out <= set(lines[48:60])  # no sentence of train
+
+    leads, tails, gaps = [], [], []
+    for part, clips in parts.items():
+        for clip, said in zip(clips, sentences[part], strict=True):
+            samples = read_wav(folder / clip["audio_filepath"])
+            assert clip["duration"] == pytest.approx(len(samples) / 16000, abs=6e-4)
+            lead, tail, pauses = silences(samples)
+            assert len(pauses) <= len(said) - 1  # a pause may be shorter than what counts as one
+            speech = sum(math.ceil(100 * len(each) * 16000 / 22050) for each in said) / 16000
+            assert clip["duration"] == pytest.approx(speech + lead + tail + sum(pauses), abs=0.1)
+            leads.append(lead)
+            tails.append(tail)
+            gaps += pauses
+    for each in (leads, tails):
+        assert max(each) <= 0.42
+        assert max(each) - min(each) > 0.2
+    assert 0.3 < max(gaps) <= 0.75
+
+    again = tmp_path / "again"
+    assert octavo("make-speech", again, *args, "--silence", 0.4, "--jobs", 1).returncode == 0
+    for part, clips in parts.items():
+        assert (again / f"{part}.jsonl").read_text() == (folder / f"{part}.jsonl").read_text()
+        for clip in clips:
+            path = clip["audio_filepath"]
+            assert (again / path).read_bytes() == (folder / path).read_bytes()
+    other = tmp_path / "other"
+    assert octavo("make-speech", other, *args, "--silence", 0.4, "--seed", 2).returncode == 0
+    assert (other / "train.jsonl").read_text() != (folder / "train.jsonl").read_text()
+    # Shorter silences are another plan, and the folder is not replaced without --force.
+    assert_fails(octavo("make-speech", folder, *args, "--silence", 0.3), 1, str(folder), "--force")
+    assert_fails(octavo("make-speech", tmp_path / "no", *args, "--joined", 1.5), 2, "--joined")
+
+
+def test_make_speech_joins_no_clip_beyond_15_seconds(tmp_path, octavo):
+    """Training skips clips of more than 20 s, so three long lines in one clip would be lost."""
+    lines = [f"line {i} " + "long " * 240 for i in range(10)]  # about 5.5 s each
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    folder = tmp_path / "speech"
+    args = [
+        "--text",
+        tmp_path / "lines.txt",
+        "--format",
+        "wav",
+        "--clips",
+        8,
+        "--val-clips",
+        2,
+        "--joined",
+        1,
+    ]
+    done = octavo("make-speech", folder, *args)
+    assert done.returncode == 0, done.stderr
+    clips = entries(folder / "train.jsonl") + entries(folder / "val.jsonl")
+    assert {each["text"].count("line") for each in clips} == {2}
+    assert all(10.9 < each["duration"] < 13.5 for each in clips)
 
 
 def test_make_speech_that_fails_makes_nothing(tmp_path, octavo, monkeypatch):

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string_view>
 
@@ -29,10 +30,15 @@ using train::mix;
 constexpr const char* kMade = "made.json";
 constexpr std::uint64_t kMostRecord = 1 << 20;  // bytes of it
 constexpr int kLowestPitch = 40, kHighestPitch = 60;
-constexpr int kMostTries = 50;  // sentences for one that is new
+constexpr int kMostTries = 50;           // sentences for one that is new
+constexpr std::uint64_t kMostExtra = 2;  // sentences of a joined clip after its first
+constexpr double kLongestPause = 0.7;    // seconds between two sentences
+constexpr double kLongestJoined = 15;    // seconds of a joined clip; training skips clips of more than 20
 
 struct Clip {
-  std::string text, path;  // the path leads from the folder
+  std::vector<std::string> sentences;
+  std::vector<double> silences;  // seconds before each sentence, then after the last one
+  std::string path;              // relative to the folder
   Reader reader;
   double seconds = 0;
 };
@@ -42,13 +48,44 @@ std::uint64_t below(std::uint64_t key, std::uint64_t at, std::uint64_t count) {
   return mix(key + (at + 1) * kStep) % count;
 }
 
+std::uint64_t key_of(const SpeechPlan& plan, std::int64_t number) {
+  return mix(mix(plan.seed) + static_cast<std::uint64_t>(number) * kStep);
+}
+
 Reader reader_of(const SpeechPlan& plan, std::int64_t number) {
-  const std::uint64_t key = mix(mix(plan.seed) + static_cast<std::uint64_t>(number) * kStep);
+  const std::uint64_t key = key_of(plan, number);
   const auto between = [&](std::uint64_t at, int low, int high) {
     return low + static_cast<int>(below(key, at, static_cast<std::uint64_t>(high - low + 1)));
   };
   return {plan.voices[below(key, 0, plan.voices.size())], between(1, plan.slowest, plan.fastest),
           between(2, kLowestPitch, kHighestPitch)};
+}
+
+// Returns draw number `at` of a key, from 0 to below 1.
+double share(std::uint64_t key, std::uint64_t at) {
+  constexpr std::uint64_t kSteps = 1'000'000;
+  return static_cast<double>(below(key, at, kSteps)) / static_cast<double>(kSteps);
+}
+
+// Draws the silences of a clip that has one sentence. A share `plan.joined` of the clips gets one or two
+// further sentences of `texts`.
+void join_sentences(const SpeechPlan& plan, std::int64_t number, std::span<const std::string> texts,
+                    Clip& clip) {
+  const std::uint64_t key = key_of(plan, number);
+  std::uint64_t at = 3;  // after the draws of reader_of()
+  // Squares make short silences frequent: many programs write none before a sentence.
+  const auto silence = [&] {
+    const double drawn = share(key, at++);
+    return plan.silence * drawn * drawn;
+  };
+  clip.silences = {silence()};
+  const bool joined = share(key, at++) < plan.joined;
+  const std::uint64_t extra = joined ? 1 + below(key, at++, kMostExtra) : 0;
+  for (std::uint64_t i = 0; i < extra; ++i) {
+    clip.sentences.push_back(texts[below(key, at++, texts.size())]);
+    clip.silences.push_back(kLongestPause * share(key, at++));
+  }
+  clip.silences.push_back(silence());
 }
 
 nlohmann::ordered_json record_of(const SpeechPlan& plan, const std::vector<std::string>& texts) {
@@ -64,6 +101,8 @@ nlohmann::ordered_json record_of(const SpeechPlan& plan, const std::vector<std::
           {"seed", plan.seed},
           {"rate", plan.rate},
           {"format", plan.format},
+          {"silence", plan.silence},
+          {"joined", plan.joined},
           {"texts", hash}};
 }
 
@@ -92,33 +131,62 @@ Result<bool> holds(const std::string& folder, nlohmann::ordered_json& record, bo
   return Status::failed(folder + ": the folder has other things in it; --force writes into it all the same");
 }
 
+// Speaks the sentences of a clip with silence around them, and writes its file. Drops further sentences that
+// would make the clip too long.
 Status speak_clip(const std::string& folder, int rate, Clip& clip) {
-  auto spoken = speak(clip.text, clip.reader);
-  if (!spoken.ok()) return spoken.status();
-  if (spoken->samples.empty()) return Status::failed("espeak-ng says nothing for '" + clip.text + "'");
-  const std::vector<float> samples = train::resampled(spoken->samples, spoken->rate, rate);
+  std::vector<float> samples;
+  const auto add_silence = [&](double seconds) {
+    samples.resize(samples.size() + static_cast<std::size_t>(std::llround(seconds * rate)));
+  };
+  for (std::size_t i = 0; i < clip.sentences.size(); ++i) {
+    auto spoken = speak(clip.sentences[i], clip.reader);
+    if (!spoken.ok()) return spoken.status();
+    if (spoken->samples.empty())
+      return Status::failed("espeak-ng says nothing for '" + clip.sentences[i] + "'");
+    const std::vector<float> sentence = train::resampled(spoken->samples, spoken->rate, rate);
+    const double seconds = static_cast<double>(samples.size() + sentence.size()) / rate;
+    if (i > 0 && seconds + clip.silences[i] > kLongestJoined) {
+      clip.sentences.resize(i);
+      break;
+    }
+    add_silence(clip.silences[i]);
+    samples.insert(samples.end(), sentence.begin(), sentence.end());
+  }
+  add_silence(clip.silences.back());
   clip.seconds = static_cast<double>(samples.size()) / rate;
   return train::write_audio(folder + "/" + clip.path, samples, rate);
+}
+
+std::string text_of(const Clip& clip) {
+  std::string out;
+  for (const std::string& each : clip.sentences) out += (out.empty() ? "" : " ") + each;
+  return out;
 }
 
 std::string line_of(const Clip& clip) {
   const nlohmann::ordered_json line = {
       {"audio_filepath", clip.path},
       {"duration", std::round(clip.seconds * 1000) / 1000},
-      {"text", clip.text},
+      {"text", text_of(clip)},
       {"lang", clip.reader.voice.substr(0, clip.reader.voice.find_first_of("-+"))},
       {"speaker", clip.reader.voice}};
   return line.dump() + '\n';
 }
 
-std::vector<Clip> clips_of(const SpeechPlan& plan, const std::vector<std::string>& texts) {
+std::vector<Clip> clips_of(const SpeechPlan& plan, std::span<const std::string> texts) {
+  const auto train_texts = static_cast<std::size_t>(plan.clips);
   std::vector<Clip> out;
   for (std::int64_t i = 0; i < plan.clips + plan.val_clips; ++i) {
     const bool val = i >= plan.clips;
     std::string number = std::to_string(val ? i - plan.clips + 1 : i + 1);
     number.insert(0, number.size() < 5 ? 5 - number.size() : 0, '0');
-    out.push_back({texts[static_cast<std::size_t>(i)],
-                   std::string(val ? "val/" : "train/") + number + "." + plan.format, reader_of(plan, i)});
+    Clip clip;
+    clip.sentences = {texts[static_cast<std::size_t>(i)]};
+    clip.path = std::string(val ? "val/" : "train/") + number + "." + plan.format;
+    clip.reader = reader_of(plan, i);
+    // A held-out clip is joined with held-out sentences only.
+    join_sentences(plan, i, val ? texts.subspan(train_texts) : texts.first(train_texts), clip);
+    out.push_back(std::move(clip));
   }
   return out;
 }

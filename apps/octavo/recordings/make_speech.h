@@ -1,9 +1,13 @@
-// A folder of recordings for demos and tests that cannot download one: sentences, read aloud by espeak-ng in
-// several voices, as files of 16 kHz, with a manifest to train on and one of sentences that the first does
-// not have.
+// Makes a folder of recordings for demos and tests that cannot download one: espeak-ng reads sentences aloud
+// in several voices. The files have 16 kHz. One manifest lists the clips to train on, another one held-out
+// clips with other sentences.
 //
-// Which sentence, voice, speed and pitch a clip has follows from the seed and its number alone. The samples
-// are espeak-ng's: another release of it may speak otherwise.
+// A clip has silence around its sentence, and a share of the clips have two or three sentences with pauses.
+// A model that was trained on single sentences without silence recognizes nothing else: an untrimmed
+// recording is wrong, and a long one gives a few words.
+//
+// The sentences, voice, speed, pitch and silences of a clip depend on the seed, the plan and the clip's
+// number only. The samples are espeak-ng's: another release of it may speak otherwise.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,6 +25,8 @@ struct SpeechPlan {
   std::int64_t clips = 3000, val_clips = 200;
   std::vector<std::string> voices = {"en-us", "en-gb", "en-us+f2", "en-gb+f3", "en-us+m3", "en-gb-scotland"};
   int slowest = 150, fastest = 190;  // words a minute
+  double silence = 0.8;              // seconds before and after the sentences of a clip, at most
+  double joined = 0.33;              // share of the clips with more than one sentence, 0 to 1
   std::uint64_t seed = 1;
   int rate = 16000;
   std::string format = "flac";         // an extension that write_audio() knows
@@ -39,8 +45,8 @@ struct MadeSpeech {
 Result<MadeSpeech> make_speech(const std::string& folder, const SpeechPlan& plan, bool force, int threads,
                                const Advance& advance);
 
-// The texts of a plan: those to train on, then the held-out ones; each is there once. An error where there
-// are too few.
+// Returns the texts of a plan without duplicates: those to train on, then the held-out ones. A clip begins
+// with the text of its number or has it alone. Too few different texts are an error.
 Result<std::vector<std::string>> texts_of(const SpeechPlan& plan);
 
 }  // namespace octavo::recordings
