@@ -8,6 +8,7 @@
 #include "plan/plan.h"
 #include "signals.h"
 #include "train/format/marked.h"
+#include "train/format/metric_names.h"
 #include "train/format/numbers.h"
 #include "train/format/terminal_text.h"
 
@@ -200,7 +201,7 @@ Status Loop::evaluate() {
   state_.evaluated = state_.step;
   std::string said;
   for (const Metric& metric : result->metrics)
-    said += (said.empty() ? "" : ", ") + metric.name + " " + fixed(metric.value, 4);
+    said += (said.empty() ? "" : ", ") + metric_text(metric.name, metric.value);
   if (saver_.is_best()) said += saver_.best_text();
   console_.note("step " + std::to_string(state_.step) + ": evaluation " + said);
   show_examples(result->examples, console_);

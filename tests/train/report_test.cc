@@ -268,6 +268,22 @@ TEST_F(RunFolder, ExamplesOfTheLastEvaluationHaveTheirDifferencesMarked) {
   EXPECT_THAT(shown(), Not(HasSubstr("id=\"examples\"")));
 }
 
+TEST_F(RunFolder, TheWordErrorRateIsInPercent) {
+  const std::string better = "\"better\":{\"loss\":\"lower\",\"wer\":\"lower\"}";
+  const RunData run = read("{\"kind\":\"eval\",\"step\":2,\"loss\":1.5,\"wer\":0.1138," + better +
+                           "}\n{\"kind\":\"eval\",\"step\":4,\"loss\":1.25,\"wer\":0.125," + better + "}\n");
+  const auto facts = facts_of(run);
+  const auto wer = std::ranges::find(facts, "WER", &Fact::label);
+  ASSERT_NE(wer, facts.end());
+  EXPECT_EQ(wer->value, "12.50%");
+  EXPECT_EQ(wer->note, "lowest 11.38% at step 2");
+  const std::string page = shown();
+  EXPECT_THAT(page, HasSubstr("<th scope=\"col\" class=\"num\">WER</th>"));
+  EXPECT_THAT(page, HasSubstr("11.38%</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("0.1138<")));
+  EXPECT_THAT(page, HasSubstr("data-metric=\"wer\"")) << "the name of the curve stays as it is";
+}
+
 TEST_F(RunFolder, ALogFromBeforeTasksCountsTokens) {
   const RunData run = read(
       "{\"kind\":\"start\",\"step\":0,\"batch_tokens\":8,\"unigram_entropy\":3}\n"
