@@ -104,7 +104,11 @@ Fact memory_fact(const RunData& run) {
     const std::string note = run.host_peak ? "device; host " + bytes_text(run.host_peak) : "device";
     return {"Peak memory", bytes_text(run.device_peak), note, run.device_peak, Better::lower, true};
   }
-  return {"Peak memory", bytes_text(run.host_peak), run.host_peak ? "host" : "", run.host_peak, Better::lower,
+  return {"Peak memory",
+          bytes_text(run.host_peak),
+          run.host_peak ? "of the process, in host memory" : "",
+          run.host_peak,
+          Better::lower,
           true};
 }
 
