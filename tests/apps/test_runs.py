@@ -109,6 +109,18 @@ def test_a_terminal_gets_no_control_characters(folder):
     os.close(ours)
 
 
+def test_a_text_that_is_there_twice_is_mentioned(folder):
+    texts = folder / "texts"
+    texts.mkdir()
+    (texts / "first.txt").write_bytes((folder / "text.txt").read_bytes())
+    (texts / "other.txt").write_bytes(b"another text " * 100)
+    said = octavo(folder, "train", "run.yaml", "data.train=texts", "--dry-run", "2")
+    assert "the same text" not in said
+    (texts / "link.txt").symlink_to("first.txt")
+    said = octavo(folder, "train", "run.yaml", "data.train=texts", "--dry-run", "2")
+    assert "warning: 1 of 3 files have the same text as another one" in said
+
+
 def on_a_terminal(folder, columns, *words):
     """What the command writes to a terminal of so many columns, as text."""
     ours, theirs = pty.openpty()
