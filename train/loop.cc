@@ -282,13 +282,18 @@ Status Loop::write_end(const Outcome& outcome) {
     const std::int64_t peak = !cpu                ? device_memory(session_.device).peak
                               : stepper_.memory() ? stepper_.memory()->peak()
                                                   : 0;
+    const Plan& plan = *session_.forecast;
+    const Fed& fed = session_.fed;
+    const double usual = fed.passes > 0 ? fed.padded_length / static_cast<double>(fed.passes) : 0;
     const Measured found{.peak = peak,
                          .step_seconds = settled ? settled->step_seconds : progress_.step_seconds(),
                          .evaluated = !cpu && evaluation_seconds_ > 0,
                          .settled = settled.has_value(),
-                         .data_waited = settled ? std::optional(settled->data_waited) : std::nullopt};
-    console_.note(plan_against(*session_.forecast, found));
-    record["plan"] = pair_json(*session_.forecast, found);
+                         .data_waited = settled ? std::optional(settled->data_waited) : std::nullopt,
+                         .largest_batch = is_as_large(plan, cpu ? stepper_.measured_length() : fed.largest),
+                         .usual_batch = is_as_large(plan, usual)};
+    if (const std::string line = plan_against(plan, found); !line.empty()) console_.note(line);
+    record["plan"] = pair_json(plan, found);
   }
   const std::vector<std::string> ending = session_.task->ending();
   for (const std::string& line : ending) console_.note(line);
