@@ -96,6 +96,7 @@ Status Loop::steps(Outcome& outcome) {
     if (bad.ok() && saver_.is_best()) bad = save(Saver::Reason::best);
     if (!bad.ok()) return bad;
   }
+  note_long_run();
   while (state_.step < session_.steps()) {
     // The ranks of a group tell each other when they begin a step.
     if (!session_.world->grouped()) outcome.signal = StopSignals::received();
@@ -115,6 +116,18 @@ Status Loop::steps(Outcome& outcome) {
   }
   if (state_.evaluated != state_.step) outcome.signal = signal_on_any(*session_.world);
   return {};
+}
+
+// The first steps of a run that is too large for a CPU take minutes, and only then is their time known.
+void Loop::note_long_run() {
+  constexpr double kFewFlops = 1e15;  // less takes no hour
+  if (!session_.device.is_cpu() || session_.forecast == nullptr) return;
+  const double flops = session_.forecast->matmul_flops;
+  if (flops * static_cast<double>(session_.steps() - state_.step) < kFewFlops) return;
+  const double seconds = flops / cpu_matmul_rate(session_.settings.training.compute_dtype);
+  const std::string note = long_run_note(session_.settings, session_.task->shorter_steps(), state_.step,
+                                         session_.steps(), seconds, /*on_cpu=*/true, "at least");
+  if (!note.empty()) console_.note("by its matmuls alone, " + note);
 }
 
 // Takes the numbers of finished steps.

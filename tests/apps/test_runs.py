@@ -109,6 +109,24 @@ def test_a_terminal_gets_no_control_characters(folder):
     os.close(ours)
 
 
+def test_a_run_that_takes_days_says_so_before_its_first_step(folder):
+    words = ["model.n_embd=64", "batch_size=8", "block_size=64", "max_steps=10000000", "eval_steps=null"]
+    process = subprocess.Popen(
+        [BINARY, "train", "run.yaml", *words], cwd=folder, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    said = []
+    for line in process.stderr:
+        if line.startswith("step "):
+            break
+        said.append(line)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    (note,) = [line for line in said if line.startswith("by its matmuls alone, ")]
+    assert "this run will take at least" in note
+    assert "train on a GPU" in note
+    assert "by its matmuls" not in octavo(folder, "train", "run.yaml", "output_dir=short")
+
+
 def test_a_text_that_is_there_twice_is_mentioned(folder):
     texts = folder / "texts"
     texts.mkdir()

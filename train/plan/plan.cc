@@ -131,6 +131,11 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   };
   owned(Owner::gradients) -= trace->communication;
   owned(Owner::communication) += trace->communication;
+  for (const FakeKernel& each : trace->kernels) {
+    const octavo::plan::Kernel& k = each.kernel;
+    out.matmul_flops += 2.0 * static_cast<double>(k.batch) * static_cast<double>(k.rows) *
+                        static_cast<double>(k.columns) * static_cast<double>(k.inner);
+  }
   out.cpu = request.cpu;
   if (request.cpu) {
     // torch takes the bytes that are asked for.

@@ -40,6 +40,7 @@ struct Plan {
   double padded_length = 0;  // of that batch; 0: all batches have the same
   std::string unit;          // of throughput: "tokens"
 
+  double matmul_flops = 0;  // of a step of one rank
   double step_seconds = 0;
   octavo::plan::StepTime compute;
   std::int64_t launches = 0;    // of kernels, by the host
