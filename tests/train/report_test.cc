@@ -23,6 +23,7 @@ namespace octavo::train {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -266,6 +267,17 @@ TEST_F(RunFolder, ExamplesOfTheLastEvaluationHaveTheirDifferencesMarked) {
   EXPECT_THAT(page, Not(HasSubstr(">old<")));
   read("{\"kind\":\"eval\",\"step\":2,\"wer\":1}\n");
   EXPECT_THAT(shown(), Not(HasSubstr("id=\"examples\"")));
+}
+
+TEST_F(RunFolder, MemoryOfAStepAndPeakMemorySayWhatTheyAre) {
+  const std::string owners = "{\"kind\":\"memory\",\"step\":2,\"owners\":{\"params\":1000,\"grads\":500}";
+  const std::string train = "{\"kind\":\"train\",\"step\":2,\"loss\":1,\"memory\":{\"host\":9000}}\n";
+  read(owners + "}\n" + train);
+  EXPECT_THAT(shown(), AllOf(HasSubstr("of the process, in host memory"),
+                             HasSubstr("the tensors at the peak of one training step"),
+                             HasSubstr("is the most of the process during the run")));
+  read(owners + ",\"device_peak\":2000}\n" + train);
+  EXPECT_THAT(shown(), HasSubstr("is the most on the device during the run, evaluations included"));
 }
 
 TEST_F(RunFolder, TheWordErrorRateIsInPercent) {
