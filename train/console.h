@@ -13,7 +13,8 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // A state, which the next one replaces. It may be dropped where lines cannot be replaced.
+  // A state, which the next one replaces. It may be dropped where lines cannot be replaced. Its parts are
+  // separated by two blanks; those that a terminal has no columns for are dropped from the end.
   virtual void progress(const std::string& line) = 0;
   // A line that stays.
   virtual void note(const std::string& line) = 0;

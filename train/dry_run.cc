@@ -226,8 +226,8 @@ std::string Rehearsal::time_line() const {
   const std::int64_t evaluations = evaluations_of(session_);
   const double steps = step_seconds() * static_cast<double>(session_.steps());
   const double evaluating = evaluation_seconds_ * static_cast<double>(evaluations);
-  return "to the end: " + std::to_string(session_.steps()) + " steps in " + duration_text(steps) + ", " +
-         std::to_string(evaluations) + " evaluations in " + duration_text(evaluating) + ": " +
+  return "to the end: " + counted(session_.steps(), "step") + " in " + duration_text(steps) + ", " +
+         counted(evaluations, "evaluation") + " in " + duration_text(evaluating) + ": " +
          significant((steps + evaluating) / 3600, 3) + " hours, and the time to write checkpoints";
 }
 
@@ -248,8 +248,8 @@ std::vector<std::string> Rehearsal::disk_lines() const {
 
 std::vector<std::string> Rehearsal::lines() const {
   const std::int64_t rows = session_.settings.training.per_device_train_batch_size;
-  std::vector<std::string> out = {"dry run: " + std::to_string(stepper_.done()) +
-                                  " steps and an evaluation; nothing was written"};
+  std::vector<std::string> out = {"dry run: " + counted(stepper_.done(), "step") +
+                                  " and an evaluation; nothing was written"};
   if (stepper_.memory()) {
     out.push_back("memory, with " + session_.task->batch_text(rows) + " in a pass:");
     for (std::string& line : memory_table(*stepper_.memory())) out.push_back(std::move(line));
@@ -260,7 +260,7 @@ std::vector<std::string> Rehearsal::lines() const {
                   (memory.total > 0 ? " of the device's " + bytes_text(memory.total) : ""));
   }
   out.push_back(speed_line());
-  if (session_.forecast != nullptr)
+  if (session_.forecast != nullptr)  // its batch is that of these steps
     out.push_back(plan_against(*session_.forecast, {.peak = measured_peak(),
                                                     .step_seconds = step_seconds(),
                                                     .evaluated = false,
@@ -272,8 +272,8 @@ std::vector<std::string> Rehearsal::lines() const {
                   " samples could not be read and were left out");
   }
   if (skipped_ > 0) {
-    out.push_back("warning: " + std::to_string(skipped_) +
-                  " steps were skipped, for their gradients were not finite; lower learning_rate or raise "
+    out.push_back("warning: " + counted(skipped_, "step") + (skipped_ == 1 ? " was" : " were") +
+                  " skipped because of gradients that are not finite; lower learning_rate or raise "
                   "warmup_steps");
   }
   return out;
@@ -314,7 +314,7 @@ Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& consol
   if (!place.ok()) return place.status();
   RankConsole own(console, place->rank);
   Heartbeat heartbeat(own);
-  const StopSignals signals(place->leads() ? kStopping : "");
+  const StopSignals signals(place->leads() ? kStoppingDryRun : "");
   heartbeat.doing("setting up: data, model and optimizer");
   auto world = join_ranks(config, *place);
   if (!world.ok()) return world.status();

@@ -8,6 +8,7 @@
 #include "plan/plan.h"
 #include "signals.h"
 #include "train/format/marked.h"
+#include "train/format/metric_names.h"
 #include "train/format/numbers.h"
 #include "train/format/terminal_text.h"
 
@@ -95,6 +96,7 @@ Status Loop::steps(Outcome& outcome) {
     if (bad.ok() && saver_.is_best()) bad = save(Saver::Reason::best);
     if (!bad.ok()) return bad;
   }
+  note_long_run();
   while (state_.step < session_.steps()) {
     // The ranks of a group tell each other when they begin a step.
     if (!session_.world->grouped()) outcome.signal = StopSignals::received();
@@ -114,6 +116,18 @@ Status Loop::steps(Outcome& outcome) {
   }
   if (state_.evaluated != state_.step) outcome.signal = signal_on_any(*session_.world);
   return {};
+}
+
+// The first steps of a run that is too large for a CPU take minutes, and only then is their time known.
+void Loop::note_long_run() {
+  constexpr double kFewFlops = 1e15;  // less takes no hour
+  if (!session_.device.is_cpu() || session_.forecast == nullptr) return;
+  const double flops = session_.forecast->matmul_flops;
+  if (flops * static_cast<double>(session_.steps() - state_.step) < kFewFlops) return;
+  const double seconds = flops / cpu_matmul_rate(session_.settings.training.compute_dtype);
+  const std::string note = long_run_note(session_.settings, session_.task->shorter_steps(), state_.step,
+                                         session_.steps(), seconds, /*on_cpu=*/true, "at least");
+  if (!note.empty()) console_.note("by its matmuls alone, " + note);
 }
 
 // Takes the numbers of finished steps.
@@ -202,7 +216,7 @@ Status Loop::evaluate() {
   state_.evaluated = state_.step;
   std::string said;
   for (const Metric& metric : result->metrics)
-    said += (said.empty() ? "" : ", ") + metric.name + " " + fixed(metric.value, 4);
+    said += (said.empty() ? "" : ", ") + metric_text(metric.name, metric.value);
   if (saver_.is_best()) said += saver_.best_text();
   console_.note("step " + std::to_string(state_.step) + ": evaluation " + said);
   show_examples(result->examples, console_);
@@ -286,13 +300,18 @@ Status Loop::write_end(const Outcome& outcome) {
     const std::int64_t peak = !cpu                ? device_memory(session_.device).peak
                               : stepper_.memory() ? stepper_.memory()->peak()
                                                   : 0;
+    const Plan& plan = *session_.forecast;
+    const Fed& fed = session_.fed;
+    const double usual = fed.passes > 0 ? fed.padded_length / static_cast<double>(fed.passes) : 0;
     const Measured found{.peak = peak,
                          .step_seconds = settled ? settled->step_seconds : progress_.step_seconds(),
                          .evaluated = !cpu && evaluation_seconds_ > 0,
                          .settled = settled.has_value(),
-                         .data_waited = settled ? std::optional(settled->data_waited) : std::nullopt};
-    console_.note(plan_against(*session_.forecast, found));
-    record["plan"] = pair_json(*session_.forecast, found);
+                         .data_waited = settled ? std::optional(settled->data_waited) : std::nullopt,
+                         .largest_batch = is_as_large(plan, cpu ? stepper_.measured_length() : fed.largest),
+                         .usual_batch = is_as_large(plan, usual)};
+    if (const std::string line = plan_against(plan, found); !line.empty()) console_.note(line);
+    record["plan"] = pair_json(plan, found);
   }
   const std::vector<std::string> ending = session_.task->ending();
   for (const std::string& line : ending) console_.note(line);

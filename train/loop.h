@@ -32,6 +32,7 @@ class Loop {
 
  private:
   Status steps(Outcome& outcome);
+  void note_long_run();  // before the first step
   Status read(bool drain);
   Status at_step_end(bool last);
   Status log_memory();

@@ -2,6 +2,7 @@
 #include "progress.h"
 
 #include "schedule.h"
+#include "train/format/metric_names.h"
 #include "train/format/numbers.h"
 
 #include <nlohmann/json.hpp>
@@ -156,25 +157,28 @@ void Progress::add_traffic(Json& record) const {
   if (session_.world->grouped()) put(record, traffic_, step_logged_ - first_step_);
 }
 
+// The most important parts come first: a terminal shows the parts that it has columns for.
 std::string Progress::line(double loss, double units_per_second) const {
-  std::string out = session_.step_text(state_.step) + "  loss " + fixed(loss, 4);
-  if (metric_) {
-    const std::string name = metric_->name == "loss" ? "" : " " + metric_->name;
-    out += " (eval" + name + " " + fixed(metric_->value, 4) + ")";
-  }
-  out += "  " + rate_text(units_per_second, unit_);
-  if (session_.world->ranks() > 1) out += " on " + std::to_string(session_.world->ranks()) + " ranks";
-  const Shape shape = this->shape();
-  if (shape.rows) out += "  rows " + fixed(*shape.rows, 1);
-  if (shape.padding) out += "  padding " + percent_text(*shape.padding);
-  out += "  lr " + significant(learning_rate(session_.settings.training, state_.step, session_.steps()), 3);
-  out += "  grad " + significant(health_.last().grad_norm, 3);
-  if (!session_.device.is_cpu()) out += "  gpu " + bytes_text(device_memory(session_.device).peak);
-  out += "  host " + bytes_text(host_memory());
-  if (state_.skipped > 0) out += "  skipped " + std::to_string(state_.skipped);
-  if (state_.left_out > 0) out += "  left out " + std::to_string(state_.left_out);
+  std::string out = session_.step_text(state_.step);
+  const auto add = [&](const std::string& part) { out += "  " + part; };
   if (state_.step < session_.steps())
-    out += "  eta " + duration_text(pace_ * static_cast<double>(session_.steps() - state_.step));
+    add("eta " + duration_text(pace_ * static_cast<double>(session_.steps() - state_.step)));
+  std::string evaluated;
+  if (metric_)
+    evaluated =
+        metric_->name == "loss" ? fixed(metric_->value, 4) : metric_text(metric_->name, metric_->value);
+  add("loss " + fixed(loss, 4) + (evaluated.empty() ? "" : " (eval " + evaluated + ")"));
+  if (state_.skipped > 0) add("skipped " + std::to_string(state_.skipped));
+  if (state_.left_out > 0) add("left out " + std::to_string(state_.left_out));
+  add(rate_text(units_per_second, unit_) +
+      (session_.world->ranks() > 1 ? " on " + std::to_string(session_.world->ranks()) + " ranks" : ""));
+  if (!session_.device.is_cpu()) add("gpu " + bytes_text(device_memory(session_.device).peak));
+  add("lr " + significant(learning_rate(session_.settings.training, state_.step, session_.steps()), 3));
+  add("grad " + significant(health_.last().grad_norm, 3));
+  const Shape shape = this->shape();
+  if (shape.rows) add("rows " + fixed(*shape.rows, 1));
+  if (shape.padding) add("padding " + percent_text(*shape.padding));
+  add("host " + bytes_text(host_memory()));
   return out;
 }
 

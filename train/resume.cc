@@ -132,6 +132,8 @@ Status continue_settings(const std::string& checkpoint, const RunState& then, co
       experiment_differences(before, now, std::max<std::int64_t>(then.ranks, 1), ranks);
   if (!matter.empty() && must_be_the_same(settings))
     return another_run(settings, checkpoint, "settings", matter);
+  // This key says how a process starts, not what the run trains.
+  before.training.resume_from_checkpoint = now.training.resume_from_checkpoint;
   for (std::string& change : differences(before, now)) changes.push_back(std::move(change));
   return {};
 }

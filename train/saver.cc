@@ -5,6 +5,7 @@
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checkpoint_names.h"
 #include "train/files/text_file.h"
+#include "train/format/metric_names.h"
 
 #include <nlohmann/json.hpp>
 
@@ -62,8 +63,9 @@ bool Saver::among_best() const {
 
 std::string Saver::best_text() const {
   const TrainingSettings& training = session_.settings.training;
-  if (training.save_best_limit == 1) return ", the best " + *training.save_best + " so far";
-  return ", among the best " + std::to_string(training.save_best_limit) + " by " + *training.save_best;
+  const std::string metric = metric_label(*training.save_best);
+  if (training.save_best_limit == 1) return ", the best " + metric + " so far";
+  return ", among the best " + std::to_string(training.save_best_limit) + " by " + metric;
 }
 
 void Saver::keep_best_and_newest() {

@@ -26,6 +26,7 @@
 #include <octavo/status.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,10 +38,12 @@ namespace octavo::train {
 struct Fed {
   std::int64_t passes = 0, rows = 0;
   double length = 0, padded_length = 0;  // see Batch
+  double largest = 0;                    // padded_length of the largest micro-batch of this process
 
   Fed& operator+=(const Fed& more) {
     passes += more.passes, rows += more.rows;
     length += more.length, padded_length += more.padded_length;
+    largest = std::max(largest, more.largest);
     return *this;
   }
 };

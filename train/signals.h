@@ -19,6 +19,9 @@ const char* signal_name(int signal);
 inline constexpr const char* kStopping =
     "\nstopping after this step, with a checkpoint; two more Ctrl-C end the process at once\n";
 
+inline constexpr const char* kStoppingDryRun =
+    "\nstopping after this step; a dry run writes nothing; two more Ctrl-C end the process at once\n";
+
 // One at a time.
 class StopSignals {
  public:

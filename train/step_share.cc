@@ -33,7 +33,7 @@ void exchange(World& world, StepShare& share, std::int64_t new_choices) {
     all[kSignals + i] = received == kStopSignals[i] ? 1 : 0;
   world.sum(all);
   share.fed = {static_cast<std::int64_t>(all[kPasses]), static_cast<std::int64_t>(all[kRows]), all[kLength],
-               all[kPadded]};
+               all[kPadded], share.fed.largest};
   share.units = static_cast<std::int64_t>(all[kUnits]);
   share.passes_left_out = static_cast<std::int64_t>(all[kLeftOut]);
   share.new_choices = all[kChoices] > 0;
@@ -79,7 +79,7 @@ StepShare take_step(Session& session) {
       continue;
     }
     out.units += session.task->units(batch.rows());
-    out.fed += {1, batch.rows(), batch.length, batch.padded_length};
+    out.fed += {1, batch.rows(), batch.length, batch.padded_length, batch.padded_length};
     out.batches.push_back(std::move(batch));
   }
   if (session.world->grouped())

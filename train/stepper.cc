@@ -44,6 +44,7 @@ bool Stepper::measure() {
   owners.activations = std::max<std::int64_t>(peak - owners.peak(), 0);
   owners_ = owners;
   measured_ = done_;
+  measured_length_ = last_length_;
   return true;
 }
 
@@ -62,6 +63,7 @@ void Stepper::count(std::int64_t number, const StepShare& taken) {
   state.left_out += taken.left_out;
   state.passes_left_out += taken.passes_left_out;
   session_.fed += taken.fed;
+  last_length_ = taken.fed.largest;
   session_.waited += taken.waited;
 }
 

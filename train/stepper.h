@@ -41,6 +41,8 @@ class Stepper {
   // after it that trained.
   [[nodiscard]] const std::optional<MemoryByOwner>& memory() const { return owners_; }
   [[nodiscard]] double measured_seconds() const { return measured_seconds_; }
+  // Returns Fed::largest of that step.
+  [[nodiscard]] double measured_length() const { return measured_length_; }
   // Seconds of passes and updates of the finished steps.
   [[nodiscard]] double computing() const { return computing_; }
   // Whether the weights are not those of the step that the state has: an error came out of the update, or
@@ -74,7 +76,8 @@ class Stepper {
   // the workers allocated, and torch would warn about its end.
   std::vector<Batch> held_;
   double measured_seconds_ = 0, computing_ = 0;
-  std::int64_t done_ = 0, measured_ = -1;  // steps
+  double last_length_ = 0, measured_length_ = 0;  // Fed::largest of the last step, and of the measured one
+  std::int64_t done_ = 0, measured_ = -1;         // steps
   bool begun_ = false, updating_ = false;
   int signal_ = 0;
 };

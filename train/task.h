@@ -198,6 +198,9 @@ class Task {
   };
   [[nodiscard]] virtual SizeKey length_key() const { return {}; }
   [[nodiscard]] virtual SizeKey model_key() const { return {}; }
+  // Words `key=value` that divide the task's own limits of a batch by `parts`: data.batch_seconds=200. Empty:
+  // training.per_device_train_batch_size is the only limit, or a batch is too small to be divided.
+  [[nodiscard]] virtual std::vector<std::string> smaller_limits(std::int64_t /*parts*/) const { return {}; }
   // What would make steps shorter: "a smaller model (n_embd is 256); …".
   [[nodiscard]] virtual std::string shorter_steps() const = 0;
 };

@@ -44,7 +44,7 @@ json algorithm_json(const AlgorithmInfo& info) {
 }
 
 std::string algorithm_table(const json& algorithms) {
-  Table table({{"optimizer"}, {"moments"}, {"with"}, {"options"}});
+  Table table({{"optimizer"}, {"moments"}});
   const auto names_of = [](const json& moments) {
     std::vector<std::string> out;
     for (const auto& moment : moments) out.push_back(moment["name"]);
@@ -53,12 +53,14 @@ std::string algorithm_table(const json& algorithms) {
   for (const auto& each : algorithms) {
     std::vector<std::string> with, options;
     for (const auto& [name, moments] : each["switches"].items()) {
-      if (moments != each["moments"]) with.push_back(name + ": " + names_of(moments));
+      if (moments != each["moments"]) with.push_back("  with " + name + ": " + names_of(moments));
     }
     for (const auto& [name, value] : each["options"].items()) options.push_back(name + ' ' + value.dump());
-    table.add({each["name"], names_of(each["moments"]), joined(with, "; "), joined(options)});
+    table.add({each["name"], names_of(each["moments"])});
+    for (const std::string& line : with) table.add({"", line});
+    table.add({"", "  options: " + joined(options)});
   }
-  return table.text();
+  return table.text(output_width());
 }
 
 }  // namespace octavo::cli

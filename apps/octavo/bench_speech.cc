@@ -52,17 +52,22 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
   option("--optimizer", request->optimizers, "LIST",
          "Optimizers as training.optimizer has them, comma-separated")
       ->delimiter(',');
-  option("--size", request->size, "NAME", "v2, v3, tiny, or the encoder's layers/width: 12/512");
-  option("--head", request->head, "NAME", "tdt, rnnt or ctc")->check(CLI::IsMember({"tdt", "rnnt", "ctc"}));
-  option("--dtype", request->dtype, "NAME", "As training.compute_dtype: bfloat16, float16 or float32");
-  option("--master", request->master, "NAME", "As training.master_weights: auto, 24, 32, stochastic or none");
-  option("--device", request->device, "NAME", "auto, cpu, cuda, cuda:1 or mps");
+  option("--size", request->size, "NAME", "Model: v2, v3, tiny, or the layers/width of its encoder: 12/512");
+  option("--head", request->head, "NAME", "Head of the model")->check(CLI::IsMember({"tdt", "rnnt", "ctc"}));
+  option("--dtype", request->dtype, "NAME",
+         "Compute type, as training.compute_dtype: bfloat16, float16 or float32");
+  option("--master", request->master, "NAME",
+         "Master weights, as training.master_weights: auto, 24, 32, stochastic or none");
+  option("--device", request->device, "NAME", "Device: auto, cpu, cuda, cuda:1 or mps");
   option(
       "--fp8", request->fp8, "NAME",
       "Products in FP8: off, or a recipe as training.fp8.recipe has it: delayed, current, rowwise or block");
-  option("--fp8-select", request->fp8_select, "NAME", "As training.fp8.select: measure or always");
-  option("--offload", request->offload, "NAME", "As training.offload: none, host, stream or auto");
-  command->add_flag("--offload-gradients", request->offload_gradients, "As training.offload_gradients");
+  option("--fp8-select", request->fp8_select, "NAME",
+         "Choice of the FP8 matmuls, as training.fp8.select: measure or always");
+  option("--offload", request->offload, "NAME",
+         "Place of optimizer states, as training.offload: none, host, stream or auto");
+  command->add_flag("--offload-gradients", request->offload_gradients,
+                    "Keep gradients in host memory, as training.offload_gradients");
   option("--steps", request->steps, "N", "Timed steps")->check(CLI::Range(std::int64_t{1}, kMostSteps));
   option("--total-clips", request->total_clips, "N", "Clips to train on, for the column of hours")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));

@@ -23,13 +23,13 @@ again and again: WAV and FLAC at 16 kHz, MP3 at 44.1 kHz.)";
 }  // namespace
 
 void add_bench_transcribe(CLI::App& bench, const std::function<void(const TranscribeBenchRequest&)>& action) {
-  CLI::App* command =
-      bench.add_subcommand("transcribe", "Time how fast the speech model hears, in times of real time");
+  CLI::App* command = bench.add_subcommand(
+      "transcribe", "Time how fast the speech model transcribes, as a multiple of real time");
   auto request = std::make_shared<TranscribeBenchRequest>();
   const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
     return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
   };
-  option("--from", request->from, "LIST", "memory, wav, flac or mp3, comma-separated")
+  option("--from", request->from, "LIST", "Sources of the clips: memory, wav, flac or mp3, comma-separated")
       ->delimiter(',')
       ->check(CLI::IsMember({"memory", "wav", "flac", "mp3"}));
   option("--batch-seconds", request->batch_seconds, "LIST", "Seconds of sound in a batch, comma-separated")
@@ -38,14 +38,15 @@ void add_bench_transcribe(CLI::App& bench, const std::function<void(const Transc
   option("--clips", request->clips, "N", "Clips in all")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
   option("--seconds", request->seconds, "S", "Length of a clip")->check(CLI::Range(0.1, 3600.0));
-  option("--tokens-per-second", request->tokens_per_second, "N", "That the model gives, about")
+  option("--tokens-per-second", request->tokens_per_second, "N",
+         "Tokens that the model gives for a second of sound, about")
       ->check(CLI::Range(0.0, 100.0));
-  option("--size", request->size, "NAME", "v2, v3, tiny, or the encoder's layers/width: 12/512");
-  option("--head", request->head, "NAME", "tdt, rnnt or ctc")->check(CLI::IsMember({"tdt", "rnnt", "ctc"}));
-  option("--dtype", request->dtype, "NAME", "auto (bfloat16 on a GPU), bfloat16, float16 or float32")
+  option("--size", request->size, "NAME", "Model: v2, v3, tiny, or the layers/width of its encoder: 12/512");
+  option("--head", request->head, "NAME", "Head of the model")->check(CLI::IsMember({"tdt", "rnnt", "ctc"}));
+  option("--dtype", request->dtype, "NAME", "Compute type; auto: bfloat16 on a GPU, float32 elsewhere")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
-  option("--device", request->device, "NAME", "auto, cpu, cuda, cuda:1 or mps");
-  option("--threads", request->threads, "N", "That read files; 0: as many as the machine has, up to 16")
+  option("--device", request->device, "NAME", "Device: auto, cpu, cuda, cuda:1 or mps");
+  option("--threads", request->threads, "N", "Threads that read files; 0: one for each CPU, up to 16")
       ->check(CLI::Range(0, 1024));
   command->add_flag("--json", request->json, "Print JSON on stdout, nothing else");
   command->footer(kFooter);

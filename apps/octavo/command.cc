@@ -2,6 +2,7 @@
 #include "command.h"
 
 #include "cli.h"
+#include "help.h"
 #include "train/format/terminal_text.h"
 
 #include <octavo/backend.h>
@@ -15,6 +16,7 @@
 #include <cerrno>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <string>
 #include <system_error>
@@ -70,8 +72,13 @@ int parse_and_run(int argc, char** argv, const AddSubcommands& add_subcommands) 
   CLI::App app("Octavo: low-bit optimizers, and training with them.", "octavo");
   app.set_version_flag("--version", std::string(version()), "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this help and exit");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.require_subcommand(1);
   add_subcommands(app);
+  if (argc <= 1) {
+    std::cout << app.help();
+    return 0;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

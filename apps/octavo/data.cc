@@ -99,9 +99,9 @@ void add_data(CLI::App& app) {
       "Write a corpus of simple tales, the same on every machine for the same --bytes and --seed");
   auto flags = std::make_shared<MakeTextFlags>();
   command->add_option("FILE", flags->path, "File to write")->required();
-  command->add_option("--bytes", flags->bytes, "Its size: 500k, 2M, 1G, or 64Mi for powers of 1024")
+  command->add_option("--bytes", flags->bytes, "Size of the file: 500k, 2M, 1G, or 64Mi for powers of 1024")
       ->capture_default_str();
-  command->add_option("--seed", flags->seed, "Other tales for another number")->capture_default_str();
+  command->add_option("--seed", flags->seed, "Seed of the random choice of tales")->capture_default_str();
   command->add_flag("--force", flags->force, "Replace a file that holds something else");
   command->callback([flags] { make_text(*flags); });
   add_data_check(*data);

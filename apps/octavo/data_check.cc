@@ -106,7 +106,9 @@ void add_data_check(CLI::App& data) {
                    "Seconds of the shortest clip to look at")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--max-duration", flags->plan.options.max_duration, "Seconds of the longest")
+  command
+      ->add_option("--max-duration", flags->plan.options.max_duration,
+                   "Seconds of the longest clip to look at")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->add_option("--jobs", flags->plan.threads, "Threads; as many as there are processors unless given")

@@ -125,7 +125,7 @@ void add_split(CLI::App& data) {
   auto* share = command->add_option("--share", flags->plan.share, "Share of the clips to evaluate on")
                     ->capture_default_str()
                     ->check(CLI::Range(1e-6, 0.999999));
-  command->add_option("--clips", flags->plan.clips, "So many clips to evaluate on instead of a share")
+  command->add_option("--clips", flags->plan.clips, "Number of clips to evaluate on, instead of a share")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50))
       ->excludes(share);
   command
@@ -133,7 +133,7 @@ void add_split(CLI::App& data) {
                    "Clips that stay on one side: those of the same recording (audio), text, speaker or lang")
       ->capture_default_str()
       ->check(CLI::IsMember({"audio", "text", "speaker", "lang"}));
-  command->add_option("--seed", flags->plan.seed, "Other clips for another number")->capture_default_str();
+  command->add_option("--seed", flags->plan.seed, "Seed of the random choice")->capture_default_str();
   command->add_flag("--force", flags->force, "Replace files that are there");
   command->callback([flags] { split(*flags); });
 }
@@ -153,8 +153,10 @@ void add_make_speech(CLI::App& data) {
   option("--val-clips", flags->plan.val_clips, "N", "Clips to evaluate on, with sentences of their own")
       ->check(CLI::Range(std::int64_t{1}, kMostClips));
   option("--voices", flags->plan.voices, "LIST", "Voices of espeak-ng, comma-separated")->delimiter(',');
-  option("--slowest", flags->plan.slowest, "N", "Words a minute, at least")->check(CLI::Range(80, 450));
-  option("--fastest", flags->plan.fastest, "N", "Words a minute, at most")->check(CLI::Range(80, 450));
+  option("--slowest", flags->plan.slowest, "N", "Slowest pace, in words a minute")
+      ->check(CLI::Range(80, 450));
+  option("--fastest", flags->plan.fastest, "N", "Fastest pace, in words a minute")
+      ->check(CLI::Range(80, 450));
   option("--silence", flags->plan.silence, "SECONDS",
          "Each clip begins and ends with up to this much silence; 0 writes none")
       ->check(CLI::Range(0.0, 60.0));
@@ -162,9 +164,9 @@ void add_make_speech(CLI::App& data) {
          "This share of the clips has two or three sentences with pauses; 0 writes single sentences")
       ->check(CLI::Range(0.0, 1.0));
   option("--rate", flags->plan.rate, "HZ", "Sample rate of the files")->check(CLI::Range(8000, 48000));
-  option("--format", flags->plan.format, "NAME", "flac, wav, ogg or mp3")
+  option("--format", flags->plan.format, "NAME", "Format of the files")
       ->check(CLI::IsMember({"flac", "wav", "ogg", "mp3"}));
-  option("--seed", flags->plan.seed, "N", "Other sentences and voices for another number");
+  option("--seed", flags->plan.seed, "N", "Seed of the random choice of sentences and voices");
   option("--text", flags->text, "FILE", "Read the lines of this file instead of sentences of our own");
   option("--jobs", flags->threads, "N", "Threads; as many as there are processors unless given")
       ->check(CLI::Range(0, 1024));

@@ -121,10 +121,10 @@ void add_make_tokenizer(CLI::App& data) {
       ->required();
   command->add_option("MANIFEST", flags->inputs, "Manifests, or .txt files with a text in every line")
       ->required();
-  command->add_option("--vocab-size", flags->plan.vocabulary, "Tokens")
+  command->add_option("--vocab-size", flags->plan.vocabulary, "Number of tokens")
       ->capture_default_str()
       ->check(CLI::Range(4, 1 << 20));
-  command->add_option("--type", flags->plan.kind, "What tokens are made by")
+  command->add_option("--type", flags->plan.kind, "Kind of tokenizer")
       ->capture_default_str()
       ->check(CLI::IsMember({"bpe", "unigram", "char", "word"}));
   command
@@ -138,7 +138,7 @@ void add_make_tokenizer(CLI::App& data) {
       ->delimiter(',');
   command->add_option("--text-field", flags->text_field, "Field of the manifests with the text")
       ->capture_default_str();
-  command->add_flag("--skip-bad", flags->skip_bad, "Leave out lines that are no entry");
+  command->add_flag("--skip-bad", flags->skip_bad, "Skip lines that are not a manifest entry");
   command->add_flag("--force", flags->force, "Replace a tokenizer that is there");
   command->callback([flags] { make_tokenizer(*flags); });
 }

@@ -30,25 +30,26 @@ errors so far.)";
 }  // namespace
 
 void add_evaluate(CLI::App& app, const std::function<void(const EvaluateRequest&)>& action) {
-  CLI::App* command = app.add_subcommand("evaluate", "The word error rate on the recordings of a manifest");
+  CLI::App* command = app.add_subcommand("evaluate", "Compute the word error rate of a model on recordings");
   auto request = std::make_shared<EvaluateRequest>();
   add_listening_model(*command, request->model);
   command->add_option("manifests", request->manifests, "JSON lines with audio_filepath, duration and text")
       ->type_name("MANIFEST ...")
       ->required();
   add_listening_checkpoint(*command, request->checkpoint);
-  command->add_option("--json", request->json, "Write all of it to a file, too")->type_name("FILE");
-  command->add_option("--limit", request->limit, "Only the first clips of the manifest")
+  command->add_option("--json", request->json, "Write all results to this file as JSON, too")
+      ->type_name("FILE");
+  command->add_option("--limit", request->limit, "Evaluate only the first N clips of the manifest")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()));
   const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
     return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
   };
-  option("--worst", request->worst, "N", "How many of the clips with the most errors to show")
+  option("--worst", request->worst, "N", "Number of clips to show: those with the most errors")
       ->check(CLI::Range(0, 100000));
   command
       ->add_option("--batch-seconds", request->batch_seconds,
-                   "Seconds of sound that are heard at once; 1200 on a GPU and 120 elsewhere if not given")
+                   "Seconds of sound in a batch; 1200 on a GPU and 120 elsewhere if not given")
       ->type_name("S")
       ->check(CLI::Range(1.0, 1e6));
   add_listening_machine(*command, request->threads, request->device, request->dtype);

@@ -68,7 +68,7 @@ void add_export(CLI::App& app) {
       ->required();
   command
       ->add_option("--checkpoint", flags->checkpoint,
-                   "Of a run: best (by save_best), latest, or the number of a step; latest if not given")
+                   "Checkpoint of a run: best (by save_best), latest (the default) or the number of a step")
       ->type_name("best|latest|STEP");
   command->add_flag("--force", flags->force,
                     "Replace a file that is there; in a folder that is there, the files of the model");

@@ -18,11 +18,14 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 namespace octavo::cli {
 namespace {
 
 using json = nlohmann::ordered_json;
+
+constexpr std::size_t kNames = 9;  // columns before a value: "CPU      "
 
 // State bytes per parameter of a large tensor, or nothing where the library does not offer the pair.
 std::optional<double> bytes_per_param(Algorithm algorithm, StateFormat format) {
@@ -106,23 +109,21 @@ json gather() {
 
 std::vector<std::string> strings(const json& list) { return list; }
 
-// Optimizers down, states across; a cell names the backends and the state's bytes per parameter.
+// Optimizers down, states across; a cell has the state's bytes per parameter.
 std::string support_table(const json& info) {
   std::vector<Table::Column> columns = {{"optimizer"}};
-  for (const auto& state : info["states"]) columns.push_back({state.get<std::string>()});
+  for (const auto& state : info["states"]) columns.push_back({state.get<std::string>(), Table::Align::right});
   Table table(columns);
   auto cell = info["support"].begin();
   for (const auto& optimizer : info["optimizers"]) {
     std::vector<std::string> cells = {optimizer.get<std::string>()};
     for (std::size_t i = 0; i < info["states"].size(); ++i, ++cell) {
       const bool offered = !(*cell)["backends"].empty();
-      cells.push_back(offered ? joined(strings((*cell)["backends"]), "+") + ' ' +
-                                    fixed((*cell)["bytes_per_param"], 2)
-                              : "-");
+      cells.push_back(offered ? fixed((*cell)["bytes_per_param"], 2) : "-");
     }
     table.add(cells);
   }
-  return table.text();
+  return table.text(output_width());
 }
 
 // A line per GPU, or why there is none, and the versions of CUDA.
@@ -171,17 +172,26 @@ std::string text(const json& info) {
                                                        : "no";
     table.add({each["name"], mark, each["description"]});
   }
-  out += table.text();
+  out += table.text(output_width());
   // The library treats an empty value as not given.
   const char* const forced = std::getenv("OCTAVO_FORCE_IMPL");
   out += forced != nullptr && *forced != '\0'
              ? "(chosen by OCTAVO_FORCE_IMPL)\n\n"
              : "(chosen: the first that this CPU supports; OCTAVO_FORCE_IMPL=scalar would choose scalar)\n\n";
   out +=
-      "Optimizers x state formats: where they run, and bytes of state per parameter\n\n" +
-      support_table(info) +
+      "Optimizers x state formats, each on " + joined(strings(info["backends"]), " and ") +
+      ": bytes of state per parameter\n\n" + support_table(info) +
       "\nOptimizers: the moments that they keep, those with an option that changes them, and defaults\n\n" +
       algorithm_table(info["algorithms"]);
+  return out;
+}
+
+// Breaks lines that are too long; the value of a line begins after the columns of its name.
+std::string fitted(const std::string& lines) {
+  std::istringstream in(lines);
+  std::string out;
+  for (std::string line; std::getline(in, line);)
+    out += wrapped(line, output_width(), line.starts_with('(') ? 1 : kNames) + '\n';
   return out;
 }
 
@@ -194,7 +204,7 @@ void add_info(CLI::App& app) {
   command->add_flag("--json", *as_json, "Print JSON on stdout, nothing else");
   command->callback([as_json] {
     const json info = gather();
-    std::cout << (*as_json ? info.dump(2) + '\n' : text(info));
+    std::cout << (*as_json ? info.dump(2) + '\n' : fitted(text(info)));
   });
 }
 

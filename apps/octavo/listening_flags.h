@@ -11,8 +11,8 @@ namespace octavo::cli {
 inline void add_listening_model(CLI::App& command, std::string& model) {
   command
       .add_option("model", model,
-                  "A run's folder, a checkpoint's, a .nemo file, a folder of transformers, or a name of the "
-                  "hub that was downloaded")
+                  "Folder of a run or a checkpoint, a .nemo file, a folder of transformers, or the name of a "
+                  "downloaded model of the hub")
       ->type_name("RUN")
       ->required();
 }
@@ -20,7 +20,7 @@ inline void add_listening_model(CLI::App& command, std::string& model) {
 inline void add_listening_checkpoint(CLI::App& command, std::string& checkpoint) {
   command
       .add_option("--checkpoint", checkpoint,
-                  "Of a run: best (by save_best), latest, or the number of a step; latest if not given")
+                  "Checkpoint of a run: best (by save_best), latest (the default) or the number of a step")
       ->type_name("best|latest|STEP");
 }
 
@@ -28,10 +28,10 @@ inline void add_listening_machine(CLI::App& command, int& threads, std::string& 
   const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
     return command.add_option(flag, value, help)->type_name(type)->capture_default_str();
   };
-  option("--threads", threads, "N", "That read recordings; 0: as many as the machine has, up to 16")
+  option("--threads", threads, "N", "Threads that read recordings; 0: one for each CPU, up to 16")
       ->check(CLI::Range(0, 1024));
-  option("--device", device, "NAME", "auto, cpu, cuda, cuda:1 or mps");
-  option("--dtype", dtype, "NAME", "auto (bfloat16 on a GPU), bfloat16, float16 or float32")
+  option("--device", device, "NAME", "Device: auto, cpu, cuda, cuda:1 or mps");
+  option("--dtype", dtype, "NAME", "Compute type; auto: bfloat16 on a GPU, float32 elsewhere")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
 }
 

@@ -10,15 +10,16 @@ namespace {
 constexpr const char* kFooter = R"(Start here:
   octavo info                      what this machine offers
   octavo bench optimizer           time the step with 32-, 8- and 4-bit states
-  octavo bench optimizer --help    every option of it)";
+  octavo bench optimizer --help    all its options)";
 
 }  // namespace
 
 int main(int argc, char** argv) {
   return octavo::cli::run_command(argc, argv, [](CLI::App& app) {
-    app.footer(kFooter);
     octavo::cli::add_info(app);
     octavo::cli::add_bench(app);
     octavo::cli::add_train_commands(app);
+    // A subcommand inherits the footer that its parent has when it is added, so this comes last.
+    app.footer(kFooter + app.get_footer());
   });
 }

@@ -10,28 +10,28 @@
 namespace octavo::cli {
 
 void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& action) {
-  CLI::App* plan =
-      app.add_subcommand("plan", "Say what a run needs before its first step: memory, time, whether it fits");
+  CLI::App* plan = app.add_subcommand(
+      "plan", "Predict what a run needs before its first step: memory, time, and whether it fits");
   auto request = std::make_shared<PlanCommand>();
   plan->add_option("file", request->file, "The run's config: docs/config.md has every key")->required();
-  plan->add_option("overrides", request->overrides, "key=value: instead of what the file says")
-      ->type_name("key=value ...");
+  plan->add_option("overrides", request->overrides, "key=value: settings that replace those of the file");
   plan->add_option("--gpu", request->gpu,
-                   "A GPU by name (h100, rtx4090), by memory (24GB), or this: the one that is here")
+                   "GPU by name (h100, rtx4090), by memory (24GB), or this: the one of this machine")
       ->capture_default_str();
-  plan->add_option("--num-gpus", request->num_gpus, "As many of them (default: training.num_gpus, or 1)")
+  plan->add_option("--num-gpus", request->num_gpus, "Number of GPUs; training.num_gpus or 1 if not given")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
-  plan->add_option("--gpus-per-host", request->gpus_per_host, "Beyond these, GPUs talk over the network")
+  plan->add_option("--gpus-per-host", request->gpus_per_host,
+                   "GPUs of a host; those of other hosts are reached over the network")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}))
       ->capture_default_str();
-  plan->add_option("--network", request->network, "GB/s of each GPU, each way, to other hosts")
+  plan->add_option("--network", request->network, "Bandwidth of each GPU to other hosts, in GB/s each way")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   plan->add_option("--solve", request->solve,
-                   "The largest batch, length or model that fits, or the fewest gpus")
+                   "Find the largest batch, length or model that fits, or the fewest GPUs")
       ->check(CLI::IsMember({"batch", "length", "model", "gpus"}));
-  plan->add_flag("--advise", request->advise, "Settings that save memory, with what each one costs in time");
-  plan->add_option("--html", request->html, "Write a page with bars and what-if controls there")
+  plan->add_flag("--advise", request->advise, "List settings that save memory, and what each costs in time");
+  plan->add_option("--html", request->html, "Write a page with bars and what-if controls to this file")
       ->type_name("FILE");
   plan->add_flag(
           "--measure", request->measure,
@@ -39,7 +39,7 @@ void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& acti
       ->excludes("--solve")
       ->excludes("--advise")
       ->excludes("--html");
-  plan->add_flag("--json", request->json, "For programs");
+  plan->add_flag("--json", request->json, "Print JSON on stdout, nothing else");
   plan->footer(R"(For example:
   octavo plan run.yaml --gpu 24GB              does it fit a card of 24 GB?
   octavo plan run.yaml --gpu h100 --num-gpus 8

@@ -11,6 +11,18 @@
 
 namespace octavo::cli {
 
+namespace {
+
+// Returns the parts of `line` that fit into `width` columns. Two blanks separate parts; only the first part
+// is ever cut.
+std::string_view fitted(std::string_view line, std::size_t width) {
+  if (line.size() <= width) return line;
+  const std::size_t end = line.rfind("  ", width);
+  return line.substr(0, end == std::string_view::npos || end == 0 ? width : end);
+}
+
+}  // namespace
+
 Progress::Progress() : terminal_(isatty(STDERR_FILENO) != 0) {}
 Progress::~Progress() { clear(); }
 
@@ -23,7 +35,7 @@ void Progress::say(std::string_view what) {
   // A line that wraps could not be overwritten.
   winsize size{};
   if (terminal_ && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-    what = what.substr(0, size.ws_col - 1U);
+    what = fitted(what, size.ws_col - 1U);
   std::cerr << what;
   if (terminal_)
     std::cerr << std::flush;

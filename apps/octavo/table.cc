@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "table.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -13,7 +16,7 @@ namespace octavo::cli {
 namespace {
 
 // Of UTF-8: its characters, not its bytes.
-std::size_t width_of(const std::string& text) {
+std::size_t width_of(std::string_view text) {
   return static_cast<std::size_t>(
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
@@ -21,6 +24,31 @@ std::size_t width_of(const std::string& text) {
 std::string padded(const std::string& text, std::size_t width, Table::Align align) {
   const std::string blanks(width - std::min(width, width_of(text)), ' ');
   return align == Table::Align::left ? text + blanks : blanks + text;
+}
+
+// Returns at least one line.
+std::vector<std::string> wrapped_lines(std::string_view text, std::size_t width, std::size_t indent = 0) {
+  std::vector<std::string> out;
+  std::string line;
+  while (width_of(line) + width_of(text) > width) {
+    const std::size_t room = width - std::min(width, width_of(line));
+    std::size_t end =
+        std::string_view::npos;  // the last blank that leaves the line short enough, or the first
+    for (std::size_t at = text.find(' '); at != std::string_view::npos; at = text.find(' ', at + 1)) {
+      if (end != std::string_view::npos && width_of(text.substr(0, at)) > room) break;
+      if (text.find_first_not_of(' ') < at) end = at;
+    }
+    if (end == std::string_view::npos) break;  // one long word is left
+    line += text.substr(0, end);
+    while (line.ends_with(' ')) line.pop_back();
+    out.push_back(std::exchange(line, std::string(indent, ' ')));
+    const std::size_t next = text.find_first_not_of(' ', end);
+    text = next == std::string_view::npos ? std::string_view() : text.substr(next);
+  }
+  line += text;
+  while (line.ends_with(' ')) line.pop_back();
+  out.push_back(std::move(line));
+  return out;
 }
 
 void end_line(std::string& out) {
@@ -36,25 +64,55 @@ void Table::add(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::text() const {
+std::string Table::text(std::size_t width) const {
+  constexpr std::size_t kGap = 2, kNarrowest = 12;
   std::vector<std::size_t> widths;
+  std::size_t all = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    std::size_t width = width_of(columns_[c].title);
-    for (const auto& row : rows_) width = std::max(width, width_of(row[c]));
-    widths.push_back(width);
+    std::size_t widest = width_of(columns_[c].title);
+    for (const auto& row : rows_) widest = std::max(widest, width_of(row[c]));
+    widths.push_back(widest);
+    all += widest + (c > 0 ? kGap : 0);
+  }
+  for (; all > width; --all) {
+    const auto widest = std::ranges::max_element(widths);
+    if (*widest <= kNarrowest) break;
+    --*widest;
   }
   std::string out;
-  const auto line = [&](auto&& cell) {
+  const auto add_row = [&](auto&& cell) {
+    std::vector<std::vector<std::string>> lines;  // of each column
+    std::size_t height = 1;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
-      if (c > 0) out += "  ";
-      out += padded(cell(c), widths[c], columns_[c].align);
+      const std::string text = cell(c);
+      lines.push_back(wrapped_lines(text, widths[c], std::min(text.find_first_not_of(' '), text.size())));
+      height = std::max(height, lines[c].size());
     }
-    end_line(out);
+    for (std::size_t i = 0; i < height; ++i) {
+      for (std::size_t c = 0; c < columns_.size(); ++c) {
+        if (c > 0) out.append(kGap, ' ');
+        out += padded(i < lines[c].size() ? lines[c][i] : "", widths[c], columns_[c].align);
+      }
+      end_line(out);
+    }
   };
-  line([&](std::size_t c) { return columns_[c].title; });
-  line([&](std::size_t c) { return std::string(widths[c], '-'); });
-  for (const auto& row : rows_) line([&](std::size_t c) { return row[c]; });
+  add_row([&](std::size_t c) { return columns_[c].title; });
+  add_row([&](std::size_t c) { return std::string(widths[c], '-'); });
+  for (const auto& row : rows_) add_row([&](std::size_t c) { return row[c]; });
   return out;
+}
+
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string out;
+  for (const std::string& line : wrapped_lines(text, width, indent)) out += (out.empty() ? "" : "\n") + line;
+  return out;
+}
+
+std::size_t output_width() {
+  constexpr std::size_t kElsewhere = 100;
+  winsize size{};
+  const bool terminal = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return terminal ? size.ws_col : kElsewhere;
 }
 
 std::string fixed(double value, int decimals) {

@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace octavo::cli {
@@ -22,13 +25,21 @@ class Table {
   // REQUIRES: as many cells as columns.
   void add(std::vector<std::string> cells);
 
-  // Title line, rule, rows; each line ends with '\n' and has no trailing blanks.
-  [[nodiscard]] std::string text() const;
+  // Title line, rule, rows; each line ends with '\n' and has no trailing blanks. Where lines would be longer
+  // than `width` characters, the texts of the widest columns are broken at blanks.
+  [[nodiscard]] std::string text(std::size_t width = std::numeric_limits<std::size_t>::max()) const;
 
  private:
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+// `text` in lines of at most `width` characters, broken at blanks. Lines after the first are indented by
+// `indent`. A word that is longer stays in one piece.
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
+
+// The columns of the terminal that stdout is; 100 where stdout is a pipe or a file.
+std::size_t output_width();
 
 // `value` with `decimals` digits after the point.
 std::string fixed(double value, int decimals);

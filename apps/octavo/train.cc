@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train.h"
 
+#include "help.h"
+
 #include <CLI/CLI.hpp>
 
 #include <limits>
@@ -9,23 +11,23 @@
 namespace octavo::cli {
 
 void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& action) {
-  CLI::App* train = app.add_subcommand("train", "Train a model as a YAML file says");
+  CLI::App* train = app.add_subcommand("train", "Train the model that a YAML file describes");
   auto request = std::make_shared<TrainRequest>();
-  auto* file = train->add_option("file", request->file, "The run's config: docs/config.md has every key");
-  train->add_option("overrides", request->overrides, "key=value: instead of what the file says")
-      ->type_name("key=value ...");
+  auto* file = train->add_option("file", request->file, "The run's config: docs/config.md has every key")
+                   ->option_text(kRequiredText);
+  train->add_option("overrides", request->overrides, "key=value: settings that replace those of the file");
   auto* print =
       train->add_flag("--print-config", request->print_config,
                       "Show every key, its value, where it comes from and what it means; train nothing");
   auto* resume =
       train->add_flag("--resume", request->resume,
-                      "Go on from the newest checkpoint although settings or data have changed since "
+                      "Resume from the newest checkpoint although settings or data have changed since "
                       "(resume_from_checkpoint=changed)");
   train
       ->add_option(
           "--dry-run", request->dry_run,
-          "Do so many steps, the largest batches first, and an evaluation; write nothing; then say how much "
-          "memory the run needs and how long it takes")
+          "Do this many steps, the largest batches first, and an evaluation; write nothing; then print the "
+          "memory and the time that the run needs")
       ->type_name("STEPS")
       ->check(CLI::Range(kFewestDrySteps, std::numeric_limits<std::int64_t>::max()))
       ->excludes(resume);
@@ -43,30 +45,33 @@ Ctrl-C saves a checkpoint and exits; the same command goes on from it.)");
 }
 
 void add_sample(CLI::App& app, const std::function<void(const SampleRequest&)>& action) {
-  CLI::App* sample = app.add_subcommand("sample", "Let a trained model write");
+  CLI::App* sample = app.add_subcommand("sample", "Generate text with a trained model");
   auto request = std::make_shared<SampleRequest>();
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   sample->add_option("run", request->run, "A run's folder, or a checkpoint's")->required();
   sample
       ->add_option("--checkpoint", request->checkpoint,
-                   "Of a run: best (by save_best), latest, or the number of a step; latest if not given")
+                   "Checkpoint of a run: best (by save_best), latest (the default) or the number of a step")
       ->type_name("best|latest|STEP");
-  sample->add_option("--prompt", request->prompt, "What the text begins with; a line break if not given");
-  sample->add_option("--tokens", request->tokens, "How many bytes to write")
+  sample->add_option("--prompt", request->prompt, "Beginning of the text; a line break if not given");
+  sample->add_option("--tokens", request->tokens, "Number of bytes to generate")
       ->check(CLI::Range(std::int64_t{0}, kMost))
       ->capture_default_str();
   sample->add_option("--top-k", request->top_k, "Choose among the k most likely bytes; 0: among all")
       ->check(CLI::Range(std::int64_t{0}, kMost))
       ->capture_default_str();
   sample
-      ->add_option("--temperature", request->temperature,
-                   "Below 1 more certain, above more varied; 0: the most likely")
+      ->add_option(
+          "--temperature", request->temperature,
+          "Temperature: below 1 the text is more certain, above 1 more varied; 0 always takes the most "
+          "likely byte")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  sample->add_option("--seed", request->seed, "Of the choices")
+  sample->add_option("--seed", request->seed, "Seed of the random choices")
       ->check(CLI::Range(std::int64_t{0}, kMost))
       ->capture_default_str();
-  sample->add_option("--device", request->device, "auto, cpu, cuda, cuda:1 or mps")->capture_default_str();
+  sample->add_option("--device", request->device, "Device: auto, cpu, cuda, cuda:1 or mps")
+      ->capture_default_str();
   sample->callback([=] { action(*request); });
 }
 

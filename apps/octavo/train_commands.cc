@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "evaluate.h"
 #include "plan.h"
+#include "table.h"
 #include "train.h"
 #include "train/config/config.h"
 #include "train/config/environment.h"
@@ -21,6 +22,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 #include <system_error>
 #include <tuple>
 
@@ -58,7 +60,9 @@ void train(const TrainRequest& request) {
                                      : train::load(request.file, request.overrides);
   check(config.status());
   if (request.print_config) {
-    std::cout << train::to_table(*config);
+    std::istringstream table(train::to_table(*config));
+    for (std::string line; std::getline(table, line);)
+      std::cout << wrapped(line, output_width(), /*indent=*/4) << '\n';
     return;
   }
   check(train::check_complete(*config));
@@ -111,12 +115,12 @@ void add_train_commands(CLI::App& app) {
   add_export(app);
   add_report(app);
   add_data(app);
-  app.footer(app.get_footer() + R"(
-  octavo plan run.yaml             what that needs, before it is started; docs/guides/plan.md
+  app.footer(R"(
+  octavo plan run.yaml             what a run needs, before it is started; docs/guides/plan.md
   octavo train run.yaml            train a model; docs/guides/train.md
-  octavo sample RUN                let it write
-  octavo transcribe RUN FILE...    let it write down what recordings say
-  octavo evaluate RUN MANIFEST     how many words it hears wrong
+  octavo sample RUN                generate text with it
+  octavo transcribe RUN FILE...    transcribe recordings with it
+  octavo evaluate RUN MANIFEST     its word error rate
   octavo export RUN TARGET         its model for other programs
   octavo report RUN [RUN...]       an HTML page about a run, or several side by side
   octavo data make-text FILE       a text to try it on
@@ -124,7 +128,7 @@ void add_train_commands(CLI::App& app) {
   octavo data make-speech FOLDER   recordings to try it on
   octavo bench speech              where the time and memory of a speech model's step go
   octavo bench loader              how many clips a second threads decode for it
-  octavo bench transcribe          how fast a speech model hears)");
+  octavo bench transcribe          how fast a speech model transcribes)");
 }
 
 }  // namespace octavo::cli

@@ -15,6 +15,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -37,25 +39,30 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 std::string time_text(double slower) {
-  const double percent = 100 * (slower - 1);
+  const double percent = std::round(100 * (slower - 1)) + 0.0;  // + 0.0: no "-0%"
   return (percent >= 0 ? "+" : "") + fixed(percent, 0) + "%";
 }
 
 void show(const std::vector<train::Advice>& advice, const train::Plan& plan) {
-  if (advice.empty()) {
-    std::cout << "no setting saves memory here"
-              << (plan.fits() ? "" : ": a smaller model or a larger GPU is needed") << '\n';
-    return;
+  const bool enough = std::ranges::any_of(advice, &train::Advice::fits);
+  if (plan.fits())
+    std::cout << "nothing is needed: it fits" << (advice.empty() ? "" : "; what settings would save besides:")
+              << '\n';
+  else if (!enough)
+    std::cout << wrapped(
+                     "no combination of settings that save memory makes it fit: use a smaller model (--solve "
+                     "model) or a larger GPU",
+                     output_width())
+              << '\n';
+  if (advice.empty()) return;
+  Table table(
+      {{"saves", Table::Align::right}, {"time", Table::Align::right}, {"fits"}, {"settings, and why"}});
+  for (const train::Advice& each : advice) {
+    table.add({train::bytes_text(static_cast<double>(each.saves)), time_text(each.slower),
+               each.fits ? "yes" : "no", joined(each.words)});
+    table.add({"", "", "", "  " + each.why});
   }
-  Table table({{"setting"},
-               {"saves", Table::Align::right},
-               {"time", Table::Align::right},
-               {"fits"},
-               {"what it does"}});
-  for (const train::Advice& each : advice)
-    table.add({joined(each.words), train::bytes_text(static_cast<double>(each.saves)), time_text(each.slower),
-               each.fits ? "yes" : "no", each.why});
-  std::cout << table.text();
+  std::cout << table.text(output_width());
 }
 
 nlohmann::ordered_json json_of(const std::vector<train::Advice>& advice) {

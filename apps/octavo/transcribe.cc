@@ -27,14 +27,16 @@ and the exit code is 1.)";
 }  // namespace
 
 void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequest&)>& action) {
-  CLI::App* command = app.add_subcommand("transcribe", "Write down what recordings say");
+  CLI::App* command = app.add_subcommand("transcribe", "Transcribe recordings with a speech model");
   auto request = std::make_shared<TranscribeRequest>();
   add_listening_model(*command, request->model);
-  command->add_option("audio", request->audio, "Recordings")->type_name("FILE ...")->required();
+  command->add_option("audio", request->audio, "Recordings: WAV, FLAC, OGG or MP3")
+      ->type_name("FILE ...")
+      ->required();
   const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
     return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
   };
-  option("--format", request->format, "NAME", "text, json, srt or vtt")
+  option("--format", request->format, "NAME", "Format of the transcripts")
       ->check(CLI::IsMember({"text", "json", "srt", "vtt"}));
   command
       ->add_option("--output", request->output,
@@ -42,12 +44,13 @@ void add_transcribe(CLI::App& app, const std::function<void(const TranscribeRequ
       ->type_name("FOLDER");
   command->add_flag("--force", request->force, "Replace transcripts that are there");
   add_listening_checkpoint(*command, request->checkpoint);
-  option("--window", request->window, "S", "Longer recordings are heard in windows of so many seconds")
+  option("--window", request->window, "S",
+         "Seconds of a window; longer recordings are transcribed window by window")
       ->check(CLI::Range(1.0, 3600.0));
-  option("--overlap", request->overlap, "S", "Seconds on both sides of a window that its neighbours hear too")
+  option("--overlap", request->overlap, "S", "Seconds that a window shares with each of its neighbours")
       ->check(CLI::Range(0.0, 60.0));
   option("--batch-seconds", request->batch_seconds, "S",
-         "Seconds of sound that are heard at once; 0: 1,200 on a GPU, 60 elsewhere")
+         "Seconds of sound in a batch; 0: 1,200 on a GPU, 60 elsewhere")
       ->check(CLI::Range(0.0, 1e6));
   add_listening_machine(*command, request->threads, request->device, request->dtype);
   command->footer(kFooter);

@@ -4,7 +4,9 @@ Where there is no Chromium, tests that ask for it skip, unless OCTAVO_REQUIRE_CH
 failure.
 """
 
+import base64
 import html.parser
+import json
 import os
 import re
 import shutil
@@ -99,3 +101,68 @@ class Browsed:
     @property
     def title(self):
         return re.search(r"<title>(.*?)</title>", self.dom, re.DOTALL).group(1)
+
+
+# A script that posts to the parent page: boxes beyond the frame's width, words that are broken inside, tiles
+# and parts of bars that are narrower than their text, and the colours of owners.
+_MEASURE = """
+const out = { width: innerWidth, page: document.documentElement.scrollWidth };
+Object.assign(out, { beyond: [], broken: [], tiles: [], labels: [], colours: {} });
+const named = (each) => `${each.tagName}.${each.className}: ${each.textContent.trim().slice(0, 40)}`;
+// Tables scroll in their frames.
+const scrolls = (each) => each.closest(".scroll, pre, svg") !== null && !each.matches(".scroll, pre, svg");
+for (const each of document.body.querySelectorAll("*")) {
+  const box = each.getBoundingClientRect();
+  if (box.width > 0 && box.right > innerWidth + 0.5 && !scrolls(each)) out.beyond.push(named(each));
+}
+const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+  if (text.data.startsWith("/")) continue;  // a path
+  if (text.parentElement.closest("svg, .code td, td.code, .subtitle, h1, pre, .facts dd")) continue;
+  for (const word of text.data.matchAll(/[\\\\p{L}\\\\p{N}_.,:]+/gu)) {
+    const range = document.createRange();
+    range.setStart(text, word.index);
+    range.setEnd(text, word.index + word[0].length);
+    const boxes = [...range.getClientRects()].filter((box) => box.width > 0);
+    const lines = new Set(boxes.map((box) => Math.round(box.top)));
+    if (lines.size > 1) out.broken.push(word[0] + " in " + named(text.parentElement));
+  }
+}
+for (const each of document.querySelectorAll(".card dt, .card dd"))
+  if (each.scrollWidth > each.clientWidth) out.tiles.push(named(each));
+for (const label of document.querySelectorAll("svg.bar text")) {
+  const box = label.getBoundingClientRect();
+  if (box.width === 0) continue;
+  const middle = (box.left + box.right) / 2;
+  const parts = [...label.parentElement.querySelectorAll("rect")].map((each) => each.getBoundingClientRect());
+  const part = parts.find((each) => each.left <= middle && middle <= each.right);
+  if (!part || box.left < part.left || box.right > part.right) out.labels.push(label.textContent);
+}
+const labels = [...document.querySelectorAll("svg.bar text")];
+out.shown = labels.filter((each) => each.getBoundingClientRect().width > 0).length;
+for (const each of document.querySelectorAll(".owner"))
+  out.colours[each.childNodes[0].textContent.trim()] = getComputedStyle(each, "::before").backgroundColor;
+parent.postMessage(JSON.stringify(out), "*");
+"""
+
+
+def measured(page, folder, width, *flags):
+    """The findings of _MEASURE in a frame of `width` pixels. A headless window has 500 pixels or more."""
+    text = page.read_text(encoding="utf-8")
+    text, policies = re.subn(r"<meta http-equiv=[^>]*>", "", text)  # it forbids the script, as it should
+    assert policies == 1
+    script = "<script>setTimeout(() => {" + _MEASURE.replace("\\\\", "\\") + "}, 500);</script></body>"
+    (folder / "inside.html").write_text(text.replace("</body>", script), encoding="utf-8")
+    outside = folder / "outside.html"
+    outside.write_text(
+        f'<body><iframe src="inside.html" style="width: {width}px; height: 4000px; border: 0"></iframe>'
+        "<script>"
+        'addEventListener("message", (event) => { const out = document.createElement("pre"); out.id = "said";'
+        " out.textContent = btoa(unescape(encodeURIComponent(event.data))); document.body.append(out); });"
+        "</script></body>",
+        encoding="utf-8",
+    )
+    seen = Browsed(outside, folder, *flags)
+    said = re.search(r'<pre id="said">([^<]*)<', seen.dom)
+    assert said is not None, seen.console
+    return json.loads(base64.b64decode(said.group(1)))

@@ -146,7 +146,8 @@ def test_info_says_which_trainer_there_is(tmp_path):
     library = {"LD_LIBRARY_PATH": str(pathlib.Path(BINARY).parents[1] / "lib")}
     for arguments in (["info"], ["sample", "run", "--prompt", "x"]):
         done = subprocess.run([alone, *arguments], env=library, capture_output=True, text=True)
-        assert "octavo-trainer is not there" in done.stdout + done.stderr or not trainer["libtorch"]
+        said = " ".join((done.stdout + done.stderr).split())  # lines are broken at blanks
+        assert "octavo-trainer is not there" in said or not trainer["libtorch"]
 
 
 def trainer_environment(folder, pattern, names):
@@ -647,7 +648,6 @@ def test_more_memory_than_there_is_fails_before_allocating():
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], ["subcommand", "info", "bench"]),
         (["infoo"], ["'infoo'", "info", "bench", "octavo --help"]),
         (["--frobnicate"], ["'--frobnicate'", "octavo --help"]),
         (["bench"], ["subcommand", "optimizer"]),
@@ -663,6 +663,54 @@ def test_wrong_subcommand_says_what_there_is(args, words):
 def test_info_says_why_an_implementation_was_chosen():
     assert "chosen by OCTAVO_FORCE_IMPL" in octavo("info", impl="scalar").stdout
     assert "chosen: the first" in octavo("info").stdout
+
+
+def test_the_name_alone_prints_help():
+    done = octavo()
+    assert done.returncode == 0
+    assert done.stdout == octavo("--help").stdout
+    assert "Start here:" in done.stdout
+
+
+def subcommands(*words):
+    """Each command's words, from the lists that --help prints."""
+    said = octavo(*words, "--help").stdout
+    yield words
+    for name in re.findall(r"^  ([a-z-]+)  ", said.partition("Subcommands:")[2].partition("\n\n")[0], re.M):
+        yield from subcommands(*words, name)
+
+
+def test_help_is_for_readers():
+    commands = list(subcommands())
+    assert ("info",) in commands
+    assert ("bench", "shapes") in commands
+    for words in commands:
+        said = octavo(*words, "--help").stdout
+        assert "9223372036854775807" not in said, words
+        for noise in (" in [", "... ...", "REQUIRED", "TEXT:", ":INT", ":FLOAT", ":{"):
+            assert noise not in said, (words, noise)
+        assert ("Start here:" in said) == (words == ()), words
+        # A sentence does not begin with these words: the option's name is not a part of it.
+        for sentence in re.findall(r"^(?: {30}|  -.{27} )(\S.*)", said, re.M):
+            assert sentence.split()[0] not in {"Of", "That", "What", "Whether", "As"}, (words, sentence)
+        assert max(map(len, said.splitlines())) <= 100, words
+
+
+def test_what_a_command_requires_has_no_brackets():
+    if "train" not in octavo("--help").stdout:
+        pytest.skip("this octavo is built without the trainer")
+    assert "Usage: octavo train [OPTIONS] file [overrides...]" in octavo("train", "--help").stdout
+    assert "batch|length|model|gpus" in octavo("plan", "--help").stdout
+    assert "(at least 0; default: 200)" in octavo("sample", "--help").stdout
+
+
+def test_info_fits_a_page():
+    said = octavo("info").stdout
+    library = json.dumps(info()["trainer"])
+    for line in said.splitlines():
+        assert len(line) <= 100 or line.split()[-1].strip("(") in library, line
+    for name in (*info()["optimizers"], *info()["states"], "amsgrad", "trust_coefficient"):
+        assert name in said
 
 
 def test_help_and_version():

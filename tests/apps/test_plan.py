@@ -127,6 +127,12 @@ def test_recordings(tmp_path):
         found = planned(config, "--gpu", "h100", f"head={head}")
         assert "aten::_fft_r2c" in found["time"]["kernels"]
         assert found["batch"]["rows"] == 4
+    # A batch of clips is limited by seconds: advice divides that, too. A half saves less than the sums of
+    # gradients take that accumulation needs.
+    clips = ("head=ctc", "batch_size=auto", "data.batch_seconds=24")
+    advice = planned(config, "--gpu", "h100", *clips, "--advise")["advice"]
+    quarter = ["data.batch_seconds=6", "training.gradient_accumulation_steps=4"]
+    assert quarter in [each["settings"] for each in advice]
     with_ctc = ("--gpu", "h100", "head=ctc", "batch_size=32")
     activations = [
         planned(config, *with_ctc, *words)["memory"]["owners"]["activations"]
@@ -174,6 +180,54 @@ def test_a_small_card_does_not_fit_and_gets_advice(config):
     )
     assert again["memory"]["fits"]
     assert found["memory"]["total"] - again["memory"]["total"] == advice[0]["saves"]
+
+
+def keys(settings):
+    return [word.partition("=")[0] for word in settings]
+
+
+def test_few_settings_are_advised_where_one_is_not_enough(config):
+    words = ("--gpu", "3GB", "optimizer=adamw", "gradient_checkpointing=false")
+    advice = planned(config, *words, "--advise")["advice"]
+    first = advice[0]
+    assert first["fits"]
+    assert not any(each["fits"] for each in advice if len(each["settings"]) == 1)
+    # Checkpointing and micro-batches of a half: two changes, the second of which has two keys.
+    assert len(first["settings"]) <= 3
+    for each in advice:
+        assert len(set(keys(each["settings"]))) == len(each["settings"])
+    again = planned(config, *words, *first["settings"])
+    assert again["memory"]["fits"]
+
+
+def test_everything_is_advised_once_where_pairs_are_not_enough(config):
+    """Four settings of different keys: what is left is little more than the weights."""
+    words = ("optimizer=adamw", "gradient_checkpointing=false", "batch_size=16", "model.n_embd=512")
+    most = ("gradient_checkpointing=true", "offload=host", "offload_gradients=true")
+    small = ("master_weights=stochastic", "batch_size=2", "gradient_accumulation_steps=8")
+    smallest = planned(config, "--gpu", "3GB", *words, *most, *small)["memory"]["total"]
+    size = f"{smallest / 1.052e9 + 0.01:.2f}GB"  # of a card of so many GB a plan may use 5% more bytes
+    found = planned(config, "--gpu", size, *words, "--advise")
+    for each in found["advice"]:
+        assert len(set(keys(each["settings"]))) == len(each["settings"]), each
+    best = found["advice"][0]
+    assert best["fits"], found["memory"]["total"]
+    assert len(best["settings"]) > 3
+
+
+def test_advice_fits_a_terminal(config):
+    for size in ("3GB", "8GB"):
+        done = plan(config, "--gpu", size, "optimizer=adamw", "gradient_checkpointing=false", "--advise")
+        assert done.returncode == 0, done.stderr
+        assert "model.gradient_checkpointing=true" in done.stdout
+        table = done.stdout.partition("saves")[2]
+        assert max(map(len, table.splitlines())) <= 100
+
+
+def test_a_run_that_fits_needs_nothing(config):
+    said = plan(config, "--gpu", "h200", "--advise").stdout
+    assert "nothing is needed: it fits; what settings would save besides:" in said
+    assert "nothing is needed" not in plan(config, "--gpu", "8GB", "--advise").stdout
 
 
 def test_the_largest_batch(config):

@@ -1,13 +1,15 @@
 """The page of a plan in headless Chromium: its controls against sums made here by hand, and what it asks for.
 
-OCTAVO_PLAN_PAGE_WRITER is the program of tests/train/plan_page_writer.cc, which makes a page of JSON: no test
-here needs octavo itself. Without it they skip. browser.py says when they skip for want of a browser.
+OCTAVO_PLAN_PAGE_WRITER is the program of tests/train/plan_page_writer.cc, which makes a page of JSON: most
+tests need nothing else, and skip without it. OCTAVO_BIN (or OCTAVO_COMMAND) names the octavo of the others.
+browser.py says when tests skip for want of a browser.
 """
 
 import base64
 import copy
 import json
 import os
+import pathlib
 import re
 import subprocess
 
@@ -15,6 +17,10 @@ import pytest
 from browser import HOSTILE, Browsed, Elements
 
 GB = 10**9
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = (
+    os.environ.get("OCTAVO_BIN") or os.environ.get("OCTAVO_COMMAND") or str(ROOT / "build" / "bin" / "octavo")
+)
 
 
 def point(rows, length, checkpointing, activations, seconds, fragmentation=1 * GB):
@@ -77,6 +83,7 @@ const noted = () => ({
     .map((id) => [id, (document.getElementById(id) || {}).textContent])),
   notes: document.querySelector("#what-if-controls > p").textContent,
   note: document.querySelector("#verdict + .note").textContent,
+  gpu: document.getElementById("gpu").selectedOptions[0].text,
   bar: [...document.querySelectorAll(".stack span:not(.limit)")].map((each) => parseFloat(each.style.width)),
   limit: [...document.querySelectorAll(".stack .limit")].map((each) => parseFloat(each.style.left)),
   rows: Object.fromEntries([...document.querySelectorAll("#what-if tbody tr")]
@@ -112,7 +119,10 @@ def page_of(plan, folder):
 
 def moved(plan, folder, *changes):
     """What the page says behind each change, and after the button that undoes them all."""
-    page = page_of(plan, folder)
+    return driven(page_of(plan, folder), folder, *changes)
+
+
+def driven(page, folder, *changes):
     text = page.read_text(encoding="utf-8")
     # The page's policy forbids the driver, as it should: it goes.
     text, policies = re.subn(r"<meta http-equiv=[^>]*>", "", text)
@@ -263,3 +273,34 @@ def test_hostile_texts_do_not_run_and_nothing_is_requested(tmp_path):
     assert not re.search(r"<(img|iframe)\b", seen.dom)
     urls = set(re.findall(r'"url":"([^"]+)"', (tmp_path / "net.json").read_text(encoding="utf-8")))
     assert not [url for url in urls if "example.com" in url or url.startswith(page.parent.as_uri() + "/x")]
+
+
+@pytest.mark.skipif(
+    not pathlib.Path(BINARY).with_name("octavo-trainer").exists(),
+    reason="this build has no octavo-trainer (LibTorch)",
+)
+@pytest.mark.parametrize(("size", "fits"), [("8GB", "fits"), ("3GB", "does not fit"), ("24GB", "fits")])
+def test_a_size_opens_with_its_own_verdict_and_time(tmp_path, size, fits):
+    """8GB and 3GB are cards of no name, 24GB is an L4."""
+    (tmp_path / "text.txt").write_text("once upon a time there was a miller " * 2000)
+    (tmp_path / "run.yaml").write_text(
+        "model: {name: bdh, n_layer: 6, n_embd: 256, n_head: 4}\n"
+        "data: {train: text.txt, block_size: 512}\n"
+        "training: {optimizer: adamw_8bit, compute_dtype: bfloat16, batch_size: 4, max_steps: 9}\n"
+    )
+    page = tmp_path / "plan.html"
+    words = [BINARY, "plan", "run.yaml", "--gpu", size, "--json", "--html", str(page)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    style = "good" if fits == "fits" else "bad"
+    assert f'<span class="badge {style}">{fits}</span>' in page.read_text(encoding="utf-8")
+    first, changed, _ = driven(page, tmp_path, {}, {"gpu": "NVIDIA B200"})
+    assert first["gpu"].startswith(plan["gpu"]["name"] + ", ")
+    assert first["verdict"] == fits
+    assert float(first["step"].removesuffix(" ms")) == pytest.approx(
+        1e3 * plan["time"]["step_seconds"], rel=0.01
+    )
+    assert first["notes"] == ""
+    assert changed["verdict"] == "fits"
+    assert "rough" in changed["notes"]

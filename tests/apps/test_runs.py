@@ -2,15 +2,19 @@
 `octavo sample` on a terminal. What one process can show is in tests/train/resume_test.cc.
 """
 
+import fcntl
 import json
 import os
 import pathlib
 import pty
+import re
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
+import termios
 
 import pytest
 
@@ -107,6 +111,89 @@ def test_a_terminal_gets_no_control_characters(folder):
         assert process.wait(timeout=60) == 0
     assert os.read(ours, 1000) == b"\\x1b[31mred\r\n"
     os.close(ours)
+
+
+def test_a_run_that_takes_days_says_so_before_its_first_step(folder):
+    words = ["model.n_embd=64", "batch_size=8", "block_size=64", "max_steps=10000000", "eval_steps=null"]
+    process = subprocess.Popen(
+        [BINARY, "train", "run.yaml", *words], cwd=folder, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    said = []
+    for line in process.stderr:
+        if line.startswith("step "):
+            break
+        said.append(line)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    (note,) = [line for line in said if line.startswith("by its matmuls alone, ")]
+    assert "this run will take at least" in note
+    assert "train on a GPU" in note
+    assert "by its matmuls" not in octavo(folder, "train", "run.yaml", "output_dir=short")
+
+
+def test_a_text_that_is_there_twice_is_mentioned(folder):
+    texts = folder / "texts"
+    texts.mkdir()
+    (texts / "first.txt").write_bytes((folder / "text.txt").read_bytes())
+    (texts / "other.txt").write_bytes(b"another text " * 100)
+    said = octavo(folder, "train", "run.yaml", "data.train=texts", "--dry-run", "2")
+    assert "the same text" not in said
+    (texts / "link.txt").symlink_to("first.txt")
+    said = octavo(folder, "train", "run.yaml", "data.train=texts", "--dry-run", "2")
+    assert "warning: 1 of 3 files have the same text as another one" in said
+
+
+def on_a_terminal(folder, columns, *words):
+    """What the command writes to a terminal of so many columns, as text."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    said = b""
+    with subprocess.Popen(
+        [BINARY, *words], cwd=folder, stdout=theirs, stderr=theirs, env=ENVIRONMENT
+    ) as process:
+        os.close(theirs)
+        while True:
+            try:
+                more = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not more:
+                break
+            said += more
+    os.close(ours)
+    assert process.returncode == 0, said
+    return said.decode()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
+def test_the_line_of_progress_keeps_the_time_left(folder, columns):
+    said = on_a_terminal(folder, columns, "train", "run.yaml", "max_steps=20", "eval_steps=5")
+    lines = [
+        line for line in re.split(r"\r\x1b\[K|\r\n", said) if line.startswith("step ") and "loss" in line
+    ]
+    unfinished = [
+        line for line in lines if re.match(r"step \d+/20  ", line) and not line.startswith("step 20/")
+    ]
+    assert len(unfinished) > 10
+    for line in unfinished:
+        assert len(line) < columns
+        # Whole parts, the most important first.
+        parts = line.split("  ")
+        assert re.fullmatch(r"eta [0-9:.]+ ?[a-z0-9 ]*", parts[1]), line
+        assert re.fullmatch(r"loss \d+\.\d{4}( \(eval \d+\.\d{4}\))?", parts[2]), line
+        patterns = [r"[\d.]+k? tok/s", r"lr \S+", r"grad \S+", r"host [\d.]+ [kMG]?B"]
+        for part, pattern in zip(parts[3:], patterns, strict=False):
+            assert re.fullmatch(pattern, part), line
+    if columns == 120:
+        assert any("host" in line for line in unfinished)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_config_info_and_help_are_as_wide_as_the_terminal(folder, columns):
+    for words in (["train", "run.yaml", "--print-config"], ["info"], ["train", "--help"], ["--help"]):
+        lines = on_a_terminal(folder, columns, *words).split("\r\n")
+        # Names and paths are not broken.
+        assert not [line for line in lines if len(line) > columns and " " in line.strip()[:columns]], words
 
 
 def test_paths_lead_beside_the_config_and_runs_go_on_from_anywhere(folder, tmp_path_factory):

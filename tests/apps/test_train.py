@@ -262,6 +262,8 @@ def test_print_config(tmp_path, text):
     assert done.returncode == 0, done.stderr
     for part in ("training.learning_rate", "command line", "run.yaml:", "default"):
         assert part in done.stdout
+    too_long = [line for line in done.stdout.splitlines() if len(line) > 100]
+    assert all(str(tmp_path) in line for line in too_long), "a path stays in one piece"
     assert not run.out.exists()
     assert "data.block_size" in octavo("--print-config").stdout
     assert octavo().returncode == 2
@@ -274,6 +276,9 @@ def test_a_dry_run_prints_a_summary_and_writes_nothing(tmp_path, text):
     for part in ("peak of a step", "tok/s", "to the end: 500 steps in", " hours", "checkpoints: "):
         assert part in printed
     assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+    printed, _ = run.train("--dry-run", "2", "max_steps=1")
+    assert printed.startswith("dry run: 1 step and an evaluation; nothing was written\n")
+    assert "to the end: 1 step in " in printed
     for words in (["--dry-run", "1"], ["--dry-run", "3", "--resume"]):
         process = run.start(*words)
         assert "--dry-run" in process.communicate(timeout=60)[1]
@@ -282,7 +287,10 @@ def test_a_dry_run_prints_a_summary_and_writes_nothing(tmp_path, text):
     while "dry run: step 1 of" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert "the dry run was stopped by Ctrl-C; nothing was written" in process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=60)[1]
+    assert "stopping after this step; a dry run writes nothing" in said
+    assert "the dry run was stopped by Ctrl-C; nothing was written" in said
+    assert "with a checkpoint" not in said
     assert process.returncode == 130
     assert not run.out.exists()
 

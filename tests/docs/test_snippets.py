@@ -107,8 +107,10 @@ class Reader:
 
 @pytest.mark.parametrize("page", pages.tested_pages(), ids=lambda page: page.name)
 def test_every_snippet_of(page: Path, tmp_path: Path, build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell.scratch(tmp_path, build)
-    monkeypatch.chdir(tmp_path)
-    reader = Reader(page, tmp_path, build)
+    folder = tmp_path / "a checkout"  # a path with a space
+    folder.mkdir()
+    shell.scratch(folder, build)
+    monkeypatch.chdir(folder)
+    reader = Reader(page, folder, build)
     for snippet in pages.snippets(page):
         reader.take(snippet)

@@ -368,10 +368,10 @@ TEST(Config, TableShowsEveryKeyItsValueOriginAndMeaning) {
     EXPECT_THAT(table, HasSubstr(row));
     EXPECT_THAT(table, HasSubstr(std::string("  ").append(key.meaning).append("\n")));
   }
-  EXPECT_THAT(table, ::testing::ContainsRegex("learning_rate +3\\.0e-04 +run\\.yaml:1 "));
-  EXPECT_THAT(table, ::testing::ContainsRegex("compute_dtype +float32 +run\\.yaml:2 \\(bf16\\) "));
-  EXPECT_THAT(table, ::testing::ContainsRegex("max_steps +5 +command line "));
-  EXPECT_THAT(table, ::testing::ContainsRegex("beta2 +0\\.999 +default ")) << "what null stands for";
+  EXPECT_THAT(table, ::testing::ContainsRegex("learning_rate +3\\.0e-04 +run\\.yaml:1\n"));
+  EXPECT_THAT(table, ::testing::ContainsRegex("compute_dtype +float32 +run\\.yaml:2 \\(bf16\\)\n"));
+  EXPECT_THAT(table, ::testing::ContainsRegex("max_steps +5 +command line\n"));
+  EXPECT_THAT(table, ::testing::ContainsRegex("beta2 +0\\.999 +default\n")) << "what null stands for";
 }
 
 TEST(Config, YamlReadsBackAsTheSameSettings) {

@@ -540,5 +540,23 @@ TEST(PlanAgainst, SaysHowFarApart) {
   EXPECT_THAT(plan_against(plan, slow), testing::Not(HasSubstr("data")));
 }
 
+TEST(PlanAgainst, ComparesBatchesOfOneSizeOnly) {
+  Plan plan;
+  plan.memory.allocated = plan.peak = 1500;
+  plan.step_seconds = 0.2;
+  EXPECT_TRUE(is_as_large(plan, 0)) << "all batches have the same length";
+  plan.padded_length = 1000;
+  EXPECT_TRUE(is_as_large(plan, 980));
+  EXPECT_FALSE(is_as_large(plan, 900));
+  Measured found{1000, 0.1};
+  found.usual_batch = false;
+  EXPECT_EQ(plan_against(plan, found), "plan: 1.50 kB, measured 1.00 kB (+50.0%)");
+  found.largest_batch = false;
+  EXPECT_EQ(plan_against(plan, found), "");
+  EXPECT_EQ(pair_json(plan, found)["largest_batch"], false);
+  found.usual_batch = true;
+  EXPECT_EQ(plan_against(plan, found), "plan: 200 ms a step, measured 100 ms (+100.0%)");
+}
+
 }  // namespace
 }  // namespace octavo::train

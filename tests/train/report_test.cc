@@ -23,6 +23,7 @@ namespace octavo::train {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -266,6 +267,33 @@ TEST_F(RunFolder, ExamplesOfTheLastEvaluationHaveTheirDifferencesMarked) {
   EXPECT_THAT(page, Not(HasSubstr(">old<")));
   read("{\"kind\":\"eval\",\"step\":2,\"wer\":1}\n");
   EXPECT_THAT(shown(), Not(HasSubstr("id=\"examples\"")));
+}
+
+TEST_F(RunFolder, MemoryOfAStepAndPeakMemorySayWhatTheyAre) {
+  const std::string owners = "{\"kind\":\"memory\",\"step\":2,\"owners\":{\"params\":1000,\"grads\":500}";
+  const std::string train = "{\"kind\":\"train\",\"step\":2,\"loss\":1,\"memory\":{\"host\":9000}}\n";
+  read(owners + "}\n" + train);
+  EXPECT_THAT(shown(), AllOf(HasSubstr("of the process, in host memory"),
+                             HasSubstr("the tensors at the peak of one training step"),
+                             HasSubstr("is the most of the process during the run")));
+  read(owners + ",\"device_peak\":2000}\n" + train);
+  EXPECT_THAT(shown(), HasSubstr("is the most on the device during the run, evaluations included"));
+}
+
+TEST_F(RunFolder, TheWordErrorRateIsInPercent) {
+  const std::string better = "\"better\":{\"loss\":\"lower\",\"wer\":\"lower\"}";
+  const RunData run = read("{\"kind\":\"eval\",\"step\":2,\"loss\":1.5,\"wer\":0.1138," + better +
+                           "}\n{\"kind\":\"eval\",\"step\":4,\"loss\":1.25,\"wer\":0.125," + better + "}\n");
+  const auto facts = facts_of(run);
+  const auto wer = std::ranges::find(facts, "WER", &Fact::label);
+  ASSERT_NE(wer, facts.end());
+  EXPECT_EQ(wer->value, "12.50%");
+  EXPECT_EQ(wer->note, "lowest 11.38% at step 2");
+  const std::string page = shown();
+  EXPECT_THAT(page, HasSubstr("<th scope=\"col\" class=\"num\">WER</th>"));
+  EXPECT_THAT(page, HasSubstr("11.38%</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("0.1138<")));
+  EXPECT_THAT(page, HasSubstr("data-metric=\"wer\"")) << "the name of the curve stays as it is";
 }
 
 TEST_F(RunFolder, ALogFromBeforeTasksCountsTokens) {

@@ -173,7 +173,8 @@ TEST_F(RunAgain, AnotherExperimentIsRefusedAndLongerOnesGoOn) {
   EXPECT_THAT(messages("change"), testing::Contains("training.max_steps: 4 -> 6"));
   finishes({"learning_rate=1e-2", "max_steps=8", "resume_from_checkpoint=changed"});
   EXPECT_THAT(console_.said,
-              HasSubstr("changed since the checkpoint: training.learning_rate: 0.003 -> 0.01"));
+              AllOf(HasSubstr("changed since the checkpoint: training.learning_rate: 0.003 -> 0.01"),
+                    Not(HasSubstr("changed since the checkpoint: training.resume_from_checkpoint"))));
   EXPECT_THAT(messages("change"), testing::Contains("training.learning_rate: 0.003 -> 0.01"));
   EXPECT_THAT(read_bytes(out() + "/report.html"), HasSubstr("Changed when the run went on"));
   EXPECT_THAT(read_bytes(out() + "/config.yaml"), HasSubstr("resume_from_checkpoint: true"))

@@ -72,7 +72,8 @@ std::vector<std::string> differences(const Settings& then, const Settings& now);
 std::vector<std::string> experiment_differences(const Settings& then, const Settings& now,
                                                 std::int64_t ranks_then = 1, std::int64_t ranks_now = 1);
 
-// Every key, its value, origin and meaning, a line each: `octavo train --print-config`.
+// Every key: a line with its value and origin, and below it a line with its meaning, which begins with four
+// blanks. `octavo train --print-config` breaks the lines at the terminal's width.
 std::string to_table(const Config& config);
 
 // docs/config.md.

@@ -202,8 +202,10 @@ std::string to_table(const Config& config) {
   }
   std::string out;
   for (const auto& row : rows) {
-    for (std::size_t c = 0; c < widths.size(); ++c) out += padded(row[c], widths[c]) + "  ";
-    out += row[3] + "\n";
+    std::string line;
+    for (std::size_t c = 0; c < widths.size(); ++c) line += (c > 0 ? "  " : "") + padded(row[c], widths[c]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n    " + row[3] + "\n";
   }
   return out;
 }

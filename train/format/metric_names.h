@@ -1,9 +1,12 @@
-// What other trainers call a metric of an evaluation. Here it is `wer`; with a prefix it is the same metric,
-// in a config and as a tag of TensorBoard.
+// Names of the metrics of evaluations. Configs, metrics.jsonl and TensorBoard have `wer` as a fraction; with
+// a prefix it is the same metric, under the name that other trainers give it. Readers see `WER` in percent.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/format/numbers.h"
+
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +25,30 @@ constexpr std::string_view without_metric_prefix(std::string_view name) {
 // `val_wer`: the tag that TensorBoard has it under besides ours.
 inline std::string known_metric_name(std::string_view name) {
   return std::string(kMetricPrefixes[0]) + std::string(name);
+}
+
+inline constexpr std::string_view kWordErrorRate = "wer";
+
+// `WER` for `wer`.
+inline std::string metric_label(std::string_view name) {
+  return name == kWordErrorRate ? "WER" : std::string(name);
+}
+
+// The title of a metric: "Evaluation loss", "WER".
+inline std::string evaluation_label(std::string_view name) {
+  return (name == kWordErrorRate ? "" : "Evaluation ") + metric_label(name);
+}
+
+// 18.52% for the `wer` 0.1852; 0.1852 for any other metric.
+inline std::string metric_value(std::string_view name, std::optional<double> value) {
+  if (name != kWordErrorRate) return fixed(value, 4);
+  const std::string percent = fixed(value ? std::optional(100 * *value) : std::nullopt, 2);
+  return percent == kUnknown ? percent : percent + "%";
+}
+
+// "WER 18.52%".
+inline std::string metric_text(std::string_view name, std::optional<double> value) {
+  return metric_label(name) + " " + metric_value(name, value);
 }
 
 }  // namespace octavo::train

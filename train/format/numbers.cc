@@ -82,6 +82,10 @@ std::string percent_text(std::optional<double> fraction) {
   return known(fraction) ? rounded(*fraction * 100, std::abs(*fraction) < 0.1 ? 2 : 1) + "%" : kUnknown;
 }
 
+std::string counted(std::int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 std::string date_text(std::optional<double> unix_seconds) {
   if (!known(unix_seconds) || std::abs(*unix_seconds) > 2e11) return kUnknown;
   const auto seconds = static_cast<std::time_t>(*unix_seconds);

@@ -21,7 +21,8 @@ std::string optimizer_word(const TrainingSettings& training, const char* state) 
 }
 
 // In the order of what they cost, as far as that is known before a plan.
-std::vector<Idea> ideas_for(const Settings& settings, const PlanRequest& request, const Plan& now) {
+std::vector<Idea> ideas_for(const Settings& settings, const Task& task, const PlanRequest& request,
+                            const Plan& now) {
   const TrainingSettings& training = settings.training;
   std::vector<Idea> out;
   if (now.evaluation > 0 && now.evaluation_rows > 1)
@@ -54,11 +55,13 @@ std::vector<Idea> ideas_for(const Settings& settings, const PlanRequest& request
     out.push_back({{"training.offload=host", "training.offload_gradients=true"},
                    "states and gradients in host memory, updated by the CPU"});
   }
-  for (std::int64_t parts = 2; parts <= 8 && training.per_device_train_batch_size % parts == 0; parts *= 2) {
-    Idea idea = {{"training.per_device_train_batch_size=" +
-                  std::to_string(training.per_device_train_batch_size / parts)},
-                 "the same step in passes of 1/" + std::to_string(parts)};
-    if (!training.accumulation_follows)  // else more passes come of themselves
+  const std::int64_t rows = training.per_device_train_batch_size;
+  for (std::int64_t parts = 2; parts <= 8; parts *= 2) {
+    Idea idea = {task.smaller_limits(parts), "the same step in micro-batches of 1/" + std::to_string(parts)};
+    if (rows != kNoLimit && rows % parts == 0)
+      idea.words.push_back("training.per_device_train_batch_size=" + std::to_string(rows / parts));
+    if (idea.words.empty()) break;
+    if (!training.accumulation_follows)  // else global_batch_size sets the number of micro-batches
       idea.words.push_back("training.gradient_accumulation_steps=" +
                            std::to_string(training.gradient_accumulation_steps * parts));
     out.push_back(std::move(idea));
@@ -83,19 +86,88 @@ Advice advice_of(const Idea& idea, const Plan& now, const Plan& then) {
 
 constexpr std::int64_t kWorthSaying = 1 << 20;
 
-// The cheapest ones one after the other, until it fits. None: even all of them are too few.
+bool have_common_key(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  const auto key = [](const std::string& word) { return word.substr(0, word.find('=')); };
+  return std::ranges::any_of(
+      a, [&](const std::string& word) { return std::ranges::find(b, key(word), key) != b.end(); });
+}
+
+// Returns both together. Its savings and its cost are estimates until it is planned.
+Advice joined(Advice a, const Advice& b) {
+  a.words.insert(a.words.end(), b.words.begin(), b.words.end());
+  a.why += (a.why.empty() ? "" : "; ") + b.why;
+  a.saves += b.saves;
+  a.slower *= b.slower;
+  return a;
+}
+
+// Returns every combination of `size` settings without a common key.
+std::vector<Advice> combinations(const std::vector<Advice>& each, std::size_t size) {
+  struct Begun {
+    Advice all;
+    std::size_t next = 0;
+  };
+  std::vector<Begun> level(1);
+  for (std::size_t n = 0; n < size; ++n) {
+    std::vector<Begun> longer;
+    for (const Begun& begun : level)
+      for (std::size_t i = begun.next; i < each.size(); ++i)
+        if (!have_common_key(begun.all.words, each[i].words))
+          longer.push_back({joined(begun.all, each[i]), i + 1});
+    level = std::move(longer);
+  }
+  std::vector<Advice> out;
+  for (Begun& begun : level) out.push_back(std::move(begun.all));
+  return out;
+}
+
+// Combinations of `size` settings after which the run fits. First those that should be enough by what each
+// one saves alone, the cheapest in time first; then the others, because savings do not always add up.
+std::vector<Advice> fitting(const LoadWith& load, const PlanRequest& request, const Plan& now,
+                            const std::vector<Advice>& each, std::size_t size) {
+  constexpr std::size_t kMostPlans = 24, kMostShown = 3;
+  const std::int64_t needed = now.total() - now.gpu.memory;
+  std::vector<Advice> candidates = combinations(each, size);
+  std::ranges::stable_sort(candidates, [&](const Advice& a, const Advice& b) {
+    const bool enough = a.saves >= needed;
+    if (enough != (b.saves >= needed)) return enough;
+    return enough ? a.slower < b.slower : a.saves > b.saves;
+  });
+  candidates.resize(std::min(candidates.size(), kMostPlans));
+  std::vector<Advice> out;
+  for (const Advice& next : candidates) {
+    const auto plan = planned(load, next.words, request);
+    if (plan && plan->fits()) out.push_back(advice_of({next.words, next.why}, now, *plan));
+    if (out.size() == kMostShown) break;
+  }
+  return out;
+}
+
+// The cheapest ones one after the other, until it fits. Of two with a common key the one with which the
+// others need less is kept; that may change when others have been added, so all are tried twice. None: it
+// does not fit with any of these sets.
 std::optional<Advice> together(const LoadWith& load, const PlanRequest& request, const Plan& now,
                                std::vector<Advice> each) {
-  std::ranges::sort(each, {}, [](const Advice& a) { return (a.slower - 1) / static_cast<double>(a.saves); });
-  Idea all;
-  for (const Advice& next : each) {
-    Idea tried = all;
-    tried.words.insert(tried.words.end(), next.words.begin(), next.words.end());
-    tried.why += (tried.why.empty() ? "" : "; ") + next.why;
-    const auto plan = planned(load, tried.words, request);
-    if (!plan) continue;
-    if (plan->fits()) return advice_of(tried, now, *plan);
-    all = std::move(tried);
+  std::ranges::sort(each, {}, [](const Advice& a) {
+    return (a.slower - 1) / static_cast<double>(std::max<std::int64_t>(a.saves, 1));
+  });
+  std::vector<Advice> chosen;
+  std::int64_t least = now.total();
+  for (int time = 0; time < 2; ++time) {
+    for (const Advice& next : each) {
+      std::vector<Advice> tried;
+      for (const Advice& other : chosen)
+        if (!have_common_key(other.words, next.words)) tried.push_back(other);
+      const bool replaces = tried.size() < chosen.size();
+      tried.push_back(next);
+      Advice all;
+      for (const Advice& one : tried) all = joined(std::move(all), one);
+      const auto plan = planned(load, all.words, request);
+      if (!plan || plan->total() > least || (replaces && plan->total() == least)) continue;
+      if (plan->fits()) return advice_of({all.words, all.why}, now, *plan);
+      least = plan->total();
+      chosen = std::move(tried);
+    }
   }
   return std::nullopt;
 }
@@ -133,19 +205,26 @@ std::vector<std::int64_t> counts_of_gpus(const TrainingSettings& training) {
 Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& request, const Plan& now) {
   auto config = load({});
   if (!config.ok()) return config.status();
-  std::vector<Advice> out;
-  for (const Idea& idea : ideas_for(config->settings, request, now)) {
+  const std::unique_ptr<Task> task = make_task(config->settings.task);
+  if (auto opened = task->open({config->settings, "", nullptr}); !opened.ok()) return opened.status();
+  std::vector<Advice> each;
+  for (const Idea& idea : ideas_for(config->settings, *task, request, now)) {
     const auto then = planned(load, idea.words, request);
-    if (!then) continue;
-    Advice found = advice_of(idea, now, *then);
-    if (found.saves >= kWorthSaying) out.push_back(std::move(found));
+    if (then && then->total() <= now.total()) each.push_back(advice_of(idea, now, *then));
   }
+  std::vector<Advice> out;
+  if (!now.fits() && std::ranges::none_of(each, &Advice::fits)) {
+    for (const std::size_t size : {2, 3})
+      if (out.empty()) out = fitting(load, request, now, each, size);
+    if (out.empty()) {
+      if (auto all = together(load, request, now, each)) out.push_back(std::move(*all));
+    }
+  }
+  // One that saves nothing alone may be needed in a combination: two peaks may be nearly the same.
+  for (Advice& alone : each)
+    if (alone.saves >= kWorthSaying) out.push_back(std::move(alone));
   std::ranges::stable_sort(
       out, [](const Advice& a, const Advice& b) { return a.fits != b.fits ? a.fits : a.slower < b.slower; });
-  const bool enough = std::ranges::any_of(out, &Advice::fits);
-  if (!now.fits() && !enough) {
-    if (auto all = together(load, request, now, out)) out.push_back(std::move(*all));
-  }
   return out;
 }
 

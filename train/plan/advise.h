@@ -26,8 +26,8 @@ struct Advice {
 };
 
 // Settings that save memory: those after which the run fits come first, and among equals the cheaper in time.
-// The last one puts cheap ones together where none is enough alone. Where the run fits already, what is left
-// can be used for.
+// If no setting is enough alone, pairs are tried, then three together, then the cheapest ones until it fits.
+// A suggestion never has a key twice.
 Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& request, const Plan& now);
 
 // What solve() looks for.

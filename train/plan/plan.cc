@@ -125,6 +125,7 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   out.parameters = trace->parameters;
   out.trained = trace->trained;
   out.rows = trace->rows;
+  out.padded_length = trace->padded_length;
   out.passes = trace->passes;
   out.batch = task.batch_text(settings.training.per_device_train_batch_size);
   out.unit = task.unit().name;
@@ -133,6 +134,11 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   };
   owned(Owner::gradients) -= trace->communication;
   owned(Owner::communication) += trace->communication;
+  for (const FakeKernel& each : trace->kernels) {
+    const octavo::plan::Kernel& k = each.kernel;
+    out.matmul_flops += 2.0 * static_cast<double>(k.batch) * static_cast<double>(k.rows) *
+                        static_cast<double>(k.columns) * static_cast<double>(k.inner);
+  }
   out.cpu = request.cpu;
   if (request.cpu) {
     // torch takes the bytes that are asked for.
@@ -251,6 +257,10 @@ std::int64_t planned_peak(const Plan& plan, const Measured& measured) {
 }
 }  // namespace
 
+bool is_as_large(const Plan& plan, double padded_length) {
+  return padded_length >= 0.95 * plan.padded_length;
+}
+
 std::string plan_against(const Plan& plan, const Measured& measured) {
   const auto off = [](double planned, double found) {
     std::array<char, 32> text{};
@@ -258,12 +268,16 @@ std::string plan_against(const Plan& plan, const Measured& measured) {
     return std::string(text.data());
   };
   const std::int64_t peak = planned_peak(plan, measured);
-  std::string out = "plan: " + bytes_text(peak);
-  if (measured.peak > 0)
-    out += ", measured " + bytes_text(measured.peak) +
-           off(static_cast<double>(peak), static_cast<double>(measured.peak));
-  if (plan.cpu) return out;
-  out += "; " + brief_time(plan.step_seconds) + " a step";
+  const bool with_time = !plan.cpu && measured.usual_batch;
+  std::string out;
+  if (measured.largest_batch) {
+    out = "plan: " + bytes_text(peak);
+    if (measured.peak > 0)
+      out += ", measured " + bytes_text(measured.peak) +
+             off(static_cast<double>(peak), static_cast<double>(measured.peak));
+  }
+  if (!with_time) return out;
+  out += (out.empty() ? "plan: " : "; ") + brief_time(plan.step_seconds) + " a step";
   if (measured.step_seconds > 0)
     out += ", measured " + brief_time(measured.step_seconds) +
            (measured.settled ? off(plan.step_seconds, measured.step_seconds)
@@ -280,11 +294,13 @@ nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured) {
   nlohmann::ordered_json out = {
       {"peak", planned_peak(plan, measured)},
       {"measured_peak", measured.peak},
-      {"reserved", plan.memory.reserved + (measured.evaluated ? plan.evaluation : 0)}};
+      {"reserved", plan.memory.reserved + (measured.evaluated ? plan.evaluation : 0)},
+      {"largest_batch", measured.largest_batch}};
   if (plan.cpu) return out;
   out["step_seconds"] = plan.step_seconds;
   out["measured_step_seconds"] = measured.step_seconds;
   out["settled"] = measured.settled;
+  out["usual_batch"] = measured.usual_batch;
   if (measured.data_waited) out["data_waited"] = *measured.data_waited;
   return out;
 }

@@ -37,8 +37,10 @@ struct Plan {
   std::int64_t parameters = 0, trained = 0;
   std::string batch;  // "32 clips of up to 20 s …"
   std::int64_t rows = 0, passes = 1;
-  std::string unit;  // of throughput: "tokens"
+  double padded_length = 0;  // of that batch; 0: all batches have the same
+  std::string unit;          // of throughput: "tokens"
 
+  double matmul_flops = 0;  // of a step of one rank
   double step_seconds = 0;
   octavo::plan::StepTime compute;
   std::int64_t launches = 0;    // of kernels, by the host
@@ -85,8 +87,13 @@ struct Measured {
   bool settled = true;    // the time is not that of the first steps
   // What a step waited until its batches were read, which plans leave out; none: not known.
   std::optional<double> data_waited = std::nullopt;
+  // Batches of recordings differ in size. True: the largest measured one, or the usual one, was as large as
+  // the plan's. Figures of smaller batches are not compared.
+  bool largest_batch = true, usual_batch = true;
 };
-// One line: the plan beside it.
+// True if a batch of that padded length is as large as the plan's, or nearly so.
+bool is_as_large(const Plan& plan, double padded_length);
+// One line: the plan and what was measured. Empty: nothing can be compared.
 std::string plan_against(const Plan& plan, const Measured& measured);
 nlohmann::ordered_json pair_json(const Plan& plan, const Measured& measured);
 

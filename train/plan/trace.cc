@@ -239,6 +239,7 @@ void Tracing::step(bool first) {
   if (first) host_ = request_.task.largest(order(), request_.rows);
   const Batch& host = host_;
   out_.rows = host.rows();
+  out_.padded_length = host.padded_length;
   out_.units = request_.task.units(host.rows()) * training_.gradient_accumulation_steps;
   out_.passes = training_.gradient_accumulation_steps;
   // Later micro-batches are like the second one.

@@ -27,6 +27,7 @@ struct StepTrace {
   std::size_t backward = 0, update = 0;
   std::int64_t parameters = 0, trained = 0;
   std::int64_t rows = 0, evaluation_rows = 0;  // of a pass
+  double padded_length = 0;                    // of the batch (see Batch); 0: all rows have one length
   std::int64_t units = 0;                      // of throughput, of a step of one rank
   std::int64_t passes = 1;                     // of a step
   StepOptimizer::Bytes states;

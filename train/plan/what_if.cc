@@ -21,9 +21,14 @@ const char* zero_name(Parallel parallel) {
   return parallel == Parallel::zero1 ? "zero1" : parallel == Parallel::zero2 ? "zero2" : "none";
 }
 
-Json gpus_json() {
+// The GPU of the plan comes first: a size such as 8GB is not in the list, and the memory of the local GPU
+// differs from the list's by some MiB.
+Json gpus_json(const octavo::plan::Gpu& planned) {
+  std::vector<octavo::plan::Gpu> gpus = octavo::plan::known_gpus();
+  std::erase_if(gpus, [&](const octavo::plan::Gpu& gpu) { return gpu.key == planned.key; });
+  gpus.insert(gpus.begin(), planned);
   Json out = Json::array();
-  for (const octavo::plan::Gpu& gpu : octavo::plan::known_gpus())
+  for (const octavo::plan::Gpu& gpu : gpus)
     out.push_back({{"key", gpu.key},
                    {"name", gpu.name},
                    {"memory", gpu.memory},
@@ -131,7 +136,7 @@ Result<Json> what_if(const std::string& file, const LoadWith& load, const PlanRe
   out["lines"] = plan_lines(now);
   out["kernels"] = Json::array();
   for (const auto& [kernel, seconds] : now.kernels) out["kernels"].push_back({kernel, seconds});
-  out["gpus"] = gpus_json();
+  out["gpus"] = gpus_json(now.gpu);
   out["now"] = {{"rows", now.rows},
                 {"length", std::max<std::int64_t>(length.now, 1)},
                 {"checkpointing", checkpointing},

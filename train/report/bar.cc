@@ -7,7 +7,13 @@
 namespace octavo::train {
 namespace {
 
-constexpr double kWideEnough = 0.16;  // of the bar, for a label to fit in
+// Pixels of the narrowest bar that has labels (page.css hides those of narrower pages), and of a label's
+// characters.
+constexpr double kNarrowestBar = 570, kCharacter = 8, kMargin = 12;
+
+bool has_place(const std::string& label, double share) {
+  return kNarrowestBar * share >= kCharacter * static_cast<double>(label.size()) + kMargin;
+}
 
 }  // namespace
 
@@ -21,7 +27,7 @@ std::string stacked_bar(std::string_view label, std::span<const BarPart> parts, 
     out += "<rect class=\"" + part.style + "\" x=\"" + fixed(at / scale * 100, 3) + "%\" y=\"0\" width=\"" +
            fixed(part.bytes / scale * 100, 3) + "%\" height=\"100%\">" +
            element_of("title", "", part.name + ": " + bytes_text(part.bytes)) + "</rect>";
-    if (part.bytes / scale >= kWideEnough) {
+    if (has_place(text, part.bytes / scale)) {
       labels += "<text x=\"" + fixed((at + part.bytes / 2) / scale * 100, 3) + "%\" y=\"50%\">" +
                 escaped(text) + "</text>";
     }

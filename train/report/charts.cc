@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/charts.h"
 
+#include "train/format/metric_names.h"
 #include "train/report/curves.h"
 #include "train/report/html.h"
 #include "train/report/words.h"
@@ -47,7 +48,7 @@ std::vector<Chart> all_charts(std::span<const RunData> runs) {
     for (const MetricCurve& metric : run.metrics) metrics.insert(metric.name);
   }
   for (const std::string& name : metrics)
-    out.push_back({"metric", "Evaluation " + name, nullptr, nullptr, name});
+    out.push_back({"metric", evaluation_label(name), nullptr, nullptr, name});
   const std::vector<Chart> others = {
       {"difference", "Evaluation loss, difference", &RunData::eval_difference},
       {"lr", "Learning rate", &RunData::lr},

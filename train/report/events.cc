@@ -1,6 +1,7 @@
 // What happened during the runs: samples, evaluations, stages, checkpoints, warnings. Of a long list the last
 // entries are shown. The page says how many are left out; metrics.jsonl has them all.
 // SPDX-License-Identifier: MIT
+#include "train/format/metric_names.h"
 #include "train/format/numbers.h"
 #include "train/report/sections.h"
 #include "train/report/words.h"
@@ -56,7 +57,7 @@ HtmlTable evaluations_table(const RunData& run, std::span<const Record> evaluati
   std::vector<Cell> head = {number("step")};
   if (loss) head.push_back(number("loss"));
   if (!bits.empty()) head.push_back(number(bits));
-  for (const MetricCurve& metric : run.metrics) head.push_back(number(metric.name));
+  for (const MetricCurve& metric : run.metrics) head.push_back(number(metric_label(metric.name)));
   for (const std::string& each : {run.unit, std::string("time"), std::string("stage")})
     head.push_back(number(each));
   table.head(std::move(head));
@@ -66,7 +67,7 @@ HtmlTable evaluations_table(const RunData& run, std::span<const Record> evaluati
     if (loss) row.push_back(number(fixed(value, 4)));
     if (!bits.empty()) row.push_back(number(bits_text(value)));
     for (const MetricCurve& metric : run.metrics)
-      row.push_back(number(fixed(number_of(record, metric.name), 4)));
+      row.push_back(number(metric_value(metric.name, number_of(record, metric.name))));
     row.push_back(number(grouped(number_of(record, run.unit))));
     row.push_back(number(duration_text(number_in(record, "/seconds"))));
     row.push_back(number(grouped(number_in(record, "/stage"))));

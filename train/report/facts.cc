@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/facts.h"
 
+#include "train/format/metric_names.h"
 #include "train/format/numbers.h"
 #include "train/report/curves.h"
 #include "train/report/words.h"
@@ -60,9 +61,10 @@ Fact metric_fact(const std::string& name, const Curve& curve, Better better) {
   std::string note = last ? "" : "no evaluation";
   if (const Point* best = best_point(curve, better)) {
     const std::string word = better == Better::lower ? "lowest" : "highest";
-    note = *last == best->y ? "its " + word : word + ' ' + fixed(best->y, 4) + " at step " + grouped(best->x);
+    note = *last == best->y ? "its " + word
+                            : word + ' ' + metric_value(name, best->y) + " at step " + grouped(best->x);
   }
-  return {"Evaluation " + name, fixed(last, 4), note, last, better, true};
+  return {evaluation_label(name), metric_value(name, last), note, last, better, true};
 }
 
 Fact train_fact(const RunData& run) {
@@ -102,7 +104,11 @@ Fact memory_fact(const RunData& run) {
     const std::string note = run.host_peak ? "device; host " + bytes_text(run.host_peak) : "device";
     return {"Peak memory", bytes_text(run.device_peak), note, run.device_peak, Better::lower, true};
   }
-  return {"Peak memory", bytes_text(run.host_peak), run.host_peak ? "host" : "", run.host_peak, Better::lower,
+  return {"Peak memory",
+          bytes_text(run.host_peak),
+          run.host_peak ? "of the process, in host memory" : "",
+          run.host_peak,
+          Better::lower,
           true};
 }
 

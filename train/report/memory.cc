@@ -114,7 +114,15 @@ std::string memory_html(std::span<const RunData> runs) {
                    {{""}, {"offloaded states and master bits, copies of weights and gradients"}});
     table.row(std::move(cells));
   }
-  return section("memory", "Memory by owner", bars(runs) + table.html());
+  const std::string difference =
+      device ? "\"Peak memory\" above is the most on the device during the run, evaluations included."
+             : "\"Peak memory\" above is the most of the process during the run: its libraries and data "
+               "count, too.";
+  return section(
+      "memory", "Memory by owner",
+      bars(runs) + table.html() +
+          element_of("p", "quiet", "These are the tensors at the peak of one training step. " + difference) +
+          "\n");
 }
 
 }  // namespace octavo::train

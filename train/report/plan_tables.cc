@@ -13,6 +13,7 @@ namespace octavo::train {
 namespace {
 
 constexpr std::size_t kMostKernels = 12;
+constexpr std::size_t kOwnerColours = 11;  // of plan.css: one for each row of a plan
 
 struct Named {
   std::string name;
@@ -61,7 +62,7 @@ std::string planned_memory(const Record& plan) {
   std::vector<BarPart> parts;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].value == 0) continue;  // one GPU has no communication
-    const std::string style = "p" + std::to_string(i % 10);
+    const std::string style = "p" + std::to_string(i % kOwnerColours);
     parts.push_back({rows[i].name, style, rows[i].value});
     table.row({{rows[i].name, "", "owner " + style},
                {bytes_text(rows[i].value), grouped(rows[i].value), "num"},

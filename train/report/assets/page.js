@@ -25,6 +25,7 @@
   const count = (value) => scaled(value, ["", "k", "M", "G", "T"]);
   const bytes = (value) => scaled(value, [" B", " kB", " MB", " GB", " TB", " PB"]);
   const plain = (value) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(1).replace(".0e", "e") : String(Number(value.toPrecision(4))));
+  const percent = (value) => Number((100 * value).toFixed(2)) + "%";
 
   // A line of a chart. `look`: width, alpha (two hexadecimal digits), dash, dots, fill.
   const line = (label, curve, base, look = {}) => ({
@@ -103,7 +104,7 @@
   const metricKind = (name) => ({
     lines: () => runs.map((run, i) => [run, i]).filter(([run]) => hasNumbers(metricOf(run, name)))
       .map(([run, i]) => line(run.name, metricOf(run, name), runColor(i), { width: 2.2, dots: true })),
-    format: plain,
+    ...(name === "wer" ? { format: percent, zero: true } : { format: plain }),
   });
 
   // Faint lines have no entry of their own in the legend: they come and go with their run's.

@@ -7,6 +7,7 @@
   if (!place) return;
   const data = JSON.parse(document.getElementById("data").textContent);
   const now = data.now || {};
+  const ownerColours = 11;  // of plan.css
   const { mostRows, planned, seriesOf, along, nearest, ownersOf, sum, largest, slowdown } = planSums(data);
 
   // Numbers as train/format/numbers.h writes them.
@@ -101,13 +102,13 @@
     const most = Math.max(1, ...owners.values());
     [...owners].forEach(([name, value], i) => {
       if (!value && !plan.get(name)) return;
-      const part = make("span", "p" + (i % 10));
+      const part = make("span", "p" + (i % ownerColours));
       const meter = make("span");
       part.style.width = width(value, scale);
       part.title = name + ": " + bytes(value);
       meter.style.width = width(value, most);
       bar.append(part);
-      row("owner p" + (i % 10), name, plan.get(name) || 0, value, make("td", "meter p" + (i % 10), meter));
+      row("owner p" + (i % ownerColours), name, plan.get(name) || 0, value, make("td", "meter p" + (i % ownerColours), meter));
     });
     row("sum", "in all", sum(plan), total, make("td", "meter"));
     if (total > memory) {

@@ -73,6 +73,7 @@ class ClipSource {
   [[nodiscard]] virtual std::string length_text() const = 0;
   [[nodiscard]] virtual std::string shorter() const = 0;
   [[nodiscard]] virtual Task::SizeKey length_key() const = 0;  // in seconds
+  [[nodiscard]] virtual std::vector<std::string> smaller_limits(std::int64_t /*parts*/) const { return {}; }
 
   // See Task.
   virtual Status begin(const std::string& /*folder*/) { return {}; }

@@ -42,6 +42,7 @@ class Recordings : public ClipSource {
   [[nodiscard]] std::string length_text() const override;
   [[nodiscard]] std::string shorter() const override;
   [[nodiscard]] Task::SizeKey length_key() const override;
+  [[nodiscard]] std::vector<std::string> smaller_limits(std::int64_t parts) const override;
   Status begin(const std::string& folder) override { return skipped_.list_in(folder); }
   [[nodiscard]] std::vector<std::string> ending() const override;
   [[nodiscard]] const FeatureSettings* features() const override { return &features_; }

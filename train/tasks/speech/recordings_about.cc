@@ -118,6 +118,17 @@ std::string Recordings::shorter() const {
   return settings_.max_duration > 1 ? "data.max_duration=" + significant(settings_.max_duration / 2, 4) : "";
 }
 
+std::vector<std::string> Recordings::smaller_limits(std::int64_t parts) const {
+  if (most_rows(kNoLimit) < parts) return {};
+  std::vector<std::string> out;
+  if (settings_.batch_seconds)
+    out.push_back("data.batch_seconds=" +
+                  significant(*settings_.batch_seconds / static_cast<double>(parts), 6));
+  if (settings_.batch_cells)
+    out.push_back("data.batch_cells=" + std::to_string(*settings_.batch_cells / parts));
+  return out;
+}
+
 std::vector<std::string> Recordings::ending() const {
   std::vector<std::string> out;
   if (skipped_.count() > 0) {

@@ -57,6 +57,9 @@ class SpeechTask : public Task {
   [[nodiscard]] MemoryAdvice memory_advice() const override;
   [[nodiscard]] SizeKey length_key() const override { return clips_->length_key(); }
   [[nodiscard]] SizeKey model_key() const override;
+  [[nodiscard]] std::vector<std::string> smaller_limits(std::int64_t parts) const override {
+    return clips_->smaller_limits(parts);
+  }
   [[nodiscard]] std::string shorter_steps() const override;
   Status begin(const std::string& folder) override { return clips_->begin(folder); }
   [[nodiscard]] std::vector<std::string> ending() const override { return clips_->ending(); }

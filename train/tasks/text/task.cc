@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -39,6 +41,13 @@ Result<Found> find_files(const Settings& settings) {
     out.validation = std::move(*files);
   }
   return out;
+}
+
+// Counts the files that have the size and the hash of an earlier one.
+std::size_t repeated_files(const std::vector<FileRecord>& files) {
+  std::set<std::pair<std::int64_t, std::string>> seen;
+  for (const FileRecord& file : files) seen.insert({file.size, file.hash});
+  return files.size() - seen.size();
 }
 
 }  // namespace
@@ -148,10 +157,16 @@ std::vector<std::string> TextTask::introduction() const {
   const std::int64_t all = samples(), asked = settings_.data.max_samples;
   const auto& stages = settings_.data.stages;
   const std::int64_t most = stages ? stages->back() : asked;
-  return {bytes_text(split_.train.size()) + " of text to train on, " +
-          std::to_string(most < 0 ? all : std::min(most, all)) + " samples of " +
-          std::to_string(text_.block_size) + " bytes; " + bytes_text(split_.validation.size()) +
-          (text_.validation ? " to evaluate on" : " held out to evaluate on")};
+  std::vector<std::string> out = {bytes_text(split_.train.size()) + " of text to train on, " +
+                                  std::to_string(most < 0 ? all : std::min(most, all)) + " samples of " +
+                                  std::to_string(text_.block_size) + " bytes; " +
+                                  bytes_text(split_.validation.size()) +
+                                  (text_.validation ? " to evaluate on" : " held out to evaluate on")};
+  if (const std::size_t repeated = repeated_files(record_.train); repeated > 0)
+    out.push_back("warning: " + std::to_string(repeated) + " of " + std::to_string(record_.train.size()) +
+                  " files have the same text as another one (symbolic links count as files), so that text is "
+                  "trained on more than once");
+  return out;
 }
 
 void TextTask::describe(Json& start) const {
