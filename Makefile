@@ -66,7 +66,7 @@ speech-demo: ## the same with recordings, which espeak-ng speaks: a small recogn
 	build/bin/octavo evaluate build/speech-demo/run build/speech-demo/speech/val.jsonl --checkpoint best --device cpu
 	build/bin/octavo transcribe build/speech-demo/run --checkpoint best --device cpu $(foreach clip,1 2 3,build/speech-demo/speech/val/0000$(clip).flac)
 	@echo 'the same three, as they were said:' && head -n 3 build/speech-demo/speech/val.jsonl
-	espeak-ng -v en-us -w build/speech-demo/mine.wav "the doctor carried the clever carpenter. please give the pancakes to the polite bear"
+	espeak-ng -v en-us -w build/speech-demo/mine.wav "The doctor carried the clever carpenter. Please give the pancakes to the polite bear."
 	build/bin/octavo transcribe build/speech-demo/run --checkpoint best --device cpu --format srt build/speech-demo/mine.wav
 	@echo 'to try a sentence: espeak-ng -v en-us -w mine.wav "the baker found the lazy teacher"'
 	@echo '                   build/bin/octavo transcribe build/speech-demo/run mine.wav --checkpoint best'
