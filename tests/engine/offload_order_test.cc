@@ -4,7 +4,10 @@
 #include "engine/offloads.h"
 
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <mutex>
+#include <thread>
 
 namespace test {
 namespace {
@@ -83,6 +86,33 @@ TEST(OffloadOrder, TensorsChangeWhileStepsAreUnderWay) {
   both.plain.engine.remove(Handles{3});
   both.step({0, 1, 2, 4}, 4);
   EXPECT_EQ(both.difference(), "");
+}
+
+// As the Python package calls an engine: from any thread, one at a time.
+TEST(OffloadOrder, TwoThreadsUnderOneMutex) {
+  const Delays delays(300);
+  for (const bool take : {false, true}) {
+    Offloads both = made(true, take, 0.05);
+    std::mutex mutex;
+    std::atomic<bool> done = false;
+    std::thread other([&] {
+      for (int turn = 0; !done; ++turn) {
+        const std::lock_guard lock(mutex);
+        octavo::Engine& engine = both.own.engine;
+        EXPECT_TRUE(engine.wait({}, octavo::EngineWait::gradients, {}, nullptr).ok());
+        EXPECT_TRUE(engine.wait({}, octavo::EngineWait::weights, {}, nullptr).ok());
+        EXPECT_TRUE(turn % 2 != 0 || engine.synchronize().ok());
+        EXPECT_GE(engine.host_bytes(), 0);
+      }
+    });
+    for (std::uint64_t step = 1; step <= 6; ++step) {
+      const std::lock_guard lock(mutex);
+      both.step(step % 2 == 0 ? Handles{1, 0} : both.own.all(), step);
+    }
+    done = true;
+    other.join();
+    EXPECT_EQ(both.difference(), "");
+  }
 }
 
 TEST(OffloadOrder, ReleaseInTheBackwardPass) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,23 @@ def test_gradient_release_inside_the_trainer(tmp_path: Path) -> None:
         models.append(trainer.model)
         assert [bool(grads) for grads in watch_of(trainer).steps] == [not release] * STEPS
     assert clients.same_models(*models)
+
+
+def test_the_trainer_cannot_clip_gradients_in_host_memory(tmp_path: Path) -> None:
+    """max_grad_norm is 1 by default."""
+    models = []
+    for away in ({"offload": "host", "offload_gradients": True}, {}):
+        options = {"lr": RATE, "clip_grad_norm": CLIP, **away}
+        trainer = trainer_of(llama(), arguments(tmp_path, max_grad_norm=0.0), optim.AdamW8bit, options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*reached only the gradients on the device")  # the logged norm
+            trainer.train()
+        models.append(trainer.model)
+    assert clients.same_models(*models)
+    options = {"lr": RATE, "offload": "stream", "offload_gradients": True}
+    trainer = trainer_of(llama(), arguments(tmp_path, max_grad_norm=1e-3), optim.AdamW8bit, options)
+    with pytest.raises(RuntimeError, match="its gradient was changed in place since the backward pass"):
+        trainer.train()
 
 
 @pytest.fixture

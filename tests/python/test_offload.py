@@ -509,6 +509,72 @@ def test_nonfinite_gradients_skip_the_step() -> None:
         assert bits(model, optimizer) == before
 
 
+@pytest.mark.parametrize("smallest", [0, 4096])
+@pytest.mark.parametrize("residence", AWAY)
+def test_gradients_that_only_a_part_of_is_clipped(residence: str, smallest: int) -> None:
+    """clip_grad_norm_ reaches those on the device alone."""
+    model = net()
+    optimizer = make(model, offload=residence, offload_gradients=True, min_offload_size=smallest)
+    optimizer.attach(model)
+    train(model, optimizer, 1)
+    for number in range(2):
+        for _ in range(2):
+            backward(model, number)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        with pytest.raises(
+            RuntimeError, match=r"its gradient was changed in place since the backward pass, but"
+        ):
+            optimizer.step()
+        optimizer.zero_grad()
+        train(model, optimizer, 1, passes=2)
+
+
+def test_a_norm_of_a_part_of_the_gradients() -> None:
+    """transformers' Trainer logs a norm so: with max_grad_norm=0 it clips by infinity."""
+    model = net()
+    optimizer = make(model, offload="host", offload_gradients=True)
+    backward(model, 0)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), torch.inf)
+    with pytest.warns(UserWarning, match="reached only the gradients on the device"):
+        optimizer.step()
+    backward(model, 1)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), torch.inf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.step()
+
+
+@pytest.mark.parametrize("residence", AWAY)
+def test_the_gradient_that_stays_changes_no_bits(residence: str) -> None:
+    """Where all parameters are offloaded, and also where the smallest is not used in some steps."""
+
+    class Some(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            self.passes = getattr(self, "passes", 0) + 1
+            return super().forward(x) if self.passes % 3 else self.second(self.first(x))
+
+    def run(given: Any, passes: int, **options: Any) -> Any:
+        torch.manual_seed(0)
+        model = given(torch.bfloat16)
+        optimizer = make(model, state="8bit", min_quantized_size=0, **options)
+        train(model, optimizer, 4, passes)
+        return bits(model, optimizer)
+
+    away = {"offload": residence, "offload_gradients": True, "min_offload_size": 0}
+    for given, passes in itertools.product((Net, Some), (1, 2)):
+        assert run(given, passes, **away) == run(given, passes)
+    # A sum in bf16 would be 1.
+    both = [nn.Parameter(torch.zeros(size, 70, dtype=torch.bfloat16)) for size in (90, 70)]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*: parameter")  # of updates that bf16 loses
+        optimizer = optim.SGD(both, lr=1.0, momentum=0.9, accumulate_in_fp32=True, **away)
+    for number in (1.0, *[2.0**-9] * 8):
+        for param in both:
+            (param * number).sum().backward()
+    optimizer.step()
+    assert all(bool((param == -1 - 2.0**-6).all()) for param in both)
+
+
 # --- GradScaler -----------------------------------------------------------------------------------
 
 

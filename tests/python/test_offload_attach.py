@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from models import frozen
 from octavo import optim
 from octavo._engine import WEIGHTS
@@ -194,13 +195,7 @@ def test_every_other_use_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
         with torch.no_grad():
             forward(model)
 
-    def part() -> None:
-        model.blocks[0](torch.ones(1, 2, SIZE))
-
-    def list_of_modules() -> None:
-        model.head(torch.ones(1, SIZE))
-
-    uses = [evaluates, runs_without_gradients, part, list_of_modules, model.state_dict]
+    uses = [evaluates, runs_without_gradients, model.state_dict]
     uses += [model.blocks[0].state_dict, lambda: model.load_state_dict(model.state_dict()), optimizer.wait]
     uses += [lambda: model.head.load_state_dict(copy.deepcopy(dict(model.head.named_parameters())))]
     for number, use in enumerate(uses):
@@ -210,6 +205,149 @@ def test_every_other_use_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
         assert waits.taken()[0] == {"all"}, number
         forward(model)
         assert waits.taken() == [], number  # nothing is left
+
+
+def test_a_part_waits_for_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside a pass of the model. A wait for all would hide that others were used before it."""
+    model, optimizer = build()
+    optimizer.attach(model)
+    waits = Waits(model, optimizer, monkeypatch)
+    block = {f"blocks.0.{name}" for name in ("attention.in_proj_weight", "attention.out_proj.weight")}
+    block |= {"blocks.0.up.weight", "blocks.0.down.weight"}
+    for use, wanted in (
+        (lambda: model.blocks[0](torch.ones(1, 2, SIZE)), block),
+        (lambda: model.head(torch.ones(1, SIZE)), {"head.weight"}),
+        (lambda: model.head.weight, {"head.weight"}),
+        (lambda: dict(model.named_parameters()), set()),
+    ):
+        step(model, optimizer)
+        waits.taken()
+        use()
+        assert waits.taken() == [wanted] * bool(wanted)
+
+
+@pytest.mark.parametrize("residence", ["host", "stream"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_forward_without_gates_has_the_last_weights(
+    again: bool, residence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """model.forward(x), or a module's weight in a function, in some passes and not in others."""
+    monkeypatch.setenv("OCTAVO_OFFLOAD_DELAYS", "1:3000")
+
+    def run(**options: Any) -> Any:
+        model, optimizer = build(again, **options)
+        optimizer.attach(model)
+        for number in range(6):
+            tokens = torch.randint(0, 70, (2, 5), generator=torch.Generator().manual_seed(number))
+            if number % 2:
+                out = model.forward(tokens)
+            else:
+                hidden = nn.functional.linear(model.table[tokens], model.blocks[1].up.weight)
+                out = model(tokens) + nn.functional.linear(hidden, model.blocks[1].up.weight.T).sum()
+            out.square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        optimizer.wait()
+        return frozen(list(model.parameters()))
+
+    assert run(offload=residence) == run(offload="none")
+
+
+class Captures(nn.Module):
+    """Uses a parameter that it has not read from its module in this pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(70, 70), nn.Linear(70, 70, bias=False)
+        self.weights = [self.b.weight]
+        self.calls = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a(x)
+        return self.b(x) if self.calls else nn.functional.linear(x, self.weights[0])
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("options", [{}, {"offload_gradients": True}, {"gradient_release": True}], ids=str)
+def test_a_weight_that_nothing_has_waited_for(options: dict[str, Any], accumulate: bool) -> None:
+    model = Captures()
+    optimizer = optim.AdamW(model.named_parameters(), offload="host", **options)
+    optimizer.attach(model)
+
+    def train(calls: bool) -> None:
+        model.calls = calls
+        model(torch.ones(2, 70)).sum().backward()
+        if accumulate and "gradient_release" not in options:
+            model.calls = True
+            model(torch.ones(2, 70)).sum().backward()  # waits, when it is too late
+        optimizer.step()
+        optimizer.zero_grad()
+
+    train(True)
+    with pytest.raises(
+        RuntimeError, match=r"AdamW: parameter 'b.weight': has a gradient, but no forward pass"
+    ):
+        train(False)
+    optimizer.zero_grad()
+    optimizer.step()  # gradient_release: ends the step that has failed
+    train(True)
+    optimizer.wait()
+    train(False)
+
+
+def test_gradients_of_weights_that_were_not_used() -> None:
+    """As DistributedDataParallel gives them to a rank whose pass has not used a module."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        model = nn.ModuleList([nn.Linear(70, 70, bias=False), nn.Linear(70, 70, bias=False)])
+        model.forward = lambda x, both: model[1](model[0](x)) if both else model[0](x)
+        optimizer = optim.AdamW(model.parameters(), offload="stream")
+        optimizer.attach(model)
+        for both in (True, False, False, True):
+            model(torch.ones(2, 70), both).sum().backward()
+            if not both:
+                model[1]._parameters.get("weight").grad = torch.ones(70, 70)
+            optimizer.step()
+            optimizer.zero_grad()
+        weight = model._modules["1"]._parameters.get("weight")
+        model(torch.ones(2, 70), False)
+        nn.functional.linear(torch.ones(2, 70), weight).sum().backward()
+        with pytest.raises(RuntimeError, match="parameter 1 of group 0: has a gradient, but no forward pass"):
+            optimizer.step()
+    finally:
+        dist.destroy_process_group()
+
+
+def test_micro_batches_of_different_modules() -> None:
+    """A module that runs in some passes, tied weights, and gradients of two passes."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.second = nn.Linear(70, 70), nn.Linear(70, 70)
+            self.sometimes = nn.Linear(70, 70)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: Tensor, more: bool) -> Tensor:
+            x = self.second(checkpoint(self.first, x, use_reentrant=False))
+            return self.sometimes(x) if more else x
+
+    def run(**options: Any) -> Any:
+        model = Tied()
+        optimizer = optim.AdamW(model.parameters(), **options)
+        optimizer.attach(model)
+        for passes in ((True, True), (False, True), (True, False), (False, False), (False, True)):
+            for more in passes:
+                model(torch.ones(2, 70), more).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        optimizer.wait()
+        return frozen(list(model.parameters()))
+
+    for residence in ("host", "stream"):
+        for taken in (False, True):
+            assert run(offload=residence, offload_gradients=taken) == run()
 
 
 def test_a_part_that_evaluates_waits_for_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

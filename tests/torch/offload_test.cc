@@ -377,6 +377,47 @@ TEST(TorchOffload, MovesAndEndsWithWorkUnderWay) {
   EXPECT_TRUE(same_bits(params, plain));
 }
 
+// Memory that a deferred step writes is kept until the step was waited for, also when states are removed.
+TEST(TorchOffload, StatesAndWeightsOutliveTheirSteps) {
+  for (const char* offload : {"host", "stream"}) {
+    const Delays delays(2000);
+    const Tensors params = some_params(), plain = copies(params);
+    AdamW optimizer(params, with(offload)), reference(plain, with("none"));
+    optimizer.attach();
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      loss_of(params, step).backward();
+      optimizer.step();
+      std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;
+      const auto watch = [&](const torch::Tensor& tensor) {
+        memory.emplace_back(
+            c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(tensor.storage().unsafeGetStorageImpl()));
+      };
+      for (const torch::Tensor& param : params) {
+        if (param.numel() < 4096) continue;  // its state is on the device
+        const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
+        watch(static_cast<octavo::torch::ParamState&>(*found->second).count);
+      }
+      ASSERT_EQ(memory.size(), 2);
+      watch(params[0]);
+      optimizer.state().clear();
+      params[0].set_data(params[0].detach().clone());
+      for (const auto& each : memory) EXPECT_FALSE(each.expired()) << offload << " step " << step;
+      optimizer.wait();
+      EXPECT_TRUE(memory.back().expired()) << offload;
+      loss_of(plain, step).backward();
+      reference.step();
+      reference.state().clear();
+      {
+        const torch::NoGradGuard no_grad;
+        params[0].copy_(plain[0]);  // the new memory lacks the update
+      }
+      optimizer.zero_grad();
+      reference.zero_grad();
+      EXPECT_TRUE(same_bits(params, plain)) << offload << " step " << step;
+    }
+  }
+}
+
 TEST(TorchOffload, OptionsThatCannotBe) {
   const auto error = [&](const AdamWOptions& options) {
     return error_of([&] { AdamW(some_params(), options); });

@@ -208,6 +208,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "octavo_engine_forget_ready": (None, (_pointer,)),
     "octavo_engine_take": (u32, (_pointer, _pointer, _pointer, _pointer, i64, u32, i32, _pointer)),
     "octavo_engine_drop": (u32, (_pointer, _pointer, i64)),
+    "octavo_engine_holds": (u32, (_pointer, u32)),
     "octavo_engine_wait": (u32, (_pointer, _pointer, i64, u32, u32, i32, _pointer)),
     "octavo_engine_refresh": (u32, (_pointer, _pointer, i64, u32, u32, i32, _pointer)),
     "octavo_engine_synchronize": (u32, (_pointer,)),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from . import _abi, _describe
 
@@ -35,6 +36,14 @@ def stream_of(device: torch.device) -> int | None:
 def stream_of_gpu(index: int) -> int:
     # What torch.cuda.current_stream(device).cuda_stream is: hooks ask for it hundreds of times in a pass.
     return int(torch._C._cuda_getCurrentRawStream(index))
+
+
+def record_use(tensor: Tensor, stream: int | None) -> None:
+    """Call before a tensor that was allocated on `stream` is dropped: torch's allocator returns its memory to
+    that stream, and the current stream, which is ordered behind its last use, may be another one.
+    """
+    if stream is not None and stream != stream_of(tensor.device):
+        tensor.record_stream(torch.cuda.current_stream(tensor.device))
 
 
 def store_number(master: str | int) -> int:
@@ -128,6 +137,10 @@ class Engine:
         """Forgets gradients that were taken; without handles: all."""
         numbers = array.array("I", handles)
         _abi.check(self._library.octavo_engine_drop(self._handle, numbers.buffer_info()[0], len(numbers)))
+
+    def holds(self, handle: int) -> bool:
+        """Whether a gradient of this tensor is in host memory."""
+        return bool(self._library.octavo_engine_holds(self._handle, handle))
 
     def wait(self, handles: array.array[int] | None, what: int, device: torch.device) -> None:
         """Orders the current stream behind WEIGHTS or GRADIENTS of these tensors; None: of all."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import operator
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +37,8 @@ from .release import GradientRelease
 from .taking import GradientOffload
 from .tracked import Entry, States
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
 _bump_versions = torch.autograd.graph.increment_version
 try:
     _bump_versions([])
@@ -43,6 +47,17 @@ except (RuntimeError, TypeError):  # torch 2.5 takes one tensor at a time
     def _bump_versions(tensor: Any) -> None:
         for each in tensor:
             torch.autograd.graph.increment_version(each)
+
+
+def _locked(method: _Method) -> _Method:
+    """A method that is called under the optimizer's lock (offload.py)."""
+
+    @functools.wraps(method)
+    def locked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return locked  # type: ignore[return-value]
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -78,6 +93,16 @@ class Optimizer(torch.optim.Optimizer):
         self._track_state()
         self._hook(bool(options.from_text(gradient_release)))
 
+    @property
+    def state(self) -> Any:
+        return self.__dict__["state"]
+
+    @state.setter
+    def state(self, states: Any) -> None:
+        with self._lock:
+            self.settle()  # steps that are under way write the old ones
+            self.__dict__["state"] = states
+
     # What is not the optimizer's state: rebuilt at will.
     def _fresh_caches(self) -> None:
         self._described = algorithms()[self.algorithm]
@@ -88,6 +113,8 @@ class Optimizer(torch.optim.Optimizer):
         self._last_norm: Tensor | None = None
         self._last_scale: Tensor | None = None
         self._captured: list[Any] = []  # what a CUDA graph may still point into
+        # Held in every call of the engine; offload.py says by which rules.
+        self._lock = threading.RLock()
         away = self._offload_options.offload != "none"
         self._offload = Offload(self, self._offload_options) if away else None
 
@@ -98,6 +125,8 @@ class Optimizer(torch.optim.Optimizer):
         return {**super().__getstate__(), **extra}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
+        if self.__dict__.get("_offload") is not None:
+            self.settle()
         saved = dict(saved)
         released = saved.pop("_released", None)
         clip = saved.pop("_clip", None)  # of version 0.1
@@ -120,6 +149,7 @@ class Optimizer(torch.optim.Optimizer):
 
     # --- Parameter groups -------------------------------------------------------------------------
 
+    @_locked
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
@@ -187,6 +217,7 @@ class Optimizer(torch.optim.Optimizer):
         return loss
 
     @torch._disable_dynamo
+    @_locked
     def _step(self) -> None:
         self._check_capture()
         if self._release is not None:
@@ -203,17 +234,19 @@ class Optimizer(torch.optim.Optimizer):
         if type(self.state) is not States:  # somebody has put another one in its place
             self.state = States(self.state)
         if self._offload is not None:
-            self.state.changes.settle = self._offload.settle
+            changes = self.state.changes
+            changes.settle, changes.lock = self._offload.settle, self._lock
 
     def run(self, some: list[Tensor] | None = None, step: Callable[[Chosen], None] | None = None) -> None:
         """Steps every parameter that has a gradient, or `some` alone, with `step` in the place of norm and
         step.
         """
         away, released = self._offload, some is not None
-        if away is not None and not released:
-            if away.pending:
-                away.wait()
-            if self._taking is not None:
+        if away is not None:
+            away.check_held()
+            if not released:
+                away.before_step()
+            if not released and self._taking is not None:
                 self._taking.before_step(self)
         chosen, grads = self.choose(some)
         parts = self._parts_of(chosen) if self.needs_norm() else []
@@ -229,6 +262,9 @@ class Optimizer(torch.optim.Optimizer):
         tell(self, lambda: self._engine.begin(*begun))
         scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         alive = self._sides.prepare(self._guard, parts, (scale, found_inf), self._capturing)
+        rates = [hyper.rate for hyper in self._hyper]
+        if away is not None:
+            away.register(chosen, grads, [*alive, *rates], released)
         if step is not None:
             step(chosen)
         else:
@@ -237,12 +273,11 @@ class Optimizer(torch.optim.Optimizer):
             self._last_scale = scale.detach().clone() if parts and scale is not None else None
             self._engine.step(self._sides.args)
         _bump_versions(chosen.bumped)
-        rates = [hyper.rate for hyper in self._hyper]
         if self._capturing:
             states = [entry.tensors() for m in chosen.members if (entry := m.state()) is not None]
             self._captured.append((chosen, states, rates, alive, self._sides, self._engine))
         if away is not None:
-            away.after(chosen, grads, [*alive, *rates], released)
+            away.after(chosen, released)
 
     def choose(self, some: list[Tensor] | None) -> tuple[Chosen, list[Tensor]]:
         """The parameters that have a gradient (of `some`, or of all), known to the engine as they are, and
@@ -367,8 +402,9 @@ class Optimizer(torch.optim.Optimizer):
     def attach(self, model: nn.Module) -> None:
         """From now on step() returns before offloaded weights are up to date, and the forward of each module
         of `model` waits for its own. step() takes the gradients over: parameters have none afterwards.
-        Evaluation, state_dict() and load_state_dict() of the model wait for all; before any other use of a
-        weight outside its module's forward call `wait()`. Without offload it does nothing.
+        Evaluation, state_dict(), load_state_dict(), copying and moving the model wait for all, and reading a
+        parameter by its name (`model.head.weight`) waits for it. Call `wait()` before any other use of a
+        weight. Without offload it does nothing.
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"attach takes a torch.nn.Module, got {type(model).__name__}")
@@ -383,9 +419,14 @@ class Optimizer(torch.optim.Optimizer):
             self._offload.wait()
 
     def settle(self) -> None:
-        """Waits, as the host, until no offloaded step is under way: states in host memory may be read."""
+        """Waits, as the host, until no offloaded step is under way: states in host memory may be read, and
+        weights used.
+        """
         if self._offload is not None:
-            self._offload.settle()
+            with self._lock:
+                if self._offload.pending:
+                    self._offload.wait()
+                self._offload.settle()
 
     def sync_params(self, way: str = "to_host") -> None:
         """With offload="host": makes the weights' copies in host memory anew from the parameters, or the
@@ -396,8 +437,13 @@ class Optimizer(torch.optim.Optimizer):
             self._offload.sync_params(way)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        away = self._offload
         if self._taking is not None:
             self._taking.forget()
+        elif away is not None:
+            away.drop()
+        if self._release is not None and away is not None and away.attached is None:
+            away.wait()  # a backward pass that was interrupted has not done it
         super().zero_grad(set_to_none)
 
     # --- CUDA graphs, reports ---------------------------------------------------------------------
@@ -449,16 +495,19 @@ class Optimizer(torch.optim.Optimizer):
         """Bytes of optimizer state in this process: moments, scales, master bits."""
         return sum(state.state_bytes(entry) for _, entry in self.entries())
 
+    @_locked
     def host_bytes(self) -> int:
         """Bytes of host memory that offload takes: states, and copies of weights and gradients."""
         return 0 if self._offload is None else self._offload.host_bytes()
 
+    @_locked
     def entries(self) -> list[tuple[Tensor, dict[str, Any]]]:
         """Parameters and their states, as dictionaries of their own."""
         self.settle()
         self._track_state()
         return [(p, entry.plain()) for p, entry in self.state.items() if isinstance(entry, Entry)]
 
+    @_locked
     def reset_state(self, param: Tensor | None = None) -> None:
         """Begins anew with one parameter's state, or with all: moments and step count are zero, in place.
         Master bits stay: they belong to the weight.
@@ -493,10 +542,12 @@ class Optimizer(torch.optim.Optimizer):
         """
         loading.load(self, state_dict)
 
+    @_locked
     def _replace_state(
         self, groups: list[dict[str, Any]], loaded: list[native_form.Loaded], others: Mapping[Any, Any]
     ) -> None:
         """Takes over what a load has read: groups, and the states one by one."""
+        self.settle()  # the states are written in place
         self._track_state()
         self._roster.sync(self.param_groups)
         away = self._offload

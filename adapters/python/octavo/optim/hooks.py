@@ -8,8 +8,8 @@ orders behind all others. Those that are used before then come from one stream, 
 
 from __future__ import annotations
 
-import threading
 import weakref
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,10 +32,10 @@ class GradientHooks:
         self._optimizer = weakref.ref(optimizer)
         self._gathered: dict[_Place, dict[int, Tensor]] = {}  # complete, and soon to be used; by id
         self._bytes: dict[_Place, int] = {}  # of their gradients
+        self._thread = 0  # that runs the backward pass whose gradients were gathered
         self._hooked: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
         # Autograd has a thread per device, and all of them use this one optimizer.
-        away = optimizer._offload
-        self._lock = threading.RLock() if away is None else away.lock
+        self._lock = optimizer._lock
         weakref.finalize(optimizer, _remove, self._hooked)
         for group in optimizer.param_groups:
             self.watch(group)
@@ -70,9 +70,17 @@ class GradientHooks:
     def gather(self, optimizer: Optimizer, param: Tensor) -> None:
         """Uses the parameter with others of its stream, at the latest when the backward pass ends."""
         grad: Any = param.grad
-        if not self._gathered:
-            torch.autograd.Variable._execution_engine.queue_callback(self.end_of_backward)
         device = param.device
+        # A GPU has one thread for all backward passes.
+        if grad is None or (self._gathered and self._thread != get_ident() and device.type == "cpu"):
+            raise RuntimeError(
+                f"{type(optimizer).__name__}: two threads run backward passes of one model at the same time, "
+                "and gradient_release and offload_gradients take its gradients meanwhile; run one pass after "
+                "the other, or use neither option"
+            )
+        if not self._gathered:
+            self._thread = get_ident()
+            torch.autograd.Variable._execution_engine.queue_callback(self.end_of_backward)
         place = device, stream_of(device)
         gathered = self._gathered.setdefault(place, {})
         if id(param) not in gathered:

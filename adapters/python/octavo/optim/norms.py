@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .. import _abi
 from .._collectives import all_reduce
-from .._engine import GRADIENTS, WEIGHTS, Engine, device_numbers, stream_of
+from .._engine import GRADIENTS, WEIGHTS, Engine, device_numbers, record_use, stream_of
 
 PartKey = tuple[torch.device, tuple[Any, ...]]  # a device, and the process groups that share gradients
 
@@ -40,6 +40,7 @@ class Side:
     stream: int | None  # whose memory the workspace is
     report: Tensor | None = None
     staging: Tensor | None = None  # what states in host memory come through
+    staging_stream: int | None = None  # on which it was allocated
 
 
 class Sides:
@@ -66,7 +67,7 @@ class Sides:
     def cover(self, devices: Iterable[torch.device]) -> None:
         """Makes room for devices that are new."""
         new = set(devices) - self.sides.keys()
-        if not new:
+        if not new and self._args.device_count == len(self.sides):
             return
         for device in new:
             empty = torch.empty(0, dtype=torch.uint8, device=device)
@@ -131,6 +132,8 @@ class Sides:
             if side.staging is not None:
                 for what in (WEIGHTS, GRADIENTS):
                     self._engine.wait(None, what, side.device)
+                record_use(side.staging, side.staging_stream)
+            side.staging_stream = slot.stream
             side.staging = torch.empty(size + _ALIGNMENT, dtype=torch.uint8, device=side.device)
             if side.device.type == "cuda":
                 # The current stream may still use this memory for what had it before. Queues do not wait.

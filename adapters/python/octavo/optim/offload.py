@@ -1,7 +1,13 @@
 """Steps of states in host memory: gradients that are taken there, and who waits for what.
 
 The engine has queues of its own that read gradients and write parameters and states, also after a call has
-returned. What they use is kept alive here until the current stream, or the host, has waited for them.
+returned. What they use is kept alive here until the current stream, or the host, has waited for them. It is
+registered before the engine is called, so that an exception at any line (Ctrl-C) frees nothing that is used.
+States are not kept: whatever removes one settles first (tracked.py, Optimizer.state).
+
+Threads: every call of the engine is made under the optimizer's lock. Autograd calls hooks in threads of its
+own, and they take that lock, so no thread may run a backward pass, a closure or a user's hook while it holds
+it. A thread that waits for the lock has given up the GIL, and the engine's queues need neither.
 """
 
 from __future__ import annotations
@@ -10,18 +16,20 @@ import array
 import collections
 import contextlib
 import dataclasses
-import threading
+import functools
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from .. import _abi
-from .._engine import GRADIENTS, HOST, TO_DEVICE, TO_HOST, WEIGHTS, Engine, stream_of
-from .._shards import local
-from .attach import Attachment
+from .._engine import GRADIENTS, HOST, TO_DEVICE, TO_HOST, WEIGHTS, Engine, record_use, stream_of
+from .._shards import is_sharded, local
+from .attach import Attachment, Gated
+from .hooks import averaged_later
 from .host_states import HostStates
 from .offload_options import Options
 from .register import tell
@@ -40,15 +48,20 @@ class Offload(HostStates):
 
     def __init__(self, optimizer: Optimizer, options: Options) -> None:
         super().__init__(optimizer, options)
-        # Autograd has a thread per device, in which hooks and gates are called.
-        self.lock = threading.RLock()
+        self.lock = optimizer._lock
         self.engine: Engine = optimizer._engine
         self.attached: Attachment | None = None
         self.held: set[int] = set()  # handles whose gradients are in host memory
-        # Handles whose weights no stream was ordered behind, and their devices.
-        self.pending: dict[int, torch.device] = {}
+        self._unsure = False  # a call that changes what is held has not come to its end
+        # Weights that no stream was ordered behind, by handle.
+        self.pending: dict[int, _Pending] = {}
+        self._streams: dict[torch.device, int | None] = {}  # on which pending steps were made
+        self._watched: set[int] = set()  # handles of parameters with a hook that notes their gradients in:
+        self._computed: dict[int, Tensor] = {}
+        self._early: dict[int, Member] = {}  # weights that had a gradient before they were waited for
         self._busy = False  # queues may be at work
-        self._versions: dict[int, tuple[int, int]] = {}  # of parameters whose copies are up to date
+        self._versions: dict[int, tuple[int, int, int]] = {}  # of parameters whose copies are up to date
+        self._memory: dict[int, StorageWeakRef] = {}  # theirs: no other memory has its number meanwhile
         self._read: dict[int, _Kept] = {}  # gradients of steps that are pending, by handle
         self._queue: collections.deque[_Read] = collections.deque()  # others, in the order of their reads
         self._queued = 0  # bytes
@@ -63,12 +76,14 @@ class Offload(HostStates):
         optimizer = self._known()
         chosen, grads = optimizer.choose(params)
         given, device = (chosen.handles_at, chosen.grads_at, chosen.dtype_numbers), chosen.members[0].device
-        self._busy = True
+        self._busy = self._unsure = True
+        self._keep([m.handle for m in chosen.members], grads, device)
         tell(optimizer, lambda: self.engine.take(*given, device))
+        self.held.update(m.handle for m in chosen.members)
         for param in params:
             param.grad = None
-        self.held.update(m.handle for m in chosen.members)
-        self._keep([m.handle for m in chosen.members], grads, device)
+        self._unsure = False
+        self._trim()
 
     def take_second(self, members: Iterable[Member]) -> None:
         """Gradients that came by another way than those that are in host memory already."""
@@ -84,11 +99,22 @@ class Offload(HostStates):
         held = self.held
         return [1 if g is not None else 2 * (m.handle in held) for m, g in zip(members, given, strict=True)]
 
+    def check_held(self) -> None:
+        """Asks the engine what it holds, where a call was interrupted."""
+        if self._unsure:
+            members = self._known()._roster.registered()
+            self.held = {m.handle for m in members if self.engine.holds(m.handle)}
+            self._unsure = False
+
     def drop(self) -> None:
-        """Forgets the gradients in host memory."""
-        if self.held:
-            self.engine.drop()
-            self.held.clear()
+        """Forgets the gradients of this step, of which some are in host memory."""
+        with self.lock:
+            self._early.clear()
+            self._computed.clear()
+            if self.held or self._unsure:
+                self.engine.drop()
+                self.held.clear()
+                self._unsure = False
 
     def registered(self, members: Iterable[Member]) -> None:
         """The engine was told of them anew, and may have no copies of them."""
@@ -100,8 +126,10 @@ class Offload(HostStates):
         for handle in handles:
             self.held.discard(handle)
             self.pending.pop(handle, None)
+            self._early.pop(handle, None)
             self._alive.pop(handle, None)
             self._versions.pop(handle, None)
+            self._memory.pop(handle, None)
 
     def check_kept(self, member: Member) -> None:
         """RuntimeError where the engine is to forget a parameter whose gradient it has."""
@@ -114,9 +142,10 @@ class Offload(HostStates):
     # --- Steps ------------------------------------------------------------------------------------
 
     def attach(self, model: nn.Module) -> None:
-        if self.attached is None:
-            self.attached = Attachment(self)
-        self.attached.add(model)
+        with self.lock:
+            if self.attached is None:
+                self.attached = Attachment(self)
+            self.attached.add(model)
 
     def defers(self, release: bool) -> bool:
         """Whether the next step returns before the current stream is ordered behind it."""
@@ -136,35 +165,87 @@ class Offload(HostStates):
         for device, handles in stale.items():
             self.engine.refresh(handles, TO_HOST, device)
 
-    def after(self, chosen: Chosen, grads: Sequence[Tensor], alive: list[Any], release: bool) -> None:
-        """A step was queued, and the parameters' versions are counted up."""
-        self._busy = True
+    def register(self, chosen: Chosen, grads: Sequence[Tensor], alive: list[Any], release: bool) -> None:
+        """Keeps what the queues of the next step read and write, and notes which weights it makes pending.
+        Where no step follows, waiting for these weights costs a little and changes nothing.
+        """
+        self._busy = self._unsure = True
         places = self._of(chosen)
-        self.held.difference_update(places.devices)
-        for m in places.on_host:
-            self._versions[m.handle] = _version(m.param)
-        if not release and (self.attached is not None or self.options.offload_gradients):
-            for param in chosen.params:
-                param.grad = None
-        if not self.defers(release):
-            self._forget_reads()  # the current stream is behind all of them
         if not self.defers(release) or not places.away:
             return
-        self.pending.update(places.devices)
-        before = [self._alive[handle] for handle in places.devices if handle in self._alive]
+        if release:
+            self.check_waited(places.handles)
+        handles = places.handles
+        before = [self._alive[handle] for handle in handles if handle in self._alive] if self._alive else []
         kept = [*alive, *before]
-        for handle in places.devices:
-            self._alive[handle] = kept
+        self._alive.update(dict.fromkeys(handles, kept))
+        streams = {device: stream_of(device) for device in set(places.on)}
+        self._streams.update(streams)
         there = [
             (m, grad) for m, grad, away in zip(chosen.here, grads, places.here_away, strict=True) if away
         ]
         if release and there:
             self._keep([m.handle for m, _ in there], [grad for _, grad in there], there[0][0].device)
         elif there:
-            streams = {device: stream_of(device) for device in set(places.devices.values())}
             self._read.update({m.handle: (grad, streams[m.device]) for m, grad in there})
         if self.attached is not None:
-            self.attached.defer(places.away)
+            if places.gated is None or places.gated.roots != self.attached.roots():
+                places.gated = self.attached.gated(places.away)
+                self._watch_gradients()
+            self.attached.defer(places.gated)
+        # The last: a weight that is pending has gates that wait for it.
+        here = map(local, places.params) if places.sharded else places.params
+        storages = map(torch.Tensor.untyped_storage, here)
+        self.pending.update(
+            zip(handles, zip(places.away, places.addresses, places.on, storages, strict=True), strict=True)
+        )
+
+    def after(self, chosen: Chosen, release: bool) -> None:
+        """A step was queued, and the parameters' versions are counted up."""
+        places = self._of(chosen)
+        self._computed.clear()
+        self.held.difference_update(places.handles)
+        self._unsure = False
+        for m in places.on_host:
+            self._seen(m)
+        if not release and (self.attached is not None or self.options.offload_gradients):
+            for param in chosen.params:
+                param.grad = None
+        if not self.defers(release):
+            self._forget_reads()  # the current stream is behind all of them
+        elif self.attached is not None:
+            self.attached.wait_for_loose()
+        self._trim()
+
+    def check_waited(self, handles: Iterable[int]) -> None:
+        """RuntimeError where one of these weights is pending although its gradient is there: it was used as
+        it was before the last step.
+        """
+        early = {
+            **self._early,
+            **{handle: self.pending[handle][0] for handle in self.pending.keys() & handles},
+        }
+        if not early:
+            return
+        self._early.clear()
+        optimizer = self._known()
+        m = min(early.values(), key=lambda each: each.place)
+        name = optimizer._name(optimizer.param_groups[m.group], m.index)
+        more = f" (and {len(early) - 1} more)" if len(early) > 1 else ""
+        raise RuntimeError(
+            f"{type(optimizer).__name__}: {name}{more}: has a gradient, but no forward pass has waited for "
+            "its last update: it was used outside its module's forward, as it was before that step. Read the "
+            "weight from its module in every pass, or call wait() after step()"
+        )
+
+    def before_step(self) -> None:
+        """Nothing of the step before is pending from now on. RuntimeError where a gradient was computed from
+        a weight that nothing had waited for.
+        """
+        if self.pending:
+            self._clear_all()
+        if self._early:
+            self.check_waited(())
 
     def _of(self, chosen: Chosen) -> _Places:
         if chosen.places is None:
@@ -173,14 +254,18 @@ class Offload(HostStates):
         return found
 
     def _keep(self, handles: Sequence[int], grads: Sequence[Tensor], device: torch.device) -> None:
-        """Keeps gradients until they were read: in stream order, once there are too many."""
+        """Keeps gradients until they were read."""
         size = sum(grad.nbytes for grad in grads)
         self._queue.append(_Read(array.array("I", handles), list(grads), size, device, stream_of(device)))
         self._queued += size
+
+    def _trim(self) -> None:
+        """Where too many gradients are kept, the current stream waits for the oldest ones."""
         while self._queued > KEPT:
-            oldest = self._queue.popleft()
-            self._queued -= oldest.bytes
+            oldest = self._queue[0]
             self.engine.wait(oldest.handles, GRADIENTS, oldest.device)
+            self._queue.popleft()
+            self._queued -= oldest.bytes
             _let_go([(grad, oldest.stream) for grad in oldest.grads])
 
     # --- Waiting ----------------------------------------------------------------------------------
@@ -188,53 +273,115 @@ class Offload(HostStates):
     def wait(self) -> None:
         """Orders the current stream of every device behind all weights."""
         with self.lock:
-            for device in self._devices():
-                self.engine.wait(None, WEIGHTS, device)
-                if self._queue:
-                    self.engine.wait(None, GRADIENTS, device)
-            self.pending.clear()
-            self._forget_reads()
+            streams = self._streams.items()
+            if all(stream == stream_of(device) for device, stream in streams):
+                self._clear_all()
+            else:  # another thread's stream, maybe: the one that steps has yet to wait
+                self._order_all()
+
+    def _order_all(self) -> None:
+        for device in self._devices():
+            self.engine.wait(None, WEIGHTS, device)
+            if self._queue:
+                self.engine.wait(None, GRADIENTS, device)
+
+    def _clear_all(self) -> None:
+        """The current streams are ordered behind all weights, and nothing is pending."""
+        self._order_all()
+        moved = self._cleared(list(self.pending))
+        self._forget_reads()
+        self._check_moved(moved)
+
+    def _cleared(self, handles: Iterable[int]) -> list[Member]:
+        """The current stream is ordered behind these weights. Returns those whose memory was replaced."""
+        moved, held, attached = [], self.held, self.attached is not None
+        sharded = bool(self._known()._roster.sharded)
+        for handle in handles:
+            m, address, _, _ = self.pending.pop(handle)
+            self._alive.pop(handle, None)
+            param = m.param
+            if (local(param) if sharded else param).data_ptr() != address:
+                moved.append(m)
+            elif (
+                attached
+                and (param.grad is not None or handle in held)
+                and (handle in self._computed or handle not in self._watched)
+            ):
+                self._early[handle] = m
+        return moved
+
+    def _watch_gradients(self) -> None:
+        """DistributedDataParallel gives gradients to parameters that this rank's pass has not used. Where it
+        may, hooks note which gradients were computed here.
+        """
+        assert self.attached is not None
+        for m in self._known()._roster.members:
+            if m.handle not in self._watched and m.param.requires_grad and averaged_later(m.param):
+                self._watched.add(m.handle)
+                note = functools.partial(self._computed.__setitem__, m.handle)
+                self.attached.keep(m.param.register_post_accumulate_grad_hook(note))
+
+    def _check_moved(self, moved: Sequence[Member]) -> None:
+        if not moved:
+            return
+        optimizer, m = self._known(), moved[0]
+        raise RuntimeError(
+            f"{type(optimizer).__name__}: {optimizer._name(optimizer.param_groups[m.group], m.index)}: its "
+            "memory was replaced (param.data = ...) while a step was writing it, so the new memory lacks "
+            "that update. Call wait() after step(), before the memory is replaced"
+        )
 
     def _forget_reads(self) -> None:
         """The current streams are behind everything that queues read."""
         _let_go([*self._read.values(), *((grad, read.stream) for read in self._queue for grad in read.grads)])
         self._read, self._alive, self._queued = {}, {}, 0
         self._queue.clear()
+        self._streams.clear()
         if self.attached is not None:
             self.attached.waited()
 
     def wait_for(self, handles: Iterable[int]) -> None:
         """The same for those of these weights that are pending."""
         by_device: dict[torch.device, list[int]] = {}
+        moved: list[Member] = []
         with self.lock:
             for handle in set(handles):
-                if (device := self.pending.get(handle)) is not None:
-                    by_device.setdefault(device, []).append(handle)
+                if (found := self.pending.get(handle)) is not None:
+                    by_device.setdefault(found[2], []).append(handle)
             for device, some in by_device.items():
                 self.engine.wait(array.array("I", some), WEIGHTS, device)
-                for handle in some:
-                    del self.pending[handle]
-                    self._alive.pop(handle, None)
+                moved += self._cleared(some)
                 _let_go([self._read.pop(handle) for handle in some if handle in self._read])
             if by_device and not self.pending and not self.held:
                 self._forget_reads()
+            self._check_moved(moved)
 
     def settle(self) -> None:
         """The host waits until nothing is under way: states may be read and written."""
-        if self._busy:
-            self.engine.synchronize()
-            self._busy = False
+        with self.lock:
+            if self._busy:
+                self.engine.synchronize()
+                self._busy = False
 
     def sync_params(self, way: str) -> None:
         if way not in _WAYS:
             raise ValueError(f"Invalid way: {way!r}, expected 'to_host' or 'to_device'")
-        self.wait()
-        self._busy = True
-        for device in self._devices():
-            self.engine.refresh((), _WAYS[way], device)
-        for m in self._known()._roster.registered():
-            if self.residence(m) == HOST:
-                self._versions[m.handle] = _version(m.param)
+        with self.lock:
+            self.wait()
+            self._busy = True
+            for device in self._devices():
+                self.engine.refresh((), _WAYS[way], device)
+            for m in self._known()._roster.registered():
+                if self.residence(m) == HOST:
+                    self._seen(m)
+
+    def _seen(self, member: Member) -> None:
+        """The copy in host memory is that of the parameter as it is now."""
+        handle, now = member.handle, _version(member.param)
+        before = self._versions.get(handle)
+        if before is None or before[2] != now[2]:
+            self._memory[handle] = StorageWeakRef(local(member.param).untyped_storage())
+        self._versions[handle] = now
 
     def _devices(self) -> list[torch.device]:
         return list(self._known()._sides.sides)
@@ -246,10 +393,17 @@ class _Places:
     def __init__(self, chosen: Chosen, states: HostStates) -> None:
         self.away = [m for m in chosen.members if states.is_away(m)]
         self.on_host = [m for m in self.away if states.residence(m) == HOST]
-        self.devices = {m.handle: m.device for m in self.away}  # by handle
+        self.handles = [m.handle for m in self.away]
+        self.on = [m.device for m in self.away]
+        self.params = [m.param for m in self.away]
+        self.sharded = any(map(is_sharded, self.params))
+        self.addresses = [local(param).data_ptr() for param in self.params]
+        self.gated: Gated | None = None  # where a model is attached
         self.here_away = [states.is_away(m) for m in chosen.here]
 
 
+# A member, where its weight lies, on which device, and its memory, which a queue writes.
+_Pending = tuple["Member", int, torch.device, torch.UntypedStorage]
 _Kept = tuple[Tensor, "int | None"]  # a gradient, and the stream that it was made on
 
 
@@ -265,18 +419,21 @@ class _Read:
 
 
 def _let_go(kept: Iterable[_Kept]) -> None:
-    """The current streams are behind all reads of these gradients. Their memory goes back to the stream that
-    has made them, which may be another one.
-    """
+    """The current streams are ordered behind all reads of these gradients, which are dropped."""
     for grad, stream in kept:
-        if stream is not None and stream != stream_of(grad.device):
-            grad.record_stream(torch.cuda.current_stream(grad.device))
+        record_use(grad, stream)
 
 
-def _version(param: Tensor) -> tuple[int, int]:
-    """Of a DTensor and of its shard: writes to one are not counted by the other."""
-    own, here = (-1 if tensor.is_inference() else tensor._version for tensor in (param, local(param)))
-    return own, here
+def _version(param: Tensor) -> tuple[int, int, int]:
+    """Of a DTensor and of its shard (writes to one are not counted by the other), and the number of its
+    memory: new memory may have the old one's address.
+    """
+    here = local(param)
+    number = here.untyped_storage()._cdata
+    if param.is_inference():
+        return -1, -1, number
+    own = param._version
+    return own, own if here is param else here._version, number
 
 
 def _end(engine: Engine) -> None:

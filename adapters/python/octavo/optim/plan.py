@@ -174,8 +174,8 @@ class Chosen:
     def _types(self, dtypes: list[torch.dtype]) -> bool:
         if not DTYPES.keys() >= set(dtypes):
             return False
-        self.dtypes = dtypes
         self.dtype_numbers = bytes(self._placed([DTYPES[dtype] for dtype in dtypes]))
+        self.dtypes = dtypes  # the last, also where an exception comes between
         return True
 
     def _placed(self, values: list[int]) -> list[int]:
@@ -228,10 +228,10 @@ class Roster:
             all(map(operator.is_, new, old)) for new, old in zip(lists, self._lists, strict=True)
         ):
             return
-        before, self._by_id, self.members = self._by_id, {}, []
+        before, by_id, members = dict(self._by_id), dict[int, Member](), list[Member]()
         for number, params in enumerate(lists):
             for index, param in enumerate(params):
-                place = len(self.members)
+                place = len(members)
                 member = before.pop(id(param), None)
                 if member is None:
                     member = Member(param, self.handles, number, index, place, reduction_groups(param))
@@ -239,15 +239,16 @@ class Roster:
                 elif (member.group, member.place) != (number, place):
                     self.drop([member])
                 member.group, member.index, member.place = number, index, place
-                self.members.append(member)
-                self._by_id[id(param)] = member
+                members.append(member)
+                by_id[id(param)] = member
         self._gone += [member.handle for member in before.values()]
         self._kept, self._changes = {}, (None, 0)
-        self._lists = [list(params) for params in lists]
-        self.params = [member.param for member in self.members]
-        self.sharded = [member for member in self.members if is_sharded(member.param)]
+        self.members, self._by_id = members, by_id
+        self.params = [member.param for member in members]
+        self.sharded = [member for member in members if is_sharded(member.param)]
         if self.sharded:
             release_at_exit()
+        self._lists = [list(params) for params in lists]  # the last, also where an exception comes between
 
     def member(self, param: Tensor) -> Member | None:
         return self._by_id.get(id(param))
@@ -277,8 +278,8 @@ class Roster:
             self._dropped.pop(member.handle, None)
         for member in self._dropped.values():
             member.entry = None
-        gone, self._gone, self._dropped = [*self._gone, *self._dropped], [], {}
-        return gone
+        gone, self._gone, self._dropped = dict.fromkeys([*self._gone, *self._dropped]), [], {}
+        return list(gone)
 
     def learned(self, members: Sequence[Member], changes: Changes) -> None:
         """The engine was told of them as they are; nobody else has changed a state meanwhile."""
@@ -290,7 +291,12 @@ class Roster:
         """Those members whose flag is set, of all or of some, which are known by the first of them."""
         key = -1 if alone is None else alone[0].handle
         found = self._kept.get(key)
-        if found is None or found.flags != flags or (alone is not None and found.among != alone):
+        if (
+            found is None
+            or not found.known
+            or found.flags != flags
+            or (alone is not None and found.among != alone)
+        ):
             among = self.members if alone is None else alone
             some = [member for member, flag in zip(among, flags, strict=True) if flag]
             found = self._kept[key] = Chosen(some, flags, bool(self.sharded))

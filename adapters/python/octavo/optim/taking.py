@@ -5,10 +5,17 @@ DistributedDataParallel averages gradients only after the hooks, so where there 
 gradients of plain tensors stay on the device until step(). GradScaler looks for infinities on the device:
 it finds those of the gradients that were taken in one that stays there, that of the witness: the smallest
 parameter that has a gradient in this step.
+
+clip_grad_norm_ reaches only gradients on the device. One of them is looked at in step(): if its values have
+changed, those in host memory have not, which is an error. If it was written with equal values, something has
+measured a norm or clipped by a large one: that is a warning. Where all parameters are offloaded, the smallest
+one's gradient stays on the device for this (the sample).
 """
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +28,7 @@ from .hooks import GradientHooks, averaged_later
 
 if TYPE_CHECKING:
     from .base import Optimizer
+    from .plan import Member
 
 
 class GradientOffload(GradientHooks):
@@ -28,6 +36,10 @@ class GradientOffload(GradientHooks):
         self._witness: dict[torch.device, tuple[Tensor, int | None]] = {}  # and its gradient's stream
         self._infinite: dict[torch.device, Tensor] = {}  # not zero: a gradient that was taken is not finite
         self._warned = False
+        self._sample: Tensor | None = None  # an offloaded parameter whose gradient stays
+        self._chosen_for = -1  # the number of parameters that the sample was chosen among
+        self._warned_of_norm = False
+        self._kept: _Kept | None = None
         super().__init__(optimizer)
 
     def completed(self, optimizer: Optimizer, group: dict[str, Any], param: Tensor) -> None:
@@ -39,13 +51,22 @@ class GradientOffload(GradientHooks):
                     "gradients after they were taken: those of plain tensors stay on the device until step()"
                 )
             return
-        if optimizer._roster.member(param) is None:
-            optimizer._roster.sync(optimizer.param_groups)
+        roster = optimizer._roster
+        if (member := roster.member(param)) is None:
+            roster.sync(optimizer.param_groups)
+            member = roster.known(param)
+        if self._chosen_for != roster.handles:
+            self._choose_sample(optimizer)
         away = optimizer._offload
         assert away is not None
-        free = self._bear_witness(param) if _asks_scaler(optimizer) else param
-        if free is not None and away.is_away(optimizer._roster.known(free)):
+        free: Tensor | None = param
+        if scaled := _asks_scaler(optimizer):
+            free = self._bear_witness(param)
+            member = member if free is None else roster.known(free)
+        if free is not None and free is not self._sample and away.is_away(member):
             self.gather(optimizer, free)
+        elif not scaled and (self._kept is None or self._kept.param is param):
+            self._kept = _Kept(param)
 
     @torch.no_grad()
     def use(self, optimizer: Optimizer, params: list[Tensor]) -> None:
@@ -64,6 +85,7 @@ class GradientOffload(GradientHooks):
         away = optimizer._offload
         assert away is not None
         self.end_of_backward()
+        self._check_unchanged(optimizer)
         lost = [device for device in self._infinite if self._witness_of(device) is None]
         away.take_second(optimizer._roster.registered())
         for group in optimizer.param_groups:  # parameters may have been unfrozen, or replaced
@@ -93,7 +115,67 @@ class GradientOffload(GradientHooks):
         optimizer = self._optimizer()
         if optimizer is not None and optimizer._offload is not None:
             optimizer._offload.drop()
-        self._infinite = {}
+        self._infinite, self._kept = {}, None
+
+    # --- Clipping ---------------------------------------------------------------------------------
+
+    def _choose_sample(self, optimizer: Optimizer, among: Iterable[Member] = ()) -> None:
+        """Chooses the smallest parameter of `among`, or of all where none stays on the device."""
+        away: Any = optimizer._offload
+        self._chosen_for = optimizer._roster.handles
+        trained = [m for m in optimizer._roster.members if m.param.requires_grad]
+        among = list(among) or (trained if all(map(away.is_away, trained)) else [])
+        self._sample = min((m.param for m in among), key=Tensor.numel, default=None)
+        if self._sample is not None and away.options.accumulate_in_fp32:
+            self._take_before_adding(optimizer, self._sample)
+
+    def _take_before_adding(self, optimizer: Optimizer, sample: Tensor) -> None:
+        """torch would add the sample's gradients in their own dtype."""
+        own, owner = weakref.ref(self), weakref.ref(optimizer)
+
+        def add(_: Tensor) -> None:
+            hooks, optimizer = own(), owner()
+            if hooks is None or optimizer is None or hooks._sample is not sample or sample.grad is None:
+                return
+            with hooks._lock, torch.no_grad():
+                hooks.use(optimizer, [sample])
+
+        self._hooked[-len(self._hooked) - 1] = (weakref.ref(sample), sample.register_hook(add))
+
+    def _check_unchanged(self, optimizer: Optimizer) -> None:
+        """RuntimeError where gradients on the device were changed and those in host memory were not."""
+        held = optimizer._offload.held  # type: ignore[union-attr]
+        if not held or getattr(optimizer, "found_inf", None) is not None:  # a scaler writes to them
+            self._kept = None
+            return
+        if self._kept is None:  # the sample was not used
+            self._choose_sample(optimizer, [m for m in optimizer._roster.members if m.handle in held])
+            return
+        if self._kept.was_written():
+            if self._kept.is_equal():
+                self._warn_of_norm(optimizer)
+                return
+            member = optimizer._roster.known(self._kept.param)
+            raise RuntimeError(
+                f"{type(optimizer).__name__}: "
+                f"{optimizer._name(optimizer.param_groups[member.group], member.index)}: its gradient was "
+                "changed in place since the backward pass, but offload_gradients has moved other gradients "
+                "to host memory, where the change did not reach them. If clip_grad_norm_ has changed it "
+                "(max_grad_norm in transformers, gradient_clip_val in Lightning), clip with the optimizer's "
+                "clip_grad_norm instead"
+            )
+        self._kept = None
+
+    def _warn_of_norm(self, optimizer: Optimizer) -> None:
+        self._kept = None
+        if not self._warned_of_norm:
+            self._warned_of_norm = True
+            warn(
+                f"{type(optimizer).__name__}: clip_grad_norm_, or another call that writes gradients, "
+                "reached only the gradients on the device: offload_gradients has moved others to host "
+                "memory. The norm that it returned lacks them, and they were not clipped. Use the "
+                "optimizer's clip_grad_norm, and grad_norm for the norm of all gradients"
+            )
 
     # --- GradScaler -------------------------------------------------------------------------------
 
@@ -140,5 +222,31 @@ class GradientOffload(GradientHooks):
                 first += torch.where(infinite > 0, torch.inf, 0.0).to(first.dtype)
 
 
+class _Kept:
+    """A gradient that stays on the device, as the backward pass has left it."""
+
+    def __init__(self, param: Tensor) -> None:
+        self.param, self._grad = param, param.grad
+        grad = local(self._grad)  # type: ignore[arg-type]
+        self._version, self._values = grad._version, _first_values(grad)
+
+    def was_written(self) -> bool:
+        grad = self._grad
+        return self.param.grad is grad and local(grad)._version != self._version  # type: ignore[arg-type]
+
+    def is_equal(self) -> bool:
+        """Waits for the device."""
+        now = _first_values(local(self._grad))  # type: ignore[arg-type]
+        return torch.allclose(now, self._values, rtol=0, atol=0, equal_nan=True)
+
+
+def _first_values(grad: Tensor) -> Tensor:
+    return grad.detach().reshape(-1)[:4096].clone()
+
+
 def _asks_scaler(optimizer: Optimizer) -> bool:
-    return any(group.get("fused") for group in optimizer.param_groups)
+    # Every hook calls this, and a generator takes longer than a loop.
+    for group in optimizer.param_groups:  # noqa: SIM110
+        if group.get("fused"):
+            return True
+    return False

@@ -9,6 +9,7 @@ They are dictionaries to everybody else, and plain ones in copies and pickles.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -20,18 +21,24 @@ from .._codec import NATIVE_STEP, SCALE, STEP
 
 class Changes:
     """A count that the states of an optimizer share. A step keeps the tensors here that it looks at every
-    time; a change lets go of them, since who takes a state away wants its memory.
+    time; a change drops them, so that removed states are freed immediately.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.held: list[Tensor] = []
-        # Called before anybody is given a tensor: queues may be writing it.
+        # Waits for the steps that are under way. It is called before a tensor is read, written or removed.
         self.settle: Callable[[], None] | None = None
+        # The optimizer's: no step begins between settle() and the change.
+        self.lock: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
     def note(self) -> None:
         self.count += 1
         self.held = []
+
+    def wait(self) -> None:
+        if self.settle is not None:
+            self.settle()
 
 
 class _Counting:
@@ -54,15 +61,16 @@ class _Counting:
 
 
 def _after(before: Callable[[Any], None], *names: str) -> Callable[[type], type]:
-    """dict's own methods of these names, called after `before`."""
+    """dict's own methods of these names, called after `before`. No step begins between the two."""
 
     def decorate(cls: type) -> type:
         for name in names:
             plain = getattr(dict, name)
 
             def method(self: Any, *args: Any, plain: Any = plain, **kwargs: Any) -> Any:
-                before(self)
-                return plain(self, *args, **kwargs)
+                with self.changes.lock:
+                    before(self)
+                    return plain(self, *args, **kwargs)
 
             method.__name__, method.__doc__ = name, plain.__doc__
             setattr(cls, name, method)
@@ -114,8 +122,7 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
 
     def hand_out(self) -> None:
         """Somebody outside is given the tensors."""
-        if self.changes.settle is not None:
-            self.changes.settle()
+        self.changes.wait()
         if not self.handed:
             self.handed = True
             self.seen()
@@ -179,26 +186,30 @@ class Entry(_Counting, dict):  # type: ignore[type-arg]
         return dict.get(self, self._real(key), default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.taken()  # whoever puts a tensor in has it
-        key = self._real(key)
-        dict.__setitem__(self, key, value)
-        self._rename()
+        with self.changes.lock:
+            self.taken()  # the caller has the tensor that it puts in
+            key = self._real(key)
+            dict.__setitem__(self, key, value)
+            self._rename()
         if isinstance(value, Tensor) and not value.is_inference():
             self._versions[self._real(key)] = value._version
 
     def __delitem__(self, key: Any) -> None:
-        self.changed()
-        dict.__delitem__(self, self._real(key))
+        with self.changes.lock:
+            self.changes.wait()
+            self.changed()
+            dict.__delitem__(self, self._real(key))
 
     def pop(self, key: Any, *default: Any) -> Any:
-        self.taken()
-        return dict.pop(self, self._real(key), *default)
+        with self.changes.lock:
+            self.taken()
+            return dict.pop(self, self._real(key), *default)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (), None, None, iter(list(dict.items(self)))
 
 
-@_after(lambda states: states.changes.note(), "__delitem__", "pop", "popitem", "clear")
+@_after(lambda states: states.removing(), "__delitem__", "pop", "popitem", "clear")
 class States(_Counting, defaultdict):  # type: ignore[type-arg]
     """The states of all parameters. A dictionary that is put in becomes an Entry."""
 
@@ -208,11 +219,19 @@ class States(_Counting, defaultdict):  # type: ignore[type-arg]
         for key, value in (items or {}).items():
             self[key] = value
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def removing(self) -> None:
+        """Called before a state leaves: steps that are under way write its tensors."""
+        self.changes.wait()
         self.changes.note()
-        if isinstance(value, dict) and getattr(value, "changes", None) is not self.changes:
-            value = Entry(value, self.changes)
-        dict.__setitem__(self, key, value)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        with self.changes.lock:
+            if dict.__contains__(self, key):
+                self.changes.wait()
+            self.changes.note()
+            if isinstance(value, dict) and getattr(value, "changes", None) is not self.changes:
+                value = Entry(value, self.changes)
+            dict.__setitem__(self, key, value)
 
     def __missing__(self, key: Any) -> Any:
         self[key] = {}

@@ -238,7 +238,9 @@ inline void Optimizer::hand_over(const std::vector<Item>& items) {
   if (!offloads()) return;
   if (!attached_) return let_go_of_all();
   for (const Item& item : items) {
-    if (records_[item.handle].residence == kOnDevice || !item.grad.defined()) continue;
+    if (records_[item.handle].residence == kOnDevice) continue;
+    records_[item.handle].weight = item.param.storage();
+    if (!item.grad.defined()) continue;
     reading_bytes_ += static_cast<std::int64_t>(item.grad.nbytes());
     reading_.push_back({item.handle, native::Used(item.grad, item.grad.device())});
     item.param.mutable_grad().reset();
@@ -264,6 +266,7 @@ inline void Optimizer::wait() {
   if (!offloads()) return;
   wait_for({}, 0);
   let_go_of_all();
+  for (Record& record : records_) record.weight = {};
 }
 
 inline void Optimizer::wait(const std::vector<Tensor>& params) {
@@ -276,6 +279,7 @@ inline void Optimizer::wait(const std::vector<Tensor>& params) {
   }
   if (handles.empty()) return;
   wait_for(handles, 0);
+  for (const std::uint32_t handle : handles) records_[handle].weight = {};
   // What was taken for the next step may still be on its way to host memory. A forward pass between two
   // backward passes does not wait for that.
   std::vector<std::uint32_t> stepped;

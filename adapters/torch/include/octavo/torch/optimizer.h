@@ -341,7 +341,10 @@ inline void Optimizer::number_parameters() {
       // One that has moved and has a gradient is told again before the step.
       if (same && (!moved || params[i].grad().defined() || held(handle))) continue;
       if (record.known) stale.push_back(handle);
-      if (!same) record.place = HostPlace(), placed_ = false;
+      if (!same) {
+        if (record.place.data != nullptr) settle();  // steps that are under way write there
+        record.place = HostPlace(), placed_ = false;
+      }
       // Another parameter may have the address of the one before it later.
       if (const auto before = handles_.find(record.impl);
           before != handles_.end() && before->second == handle)

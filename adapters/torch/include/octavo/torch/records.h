@@ -30,6 +30,9 @@ struct Record {
   std::uint32_t residence = kOnDevice;  // where its state lives
   HostPlace place;                      // of its state, where that is in host memory
   std::uint64_t version = 0;            // of the parameter when the engine last knew its values
+  // The engine's queues write these also after the state was removed or the parameter got other memory.
+  ::torch::Tensor count;
+  c10::Storage weight;  // of a deferred step, until it was waited for
 
   bool fits(const octavo_engine_tensor& now, std::uint32_t switches_now) const {
     return known && switches == switches_now && std::memcmp(&told, &now, sizeof now) == 0;

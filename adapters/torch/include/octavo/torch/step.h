@@ -136,6 +136,7 @@ inline void Optimizer::tell(const std::vector<Item*>& changed, bool on_device) {
   for (std::size_t i = 0; i < changed.size(); ++i) {
     Record& record = records_[handles[i]];
     record.told = tensors[i];
+    record.count = changed[i]->state->count;
     record.told.known_steps = -2;
     record.switches = options_of(changed[i]->where.group).switches();
     record.known = true;
@@ -315,7 +316,10 @@ inline void Optimizer::ready(const Item& item) {
   const octavo_status status =
       octavo_engine_ready(engine_.get(), &call.args, needs_norm() ? as_norm(own.data_ptr()) : nullptr,
                           Combine::call, &combine, nullptr);
-  if (records_[item.handle].residence != kOnDevice) keep(item.handle, item.grad);
+  if (records_[item.handle].residence != kOnDevice) {
+    records_[item.handle].weight = item.param.storage();
+    keep(item.handle, item.grad);
+  }
   item.param.mutable_grad().reset();
   combine.rethrow();
   rethrow();
