@@ -75,9 +75,12 @@ Status same_on_all(World& world, std::span<const SharedFact> facts) {
       ++fact;
     const std::vector<std::string> texts = world.gather(facts[fact].text);
     const auto [first, other] = first_difference(texts[0], texts[rank]);
-    return Status::invalid("rank " + std::to_string(rank) + " has another " + facts[fact].name +
-                           " than rank 0: " + trimmed(other) + ", and rank 0: " + trimmed(first) +
-                           "; start all ranks with the same");
+    const int number = static_cast<int>(rank);
+    const std::string text = rank_text(number) + " has another " + facts[fact].name +
+                             " than rank 0: " + trimmed(other) + ", and rank 0: " + trimmed(first) +
+                             "; start all ranks with the same";
+    world.note_common_failure({number, RankFailure::FoundBy::all, text});
+    return Status::invalid(text);
   }
   return {};
 }

@@ -12,10 +12,15 @@
 #include <torch/mps.h>
 #include <torch/torch.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdlib>
 
 namespace octavo::train {
 namespace {
+
+constexpr std::int64_t kAlwaysCpuRanks = 2;  // so that ranks can be tried on a machine with one processor
 
 c10::Stream stream_of(const torch::Device& device) {
   return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
@@ -33,6 +38,34 @@ Status no_named_gpu(const Config& config) {
                          ": training.device: got cuda:" + std::to_string(*wanted.index) +
                          ", but the run has several ranks, and each takes the GPU of its number on its "
                          "machine; use device: cuda, and CUDA_VISIBLE_DEVICES to choose among the GPUs");
+}
+
+std::string got_num_gpus(const Config& config) {
+  return config.origin("training.num_gpus").place() + ": training.num_gpus: got " +
+         std::to_string(*config.settings.training.num_gpus);
+}
+
+// `num_gpus` asks for GPUs: where there is none, only `device: cpu` trains on the CPU.
+Status any_gpu(const Config& config) {
+  const auto& asked = config.settings.training.num_gpus;
+  const bool automatic = config.settings.training.device.kind == DeviceName::Kind::automatic;
+  if (asked.value_or(1) == 1 || !automatic || visible_gpus() > 0) return {};
+  return Status::unsupported(got_num_gpus(config) + ", but this LibTorch sees no GPU (" +
+                             (torch::hasCUDA() ? "is there a GPU and a driver?" : "it is a CPU build") +
+                             "); use num_gpus: 1, or device: cpu to train in " + std::to_string(*asked) +
+                             " processes on the CPU");
+}
+
+// A process for each processor at most.
+Status few_cpu_ranks(const Config& config) {
+  const std::int64_t processors = sysconf(_SC_NPROCESSORS_ONLN);
+  const std::int64_t most = std::max(processors, kAlwaysCpuRanks);
+  const bool cpu = config.settings.training.device.kind == DeviceName::Kind::cpu;
+  if (!cpu || *config.settings.training.num_gpus <= most) return {};
+  return Status::invalid(got_num_gpus(config) + ", but with device: cpu the limit is " +
+                         std::to_string(most) + " ranks on this machine, which has " +
+                         std::to_string(processors) +
+                         " logical processors; use num_gpus: " + std::to_string(most) + " or fewer");
 }
 
 Status enough_gpus(const Config& config, std::int64_t ranks) {
@@ -101,6 +134,8 @@ Status can_start_ranks(const Config& config) {
   // Whether there is any GPU at all.
   if (const auto device = choose_device(config.settings.training.device); !device.ok())
     return device.status();
+  if (Status bad = any_gpu(config); !bad.ok()) return bad;
+  if (Status bad = few_cpu_ranks(config); !bad.ok()) return bad;
   if (Status bad = enough_gpus(config, *config.settings.training.num_gpus); !bad.ok()) return bad;
   const auto passes = accumulation_for(config.settings.training, *config.settings.training.num_gpus);
   if (passes.ok()) return {};
@@ -113,6 +148,7 @@ Result<torch::Device> rank_device(const Config& config, const Place& place) {
   if (!place.grouped()) return choose_device(wanted);
   if (place.ranks > 1) {
     if (Status bad = no_named_gpu(config); !bad.ok()) return bad;
+    if (Status bad = any_gpu(config); !bad.ok()) return bad;
   }
   auto device = choose_device(wanted);
   if (!device.ok() || !device->is_cuda() || wanted.index || place.one_gpu_each) return device;

@@ -301,7 +301,7 @@ Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates
   const Status status = rehearsal.run(steps, evaluates);
   console.doing("");
   if (!status.ok()) {
-    world->fail(status.message());
+    if (!world->failure()) world->fail(status.message());
     return status;
   }
   return rehearsal.done();
@@ -309,17 +309,25 @@ Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates
 
 }  // namespace
 
-Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates) {
+Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates,
+                       std::optional<RankFailure>* failure) {
   const auto place = place_of(config);
   if (!place.ok()) return place.status();
   RankConsole own(console, place->rank);
   Heartbeat heartbeat(own);
   const StopSignals signals(place->leads() ? kStoppingDryRun : "");
   heartbeat.doing("setting up: data, model and optimizer");
-  auto world = join_ranks(config, *place);
+  auto world = join_ranks(config, *place, failure);
   if (!world.ok()) return world.status();
+  if (*world == nullptr) {
+    DryRun stopped;
+    stopped.signal = StopSignals::received();
+    return stopped;
+  }
   if ((*world)->grouped()) heartbeat.tell([&](const std::string& what) { (*world)->doing(what); });
-  return rehearse(config, steps, evaluates, heartbeat, *world);
+  auto done = rehearse(config, steps, evaluates, heartbeat, *world);
+  if (failure != nullptr) *failure = (*world)->failure();
+  return done;
 }
 
 }  // namespace octavo::train

@@ -6,10 +6,12 @@
 #include "console.h"
 #include "memory.h"
 #include "train/config/config.h"
+#include "train/world/rank_failure.h"
 
 #include <octavo/status.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +31,8 @@ struct DryRun {
 // Errors are those of a run: bad data or settings, weights of init_from that do not fit, exhausted memory.
 // Handles signals as train() does. REQUIRES: steps >= 2, for the memory of the second one is measured; one
 // run per process at a time.
-// `evaluates`: false leaves the evaluation out.
-Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates = true);
+// `evaluates`: false leaves the evaluation out. `failure`: as for train().
+Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates = true,
+                       std::optional<RankFailure>* failure = nullptr);
 
 }  // namespace octavo::train

@@ -3,6 +3,7 @@
 
 #include "device.h"
 #include "failure.h"
+#include "signals.h"
 
 #include <chrono>
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace octavo::train {
 
-Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& place) {
+Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& place,
+                                          std::optional<RankFailure>* failure) {
   if (starts_ranks(config, place)) {
     return Status::invalid("training.num_gpus: got " + std::to_string(*config.settings.training.num_gpus) +
                            ", but this process is alone: octavo train, torchrun or Slurm start the ranks");
@@ -18,8 +20,11 @@ Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& pla
   if (!place.grouped()) return std::shared_ptr<World>(World::alone());
   auto device = rank_device(config, place);
   if (!device.ok()) return device.status();
-  const std::chrono::duration<double> timeout(config.settings.training.rank_timeout);
-  auto world = World::join(place, *device, {std::chrono::duration_cast<std::chrono::milliseconds>(timeout)});
+  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::duration<double>(config.settings.training.rank_timeout));
+  const auto stop = [] { return StopSignals::received() != 0; };
+  auto world = World::join(place, *device, {.timeout = timeout, .start = timeout, .stop = stop}, failure);
+  if (!world.ok() && stop()) return std::shared_ptr<World>();
   if (!world.ok()) return world.status();
   return std::shared_ptr<World>(std::move(*world));
 }
@@ -29,6 +34,9 @@ Result<std::unique_ptr<Session>> open_joined(const Config& config, Console& cons
   Status thrown;
   try {
     return open_session(config, console, purpose, nullptr, world);
+  } catch (const WorldError& error) {
+    world->fail(error.failure());
+    return status_of(error);
   } catch (const c10::Error& error) {
     thrown = Status::failed("the run could not be set up: " + error_text(error));
   } catch (const std::exception& error) {

@@ -72,7 +72,9 @@ Result<Outcome> Loop::run() {
     if (status.ok()) status = finish(outcome);
     thrown = false;
   } catch (const WorldError& error) {
-    status = status_of(error);
+    // Rank 0 ends the message with what it has saved.
+    status = Status::failed(session_.world->leads() ? error.failure().text : error.what());
+    session_.world->fail(error.failure());
     another_failed_ = true;
   } catch (const c10::Error& error) {
     status = explain(session_, error, evaluating_);
@@ -83,7 +85,7 @@ Result<Outcome> Loop::run() {
   }
   console_.doing("");
   if (status.ok()) return outcome;
-  if (session_.world->leads() || thrown) session_.world->fail(status.message());
+  if (!another_failed_ && (session_.world->leads() || thrown)) session_.world->fail(status.message());
   if (session_.world->leads()) return failed(status);
   // What is no exception all ranks have alike, and rank 0 says it.
   return thrown ? status : Status(status.code(), "");
@@ -325,16 +327,28 @@ Result<Outcome> Loop::failed(const Status& status) {
   const bool stuck = another_failed_ && !session_.device.is_cpu();
   const bool hopeless =
       diverged || stuck || saver_.failed() || stepper_.updating() || session_.shards != nullptr;
-  const std::string what = saver_.without_newest(status.message());
+  // The reason first: a save and the check of a checkpoint may take minutes, in which this process may be
+  // killed.
+  record_failure(diverged, status.message());
+  if (session_.world->grouped()) console_.note("the run has failed: " + status.message());
+  console_.doing(hopeless ? "looking for a good checkpoint"
+                          : session_.step_text(state_.step) + ", saving a checkpoint after a failure");
   const std::string saved = hopeless ? std::string() : rescue();
-  const std::string message = what + (saved.empty() ? saver_.left_to_go_on_from() : saved);
-  // The run has failed already: an error of the log is not reported on top of it.
+  const std::string left = saved.empty() ? saver_.left_to_go_on_from() : saved;
+  // A save that another rank's failure cut short has not come to it.
+  if (saver_.newest() != session_.resumed_from) std::ignore = saver_.write_config();
+  console_.doing("");
+  record_failure(diverged, status.message() + left);
+  return Status(status.code(), status.message() + left);
+}
+
+// The run has failed already: an error of the log is not reported on top of it. Readers take the last record.
+void Loop::record_failure(bool diverged, const std::string& message) {
   std::ignore = session_.record({{"kind", "end"},
                                  {"step", state_.step},
                                  {"reason", diverged ? "diverged" : "failed"},
                                  {"message", message},
                                  {"seconds", progress_.seconds()}});
-  return Status(status.code(), message);
 }
 
 std::string Loop::rescue() {

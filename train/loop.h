@@ -42,6 +42,7 @@ class Loop {
   Status finish(Outcome& outcome);
   Status write_end(const Outcome& outcome);
   Result<Outcome> failed(const Status& status);
+  void record_failure(bool diverged, const std::string& message);
   std::string rescue();
   [[nodiscard]] bool due(const std::optional<std::int64_t>& every) const;
   [[nodiscard]] bool evaluation_due() const;

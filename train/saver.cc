@@ -4,10 +4,13 @@
 #include "train/files/best_checkpoints.h"
 #include "train/files/checkpoint_folder.h"
 #include "train/files/checkpoint_names.h"
+#include "train/files/folders.h"
 #include "train/files/text_file.h"
 #include "train/format/metric_names.h"
 
 #include <nlohmann/json.hpp>
+
+#include <sys/stat.h>
 
 #include <chrono>
 #include <exception>
@@ -15,7 +18,16 @@
 namespace octavo::train {
 namespace {
 
-constexpr const char* kNewest = "; the newest checkpoint is ";
+// The bytes of the files in a folder.
+std::uint64_t folder_bytes(const std::string& path) {
+  const auto names = list_folder(path);
+  std::uint64_t bytes = 0;
+  for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
+    struct stat info {};
+    if (stat((path + '/' + name).c_str(), &info) == 0) bytes += static_cast<std::uint64_t>(info.st_size);
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -29,13 +41,7 @@ Saver::Saver(Session& session, Heartbeat& console, const Health& health)
 // A message about a failure of another rank ends with it.
 void Saver::is_newest(const std::string& checkpoint) {
   checkpoint_ = checkpoint;
-  session_.world->remember(kNewest + checkpoint);
-}
-
-std::string Saver::without_newest(std::string message) const {
-  if (const std::string end = kNewest + checkpoint_; message.ends_with(end))
-    message.resize(message.size() - end.size());
-  return message;
+  session_.world->remember("; the newest checkpoint is " + checkpoint);
 }
 
 Status Saver::evaluated(const std::vector<Metric>& metrics) {
@@ -86,7 +92,10 @@ Status Saver::save(Reason reason) {
   const auto begin = std::chrono::steady_clock::now();
   const bool best = is_best();
   if (Status bad = save_files(reason); !bad.ok()) return bad;
-  if (session_.world->leads()) keep_best_and_newest();
+  if (session_.world->leads()) {
+    const LocalWork deleting = session_.world->local_work("deleting checkpoints that are not kept");
+    keep_best_and_newest();
+  }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   seconds_ += took;
   nlohmann::ordered_json record = {{"kind", "checkpoint"},
@@ -103,7 +112,14 @@ Status Saver::save_files(Reason reason) {
   console_.doing(session_.step_text(state_.step) + ", saving a checkpoint");
   const bool evaluated = evaluated_step_ == state_.step;
   if (evaluated) evaluation_->only_best = reason == Reason::best && !again;
-  return take(session_.save(evaluated ? evaluation_ : std::nullopt));
+  return take(session_.save(evaluated ? evaluation_ : std::nullopt,
+                            [this](const SavedCheckpoint& saved) { note_saved(saved); }));
+}
+
+void Saver::note_saved(const SavedCheckpoint& saved) {
+  saved_step_ = state_.step;
+  saved_bytes_ = saved.bytes;
+  is_newest(session_.settings.output_dir + '/' + saved.path);
 }
 
 Status Saver::take(const Result<SavedCheckpoint>& saved) {
@@ -114,9 +130,7 @@ Status Saver::take(const Result<SavedCheckpoint>& saved) {
   // What fails at every checkpoint is said at the first.
   if (!saved->warning.empty() && !warned_) console_.note("warning: " + saved->warning);
   warned_ = !saved->warning.empty();
-  saved_step_ = state_.step;
-  saved_bytes_ = saved->bytes;
-  is_newest(session_.settings.output_dir + '/' + saved->path);
+  note_saved(*saved);
   return write_config();
 }
 
@@ -140,6 +154,7 @@ std::string Saver::rescue() {
 std::string Saver::left_to_go_on_from() const {
   for (const CheckpointRef& each : list_checkpoints(session_.settings.output_dir)) {
     if (!health_.trusts(each.step)) continue;
+    const LocalWork checking = session_.world->local_work("checking " + each.path, folder_bytes(each.path));
     if (verify_checkpoint(each.path).ok()) return "; the last good checkpoint is " + each.path;
   }
   return "; no good checkpoint was saved before";

@@ -34,8 +34,6 @@ class Saver {
   std::string rescue();
   // The end of that message where nothing could be saved.
   [[nodiscard]] std::string left_to_go_on_from() const;
-  // A message without what World adds to those of other ranks: the newest checkpoint.
-  [[nodiscard]] std::string without_newest(std::string message) const;
   // Called with the first metrics or the first checkpoint, so that a run that fails at once has changed
   // nothing. If config.yaml is there with other settings, it is kept under another name.
   Status write_config();
@@ -47,6 +45,7 @@ class Saver {
  private:
   Status save_files(Reason reason);
   Status take(const Result<SavedCheckpoint>& saved);
+  void note_saved(const SavedCheckpoint& saved);
   void is_newest(const std::string& checkpoint);
   [[nodiscard]] bool among_best() const;
   void keep_best_and_newest();

@@ -22,6 +22,10 @@ std::vector<const Stateful*> pointers(const std::vector<std::unique_ptr<Stateful
 
 Result<SavedCheckpoint> write_saved(const Session& s, const std::vector<SavedPart>& saved,
                                     const std::optional<EvaluationRecord>& evaluation) {
+  std::uint64_t bytes = 0;
+  for (const SavedPart& part : saved) bytes += static_cast<std::uint64_t>(bytes_of(part.tensors));
+  // Rank 0 has everything that it writes: what happens to another rank must not end it.
+  const LocalWork saving = s.world->local_work("saving " + CheckpointName{s.state.step}.text(), bytes);
   return save_checkpoint(s.settings.output_dir, s.state, s.task->data_record(), saved, s.config_yaml,
                          evaluation, s.task->kept_files());
 }
@@ -72,16 +76,17 @@ Result<SavedCheckpoint> Session::write(const std::optional<EvaluationRecord>& ev
   return write_saved(*this, collect_parts(pointers(parts)), evaluation);
 }
 
-Result<SavedCheckpoint> Session::save(const std::optional<EvaluationRecord>& evaluation) const {
+Result<SavedCheckpoint> Session::save(const std::optional<EvaluationRecord>& evaluation,
+                                      const std::function<void(const SavedCheckpoint&)>& written) const {
   SavedCheckpoint saved{CheckpointName{state.step}.text(), 0, {}};
   optimizer->wait();
   // Ranks communicate here: an exception of one must end the others, too, and is not for them to agree on.
   const std::vector<SavedPart> all = collect_parts(pointers(parts));
   const Status status = together(*world, [&]() -> Status {
     if (!world->leads()) return {};
-    auto written = write_saved(*this, all, evaluation);
-    if (written.ok()) saved = std::move(*written);
-    return written.status();
+    auto done = write_saved(*this, all, evaluation);
+    if (done.ok()) written(saved = std::move(*done));
+    return done.status();
   });
   if (!status.ok()) return status;
   return saved;

@@ -27,6 +27,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -92,8 +93,10 @@ struct Session {
   // What this rank's batches of that stage are made of.
   [[nodiscard]] Prefetch<Batch>::Source source() const;
   [[nodiscard]] MemoryByOwner owners() const;  // without activations
-  // All ranks take part, and have the result of rank 0, which alone writes. Both wait for weights.
-  Result<SavedCheckpoint> save(const std::optional<EvaluationRecord>& evaluation) const;
+  // All ranks take part, and have the result of rank 0, which alone writes. Both wait for weights. `written`
+  // is called on rank 0 as soon as the checkpoint is there, because another rank may fail after that.
+  Result<SavedCheckpoint> save(const std::optional<EvaluationRecord>& evaluation,
+                               const std::function<void(const SavedCheckpoint&)>& written) const;
   // The same without the others. REQUIRES: this rank has everything that is saved.
   [[nodiscard]] Result<SavedCheckpoint> write(const std::optional<EvaluationRecord>& evaluation) const;
   // Writes a line of the log, where there is one.

@@ -61,6 +61,7 @@ void close_run(Session& session, Loop& loop, Result<Outcome>& outcome, Heartbeat
     say(Status::failed(std::string("no sample: ") + error.what_without_backtrace()));
   }
   console.doing("writing the report");
+  const LocalWork writing = session.world->local_work("writing the report");
   say(session.log->flush());
   auto report = write_report(session.settings.output_dir);
   say(report.status());
@@ -83,7 +84,8 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console, const std::sha
 
 }  // namespace
 
-Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<World> world) {
+Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<World> world,
+                      std::optional<RankFailure>* failure) {
   auto place = world != nullptr ? Result<Place>(world->place()) : place_of(config);
   if (!place.ok()) return place.status();
   RankConsole own(console, place->rank);
@@ -91,12 +93,20 @@ Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<Wo
   const StopSignals signals(place->leads() ? kStopping : "");
   if (world == nullptr) {
     heartbeat.doing("waiting for the other ranks");
-    auto joined = join_ranks(config, *place);
+    auto joined = join_ranks(config, *place, failure);
     if (!joined.ok()) return joined.status();
+    if (*joined == nullptr) {
+      Outcome stopped;
+      stopped.signal = StopSignals::received();
+      stopped.started = false;
+      return stopped;
+    }
     world = std::move(*joined);
   }
   if (world->grouped()) heartbeat.tell([&](const std::string& what) { world->doing(what); });
-  return run_all(config, heartbeat, world);
+  auto outcome = run_all(config, heartbeat, world);
+  if (failure != nullptr) *failure = world->failure();
+  return outcome;
 }
 
 }  // namespace octavo::train

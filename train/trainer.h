@@ -11,6 +11,7 @@
 #include "console.h"
 #include "train/config/config.h"
 #include "train/files/metric.h"
+#include "train/world/rank_failure.h"
 
 #include <octavo/status.h>
 
@@ -26,6 +27,7 @@ class World;
 struct Outcome {
   std::int64_t step = 0;
   int signal = 0;                // the signal that ended the run early; 0: the run is finished
+  bool started = true;           // false: the signal came before all ranks were there
   std::optional<Metric> metric;  // the first one of the last evaluation
   std::string checkpoint;        // the newest one
   std::string not_saved;         // why it is not of the last step; empty: it is
@@ -37,8 +39,9 @@ struct Outcome {
 // one run per process at a time.
 //
 // Where the environment gives this process a place among others (train/world/place.h), it joins them, and all
-// train together: only rank 0 writes and speaks. An error that rank 0 tells has no message on the others.
-// `world`: ranks that have found each other already.
-Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<World> world = nullptr);
+// train together: only rank 0 writes and prints. `world`: ranks that have found each other already.
+// `failure`: set to the failure that the other ranks know, so that one of them prints it; see rank_failure.h.
+Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<World> world = nullptr,
+                      std::optional<RankFailure>* failure = nullptr);
 
 }  // namespace octavo::train

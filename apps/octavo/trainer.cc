@@ -19,6 +19,8 @@
 #include "train/format/terminal_text.h"
 #include "train/tasks/text/task.h"
 #include "train/world/launcher.h"
+#include "train/world/rank_failure.h"
+#include "train/world/terminate.h"
 #include "trainer_bench.h"
 #include "trainer_evaluate.h"
 #include "trainer_plan.h"
@@ -31,17 +33,19 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace octavo::cli {
 namespace {
 
-void rehearse(const train::Config& config, std::int64_t steps, std::ostream& out) {
+void rehearse(const train::Config& config, std::int64_t steps, std::ostream& out,
+              std::optional<train::RankFailure>& failure) {
   train::DryRun done;
   {
     TerminalConsole console;
-    done = take(train::dry_run(config, steps, console));
+    done = take(train::dry_run(config, steps, console, true, &failure));
   }
   if (done.signal != 0) {
     throw Failure(128 + done.signal, std::string("the dry run was stopped by ") +
@@ -50,12 +54,17 @@ void rehearse(const train::Config& config, std::int64_t steps, std::ostream& out
   for (const std::string& line : done.lines) out << line << '\n';
 }
 
-void run_rank(const train::Config& config, const TrainRequest& request, std::ostream& out) {
-  if (request.dry_run > 0) return rehearse(config, request.dry_run, out);
+void run_rank(const train::Config& config, const TrainRequest& request, std::ostream& out,
+              std::optional<train::RankFailure>& failure) {
+  if (request.dry_run > 0) return rehearse(config, request.dry_run, out, failure);
   train::Outcome outcome;
   {
     TerminalConsole console;
-    outcome = take(train::train(config, console));
+    outcome = take(train::train(config, console, nullptr, &failure));
+  }
+  if (!outcome.started) {
+    throw Failure(128 + outcome.signal, std::string("stopped by ") + train::signal_name(outcome.signal) +
+                                            " before all ranks were there; nothing was trained");
   }
   if (outcome.signal != 0) {
     const char* by = train::signal_name(outcome.signal);
@@ -88,27 +97,30 @@ void run_ranks(const train::Config& config, const std::vector<std::string>& word
   throw Failure(done.code, done.message + left);
 }
 
-// Rank 0 says what ends a run, with the rank whose error it is. Another rank says only what is its own; rank
-// 1 also says that rank 0 is gone, where no launcher of ours does.
-Failure said_by_rank(const Failure& failure, const train::Place& place) {
-  const std::string what = failure.what();
-  const bool alone_knows =
-      place.rank == 1 && place.launcher != train::Place::Launcher::own && what.starts_with("rank 0 ");
-  if (alone_knows) return failure;
-  const bool known = what.empty() || what.starts_with("rank ") || failure.exit_code() > 128;
-  return {failure.exit_code(), known ? "" : "rank " + std::to_string(place.rank) + ": " + what};
+// Returns what a rank other than 0 prints. Rank 0 prints the failure that ends a run, and our launcher prints
+// what it has seen. Another rank prints its own errors, and rank 1 prints that rank 0 is gone or hangs.
+Failure printed_by_rank(const Failure& error, const train::Place& place,
+                        const std::optional<train::RankFailure>& failure) {
+  using FoundBy = train::RankFailure::FoundBy;
+  const std::string what = error.what();
+  const bool own = !failure || (failure->found_by == FoundBy::itself && failure->rank == place.rank);
+  const bool speaks_for_0 =
+      failure && failure->found_by == FoundBy::others && failure->rank == 0 && place.rank == 1;
+  if (what.empty() || error.exit_code() > 128 || (!own && !speaks_for_0)) return {error.exit_code(), ""};
+  return {error.exit_code(), speaks_for_0 ? what : train::rank_text(place.rank) + ": " + what};
 }
 
 void run_training(const TrainRequest& request, const std::vector<std::string>& words) {
   const train::Config config = take(train::load(request.file, request.overrides));
   const train::Place place = take(train::place_of(config));
   if (train::starts_ranks(config, place)) return run_ranks(config, words);
-  if (place.leads()) return run_rank(config, request, std::cout);
+  std::optional<train::RankFailure> failure;  // that ends the run
+  if (place.leads()) return run_rank(config, request, std::cout, failure);
   std::ostream nowhere(nullptr);
   try {
-    run_rank(config, request, nowhere);
-  } catch (const Failure& failure) {
-    throw said_by_rank(failure, place);
+    run_rank(config, request, nowhere, failure);
+  } catch (const Failure& error) {
+    throw printed_by_rank(error, place, failure);
   }
 }
 
@@ -170,9 +182,10 @@ void add_commands(CLI::App& app, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv, argv + argc);
+  const auto place = octavo::train::find_place([](const char* name) { return std::getenv(name); });
+  if (place.ok() && place->grouped()) octavo::train::print_before_terminate(place->rank);
   const int code =
       octavo::cli::run_command(argc, argv, [&](CLI::App& app) { octavo::cli::add_commands(app, words); });
-  const auto place = octavo::train::find_place([](const char* name) { return std::getenv(name); });
   if (code == 0 || !place.ok() || !place->grouped()) return code;
   // A rank that ends because another one failed may have threads that still wait for that one.
   std::cout.flush();

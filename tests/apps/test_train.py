@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import struct
 import subprocess
 import time
@@ -216,6 +217,12 @@ TORCHRUN = {
             {},
             [("99 ranks on this machine need a GPU each", "no CUDA device")],
         ),
+        (
+            ["num_gpus=99", "device=auto"],
+            {},
+            [("99 ranks on this machine need a GPU each", "num_gpus: got 99, but this LibTorch sees no GPU")],
+        ),
+        (["num_gpus=65536"], {}, ["num_gpus: got 65536", "the limit is", "logical processors"]),
         (["num_gpus=2", "device=cuda:0"], {}, ["device", "cuda:0"]),
         (["num_gpus=3"], TORCHRUN, ["num_gpus: got 3, but 2 ranks were started"]),
         ([], {"RANK": "0"}, ["WORLD_SIZE is not set, but RANK is"]),
@@ -232,6 +239,25 @@ def test_bad_ranks(tmp_path, text, words, variables, parts):
         assert any(each in err for each in (part if isinstance(part, tuple) else (part,))), err
     assert err.count("octavo: ") == 1, err
     assert not run.out.exists(), "a run that cannot start leaves nothing"
+
+
+def test_a_signal_is_obeyed_before_all_ranks_are_there(tmp_path, text):
+    """Rank 0 of two, and no other: it serves the store and waits."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    run = Run(tmp_path, text)
+    process = run.start(**{**TORCHRUN, "MASTER_PORT": str(port)})
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert "octavo: stopped by SIGTERM before all ranks were there; nothing was trained" in err
 
 
 def test_two_ranks_train_as_one(tmp_path, text, whole):

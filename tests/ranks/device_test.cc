@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <torch/cuda.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <map>
 
 namespace octavo::train {
@@ -71,12 +73,33 @@ TEST(RankDevice, ANamedGpuIsAnErrorForSeveralRanks) {
 }
 
 TEST(RankDevice, MoreRanksThanGpusAreAnError) {
-  EXPECT_TRUE(can_start_ranks(config_of("cpu", 64)).ok());
   const auto gpus = torch::cuda::is_available() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
   const std::string asked = can_start_ranks(config_of("cuda", gpus + 1)).message();
   EXPECT_THAT(asked, gpus == 0 ? HasSubstr("this LibTorch sees no CUDA device")
                                : HasSubstr("but there are " + std::to_string(gpus)));
   EXPECT_EQ(can_start_ranks(config_of("auto", gpus + 1)).ok(), gpus == 0);
+}
+
+// `num_gpus` asks for GPUs: a run must not train on the CPU for days because a driver is missing.
+TEST(RankDevice, SeveralGpusWhereThereIsNoneAreAnError) {
+  if (torch::cuda::is_available()) GTEST_SKIP() << "this machine has a GPU";
+  const Config config = config_of("auto", 2);
+  const auto message = AllOf(HasSubstr("training.num_gpus: got 2, but this LibTorch sees no GPU"),
+                             HasSubstr("use num_gpus: 1, or device: cpu to train in 2 processes on the CPU"));
+  EXPECT_THAT(can_start_ranks(config).message(), message);
+  EXPECT_TRUE(can_start_ranks(config_of("cpu", 2)).ok());
+  const Started started(2, 2);
+  EXPECT_THAT(rank_device(config, place_of(config).value()).status().message(), message);
+  EXPECT_TRUE(rank_device(config_of("auto", {}), place_of(config).value())->is_cpu());
+}
+
+TEST(RankDevice, ACpuHasAProcessorForEachRank) {
+  const std::int64_t processors = std::max<std::int64_t>(sysconf(_SC_NPROCESSORS_ONLN), 2);
+  EXPECT_TRUE(can_start_ranks(config_of("cpu", processors)).ok());
+  const std::string limit = std::to_string(processors);
+  EXPECT_THAT(can_start_ranks(config_of("cpu", 65536)).message(),
+              AllOf(HasSubstr("training.num_gpus: got 65536"), HasSubstr("the limit is " + limit + " ranks"),
+                    HasSubstr("use num_gpus: " + limit + " or fewer")));
 }
 
 TEST(RankDevice, EachRankHasItsOwn) {

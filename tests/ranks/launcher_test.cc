@@ -2,12 +2,15 @@
 // SPDX-License-Identifier: MIT
 #include "train/world/launcher.h"
 #include "ranks/ranks.h"
+#include "train/world/rank_failure.h"
 #include "train/world/store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,13 +36,23 @@ Plan launching(const std::string& program, int ranks, const std::string& argumen
           .limit = std::chrono::seconds(40)};
 }
 
-bool wait_for_file(const std::string& file) {
-  for (int i = 0; i < 2000 && access(file.c_str(), F_OK) != 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  return access(file.c_str(), F_OK) == 0;
-}
-
 volatile std::sig_atomic_t g_signal = 0;
+
+// A stranger connects to the store, asks many questions and closes the connection without reading an answer.
+void ask_and_leave(int port) {
+  const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  at.sin_port = htons(static_cast<std::uint16_t>(port));
+  ASSERT_EQ(connect(client, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  const std::uint32_t magic = 0x3C85F7CE;  // c10d's, after the request VALIDATE
+  std::string bytes(1, '\0');
+  bytes.append(reinterpret_cast<const char*>(&magic), sizeof magic);
+  bytes.append(50, '\7');  // GETNUMKEYS
+  EXPECT_EQ(send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  close(client);
+}
 
 }  // namespace
 
@@ -88,7 +101,7 @@ RANKS_PROGRAM(one_fails) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     said = store->get(train::kLauncherKey);
   }
-  std::cout << std::string(said.begin(), said.end()) << std::endl;
+  std::cout << train::from_store(std::string(said.begin(), said.end())).text << std::endl;
   return 0;
 }
 
@@ -154,6 +167,21 @@ TEST(Launcher, RanksDieWithIt) {
   for (int i = 0; i < 500 && kill(rank, 0) == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_NE(kill(rank, 0), 0) << "rank 0 is alive";
+}
+
+RANKS_PROGRAM(is_asked_by_a_stranger) {
+  const std::unique_ptr<World> world = join_here();
+  if (world->leads()) {
+    for (int i = 0; i < 200; ++i) ask_and_leave(world->place().port);
+  }
+  std::cout << world->gather("fine").at(0) << std::endl;
+  return 0;
+}
+
+TEST(Launcher, AClosedConnectionDoesNotEndIt) {
+  const Ended ended = Processes(launching("is_asked_by_a_stranger", 2)).wait().at(0);
+  EXPECT_EQ(ended.code, 0) << "signal " << ended.signal;
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("fine\n"), HasSubstr("launcher: \n")));
 }
 
 TEST(Store, APortInUseIsAnError) {

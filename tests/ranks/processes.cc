@@ -72,6 +72,12 @@ std::string contents(const std::string& file) {
 
 }  // namespace
 
+bool wait_for_file(const std::string& file) {
+  for (int i = 0; i < 3000 && access(file.c_str(), F_OK) != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return access(file.c_str(), F_OK) == 0;
+}
+
 struct Processes::Store {
   train::ServedStore served;
 };

@@ -45,6 +45,8 @@ bool add_program(const std::string& name, int (*body)(const Arguments& arguments
 Place place_here();
 // A world of CPUs at this place.
 std::unique_ptr<World> join_here(std::chrono::milliseconds timeout = kPatience);
+// Waits until there is such a file; false: there was none within half a minute.
+bool wait_for_file(const std::string& file);
 // A folder that all ranks of this binary's run share, removed at its end.
 std::string scratch();
 

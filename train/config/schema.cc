@@ -212,8 +212,8 @@ std::vector<Key> make_general() {
        "precision; false: that is an error",
        Effect::none},
       {"training.num_gpus", Setting{field(&T::num_gpus, integer(1, 65536)), "null"},
-       "ranks on this machine, each with a GPU of its own (with device: cpu, without); null: those that "
-       "torchrun or Slurm has started, else one",
+       "ranks on this machine, each with a GPU of its own (with device: cpu, without: at most one for each "
+       "logical processor); null: those that torchrun or Slurm has started, else one",
        Effect::none},
       {"training.parallel",
        Setting{field(&T::parallel, choice<Parallel>({{Parallel::automatic, "auto"},
@@ -233,7 +233,9 @@ std::vector<Key> make_general() {
        "passes",
        Effect::none},
       {"training.rank_timeout", Setting{field(&T::rank_timeout, real({.low = 1, .high = 1e6})), "600"},
-       "seconds after which a rank that others wait for counts as hanging, and the run ends", Effect::none},
+       "seconds that ranks wait for another one, at the start and later; then it counts as hanging, and the "
+       "run ends; a save may take longer",
+       Effect::none},
       {"training.deepspeed", Setting{.type = deepspeed_file(), .fallback = "null", .spent = true},
        "a file of DeepSpeed (JSON), or its keys as a mapping: they become values of the keys here, and a "
        "value that is given here otherwise is an error; docs/guides/ranks.md has what is read",

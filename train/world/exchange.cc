@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/world/exchange.h"
 
-#include "train/world/world.h"
+#include "train/world/rank_failure.h"
 
 #include <algorithm>
 #include <cstring>
@@ -116,9 +116,10 @@ void Exchange::differ(std::string_view call, const CallList& calls, int other) {
   const auto said = [&](const std::vector<std::string>& lines) {
     return at < lines.size() ? lines[at] : std::string("nothing");
   };
-  throw WorldError("rank " + std::to_string(other) + " is not where rank 0 is: rank 0 calls " + said(first) +
-                   ", rank " + std::to_string(other) + " calls " + said(second) +
-                   "; all ranks must have the same model, data and settings");
+  throw WorldError({other, RankFailure::FoundBy::all,
+                    rank_text(other) + " is not where rank 0 is: rank 0 calls " + said(first) + ", " +
+                        rank_text(other) + " calls " + said(second) +
+                        "; all ranks must have the same model, data and settings"});
 }
 
 }  // namespace octavo::train

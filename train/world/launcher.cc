@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/world/launcher.h"
 
+#include "train/world/monitor.h"
+#include "train/world/rank_failure.h"
 #include "train/world/store.h"
 
 #include <sched.h>
@@ -117,6 +119,20 @@ class Ranks {
 
   void add(pid_t id) { alive_.emplace(id, started_++); }
   [[nodiscard]] bool any() const { return !alive_.empty(); }
+  // Reads whether a rank does local work: its sign has changed within `silence`.
+  [[nodiscard]] bool any_works(std::chrono::milliseconds silence) {
+    const auto now = Clock::now();
+    bool works = false;
+    for (const auto& [id, rank] : alive_) {
+      const std::string key = local_work_key(rank);
+      if (!store_->check({key})) continue;
+      const std::string sign = store_->get_to_str(key);
+      Sign& last = signs_[rank];
+      if (sign != last.text) last = {sign, now};
+      works |= !sign.empty() && now - last.since < silence;
+    }
+    return works;
+  }
   [[nodiscard]] std::optional<Clock::time_point> failed() const { return failed_; }
   [[nodiscard]] const Launched& outcome() const { return outcome_; }
 
@@ -128,7 +144,8 @@ class Ranks {
     for (const auto& [id, rank] : alive_) kill(id, signal);
   }
   // To the first that is left: rank 0, which tells the others.
-  void pass_on(int signal) const {
+  void pass_on(int signal) {
+    passed_on_ = signal;
     const auto first = std::min_element(alive_.begin(), alive_.end(),
                                         [](const auto& a, const auto& b) { return a.second < b.second; });
     if (first != alive_.end()) kill(first->first, signal);
@@ -148,23 +165,34 @@ class Ranks {
  private:
   void ended(int rank, int status) {
     if (status == 0) return;
-    const std::string text = "rank " + std::to_string(rank) + " " + ending_of(status);
-    // Rank 0 says what happened to the others; nobody but the launcher can say what happened to rank 0.
+    // The other ranks may end first where a signal comes before all are there.
+    if (rank == 0 && passed_on_ != 0 && WIFEXITED(status) && WEXITSTATUS(status) == 128 + passed_on_)
+      outcome_.code = WEXITSTATUS(status);
+    const std::string text = rank_text(rank) + " " + ending_of(status);
+    // Rank 0 prints what happened to the others; only the launcher can print what happened to rank 0.
     if (rank == 0 && WIFSIGNALED(status))
       outcome_.message = killing_ ? first_ + "; rank 0 did not end by itself and was killed" : text;
     if (failed_) return;
     first_ = text;
     failed_ = Clock::now();
     outcome_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (WIFSIGNALED(status)) store_->set(kLauncherKey, text);
+    if (WIFSIGNALED(status))
+      store_->set(kLauncherKey, to_store({rank, RankFailure::FoundBy::launcher, text}));
   }
+
+  struct Sign {  // of local work
+    std::string text;
+    Clock::time_point since;
+  };
 
   StorePointer store_;
   std::map<pid_t, int> alive_;  // and its rank
+  std::map<int, Sign> signs_;   // by rank
   int started_ = 0;
   std::optional<Clock::time_point> failed_;
   std::string first_;     // what failed first
   bool killing_ = false;  // those that are left
+  int passed_on_ = 0;     // the last signal that rank 0 got
   Launched outcome_;
 };
 
@@ -172,6 +200,7 @@ class Ranks {
 
 Result<Launched> launch(const LaunchPlan& plan) {
   const TakenSignals signals;
+  if (Status bad = enough_descriptors(16 + 2 * plan.ranks); !bad.ok()) return bad;
   Result<ServedStore> served = serve_store("127.0.0.1", 0);
   if (!served.ok()) return served.status();
   served->store->set(kLauncherKey, std::string());
@@ -186,11 +215,14 @@ Result<Launched> launch(const LaunchPlan& plan) {
     ranks.add(id);
   }
   bool asked = false;
+  Clock::time_point worked{};  // when a rank did local work last
   while (ranks.any()) {
     const int signal = signals.next(std::chrono::milliseconds(500));
     if (signal != 0 && signal != SIGCHLD) ranks.pass_on(signal);
     ranks.collect();
-    const auto since = ranks.failed() ? Clock::now() - *ranks.failed() : Clock::duration::zero();
+    if (!ranks.failed()) continue;
+    if (ranks.any_works(plan.silence)) worked = Clock::now();
+    const auto since = Clock::now() - std::max(*ranks.failed(), worked);
     if (!asked && since > plan.ask_after) {
       ranks.send(SIGTERM);
       asked = true;

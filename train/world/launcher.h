@@ -2,7 +2,8 @@
 //
 // The store in which they meet lives here, on the loopback interface. Each rank has a process group of its
 // own and dies with the launcher. Ctrl-C, SIGTERM and SIGHUP go to rank 0 alone, which stops all of them
-// after the same step. Where a rank fails, the others learn why and end; those that do not are killed.
+// after the same step. Where a rank fails, the others learn why and end; those that do not are killed, but
+// none is while a rank shows that it does local work (LocalWork), such as writing a checkpoint.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,9 +17,10 @@ namespace octavo::train {
 
 struct LaunchPlan {
   int ranks = 1;
-  std::vector<std::string> command;              // the program and its arguments
-  std::chrono::milliseconds ask_after{20'000};   // SIGTERM for those that are left when one has failed
-  std::chrono::milliseconds kill_after{45'000};  // SIGKILL
+  std::vector<std::string> command;  // the program and its arguments
+  // After a failure and the last local work: SIGTERM for the ranks that are left, then SIGKILL.
+  std::chrono::milliseconds ask_after{20'000}, kill_after{45'000};
+  std::chrono::milliseconds silence{10'000};  // without a new sign of it, a rank's local work is over
 };
 
 struct Launched {
@@ -29,7 +31,7 @@ struct Launched {
 // Waits until all have ended. REQUIRES: the process has no threads that handle signals, and is not a rank.
 Result<Launched> launch(const LaunchPlan& plan);
 
-// A key of the store under which the launcher says that a rank is gone, and how; see Monitor.
+// The key of the store under which the launcher reports that a rank is gone, as a RankFailure.
 inline constexpr const char* kLauncherKey = "octavo/launcher";
 
 }  // namespace octavo::train

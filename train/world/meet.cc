@@ -2,6 +2,7 @@
 #include "train/world/meet.h"
 
 #include "train/world/group.h"
+#include "train/world/timed_thread.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -9,15 +10,23 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace octavo::train {
 namespace {
 
-// Groups wait a little longer than the monitor, which can say who is missing.
+// How much longer than rank 0 the others wait for what it reads: they may have come earlier.
 constexpr std::chrono::milliseconds kLonger{60'000};
+// For TCPStore to report its own timeout, which says more.
+constexpr std::chrono::milliseconds kReport{2'000};
+// A group has no timeout of its own that could end a long save: the monitor ends operations, and names the
+// rank that is missing.
+constexpr std::chrono::milliseconds kGroupTimeout = std::chrono::hours(24 * 365);
 constexpr const char* kLoopback = "127.0.0.1";
 
 struct Guest {
@@ -48,9 +57,13 @@ std::string missing_text(c10d::Store& store, int ranks) {
   return (count == 1 ? "rank " : "ranks ") + names + (count > 8 ? ", ..." : "");
 }
 
-// Rank 0 reads who is there and writes it down; the others read that. An error begins with '!'.
+constexpr const char* kRoll = "roll";
+
+// Rank 0 reads which ranks are there and writes the list; the others read it. An error of the list begins
+// with '!' and is common to all ranks.
 Result<std::vector<Guest>> call_the_roll(c10d::Store& store, const Place& place,
-                                         std::chrono::milliseconds timeout) {
+                                         std::chrono::milliseconds timeout,
+                                         std::optional<RankFailure>& common) {
   if (place.leads()) {
     std::string roll;
     try {
@@ -60,24 +73,34 @@ Result<std::vector<Guest>> call_the_roll(c10d::Store& store, const Place& place,
       roll = "!" + missing_text(store, place.ranks) + " of " + std::to_string(place.ranks) +
              " did not come within " + std::to_string(timeout.count() / 1000) + " s";
     }
-    store.set("roll", roll);
+    store.set(kRoll, roll);
   }
-  store.wait({"roll"}, timeout + kLonger);
-  const std::string roll = text_in(store, "roll");
-  if (roll.starts_with("!")) return Status::failed(roll.substr(1));
+  try {
+    store.wait({kRoll}, timeout + kLonger);
+  } catch (const std::exception&) {
+    return Status::failed("rank 0 did not come within " + std::to_string((timeout + kLonger).count() / 1000) +
+                          " s");
+  }
+  const std::string roll = text_in(store, kRoll);
+  if (roll.starts_with("!")) {
+    common = RankFailure{.found_by = RankFailure::FoundBy::all, .text = roll.substr(1)};
+    return Status::failed(common->text);
+  }
   std::vector<Guest> guests;
   std::istringstream lines(roll);
   for (Guest each; lines >> each.device >> each.address;) guests.push_back(each);
   return guests;
 }
 
-Status same_devices(const std::vector<Guest>& guests) {
+Status same_devices(const std::vector<Guest>& guests, std::optional<RankFailure>& common) {
   const auto other = std::find_if(guests.begin(), guests.end(),
                                   [&](const Guest& each) { return each.device != guests[0].device; });
   if (other == guests.end()) return {};
-  return Status::invalid("rank 0 computes on " + guests[0].device + ", rank " +
-                         std::to_string(other - guests.begin()) + " on " + other->device +
-                         "; all ranks need the same kind of device: see training.device");
+  const int rank = static_cast<int>(other - guests.begin());
+  common = RankFailure{rank, RankFailure::FoundBy::all,
+                       "rank 0 computes on " + guests[0].device + ", " + rank_text(rank) + " on " +
+                           other->device + "; all ranks need the same kind of device: see training.device"};
+  return Status::invalid(common->text);
 }
 
 // The address of this machine that the others reach.
@@ -95,51 +118,152 @@ Result<std::string> reachable_address(const std::string& own, const std::vector<
       "with GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME");
 }
 
+// A rank's two connections to the store.
+struct Arrival {
+  StorePointer root, watching;
+};
+
+// The result of the roll call.
+struct Roll {
+  std::shared_ptr<Monitor> monitor;
+  std::vector<Guest> guests;
+  std::optional<RankFailure> common;
+};
+
+Result<Arrival> arrive(const Place& place, std::chrono::milliseconds timeout) {
+  Result<StorePointer> root = open_store(place, timeout);
+  if (!root.ok()) return root.status();
+  Result<StorePointer> watching = connect_store(place, timeout);
+  if (!watching.ok()) return watching.status();
+  return Arrival{*root, *watching};
+}
+
+Result<Roll> find_ranks(const Arrival& arrival, const Place& place, const std::string& prefix,
+                        const std::string& guest, const WorldOptions& options) {
+  Roll roll;
+  const MonitorPlan plan{prefix,          options.timeout,  options.beat,
+                         options.silence, options.patience, std::max(options.local, options.timeout)};
+  roll.monitor = std::make_shared<Monitor>(place, plan, arrival.watching, arrival.root);
+  c10d::PrefixStore store(prefix, arrival.root);
+  store.set("here/" + std::to_string(place.rank), guest);
+  Result<std::vector<Guest>> guests = call_the_roll(store, place, options.start, roll.common);
+  if (!guests.ok() && !roll.common) return guests.status();
+  if (guests.ok()) roll.guests = std::move(*guests);
+  return roll;
+}
+
+// The other ranks would wait for rank 0 until the timeout.
+void cancel_roll(const Arrival& arrival, const std::string& prefix, std::chrono::milliseconds limit) {
+  try {
+    TimedStore store(c10::make_intrusive<c10d::PrefixStore>(prefix, arrival.watching), limit);
+    store.set(kRoll, "!rank 0 was stopped by a signal before all ranks were there");
+  } catch (const std::exception&) {
+    // The store is gone: the others notice it.
+  }
+}
+
+struct Groups {
+  c10::intrusive_ptr<c10d::Backend> tensors, hosts;
+};
+
+// Runs `get` in a thread, so that signals are obeyed although a program never answers or a rank never comes.
+// `late` is the error after `limit`.
+template <class Value>
+Result<Value> in_time(const std::function<Result<Value>()>& get, std::chrono::milliseconds limit,
+                      const WorldOptions& options, const std::string& late) {
+  TimedThread thread;
+  auto got = std::make_shared<std::optional<Result<Value>>>();
+  const auto end = thread.run([got, get] { got->emplace(get()); }, limit, options.stop);
+  if (end == TimedThread::End::done) return std::move(**got);
+  return Status::failed(end == TimedThread::End::late ? late
+                                                      : "stopped by a signal before all ranks were there");
+}
+
+std::string first_line(const std::exception& error) {
+  const std::string what = error.what();
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    return "a thread could not be started (" + what +
+           "): memory or the number of threads is exhausted; see ulimit -v and ulimit -u";
+  }
+  return what.substr(0, what.find('\n'));
+}
+
 }  // namespace
 
-Result<Meeting> meet(const Place& place, const torch::Device& device, const WorldOptions& options) {
+Result<Meeting> meet(const Place& place, const torch::Device& device, const WorldOptions& options,
+                     std::optional<RankFailure>& common) {
   static std::atomic<int> met{0};  // a process may join a world after another
   const std::string prefix = "octavo/" + std::to_string(place.restart) + "/" + std::to_string(met++) + "/";
-  Result<StorePointer> root = open_store(place, options.start);
-  if (!root.ok()) return root.status();
-  Result<StorePointer> watching = connect_store(place, options.start);
-  if (!watching.ok()) return watching.status();
-  auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, *root);
+  if (Status bad = enough_descriptors(16 + 2 * place.ranks); !bad.ok()) return bad;
   Meeting meeting;
   try {
+    const auto start = options.start;
+    const auto arrival = in_time<Arrival>(
+        [=] { return arrive(place, start); }, start + kReport, options,
+        "the store of the ranks at " + place.address + ", port " + std::to_string(place.port) +
+            " has not answered for " + std::to_string((start + kReport).count() / 1000) +
+            " s: a program listens there, but it does not serve this run (MASTER_ADDR and MASTER_PORT name "
+            "the store)");
+    if (!arrival.ok()) return arrival.status();
     std::string own = place.one_machine() ? kLoopback : address_towards(place.address, place.port);
     if (own.empty()) own = kLoopback;
-    const MonitorPlan plan{prefix, options.timeout, options.beat, options.silence, options.patience};
-    meeting.monitor = std::make_shared<Monitor>(place, plan, *watching, *root);
     const std::string mine = c10::DeviceTypeName(device.type(), true) + " " + own;
-    store->set("here/" + std::to_string(place.rank), mine);
-    Result<std::vector<Guest>> guests = call_the_roll(*store, place, options.start);
-    if (!guests.ok()) return guests.status();
-    if (Status bad = same_devices(*guests); !bad.ok()) return bad;
+    const auto roll_limit = start + kLonger + kReport;
+    auto roll = in_time<Roll>(
+        [=] { return find_ranks(*arrival, place, prefix, mine, options); }, roll_limit, options,
+        "the store of the ranks has not answered for " + std::to_string(roll_limit.count() / 1000) + " s");
+    if (!roll.ok()) {
+      if (place.leads() && options.stop && options.stop()) cancel_roll(*arrival, prefix, options.silence);
+      return roll.status();
+    }
+    common = roll->common;
+    if (common) return Status::failed(common->text);
+    if (Status bad = same_devices(roll->guests, common); !bad.ok()) return bad;
+    meeting.monitor = roll->monitor;
     meeting.monitor->watch();
-    Result<std::string> address = place.one_machine() ? own : reachable_address(own, *guests);
+    const auto fail = [&](const std::string& what) {  // else the others would wait
+      meeting.monitor->fail({place.rank, RankFailure::FoundBy::itself, rank_text(place.rank) + ": " + what});
+    };
+    Result<std::string> address = place.one_machine() ? own : reachable_address(own, roll->guests);
     if (!address.ok()) {
-      meeting.monitor->fail(address.status().message());
+      fail(address.status().message());
       return address.status();
     }
-    const auto group_store = [&](const char* name) {
+    auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, arrival->root);
+    const auto group_store = [store](const char* name) {
       return c10::make_intrusive<c10d::PrefixStore>(name, store);
     };
-    const auto timeout = options.timeout + kLonger;
-    meeting.hosts = gloo_group({group_store("hosts"), place.rank, place.ranks, timeout, *address, 1});
-    const GroupPlan tensors{group_store("tensors"), place.rank, place.ranks, timeout, *address, 2};
-    if (device.is_cpu()) {
-      meeting.tensors = gloo_group(tensors);
-    } else {
-      c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);
-      meeting.tensors = nccl_group(tensors);
-      meeting.tensors->enableCollectivesTiming();
+    const std::string own_address = *address;
+    const auto make = [=]() -> Result<Groups> {
+      Groups made;
+      made.hosts = gloo_group({group_store("hosts"), place.rank, place.ranks, kGroupTimeout, own_address, 1});
+      const GroupPlan tensors{group_store("tensors"), place.rank, place.ranks, kGroupTimeout, own_address, 2};
+      if (device.is_cpu()) {
+        made.tensors = gloo_group(tensors);
+      } else {
+        c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);  // of this thread
+        made.tensors = nccl_group(tensors);
+        made.tensors->enableCollectivesTiming();
+      }
+      return made;
+    };
+    const auto groups = in_time<Groups>(make, start + kReport, options,
+                                        "the ranks did not connect to each other within " +
+                                            std::to_string((start + kReport).count() / 1000) + " s");
+    if (!groups.ok()) {
+      fail(groups.status().message());
+      return groups.status();
     }
+    if (!device.is_cpu()) c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);
+    meeting.hosts = groups->hosts;
+    meeting.tensors = groups->tensors;
     return meeting;
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    const std::string text = "the ranks did not find each other: " + what.substr(0, what.find('\n'));
-    if (meeting.monitor != nullptr) meeting.monitor->fail(text);  // else the others would wait
+    const std::string text = "the ranks did not find each other: " + first_line(error);
+    if (meeting.monitor != nullptr) {  // else the others would wait
+      meeting.monitor->fail({place.rank, RankFailure::FoundBy::itself, rank_text(place.rank) + ": " + text});
+    }
     return Status::failed(text);
   }
 }

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <memory>
+#include <optional>
 
 namespace octavo::train {
 
@@ -17,7 +18,9 @@ struct Meeting {
   c10::intrusive_ptr<c10d::Backend> tensors, hosts;
 };
 
-// Waits for all ranks of `place`. An error names those that have not come, or that differ.
-Result<Meeting> meet(const Place& place, const torch::Device& device, const WorldOptions& options);
+// Waits for all ranks of `place`. An error names those that have not come, or that differ; `common` is set
+// where every rank has the same one.
+Result<Meeting> meet(const Place& place, const torch::Device& device, const WorldOptions& options,
+                     std::optional<RankFailure>& common);
 
 }  // namespace octavo::train

@@ -3,11 +3,14 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <fcntl.h>
 #include <netdb.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -109,7 +112,47 @@ Result<StorePointer> client(const std::string& address, int port, std::chrono::m
   }
 }
 
+// While it lives, SIGPIPE is blocked in this thread and in those that it starts: a write to a closed socket
+// is then an error of that write alone.
+class NoBrokenPipes {
+ public:
+  NoBrokenPipes() {
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+  }
+  ~NoBrokenPipes() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoBrokenPipes(const NoBrokenPipes&) = delete;
+  NoBrokenPipes& operator=(const NoBrokenPipes&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
 }  // namespace
+
+Status enough_descriptors(int count) {
+  std::vector<int> opened;
+  int problem = 0;
+  const int any = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (any < 0) problem = errno;
+  for (int i = 1; i < count && problem == 0; ++i) {
+    const int one = fcntl(any, F_DUPFD_CLOEXEC, 0);
+    if (one < 0)
+      problem = errno;
+    else
+      opened.push_back(one);
+  }
+  if (any >= 0) close(any);
+  for (const int one : opened) close(one);
+  if (problem != EMFILE && problem != ENFILE && problem != EINVAL) return {};
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return Status::failed("too many open files: the ranks need " + std::to_string(count) +
+                        " more in each process, and the limit of a process is " +
+                        std::to_string(limit.rlim_cur) + "; raise it, for instance with ulimit -n 4096");
+}
 
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
@@ -123,6 +166,7 @@ Result<ServedStore> serve_store(const std::string& address, int port) {
   options.isServer = true;
   options.waitWorkers = false;
   options.masterListenFd = *listening;
+  const NoBrokenPipes in_its_threads;
   try {
     const std::string own = address.empty() ? "localhost" : at;
     return ServedStore{c10::make_intrusive<c10d::TCPStore>(own, options), bound};

@@ -19,13 +19,18 @@ struct ServedStore {
   int port = 0;
 };
 
-// Serves one at this address of this machine. Port 0: a free one. A port in use is an error that names it.
+// Serves one at this address of this machine. Port 0: a free one. A port in use is an error that names it. A
+// client that closes its connection early does not end the process by SIGPIPE.
 Result<ServedStore> serve_store(const std::string& address, int port);
 
 // The one of this place: rank 0 serves it where nobody else does, once in a process.
 Result<StorePointer> open_store(const Place& place, std::chrono::milliseconds timeout);
 // Another connection to it, for another thread: a connection serves one request at a time.
 Result<StorePointer> connect_store(const Place& place, std::chrono::milliseconds timeout);
+
+// An error where this process may not open so many more files and sockets. c10d would try to connect, without
+// a word, until its timeout.
+Status enough_descriptors(int count);
 
 // An address, as numbers, that only this machine reaches.
 bool is_loopback(const std::string& address);

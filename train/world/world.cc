@@ -37,6 +37,7 @@ struct World::Impl {
   CallList calls;
   std::deque<std::shared_ptr<Pending::State>> recent;  // whose time is not in `traffic` yet
   Traffic traffic;
+  std::optional<RankFailure> common;  // the error that all ranks have from their last call
 
   // Notes an operation on a tensor, and refuses one that a group would get wrong in silence.
   void note(const char* name, const torch::Tensor& tensor, int root = -1) {
@@ -93,7 +94,12 @@ struct World::Impl {
   // Everybody's bytes, by rank.
   std::vector<std::string> tell(const std::string& call, std::string_view mine) {
     monitor->called();
-    return exchange->all(call, mine, calls);
+    try {
+      return exchange->all(call, mine, calls);
+    } catch (const WorldError& error) {
+      if (error.failure().found_by == RankFailure::FoundBy::all) common = error.failure();
+      throw;
+    }
   }
 };
 
@@ -103,7 +109,7 @@ World::~World() {
   if (!grouped()) return;
   const bool idle = std::all_of(impl_->recent.begin(), impl_->recent.end(),
                                 [](const auto& each) { return each->work->isCompleted(); });
-  if (!idle || std::uncaught_exceptions() > 0) impl_->monitor->fail("it ended in the middle of a step");
+  if (!idle || std::uncaught_exceptions() > 0) fail("it ended in the middle of a step");
   if (impl_->monitor->failed()) {
     // A group waits for its operations when it goes, and the others do not come: it stays.
     impl_->hosts.release();
@@ -126,9 +132,11 @@ std::unique_ptr<World> World::imagined(int ranks) {
 }
 
 Result<std::unique_ptr<World>> World::join(const Place& place, const torch::Device& device,
-                                           const WorldOptions& options) {
+                                           const WorldOptions& options, std::optional<RankFailure>* failure) {
   if (!place.grouped()) return alone();
-  Result<Meeting> met = meet(place, device, options);
+  std::optional<RankFailure> common;
+  Result<Meeting> met = meet(place, device, options, common);
+  if (failure != nullptr) *failure = common;
   if (!met.ok()) return met.status();
   auto impl = std::make_unique<Impl>();
   impl->place = place;
@@ -268,9 +276,12 @@ Status World::agree(const Status& mine) {
   const auto everybody = impl_->tell("agree", mine.ok() ? "" : code + mine.message());
   for (std::size_t rank = 0; rank < everybody.size(); ++rank) {
     if (everybody[rank].empty()) continue;
-    return {static_cast<StatusCode>(everybody[rank][0]),
-            "rank " + std::to_string(rank) + ": " + everybody[rank].substr(1)};
+    const int number = static_cast<int>(rank);
+    const std::string text = rank_text(number) + ": " + everybody[rank].substr(1);
+    note_common_failure({number, RankFailure::FoundBy::all, text});
+    return {static_cast<StatusCode>(everybody[rank][0]), text};
   }
+  impl_->common.reset();
   return {};
 }
 
@@ -282,8 +293,33 @@ void World::remember(const std::string& note) {
   if (impl_->monitor) impl_->monitor->remember(note);
 }
 
+LocalWork World::local_work(const std::string& what, std::uint64_t bytes) const {
+  return {impl_->monitor, what, bytes};
+}
+
 void World::fail(const std::string& reason) {
-  if (impl_->monitor) impl_->monitor->fail(reason);
+  const RankFailure own{rank(), RankFailure::FoundBy::itself, rank_text(rank()) + ": " + reason};
+  fail(impl_->common.value_or(own));
+}
+
+void World::fail(const RankFailure& failure) {
+  if (impl_->monitor) impl_->monitor->fail(failure);
+}
+
+void World::note_common_failure(RankFailure failure) { impl_->common = std::move(failure); }
+
+std::optional<RankFailure> World::failure() const {
+  if (impl_->common || !impl_->monitor) return impl_->common;
+  return impl_->monitor->failure();
+}
+
+LocalWork::LocalWork(std::shared_ptr<Monitor> monitor, const std::string& what, std::uint64_t bytes)
+    : monitor_(std::move(monitor)) {
+  if (monitor_) monitor_->begin_local_work(what, bytes);
+}
+
+LocalWork::~LocalWork() {
+  if (monitor_) monitor_->end_local_work();
 }
 
 }  // namespace octavo::train

@@ -11,25 +11,21 @@
 #pragma once
 
 #include "train/world/place.h"
+#include "train/world/rank_failure.h"
 
 #include <octavo/status.h>
 #include <torch/types.h>
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace octavo::train {
-
-// What ends a run of several ranks; its text names the rank and its reason.
-class WorldError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // Work on tensors that was queued.
 class Pending {
@@ -63,9 +59,29 @@ struct Traffic {
 struct WorldOptions {
   std::chrono::milliseconds timeout{600'000};  // for the others to come to a call
   std::chrono::milliseconds start{600'000};    // for all of them to be there
-  // Of the monitor: between two signs of life; a rank without one is gone after; and for this rank's thread
-  // to come back once a failure is known.
-  std::chrono::milliseconds beat{1'000}, silence{10'000}, patience{20'000};
+  // The monitor's times: `beat` between two signs of life; `silence` without one, after which a rank is gone;
+  // `patience` for this rank's thread to notice a failure; `local` for local work, besides a second for each
+  // megabyte.
+  std::chrono::milliseconds beat{1'000}, silence{10'000}, patience{20'000}, local{3'600'000};
+  // While the ranks have not met: returns true where this process is to stop.
+  std::function<bool()> stop = {};
+};
+
+class Monitor;
+
+// While it lives, this rank does work that needs no other rank and may take long, such as writing a
+// checkpoint. The other ranks wait for it beyond rank_timeout, and neither its monitor nor our launcher ends
+// it because another rank has failed. After WorldOptions::local and a second for each megabyte of the work,
+// it counts as any other work, so that endless work cannot block the run.
+class LocalWork {
+ public:
+  LocalWork(std::shared_ptr<Monitor> monitor, const std::string& what, std::uint64_t bytes);
+  ~LocalWork();
+  LocalWork(const LocalWork&) = delete;
+  LocalWork& operator=(const LocalWork&) = delete;
+
+ private:
+  std::shared_ptr<Monitor> monitor_;  // null: there is no group
 };
 
 class World {
@@ -78,8 +94,10 @@ class World {
   // nothing that could be summed.
   static std::unique_ptr<World> imagined(int ranks);
   // Waits for all ranks. The device is this rank's own; ranks that do not all have its type are an error.
+  // `failure` is set where the error is known to all ranks.
   static Result<std::unique_ptr<World>> join(const Place& place, const torch::Device& device,
-                                             const WorldOptions& options);
+                                             const WorldOptions& options,
+                                             std::optional<RankFailure>* failure = nullptr);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -118,8 +136,17 @@ class World {
   void doing(const std::string& what);
   // What a message about a failure ends with: "; the newest checkpoint is ...".
   void remember(const std::string& note);
-  // Told to all others before this process ends with an error: their calls then throw this reason.
+  // Begins local work; `what` as in doing(), `bytes` that it reads or writes.
+  [[nodiscard]] LocalWork local_work(const std::string& what, std::uint64_t bytes = 0) const;
+  // Reports this rank's error to all others before the process ends: their calls then throw it. An error that
+  // all ranks have from one call, such as agree(), is reported as such.
   void fail(const std::string& reason);
+  // Reports a failure that this rank has got from a call.
+  void fail(const RankFailure& failure);
+  // Notes an error that every rank has from one call.
+  void note_common_failure(RankFailure failure);
+  // The failure that ends the run, where it is known.
+  [[nodiscard]] std::optional<RankFailure> failure() const;
 
  private:
   struct Impl;

@@ -1,0 +1,42 @@
+// The failure that ends a run of several ranks, as a value: the rank that failed, the process that found it,
+// and the text.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace octavo::train {
+
+struct RankFailure {
+  // `itself`: the rank reported its own error. `others`: another rank saw that it is gone or hangs.
+  // `launcher`: the launcher saw its process end. `all`: every rank has the same error, from one call.
+  enum class FoundBy { itself, others, launcher, all };
+
+  static constexpr int kNoRank = -1;
+  int rank = kNoRank;  // kNoRank: it is not known which rank failed, or it was no rank
+  FoundBy found_by = FoundBy::others;
+  std::string text;  // for the user, with the rank: "rank 1: out of memory"
+};
+
+// The form in which a failure is kept in the store. Text of another form is a failure of no rank.
+std::string to_store(const RankFailure& failure);
+RankFailure from_store(std::string_view stored);
+
+// "rank 1".
+std::string rank_text(int rank);
+
+// Ends a run of several ranks. what() is the failure's text, and the newest checkpoint where one is known.
+class WorldError : public std::runtime_error {
+ public:
+  explicit WorldError(RankFailure failure, const std::string& note = {})
+      : std::runtime_error(failure.text + note), failure_(std::move(failure)) {}
+  [[nodiscard]] const RankFailure& failure() const { return failure_; }
+
+ private:
+  RankFailure failure_;
+};
+
+}  // namespace octavo::train
