@@ -66,6 +66,40 @@ def test_memory_that_is_replaced_while_a_step_writes_it(
     model(torch.ones(1, 70))
 
 
+@pytest.mark.parametrize("residence", AWAY)
+def test_gradients_of_an_interrupted_step_are_kept_until_they_were_read(residence: str) -> None:
+    """zero_grad() drops them while a queue still copies them, and the step that was to use them never ran."""
+    model = nn.Sequential(nn.Linear(70, 70), nn.Linear(70, 70))
+    optimizer = optim.AdamW(model.parameters(), offload=residence, offload_gradients=True)
+    optimizer.attach(model)
+    for _ in range(2):
+        model(torch.ones(1, 70)).sum().backward()
+        optimizer.step()
+    engine, away = optimizer._engine, optimizer._offload
+    assert away is not None
+    model(torch.ones(1, 70)).sum().backward()
+    taken = [grad for read in away._queue for grad in read.grads]
+
+    def interrupted(args: Any) -> None:
+        raise KeyboardInterrupt
+
+    waits: list[tuple[int, bool]] = []
+
+    def wait(handles: Any, what: int, device: torch.device) -> None:
+        type(engine).wait(engine, handles, what, device)
+        waits.append((what, bool(away._queue)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.step()
+        patch.setattr(engine, "wait", wait)
+        optimizer.zero_grad()
+        model(torch.ones(1, 70))
+    assert taken
+    assert away._queue or (GRADIENTS, True) in waits, "freed before they were read"
+
+
 def test_attach_keeps_no_memory_between_steps() -> None:
     model = nn.Linear(70, 70)
     optimizer = optim.AdamW8bit(model.parameters(), offload="stream")

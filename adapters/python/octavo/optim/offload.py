@@ -353,6 +353,9 @@ class Offload(HostStates):
                 moved += self._cleared(some)
                 _let_go([self._read.pop(handle) for handle in some if handle in self._read])
             if by_device and not self.pending and not self.held:
+                # Gradients of an interrupted step that were dropped: no step is ordered after their reads.
+                for device in self._devices() if self._queue else ():
+                    self.engine.wait(None, GRADIENTS, device)
                 self._forget_reads()
             self._check_moved(moved)
 
