@@ -1,6 +1,9 @@
 /* The C ABI: steps, norms, layouts, converters, the inspector, dropout, the transducer loss, FP8 products and
  * plans over plain structs, for engines and other languages.
  *
+ * The current CUDA device of the calling thread: a call on a GPU makes that GPU current and then restores the
+ * previous device only if this process has a CUDA context there. Otherwise the call's GPU stays current.
+ *
  * Rules: every function that can fail returns an octavo_status and, on failure, leaves a message for this
  * thread in octavo_last_error(). A failed call writes no buffer. Structs begin with struct_size, set by the
  * caller to sizeof(the struct it was compiled with): fields added later at the end read as zero from older
@@ -25,8 +28,14 @@ OCTAVO_API const char* octavo_version_string(void);
 OCTAVO_API uint32_t octavo_abi_version(void);
 /* The last failure of this thread, "" if none; valid until the thread's next failing call. */
 OCTAVO_API const char* octavo_last_error(void);
-/* No function lets a C++ exception out. A function that returns a size gives a negative number on a failure,
- * and one that returns another number or a pointer gives 0 or NULL; octavo_last_error() says why. */
+/* No function lets a C++ exception out. Where a function returns no octavo_status, its result shows a failure
+ * and octavo_last_error() gives the reason:
+ * - -1 from the functions that return the bytes or the length of a buffer (octavo_..._bytes and
+ *   octavo_grad_norm_workspace);
+ * - -1 from octavo_algorithm_slots, octavo_algorithm_passes and octavo_engine_failed_tensor. They return it
+ *   without a failure too, as described there, and then leave octavo_last_error() unchanged;
+ * - 0 from octavo_host_room and from the functions that return any other number;
+ * - NULL from the functions that return a pointer. */
 
 /* The implementation in use ("avx2"), or NULL with an error (a bad OCTAVO_FORCE_IMPL). */
 OCTAVO_API const char* octavo_implementation(void);
@@ -77,8 +86,8 @@ OCTAVO_API int32_t octavo_algorithm_count(void);
 /* `index` from 0 to octavo_algorithm_count() - 1, in the order of numbers; it is not the number. */
 OCTAVO_API octavo_status octavo_algorithm(int32_t index, octavo_algorithm_info* out);
 OCTAVO_API octavo_status octavo_algorithm_option(int32_t index, int32_t option, octavo_option_info* out);
-/* How many moments the algorithm keeps with these switches, and how often a step reads the gradients; -1
- * where it does not have that combination. */
+/* The number of moments that the algorithm keeps with these switches, and how often a step reads the
+ * gradients. -1: there is no such index, or the algorithm does not have that combination of switches. */
 OCTAVO_API int32_t octavo_algorithm_slots(int32_t index, uint32_t switches);
 OCTAVO_API int32_t octavo_algorithm_passes(int32_t index, uint32_t switches);
 OCTAVO_API octavo_status octavo_algorithm_slot(int32_t index, uint32_t switches, int32_t slot,
@@ -676,7 +685,7 @@ OCTAVO_API octavo_status octavo_engine_remove(octavo_engine* engine, const uint3
 OCTAVO_API octavo_status octavo_engine_set_counts(octavo_engine* engine, const uint32_t* handles,
                                                   const int64_t* values, int64_t count);
 
-/* The tensor (its handle) that this engine's last failing call was about; -1 where it was about none. */
+/* The handle of the tensor that caused this engine's last failing call; -1: no tensor caused it. */
 OCTAVO_API int64_t octavo_engine_failed_tensor(const octavo_engine* engine);
 
 typedef struct {
@@ -848,7 +857,7 @@ OCTAVO_API octavo_status octavo_choose_residences(const octavo_residence_tensor*
  * octavo_last_error says why not, and the call succeeds all the same). Freed by octavo_host_free. */
 OCTAVO_API octavo_status octavo_host_alloc(int64_t bytes, uint32_t pin, void** out, uint32_t* pinned);
 OCTAVO_API void octavo_host_free(void* data);
-/* Bytes of host memory that this process may still take. */
+/* Bytes of host memory that this process may still allocate; 0 also when the call fails. */
 OCTAVO_API int64_t octavo_host_room(void);
 /* Notes copies, CPU work and kernels of offloaded steps from now on (0: no longer); writes them as Chrome
  * trace JSON and forgets them. */

@@ -102,7 +102,7 @@ struct Kernel {
   // Of a product: `batch` times [rows, inner] . [inner, columns].
   std::int64_t batch = 1, rows = 0, columns = 0, inner = 0;
   std::int64_t launches = 1;
-  std::int64_t times = 1;  // that the step runs it
+  std::int64_t times = 1;  // how many times the step runs this kernel
 };
 
 enum class Bound : std::uint32_t { memory = 0, arithmetic = 1, launch = 2 };

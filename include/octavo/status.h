@@ -1,5 +1,5 @@
 // How the core reports failure: a Status, or a Result that holds a value or a Status. It never prints, exits
-// or aborts. Result::value() throws, and std::bad_alloc where memory is short; C functions throw nothing.
+// or aborts. Result::value() throws an Error; any call may throw std::bad_alloc. C functions throw nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -183,7 +183,7 @@ class Planner {
     set(plan, lt::kTransposeB, turn_a);
     if (p.bias) {
       set(plan, lt::kEpilogue, lt::kEpilogueBias);
-      // Each call sets its own. Proposals may depend on the alignment, which this number has as an address.
+      // Each call sets its own address. This placeholder address has the alignment of the real one.
       set(plan, lt::kBiasPointer, std::uint64_t{at.bias});
     }
     if (p.fp8) set_scales(plan, *p.fp8);

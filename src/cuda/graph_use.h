@@ -13,7 +13,7 @@ struct GraphUse {
   // A graph writes into the workspace: one that is being captured, or one that can still be replayed. Tables
   // must be written at every step.
   bool live = false;
-  // How many times a graph stopped to use a workspace, in this process. A table that was written at another
+  // How many times a graph stopped using a workspace, in this process. A table that was written at another
   // count may have been overwritten by a last replay.
   std::uint64_t ended = 0;
 };

@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
@@ -194,7 +195,14 @@ void* driver_function(const char* name) {
 
 bool has_context(int device) {
   using GetState = int(int device, unsigned* flags, int* active);
-  auto* const get = reinterpret_cast<GetState*>(driver_function("cuDevicePrimaryCtxGetState"));
+  // Every ~DeviceScope that changes the device calls this, so the function is looked up once. A failed lookup
+  // is repeated, because the driver may be loaded later.
+  static std::atomic<GetState*> found = nullptr;
+  GetState* get = found.load(std::memory_order_relaxed);
+  if (get == nullptr) {
+    get = reinterpret_cast<GetState*>(driver_function("cuDevicePrimaryCtxGetState"));
+    found.store(get, std::memory_order_relaxed);
+  }
   unsigned flags = 0;
   int active = 0;
   return get != nullptr && get(device, &flags, &active) == 0 && active != 0;

@@ -36,10 +36,10 @@ bool has_context(int device);
 // current device if it has a context, else the first device that has one, else the current device.
 int device_with_context();
 
-// Makes `device` current for the calling thread. The destructor makes the device before it current again, if
-// this process has a context there: cudaSetDevice opens a context (since CUDA 12), and a process that uses
-// one GPU must not take memory of another. Without one, `device` stays current, as after a device guard of
-// PyTorch.
+// Makes `device` current for the calling thread. The destructor restores the previous device if this process
+// has a context there: cudaSetDevice opens a context (since CUDA 12), and a process that uses one GPU must
+// not use memory of another. Without a context there, `device` stays current. PyTorch's device guard also
+// skips cudaSetDevice then, but remembers the previous device and restores it later; this class does not.
 class DeviceScope {
  public:
   explicit DeviceScope(int device);

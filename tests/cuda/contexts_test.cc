@@ -80,6 +80,26 @@ TEST_F(Contexts, AScopeRestoresADeviceThatIsInUse) {
   EXPECT_EQ(fake().current, 0);
 }
 
+// Restoring device 0 would open a context there.
+TEST_F(Contexts, AScopeKeepsItsDeviceWhereThePreviousOneIsNotInUse) {
+  { const octavo::cuda::DeviceScope scope(1); }
+  EXPECT_EQ(fake().current, 1);
+}
+
+TEST_F(Contexts, ScopesLookUpTheDriversFunctionOnce) {
+  fake().contexts = {0};
+  { const octavo::cuda::DeviceScope scope(1); }
+  EXPECT_LE(fake().count("cuDevicePrimaryCtxGetState"), 1);  // an earlier test may have looked it up
+  octavo::test::reset();
+  fake().devices = 3;
+  fake().contexts = {0};
+  for (int i = 0; i < 3; ++i) {
+    const octavo::cuda::DeviceScope scope(1);
+  }
+  EXPECT_EQ(fake().count("cuDevicePrimaryCtxGetState"), 0);
+  EXPECT_EQ(fake().count("cudaSetDevice"), 6);
+}
+
 TEST_F(Contexts, ChecksOfArgumentsUseTheTensorsGpu) {
   const int value = 0;
   EXPECT_TRUE(octavo::cuda::check_device("[test]", 1).ok());

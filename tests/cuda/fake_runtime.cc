@@ -276,6 +276,7 @@ void* __wrap_dlsym(void* library, const char* name) {
   using namespace octavo::test;  // NOLINT(google-build-using-namespace)
   if (library == &lt_handle) return lt_function(name);
   if (library != &driver_handle) return __real_dlsym(library, name);
+  ++fake().calls[name];
   return std::strcmp(name, "cuDevicePrimaryCtxGetState") == 0 ? reinterpret_cast<void*>(context_state)
                                                               : nullptr;
 }

@@ -1,12 +1,15 @@
 // The host's part of FP8 casts on a GPU: all memory is the caller's.
 // SPDX-License-Identifier: MIT
 #include "cuda/fake_runtime.h"
+#include "support/c_structs.h"
 
 #include <octavo/fp8.h>
+#include <octavo/octavo.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -60,6 +63,37 @@ TEST_F(Fp8Host, ACastWithBiasGradAsksForItsWorkspace) {
   EXPECT_EQ(fp8::cast(args_).message(),
             "[fp8] workspace: got 767 bytes, expected a buffer of 768 bytes for bias_grad on a GPU");
   EXPECT_EQ(fake().count("cudaLaunchKernel"), 0);
+}
+
+// A program that was compiled with version 1 of the ABI, whose struct ends before the workspace.
+TEST_F(Fp8Host, AnOlderCallersCastWithBiasGradIsRefused) {
+  EXPECT_EQ(octavo_abi_version(), 2U);
+  auto layer = test::sized<octavo_fp8_layer>();
+  layer.device_kind = 1;
+  layer.recipe = static_cast<std::uint32_t>(fp8::Recipe::current);
+  layer.passes = 7;
+  layer.groups = 1;
+  layer.tokens = kRows;
+  layer.inputs = 16;
+  layer.outputs = kColumns;
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(octavo_fp8_codes_bytes(&layer, 2, 0)));
+  std::vector<std::uint8_t> transposed(static_cast<std::size_t>(octavo_fp8_codes_bytes(&layer, 2, 1)));
+  auto args = test::sized<octavo_fp8_cast_args>();
+  args.struct_size = offsetof(octavo_fp8_cast_args, workspace);
+  args.operand = 2;
+  args.from = from_.data();
+  args.codes = codes.data();
+  args.turned = transposed.data();
+  args.workspace = from_.data();  // not read
+  args.workspace_bytes = 768;
+  EXPECT_EQ(octavo_fp8_cast(&layer, &args), 0U) << octavo_last_error();
+  args.bias_grad = sums_.data();
+  const int launches = fake().count("cudaLaunchKernel");
+  EXPECT_EQ(octavo_fp8_cast(&layer, &args), 1U);
+  EXPECT_THAT(
+      octavo_last_error(),
+      testing::HasSubstr("workspace: got null, expected a buffer of 768 bytes for bias_grad on a GPU"));
+  EXPECT_EQ(fake().count("cudaLaunchKernel"), launches);
 }
 
 TEST_F(Fp8Host, TheWorkspaceOverlapsNoOtherBuffer) {
