@@ -46,7 +46,7 @@ class Block:
         )
 
     def update_scales(self, begin: int, end: int, stream: int | None) -> None:
-        """Of the sites with these numbers."""
+        """Updates the scales of the sites from `begin` up to `end`."""
         self.update.states = self.states[begin].data_ptr()
         self.update.tensors = (end - begin) * _TENSORS
         self.update.stream = stream
@@ -84,7 +84,7 @@ class Arena:
         self._free.append((block, number))
 
     def runs(self) -> list[_Run]:
-        """Of all sites, including states that were given back."""
+        """Returns the runs of all sites, including states that were given back."""
         return [(block, 0, block.used) for block in self._blocks]
 
     def runs_of(self, leases: list[Lease]) -> list[_Run]:
