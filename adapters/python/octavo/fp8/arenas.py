@@ -88,7 +88,7 @@ class Arena:
         return [(block, 0, block.used) for block in self._blocks]
 
     def runs_of(self, leases: list[Lease]) -> list[_Run]:
-        """Of these sites: those of a block that has no others are one run."""
+        """Returns the runs of these sites: one run for a block that has no other sites in use."""
         numbers: dict[Block, list[int]] = {}
         for lease in leases:
             numbers.setdefault(lease.block, []).append(lease.number)
