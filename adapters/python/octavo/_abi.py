@@ -13,7 +13,7 @@ import pathlib
 import sys
 from typing import Any
 
-ABI_VERSION = 1  # of octavo/version.h: what the structs below are
+ABI_VERSION = 2  # of octavo/version.h: what the structs below are
 MAX_SLOTS = 3
 MAX_DIMS = 8
 
