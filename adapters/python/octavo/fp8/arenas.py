@@ -123,9 +123,8 @@ class Arena:
             _maxima_of_all_ranks(slots if leases is None else [lease.states[:, 2] for lease in leases])
         # An infinite maximum would hold its scale for as long as it is in the history: the step that has it
         # is skipped, or lost anyway.
-        infinite = torch.stack([torch.isinf(each).any() for each in slots]).any()
-        for each in slots:
-            each.masked_fill_(infinite, 0)
+        together = torch.cat([each.reshape(-1) for each in slots])
+        _copy_parts(slots, together.masked_fill_(torch.isinf(together).any(), 0))
         for block, begin, end in runs:
             block.update_scales(begin, end, stream_of(self.key.device))
 
@@ -150,6 +149,11 @@ class Lease:
 def _maxima_of_all_ranks(slots: list[Tensor]) -> None:
     together = torch.cat([each.reshape(-1) for each in slots])
     all_reduce(together, op=torch.distributed.ReduceOp.MAX)
+    _copy_parts(slots, together)
+
+
+def _copy_parts(slots: list[Tensor], together: Tensor) -> None:
+    """Copies consecutive parts of one tensor to the slots, with one call for all of them."""
     parts = together.split([each.numel() for each in slots])
     torch._foreach_copy_(slots, [part.view_as(each) for part, each in zip(parts, slots, strict=True)])
 
