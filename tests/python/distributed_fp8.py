@@ -68,6 +68,28 @@ def an_infinity_of_one_rank_is_forgotten_by_all(rank: Rank) -> None:
     assert not layer.fp8_site.states[:, 2:].any()
 
 
+def optimizers_in_the_backward_pass_share_maxima_of_the_same_sites(rank: Rank) -> None:
+    """Every layer has its own optimizer. The objects between them move addresses apart in each rank."""
+    junk, layers, optimizers = list[object](), [], []
+    for number in range(6):
+        torch.manual_seed(number)
+        layers.append(fp8.Linear(32, 32, recipe=recipe()))
+    for number in (3, 0, 5, 1, 4, 2) if rank.rank else range(6):
+        optimizers.append(torch.optim.SGD(layers[number].parameters(), lr=0))
+        junk += [torch.optim.SGD([torch.zeros(1)]) for _ in range(rank.rank)]
+
+        def step(param: Tensor, optimizer: torch.optim.Optimizer = optimizers[-1]) -> None:
+            optimizer.step()
+
+        layers[number].weight.register_post_accumulate_grad_hook(step)
+    x = torch.ones(32, 32)
+    sum((layer(x * (i + 1)).sum() for i, layer in enumerate(layers)), torch.zeros(())).backward()
+    layers[0](x)  # ends the step
+    scales = torch.stack([layer.fp8_site.states[0, 0] for layer in layers])
+    assert scales.equal(torch.tensor(448.0) / torch.arange(1.0, 7.0)), scales
+    del junk
+
+
 def a_shape_has_one_decision(rank: Rank) -> None:
     own = measure._agreed("a shape", rank.rank + 3)
     agreed = torch.tensor([own])
@@ -130,6 +152,7 @@ CHECKS = (
     maxima_are_those_of_all_ranks,
     maxima_stay_where_they_are_if_asked,
     an_infinity_of_one_rank_is_forgotten_by_all,
+    optimizers_in_the_backward_pass_share_maxima_of_the_same_sites,
     a_shape_has_one_decision,
     ddp_keeps_ranks_alike,
     fsdp_has_the_losses_of_ddp,

@@ -253,6 +253,45 @@ def test_deleted_groups_are_not_stepped(name: str, taken: bool) -> None:
     assert len(saved) == 2
 
 
+def test_keys_that_an_optimizer_adds_to_its_groups() -> None:
+    class Counts(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            for group in self.param_groups:
+                group["count"] = group.get("count", 0) + 1
+                for param in group["params"]:
+                    param.data -= group["count"]
+
+    def run(make: Any) -> Any:
+        model = net()
+        optimizer = make([{"params": [*layer.parameters()]} for layer in (model[0], model[2])])
+        train(model, optimizer)
+        del optimizer.param_groups[0]
+        train(model, optimizer, first=3)
+        return weights(model)
+
+    assert run(lambda groups: CPUOffloadOptimizer(groups, Counts)) == run(Counts)
+
+
+def test_a_bias_that_is_in_no_group_for_one_step() -> None:
+    def run(make: Any) -> Any:
+        model = net()
+        optimizer = make([model[0].weight, model[0].bias, model[2].weight])
+        train(model, optimizer)
+        bias = optimizer.param_groups[0]["params"].pop(1)
+        train(model, optimizer, steps=1, first=3)
+        optimizer.param_groups[0]["params"].append(bias)
+        train(model, optimizer, first=4)
+        return weights(model)
+
+    assert run(CPUOffloadOptimizer) == run(lambda params: torch.optim.AdamW(params, fused=True))
+
+
+def test_a_tensor_instead_of_parameters() -> None:
+    for tensor in (torch.zeros(()), torch.zeros(3)):
+        with pytest.raises(TypeError, match="params argument given to the optimizer should be an iterable"):
+            CPUOffloadOptimizer(tensor)
+
+
 def test_muon_steps_matrices() -> None:
     """Its parameters have two dimensions, and so must that which the defaults are asked of."""
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import atexit
 import pathlib
+import subprocess
+import sys
 import threading
 import time
 import types
@@ -188,3 +190,12 @@ def test_gloo_gets_the_gil_before_the_interpreter_shuts_down(monkeypatch: pytest
     finally:
         dist.destroy_process_group()
         _collectives.release_at_exit.cache_clear()
+
+
+def test_the_fsdp2_example_resumes(tmp_path: pathlib.Path) -> None:
+    example = pathlib.Path(__file__).resolve().parents[2] / "examples/python/fsdp2.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", str(example), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "after a resume" in done.stdout

@@ -13,7 +13,7 @@ import pathlib
 import sys
 from typing import Any
 
-ABI_VERSION = 1  # of octavo/version.h: what the structs below are
+ABI_VERSION = 2  # of octavo/version.h: what the structs below are
 MAX_SLOTS = 3
 MAX_DIMS = 8
 
@@ -279,16 +279,18 @@ def library() -> ctypes.CDLL:
     path = library_path()
     try:
         loaded = ctypes.CDLL(str(path))
+        # The version is compared first: a library of another release may lack functions.
+        found = loaded.octavo_abi_version()
+        if found != ABI_VERSION:
+            raise OctavoError(
+                f"{path} has version {found} of the C ABI, this package needs {ABI_VERSION}: "
+                "install both from one release"
+            )
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(loaded, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
         raise OctavoError(f"{path} is not a usable octavo library: {error}") from error
-    if (found := loaded.octavo_abi_version()) != ABI_VERSION:
-        raise OctavoError(
-            f"{path} has version {found} of the C ABI, this package needs {ABI_VERSION}: "
-            "install both from one release"
-        )
     return loaded
 
 

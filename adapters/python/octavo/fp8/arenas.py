@@ -46,7 +46,7 @@ class Block:
         )
 
     def update_scales(self, begin: int, end: int, stream: int | None) -> None:
-        """Of the sites with these numbers."""
+        """Updates the scales of the sites from `begin` up to `end`."""
         self.update.states = self.states[begin].data_ptr()
         self.update.tensors = (end - begin) * _TENSORS
         self.update.stream = stream
@@ -84,11 +84,11 @@ class Arena:
         self._free.append((block, number))
 
     def runs(self) -> list[_Run]:
-        """Of all sites, including states that were given back."""
+        """Returns the runs of all sites, including states that were given back."""
         return [(block, 0, block.used) for block in self._blocks]
 
     def runs_of(self, leases: list[Lease]) -> list[_Run]:
-        """Of these sites: those of a block that has no others are one run."""
+        """Returns the runs of these sites: one run for a block that has no other sites in use."""
         numbers: dict[Block, list[int]] = {}
         for lease in leases:
             numbers.setdefault(lease.block, []).append(lease.number)
@@ -123,9 +123,8 @@ class Arena:
             _maxima_of_all_ranks(slots if leases is None else [lease.states[:, 2] for lease in leases])
         # An infinite maximum would hold its scale for as long as it is in the history: the step that has it
         # is skipped, or lost anyway.
-        infinite = torch.stack([torch.isinf(each).any() for each in slots]).any()
-        for each in slots:
-            each.masked_fill_(infinite, 0)
+        together = torch.cat([each.reshape(-1) for each in slots])
+        _copy_parts(slots, together.masked_fill_(torch.isinf(together).any(), 0))
         for block, begin, end in runs:
             block.update_scales(begin, end, stream_of(self.key.device))
 
@@ -150,6 +149,11 @@ class Lease:
 def _maxima_of_all_ranks(slots: list[Tensor]) -> None:
     together = torch.cat([each.reshape(-1) for each in slots])
     all_reduce(together, op=torch.distributed.ReduceOp.MAX)
+    _copy_parts(slots, together)
+
+
+def _copy_parts(slots: list[Tensor], together: Tensor) -> None:
+    """Copies consecutive parts of one tensor to the slots, with one call for all of them."""
     parts = together.split([each.numel() for each in slots])
     torch._foreach_copy_(slots, [part.view_as(each) for part, each in zip(parts, slots, strict=True)])
 

@@ -50,11 +50,13 @@ def _sites_of(optimizer: Any) -> list[Site]:
 
 @torch.no_grad()
 def _end_step_of(optimizers: Iterable[Any]) -> None:
-    ended = [site for optimizer in optimizers for site in _sites_of(optimizer)]
+    ended = {site for optimizer in optimizers for site in _sites_of(optimizer)}
     free = [site for site in sites.all_sites() if site.owner is None or site.owner() is None]
-    ended += [site for site in free if not site.waits or site.reduces()]
+    ended.update(site for site in free if not site.waits or site.reduces())
     count_step()
-    arenas.end_of([site.lease for site in dict.fromkeys(ended) if site.lease is not None])
+    # Ranks combine the maxima by position, so the order must be the same on all ranks. `_pending` has none.
+    in_order = sorted(ended, key=lambda site: site.number)
+    arenas.end_of([site.lease for site in in_order if site.lease is not None])
 
 
 def end_pending() -> None:

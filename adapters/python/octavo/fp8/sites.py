@@ -6,6 +6,7 @@ one. It lives as long as that memory, or a Linear that holds it: weights may mov
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Iterable
@@ -36,8 +37,12 @@ class WeightCodes(NamedTuple):
 _NO_CODES = WeightCodes((), 0, None, 0, 0)
 
 
+_numbers = itertools.count()
+
+
 class Site:
     def __init__(self) -> None:
+        self.number = next(_numbers)  # the order of creation, which is the same on all ranks
         self.used = False
         self.waits = False  # the backward pass of the last forward pass is still to come
         self.owner: weakref.ref[Any] | None = None  # the optimizer whose step ends this site's steps
@@ -77,8 +82,8 @@ class Site:
         return lease
 
     def reduces(self) -> bool:
-        """Whether ranks share its maxima. They must agree on the sites of a step, also where one of them has
-        had no backward pass.
+        """Returns True if ranks share the site's maxima. All ranks must end the same sites, even if one had
+        no backward pass.
         """
         return self.lease is not None and self.lease.arena.reduces()
 

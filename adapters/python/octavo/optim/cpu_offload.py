@@ -90,6 +90,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         elif small:
             self._small.optimizer.add_param_group({"params": small, **options})  # type: ignore[union-attr]
         if small:
+            self._small.given.append(group)  # type: ignore[union-attr]
             self._small.params += small  # type: ignore[union-attr]
             self._inside.update(dict.fromkeys(small, self._small))  # type: ignore[arg-type]
 
@@ -159,7 +160,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:  # parameters may have been unfrozen
             self._take_in(group)
         self._groups = {param: group for group in self.param_groups for param in group["params"]}
-        small: list[dict[str, Any]] = []
+        small: list[tuple[dict[str, Any], dict[str, Any]]] = []
         for group in self.param_groups:
             options, here = _options_of(group), []
             for param in (p for p in group["params"] if p in self._inside):
@@ -168,7 +169,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
                 else:
                     here.append(param)
             if here:
-                small.append({"params": here, **options})
+                small.append((group, {"params": here, **options}))
         if self._small is not None:
             self._small.replace_groups(small)
 
@@ -203,7 +204,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         states: dict[int, Any] = {}
         self._tell_groups()
         for inside in dict.fromkeys(self._inside[p] for p in self._groups if p in self._inside):
-            saved = inside.optimizer.state_dict()["state"]
+            saved = inside.state_dict()["state"]
             states.update({numbers[id(p)]: saved[i] for i, p in enumerate(inside.params) if i in saved})
         groups = [{**g, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups]
         return {"state": dict(sorted(states.items())), "param_groups": groups}
@@ -254,17 +255,37 @@ class Inside:
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
         self.params: list[Tensor] = []  # not the copies
+        self.given: list[dict[str, Any]] = []  # for small parameters: the given group of each inner group
 
-    def replace_groups(self, groups: list[dict[str, Any]]) -> None:
-        """States of parameters that are in none of the groups are dropped."""
-        self.params = [param for group in groups for param in group["params"]]
-        self.optimizer.param_groups[:] = groups
-        kept = set(self.params)
-        for param in [p for p in self.optimizer.state if p not in kept]:
-            del self.optimizer.state[param]
+    def replace_groups(self, groups: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+        """Gives the optimizer these groups: pairs of a given group and the contents of its inner group. Inner
+        groups are updated in place, because optimizers add keys at run time. States whose parameter is in no
+        group are kept, as in torch.
+        """
+        inner = dict[int, dict[str, Any]]()
+        for given, group in zip(self.given, self.optimizer.param_groups, strict=True):
+            inner.setdefault(id(given), group)
+        found = [inner.get(id(given), {}) for given, _ in groups]
+        for group, (_, contents) in zip(found, groups, strict=True):
+            group.update(contents)
+        self.optimizer.param_groups[:] = found
+        self.given = [given for given, _ in groups]
+        self.params = [param for group in found for param in group["params"]]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the optimizer's state dict. torch raises an error if a state's parameter has no group, so
+        these states are removed meanwhile.
+        """
+        state = self.optimizer.state
+        listed = {param for group in self.optimizer.param_groups for param in group["params"]}
+        rest = {p: state.pop(p) for p in list(state) if isinstance(p, Tensor) and p not in listed}
+        try:
+            return self.optimizer.state_dict()
+        finally:
+            state.update(rest)
 
     def load(self, states: list[Any]) -> None:
-        saved = self.optimizer.state_dict()
+        saved = self.state_dict()
         # Copies: torch would go on with the tensors that were given.
         saved["state"] = {i: copy.deepcopy(state) for i, state in enumerate(states) if state is not None}
         self.optimizer.load_state_dict(saved)
@@ -280,8 +301,8 @@ def _end(hooks: list[Any], streams: dict[torch.device, Any]) -> None:
 
 def _as_lists(params: Any) -> Any:
     """Parameters or groups, as torch.optim takes them, that can be read twice."""
-    if isinstance(params, Tensor):
-        return params
+    if isinstance(params, Tensor):  # torch's message
+        torch.optim.Optimizer(params, {})
     lists = []
     for each in params:
         if isinstance(each, dict) and not isinstance(each.get("params"), (Tensor, type(None))):

@@ -13,8 +13,9 @@ from .options import MIN_QUANTIZED_SIZE, from_text, state_of_bits
 
 # Arguments by place that bitsandbytes has behind its options: name, type, default.
 TAIL = (("optim_bits", "int | None", None), ("args", "Any", None), ("min_8bit_size", "int | None", None))
-# Its classes that have no optim_bits there if their names say the format, and those that have no `args`.
+# In bitsandbytes, 8bit and 32bit classes of these algorithms have no `optim_bits` argument.
 _NO_BITS = ("sgd", "lion", "rmsprop", "lamb", "lars", "ademamix")
+# In bitsandbytes, classes of these algorithms have no `args` argument.
 _NO_ARGS = ("ademamix",)
 # Options that are behind that tail in its signatures, or that only this library has.
 BEHIND_TAIL = ("max_unorm", "trust_ratio", "trust_coefficient")
