@@ -258,7 +258,13 @@ Status Loop::finish(Outcome& outcome) {
     const std::string why = "nothing is saved, because the gradients of the last " +
                             std::to_string(state_.skipped_in_a_row) +
                             " steps were not finite and the weights may be ruined";
-    if (outcome.signal == 0) return Status::failed(why + "; lower learning_rate or raise warmup_steps");
+    if (outcome.signal == 0) {
+      // A resume repeats the skipped steps. Only a step with finite gradients shows that the weights are
+      // good.
+      return Status::failed(why + "; to finish with these weights, train one step further: max_steps=" +
+                            std::to_string(session_.steps() + 1) +
+                            ", or lower learning_rate or raise warmup_steps");
+    }
     outcome.not_saved = why;
   } else {
     if (outcome.signal != 0) console_.note("stopping: a checkpoint is saved first");

@@ -138,6 +138,8 @@ std::string Saver::rescue() {
   try {
     if (state_.step == 0 || state_.skipped_in_a_row > 0) return {};
     if (!session_.lock.check().ok()) {  // the folder is gone, and with it what was saved
+      // A folder that has the name now belongs to another process: this run must not write into it.
+      if (path_exists(session_.settings.output_dir)) return {};
       if (!session_.lock.take(session_.settings.output_dir).ok()) return {};
       saved_step_ = -1;
     }

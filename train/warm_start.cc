@@ -104,7 +104,7 @@ Status check_fit(const InitSettings& init, const WarmStart& out, const std::vect
 
 std::vector<std::string> WarmStart::lines() const {
   std::vector<std::string> out;
-  for (const std::string& reason : skipped) out.push_back("warning: not taken: " + reason);
+  for (const std::string& reason : skipped) out.push_back("warning: skipped " + reason);
   out.push_back(
       "weights from " + file + ": " + std::to_string(used) + " tensors" +
       (converted > 0 ? ", " + std::to_string(converted) + " of them converted to another precision" : ""));

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: MIT
 #include "table.h"
 
+#include "train/format/decimal.h"
+
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdio>
 #include <stdexcept>
 #include <utility>
 
@@ -116,9 +117,7 @@ std::size_t output_width() {
 }
 
 std::string fixed(double value, int decimals) {
-  std::array<char, 64> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
-  return buffer.data();
+  return train::decimal_text(value, std::chars_format::fixed, decimals);
 }
 
 std::string grouped(std::int64_t value) {

@@ -11,6 +11,7 @@
 #include "terminal_console.h"
 #include "train/config/config.h"
 #include "train/format/numbers.h"
+#include "train/format/terminal_text.h"
 #include "train/report/plan_page.h"
 
 #include <nlohmann/json.hpp>
@@ -87,7 +88,8 @@ double launch_seconds(const plan::Gpu& gpu) {
   if (gpu.device < 0) return 0;
   const auto found =
       train::measure_launch(torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(gpu.device)));
-  if (!found.ok()) std::cerr << found.status().message() << "; a fast host is assumed\n";
+  if (!found.ok())
+    std::cerr << train::terminal_text(found.status().message()) << "; a fast host is assumed\n";
   return found.ok() ? *found : 0;
 }
 
@@ -115,7 +117,8 @@ train::Plan planned(const PlanCommand& request, const train::LoadWith& load, con
   const bool here = wanted.gpu.device >= 0 && wanted.num_gpus == 1;
   const bool more = !request.solve.empty() || request.advise || !request.html.empty();
   if (plan.status().code() != StatusCode::unsupported || !here || more) check(plan.status());
-  std::cerr << plan.status().message() << "\nmeasuring instead: a few steps with small batches\n";
+  std::cerr << train::terminal_text(plan.status().message())
+            << "\nmeasuring instead: a few steps with small batches\n";
   return measured(request, load, wanted);
 }
 

@@ -207,7 +207,8 @@ TEST_F(BadAudio, SeveralRecordingsInOneFileAreRefused) {
     // The last case has the same recording twice: an OGG file then has one serial number.
     for (const std::string& joined : {first + second, first + second + first, second + second}) {
       write_bytes(path, joined);
-      expect_refused(path, AllOf(HasSubstr("is several recordings in one file ("), HasSubstr("ffmpeg")));
+      expect_refused(path,
+                     AllOf(HasSubstr("contains several recordings in one file ("), HasSubstr("ffmpeg")));
     }
   }
   // A tag at the end is no recording.

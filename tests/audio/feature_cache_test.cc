@@ -9,10 +9,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -184,6 +187,29 @@ TEST_F(FeatureCacheTest, AFailedWriteRemovesNoFileOfAnotherRun) {
   });
   EXPECT_EQ(read_bytes(partial), "of another run");
   EXPECT_EQ(cache.find(clip_), features_);
+}
+
+TEST_F(FeatureCacheTest, OldTemporaryFilesAreRemovedWhenItIsOpened) {
+  const std::string place = [&] {
+    const FeatureCache cache = open();
+    cache.keep(clip_, features_);
+    return cache.path(clip_);
+  }();
+  const std::string folder = place.substr(0, place.rfind('/') + 1);
+  const std::string partial = folder + '.' + place.substr(folder.size()) + ".partial-";
+  const auto age = [](const std::string& path, std::time_t seconds) {
+    const std::time_t then = std::time(nullptr) - seconds;
+    const timespec times[2] = {{then, 0}, {then, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  };
+  write_bytes(partial + "1-0", "of a run that was killed");
+  write_bytes(partial + "2-0", "of a run that writes now");
+  age(partial + "1-0", 2 * 86400);
+  age(partial + "2-0", 3600);
+  age(place, 2 * 86400);
+  EXPECT_TRUE(open().find(clip_));
+  EXPECT_FALSE(std::filesystem::exists(partial + "1-0"));
+  EXPECT_TRUE(std::filesystem::exists(partial + "2-0"));
 }
 
 TEST_F(FeatureCacheTest, AFolderThatIsRemovedMeanwhileIsMadeAgain) {

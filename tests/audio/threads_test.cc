@@ -7,6 +7,7 @@
 #include "train/data/prefetch.h"
 #include "train/files_support.h"
 #include "train/tasks/speech/listening.h"
+#include "train/tasks/speech/transcribe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -81,6 +82,23 @@ TEST_F(RefusedThreads, ClipsAreReadByFewerOrByTheCaller) {
                              [&](std::size_t, const Result<Heard>& heard) { done += heard.ok(); });
                     return std::to_string(done);
                   }),
+              std::to_string(kMany))
+        << megabytes;
+  }
+}
+
+TEST_F(RefusedThreads, RecordingsAreOpenedByFewerOrByTheCaller) {
+  for (const std::uint64_t megabytes : {1, 64}) {
+    EXPECT_EQ(with_few_addresses(megabytes,
+                                 [] {
+                                   const std::vector<std::string> paths(kMany, "/nowhere/a.wav");
+                                   int failed = 0;
+                                   transcribe_files({}, paths, {.listening = {.threads = kMany}},
+                                                    {.done = [&](std::size_t, const Result<HeardFile>& file) {
+                                                      failed += file.ok() ? 0 : 1;
+                                                    }});
+                                   return std::to_string(failed);
+                                 }),
               std::to_string(kMany))
         << megabytes;
   }

@@ -76,6 +76,19 @@ TEST(FolderLock, AFolderThatIsGoneOrReplacedIsNoticed) {
   EXPECT_THAT(error_of(other, run), HasSubstr("another octavo train"));
 }
 
+TEST(FolderLock, AFolderThatCannotBeLookedAtIsNotTakenForGone) {
+  const TempFolder folder;
+  const std::string up = folder.at("up"), run = up + "/run";
+  FolderLock lock;
+  ASSERT_TRUE(lock.take(run).ok());
+  std::filesystem::rename(up, folder.at("aside"));
+  std::filesystem::create_symlink("up", up);  // a loop: stat fails with ELOOP
+  EXPECT_EQ(lock.check().message(), "");
+  std::filesystem::remove(up);
+  write_bytes(up, "");  // a file in the path: ENOTDIR
+  EXPECT_THAT(lock.check().message(), HasSubstr("was removed, moved or replaced"));
+}
+
 TEST(FolderLock, ALinkInItsPlaceIsRefusedAndNotFollowed) {
   const TempFolder folder;
   std::filesystem::create_symlink(folder.at("target"), folder.at(".lock"));

@@ -305,7 +305,9 @@ TEST_F(RunAgain, ARunWhoseLastStepsWereSkippedFailsAndSavesNothing) {
   ASSERT_FALSE(outcome.ok());
   EXPECT_THAT(outcome.status().message(),
               AllOf(HasSubstr("nothing is saved, because the gradients of the last "),
-                    HasSubstr(" steps were not finite and the weights may be ruined; lower learning_rate"),
+                    HasSubstr(" steps were not finite and the weights may be ruined; to finish with these "
+                              "weights, train one step further: max_steps=9, or lower learning_rate or raise "
+                              "warmup_steps"),
                     HasSubstr("the last good checkpoint is " + out() + "/checkpoint-2")));
   EXPECT_EQ(outcome.status().code(), StatusCode::failed);  // exit code 1
   EXPECT_EQ(list_checkpoints(out()).size(), 1u);

@@ -187,6 +187,23 @@ TEST(RunStop, AFolderThatIsRemovedOrMovedEndsTheRunWithAnError) {
   }
 }
 
+TEST(RunStop, NothingIsWrittenIntoAFolderThatReplacedTheRuns) {
+  const TempFolder folder;
+  TinyRun run(folder.path(), "run");
+  run.each = [&](const std::string& line) {
+    if (!line.starts_with("step 6/") || fs::exists(run.out + "-moved")) return;
+    fs::rename(run.out, run.out + "-moved");
+    fs::create_directory(run.out);
+    write_bytes(run.out + "/notes.txt", "of another process");
+  };
+  run.fail({"max_steps=300", "save_steps=4", "eval_steps=null"},
+           "output_dir: " + run.out + " was removed, moved or replaced while the run used it; ");
+  std::vector<std::string> names;
+  for (const auto& each : fs::directory_iterator(run.out)) names.push_back(each.path().filename());
+  EXPECT_THAT(names, testing::ElementsAre("notes.txt"));
+  EXPECT_TRUE(fs::exists(run.out + "-moved/checkpoint-4"));
+}
+
 // 262,144 tokens of 8,192 neurons: 8.6 GB of codes.
 TEST(RunStop, OutOfMemorySaysWhatWouldHelp) {
   const TempFolder folder;

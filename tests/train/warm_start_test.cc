@@ -223,7 +223,7 @@ TEST(WarmStart, FromACheckpointARunOrAFolderOfWeights) {
 
   std::filesystem::resize_file(run + "/checkpoint-10/model.safetensors", 10);
   const WarmStart older = from(run);
-  EXPECT_THAT(older.lines().front(), AllOf(HasSubstr("warning: not taken: "), HasSubstr("checkpoint-10")));
+  EXPECT_THAT(older.lines().front(), AllOf(HasSubstr("warning: skipped "), HasSubstr("checkpoint-10")));
   EXPECT_THAT(older.file, HasSubstr("checkpoint-5"));
   EXPECT_THAT(error_of({.from = run + "/checkpoint-10"}, model), HasSubstr("it is cut short"));
 

@@ -3,6 +3,7 @@
 #include "train/audio/decoder.h"
 
 #include "train/audio/header_check.h"
+#include "train/format/decimal.h"
 
 #include <unistd.h>
 
@@ -11,6 +12,8 @@
 
 namespace octavo::train {
 namespace {
+
+std::string exact_seconds(double seconds) { return decimal_text(seconds, std::chars_format::fixed, 6); }
 
 constexpr std::int64_t kBlockSamples = 1 << 14;  // of all channels: they stay in the cache
 constexpr std::int64_t kSecondsAhead = 1;        // of 8,000 bits: the frames before it that MP3 can refer to
@@ -186,13 +189,13 @@ Status Decoder::read(std::int64_t frames, std::vector<float>& samples) {
     if (sf_error(file_.get()) != SF_ERR_NO_ERROR) {
       position_ += std::max<sf_count_t>(got, 0);
       return library_error("decode from second " +
-                           std::to_string(static_cast<double>(position_) / info_.rate) + " on of");
+                           exact_seconds(static_cast<double>(position_) / info_.rate) + " on of");
     }
     if (got <= 0) break;
     const auto block = std::span(block_).first(static_cast<std::size_t>(got * info_.channels));
     if (!all_sound(block)) {
       return Status::invalid(path_ + ": has samples that are not numbers, or beyond 1e10, near second " +
-                             std::to_string(static_cast<double>(position_) / info_.rate) +
+                             exact_seconds(static_cast<double>(position_) / info_.rate) +
                              "; write it again, or leave it out");
     }
     mix_down(block, info_.channels, channel_, samples);
@@ -205,8 +208,8 @@ Status Decoder::read(std::int64_t frames, std::vector<float>& samples) {
 Status Decoder::check_end() const {
   const double missing = static_cast<double>(info_.frames - position_) / info_.rate;
   if (missing <= kShortfallAllowed) return {};
-  return Status::invalid(path_ + ": is cut short: its header promises " + std::to_string(info_.seconds()) +
-                         " s, it ends at " + std::to_string(static_cast<double>(position_) / info_.rate) +
+  return Status::invalid(path_ + ": is cut short: its header promises " + exact_seconds(info_.seconds()) +
+                         " s, it ends at " + exact_seconds(static_cast<double>(position_) / info_.rate) +
                          " s; get the whole file, or leave it out");
 }
 

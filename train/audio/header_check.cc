@@ -105,8 +105,8 @@ std::uint64_t promised_bytes(const FileBytes& file) {
 }
 
 Status several_recordings(const std::string& path, const std::string& seen) {
-  return Status::invalid(path + ": is several recordings in one file (" + seen +
-                         "), of which only the first would be read; make one of them, for example with "
+  return Status::invalid(path + ": contains several recordings in one file (" + seen +
+                         "), of which only the first would be read; join them into one, for example with "
                          "`ffmpeg -i FILE FILE.flac`");
 }
 
@@ -116,7 +116,7 @@ struct OggPage {
   std::uint64_t bytes = 0;
 };
 
-// The page at a position; none: there is no page.
+// Returns the page at a position; nullopt if no page begins there.
 std::optional<OggPage> ogg_page(const FileBytes& file, std::uint64_t position) {
   const std::string head = file.at(position, 27 + 255);
   if (!head.starts_with(std::string_view("OggS\0", 5))) return std::nullopt;
@@ -171,7 +171,7 @@ bool is_frame(const std::string& head) {
   return byte_of(head, 0) == 0xFF && (byte_of(head, 1) & 0xE0) == 0xE0;
 }
 
-// Where the first frame of an MP3 file says how long the file is; none: it does not.
+// Returns the offset of the length in the first frame of an MP3 file; nullopt if the frame has none.
 std::optional<std::size_t> length_in_frame(const std::string& head) {
   const bool first_version = (byte_of(head, 1) & 8) != 0, mono = byte_of(head, 3) >> 6 == 3;
   const std::size_t at = 4 + (first_version ? (mono ? 17U : 32U) : (mono ? 9U : 17U));

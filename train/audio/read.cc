@@ -3,6 +3,7 @@
 #include "train/audio/audio.h"
 #include "train/audio/decoder.h"
 #include "train/audio/resampler.h"
+#include "train/format/decimal.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,8 +15,8 @@ constexpr std::int64_t kPieceFrames = 1 << 16;
 
 Status check_request(const AudioRequest& request) {
   const auto bad = [&](const std::string& what, double value, const std::string& limit) {
-    return Status::invalid(request.path + ": " + what + " is " + std::to_string(value) + ", expected " +
-                           limit);
+    return Status::invalid(request.path + ": " + what + " is " +
+                           decimal_text(value, std::chars_format::fixed, 6) + ", expected " + limit);
   };
   if (!(request.offset >= 0 && request.offset < 1e9))
     return bad("offset", request.offset, "0 or more seconds");
@@ -31,8 +32,7 @@ Status check_request(const AudioRequest& request) {
 }
 
 std::string seconds_text(double seconds) {
-  std::string text = std::to_string(std::round(seconds * 1000) / 1000);
-  return text.substr(0, text.find('.') + 4) + " s";
+  return decimal_text(std::round(seconds * 1000) / 1000, std::chars_format::fixed, 3) + " s";
 }
 
 // The part of the file that was asked for, in its frames.

@@ -11,8 +11,8 @@
 #include <octavo/optimizer.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -98,9 +98,16 @@ Status check_values(const Asked& asked, const Config& config) {
   if (const auto tag = message.find("] "); tag != std::string::npos) message = message.substr(tag + 2);
   std::string option = message.substr(0, std::min(message.find(':'), message.size()));
   if (const auto got = message.find(": got "); got != std::string::npos) {
-    const double value = std::strtod(message.c_str() + got + 6, nullptr);
-    if (std::isfinite(value) && std::abs(value) > double{std::numeric_limits<float>::max()})
-      message += ", at most 3.4e38: it is a 32-bit float";
+    double value = 0;
+    std::from_chars(message.data() + got + 6, message.data() + message.size(), value);
+    if (std::isfinite(value) && std::abs(value) > double{std::numeric_limits<float>::max()}) {
+      constexpr std::string_view kAnyFinite = "a finite number of at least 0";
+      if (message.ends_with(kAnyFinite))
+        message.replace(message.size() - kAnyFinite.size(), kAnyFinite.size(),
+                        "a number from 0 to 3.4e38 (stored as a 32-bit float)");
+      else
+        message += ", at most 3.4e38 (stored as a 32-bit float)";
+    }
   }
   const std::string path = "training." + (option == "lr" ? "learning_rate" : option);
   const std::size_t key = config.schema->index(path);

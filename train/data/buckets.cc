@@ -5,10 +5,9 @@
 
 #include "train/data/mix.h"
 #include "train/data/threads.h"
+#include "train/format/decimal.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -34,12 +33,7 @@ struct Clip {
   ClipCost cost;
 };
 
-std::string number(double value) {
-  std::array<char, 32> text = {};
-  const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, 6);
-  return {text.data(), end.ptr};
-}
+std::string number(double value) { return decimal_text(value, std::chars_format::general, 6); }
 
 // A batch while it grows.
 struct Growing {

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/stages.h"
 
+#include "train/format/decimal.h"
+
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -36,12 +36,7 @@ Status too_many(std::string_view key, std::string_view value, std::int64_t per_s
                          (ranks > 1 ? " x ranks" : "") + ") come to 2^63 or more in all; use less of one");
 }
 
-std::string text_of(double value) {
-  std::array<char, 32> text = {};
-  const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, 6);
-  return {text.data(), end.ptr};
-}
+std::string text_of(double value) { return decimal_text(value, std::chars_format::general, 6); }
 
 // Draws of `epochs` passes, rounded up; none if there are too many to count.
 std::optional<std::int64_t> draws_of(double epochs, std::int64_t samples) {

@@ -19,7 +19,7 @@ namespace octavo::train {
 
 struct StartedThreads {
   std::vector<std::thread> threads;  // the caller joins them
-  std::string problem;               // why there are fewer than asked for; empty: there are as many
+  std::string problem;               // why fewer threads started; empty if all did
 };
 
 // Starts up to `count` threads that each call `work`. After the first refusal it starts no more. The caller

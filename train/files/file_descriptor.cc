@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: MIT
 #include "train/files/file_descriptor.h"
 
+#include "train/format/decimal.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <system_error>
 
 namespace octavo::train {
@@ -55,9 +56,7 @@ std::string size_text(std::uint64_t bytes) {
   double value = static_cast<double>(bytes) / 1000;
   std::size_t unit = 0;
   for (; value >= 999.95 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, 1);
-  return std::string(text.data(), end.ptr) + ' ' + kUnits[unit];
+  return decimal_text(value, std::chars_format::fixed, 1) + ' ' + kUnits[unit];
 }
 
 }  // namespace octavo::train

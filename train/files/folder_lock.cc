@@ -121,7 +121,9 @@ class FolderLock::Held {
     }, there{};
     if (folder_file_.get() < 0 || ::fstat(folder_file_.get(), &mine) != 0)
       return {};  // it cannot be compared
-    if (::stat(folder_.c_str(), &there) == 0 && same_file(mine, there)) return {};
+    const bool found = ::stat(folder_.c_str(), &there) == 0;
+    // Other errors, as of a network file system or of permissions, do not show that the folder is gone.
+    if (found ? same_file(mine, there) : errno != ENOENT && errno != ENOTDIR) return {};
     return Status::failed("output_dir: " + folder_ + " was removed, moved or replaced while the run used it");
   }
 

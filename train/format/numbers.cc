@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/format/numbers.h"
 
+#include "train/format/decimal.h"
+
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <ctime>
 
@@ -11,13 +12,9 @@ namespace {
 
 bool known(const std::optional<double>& value) { return value && std::isfinite(*value); }
 
-// The same in every locale.
-std::string printed(double value, std::chars_format format, int digits) {
-  std::array<char, 400> text{};  // the largest double has 309 digits
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, format, digits);
-  return {text.data(), end.ptr};
+std::string rounded(double value, int digits) {
+  return decimal_text(value, std::chars_format::fixed, digits);
 }
-std::string rounded(double value, int digits) { return printed(value, std::chars_format::fixed, digits); }
 
 // Three digits or more and a unit: 51.4 MB.
 template <std::size_t N>
@@ -40,7 +37,7 @@ std::string fixed(std::optional<double> value, int digits) {
 }
 
 std::string significant(std::optional<double> value, int digits) {
-  return known(value) ? printed(*value, std::chars_format::general, digits) : kUnknown;
+  return known(value) ? decimal_text(*value, std::chars_format::general, digits) : kUnknown;
 }
 
 std::string grouped(std::optional<double> value) {

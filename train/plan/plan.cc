@@ -3,6 +3,7 @@
 
 #include "plan/host.h"
 #include "train/config/passes.h"
+#include "train/format/decimal.h"
 #include "train/format/numbers.h"
 #include "train/parallel/layout.h"
 
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -263,9 +265,8 @@ bool is_as_large(const Plan& plan, double padded_length) {
 
 std::string plan_against(const Plan& plan, const Measured& measured) {
   const auto off = [](double planned, double found) {
-    std::array<char, 32> text{};
-    std::snprintf(text.data(), text.size(), " (%+.1f%%)", 100 * (planned / found - 1));
-    return std::string(text.data());
+    const double percent = 100 * (planned / found - 1);
+    return (std::signbit(percent) ? " (" : " (+") + decimal_text(percent, std::chars_format::fixed, 1) + "%)";
   };
   const std::int64_t peak = planned_peak(plan, measured);
   const bool with_time = !plan.cpu && measured.usual_batch;

@@ -4,19 +4,21 @@
 #include "train/files/checkpoint_names.h"
 #include "train/files/checksums.h"
 #include "train/files/file_descriptor.h"
+#include "train/files/folders.h"
 #include "train/files/output_file.h"
 #include "train/files/safetensors.h"
 #include "train/files/safetensors_format.h"
+#include "train/format/decimal.h"
 #include "train/format/numbers.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <mutex>
 #include <random>
@@ -35,12 +37,7 @@ std::string hash_of(std::span<const std::byte> bytes) {
 }
 
 // All digits, with a decimal point whatever the locale of the program is: a cache must be found again.
-std::string exact(double value) {
-  std::array<char, 40> text{};
-  const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::general, 17);
-  return {text.data(), end.ptr};
-}
+std::string exact(double value) { return decimal_text(value, std::chars_format::general, 17); }
 
 // What makes features, but for dither: what is kept has none.
 std::string settings_text(const FeatureSettings& settings, const FeatureTables& tables) {
@@ -92,6 +89,27 @@ std::string unique_text() {
   return process + '-' + std::to_string(writes++);
 }
 
+// Removes the temporary files of runs that were killed while they wrote. A run renames its file within
+// seconds, so one that is a day old has no writer.
+void remove_abandoned(const std::string& folder) {
+  constexpr std::time_t kDay = 86400;
+  const std::time_t now = std::time(nullptr);
+  const auto groups = list_folder(folder);
+  if (!groups.ok()) return;
+  for (const std::string& group : *groups) {
+    if (group.size() != 2) continue;  // only the folders that path() names
+    const auto names = list_folder(folder + '/' + group);
+    if (!names.ok()) continue;
+    for (const std::string& name : *names) {
+      if (!name.starts_with('.') || name.find(".safetensors.partial-") == std::string::npos) continue;
+      const std::string path = folder + '/' + group + '/' + name;
+      struct stat found {};
+      if (::lstat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) && now - found.st_mtime > kDay)
+        ::unlink(path.c_str());
+    }
+  }
+}
+
 // Writes a file of features under a name of its own and renames it, so that two runs with one folder may
 // write the same clip at the same time. The file is not synced: features can be made again, and their
 // checksum shows an incomplete file.
@@ -134,6 +152,7 @@ Result<FeatureCache> FeatureCache::open(const std::string& folder, const Feature
   state->settings = settings_text(settings, tables);
   state->bands = settings.features;
   if (Status bad = make_folders(folder); !bad.ok()) return bad;
+  remove_abandoned(folder);
   return FeatureCache(std::move(state));
 }
 

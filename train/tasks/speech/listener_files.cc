@@ -86,7 +86,7 @@ Result<ListenerFiles> open_run(const std::string& name, const std::string& which
   }
   auto out = open_checkpoint(chosen->path, config->settings);
   if (!out.ok()) return out;
-  for (const std::string& reason : chosen->skipped) out->notes.push_back("warning: not taken: " + reason);
+  for (const std::string& reason : chosen->skipped) out->notes.push_back("warning: skipped " + reason);
   if (!chosen->why.empty()) out->notes.push_back(chosen->path + ": " + chosen->why);
   return out;
 }

@@ -2,14 +2,14 @@
 #include "train/tasks/speech/transcribe.h"
 
 #include "train/audio/audio.h"
+#include "train/data/threads.h"
 #include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/windows.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,16 +32,8 @@ struct Place {
 // Opens all of them: a header takes a moment, and there may be many.
 std::vector<Result<AudioInfo>> probe_all(std::span<const std::string> paths, int threads) {
   std::vector<std::optional<Result<AudioInfo>>> found(paths.size());
-  std::atomic<std::size_t> next = 0;
-  {
-    std::vector<std::jthread> pool;
-    const std::size_t most = std::min<std::size_t>(paths.size(), reading_threads(threads));
-    for (std::size_t i = 0; i < most; ++i) {
-      pool.emplace_back([&] {
-        for (std::size_t k = next++; k < paths.size(); k = next++) found[k].emplace(probe_audio(paths[k]));
-      });
-    }
-  }
+  for_each_index(paths.size(), reading_threads(threads),
+                 [&](std::uint64_t i) { found[i].emplace(probe_audio(paths[i])); });
   std::vector<Result<AudioInfo>> out;
   out.reserve(found.size());
   for (auto& each : found) out.push_back(std::move(*each));

@@ -21,8 +21,9 @@ Status cannot_read_mapped(const std::string& path, std::int64_t begin, std::int6
                           std::to_string(end) +
                           "; it was shortened while it was in use. Restore it, then start again");
   }
-  return Status::failed(path + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) +
-                        " cannot be read; the disk reports an error, or the file was shortened for a while");
+  return Status::failed(
+      path + ": bytes " + std::to_string(begin) + " to " + std::to_string(end) +
+      " cannot be read; the disk reports an error, or the file was shortened and has grown again");
 }
 
 struct TextCorpus::Files {
