@@ -334,6 +334,31 @@ def test_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(p.grad is None for model in models for p in model.parameters())
 
 
+def test_backward_passes_of_two_models_at_the_same_time() -> None:
+    """The second pass begins and ends while the first one has gathered a gradient."""
+    models = [network("cpu"), network("cpu")]
+    optimizer = optim.AdamW8bit([p for model in models for p in model.parameters()], gradient_release=True)
+    failed: list[BaseException] = []
+
+    def second() -> None:
+        try:
+            loss_of(models[1], 0).backward()
+        except BaseException as error:
+            failed.append(error)
+
+    def hold(param: torch.Tensor) -> None:
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+
+    hook = list(models[0].parameters())[-1].register_post_accumulate_grad_hook(hold)
+    loss_of(models[0], 0).backward()
+    hook.remove()
+    assert not failed
+    assert len(optimizer.state) == len([p for model in models for p in model.parameters()])
+    assert all(p.grad is None for model in models for p in model.parameters())
+
+
 def test_a_step_without_gradients_has_no_norm(device: str) -> None:
     for release in (True, False):
         model = network(device)

@@ -32,7 +32,7 @@ class GradientHooks:
         self._optimizer = weakref.ref(optimizer)
         self._gathered: dict[_Place, dict[int, Tensor]] = {}  # complete, and soon to be used; by id
         self._bytes: dict[_Place, int] = {}  # of their gradients
-        self._thread = 0  # that runs the backward pass whose gradients were gathered
+        self._threads: dict[int, int] = {}  # by the id of a gathered parameter: whose backward pass it was
         self._hooked: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
         # Autograd has a thread per device, and all of them use this one optimizer.
         self._lock = optimizer._lock
@@ -71,27 +71,31 @@ class GradientHooks:
         """Uses the parameter with others of its stream, at the latest when the backward pass ends."""
         grad: Any = param.grad
         device = param.device
-        # A GPU has one thread for all backward passes.
-        if grad is None or (self._gathered and self._thread != get_ident() and device.type == "cpu"):
+        # A GPU has one thread for all backward passes. Passes of different models may run at the same time.
+        other = device.type == "cpu" and self._threads.get(id(param), get_ident()) != get_ident()
+        if grad is None or other:
             raise RuntimeError(
                 f"{type(optimizer).__name__}: two threads run backward passes of one model at the same time, "
                 "and gradient_release and offload_gradients take its gradients meanwhile; run one pass after "
                 "the other, or use neither option"
             )
         if not self._gathered:
-            self._thread = get_ident()
             torch.autograd.Variable._execution_engine.queue_callback(self.end_of_backward)
         place = device, stream_of(device)
         gathered = self._gathered.setdefault(place, {})
         if id(param) not in gathered:
             gathered[id(param)] = param
+            self._threads[id(param)] = get_ident()
             self._bytes[place] = size = self._bytes.get(place, 0) + grad.nbytes
             if size >= TOGETHER:
                 self._flush(optimizer, place)
 
     def _flush(self, optimizer: Optimizer, place: _Place) -> None:
         self._bytes.pop(place, None)
-        params = [param for param in self._gathered.pop(place, {}).values() if param.grad is not None]
+        gathered = self._gathered.pop(place, {})
+        for number in gathered:
+            self._threads.pop(number, None)
+        params = [param for param in gathered.values() if param.grad is not None]
         if params:
             self.use(optimizer, params)
 
@@ -106,7 +110,7 @@ class GradientHooks:
     def forget(self) -> None:
         """What was gathered stays with its parameters."""
         with self._lock:
-            self._gathered, self._bytes = {}, {}
+            self._gathered, self._bytes, self._threads = {}, {}, {}
 
 
 def averaged_later(param: Tensor) -> bool:
