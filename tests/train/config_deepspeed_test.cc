@@ -164,6 +164,42 @@ TEST_F(DeepSpeed, OptimizerStatesInHostMemory) {
       AllOf(HasSubstr("offload"), HasSubstr("stream"), HasSubstr("host")));
 }
 
+// Stage 2 with the optimizer on the CPU: DeepSpeed has gradients in host memory, too.
+TEST_F(DeepSpeed, Stage2OffloadsGradientsWithTheOptimizer) {
+  const std::string offload = R"("offload_optimizer": {"device": "cpu"})";
+  const std::string both = R"({"zero_optimization": {"stage": 2, )" + offload + "}}";
+  const auto config = given(both);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_TRUE(config->settings.training.offload_gradients);
+  EXPECT_EQ(config->origin("training.offload_gradients").text(),
+            files_.path("ds.json") + ":1 (zero_optimization.offload_optimizer.device)");
+  EXPECT_THAT(config->notes, IsEmpty());
+  const auto goes = [&](const std::string& json, const std::string& yaml = "", const Words& words = {}) {
+    const auto it = given(json, yaml, words);
+    EXPECT_TRUE(it.ok()) << it.status().message();
+    return it.ok() && it->settings.training.offload_gradients;
+  };
+  EXPECT_TRUE(goes("{\"zero_optimization\": {" + offload + ", \"stage\": 2}}")) << "in either order";
+  EXPECT_TRUE(goes(R"({"zero_optimization": {"stage": 2, "cpu_offload": true}})"));
+  EXPECT_TRUE(goes(both, "  gradient_accumulation_steps: 6\n  max_grad_norm: 1\n  compute_dtype: float16\n"));
+  EXPECT_FALSE(goes(R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}})"));
+  EXPECT_FALSE(goes(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}})"));
+  EXPECT_FALSE(goes(R"({"zero_optimization": {"stage": 2}})"));
+  // What is given otherwise counts.
+  EXPECT_FALSE(goes(both, "  offload_gradients: false\n"));
+  EXPECT_FALSE(goes(both, "", {"offload_gradients=false"}));
+  EXPECT_FALSE(goes(both, "", {"offload=none"}));
+  EXPECT_FALSE(goes(both, "", {"parallel=ddp"}));
+  EXPECT_FALSE(goes(both, "", {"deepspeed=null"}));
+  // Ranks sum gradients on their GPUs.
+  const auto ranks = given(both, "  num_gpus: 2\n");
+  ASSERT_TRUE(ranks.ok()) << ranks.status().message();
+  EXPECT_FALSE(ranks->settings.training.offload_gradients);
+  EXPECT_THAT(ranks->notes,
+              ElementsAre(AllOf(HasSubstr("ds.json:1:58 (zero_optimization.offload_optimizer.device): "),
+                                HasSubstr("gradients stay on the GPUs, because 2 ranks sum them there"))));
+}
+
 TEST_F(DeepSpeed, WhatDoesNotMapIsNamed) {
   const std::array<std::pair<const char*, const char*>, 24> all = {{
       {R"({"zero_optimization": {"stage": 3}})",

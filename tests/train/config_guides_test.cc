@@ -15,6 +15,7 @@ namespace octavo::train {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -48,15 +49,54 @@ TEST(BdhGuide, FourBitOptimizer) {
 COMPUTE_DTYPE = "bfloat16"
 )");
   EXPECT_EQ(config.settings.task, "text");
-  EXPECT_EQ(config.settings.training.optimizer, kFourBits);
+  EXPECT_EQ(config.settings.training.optimizer, kEightBits);
   EXPECT_EQ(config.settings.training.compute_dtype, ComputeType::bfloat16);
   EXPECT_EQ(config.origin("training.optimizer").place(), "run.yaml:1:1 (use_4bit_optimizer)");
+  EXPECT_THAT(
+      config.notes,
+      ElementsAre("run.yaml:1:1: use_4bit_optimizer: true is 8-bit AdamW (optimizer: adamw_8bit); the "
+                  "states of optimizer: adamw_4bit take about half of its memory"));
   EXPECT_EQ(config.origin("training.compute_dtype").place(), "run.yaml:2:1");
   EXPECT_EQ(training_of(R"(USE_4BIT_OPTIMIZER = True  # Use 8-bit AdamW optimizer
 COMPUTE_DTYPE = "bfloat16"  # Compute dtype for mixed precision
 )")
                 .optimizer,
-            kFourBits);
+            kEightBits);
+  const Config off = parsed("USE_4BIT_OPTIMIZER = False\n");
+  EXPECT_EQ(off.settings.training.optimizer, kFloat);
+  EXPECT_THAT(off.notes,
+              ElementsAre("run.yaml:1:1: use_4bit_optimizer: false is AdamW with fp32 states (optimizer: "
+                          "adamw); the states of optimizer: adamw_8bit take about a quarter of its memory"));
+}
+
+// The switch counts where no optimizer is named. One that is named is kept where it agrees.
+TEST(BdhGuide, FourBitOptimizerBesideAnOptimizer) {
+  const auto chosen = [](const std::string& text, const Words& words = {}) {
+    const Config config = parsed(text, words);
+    return config.settings.training.optimizer;
+  };
+  const std::string on = "use_4bit_optimizer: true\n", off = "use_4bit_optimizer: false\n";
+  EXPECT_EQ(chosen(on + "optimizer: adamw_4bit"), kFourBits);
+  EXPECT_EQ(chosen("optimizer: lion_8bit\n" + on), (OptimizerName{Algorithm::lion, StateFormat::int8}));
+  EXPECT_EQ(chosen(off + "optimizer: sgd"), (OptimizerName{Algorithm::sgd, StateFormat::fp32}));
+  EXPECT_TRUE(parsed(on + "optimizer: adamw_4bit").notes.empty()) << "the switch has chosen nothing";
+  for (const auto& [text, named] : {std::pair(on + "optimizer: adamw", "adamw"),
+                                    std::pair(off + "optimizer: adamw_8bit", "adamw_8bit")}) {
+    EXPECT_EQ(parse(text, "run.yaml").status().message(),
+              "run.yaml:1:1: use_4bit_optimizer: got " +
+                  std::string(text == on + "optimizer: adamw" ? "true" : "false") +
+                  ", but training.optimizer is " + named + " (run.yaml:2:1); remove one of them");
+  }
+  // On the command line it replaces what the file names, unless that agrees.
+  EXPECT_EQ(chosen("", {"use_4bit_optimizer=false"}), kFloat);
+  EXPECT_EQ(chosen("", {"USE_4BIT_OPTIMIZER=True"}), kEightBits);
+  EXPECT_EQ(chosen("optimizer: adamw_8bit", {"use_4bit_optimizer=false"}), kFloat);
+  EXPECT_EQ(chosen("optimizer: adamw", {"use_4bit_optimizer=true"}), kEightBits);
+  EXPECT_EQ(chosen("optimizer: adamw_4bit", {"use_4bit_optimizer=true"}), kFourBits);
+  EXPECT_EQ(chosen(on, {"use_4bit_optimizer=false"}), kFloat);
+  EXPECT_EQ(chosen(on, {"optimizer=adamw"}), kFloat);
+  EXPECT_THAT(parsed("", {"use_4bit_optimizer=false"}).notes,
+              ElementsAre(StartsWith("command line: use_4bit_optimizer: false is AdamW with fp32 states")));
 }
 
 TEST(BdhGuide, MixedPrecision) {
@@ -90,15 +130,39 @@ FP8_AMAX_COMPUTE_ALGO = "most_recent"  # "max" or "most_recent"
   EXPECT_EQ(all.recipe.amax_compute_algo, fp8::AmaxAlgo::most_recent);
 }
 
-TEST(BdhGuide, Fp8AndFourBits) {
-  for (const bool four_bits : {true, false}) {
-    const TrainingSettings training =
-        training_of(std::string("USE_FP8 = True\nUSE_4BIT_OPTIMIZER = ") + (four_bits ? "True" : "False") +
-                    "\nFP8_FORMAT = \"hybrid\"\nCOMPUTE_DTYPE = \"bfloat16\"\n");
-    EXPECT_TRUE(training.fp8.enabled);
-    EXPECT_EQ(training.optimizer == kFourBits, four_bits);
-    EXPECT_EQ(training.compute_dtype, ComputeType::bfloat16);
-  }
+// Its four whole configs, from the fastest to the one for tests.
+TEST(BdhGuide, ExampleConfigs) {
+  const auto is = [](std::string_view text, const OptimizerName& optimizer, bool fp8, ComputeType type) {
+    const TrainingSettings training = training_of(text);
+    EXPECT_EQ(training.optimizer, optimizer) << text;
+    EXPECT_EQ(training.fp8.enabled, fp8) << text;
+    EXPECT_EQ(training.compute_dtype, type) << text;
+    if (fp8) {
+      EXPECT_EQ(training.fp8.recipe.format, fp8::Format::hybrid) << text;
+    }
+  };
+  is(R"(USE_FP8 = True
+USE_4BIT_OPTIMIZER = False  # Optimizer overhead not needed on H100
+FP8_FORMAT = "hybrid"
+COMPUTE_DTYPE = "bfloat16"
+)",
+     kFloat, true, ComputeType::bfloat16);
+  is(R"(USE_FP8 = True
+USE_4BIT_OPTIMIZER = True  # Combine both optimizations
+FP8_FORMAT = "hybrid"
+COMPUTE_DTYPE = "bfloat16"
+)",
+     kEightBits, true, ComputeType::bfloat16);
+  is(R"(USE_FP8 = False
+USE_4BIT_OPTIMIZER = True
+COMPUTE_DTYPE = "bfloat16"
+)",
+     kEightBits, false, ComputeType::bfloat16);
+  is(R"(USE_FP8 = False
+USE_4BIT_OPTIMIZER = False
+COMPUTE_DTYPE = "float32"
+)",
+     kFloat, false, ComputeType::float32);
 }
 
 TEST(BdhGuide, WithoutFp8ItsDetailsHaveNoEffect) {
@@ -110,20 +174,10 @@ USE_4BIT_OPTIMIZER = True
 )";
   const std::string off = "USE_FP8 = False" + std::string(kBlock.substr(kBlock.find('\n')));
   EXPECT_FALSE(training_of(off).fp8.enabled);
-  EXPECT_TRUE(parsed(off).notes.empty());
+  EXPECT_THAT(parsed(off).notes, ElementsAre(HasSubstr("use_4bit_optimizer: true is 8-bit AdamW")))
+      << "and no note about FP8";
   EXPECT_FALSE(parsed(kBlock, {"use_fp8=false"}).settings.training.fp8.enabled);
   EXPECT_TRUE(parsed(off, {"USE_FP8=True"}).settings.training.fp8.enabled);
-}
-
-TEST(BdhGuide, ExamplesForOtherGpusAndForTests) {
-  const TrainingSettings best =
-      training_of("USE_FP8 = False\nUSE_4BIT_OPTIMIZER = True\nCOMPUTE_DTYPE = \"bfloat16\"\n");
-  EXPECT_EQ(best.optimizer, kFourBits);
-  EXPECT_EQ(best.compute_dtype, ComputeType::bfloat16);
-  const TrainingSettings test =
-      training_of("USE_FP8 = False\nUSE_4BIT_OPTIMIZER = False\nCOMPUTE_DTYPE = \"float32\"\n");
-  EXPECT_NE(test.optimizer, kFourBits);
-  EXPECT_EQ(test.compute_dtype, ComputeType::float32);
 }
 
 // ---- Parakeet: parts of a config that name no task are keys of any run ----
@@ -209,6 +263,43 @@ TEST(ParakeetGuide, ProgressiveTraining) {
     EXPECT_TRUE(config.settings.training.resume_from_checkpoint.latest);
   }
   EXPECT_FALSE(training_of("resume_from_checkpoint: false").resume_from_checkpoint.latest);
+}
+
+// As transformers has it: max_steps counts where both are given.
+TEST(ParakeetGuide, StepsForATestBesideEpochs) {
+  const Config config = parsed("training:\n  num_train_epochs: 3\n  max_steps: 100  # Only 100 steps\n");
+  EXPECT_EQ(config.settings.training.max_steps, 100);
+  EXPECT_EQ(config.settings.training.num_train_epochs, std::nullopt);
+  EXPECT_EQ(config.origin("training.num_train_epochs").text(), "run.yaml:3 (max_steps)");
+  EXPECT_THAT(
+      config.notes,
+      ElementsAre("run.yaml:2:3: training.num_train_epochs: without effect: training.max_steps is 100 "
+                  "(run.yaml:3:3), which counts where both are given; set max_steps to null to train "
+                  "for 3 epochs"));
+  EXPECT_EQ(parsed("", {"max_steps=5", "num_train_epochs=1"}).settings.training.max_steps, 5);
+  const Config open = parsed("max_steps: -1\nnum_train_epochs: 2");
+  EXPECT_EQ(open.settings.training.num_train_epochs, 2);
+  EXPECT_TRUE(open.notes.empty());
+}
+
+TEST(ParakeetGuide, WorkersBelowEitherSection) {
+  const auto workers = [](std::string_view text) {
+    return parsed(text).settings.data.dataloader_num_workers;
+  };
+  EXPECT_EQ(workers("training:\n  dataloader_num_workers: 16\n"), 16);
+  EXPECT_EQ(workers("data:\n  dataloader_num_workers: 16\n"), 16);
+  EXPECT_EQ(workers("training: {num_workers: 3}"), 3);
+  EXPECT_EQ(workers("training.dataloader_num_workers: 5"), 5);
+  EXPECT_EQ(parsed("dataloader_num_workers: 8", {"training.dataloader_num_workers=1"})
+                .settings.data.dataloader_num_workers,
+            1);
+  EXPECT_EQ(parse("data: {dataloader_num_workers: 8}\ntraining: {dataloader_num_workers: 16}", "run.yaml")
+                .status()
+                .message(),
+            "run.yaml:2:12: dataloader_num_workers: given twice; data.dataloader_num_workers has a value at "
+            "run.yaml:1:8: remove one");
+  EXPECT_THAT(parse("model: {dataloader_num_workers: 8}", "run.yaml").status().message(),
+              HasSubstr("did you mean data.dataloader_num_workers?"));
 }
 
 // ---- Parakeet: with its model, they are configs of the task `speech` ----
@@ -356,6 +447,7 @@ TEST(ParakeetGuide, DeepSpeedAndSeveralGpus) {
   const auto offloaded = load(yaml);
   ASSERT_TRUE(offloaded.ok()) << offloaded.status().message();
   EXPECT_EQ(offloaded->settings.training.offload, Offload::host);
+  EXPECT_TRUE(offloaded->settings.training.offload_gradients);
   EXPECT_EQ(offloaded->settings.training.parallel, Parallel::zero2);
   files.write("deepspeed_config.json", file(""));
   const auto config = load(yaml);
@@ -367,9 +459,9 @@ TEST(ParakeetGuide, DeepSpeedAndSeveralGpus) {
   EXPECT_EQ(training.per_device_train_batch_size, 16) << "auto is the config's";
   EXPECT_EQ(training.gradient_accumulation_steps, 1);
   EXPECT_FALSE(training.global_batch_size);
-  EXPECT_THAT(config->notes,
-              testing::ElementsAre(
-                  StartsWith(json + ":14:5: zero_optimization.contiguous_gradients: without effect: "),
+  EXPECT_THAT(
+      config->notes,
+      ElementsAre(StartsWith(json + ":14:5: zero_optimization.contiguous_gradients: without effect: "),
                   StartsWith(json + ":15:5: zero_optimization.overlap_comm: without effect: ")));
   // Its keys are not those of a config.
   EXPECT_THAT(refusal(file("")), AllOf(StartsWith("run.yaml:2:3: train_batch_size: "),
@@ -440,7 +532,33 @@ model.n_layer=2
   EXPECT_THAT(error("\nLEARNING_RAT = 1"), HasSubstr("run.py:2:1: LEARNING_RAT: unknown key; did you mean"));
   EXPECT_THAT(error("BATCH_SIZE = 1_000"),
               HasSubstr("run.py:1:14: training.per_device_train_batch_size: got 1_000, expected an integer"));
-  EXPECT_THAT(error("A = 1\nprint(A)\n"), StartsWith("run.py:"));
+}
+
+// A script with code around its settings is not executed; the error has the command that copies them.
+TEST(Assignments, CodeIsNamedWithWhatToDo) {
+  const auto error = [](std::string_view text, std::string_view name = "train.py") {
+    return parse(text, name).status().message();
+  };
+  EXPECT_EQ(
+      error("# BDH\nimport torch\n\nUSE_FP8 = True\n"),
+      "train.py:2:1: import torch: Python code is not executed; a config is lines of NAME = value, or "
+      "YAML. Copy the script's settings: grep -E \"^[A-Z0-9_]+ *= *(True|False|None|[-.0-9'\\\"])\" train.py "
+      "> "
+      "settings.py; remove the names that docs/config.md does not have, and run octavo train settings.py");
+  const std::pair<const char*, const char*> all[] = {
+      {"LEARNING_RATE = 1e-3\nprint(LEARNING_RATE)\n", "train.py:2:1: print(LEARNING_RATE): Python code"},
+      {"A = 1\n\ndef main():\n    B = 2\n", "train.py:3:1: def main():: Python code"},
+      {"from bdh import BDH\r\n", "train.py:1:1: from bdh import BDH: Python code"},
+      {"\"\"\"Trains it.\"\"\"\nA = 1\n", "train.py:1:1: "},
+      {"A = 1\nif __name__ == \"__main__\":\n  main()\n", "train.py:2:1: if __name__"},
+      {"A = 1\n@torch.no_grad()\ndef f(): pass\n", "train.py:2:1: @torch.no_grad(): Python code"},
+      {"try:\n  import x\n", "train.py:1:1: try:: Python code"},
+      {"torch.manual_seed(1)\n", "train.py:1:1: torch.manual_seed(1): Python code"}};
+  for (const auto& [text, message] : all) EXPECT_THAT(error(text), StartsWith(message)) << text;
+  EXPECT_THAT(error("import x", "my train.py"), HasSubstr(" SCRIPT.py > settings.py"));
+  for (const char* text : {"", "A = 1\n", "from: x", "class = 2", "if", "a: f(x)", "  import x", "# import x",
+                           "format: 1", "import_x = 2", "train: [a,\n  b(c)]\n"})
+    EXPECT_FALSE(find_code(text)) << text;
 }
 
 }  // namespace

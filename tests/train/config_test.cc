@@ -138,7 +138,7 @@ TEST(Config, TheOtherGuidesFlatSpellings) {
       "USE_4BIT_OPTIMIZER: true\nCOMPUTE_DTYPE: \"float16\"\nUSE_FP8: false\nBATCH_SIZE: 3\n"
       "MAX_ITERS: 9\nLOG_FREQ: 1\nTEST_FREQ: 2\nCHECKPOINT_FREQ: 4\nCHECKPOINT_DIR: here\nBLOCK_SIZE: 64\n");
   const TrainingSettings& training = config.settings.training;
-  EXPECT_EQ(training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::int4}));
+  EXPECT_EQ(training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::int8}));
   EXPECT_EQ(config.origin("training.optimizer").text(), "run.yaml:1 (use_4bit_optimizer)");
   EXPECT_EQ(training.compute_dtype, ComputeType::float16);
   EXPECT_EQ(training.per_device_train_batch_size, 3);
@@ -148,8 +148,8 @@ TEST(Config, TheOtherGuidesFlatSpellings) {
   EXPECT_EQ(training.save_steps, 4);
   EXPECT_EQ(config.settings.output_dir, "here");
   EXPECT_EQ(config.settings.own.get<TextSettings>().block_size, 64);
-  EXPECT_EQ(training_of("use_4bit_optimizer: yes").optimizer.state, StateFormat::int4);
-  EXPECT_EQ(training_of("use_4bit_optimizer: false").optimizer.state, StateFormat::int8);
+  EXPECT_EQ(training_of("use_4bit_optimizer: yes").optimizer.state, StateFormat::int8);
+  EXPECT_EQ(training_of("use_4bit_optimizer: false").optimizer.state, StateFormat::fp32);
 }
 
 TEST(Config, KeysOfOtherTrainers) {
@@ -199,6 +199,32 @@ TEST(Config, OptimizerNamesInBothSpellings) {
     EXPECT_EQ(name_of(std::string(info.title) + "8bit"), (OptimizerName{info.number, StateFormat::int8}));
     EXPECT_EQ(name_of(std::string(info.title) + "32bit"), (OptimizerName{info.number, StateFormat::fp32}));
   }
+}
+
+// As in the Python package, where bitsandbytes' paged classes are offload="auto".
+TEST(Config, PagedOptimizersAreOffloaded) {
+  const Config config = parsed("optim: paged_adamw_8bit");
+  EXPECT_EQ(config.settings.training.optimizer, (OptimizerName{Algorithm::adamw, StateFormat::int8}));
+  EXPECT_EQ(config.settings.training.offload, Offload::automatic);
+  EXPECT_EQ(config.origin("training.offload").text(), "run.yaml:1 (optimizer)");
+  EXPECT_THAT(config.notes, testing::ElementsAre(
+                                "run.yaml:1:1: paged_adamw_8bit is optimizer: adamw_8bit with offload: auto "
+                                "(states in host memory); offload: none keeps them on the GPU"));
+  for (const AlgorithmInfo& info : algorithms()) {
+    for (const auto& [suffix, state] :
+         {std::pair("", StateFormat::fp32), std::pair("_32bit", StateFormat::fp32),
+          std::pair("_8bit", StateFormat::int8)}) {
+      const OptimizerName expected{info.number, state};
+      EXPECT_EQ(training_of("optimizer: paged_" + std::string(info.name) + suffix).optimizer, expected);
+      EXPECT_EQ(training_of("optimizer: Paged" + std::string(info.title) + suffix).optimizer, expected);
+    }
+  }
+  // Where the config says where states are, that counts.
+  EXPECT_EQ(training_of("{optimizer: paged_lion_32bit, offload: none}").offload, Offload::none);
+  EXPECT_TRUE(parsed("{optimizer: paged_lion_32bit, offload: host}").notes.empty());
+  EXPECT_EQ(training_of("optimizer: paged_lion", {"offload=none"}).offload, Offload::none);
+  EXPECT_EQ(training_of("optimizer: paged_lion", {"optimizer=lion"}).offload, Offload::none);
+  EXPECT_EQ(training_of("optimizer: lion", {"optimizer=paged_lion"}).offload, Offload::automatic);
 }
 
 double value_of(const TrainingSettings& training, std::string_view option) {
@@ -414,7 +440,7 @@ TEST(Config, FoldersAreNamedAfterTheFileAndWhatTheCommandLineChanges) {
   EXPECT_EQ(folder_of("run.yaml", "", {"lr=3e-4"}), "runs/run-learning_rate=3.0e-04");
   EXPECT_EQ(folder_of("run.yaml", "", {"training.learning_rate=0.0003"}), "runs/run-learning_rate=3.0e-04");
   EXPECT_EQ(folder_of("run.yaml", "", {"use_4bit_optimizer=true", "n_layer=2", "data.train=a/b c.txt"}),
-            "runs/run-n_layer=2-train=a_b_c.txt-optimizer=adamw_4bit");
+            "runs/run-n_layer=2-train=a_b_c.txt-optimizer=adamw_8bit");
   // The same run, longer, with other logs or somewhere else.
   EXPECT_EQ(folder_of("run.yaml", "",
                       {"max_steps=5", "logging_steps=1", "max_samples=9", "device=cpu",

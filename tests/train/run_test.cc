@@ -211,13 +211,14 @@ TEST(Run, Epochs) {
   EXPECT_EQ(sampler["samples"], 9);
 }
 
-TEST(Run, FourBitsByTheOtherGuidesSpelling) {
+TEST(Run, TheOtherGuidesSwitchOfTheOptimizerIsLogged) {
   const TempFolder folder;
   TinyRun run(folder.path(), "run");
   const std::string line = "  optimizer: adamw_8bit\n";
   run.yaml.replace(run.yaml.find(line), line.size(), "  USE_4BIT_OPTIMIZER: true\n");
   run.finish({"max_steps=1"});
-  EXPECT_THAT(run.said, HasSubstr("AdamW 4-bit: "));
+  EXPECT_THAT(run.said, HasSubstr("AdamW 8-bit: "));
+  EXPECT_THAT(run.said, HasSubstr("use_4bit_optimizer: true is 8-bit AdamW"));
 }
 
 // Every optimizer in the two common precisions, two of them in the rarer ones.

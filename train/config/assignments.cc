@@ -3,6 +3,7 @@
 #include "train/config/assignments.h"
 
 #include <algorithm>
+#include <array>
 
 namespace octavo::train {
 namespace {
@@ -29,6 +30,23 @@ std::size_t equals_in(std::string_view line) {
   return is_one ? at : std::string_view::npos;
 }
 
+// Returns whether a line without indentation begins a statement of Python other than an assignment. No key of
+// a config is one of these words.
+bool is_code(std::string_view line) {
+  constexpr std::array<std::string_view, 12> kWords = {"import", "from", "def", "class", "if",     "for",
+                                                       "while",  "with", "try", "async", "assert", "del"};
+  constexpr std::string_view kDocstring = "\"\"\"";
+  if (line.starts_with('@') || line.starts_with(kDocstring) || line.starts_with("'''")) return true;
+  const std::size_t end = std::min(line.find_first_of(" \t(:="), line.size());
+  if (end == 0 || end == line.size()) return false;
+  const std::string_view word = line.substr(0, end);
+  if (line[end] == '(') return word.find_first_of("#'\"[{") == std::string_view::npos;  // a call
+  if (std::ranges::find(kWords, word) == kWords.end()) return false;
+  if (word == "try") return line[end] == ':';
+  const std::size_t next = line.find_first_not_of(" \t", end);
+  return next != std::string_view::npos && line[next] != ':' && line[next] != '=';
+}
+
 // What stands after the `=`.
 std::string value_text(std::string_view rest) {
   std::string out(rest);
@@ -50,6 +68,14 @@ bool has_assignments(std::string_view text) {
       return equals_in(line) != std::string_view::npos;
   }
   return false;
+}
+
+std::optional<CodeLine> find_code(std::string_view text) {
+  for (int number = 1; !text.empty(); ++number) {
+    const std::string_view line = take_line(text);
+    if (is_code(line)) return CodeLine{number, line.substr(0, line.find_last_not_of(" \t\r\n") + 1)};
+  }
+  return std::nullopt;
 }
 
 std::string assignments_as_yaml(std::string_view text) {

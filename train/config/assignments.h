@@ -9,6 +9,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,15 @@ namespace octavo::train {
 
 // Whether the first line that is neither empty nor a comment is an assignment.
 bool has_assignments(std::string_view text);
+
+struct CodeLine {
+  int line;  // from 1
+  std::string_view text;
+};
+
+// The first line that is a statement of a Python script: an import, a definition, a condition or loop, a
+// call, a decorator or a docstring. Nothing where there is none, as in every config.
+std::optional<CodeLine> find_code(std::string_view text);
 
 // The text with `NAME : value` for each such line, and null for None. Other lines stay as they are: those of
 // a list over several lines, for example. A value without a space before it moves by one column.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/config/checks.h"
 
+#include "train/config/recipe.h"
 #include "train/config/task_config.h"
 #include "train/format/metric_names.h"
 
@@ -24,7 +25,8 @@ std::string clash(const Config& config, std::string_view path, std::string_view 
 
 namespace {
 
-// A run has two keys for its length. The one that was given later in the order of precedence is used.
+// A run has two keys for its length. The one that was given later in the order of precedence is used; of two
+// in one file, or on one command line, max_steps, as in transformers.
 Status settle_length(Config& config) {
   TrainingSettings& training = config.settings.training;
   Origin& steps = config.origins[config.schema->index("training.max_steps")];
@@ -37,8 +39,11 @@ Status settle_length(Config& config) {
   }
   if (!training.max_steps || !training.num_train_epochs) return {};
   if (steps.level == epochs.level) {
-    return Status::invalid(clash(config, "training.num_train_epochs", "training.max_steps",
-                                 "keep one, or set the other to null"));
+    config.notes.push_back(epochs.place() +
+                           ": training.num_train_epochs: without effect: training.max_steps is " +
+                           value_of(config, "training.max_steps") + " (" + steps.place() +
+                           "), which counts where both are given; set max_steps to null to train for " +
+                           value_of(config, "training.num_train_epochs") + " epochs");
   }
   if (steps.level < epochs.level) {
     training.max_steps.reset();
@@ -125,6 +130,18 @@ Status check_offload(const Config& config) {
   return {};
 }
 
+// A switch of another tool chooses the optimizer, so the log says which one.
+void note_optimizer_switch(Config& config) {
+  constexpr std::string_view kSwitch = "use_4bit_optimizer";
+  const Origin& origin = config.origin("training.optimizer");
+  if (origin.via != kSwitch) return;
+  Origin place = origin;
+  place.via.clear();
+  const bool on = config.settings.training.optimizer.state != StateFormat::fp32;
+  config.notes.push_back(place.place() + ": " + std::string(kSwitch) + ": " +
+                         std::string(on ? recipe::kSwitchOn : recipe::kSwitchOff));
+}
+
 // Who gives a detail of FP8 and says nowhere whether FP8 is meant may think that it is.
 void note_idle_fp8(Config& config) {
   if (config.origin("training.fp8.enabled").level != Origin::Level::standard) return;
@@ -165,6 +182,7 @@ Status settle_and_check(Config& config) {
   }
   if (Status status = check_offload(config); !status.ok()) return status;
   note_idle_fp8(config);
+  note_optimizer_switch(config);
   if (data.stages && data.max_samples != -1) {
     return Status::invalid(clash(config, "data.stages", "data.max_samples",
                                  "stages are the values that max_samples takes: use max_samples: -1"));

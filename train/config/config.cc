@@ -41,11 +41,6 @@ Status error_at(const Source& source, TextPlace place, const Status& status) {
   return {status.code(), at(source, place) + ": " + status.message()};
 }
 
-std::string advice(const Type& type, const YamlNode& value) {
-  const std::string text = type.advice ? type.advice(value) : std::string();
-  return text.empty() ? text : "; " + text;
-}
-
 // One level of precedence: what a file, or all words of a command line, assign.
 class Level {
  public:
@@ -155,8 +150,7 @@ class Level {
     if (!setting->type.set(one.value, config.settings)) {
       if (setting->type.problem) return error_in_part(key, setting->type.problem(one.value));
       return Status::invalid(at(source_, one.value.place) + ": " + called(one, key) + ": got " +
-                             shown(one.value) + ", expected " + setting->type.expected +
-                             advice(setting->type, one.value));
+                             shown(one.value) + ", expected " + setting->type.expected);
     }
     if (is_here(one.key, config) && setting->type.show(config.settings) != before)
       return contradiction(one, called(one, key), key.path, before, config.origins[one.key]);
@@ -176,7 +170,8 @@ class Level {
 
     const std::size_t target = schema_.index(spelling->target);
     const Type& type = schema_[target].setting()->type;
-    const bool has_value = type.show(config.settings) == spelling->value;
+    const bool has_value = spelling->agrees != nullptr ? spelling->agrees(config.settings)
+                                                       : type.show(config.settings) == spelling->value;
     // This level has set it already, by the key itself or by another switch. Both must agree.
     const bool has_it = is_here(target, config);
     if (has_it && has_value != *is_on) {
@@ -184,6 +179,8 @@ class Level {
                            config.origins[target]);
     }
     if (has_it || (!*is_on && !has_value)) return {};
+    const bool is_given = config.origins[target].level != Origin::Level::standard;
+    if (spelling->agrees != nullptr && is_given && has_value == *is_on) return {};
     const YamlNode value{.kind = YamlNode::Kind::scalar,
                          .text = std::string(*is_on ? spelling->value : spelling->otherwise),
                          .plain = true,
@@ -264,8 +261,21 @@ struct Given {
   std::vector<YamlNode> maps;
 };
 
+// A Python script with code in it: what to do with its settings. Nothing is executed.
+Status code_status(const CodeLine& code, const Source& source) {
+  const bool plain = source.name.find_first_of(" '\"$`\\") == std::string::npos;
+  return Status::invalid(
+      at(source, {code.line, 1}) + ": " + shown(code.text) +
+      ": Python code is not executed; a config is lines of NAME = value, or YAML. Copy the script's "
+      "settings: grep "
+      "-E \"^[A-Z0-9_]+ *= *(True|False|None|[-.0-9'\\\"])\" " +
+      (plain ? source.name : "SCRIPT.py") +
+      " > settings.py; remove the names that docs/config.md does not have, and run octavo train settings.py");
+}
+
 Result<Given> given_by_file(std::string_view text, std::string_view name) {
   Given out{{std::string(name), true}, {}};
+  if (const auto code = find_code(text)) return code_status(*code, out.source);
   auto root =
       has_assignments(text) ? read_yaml(assignments_as_yaml(text), out.source) : read_yaml(text, out.source);
   if (!root.ok()) return root.status();
@@ -341,17 +351,57 @@ Result<DeepSpeedSettings> read_named(const Assignment& one, const Level& level, 
   return parse_deepspeed(*text, source);
 }
 
+struct DeepSpeedLevel {
+  Level level;
+  bool offloads_gradients;
+};
+
 // What the DeepSpeed file of a level says; nothing where it names none.
-Result<std::optional<Level>> deepspeed_of(const Level& level, Config& config) {
+Result<std::optional<DeepSpeedLevel>> deepspeed_of(const Level& level, Config& config) {
   const Assignment* const one = level.find(config.schema->index("training.deepspeed"));
-  if (one == nullptr || !asks(*one)) return std::optional<Level>();
+  if (one == nullptr || !asks(*one)) return std::optional<DeepSpeedLevel>();
   Source source = level.source();
   auto given = read_named(*one, level, source);
   if (!given.ok()) return given.status();
   Level out(*config.schema, source, level.rank());
   if (Status status = out.collect(*given); !status.ok()) return status;
   config.notes = std::move(given->notes);
-  return std::optional<Level>(std::move(out));
+  return std::optional(DeepSpeedLevel{std::move(out), given->offloads_gradients});
+}
+
+// DeepSpeed's ZeRO-2 with its optimizer on the CPU keeps gradients there as well. A value that is given for
+// offload_gradients counts; so does one for `parallel` or `offload` that replaces the file's.
+void offload_gradients_too(Config& config) {
+  TrainingSettings& training = config.settings.training;
+  const Origin& offload = config.origin("training.offload");
+  Origin& gradients = config.origins[config.schema->index("training.offload_gradients")];
+  if (training.offload != Offload::host || training.parallel != Parallel::zero2) return;
+  if (gradients.level != Origin::Level::standard) return;
+  if (const std::int64_t ranks = training.num_gpus.value_or(1); ranks > 1) {
+    config.notes.push_back(offload.place() + ": gradients stay on the GPUs, because " +
+                           std::to_string(ranks) +
+                           " ranks sum them there (parallel: zero2 keeps a part of the sums on each)");
+    return;
+  }
+  training.offload_gradients = true;
+  gradients = offload;
+}
+
+// A paged optimizer of bitsandbytes has its states in host memory: it is the same optimizer with offload:
+// auto, unless the config says where states are.
+void offload_paged_states(const Level& level, Config& config) {
+  const std::size_t optimizer = config.schema->index("training.optimizer");
+  const Assignment* const one = level.find(optimizer);
+  const bool counts = one != nullptr && config.origins[optimizer].level == level.rank() &&
+                      config.origins[optimizer].via.empty();
+  Origin& offload = config.origins[config.schema->index("training.offload")];
+  if (!counts || !is_paged_name(one->value) || offload.level != Origin::Level::standard) return;
+  config.settings.training.offload = Offload::automatic;
+  offload = config.origins[optimizer];
+  offload.via = "optimizer";
+  config.notes.push_back(config.origins[optimizer].place() + ": " + one->value.text + " is optimizer: " +
+                         config.schema->setting("training.optimizer")->type.show(config.settings) +
+                         " with offload: auto (states in host memory); offload: none keeps them on the GPU");
 }
 
 // A part of a file's name, for any file system and shell.
@@ -418,15 +468,19 @@ Result<Config> parse(std::string_view text, std::string_view name, std::span<con
   const auto high = collected(*words, *config->schema);
   if (!high.ok()) return high.status();
   if (Status status = check_refused(*config->schema, *low, *high); !status.ok()) return status;
+  bool offloads_gradients = false;
   for (const Level* level : {&*low, &*high}) {
     if (Status status = level->apply(*config); !status.ok()) return status;
     // One that the command line names takes the place of the file's.
     const bool counts = level == &*high || high->find(config->schema->index("training.deepspeed")) == nullptr;
-    const auto deepspeed = counts ? deepspeed_of(*level, *config) : std::optional<Level>();
+    const auto deepspeed = counts ? deepspeed_of(*level, *config) : std::optional<DeepSpeedLevel>();
     if (!deepspeed.ok()) return deepspeed.status();
     if (!*deepspeed) continue;
-    if (Status status = (*deepspeed)->apply(*config); !status.ok()) return status;
+    if (Status status = (*deepspeed)->level.apply(*config); !status.ok()) return status;
+    offloads_gradients = (*deepspeed)->offloads_gradients;
   }
+  if (offloads_gradients) offload_gradients_too(*config);
+  for (const Level* level : {&*low, &*high}) offload_paged_states(*level, *config);
   config->settings.task = (*task)->name;
   if (Status status = apply_recipe(**task, *config); !status.ok()) return status;
   if (Status status = settle_and_check(*config); !status.ok()) return status;

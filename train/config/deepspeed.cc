@@ -130,7 +130,10 @@ class Reader {
     return {};
   }
 
-  DeepSpeedSettings take() { return std::move(out_); }
+  DeepSpeedSettings take() {
+    out_.offloads_gradients = gives("training.parallel", "zero2") && gives("training.offload", "host");
+    return std::move(out_);
+  }
 
  private:
   [[nodiscard]] Status wrong(const YamlNode& where, std::string_view path, const std::string& reason) const {
@@ -139,6 +142,11 @@ class Reader {
 
   void add(std::string_view key, const std::string& path, const YamlNode& word, YamlNode value) {
     out_.values.push_back({key, path, std::move(value), word.place});
+  }
+
+  [[nodiscard]] bool gives(std::string_view key, std::string_view value) const {
+    const auto found = std::ranges::find(out_.values, key, &DeepSpeedValue::key);
+    return found != out_.values.end() && found->value.text == value;
   }
 
   void note(const YamlNode& word, const std::string& path, std::string_view why) {

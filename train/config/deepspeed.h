@@ -25,6 +25,8 @@ struct DeepSpeedValue {
 
 struct DeepSpeedSettings {
   std::vector<DeepSpeedValue> values;
+  // ZeRO-2 with its optimizer on the CPU: DeepSpeed then keeps gradients in host memory, too.
+  bool offloads_gradients = false;
   std::vector<std::string> notes;  // "ds.json:18:5: zero_optimization.overlap_comm: without effect: …"
 };
 

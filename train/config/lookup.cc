@@ -30,7 +30,9 @@ bool is_section(const Schema& schema, std::string_view word) {
 
 // Whether a key that is called `name` may be meant by a word in the section.
 bool is_inside(const Key& key, std::string_view section) {
-  return section.empty() || key.section() == section.substr(0, section.find('.'));
+  const std::string_view top = section.substr(0, section.find('.'));
+  const Setting* const setting = key.setting();
+  return section.empty() || key.section() == top || (setting != nullptr && setting->also_below == top);
 }
 
 // What a word is called in its section: below model.encoder, d_model is encoder.d_model.

@@ -33,7 +33,7 @@ std::string squashed(std::string_view text) {
 // X_torch_fused is X, X_bnb_8bit is X_8bit.
 constexpr std::array<std::string_view, 5> kMakers = {"torch", "fused", "bnb", "hf", "apex"};
 
-// What is part of a name elsewhere and is a key of its own here.
+// In front of the names of bitsandbytes' optimizers whose states are paged. is_paged_name() finds it.
 constexpr std::string_view kPaged = "paged";
 
 std::string without(std::string text, std::string_view part) {
@@ -71,7 +71,8 @@ std::optional<OptimizerName> optimizer_named(std::string text) {
 
 std::optional<OptimizerName> optimizer_in(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
-  return optimizer_named(squashed(node.text));
+  const std::string text = squashed(node.text);
+  return optimizer_named(is_paged_name(node) ? text.substr(kPaged.size()) : text);
 }
 
 // "_4bit_rank1": what follows the algorithm in a name; nothing for fp32.
@@ -86,16 +87,6 @@ std::string state_suffix(StateFormat state) {
 
 std::string optimizer_text(const OptimizerName& value) {
   return std::string(name(value.algorithm)) + state_suffix(value.state);
-}
-
-// For names of bitsandbytes that ask for more than a format.
-std::string optimizer_advice(const YamlNode& node) {
-  const std::string text = squashed(node.text);
-  if (!text.starts_with(kPaged)) return {};
-  const auto plain = optimizer_named(without(text, kPaged));
-  if (!plain) return {};
-  return "where states live has a key of its own: write optimizer: " + optimizer_text(*plain) +
-         " and offload: stream";
 }
 
 std::string expected_optimizer() {
@@ -141,9 +132,11 @@ std::string device_text(const DeviceName& value) {
 
 }  // namespace
 
-Codec<OptimizerName> optimizer_name() {
-  return {expected_optimizer(), optimizer_in, optimizer_text, optimizer_advice};
+bool is_paged_name(const YamlNode& node) {
+  return node.kind == YamlNode::Kind::scalar && squashed(node.text).starts_with(kPaged);
 }
+
+Codec<OptimizerName> optimizer_name() { return {expected_optimizer(), optimizer_in, optimizer_text}; }
 
 Codec<StateFormat> state_name() {
   std::string expected;

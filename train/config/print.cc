@@ -27,6 +27,8 @@ std::string code(std::string_view text) { return std::string("`").append(text).a
 std::string also_text(const Setting& setting) {
   std::string out;
   for (const std::string_view name : setting.also) out += (out.empty() ? " (also " : ", ") + code(name);
+  if (!setting.also_below.empty())
+    out += std::string(out.empty() ? " (also " : "; also ") + "below " + code(setting.also_below);
   return out.empty() ? out : out + ")";
 }
 
@@ -55,8 +57,11 @@ std::string switches_table(const std::vector<Key>& keys) {
     if (const auto* spelling = std::get_if<Switch>(&key.role)) {
       const std::string target(spelling->target.substr(spelling->target.find('.') + 1));
       out += "| " + code(key.name()) + " | " + code(target + ": " + std::string(spelling->value)) + " | " +
-             code(spelling->otherwise) + " instead of " + code(spelling->value) +
-             "; no effect on other values |\n";
+             (spelling->agrees != nullptr
+                  ? code(target + ": " + std::string(spelling->otherwise)) + "; " + std::string(key.meaning)
+                  : code(spelling->otherwise) + " instead of " + code(spelling->value) +
+                        "; no effect on other values") +
+             " |\n";
     }
   }
   return out;
@@ -123,6 +128,9 @@ The options of the algorithms are keys of `training`. An option that the chosen 
 `optimizer_fallback`) does not have is an error that lists those it has, unless its value is the key's
 default. Where an option is null, or is not given and the algorithm has another default than the key, it has
 the algorithm's own default; `--print-config` shows the values.
+
+Formats with blocks have their default block here, which [formats.md](formats.md) lists; no key changes it (`block_size` is the length
+of a text's samples). `paged_` before a name, as bitsandbytes has it, is the optimizer with `offload: auto`.
 )";
 }
 
@@ -226,7 +234,7 @@ command line, the last one counts.
 - Types are checked, `"8"` in quotes is no number, a key given twice is an error, and so is an unknown one:
   `run.yaml:7:3: training.learning_rat: unknown key; did you mean training.learning_rate?`
 - Two keys that contradict each other are an error that names both places. If one is in the file and the other on the command
-  line, the command line's counts (`max_steps` and `num_train_epochs`, for example).
+  line, the command line's counts. Of `max_steps` and `num_train_epochs` in one file `max_steps` counts, as in transformers, and a line of the log says so.
 - A flat file may be lines of `LEARNING_RATE = 3e-4`, as scripts have their settings, with `True`, `False` and `None`.
 - **Relative paths.** A path that the run reads (`data.train`, `resume_from_checkpoint`) and that stands in the file is looked for in the
   file's folder first, then in the working directory of the command. On the command line it starts from the working directory.

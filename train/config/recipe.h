@@ -12,7 +12,16 @@ namespace octavo::train::recipe {
 
 inline constexpr std::string_view kOptimizer = "adamw_8bit";
 inline constexpr std::string_view kWithFp32 = "adamw";  // the same with other states: what messages advise
+inline constexpr std::string_view kWith8bit = "adamw_8bit";
 inline constexpr std::string_view kWith4bit = "adamw_4bit";
+// A run logs one of these where use_4bit_optimizer has chosen the optimizer: kWith8bit for true, kWithFp32
+// for false.
+inline constexpr std::string_view kSwitchOn =
+    "true is 8-bit AdamW (optimizer: adamw_8bit); the states of optimizer: adamw_4bit take about half of its "
+    "memory";
+inline constexpr std::string_view kSwitchOff =
+    "false is AdamW with fp32 states (optimizer: adamw); the states of optimizer: adamw_8bit take about a "
+    "quarter of its memory";
 
 inline constexpr std::string_view kNo4bitWeights =
     "4-bit weights are not built in; remove it (4-bit optimizer states are: optimizer: adamw_4bit)";

@@ -47,6 +47,10 @@ Type passes() {
   return {codec.expected + ", or auto", set, show};
 }
 
+bool has_small_states(const Settings& settings) {
+  return settings.training.optimizer.state != StateFormat::fp32;
+}
+
 // parse() reads what it names; here it is only shown.
 Type deepspeed_file() {
   const auto set = [read = text("").read](const YamlNode& node, Settings& settings) {
@@ -77,13 +81,18 @@ std::vector<Key> make_general() {
        "evaluate on so many samples, evenly spread over those that there are; -1: all", Effect::none},
       {"data.seed", Setting{field(&D::seed, integer(0, kAny)), "1337"}, "order of the samples"},
       {"data.dataloader_num_workers",
-       Setting{field(&D::dataloader_num_workers, integer(0, 1024)), "2", {"num_workers"}},
+       Setting{.type = field(&D::dataloader_num_workers, integer(0, 1024)),
+               .fallback = "2",
+               .also = {"num_workers"},
+               .also_below = "training"},
        "threads that prepare batches; 0: the training thread itself", Effect::none},
 
       {"training.optimizer", Setting{field(&T::optimizer, optimizer_name()), kOptimizer, {"optim"}},
        "algorithm and format of its states; the underscores may be left out"},
-      {"training.use_4bit_optimizer", Switch{"training.optimizer", kWith4bit, kWithFp32},
-       "another spelling of an optimizer with 4-bit states"},
+      {"training.use_4bit_optimizer", Switch{"training.optimizer", kWith8bit, kWithFp32, has_small_states},
+       "counts where no optimizer is named; one that is named is kept if it agrees (true: states of fewer "
+       "than "
+       "32 bits, false: of 32 bits), and is an error otherwise"},
       {"training.optimizer_fallback", Setting{field(&T::optimizer_fallback, optimizer_name()), "null"},
        "used, with a warning, where the optimizer cannot run; null: that is an error", Effect::none},
       {"training.learning_rate", Setting{field(&T::learning_rate, real(kPositive)), "0.001", {"lr"}},

@@ -19,6 +19,7 @@ struct Setting {
   Type type;
   std::string_view fallback;                // the default, as YAML
   std::vector<std::string_view> also = {};  // names that other tools give it
+  std::string_view also_below = {};         // another section in which the key may be given
   std::string_view option = {};             // the algorithms' option that it sets, if any: see options.h
   bool brief = false;                       // to_yaml leaves it out where it is null
   bool spent = false;                       // other keys have what it says: it is not saved with a run
@@ -30,6 +31,10 @@ struct Switch {
   std::string_view target;
   std::string_view value;
   std::string_view otherwise;
+  // For a switch that describes many values of the target: returns whether the present one is among those
+  // that agree with true. A value that is given and agrees with the switch is kept. Null: only `value`
+  // agrees.
+  bool (*agrees)(const Settings&) = nullptr;
 };
 
 // A known key of another tool for a feature that is not built in. The values false and null ask for nothing.
