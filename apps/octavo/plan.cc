@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include "cli.h"
+#include "config_file.h"
 
 #include <CLI/CLI.hpp>
 
@@ -13,8 +14,7 @@ void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& acti
   CLI::App* plan = app.add_subcommand(
       "plan", "Predict what a run needs before its first step: memory, time, and whether it fits");
   auto request = std::make_shared<PlanCommand>();
-  plan->add_option("file", request->file, "The run's config: docs/config.md has every key")->required();
-  plan->add_option("overrides", request->overrides, "key=value: settings that replace those of the file");
+  const auto settle_file = add_config_file(*plan, request->file, request->overrides);
   plan->add_option("--gpu", request->gpu,
                    "GPU by name (h100, rtx4090), by memory (24GB), or this: the one of this machine")
       ->capture_default_str();
@@ -45,7 +45,11 @@ void add_plan(CLI::App& app, const std::function<void(const PlanCommand&)>& acti
   octavo plan run.yaml --gpu h100 --num-gpus 8
   octavo plan run.yaml --gpu 24GB --solve batch    the largest batch that does
   octavo plan run.yaml --gpu 16GB --advise         what would make it fit)");
-  plan->callback([=] { action(*request); });
+  plan->callback([=] {
+    settle_file();
+    if (request->file.empty()) throw CLI::RequiredError("file");
+    action(*request);
+  });
 }
 
 std::vector<std::string> arguments_of(const PlanCommand& request) {

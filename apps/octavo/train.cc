@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train.h"
 
-#include "help.h"
+#include "config_file.h"
 
 #include <CLI/CLI.hpp>
 
@@ -13,9 +13,7 @@ namespace octavo::cli {
 void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& action) {
   CLI::App* train = app.add_subcommand("train", "Train the model that a YAML file describes");
   auto request = std::make_shared<TrainRequest>();
-  auto* file = train->add_option("file", request->file, "The run's config: docs/config.md has every key")
-                   ->option_text(kRequiredText);
-  train->add_option("overrides", request->overrides, "key=value: settings that replace those of the file");
+  const auto settle_file = add_config_file(*train, request->file, request->overrides);
   auto* print =
       train->add_flag("--print-config", request->print_config,
                       "Show every key, its value, where it comes from and what it means; train nothing");
@@ -35,10 +33,12 @@ void add_train(CLI::App& app, const std::function<void(const TrainRequest&)>& ac
   octavo train run.yaml                        train; goes on where it stopped
   octavo train run.yaml learning_rate=3e-4     another run, in a folder of its own
   octavo train run.yaml max_steps=5000         the first run, made longer
+  octavo train --config run.yaml               the same as octavo train run.yaml
   octavo train run.yaml --dry-run 20           what it will need, before it is started
 Ctrl-C saves a checkpoint and exits; the same command goes on from it.)");
   train->callback([=] {
-    if (file->empty() && print->empty()) throw CLI::RequiredError("file");
+    settle_file();
+    if (request->file.empty() && print->empty()) throw CLI::RequiredError("file");
     if (request->resume) request->overrides.emplace_back("training.resume_from_checkpoint=changed");
     action(*request);
   });

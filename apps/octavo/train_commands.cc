@@ -63,6 +63,8 @@ void train(const TrainRequest& request) {
     std::istringstream table(train::to_table(*config));
     for (std::string line; std::getline(table, line);)
       std::cout << wrapped(line, output_width(), /*indent=*/4) << '\n';
+    for (const std::string& note : config->notes)
+      std::cout << wrapped("note: " + note, output_width(), /*indent=*/4) << '\n';
     return;
   }
   check(train::check_complete(*config));
@@ -101,6 +103,9 @@ void add_train_commands(CLI::App& app) {
                    [](const SpeechBenchRequest& request) { become_trainer(arguments_of(request)); });
   add_bench_transcribe(*app.get_subcommand("bench"),
                        [](const TranscribeBenchRequest& request) { become_trainer(arguments_of(request)); });
+  // The launchers of DeepSpeed and of older versions of torch put it in front of all other words. The
+  // environment has the same number.
+  app.add_option("--local_rank,--local-rank", "Ignored: LOCAL_RANK in the environment counts")->group("");
   add_train(app, train);
   add_plan(app, plan);
   add_sample(app, sample);

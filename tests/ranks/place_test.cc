@@ -80,6 +80,27 @@ TEST(Place, AGroupOfOneIsAGroup) {
   EXPECT_TRUE(place.one_machine());
 }
 
+// Those of `deepspeed`, which has LOCAL_SIZE in the place of LOCAL_WORLD_SIZE.
+TEST(Place, DeepSpeedsVariables) {
+  Variables two = {
+      {"RANK", "1"},       {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"},          {"LOCAL_SIZE", "2"},
+      {"CROSS_RANK", "0"}, {"CROSS_SIZE", "1"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+  const Place place = *found(two);
+  EXPECT_TRUE(place.grouped());
+  EXPECT_EQ(place.rank, 1);
+  EXPECT_EQ(place.ranks, 2);
+  EXPECT_EQ(place.local_rank, 1);
+  EXPECT_EQ(place.local_ranks, 2);
+  EXPECT_EQ(place.port, 29500);
+  EXPECT_FALSE(place.store_is_there);
+  EXPECT_EQ(found(two, {{"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}})->local_ranks, 4)
+      << "torchrun's counts where both are set";
+  EXPECT_THAT(problem(two, {{"LOCAL_SIZE", "x"}}), HasSubstr("LOCAL_SIZE=x is not a number"));
+  // One process needs no group.
+  EXPECT_FALSE(
+      found(two, {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_SIZE", "1"}})->grouped());
+}
+
 TEST(Place, SlurmsVariables) {
   const Place place = *found(kSlurm);
   EXPECT_EQ(place.launcher, Place::Launcher::slurm);

@@ -40,8 +40,9 @@ class Variables {
 
   void problem(const std::string& text) {
     if (status_.ok()) {
-      status_ = Status::invalid("environment: " + text +
-                                "; torchrun, Slurm or num_gpus in the config set all of a rank's variables");
+      status_ = Status::invalid(
+          "environment: " + text +
+          "; torchrun, deepspeed, Slurm or num_gpus in the config set all of a rank's variables");
     }
   }
   [[nodiscard]] const Status& status() const { return status_; }
@@ -60,7 +61,10 @@ Result<Place> from_torchrun(const Environment& environment, Place::Launcher laun
   place.launcher = launcher;
   place.ranks = variables.number("WORLD_SIZE", 1, kMostRanks);
   place.rank = variables.number("RANK", 0, place.ranks - 1);
-  place.local_ranks = variables.number("LOCAL_WORLD_SIZE", 1, place.ranks);
+  // DeepSpeed's launcher calls it LOCAL_SIZE.
+  const bool is_deepspeed =
+      variables.text("LOCAL_WORLD_SIZE").empty() && !variables.text("LOCAL_SIZE").empty();
+  place.local_ranks = variables.number(is_deepspeed ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE", 1, place.ranks);
   place.local_rank = variables.number("LOCAL_RANK", 0, place.local_ranks - 1);
   place.port = variables.number("MASTER_PORT", 1, 65535);
   place.restart = variables.number("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, 0);
@@ -69,6 +73,9 @@ Result<Place> from_torchrun(const Environment& environment, Place::Launcher laun
   const std::string served = variables.text("TORCHELASTIC_USE_AGENT_STORE");
   place.store_is_there = launcher == Place::Launcher::own || served == "True" || served == "1";
   if (!variables.status().ok()) return variables.status();
+  // `deepspeed --num_gpus=1` starts the script of a single GPU so. It needs no group, in which gradients
+  // could not be offloaded, for example.
+  if (is_deepspeed && place.ranks == 1) return Place{};
   return place;
 }
 

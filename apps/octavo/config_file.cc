@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+#include "config_file.h"
+
+#include "help.h"
+
+#include <CLI/CLI.hpp>
+
+#include <memory>
+
+namespace octavo::cli {
+
+std::function<void()> add_config_file(CLI::App& command, std::string& file,
+                                      std::vector<std::string>& overrides) {
+  const auto option = std::make_shared<std::string>();
+  command.add_option("file", file, "The run's config: docs/config.md has every key")
+      ->option_text(kRequiredText);
+  command.add_option("overrides", overrides, "key=value: settings that replace those of the file");
+  command.add_option("--config", *option, "The run's config, instead of the first word")->type_name("FILE");
+  return [option, &file, &overrides] {
+    if (option->empty()) return;
+    // Without a file in front of them, the first of the settings was parsed as the file.
+    if (!file.empty() && file.find('=') == std::string::npos) {
+      throw CLI::ValidationError("the config is given twice, as " + file + " and as --config " + *option +
+                                 "; give one of them");
+    }
+    if (!file.empty()) overrides.insert(overrides.begin(), file);
+    file = *option;
+  };
+}
+
+}  // namespace octavo::cli
