@@ -1,0 +1,205 @@
+"""What users of some guides type first: --config, DeepSpeed's launcher, examples/train/run_training.sh and
+its parakeet.yaml, a script of settings. What their configs mean is in tests/train/config_guides_test.cc.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("OCTAVO_COMMAND") or str(ROOT / "build" / "bin" / "octavo")
+TRAINER = pathlib.Path(BINARY).with_name("octavo-trainer")
+EXAMPLES = ROOT / "examples" / "train"
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+
+pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason="this build has no octavo-trainer (LibTorch)")
+
+TINY = """\
+model: {name: bdh, n_layer: 1, n_embd: 32, n_head: 2, mlp_internal_dim_multiplier: 4}
+data: {train: tales.txt, block_size: 32, max_eval_samples: 2}
+training: {compute_dtype: float32, per_device_train_batch_size: 2, max_steps: 2, device: cpu}
+output_dir: run
+"""
+# Clips that the trainer makes, for a model without files.
+GENERATED = (
+    "model.pretrained=false",
+    "train_manifest=null",
+    "val_manifest=null",
+    "data.generator.clips=64",
+    "data.generator.validation_clips=16",
+    "data.generator.seconds=20",
+    "data.generator.tokens=70",
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    subprocess.run(
+        [BINARY, "data", "make-text", tmp_path / "tales.txt", "--bytes", "20k"],
+        check=True,
+        capture_output=True,
+    )
+    (tmp_path / "config.yaml").write_text(TINY)
+    return tmp_path
+
+
+def run(folder, *words, code=0, **variables):
+    """What the command printed, on stdout and stderr."""
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=folder,
+        env={**ENVIRONMENT, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def settings(table):
+    """Of --print-config: each key and its value."""
+    return dict(re.findall(r"^(\S+\.\S+)  +(\S+)", table, re.MULTILINE))
+
+
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_the_config_may_be_an_option(folder, command):
+    def octavo(*words, code):
+        if command == "plan":
+            words = (*words, "--gpu", "24GB")
+        elif code == 0:
+            words = (*words, "--print-config")
+        return run(folder, BINARY, command, *words, code=code)
+
+    plain = octavo("config.yaml", "n_layer=2", code=0)
+    for words in (
+        ["--config", "config.yaml", "n_layer=2"],
+        ["--config=config.yaml", "n_layer=2"],
+        ["n_layer=2", "--config", "config.yaml"],
+    ):
+        assert settings(octavo(*words, code=0)) == settings(plain), words
+    said = octavo("config.yaml", "--config", "other.yaml", code=2)
+    assert (
+        "octavo: the config is given twice, as config.yaml and as --config other.yaml; give one of them"
+        in said
+    )
+    assert "file" in octavo(code=2)
+    assert "--config" in octavo("--config", code=2)
+    assert "none.yaml: cannot be opened" in octavo("--config", "none.yaml", code=1)
+
+
+def launched(folder, rank, ranks, port):
+    """A process as DeepSpeed 0.19's launcher starts it, with --no_python."""
+    variables = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_SIZE": str(ranks),
+        "CROSS_RANK": "0",
+        "CROSS_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    return subprocess.Popen(
+        [BINARY, f"--local_rank={rank}", "train", "--config", "config.yaml"],
+        cwd=folder,
+        env={**ENVIRONMENT, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_deepspeeds_launcher(folder, ranks):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = [launched(folder, rank, ranks, port) for rank in range(ranks)]
+    said = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * ranks, said
+    assert ("2 ranks (ddp)" in said[0]) == (ranks == 2)
+    assert (folder / "run" / "checkpoint-2").is_dir()
+
+
+def test_the_script_trains_a_config(folder):
+    script = EXAMPLES / "run_training.sh"
+    said = run(folder, "bash", script, "config.yaml", "max_steps=1", OCTAVO=BINARY)
+    assert "AdamW 8-bit: " in said
+    assert (folder / "run" / "checkpoint-1").is_dir()
+    said = run(folder, "bash", script, "none.yaml", code=2, OCTAVO=BINARY)
+    assert said == "run_training.sh: none.yaml: there is no such config; give its path as the first word\n"
+    # Several ranks by the config alone.
+    said = run(folder, "bash", script, "config.yaml", "num_gpus=2", "output_dir=two", OCTAVO=BINARY)
+    assert "2 ranks (ddp)" in said
+
+
+def test_the_script_finds_the_command(folder):
+    """Beside itself in a checkout, else on the PATH."""
+    scripts = folder / "a checkout" / "examples" / "train"
+    scripts.mkdir(parents=True)
+    for name in ("run_training.sh", "parakeet.yaml"):
+        shutil.copy(EXAMPLES / name, scripts)
+    (folder / "bin").mkdir()
+    for place in (folder / "bin", folder / "a checkout" / "build" / "bin"):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "octavo").write_text(f'#!/bin/sh\necho "{place.parent.name}: $*"\n')
+        (place / "octavo").chmod(0o755)
+    path = "/usr/bin:/bin"
+    words = ("bash", scripts / "run_training.sh")
+    config = scripts / "parakeet.yaml"
+    assert run(folder, *words, "max_steps=1", PATH=path) == f"build: train --config {config} max_steps=1\n"
+    shutil.rmtree(folder / "a checkout" / "build")
+    in_path = run(folder, *words, "max_steps=1", PATH=f"{folder / 'bin'}:{path}")
+    assert in_path == f"{folder.name}: train --config {config} max_steps=1\n"
+    said = run(folder, *words, code=127, PATH=path)
+    assert "the command octavo was not found: run make in the checkout" in said
+
+
+def test_the_example_of_parakeet(folder):
+    script = EXAMPLES / "run_training.sh"
+    found = settings(run(folder, "bash", script, "--print-config", OCTAVO=BINARY))
+    expected = {
+        "model.name": "nvidia/parakeet-tdt-0.6b-v3",
+        "model.gradient_checkpointing": "true",
+        "data.max_samples": "-1",
+        "training.optimizer": "adamw_8bit",
+        "training.compute_dtype": "bfloat16",
+        "training.per_device_train_batch_size": "20",
+        "training.per_device_eval_batch_size": "10",
+        "training.gradient_accumulation_steps": "6",
+    }
+    assert {key: found[key] for key in expected} == expected
+    # What its comments name, without the comments' marks.
+    text = (EXAMPLES / "parakeet.yaml").read_text()
+    other = re.sub(r"^  # ((max_steps|num_gpus): \d+) .*$", r"  \1", text, flags=re.MULTILINE)
+    (folder / "other.yaml").write_text(other)
+    said = run(folder, BINARY, "train", "other.yaml", "--print-config")
+    assert settings(said)["training.num_gpus"] == "2"
+    assert settings(said)["training.max_steps"] == "100"
+    assert "num_train_epochs: without effect: training.max_steps is 100" in " ".join(said.split())
+    # Without the recordings, or the model, a message says what is missing.
+    missing = run(folder, BINARY, "train", EXAMPLES / "parakeet.yaml", code=1, HF_HOME=str(folder))
+    assert "train.jsonl" in missing or "hf download" in missing
+    planned = run(folder, BINARY, "plan", EXAMPLES / "parakeet.yaml", *GENERATED, "--gpu", "a100")
+    assert "it fits" in planned
+
+
+def test_a_script_with_code_is_told_what_to_do(folder):
+    """The command of the message makes a config of the script's settings."""
+    script = "import torch\n\nUSE_FP8 = False\nUSE_4BIT_OPTIMIZER = True\nN = len([])\n"
+    (folder / "train.py").write_text(script)
+    said = run(folder, BINARY, "train", "train.py", code=2)
+    assert said.startswith("octavo: train.py:1:1: import torch: Python code is not executed")
+    copies = re.search(r"(grep .* > settings\.py);", said).group(1)
+    run(folder, "bash", "-c", copies)
+    assert (folder / "settings.py").read_text() == "\n".join(script.splitlines()[2:4]) + "\n"
+    said = run(folder, BINARY, "train", "settings.py", "--print-config")
+    assert settings(said)["training.optimizer"] == "adamw_8bit"
+    assert "note: settings.py:2:1: use_4bit_optimizer: true is 8-bit AdamW" in " ".join(said.split())
