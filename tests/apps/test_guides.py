@@ -2,6 +2,7 @@
 its parakeet.yaml, a script of settings. What their configs mean is in tests/train/config_guides_test.cc.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -184,11 +185,28 @@ def test_the_example_of_parakeet(folder):
     assert settings(said)["training.num_gpus"] == "2"
     assert settings(said)["training.max_steps"] == "100"
     assert "num_train_epochs: without effect: training.max_steps is 100" in " ".join(said.split())
-    # Without the recordings, or the model, a message says what is missing.
-    missing = run(folder, BINARY, "train", EXAMPLES / "parakeet.yaml", code=1, HF_HOME=str(folder))
-    assert "train.jsonl" in missing or "hf download" in missing
+    # Without the model a message says how to get it.
+    missing = run(folder, BINARY, "train", EXAMPLES / "parakeet.yaml", code=2, HF_HOME=str(folder))
+    assert "hf download nvidia/parakeet-tdt-0.6b-v3" in missing
     planned = run(folder, BINARY, "plan", EXAMPLES / "parakeet.yaml", *GENERATED, "--gpu", "a100")
     assert "it fits" in planned
+
+
+def test_the_plan_of_deepspeeds_file(folder):
+    """Stage 2 with its optimizer on the CPU takes gradients off the GPU, and their sums over passes."""
+    zero = '{"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}}'
+    (folder / "ds.json").write_text(
+        f'{{"gradient_clipping": 1.0, "bf16": {{"enabled": true}}, "zero_optimization": {zero}}}'
+    )
+
+    def gradients(*words):
+        all_words = ("deepspeed=ds.json", *GENERATED, "--gpu", "a100", "--json", *words)
+        planned = json.loads(run(folder, BINARY, "plan", EXAMPLES / "parakeet.yaml", *all_words))
+        return planned["memory"]["owners"]["gradients"]
+
+    there, here = gradients(), gradients("offload_gradients=false")
+    assert here > 6 * 620e6, "bf16 gradients and their fp32 sums"
+    assert there < here / 10
 
 
 def test_a_script_with_code_is_told_what_to_do(folder):

@@ -360,6 +360,12 @@ TEST_F(Plans, CountCopiesInHostMemory) {
   EXPECT_EQ(copies({"offload=stream", "offload_gradients=true"}), 2);
   EXPECT_EQ(copies({"offload=host", "offload_gradients=true"}), 4);
   EXPECT_EQ(copies({"offload=host", "offload_gradients=true", "gradient_accumulation_steps=3"}), 6);
+  const auto gradients = [&](const std::vector<std::string>& words) {
+    return of(plan(bdh(), words), Owner::gradients);
+  };
+  EXPECT_LT(gradients({"offload=host", "offload_gradients=true", "gradient_accumulation_steps=3"}),
+            gradients({"offload=host"}))
+      << "the sums over passes are in host memory too";
   const Plan ranks = plan(bdh(), {"offload=stream", "offload_gradients=true"}, on("h100", 2));
   EXPECT_EQ(ranks.states.host_copies, 0) << "ranks keep gradients";
   PlanRequest cpu;

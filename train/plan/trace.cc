@@ -160,13 +160,18 @@ Status Tracing::build() {
       return faster_passes(gpu, layer, 1.0 / static_cast<double>(std::max<std::int64_t>(uses, 1)));
     });
   }
-  if (training_.offload_gradients && request_.ranks == 1 && training_.offload != Offload::none) {
+  const bool gradients_leave =
+      training_.offload_gradients && request_.ranks == 1 && training_.offload != Offload::none;
+  if (gradients_leave) {
     for (const auto& [name, param] : groups_.parameters)
       ::torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<LeavesTheDevice>());
   }
   fake_.set_owner(Owner::gradients);
-  gradients_ =
-      make_gradients(*world_, groups_, training_, training_.gradient_accumulation_steps, shards_.get());
+  // Gradients that leave are summed over passes in host memory. Where a part of the states stays, the sums of
+  // all parameters are counted, which is more than a run has.
+  const bool all_leave = gradients_leave && training_.offload_ratio == 1 && !training_.gpu_state_budget;
+  const std::int64_t summed_here = all_leave ? 1 : training_.gradient_accumulation_steps;
+  gradients_ = make_gradients(*world_, groups_, training_, summed_here, shards_.get());
   out_.communication = gradients_->communication_bytes();
   for (const auto& [name, param] : groups_.parameters)
     out_.gradient_bytes += static_cast<std::int64_t>(param.nbytes());
