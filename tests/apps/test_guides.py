@@ -177,7 +177,7 @@ def test_the_example_of_parakeet(folder):
         "training.gradient_accumulation_steps": "6",
     }
     assert {key: found[key] for key in expected} == expected
-    # What its comments name, without the comments' marks.
+    # The settings in its comments, switched on.
     text = (EXAMPLES / "parakeet.yaml").read_text()
     other = re.sub(r"^  # ((max_steps|num_gpus): \d+) .*$", r"  \1", text, flags=re.MULTILINE)
     (folder / "other.yaml").write_text(other)
