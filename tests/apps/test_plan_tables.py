@@ -94,7 +94,7 @@ def test_four_questions(planner: Planner) -> None:
 def test_claims_of_guides(planner: Planner) -> None:
     full = next(key for key in guides.CLAIMS if key[0] == "Parakeet: 8-bit states, all samples")
     check(guides.TABLE, planner, full)
-    # What the guide calls 4 bits is AdamW with 8 bits.
+    # The guide's 4-bit optimizer is AdamW with states of 8 bits.
     check(guides.TABLE, planner, ("BDH 100M, bf16, 8-bit AdamW, A100", "32 rows", "3.2 GB, 1,350 tokens/s"))
 
 
