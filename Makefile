@@ -131,7 +131,7 @@ check: ## format, ruff, layers, names, types and claims: fail where `make format
 	@.venv/bin/python scripts/check_claims
 
 clean: ## remove the build folders (.venv stays)
-	rm -rf build build-asan build-cuda build-neon build-release build-tidy build-tsan
+	rm -rf build build-asan build-cuda build-neon build-release build-tidy build-tsan build-volta
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

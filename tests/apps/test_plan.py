@@ -169,6 +169,22 @@ def test_json_adds_up(config):
     assert found["time"]["kernels"]
 
 
+def test_a_gpu_without_bf16_units_is_named(config):
+    """A V100 has tensor cores for float16 alone: bf16 counts at the rate of fp32, and a line says so."""
+    slow, fast = (planned(config, "--gpu", "v100", f"compute_dtype={each}") for each in ("bf16", "fp16"))
+    assert slow["gpu"]["name"] == "NVIDIA V100 SXM2 16 GB"
+    warning = (
+        "compute_dtype: bfloat16 is slow on NVIDIA V100 SXM2 16 GB (compute capability 7.0), "
+        "whose tensor cores support float16 and not bfloat16; use compute_dtype=float16"
+    )
+    assert slow["time"]["warning"] == warning
+    assert warning in plan(config, "--gpu", "v100").stdout
+    assert "warning" not in fast["time"]
+    assert slow["time"]["step_seconds"] > 1.5 * fast["time"]["step_seconds"]
+    for card in ("a100", "b100", "RTX 4070 Ti SUPER"):
+        assert "warning" not in planned(config, "--gpu", card)["time"]
+
+
 def test_a_small_card_does_not_fit_and_gets_advice(config):
     found = planned(config, "--gpu", "8GB", "optimizer=adamw", "gradient_checkpointing=false", "--advise")
     assert not found["memory"]["fits"]

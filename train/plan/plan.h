@@ -55,6 +55,7 @@ struct Plan {
   std::vector<std::int64_t> measured_rows;
   std::string measured_on;  // the device
   bool cpu = false;         // of a run on the CPU, whose allocator rounds nothing
+  std::string slow_type;    // a warning that the GPU has no tensor cores for compute_dtype; else empty
 
   // What a process takes of the device: the allocator's segments, and CUDA's own.
   [[nodiscard]] std::int64_t total() const { return memory.reserved + evaluation + gpu.context; }
