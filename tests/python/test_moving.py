@@ -10,14 +10,17 @@ import contextlib
 import copy
 import importlib
 import io
+import pathlib
 import types
 from collections.abc import Iterator
 from typing import Any
 
+import clients
 import pytest
 import torch
 from models import frozen, make_params, refused
-from octavo import optim
+from octavo import fp8, optim
+from octavo.fp8 import devices
 from peers import need
 from torch import nn
 
@@ -142,3 +145,117 @@ def test_a_zero_checkpoint_is_refused(make: Any) -> None:
         with pytest.raises(ValueError, match=r"a file of DeepSpeed's ZeRO.*zero_to_fp32\.py"):
             optimizer.load_state_dict(saved)
     assert frozen(optimizer.state_dict()) == before
+
+
+# --- The pages ------------------------------------------------------------------------------------
+
+
+def stack() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 64))
+
+
+def trained_by(make: Any, model: nn.Module) -> Any:
+    optimizer = make(model.parameters())
+    with torch.compiler.set_stance("force_eager"):
+        for step in range(3):
+            backward(list(model.parameters()), step)
+            optimizer.step()
+            optimizer.zero_grad()
+    return optimizer
+
+
+@pytest.mark.parametrize(("library", "block"), [("bitsandbytes", 1), ("torchao", 0)])
+def test_the_pages_checkpoint(
+    library: str, block: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """from_bitsandbytes.md and from_torchao.md: AdamW8bit continues from the file of theirs."""
+    need(library)
+    theirs = importlib.import_module(f"{library}.optim")
+    model = stack()
+    optimizer = trained_by(theirs.AdamW8bit, model)
+    torch.save(optimizer.state_dict(), tmp_path / f"{library}.pt")
+    copied = copy.deepcopy(model)
+    monkeypatch.chdir(tmp_path)
+    mine = clients.run_guide(f"from_{library}.md", block, {"model": copied})["optimizer"]
+    assert type(mine) is optim.AdamW8bit
+    for number, one in ((3, model), (3, copied)):
+        backward(list(one.parameters()), number)
+    with torch.compiler.set_stance("force_eager"):
+        optimizer.step()
+    mine.step()
+    for param, other in zip(copied.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(param, other, rtol=0, atol=1e-6)
+
+
+def test_the_page_on_quantized_layers() -> None:
+    """from_bitsandbytes.md: adapters beside a Linear4bit train, and the layer stays bitsandbytes'."""
+    bnb = need("bitsandbytes")
+
+    class Adapted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.base = bnb.nn.Linear4bit(128, 128, bias=False, compute_dtype=torch.float32).to("cpu")
+            self.down, self.up = nn.Linear(128, 64, bias=False), nn.Linear(64, 128, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.base(x) + self.up(self.down(x))  # type: ignore[no-any-return]
+
+    model = Adapted()
+    base = model.base.weight.detach().clone()
+    optimizer = clients.run_guide("from_bitsandbytes.md", 0, {"model": model})["optimizer"]
+    assert base.dtype == torch.uint8
+    x, y = torch.randn(4, 128), torch.randn(4, 128)
+    losses = []
+    for _ in range(5):
+        loss = (model(x) - y).square().mean()
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < losses[0]
+    assert torch.equal(model.base.weight, base)
+    assert optimizer.state[model.down.weight]["exp_avg"].dtype == torch.uint8
+
+
+class NormLinear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(32), nn.Linear(32, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.norm(x))  # type: ignore[no-any-return]
+
+
+def test_the_page_on_fp8(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """from_transformer_engine.md: a model is converted and trains, and weights load by the page's names."""
+    monkeypatch.setenv("OCTAVO_FP8_REFERENCE", "1")
+    devices._why_not.cache_clear()
+    torch.manual_seed(0)
+    model = nn.Sequential()
+    model.add_module("body", NormLinear())
+    model.add_module("lm_head", nn.Linear(48, 64))
+
+    class Loss:
+        def backward(self) -> None:
+            model(torch.randn(16, 32)).square().mean().backward()
+
+    before = copy.deepcopy(model.state_dict())
+    clients.run_guide("from_transformer_engine.md", 0, {"model": model, "loss": Loss()})
+    assert type(model.body.linear) is fp8.Linear
+    assert type(model.lm_head) is nn.Linear
+    assert not torch.equal(model.body.linear.weight, before["body.linear.weight"])
+    saved = {
+        "layer_norm_weight": torch.full((32,), 2.0),
+        "layer_norm_bias": torch.ones(32),
+        "weight": torch.randn(48, 32),
+        "bias": torch.randn(48),
+        "_extra_state": torch.zeros(64, dtype=torch.uint8),
+    }
+    torch.save(saved, tmp_path / "te.pt")
+    monkeypatch.chdir(tmp_path)
+    clients.run_guide("from_transformer_engine.md", 1, {"model": model.body})
+    assert torch.equal(model.body.linear.weight, saved["weight"])
+    assert torch.equal(model.body.norm.weight, saved["layer_norm_weight"])
+    devices._why_not.cache_clear()
