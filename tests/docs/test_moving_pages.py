@@ -1,4 +1,4 @@
-"""The pages from_*.md for those who come from another library: the names in their tables exist.
+"""The pages from_*.md for users of other libraries, and credits.md: the names in the tables exist.
 
 In a right cell each code span is Python that would run with the usual names (model, params, loss …), a
 line of a config with a key of docs/config.md, or a command. In left cells of bitsandbytes and torchao names
@@ -27,7 +27,7 @@ import torch
 
 PAGES = sorted((pages.ROOT / "docs/guides").glob("from_*.md"))
 ORIGINS = ("bitsandbytes", "deepspeed", "nemo", "torchao", "transformer_engine")
-# What a snippet of one line finds defined. A value of None has attributes and calls of any name.
+# Names that code in a table may use. Their attributes are not checked.
 GIVEN = dict.fromkeys(
     ("model", "loss", "params", "module", "name", "block", "x", "p", "weight", "blank", "layer")
 )

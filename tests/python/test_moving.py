@@ -114,6 +114,19 @@ def test_torchaos_cpu_offload(
         assert float((param - other).detach().abs().max()) <= difference
 
 
+def test_torchaos_cpu_offload_without_small_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = make_params([(80, 64), (64, 100)])
+    with torchaos_class(monkeypatch) as theirs:
+        optimizer = theirs(params)
+        backward(params, 0)
+        optimizer.step()
+        saved = optimizer.state_dict()
+    mine = optim.AdamW(params)
+    mine.load_state_dict(saved)
+    for param, one in zip(params, saved["offloaded"], strict=True):
+        assert torch.equal(mine.state[param]["exp_avg"], one["state"][0]["exp_avg"])
+
+
 def test_torchaos_cpu_offload_of_another_model(monkeypatch: pytest.MonkeyPatch) -> None:
     params = make_params(SIZES)
     with torchaos_class(monkeypatch) as theirs:
@@ -228,10 +241,19 @@ class NormLinear(nn.Module):
         return self.linear(self.norm(x))  # type: ignore[no-any-return]
 
 
-def test_the_page_on_fp8(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """from_transformer_engine.md: a model is converted and trains, and weights load by the page's names."""
-    monkeypatch.setenv("OCTAVO_FP8_REFERENCE", "1")
+@pytest.fixture
+def fp8_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     devices._why_not.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setenv("OCTAVO_FP8_REFERENCE", "1")
+        yield
+    devices._why_not.cache_clear()
+
+
+def test_the_page_on_fp8(
+    fp8_on_the_cpu: None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """from_transformer_engine.md: a model is converted and trains, and weights load by the page's names."""
     torch.manual_seed(0)
     model = nn.Sequential()
     model.add_module("body", NormLinear())
@@ -258,4 +280,3 @@ def test_the_page_on_fp8(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
     clients.run_guide("from_transformer_engine.md", 1, {"model": model.body})
     assert torch.equal(model.body.linear.weight, saved["weight"])
     assert torch.equal(model.body.norm.weight, saved["layer_norm_weight"])
-    devices._why_not.cache_clear()
