@@ -1,8 +1,10 @@
 """ViT-g (1.1B) with its optimizer's states on the GPU, streamed through it, or stepped on the CPU.
 
-The model of vit_g.py, pure bf16 or AMP, eager or compiled, beside torchao's CPUOffloadOptimizer. Wall time
-over 10 iterations without a synchronize between them, peak GPU memory, and what the optimizer takes of host
-memory. Each row runs in a process of its own; one that fails says why in its place.
+The model of vit_g.py, pure bf16 or AMP, eager or compiled, compared with the offload of torchao and of
+DeepSpeed. Wall time over 10 iterations without a synchronize between them, peak GPU memory, and what the
+optimizer takes of host memory. Each row runs in a process of its own; one that fails says why in its place,
+and a package that is not installed is skipped by name. --deepspeed names a folder that has DeepSpeed where it
+is not installed.
 
 PYTHONPATH=adapters/python python benchmarks/offload.py --rows "bf16: none,bf16: octavo" --json found.json
 """
@@ -21,6 +23,7 @@ from typing import Any
 import harness  # first: it finds the package of this tree
 import torch
 import vit_g
+from deepspeed_offload import ZeroOffload
 from offload_rows import CLIP, ROWS, SETS, Way
 from offload_trace import write_trace
 from processes import RowError, run_row
@@ -41,15 +44,18 @@ def host_bytes() -> tuple[int, int]:
     return field("/proc/self/status", "VmRSS"), field("/proc/meminfo", "MemAvailable")
 
 
-def backward(net: Any, images: torch.Tensor, way: Way) -> torch.Tensor:
+def backward(net: Any, images: torch.Tensor, way: Way, optimizer: Any = None) -> torch.Tensor:
     with torch.autocast(images.device.type, torch.bfloat16) if way.amp else contextlib.nullcontext():
         loss = vit_g.loss_of(net, images)
-    loss.backward()
+    if hasattr(optimizer, "backward"):
+        optimizer.backward(loss)  # DeepSpeed's engine
+    else:
+        loss.backward()
     return loss.detach()
 
 
 def iteration(net: Any, images: torch.Tensor, optimizer: Any, way: Way) -> torch.Tensor:
-    loss = backward(net, images, way)
+    loss = backward(net, images, way, optimizer)
     if way.clip:
         torch.nn.utils.clip_grad_norm_(net.parameters(), CLIP)
     optimizer.step()
@@ -59,6 +65,8 @@ def iteration(net: Any, images: torch.Tensor, optimizer: Any, way: Way) -> torch
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     way, device = ROWS[name], torch.device(options.device)
+    if options.deepspeed:
+        sys.path.insert(0, options.deepspeed)
     dtype = torch.float32 if way.amp else torch.bfloat16
     net = vit_g.model(options, dtype)
     images = torch.randn(options.batch, 3, 224, 224, device=device, dtype=dtype)
@@ -66,8 +74,12 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     net.zero_grad()
     wait(device)
     resident, available = host_bytes()
-    optimizer = way.make(net.parameters(), vit_g.LR)
-    called = torch.compile(net) if way.compiled else net
+    if way.make is None:
+        optimizer: Any = ZeroOffload(net, vit_g.LR, options.batch)
+        called = optimizer.model
+    else:
+        optimizer = way.make(net.parameters(), vit_g.LR)
+        called = torch.compile(net) if way.compiled else net
     if way.attach:
         optimizer.attach(called)
 
@@ -104,11 +116,16 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _reason(error: str) -> str:
+    _, missing, package = error.partition("PeerMissingError: ")
+    return f"skipped: {package}" if missing else f"failed: {error}"
+
+
 def cells(name: str, found: dict[str, Any]) -> str:
     way = ROWS[name]
     goal = f"{way.goal[0]:.3f}, {way.goal[1]:.1f}" if way.goal else ""
     if "error" in found:
-        values = ["failed: " + found["error"].replace("|", "/"), "", "", "", "", goal]
+        values = [_reason(found["error"]).replace("|", "/"), "", "", "", "", goal]
     else:
         spread = f"{min(found['rounds']):.3f} to {max(found['rounds']):.3f}"
         memory = [f"{found[key]:.2f}" for key in ("peak_gb", "host_gb", "machine_gb")]
@@ -127,6 +144,7 @@ def parse_options() -> argparse.Namespace:
         add(f"--{name}", type=int, default=preset, help=f"(default {preset})")
     for name, preset in vit_g.SIZES.items():
         add(f"--{name}", type=int, default=preset, help=f"of the model (default {preset})")
+    add("--deepspeed", help="a folder that has the package deepspeed and those it needs")
     add("--time-limit", type=float, default=240.0, help="seconds for one row, start included (default 240)")
     add("--trace", help="a folder for Chrome traces of two more iterations of each row")
     add("--json", help="write the results there as well, after every row")
@@ -162,7 +180,11 @@ def main() -> int:
     head = ["row", "s/iteration", "peak GB", "host GB", "machine GB", "loss", "goal"]
     print("| " + " | ".join(head) + " |\n" + "|" + "---|" * len(head))
     results: list[dict[str, Any]] = []
-    passed = [n for n in (*NUMBERS, *vit_g.SIZES, "device", "trace") if getattr(options, n.replace("-", "_"))]
+    passed = [
+        n
+        for n in (*NUMBERS, *vit_g.SIZES, "device", "trace", "deepspeed")
+        if getattr(options, n.replace("-", "_"))
+    ]
     for name in options.names:
         arguments = ["--one", name]
         for option in passed:
