@@ -14,10 +14,12 @@ import makers
 import torch
 
 
-def config(lr: float, batch: int) -> dict[str, Any]:
+def config(lr: float, batch: int, clip: float) -> dict[str, Any]:
+    """`clip`: the norm that gradients are clipped to; 0 for none."""
     return {
         "train_micro_batch_size_per_gpu": batch,
         "gradient_accumulation_steps": 1,
+        "gradient_clipping": clip,
         "bf16": {"enabled": True},
         "optimizer": {"type": "AdamW", "params": {"lr": lr}},
         "zero_optimization": {
@@ -46,10 +48,11 @@ def _set_environment(device: torch.device) -> None:
 class ZeroOffload:
     """An engine of DeepSpeed; `model` must be called in place of the network that it was made of."""
 
-    def __init__(self, net: torch.nn.Module, lr: float, batch: int) -> None:
+    def __init__(self, net: torch.nn.Module, lr: float, batch: int, clip: float) -> None:
         _set_environment(next(net.parameters()).device)
         initialize = makers.imported("deepspeed").initialize
-        self.model, *_ = initialize(model=net, model_parameters=net.parameters(), config=config(lr, batch))
+        settings = config(lr, batch, clip)
+        self.model, *_ = initialize(model=net, model_parameters=net.parameters(), config=settings)
 
     def backward(self, loss: torch.Tensor) -> None:
         self.model.backward(loss)

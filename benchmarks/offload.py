@@ -56,7 +56,7 @@ def backward(net: Any, images: torch.Tensor, way: Way, optimizer: Any = None) ->
 
 def iteration(net: Any, images: torch.Tensor, optimizer: Any, way: Way) -> torch.Tensor:
     loss = backward(net, images, way, optimizer)
-    if way.clip:
+    if way.clip and way.make is not None:
         torch.nn.utils.clip_grad_norm_(net.parameters(), CLIP)
     optimizer.step()
     optimizer.zero_grad()
@@ -75,7 +75,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     wait(device)
     resident, available = host_bytes()
     if way.make is None:
-        optimizer: Any = ZeroOffload(net, vit_g.LR, options.batch)
+        optimizer: Any = ZeroOffload(net, vit_g.LR, options.batch, CLIP if way.clip else 0.0)
         called = optimizer.model
     else:
         optimizer = way.make(net.parameters(), vit_g.LR)

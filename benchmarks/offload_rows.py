@@ -16,7 +16,7 @@ CLIP = 1.0  # the norm that gradients are clipped to
 class Way:
     make: makers.Make | None  # none: DeepSpeed, which takes the network
     attach: bool = False  # the update waits for the modules of the next forward pass
-    clip: bool = False  # by torch's function; Octavo clips inside the step, by an option of `make`
+    clip: bool = False  # by torch's function or DeepSpeed's; Octavo clips in the step, by an option of `make`
     amp: bool = False  # fp32 parameters under autocast to bf16; else everything is bf16
     compiled: bool = False  # the whole model, by torch.compile
     goal: tuple[float, float] | None = None  # s/iteration and peak GB
@@ -61,6 +61,7 @@ PLAIN = {
 }
 CLIPPED = {
     "none torch fused": Way(makers.torch_fused, clip=True),
+    "deepspeed ZeRO-Offload": Way(None, clip=True),
     "none octavo 8bit": Way(makers.octavo("8bit", clip_grad_norm=CLIP)),
     "octavo stream 8bit": offloaded("8bit", "stream", clip_grad_norm=CLIP),
     "octavo stream 8bit + attach": offloaded("8bit", "stream", True, clip_grad_norm=CLIP, goal=(0.210, 5.4)),

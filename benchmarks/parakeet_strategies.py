@@ -24,6 +24,8 @@ STRATEGIES: dict[str, list[str]] = {
     "adamw": ["--optimizer=adamw"],
     "8-bit AdamW": [],
     "8-bit + accumulation 6": ["--accumulation=6"],
+    "8-bit + offload stream": ["--offload=stream"],
+    "8-bit + offload host, gradients too": ["--offload=host", "--offload-gradients"],
     "8-bit + checkpointing": ["--checkpointing=on"],
     "8-bit + checkpointing + accumulation 6": ["--checkpointing=on", "--accumulation=6"],
     "8-bit + checkpointing + offload stream": ["--checkpointing=on", "--offload=stream"],

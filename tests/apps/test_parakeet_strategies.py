@@ -35,7 +35,7 @@ def test_every_strategy_runs(tmp_path):
     rows = json.loads(file.read_text())["rows"]
     listed = [line.partition(": ")[0] for line in strategies("--list").stdout.splitlines()]
     assert list(rows) == listed
-    assert len(rows) == 10
+    assert len(rows) == 12
     states = {name: row["memory"]["states"] for name, row in rows.items()}
     assert states["8-bit AdamW"] < states["adamw"]
     for name, row in rows.items():
@@ -45,7 +45,7 @@ def test_every_strategy_runs(tmp_path):
     assert more["memory"]["gradients"] > plain["memory"]["gradients"]  # fp32 sums of bf16 gradients
     table = [line for line in done.stdout.splitlines() if line.startswith("| ")]
     assert table[0].endswith("| speed | hours for 5.2M clips | hours for 100k clips |")
-    assert len(table) == 11
+    assert len(table) == 13
     first = table[1].split(" | ")
     assert first[0] == "| adamw"
     assert first[4] == "100%"

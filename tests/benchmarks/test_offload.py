@@ -131,6 +131,7 @@ def initialize(model, model_parameters, config):
     assert (zero["stage"], zero["offload_optimizer"]["device"]) == (2, "cpu")
     assert config["bf16"]["enabled"] and config["train_micro_batch_size_per_gpu"] == 1
     assert os.environ["WORLD_SIZE"] == "1" and os.environ["MASTER_PORT"]
+    assert config["gradient_clipping"] in (0.0, 1.0)
     return Engine(model, model_parameters, config["optimizer"]["params"]["lr"]), None, None, None
 """
 
@@ -146,11 +147,19 @@ def test_deepspeed_from_a_folder_steps_by_its_engine(
     (tmp_path / "deepspeed").mkdir()
     (tmp_path / "deepspeed/__init__.py").write_text(FAKE_DEEPSPEED)
     file = tmp_path / "found.json"
-    rows = ["--rows", "bf16: none torch,deepspeed", "--deepspeed", str(tmp_path), "--json", str(file)]
+    rows = [
+        "--rows",
+        "bf16: none torch,bf16: deepspeed,clip: deepspeed",
+        "--deepspeed",
+        str(tmp_path),
+        "--json",
+        str(file),
+    ]
     table(script, monkeypatch, *rows)
     monkeypatch.delitem(sys.modules, "deepspeed")
     found = {row["row"]: row["loss"] for row in json.loads(file.read_text())["rows"]}
     assert found["bf16: deepspeed ZeRO-Offload"] == found["bf16: none torch fused"]
+    assert "bf16 clip: deepspeed ZeRO-Offload" in found
 
 
 def test_every_row_can_be_made(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
