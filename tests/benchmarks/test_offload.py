@@ -176,6 +176,29 @@ def test_every_row_can_be_made(script: Any, monkeypatch: pytest.MonkeyPatch) -> 
         assert not torch.equal(before, net.weight), name
 
 
+def test_llama_has_the_size_of_its_name(script: Any) -> None:
+    module = importlib.import_module("llama")
+    options = script.argparse.Namespace(**module.SIZES, device="meta")
+    made = module.model(options)
+    assert sum(param.numel() for param in made.parameters()) == 1_038_682_112
+
+
+def test_a_tiny_llama_runs(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setattr(importlib.import_module("llama"), "TOKENS", 16)
+    file = tmp_path / "found.json"
+    rows = ["--rows", "bf16: none torch,bf16: none octavo 8bit", "--model", "llama", "--json", str(file)]
+    table(script, monkeypatch, *rows)
+    theirs, ours = (row["loss"] for row in json.loads(file.read_text())["rows"])
+    assert ours == pytest.approx(theirs, abs=1e-2)
+    assert 9 < theirs < 12  # the logarithm of 32,000 words is 10.4
+
+
+def test_sizes_are_those_of_the_model(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for model, batch in (("vit-g", 32), ("llama", 4)):
+        monkeypatch.setattr(sys, "argv", ["offload.py", "--list", "--model", model])
+        assert script.parse_options().batch == batch
+
+
 def test_the_ablations_have_plain_torchao(script: Any) -> None:
     for name in ("bf16", "bf16 compiled", "amp eager"):
         assert {"none torch fused", "torchao", "torchao + offload_gradients"} <= set(script.SETS[name])
