@@ -98,18 +98,15 @@ def test_states_in_host_memory_give_the_same_loss():
 
 
 def test_micro_batches_add_up():
-    one = rows_of(checkpointing="on")["rows"][0]
-    found = rows_of(checkpointing="on", accumulation="3")
+    one, found = rows_of()["rows"][0], rows_of(accumulation="3")
     three = found["rows"][0]
     assert found["accumulation"] == 3
     assert three["clips_per_second"] == pytest.approx(3 * 2e3 / three["step_ms"])
-    # Every micro-batch has the same clips, so the mean of their gradients is that of one.
-    assert three["loss"] == pytest.approx(one["loss"], rel=1e-4)
+    assert three["loss"] == pytest.approx(one["loss"], rel=1e-4)  # every micro-batch has the same clips
     assert sum(three["parts"].values()) == pytest.approx(three["step_ms"])
-    assert three["parts"]["encoder_backward_ms"] > one["parts"]["encoder_backward_ms"]
-    # The later micro-batches begin with the gradients of those before.
+    # Later micro-batches begin with the fp32 gradients of those before; activations are those of the first.
     assert three["memory"]["activations"] == one["memory"]["activations"]
-    assert three["memory"]["peak"] >= one["memory"]["peak"]
+    assert three["memory"]["peak"] - one["memory"]["peak"] > 0.5 * one["memory"]["gradients"]
     assert "3 micro-batches a step" in speech(accumulation="3").stdout
 
 
