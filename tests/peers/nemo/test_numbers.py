@@ -1,0 +1,100 @@
+"""What NeMo's models compute, and what `octavo` computes with the archives that NeMo saved: features, encoder,
+logits, losses, gradients, BatchNorm's statistics and greedy tokens.
+
+Tolerances are in units of float32's spacing, 2^-23, relative to the largest number of a tensor:
+
+- features: one FFT of 512 and a logarithm. Both round each of the FFT's nine stages: 16 units.
+- encoder and logits in evaluation: three layers with about twenty matmuls in a row, whose roundings add up at
+  random. 64 units.
+- a loss is one sum of numbers of one sign: 16 units.
+- training: the results of NeMo's own model in float64 show how far float32 moves a number in this model, which
+  BatchNorm's division by the deviation of a small batch makes larger. We may differ from float64 by four times
+  what NeMo's float32 does, and by 64 units.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nemo_models
+import pytest
+import tones
+import torch
+
+SPACING = 2.0**-23
+# The longest clip has a multiple of eight frames, where NeMo's padding makes a frame of the encoder.
+SAMPLES = [25600, 20000, 8123]
+TEXTS = ["low red blue", "seven", "high peep"]
+
+
+def octavo_tensors(folder: Path, archive: Path, mode: str, batch: dict[str, torch.Tensor]) -> dict[str, Any]:
+    from safetensors.torch import load_file, save_file
+
+    source, target = folder / "batch.safetensors", folder / "ours.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in batch.items()}, str(source))
+    tones.run(tones.program("tests/speech_tensors"), archive, mode, source, target)
+    return load_file(str(target))
+
+
+def distance(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """In units of float32's spacing at the largest number."""
+    assert ours.shape == theirs.shape
+    largest = max(theirs.abs().max().item(), 1e-30)
+    return (ours.double() - theirs.double()).abs().max().item() / largest / SPACING
+
+
+def valid(out: dict[str, torch.Tensor], name: str, lengths: str) -> list[torch.Tensor]:
+    """The rows of a padded tensor without padding."""
+    return [row[:length] for row, length in zip(out[name], out[lengths].tolist(), strict=True)]
+
+
+def compare_rows(ours: dict[str, Any], theirs: dict[str, Any], name: str, lengths: str, units: float) -> None:
+    assert torch.equal(ours[lengths], theirs[lengths])
+    for mine, other in zip(valid(ours, name, lengths), valid(theirs, name, lengths), strict=True):
+        assert distance(mine, other) <= units, name
+
+
+def make(folder: Path, head: str, varied: bool) -> tuple[Any, Path, dict[str, torch.Tensor]]:
+    model = nemo_models.make(folder, head, varied=varied)
+    archive = nemo_models.save(model, folder / f"numbers-{head}-{varied}.nemo")
+    return model, archive, nemo_models.batch_of(tones.clips(folder, 3), TEXTS, model, SAMPLES)
+
+
+@pytest.mark.parametrize("head", nemo_models.HEADS)
+def test_evaluation(folder: Path, one_cuda_call_less: None, head: str) -> None:
+    model, archive, batch = make(folder, head, varied=True)
+    theirs = nemo_models.compute(model, batch, training=False)
+    ours = octavo_tensors(folder, archive, "eval", batch)
+    compare_rows(ours, theirs, "features", "feature_lengths", 16)
+    compare_rows(ours, theirs, "frames", "frame_lengths", 64)
+    scores = {key: dict(out) for key, out in (("ours", ours), ("theirs", theirs))}
+    for out in scores.values():
+        out["logits"] = log_probabilities(out["logits"], head)
+    compare_rows(scores["ours"], scores["theirs"], "logits", "frame_lengths", 64)
+    assert distance(ours["loss"], theirs["loss"]) <= 16
+    for name in ("tokens", "token_frames"):
+        assert torch.equal(ours[name], theirs[name])
+    assert len(ours["tokens"].unique()) > 8, "the models' tokens differ, so that equal ones mean something"
+
+
+def log_probabilities(logits: torch.Tensor, head: str) -> torch.Tensor:
+    parts = [logits[..., : -len(nemo_models.DURATIONS)], logits[..., -len(nemo_models.DURATIONS) :]]
+    return torch.cat([p.log_softmax(-1) for p in (parts if head == "tdt" else [logits])], -1)
+
+
+@pytest.mark.parametrize("head", nemo_models.HEADS)
+def test_training(folder: Path, one_cuda_call_less: None, head: str) -> None:
+    """Losses are below 1000: NeMo's reference of the TDT loss takes -1000 for the logarithm of 0."""
+    model, archive, batch = make(folder, head, varied=False)
+    theirs = nemo_models.compute(model, batch, training=True)
+    exact = nemo_models.compute(model.double(), batch, training=True)
+    assert theirs["loss"] < 500
+    ours = octavo_tensors(folder, archive, "train", batch)
+    assert torch.equal(ours["frame_lengths"], theirs["frame_lengths"])
+    wanted = {n for n in theirs if n.startswith(("gradient.", "buffer."))}
+    assert wanted == {n for n in ours if n.startswith(("gradient.", "buffer."))}
+    assert any(n.startswith("buffer.") and n.endswith("running_var") for n in wanted)
+    for name in sorted(wanted | {"loss", "frames"}):
+        limit = 4 * distance(theirs[name], exact[name]) + 64
+        assert distance(ours[name], exact[name]) <= limit, name
