@@ -1,12 +1,13 @@
-"""Octavo against NVIDIA NeMo: numbers, transcripts, losses, exported archives and optimizers (tests/peers/nemo).
+"""Octavo and NVIDIA NeMo compared: numbers, transcripts, losses, exported archives and optimizers
+(tests/peers/nemo).
 
     make peers                                                            # among the others
     python tests/peers/run_nemo_tests.py --nemo-python nemo/bin/python    # an environment of your own
     python tests/peers/run_nemo_tests.py -k exports
 
-NeMo gets a virtual environment of its own, build/peers/nemo-venv, from requirements-nemo.txt: NeMo's versions
-of Lightning and transformers are not those of .venv. It is made once, in about three minutes. NeMo's models are made by
-the tests, with random weights: nothing else is fetched, and nothing runs on a GPU. A test that is skipped is a failure here.
+NeMo gets a virtual environment of its own, build/peers/nemo-venv, from requirements-nemo.txt, because it
+needs other versions of Lightning and transformers than .venv has. It is made once. The tests make NeMo's
+models themselves, with random weights. Nothing runs on a GPU. A skipped test is a failure here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from suites import FOLDER, HERE
 ROOT = HERE.parents[1]
 REQUIREMENTS = ROOT / "requirements-nemo.txt"
 VENV = FOLDER / "nemo-venv"
-OLDEST, NEWEST = (3, 11), (3, 13)  # Pythons that requirements-nemo.txt has wheels for
+OLDEST, NEWEST = (3, 11), (3, 13)  # pandas and NumPy need 3.11; newer ones than 3.13 were not looked at
 PROGRAMS = ("bin/octavo", "lib/liboctavo.so", "tests/speech_tensors")
 
 
@@ -43,9 +44,9 @@ def make_venv() -> pathlib.Path:
     version = sys.version_info[:2]
     if not OLDEST <= version <= NEWEST:
         raise SystemExit(
-            f"NeMo's packages have no wheels for Python {version[0]}.{version[1]} ({sys.executable}), expected "
-            f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}: run this with another Python, or name one that has "
-            "NeMo with --nemo-python"
+            f"{sys.executable} is Python {version[0]}.{version[1]}, but {REQUIREMENTS.name} needs "
+            f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}: start this with such a Python, or name one "
+            "that has NeMo with --nemo-python or OCTAVO_NEMO_PYTHON"
         )
     print(f"installing NeMo into {VENV}, a download of about 0.7 GB", flush=True)
     pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
@@ -56,8 +57,8 @@ def make_venv() -> pathlib.Path:
     ):
         if subprocess.run(command, check=False).returncode != 0:
             raise SystemExit(
-                f"cannot install NeMo: {' '.join(command)} failed. Without a network, name a Python that has the packages "
-                f"of {REQUIREMENTS.name} with --nemo-python or OCTAVO_NEMO_PYTHON"
+                f"cannot install NeMo: {' '.join(command)} failed. Without a network, name a Python that has "
+                f"the packages of {REQUIREMENTS.name} with --nemo-python or OCTAVO_NEMO_PYTHON"
             )
     made.write_text(wanted)
     return python
@@ -65,8 +66,9 @@ def make_venv() -> pathlib.Path:
 
 def check(python: str) -> None:
     """Ends where a named Python lacks what the tests import."""
-    code = "import importlib.util as u; print(*[m for m in ('nemo.collections', 'pytest') if not u.find_spec(m)])"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    code = "from importlib.util import find_spec; print(*[m for m in {} if not find_spec(m)])"
+    modules = ("nemo", "pytest", "soxr")
+    done = subprocess.run([python, "-c", code.format(modules)], capture_output=True, text=True, check=False)
     if done.returncode != 0 or done.stdout.strip():
         missing = done.stdout.strip() or done.stderr.strip().rsplit("\n", 1)[-1]
         raise SystemExit(f"{python} lacks packages of {REQUIREMENTS.name}: {missing}")
@@ -101,13 +103,17 @@ def main() -> int:
     for name in PROGRAMS:
         if not (build / name).exists():
             targets = "octavo octavo_cli speech_tensors"
-            raise SystemExit(f"{build / name} does not exist: make peers, or cmake --build {build} --target {targets}")
+            raise SystemExit(
+                f"{build / name} does not exist: make peers, or cmake --build {build} --target {targets}"
+            )
     python = options.nemo_python or str(make_venv())
     check(python)
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=5", str(HERE / "nemo")]
     if options.k:
         command += ["-k", options.k]
-    done = subprocess.run(command, env=environment(build), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment(build), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
     print(done.stdout, end="")
     if re.search(r"\d+ skipped", done.stdout):
         print("tests were skipped, expected all to run")

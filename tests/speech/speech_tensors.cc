@@ -1,5 +1,5 @@
-// speech_tensors MODEL eval|train IN OUT: what the model of a .nemo archive or a folder of transformers computes
-// for a batch, for tests/peers/nemo. IN and OUT are safetensors files.
+// speech_tensors MODEL eval|train IN OUT: what the model of a .nemo archive or a folder of transformers
+// computes for a batch, for tests/peers/nemo. IN and OUT are safetensors files.
 //
 // IN has `audio` (float32, [clips, samples], 16-bit samples / 32768), `audio_lengths`, `targets` and
 // `target_lengths` (int64). OUT has the features and the encoder's frames with their lengths, the logits of
@@ -131,8 +131,7 @@ int main(int argc, char** argv) {
   try {
     octavo::train::NamedTensors out = octavo::train::compute(argv[1], mode == "train", argv[3]);
     for (auto& [name, tensor] : out) tensor = tensor.contiguous();
-    const octavo::Status written =
-        octavo::train::write_safetensors(argv[4], octavo::train::sources_of(out));
+    const octavo::Status written = octavo::train::write_safetensors(argv[4], octavo::train::sources_of(out));
     if (!written.ok()) std::cerr << written.message() << '\n';
     return written.ok() ? 0 : 1;
   } catch (const c10::Error& error) {

@@ -62,7 +62,7 @@ Status set_pax(PaxFields& fields, std::string_view key, std::string_view value) 
 }  // namespace
 
 Status sparse_file() {
-  return Status::unsupported("a sparse file, expected a plain one; pack the archive without --sparse");
+  return Status::unsupported("a sparse file, expected a plain file; pack the archive without --sparse");
 }
 
 std::uint64_t tar_sum(std::span<const std::byte> block) {

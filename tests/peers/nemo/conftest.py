@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,9 +23,9 @@ def _missing() -> str | None:
     try:
         importlib.metadata.version("nemo-toolkit")
     except importlib.metadata.PackageNotFoundError:
-        return "NeMo is not installed here: `make peers` or tests/peers/run_nemo_tests.py installs and runs it"
+        return "NeMo is not installed for this Python: `make peers` installs it and runs this test"
     if "OCTAVO_BUILD" not in os.environ:
-        return "OCTAVO_BUILD does not name the build folder: tests/peers/run_nemo_tests.py sets it"
+        return "OCTAVO_BUILD is not set: start tests/peers/run_nemo_tests.py, which sets it"
     return None
 
 
@@ -62,9 +61,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def one_cuda_call_less(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_cuda_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """NeMo's reference of the TDT loss moves its tensors to a GPU; here they stay on the CPU."""
     import torch
 
     monkeypatch.setattr(torch.Tensor, "cuda", lambda self, *_, **__: self)
-    yield

@@ -21,7 +21,8 @@ CTC_DECODER = {"_target_": MODULES + "ConvASRDecoder", "feat_in": None, "num_cla
 
 
 def config(folder: Path, head: str, hybrid: bool = False) -> dict[str, Any]:
-    """A FastConformer as Parakeet's, small. Nothing random in training: no dropout, dither, SpecAugment, omega."""
+    """A FastConformer as Parakeet's, small. Nothing is random in training: it has no dropout, dither,
+    SpecAugment or omega."""
     out = {
         "sample_rate": 16000,
         "preprocessor": {
@@ -230,7 +231,8 @@ def _compute(model: Any, batch: dict[str, torch.Tensor], training: bool) -> dict
 
 
 def _transducer_loss(model: Any, logits: Any, targets: Any, frames: Any, labels: Any) -> torch.Tensor:
-    """RNN-T: numba's CPU kernel, which takes log-probabilities. TDT has no kernel for a CPU: NeMo's reference."""
+    """RNN-T: numba's CPU kernel, which takes log-probabilities. TDT has no kernel for a CPU, and NeMo's
+    reference in torch is used."""
     from nemo.collections.asr.losses.rnnt_pytorch import TDTLossPytorch
 
     if model.joint.num_extra_outputs == 0:

@@ -1,10 +1,12 @@
-"""octavo.optim in NeMo's own setup_optimization and Lightning's Trainer: by name, with NeMo's schedules, by the
-swap of docs/guides/nemo.md, and resumed from Lightning's checkpoints. CTC and RNN-T: NeMo trains no TDT model
-on a CPU."""
+"""octavo.optim in NeMo's own setup_optimization and Lightning's Trainer: by name, with NeMo's schedules, by
+the swap of docs/guides/nemo.md, and resumed from Lightning's checkpoints. CTC and RNN-T: NeMo trains no TDT
+model on a CPU."""
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ STEPS = 8
 COSINE = {"name": "CosineAnnealing", "warmup_steps": 2, "min_lr": 1e-5}
 NOAM = {"name": "NoamAnnealing", "d_model": 64, "warmup_steps": 3, "min_lr": 1e-6}
 ADAMW = {"lr": 3e-3, "betas": [0.9, 0.98], "weight_decay": 1e-3}
+
+
 def guide(language: str, which: int = 0) -> str:
     return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)[which]
 
@@ -56,7 +60,12 @@ class Trained:
 
 
 def fit(
-    archive: Path, folder: Path, optim: dict, cls: type | None = None, resume: Path | None = None, steps: int = STEPS,
+    archive: Path,
+    folder: Path,
+    optim: dict,
+    cls: type | None = None,
+    resume: Path | None = None,
+    steps: int = STEPS,
     stop: int | None = None,
     batches: int = 4,
 ) -> Trained:
@@ -69,7 +78,9 @@ def fit(
     with open_dict(model.cfg):
         model.cfg.optim = optim
     data = {"manifest_filepath": str(folder / "train.jsonl"), "sample_rate": 16000, "batch_size": 4}
-    model.setup_training_data(OmegaConf.create({**data, "shuffle": False, "num_workers": 0, "max_duration": 20}))
+    model.setup_training_data(
+        OmegaConf.create({**data, "shuffle": False, "num_workers": 0, "max_duration": 20})
+    )
     out = Trained(model)
 
     class Notes(lightning.Callback):
@@ -113,7 +124,9 @@ def copied(value: Any) -> Any:
 def assert_same(one: Any, other: Any) -> None:
     if torch.is_tensor(one):
         assert one.dtype == other.dtype
-        assert torch.equal(one.view(torch.uint8) if one.dim() else one, other.view(torch.uint8) if other.dim() else other)
+        assert torch.equal(
+            one.view(torch.uint8) if one.dim() else one, other.view(torch.uint8) if other.dim() else other
+        )
     elif isinstance(one, dict):
         assert one.keys() == other.keys()
         for key in one:
@@ -181,7 +194,15 @@ CODES = {"8bit": torch.uint8, "4bit": torch.uint8, "fp8": torch.float8_e4m3fn}
 
 @pytest.mark.parametrize(("head", "name", "options", "sched", "state"), RUNS)
 def test_by_name(
-    archives: dict, torchs: dict, folder: Path, names: list, head: str, name: str, options: dict, sched: dict, state: str
+    archives: dict,
+    torchs: dict,
+    folder: Path,
+    names: list,
+    head: str,
+    name: str,
+    options: dict,
+    sched: dict,
+    state: str,
 ) -> None:
     from octavo import optim
 
@@ -213,6 +234,77 @@ def test_the_guides_config(archives: dict, folder: Path, names: list) -> None:
     assert found.rates[0] < found.rates[-1] < optim["lr"], "it warms up"
 
 
+def test_nemos_older_form_of_options(archives: dict, folder: Path, names: list) -> None:
+    """`optim.args`: NeMo makes the registered dataclass of the optimizer's parameters."""
+    args = {"name": "auto", "params": {"block_size": 128, "betas": [0.9, 0.98]}}
+    found = fit(archives["ctc"], folder, {"name": "adamw_8bit", "lr": 1e-3, "args": args}, steps=1)
+    group = found.optimizer.param_groups[0]
+    assert (type(found.optimizer).__name__, group["block_size"], tuple(group["betas"]), group["lr"]) == (
+        "AdamW8bit",
+        128,
+        (0.9, 0.98),
+        1e-3,
+    )
+
+
+def test_a_class_with_the_format_as_an_option(archives: dict, folder: Path) -> None:
+    from octavo import optim
+    from octavo.integrations import register_with_nemo
+
+    assert register_with_nemo(optim.Lion) == ["Lion"]
+    found = fit(archives["ctc"], folder, {"name": "Lion", "lr": 1e-4, "state": "4bit"}, steps=1)
+    assert type(found.optimizer).__name__ == "Lion"
+    assert found.dtypes() == {torch.uint8}
+
+
+def test_nemos_groups(archives: dict, folder: Path, names: list) -> None:
+    from omegaconf import OmegaConf
+
+    def change(config: dict[str, Any]) -> None:
+        config["optim_param_groups"] = {"encoder": {"lr": 1e-4}}
+
+    archive = nemo_models.with_config(archives["ctc"], folder / "groups.nemo", change)
+    found = fit(archive, folder, {"name": "adamw_8bit", **ADAMW}, steps=2)
+    decoder, encoder = found.optimizer.param_groups
+    assert (decoder["lr"], encoder["lr"]) == (ADAMW["lr"], 1e-4)
+    assert len(encoder["params"]) == len(list(found.model.encoder.parameters()))
+    assert OmegaConf.to_container(found.model.cfg.optim_param_groups) == {"encoder": {"lr": 1e-4}}
+
+
+def test_the_stand_in_of_make_test_is_like_nemo() -> None:
+    """tests/python/test_nemo.py has NeMo's functions without their code: signatures and errors are equal."""
+    from nemo.core import config
+    from nemo.core.optim import optimizers
+
+    sys.path.insert(0, str(GUIDE.parents[2] / "tests/python"))
+    try:
+        import test_nemo
+    finally:
+        sys.path.pop(0)
+    stand_in = test_nemo.Registry()
+    real = {
+        "register_optimizer": optimizers.register_optimizer,
+        "get_optimizer": optimizers.get_optimizer,
+        "register_optimizer_params": config.register_optimizer_params,
+    }
+    arguments = {
+        "register_optimizer": ("adamw", torch.optim.AdamW, config.OptimizerParams),
+        "get_optimizer": ("adamw_9bit",),
+    }
+    for name, function in real.items():
+        assert list(inspect.signature(function).parameters) == list(
+            inspect.signature(getattr(stand_in, name)).parameters
+        )
+    for name, values in arguments.items():
+        errors = []
+        for function in (real[name], getattr(stand_in, name)):
+            with pytest.raises(ValueError, match=values[0]) as caught:
+                function(*values)
+            errors.append(str(caught.value).split(" Available")[0])
+        assert errors[0] == errors[1]
+    assert config.OptimizerParams.__dataclass_fields__.keys() == {"lr"}
+
+
 def test_a_wrong_option_is_an_error(archives: dict, folder: Path, names: list) -> None:
     with pytest.raises(TypeError, match="blocksize"):
         fit(archives["ctc"], folder, {"name": "adamw_8bit", **ADAMW, "blocksize": 128})
@@ -240,9 +332,9 @@ def test_the_guides_swap(archives: dict, torchs: dict, folder: Path, head: str, 
 
 @pytest.mark.parametrize("name", ["adamw_8bit", "adamw_4bit", "AdamWFp8"])
 def test_lightnings_checkpoint_resumes(archives: dict, folder: Path, names: list, name: str) -> None:
-    """A run that stops and saves after four steps; the resumed run has its states, byte for byte, and the losses,
-    learning rates and weights of a run that was not stopped. All steps have the same batch: Lightning begins its
-    loader anew in another place."""
+    """A run stops and saves after four steps. The resumed run has its states, byte for byte, and the losses,
+    learning rates and weights of a run that was not stopped. All steps have the same batch, because a resumed
+    Trainer begins its loader in another place."""
     optim = {"name": name, **ADAMW, "sched": COSINE}
     whole = fit(archives["ctc"], folder, optim, batches=1)
     first = fit(archives["ctc"], folder, optim, stop=4, batches=1)
@@ -256,9 +348,23 @@ def test_lightnings_checkpoint_resumes(archives: dict, folder: Path, names: list
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("name", ["adamw", "adamw_8bit"])
+def test_nemos_schedule_keeps_its_length_on_resume(
+    archives: dict, folder: Path, names: list, name: str
+) -> None:
+    """With any optimizer: max_steps is in the checkpoint of the schedule."""
+    optim = {"name": name, **ADAMW, "sched": COSINE}
+    first = fit(archives["ctc"], folder, optim, steps=4)
+    checkpoint = folder / f"{name}-length.ckpt"
+    first.trainer.save_checkpoint(str(checkpoint))
+    resumed = fit(archives["ctc"], folder, optim, resume=checkpoint)
+    assert resumed.rates == [COSINE["min_lr"]] * 4
+
+
 @pytest.mark.parametrize("head", ["ctc", "rnnt"])
 def test_an_exported_run_is_trained_further_in_nemo(folder: Path, names: list, head: str) -> None:
-    """A run of Octavo is exported, trained in NeMo and saved there; both programs transcribe the result equally."""
+    """A run of Octavo is exported, trained in NeMo and saved there. Both programs transcribe the result
+    equally."""
     run = tones.trained(folder, head)
     tones.octavo("export", run, folder / f"further-{head}.nemo")
     found = fit(folder / f"further-{head}.nemo", folder, {"name": "adamw_8bit", **ADAMW, "lr": 1e-4}, steps=3)

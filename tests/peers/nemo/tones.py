@@ -1,5 +1,5 @@
-"""A language for tests: a word is a sound, and a recording is words in a row. Writes recordings, manifests and
-a tokenizer, and calls the programs of the build."""
+"""A language for tests: a word is a sound, and a recording is words in a row. Writes recordings, manifests
+and a tokenizer, and calls the programs of the build."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ import numpy as np
 
 RATE = 16000
 WORD = 5600  # samples
-WORDS = {"low": 300, "mid": 600, "high": 1000, "peep": 1500, "red": 2100, "blue": 2800, "seven": 3600, "eleven": 5000}
+WORDS = {
+    "low": 300,
+    "mid": 600,
+    "high": 1000,
+    "peep": 1500,
+    "red": 2100,
+    "blue": 2800,
+    "seven": 3600,
+    "eleven": 5000,
+}
 TRAIN, VAL = 48, 16  # clips
 STEPS = {"ctc": 150, "tdt": 150, "rnnt": 400}
 
@@ -24,8 +33,8 @@ model:
   head: {head}
   tokenizer: {{dir: {folder}/tokenizer}}
   preprocessor: {{features: 40}}
-  encoder: {{feat_in: 40, subsampling_conv_channels: 16, n_layers: 2, d_model: 64, n_heads: 4, ff_expansion_factor: 2,
-    conv_kernel_size: 5, dropout: 0.0, dropout_pre_encoder: 0.0, dropout_att: 0.0}}
+  encoder: {{feat_in: 40, subsampling_conv_channels: 16, n_layers: 2, d_model: 64, n_heads: 4,
+    ff_expansion_factor: 2, conv_kernel_size: 5, dropout: 0.0, dropout_pre_encoder: 0.0, dropout_att: 0.0}}
   decoder: {{pred_hidden: 48, pred_rnn_layers: 1, dropout: 0.0}}
   joint: {{joint_hidden: 48, dropout: {dropout}}}
   spec_augment: {{freq_masks: 0, time_masks: 0}}
@@ -52,7 +61,9 @@ def run(*command: Any, cwd: Path | None = None) -> str:
     """Runs a command to its end and returns its stdout."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     env.pop("PYTHONPATH", None)
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, cwd=cwd, env=env)
+    done = subprocess.run(
+        [str(c) for c in command], capture_output=True, text=True, check=False, cwd=cwd, env=env
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
