@@ -230,6 +230,29 @@ def _compute(model: Any, batch: dict[str, torch.Tensor], training: bool) -> dict
     return out
 
 
+def exact_features(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """NeMo's features in float64. Its stft() makes the window float32, which torch.stft refuses here."""
+    featurizer = model.preprocessor.featurizer.double()
+
+    def stft(x: torch.Tensor) -> torch.Tensor:
+        return torch.stft(
+            x,
+            n_fft=featurizer.n_fft,
+            hop_length=featurizer.hop_length,
+            win_length=featurizer.win_length,
+            window=featurizer.window,
+            return_complex=True,
+            pad_mode="constant",
+        )
+
+    featurizer.stft = stft
+    try:
+        return featurizer(batch["audio"].double(), batch["audio_lengths"])[0].mT
+    finally:
+        del featurizer.stft
+        featurizer.float()
+
+
 def _transducer_loss(model: Any, logits: Any, targets: Any, frames: Any, labels: Any) -> torch.Tensor:
     """RNN-T: numba's CPU kernel, which takes log-probabilities. TDT has no kernel for a CPU, and NeMo's
     reference in torch is used."""
