@@ -16,6 +16,7 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -65,7 +66,9 @@ def make_venv() -> pathlib.Path:
 
 
 def check(python: str) -> None:
-    """Ends where a named Python lacks what the tests import."""
+    """Ends where a named Python does not exist or lacks what the tests import."""
+    if shutil.which(python) is None:
+        raise SystemExit(f"{python} is not a program: expected a Python that has NeMo")
     code = "from importlib.util import find_spec; print(*[m for m in {} if not find_spec(m)])"
     modules = ("nemo", "pytest", "soxr")
     done = subprocess.run([python, "-c", code.format(modules)], capture_output=True, text=True, check=False)
@@ -107,6 +110,8 @@ def main() -> int:
                 f"{build / name} does not exist: make peers, or cmake --build {build} --target {targets}"
             )
     python = options.nemo_python or str(make_venv())
+    if os.sep in python:
+        python = os.path.abspath(python)  # pytest runs in another directory
     check(python)
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=5", str(HERE / "nemo")]
     if options.k:
