@@ -168,6 +168,7 @@ Status Tracing::build() {
   gradients_ =
       make_gradients(*world_, groups_, training_, training_.gradient_accumulation_steps, shards_.get());
   out_.communication = gradients_->communication_bytes();
+  out_.gradient_sums = gradients_->sum_bytes();
   for (const auto& [name, param] : groups_.parameters)
     out_.gradient_bytes += static_cast<std::int64_t>(param.nbytes());
   const int handles = request_.device == FakeDevice::Of::gpu ? kHandles : 0;
