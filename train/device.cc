@@ -159,6 +159,14 @@ bool has_backend(const torch::Device& device) {
   return gpu.ok() && gpu->usable;
 }
 
+bool has_bf16(const torch::Device& device) {
+  constexpr int kAmpere = 8;
+  if (!device.is_cuda()) return true;
+  const GpuReport report = list_gpus();
+  const auto index = static_cast<std::size_t>(device.index());
+  return index < report.gpus.size() && report.gpus[index].compute_major >= kAmpere;
+}
+
 std::string device_text(const torch::Device& device) {
   if (device.is_cpu()) return "cpu (" + std::to_string(at::get_num_threads()) + " threads)";
   std::string out = device.str();

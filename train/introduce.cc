@@ -110,7 +110,11 @@ void introduce(Session& session, Console& console) {
   if (session.stages.size() > 1) console.note(session.stage_text());
   if (!session.resumed_from.empty()) {
     console.note("going on from " + session.resumed_from + ", step " + std::to_string(session.state.step) +
-                 " of " + std::to_string(session.steps()));
+                 " of " + std::to_string(session.steps()) +
+                 (session.state.first_step > 0
+                      ? "; max_steps counts from step " + std::to_string(session.state.first_step) +
+                            ", after which there were more samples"
+                      : ""));
     if (training.init_from) {
       console.note("init_from is not read: the run goes on from its own weights, not from " +
                    *training.init_from);

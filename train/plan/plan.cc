@@ -98,14 +98,18 @@ Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
 }  // namespace
 
 Result<Plan> make_plan(const Settings& given, const PlanRequest& request) {
+  const std::unique_ptr<Task> task = make_task(given.task);
+  if (auto opened = task->open({given, "", nullptr}); !opened.ok()) return opened.status();
+  return make_plan_of_open(given, *task, request);
+}
+
+Result<Plan> make_plan_of_open(const Settings& given, Task& task, const PlanRequest& request) {
   const auto passes = accumulation_for(given.training, request.num_gpus);
   if (!passes.ok()) return passes.status();
   Settings settings = given;
   settings.training.gradient_accumulation_steps = *passes;
   if (request.num_gpus > 1) settings.training.offload_gradients = false;  // ranks sum them on their devices
-  const std::unique_ptr<Task> task = make_task(settings.task);
-  if (auto opened = task->open({settings, "", nullptr}); !opened.ok()) return opened.status();
-  return make_plan(settings, *task, request);
+  return make_plan(settings, task, request);
 }
 
 Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& request) {
@@ -126,6 +130,7 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   out.evaluation_rows = trace->evaluation_rows;
   out.states = trace->states;
   out.parameters = trace->parameters;
+  out.gradient_sums = trace->gradient_sums;
   out.trained = trace->trained;
   out.rows = trace->rows;
   out.padded_length = trace->padded_length;
