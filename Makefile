@@ -6,6 +6,7 @@
 #   OCTAVO_CUDA=OFF      no CUDA backend, also where nvcc is found (ON: an error where it is not)
 #   CTEST_ARGS=...       for example CTEST_ARGS='-R status_test -V'
 #   PEERS_ARGS=...       for example PEERS_ARGS=--record, PEERS_ARGS='--device cuda -k adam8bit'
+#   NEMO_ARGS=...        for example NEMO_ARGS='--nemo-python nemo/bin/python -k transcripts'
 #   WHEEL_ARGS=...       for example WHEEL_ARGS=--config-settings=cmake.define.CMAKE_CUDA_ARCHITECTURES=release
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -13,6 +14,7 @@ DEVELOPER ?= $(if $(CI),ON,OFF)
 OCTAVO_CUDA ?= AUTO
 CTEST_ARGS ?=
 PEERS_ARGS ?=
+NEMO_ARGS ?=
 WHEEL_ARGS ?=
 MAKEFLAGS += --no-print-directory
 
@@ -73,12 +75,13 @@ speech-demo: ## the same with recordings, which espeak-ng speaks: a small recogn
 	@echo 'The model recognizes espeak-ng with the words of this demo. It does not recognize other words, people or noisy recordings:'
 	@echo 'docs/guides/speech.md#the-demo'
 
-peers: ## the tests of torchao, bitsandbytes (optimizers) and transformers (transducer losses) on ours, on the CPU; they are fetched
+peers: ## the tests of torchao, bitsandbytes (optimizers) and transformers (transducer losses) on ours, and ours in NVIDIA NeMo, on the CPU; they are fetched
 	@scripts/bootstrap test
-	@$(call configure,dev)
-	@$(call compile,dev) --target octavo
+	@$(call configure,dev) -DOCTAVO_BUILD_TESTS=ON
+	@$(call compile,dev) --target octavo octavo_cli speech_tensors
 	@OCTAVO_LIBRARY=build/lib/liboctavo.so .venv/bin/python tests/peers/run_transducer_tests.py
 	@OCTAVO_LIBRARY=build/lib/liboctavo.so .venv/bin/python tests/peers/run_peer_tests.py --all $(PEERS_ARGS)
+	@.venv/bin/python tests/peers/run_nemo_tests.py $(NEMO_ARGS)
 
 wheel: ## build the Python package: dist/octavo-<version>-py3-none-<platform>.whl
 	@scripts/bootstrap test
@@ -131,7 +134,7 @@ check: ## format, ruff, layers, names, types and claims: fail where `make format
 	@.venv/bin/python scripts/check_claims
 
 clean: ## remove the build folders (.venv stays)
-	rm -rf build build-asan build-cuda build-neon build-release build-tidy build-tsan
+	rm -rf build build-asan build-cuda build-neon build-release build-tidy build-tsan build-volta
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

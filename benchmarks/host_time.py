@@ -10,7 +10,11 @@ With --offload: an iteration over 400 layers of two tensors each, with states in
 parameters and modules work in its passes, so the figure is that of forward, backward, step and zero_grad,
 less the passes without an optimizer.
 
-    .venv/bin/python benchmarks/host_time.py [--device cuda] [--clip] [--repeat 50] [--offload]
+With --schedule: 646 tensors of 4,096 elements, stepped by torch, Octavo and torchao with a constant learning
+rate and, in turns, with one that CosineAnnealingLR.step() changes after every step. The ratio is that of the
+optimizers' step() alone; its range is that of the rounds.
+
+    .venv/bin/python benchmarks/host_time.py [--device cuda] [--clip] [--repeat 50] [--offload | --schedule]
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import harness  # noqa: F401  (the way to the package)
+import makers
 import torch
 from torch.nn import Parameter
 
@@ -112,6 +117,66 @@ def offloaded(device: str, clip: float | None, repeat: int) -> None:
         print(f"{name:36s} {found:6.0f}")
 
 
+SCHEDULED: dict[str, makers.Make] = {
+    "torch fused": makers.torch_fused,
+    "octavo 8bit": makers.octavo("8bit"),
+    "torchao 8bit": makers.torchao("AdamW8bit"),
+}
+TENSORS, NUMEL, ROUNDS = 646, 4096, 5  # of --schedule
+
+
+class Scheduled:
+    """Parameters with gradients, and an optimizer whose learning rate changes after every step or never."""
+
+    def __init__(self, make: makers.Make, device: str, steps: int, changes: bool) -> None:
+        params = [Parameter(torch.zeros(NUMEL, device=device)) for _ in range(TENSORS)]
+        for param in params:
+            param.grad = torch.ones_like(param)
+        self._optimizer, self._device = make(params, 1e-3), device
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR
+        self._scheduler = cosine(self._optimizer, T_max=steps) if changes else None
+
+    def step_us(self) -> float:
+        clock = time.thread_time if self._device == "cpu" else time.perf_counter
+        if self._device != "cpu":
+            torch.cuda.synchronize()
+        start = clock()
+        self._optimizer.step()
+        elapsed = clock() - start
+        if self._scheduler is not None:
+            self._scheduler.step()
+        return 1e6 * elapsed
+
+
+def scheduled(make: makers.Make, device: str, repeat: int) -> tuple[float, float, list[float]]:
+    """Microseconds of a step with a constant rate and with one that changes, and their ratio by round."""
+    steps = 5 + ROUNDS * repeat
+    sides = [Scheduled(make, device, steps, changes) for changes in (False, True)]
+    for _ in range(5):
+        for side in sides:
+            side.step_us()
+    rounds = []
+    for _ in range(ROUNDS):
+        times = [[side.step_us() for side in sides] for _ in range(repeat)]
+        rounds.append([statistics.median(each) for each in zip(*times, strict=True)])
+    constant, changing = (statistics.median(each) for each in zip(*rounds, strict=True))
+    return constant, changing, [second / first for first, second in rounds]
+
+
+def with_schedules(device: str, repeat: int) -> None:
+    head = ["", "constant rate, us", "changed rate, us", "ratio", "by round"]
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    for name, make in SCHEDULED.items():
+        try:
+            constant, changing, ratios = scheduled(make, device, repeat)
+        except makers.PeerMissingError as missing:
+            print(f"| {name} | skipped: {missing} | | | |", flush=True)
+            continue
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        values = [name, f"{constant:.0f}", f"{changing:.0f}", f"{statistics.median(ratios):.2f}", spread]
+        print("| " + " | ".join(values) + " |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -121,6 +186,7 @@ def main() -> None:
     parser.add_argument("--clip", action="store_true", help="clip_grad_norm, for ours alone")
     parser.add_argument("--repeat", type=int, default=50)
     parser.add_argument("--offload", action="store_true", help="whole iterations with states in host memory")
+    parser.add_argument("--schedule", action="store_true", help="a learning rate that changes at every step")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     clip = 1.0 if asked.clip else None
@@ -131,6 +197,11 @@ def main() -> None:
     if asked.offload:
         print(f"torch {torch.__version__}, {asked.device}; microseconds of an iteration of {LAYERS} layers")
         offloaded(asked.device, clip, asked.repeat)
+        return
+    if asked.schedule:
+        counts = f"{TENSORS} tensors of {NUMEL} elements, {ROUNDS} rounds of {asked.repeat} steps"
+        print(f"torch {torch.__version__}, {asked.device}; {counts}\n")
+        with_schedules(asked.device, asked.repeat)
         return
     print(f"torch {torch.__version__}, {asked.device}; microseconds of a step: median, least")
     for case in asked.case.split(","):

@@ -1,4 +1,4 @@
-"""AdamW as torch, Octavo, bitsandbytes and torchao have it, each made from parameters and a learning rate.
+"""AdamW of torch, Octavo, bitsandbytes, torchao and lpmm, each made from parameters and a learning rate.
 
 A package that cannot be imported raises PeerMissingError when its optimizer is made.
 """
@@ -37,6 +37,11 @@ def torch_fused(params: Iterable[torch.nn.Parameter], lr: float) -> Any:
     return torch.optim.AdamW(params, lr=lr, fused=True)
 
 
+def torch_default(params: Iterable[torch.nn.Parameter], lr: float) -> Any:
+    """torch's AdamW as it is made without options: for each tensor on a CPU, `foreach` on a GPU."""
+    return torch.optim.AdamW(params, lr=lr)
+
+
 def octavo(state: str, **options: Any) -> Make:
     return lambda params, lr: imported("octavo.optim").AdamW(params, lr=lr, state=state, **options)
 
@@ -47,6 +52,14 @@ def bitsandbytes(name: str) -> Make:
 
 def torchao(name: str) -> Make:
     return lambda params, lr: torchao_class(name)(params, lr=lr)
+
+
+def lpmm(**options: Any) -> Make:
+    """The 4-bit AdamW of the paper's authors; rank-1 normalization unless `fused`.
+
+    It is on no package index: its setup.py compiles a CUDA extension against the installed torch.
+    """
+    return lambda params, lr: imported("lpmm.optim").AdamW(params, lr=lr, **options)
 
 
 def torchao_offload(**options: Any) -> Make:

@@ -1,8 +1,10 @@
 """ViT-g (1.1B) with its optimizer's states on the GPU, streamed through it, or stepped on the CPU.
 
-The model of vit_g.py, pure bf16 or AMP, eager or compiled, beside torchao's CPUOffloadOptimizer. Wall time
-over 10 iterations without a synchronize between them, peak GPU memory, and what the optimizer takes of host
-memory. Each row runs in a process of its own; one that fails says why in its place.
+The model of vit_g.py, or with --model llama that of llama.py, pure bf16 or AMP, eager or compiled, compared
+with the offload of torchao and of DeepSpeed. Wall time over 10 iterations without a synchronize between them,
+peak GPU memory, and what the optimizer takes of host memory. Each row runs in a process of its own; one that
+fails says why in its place, and a package that is not installed is skipped by name. --deepspeed names a
+folder that has DeepSpeed where it is not installed.
 
 PYTHONPATH=adapters/python python benchmarks/offload.py --rows "bf16: none,bf16: octavo" --json found.json
 """
@@ -19,13 +21,16 @@ import time
 from typing import Any
 
 import harness  # first: it finds the package of this tree
+import llama
 import torch
 import vit_g
+from deepspeed_offload import ZeroOffload
 from offload_rows import CLIP, ROWS, SETS, Way
 from offload_trace import write_trace
 from processes import RowError, run_row
 from stopwatch import wait
 
+MODELS = {"vit-g": vit_g, "llama": llama}
 NUMBERS = {"repeat": 10, "rounds": 3, "warm-up": 3}
 
 
@@ -41,16 +46,20 @@ def host_bytes() -> tuple[int, int]:
     return field("/proc/self/status", "VmRSS"), field("/proc/meminfo", "MemAvailable")
 
 
-def backward(net: Any, images: torch.Tensor, way: Way) -> torch.Tensor:
-    with torch.autocast(images.device.type, torch.bfloat16) if way.amp else contextlib.nullcontext():
-        loss = vit_g.loss_of(net, images)
-    loss.backward()
+def backward(model: Any, net: Any, batch: torch.Tensor, way: Way, optimizer: Any = None) -> torch.Tensor:
+    """`model`: the module that has the loss of `net`."""
+    with torch.autocast(batch.device.type, torch.bfloat16) if way.amp else contextlib.nullcontext():
+        loss = model.loss_of(net, batch)
+    if hasattr(optimizer, "backward"):
+        optimizer.backward(loss)  # DeepSpeed's engine
+    else:
+        loss.backward()
     return loss.detach()
 
 
-def iteration(net: Any, images: torch.Tensor, optimizer: Any, way: Way) -> torch.Tensor:
-    loss = backward(net, images, way)
-    if way.clip:
+def iteration(model: Any, net: Any, batch: torch.Tensor, optimizer: Any, way: Way) -> torch.Tensor:
+    loss = backward(model, net, batch, way, optimizer)
+    if way.clip and way.make is not None:
         torch.nn.utils.clip_grad_norm_(net.parameters(), CLIP)
     optimizer.step()
     optimizer.zero_grad()
@@ -59,20 +68,26 @@ def iteration(net: Any, images: torch.Tensor, optimizer: Any, way: Way) -> torch
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     way, device = ROWS[name], torch.device(options.device)
+    if options.deepspeed:
+        sys.path.insert(0, options.deepspeed)
     dtype = torch.float32 if way.amp else torch.bfloat16
-    net = vit_g.model(options, dtype)
-    images = torch.randn(options.batch, 3, 224, 224, device=device, dtype=dtype)
-    backward(net, images, way)  # loads torch's libraries before memory is read
+    model = MODELS[options.model]
+    net, batch = model.model(options, dtype), model.inputs(options, dtype)
+    backward(model, net, batch, way)  # loads torch's libraries before memory is read
     net.zero_grad()
     wait(device)
     resident, available = host_bytes()
-    optimizer = way.make(net.parameters(), vit_g.LR)
-    called = torch.compile(net) if way.compiled else net
+    if way.make is None:
+        optimizer: Any = ZeroOffload(net, vit_g.LR, options.batch, CLIP if way.clip else 0.0)
+        called = optimizer.model
+    else:
+        optimizer = way.make(net.parameters(), vit_g.LR)
+        called = torch.compile(net) if way.compiled else net
     if way.attach:
         optimizer.attach(called)
 
     def step() -> torch.Tensor:
-        return iteration(called, images, optimizer, way)
+        return iteration(model, called, batch, optimizer, way)
 
     def finish() -> None:
         if hasattr(optimizer, "wait"):
@@ -104,11 +119,16 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _reason(error: str) -> str:
+    _, missing, package = error.partition("PeerMissingError: ")
+    return f"skipped: {package}" if missing else f"failed: {error}"
+
+
 def cells(name: str, found: dict[str, Any]) -> str:
     way = ROWS[name]
     goal = f"{way.goal[0]:.3f}, {way.goal[1]:.1f}" if way.goal else ""
     if "error" in found:
-        values = ["failed: " + found["error"].replace("|", "/"), "", "", "", "", goal]
+        values = [_reason(found["error"]).replace("|", "/"), "", "", "", "", goal]
     else:
         spread = f"{min(found['rounds']):.3f} to {max(found['rounds']):.3f}"
         memory = [f"{found[key]:.2f}" for key in ("peak_gb", "host_gb", "machine_gb")]
@@ -125,13 +145,19 @@ def parse_options() -> argparse.Namespace:
     add("--device", default="cuda", help="cpu: a check of the script, with a small model")
     for name, preset in NUMBERS.items():
         add(f"--{name}", type=int, default=preset, help=f"(default {preset})")
-    for name, preset in vit_g.SIZES.items():
-        add(f"--{name}", type=int, default=preset, help=f"of the model (default {preset})")
+    add("--model", choices=list(MODELS), default="vit-g", help="(default vit-g)")
+    for name in vit_g.SIZES:
+        presets = ", ".join(f"{model} {module.SIZES[name]}" for model, module in MODELS.items())
+        add(f"--{name}", type=int, help=f"of the model (default: {presets})")
+    add("--deepspeed", help="a folder that has the package deepspeed and those it needs")
     add("--time-limit", type=float, default=240.0, help="seconds for one row, start included (default 240)")
     add("--trace", help="a folder for Chrome traces of two more iterations of each row")
     add("--json", help="write the results there as well, after every row")
     add("--one", choices=list(ROWS), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    for name, preset in MODELS[options.model].SIZES.items():
+        if getattr(options, name) is None:
+            setattr(options, name, preset)
     for name in (*NUMBERS, *vit_g.SIZES):
         if (value := getattr(options, name.replace("-", "_"))) < 1:
             parser.error(f"--{name}: got {value}, expected at least 1")
@@ -162,7 +188,11 @@ def main() -> int:
     head = ["row", "s/iteration", "peak GB", "host GB", "machine GB", "loss", "goal"]
     print("| " + " | ".join(head) + " |\n" + "|" + "---|" * len(head))
     results: list[dict[str, Any]] = []
-    passed = [n for n in (*NUMBERS, *vit_g.SIZES, "device", "trace") if getattr(options, n.replace("-", "_"))]
+    passed = [
+        n
+        for n in (*NUMBERS, *vit_g.SIZES, "device", "trace", "deepspeed", "model")
+        if getattr(options, n.replace("-", "_"))
+    ]
     for name in options.names:
         arguments = ["--one", name]
         for option in passed:

@@ -14,9 +14,9 @@ CLIP = 1.0  # the norm that gradients are clipped to
 
 @dataclass(frozen=True)
 class Way:
-    make: makers.Make
+    make: makers.Make | None  # none: DeepSpeed, which takes the network
     attach: bool = False  # the update waits for the modules of the next forward pass
-    clip: bool = False  # by torch's function; Octavo clips inside the step, by an option of `make`
+    clip: bool = False  # by torch's function or DeepSpeed's; Octavo clips in the step, by an option of `make`
     amp: bool = False  # fp32 parameters under autocast to bf16; else everything is bf16
     compiled: bool = False  # the whole model, by torch.compile
     goal: tuple[float, float] | None = None  # s/iteration and peak GB
@@ -33,6 +33,7 @@ PLAIN = {
     "none octavo 4bit + gradient_release": Way(makers.octavo("4bit", gradient_release=True)),
     "torchao": Way(makers.torchao_offload()),
     "torchao + offload_gradients": Way(makers.torchao_offload(offload_gradients=True)),
+    "deepspeed ZeRO-Offload": Way(None),
     "bitsandbytes paged 8bit": Way(makers.bitsandbytes("PagedAdamW8bit")),
     "octavo CPUOffloadOptimizer of torch": Way(makers.octavo_offload()),
     "octavo CPUOffloadOptimizer of torch + offload_gradients": Way(
@@ -60,6 +61,7 @@ PLAIN = {
 }
 CLIPPED = {
     "none torch fused": Way(makers.torch_fused, clip=True),
+    "deepspeed ZeRO-Offload": Way(None, clip=True),
     "none octavo 8bit": Way(makers.octavo("8bit", clip_grad_norm=CLIP)),
     "octavo stream 8bit": offloaded("8bit", "stream", clip_grad_norm=CLIP),
     "octavo stream 8bit + attach": offloaded("8bit", "stream", True, clip_grad_norm=CLIP, goal=(0.210, 5.4)),

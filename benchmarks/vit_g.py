@@ -58,6 +58,10 @@ def model(options: argparse.Namespace, dtype: torch.dtype = torch.bfloat16) -> A
     return made
 
 
+def inputs(options: argparse.Namespace, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(options.batch, 3, 224, 224, device=options.device, dtype=dtype)
+
+
 def loss_of(net: Any, images: torch.Tensor) -> torch.Tensor:
     result: torch.Tensor = net(images).last_hidden_state.float().square().mean()
     return result
@@ -67,7 +71,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
     net, device, warm_up = model(options), torch.device(options.device), options.warm_up
     on_gpu = device.type == "cuda"
     optimizer = OPTIMIZERS[name](net.parameters(), LR)
-    images = torch.randn(options.batch, 3, 224, 224, device=device, dtype=torch.bfloat16)
+    images = inputs(options, torch.bfloat16)
     times = []
     for turn in range(warm_up + options.repeat):
         if turn == warm_up and on_gpu:

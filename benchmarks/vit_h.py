@@ -1,11 +1,15 @@
-"""The table of torchao's guide to low-bit optimizers with every format: ViT-H (630M), bf16 AMP, batch 8.
+"""The table of torchao's guide to low-bit optimizers: ViT-H (630M), bf16 AMP, batch 8.
 
-Peak GPU memory, time of an iteration and of the optimizer's part in it, and the loss at the end. fp32
-parameters, autocast to bf16, the same weights and the same images for every row; one row after the other in
-one process. A peer that is not installed is skipped by name. torchao compiles its step in the first
-iterations, which are not timed and take minutes: name its rows last, or leave them out (--rows).
+fp32 parameters, autocast to bf16, the same weights and the same images for every row. A row runs several
+times, in turns with the others: its time is the wall clock of iterations without a wait between them, so the
+host may run ahead of the GPU. A peer that is not installed is skipped by name. torchao compiles its step in
+the first iterations, which are not timed and take minutes.
 
-PYTHONPATH=adapters/python python benchmarks/vit_h.py --rows torch,octavo,bitsandbytes
+With --data FOLDER it trains on that data set for --epochs and measures the accuracy on images held out.
+Without it, images are made by the script; vit_digits.py measures the accuracy of a small model.
+
+PYTHONPATH=adapters/python python benchmarks/vit_h.py
+python benchmarks/vit_h.py --timm vit_huge_patch14_224.orig_in21k --pretrained --data resisc45 --epochs 2
 """
 
 from __future__ import annotations
@@ -16,12 +20,16 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import harness  # first: it finds the package of this tree
+import image_folder
 import makers
 import torch
+from classification import Images as DataSet
+from classification import Training, accuracy, train
 from stopwatch import Stopwatch, wait
 from torch.nn import functional as fn
 from vit_model import Config, Images, VisionTransformer
@@ -31,6 +39,7 @@ BASE = "torch fused"
 FORMATS = ("fp32", "bf16", "8bit", "fp8", "fp8-e5m2", "4bit", "4bit/8bit", "4bit-rank1")
 ROWS: dict[str, makers.Make] = {
     BASE: makers.torch_fused,
+    "torch": makers.torch_default,
     **{f"octavo {state}": makers.octavo(state) for state in FORMATS},
     **{
         f"octavo {state}, gradient release": makers.octavo(state, gradient_release=True)
@@ -41,128 +50,282 @@ ROWS: dict[str, makers.Make] = {
     "torchao 8bit": makers.torchao("AdamW8bit"),
     "torchao 4bit": makers.torchao("AdamW4bit"),
     "torchao fp8": makers.torchao("AdamWFp8"),
+    "lpmm 4bit": makers.lpmm(fused=True),
+    "lpmm 4bit-rank1": makers.lpmm(),
 }
+GUIDE = (  # the optimizers of the guide's table, and Octavo's formats like them
+    *(BASE, "torch", "bitsandbytes 8bit", "torchao 8bit", "torchao fp8", "torchao 4bit"),
+    *("lpmm 4bit", "lpmm 4bit-rank1"),
+    *("octavo 8bit", "octavo fp8", "octavo 4bit", "octavo 4bit-rank1"),
+)
+ROWS_HELP = (
+    "'all', or those whose name contains one of these, comma-separated: torch fused,octavo "
+    "(default: the optimizers of the guide's table)"
+)
 LAST = 10  # steps whose mean loss is reported
+PEAK = "peak GB"
 
 
 @dataclass
 class Row:
+    """A row's figures: of one round, or the medians of several."""
+
     optimizer: str
     params: int
     peak_gb: float | None  # of torch's allocator; none on a CPU
-    ms: float  # an iteration, waited for
-    optimizer_ms: float
+    ms: float  # an iteration, or with a data set the last epoch
+    optimizer_ms: float | None  # none with a data set
     loss: float
+    accuracy: float | None = None  # percent of the images held out; none without a data set
 
 
 def make_model(options: argparse.Namespace, device: torch.device) -> Any:
     torch.manual_seed(0)
     with device:
         if options.timm:
-            return makers.imported("timm").create_model(options.timm, num_classes=options.config.classes)
+            create = makers.imported("timm").create_model
+            return create(options.timm, pretrained=options.pretrained, num_classes=options.config.classes)
         return VisionTransformer(options.config)
 
 
+def start_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        wait(device)
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_gb(device: torch.device) -> float | None:
+    return torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else None
+
+
+def count(model: Any) -> int:
+    return sum(param.numel() for param in model.parameters())
+
+
 def run(name: str, options: argparse.Namespace, device: torch.device) -> Row:
+    """One round of a row on the images that the script makes."""
     model = make_model(options, device)
     optimizer = ROWS[name](model.parameters(), options.lr)
     images, watch = Images(options.config, options.batch, device), Stopwatch(device)
-    times, losses = list[float](), list[torch.Tensor]()
+    losses = list[torch.Tensor]()
+    start = 0.0
     for turn in range(options.steps):
-        if turn == options.warm_up and device.type == "cuda":
+        if turn == options.warm_up:
+            start_peak(device)
             wait(device)
-            torch.cuda.reset_peak_memory_stats(device)
+            start = time.perf_counter()
         batch, labels = images.next()
-        wait(device)
-        start = time.perf_counter()
         with torch.autocast(device.type, torch.bfloat16):
             loss = fn.cross_entropy(model(batch), labels)
         loss.backward()
         watch.time(optimizer.step)
         optimizer.zero_grad()
-        wait(device)
-        times.append(1e3 * (time.perf_counter() - start))
         losses.append(loss.detach())
-    on_gpu = device.type == "cuda"
+    wait(device)
+    elapsed = time.perf_counter() - start
     return Row(
         name,
-        sum(param.numel() for param in model.parameters()),
-        torch.cuda.max_memory_allocated(device) / 1e9 if on_gpu else None,
-        statistics.median(times[options.warm_up :]),
+        count(model),
+        peak_gb(device),
+        1e3 * elapsed / (options.steps - options.warm_up),
         statistics.median(watch.ms()[options.warm_up :]),
         float(torch.stack(losses[-LAST:]).mean()),
     )
 
 
-def cells(row: Row, base: Row | None) -> str:
+def normalized(pixels: torch.Tensor, model: Any, device: torch.device) -> torch.Tensor:
+    """Bytes as the network expects images: by the mean and deviation that timm has for it, else -1 to 1."""
+    known = getattr(model, "pretrained_cfg", {})
+    mean, deviation = (
+        torch.tensor(known.get(key, (0.5, 0.5, 0.5)), device=device).view(1, 3, 1, 1)
+        for key in ("mean", "std")
+    )
+    return (pixels.to(device).float() / 255 - mean) / deviation
+
+
+def mirrored(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Half of the images, left and right exchanged."""
+    chosen = torch.rand(len(pixels), generator=generator) < 0.5
+    return torch.where(chosen.view(-1, 1, 1, 1), pixels.flip(-1), pixels)
+
+
+def fine_tune(
+    name: str, options: argparse.Namespace, device: torch.device, data: tuple[DataSet, DataSet]
+) -> Row:
+    """One run of a row on a data set; `ms` is that of the last epoch."""
+    model = make_model(options, device)
+    optimizer = ROWS[name](model.parameters(), options.lr)
+    training = Training(
+        options.epochs,
+        options.batch,
+        device,
+        lambda pixels: normalized(pixels, model, device),
+        True,
+        mirrored,
+    )
+    start_peak(device)
+    done = train(model, optimizer, data[0], 0, training)
+    peak = peak_gb(device)
+    found = accuracy(model, data[1], training)
+    return Row(name, count(model), peak, 1e3 * done.epoch_s, None, done.loss, found)
+
+
+def joined(rounds: list[Row]) -> Row:
+    """The row of several rounds: medians, and the loss of the first, since all train the same steps."""
+    first = rounds[0]
+    parts = [each.optimizer_ms for each in rounds if each.optimizer_ms is not None]
+    return Row(
+        first.optimizer,
+        first.params,
+        first.peak_gb,
+        statistics.median(each.ms for each in rounds),
+        statistics.median(parts) if parts else None,
+        first.loss,
+        first.accuracy,
+    )
+
+
+def cells(rounds: list[Row], base: list[Row]) -> str:
+    row, times = joined(rounds), [each.ms for each in rounds]
     peak = "-" if row.peak_gb is None else f"{row.peak_gb:.2f}"
-    ratio = f"{row.ms / base.ms:.2f}" if base else "-"
-    values = [row.optimizer, peak, f"{row.ms:.1f}", ratio, f"{row.optimizer_ms:.2f}", f"{row.loss:.3f}"]
+    if row.accuracy is not None:
+        epoch = f"{row.ms / 1e3:.1f}"
+        return (
+            "| " + " | ".join([row.optimizer, peak, epoch, f"{row.accuracy:.2f}", f"{row.loss:.3f}"]) + " |"
+        )
+    ratio = f"{row.ms / joined(base).ms:.2f}" if base else "-"
+    spread = f"{row.ms:.1f} ({min(times):.1f} to {max(times):.1f})"
+    values = [row.optimizer, peak, spread, ratio, f"{row.optimizer_ms:.2f}", f"{row.loss:.3f}"]
     return "| " + " | ".join(values) + " |"
+
+
+def heads(options: argparse.Namespace) -> list[str]:
+    if options.data:
+        return ["optimizer", PEAK, f"seconds of epoch {options.epochs}", "accuracy %", "loss"]
+    return ["optimizer", PEAK, "ms/iteration", f"of {BASE}", "optimizer ms", "loss"]
+
+
+def measure(
+    names: list[str], rounds: int, work: Callable[[str], Row], device: torch.device
+) -> tuple[dict[str, list[Row]], list[str]]:
+    """The rounds of every row, which take turns, and a note for each row that has none. Prints the rows."""
+    found: dict[str, list[Row]] = {name: [] for name in names}
+    notes: dict[str, str] = {}
+    for turn in range(rounds):
+        for name in names:
+            if name in notes:
+                continue
+            print(f"round {turn + 1} of {rounds}: {name}", file=sys.stderr, flush=True)
+            try:
+                found[name].append(work(name))
+                if turn == rounds - 1:
+                    print(cells(found[name], found.get(BASE, [])), flush=True)
+            except makers.PeerMissingError as missing:
+                notes[name] = f"skipped: {name}: {missing}"
+            except Exception as error:  # a peer may fail in any way, and the others still count
+                notes[name] = f"failed: {name}: {type(error).__name__}: {error}".splitlines()[0]
+            finally:
+                gc.collect()
+                if device.type == "cuda":
+                    torch.cuda.empty_cache()
+    return {name: rows for name, rows in found.items() if rows and name not in notes}, list(notes.values())
+
+
+def names_of(wanted: str | None, parser: argparse.ArgumentParser) -> list[str]:
+    """The names of the rows that --rows asks for."""
+    if wanted is None:
+        return list(GUIDE)
+    names = [name for name in ROWS if wanted == "all" or any(text in name for text in wanted.split(","))]
+    if not names:
+        parser.error(f"--rows: got {wanted!r}, expected 'all' or a part of one of {', '.join(ROWS)}")
+    return names
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     preset = Config()
-    add("--rows", help="only those whose name contains one of these, comma-separated: torch fused,octavo")
+    add("--rows", help=ROWS_HELP)
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    add("--steps", type=int, default=40, help="of each row, warm-up included (default 40)")
+    add("--steps", type=int, default=40, help="of each row and round, warm-up included (default 40)")
     add("--warm-up", type=int, default=5, help="steps that are not timed (default 5)")
+    add("--rounds", type=int, default=3, help="rounds, in which rows take turns (default 3)")
     add("--batch", type=int, default=8, help="images (default 8)")
     add("--lr", type=float, default=LR, help=f"learning rate (default {LR})")
     add("--timm", help="a model of timm in place of the script's own, by name: vit_huge_patch14_clip_224")
+    add("--pretrained", action="store_true", help="with the weights that timm downloads for it")
+    add("--data", help="a data set to train on: a folder that has one folder of images for each class")
+    add("--epochs", type=int, default=2, help="over --data (default 2)")
     for name in ("layers", "width", "heads", "image", "patch", "classes"):
         add(f"--{name}", type=int, default=getattr(preset, name), help=f"(default {getattr(preset, name)})")
     add("--json", help="write the results there as well")
     options = parser.parse_args()
     sizes = {name: getattr(options, name) for name in vars(preset)}
-    for name, value in {**sizes, "batch": options.batch, "warm-up": options.warm_up}.items():
+    counts = {
+        name: getattr(options, name.replace("-", "_")) for name in ("batch", "warm-up", "rounds", "epochs")
+    }
+    for name, value in {**sizes, **counts}.items():
         if value < 1:
             parser.error(f"--{name}: got {value}, expected at least 1")
     if options.steps <= options.warm_up:
         parser.error(f"--steps: got {options.steps}, expected more than --warm-up {options.warm_up}")
     if options.width % options.heads or options.image % options.patch:
         parser.error("--width must be a multiple of --heads, and --image of --patch")
+    if options.pretrained and not options.timm:
+        parser.error("--pretrained needs --timm: only timm's models have weights to download")
+    options.names = names_of(options.rows, parser)
     options.config = Config(**sizes)
-    wanted = options.rows.split(",") if options.rows else [""]
-    options.names = [name for name in ROWS if any(text in name for text in wanted)]
-    if not options.names:
-        parser.error(f"--rows: got {options.rows!r}, expected a part of one of {', '.join(ROWS)}")
     return options
+
+
+def prepare(options: argparse.Namespace, device: torch.device) -> Callable[[str], Row]:
+    """What runs a row. Raises PeerMissingError or DataError where data or network cannot be had."""
+    data: tuple[DataSet, DataSet] | None = None
+    if options.data:
+        *parts, classes = image_folder.load(options.data, options.image)
+        data = (parts[0], parts[1])
+        options.config = Config(**{**vars(options.config), "classes": len(classes)})
+    if options.timm:
+        try:
+            makers.imported("timm")
+        except makers.PeerMissingError as missing:
+            raise makers.PeerMissingError(f"--timm needs timm (pip install timm): {missing}") from missing
+        try:
+            make_model(options, torch.device("cpu"))
+        except Exception as error:  # timm and the hub raise many types for a name or a download
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            asked = f"--timm {options.timm}" + (" --pretrained" if options.pretrained else "")
+            raise makers.PeerMissingError(f"{asked}: {reason}") from error
+    if data is None:
+        return lambda name: run(name, options, device)
+    found = data
+    return lambda name: fine_tune(name, options, device, found)
 
 
 def main() -> int:
     options = parse_options()
     device = torch.device(options.device)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else harness.cpu_name()
-    print(f"{where}, torch {torch.__version__}, batch {options.batch}, {options.steps} steps\n")
-    print(f"| optimizer | peak GB | ms/iteration | of {BASE} | optimizer ms | loss |\n" + "|" + "---|" * 6)
-    rows: list[Row] = []
-    notes: list[str] = []
-    for name in options.names:
-        try:
-            row = run(name, options, device)
-        except makers.PeerMissingError as missing:
-            notes.append(f"skipped: {name}: {missing}")
-            continue
-        except Exception as error:  # a peer may fail in any way, and the others still count
-            notes.append(f"failed: {name}: {type(error).__name__}: {error}".splitlines()[0])
-            continue
-        finally:
-            gc.collect()
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
-        rows.append(row)
-        print(cells(row, next((each for each in rows if each.optimizer == BASE), None)), flush=True)
+    try:
+        work = prepare(options, device)
+    except (makers.PeerMissingError, image_folder.DataError) as missing:
+        print(f"vit_h.py: {missing}", file=sys.stderr)
+        return 1
+    rounds = 1 if options.data else options.rounds
+    steps = f"{options.epochs} epochs" if options.data else f"{options.steps} steps, {rounds} rounds"
+    print(f"{where}, torch {torch.__version__}, batch {options.batch}, {steps}\n", flush=True)
+    head = heads(options)
+    print("| " + " | ".join(head) + " |\n" + "|" + "---|" * len(head), flush=True)
+    found, notes = measure(options.names, rounds, work, device)
+    rows = [joined(each) for each in found.values()]
     if rows:
         notes.insert(0, f"{rows[0].params:,} parameters")
     print("\n" + "\n".join(notes))
     if options.json:
+        every = {name: [asdict(each) for each in each_rounds] for name, each_rounds in found.items()}
+        whole = {"device": where, "rows": [asdict(row) for row in rows], "rounds": every, "notes": notes}
         with open(options.json, "w") as file:
-            json.dump(
-                {"device": where, "rows": [asdict(row) for row in rows], "notes": notes}, file, indent=2
-            )
+            json.dump(whole, file, indent=2)
     return 0 if rows and not any(note.startswith("failed: octavo") for note in notes) else 1
 
 

@@ -5,18 +5,25 @@
 #                                 PTX for those to come
 
 include(OctavoCudaArchitectures)
+include(OctavoCudaVersion)
 
 set(OCTAVO_WITH_CUDA OFF)
 if(OCTAVO_CUDA STREQUAL "AUTO")
   if(CMAKE_CROSSCOMPILING OR OCTAVO_SANITIZE)  # sanitizers do not follow into the device's code
     set(found OFF)
   else()
+    octavo_find_nvcc(nvcc)
+    octavo_require_cuda("${nvcc}")
     include(CheckLanguage)
     check_language(CUDA)
     set(found ${CMAKE_CUDA_COMPILER})
   endif()
 else()
   set(found ${OCTAVO_CUDA})
+  if(found)
+    octavo_find_nvcc(nvcc)
+    octavo_require_cuda("${nvcc}")
+  endif()
 endif()
 
 if(found)

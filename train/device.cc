@@ -9,7 +9,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <octavo/backend.h>
 #include <torch/cuda.h>
-#include <torch/mps.h>
 #include <torch/torch.h>
 
 #include <unistd.h>
@@ -87,9 +86,6 @@ Result<torch::Device> choose_device(const DeviceName& wanted) {
   switch (wanted.kind) {
     case Kind::cpu:
       return torch::Device(torch::kCPU);
-    case Kind::mps:
-      if (torch::mps::is_available()) return torch::Device(torch::kMPS);
-      return Status::unsupported("training.device: mps is not available here; use device: auto or cpu");
     case Kind::automatic:
       if (gpus == 0) return torch::Device(torch::kCPU);
       break;
@@ -161,6 +157,14 @@ bool has_backend(const torch::Device& device) {
   if (!device.is_cuda()) return false;
   const Result<GpuInfo> gpu = gpu_info(device.index());
   return gpu.ok() && gpu->usable;
+}
+
+bool has_bf16(const torch::Device& device) {
+  constexpr int kAmpere = 8;
+  if (!device.is_cuda()) return true;
+  const GpuReport report = list_gpus();
+  const auto index = static_cast<std::size_t>(device.index());
+  return index < report.gpus.size() && report.gpus[index].compute_major >= kAmpere;
 }
 
 std::string device_text(const torch::Device& device) {

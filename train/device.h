@@ -36,6 +36,9 @@ Result<torch::Device> rank_device(const Config& config, const Place& place);
 // Whether Octavo's optimizers have code for the device in this build.
 bool has_backend(const torch::Device& device);
 
+// Returns true if the device computes in bfloat16: the CPU, and GPUs of compute capability 8.0 or higher.
+bool has_bf16(const torch::Device& device);
+
 std::string device_text(const torch::Device& device);  // "cuda:0 NVIDIA H200", "cpu (8 threads)"
 
 // The first line of what an error of torch says: no backtrace.

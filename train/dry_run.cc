@@ -2,6 +2,7 @@
 #include "dry_run.h"
 
 #include "device.h"
+#include "divergence.h"
 #include "evaluation.h"
 #include "failure.h"
 #include "heartbeat.h"
@@ -273,8 +274,11 @@ std::vector<std::string> Rehearsal::lines() const {
   }
   if (skipped_ > 0) {
     out.push_back("warning: " + counted(skipped_, "step") + (skipped_ == 1 ? " was" : " were") +
-                  " skipped because of gradients that are not finite; lower learning_rate or raise "
-                  "warmup_steps");
+                  " skipped because of gradients that are not finite; " +
+                  divergence_advice(session_.settings, {.step = 1,
+                                                        .steps = session_.steps(),
+                                                        .fp8 = session_.fp8 != nullptr,
+                                                        .bf16 = has_bf16(session_.device)}));
   }
   return out;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "health.h"
 
+#include "device.h"
+#include "divergence.h"
 #include "train/format/numbers.h"
 
 #include <nlohmann/json.hpp>
@@ -46,7 +48,14 @@ Status Health::take(const StepNumbers& numbers) {
   if (!diverged()) return {};
   return Status::failed("training diverged: " + std::to_string(kBadStepsInARow) +
                         " steps in a row had gradients that are not finite, the last one step " +
-                        std::to_string(last_.step) + "; lower learning_rate or raise warmup_steps");
+                        std::to_string(last_.step) + "; " + advice());
+}
+
+std::string Health::advice() const {
+  return divergence_advice(session_.settings, {.step = first_bad_,
+                                               .steps = session_.steps(),
+                                               .fp8 = session_.fp8 != nullptr,
+                                               .bf16 = has_bf16(session_.device)});
 }
 
 Status Health::fed(bool trained) {

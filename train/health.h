@@ -29,6 +29,8 @@ class Health {
 
   [[nodiscard]] const StepNumbers& last() const { return last_; }  // of the newest step that was taken
   [[nodiscard]] bool diverged() const;
+  // Returns settings to try after a step was skipped. REQUIRES: a step was skipped.
+  [[nodiscard]] std::string advice() const;
   // In float16 a step is often skipped because the scaled gradients overflowed. The loss is finite then, and
   // the weights are good.
   [[nodiscard]] bool weights_in_doubt() const;
@@ -45,7 +47,7 @@ class Health {
   Console& console_;
   RunState& state_;
   StepNumbers last_;
-  std::int64_t first_bad_;  // the first of the steps that are being skipped; read only while there are any
+  std::int64_t first_bad_;  // the first of the steps that are being skipped; read only after one
   std::int64_t empty_in_a_row_ = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include "device.h"
 #include "train/config/environment.h"
+#include "train/config/slow_types.h"
 #include "train/format/numbers.h"
 
 #include <octavo/backend.h>
@@ -49,6 +50,16 @@ std::string ranks_text(const Session& session) {
   return out + " each in a step";
 }
 
+// Empty if the GPU has tensor cores for the type, or the device is the CPU.
+std::string slow_type_on(const torch::Device& device, ComputeType type) {
+  if (!device.is_cuda()) return {};
+  const GpuReport report = list_gpus();
+  const auto index = static_cast<std::size_t>(device.index());
+  if (index >= report.gpus.size()) return {};
+  const GpuInfo& gpu = report.gpus[index];
+  return slow_type_text(type, gpu.name, gpu.compute_major, gpu.compute_minor);
+}
+
 }  // namespace
 
 void introduce(Session& session, Console& console) {
@@ -72,6 +83,8 @@ void introduce(Session& session, Console& console) {
       ", computing in " + dtype + " on " + device_text(session.device));
   if (const auto choice = allocator_choice(); choice && session.device.is_cuda())
     console.note(allocator_line(*choice));
+  if (const std::string slow = slow_type_on(session.device, training.compute_dtype); !slow.empty())
+    console.note("warning: " + slow);
   if (!session.plan.warning.empty()) console.note("warning: " + session.plan.warning);
   if (!session.fp8_plan.warning.empty()) console.note("warning: " + session.fp8_plan.warning);
   if (session.fp8 != nullptr) console.note(fp8_text(training.fp8));
@@ -97,7 +110,11 @@ void introduce(Session& session, Console& console) {
   if (session.stages.size() > 1) console.note(session.stage_text());
   if (!session.resumed_from.empty()) {
     console.note("going on from " + session.resumed_from + ", step " + std::to_string(session.state.step) +
-                 " of " + std::to_string(session.steps()));
+                 " of " + std::to_string(session.steps()) +
+                 (session.state.first_step > 0
+                      ? "; max_steps counts from step " + std::to_string(session.state.first_step) +
+                            ", after which there were more samples"
+                      : ""));
     if (training.init_from) {
       console.note("init_from is not read: the run goes on from its own weights, not from " +
                    *training.init_from);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "loop.h"
 
+#include "checkpoint.h"
 #include "estimate.h"
 #include "evaluation.h"
 #include "failure.h"
@@ -262,8 +263,8 @@ Status Loop::finish(Outcome& outcome) {
       // A resume repeats the skipped steps. Only a step with finite gradients shows that the weights are
       // good.
       return Status::failed(why + "; to finish with these weights, train one step further: max_steps=" +
-                            std::to_string(session_.steps() + 1) +
-                            ", or lower learning_rate or raise warmup_steps");
+                            std::to_string(session_.steps() + 1 - first_step_of_resume()) + ". Otherwise " +
+                            health_.advice());
     }
     outcome.not_saved = why;
   } else {
@@ -274,6 +275,13 @@ Status Loop::finish(Outcome& outcome) {
   outcome.metric = progress_.metric();
   outcome.checkpoint = saver_.newest();
   return write_end(outcome);
+}
+
+// max_steps of the next start counts from what the checkpoint says that it resumes from.
+std::int64_t Loop::first_step_of_resume() const {
+  if (session_.settings.data.stages || saver_.newest().empty()) return 0;
+  const auto state = saved_state(saver_.newest());
+  return state.ok() ? state->first_step : 0;
 }
 
 Status Loop::write_end(const Outcome& outcome) {

@@ -40,6 +40,7 @@ class Loop {
   Status save(Saver::Reason reason);
   Status next_stage();
   Status finish(Outcome& outcome);
+  [[nodiscard]] std::int64_t first_step_of_resume() const;
   Status write_end(const Outcome& outcome);
   Result<Outcome> failed(const Status& status);
   void record_failure(bool diverged, const std::string& message);

@@ -2,13 +2,11 @@
 #include "memory.h"
 
 #include "train/config/environment.h"
-#include "train/config/options.h"
 #include "train/format/numbers.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Logging.h>
-#include <octavo/optimizer.h>
 #include <torch/torch.h>
 
 #include <unistd.h>
@@ -151,53 +149,8 @@ std::vector<std::string> memory_table(const MemoryByOwner& owners) {
   return out;
 }
 
-namespace {
-
-double state_bytes_per_weight(const TrainingSettings& training, StateFormat state) {
-  const GroupConfig config = group_config(training, training.optimizer.algorithm);
-  TensorSpec spec;
-  spec.numel = 1 << 20;
-  spec.format = state;
-  return static_cast<double>(layout(config, spec).value().state_bytes()) / static_cast<double>(spec.numel);
-}
-
-// The same optimizer with smaller states; empty: there are none.
-std::string smaller_states(const TrainingSettings& training) {
-  const StateFormat state = training.optimizer.state;
-  if (state == StateFormat::int4 || state == StateFormat::int4_rank1) return {};
-  const bool wide = state == StateFormat::fp32 || state == StateFormat::bf16;
-  const StateFormat smaller = wide ? StateFormat::int8 : StateFormat::int4;
-  const double now = state_bytes_per_weight(training, state);
-  const double then = state_bytes_per_weight(training, smaller);
-  if (then >= now) return {};
-  return "optimizer=" + std::string(name(training.optimizer.algorithm)) + '_' + std::string(name(smaller)) +
-         " (" + significant(then, 3) + " bytes of state per weight instead of " + significant(now, 3) + ')';
-}
-
-// The same step in more and smaller passes; empty: a pass has one sample already.
-std::string smaller_passes(const TrainingSettings& training) {
-  const std::int64_t batch = training.per_device_train_batch_size;
-  if (batch <= 1) return {};
-  std::int64_t parts = 2;  // the smallest divisor of the batch; another number would change the step
-  while (batch % parts != 0) ++parts;
-  return "per_device_train_batch_size=" + std::to_string(batch / parts) +
-         " gradient_accumulation_steps=" + std::to_string(training.gradient_accumulation_steps * parts) +
-         " (the same step with 1/" + std::to_string(parts) + " of the activations)";
-}
-
-// States that leave the device; empty: they have left it, or there are none.
-std::string states_elsewhere(const TrainingSettings& training, const MemoryByOwner& owners) {
-  const std::int64_t here = owners.states + owners.master;
-  if (training.offload != Offload::none || here == 0) return {};
-  return "offload=stream (" + bytes_text(here) + " of optimizer states and master bits go to host memory)";
-}
-
-}  // namespace
-
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
-                                  const DeviceMemory& device, const Settings& settings,
-                                  const TaskMemory& task, bool evaluating) {
-  const TrainingSettings& training = settings.training;
+                                  const DeviceMemory& device, const TaskMemory& task) {
   std::string out = "out of memory: " + what;
   out += "\n  held by: weights " + bytes_text(owners.params) + ", gradients " + bytes_text(owners.grads) +
          ", optimizer states " + bytes_text(owners.states) + ", master bits " + bytes_text(owners.master) +
@@ -217,20 +170,7 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
     }
   }
   out += "\n  a pass had " + task.batch;
-  std::vector<std::string> helps;
-  if (evaluating) {
-    if (const std::int64_t rows = training.per_device_eval_batch_size; rows > 1)
-      helps.push_back("per_device_eval_batch_size=" + std::to_string(rows / 2));
-  } else {
-    helps = task.advice.first;
-    if (std::string help = smaller_passes(training); task.by_rows && !help.empty())
-      helps.push_back(std::move(help));
-  }
-  if (training.compute_dtype == ComputeType::float32) helps.emplace_back("compute_dtype=bfloat16");
-  if (std::string help = states_elsewhere(training, owners); device.reserved > 0 && !help.empty())
-    helps.push_back(std::move(help));
-  if (std::string help = smaller_states(training); !help.empty()) helps.push_back(std::move(help));
-  helps.insert(helps.end(), task.advice.last.begin(), task.advice.last.end());
+  std::vector<std::string> helps = task.helps;
   const auto choice = allocator_choice();
   if (device.reserved - device.peak > device.reserved / 10 && !(choice && choice->expandable())) {
     helps.push_back(std::string("the environment variable ") + kAllocatorVariable + '=' + kExpandable +

@@ -67,18 +67,16 @@ class PeakMeter {
   std::unique_ptr<c10::DebugInfoGuard> guard_;
 };
 
-// What a task says for the message below.
+// The run's part of the message below.
 struct TaskMemory {
-  std::string batch;  // what a pass held: "8 sequences of 512 bytes"
-  MemoryAdvice advice;
-  bool by_rows = true;  // per_device_train_batch_size decides how much a pass holds
+  std::string batch;               // what a pass held: "8 sequences of 512 bytes"
+  std::vector<std::string> helps;  // settings that would help, as `key=value (why)`
 };
 
 // The message for a full device: what each owner holds, how much is fragmentation, what a pass held, and
-// which settings would help, the most effective first. `evaluating`: it was not a step that failed.
+// which settings would help.
 std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& owners,
-                                  const DeviceMemory& device, const Settings& settings,
-                                  const TaskMemory& task, bool evaluating = false);
+                                  const DeviceMemory& device, const TaskMemory& task);
 
 // A line per owner, aligned, with its share of the peak; and one of what is in host memory, if anything is.
 std::vector<std::string> memory_table(const MemoryByOwner& owners);

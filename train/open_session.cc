@@ -8,6 +8,7 @@
 #include "plan/plan.h"
 #include "resume.h"
 #include "resume_passes.h"
+#include "resume_steps.h"
 #include "session.h"
 #include "train/config/options.h"
 #include "train/config/paths.h"
@@ -126,7 +127,8 @@ class Opening {
   const Settings& given_;
   Console& console_;
   const bool writes_;
-  bool existed_ = false;  // the run's folder
+  bool existed_ = false;         // the run's folder
+  std::int64_t first_step_ = 0;  // see RunState
   std::unique_ptr<Task> task_;
 };
 
@@ -187,10 +189,10 @@ Status Opening::open_data() {
     s_.settings.training.offload_gradients = false;
     if (leads()) console_.note("offload_gradients is without effect: ranks sum gradients on their devices");
   }
-  auto stages = plan_stages(s_.settings.data, s_.settings.training, s_.task->samples(), s_.task->batches(),
-                            s_.world->ranks());
-  if (!stages.ok()) return stages.status();
-  s_.stages = *stages;
+  auto steps = plan_steps(s_.settings, *s_.task, s_.world->ranks(), s_.resumed_from);
+  if (!steps.ok()) return steps.status();
+  s_.stages = std::move(steps->stages);
+  first_step_ = steps->first_step;
   if (leads()) forecast();
   return {};
 }
@@ -276,6 +278,7 @@ Status Opening::load() {
   } else {
     s_.state.samples = s_.stage().samples;
   }
+  s_.state.first_step = first_step_;
   const bool told = s_.world->grouped() || passes != given_.training.gradient_accumulation_steps;
   s_.state.ranks = told ? ranks : 0;
   s_.state.batches_per_step = told ? passes * ranks : 0;

@@ -19,16 +19,6 @@ namespace {
 constexpr std::uint64_t kConfigLimit = 1 << 20;
 const std::string kResumeKey = "training.resume_from_checkpoint: ";
 
-// A folder that a second run could have.
-std::string another_folder(const Settings& settings) {
-  std::string folder = settings.output_dir;
-  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-  for (int number = 2;; ++number) {
-    std::string other = folder + '-' + std::to_string(number);
-    if (!path_exists(other)) return other;
-  }
-}
-
 // Changes are refused only where nobody has asked for this very checkpoint.
 bool must_be_the_same(const Settings& settings) {
   const Resume& resume = settings.training.resume_from_checkpoint;
@@ -45,7 +35,7 @@ Status another_run(const Settings& settings, const std::string& checkpoint, cons
                    const std::vector<std::string>& changes) {
   return Status::invalid("output_dir: " + settings.output_dir + " has a run with other " + what + " (" +
                          checkpoint + "): " + joined(changes) +
-                         ". For a run of its own: output_dir=" + another_folder(settings) +
+                         ". For a run of its own: output_dir=" + free_folder(settings) +
                          ". To go on with this run all the same: --resume (resume_from_checkpoint=changed)");
 }
 
@@ -66,6 +56,15 @@ Result<std::string> find_named(const Settings& settings, const std::vector<Check
 }
 
 }  // namespace
+
+std::string free_folder(const Settings& settings) {
+  std::string folder = settings.output_dir;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  for (int number = 2;; ++number) {
+    std::string other = folder + '-' + std::to_string(number);
+    if (!path_exists(other)) return other;
+  }
+}
 
 Result<std::string> find_resume(const Settings& settings, bool restarted, Console& console) {
   const std::vector<CheckpointRef> there = list_checkpoints(settings.output_dir);
@@ -136,17 +135,6 @@ Status continue_settings(const std::string& checkpoint, const RunState& then, co
   before.training.resume_from_checkpoint = now.training.resume_from_checkpoint;
   for (std::string& change : differences(before, now)) changes.push_back(std::move(change));
   return {};
-}
-
-std::string nothing_to_do(const Settings& settings, const std::string& checkpoint, std::int64_t step,
-                          std::int64_t steps) {
-  const std::string more = settings.training.max_steps
-                               ? "max_steps=" + std::to_string(2 * std::max(step, steps))
-                               : "a larger num_train_epochs";
-  return "nothing to do: " + checkpoint + " is at step " + std::to_string(step) + " of " +
-         std::to_string(steps) + ". To train it further: " + more +
-         ". For a run of its own: output_dir=" + another_folder(settings) +
-         ". To look at it: octavo report " + settings.output_dir;
 }
 
 }  // namespace octavo::train

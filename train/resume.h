@@ -42,8 +42,7 @@ Result<Settings> saved_settings(const std::string& checkpoint);
 Status continue_settings(const std::string& checkpoint, const RunState& then, const Settings& settings,
                          std::int64_t ranks, Changes& changes, Console& console);
 
-// A run that has done all its steps: what to do instead.
-std::string nothing_to_do(const Settings& settings, const std::string& checkpoint, std::int64_t step,
-                          std::int64_t steps);
+// A folder that a second run could have: output_dir with a number after it.
+std::string free_folder(const Settings& settings);
 
 }  // namespace octavo::train

@@ -17,6 +17,7 @@ void to_json(Json& json, const RunState& state) {
   json["evaluated"] = state.evaluated;
   json["loss"] = {{"sum", state.loss_sum}, {"count", state.loss_count}};
   if (state.ranks > 0) json["ranks"] = state.ranks, json["batches_per_step"] = state.batches_per_step;
+  if (state.first_step > 0) json["first_step"] = state.first_step;
 }
 
 void from_json(const Json& json, RunState& state) {
@@ -35,6 +36,7 @@ void from_json(const Json& json, RunState& state) {
   state.evaluated = json.at("evaluated").get<std::int64_t>();
   state.loss_sum = json.at("loss").at("sum").is_null() ? 0.0 : json.at("loss").at("sum").get<double>();
   state.loss_count = json.at("loss").at("count").get<std::int64_t>();
+  state.first_step = json.value("first_step", std::int64_t{0});
   if (!json.contains("ranks")) return;
   state.ranks = json.at("ranks").get<std::int64_t>();
   state.batches_per_step = json.at("batches_per_step").get<std::int64_t>();

@@ -22,6 +22,9 @@ struct RunState {
   std::int64_t loss_count = 0;
   // Of a run of several ranks, or of one that goes on from such a run; else 0: the settings say it all.
   std::int64_t ranks = 0, batches_per_step = 0;
+  // The step from which training.max_steps counts. Above 0 after a finished run was resumed with more
+  // samples.
+  std::int64_t first_step = 0;
 };
 
 // Members of state.json. from_json() throws nlohmann::json::exception.

@@ -96,12 +96,6 @@ struct Preview {
   std::vector<std::pair<std::string, std::string>> record;  // for the log; the report shows `prompt`, `text`
 };
 
-// Settings that would save memory, as `key=value (why)`, the most effective first.
-struct MemoryAdvice {
-  std::vector<std::string> first;  // before a smaller batch
-  std::vector<std::string> last;   // after everything else
-};
-
 class Task {
  public:
   Task() = default;
@@ -188,7 +182,9 @@ class Task {
 
   // "8 sequences of 512 bytes".
   [[nodiscard]] virtual std::string batch_text(std::int64_t rows) const = 0;
-  [[nodiscard]] virtual MemoryAdvice memory_advice() const = 0;
+  // Settings that save memory and change what is trained (shorter samples, a smaller model), as
+  // `key=value (what it changes)`. The message about a full device has them last.
+  [[nodiscard]] virtual std::vector<std::string> memory_advice() const = 0;
   // Keys that a plan may change to make a run fit: how long a sample is, and how large the model. Empty:
   // none.
   struct SizeKey {

@@ -6,7 +6,7 @@
 #include "join.h"
 #include "loop.h"
 #include "rank_console.h"
-#include "resume.h"
+#include "resume_steps.h"
 #include "session.h"
 #include "signals.h"
 #include "train/files/text_file.h"
@@ -74,7 +74,8 @@ Result<Outcome> run_all(const Config& config, Heartbeat& console, const std::sha
   if (!opened.ok()) return opened.status();
   Session& session = **opened;
   if (session.state.step >= session.steps()) {
-    console.note(nothing_to_do(session.settings, session.resumed_from, session.state.step, session.steps()));
+    console.note(
+        complete_text(session.settings, session.resumed_from, session.state.step, session.state.first_step));
   }
   Loop loop(session, console);
   auto outcome = loop.run();

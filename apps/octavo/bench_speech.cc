@@ -10,7 +10,7 @@
 namespace octavo::cli {
 namespace {
 
-constexpr std::int64_t kMostClips = 4096, kMostTokens = 100000, kMostSteps = 100000;
+constexpr std::int64_t kMostClips = 4096, kMostTokens = 100000, kMostSteps = 100000, kMostAccumulation = 4096;
 
 std::string footer() {
   using namespace train::recipe;
@@ -37,7 +37,7 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
   const auto option = [&](const char* flag, auto& value, const char* type, const char* help) {
     return command->add_option(flag, value, help)->type_name(type)->capture_default_str();
   };
-  option("--clips", request->clips, "LIST", "Clips in a step, comma-separated")
+  option("--clips", request->clips, "LIST", "Clips in a micro-batch, comma-separated")
       ->delimiter(',')
       ->check(CLI::Range(std::int64_t{1}, kMostClips));
   option("--seconds", request->seconds, "S", "Length of a clip, of 100 frames a second")
@@ -68,6 +68,9 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
          "Place of optimizer states, as training.offload: none, host, stream or auto");
   command->add_flag("--offload-gradients", request->offload_gradients,
                     "Keep gradients in host memory, as training.offload_gradients");
+  option("--accumulation", request->accumulation, "N",
+         "Micro-batches of --clips clips in a step, as training.gradient_accumulation_steps")
+      ->check(CLI::Range(std::int64_t{1}, kMostAccumulation));
   option("--steps", request->steps, "N", "Timed steps")->check(CLI::Range(std::int64_t{1}, kMostSteps));
   option("--total-clips", request->total_clips, "N", "Clips to train on, for the column of hours")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
@@ -94,6 +97,7 @@ std::vector<std::string> arguments_of(const SpeechBenchRequest& request) {
                                   "--fp8=" + request.fp8,
                                   "--fp8-select=" + request.fp8_select,
                                   "--offload=" + request.offload,
+                                  "--accumulation=" + std::to_string(request.accumulation),
                                   "--steps=" + std::to_string(request.steps),
                                   "--total-clips=" + std::to_string(request.total_clips)};
   if (request.offload_gradients) out.emplace_back("--offload-gradients");

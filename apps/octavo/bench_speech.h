@@ -28,6 +28,7 @@ struct SpeechBenchRequest {
   std::string fp8 = "off", fp8_select = "measure";
   std::string offload = "none";
   bool offload_gradients = false;
+  std::int64_t accumulation = 1;
   std::int64_t steps = 10;
   std::int64_t total_clips = 5200000;
   bool json = false;

@@ -138,8 +138,11 @@ std::string speech_tables(const SpeechBench& bench) {
          " tokens, computing in " + request.dtype + ", weights in " + bench.weights + ", on " + bench.device +
          (request.fp8 == "off" ? "" : ", products in FP8 (" + request.fp8 + ", " + request.fp8_select + ")") +
          (request.offload == "none" ? "" : ", offload " + request.offload) +
-         (request.offload_gradients ? ", gradients too" : "") + "\n\n" + memory_text(bench) +
-         "\nmilliseconds of a step\n" + time_text(bench) + products_text(bench) + warning_text(bench);
+         (request.offload_gradients ? ", gradients too" : "") +
+         (request.accumulation == 1 ? ""
+                                    : ", " + std::to_string(request.accumulation) + " micro-batches a step") +
+         "\n\n" + memory_text(bench) + "\nmilliseconds of a step\n" + time_text(bench) +
+         products_text(bench) + warning_text(bench);
 }
 
 std::string speech_json(const SpeechBench& bench) {
@@ -149,6 +152,7 @@ std::string speech_json(const SpeechBench& bench) {
               {"parameters", bench.parameters},
               {"seconds", request.seconds},
               {"tokens", request.tokens},
+              {"accumulation", request.accumulation},
               {"steps", request.steps},
               {"offload", request.offload},
               {"offload_gradients", request.offload_gradients},

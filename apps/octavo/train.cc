@@ -70,8 +70,7 @@ void add_sample(CLI::App& app, const std::function<void(const SampleRequest&)>& 
   sample->add_option("--seed", request->seed, "Seed of the random choices")
       ->check(CLI::Range(std::int64_t{0}, kMost))
       ->capture_default_str();
-  sample->add_option("--device", request->device, "Device: auto, cpu, cuda, cuda:1 or mps")
-      ->capture_default_str();
+  sample->add_option("--device", request->device, "Device: auto, cpu, cuda or cuda:1")->capture_default_str();
   sample->callback([=] { action(*request); });
 }
 

@@ -51,6 +51,7 @@ train::TrainingSettings training_of(const SpeechBenchRequest& request, const std
       "training.master_weights=" + request.master,
       "training.device=" + request.device,
       "training.learning_rate=1e-4",
+      "training.gradient_accumulation_steps=" + std::to_string(request.accumulation),
       "training.offload=" + request.offload,
       std::string("training.offload_gradients=") + (request.offload_gradients ? "true" : "false")};
   return take(train::parse("", "the command line", words)).settings.training;

@@ -53,13 +53,37 @@ class Section:
 
 SECTIONS = (
     Section(
+        "Four questions about Parakeet 0.6B",
+        "test_four_questions",
+        [guides.DECISION],
+        """
+A common guide asks them. The answers are planned with its own batches: passes of 20 clips, 6 of them
+accumulated, and on two GPUs passes of 32 clips, 2 of them accumulated.
+""",
+        """
+- **One A100** even has room for fp32 states without checkpointing
+  ([the table](#parakeet-06b-all-52m-clips-on-a100s)). Checkpointing makes a step longer, and is for batches
+  that would not fit otherwise.
+- **Two GPUs** halve the hours. They do not halve the memory of each; `parallel: zero2` divides states and
+  gradients ([ranks.md](ranks.md)).
+- **Offload** is for cards that are smaller than this one.
+- **Stages** change which clips come first, and not the memory. One run trains all of them
+  ([train.md](train.md)).
+""",
+    ),
+    Section(
         "What guides say",
         "test_claims_of_guides",
         [guides.TABLE],
-        "Some guides for these models have tables of guesses. Beside them what the plan says:",
+        """
+Some guides for these models have tables of guesses. Next to them is the plan of the config that each claim
+is about, with its evaluation batch and its accumulation. Accumulation keeps sums of gradients in fp32, which
+are 4 bytes a parameter.
+""",
         """
 BDH's guesses leave out the activations, which are nearly all of its memory. Its plans here are with
-checkpointing: without it fp32 does not fit an A100.
+checkpointing: without it fp32 does not fit an A100. The guide for BDH calls its optimizer 4-bit, but it is
+AdamW with states of 8 bits. `adamw_4bit` has real 4 bits.
 """,
     ),
     Section(
@@ -99,8 +123,12 @@ With `zero2` a GPU keeps its part of the gradients only ([ranks.md](ranks.md#wha
     Section(
         "Parakeet 0.6B: all 5.2M clips on A100s",
         "test_strategies",
-        [tables.STRATEGIES, tables.COMPONENTS],
-        "Hours are for one epoch of clips of 20 s, if reading keeps up.",
+        [guides.STRATEGIES, tables.COMPONENTS],
+        """
+The strategies of a common guide with its own batches and accumulation, next to its figures. Hours are for one
+epoch of clips of 20 s, if reading keeps up. The guide has one row for states in host memory; two ways of it
+are planned. "Speed" is relative to the first row.
+""",
     ),
     Section(
         "Parakeet 0.6B: states in host memory",
@@ -118,14 +146,17 @@ Python.
     Section(
         "BDH by precision",
         "test_bdh",
-        [tables.PRECISION_OF_BDH, tables.UNITS],
+        [tables.PRECISION_OF_BDH, guides.PERCENTAGES, tables.UNITS],
         """
-32 rows of 512 bytes, planned for an H200; the last columns are speeds on other cards.
+32 rows of 512 bytes, planned for an H200; the last columns are speeds on other cards. The second table has
+memory in percent of fp32, as a common guide writes it: with checkpointing, planned for an H100 and measured
+on an H200. "Saved without activations" leaves out what grows with the batch. The guide's "4-bit" optimizer is
+AdamW with states of 8 bits.
 """,
         """
-The FP8 codes of weights come on top, and count as activations here. Where activations are kept, those that
-are kept as FP8 codes take less. On cards without FP8 units (before Ada) a run with `use_fp8=true` ends with
-a message, unless `fp8.fallback` is `bf16`.
+Plans count the FP8 codes of weights as activations; "model, measured" has them. Where activations are kept,
+those that are kept as FP8 codes take less. On cards without FP8 units (before Ada) a run with `use_fp8=true`
+ends with a message, unless `fp8.fallback` is `bf16`.
 """,
     ),
     Section(

@@ -35,7 +35,9 @@ class Table:
 
     def text(self, planner: Planner) -> str:
         lines = [self.head, ["---"] * len(self.head), *(self.row(planner, key) for key in self.keys)]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines).replace("|  |", "| |") + "\n"
+        return "".join(
+            "|" + "".join(f" {cell} |" if cell else " |" for cell in line) + "\n" for line in lines
+        )
 
 
 def gb(size: float) -> str:
@@ -121,33 +123,6 @@ def ranks(count: int) -> Table:
     return Table([f"GPUs, {count} clips each", "parallel", *again], [("1", ""), *several], cells)
 
 
-WAYS = {
-    "fp32 states": (1, STATES["fp32"]),
-    "8-bit states": (1, STATES["8-bit"]),
-    "8-bit, checkpointing": (1, f"{STATES['8-bit']} {AGAIN['on']}"),
-    "8-bit, checkpointing, `offload=stream`": (1, f"{STATES['8-bit']} {AGAIN['on']} offload=stream"),
-    "8-bit, checkpointing, `offload=host`, `offload_gradients`": (
-        1,
-        f"{STATES['8-bit']} {AGAIN['on']} offload=host offload_gradients=true",
-    ),
-    "8-bit states, 2 GPUs, `ddp`": (2, f"{STATES['8-bit']} training.parallel=ddp"),
-    "8-bit states, 8 GPUs, `ddp`": (8, f"{STATES['8-bit']} training.parallel=ddp"),
-}
-
-
-def _ways(planner: Planner, key: Key) -> list[str]:
-    first = planner.plan("parakeet", "a100", STATES["fp32"], clips(20))
-    gpus, words = WAYS[key[0]]
-    plan = planner.plan("parakeet", "a100", words, clips(20), gpus=gpus)
-    hours = 5.2e6 / plan.rate / 3600
-    return [gb(plan.total), gb(plan.host), rate(plan.rate), f"{plan.rate / first.rate:.2f}", f"{hours:.1f}"]
-
-
-STRATEGIES = Table(
-    ["20 clips on an A100", "GB of a GPU", "GB of the host", "clips/s", "relative", "hours for 5.2M clips"],
-    [(name,) for name in WAYS],
-    _ways,
-)
 COMPONENTS_OF = {
     "weights and master bits": ("weights", "master bits"),
     "gradients": ("gradients",),
@@ -194,26 +169,29 @@ PRECISION = {
     "bf16, 8-bit states": STATES["8-bit"],
     "bf16, 4-bit states": STATES["4-bit"],
     "FP8": f"{STATES['fp32']} {FP8}",
+    "FP8, 8-bit states": f"{STATES['8-bit']} {FP8}",
     "FP8, 4-bit states": f"{STATES['4-bit']} {FP8}",
 }
 
 
-def _measured_bdh(size: str, again: str, precision: str) -> list[str]:
-    """Peak GB and tokens/s of the runs of benchmarks.md, all of 32 rows."""
+def measured_bdh(size: str, again: str, precision: str) -> list[str]:
+    """Peak GB, tokens/s and GB of the model of the runs of benchmarks.md, all of 32 rows."""
+    nothing = ["", "", ""]
     if size != "101M":
-        return ["", ""]
+        return nothing
     if again == "off":
         name = "gradient_checkpointing: false"
-        return measured(BDH_SPEED, (name,), (3, 2)) if precision == "bf16, 8-bit states" else ["", ""]
+        known = precision == "bf16, 8-bit states"
+        return [*measured(BDH_SPEED, (name,), (3, 2)), ""] if known else nothing
     name = "fp32 (at f6e0c9c)" if precision == "fp32" else precision
-    return measured(PRECISIONS, (name,), (3, 4))
+    return measured(PRECISIONS, (name,), (3, 4, 1))
 
 
 def _bdh(planner: Planner, key: Key) -> list[str]:
     size, again, precision = key
     words = (BDH[size], AGAIN[again], PRECISION[precision], clips(32))
     plan = planner.plan("bdh", "h200", *words)
-    peak, speed = _measured_bdh(size, again, precision)
+    peak, speed, _ = measured_bdh(size, again, precision)
     others = []
     for gpu in ("h100", "a100"):
         if gpu == "a100" and FP8 in PRECISION[precision]:

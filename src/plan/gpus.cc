@@ -5,6 +5,13 @@
 // on Hopper (529 MiB, 629 with cuBLAS); for others it is an estimate. Consumer cards have their products'
 // rates with fp32 sums, which is what training takes. Cards that may have an NVLink bridge between two are
 // listed without it.
+//
+// Sources of the latest entries:
+// - V100: "NVIDIA V100 Tensor Core GPU" data sheet (SXM2: 125 and 15.7 TFLOP/s, 900 GB/s, NVLink 150 GB/s
+//   each way) and "NVIDIA Tesla V100 GPU Architecture" (80 multiprocessors, 6 MiB of L2).
+// - B100: "NVIDIA Blackwell Architecture Technical Brief" (3.5, 1.75 and 0.875 PFLOP/s dense, 60 TFLOP/s in
+//   fp32). Memory, L2 and multiprocessors are the B200's, which has the same chip.
+// - RTX 4070 Ti SUPER: NVIDIA's product page (8,448 cores at 2.61 GHz, 256 bits at 21 Gbit/s).
 // SPDX-License-Identifier: MIT
 #include "plan/gpus.h"
 
@@ -32,6 +39,8 @@ struct Figures {
 constexpr Figures kFigures[] = {
     {"b200", "NVIDIA B200", "b200180gb",
      100, 148, 180, 182633, 700, 7700, 75, 1125, 2250, 2250, 4500, 126, 900, kPcie5},
+    {"b100", "NVIDIA B100", "b100180gb b100192gb",
+     100, 148, 180, 182633, 700, 7700, 60, 875, 1750, 1750, 3500, 126, 900, kPcie5},
     {"rtxpro6000", "NVIDIA RTX PRO 6000 Blackwell",
      "pro6000 rtx6000pro "
      "rtxpro6000blackwell rtxpro6000blackwellserveredition rtxpro6000blackwellworkstationedition",
@@ -62,6 +71,8 @@ constexpr Figures kFigures[] = {
      89, 128, 24, 24210, 450, 1008, 82.6, 82.6, 165.2, 165.2, 330.3, 72, kPcie4, kPcie4},
     {"rtx4080", "NVIDIA GeForce RTX 4080", "4080",
      89, 76, 16, 16076, 450, 716.8, 48.7, 48.7, 97.5, 97.5, 194.9, 64, kPcie4, kPcie4},
+    {"rtx4070tisuper", "NVIDIA GeForce RTX 4070 Ti SUPER", "4070tisuper",
+     89, 66, 16, 16076, 450, 672, 44.1, 44.1, 88.2, 88.2, 176.4, 48, kPcie4, kPcie4},
     {"rtx4070ti", "NVIDIA GeForce RTX 4070 Ti", "4070ti",
      89, 60, 12, 11994, 450, 504.2, 40.1, 40.1, 80.2, 80.2, 160.4, 48, kPcie4, kPcie4},
     {"a100", "NVIDIA A100 SXM 80 GB", "a10080gb a100sxm480gb a100sxm80gb",
@@ -92,6 +103,10 @@ constexpr Figures kFigures[] = {
      75, 68, 11, 11019, 350, 616, 13.4, 0, 53.8, 0, 0, 5.5, kPcie3, kPcie3},
     {"t4", "NVIDIA T4", "t416gb",
      75, 40, 16, 14931, 350, 320, 8.1, 0, 65, 0, 0, 4, kPcie3, kPcie3},
+    {"v100", "NVIDIA V100 SXM2 16 GB", "v10016gb v100sxm2 v100sxm216gb",
+     70, 80, 16, 16160, 350, 900, 15.7, 0, 125, 0, 0, 6, 150, kPcie3},
+    {"v100-32gb", "NVIDIA V100 SXM2 32 GB", "v100sxm232gb",
+     70, 80, 32, 32510, 350, 900, 15.7, 0, 125, 0, 0, 6, 150, kPcie3},
 };
 // clang-format on
 

@@ -97,6 +97,26 @@ def test_states_in_host_memory_give_the_same_loss():
     assert "training.offload: got disk" in speech(offload="disk").stderr
 
 
+def test_micro_batches_add_up():
+    one, found = rows_of()["rows"][0], rows_of(accumulation="3")
+    three = found["rows"][0]
+    assert found["accumulation"] == 3
+    assert three["clips_per_second"] == pytest.approx(3 * 2e3 / three["step_ms"])
+    assert three["loss"] == pytest.approx(one["loss"], rel=1e-4)  # every micro-batch has the same clips
+    assert sum(three["parts"].values()) == pytest.approx(three["step_ms"])
+    # Later micro-batches begin with the fp32 gradients of those before; activations are those of the first.
+    assert three["memory"]["activations"] == one["memory"]["activations"]
+    assert three["memory"]["peak"] - one["memory"]["peak"] > 0.5 * one["memory"]["gradients"]
+    assert "3 micro-batches a step" in speech(accumulation="3").stdout
+
+
+def test_sums_of_bf16_gradients_are_counted():
+    one, two = (rows_of(dtype="bfloat16", accumulation=each)["rows"][0]["memory"] for each in ("1", "2"))
+    ratio = two["gradients"] / one["gradients"]
+    assert 2.9 < ratio < 3  # bf16 and an fp32 sum, but for the few parameters that are fp32
+    assert two["peak"] - one["peak"] > one["gradients"]
+
+
 def test_heads_sizes_and_numbers_of_clips():
     found = rows_of(head="ctc", clips="1,3", tokens="2", **{"total-clips": "1000"})
     assert [row["clips"] for row in found["rows"]] == [1, 3]
@@ -125,6 +145,7 @@ def test_tables():
         ("optimizer", "adamw_3bit", ["optimizer", "adamw_3bit"]),
         ("checkpointing", "maybe", ["--checkpointing", "maybe"]),
         ("clips", "0", ["--clips", "0"]),
+        ("accumulation", "0", ["--accumulation", "0"]),
         ("device", "cuda:99", ["cuda"]),
     ],
 )

@@ -6,6 +6,7 @@ OCTAVO_BIN (or OCTAVO_COMMAND) names the binary; the default is build/bin/octavo
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import time
 import wave
@@ -94,8 +95,9 @@ def test_evaluations_count(config):
     assert found["memory"]["evaluation"]["rows"] == 32
 
 
-def test_recordings(tmp_path):
-    """Features are computed on the GPU, from sound: their kernels and memory are a part of the plan."""
+@pytest.fixture
+def recordings(tmp_path):
+    """A config of a small model on eight recordings of three seconds."""
     words = ["a", "small", "model", "hears", "words", "and", "says", "what", "it", "heard"]
     for name, seconds in (("train", 3.0), ("val", 1.5)):
         lines = []
@@ -123,6 +125,12 @@ def test_recordings(tmp_path):
         "data: {train_manifest: train.jsonl, val_manifest: val.jsonl}\n"
         "training: {optimizer: adamw_8bit, compute_dtype: bfloat16, batch_size: 4, max_steps: 2}\n"
     )
+    return config
+
+
+def test_recordings(recordings):
+    """Features are computed on the GPU, from sound: their kernels and memory are a part of the plan."""
+    config = recordings
     for head in ("tdt", "rnnt", "ctc"):
         found = planned(config, "--gpu", "h100", f"head={head}")
         assert "aten::_fft_r2c" in found["time"]["kernels"]
@@ -139,6 +147,35 @@ def test_recordings(tmp_path):
         for words in ((), ("speed_perturb=[0.5]",))
     ]
     assert activations[1] > 1.4 * activations[0]  # half as fast is twice as long
+
+
+@pytest.mark.parametrize(
+    ("limit", "first"),
+    [
+        ("batch_size=8", "per_device_train_batch_size=4 gradient_accumulation_steps=2 ("),
+        ("data.batch_seconds=24", "data.batch_seconds=12 gradient_accumulation_steps=2 ("),
+    ],
+)
+def test_a_full_device_is_told_half_the_batch_first(recordings, limit, first):
+    """2,048 channels on eight clips: a step needs 1.8 GB, and the process may have 2 GiB."""
+    wide = ("head=ctc", "encoder.subsampling_conv_channels=2048", "compute_dtype=float32", "device=cpu")
+    batch = (limit,) if limit.startswith("batch_size") else (limit, "batch_size=auto")
+    done = subprocess.run(
+        [BINARY, "train", str(recordings), *wide, *batch],
+        cwd=recordings.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30)),
+    )
+    assert done.returncode == 1, done.stderr
+    assert "out of memory: " in done.stderr
+    helps = done.stderr.split("what would help:\n")[1].splitlines()
+    assert helps[0].strip().startswith(first), helps
+    assert helps[0].strip().endswith(" GB: the same step in micro-batches of 1/2)"), helps
+    assert "data.max_duration=10 (drops data: clips longer than 10 s are skipped)" in helps[-1], helps
 
 
 def test_steps_can_be_measured_only_where_the_gpu_is(config):
@@ -167,6 +204,22 @@ def test_json_adds_up(config):
     assert found["parameters"] == found["trained"] == 25_296_896
     assert found["time"]["step_seconds"] > 0
     assert found["time"]["kernels"]
+
+
+def test_a_gpu_without_bf16_units_is_named(config):
+    """A V100 has tensor cores for float16 alone: bf16 counts at the rate of fp32, and a line says so."""
+    slow, fast = (planned(config, "--gpu", "v100", f"compute_dtype={each}") for each in ("bf16", "fp16"))
+    assert slow["gpu"]["name"] == "NVIDIA V100 SXM2 16 GB"
+    warning = (
+        "compute_dtype: bfloat16 is slow on NVIDIA V100 SXM2 16 GB (compute capability 7.0), "
+        "whose tensor cores support float16 and not bfloat16; use compute_dtype=float16"
+    )
+    assert slow["time"]["warning"] == warning
+    assert warning in plan(config, "--gpu", "v100").stdout
+    assert "warning" not in fast["time"]
+    assert slow["time"]["step_seconds"] > 1.5 * fast["time"]["step_seconds"]
+    for card in ("a100", "b100", "RTX 4070 Ti SUPER"):
+        assert "warning" not in planned(config, "--gpu", card)["time"]
 
 
 def test_a_small_card_does_not_fit_and_gets_advice(config):

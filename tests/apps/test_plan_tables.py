@@ -67,12 +67,35 @@ def test_measured_figures_are_found() -> None:
     assert all(measured(tables.OFFLOADED, ("offload: stream",), (1, 2, 4)))
     found = [sum(bool(row[-3]) for row in written(tables.PRECISION_OF_BDH))]
     found += [sum(bool(row[-1]) for row in written(tables.PARAKEET))]
-    assert found == [6, 7]
+    assert found == [7, 7]
+
+
+def test_configs_are_those_of_the_guides() -> None:
+    """Clips of a pass, of an evaluation and accumulation: what the guides' YAML has, and what is planned."""
+    pages = {"SMALL": (8, 4, 16), "EIGHT_BIT": (16, 8, 8), "CHECKPOINTED": (24, 12, 5)}
+    pages |= {"FULL": (20, 10, 6), "TWO": (32, 16, 2)}
+    for name, (train, evaluation, accumulation) in pages.items():
+        words = getattr(guides, name)
+        assert f"per_device_train_batch_size={train} " in words
+        assert f"per_device_eval_batch_size={evaluation} " in words
+        assert f"gradient_accumulation_steps={accumulation} " in words
+        assert guides.CLIPS_OF[words] == f"{train} / {evaluation} / {accumulation}"
+    for table in (guides.TABLE, guides.STRATEGIES):  # no row of Parakeet is planned without its accumulation
+        rows = [key for key in table.keys if not key[0].startswith("BDH")]
+        assert {key[1] for key in rows} <= set(guides.CLIPS_OF.values())
+
+
+@needs_plans
+def test_four_questions(planner: Planner) -> None:
+    check(guides.DECISION, planner, guides.DECISION.keys[0], guides.DECISION.keys[-1])
 
 
 @needs_plans
 def test_claims_of_guides(planner: Planner) -> None:
-    check(guides.TABLE, planner, guides.TABLE.keys[0])
+    full = next(key for key in guides.CLAIMS if key[0] == "Parakeet: 8-bit states, all samples")
+    check(guides.TABLE, planner, full)
+    # The guide's 4-bit optimizer is AdamW with states of 8 bits.
+    check(guides.TABLE, planner, ("BDH 100M, bf16, 8-bit AdamW, A100", "32 rows", "3.2 GB, 1,350 tokens/s"))
 
 
 @needs_plans
@@ -100,7 +123,7 @@ def test_ranks(planner: Planner) -> None:
 
 @needs_plans
 def test_strategies(planner: Planner) -> None:
-    check(tables.STRATEGIES, planner, ("8-bit states, 2 GPUs, `ddp`",))
+    check(guides.STRATEGIES, planner, guides.STRATEGIES.keys[2])
     check(tables.COMPONENTS, planner, ("optimizer states",))
 
 
@@ -112,6 +135,7 @@ def test_offload(planner: Planner) -> None:
 @needs_plans
 def test_bdh(planner: Planner) -> None:
     check(tables.PRECISION_OF_BDH, planner, ("101M", "on", "FP8"))
+    check(guides.PERCENTAGES, planner, guides.PERCENTAGES.keys[5])
     check(tables.UNITS, planner, ("A100",))
 
 

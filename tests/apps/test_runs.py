@@ -291,6 +291,51 @@ def test_a_finished_run_removes_what_a_killed_one_left(folder):
     assert runs(folder) == {"run": ["checkpoint-2"]}
 
 
+def last_steps(folder, name):
+    lines = [json.loads(line) for line in (folder / "runs" / name / "metrics.jsonl").read_text().splitlines()]
+    return [line["step"] for line in lines if line["kind"] == "end"]
+
+
+# docs/guides/train.md has these numbers.
+@pytest.mark.parametrize(
+    ("length", "by_hand", "in_stages"),
+    [("num_train_epochs: 1", [25, 125, 250], [25, 150, 400]), ("max_steps: 6", [6, 12, 18], [2, 4, 6])],
+)
+def test_progressive_training_by_editing_the_file(folder, length, by_hand, in_stages):
+    (folder / "text.txt").write_bytes(bytes(i * i % 251 for i in range(20000)))
+    config = TINY.replace("max_steps: 2", length).replace("batch_size: 2", "batch_size: 4")
+    config = config.replace("training:", "training:\n  eval_steps: null")
+    edited = config.replace("data: {", "data: {max_samples: SAMPLES, ")
+    for samples in (100, 500, 1000):
+        (folder / "hand.yaml").write_text(edited.replace("SAMPLES", str(samples)))
+        octavo(folder, "train", "hand.yaml")
+    assert last_steps(folder, "hand") == by_hand
+    rates = {}
+    for line in (folder / "runs/hand/metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["kind"] == "train":
+            rates[record["step"]] = record["lr"]
+    assert rates[by_hand[0] + 1] > 2 * rates[by_hand[0]]  # the schedule is that of the longer run
+    # An unchanged file trains nothing and exits with 0. A change that leaves no step is an error.
+    said = octavo(folder, "train", "hand.yaml")
+    assert f"nothing to do: the run is complete, runs/hand/checkpoint-{by_hand[2]} is at step" in said
+    (folder / "hand.yaml").write_text(edited.replace("SAMPLES", "500"))
+    said = octavo(folder, "train", "hand.yaml", code=2)
+    assert "data.max_samples: got 500, but the run has trained on 1000 samples" in said
+    assert last_steps(folder, "hand")[-1] == by_hand[2]
+
+    (folder / "stages.yaml").write_text(config.replace("data: {", "data: {stages: [100, 500, 1000], "))
+    said = octavo(folder, "train", "stages.yaml")
+    stages = re.findall(r"stage \d of 3: \d+ samples, to step (\d+)", said)
+    assert [int(step) for step in stages] == in_stages
+
+
+def test_more_samples_on_the_command_line_train_further(folder):
+    for samples, step in (("max_samples=10", 2), ("max_samples=40", 4), ("max_samples=-1", 6)):
+        octavo(folder, "train", "run.yaml", samples)
+        assert f"checkpoint-{step}" in runs(folder)["run"]
+
+
 def test_a_copied_checkpoint_is_skipped_with_a_warning(folder):
     octavo(folder, "train", "run.yaml", "save_steps=1")
     run = folder / "runs/run"
@@ -298,7 +343,7 @@ def test_a_copied_checkpoint_is_skipped_with_a_warning(folder):
     warning = "runs/run/checkpoint-99: its name is of step 99, but its state.json is of step 1; "
     said = octavo(folder, "train", "run.yaml", "save_steps=1")
     assert "warning: not resumed from " + warning in said
-    assert "nothing to do: runs/run/checkpoint-2 is at step 2 of 2" in said
+    assert "nothing to do: the run is complete, runs/run/checkpoint-2 is at step 2 of 2" in said
     assert "warning: skipped " + warning in octavo(folder, "sample", "runs/run", "--tokens", "1")
     assert warning in octavo(
         folder, "train", "run.yaml", "resume_from_checkpoint=runs/run/checkpoint-99", code=1

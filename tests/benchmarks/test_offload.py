@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import pytest
+import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = {"layers": 1, "width": 48, "heads": 2, "batch": 1, "repeat": 2, "rounds": 1, "warm-up": 1}
@@ -92,6 +93,115 @@ def test_the_wrapper_steps_as_torch_does(
     table(script, monkeypatch, "--rows", "bf16: none torch,CPUOffload", "--json", str(file))
     found = json.loads(file.read_text())["rows"]
     assert [row["loss"] for row in found] == [pytest.approx(found[0]["loss"], abs=1e-4)] * 3
+
+
+def test_deepspeed_is_skipped_where_it_is_not_installed(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "deepspeed", None)
+    table(script, monkeypatch, "--rows", "deepspeed")
+    assert "| bf16: deepspeed ZeRO-Offload | skipped: ModuleNotFoundError: " in capsys.readouterr().out
+
+
+FAKE_DEEPSPEED = """
+import os
+import torch
+
+class Engine(torch.nn.Module):
+    def __init__(self, net, params, lr):
+        super().__init__()
+        self.net, self.optimizer, self.order = net, torch.optim.AdamW(params, lr=lr, fused=True), []
+
+    def forward(self, images):
+        self.order.append("forward")
+        return self.net(images)
+
+    def backward(self, loss):
+        self.order.append("backward")
+        loss.backward()
+
+    def step(self):
+        assert self.order == ["forward", "backward"]
+        self.order.clear()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+def initialize(model, model_parameters, config):
+    zero = config["zero_optimization"]
+    assert (zero["stage"], zero["offload_optimizer"]["device"]) == (2, "cpu")
+    assert config["bf16"]["enabled"] and config["train_micro_batch_size_per_gpu"] == 1
+    assert os.environ["WORLD_SIZE"] == "1" and os.environ["MASTER_PORT"]
+    assert config["gradient_clipping"] in (0.0, 1.0)
+    return Engine(model, model_parameters, config["optimizer"]["params"]["lr"]), None, None, None
+"""
+
+
+def test_deepspeed_from_a_folder_steps_by_its_engine(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    for name in ("DS_ACCELERATOR", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")  # so that what the row sets is taken back
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
+    (tmp_path / "deepspeed").mkdir()
+    (tmp_path / "deepspeed/__init__.py").write_text(FAKE_DEEPSPEED)
+    file = tmp_path / "found.json"
+    rows = [
+        "--rows",
+        "bf16: none torch,bf16: deepspeed,clip: deepspeed",
+        "--deepspeed",
+        str(tmp_path),
+        "--json",
+        str(file),
+    ]
+    table(script, monkeypatch, *rows)
+    monkeypatch.delitem(sys.modules, "deepspeed")
+    found = {row["row"]: row["loss"] for row in json.loads(file.read_text())["rows"]}
+    assert found["bf16: deepspeed ZeRO-Offload"] == found["bf16: none torch fused"]
+    assert "bf16 clip: deepspeed ZeRO-Offload" in found
+
+
+def test_every_row_can_be_made(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All optimizers but torchao's wrapper, which needs a GPU, and DeepSpeed's engine make a step."""
+    for name, way in script.ROWS.items():
+        if "torchao" in name or way.make is None:
+            continue
+        net = torch.nn.Linear(64, 64, dtype=torch.float32 if way.amp else torch.bfloat16)
+        optimizer = way.make(net.parameters(), 1e-4)
+        before = net.weight.detach().clone()
+        net(torch.ones(1, 64, dtype=net.weight.dtype)).sum().backward()
+        optimizer.step()
+        getattr(optimizer, "wait", lambda: None)()
+        assert not torch.equal(before, net.weight), name
+
+
+def test_llama_has_the_size_of_its_name(script: Any) -> None:
+    module = importlib.import_module("llama")
+    options = script.argparse.Namespace(**module.SIZES, device="meta")
+    made = module.model(options)
+    assert sum(param.numel() for param in made.parameters()) == 1_038_682_112
+
+
+def test_a_tiny_llama_runs(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setattr(importlib.import_module("llama"), "TOKENS", 16)
+    file = tmp_path / "found.json"
+    rows = ["--rows", "bf16: none torch,bf16: none octavo 8bit", "--model", "llama", "--json", str(file)]
+    table(script, monkeypatch, *rows)
+    theirs, ours = (row["loss"] for row in json.loads(file.read_text())["rows"])
+    assert ours == pytest.approx(theirs, abs=1e-2)
+    assert 9 < theirs < 12  # the logarithm of 32,000 words is 10.4
+
+
+def test_sizes_are_those_of_the_model(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for model, batch in (("vit-g", 32), ("llama", 4)):
+        monkeypatch.setattr(sys, "argv", ["offload.py", "--list", "--model", model])
+        assert script.parse_options().batch == batch
+
+
+def test_the_ablations_have_plain_torchao(script: Any) -> None:
+    for name in ("bf16", "bf16 compiled", "amp eager"):
+        assert {"none torch fused", "torchao", "torchao + offload_gradients"} <= set(script.SETS[name])
 
 
 def test_a_trace_has_the_layers(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

@@ -35,6 +35,7 @@ ELSEWHERE = {
     r"octavo transcribe ": "needs a model that hears; tests/apps/test_transcribe.py makes one",
     r"espeak-ng ": "a program of the demo, which `make speech-demo` installs",
     r"octavo data make-tokenizer ": "needs texts; tests/apps/test_tokenizer.py writes some",
+    r"(\S*/)?python tests/peers/": "needs NeMo; `make peers` installs it",
     r"python examples/python/": "tests/docs/test_examples.py runs them in its own process",
 }
 # Commands that run where torch finds a GPU and the build has the CUDA backend.

@@ -147,12 +147,9 @@ std::string ImageTask::batch_text(std::int64_t rows) const {
   return std::to_string(rows) + " images of " + side + " x " + side + " pixels";
 }
 
-MemoryAdvice ImageTask::memory_advice() const {
-  MemoryAdvice out;
-  if (!net_.gradient_checkpointing)
-    out.first.emplace_back("model.gradient_checkpointing=true (activations of one block instead of all)");
-  if (net_.width > 1) out.last.push_back("model.width=" + std::to_string(net_.width / 2));
-  return out;
+std::vector<std::string> ImageTask::memory_advice() const {
+  if (net_.width <= 1) return {};
+  return {"model.width=" + std::to_string(net_.width / 2) + " (a smaller model)"};
 }
 
 std::string ImageTask::shorter_steps() const {

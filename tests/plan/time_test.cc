@@ -218,6 +218,8 @@ TEST(KernelTime, OtherGpus) {
   EXPECT_EQ(large("t4", Precision::tf32), large("t4", Precision::fp32));
   EXPECT_LT(large("t4", Precision::fp16), large("t4", Precision::fp32) / 4);
   EXPECT_NEAR(large("t4", Precision::bf16) / large("t4", Precision::fp32), 1.0, 0.01);
+  EXPECT_NEAR(large("v100", Precision::bf16) / large("v100", Precision::fp32), 1.0, 0.01);
+  EXPECT_LT(large("v100", Precision::fp16), large("v100", Precision::fp32) / 4);
   EXPECT_NEAR(large("a100", Precision::fp8) / large("a100", Precision::bf16), 1.0, 0.01);
   EXPECT_LT(large("h100", Precision::fp8), 0.6 * large("h100", Precision::bf16));
 }

@@ -124,6 +124,32 @@ def test_resumed_training_has_the_bits_of_an_uninterrupted_one(case: str, tmp_pa
     assert same_state(whole.optimizer, resumed.optimizer)
 
 
+def test_a_run_of_torchs_adamw_resumes_with_eight_bits(tmp_path: Path) -> None:
+    """As docs/guides/from_nemo.md says of NeMo, whose models are LightningModules."""
+    first, path = NextToken(lambda model: torch.optim.AdamW(model.parameters(), RATE)), tmp_path / "half.ckpt"
+    trainer = trainer_for(tmp_path, max_epochs=1)
+    trainer.fit(first, clients.batches())
+    trainer.save_checkpoint(path)
+    saved = torch.load(path, weights_only=True)["optimizer_states"][0]
+
+    resumed = NextToken(lambda model: optim.AdamW8bit(model.parameters(), RATE))
+    seen: list[Any] = []
+
+    def look(optimizer: Any) -> None:
+        if not seen:
+            seen.append(optimizer.portable_state_dict()["state"])
+
+    resumed.on_before_optimizer_step = look  # type: ignore[method-assign]
+    trainer_for(tmp_path).fit(resumed, clients.batches(), ckpt_path=path, weights_only=True)
+    assert len(resumed.steps) == STEPS // 2
+    assert seen[0].keys() == saved["state"].keys()
+    for number, entry in saved["state"].items():
+        found = seen[0][number]
+        assert int(found["step"]) == int(entry["step"]) == STEPS // 2
+        largest = float(entry["exp_avg"].abs().max())
+        torch.testing.assert_close(found["exp_avg"], entry["exp_avg"], rtol=0, atol=0.01 * largest)
+
+
 def test_manual_optimization(tmp_path: Path) -> None:
     class Manual(NextToken):
         automatic_optimization = False

@@ -10,6 +10,7 @@ import io
 import weakref
 from typing import Any
 
+import clients
 import pytest
 import torch
 from models import frozen
@@ -313,6 +314,82 @@ def test_muon_steps_matrices() -> None:
 def test_optimizers_that_need_a_closure_are_refused() -> None:
     with pytest.raises(TypeError, match="CPUOffloadOptimizer: LBFGS evaluates its closure several times"):
         CPUOffloadOptimizer(net().parameters(), torch.optim.LBFGS)
+
+
+def graphs() -> int:
+    """Graphs that torch.compile has made since the last reset."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+@pytest.fixture
+def eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile captures graphs, and runs them without generated code."""
+    compile = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda *args, **options: compile(*args, **{"backend": "eager", **options})
+    )
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+class Sizes(nn.Module):
+    """More parameters of different sizes than torch makes graphs of one function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.all = nn.ParameterList(torch.randn(80 + i, 60) for i in range(12))
+        self.small = nn.Parameter(torch.randn(7))
+
+    def backward(self, step: int) -> None:
+        generator = torch.Generator().manual_seed(step)
+        for param in self.parameters():
+            (param * torch.randn(param.shape, generator=generator)).sum().backward()
+
+
+def train_sizes(make: Any) -> Any:
+    model = Sizes()
+    optimizer = make(model)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    for step in range(4):
+        model.backward(step)
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    return weights(model)
+
+
+def test_a_compiled_update_is_one_graph_for_all_parameters(eager_graphs: None) -> None:
+    """The class in docs/guides/offload.md."""
+    kinds: list[Any] = []
+
+    def offloaded(model: nn.Module) -> Any:
+        scope = clients.run_guide("offload.md", 4, {"model": model})
+        kinds.append(scope["SignMomentum"])
+        assert len(scope["optimizer"]._away) == 12
+        return scope["optimizer"]
+
+    away = train_sizes(offloaded)
+    made = graphs()
+    assert 1 <= made <= 3  # one for all sizes, and one each for sizes and rates that torch specializes first
+    assert away == train_sizes(lambda model: kinds[0](model.parameters(), lr=1e-4))
+
+
+def test_a_compiled_step_is_a_graph_for_each_parameter(eager_graphs: None) -> None:
+    """torch stops at its limit and runs the other steps uncompiled; the results do not depend on it."""
+
+    def compiled(params: Any, **options: Any) -> Any:
+        optimizer = torch.optim.SGD(params, momentum=0.9, **options)
+        optimizer.step = torch.compile(optimizer.step)  # type: ignore[method-assign]
+        return optimizer
+
+    away = train_sizes(
+        lambda model: CPUOffloadOptimizer(
+            model.parameters(), lambda params, **options: compiled(params, **options), lr=1e-2
+        )
+    )
+    assert graphs() == torch._dynamo.config.recompile_limit < 12
+    assert away == train_sizes(lambda model: torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9))
 
 
 def saved_by(optimizer: torch.optim.Optimizer) -> Any:

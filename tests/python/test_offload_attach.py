@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import io
 import warnings
@@ -552,6 +553,102 @@ def test_compiled_models(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         assert number == 0 or {"all"} in seen or set().union(*seen) == everything
     optimizer.wait()
     assert frozen(list(model.parameters())) == plain()
+
+
+class Noted(torch.autograd.Function):
+    """Identity. Its backward pass calls `note`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, note: Any) -> Tensor:
+        ctx.note = note
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        ctx.note()
+        return grads[0], None
+
+
+class Chain(nn.Module):
+    """Blocks, with a look at their gradients between their backward passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(Chained() for _ in range(3))
+        self.between = True
+        self.noted: list[Any] = []
+        for number, block in enumerate(self.blocks):
+            for param in block.parameters():
+                param.register_post_accumulate_grad_hook(lambda _, number=number: self.noted.append(number))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, block in enumerate(self.blocks):
+            x = block(Noted.apply(x, functools.partial(self.note, number)) if self.between else x)
+        return x
+
+    def note(self, number: int) -> None:
+        # Biases are below min_offload_size: their gradients stay.
+        away = all(p.grad is None for p in self.blocks[number].parameters() if p.dim() == 2)
+        self.noted.append(f"block {number} done, gradients {'away' if away else 'here'}")
+
+
+class Chained(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(70, 80), nn.Linear(80, 70)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x).relu())
+
+
+def _graphs(node: Any, seen: set[Any]) -> int:
+    """Compiled graphs in a graph of autograd."""
+    if node is None or node in seen:
+        return 0
+    seen.add(node)
+    own = type(node).__name__ == "CompiledFunctionBackward"
+    return own + sum(_graphs(following, seen) for following, _ in node.next_functions)
+
+
+def _train_chain(compiled: str, **options: Any) -> tuple[Any, list[Any], int]:
+    """Weights after three steps, and what was noted of the last backward pass and its compiled graphs."""
+    torch._dynamo.reset()
+    model = Chain()
+    optimizer = optim.AdamW8bit(model.parameters(), lr=1e-2, **options)
+    if options:
+        optimizer.attach(model)
+    model.between = compiled == "blocks"
+    for module in model.blocks if compiled == "blocks" else [model]:
+        module.compile(backend="aot_eager")
+    graphs = 0
+    for number in range(3):
+        model.noted.clear()
+        loss = model(torch.full((2, 70), float(number), requires_grad=True)).square().sum()
+        graphs = _graphs(loss.grad_fn, set())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    if options:
+        optimizer.wait()
+    return frozen(list(model.parameters())), model.noted, graphs
+
+
+@pytest.mark.parametrize("residence", ["host", "stream"])
+def test_gradients_of_compiled_blocks_leave_one_block_after_the_other(
+    residence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/guides/offload.md advises. A graph of the complete model returns all gradients together."""
+    monkeypatch.setattr("octavo.optim.hooks.TOGETHER", 4 * 70 * 80)  # bytes that leave together
+    options = {"offload": residence, "offload_gradients": True}
+    weights, noted, graphs = _train_chain("blocks", **options)
+    assert graphs == 3
+    assert [each for each in noted if isinstance(each, int)] == [2] * 4 + [1] * 4 + [0] * 4
+    assert noted[4::5] == [f"block {number} done, gradients away" for number in (2, 1, 0)]
+    assert weights == _train_chain("blocks")[0]
+    weights, _, graphs = _train_chain("model", **options)
+    assert graphs == 1
+    assert weights == _train_chain("model")[0]
 
 
 def test_attached_after_a_compiled_pass() -> None:

@@ -12,7 +12,12 @@ import torch
 from models import gradients, make_params, refused, set_grads, snapshot, train
 from models import trained_groups as trained
 from octavo import optim
+from octavo._abi import OctavoError
+from octavo._engine import device_numbers
+from octavo.fp8 import devices as fp8_devices
+from octavo.fp8.recipe import Recipe
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import Parameter
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -35,6 +40,23 @@ def test_parameters(make: Any, error: type[Exception], message: str, device: str
     _, optimizer = trained(device)
     with refused(optimizer, error, rf"AdamW: parameter 'bad': .*{message}"):
         optimizer.add_param_group({"params": [("good", make_params([(3,)], device)[0]), ("bad", bad)]})
+
+
+def test_amd_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ROCm build of torch calls AMD's GPUs `cuda`; the library's CUDA code cannot run there."""
+    monkeypatch.setattr(torch.version, "hip", "6.4.43482")
+    message = r"cuda:0 is an AMD GPU \(this torch is a ROCm build, HIP 6.4.43482\): .* NVIDIA GPUs only"
+    with FakeTensorMode():
+        bad = Parameter(torch.empty(3, device="cuda:0"))
+    with pytest.raises(RuntimeError, match=rf"AdamW: parameter 0 of group 0: {message}"):
+        optim.AdamW([bad])
+    with pytest.raises(RuntimeError, match=message):
+        device_numbers(torch.device("cuda", 0))
+    monkeypatch.setattr(fp8_devices, "_why_not", fp8_devices._why_not.__wrapped__)  # it keeps its answers
+    with pytest.raises(OctavoError, match=rf"\[fp8\] device: {message}.*Recipe\(fallback='bf16'\)"):
+        fp8_devices.usable(torch.device("cuda", 0), Recipe())
+    assert device_numbers(torch.device("cpu")) == (0, 0)  # the CPU of such a build is used as ever
+    trained("cpu", steps=1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from models import Beside, gradients, make_params, same_params, train
-from octavo import optim
+from octavo import _engine, optim
 from torch.optim import lr_scheduler as schedulers
 from torch.optim.swa_utils import SWALR
 
@@ -199,3 +199,41 @@ def test_a_rate_just_below_zero_is_zero(device: str) -> None:
     other.param_groups[0]["lr"] = -0.1  # that is a mistake
     with pytest.raises(ValueError, match=r"Invalid learning rate: -0\.1"):
         train(other, other.param_groups[0]["params"], gradients(params, 1))
+
+
+def test_a_changed_rate_costs_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step after a scheduler's makes the calls of any other step, and one set_group() for each group.
+
+    Nothing is registered, planned or compiled again.
+    """
+    calls: list[str] = []
+
+    def counted(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, *args: Any, **options: Any) -> Any:
+            calls.append(name)
+            return method(self, *args, **options)
+
+        return call
+
+    for name, method in vars(_engine.Engine).items():
+        if inspect.isfunction(method) and not name.startswith("_"):
+            monkeypatch.setattr(_engine.Engine, name, counted(name, method))
+    params = [torch.nn.Parameter(torch.ones(4096)) for _ in range(6)]
+    for param in params:
+        param.grad = torch.ones_like(param)
+    optimizer = optim.AdamW8bit([{"params": params[:4]}, {"params": params[4:]}])
+    scheduler = schedulers.CosineAnnealingLR(optimizer, T_max=10)
+
+    def step() -> list[str]:
+        calls.clear()
+        optimizer.step()
+        return sorted(calls)
+
+    step()
+    constant = step()
+    scheduler.step()
+    changed = step()
+    assert "step" in constant
+    assert "set_group" not in constant
+    assert changed == sorted([*constant, "set_group", "set_group"])
+    assert step() == constant

@@ -475,6 +475,20 @@ def test_a_small_gpt() -> None:
     assert slow.gpu_seconds > report.gpu_seconds
 
 
+def test_a_gpu_without_bf16_units_is_named() -> None:
+    """A V100 has tensor cores for float16 alone: bfloat16 counts at the rate of float32."""
+    model = nn.Linear(4096, 4096)
+    slow, fast = (
+        octavo.plan(model, optim.AdamW8bit, (4096, 4096), gpu="v100", autocast=dtype)
+        for dtype in (torch.bfloat16, torch.float16)
+    )
+    (note,) = slow.notes
+    assert note.startswith("bfloat16 is slow on NVIDIA V100 SXM2 16 GB")
+    assert note.endswith("whose tensor cores support float16 and not bfloat16; use torch.float16")
+    assert slow.gpu_seconds > 2 * fast.gpu_seconds
+    assert fast.notes == []
+
+
 def test_vision_transformer_as_measured() -> None:
     """ViT-H/14 under autocast in docs/benchmarks.md: 12.36 GB with torch's fused AdamW, 8.43 with 8bit."""
     with torch.device("meta"):

@@ -33,20 +33,28 @@ TEST(SpeechNames, AllOfV3BothWays) {
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with('#')) continue;
     const std::string name = line.substr(0, line.find('\t'));
-    const auto other = nemo_name(name);
+    const auto other = nemo_name(name, 0.2);
     ASSERT_TRUE(other) << name;
     EXPECT_EQ(transformers_name(*other), name);
     others.insert(*other);
   }
   EXPECT_EQ(others.size(), 723u);
-  EXPECT_EQ(nemo_name("encoder.layers.7.self_attn.relative_k_proj.weight"),
+  EXPECT_EQ(nemo_name("encoder.layers.7.self_attn.relative_k_proj.weight", 0.2),
             "encoder.layers.7.self_attn.linear_pos.weight");
-  EXPECT_EQ(nemo_name("encoder.layers.7.conv.norm.running_var"),
+  EXPECT_EQ(nemo_name("encoder.layers.7.conv.norm.running_var", 0.2),
             "encoder.layers.7.conv.batch_norm.running_var");
-  EXPECT_EQ(nemo_name("decoder.decoder_projector.bias"), "joint.pred.bias");
-  EXPECT_EQ(nemo_name("decoder.lstm.weight_hh_l1"), "decoder.prediction.dec_rnn.lstm.weight_hh_l1");
-  EXPECT_EQ(nemo_name("ctc_head.weight"), "decoder.decoder_layers.0.weight");
+  EXPECT_EQ(nemo_name("decoder.decoder_projector.bias", 0.2), "joint.pred.bias");
+  EXPECT_EQ(nemo_name("decoder.lstm.weight_hh_l1", 0.2), "decoder.prediction.dec_rnn.lstm.weight_hh_l1");
+  EXPECT_EQ(nemo_name("ctc_head.weight", 0.2), "decoder.decoder_layers.0.weight");
   EXPECT_EQ(transformers_name("decoder.decoder_layers.0.bias"), "ctc_head.bias");
+}
+
+// NeMo's joint network has no dropout module if its dropout is 0, so its last layer has another number.
+TEST(SpeechNames, TheJointNetworkWithoutDropout) {
+  EXPECT_EQ(nemo_name("joint.head.weight", 0.2), "joint.joint_net.2.weight");
+  EXPECT_EQ(nemo_name("joint.head.weight", 0), "joint.joint_net.1.weight");
+  EXPECT_EQ(transformers_name("joint.joint_net.1.bias"), "joint.head.bias");
+  EXPECT_EQ(nemo_name("decoder.decoder_projector.bias", 0), "joint.pred.bias");
 }
 
 TEST(SpeechNames, OthersAreNone) {
@@ -55,12 +63,12 @@ TEST(SpeechNames, OthersAreNone) {
         "encoder.layers.x.norm_out.weight", "encoder.layers..norm_out.weight",
         "encoder.layers.-1.norm_out.bias", "encoder.layers.1.self_attn.x", "encoder.layers.1.conv.weight",
         "preprocessor.featurizer.fb", "bert.embeddings.weight"}) {
-    EXPECT_EQ(nemo_name(name), std::nullopt) << name;
+    EXPECT_EQ(nemo_name(name, 0.2), std::nullopt) << name;
     EXPECT_EQ(transformers_name(name), std::nullopt) << name;
   }
   // A name of one side is none of the other, or two tensors could become one.
   EXPECT_EQ(transformers_name("encoder.layers.1.conv.norm.weight"), std::nullopt);
-  EXPECT_EQ(nemo_name("encoder.layers.1.conv.batch_norm.weight"), std::nullopt);
+  EXPECT_EQ(nemo_name("encoder.layers.1.conv.batch_norm.weight", 0.2), std::nullopt);
   EXPECT_TRUE(is_preprocessor_name("preprocessor.featurizer.window"));
   EXPECT_FALSE(is_preprocessor_name("encoder.layers.0.norm_out.weight"));
 }

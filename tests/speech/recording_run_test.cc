@@ -2,6 +2,8 @@
 // to the same bits, and go without bad clips or say which one is bad.
 // SPDX-License-Identifier: MIT
 #include "dry_run.h"
+#include "failure.h"
+#include "session.h"
 #include "speech/spoken_tones.h"
 #include "train/run_support.h"
 #include "train/tasks/speech/batch.h"
@@ -204,6 +206,54 @@ TEST(RecordingRun, FeaturesThatAreKeptNeedNoRecordings) {
   again.finish(words);
   EXPECT_EQ(again.bits(4), run.bits(4));
   EXPECT_THAT(again.said, HasSubstr(", and of 0 written"));
+}
+
+// Returns the settings that the message about a full device proposes, a line each.
+std::vector<std::string> helps_of(const RecordingRun& run, const Words& words) {
+  Words all = {"encoder.feat_in=80",
+               "encoder.subsampling_conv_channels=256"};  // more than a megabyte to save
+  all.insert(all.end(), words.begin(), words.end());
+  Recorder console;
+  const auto config = parse(run.yaml, "run.yaml", all);
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  const auto session = open_session(*config, console, Purpose::dry_run);
+  EXPECT_TRUE(session.ok()) << session.status().message();
+  const c10::Error full({__func__, __FILE__, __LINE__}, "DefaultCPUAllocator: can't allocate memory");
+  const std::string text = explain(**session, full, /*evaluating=*/false).message();
+  std::vector<std::string> out;
+  const std::string begin = "what would help:\n    ";
+  EXPECT_THAT(text, HasSubstr(begin));
+  std::string rest = text.substr(text.find(begin) + begin.size());
+  for (std::size_t end = rest.find("\n    "); !rest.empty(); end = rest.find("\n    ")) {
+    out.push_back(rest.substr(0, end));
+    rest = end == std::string::npos ? "" : rest.substr(end + 5);
+  }
+  return out;
+}
+
+TEST(RecordingRun, AFullDeviceIsToldHalfTheBatchFirstAndToDropDataLast) {
+  const TempFolder folder;
+  const RecordingRun run(folder, "run");
+  const auto half = [](const std::string& words) {
+    return AllOf(testing::StartsWith(words + " ("), HasSubstr(" MB instead of "),
+                 HasSubstr("MB: the same step in micro-batches of 1/2)"));
+  };
+  const char* const drop = "data.max_duration=10 (drops data: clips longer than 10 s are skipped)";
+  const auto by_size = helps_of(run, {"batch_seconds=null", "batch_size=16"});
+  EXPECT_THAT(by_size.front(), half("per_device_train_batch_size=8 gradient_accumulation_steps=2"));
+  EXPECT_EQ(by_size.back(), drop);
+  EXPECT_THAT(by_size, testing::Contains(testing::StartsWith("compute_dtype=bfloat16 (")));
+  const auto by_seconds = helps_of(run, {"batch_seconds=12"});
+  EXPECT_THAT(by_seconds.front(), half("data.batch_seconds=6 gradient_accumulation_steps=2"));
+  EXPECT_EQ(by_seconds.back(), drop);
+  const auto by_cells = helps_of(run, {"batch_seconds=null", "batch_cells=600"});
+  EXPECT_THAT(by_cells.front(), half("data.batch_cells=300 gradient_accumulation_steps=2"));
+  const auto accumulated =
+      helps_of(run, {"batch_seconds=null", "batch_size=16", "gradient_accumulation_steps=6",
+                     "compute_dtype=bfloat16", "model.gradient_checkpointing=true"});
+  EXPECT_THAT(accumulated.front(), half("per_device_train_batch_size=8 gradient_accumulation_steps=12"));
+  for (const std::string& line : accumulated)
+    EXPECT_THAT(line, AllOf(testing::Not(HasSubstr("checkpointing")), testing::Not(HasSubstr("sums"))));
 }
 
 // Every way in which a clip can be bad, among good ones.

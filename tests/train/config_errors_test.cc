@@ -112,6 +112,7 @@ TEST(ConfigErrors, TypesAndLimits) {
       {"device: cuda:-1", "got cuda:-1"},
       {"device: cuda:99999999999", "expected auto, cpu, cuda"},
       {"device: gpu", "got gpu"},
+      {"device: mps", "no code for Apple's GPUs, and runs on Linux only; use device: cpu"},
       {"max_samples: 0", "got 0, expected an integer ≥ 1, or -1 for all"},
       {"stages: 5", "expected a list of rising sizes"},
       {"stages: []", "expected a list"},

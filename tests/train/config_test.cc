@@ -5,6 +5,7 @@
 
 #include "train/config/lookup.h"
 #include "train/config/options.h"
+#include "train/config/slow_types.h"
 #include "train/config/task_config.h"
 #include "train/tasks/text/settings.h"
 
@@ -337,12 +338,23 @@ TEST(Config, MasterWeights) {
   EXPECT_EQ(store("{compute_dtype: float16, master_weights: none}"), WeightStore::nearest);
 }
 
+TEST(Config, Bfloat16IsSlowBeforeAmpere) {
+  const auto text = [](ComputeType type, int major, int minor) {
+    return slow_type_text(type, "a card", major, minor);
+  };
+  EXPECT_EQ(text(ComputeType::bfloat16, 7, 5),
+            "compute_dtype: bfloat16 is slow on a card (compute capability 7.5), whose tensor cores support "
+            "float16 and not bfloat16; use compute_dtype=float16");
+  EXPECT_EQ(text(ComputeType::bfloat16, 8, 0), "");
+  EXPECT_EQ(text(ComputeType::float16, 7, 0), "");
+  EXPECT_EQ(text(ComputeType::float32, 7, 0), "");
+}
+
 TEST(Config, DevicesStagesPathsAndResume) {
   using Kind = DeviceName::Kind;
   const auto device = [](const std::string& text) { return training_of("device: " + text).device; };
   EXPECT_EQ(device("auto"), (DeviceName{Kind::automatic, {}}));
   EXPECT_EQ(device("cpu"), (DeviceName{Kind::cpu, {}}));
-  EXPECT_EQ(device("mps"), (DeviceName{Kind::mps, {}}));
   EXPECT_EQ(device("cuda"), (DeviceName{Kind::cuda, {}}));
   EXPECT_EQ(device("cuda:0"), (DeviceName{Kind::cuda, 0}));
   EXPECT_EQ(parsed("data: {stages: [100000, 500000, -1]}").settings.data.stages,

@@ -26,6 +26,18 @@ TEST(Stages, WithoutAListThereIsOne) {
   EXPECT_EQ(*plan({"max_steps=30", "max_samples=5000"}, 1000), (Stages{{1000, 0, 30}}));
 }
 
+TEST(Stages, MaxStepsCountFromAStepAndEpochsDoNot) {
+  const auto from = [](std::vector<std::string> words, std::int64_t first_step) {
+    const auto config = parse("", "test", words);
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return *plan_stages(config->settings.data, config->settings.training, 1000, nullptr, 1, first_step);
+  };
+  EXPECT_EQ(from({"batch_size=4", "max_steps=30", "max_samples=500"}, 12), (Stages{{500, 12, 42}}));
+  EXPECT_EQ(from({"batch_size=4", "max_steps=30", "stages=[500, -1]"}, 12),
+            (Stages{{500, 0, 15}, {1000, 15, 30}}));
+  EXPECT_EQ(from({"batch_size=4", "num_train_epochs=1", "max_samples=500"}, 12), (Stages{{500, 0, 125}}));
+}
+
 TEST(Stages, StepsAreDividedEqually) {
   EXPECT_EQ(*plan({"max_steps=11", "stages=[10, 50, -1]"}, 1000),
             (Stages{{10, 0, 3}, {50, 3, 6}, {1000, 6, 11}}));

@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: MIT
 #include "memory.h"
 
+#include "plan/advise.h"
 #include "train/parts_support.h"
 
 namespace octavo::train {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -101,68 +103,107 @@ TEST(Memory, TheTableHasEveryOwnerAndTheirSum) {
 
 const MemoryByOwner kOwners{50'600'000, 101'200'000, 51'400'000, 25'300'000, 4'000'000, 9'000'000'000};
 
-std::string explain(const std::string& what, const DeviceMemory& device, const Settings& settings) {
-  const std::unique_ptr<Task> task = make_task(settings.task);
-  task->build(settings);
-  const TaskMemory memory{task->batch_text(settings.training.per_device_train_batch_size),
-                          task->memory_advice()};
-  return explain_out_of_memory(what, kOwners, device, settings, memory);
+std::string explain(const std::string& what, const DeviceMemory& device) {
+  return explain_out_of_memory(what, kOwners, device, {"8 sequences of 512 bytes", {"a=1 (why)", "b=2"}});
 }
 
 TEST(OutOfMemory, NamesOwnersAndFragmentation) {
   DeviceMemory device;
   device.peak = 60'000'000'000, device.reserved = 75'000'000'000;
   device.total = 80'000'000'000, device.free = 4'000'000'000;
-  const std::string text = explain("tried to allocate 1 GiB", device, settings());
+  const std::string text = explain("tried to allocate 1 GiB", device);
   EXPECT_THAT(text, AllOf(HasSubstr("out of memory: tried to allocate 1 GiB"), HasSubstr("weights 50.6 MB"),
                           HasSubstr("gradients 101 MB"), HasSubstr("optimizer states 51.4 MB"),
                           HasSubstr("master bits 25.3 MB"), HasSubstr("workspace 4.00 MB"),
                           HasSubstr("activations and the rest 9.00 GB"),
-                          HasSubstr("a pass had 8 sequences of 512 bytes")));
+                          HasSubstr("a pass had 8 sequences of 512 bytes\n  what would help:\n    a=1 (why)\n"
+                                    "    b=2\n    the environment variable ")));
   EXPECT_THAT(text,
               AllOf(HasSubstr("holds 75.0 GB, of which 15.0 GB is not in use"),
                     HasSubstr("the device has 80.0 GB, 4.00 GB free"), HasSubstr("expandable_segments")));
   ASSERT_EQ(setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64,expandable_segments:True", 1), 0);
-  EXPECT_THAT(explain("x", device, settings()), Not(HasSubstr("expandable_segments"))) << "it is on";
+  EXPECT_THAT(explain("x", device), Not(HasSubstr("expandable_segments"))) << "it is on";
   ASSERT_EQ(unsetenv("PYTORCH_CUDA_ALLOC_CONF"), 0);
   device.peak = 74'000'000'000;
-  EXPECT_THAT(explain("x", device, settings()), Not(HasSubstr("expandable_segments"))) << "little is loose";
-  EXPECT_THAT(explain("x", {}, settings()), Not(HasSubstr("allocator"))) << "the CPU";
+  EXPECT_THAT(explain("x", device), Not(HasSubstr("expandable_segments"))) << "little is loose";
+  EXPECT_THAT(explain("x", {}), Not(HasSubstr("allocator"))) << "the CPU";
 }
 
-TEST(OutOfMemory, StatesCanLeaveADevice) {
-  DeviceMemory device;
-  device.peak = device.reserved = 75'000'000'000;
-  EXPECT_THAT(explain("x", device, settings()),
-              HasSubstr("offload=stream (76.7 MB of optimizer states and master bits go to host memory)"));
-  EXPECT_THAT(explain("x", device, settings({"offload=host"})), Not(HasSubstr("offload=")));
-  EXPECT_THAT(explain("x", {}, settings()), Not(HasSubstr("offload="))) << "the CPU";
+// Without a plan: the order is fixed, and there are no figures.
+std::vector<std::string> helps(const Words& words, bool gpu = true, bool evaluating = false) {
+  const Settings all = settings(words);
+  const std::unique_ptr<Task> task = make_task(all.task);
+  task->build(all);
+  FullDevice full{all, *task};
+  full.gpu = full.fp8 = gpu;
+  full.evaluating = evaluating;
+  std::vector<std::string> out = memory_help(full);
+  for (const std::string& last : task->memory_advice()) out.push_back(last);
+  return out;
 }
 
-std::string help(const Words& words) { return explain("x", {}, settings(words)); }
+std::string help(const Words& words) {
+  std::string out;
+  for (const std::string& line : helps(words)) out += line + '\n';
+  return out;
+}
+
+TEST(OutOfMemory, HalfTheBatchComesFirstAndShorterSamplesLast) {
+  const char* const half =
+      "per_device_train_batch_size=4 gradient_accumulation_steps=2 (the same step in micro-batches of 1/2; "
+      "fp32 sums of gradients add 4 bytes a parameter)";
+  const char* const checkpointing =
+      "model.gradient_checkpointing=true (activations of one layer instead of all, computed again)";
+  const char* const states = "optimizer=adamw_4bit (1.06 bytes of state per weight instead of 2.03)";
+  const char* const master = "master_weights=stochastic (no master bits; weights are rounded stochastically)";
+  const char* const shorter =
+      "data.block_size=256 (another experiment: the model sees half of the text before a byte)";
+  EXPECT_THAT(
+      helps({}),
+      ElementsAre(
+          half, checkpointing, "fp8.enabled=true (activations of products kept in FP8)",
+          "offload=stream (states in host memory, brought through the GPU)",
+          "offload=host offload_gradients=true (states and gradients in host memory, updated by the CPU)",
+          states, master, shorter));
+  EXPECT_THAT(helps({}, /*gpu=*/false), ElementsAre(half, checkpointing, states, master, shorter));
+  EXPECT_THAT(
+      helps({"per_device_eval_batch_size=6"}, /*gpu=*/false, /*evaluating=*/true),
+      ElementsAre("per_device_eval_batch_size=3 (evaluations in smaller batches)", states, master, shorter));
+  EXPECT_THAT(helps({"per_device_eval_batch_size=1"}, /*gpu=*/false, /*evaluating=*/true),
+              ElementsAre(states, master, shorter));
+}
 
 TEST(OutOfMemory, NamesOnlySettingsThatWouldHelp) {
-  EXPECT_THAT(help({}),
-              AllOf(HasSubstr("model.gradient_checkpointing=true"), HasSubstr("data.block_size=256"),
-                    HasSubstr("optimizer=adamw_4bit"), Not(HasSubstr("compute_dtype"))));
-  EXPECT_THAT(help({"compute_dtype=float32"}), HasSubstr("compute_dtype=bfloat16"));
+  EXPECT_THAT(help({}), Not(HasSubstr("compute_dtype")));
+  EXPECT_THAT(help({"compute_dtype=float32"}),
+              AllOf(HasSubstr("compute_dtype=bfloat16"), Not(HasSubstr("fp8"))));
   EXPECT_THAT(help({"model.gradient_checkpointing=true"}), Not(HasSubstr("gradient_checkpointing")));
+  EXPECT_THAT(help({"offload=host"}), Not(HasSubstr("offload=")));
   EXPECT_THAT(help({"data.block_size=128"}), Not(HasSubstr("block_size")));
-  const std::string least = help(
-      {"model.gradient_checkpointing=true", "data.block_size=128", "batch_size=1", "optimizer=adamw_4bit"});
-  for (const char* key : {"checkpointing=", "block_size=", "batch_size=", "optimizer=", "dtype="})
-    EXPECT_THAT(least, Not(HasSubstr(key)));
-  EXPECT_THAT(least, HasSubstr("what would help: a smaller model or a device with more memory"));
+  EXPECT_THAT(helps({"model.gradient_checkpointing=true", "data.block_size=128", "batch_size=1",
+                     "optimizer=adamw_4bit", "compute_dtype=float16"},
+                    /*gpu=*/false),
+              ElementsAre());
+  EXPECT_THAT(explain_out_of_memory("x", kOwners, {}, {"1 sequence", {}}),
+              HasSubstr("what would help: a smaller model or a device with more memory"));
 }
 
-// The batches that it proposes make the same step.
-TEST(OutOfMemory, ProposesTheSameStepInSmallerPasses) {
-  EXPECT_THAT(help({"batch_size=8", "gradient_accumulation_steps=3"}),
-              HasSubstr("per_device_train_batch_size=4 gradient_accumulation_steps=6"));
+// The batches that it proposes make the same step. Sums of gradients are there already where there was
+// accumulation, and fp32 weights need none.
+TEST(OutOfMemory, ProposesTheSameStepInSmallerMicroBatches) {
+  EXPECT_EQ(
+      helps({"batch_size=8", "gradient_accumulation_steps=6"}).front(),
+      "per_device_train_batch_size=4 gradient_accumulation_steps=12 (the same step in micro-batches of 1/2)");
+  EXPECT_EQ(
+      helps({"batch_size=8", "compute_dtype=float32"}).front(),
+      "per_device_train_batch_size=4 gradient_accumulation_steps=2 (the same step in micro-batches of 1/2)");
   EXPECT_THAT(help({"batch_size=9"}),
-              HasSubstr("per_device_train_batch_size=3 gradient_accumulation_steps=3"));
+              HasSubstr("per_device_train_batch_size=3 gradient_accumulation_steps=3 (the same step in "
+                        "micro-batches of 1/3"));
   EXPECT_THAT(help({"batch_size=7", "gradient_accumulation_steps=2"}),
               HasSubstr("per_device_train_batch_size=1 gradient_accumulation_steps=14"));
+  EXPECT_THAT(help({"batch_size=8", "global_batch_size=32"}),
+              HasSubstr("per_device_train_batch_size=4 (the same step"));
   EXPECT_THAT(help({"batch_size=1"}), Not(HasSubstr("batch_size=")));
 }
 

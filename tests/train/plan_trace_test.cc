@@ -10,6 +10,7 @@
 #include "plan/what_if.h"
 #include "precision.h"
 #include "train/config/config.h"
+#include "train/format/numbers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -507,6 +508,87 @@ TEST_F(Plans, AdvisesWhatSavesAndSaysWhatItCosts) {
     EXPECT_EQ(each.saves, now.total() - then.total()) << each.why;
     EXPECT_EQ(each.fits, then.fits()) << each.why;
   }
+}
+
+// Lines of the message about a full device, with planned figures.
+class FullDevices : public Plans {
+ protected:
+  static std::vector<std::string> helps(const LoadWith& load, const std::vector<std::string>& words,
+                                        const PlanRequest& request = on("h100")) {
+    const Settings settings = load(words).value().settings;
+    const Plan now = make_plan(settings, request).value();
+    const std::unique_ptr<Task> task = make_task(settings.task);
+    EXPECT_TRUE(task->open({settings, "", nullptr}).ok());
+    FullDevice full{settings, *task, &now};
+    full.fp8 = true;
+    return memory_help(full);
+  }
+  // Returns the bytes that steps need, without evaluations.
+  static std::int64_t need(const Plan& plan) { return plan.memory.reserved + plan.gpu.context; }
+};
+
+TEST_F(FullDevices, FirstHalfTheBatchWithItsPlannedMemoryThenTheAdviceInItsOrder) {
+  const std::vector<std::string> words = {"batch_size=256", "block_size=256"};
+  const PlanRequest request = on("h100");
+  const Plan now = plan(bdh(), words),
+             half = plan(bdh(), {"batch_size=128", "block_size=256", "gradient_accumulation_steps=2"});
+  EXPECT_EQ(now.gradient_sums, 0);
+  EXPECT_EQ(half.gradient_sums, 4 * half.trained) << "4 bytes a parameter";
+  const auto lines = helps(bdh(), words);
+  ASSERT_GE(lines.size(), 2U);
+  EXPECT_THAT(
+      lines.front(),
+      ::testing::AllOf(
+          ::testing::StartsWith("per_device_train_batch_size=128 gradient_accumulation_steps=2 (" +
+                                bytes_text(need(half)) + " instead of " + bytes_text(need(now)) + ", "),
+          ::testing::EndsWith("% time: the same step in micro-batches of 1/2; fp32 sums of gradients add " +
+                              bytes_text(half.gradient_sums) + ")")));
+  // The others are in the order of advise().
+  const LoadWith load = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return bdh()(all);
+  };
+  std::size_t at = 1;
+  for (const Advice& each : advise(load, request, now).value()) {
+    if (each.relief == Relief::micro_batch || each.relief == Relief::evaluation) continue;
+    std::string first = each.words.front();
+    if (first.starts_with("training.")) first = first.substr(9);
+    ASSERT_LT(at, lines.size());
+    EXPECT_THAT(lines[at++], ::testing::StartsWith(first));
+  }
+  EXPECT_EQ(at, lines.size());
+  EXPECT_THAT(lines, ::testing::Contains(::testing::StartsWith("model.gradient_checkpointing=true (")));
+}
+
+TEST_F(FullDevices, AccumulationThatIsThereNeedsNoMoreSums) {
+  const std::vector<std::string> words = {"batch_size=256", "block_size=256",
+                                          "gradient_accumulation_steps=6"};
+  const auto lines = helps(bdh(), words);
+  EXPECT_THAT(lines.front(),
+              ::testing::AllOf(
+                  ::testing::StartsWith("per_device_train_batch_size=128 gradient_accumulation_steps=12 ("),
+                  ::testing::EndsWith("the same step in micro-batches of 1/2)")));
+  std::vector<std::string> checkpointed = words;
+  checkpointed.emplace_back("model.gradient_checkpointing=true");
+  EXPECT_THAT(helps(bdh(), checkpointed), ::testing::Each(::testing::Not(HasSubstr("checkpointing"))));
+}
+
+// 6,300,000 parameters and two rows of 16 bytes: sums take more than half the activations.
+TEST_F(FullDevices, HalfTheBatchThatNeedsMoreIsNotProposedFirst) {
+  const std::vector<std::string> words = {"batch_size=2", "block_size=16",
+                                          "model.mlp_internal_dim_multiplier=512"};
+  const Plan now = plan(bdh(), words),
+             half = plan(bdh(), {"batch_size=1", "block_size=16", "model.mlp_internal_dim_multiplier=512",
+                                 "gradient_accumulation_steps=2"});
+  ASSERT_GT(need(half), need(now));
+  const auto lines = helps(bdh(), words);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_THAT(lines.front(), ::testing::Not(HasSubstr("per_device_train_batch_size")));
+  EXPECT_EQ(lines.back(),
+            "not per_device_train_batch_size=1 gradient_accumulation_steps=2: smaller micro-batches save " +
+                bytes_text(half.gradient_sums + need(now) - need(half)) +
+                ", and fp32 sums of gradients add " + bytes_text(half.gradient_sums));
 }
 
 TEST_F(Plans, SayWhatIsWrongWithARunFirst) {

@@ -109,9 +109,10 @@ class RunAgain : public testing::Test {
 TEST_F(RunAgain, TheSameStartAgainSaysWhatToDo) {
   finishes();
   finishes();
-  EXPECT_THAT(console_.said, AllOf(HasSubstr("nothing to do: " + out() + "/checkpoint-4 is at step 4 of 4"),
-                                   HasSubstr("max_steps=8"), HasSubstr("output_dir=" + out() + "-2"),
-                                   HasSubstr("octavo report " + out())));
+  EXPECT_THAT(console_.said,
+              AllOf(HasSubstr("nothing to do: the run is complete, " + out() +
+                              "/checkpoint-4 is at step 4 of 4. To train it further: max_steps=8. "),
+                    HasSubstr("output_dir=" + out() + "-2"), HasSubstr("octavo report " + out())));
   std::filesystem::create_directory(out() + "-2");
   finishes();
   EXPECT_THAT(console_.said, HasSubstr("output_dir=" + out() + "-3")) << "one that is free";
@@ -303,16 +304,134 @@ TEST_F(RunAgain, ARunWhoseLastStepsWereSkippedFailsAndSavesNothing) {
   const auto outcome = start({"max_steps=8", "learning_rate=1e38", "max_grad_norm=0", "save_steps=null",
                               "eval_steps=null", "resume_from_checkpoint=changed"});
   ASSERT_FALSE(outcome.ok());
-  EXPECT_THAT(outcome.status().message(),
-              AllOf(HasSubstr("nothing is saved, because the gradients of the last "),
-                    HasSubstr(" steps were not finite and the weights may be ruined; to finish with these "
-                              "weights, train one step further: max_steps=9, or lower learning_rate or raise "
-                              "warmup_steps"),
-                    HasSubstr("the last good checkpoint is " + out() + "/checkpoint-2")));
+  EXPECT_THAT(
+      outcome.status().message(),
+      AllOf(HasSubstr("nothing is saved, because the gradients of the last "),
+            HasSubstr(" steps were not finite and the weights may be ruined; to finish with these "
+                      "weights, train one step further: max_steps=9. Otherwise try, the most likely "
+                      "first: learning_rate=0.001 (it is 1e+38), max_grad_norm=1.0 (gradients are not "
+                      "clipped), warmup_steps=10 (it is 0)"),
+            HasSubstr("the last good checkpoint is " + out() + "/checkpoint-2")));
   EXPECT_EQ(outcome.status().code(), StatusCode::failed);  // exit code 1
   EXPECT_EQ(list_checkpoints(out()).size(), 1u);
   EXPECT_EQ(records("end").back()["reason"], "failed");
   EXPECT_FALSE(records("warning").empty());
+}
+
+// The advised number counts from where the next start counts, also where a checkpoint lies before the stage.
+TEST_F(RunAgain, OneStepFurtherThanSkippedStepsIsOneStepFurther) {
+  const Words bad = {"max_steps=2",
+                     "max_samples=40",
+                     "learning_rate=1e38",
+                     "max_grad_norm=0",
+                     "save_steps=null",
+                     "eval_steps=null",
+                     "resume_from_checkpoint=changed"};
+  const auto advised = [&] {
+    const auto outcome = start(bad);
+    EXPECT_FALSE(outcome.ok());
+    const std::string text = outcome.status().message(), begin = "train one step further: ";
+    return text.substr(text.find(begin) + begin.size(), std::string("max_steps=N").size());
+  };
+  finishes({"max_samples=10", "max_steps=2"});
+  EXPECT_EQ(advised(), "max_steps=5") << "the checkpoint of step 2 counts from step 0";
+  finishes({"max_samples=40", "max_steps=5"});
+  EXPECT_TRUE(std::filesystem::exists(out() + "/checkpoint-5"));
+
+  finishes({"max_samples=60", "max_steps=2"});  // steps 6 and 7
+  finishes({"max_samples=60", "max_steps=4"});  // 8 and 9: they count from step 5
+  Words later = bad;
+  later[0] = "max_steps=8", later[1] = "max_samples=60";  // to step 13
+  const auto outcome = start(later);
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_THAT(outcome.status().message(), HasSubstr("train one step further: max_steps=9"));
+  finishes({"max_samples=60", "max_steps=9"});
+  EXPECT_TRUE(std::filesystem::exists(out() + "/checkpoint-14"));
+}
+
+TEST_F(RunAgain, MoreSamplesTrainMaxStepsMore) {
+  const auto first_step = [&](int step) {
+    const Json state = Json::parse(read_bytes(out() + "/checkpoint-" + std::to_string(step) + "/state.json"));
+    return state.value("first_step", 0);
+  };
+  finishes({"max_samples=10"});
+  EXPECT_EQ(first_step(4), 0);
+  finishes({"max_samples=40"});
+  EXPECT_THAT(console_.said, AllOf(HasSubstr("going on from " + out() +
+                                             "/checkpoint-4, step 4 of 8; max_steps counts from step "
+                                             "4, after which there were more samples"),
+                                   HasSubstr("stage 1 of 1: 40 samples, to step 8")));
+  EXPECT_EQ(first_step(6), 4);
+  EXPECT_EQ(first_step(8), 4);
+  const std::string before = bits(8);
+
+  // An unchanged start trains nothing, and prints how to train further.
+  finishes({"max_samples=40"});
+  EXPECT_THAT(console_.said,
+              HasSubstr("nothing to do: the run is complete, " + out() +
+                        "/checkpoint-8 is at step 8 of 8. To train it further: max_steps=8, or a "
+                        "larger data.max_samples. "));
+  EXPECT_EQ(bits(8), before);
+  EXPECT_FALSE(std::filesystem::exists(out() + "/checkpoint-9"));
+  finishes({"max_samples=40", "max_steps=8"});
+  EXPECT_TRUE(std::filesystem::exists(out() + "/checkpoint-12"));
+  finishes({"max_samples=-1"});
+  EXPECT_EQ(first_step(16), 12);
+
+  // The bits equal those of a run whose max_steps was raised by hand, because the rate is constant.
+  finishes({"max_samples=10"}, "by_hand");
+  finishes({"max_samples=40", "max_steps=8"}, "by_hand");
+  EXPECT_EQ(bits(8, "by_hand"), before);
+}
+
+TEST_F(RunAgain, AStageOfMoreSamplesSurvivesAStop) {
+  for (const int at : {4, 5, 7}) {
+    const std::string name = "stopped" + std::to_string(at);
+    finishes({"max_samples=10"}, name);
+    console_.each = [&](const std::string& line) {
+      const bool begins = at == 4 && line.starts_with("going on from ");
+      if (begins || line.starts_with("step " + std::to_string(at) + "/8")) std::raise(SIGTERM);
+    };
+    const auto stopped = start({"max_samples=40", "save_steps=null"}, name);
+    console_.each = {};
+    ASSERT_TRUE(stopped.ok()) << stopped.status().message();
+    EXPECT_EQ(stopped->signal, SIGTERM);
+    EXPECT_EQ(stopped->step, at);
+    finishes({"max_samples=40"}, name);
+    finishes({"max_samples=40"}, name);
+    EXPECT_TRUE(std::filesystem::exists(out(name) + "/checkpoint-8"));
+    EXPECT_THAT(console_.said, HasSubstr("/checkpoint-8 is at step 8 of 8"));
+  }
+  EXPECT_EQ(bits(8, "stopped5"), bits(8, "stopped7"));
+}
+
+TEST_F(RunAgain, ADataChangeThatLeavesNoStepIsAnError) {
+  const Words epochs = {"max_steps=null", "num_train_epochs=1"};
+  const auto with = [](Words words, const std::string& more) {
+    words.push_back(more);
+    return words;
+  };
+  finishes({"max_samples=40"});
+  const std::string end = ". The run is complete, and no step is left: " + out() +
+                          "/checkpoint-4 is at step 4. To train it further: ";
+  EXPECT_EQ(refuses({"max_samples=10"}),
+            "data.max_samples: got 10, but the run has trained on 40 samples" + end + "max_steps=8");
+  EXPECT_EQ(refuses({"max_samples=40", "max_steps=3"}),
+            "training.max_steps: got 3, which ends at step 3" + end + "max_steps=8");
+  EXPECT_EQ(refuses({"data.stages=[40, -1]", "max_samples=-1"}),
+            "data.stages: got -1 (224 samples) after 40 samples, but all steps end at step 4" + end +
+                "max_steps=8");
+  finishes({"max_samples=10", "max_steps=8"});  // what it proposes
+
+  finishes(with(epochs, "max_samples=-1"), "all");
+  EXPECT_EQ(
+      refuses({"max_steps=null", "num_train_epochs=1", "max_samples=500", "output_dir=" + out("all")}),
+      "data.max_samples: got 500 (224 samples), but this adds no samples: the run has trained on all of "
+      "them. The run is complete, and no step is left: " +
+          out("all") + "/checkpoint-112 is at step 112. To train it further: num_train_epochs=2");
+  EXPECT_THAT(refuses({"max_steps=null", "num_train_epochs=1", "max_samples=56", "output_dir=" + out("all")}),
+              testing::EndsWith("To train it further: num_train_epochs=8"));
+  finishes({"max_steps=null", "num_train_epochs=8", "max_samples=56"}, "all");
 }
 
 TEST(StopSignals, TheThirdCtrlCEndsTheProcess) {

@@ -45,6 +45,7 @@ RunState some_state() {
   RunState state;
   state.step = 12, state.position = 345, state.samples = 67, state.sampler_start = 89, state.units = 101112;
   state.skipped = 3, state.skipped_in_a_row = 2, state.loss_sum = 0.1 + 0.2, state.loss_count = 5;
+  state.first_step = 7;
   return state;
 }
 
@@ -58,6 +59,7 @@ void expect_equal(const RunState& a, const RunState& b) {
   EXPECT_EQ(a.skipped_in_a_row, b.skipped_in_a_row);
   EXPECT_EQ(a.loss_sum, b.loss_sum);
   EXPECT_EQ(a.loss_count, b.loss_count);
+  EXPECT_EQ(a.first_step, b.first_step);
 }
 
 const Words kBf16 = {"optimizer=adamw_8bit", "master_weights=24"};

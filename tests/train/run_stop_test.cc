@@ -117,7 +117,11 @@ TEST(RunStop, DivergenceStopsTheRunAndKeepsWhatIsGood) {
   run.fail({"max_steps=40", "save_steps=3", "learning_rate=1e30", "max_grad_norm=0", "save_total_limit=2",
             "warmup_steps=0", "resume_from_checkpoint=changed"},
            "the last good checkpoint is " + run.checkpoint(4));
-  EXPECT_THAT(run.said, AllOf(HasSubstr("diverged: 10 steps in a row"), HasSubstr("lower learning_rate")));
+  EXPECT_THAT(
+      run.said,
+      AllOf(
+          HasSubstr("diverged: 10 steps in a row"),
+          HasSubstr("; try, the most likely first: learning_rate=0.001 (it is 1e+30), max_grad_norm=1.0 ")));
   EXPECT_EQ(run.records("end").back()["reason"], "diverged");
   EXPECT_EQ(run.records("warning").size(), 10U);
   TinyRun again(folder.path(), "again");
@@ -212,8 +216,10 @@ TEST(RunStop, OutOfMemorySaysWhatWouldHelp) {
   ASSERT_EQ(limited(run, words, RLIMIT_AS, rlim_t{4} << 30), 1);
   EXPECT_THAT(read_bytes(run.out + ".error"),
               AllOf(HasSubstr("out of memory"), HasSubstr("what would help"),
-                    HasSubstr("gradient_checkpointing=true"),
-                    HasSubstr("per_device_train_batch_size=2048 gradient_accumulation_steps=2")));
+                    HasSubstr("what would help:\n    per_device_train_batch_size=2048 "
+                              "gradient_accumulation_steps=2 ("),
+                    HasSubstr(" GB: the same step in micro-batches of 1/2)\n"),
+                    HasSubstr("gradient_checkpointing=true (")));
 }
 
 // 65,536 neurons: 25 MB of weights, and for the 5,760 tokens of an evaluation 1.5 GB of codes.

@@ -157,7 +157,7 @@ TEST(Run, NothingIsLeftToDo) {
   run.finish({"max_steps=2"});
   const auto before = run.bits(2);
   run.finish({"max_steps=2"});
-  EXPECT_THAT(run.said, HasSubstr("nothing to do"));
+  EXPECT_THAT(run.said, HasSubstr("nothing to do: the run is complete, " + run.checkpoint(2)));
   EXPECT_EQ(run.bits(2), before);
 }
 

@@ -140,6 +140,7 @@ TEST(TarHostile, LongNamesAndPax) {
   EXPECT_THAT(error_of(pax(pax_record("size=18446744073709551615"))), HasSubstr("below 2^63"));
   EXPECT_THAT(error_of(pax(pax_record("size="))), HasSubstr("below 2^63"));
   EXPECT_THAT(error_of(pax(pax_record("GNU.sparse.major=1"))), HasSubstr("a sparse file"));
+  EXPECT_THAT(error_of(tar_part({"weights", "x", 'S'})), HasSubstr(R"("weights": a sparse file)"));
   EXPECT_THAT(error_of(pax(pax_record("path=" + std::string(5000, 'a')))),
               HasSubstr("expected at most 4096"));
   EXPECT_THAT(error_of(pax(pax_record("comment=" + std::string(1 << 20, 'a')))),

@@ -104,7 +104,6 @@ std::optional<DeviceName> device_in(const YamlNode& node) {
   std::string_view text = node.text;
   if (text == "auto") return DeviceName{DeviceName::Kind::automatic, {}};
   if (text == "cpu") return DeviceName{DeviceName::Kind::cpu, {}};
-  if (text == "mps") return DeviceName{DeviceName::Kind::mps, {}};
   if (text == "cuda") return DeviceName{DeviceName::Kind::cuda, {}};
   if (!text.starts_with("cuda:")) return std::nullopt;
   text.remove_prefix(5);
@@ -116,14 +115,17 @@ std::optional<DeviceName> device_in(const YamlNode& node) {
   return DeviceName{DeviceName::Kind::cuda, index};
 }
 
+std::string device_advice(const YamlNode& node) {
+  if (squashed(node.text) != "mps") return {};
+  return "the trainer has no code for Apple's GPUs, and runs on Linux only; use device: cpu";
+}
+
 std::string device_text(const DeviceName& value) {
   switch (value.kind) {
     case DeviceName::Kind::automatic:
       return "auto";
     case DeviceName::Kind::cpu:
       return "cpu";
-    case DeviceName::Kind::mps:
-      return "mps";
     case DeviceName::Kind::cuda:
       break;
   }
@@ -151,7 +153,7 @@ Codec<StateFormat> state_name() {
 }
 
 Codec<DeviceName> device_name() {
-  return {"auto, cpu, cuda, cuda:0 (or another number) or mps", device_in, device_text};
+  return {"auto, cpu, cuda or cuda:0 (or another number)", device_in, device_text, device_advice};
 }
 
 }  // namespace octavo::train

@@ -46,7 +46,7 @@ struct OptimizerName {
 };
 
 struct DeviceName {
-  enum class Kind { automatic, cpu, cuda, mps };
+  enum class Kind { automatic, cpu, cuda };
   Kind kind = Kind::automatic;
   std::optional<int> index;  // of cuda alone; none is the current device
   friend bool operator==(const DeviceName&, const DeviceName&) = default;

@@ -84,7 +84,8 @@ Status too_many_to_plan(double epochs) {
 }  // namespace
 
 Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingSettings& training,
-                                       std::int64_t samples_available, const Batches* own, int ranks) {
+                                       std::int64_t samples_available, const Batches* own, int ranks,
+                                       std::int64_t first_step) {
   const std::int64_t per_step = draws_per_step(training, ranks);
   const std::vector<std::int64_t> samples = sizes(data, samples_available);
   const auto stages = static_cast<std::int64_t>(samples.size());
@@ -98,14 +99,15 @@ Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingS
     planner.emplace(*own, static_cast<std::uint64_t>(data.seed),
                     training.gradient_accumulation_steps * ranks);
   std::vector<Stage> out;
-  std::int64_t done = 0;
+  std::int64_t done = training.max_steps && !data.stages ? first_step : 0;
+  const std::int64_t begin = done;
   for (const std::int64_t size : samples) {
     const bool last = static_cast<std::int64_t>(out.size()) + 1 == stages;
     std::int64_t end = done;
     if (training.max_steps) {
-      end = last ? *training.max_steps : done + *training.max_steps / stages;
+      end = last ? begin + *training.max_steps : done + *training.max_steps / stages;
       if (!planner && !can_count(end, per_step))
-        return too_many("training.max_steps", std::to_string(end), per_step, ranks);
+        return too_many("training.max_steps", std::to_string(*training.max_steps), per_step, ranks);
     } else {
       const double epochs = training.num_train_epochs.value_or(1);
       const auto draws = draws_of(epochs, size);

@@ -38,8 +38,9 @@ struct Stage {
 // Task::samples(), `own` its batches() or null: batches of one size. Errors: fewer steps than stages, or so
 // many that their samples cannot be counted. Throws what `own` throws. REQUIRES: settings that parse() or
 // load() gave, samples_available >= 1.
+// In a run without data.stages, max_steps counts from `first_step`.
 Result<std::vector<Stage>> plan_stages(const DataSettings& data, const TrainingSettings& training,
                                        std::int64_t samples_available, const Batches* own = nullptr,
-                                       int ranks = 1);
+                                       int ranks = 1, std::int64_t first_step = 0);
 
 }  // namespace octavo::train

@@ -85,6 +85,8 @@ class TarReader {
     const bool folder = header.type == '5' || (file && header.name.ends_with('/') && bytes.empty());
     pending_ = {};
     if (folder) return {};
+    if (header.type == kSparseFile)
+      return Status::unsupported("file " + quote_name(*name) + ": " + sparse_file().message());
     if (!file) {
       return Status::unsupported("file " + quote_name(*name) +
                                  ": a link, a device or another thing of type " +

@@ -54,12 +54,16 @@ Status set_pax(PaxFields& fields, std::string_view key, std::string_view value) 
       return Status::invalid("size " + quote_name(value) + " in a pax header, expected a number below 2^63");
     }
   } else if (key.starts_with("GNU.sparse")) {
-    return Status::unsupported("a sparse file, expected a plain one; pack the archive without --sparse");
+    return sparse_file();
   }
   return {};
 }
 
 }  // namespace
+
+Status sparse_file() {
+  return Status::unsupported("a sparse file, expected a plain file; pack the archive without --sparse");
+}
 
 std::uint64_t tar_sum(std::span<const std::byte> block) {
   std::uint64_t sum = kTarSum.size * ' ';

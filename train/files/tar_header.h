@@ -30,8 +30,12 @@ inline constexpr TarField kTarSize{124, 12};
 inline constexpr TarField kTarTime{136, 12};
 inline constexpr TarField kTarSum{148, 8};
 inline constexpr TarField kTarType{156, 1};
+inline constexpr char kSparseFile = 'S';  // GNU's type of a file with holes; pax has a record for it
 inline constexpr TarField kTarMagic{257, 6};
 inline constexpr TarField kTarPrefix{345, 155};
+
+// The error of a file with holes, whose bytes in the archive are not the file's.
+[[nodiscard]] Status sparse_file();
 
 // The sum of the block's bytes with the sum's own field as blanks.
 [[nodiscard]] std::uint64_t tar_sum(std::span<const std::byte> block);

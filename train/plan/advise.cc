@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "plan/advise.h"
 
+#include "train/config/options.h"
 #include "train/config/passes.h"
+#include "train/config/paths.h"
+#include "train/format/numbers.h"
+
+#include <octavo/optimizer.h>
 
 #include <algorithm>
+#include <cmath>
+#include <exception>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -14,51 +21,45 @@ namespace {
 struct Idea {
   std::vector<std::string> words;
   std::string why;
+  Relief relief = Relief::always;
 };
 
-std::string optimizer_word(const TrainingSettings& training, const char* state) {
-  return "training.optimizer=" + std::string(name(training.optimizer.algorithm)) + "_" + state;
+// The hardware that a run uses. Ideas depend on it and on the settings.
+struct Machine {
+  bool gpu = true, fp8 = false;
+  std::int64_t ranks = 1;
+  std::int64_t evaluation_rows = 0;  // of a smaller batch to evaluate; 0: the batch is no problem
+};
+
+double state_bytes_per_weight(const TrainingSettings& training, StateFormat state) {
+  const GroupConfig config = group_config(training, training.optimizer.algorithm);
+  TensorSpec spec;
+  spec.numel = 1 << 20;
+  spec.format = state;
+  return static_cast<double>(layout(config, spec).value().state_bytes()) / static_cast<double>(spec.numel);
 }
 
-// In the order of what they cost, as far as that is known before a plan.
-std::vector<Idea> ideas_for(const Settings& settings, const Task& task, const PlanRequest& request,
-                            const Plan& now) {
-  const TrainingSettings& training = settings.training;
-  std::vector<Idea> out;
-  if (now.evaluation > 0 && now.evaluation_rows > 1)
-    out.push_back({{"training.per_device_eval_batch_size=" +
-                    std::to_string(std::min(training.per_device_train_batch_size, now.evaluation_rows / 2))},
-                   "evaluations in smaller passes: their peak is above a step's"});
-  if (training.compute_dtype == ComputeType::float32)
-    out.push_back({{"training.compute_dtype=bfloat16"}, "activations and weights of half the size"});
-  const StateFormat state = training.optimizer.state;
-  if (state == StateFormat::fp32 || state == StateFormat::bf16)
-    out.push_back({{optimizer_word(training, "8bit")}, "optimizer states in 8 bits"});
-  if (state != StateFormat::int4 && state != StateFormat::int4_rank1)
-    out.push_back({{optimizer_word(training, "4bit")}, "optimizer states in 4 bits"});
-  if (training.compute_dtype == ComputeType::bfloat16 && weight_store(training) != WeightStore::stochastic)
-    out.push_back(
-        {{"training.master_weights=stochastic"}, "no master bits; weights are rounded stochastically"});
-  if (request.num_gpus > 1) {
-    if (training.parallel != Parallel::zero1 && training.parallel != Parallel::zero2)
-      out.push_back({{"training.parallel=zero1"}, "optimizer states divided among the GPUs"});
-    if (training.parallel != Parallel::zero2)
-      out.push_back({{"training.parallel=zero2"}, "states and gradients divided among the GPUs"});
-  }
-  out.push_back(
-      {{"model.gradient_checkpointing=true"}, "activations of one layer instead of all, computed again"});
-  if (!training.fp8.enabled && training.compute_dtype == ComputeType::bfloat16 &&
-      request.gpu.flops[static_cast<std::size_t>(octavo::plan::Precision::fp8)] > 0)
-    out.push_back({{"training.fp8.enabled=true"}, "activations of products kept in FP8"});
-  if (training.offload == Offload::none && request.num_gpus == 1) {
-    out.push_back({{"training.offload=stream"}, "states in host memory, brought through the GPU"});
-    out.push_back({{"training.offload=host", "training.offload_gradients=true"},
-                   "states and gradients in host memory, updated by the CPU"});
-  }
+// Adds the run's optimizer with states of another format, if they are smaller.
+void add_states(const TrainingSettings& training, StateFormat state, std::vector<Idea>& out) {
+  const double now = state_bytes_per_weight(training, training.optimizer.state);
+  const double then = state_bytes_per_weight(training, state);
+  if (then >= now) return;
+  out.push_back({{"training.optimizer=" + std::string(name(training.optimizer.algorithm)) + "_" +
+                  std::string(name(state))},
+                 significant(then, 3) + " bytes of state per weight instead of " + significant(now, 3)});
+}
+
+// Adds smaller micro-batches that make the same step. The smallest divisor of the batch comes first.
+void add_micro_batches(const TrainingSettings& training, const Task& task, std::vector<Idea>& out) {
   const std::int64_t rows = training.per_device_train_batch_size;
-  for (std::int64_t parts = 2; parts <= 8; parts *= 2) {
-    Idea idea = {task.smaller_limits(parts), "the same step in micro-batches of 1/" + std::to_string(parts)};
-    if (rows != kNoLimit && rows % parts == 0)
+  std::int64_t least = 2;
+  if (rows != kNoLimit && task.smaller_limits(least).empty())
+    while (least < rows && rows % least != 0) ++least;
+  for (const std::int64_t parts : {least, std::int64_t{4}, std::int64_t{8}}) {
+    if (parts < least) continue;
+    Idea idea = {task.smaller_limits(parts), "the same step in micro-batches of 1/" + std::to_string(parts),
+                 Relief::micro_batch};
+    if (rows != kNoLimit && rows > 1 && rows % parts == 0)
       idea.words.push_back("training.per_device_train_batch_size=" + std::to_string(rows / parts));
     if (idea.words.empty()) break;
     if (!training.accumulation_follows)  // else global_batch_size sets the number of micro-batches
@@ -66,25 +67,108 @@ std::vector<Idea> ideas_for(const Settings& settings, const Task& task, const Pl
                            std::to_string(training.gradient_accumulation_steps * parts));
     out.push_back(std::move(idea));
   }
+}
+
+// In the order in which they are proposed where no plan tells their costs.
+std::vector<Idea> ideas_for(const Settings& settings, const Task& task, const Machine& machine) {
+  const TrainingSettings& training = settings.training;
+  std::vector<Idea> out;
+  add_micro_batches(training, task, out);
+  if (machine.evaluation_rows > 0)
+    out.push_back({{"training.per_device_eval_batch_size=" + std::to_string(machine.evaluation_rows)},
+                   "evaluations in smaller batches",
+                   Relief::evaluation});
+  out.push_back({{"model.gradient_checkpointing=true"},
+                 "activations of one layer instead of all, computed again",
+                 Relief::step});
+  if (training.compute_dtype == ComputeType::float32)
+    out.push_back({{"training.compute_dtype=bfloat16"}, "activations and weights of half the size"});
+  if (!training.fp8.enabled && training.compute_dtype == ComputeType::bfloat16 && machine.fp8)
+    out.push_back({{"training.fp8.enabled=true"}, "activations of products kept in FP8", Relief::step});
+  if (training.offload == Offload::none && machine.gpu && machine.ranks == 1) {
+    out.push_back({{"training.offload=stream"}, "states in host memory, brought through the GPU"});
+    out.push_back({{"training.offload=host", "training.offload_gradients=true"},
+                   "states and gradients in host memory, updated by the CPU"});
+  }
+  const StateFormat state = training.optimizer.state;
+  if (state == StateFormat::fp32 || state == StateFormat::bf16) add_states(training, StateFormat::int8, out);
+  if (state != StateFormat::int4 && state != StateFormat::int4_rank1)
+    add_states(training, StateFormat::int4, out);
+  if (training.compute_dtype == ComputeType::bfloat16 && weight_store(training) != WeightStore::stochastic)
+    out.push_back(
+        {{"training.master_weights=stochastic"}, "no master bits; weights are rounded stochastically"});
+  if (machine.ranks > 1) {
+    if (training.parallel != Parallel::zero1 && training.parallel != Parallel::zero2)
+      out.push_back({{"training.parallel=zero1"}, "optimizer states divided among the GPUs"});
+    if (training.parallel != Parallel::zero2)
+      out.push_back({{"training.parallel=zero2"}, "states and gradients divided among the GPUs"});
+  }
   return out;
 }
 
-// None: the settings do not go with the others, or not with the model.
-std::optional<Plan> planned(const LoadWith& load, const std::vector<std::string>& words,
-                            const PlanRequest& request) {
-  auto config = load(words);
-  if (!config.ok()) return std::nullopt;
-  auto plan = make_plan(config->settings, request);
-  if (!plan.ok()) return std::nullopt;
-  return std::move(*plan);
+bool has_fp8(const octavo::plan::Gpu& gpu) {
+  return gpu.flops[static_cast<std::size_t>(octavo::plan::Precision::fp8)] > 0;
 }
 
-Advice advice_of(const Idea& idea, const Plan& now, const Plan& then) {
-  return {idea.words, idea.why, now.total() - then.total(), now.units_per_second / then.units_per_second,
-          then.fits()};
+// Plans a run with other settings. Its data is opened once, and again only where settings of data differ.
+class Plans {
+ public:
+  Plans(const LoadWith& load, const PlanRequest& request, Task& task)
+      : load_(load), request_(request), task_(task) {}
+
+  // None: the settings do not go with the others, or not with the model.
+  std::optional<Plan> operator()(const std::vector<std::string>& words) const {
+    auto config = load_(words);
+    if (!config.ok()) return std::nullopt;
+    const bool data = std::ranges::any_of(words, [](const auto& word) { return word.starts_with("data."); });
+    auto plan =
+        data ? make_plan(config->settings, request_) : make_plan_of_open(config->settings, task_, request_);
+    if (!plan.ok()) return std::nullopt;
+    return std::move(*plan);
+  }
+
+ private:
+  const LoadWith& load_;
+  const PlanRequest& request_;
+  Task& task_;
+};
+
+// Returns the bytes that a run takes of its device in steps, in evaluations, or in both.
+using Need = std::int64_t (*)(const Plan&);
+
+std::int64_t total_need(const Plan& plan) { return plan.total(); }
+
+Advice advice_of(const Idea& idea, const Plan& now, const Plan& then, Need need = total_need) {
+  const bool timed = now.units_per_second > 0 && then.units_per_second > 0;
+  Advice out = {idea.words,
+                idea.why,
+                need(now) - need(then),
+                timed ? now.units_per_second / then.units_per_second : 1,
+                need(then) <= now.gpu.memory,
+                idea.relief,
+                std::max<std::int64_t>(then.gradient_sums - now.gradient_sums, 0)};
+  if (idea.relief == Relief::micro_batch && out.sums > 0)
+    out.why += "; fp32 sums of gradients add " + bytes_text(out.sums);
+  return out;
 }
 
-constexpr std::int64_t kWorthSaying = 1 << 20;
+// Those that can be planned, in the order of the ideas.
+std::vector<Advice> singles(const std::vector<Idea>& ideas, const Plans& plans, const Plan& now,
+                            Need need = total_need) {
+  std::vector<Advice> out;
+  for (const Idea& idea : ideas)
+    if (const auto then = plans(idea.words)) out.push_back(advice_of(idea, now, *then, need));
+  return out;
+}
+
+// Those after which the run fits come first, and among equals the cheaper in time.
+void sort_advice(std::vector<Advice>& advice) {
+  std::ranges::stable_sort(advice, [](const Advice& a, const Advice& b) {
+    return a.fits != b.fits ? a.fits : a.slower < b.slower;
+  });
+}
+
+constexpr std::int64_t kWorthSaving = 1 << 20;
 
 bool have_common_key(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   const auto key = [](const std::string& word) { return word.substr(0, word.find('=')); };
@@ -123,8 +207,8 @@ std::vector<Advice> combinations(const std::vector<Advice>& each, std::size_t si
 
 // Combinations of `size` settings after which the run fits. First those that should be enough by what each
 // one saves alone, the cheapest in time first; then the others, because savings do not always add up.
-std::vector<Advice> fitting(const LoadWith& load, const PlanRequest& request, const Plan& now,
-                            const std::vector<Advice>& each, std::size_t size) {
+std::vector<Advice> fitting(const Plans& plans, const Plan& now, const std::vector<Advice>& each,
+                            std::size_t size) {
   constexpr std::size_t kMostPlans = 24, kMostShown = 3;
   const std::int64_t needed = now.total() - now.gpu.memory;
   std::vector<Advice> candidates = combinations(each, size);
@@ -136,7 +220,7 @@ std::vector<Advice> fitting(const LoadWith& load, const PlanRequest& request, co
   candidates.resize(std::min(candidates.size(), kMostPlans));
   std::vector<Advice> out;
   for (const Advice& next : candidates) {
-    const auto plan = planned(load, next.words, request);
+    const auto plan = plans(next.words);
     if (plan && plan->fits()) out.push_back(advice_of({next.words, next.why}, now, *plan));
     if (out.size() == kMostShown) break;
   }
@@ -146,8 +230,7 @@ std::vector<Advice> fitting(const LoadWith& load, const PlanRequest& request, co
 // The cheapest ones one after the other, until it fits. Of two with a common key the one with which the
 // others need less is kept; that may change when others have been added, so all are tried twice. None: it
 // does not fit with any of these sets.
-std::optional<Advice> together(const LoadWith& load, const PlanRequest& request, const Plan& now,
-                               std::vector<Advice> each) {
+std::optional<Advice> together(const Plans& plans, const Plan& now, std::vector<Advice> each) {
   std::ranges::sort(each, {}, [](const Advice& a) {
     return (a.slower - 1) / static_cast<double>(std::max<std::int64_t>(a.saves, 1));
   });
@@ -162,7 +245,7 @@ std::optional<Advice> together(const LoadWith& load, const PlanRequest& request,
       tried.push_back(next);
       Advice all;
       for (const Advice& one : tried) all = joined(std::move(all), one);
-      const auto plan = planned(load, all.words, request);
+      const auto plan = plans(all.words);
       if (!plan || plan->total() > least || (replaces && plan->total() == least)) continue;
       if (plan->fits()) return advice_of({all.words, all.why}, now, *plan);
       least = plan->total();
@@ -207,24 +290,115 @@ Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& requ
   if (!config.ok()) return config.status();
   const std::unique_ptr<Task> task = make_task(config->settings.task);
   if (auto opened = task->open({config->settings, "", nullptr}); !opened.ok()) return opened.status();
-  std::vector<Advice> each;
-  for (const Idea& idea : ideas_for(config->settings, *task, request, now)) {
-    const auto then = planned(load, idea.words, request);
-    if (then && then->total() <= now.total()) each.push_back(advice_of(idea, now, *then));
-  }
+  const Plans plans(load, request, *task);
+  Machine machine = {true, has_fp8(request.gpu), request.num_gpus, 0};
+  if (now.evaluation > 0 && now.evaluation_rows > 1)
+    machine.evaluation_rows =
+        std::min(config->settings.training.per_device_train_batch_size, now.evaluation_rows / 2);
+  std::vector<Advice> each = singles(ideas_for(config->settings, *task, machine), plans, now);
+  std::erase_if(each, [](const Advice& one) { return one.saves < 0; });
   std::vector<Advice> out;
   if (!now.fits() && std::ranges::none_of(each, &Advice::fits)) {
     for (const std::size_t size : {2, 3})
-      if (out.empty()) out = fitting(load, request, now, each, size);
+      if (out.empty()) out = fitting(plans, now, each, size);
     if (out.empty()) {
-      if (auto all = together(load, request, now, each)) out.push_back(std::move(*all));
+      if (auto all = together(plans, now, each)) out.push_back(std::move(*all));
     }
   }
   // One that saves nothing alone may be needed in a combination: two peaks may be nearly the same.
   for (Advice& alone : each)
-    if (alone.saves >= kWorthSaying) out.push_back(std::move(alone));
-  std::ranges::stable_sort(
-      out, [](const Advice& a, const Advice& b) { return a.fits != b.fits ? a.fits : a.slower < b.slower; });
+    if (alone.saves >= kWorthSaving) out.push_back(std::move(alone));
+  sort_advice(out);
+  return out;
+}
+
+namespace {
+
+std::int64_t need_of_steps(const Plan& plan) {
+  return plan.cpu ? plan.memory.allocated : plan.memory.reserved + plan.gpu.context;
+}
+std::int64_t need_of_evaluations(const Plan& plan) { return plan.cpu ? plan.peak : plan.total(); }
+
+// The words as on a command line, where keys need no `training.` before them.
+std::string words_text(const std::vector<std::string>& words) {
+  constexpr std::string_view kSection = "training.";
+  std::string out;
+  for (const std::string& word : words)
+    out += (out.empty() ? "" : " ") + (word.starts_with(kSection) ? word.substr(kSection.size()) : word);
+  return out;
+}
+
+std::string help_text(const Advice& advice, std::int64_t now, bool timed) {
+  const double percent = std::round(100 * (advice.slower - 1)) + 0.0;  // + 0.0: no "-0%"
+  return words_text(advice.words) + " (" + bytes_text(now - advice.saves) + " instead of " + bytes_text(now) +
+         (timed ? ", " + std::string(percent >= 0 ? "+" : "") + fixed(percent, 0) + "% time" : "") + ": " +
+         advice.why + ")";
+}
+
+// None: nothing could be planned.
+std::optional<std::vector<std::string>> planned_help(const FullDevice& full, const LoadWith& load,
+                                                     const std::vector<Idea>& ideas) {
+  const Plan& now = *full.plan;
+  PlanRequest request;
+  request.gpu = now.gpu, request.cpu = now.cpu;
+  request.num_gpus = now.num_gpus, request.launch_seconds = now.launch_seconds;
+  const std::unique_ptr<Task> task = make_task(full.settings.task);
+  if (!task->open({full.settings, "", nullptr}).ok()) return std::nullopt;
+  const Need need = full.evaluating ? need_of_evaluations : need_of_steps;
+  std::vector<Advice> advice = singles(ideas, Plans(load, request, *task), now, need);
+  if (advice.empty()) return std::nullopt;
+  const bool smaller = advice.front().words == ideas.front().words &&
+                       advice.front().relief == (full.evaluating ? Relief::evaluation : Relief::micro_batch);
+  std::optional<Advice> first;
+  if (smaller) {
+    first = advice.front();
+    advice.erase(advice.begin());
+  }
+  // Still smaller micro-batches count where half of one does not fit the GPU.
+  const bool half_fits = now.cpu || (first && first->fits);
+  std::erase_if(advice, [&](const Advice& each) {
+    return each.saves < kWorthSaving || (half_fits && each.relief == Relief::micro_batch);
+  });
+  sort_advice(advice);
+  std::vector<std::string> out;
+  if (first && first->saves >= kWorthSaving) out.push_back(help_text(*first, need(now), !now.cpu));
+  for (const Advice& each : advice) out.push_back(help_text(each, need(now), !now.cpu));
+  if (first && first->saves < 0 && first->sums > 0)
+    out.push_back("not " + words_text(first->words) + ": smaller micro-batches save " +
+                  bytes_text(first->sums + first->saves) + ", and fp32 sums of gradients add " +
+                  bytes_text(first->sums));
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> memory_help(const FullDevice& full) {
+  const TrainingSettings& training = full.settings.training;
+  const std::int64_t half = full.evaluating ? training.per_device_eval_batch_size / 2 : 0;
+  const Settings base = with_absolute_paths(full.settings);
+  const std::string yaml = to_yaml(base);
+  const LoadWith load = [&](const std::vector<std::string>& words) { return parse(yaml, "config", words); };
+  std::vector<Idea> ideas = ideas_for(base, full.task, {full.gpu, full.fp8, full.ranks, half});
+  std::erase_if(ideas, [&](const Idea& idea) {
+    if (full.evaluating && (idea.relief == Relief::micro_batch || idea.relief == Relief::step)) return true;
+    const auto config = load(idea.words);  // the model may have no such key, or the run has this value
+    return !config.ok() || differences(base, config->settings).empty();
+  });
+  if (full.plan != nullptr && !ideas.empty()) {
+    try {
+      if (auto lines = planned_help(full, load, ideas)) return std::move(*lines);
+    } catch (const std::exception&) {  // the order without figures follows
+    }
+  }
+  const bool sums =
+      training.gradient_accumulation_steps == 1 && training.compute_dtype == ComputeType::bfloat16;
+  std::vector<std::string> out;
+  for (const Idea& idea : ideas) {
+    const bool micro_batch = idea.relief == Relief::micro_batch;
+    if (micro_batch && &idea != ideas.data()) continue;
+    out.push_back(words_text(idea.words) + " (" + idea.why +
+                  (micro_batch && sums ? "; fp32 sums of gradients add 4 bytes a parameter" : "") + ")");
+  }
   return out;
 }
 

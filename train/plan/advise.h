@@ -17,18 +17,43 @@ namespace octavo::train {
 // The run with other settings, as `key=value` words.
 using LoadWith = std::function<Result<Config>(const std::vector<std::string>& words)>;
 
+// The part of a run that a setting makes smaller.
+enum class Relief {
+  micro_batch,  // the batch of one forward and backward pass
+  step,         // other activations of a step
+  always,       // weights, gradients, optimizer states, or all of a run
+  evaluation,   // the batch of an evaluation
+};
+
 struct Advice {
   std::vector<std::string> words;  // settings, as on a command line
   std::string why;                 // what changes
   std::int64_t saves = 0;          // bytes of the device
   double slower = 1;               // times as long for the same work
   bool fits = false;
+  Relief relief = Relief::always;
+  std::int64_t sums = 0;  // bytes of fp32 sums of gradients that accumulation adds; `saves` is after them
 };
 
 // Settings that save memory: those after which the run fits come first, and among equals the cheaper in time.
 // If no setting is enough alone, pairs are tried, then three together, then the cheapest ones until it fits.
 // A suggestion never has a key twice.
 Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& request, const Plan& now);
+
+// A run whose device is full.
+struct FullDevice {
+  const Settings& settings;  // whose micro-batches are those of a rank
+  const Task& task;
+  const Plan* plan = nullptr;  // of the run; null: there is none
+  bool gpu = true, fp8 = false;
+  std::int64_t ranks = 1;
+  bool evaluating = false;  // the device was full in an evaluation, not in a step
+};
+
+// Lines `key=value (why)` for the message about a full device. First half the batch with twice the
+// accumulation, then the single settings of advise() in its order, each with its planned memory. If the run
+// has no plan, or planning fails, the order is fixed and there are no figures.
+std::vector<std::string> memory_help(const FullDevice& full);
 
 // What solve() looks for.
 enum class Solve { batch, length, model, gpus };

@@ -3,6 +3,7 @@
 
 #include "plan/host.h"
 #include "train/config/passes.h"
+#include "train/config/slow_types.h"
 #include "train/format/decimal.h"
 #include "train/format/numbers.h"
 #include "train/parallel/layout.h"
@@ -97,14 +98,18 @@ Status add_time(const PlanRequest& request, const StepTrace& trace, Plan& out) {
 }  // namespace
 
 Result<Plan> make_plan(const Settings& given, const PlanRequest& request) {
+  const std::unique_ptr<Task> task = make_task(given.task);
+  if (auto opened = task->open({given, "", nullptr}); !opened.ok()) return opened.status();
+  return make_plan_of_open(given, *task, request);
+}
+
+Result<Plan> make_plan_of_open(const Settings& given, Task& task, const PlanRequest& request) {
   const auto passes = accumulation_for(given.training, request.num_gpus);
   if (!passes.ok()) return passes.status();
   Settings settings = given;
   settings.training.gradient_accumulation_steps = *passes;
   if (request.num_gpus > 1) settings.training.offload_gradients = false;  // ranks sum them on their devices
-  const std::unique_ptr<Task> task = make_task(settings.task);
-  if (auto opened = task->open({settings, "", nullptr}); !opened.ok()) return opened.status();
-  return make_plan(settings, *task, request);
+  return make_plan(settings, task, request);
 }
 
 Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& request) {
@@ -125,6 +130,7 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   out.evaluation_rows = trace->evaluation_rows;
   out.states = trace->states;
   out.parameters = trace->parameters;
+  out.gradient_sums = trace->gradient_sums;
   out.trained = trace->trained;
   out.rows = trace->rows;
   out.padded_length = trace->padded_length;
@@ -149,6 +155,8 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
     out.memory.rounding = out.evaluation = 0;
     return out;
   }
+  out.slow_type = slow_type_text(settings.training.compute_dtype, request.gpu.name, request.gpu.compute_major,
+                                 request.gpu.compute_minor);
   if (Status bad = add_time(request, *trace, out); !bad.ok()) return bad;
   return out;
 }
@@ -232,6 +240,7 @@ std::vector<std::string> plan_lines(const Plan& plan) {
                           bytes_text(plan.gpu.memory) + " that there are");
   out.push_back("time: " + brief_time(plan.step_seconds) + " a step, " + short_count(plan.units_per_second) +
                 " " + plan.unit + "/s; bound by " + plan.bound());
+  if (!plan.slow_type.empty()) out.push_back("  " + plan.slow_type);
   if (plan.launch_seconds > 0 && plan.compute.host_seconds > kAlike * plan.compute.gpu_seconds)
     out.push_back("  the GPU takes " + brief_time(plan.compute.gpu_seconds) + " of it, and the host " +
                   brief_time(plan.compute.host_seconds) + " to launch " +
@@ -335,6 +344,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
                  {plan.unit + "_per_second", plan.units_per_second},
                  {"bound", plan.bound()}};
   for (const auto& [name, seconds] : plan.kernels) out["time"]["kernels"][name] = seconds;
+  if (!plan.slow_type.empty()) out["time"]["warning"] = plan.slow_type;
   return out;
 }
 

@@ -35,7 +35,8 @@ struct Plan {
   std::int64_t peak = 0, evaluation = 0, evaluation_rows = 0;
   StepOptimizer::Bytes states;  // those in host memory too
   std::int64_t parameters = 0, trained = 0;
-  std::string batch;  // "32 clips of up to 20 s …"
+  std::int64_t gradient_sums = 0;  // bytes of the fp32 sums of gradients, which accumulation needs
+  std::string batch;               // "32 clips of up to 20 s …"
   std::int64_t rows = 0, passes = 1;
   double padded_length = 0;  // of that batch; 0: all batches have the same
   std::string unit;          // of throughput: "tokens"
@@ -55,6 +56,7 @@ struct Plan {
   std::vector<std::int64_t> measured_rows;
   std::string measured_on;  // the device
   bool cpu = false;         // of a run on the CPU, whose allocator rounds nothing
+  std::string slow_type;    // a warning that the GPU has no tensor cores for compute_dtype; else empty
 
   // What a process takes of the device: the allocator's segments, and CUDA's own.
   [[nodiscard]] std::int64_t total() const { return memory.reserved + evaluation + gpu.context; }
@@ -72,6 +74,8 @@ Result<Plan> make_plan(const Settings& given, const PlanRequest& request);
 // The same of a task whose data is open, and of settings whose passes are those of a rank. It builds a model
 // of its own, which the task has afterwards.
 Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& request);
+// Makes the plan of a config's settings with a task whose data is open.
+Result<Plan> make_plan_of_open(const Settings& given, Task& task, const PlanRequest& request);
 
 // The rows of its table of memory, in their order.
 std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan);

@@ -173,6 +173,7 @@ Status Tracing::build() {
   const std::int64_t summed_here = all_leave ? 1 : training_.gradient_accumulation_steps;
   gradients_ = make_gradients(*world_, groups_, training_, summed_here, shards_.get());
   out_.communication = gradients_->communication_bytes();
+  out_.gradient_sums = gradients_->sum_bytes();
   for (const auto& [name, param] : groups_.parameters)
     out_.gradient_bytes += static_cast<std::int64_t>(param.nbytes());
   const int handles = request_.device == FakeDevice::Of::gpu ? kHandles : 0;

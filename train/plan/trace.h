@@ -32,6 +32,7 @@ struct StepTrace {
   std::int64_t passes = 1;                     // of a step
   StepOptimizer::Bytes states;
   std::int64_t gradient_bytes = 0;
+  std::int64_t gradient_sums = 0;  // Gradients::sum_bytes()
   std::int64_t communication = 0;  // of ranks alone; the owner of these bytes is that of gradients
   bool on_cpu = false;             // the CPU updates states that are in host memory
 };

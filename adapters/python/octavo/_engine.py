@@ -24,7 +24,17 @@ WEIGHTS, GRADIENTS = range(2)  # octavo_engine_wait
 TO_HOST, TO_DEVICE = range(2)  # octavo_engine_refresh
 
 
+def refuse_amd(device: torch.device) -> None:
+    """RuntimeError for a GPU of a ROCm build of torch, which calls AMD's GPUs `cuda` as well."""
+    if device.type == "cuda" and torch.version.hip is not None:
+        raise RuntimeError(
+            f"{device} is an AMD GPU (this torch is a ROCm build, HIP {torch.version.hip}): "
+            "octavo has code for CPUs and NVIDIA GPUs only"
+        )
+
+
 def device_numbers(device: torch.device) -> tuple[int, int]:
+    refuse_amd(device)
     return (0, 0) if device.type == "cpu" else (1, int(device.index))
 
 

@@ -101,7 +101,7 @@ Status write_made_nemo_model(const std::string& path, const SpeechModelSettings&
   std::vector<TensorSource> sources = table_sources(features, origin);
   for (const TensorSource& source : weights) {
     sources.push_back(source);
-    if (auto name = nemo_name(source.name)) sources.back().name = std::move(*name);
+    if (auto name = nemo_name(source.name, model.joint_dropout)) sources.back().name = std::move(*name);
   }
   return write_nemo(path, *config, sources, files);
 }

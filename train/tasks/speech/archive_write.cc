@@ -182,7 +182,8 @@ Status write_nemo_model(const std::string& path, const SpeechArchive& origin,
   for (const StoredTensor& tensor : origin.preprocessor()) sources.push_back(source_of(tensor));
   for (const TensorSource& source : weights) {
     sources.push_back(source);
-    if (auto name = nemo_name(source.name)) sources.back().name = std::move(*name);
+    if (auto name = nemo_name(source.name, origin.settings().joint_dropout))
+      sources.back().name = std::move(*name);
   }
   const auto files = origin.other_files();
   if (!files.ok()) return files.status();

@@ -69,7 +69,7 @@ class ClipSource {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::vector<std::string> introduction() const = 0;
   // The setting that makes clips shorter, as the text task has it: "generator.seconds is 4"; and what to try,
-  // `key=value`, empty where clips cannot be shorter.
+  // `key=value (what it changes)`, empty where clips cannot be shorter.
   [[nodiscard]] virtual std::string length_text() const = 0;
   [[nodiscard]] virtual std::string shorter() const = 0;
   [[nodiscard]] virtual Task::SizeKey length_key() const = 0;  // in seconds

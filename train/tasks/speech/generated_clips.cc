@@ -105,7 +105,8 @@ Task::SizeKey GeneratedClips::length_key() const {
 }
 
 std::string GeneratedClips::shorter() const {
-  return clips_.seconds > 1 ? "data.generator.seconds=" + significant(clips_.seconds / 2, 4) : "";
+  if (clips_.seconds <= 1) return "";
+  return "data.generator.seconds=" + significant(clips_.seconds / 2, 4) + " (shorter clips)";
 }
 
 }  // namespace octavo::train

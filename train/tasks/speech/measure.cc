@@ -45,8 +45,9 @@ Batch random_batch(const SpeechModelSettings& model, const SpeechLoad& load) {
 
 std::unique_ptr<Gradients> gradients_of(const NamedTensors& parameters, const TrainingSettings& training,
                                         StepOptimizer& optimizer) {
-  if (training.offload_gradients) return std::make_unique<TakenGradients>(parameters, 1, optimizer);
-  return std::make_unique<GradientSums>(parameters, 1);
+  const std::int64_t passes = training.gradient_accumulation_steps;
+  if (training.offload_gradients) return std::make_unique<TakenGradients>(parameters, passes, optimizer);
+  return std::make_unique<GradientSums>(parameters, passes);
 }
 
 class Bench {
@@ -77,10 +78,23 @@ class Bench {
   // As Stepper does one.
   void step(StepWatch& watch) {
     gradients_->clear();
+    ++number_;
+    for (std::int64_t i = 0; i < training_.gradient_accumulation_steps; ++i) micro_batch(watch);
+    gradients_->finish();
+    watch.begin(StepPart::optimizer);
+    optimizer_->set_loss_scale(scaler_.scale());
+    optimizer_->step();
+    scaler_.update(optimizer_->skipped());
+    skipped_ += optimizer_->skipped() != 0;
+    if (fp8_ != nullptr) fp8_->step_done(optimizer_->skipped());
+    watch.end();
+  }
+
+  // Forward and backward pass of the same clips as in every other micro-batch.
+  void micro_batch(StepWatch& watch) {
     watch.begin(StepPart::features);
     const Batch batch = to_device(batch_, device_);
-    const DropoutPass pass{static_cast<std::uint64_t>(training_.seed), ++number_,
-                           draw_numbers(batch, device_)};
+    const DropoutPass pass{static_cast<std::uint64_t>(training_.seed), number_, draw_numbers(batch, device_)};
     const auto [features, lengths] = featurizer_(batch.at(kAudio), samples_, pass);
     watch.begin(StepPart::encoder_forward);
     torch::Tensor loss;
@@ -94,16 +108,8 @@ class Bench {
     watch.begin(StepPart::loss_backward);
     in_loss_ = true;
     optimizer_->wait();
-    scaler_.scaled(loss).backward();
+    scaler_.scaled(loss / training_.gradient_accumulation_steps).backward();
     gradients_->pass_done();
-    gradients_->finish();
-    watch.begin(StepPart::optimizer);
-    optimizer_->set_loss_scale(scaler_.scale());
-    optimizer_->step();
-    scaler_.update(optimizer_->skipped());
-    skipped_ += optimizer_->skipped() != 0;
-    if (fp8_ != nullptr) fp8_->step_done(optimizer_->skipped());
-    watch.end();
     loss_ = loss.detach();
   }
 
@@ -119,15 +125,15 @@ class Bench {
     out.master = bytes.master;
     out.fp8 = fp8_ != nullptr ? fp8_->bytes() : 0;
     out.host = bytes.host_states + bytes.host_master + bytes.host_copies;
-    const std::int64_t held = device_.is_cpu()
-                                  ? out.weights + bytes.states + bytes.master + bytes.workspace + out.fp8
-                                  : device_memory(device_).allocated;
+    const std::int64_t on_cpu =
+        out.weights + bytes.states + bytes.master + bytes.workspace + out.fp8 + gradients_->sum_bytes();
+    const std::int64_t held = device_.is_cpu() ? on_cpu : device_memory(device_).allocated;
     StepMemory memory(device_);
     step(memory);
     const auto at = [](StepPart part) { return static_cast<std::size_t>(part); };
     const auto& before = memory.before();
     const auto& peak = memory.peak();
-    out.peak = held + *std::max_element(peak.begin(), peak.end());
+    out.peak = held + memory.most();
     const std::size_t forward = at(StepPart::loss_forward), backward = at(StepPart::loss_backward);
     out.activations = before[forward];
     // When its backward pass is done, gradients are left.
@@ -197,7 +203,8 @@ SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const
   bench.wait_for_all();
   const auto steps = static_cast<double>(load.steps);
   out.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / steps;
-  out.clips_per_second = static_cast<double>(load.clips) / out.step_seconds;
+  out.clips_per_second =
+      static_cast<double>(load.clips * training.gradient_accumulation_steps) / out.step_seconds;
   out.seconds = clock.seconds();
   for (double& part : out.seconds) part /= steps;
   out.loss = bench.loss();

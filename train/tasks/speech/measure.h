@@ -14,7 +14,8 @@
 
 namespace octavo::train {
 
-// Clips of one length with equally many labels.
+// A micro-batch: clips of one length with equally many labels. A step has as many of them as
+// training.gradient_accumulation_steps says.
 struct SpeechLoad {
   std::int64_t clips = 0, frames = 0, tokens = 0;
   std::int64_t steps = 0;  // that are timed, after some that are not

@@ -18,7 +18,9 @@ using Side = std::string_view Beginning::*;
 
 constexpr std::string_view kLayer = "encoder.layers.";
 
-constexpr std::array<Beginning, 8> kParts = {{
+constexpr Beginning kHeadWithoutDropout = {"joint.joint_net.1.", "joint.head."};
+
+constexpr std::array<Beginning, 9> kParts = {{
     {"encoder.pre_encode.conv.", "encoder.subsampling.layers."},
     {"encoder.pre_encode.out.", "encoder.subsampling.linear."},
     {"decoder.prediction.embed.", "decoder.embedding."},
@@ -26,6 +28,7 @@ constexpr std::array<Beginning, 8> kParts = {{
     {"joint.enc.", "encoder_projector."},
     {"joint.pred.", "decoder.decoder_projector."},
     {"joint.joint_net.2.", "joint.head."},
+    kHeadWithoutDropout,
     {"decoder.decoder_layers.0.", "ctc_head."},
 }};
 
@@ -78,7 +81,11 @@ std::optional<std::string> transformers_name(std::string_view nemo) {
   return other_name(nemo, &Beginning::nemo, &Beginning::transformers);
 }
 
-std::optional<std::string> nemo_name(std::string_view transformers) {
+std::optional<std::string> nemo_name(std::string_view transformers, double joint_dropout) {
+  if (joint_dropout == 0 && transformers.starts_with(kHeadWithoutDropout.transformers)) {
+    return std::string(kHeadWithoutDropout.nemo) +
+           std::string(transformers.substr(kHeadWithoutDropout.transformers.size()));
+  }
   return other_name(transformers, &Beginning::transformers, &Beginning::nemo);
 }
 

@@ -113,9 +113,9 @@ Task::SizeKey Recordings::length_key() const {
 }
 
 std::string Recordings::shorter() const {
-  if (settings_.batch_seconds && most_rows(kNoLimit) > 1)
-    return "data.batch_seconds=" + significant(*settings_.batch_seconds / 2, 6);
-  return settings_.max_duration > 1 ? "data.max_duration=" + significant(settings_.max_duration / 2, 4) : "";
+  if (settings_.max_duration <= 1) return "";
+  const std::string half = significant(settings_.max_duration / 2, 4);
+  return "data.max_duration=" + half + " (drops data: clips longer than " + half + " s are skipped)";
 }
 
 std::vector<std::string> Recordings::smaller_limits(std::int64_t parts) const {

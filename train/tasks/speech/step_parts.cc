@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/step_parts.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace octavo::train {
@@ -26,12 +27,17 @@ ByPart<double> StepClock::seconds() const {
 void StepMemory::begin(StepPart part) {
   end();
   part_ = static_cast<int>(part);
-  before_.at(static_cast<std::size_t>(part)) = after_;
+  if (!measured_.at(static_cast<std::size_t>(part))) before_.at(static_cast<std::size_t>(part)) = after_;
   meter_.restart();
 }
 
 void StepMemory::end() {
-  if (part_ >= 0) peak_.at(static_cast<std::size_t>(part_)) = meter_.bytes();
+  if (part_ >= 0) {
+    const auto part = static_cast<std::size_t>(part_);
+    most_ = std::max(most_, meter_.bytes());
+    if (!measured_.at(part)) peak_.at(part) = meter_.bytes();
+    measured_.at(part) = true;
+  }
   after_ = meter_.now();
   part_ = -1;
 }

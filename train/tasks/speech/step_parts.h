@@ -39,7 +39,8 @@ class StepClock : public StepWatch {
   bool running_ = false;
 };
 
-// Memory beyond what there was when it began.
+// Memory beyond what there was when it began, in one step. Of several micro-batches, before() and peak() have
+// the first, because later ones begin with gradients; most() has all.
 class StepMemory : public StepWatch {
  public:
   explicit StepMemory(const torch::Device& device) : meter_(device) {}
@@ -48,11 +49,13 @@ class StepMemory : public StepWatch {
 
   [[nodiscard]] const ByPart<std::int64_t>& before() const { return before_; }  // when a part began
   [[nodiscard]] const ByPart<std::int64_t>& peak() const { return peak_; }      // within it
+  [[nodiscard]] std::int64_t most() const { return most_; }                     // in the step
 
  private:
   PeakMeter meter_;
   ByPart<std::int64_t> before_{}, peak_{};
-  std::int64_t after_ = 0;
+  ByPart<bool> measured_{};
+  std::int64_t after_ = 0, most_ = 0;
   int part_ = -1;
 };
 

@@ -230,12 +230,9 @@ std::string SpeechTask::batch_text(std::int64_t rows) const {
   return out;
 }
 
-MemoryAdvice SpeechTask::memory_advice() const {
-  MemoryAdvice out;
-  if (!model_settings_.checkpoint_encoder)
-    out.first.emplace_back("model.gradient_checkpointing=true (activations of one layer instead of all)");
-  if (const std::string shorter = clips_->shorter(); !shorter.empty()) out.last.push_back(shorter);
-  return out;
+std::vector<std::string> SpeechTask::memory_advice() const {
+  const std::string shorter = clips_->shorter();
+  return shorter.empty() ? std::vector<std::string>() : std::vector{shorter};
 }
 
 // Of a model that is read from files its size is given.

@@ -54,7 +54,7 @@ class SpeechTask : public Task {
   [[nodiscard]] std::vector<std::string> introduction() const override;
   void describe(nlohmann::ordered_json& start) const override;
   [[nodiscard]] std::string batch_text(std::int64_t rows) const override;
-  [[nodiscard]] MemoryAdvice memory_advice() const override;
+  [[nodiscard]] std::vector<std::string> memory_advice() const override;
   [[nodiscard]] SizeKey length_key() const override { return clips_->length_key(); }
   [[nodiscard]] SizeKey model_key() const override;
   [[nodiscard]] std::vector<std::string> smaller_limits(std::int64_t parts) const override {

@@ -82,9 +82,7 @@ std::optional<TextLosses> evaluate_text(TextModel& model, const TextCorpus& corp
   const EvalScope scope(model);
   const auto row = static_cast<std::size_t>(block_size) + 1, together = static_cast<std::size_t>(rows);
   const torch::Device& device = call.device;
-  torch::Tensor sum =
-      torch::zeros({}, torch::TensorOptions(torch::kFloat64)
-                           .device(device.type() == torch::kMPS ? torch::Device(torch::kCPU) : device));
+  torch::Tensor sum = torch::zeros({}, torch::TensorOptions(torch::kFloat64).device(device));
   TextLosses out;
   for (std::size_t first = static_cast<std::size_t>(call.rank) * together; first < offsets.size();
        first += static_cast<std::size_t>(call.ranks) * together) {

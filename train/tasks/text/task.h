@@ -38,7 +38,7 @@ class TextTask : public Task {
   [[nodiscard]] std::vector<std::string> introduction() const override;
   void describe(nlohmann::ordered_json& start) const override;
   [[nodiscard]] std::string batch_text(std::int64_t rows) const override;
-  [[nodiscard]] MemoryAdvice memory_advice() const override;
+  [[nodiscard]] std::vector<std::string> memory_advice() const override;
   [[nodiscard]] SizeKey length_key() const override;
   [[nodiscard]] SizeKey model_key() const override;
   [[nodiscard]] std::string shorter_steps() const override;

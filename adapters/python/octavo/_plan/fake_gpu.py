@@ -127,7 +127,6 @@ def _answers(gpu: Gpu) -> Iterator[None]:
         "get_device_capability": gpu.capability,
         "get_device_name": gpu.name,
         "get_device_properties": _properties(gpu),
-        "is_bf16_supported": gpu.capability[0] >= 8,
         "is_current_stream_capturing": False,
         "synchronize": None,
         "empty_cache": None,
@@ -144,6 +143,11 @@ def _answers(gpu: Gpu) -> Iterator[None]:
         for name, answer in answers.items():
             given = functools.partial(_answer, answer)
             stack.enter_context(mock.patch.object(torch.cuda, name, given))
+
+        def is_bf16_supported(including_emulation: bool = True) -> bool:
+            return including_emulation or gpu.capability >= (8, 0)
+
+        stack.enter_context(mock.patch.object(torch.cuda, "is_bf16_supported", is_bf16_supported))
         yield
 
 

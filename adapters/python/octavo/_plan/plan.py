@@ -161,6 +161,11 @@ class _Job:
             )
 
     def planned(self, gpu: _core.Gpu) -> PlanReport:
+        if gpu.capability < (8, 0) and torch.bfloat16 in (self.autocast, self.dtype):
+            self.notes.append(
+                f"bfloat16 is slow on {gpu.name}, whose tensor cores support float16 and not bfloat16; "
+                "use torch.float16"
+            )
         with fake_gpu(gpu, self.notes) as (_, device), attention.chosen_for(gpu):
             recorder = Recorder(gpu, device)
             with recorder:

@@ -9,6 +9,7 @@ dtype is for show. Recognised by the name of the class, so that torchao need not
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -69,3 +70,40 @@ def _qmap(name: str, value: Any, state: str) -> Tensor:
     if bool(value.signed) is not (known_moments()[name] == "first"):
         raise ValueError(f"{name} is a torchao state with signed={value.signed}, expected {not value.signed}")
     return qmap
+
+
+def is_offloaded(state_dict: Mapping[str, Any]) -> bool:
+    """Returns True for a state dict of torchao's CPUOffloadOptimizer."""
+    return "offloaded" in state_dict and "param_groups" not in state_dict
+
+
+def join_offloaded(state_dict: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns a state dict of torchao's CPUOffloadOptimizer in the form of torch.optim, for these groups.
+
+    The file has one state dict for each parameter that was stepped on the CPU, in the order of the
+    parameters, and one for all parameters below `minimal_size`. It does not have the limit. It follows from
+    the counts, because the parameters on the CPU are the largest ones. Frozen parameters are in neither part.
+    """
+    away, rest = state_dict["offloaded"], state_dict.get("on-device") or {"state": {}, "param_groups": []}
+    trained = [param for group in groups for param in group["params"] if param.requires_grad]
+    small = [number for group in rest["param_groups"] for number in group["params"]]
+    limit = sorted((param.numel() for param in trained), reverse=True)[: len(away)][-1] if away else math.inf
+    large = sum(param.numel() >= limit for param in trained)
+    if (large, len(trained) - large) != (len(away), len(small)):
+        raise ValueError(
+            f"loaded state dict of torchao's CPUOffloadOptimizer has {len(away)} parameters on the CPU and "
+            f"{len(small)} on the device, expected {len(trained)} in all, the largest on the CPU"
+        )
+    options = {number: group for group in rest["param_groups"] for number in group["params"]}
+    big = iter((saved["state"].get(0), saved["param_groups"][0]) for saved in away)
+    little = iter((rest["state"].get(number), options[number]) for number in small)
+    states: dict[int, Any] = {}
+    merged, count = [], 0
+    for group in groups:
+        saved_group: Mapping[str, Any] = group  # stays where all parameters of the group are frozen
+        numbers = range(count, count := count + len(group["params"]))
+        for number, param in zip(numbers, group["params"], strict=True):
+            if param.requires_grad:
+                states[number], saved_group = next(big if param.numel() >= limit else little)
+        merged.append({**saved_group, "params": list(numbers)})
+    return {"state": states, "param_groups": merged}

@@ -32,6 +32,16 @@ def _keys() -> frozenset[str]:
     return frozenset({"step", "error_bits", *known_moments(), *coded})
 
 
+def refuse_zero(state_dict: Mapping[str, Any]) -> None:
+    """ValueError for a rank's file of a checkpoint that DeepSpeed's ZeRO has written."""
+    if state_dict.keys() & {"optimizer_state_dict", "base_optimizer_state"}:
+        raise ValueError(
+            "loaded state dict is a file of DeepSpeed's ZeRO, whose states are flat partitions without names "
+            "of parameters, which cannot be loaded; begin with the weights that zero_to_fp32.py of DeepSpeed "
+            "makes of the checkpoint, and with new states"
+        )
+
+
 def read_peer_state(
     entry: Mapping[str, Any],
     shape: tuple[int, ...],

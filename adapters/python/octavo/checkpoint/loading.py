@@ -22,6 +22,8 @@ from .._shards import is_sharded, local
 from .._warn import warn
 from . import from_bitsandbytes as bitsandbytes
 from . import masters, rows
+from .from_torchao import is_offloaded, join_offloaded
+from .importers import refuse_zero
 from .native import Loaded, read_entry
 from .saved import SavedMoment
 
@@ -44,6 +46,9 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
     for hook in optimizer._optimizer_load_state_dict_pre_hooks.values():
         replaced = hook(optimizer, given)
         given = given if replaced is None else replaced
+    if is_offloaded(given):
+        given = join_offloaded(given, optimizer.param_groups)
+    refuse_zero(given)
     groups, saved_groups = optimizer.param_groups, given["param_groups"]
     if len(groups) != len(saved_groups):
         raise ValueError(

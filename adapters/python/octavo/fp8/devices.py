@@ -33,7 +33,11 @@ def _why_not(device: torch.device, recipe: int) -> str:
     # For tests: the CPU computes the same numbers, slowly.
     if device.type == "cpu" and os.environ.get("OCTAVO_FP8_REFERENCE") == "1":
         return ""
-    status = _abi.library().octavo_fp8_supported(*device_numbers(device), recipe)
+    try:
+        numbers = device_numbers(device)
+    except RuntimeError as amd:
+        return f"[fp8] device: {amd}"
+    status = _abi.library().octavo_fp8_supported(*numbers, recipe)
     return "" if status == 0 else _abi.last_error()
 
 

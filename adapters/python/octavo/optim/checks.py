@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .._describe import algorithms
-from .._engine import DTYPES
+from .._engine import DTYPES, refuse_amd
 from .._shards import is_sharded, local
 from .._warn import warn
 from .state import kind_of
@@ -31,6 +31,8 @@ def check_param(param: Tensor) -> None:
         raise RuntimeError("complex parameters are not supported; view them as real with torch.view_as_real")
     if local(param).layout != torch.strided:
         raise RuntimeError(f"{param.layout} parameters are not supported, expected a dense tensor")
+    if not planned.get():
+        refuse_amd(param.device)
     _check_memory(param, "parameters")
     if param.dtype not in DTYPES:
         raise RuntimeError(

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checkpoint.importers import refuse_zero
 from .base import Optimizer
 from .hooks import averaged_later
 from .offloaded_param import OffloadedParam
@@ -215,6 +216,7 @@ class CPUOffloadOptimizer(torch.optim.Optimizer):
         if "offloaded" in state_dict:
             self._load_torchao(state_dict)
             return
+        refuse_zero(state_dict)
         saved = state_dict["param_groups"]
         found, wanted = ([len(group["params"]) for group in some] for some in (saved, self.param_groups))
         if found != wanted:
