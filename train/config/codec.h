@@ -30,6 +30,8 @@ struct Codec {
   std::string expected;  // "an integer from 1 to 8", after "expected "
   std::function<std::optional<T>(const YamlNode&)> read;
   std::function<std::string(const T&)> write;
+  // For a value that another tool takes: what to write instead. Empty where there is nothing to say.
+  std::function<std::string(const YamlNode&)> advice = {};
   // For a value with parts: which one is wrong. Only asked where `read` gives nothing.
   std::function<Problem(const YamlNode&)> problem = {};
   // The paths in a value, where the type has any: see paths.h.
@@ -100,6 +102,7 @@ struct Type {
   std::function<bool(const YamlNode&, Settings&)>
       set;  // returns false and sets nothing where the value is not what is expected
   std::function<std::string(const Settings&)> show;
+  std::function<std::string(const YamlNode&)> advice = {};         // may be empty
   std::function<Problem(const YamlNode&)> problem = {};            // may be empty
   std::function<std::vector<std::string*>(Settings&)> paths = {};  // may be empty; as a codec has them
   bool makes_paths = false;
@@ -150,7 +153,7 @@ Type field(T Section::*member, Codec<T> codec) {
   auto show = [member, write = codec.write](const Settings& settings) {
     return write(section_of<Section>(settings).*member);
   };
-  return {std::move(codec.expected), std::move(set),          std::move(show),
+  return {std::move(codec.expected), std::move(set),          std::move(show),  std::move(codec.advice),
           std::move(codec.problem),  paths_of(member, codec), codec.makes_paths};
 }
 
@@ -175,6 +178,7 @@ Type field(std::optional<T> Section::*member, Codec<T> codec, std::string_view n
   return {codec.expected + ", or null" + (none.empty() ? "" : " (also " + std::string(none) + ")"),
           std::move(set),
           std::move(show),
+          std::move(codec.advice),
           std::move(codec.problem),
           paths_of(member, codec),
           codec.makes_paths};

@@ -41,6 +41,11 @@ Status error_at(const Source& source, TextPlace place, const Status& status) {
   return {status.code(), at(source, place) + ": " + status.message()};
 }
 
+std::string advice(const Type& type, const YamlNode& value) {
+  const std::string text = type.advice ? type.advice(value) : std::string();
+  return text.empty() ? text : "; " + text;
+}
+
 // One level of precedence: what a file, or all words of a command line, assign.
 class Level {
  public:
@@ -150,7 +155,8 @@ class Level {
     if (!setting->type.set(one.value, config.settings)) {
       if (setting->type.problem) return error_in_part(key, setting->type.problem(one.value));
       return Status::invalid(at(source_, one.value.place) + ": " + called(one, key) + ": got " +
-                             shown(one.value) + ", expected " + setting->type.expected);
+                             shown(one.value) + ", expected " + setting->type.expected +
+                             advice(setting->type, one.value));
     }
     if (is_here(one.key, config) && setting->type.show(config.settings) != before)
       return contradiction(one, called(one, key), key.path, before, config.origins[one.key]);

@@ -142,7 +142,7 @@ Codec<std::vector<GroupSettings>> parameter_groups() {
     groups_in(node, out);
     return out;
   };
-  return {kGroupsExpected, read, write, problem};
+  return {kGroupsExpected, read, write, {}, problem};
 }
 
 Codec<NoDecay> no_decay_choice() {

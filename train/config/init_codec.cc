@@ -78,8 +78,9 @@ bool matches(std::string_view pattern, std::string_view name, std::vector<std::s
 }  // namespace
 
 Codec<std::vector<Rename>> renames() {
-  return {kExpected, read, write,
-          [](const YamlNode& node) { return first_problem(node).value_or(Problem{}); }};
+  return {kExpected, read, write, {}, [](const YamlNode& node) {
+            return first_problem(node).value_or(Problem{});
+          }};
 }
 
 std::optional<std::string> renamed(const Rename& rule, const std::string& name) {

@@ -105,7 +105,7 @@ Codec<Manifests> manifest_list() {
     manifests_in(node, out);
     return out;
   };
-  Codec<Manifests> codec = {kManifests, read, manifests_text, problem};
+  Codec<Manifests> codec = {kManifests, read, manifests_text, {}, problem};
   codec.paths = [](Manifests& all) {
     std::vector<std::string*> out;
     for (ManifestSource& each : all) out.push_back(&each.path);
