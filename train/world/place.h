@@ -1,5 +1,5 @@
-// Where a process stands among those of its run: alone, or a rank of several that the own launcher, torchrun
-// or Slurm has started. It comes from the environment alone.
+// Where a process stands among those of its run: alone, or a rank of several that the own launcher, torchrun,
+// DeepSpeed's launcher or Slurm has started. It comes from the environment alone.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace octavo::train {
 
 struct Place {
-  enum class Launcher { none, own, torchrun, slurm };
+  enum class Launcher { none, own, torchrun, slurm };  // torchrun: or one with its variables, as DeepSpeed's
   Launcher launcher = Launcher::none;
   int rank = 0, ranks = 1;
   int local_rank = 0, local_ranks = 1;  // on this machine
