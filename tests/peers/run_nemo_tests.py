@@ -49,7 +49,7 @@ def make_venv() -> pathlib.Path:
             f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}: start this with such a Python, or name one "
             "that has NeMo with --nemo-python or OCTAVO_NEMO_PYTHON"
         )
-    print(f"installing NeMo into {VENV}, a download of about 0.7 GB", flush=True)
+    print(f"installing NeMo into {VENV}, which takes about 2 GB; pip will miss cuda-bindings", flush=True)
     pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
     for command in (
         [sys.executable, "-m", "venv", "--clear", str(VENV)],

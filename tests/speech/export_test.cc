@@ -52,6 +52,24 @@ std::vector<TensorSource> some_weights() {
           make_tensor("decoder.decoder_projector.bias", "F32", {5}, 3)};
 }
 
+// NeMo numbers the modules of the joint network, and without dropout it has one less.
+TEST(SpeechExport, NamesTheJointNetworkByItsDropout) {
+  const Tokenizer tokenizer = tokenizer_of(40);
+  const TempFolder folder;
+  for (const double dropout : {0.0, 0.1}) {
+    SpeechModelSettings model = settings_for(tokenizer);
+    model.joint_dropout = dropout;
+    const std::vector<TensorSource> weights = {make_tensor("joint.head.weight", "F32", {2, 3}, 2)};
+    const std::string path = folder.at(std::to_string(dropout) + ".nemo");
+    const Status done = export_speech_model(weights, model, nullptr, path, std::nullopt, &tokenizer);
+    ASSERT_TRUE(done.ok()) << done.message();
+    const auto archive = NemoArchive::open(path);
+    ASSERT_TRUE(archive.ok()) << archive.status().message();
+    EXPECT_EQ(archive->weights().tensors().back().name,
+              dropout == 0 ? "joint.joint_net.1.weight" : "joint.joint_net.2.weight");
+  }
+}
+
 TEST(SpeechExport, AModelThatBeganHereAsNemo) {
   const Tokenizer tokenizer = tokenizer_of(40);
   for (const SpeechHead head : {SpeechHead::tdt, SpeechHead::rnnt, SpeechHead::ctc}) {

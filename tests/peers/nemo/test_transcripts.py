@@ -135,6 +135,26 @@ def test_word_times_of_ctc(folder: Path) -> None:
             before = nemos["end"]
 
 
+@pytest.mark.parametrize("head", ["ctc", "tdt"])
+def test_archives_in_bfloat16(folder: Path, head: str) -> None:
+    """The window and the filterbank of such an archive are rounded. `octavo` makes them from the settings, so
+    its transcripts are those of NeMo with exact tables."""
+    import torch
+    from nemo.collections.asr.models import ASRModel
+
+    made = nemo_models.make(folder, head)
+    tables = {name: value.clone() for name, value in made.preprocessor.featurizer.state_dict().items()}
+    archive = nemo_models.save(made.bfloat16(), folder / f"bfloat16-{head}.nemo")
+    model = ASRModel.restore_from(str(archive), map_location="cpu").float().eval()
+    rounded = model.preprocessor.featurizer.state_dict()
+    assert any(not torch.equal(rounded[name], tables[name]) for name in tables)
+    model.preprocessor.featurizer.load_state_dict(tables)
+    recordings = tones.clips(folder, CLIPS)
+    theirs = nemo_models.transcripts(model, recordings)
+    assert [entry["text"] for entry in tones.transcribe(archive, recordings)] == theirs
+    assert len(set(theirs)) > 4
+
+
 def test_nemos_resampling_of_8000_hz_leaves_images(tmp_path: Path) -> None:
     """The reason why transcripts of 8 kHz recordings may differ: what lies above 4 kHz after lhotse, which
     NeMo's transcribe() resamples with, is not there after soxr, which `octavo` uses."""
