@@ -95,6 +95,14 @@ def test_evaluations_count(config):
     assert found["memory"]["evaluation"]["rows"] == 32
 
 
+def write_recording(path, seconds):
+    with wave.open(str(path), "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(16000)
+        sound.writeframes(bytes(range(1, 251)) * (int(seconds * 32000) // 250))
+
+
 @pytest.fixture
 def recordings(tmp_path):
     """A config of a small model on eight recordings of three seconds."""
@@ -102,11 +110,7 @@ def recordings(tmp_path):
     for name, seconds in (("train", 3.0), ("val", 1.5)):
         lines = []
         for i in range(8):
-            with wave.open(str(tmp_path / f"{name}{i}.wav"), "wb") as sound:
-                sound.setnchannels(1)
-                sound.setsampwidth(2)
-                sound.setframerate(16000)
-                sound.writeframes(bytes(range(1, 251)) * (int(seconds * 32000) // 250))
+            write_recording(tmp_path / f"{name}{i}.wav", seconds)
             line = {"audio_filepath": f"{name}{i}.wav", "duration": seconds, "text": " ".join(words[i % 3 :])}
             lines.append(json.dumps(line) + "\n")
         (tmp_path / f"{name}.jsonl").write_text("".join(lines))
@@ -153,12 +157,21 @@ def test_recordings(recordings):
     ("limit", "first"),
     [
         ("batch_size=8", "per_device_train_batch_size=4 gradient_accumulation_steps=2 ("),
-        ("data.batch_seconds=24", "data.batch_seconds=12 gradient_accumulation_steps=2 ("),
+        ("data.batch_seconds=160", "data.batch_seconds=80 gradient_accumulation_steps=2 ("),
     ],
 )
 def test_a_full_device_is_told_half_the_batch_first(recordings, limit, first):
-    """2,048 channels on eight clips: a step needs 1.8 GB, and the process may have 2 GiB."""
-    wide = ("head=ctc", "encoder.subsampling_conv_channels=2048", "compute_dtype=float32", "device=cpu")
+    """2,048 channels on eight clips of 20 s: the first tensor has 2.6 GB, and the process may have 2 GiB."""
+    write_recording(recordings.parent / "long.wav", 20)
+    line = json.dumps({"audio_filepath": "long.wav", "duration": 20, "text": "a small model"}) + "\n"
+    (recordings.parent / "long.jsonl").write_text(8 * line)
+    wide = (
+        "train_manifest=long.jsonl",
+        "head=ctc",
+        "encoder.subsampling_conv_channels=2048",
+        "compute_dtype=float32",
+        "device=cpu",
+    )
     batch = (limit,) if limit.startswith("batch_size") else (limit, "batch_size=auto")
     done = subprocess.run(
         [BINARY, "train", str(recordings), *wide, *batch],

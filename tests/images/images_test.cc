@@ -244,8 +244,9 @@ TEST(Images, OutOfMemoryNamesItsAdvice) {
   ASSERT_EQ(child.wait(), 1);
   EXPECT_THAT(read_bytes(run.out + ".error"),
               AllOf(HasSubstr("out of memory"), HasSubstr("a pass had 4096 images of 64 x 64 pixels"),
-                    HasSubstr("model.gradient_checkpointing=true (activations of one block"),
-                    HasSubstr("model.width=512")));
+                    HasSubstr("what would help:\n    per_device_train_batch_size=2048 "
+                              "gradient_accumulation_steps=2 ("),
+                    HasSubstr("\n    model.width=512 (a smaller model)")));
 }
 
 TEST(Images, ALongRunSaysWhatWouldMakeItShorter) {
