@@ -120,7 +120,7 @@ CLAIMS: dict[Key, Callable[[Planner], str]] = {
 }
 TABLE = Table(
     [
-        *("claim", "clips of a pass / of an evaluation / accumulation", "guides say"),
+        *("claim", "clips of a micro-batch / of an evaluation / accumulation", "guides say"),
         "the plan, A100 where none is named",
     ],
     list(CLAIMS),

@@ -57,8 +57,8 @@ SECTIONS = (
         "test_four_questions",
         [guides.DECISION],
         """
-A common guide asks them. The answers are planned with its own batches: passes of 20 clips, 6 of them
-accumulated, and on two GPUs passes of 32 clips, 2 of them accumulated.
+A common guide asks them. The answers are planned with its own batches: 6 micro-batches of 20
+clips, and on two GPUs 2 micro-batches of 32 clips on each.
 """,
         """
 - **One A100** even has room for fp32 states without checkpointing
@@ -91,7 +91,7 @@ AdamW with states of 8 bits. `adamw_4bit` has real 4 bits.
         "test_cards",
         [cards.TABLE],
         """
-The largest batch of one pass that fits, and the speed of the multiple of 4 below it. For more rows a
+The largest micro-batch that fits, and the speed of the multiple of 4 below it. For more rows a
 step, `gradient_accumulation_steps` adds up gradients in fp32: 4 more bytes a parameter.
 """,
     ),
@@ -150,7 +150,7 @@ Python.
         """
 32 rows of 512 bytes, planned for an H200; the last columns are speeds on other cards. The second table has
 memory in percent of fp32, as a common guide writes it: with checkpointing, planned for an H100 and measured
-on an H200. "Saved without activations" leaves out what grows with the batch. The guide's "4-bit" optimizer is
+on an H200. "Saved without activations" omits what grows with the batch. The guide's "4-bit" optimizer is
 AdamW with states of 8 bits.
 """,
         """
