@@ -135,10 +135,93 @@ def test_the_script_trains_a_config(folder):
     assert "AdamW 8-bit: " in said
     assert (folder / "run" / "checkpoint-1").is_dir()
     said = run(folder, "bash", script, "none.yaml", code=2, OCTAVO=BINARY)
-    assert said == "run_training.sh: none.yaml: there is no such config; give its path as the first word\n"
+    assert said == "run_training.sh: none.yaml: there is no such config\n"
     # Several ranks by the config alone.
     said = run(folder, "bash", script, "config.yaml", "num_gpus=2", "output_dir=two", OCTAVO=BINARY)
     assert "2 ranks (ddp)" in said
+
+
+def test_the_script_chooses_the_config(folder, tmp_path_factory):
+    """The argument, then ./config.yaml, then the parakeet.yaml beside the script."""
+    empty, scripts = tmp_path_factory.mktemp("empty"), tmp_path_factory.mktemp("scripts")
+    script = scripts / "run_training.sh"
+    shutil.copy(EXAMPLES / "run_training.sh", script)
+    printed = scripts / "octavo"
+    printed.write_text('#!/bin/sh\necho "$*"\n')
+    printed.chmod(0o755)
+
+    def chosen(where, *words):
+        lines = run(where, "bash", script, *words, "max_steps=1", OCTAVO=str(printed)).splitlines()
+        config = lines[0].removeprefix("train --config ").removesuffix(" max_steps=1")
+        assert lines == [
+            f"train --config {config} max_steps=1",
+            f"run_training.sh: training with {config}",
+        ]
+        return config
+
+    said = run(empty, "bash", script, code=2, OCTAVO=str(printed))
+    assert said == (
+        f"run_training.sh: found neither ./config.yaml nor {scripts / 'parakeet.yaml'}; "
+        "give the path of a config as the first argument\n"
+    )
+    shutil.copy(EXAMPLES / "parakeet.yaml", scripts)
+    assert chosen(empty) == str(scripts / "parakeet.yaml")
+    assert chosen(folder) == "./config.yaml"
+    (folder / "other.yaml").write_text(TINY)
+    assert chosen(folder, "other.yaml") == "other.yaml"
+
+
+# sed replaces the rest of a line, so each key has its own line, as in the guide.
+STAGED = """\
+model: {name: bdh, n_layer: 1, n_embd: 32, n_head: 2, mlp_internal_dim_multiplier: 4}
+data:
+  train: tales.txt
+  block_size: 8
+  max_eval_samples: 2
+  max_samples: -1
+training:
+  compute_dtype: float32
+  per_device_train_batch_size: 2
+  max_steps: 2
+  device: cpu
+  resume_from_checkpoint: false
+output_dir: run
+"""
+# The lines of a guide for five million clips, word for word. A comment has the last step and the number of
+# samples of the run before it.
+STAGES = """\
+sed -i 's/max_samples:.*/max_samples: 100000/' config.yaml
+bash run_training.sh
+# 2 of 100000
+sed -i 's/max_samples:.*/max_samples: 500000/' config.yaml
+sed -i 's/resume_from_checkpoint: false/resume_from_checkpoint: true/' config.yaml
+bash run_training.sh
+# 4 of 500000
+sed -i 's/max_samples:.*/max_samples: 1000000/' config.yaml
+bash run_training.sh
+# 6 of 1000000
+sed -i 's/max_samples:.*/max_samples: -1/' config.yaml
+bash run_training.sh
+# 8 of 1079999
+"""
+
+
+def test_the_script_trains_in_stages_of_max_samples(tmp_path):
+    """The script lies beside config.yaml, as the guide has it."""
+    shutil.copy(EXAMPLES / "run_training.sh", tmp_path)
+    (tmp_path / "tales.txt").write_text("a tale. " * 1_200_000)
+    (tmp_path / "config.yaml").write_text(STAGED)
+    commands = []
+    for line in STAGES.splitlines():
+        if not line.startswith("# "):
+            commands.append(line)
+            continue
+        said = run(tmp_path, "bash", "-ec", "\n".join(commands), OCTAVO=BINARY)
+        assert "run_training.sh: training with ./config.yaml" in said
+        step, samples = line.removeprefix("# ").split(" of ")
+        state = json.loads((tmp_path / "run" / f"checkpoint-{step}" / "state.json").read_text())
+        assert (state["step"], state["sampler"]["samples"]) == (int(step), int(samples)), said
+        commands = []
 
 
 def test_the_script_finds_the_command(folder):
@@ -155,16 +238,19 @@ def test_the_script_finds_the_command(folder):
     path = "/usr/bin:/bin"
     words = ("bash", scripts / "run_training.sh")
     config = scripts / "parakeet.yaml"
-    assert run(folder, *words, "max_steps=1", PATH=path) == f"build: train --config {config} max_steps=1\n"
+    (folder / "config.yaml").unlink()
+    trains = f" train --config {config} max_steps=1\nrun_training.sh: training with {config}\n"
+    assert run(folder, *words, "max_steps=1", PATH=path) == f"build:{trains}"
     shutil.rmtree(folder / "a checkout" / "build")
     in_path = run(folder, *words, "max_steps=1", PATH=f"{folder / 'bin'}:{path}")
-    assert in_path == f"{folder.name}: train --config {config} max_steps=1\n"
+    assert in_path == f"{folder.name}:{trains}"
     said = run(folder, *words, code=127, PATH=path)
     assert "the command octavo was not found: run make in the checkout" in said
 
 
 def test_the_example_of_parakeet(folder):
     script = EXAMPLES / "run_training.sh"
+    (folder / "config.yaml").unlink()
     found = settings(run(folder, "bash", script, "--print-config", OCTAVO=BINARY))
     expected = {
         "model.name": "nvidia/parakeet-tdt-0.6b-v3",
