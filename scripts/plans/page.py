@@ -127,7 +127,8 @@ With `zero2` a GPU keeps its part of the gradients only ([ranks.md](ranks.md#wha
         """
 The strategies of a common guide with its own batches and accumulation, next to its figures. Hours are for one
 epoch of clips of 20 s, if reading keeps up. The guide has one row for states in host memory; two ways of it
-are planned. "Speed" is relative to the first row.
+are planned. "Speed" is relative to the first row. DeepSpeed itself was never run on
+Parakeet; [benchmarks.md](../benchmarks.md#deepspeed) has its rows for a ViT and a Llama-shaped model.
 """,
     ),
     Section(

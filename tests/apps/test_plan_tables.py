@@ -61,6 +61,14 @@ def test_words_are_those_of_the_script() -> None:
         assert section.after.strip() in PAGE, AGAIN
 
 
+def test_deepspeed_is_named_as_not_run_on_parakeet() -> None:
+    """The guide's row is of DeepSpeed, and ours next to it are plans of `offload`."""
+    section = PAGE.partition("\n## Parakeet 0.6B: all 5.2M clips on A100s\n")[2].partition("\n## ")[0]
+    assert "DeepSpeed itself was never run on Parakeet; [" in " ".join(section.split())
+    assert "](../benchmarks.md#deepspeed)" in section
+    assert "\n### DeepSpeed\n" in (ROOT / "docs/benchmarks.md").read_text()
+
+
 def test_measured_figures_are_found() -> None:
     """A heading of benchmarks.md that changes is an error; a row that changes would leave cells empty."""
     assert all(measured(tables.SPEECH, ("adamw_8bit", "on", "32"), (3, 4)))
