@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+import re
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -31,6 +32,21 @@ def git(folder: pathlib.Path, *arguments: str) -> str:
     names = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     done = subprocess.run(["git", *names, *arguments], cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def test_a_script_that_a_commit_lacks_was_outside_the_tree() -> None:
+    """A claim that covers a benchmark which did not exist at its commit says who measured it."""
+    history = script.marks.History(ROOT)
+    if not history.known or history.shallow:
+        pytest.skip("this tree has no complete git history")
+    missing = []
+    for mark in script.blocks.MARK.finditer((ROOT / "docs/benchmarks.md").read_text()):
+        found = re.match(r"measured \S+ at (\w+).*?; covers: ([^;]*)", mark[2], re.DOTALL)
+        for path in found[2].split() if found else ():
+            if path.startswith("benchmarks/") and not git(ROOT, "ls-tree", found[1], path):
+                missing.append(path)
+                assert "; by a script outside the tree" in mark[2], (path, found[1])
+    assert "benchmarks/llama.py" in missing
 
 
 @pytest.fixture(scope="module")
