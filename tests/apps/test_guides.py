@@ -307,3 +307,20 @@ def test_a_script_with_code_is_told_what_to_do(folder):
     said = run(folder, BINARY, "train", "settings.py", "--print-config")
     assert settings(said)["training.optimizer"] == "adamw_8bit"
     assert "note: settings.py:2:1: use_4bit_optimizer: true is 8-bit AdamW" in " ".join(said.split())
+
+
+def test_a_value_that_is_code_is_named(folder):
+    """The line of a script that Python would have to compute, and that a copy of the settings still has."""
+    line = 'COMPUTE_DTYPE = "bfloat16" if torch.cuda.is_available() else "float16"'
+    (folder / "settings.py").write_text(f"USE_FP8 = False\n{line}\n")
+    said = run(folder, BINARY, "train", "settings.py", code=2)
+    assert said.startswith(f"octavo: settings.py:2:1: {line[:20]}")
+    assert "Python code is not executed" in said
+    assert "not YAML" not in said
+    assert "Write the value itself in this line" in said
+    copies = re.search(r"(grep .* settings\.py > config\.py);", said).group(1)
+    run(folder, "bash", "-c", copies)
+    copied = folder / "config.py"
+    copied.write_text(copied.read_text().replace(line, 'COMPUTE_DTYPE = "float16"'))
+    said = run(folder, BINARY, "train", "config.py", "--print-config")
+    assert settings(said)["training.compute_dtype"] == "float16"

@@ -69,7 +69,7 @@ COMPUTE_DTYPE = "bfloat16"  # Compute dtype for mixed precision
                           "adamw); the states of optimizer: adamw_8bit take about a quarter of its memory"));
 }
 
-// The switch counts where no optimizer is named. One that is named is kept where it agrees.
+// The switch applies if no optimizer is set. A set optimizer must agree with it.
 TEST(BdhGuide, FourBitOptimizerBesideAnOptimizer) {
   const auto chosen = [](const std::string& text, const Words& words = {}) {
     const Config config = parsed(text, words);
@@ -556,6 +556,26 @@ TEST(Assignments, CodeIsNamedWithWhatToDo) {
       {"torch.manual_seed(1)\n", "train.py:1:1: torch.manual_seed(1): Python code"}};
   for (const auto& [text, message] : all) EXPECT_THAT(error(text), StartsWith(message)) << text;
   EXPECT_THAT(error("import x", "my train.py"), HasSubstr(" SCRIPT.py > settings.py"));
+  // Values that are expressions, and therefore no YAML.
+  const std::pair<const char*, const char*> values[] = {
+      {"USE_FP8 = True\n\nCOMPUTE_DTYPE = \"bfloat16\" if x else \"float16\"\nLR = 1\n",
+       "train.py:3:1: COMPUTE_DTYPE = \"bfloat16\" if x else \"float16\": Python code is not executed; "},
+      {"A = 1\r\nB = \"a\" + \"b\"\r\n", "train.py:2:1: B = \"a\" + \"b\": Python code is not executed; "},
+      {"train = [\"a\",\n  \"b\" + x]\nA = 1\n", "train.py:2:1: \"b\" + x]: Python code is not executed; "},
+      {"B = \"\"\"abc\ndef\"\"\"\n", "train.py:1:1: B = \"\"\"abc: Python code is not executed; "}};
+  for (const auto& [text, message] : values) {
+    EXPECT_THAT(error(text), StartsWith(message)) << text;
+    EXPECT_THAT(error(text), HasSubstr("Write the value itself in this line; ")) << text;
+    EXPECT_THAT(error(text), HasSubstr(" train.py > settings.py; ")) << text;
+    EXPECT_THAT(error(text, "my_settings.py"), HasSubstr(" my_settings.py > config.py; ")) << text;
+  }
+  // Mistakes that are not code keep YAML's message: a bracket that the file does not close, a YAML file.
+  EXPECT_EQ(error("A = 1\ntrain = [\"a\"\n"), "train.py:3:1: not YAML: end of sequence flow not found");
+  EXPECT_EQ(error("a: \"b\" if c\n", "a.yaml"), "a.yaml:1:8: not YAML: end of map not found");
+  EXPECT_EQ(line_of(" a \r\n\n b", 1).text, "a");
+  EXPECT_EQ(line_of(" a \r\n\n b", 2).text, "");
+  EXPECT_EQ(line_of(" a \r\n\n b", 3).text, "b");
+  EXPECT_EQ(line_of(" a \r\n\n b", 4).text, "");
   for (const char* text : {"", "A = 1\n", "from: x", "class = 2", "if", "a: f(x)", "  import x", "# import x",
                            "format: 1", "import_x = 2", "train: [a,\n  b(c)]\n"})
     EXPECT_FALSE(find_code(text)) << text;

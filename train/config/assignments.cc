@@ -78,6 +78,14 @@ std::optional<CodeLine> find_code(std::string_view text) {
   return std::nullopt;
 }
 
+CodeLine line_of(std::string_view text, int number) {
+  for (int before = 1; before < number && !text.empty(); ++before) take_line(text);
+  if (text.empty()) return {number, {}};
+  std::string_view line = take_line(text);
+  line.remove_prefix(std::min(line.find_first_not_of(" \t\r\n"), line.size()));
+  return {number, line.substr(0, line.find_last_not_of(" \t\r\n") + 1)};
+}
+
 std::string assignments_as_yaml(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -23,9 +23,13 @@ struct CodeLine {
   std::string_view text;
 };
 
-// The first line that is a statement of a Python script: an import, a definition, a condition or loop, a
-// call, a decorator or a docstring. Nothing where there is none, as in every config.
+// Returns the first Python statement; nullopt if there is none. A statement is a line with an import, a
+// definition, a condition or loop, a call, a decorator or a docstring. No config has one.
 std::optional<CodeLine> find_code(std::string_view text);
+
+// Returns a line of the text without its line break and the blanks before and after; empty after the last
+// line.
+CodeLine line_of(std::string_view text, int number);
 
 // The text with `NAME : value` for each such line, and null for None. Other lines stay as they are: those of
 // a list over several lines, for example. A value without a space before it moves by one column.

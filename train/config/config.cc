@@ -267,23 +267,33 @@ struct Given {
   std::vector<YamlNode> maps;
 };
 
-// A Python script with code in it: what to do with its settings. Nothing is executed.
-Status code_status(const CodeLine& code, const Source& source) {
+// Returns the error for a Python script; it contains a grep command that copies the settings. `is_value`: the
+// line is a setting whose value Python would have to compute.
+Status code_status(const CodeLine& code, const Source& source, bool is_value) {
   const bool plain = source.name.find_first_of(" '\"$`\\") == std::string::npos;
+  // The command must not write to the file that it reads.
+  const std::string copy = source.name.ends_with("settings.py") ? "config.py" : "settings.py";
   return Status::invalid(
       at(source, {code.line, 1}) + ": " + shown(code.text) +
-      ": Python code is not executed; a config is lines of NAME = value, or YAML. Copy the script's "
-      "settings: grep "
-      "-E \"^[A-Z0-9_]+ *= *(True|False|None|[-.0-9'\\\"])\" " +
-      (plain ? source.name : "SCRIPT.py") +
-      " > settings.py; remove the names that docs/config.md does not have, and run octavo train settings.py");
+      ": Python code is not executed; a config is lines of NAME = value, or YAML. " +
+      (is_value
+           ? "Write the value itself in this line; if other lines are code, copy the settings before: grep "
+           : "Copy the script's settings: grep ") +
+      "-E \"^[A-Z0-9_]+ *= *(True|False|None|[-.0-9'\\\"])\" " + (plain ? source.name : "SCRIPT.py") + " > " +
+      copy + "; remove the names that docs/config.md does not have, and run octavo train " + copy);
 }
 
 Result<Given> given_by_file(std::string_view text, std::string_view name) {
   Given out{{std::string(name), true}, {}};
-  if (const auto code = find_code(text)) return code_status(*code, out.source);
+  if (const auto code = find_code(text)) return code_status(*code, out.source, false);
+  const bool assigns = has_assignments(text);
+  std::optional<TextPlace> not_yaml;
   auto root =
-      has_assignments(text) ? read_yaml(assignments_as_yaml(text), out.source) : read_yaml(text, out.source);
+      assigns ? read_yaml(assignments_as_yaml(text), out.source, &not_yaml) : read_yaml(text, out.source);
+  if (assigns && not_yaml) {  // a value that is an expression of Python
+    const CodeLine line = line_of(text, not_yaml->line);
+    if (!line.text.empty()) return code_status(line, out.source, true);
+  }
   if (!root.ok()) return root.status();
   if (root->kind != YamlNode::Kind::map && root->kind != YamlNode::Kind::null) {
     return Status::invalid(at(out.source, root->place) + ": got " + shown(*root) +

@@ -161,7 +161,7 @@ std::string at(const Source& source, TextPlace place) {
   return source.name + ":" + std::to_string(place.line) + ":" + std::to_string(place.column);
 }
 
-Result<YamlNode> read_yaml(std::string_view text, const Source& source) {
+Result<YamlNode> read_yaml(std::string_view text, const Source& source, std::optional<TextPlace>* not_yaml) {
   if (Status status = check_text(text, source); !status.ok()) return status;
   try {
     std::istringstream stream{std::string(text)};
@@ -177,6 +177,7 @@ Result<YamlNode> read_yaml(std::string_view text, const Source& source) {
     return std::move(builder.root);
   } catch (const YAML::Exception& error) {
     const TextPlace place = error.mark.is_null() ? TextPlace{} : place_of(error.mark);
+    if (not_yaml != nullptr) *not_yaml = place;
     return Status::invalid(at(source, place) + ": not YAML: " + error.msg);
   }
 }

@@ -6,6 +6,7 @@
 #include <octavo/status.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,8 +36,10 @@ struct YamlNode {
 
 inline constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
 
-// The text's only document; an empty text is null.
-Result<YamlNode> read_yaml(std::string_view text, const Source& source);
+// Returns the text's only document; an empty text is null. Sets `*not_yaml` to the place of an error in the
+// syntax of YAML, and leaves it empty for all other errors.
+Result<YamlNode> read_yaml(std::string_view text, const Source& source,
+                           std::optional<TextPlace>* not_yaml = nullptr);
 
 // A value as an error shows it: short, on one line.
 std::string shown(const YamlNode& node);
