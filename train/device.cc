@@ -2,6 +2,7 @@
 #include "device.h"
 
 #include "train/config/passes.h"
+#include "train/config/slow_types.h"
 #include "train/data/mix.h"
 
 #include <ATen/Parallel.h>
@@ -160,11 +161,10 @@ bool has_backend(const torch::Device& device) {
 }
 
 bool has_bf16(const torch::Device& device) {
-  constexpr int kAmpere = 8;
   if (!device.is_cuda()) return true;
   const GpuReport report = list_gpus();
   const auto index = static_cast<std::size_t>(device.index());
-  return index < report.gpus.size() && report.gpus[index].compute_major >= kAmpere;
+  return index < report.gpus.size() && has_bfloat16_units(report.gpus[index].compute_major);
 }
 
 std::string device_text(const torch::Device& device) {

@@ -346,6 +346,9 @@ TEST(Config, Bfloat16IsSlowBeforeAmpere) {
             "compute_dtype: bfloat16 is slow on a card (compute capability 7.5), whose tensor cores support "
             "float16 and not bfloat16; use compute_dtype=float16");
   EXPECT_EQ(text(ComputeType::bfloat16, 8, 0), "");
+  for (const int major : {7, 8, 9, 12})
+    EXPECT_EQ(text(ComputeType::bfloat16, major, 0).empty(), has_bfloat16_units(major)) << major;
+  EXPECT_FALSE(has_bfloat16_units(7));
   EXPECT_EQ(text(ComputeType::float16, 7, 0), "");
   EXPECT_EQ(text(ComputeType::float32, 7, 0), "");
 }
