@@ -45,7 +45,7 @@ void add_bench_transcribe(CLI::App& bench, const std::function<void(const Transc
   option("--head", request->head, "NAME", "Head of the model")->check(CLI::IsMember({"tdt", "rnnt", "ctc"}));
   option("--dtype", request->dtype, "NAME", "Compute type; auto: bfloat16 on a GPU, float32 elsewhere")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
-  option("--device", request->device, "NAME", "Device: auto, cpu, cuda, cuda:1 or mps");
+  option("--device", request->device, "NAME", "Device: auto, cpu, cuda or cuda:1");
   option("--threads", request->threads, "N", "Threads that read files; 0: one for each CPU, up to 16")
       ->check(CLI::Range(0, 1024));
   command->add_flag("--json", request->json, "Print JSON on stdout, nothing else");

@@ -30,7 +30,7 @@ inline void add_listening_machine(CLI::App& command, int& threads, std::string& 
   };
   option("--threads", threads, "N", "Threads that read recordings; 0: one for each CPU, up to 16")
       ->check(CLI::Range(0, 1024));
-  option("--device", device, "NAME", "Device: auto, cpu, cuda, cuda:1 or mps");
+  option("--device", device, "NAME", "Device: auto, cpu, cuda or cuda:1");
   option("--dtype", dtype, "NAME", "Compute type; auto: bfloat16 on a GPU, float32 elsewhere")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
 }

@@ -689,6 +689,7 @@ def test_help_is_for_readers():
         assert "9223372036854775807" not in said, words
         for noise in (" in [", "... ...", "REQUIRED", "TEXT:", ":INT", ":FLOAT", ":{"):
             assert noise not in said, (words, noise)
+        assert not re.search(r"\bmps\b", said, re.I), (words, "device: mps is an error")
         assert ("Start here:" in said) == (words == ()), words
         # A sentence does not begin with these words: the option's name is not a part of it.
         for sentence in re.findall(r"^(?: {30}|  -.{27} )(\S.*)", said, re.M):
