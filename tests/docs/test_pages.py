@@ -8,6 +8,10 @@ from pathlib import Path
 import pages
 import pytest
 
+_GPUS = (
+    "| compute capability | GPUs, for example | states in fp32, bf16, 8bit, 4bit | states in fp8 "
+    "| bf16 weights and masters | build with |"
+)
 _LINK = re.compile(r"\[[^\]]*\]\((?!https?://)([^)\s]+)\)")
 
 
@@ -25,6 +29,22 @@ def test_fences_and_marks(page: Path) -> None:
     for snippet in pages.snippets(page):
         assert snippet.language in pages.LANGUAGES, f"{snippet.place}: language {snippet.language!r}"
         assert not snippet.mark or snippet.mark in pages.MARKS, f"{snippet.place}: mark {snippet.mark!r}"
+
+
+def rows(text: str, head: str) -> list[list[str]]:
+    table = text.partition(f"\n{head}\n")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+
+
+def test_gpus_that_code_exists_for_and_gpus_that_ran() -> None:
+    """A page with a list of GPUs that were never run does not say that all of them run."""
+    text = (pages.ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    ran = rows(text, "| compute capability | compiled by | run |")
+    assert [row[0] for row in ran if not row[2].startswith("never")] == ["9.0"]
+    assert "runs on every GPU" not in " ".join(text.split())
+    named = {row[0]: row[1].split(", ") for row in rows(text, _GPUS)}
+    assert {"B100", "B200"} <= set(named["10.0, 12.0"])
+    assert named["9.0"] == ["H100", "H200"]
 
 
 @pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
