@@ -113,7 +113,7 @@ void introduce(Session& session, Console& console) {
                  " of " + std::to_string(session.steps()) +
                  (session.state.first_step > 0
                       ? "; max_steps counts from step " + std::to_string(session.state.first_step) +
-                            ", after which there were more samples"
+                            ", where max_samples was raised"
                       : ""));
     if (training.init_from) {
       console.note("init_from is not read: the run goes on from its own weights, not from " +

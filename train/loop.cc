@@ -277,7 +277,7 @@ Status Loop::finish(Outcome& outcome) {
   return write_end(outcome);
 }
 
-// max_steps of the next start counts from what the checkpoint says that it resumes from.
+// Returns the step from which max_steps counts after a resume.
 std::int64_t Loop::first_step_of_resume() const {
   if (session_.settings.data.stages || saver_.newest().empty()) return 0;
   const auto state = saved_state(saver_.newest());

@@ -161,7 +161,7 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
   // Unknown on the CPU.
   if (owners.activations > 0) out += ", activations and the rest " + bytes_text(owners.activations);
   if (device.reserved > 0) {
-    // The memory of the passes is free again by now, so the peak counts.
+    // The memory of the micro-batches is free again by now, so the peak counts.
     const std::int64_t loose = std::max<std::int64_t>(device.reserved - device.peak, 0);
     out += "\n  torch's allocator holds " + bytes_text(device.reserved) + ", of which " + bytes_text(loose) +
            " is not in use (cache and fragmentation)";
@@ -169,7 +169,7 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
       out += "; the device has " + bytes_text(device.total) + ", " + bytes_text(device.free) + " free";
     }
   }
-  out += "\n  a pass had " + task.batch;
+  out += "\n  the micro-batch had " + task.batch;
   std::vector<std::string> helps = task.helps;
   const auto choice = allocator_choice();
   if (device.reserved - device.peak > device.reserved / 10 && !(choice && choice->expandable())) {

@@ -13,11 +13,13 @@ namespace {
 
 std::string epochs_text(double value) { return decimal_text(value, std::chars_format::general, 6); }
 
-// Twice as far as the run has come, or would come.
+// Returns the key=value that doubles the number of steps.
 std::string to_train_further(const TrainingSettings& training, std::int64_t step, std::int64_t last_step,
                              std::int64_t first_step) {
   const std::int64_t reached = std::max(step, last_step);
-  if (training.max_steps) return "max_steps=" + std::to_string(2 * (reached - first_step));
+  if (training.max_steps)
+    return "max_steps=" + std::to_string(2 * (reached - first_step)) +
+           (first_step > 0 ? " (counted from step " + std::to_string(first_step) + ")" : "");
   const double share = static_cast<double>(reached) / static_cast<double>(last_step);
   const double epochs = training.num_train_epochs.value_or(1);
   return "num_train_epochs=" + epochs_text(std::ceil(2 * epochs * share));

@@ -242,11 +242,12 @@ TEST(Images, OutOfMemoryNamesItsAdvice) {
     return exit_code(run, {"batch_size=4096", "train_images=4096", "image_size=64", "width=1024"});
   });
   ASSERT_EQ(child.wait(), 1);
-  EXPECT_THAT(read_bytes(run.out + ".error"),
-              AllOf(HasSubstr("out of memory"), HasSubstr("a pass had 4096 images of 64 x 64 pixels"),
-                    HasSubstr("what would help:\n    per_device_train_batch_size=2048 "
-                              "gradient_accumulation_steps=2 ("),
-                    HasSubstr("\n    model.width=512 (a smaller model)")));
+  EXPECT_THAT(
+      read_bytes(run.out + ".error"),
+      AllOf(HasSubstr("out of memory"), HasSubstr("the micro-batch had 4096 images of 64 x 64 pixels"),
+            HasSubstr("what would help:\n    per_device_train_batch_size=2048 "
+                      "gradient_accumulation_steps=2 ("),
+            HasSubstr("\n    model.width=512 (a smaller model)")));
 }
 
 TEST(Images, ALongRunSaysWhatWouldMakeItShorter) {

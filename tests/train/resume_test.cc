@@ -359,7 +359,7 @@ TEST_F(RunAgain, MoreSamplesTrainMaxStepsMore) {
   finishes({"max_samples=40"});
   EXPECT_THAT(console_.said, AllOf(HasSubstr("going on from " + out() +
                                              "/checkpoint-4, step 4 of 8; max_steps counts from step "
-                                             "4, after which there were more samples"),
+                                             "4, where max_samples was raised"),
                                    HasSubstr("stage 1 of 1: 40 samples, to step 8")));
   EXPECT_EQ(first_step(6), 4);
   EXPECT_EQ(first_step(8), 4);
@@ -369,8 +369,11 @@ TEST_F(RunAgain, MoreSamplesTrainMaxStepsMore) {
   finishes({"max_samples=40"});
   EXPECT_THAT(console_.said,
               HasSubstr("nothing to do: the run is complete, " + out() +
-                        "/checkpoint-8 is at step 8 of 8. To train it further: max_steps=8, or a "
-                        "larger data.max_samples. "));
+                        "/checkpoint-8 is at step 8 of 8. To train it further: max_steps=8 (counted from "
+                        "step 4), or a larger data.max_samples. "));
+  EXPECT_THAT(refuses({"max_samples=10"}),
+              testing::EndsWith(
+                  "/checkpoint-8 is at step 8. To train it further: max_steps=8 (counted from step 4)"));
   EXPECT_EQ(bits(8), before);
   EXPECT_FALSE(std::filesystem::exists(out() + "/checkpoint-9"));
   finishes({"max_samples=40", "max_steps=8"});

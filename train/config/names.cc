@@ -33,7 +33,7 @@ std::string squashed(std::string_view text) {
 // X_torch_fused is X, X_bnb_8bit is X_8bit.
 constexpr std::array<std::string_view, 5> kMakers = {"torch", "fused", "bnb", "hf", "apex"};
 
-// In front of the names of bitsandbytes' optimizers whose states are paged. is_paged_name() finds it.
+// Prefix of bitsandbytes' paged optimizers; is_paged_name() tests for it.
 constexpr std::string_view kPaged = "paged";
 
 std::string without(std::string text, std::string_view part) {

@@ -90,9 +90,8 @@ std::vector<Key> make_general() {
       {"training.optimizer", Setting{field(&T::optimizer, optimizer_name()), kOptimizer, {"optim"}},
        "algorithm and format of its states; the underscores may be left out"},
       {"training.use_4bit_optimizer", Switch{"training.optimizer", kWith8bit, kWithFp32, has_small_states},
-       "counts where no optimizer is named; one that is named is kept if it agrees (true: states of fewer "
-       "than "
-       "32 bits, false: of 32 bits), and is an error otherwise"},
+       "applies if no optimizer is set; a set optimizer must agree (true: states of fewer than 32 bits, "
+       "false: of 32 bits), otherwise it is an error"},
       {"training.optimizer_fallback", Setting{field(&T::optimizer_fallback, optimizer_name()), "null"},
        "used, with a warning, where the optimizer cannot run; null: that is an error", Effect::none},
       {"training.learning_rate", Setting{field(&T::learning_rate, real(kPositive)), "0.001", {"lr"}},

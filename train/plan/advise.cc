@@ -69,7 +69,7 @@ void add_micro_batches(const TrainingSettings& training, const Task& task, std::
   }
 }
 
-// In the order in which they are proposed where no plan tells their costs.
+// Returns the ideas in the order used without a plan.
 std::vector<Idea> ideas_for(const Settings& settings, const Task& task, const Machine& machine) {
   const TrainingSettings& training = settings.training;
   std::vector<Idea> out;
@@ -84,7 +84,8 @@ std::vector<Idea> ideas_for(const Settings& settings, const Task& task, const Ma
   if (training.compute_dtype == ComputeType::float32)
     out.push_back({{"training.compute_dtype=bfloat16"}, "activations and weights of half the size"});
   if (!training.fp8.enabled && training.compute_dtype == ComputeType::bfloat16 && machine.fp8)
-    out.push_back({{"training.fp8.enabled=true"}, "activations of products kept in FP8", Relief::step});
+    out.push_back(
+        {{"training.fp8.enabled=true"}, "activations of FP8 matmuls are stored in FP8", Relief::step});
   if (training.offload == Offload::none && machine.gpu && machine.ranks == 1) {
     out.push_back({{"training.offload=stream"}, "states in host memory, brought through the GPU"});
     out.push_back({{"training.offload=host", "training.offload_gradients=true"},
@@ -152,7 +153,7 @@ Advice advice_of(const Idea& idea, const Plan& now, const Plan& then, Need need 
   return out;
 }
 
-// Those that can be planned, in the order of the ideas.
+// Returns advice for each idea that can be planned.
 std::vector<Advice> singles(const std::vector<Idea>& ideas, const Plans& plans, const Plan& now,
                             Need need = total_need) {
   std::vector<Advice> out;
@@ -161,7 +162,7 @@ std::vector<Advice> singles(const std::vector<Idea>& ideas, const Plans& plans, 
   return out;
 }
 
-// Those after which the run fits come first, and among equals the cheaper in time.
+// Sorts settings that make the run fit first, then by slowdown.
 void sort_advice(std::vector<Advice>& advice) {
   std::ranges::stable_sort(advice, [](const Advice& a, const Advice& b) {
     return a.fits != b.fits ? a.fits : a.slower < b.slower;

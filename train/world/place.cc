@@ -73,8 +73,8 @@ Result<Place> from_torchrun(const Environment& environment, Place::Launcher laun
   const std::string served = variables.text("TORCHELASTIC_USE_AGENT_STORE");
   place.store_is_there = launcher == Place::Launcher::own || served == "True" || served == "1";
   if (!variables.status().ok()) return variables.status();
-  // `deepspeed --num_gpus=1` starts the script of a single GPU so. It needs no group, in which gradients
-  // could not be offloaded, for example.
+  // `deepspeed --num_gpus=1` sets these variables for a single process, which needs no group. In a group,
+  // gradients could not be offloaded.
   if (is_deepspeed && place.ranks == 1) return Place{};
   return place;
 }
