@@ -59,9 +59,8 @@ void add_bench_speech(CLI::App& bench, const std::function<void(const SpeechBenc
   option("--master", request->master, "NAME",
          "Master weights, as training.master_weights: auto, 24, 32, stochastic or none");
   option("--device", request->device, "NAME", "Device: auto, cpu, cuda or cuda:1");
-  option(
-      "--fp8", request->fp8, "NAME",
-      "FP8 matmuls: off, or a recipe as training.fp8.recipe has it: delayed, current, rowwise or block");
+  option("--fp8", request->fp8, "NAME",
+         "FP8 matmuls: off, or a recipe as training.fp8.recipe has it: delayed, current, rowwise or block");
   option("--fp8-select", request->fp8_select, "NAME",
          "Choice of the FP8 matmuls, as training.fp8.select: measure or always");
   option("--offload", request->offload, "NAME",

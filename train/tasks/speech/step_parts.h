@@ -39,8 +39,8 @@ class StepClock : public StepWatch {
   bool running_ = false;
 };
 
-// Measures the memory that a step adds to what was allocated at its start. With several micro-batches, before()
-// and peak() describe the first, because later ones begin with gradients; most() covers all of them.
+// Measures the memory that a step adds to what was allocated at its start. With several micro-batches,
+// before() and peak() describe the first, because later ones begin with gradients; most() covers all of them.
 class StepMemory : public StepWatch {
  public:
   explicit StepMemory(const torch::Device& device) : meter_(device) {}
