@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "task.h"
+#include "train/task.h"
 
 #include <torch/torch.h>
 

@@ -8,13 +8,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "fresh_parts.h"
-#include "tensors.h"
+#include "train/checkpoint/folder/metric.h"
+#include "train/checkpoint/reinitialized_layers.h"
 #include "train/config/settings.h"
 #include "train/data/batches.h"
 #include "train/data/order.h"
-#include "train/files/metric.h"
-#include "weight_gate.h"
+#include "train/nn/named_tensors.h"
+#include "train/nn/weight_gate.h"
 
 #include <octavo/status.h>
 #include <torch/nn/module.h>

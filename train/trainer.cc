@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-#include "trainer.h"
+#include "train/trainer.h"
 
-#include "failure.h"
-#include "heartbeat.h"
-#include "join.h"
-#include "loop.h"
-#include "rank_console.h"
-#include "resume_steps.h"
-#include "session.h"
-#include "signals.h"
-#include "train/files/text_file.h"
+#include "train/console/heartbeat.h"
+#include "train/console/rank_console.h"
+#include "train/console/signals.h"
+#include "train/io/text_file.h"
 #include "train/report/report.h"
+#include "train/run/errors.h"
+#include "train/run/join.h"
+#include "train/run/loop.h"
+#include "train/run/resume_steps.h"
+#include "train/run/session.h"
 
 #include <torch/torch.h>
 

@@ -1,10 +1,10 @@
 // Descriptions of algorithms as JSON and text; see algorithm_info.h.
 // SPDX-License-Identifier: MIT
-#include "algorithm_info.h"
+#include "apps/octavo/algorithm_info.h"
 
-#include "bench/algorithm.h"
-#include "cli.h"
-#include "table.h"
+#include "apps/octavo/bench/algorithm.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/table.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 // `octavo bench`: one subcommand per thing that is measured.
 // SPDX-License-Identifier: MIT
-#include "cli.h"
+#include "apps/octavo/common/cli.h"
 
 #include <CLI/CLI.hpp>
 

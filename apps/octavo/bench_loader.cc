@@ -1,11 +1,11 @@
 // `octavo bench loader`: clips a second that the threads of a loader decode, to hold against what a GPU
 // takes.
 // SPDX-License-Identifier: MIT
-#include "cli.h"
-#include "hardware_json.h"
-#include "loader_speed.h"
-#include "table.h"
-#include "train/files/scratch_folder.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/hardware_json.h"
+#include "apps/octavo/common/table.h"
+#include "apps/octavo/loader_speed.h"
+#include "train/io/scratch_folder.h"
 #include "train/tasks/speech/manifest.h"
 
 #include <CLI/CLI.hpp>

@@ -1,7 +1,7 @@
 // `octavo bench offload`: iterations of a made-up model with its states on the device and in host memory.
 // SPDX-License-Identifier: MIT
-#include "bench/offload.h"
-#include "cli.h"
+#include "apps/octavo/bench/offload.h"
+#include "apps/octavo/common/cli.h"
 
 #include <CLI/CLI.hpp>
 

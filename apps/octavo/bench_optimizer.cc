@@ -1,8 +1,8 @@
 // `octavo bench optimizer`: for each optimizer and state format, first a check of what it computes, then its
 // time, beside the copy speed of the same device in the same run.
 // SPDX-License-Identifier: MIT
-#include "bench/run.h"
-#include "cli.h"
+#include "apps/octavo/bench/run.h"
+#include "apps/octavo/common/cli.h"
 
 #include <CLI/CLI.hpp>
 

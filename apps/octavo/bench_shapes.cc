@@ -1,10 +1,10 @@
 // `octavo bench shapes`: the tensors that the benchmarks run over, and which of their rows have gradients,
 // for other programs to run over too.
 // SPDX-License-Identifier: MIT
-#include "bench/rows.h"
-#include "bench/shapes.h"
-#include "cli.h"
-#include "table.h"
+#include "apps/octavo/bench/rows.h"
+#include "apps/octavo/bench/shapes.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/table.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "bench_speech.h"
+#include "apps/octavo/bench_speech.h"
 
-#include "cli.h"
+#include "apps/octavo/common/cli.h"
 
 #include <CLI/CLI.hpp>
 

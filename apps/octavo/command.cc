@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "command.h"
+#include "apps/octavo/command.h"
 
-#include "cli.h"
-#include "help.h"
-#include "train/format/terminal_text.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/help.h"
+#include "train/strings/terminal_text.h"
 
 #include <octavo/backend.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "config_file.h"
+#include "apps/octavo/config_file.h"
 
-#include "help.h"
+#include "apps/octavo/help.h"
 
 #include <CLI/CLI.hpp>
 

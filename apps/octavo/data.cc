@@ -2,12 +2,12 @@
 // the tales of tales/make_text.h, without a look at any network; a file that is there is only replaced on
 // request, and always as a whole.
 // SPDX-License-Identifier: MIT
-#include "bench/shapes.h"
-#include "cli.h"
-#include "table.h"
-#include "tales/make_text.h"
-#include "train/files/mapped_file.h"
-#include "train/files/output_file.h"
+#include "apps/octavo/bench/shapes.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/table.h"
+#include "apps/octavo/tales/make_text.h"
+#include "train/io/mapped_file.h"
+#include "train/io/output_file.h"
 #include "train/tasks/text/text.h"
 
 #include <CLI/CLI.hpp>

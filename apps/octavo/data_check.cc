@@ -1,15 +1,15 @@
 // `octavo data check`: every clip of manifests is decoded; a table of what was found, and a page with
 // histograms.
 // SPDX-License-Identifier: MIT
-#include "cli.h"
-#include "progress.h"
-#include "recordings/survey.h"
-#include "recordings/survey_page.h"
-#include "table.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/progress.h"
+#include "apps/octavo/common/table.h"
+#include "apps/octavo/recordings/survey.h"
+#include "apps/octavo/recordings/survey_page.h"
 #include "train/audio/audio.h"
-#include "train/files/text_file.h"
-#include "train/format/numbers.h"
-#include "train/format/terminal_text.h"
+#include "train/io/text_file.h"
+#include "train/strings/numbers.h"
+#include "train/strings/terminal_text.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,12 +1,12 @@
 // `octavo data make-speech` and `octavo data split`: recordings to try the trainer on, and manifests in two.
 // SPDX-License-Identifier: MIT
-#include "cli.h"
-#include "progress.h"
-#include "recordings/make_speech.h"
-#include "recordings/split.h"
-#include "table.h"
-#include "train/files/text_file.h"
-#include "train/format/numbers.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/progress.h"
+#include "apps/octavo/common/table.h"
+#include "apps/octavo/recordings/make_speech.h"
+#include "apps/octavo/recordings/split.h"
+#include "train/io/text_file.h"
+#include "train/strings/numbers.h"
 
 #include <CLI/CLI.hpp>
 

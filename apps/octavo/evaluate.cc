@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "evaluate.h"
+#include "apps/octavo/evaluate.h"
 
-#include "cli.h"
-#include "listening_flags.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/listening_flags.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "evaluate_report.h"
+#include "apps/octavo/evaluate_report.h"
 
-#include "table.h"
-#include "train/format/marked.h"
-#include "train/format/numbers.h"
-#include "train/format/terminal_text.h"
+#include "apps/octavo/common/table.h"
+#include "train/strings/marked.h"
+#include "train/strings/numbers.h"
+#include "train/strings/terminal_text.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,12 +1,12 @@
 // `octavo export`: the model of a run in the files of other programs, as its task writes them. No LibTorch.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
-#include "cli.h"
+#include "apps/octavo/common/cli.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_weights.h"
 #include "train/config/config.h"
-#include "train/files/checkpoint_choice.h"
-#include "train/files/checkpoint_names.h"
-#include "train/files/checkpoint_weights.h"
-#include "train/format/terminal_text.h"
+#include "train/strings/terminal_text.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "help.h"
+#include "apps/octavo/help.h"
 
-#include "table.h"
+#include "apps/octavo/common/table.h"
 
 #include <algorithm>
 #include <string_view>

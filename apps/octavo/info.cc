@@ -1,12 +1,12 @@
 // `octavo info`: what this build and machine offer. Every list and table comes from the library's own lists.
 // SPDX-License-Identifier: MIT
-#include "algorithm_info.h"
-#include "bench/algorithm.h"
-#include "cli.h"
-#include "hardware_json.h"
-#include "table.h"
+#include "apps/octavo/algorithm_info.h"
+#include "apps/octavo/bench/algorithm.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/hardware_json.h"
+#include "apps/octavo/common/table.h"
+#include "apps/octavo/trainer_program.h"
 #include "train/config/environment.h"
-#include "trainer_program.h"
 
 #include <octavo/optimizer.h>
 

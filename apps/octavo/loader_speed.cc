@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "loader_speed.h"
+#include "apps/octavo/loader_speed.h"
 
-#include "cli.h"
+#include "apps/octavo/common/cli.h"
 #include "train/data/mix.h"
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // The command `octavo`.
 // SPDX-License-Identifier: MIT
-#include "cli.h"
-#include "command.h"
+#include "apps/octavo/command.h"
+#include "apps/octavo/common/cli.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,6 +1,6 @@
 // A build without the trainer has no commands of it.
 // SPDX-License-Identifier: MIT
-#include "cli.h"
+#include "apps/octavo/common/cli.h"
 
 namespace octavo::cli {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "plan.h"
+#include "apps/octavo/plan.h"
 
-#include "cli.h"
-#include "config_file.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/config_file.h"
 
 #include <CLI/CLI.hpp>
 

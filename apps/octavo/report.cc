@@ -1,8 +1,8 @@
 // `octavo report`: one HTML page about a run, or about several side by side.
 // SPDX-License-Identifier: MIT
 #include "train/report/report.h"
-#include "cli.h"
-#include "train/files/text_file.h"
+#include "apps/octavo/common/cli.h"
+#include "train/io/text_file.h"
 
 #include <CLI/CLI.hpp>
 

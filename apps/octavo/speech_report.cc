@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "speech_report.h"
+#include "apps/octavo/speech_report.h"
 
-#include "hardware_json.h"
-#include "table.h"
-#include "train/format/numbers.h"
+#include "apps/octavo/common/hardware_json.h"
+#include "apps/octavo/common/table.h"
+#include "train/strings/numbers.h"
 
 #include <nlohmann/json.hpp>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench_speech.h"
+#include "apps/octavo/bench_speech.h"
 #include "train/tasks/speech/measured.h"
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "progress.h"
-#include "train/console.h"
+#include "apps/octavo/common/progress.h"
+#include "train/console/console.h"
 
 #include <unistd.h>
 

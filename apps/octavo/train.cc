@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "train.h"
+#include "apps/octavo/train.h"
 
-#include "config_file.h"
+#include "apps/octavo/config_file.h"
 
 #include <CLI/CLI.hpp>
 

@@ -14,7 +14,7 @@ class App;
 
 namespace octavo::cli {
 
-inline constexpr std::int64_t kFewestDrySteps = 2;  // see train/dry_run.h
+inline constexpr std::int64_t kFewestDrySteps = 2;  // see train/run/dry_run.h
 
 struct TrainRequest {
   std::string file;  // empty only with print_config

@@ -2,17 +2,17 @@
 // sampling and the benchmark of a whole step need LibTorch, which takes a second to load: they are checked
 // here and done by octavo-trainer, which this process becomes.
 // SPDX-License-Identifier: MIT
-#include "bench_speech.h"
-#include "bench_transcribe.h"
-#include "cli.h"
-#include "evaluate.h"
-#include "plan.h"
-#include "table.h"
-#include "train.h"
+#include "apps/octavo/bench_speech.h"
+#include "apps/octavo/bench_transcribe.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/table.h"
+#include "apps/octavo/evaluate.h"
+#include "apps/octavo/plan.h"
+#include "apps/octavo/train.h"
+#include "apps/octavo/trainer_program.h"
+#include "apps/octavo/transcribe.h"
 #include "train/config/config.h"
 #include "train/config/environment.h"
-#include "trainer_program.h"
-#include "transcribe.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,18 +1,18 @@
 // `octavo bench speech`: measures a row for each combination that was asked for.
 // SPDX-License-Identifier: MIT
-#include "bench_speech.h"
-#include "cli.h"
-#include "device.h"
-#include "fp8_plan.h"
-#include "memory.h"
-#include "model.h"
-#include "progress.h"
-#include "speech_report.h"
+#include "apps/octavo/bench_speech.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/progress.h"
+#include "apps/octavo/speech_report.h"
+#include "apps/octavo/trainer_bench.h"
 #include "train/config/config.h"
+#include "train/device/device.h"
+#include "train/device/memory.h"
+#include "train/model/model.h"
+#include "train/optim/fp8_choice.h"
 #include "train/tasks/speech/generator.h"
 #include "train/tasks/speech/measure.h"
 #include "train/tasks/speech/model_config.h"
-#include "trainer_bench.h"
 
 #include <torch/torch.h>
 

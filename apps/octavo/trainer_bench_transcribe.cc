@@ -1,21 +1,21 @@
 // `octavo bench transcribe`: a model with random weights hears made-up sound, from memory and from files.
 // SPDX-License-Identifier: MIT
-#include "bench_transcribe.h"
-#include "cli.h"
-#include "device.h"
-#include "hardware_json.h"
-#include "progress.h"
-#include "table.h"
+#include "apps/octavo/bench_transcribe.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/hardware_json.h"
+#include "apps/octavo/common/progress.h"
+#include "apps/octavo/common/table.h"
+#include "apps/octavo/trainer_bench.h"
+#include "apps/octavo/trainer_transcribe.h"
 #include "train/audio/audio.h"
-#include "train/files/scratch_folder.h"
-#include "train/format/numbers.h"
-#include "train/model.h"
+#include "train/device/device.h"
+#include "train/io/scratch_folder.h"
+#include "train/model/model.h"
+#include "train/strings/numbers.h"
 #include "train/tasks/speech/listener.h"
 #include "train/tasks/speech/model.h"
 #include "train/tasks/speech/tokenizer.h"
 #include "train/tasks/speech/transcribe.h"
-#include "trainer_bench.h"
-#include "trainer_transcribe.h"
 
 #include <torch/torch.h>
 

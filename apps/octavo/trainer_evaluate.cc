@@ -1,17 +1,17 @@
 // `octavo evaluate`: a manifest's recordings through a listener, and the word errors of what it hears.
 // SPDX-License-Identifier: MIT
-#include "trainer_evaluate.h"
+#include "apps/octavo/trainer_evaluate.h"
 
-#include "cli.h"
-#include "evaluate.h"
-#include "evaluate_report.h"
-#include "progress.h"
-#include "signals.h"
-#include "table.h"
-#include "train/files/text_file.h"
-#include "train/format/terminal_text.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/progress.h"
+#include "apps/octavo/common/table.h"
+#include "apps/octavo/evaluate.h"
+#include "apps/octavo/evaluate_report.h"
+#include "apps/octavo/trainer_transcribe.h"
+#include "train/console/signals.h"
+#include "train/io/text_file.h"
+#include "train/strings/terminal_text.h"
 #include "train/tasks/speech/listener.h"
-#include "trainer_transcribe.h"
 
 #include <nlohmann/json.hpp>
 

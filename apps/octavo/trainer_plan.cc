@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-#include "trainer_plan.h"
+#include "apps/octavo/trainer_plan.h"
 
-#include "cli.h"
-#include "plan/advise.h"
-#include "plan/host.h"
-#include "plan/measure.h"
-#include "plan/plan.h"
-#include "plan/what_if.h"
-#include "table.h"
-#include "terminal_console.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/table.h"
+#include "apps/octavo/terminal_console.h"
 #include "train/config/config.h"
-#include "train/format/numbers.h"
-#include "train/format/terminal_text.h"
+#include "train/predict/advise.h"
+#include "train/predict/host.h"
+#include "train/predict/plan.h"
+#include "train/predict/what_if.h"
 #include "train/report/plan_page.h"
+#include "train/run/measured_plan.h"
+#include "train/strings/numbers.h"
+#include "train/strings/terminal_text.h"
 
 #include <nlohmann/json.hpp>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "plan.h"
+#include "apps/octavo/plan.h"
 
 namespace octavo::cli {
 

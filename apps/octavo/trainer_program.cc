@@ -1,7 +1,7 @@
 // Looks for octavo-trainer and its LibTorch; see trainer_program.h. The check is by files alone: to load
 // LibTorch takes a second, and once the trainer has been started only the loader's own message would be left.
 // SPDX-License-Identifier: MIT
-#include "trainer_program.h"
+#include "apps/octavo/trainer_program.h"
 
 #include "build_facts.h"
 

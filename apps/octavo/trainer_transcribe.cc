@@ -1,15 +1,15 @@
 // `octavo transcribe`: a listener, files through it, and transcripts out.
 // SPDX-License-Identifier: MIT
-#include "trainer_transcribe.h"
-#include "cli.h"
-#include "progress.h"
+#include "apps/octavo/trainer_transcribe.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/progress.h"
+#include "apps/octavo/transcribe.h"
 #include "train/config/config.h"
-#include "train/format/numbers.h"
-#include "train/format/terminal_text.h"
+#include "train/strings/numbers.h"
+#include "train/strings/terminal_text.h"
 #include "train/tasks/speech/listener.h"
 #include "train/tasks/speech/transcribe.h"
 #include "train/tasks/speech/transcript_file.h"
-#include "transcribe.h"
 
 #include <cerrno>
 #include <chrono>

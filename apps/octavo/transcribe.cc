@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "transcribe.h"
+#include "apps/octavo/transcribe.h"
 
-#include "cli.h"
-#include "listening_flags.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/listening_flags.h"
 #include "train/tasks/speech/transcript_file.h"
 
 #include <CLI/CLI.hpp>

@@ -1,10 +1,10 @@
 // Rows with and without gradients in the benchmark's workloads: how many, which, and what steps leave in the
 // states of those that never had one.
 // SPDX-License-Identifier: MIT
-#include "bench/algorithm.h"
-#include "bench/options.h"
-#include "bench/rows.h"
-#include "bench/workload.h"
+#include "apps/octavo/bench/algorithm.h"
+#include "apps/octavo/bench/options.h"
+#include "apps/octavo/bench/rows.h"
+#include "apps/octavo/bench/workload.h"
 
 #include <gtest/gtest.h>
 

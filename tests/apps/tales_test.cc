@@ -1,8 +1,8 @@
 // The generated corpus: its bytes never change, its grammar is correct, and its text is neither trivial nor
 // noise.
 // SPDX-License-Identifier: MIT
-#include "tales/make_text.h"
-#include "tales/spoken.h"
+#include "apps/octavo/tales/make_text.h"
+#include "apps/octavo/tales/spoken.h"
 
 #include "train/tasks/text/text.h"
 

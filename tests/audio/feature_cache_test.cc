@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/feature_cache.h"
 
-#include "train/files/safetensors.h"
 #include "train/files_support.h"
+#include "train/formats/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

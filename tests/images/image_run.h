@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/files/safetensors.h"
+#include "train/formats/safetensors.h"
 #include "train/run_support.h"
 
 #include <cstring>

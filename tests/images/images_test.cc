@@ -1,10 +1,10 @@
 // The second tenant of the trainer, a task of its own folder and a line in list.h: whole runs of it.
 // docs/guides/add_a_task.md shows its files.
 // SPDX-License-Identifier: MIT
-#include "dry_run.h"
 #include "images/image_run.h"
 #include "images/task.h"
 #include "train/config/task_config.h"
+#include "train/run/dry_run.h"
 #include "train/shares.h"
 
 #include <torch/torch.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "images/model.h"
 
-#include "nn/project.h"
-#include "nn/recompute.h"
+#include "train/nn/project.h"
+#include "train/nn/recompute.h"
 
 #include <torch/torch.h>
 

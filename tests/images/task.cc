@@ -3,7 +3,7 @@
 
 #include "images/entry.h"
 #include "images/generator.h"
-#include "precision.h"
+#include "train/optim/precision.h"
 
 #include <torch/torch.h>
 

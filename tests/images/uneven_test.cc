@@ -1,12 +1,12 @@
 // Whole runs whose batches differ in size, and of which some samples cannot be read: weights of passes,
 // resuming in the middle of a window, what is left out, and what the log says of it.
 // SPDX-License-Identifier: MIT
-#include "heartbeat.h"
 #include "images/image_run.h"
 #include "images/task.h"
-#include "loop.h"
-#include "session.h"
+#include "train/console/heartbeat.h"
 #include "train/data/buckets.h"
+#include "train/run/loop.h"
+#include "train/run/session.h"
 
 #include <torch/torch.h>
 

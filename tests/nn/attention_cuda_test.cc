@@ -2,9 +2,9 @@
 // composition in double precision with the same masks; zeros where a clip has ended; the same bits each time.
 // The kernels between products also by themselves, element by element.
 // SPDX-License-Identifier: MIT
-#include "nn/attention.h"
-#include "nn/cuda/attention.h"
 #include "nn/gpu.h"
+#include "train/nn/attention.h"
+#include "train/nn/cuda/attention.h"
 
 #include <chrono>
 #include <cmath>

@@ -1,7 +1,7 @@
 // The plain compositions of nn/convolution.h and nn/residual.h against loops over elements.
 // SPDX-License-Identifier: MIT
-#include "nn/convolution.h"
-#include "nn/residual.h"
+#include "train/nn/convolution.h"
+#include "train/nn/residual.h"
 
 #include <torch/torch.h>
 

@@ -2,10 +2,10 @@
 // composition: values, every gradient, statistics and masks; and twice the same bits. What single elements
 // may differ by is rounding; here sums over a tensor are compared, which a wrong element would move.
 // SPDX-License-Identifier: MIT
-#include "nn/convolution.h"
 #include "nn/gpu.h"
-#include "nn/recompute.h"
-#include "nn/residual.h"
+#include "train/nn/convolution.h"
+#include "train/nn/recompute.h"
+#include "train/nn/residual.h"
 
 #include <torch/torch.h>
 

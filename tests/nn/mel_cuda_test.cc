@@ -2,7 +2,7 @@
 // anywhere, sizes that are no powers of two; the same bits each time, and in any batch.
 // SPDX-License-Identifier: MIT
 #include "nn/gpu.h"
-#include "nn/mel.h"
+#include "train/nn/mel.h"
 
 #include <algorithm>
 #include <chrono>

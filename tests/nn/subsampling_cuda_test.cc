@@ -4,7 +4,7 @@
 // real numbers, whose gradients are compared in fp32 alone: in bf16 a ReLU near zero may choose otherwise.
 // SPDX-License-Identifier: MIT
 #include "nn/gpu.h"
-#include "nn/subsampling.h"
+#include "train/nn/subsampling.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-"""scripts/check_layers sees an include that scripts/layers.txt does not allow."""
+"""scripts/check_layers reports an include that scripts/layers.txt does not allow, and rules with a cycle."""
 
 import pathlib
 import subprocess
@@ -8,10 +8,10 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/check_layers"
 RULES = "# comment\nsrc/low: <hwy>\nsrc/high: src/low\nsrc/high/odd.cc: src/high <torch>\n"
 
 
-def check(root: pathlib.Path, **files: str) -> subprocess.CompletedProcess[str]:
+def check(root: pathlib.Path, rules: str = RULES, **files: str) -> subprocess.CompletedProcess[str]:
     """Runs the script on a tree of these sources; a name's first __ is a slash, its last _ a dot."""
     (root / "scripts").mkdir(exist_ok=True)
-    (root / "scripts/layers.txt").write_text(RULES)
+    (root / "scripts/layers.txt").write_text(rules)
     for name, text in files.items():
         folder, _, rest = name.partition("__")
         path = root / "src" / folder / ".".join(rest.rsplit("_", 1))
@@ -42,3 +42,18 @@ def test_forbidden_includes_are_named(tmp_path: pathlib.Path) -> None:
     assert len(done.stderr.splitlines()) == 3
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     assert check(tmp_path).stderr == done.stderr
+
+
+def test_a_file_may_be_a_layer(tmp_path: pathlib.Path) -> None:
+    """A header with its own line is not a part of its folder: other layers name the file."""
+    rules = "src/high:\nsrc/high/api.h: src/low\nsrc/low:\nsrc/top: src/high/api.h\n"
+    files = {"high__api_h": '#include "low/a.h"\n', "low__a_h": "", "high__b_h": ""}
+    assert check(tmp_path, rules, **files, top__c_cc='#include "high/api.h"\n').stderr == ""
+    done = check(tmp_path, rules, **files, top__c_cc='#include "high/b.h"\n')
+    assert "src/top/c.cc: includes high/b.h (src/high)" in done.stderr
+
+
+def test_a_cycle_of_rules_is_named(tmp_path: pathlib.Path) -> None:
+    done = check(tmp_path, "src/a: src/b\nsrc/b: src/c <torch>\nsrc/c: src/a src/c\n")
+    assert done.returncode == 1
+    assert done.stderr.endswith("scripts/layers.txt has a cycle: src/a -> src/b -> src/c -> src/a\n")

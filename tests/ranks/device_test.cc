@@ -1,6 +1,6 @@
 // Ranks and devices that a config asks for, against those that are there.
 // SPDX-License-Identifier: MIT
-#include "device.h"
+#include "train/device/device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

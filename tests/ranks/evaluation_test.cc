@@ -1,6 +1,6 @@
 // An evaluation that ranks share.
 // SPDX-License-Identifier: MIT
-#include "evaluation.h"
+#include "train/run/evaluation.h"
 #include "ranks/ranks.h"
 
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // A rank that fails, dies or hangs: what the others say, and how soon.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
-#include "signals.h"
-#include "train/world/launcher.h"
-#include "train/world/store.h"
-#include "train/world/terminate.h"
+#include "train/console/signals.h"
+#include "train/distributed/launcher.h"
+#include "train/distributed/store.h"
+#include "train/distributed/terminate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

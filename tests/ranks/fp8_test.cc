@@ -1,9 +1,9 @@
 // Products in FP8 on ranks: the maxima of a step are those of all, so that two ranks have the scales, and the
 // bits, of one process that does their passes; and all have the choices of the first.
 // SPDX-License-Identifier: MIT
-#include "fp8_plan.h"
 #include "ranks/whole_run.h"
 #include "train/fp8_reference.h"
+#include "train/optim/fp8_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,13 +1,13 @@
 // Gradients in buckets against plain sums of all ranks' gradients. Gradients are small whole numbers, so
 // every order of additions gives the same bits, in bf16 too.
 // SPDX-License-Identifier: MIT
-#include "gradients.h"
+#include "train/optim/gradients.h"
 
 #include "ranks/ranks.h"
 #include "train/nn/recompute.h"
-#include "train/parallel/bucket_gradients.h"
-#include "train/parallel/lay_out.h"
-#include "train/parallel/make_gradients.h"
+#include "train/optim/bucket_gradients.h"
+#include "train/optim/bucket_layout.h"
+#include "train/optim/make_gradients.h"
 #include "train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"

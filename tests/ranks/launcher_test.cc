@@ -1,9 +1,9 @@
 // The own launcher: who is told what, and what is left when a rank fails.
 // SPDX-License-Identifier: MIT
-#include "train/world/launcher.h"
+#include "train/distributed/launcher.h"
 #include "ranks/ranks.h"
-#include "train/world/rank_failure.h"
-#include "train/world/store.h"
+#include "train/distributed/rank_failure.h"
+#include "train/distributed/store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // How ranks open a run together and what they say: an error of one is an error of all, what differs is named,
 // and rank 0 alone writes.
 // SPDX-License-Identifier: MIT
-#include "agreement.h"
-#include "buffer_keeper.h"
-#include "rank_console.h"
 #include "ranks/ranks.h"
+#include "train/console/rank_console.h"
+#include "train/run/agreement.h"
+#include "train/run/buffer_snapshot.h"
 #include "train/run_support.h"
 
 #include <gmock/gmock.h>

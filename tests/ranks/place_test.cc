@@ -1,6 +1,6 @@
 // What environments say about a rank's place.
 // SPDX-License-Identifier: MIT
-#include "train/world/place.h"
+#include "train/distributed/rank_info.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

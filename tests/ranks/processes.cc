@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
-#include "train/world/launcher.h"
-#include "train/world/store.h"
+#include "train/distributed/launcher.h"
+#include "train/distributed/store.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -14,7 +14,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/world/world.h"
+#include "train/distributed/world.h"
 
 #include <sys/types.h>
 

@@ -4,10 +4,10 @@
 // SPDX-License-Identifier: MIT
 #include "ranks/exact_task.h"
 #include "ranks/whole_run.h"
-#include "signals.h"
-#include "train/files/checkpoint_folder.h"
-#include "train/world/launcher.h"
-#include "train/world/store.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
+#include "train/console/signals.h"
+#include "train/distributed/launcher.h"
+#include "train/distributed/store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

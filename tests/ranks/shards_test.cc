@@ -3,8 +3,8 @@
 // that are empty, steps that are left out, bytes by the layout, and states on any number of ranks.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
-#include "train/parallel/lay_out.h"
-#include "train/parallel/sharded_weights.h"
+#include "train/optim/bucket_layout.h"
+#include "train/optim/sharded_weights.h"
 #include "train/parts_support.h"
 
 #include <octavo/backend.h>

@@ -7,7 +7,7 @@
 #include "ranks/exact_task.h"
 #include "ranks/whole_run.h"
 #include "support/delays.h"
-#include "train/parallel/lay_out.h"
+#include "train/optim/bucket_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

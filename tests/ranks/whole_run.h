@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "heartbeat.h"
-#include "loop.h"
 #include "ranks/ranks.h"
-#include "session.h"
+#include "train/console/heartbeat.h"
+#include "train/run/loop.h"
+#include "train/run/session.h"
 #include "train/run_support.h"
 
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 // What a world promises, on gloo.
 // SPDX-License-Identifier: MIT
 #include "ranks/ranks.h"
-#include "train/world/store.h"
+#include "train/distributed/store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

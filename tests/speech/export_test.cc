@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 #include "speech/nemo_yaml.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/config.h"
-#include "train/files/checkpoint_names.h"
 #include "train/files_support.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_tokenizer.h"

@@ -3,10 +3,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/features.h"
 
-#include "precision.h"
-#include "tensor_files.h"
+#include "train/checkpoint/tensor_files.h"
 #include "train/data/noise.h"
-#include "train/files/safetensors.h"
+#include "train/formats/safetensors.h"
+#include "train/optim/precision.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

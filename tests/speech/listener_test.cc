@@ -3,15 +3,15 @@
 #include "train/tasks/speech/listener.h"
 
 #include "speech/model_support.h"
-#include "train/files/checkpoint_writer.h"
+#include "train/checkpoint/folder/checkpoint_writer.h"
+#include "train/checkpoint/tensor_files.h"
 #include "train/files_support.h"
-#include "train/model.h"
+#include "train/model/model.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/features.h"
 #include "train/tasks/speech/greedy.h"
 #include "train/tasks/speech/kept_model.h"
 #include "train/tasks/speech/tokenizer.h"
-#include "train/tensor_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,8 +3,8 @@
 // sizes.
 // SPDX-License-Identifier: MIT
 #include "model_support.h"
-#include "tensor_files.h"
-#include "train/files/safetensors.h"
+#include "train/checkpoint/tensor_files.h"
+#include "train/formats/safetensors.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // The speech model: what is computed again, what is frozen, dropout, heads, precisions and the smallest
 // clips.
 // SPDX-License-Identifier: MIT
-#include "model.h"
-#include "fp8.h"
+#include "train/model/model.h"
 #include "model_support.h"
-#include "nn/recompute_rows.h"
-#include "nn/subsampling.h"
 #include "train/fp8_reference.h"
+#include "train/nn/recompute_rows.h"
+#include "train/nn/subsampling.h"
+#include "train/optim/fp8.h"
 
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // Whole runs on recordings: files of several formats and rates, batches by seconds, perturbation; they go on
 // to the same bits, and go without bad clips or say which one is bad.
 // SPDX-License-Identifier: MIT
-#include "dry_run.h"
-#include "failure.h"
-#include "session.h"
 #include "speech/spoken_tones.h"
+#include "train/run/dry_run.h"
+#include "train/run/errors.h"
+#include "train/run/session.h"
 #include "train/run_support.h"
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/features.h"

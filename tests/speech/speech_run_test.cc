@@ -1,10 +1,10 @@
 // Whole runs of the task `speech`: they learn, go on to the same bits after any end, and say what is wrong.
 // SPDX-License-Identifier: MIT
-#include "dry_run.h"
 #include "train/config/task_config.h"
-#include "train/files/safetensors.h"
-#include "train/format/marked.h"
+#include "train/formats/safetensors.h"
+#include "train/run/dry_run.h"
 #include "train/run_support.h"
+#include "train/strings/marked.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/model_config.h"
 

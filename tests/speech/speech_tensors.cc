@@ -8,7 +8,8 @@
 // under NeMo's names. The program computes as the trainer does: the batch, the features and their padding are
 // made by the trainer's functions.
 // SPDX-License-Identifier: MIT
-#include "train/model.h"
+#include "train/checkpoint/tensor_files.h"
+#include "train/model/model.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/features.h"
@@ -16,7 +17,6 @@
 #include "train/tasks/speech/model.h"
 #include "train/tasks/speech/names.h"
 #include "train/tasks/speech/weights.h"
-#include "train/tensor_files.h"
 
 #include <torch/torch.h>
 

@@ -3,7 +3,7 @@
 #include "train/tasks/speech/tokenizer.h"
 
 #include "speech/nemo_yaml.h"
-#include "train/files/json_depth.h"
+#include "train/io/json_depth.h"
 #include "train/tasks/speech/archive_tokenizer.h"
 #include "train/tasks/speech/base64.h"
 #include "train/tasks/speech/charsmap.h"

@@ -3,12 +3,12 @@
 #include "train/tasks/speech/weights.h"
 
 #include "speech/nemo_yaml.h"
+#include "train/checkpoint/tensor_files.h"
 #include "train/files_support.h"
-#include "train/model.h"
+#include "train/model/model.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/model.h"
 #include "train/tasks/speech/names.h"
-#include "train/tensor_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

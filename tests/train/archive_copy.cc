@@ -1,10 +1,10 @@
-// archive_copy tar|torch|nemo|speech IN OUT: reads a file with train/files and writes what it found, for
+// archive_copy tar|torch|nemo|speech IN OUT: reads a file with train/formats and writes what it found, for
 // test_archives.py. `speech` reads a model by its path or its name of the hub, says what its config means,
 // and writes a `.nemo` archive or a folder of transformers.
 // SPDX-License-Identifier: MIT
-#include "train/files/nemo.h"
-#include "train/files/tar.h"
-#include "train/files/torch_file.h"
+#include "train/formats/nemo.h"
+#include "train/formats/tar.h"
+#include "train/formats/torch_file.h"
 #include "train/tasks/speech/archive.h"
 
 #include <iostream>

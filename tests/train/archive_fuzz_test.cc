@@ -2,13 +2,13 @@
 //   OCTAVO_FUZZ_INPUTS=10000000 build/tests/train_archives_test --gtest_filter='ArchiveFuzz.*'
 // SPDX-License-Identifier: MIT
 #include "train/archive_support.h"
-#include "train/files/gzip.h"
-#include "train/files/pickle.h"
-#include "train/files/safetensors.h"
-#include "train/files/tar.h"
-#include "train/files/torch_file.h"
-#include "train/files/zip.h"
 #include "train/files_support.h"
+#include "train/formats/gzip.h"
+#include "train/formats/pickle.h"
+#include "train/formats/safetensors.h"
+#include "train/formats/tar.h"
+#include "train/formats/torch_file.h"
+#include "train/formats/zip.h"
 #include "train/fuzz.h"
 
 #include <gtest/gtest.h>

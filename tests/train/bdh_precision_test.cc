@@ -1,7 +1,7 @@
 // BDH in other precisions: gradients against differences in float64, logits in bf16 against fp32, and
 // checkpointed layers in bits.
 // SPDX-License-Identifier: MIT
-#include "precision.h"
+#include "train/optim/precision.h"
 #include "train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 

@@ -1,7 +1,7 @@
 // BDH against numbers of the published implementation (make_bdh_golden.py): logits, loss and every gradient.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/bdh.h"
-#include "nn/dropout.h"
+#include "train/nn/dropout.h"
 
 #include <torch/torch.h>
 

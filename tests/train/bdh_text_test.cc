@@ -1,7 +1,7 @@
 // BDH on a text that grows: the logits are those of the whole text computed again, and a token costs the same
 // whatever came before it.
 // SPDX-License-Identifier: MIT
-#include "precision.h"
+#include "train/optim/precision.h"
 #include "train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 

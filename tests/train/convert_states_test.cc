@@ -1,7 +1,7 @@
 // States and weights of a checkpoint converted for a run with other settings: values within a step of the
 // coarser format, and the same bits where nothing has to change.
 // SPDX-License-Identifier: MIT
-#include "convert_states.h"
+#include "train/optim/convert_states.h"
 #include "train/parts_support.h"
 
 #include <octavo/codec.h>

@@ -1,9 +1,9 @@
 // Dropout by counters over torch tensors: the core's bits, gradients by the same mask, and independence of
 // where a sample lies, of torch's generators and of whether activations are computed again.
 // SPDX-License-Identifier: MIT
-#include "nn/dropout.h"
-#include "nn/attention.h"
-#include "nn/recompute.h"
+#include "train/nn/dropout.h"
+#include "train/nn/attention.h"
+#include "train/nn/recompute.h"
 #include "train/parts_support.h"
 
 #include <octavo/dropout.h>

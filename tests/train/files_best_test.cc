@@ -1,7 +1,7 @@
 // The best checkpoints of a run: how they are recorded, ranked, kept and chosen by a word.
 // SPDX-License-Identifier: MIT
-#include "train/files/best_checkpoints.h"
-#include "train/files/checkpoint_choice.h"
+#include "train/checkpoint/folder/best_checkpoints.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/files_support.h"
 
 #include <gmock/gmock.h>

@@ -1,8 +1,8 @@
 // Checkpoints as a run makes them: written, found although newer ones are torn, replaced and thinned out.
 // SPDX-License-Identifier: MIT
-#include "train/files/best_checkpoints.h"
-#include "train/files/text_file.h"
+#include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/files_support.h"
+#include "train/io/text_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

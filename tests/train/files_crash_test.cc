@@ -1,7 +1,7 @@
 // A checkpoint meets what ends it: death at any moment, a full disk, a folder that cannot be written. What
 // was there before is there afterwards.
 // SPDX-License-Identifier: MIT
-#include "train/files/best_checkpoints.h"
+#include "train/checkpoint/folder/best_checkpoints.h"
 #include "train/files_support.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // One process per run folder: by the system's locks, and where there are none by a file that is kept fresh.
 // SPDX-License-Identifier: MIT
-#include "train/files/folder_lock.h"
+#include "train/checkpoint/folder/folder_lock.h"
 #include "train/files_support.h"
 
 #include <gmock/gmock.h>

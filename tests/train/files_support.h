@@ -1,10 +1,10 @@
-// Folders, tensors and child processes for the tests of train/files.
+// Folders, tensors and child processes for the tests of train/formats.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/files/checkpoint_folder.h"
-#include "train/files/checkpoint_writer.h"
-#include "train/files/safetensors.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
+#include "train/checkpoint/folder/checkpoint_writer.h"
+#include "train/formats/safetensors.h"
 
 #include <cstdint>
 #include <functional>

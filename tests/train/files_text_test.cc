@@ -1,9 +1,9 @@
 // Text files that are replaced whole, and the list of checksums.
 // SPDX-License-Identifier: MIT
-#include "train/files/checksums.h"
-#include "train/files/file_descriptor.h"
-#include "train/files/text_file.h"
 #include "train/files_support.h"
+#include "train/io/checksums.h"
+#include "train/io/file_descriptor.h"
+#include "train/io/text_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

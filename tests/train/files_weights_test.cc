@@ -1,7 +1,7 @@
 // The weights of a checkpoint in full precision: bf16 with and without master bits, and files that do not
 // fit.
 // SPDX-License-Identifier: MIT
-#include "train/files/checkpoint_weights.h"
+#include "train/checkpoint/folder/checkpoint_weights.h"
 #include "train/files_support.h"
 
 #include <octavo/codec.h>

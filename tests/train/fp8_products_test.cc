@@ -1,11 +1,11 @@
 // Products in FP8 through the trainer's door: which are in FP8 and which plain, recomputed segments in bits,
 // BDH with it, and what a run keeps of it.
 // SPDX-License-Identifier: MIT
-#include "fp8.h"
-#include "model.h"
-#include "nn/project.h"
-#include "nn/recompute.h"
 #include "train/fp8_reference.h"
+#include "train/model/model.h"
+#include "train/nn/project.h"
+#include "train/nn/recompute.h"
+#include "train/optim/fp8.h"
 #include "train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 

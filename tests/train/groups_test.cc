@@ -1,7 +1,7 @@
 // Parameter groups: which parameter has which options, what a step makes of them, and errors that name what
 // matches nothing.
 // SPDX-License-Identifier: MIT
-#include "groups.h"
+#include "train/optim/param_groups.h"
 #include "train/parts_support.h"
 
 #include <cmath>

@@ -1,10 +1,10 @@
 // Signs of life while a run says nothing, and what a run of hours says.
 // SPDX-License-Identifier: MIT
-#include "heartbeat.h"
-#include "task.h"
+#include "train/console/heartbeat.h"
+#include "train/task.h"
 
-#include "estimate.h"
 #include "train/parts_support.h"
+#include "train/run/duration.h"
 
 #include <condition_variable>
 #include <mutex>

@@ -1,11 +1,11 @@
 // The small parts of the loop: learning rates, the numbers of finished steps, and random numbers that follow
 // from the step.
 // SPDX-License-Identifier: MIT
-#include "buffer_keeper.h"
-#include "device.h"
-#include "readout.h"
-#include "schedule.h"
+#include "train/device/device.h"
+#include "train/optim/lr_schedule.h"
 #include "train/parts_support.h"
+#include "train/run/buffer_snapshot.h"
+#include "train/run/step_metrics.h"
 
 #include <cmath>
 

@@ -1,9 +1,9 @@
 // Memory by owner: measured peaks, and the message for a user whose device is full.
 // SPDX-License-Identifier: MIT
-#include "memory.h"
+#include "train/device/memory.h"
 
-#include "plan/advise.h"
 #include "train/parts_support.h"
+#include "train/predict/advise.h"
 
 namespace octavo::train {
 namespace {

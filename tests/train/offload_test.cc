@@ -1,8 +1,8 @@
 // Optimizer states in host memory as the loop sees them: planned bytes, gradients that are taken while
 // backward() runs, and checkpoints that do not tell where states were.
 // SPDX-License-Identifier: MIT
-#include "gradients.h"
 #include "train/nn/recompute.h"
+#include "train/optim/gradients.h"
 #include "train/parts_support.h"
 
 namespace octavo::train {

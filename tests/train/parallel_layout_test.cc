@@ -1,6 +1,6 @@
 // Which rank has what of a model.
 // SPDX-License-Identifier: MIT
-#include "train/parallel/layout.h"
+#include "train/optim/shard_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

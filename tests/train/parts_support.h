@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "optimizer.h"
-#include "optimizers.h"
 #include "train/config/config.h"
+#include "train/optim/optimizer.h"
+#include "train/optim/optimizer_factories.h"
 
 #include <torch/torch.h>
 

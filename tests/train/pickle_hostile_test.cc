@@ -1,7 +1,7 @@
 // Pickles that are torn or made to hurt: each is an error that names the opcode, the byte and the global.
 // SPDX-License-Identifier: MIT
 #include "train/archive_support.h"
-#include "train/files/pickle.h"
+#include "train/formats/pickle.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

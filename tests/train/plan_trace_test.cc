@@ -1,16 +1,16 @@
 // Plans of steps on tensors without memory: allocations counted by hand, autocast against torch's own on the
 // CPU, and whole plans of both tasks, which are compared with each other and with sums that are known.
 // SPDX-License-Identifier: MIT
-#include "plan/advise.h"
-#include "plan/autocast.h"
-#include "plan/fake_device.h"
-#include "plan/host.h"
-#include "plan/plan.h"
-#include "plan/reductions.h"
-#include "plan/what_if.h"
-#include "precision.h"
 #include "train/config/config.h"
-#include "train/format/numbers.h"
+#include "train/optim/precision.h"
+#include "train/predict/advise.h"
+#include "train/predict/autocast.h"
+#include "train/predict/fake_device.h"
+#include "train/predict/host.h"
+#include "train/predict/plan.h"
+#include "train/predict/reductions.h"
+#include "train/predict/what_if.h"
+#include "train/strings/numbers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Gradients of several passes, which add up in fp32, and loss scaling.
 // SPDX-License-Identifier: MIT
-#include "precision.h"
+#include "train/optim/precision.h"
 
-#include "gradients.h"
+#include "train/optim/gradients.h"
 #include "train/parts_support.h"
 #include "train/tasks/text/bdh.h"
 #include "train/tasks/text/evaluate.h"

@@ -1,7 +1,7 @@
 // Products with weights: torch's bits, also under autocast, and shapes that do not fit are refused by name.
 // SPDX-License-Identifier: MIT
-#include "nn/project.h"
-#include "precision.h"
+#include "train/nn/project.h"
+#include "train/optim/precision.h"
 #include "train/parts_support.h"
 
 #include <torch/torch.h>

@@ -1,8 +1,8 @@
 // Activations that are computed again: gradients in bits those of the plain segment, with dropout, autocast,
 // nesting, and buffers that are updated once.
 // SPDX-License-Identifier: MIT
-#include "nn/recompute.h"
-#include "precision.h"
+#include "train/nn/recompute.h"
+#include "train/optim/precision.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>

@@ -3,12 +3,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/report.h"
 
-#include "train/format/marked.h"
-#include "train/format/numbers.h"
 #include "train/report/curves.h"
 #include "train/report/facts.h"
 #include "train/report/html.h"
 #include "train/report/run_data.h"
+#include "train/strings/marked.h"
+#include "train/strings/numbers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

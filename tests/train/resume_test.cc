@@ -1,12 +1,12 @@
 // Whole runs of a tiny model in this process: what a second start goes on with, what it refuses, and what is
 // recorded. Starts of the command are in tests/apps.
 // SPDX-License-Identifier: MIT
-#include "signals.h"
-#include "trainer.h"
+#include "train/console/signals.h"
+#include "train/trainer.h"
 
-#include "train/files/checkpoint_folder.h"
-#include "train/files/checksums.h"
-#include "train/files/folder_lock.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
+#include "train/checkpoint/folder/folder_lock.h"
+#include "train/io/checksums.h"
 #include "train/run_support.h"
 #include "train/tasks/text/text_files.h"
 #include "train/text_files.h"

@@ -1,8 +1,8 @@
 // Whole runs that keep their best checkpoints: which are saved and kept, also by a run that was stopped, and
 // what is refused.
 // SPDX-License-Identifier: MIT
-#include "train/files/best_checkpoints.h"
-#include "train/files/checkpoint_choice.h"
+#include "train/checkpoint/folder/best_checkpoints.h"
+#include "train/checkpoint/folder/checkpoint_choice.h"
 #include "train/run_support.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Whole runs with products in FP8, on the CPU's reference of them: what is saved and goes on, what a step
 // means, and what is said where there is none.
 // SPDX-License-Identifier: MIT
-#include "dry_run.h"
 #include "train/fp8_reference.h"
+#include "train/run/dry_run.h"
 #include "train/run_support.h"
 
 #include <cstring>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/run_support.h"
 
-#include "train/files/safetensors.h"
+#include "train/formats/safetensors.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Whole runs with optimizer states in host memory: every file of a checkpoint has the bytes that it has
 // without, and a run goes on wherever its states lie.
 // SPDX-License-Identifier: MIT
-#include "dry_run.h"
+#include "train/run/dry_run.h"
 #include "train/run_support.h"
 
 namespace octavo::train {

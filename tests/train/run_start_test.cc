@@ -1,7 +1,7 @@
 // How a run begins: with weights from elsewhere, or as a rehearsal that writes nothing.
 // SPDX-License-Identifier: MIT
-#include "dry_run.h"
-#include "plan/measure.h"
+#include "train/run/dry_run.h"
+#include "train/run/measured_plan.h"
 #include "train/run_support.h"
 
 #include <filesystem>

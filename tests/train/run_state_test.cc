@@ -1,12 +1,12 @@
 // Checkpoints of a run: everything comes back in bits, and one that does not fit is refused whole, by name.
 // SPDX-License-Identifier: MIT
-#include "checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
-#include "parts.h"
-#include "tensor_files.h"
-#include "train/files/checkpoint_folder.h"
-#include "train/files/text_file.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
+#include "train/checkpoint/tensor_files.h"
+#include "train/io/text_file.h"
 #include "train/parts_support.h"
+#include "train/run/components.h"
 #include "train/text_files.h"
 
 #include <fstream>

@@ -3,10 +3,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "console.h"
 #include "train/config/config.h"
+#include "train/console/console.h"
 #include "train/files_support.h"
-#include "trainer.h"
+#include "train/trainer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

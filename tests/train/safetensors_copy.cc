@@ -1,6 +1,6 @@
-// safetensors_copy IN OUT: reads a file with train/files and writes what it found, for test_safetensors.py.
+// safetensors_copy IN OUT: reads a file with train/formats and writes what it found, for test_safetensors.py.
 // SPDX-License-Identifier: MIT
-#include "train/files/safetensors.h"
+#include "train/formats/safetensors.h"
 
 #include <iostream>
 

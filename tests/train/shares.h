@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "task.h"
+#include "train/task.h"
 
 #include <gtest/gtest.h>
 

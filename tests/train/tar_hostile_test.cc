@@ -2,10 +2,10 @@
 // byte. Never a crash, an exception or a large allocation.
 // SPDX-License-Identifier: MIT
 #include "train/archive_support.h"
-#include "train/files/gzip.h"
-#include "train/files/tar.h"
-#include "train/files/tar_header.h"
 #include "train/files_support.h"
+#include "train/formats/gzip.h"
+#include "train/formats/tar.h"
+#include "train/formats/tar_header.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

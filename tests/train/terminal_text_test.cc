@@ -1,6 +1,6 @@
 // What a model wrote, as a terminal gets it.
 // SPDX-License-Identifier: MIT
-#include "train/format/terminal_text.h"
+#include "train/strings/terminal_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-"""train/files and Python read each other's archives: what tarfile and torch.save write is read by us, written
-again and read by tarfile, zipfile and torch.load. OCTAVO_ARCHIVE_COPY is the program of archive_copy.cc."""
+"""train/formats and Python read each other's archives: what tarfile and torch.save write is read by us,
+written again and read by tarfile, zipfile and torch.load. OCTAVO_ARCHIVE_COPY is the program of
+archive_copy.cc."""
 
 import collections
 import gzip

@@ -1,4 +1,4 @@
-"""train/files and the `safetensors` package read each other's files: what the package writes is read by us,
+"""train/formats and the `safetensors` package read each other's files: what the package writes is read by us,
 written again and read by the package. OCTAVO_SAFETENSORS_COPY is the program of safetensors_copy.cc."""
 
 import json

@@ -1,10 +1,10 @@
 // Torch files: tensors that do not fit their storages are errors, strides are followed, and what is written
 // is read. What Python makes of it is test_archives.py's.
 // SPDX-License-Identifier: MIT
-#include "train/files/torch_file.h"
+#include "train/formats/torch_file.h"
 #include "train/archive_support.h"
-#include "train/files/nemo.h"
 #include "train/files_support.h"
+#include "train/formats/nemo.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

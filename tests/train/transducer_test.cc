@@ -1,8 +1,8 @@
 // The transducer loss with its joint network over torch tensors: against a lattice that autograd
 // differentiates, as part of a model, and beside what is computed again.
 // SPDX-License-Identifier: MIT
-#include "nn/transducer.h"
-#include "nn/recompute.h"
+#include "train/nn/transducer.h"
+#include "train/nn/recompute.h"
 
 #include <torch/torch.h>
 

@@ -1,11 +1,11 @@
 // Weights from elsewhere: by name, in any precision, renamed; what does not fit is named, and then nothing
 // changes.
 // SPDX-License-Identifier: MIT
-#include "warm_start.h"
+#include "train/checkpoint/initial_weights.h"
 
-#include "stored_tensors.h"
-#include "train/files/checkpoint_writer.h"
-#include "train/files/safetensors.h"
+#include "train/checkpoint/folder/checkpoint_writer.h"
+#include "train/checkpoint/stored_tensors.h"
+#include "train/formats/safetensors.h"
 #include "train/parts_support.h"
 #include "train/text_files.h"
 

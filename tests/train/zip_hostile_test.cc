@@ -2,10 +2,10 @@
 // the archive and overlap no other.
 // SPDX-License-Identifier: MIT
 #include "train/archive_support.h"
-#include "train/files/mapped_file.h"
-#include "train/files/zip.h"
-#include "train/files/zip_writer.h"
 #include "train/files_support.h"
+#include "train/formats/zip.h"
+#include "train/formats/zip_writer.h"
+#include "train/io/mapped_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

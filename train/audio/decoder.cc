@@ -3,7 +3,7 @@
 #include "train/audio/decoder.h"
 
 #include "train/audio/header_check.h"
-#include "train/format/decimal.h"
+#include "train/strings/decimal.h"
 
 #include <unistd.h>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "train/audio/audio.h"
-#include "train/files/mapped_file.h"
+#include "train/io/mapped_file.h"
 
 #include <memory>
 

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/files/mapped_file.h"
+#include "train/io/mapped_file.h"
 
 #include <octavo/status.h>
 

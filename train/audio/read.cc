@@ -3,7 +3,7 @@
 #include "train/audio/audio.h"
 #include "train/audio/decoder.h"
 #include "train/audio/resampler.h"
-#include "train/format/decimal.h"
+#include "train/strings/decimal.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // Writing a recording; see audio.h.
 // SPDX-License-Identifier: MIT
 #include "train/audio/audio.h"
-#include "train/files/file_descriptor.h"
-#include "train/files/output_file.h"
+#include "train/io/file_descriptor.h"
+#include "train/io/output_file.h"
 
 #include <fcntl.h>
 #include <sndfile.h>

@@ -4,7 +4,7 @@
 
 #include "train/config/recipe.h"
 #include "train/config/task_config.h"
-#include "train/format/metric_names.h"
+#include "train/strings/metric_names.h"
 
 #include <algorithm>
 

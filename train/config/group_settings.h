@@ -1,6 +1,6 @@
 // What a config says of single parameters: `training.groups` and `training.no_decay`. Patterns are as in a
-// shell (`*` and `?` also take dots) and match a parameter's whole name; train/groups.h holds them against
-// a model.
+// shell (`*` and `?` also take dots) and match a parameter's whole name; train/optim/param_groups.h holds
+// them against a model.
 // SPDX-License-Identifier: MIT
 #pragma once
 

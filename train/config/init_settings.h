@@ -1,5 +1,5 @@
 // Where a run's first weights come from instead of random numbers: `training.init_from`, `init_rename` and
-// `init_strict`; train/warm_start.h holds them against a model.
+// `init_strict`; train/checkpoint/initial_weights.h holds them against a model.
 // SPDX-License-Identifier: MIT
 #pragma once
 

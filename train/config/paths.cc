@@ -1,5 +1,5 @@
 // See paths.h. The operating system's own calls, for std::filesystem does not get on with LibTorch's wheels
-// (train/files/folders.h).
+// (train/io/folders.h).
 // SPDX-License-Identifier: MIT
 #include "train/config/paths.h"
 

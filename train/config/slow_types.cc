@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "slow_types.h"
+#include "train/config/slow_types.h"
 
 namespace octavo::train {
 

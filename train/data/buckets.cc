@@ -5,7 +5,7 @@
 
 #include "train/data/mix.h"
 #include "train/data/threads.h"
-#include "train/format/decimal.h"
+#include "train/strings/decimal.h"
 
 #include <algorithm>
 #include <condition_variable>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/data/stages.h"
 
-#include "train/format/decimal.h"
+#include "train/strings/decimal.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/files/file_descriptor.h"
+#include "train/io/file_descriptor.h"
 
 #include <octavo/status.h>
 

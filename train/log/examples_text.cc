@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/log/examples_text.h"
 
-#include "train/format/marked.h"
+#include "train/strings/marked.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/log/run_log.h"
 
-#include "train/files/folders.h"
-#include "train/format/metric_names.h"
+#include "train/io/folders.h"
 #include "train/log/event_file.h"
 #include "train/log/examples_text.h"
+#include "train/strings/metric_names.h"
 
 #include <nlohmann/json.hpp>
 

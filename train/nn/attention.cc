@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "nn/attention.h"
+#include "train/nn/attention.h"
 
-#include "nn/attention_fused.h"
-#include "nn/cuda/attention.h"
-#include "nn/fused.h"
-#include "nn/wide.h"
+#include "train/nn/attention_fused.h"
+#include "train/nn/cuda/attention.h"
+#include "train/nn/fused.h"
+#include "train/nn/wide.h"
 
 #include <torch/torch.h>
 

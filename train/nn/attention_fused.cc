@@ -2,12 +2,12 @@
 // backward pass: the probabilities before dropout, and queries, keys, values and positions as products read
 // them. Scores by distance, the one thing with 2 T columns, live within a pass.
 // SPDX-License-Identifier: MIT
-#include "nn/attention_fused.h"
+#include "train/nn/attention_fused.h"
 
-#include "nn/cuda/attention.h"
-#include "nn/fused.h"
-#include "nn/kernel_mask.h"
-#include "nn/wide.h"
+#include "train/nn/cuda/attention.h"
+#include "train/nn/fused.h"
+#include "train/nn/kernel_mask.h"
+#include "train/nn/wide.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>

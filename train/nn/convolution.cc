@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "nn/convolution.h"
+#include "train/nn/convolution.h"
 
-#include "nn/convolution_fused.h"
-#include "nn/fused.h"
-#include "nn/wide.h"
+#include "train/nn/convolution_fused.h"
+#include "train/nn/fused.h"
+#include "train/nn/wide.h"
 
 #include <torch/torch.h>
 

@@ -1,10 +1,10 @@
 // conv_module by its CUDA kernels (nn/cuda/convolution.h). Kept for the backward pass: z, y between the
 // depthwise convolution and the norm, and the statistics.
 // SPDX-License-Identifier: MIT
-#include "nn/convolution_fused.h"
+#include "train/nn/convolution_fused.h"
 
-#include "nn/cuda/convolution.h"
-#include "nn/fused.h"
+#include "train/nn/cuda/convolution.h"
+#include "train/nn/fused.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>

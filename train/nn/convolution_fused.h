@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/convolution.h"
+#include "train/nn/convolution.h"
 
 namespace octavo::train {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "nn/dropout.h"
+#include "train/nn/dropout.h"
 
-#include "nn/fake.h"
+#include "train/nn/fake.h"
 
 #include <c10/util/accumulate.h>
 #include <octavo/torch/native.h>

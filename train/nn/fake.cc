@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "nn/fake.h"
+#include "train/nn/fake.h"
 
 namespace octavo::train {
 

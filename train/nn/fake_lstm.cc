@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "nn/fake_lstm.h"
+#include "train/nn/fake_lstm.h"
 
-#include "nn/fake.h"
+#include "train/nn/fake.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>

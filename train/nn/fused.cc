@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "nn/fused.h"
+#include "train/nn/fused.h"
 
-#include "nn/cuda/residual.h"
+#include "train/nn/cuda/residual.h"
 
 #include <octavo/torch/native.h>
 

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/dropout.h"
-#include "nn/fake.h"
+#include "train/nn/dropout.h"
+#include "train/nn/fake.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DeviceGuard.h>
@@ -15,7 +15,7 @@
 namespace octavo::train {
 
 // Whether the build has the kernels of train/nn/cuda. The functions around them are in every build: on a fake
-// device (train/plan) they allocate as on a GPU, and launch nothing.
+// device (train/predict) they allocate as on a GPU, and launch nothing.
 #if defined(OCTAVO_TRAIN_CUDA)
 inline constexpr bool kHasKernels = true;
 #else

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/cuda/drop_call.h"
-#include "nn/dropout.h"
+#include "train/nn/cuda/drop_call.h"
+#include "train/nn/dropout.h"
 
 #include <torch/torch.h>
 

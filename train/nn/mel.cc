@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "nn/mel.h"
+#include "train/nn/mel.h"
 
-#include "data/noise.h"
-#include "nn/fused.h"
-#include "nn/mel_fused.h"
-#include "nn/wide.h"
+#include "train/data/noise.h"
+#include "train/nn/fused.h"
+#include "train/nn/mel_fused.h"
+#include "train/nn/wide.h"
 
 #include <ATen/Parallel.h>
 #include <torch/torch.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "nn/mel_fused.h"
+#include "train/nn/mel_fused.h"
 
-#include "nn/cuda/mel.h"
-#include "nn/fused.h"
+#include "train/nn/cuda/mel.h"
+#include "train/nn/fused.h"
 
 #include <torch/torch.h>
 

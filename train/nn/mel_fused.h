@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/mel.h"
+#include "train/nn/mel.h"
 
 namespace octavo::train {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "nn/project.h"
+#include "train/nn/project.h"
 
-#include "nn/product_scope.h"
+#include "train/nn/product_scope.h"
 
 #include <octavo/torch/fp8.h>
 

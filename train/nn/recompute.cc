@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "nn/recompute.h"
+#include "train/nn/recompute.h"
 
-#include "nn/fake.h"
-#include "nn/product_scope.h"
+#include "train/nn/fake.h"
+#include "train/nn/product_scope.h"
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>

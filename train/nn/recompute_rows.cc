@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "nn/recompute_rows.h"
+#include "train/nn/recompute_rows.h"
 
-#include "nn/fused.h"
-#include "nn/wide.h"
+#include "train/nn/fused.h"
+#include "train/nn/wide.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "nn/residual.h"
+#include "train/nn/residual.h"
 
-#include "nn/fused.h"
-#include "nn/residual_fused.h"
-#include "nn/wide.h"
+#include "train/nn/fused.h"
+#include "train/nn/residual_fused.h"
+#include "train/nn/wide.h"
 
 #include <torch/torch.h>
 

@@ -1,11 +1,11 @@
 // add_norm, layer_norm and silu_dropout by their CUDA kernels (nn/cuda/residual.h). Kept for the backward
 // pass: the sum s and two numbers for each row; the input of silu_dropout. Masks are made again.
 // SPDX-License-Identifier: MIT
-#include "nn/residual_fused.h"
+#include "train/nn/residual_fused.h"
 
-#include "nn/cuda/residual.h"
-#include "nn/fused.h"
-#include "nn/kernel_mask.h"
+#include "train/nn/cuda/residual.h"
+#include "train/nn/fused.h"
+#include "train/nn/kernel_mask.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>

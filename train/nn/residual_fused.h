@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/dropout.h"
+#include "train/nn/dropout.h"
 
 #include <torch/types.h>
 

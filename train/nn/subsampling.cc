@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "nn/subsampling.h"
+#include "train/nn/subsampling.h"
 
-#include "nn/fused.h"
-#include "nn/subsampling_fused.h"
-#include "nn/wide.h"
+#include "train/nn/fused.h"
+#include "train/nn/subsampling_fused.h"
+#include "train/nn/wide.h"
 
 #include <torch/torch.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/frames.h"
+#include "train/nn/frames.h"
 
 #include <torch/types.h>
 

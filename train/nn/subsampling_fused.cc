@@ -2,11 +2,11 @@
 // features, what the first product gives, what the second reads, and the output. What the first product reads
 // is computed again. Nothing has a number for each channel of the first convolution's output.
 // SPDX-License-Identifier: MIT
-#include "nn/subsampling_fused.h"
+#include "train/nn/subsampling_fused.h"
 
-#include "nn/cuda/subsampling.h"
-#include "nn/fused.h"
-#include "nn/wide.h"
+#include "train/nn/cuda/subsampling.h"
+#include "train/nn/fused.h"
+#include "train/nn/wide.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/torch.h>

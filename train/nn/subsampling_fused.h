@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/subsampling.h"
+#include "train/nn/subsampling.h"
 
 namespace octavo::train {
 

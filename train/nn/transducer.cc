@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "nn/transducer.h"
+#include "train/nn/transducer.h"
 
-#include "nn/fake.h"
-#include "nn/fused.h"
+#include "train/nn/fake.h"
+#include "train/nn/fused.h"
 
 #include <ATen/Parallel.h>
 #include <octavo/backend.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/bar.h"
 
-#include "train/format/numbers.h"
 #include "train/report/html.h"
+#include "train/strings/numbers.h"
 
 namespace octavo::train {
 namespace {

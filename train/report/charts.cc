@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/charts.h"
 
-#include "train/format/metric_names.h"
 #include "train/report/curves.h"
 #include "train/report/html.h"
 #include "train/report/words.h"
+#include "train/strings/metric_names.h"
 
 #include <algorithm>
 #include <cmath>

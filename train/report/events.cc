@@ -1,10 +1,10 @@
 // What happened during the runs: samples, evaluations, stages, checkpoints, warnings. Of a long list the last
 // entries are shown. The page says how many are left out; metrics.jsonl has them all.
 // SPDX-License-Identifier: MIT
-#include "train/format/metric_names.h"
-#include "train/format/numbers.h"
 #include "train/report/sections.h"
 #include "train/report/words.h"
+#include "train/strings/metric_names.h"
+#include "train/strings/numbers.h"
 
 #include <cmath>
 #include <numbers>

@@ -1,9 +1,9 @@
 // What was said beside what was heard, of the last evaluation that has examples. A word that was missed is
 // deleted text, one that was not said inserted text: lines under them tell them apart, not colour alone.
 // SPDX-License-Identifier: MIT
-#include "train/format/marked.h"
-#include "train/format/numbers.h"
 #include "train/report/sections.h"
+#include "train/strings/marked.h"
+#include "train/strings/numbers.h"
 
 #include <algorithm>
 

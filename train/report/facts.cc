@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/facts.h"
 
-#include "train/format/metric_names.h"
-#include "train/format/numbers.h"
 #include "train/report/curves.h"
 #include "train/report/words.h"
+#include "train/strings/metric_names.h"
+#include "train/strings/numbers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // Memory by owner: a bar per run on a common scale, and a table.
 // SPDX-License-Identifier: MIT
-#include "train/format/numbers.h"
 #include "train/report/bar.h"
 #include "train/report/sections.h"
+#include "train/strings/numbers.h"
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/plan_page.h"
 
-#include "train/format/numbers.h"
 #include "train/report/assets.h"
 #include "train/report/html.h"
 #include "train/report/plan_tables.h"
+#include "train/strings/numbers.h"
 
 #include <string_view>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/plan_tables.h"
 
-#include "train/format/numbers.h"
 #include "train/report/bar.h"
 #include "train/report/html.h"
+#include "train/strings/numbers.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/sections.h"
 
-#include "train/format/numbers.h"
 #include "train/report/facts.h"
 #include "train/report/html.h"
 #include "train/report/words.h"
+#include "train/strings/numbers.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // The settings of the runs: of one run all, by section; of several those that differ, side by side, then the
 // rest.
 // SPDX-License-Identifier: MIT
-#include "train/format/numbers.h"
 #include "train/report/sections.h"
+#include "train/strings/numbers.h"
 
 #include <map>
 #include <utility>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/words.h"
 
-#include "train/format/numbers.h"
+#include "train/strings/numbers.h"
 
 namespace octavo::train {
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "train/config/settings.h"
-#include "train/files/safetensors.h"
+#include "train/formats/safetensors.h"
 
 #include <octavo/status.h>
 

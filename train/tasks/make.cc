@@ -1,7 +1,7 @@
 // Makes the listed tasks.
 // SPDX-License-Identifier: MIT
-#include "task.h"
 #include "train/config/task_config.h"
+#include "train/task.h"
 #include "train/tasks/list.h"
 
 #include <torch/torch.h>

@@ -1,6 +1,6 @@
 // Algorithms for the benchmark, by their descriptions; see algorithm.h.
 // SPDX-License-Identifier: MIT
-#include "bench/algorithm.h"
+#include "apps/octavo/bench/algorithm.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
 // Checksums, and the comparison of GPU and CPU; see check.h.
 // SPDX-License-Identifier: MIT
-#include "bench/check.h"
+#include "apps/octavo/bench/check.h"
 
-#include "bench/data.h"
-#include "bench/norm.h"
-#include "cli.h"
+#include "apps/octavo/bench/data.h"
+#include "apps/octavo/bench/norm.h"
+#include "apps/octavo/common/cli.h"
 
 #include <array>
 #include <bit>

@@ -1,10 +1,10 @@
 // Measures the copy ceiling; see copy_speed.h.
 // SPDX-License-Identifier: MIT
-#include "bench/copy_speed.h"
+#include "apps/octavo/bench/copy_speed.h"
 
-#include "bench/data.h"
-#include "cli.h"
-#include "table.h"
+#include "apps/octavo/bench/data.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/table.h"
 
 #include <algorithm>
 #include <utility>

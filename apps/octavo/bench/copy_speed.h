@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/device.h"
+#include "apps/octavo/bench/device.h"
 
 #include <cstdint>
 #include <string>

@@ -4,11 +4,11 @@
 // The command and the library each hold the static CUDA runtime; both work in the device's primary context,
 // so both can use the same memory and streams.
 // SPDX-License-Identifier: MIT
-#include "bench/cuda_device.h"
+#include "apps/octavo/bench/cuda_device.h"
 
-#include "bench/cuda_kernels.h"
-#include "cli.h"
-#include "table.h"
+#include "apps/octavo/bench/cuda_kernels.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/table.h"
 
 #include <cuda_runtime_api.h>
 

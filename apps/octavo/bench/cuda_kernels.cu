@@ -1,6 +1,6 @@
 // Data and copies on the GPU; see cuda_kernels.h.
 // SPDX-License-Identifier: MIT
-#include "bench/cuda_kernels.h"
+#include "apps/octavo/bench/cuda_kernels.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // Reproducible benchmark data and the hash of results; see data.h.
 // SPDX-License-Identifier: MIT
-#include "bench/data.h"
+#include "apps/octavo/bench/data.h"
 
 #include <algorithm>
 

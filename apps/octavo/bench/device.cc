@@ -1,9 +1,9 @@
 // Names of devices, and which of them can be used; see device.h.
 // SPDX-License-Identifier: MIT
-#include "bench/device.h"
+#include "apps/octavo/bench/device.h"
 
-#include "bench/cuda_device.h"
-#include "cli.h"
+#include "apps/octavo/bench/cuda_device.h"
+#include "apps/octavo/common/cli.h"
 
 #include <octavo/backend.h>
 

@@ -6,7 +6,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/data.h"
+#include "apps/octavo/bench/data.h"
 
 #include <octavo/types.h>
 

@@ -2,9 +2,9 @@
 // memcpy and a loop of streaming stores. Streaming stores skip the read that an ordinary store makes of its
 // cache line; memcpy may or may not use them.
 // SPDX-License-Identifier: MIT
-#include "bench/data.h"
-#include "bench/device.h"
-#include "bench/memory.h"
+#include "apps/octavo/bench/data.h"
+#include "apps/octavo/bench/device.h"
+#include "apps/octavo/bench/memory.h"
 
 #include <chrono>
 #include <cstring>

@@ -1,6 +1,6 @@
 // Memory and threads for benchmarks; see memory.h.
 // SPDX-License-Identifier: MIT
-#include "bench/memory.h"
+#include "apps/octavo/bench/memory.h"
 
 #include <algorithm>
 #include <cstring>

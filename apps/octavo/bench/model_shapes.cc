@@ -17,7 +17,7 @@
 //
 // vit-g: DINOv2's ViT-giant for 224 pixels (40 layers of width 1536, SwiGLU), as transformers builds it.
 // SPDX-License-Identifier: MIT
-#include "bench/model_shapes.h"
+#include "apps/octavo/bench/model_shapes.h"
 
 #include <string>
 #include <utility>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/shapes.h"
+#include "apps/octavo/bench/shapes.h"
 
 namespace octavo::cli {
 

@@ -1,7 +1,7 @@
 // What a build without CUDA has in place of cuda_device.cc.
 // SPDX-License-Identifier: MIT
-#include "bench/cuda_device.h"
-#include "cli.h"
+#include "apps/octavo/bench/cuda_device.h"
+#include "apps/octavo/common/cli.h"
 
 namespace octavo::cli {
 

@@ -1,8 +1,8 @@
 // The benchmark's gradient norm; see norm.h.
 // SPDX-License-Identifier: MIT
-#include "bench/norm.h"
+#include "apps/octavo/bench/norm.h"
 
-#include "cli.h"
+#include "apps/octavo/common/cli.h"
 
 #include <octavo/describe.h>
 

@@ -1,11 +1,11 @@
 // Rows of `octavo bench offload`; see offload.h.
 // SPDX-License-Identifier: MIT
-#include "bench/offload.h"
+#include "apps/octavo/bench/offload.h"
 
-#include "bench/options.h"
-#include "bench/shapes.h"
-#include "cli.h"
-#include "table.h"
+#include "apps/octavo/bench/options.h"
+#include "apps/octavo/bench/shapes.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/table.h"
 
 #include <octavo/backend.h>
 

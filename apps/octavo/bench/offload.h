@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/offload_model.h"
+#include "apps/octavo/bench/offload_model.h"
 
 #include <optional>
 #include <string>

@@ -1,11 +1,11 @@
 // The model of `octavo bench offload`; see offload_model.h.
 // SPDX-License-Identifier: MIT
-#include "bench/offload_model.h"
+#include "apps/octavo/bench/offload_model.h"
 
-#include "bench/algorithm.h"
-#include "bench/data.h"
-#include "bench/options.h"
-#include "cli.h"
+#include "apps/octavo/bench/algorithm.h"
+#include "apps/octavo/bench/data.h"
+#include "apps/octavo/bench/options.h"
+#include "apps/octavo/common/cli.h"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/device.h"
+#include "apps/octavo/bench/device.h"
 
 #include <octavo/engine.h>
 #include <octavo/offload.h>

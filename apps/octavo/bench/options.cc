@@ -1,9 +1,9 @@
 // Options of the optimizer benchmark; see options.h.
 // SPDX-License-Identifier: MIT
-#include "bench/options.h"
+#include "apps/octavo/bench/options.h"
 
-#include "bench/algorithm.h"
-#include "cli.h"
+#include "apps/octavo/bench/algorithm.h"
+#include "apps/octavo/common/cli.h"
 
 #include <octavo/backend.h>
 

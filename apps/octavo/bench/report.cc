@@ -1,10 +1,10 @@
 // JSON and table of the optimizer benchmark; see report.h.
 // SPDX-License-Identifier: MIT
-#include "bench/report.h"
+#include "apps/octavo/bench/report.h"
 
-#include "bench/algorithm.h"
-#include "hardware_json.h"
-#include "table.h"
+#include "apps/octavo/bench/algorithm.h"
+#include "apps/octavo/common/hardware_json.h"
+#include "apps/octavo/common/table.h"
 
 #include <nlohmann/json.hpp>
 

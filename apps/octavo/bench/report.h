@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/timing.h"
+#include "apps/octavo/bench/timing.h"
 
 #include <octavo/backend.h>
 

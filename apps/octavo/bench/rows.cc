@@ -1,8 +1,8 @@
 // Rows with and without gradients; see rows.h.
 // SPDX-License-Identifier: MIT
-#include "bench/rows.h"
+#include "apps/octavo/bench/rows.h"
 
-#include "cli.h"
+#include "apps/octavo/common/cli.h"
 
 #include <algorithm>
 #include <charconv>

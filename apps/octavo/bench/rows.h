@@ -8,8 +8,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/data.h"
-#include "bench/shapes.h"
+#include "apps/octavo/bench/data.h"
+#include "apps/octavo/bench/shapes.h"
 
 #include <cstdint>
 #include <span>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "bench/run.h"
+#include "apps/octavo/bench/run.h"
 
-#include "bench/check.h"
-#include "bench/copy_speed.h"
-#include "bench/norm.h"
-#include "cli.h"
-#include "progress.h"
-#include "table.h"
+#include "apps/octavo/bench/check.h"
+#include "apps/octavo/bench/copy_speed.h"
+#include "apps/octavo/bench/norm.h"
+#include "apps/octavo/common/cli.h"
+#include "apps/octavo/common/progress.h"
+#include "apps/octavo/common/table.h"
 
 #include <algorithm>
 #include <memory>

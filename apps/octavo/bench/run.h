@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/options.h"
-#include "bench/report.h"
+#include "apps/octavo/bench/options.h"
+#include "apps/octavo/bench/report.h"
 
 #include <string>
 #include <vector>

@@ -1,9 +1,9 @@
 // The names behind `octavo bench optimizer --shape`, and the parser of --numel.
 // SPDX-License-Identifier: MIT
-#include "bench/shapes.h"
+#include "apps/octavo/bench/shapes.h"
 
-#include "bench/model_shapes.h"
-#include "cli.h"
+#include "apps/octavo/bench/model_shapes.h"
+#include "apps/octavo/common/cli.h"
 
 #include <charconv>
 #include <system_error>

@@ -1,9 +1,9 @@
 // Times steps and norms; see timing.h.
 // SPDX-License-Identifier: MIT
-#include "bench/timing.h"
+#include "apps/octavo/bench/timing.h"
 
-#include "bench/copy_speed.h"
-#include "bench/norm.h"
+#include "apps/octavo/bench/copy_speed.h"
+#include "apps/octavo/bench/norm.h"
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/workload.h"
+#include "apps/octavo/bench/workload.h"
 
 #include <optional>
 

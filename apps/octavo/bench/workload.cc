@@ -2,11 +2,11 @@
 // One arena per kind of buffer (params, grads, residuals, each moment's codes and scales), tensors one after
 // another: what a framework's allocator gives.
 // SPDX-License-Identifier: MIT
-#include "bench/workload.h"
+#include "apps/octavo/bench/workload.h"
 
-#include "bench/algorithm.h"
-#include "bench/data.h"
-#include "cli.h"
+#include "apps/octavo/bench/algorithm.h"
+#include "apps/octavo/bench/data.h"
+#include "apps/octavo/common/cli.h"
 
 #include <cstring>
 #include <utility>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "bench/device.h"
-#include "bench/rows.h"
+#include "apps/octavo/bench/device.h"
+#include "apps/octavo/bench/rows.h"
 
 #include <octavo/grad_norm.h>
 #include <octavo/optimizer.h>

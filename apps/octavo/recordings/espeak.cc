@@ -1,6 +1,6 @@
 // Descriptors are closed on exec, so that a program that another thread starts does not hold them open.
 // SPDX-License-Identifier: MIT
-#include "recordings/espeak.h"
+#include "apps/octavo/recordings/espeak.h"
 
 #include <fcntl.h>
 #include <spawn.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "recordings/make_speech.h"
+#include "apps/octavo/recordings/make_speech.h"
 
-#include "recordings/espeak.h"
-#include "tales/spoken.h"
+#include "apps/octavo/recordings/espeak.h"
+#include "apps/octavo/tales/spoken.h"
 #include "train/audio/audio.h"
 #include "train/data/mix.h"
-#include "train/files/folders.h"
-#include "train/files/text_file.h"
+#include "train/io/folders.h"
+#include "train/io/text_file.h"
 
 #include <nlohmann/json.hpp>
 

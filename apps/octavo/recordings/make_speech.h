@@ -11,7 +11,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "recordings/parallel.h"
+#include "apps/octavo/recordings/parallel.h"
 
 #include <octavo/status.h>
 

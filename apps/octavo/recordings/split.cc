@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "recordings/split.h"
+#include "apps/octavo/recordings/split.h"
 
 #include "train/data/mix.h"
-#include "train/files/mapped_file.h"
+#include "train/io/mapped_file.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/manifest_line.h"
 

@@ -1,11 +1,11 @@
 // Threads look at single clips; what they found is put together afterwards in the order of the lines, so that
 // the result does not depend on them.
 // SPDX-License-Identifier: MIT
-#include "recordings/survey.h"
+#include "apps/octavo/recordings/survey.h"
 
 #include "train/audio/audio.h"
 #include "train/data/mix.h"
-#include "train/format/numbers.h"
+#include "train/strings/numbers.h"
 #include "train/tasks/speech/json_line.h"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "recordings/parallel.h"
+#include "apps/octavo/recordings/parallel.h"
 
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/tokenizer.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "recordings/survey_page.h"
+#include "apps/octavo/recordings/survey_page.h"
 
-#include "train/format/numbers.h"
 #include "train/report/html.h"
+#include "train/strings/numbers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "recordings/survey.h"
+#include "apps/octavo/recordings/survey.h"
 
 #include <string>
 

@@ -1,6 +1,6 @@
 // Parsing and expanding; see grammar.h.
 // SPDX-License-Identifier: MIT
-#include "tales/grammar.h"
+#include "apps/octavo/tales/grammar.h"
 
 #include "train/data/mix.h"
 

@@ -1,8 +1,8 @@
 // Casts a tale, has the grammar tell it, and counts them; see make_text.h.
 // SPDX-License-Identifier: MIT
-#include "tales/make_text.h"
+#include "apps/octavo/tales/make_text.h"
 
-#include "tales/grammar.h"
+#include "apps/octavo/tales/grammar.h"
 #include "train/data/mix.h"
 
 #include <algorithm>

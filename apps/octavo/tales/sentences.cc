@@ -2,7 +2,7 @@
 // stranger; each has a name, a .kind and a .trait, and .he, .him, .his, .self. {thing} and {town} last for
 // the tale.
 // SPDX-License-Identifier: MIT
-#include "tales/grammar.h"
+#include "apps/octavo/tales/grammar.h"
 
 namespace octavo::tales {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "tales/spoken.h"
+#include "apps/octavo/tales/spoken.h"
 
-#include "tales/grammar.h"
+#include "apps/octavo/tales/grammar.h"
 #include "train/data/mix.h"
 
 #include <algorithm>

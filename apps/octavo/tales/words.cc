@@ -1,7 +1,7 @@
 // The vocabulary of the tales; see grammar.h for the notation. Words that sound otherwise than they
 // begin (hour, unicorn, one) stay out: the article goes by the letter.
 // SPDX-License-Identifier: MIT
-#include "tales/grammar.h"
+#include "apps/octavo/tales/grammar.h"
 
 namespace octavo::tales {
 

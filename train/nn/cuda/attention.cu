@@ -3,10 +3,10 @@
 // The window of scores by distance that belongs to a row begins anywhere: aligned vectors are loaded and
 // shifted.
 // SPDX-License-Identifier: MIT
-#include "nn/cuda/attention.h"
+#include "train/nn/cuda/attention.h"
 
-#include "nn/cuda/launch.cuh"
-#include "nn/cuda/vectors.cuh"
+#include "train/nn/cuda/launch.cuh"
+#include "train/nn/cuda/vectors.cuh"
 
 #include <algorithm>
 

@@ -7,8 +7,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/cuda/ceil_div.h"
-#include "nn/cuda/drop_call.h"
+#include "train/nn/cuda/ceil_div.h"
+#include "train/nn/cuda/drop_call.h"
 
 #include <cstdint>
 

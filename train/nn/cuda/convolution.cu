@@ -3,11 +3,11 @@
 // long, so that few frames are read twice. The kernels between are plain passes over rows. Sums are partial
 // sums of blocks in fp32, finished in double in a fixed order.
 // SPDX-License-Identifier: MIT
-#include "nn/cuda/convolution.h"
+#include "train/nn/cuda/convolution.h"
 
-#include "nn/cuda/launch.cuh"
-#include "nn/cuda/sums.cuh"
-#include "nn/cuda/vectors.cuh"
+#include "train/nn/cuda/launch.cuh"
+#include "train/nn/cuda/sums.cuh"
+#include "train/nn/cuda/vectors.cuh"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/cuda/ceil_div.h"
+#include "train/nn/cuda/ceil_div.h"
 
 #include <algorithm>
 #include <cstdint>

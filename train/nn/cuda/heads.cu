@@ -2,10 +2,10 @@
 // biases' gradients are. A thread has eight neighbouring channels, a block one frame, or a run of frames
 // where it adds up.
 // SPDX-License-Identifier: MIT
-#include "nn/cuda/attention.h"
-#include "nn/cuda/launch.cuh"
-#include "nn/cuda/sums.cuh"
-#include "nn/cuda/vectors.cuh"
+#include "train/nn/cuda/attention.h"
+#include "train/nn/cuda/launch.cuh"
+#include "train/nn/cuda/sums.cuh"
+#include "train/nn/cuda/vectors.cuh"
 
 namespace octavo::train::cuda {
 namespace {

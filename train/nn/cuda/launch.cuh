@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/cuda/drop_call.h"
-#include "nn/cuda/dropping.cuh"
+#include "train/nn/cuda/drop_call.h"
+#include "train/nn/cuda/dropping.cuh"
 
 #include <cuda_runtime_api.h>
 

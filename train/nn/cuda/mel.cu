@@ -1,10 +1,10 @@
 // See mel.h.
 // SPDX-License-Identifier: MIT
-#include "nn/cuda/mel.h"
+#include "train/nn/cuda/mel.h"
 
-#include "data/noise.h"
-#include "nn/cuda/launch.cuh"
-#include "nn/cuda/vectors.cuh"
+#include "train/data/noise.h"
+#include "train/nn/cuda/launch.cuh"
+#include "train/nn/cuda/vectors.cuh"
 
 #include <algorithm>
 

@@ -3,12 +3,12 @@
 // of the norm's gradients over the rows of their warp; the number of blocks is fixed, so that the order of
 // these sums is the same on every GPU.
 // SPDX-License-Identifier: MIT
-#include "nn/cuda/residual.h"
+#include "train/nn/cuda/residual.h"
 
-#include "nn/cuda/dropping.cuh"
-#include "nn/cuda/launch.cuh"
-#include "nn/cuda/sums.cuh"
-#include "nn/cuda/vectors.cuh"
+#include "train/nn/cuda/dropping.cuh"
+#include "train/nn/cuda/launch.cuh"
+#include "train/nn/cuda/sums.cuh"
+#include "train/nn/cuda/vectors.cuh"
 
 #include <algorithm>
 

@@ -2,10 +2,10 @@
 // kDropoutPair, a warp takes blocks, and a lane's two vectors share the counters of their masks: half the
 // hashes. Everything else goes vector by vector.
 // SPDX-License-Identifier: MIT
-#include "nn/cuda/dropping.cuh"
-#include "nn/cuda/launch.cuh"
-#include "nn/cuda/residual.h"
-#include "nn/cuda/vectors.cuh"
+#include "train/nn/cuda/dropping.cuh"
+#include "train/nn/cuda/launch.cuh"
+#include "train/nn/cuda/residual.h"
+#include "train/nn/cuda/vectors.cuh"
 
 namespace octavo::train::cuda {
 namespace {

@@ -2,8 +2,8 @@
 // the bands computes two of its columns and keeps the third, and reads 28 new features, the same for every
 // lane, by seven loads.
 // SPDX-License-Identifier: MIT
-#include "nn/cuda/launch.cuh"
-#include "nn/cuda/subsampling.cuh"
+#include "train/nn/cuda/launch.cuh"
+#include "train/nn/cuda/subsampling.cuh"
 
 namespace octavo::train::cuda {
 namespace {

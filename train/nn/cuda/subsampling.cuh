@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/cuda/subsampling.h"
-#include "nn/cuda/vectors.cuh"
+#include "train/nn/cuda/subsampling.h"
+#include "train/nn/cuda/vectors.cuh"
 
 namespace octavo::train::cuda {
 

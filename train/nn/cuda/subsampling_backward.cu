@@ -3,9 +3,9 @@
 // points that meet in a kernel is in one cell. Sums are partial sums of blocks in fp32, finished in double in
 // a fixed order.
 // SPDX-License-Identifier: MIT
-#include "nn/cuda/launch.cuh"
-#include "nn/cuda/subsampling.cuh"
-#include "nn/cuda/sums.cuh"
+#include "train/nn/cuda/launch.cuh"
+#include "train/nn/cuda/subsampling.cuh"
+#include "train/nn/cuda/sums.cuh"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/cuda/vectors.cuh"
+#include "train/nn/cuda/vectors.cuh"
 
 #include <cuda_runtime_api.h>
 

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive.h"
 
-#include "train/files/byte_order.h"
-#include "train/files/checkpoint_names.h"
-#include "train/files/file_descriptor.h"
-#include "train/files/folders.h"
-#include "train/files/text_file.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/io/byte_order.h"
+#include "train/io/file_descriptor.h"
+#include "train/io/folders.h"
+#include "train/io/text_file.h"
 #include "train/tasks/speech/archive_features.h"
 #include "train/tasks/speech/names.h"
 

@@ -6,8 +6,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/files/nemo.h"
-#include "train/files/safetensors.h"
+#include "train/formats/nemo.h"
+#include "train/formats/safetensors.h"
 #include "train/tasks/speech/feature_tables.h"
 #include "train/tasks/speech/hub.h"
 #include "train/tasks/speech/model_settings.h"

@@ -1,9 +1,9 @@
 // Which files a trained model becomes: those that keep the config of the archive that it began with, or new
 // ones. See archive.h.
 // SPDX-License-Identifier: MIT
-#include "train/files/byte_order.h"
-#include "train/files/checkpoint_names.h"
-#include "train/files/checksums.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/io/byte_order.h"
+#include "train/io/checksums.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/archive_tokenizer.h"
 #include "train/tasks/speech/names.h"

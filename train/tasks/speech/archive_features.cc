@@ -2,8 +2,8 @@
 #include "train/tasks/speech/archive_features.h"
 
 #include "train/config/schema.h"
-#include "train/files/byte_order.h"
-#include "train/files/safetensors_format.h"
+#include "train/formats/safetensors_format.h"
+#include "train/io/byte_order.h"
 
 #include <cstring>
 

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/files/tensor_list.h"
+#include "train/formats/tensor_list.h"
 #include "train/tasks/speech/archive_keys.h"
 #include "train/tasks/speech/feature_tables.h"
 

@@ -3,8 +3,8 @@
 
 #include "train/audio/audio.h"
 #include "train/audio/perturb.h"
-#include "train/format/numbers.h"
 #include "train/nn/frames.h"
+#include "train/strings/numbers.h"
 
 #include <algorithm>
 #include <cmath>

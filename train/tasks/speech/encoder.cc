@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/encoder.h"
 
-#include "nn/attention.h"
-#include "nn/convolution.h"
-#include "nn/recompute.h"
-#include "nn/residual.h"
-#include "nn/subsampling.h"
+#include "train/nn/attention.h"
+#include "train/nn/convolution.h"
+#include "train/nn/recompute.h"
+#include "train/nn/residual.h"
+#include "train/nn/subsampling.h"
 #include "train/tasks/speech/products.h"
 
 #include <torch/torch.h>

@@ -4,10 +4,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/dropout.h"
+#include "train/nn/dropout.h"
+#include "train/nn/weight_gate.h"
 #include "train/tasks/speech/model_settings.h"
 #include "train/tasks/speech/subsampling.h"
-#include "train/weight_gate.h"
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>

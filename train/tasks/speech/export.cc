@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 
-#include "train/files/checkpoint_names.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/tasks/speech/archive_tokenizer.h"
 #include "train/tasks/speech/entry.h"
 #include "train/tasks/speech/kept_model.h"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/feature_cache.h"
 
-#include "train/files/checkpoint_names.h"
-#include "train/files/checksums.h"
-#include "train/files/file_descriptor.h"
-#include "train/files/folders.h"
-#include "train/files/output_file.h"
-#include "train/files/safetensors.h"
-#include "train/files/safetensors_format.h"
-#include "train/format/decimal.h"
-#include "train/format/numbers.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/formats/safetensors.h"
+#include "train/formats/safetensors_format.h"
+#include "train/io/checksums.h"
+#include "train/io/file_descriptor.h"
+#include "train/io/folders.h"
+#include "train/io/output_file.h"
+#include "train/strings/decimal.h"
+#include "train/strings/numbers.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

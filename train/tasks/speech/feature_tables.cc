@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/feature_tables.h"
 
-#include "train/format/numbers.h"
+#include "train/strings/numbers.h"
 
 #include <algorithm>
 #include <cmath>

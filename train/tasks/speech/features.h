@@ -8,8 +8,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/dropout.h"
-#include "nn/mel.h"
+#include "train/nn/dropout.h"
+#include "train/nn/mel.h"
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/feature_tables.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/generated_clips.h"
 
-#include "train/format/numbers.h"
+#include "train/strings/numbers.h"
 #include "train/tasks/speech/batch.h"
 
 #include <nlohmann/json.hpp>

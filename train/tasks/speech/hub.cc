@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/hub.h"
 
-#include "train/files/file_descriptor.h"
-#include "train/files/folders.h"
-#include "train/files/text_file.h"
+#include "train/io/file_descriptor.h"
+#include "train/io/folders.h"
+#include "train/io/text_file.h"
 
 #include <sys/stat.h>
 

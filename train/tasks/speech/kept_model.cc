@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/kept_model.h"
 
-#include "train/files/checkpoint_names.h"
-#include "train/files/text_file.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/io/text_file.h"
 
 #include <nlohmann/json.hpp>
 

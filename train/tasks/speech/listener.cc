@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/listener.h"
 
-#include "device.h"
-#include "memory.h"
-#include "nn/subsampling.h"
-#include "precision.h"
-#include "train/model.h"
+#include "train/device/device.h"
+#include "train/device/memory.h"
+#include "train/model/model.h"
+#include "train/nn/subsampling.h"
+#include "train/optim/precision.h"
 #include "train/tasks/speech/features.h"
 #include "train/tasks/speech/greedy.h"
 #include "train/tasks/speech/listener_files.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/listener_files.h"
 
+#include "train/checkpoint/folder/checkpoint_choice.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/config.h"
-#include "train/files/checkpoint_choice.h"
-#include "train/files/checkpoint_names.h"
 #include "train/tasks/speech/archive_tokenizer.h"
 #include "train/tasks/speech/kept_model.h"
 #include "train/tasks/speech/origin.h"

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/files/safetensors.h"
+#include "train/formats/safetensors.h"
 #include "train/tasks/speech/archive.h"
 #include "train/tasks/speech/feature_settings.h"
 #include "train/tasks/speech/feature_tables.h"

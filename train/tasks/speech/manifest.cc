@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/manifest.h"
 
-#include "train/files/checkpoint_names.h"
-#include "train/files/file_descriptor.h"
-#include "train/files/text_file.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/io/file_descriptor.h"
+#include "train/io/text_file.h"
 #include "train/tasks/speech/manifest_index.h"
 #include "train/tasks/speech/manifest_line.h"
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/files/file_descriptor.h"
-#include "train/format/numbers.h"
+#include "train/io/file_descriptor.h"
+#include "train/strings/numbers.h"
 #include "train/tasks/speech/manifest.h"
 
 #include <octavo/status.h>

@@ -1,9 +1,9 @@
 // Opening manifests; see manifest.h. A file is mapped while it is opened, and then its pages are given back.
 // SPDX-License-Identifier: MIT
-#include "train/files/byte_order.h"
-#include "train/files/checksums.h"
-#include "train/files/mapped_file.h"
-#include "train/format/numbers.h"
+#include "train/io/byte_order.h"
+#include "train/io/checksums.h"
+#include "train/io/mapped_file.h"
+#include "train/strings/numbers.h"
 #include "train/tasks/speech/manifest.h"
 #include "train/tasks/speech/manifest_index.h"
 #include "train/tasks/speech/manifest_line.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/measure.h"
 
-#include "device.h"
-#include "fp8.h"
-#include "gradients.h"
-#include "optimizer.h"
-#include "precision.h"
-#include "train/model.h"
+#include "train/device/device.h"
+#include "train/model/model.h"
+#include "train/optim/fp8.h"
+#include "train/optim/gradients.h"
+#include "train/optim/optimizer.h"
+#include "train/optim/precision.h"
 #include "train/task.h"
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/features.h"

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "optimizer.h"
 #include "train/config/settings.h"
+#include "train/optim/optimizer.h"
 #include "train/tasks/speech/measured.h"
 #include "train/tasks/speech/model.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/model.h"
 
-#include "nn/subsampling.h"
-#include "nn/transducer.h"
-#include "nn/wide.h"
+#include "train/nn/subsampling.h"
+#include "train/nn/transducer.h"
+#include "train/nn/wide.h"
 #include "train/tasks/speech/products.h"
 
 #include <torch/torch.h>

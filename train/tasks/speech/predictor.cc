@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/predictor.h"
 
-#include "nn/fake_lstm.h"
-#include "nn/recompute.h"
-#include "nn/wide.h"
+#include "train/nn/fake_lstm.h"
+#include "train/nn/recompute.h"
+#include "train/nn/wide.h"
 #include "train/tasks/speech/products.h"
 
 #include <c10/util/Exception.h>

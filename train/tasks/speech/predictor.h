@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/dropout.h"
+#include "train/nn/dropout.h"
 #include "train/tasks/speech/model_settings.h"
 #include "train/tasks/speech/transducer_head.h"
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/fake.h"
-#include "nn/project.h"
+#include "train/nn/fake.h"
+#include "train/nn/project.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/types.h>

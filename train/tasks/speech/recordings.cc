@@ -2,9 +2,9 @@
 #include "train/tasks/speech/recordings.h"
 
 #include "train/audio/audio.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/config/paths.h"
 #include "train/data/noise.h"
-#include "train/files/checkpoint_names.h"
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/origin.h"
 

@@ -1,9 +1,9 @@
 // What recordings are: what identifies them, how large they get, and what to say about them. See
 // recordings.h.
 // SPDX-License-Identifier: MIT
-#include "train/files/checksums.h"
-#include "train/format/numbers.h"
+#include "train/io/checksums.h"
 #include "train/nn/frames.h"
+#include "train/strings/numbers.h"
 #include "train/tasks/speech/recordings.h"
 
 #include <nlohmann/json.hpp>

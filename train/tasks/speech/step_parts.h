@@ -4,8 +4,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "device.h"
-#include "memory.h"
+#include "train/device/device.h"
+#include "train/device/memory.h"
 #include "train/tasks/speech/measured.h"
 
 #include <torch/types.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/subsampling.h"
 
-#include "nn/recompute_rows.h"
-#include "nn/subsampling.h"
+#include "train/nn/recompute_rows.h"
+#include "train/nn/subsampling.h"
 #include "train/tasks/speech/products.h"
 
 #include <torch/torch.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/task.h"
 
-#include "nn/subsampling.h"
-#include "precision.h"
-#include "train/format/numbers.h"
-#include "train/model.h"
+#include "train/model/model.h"
+#include "train/nn/subsampling.h"
+#include "train/optim/precision.h"
+#include "train/strings/numbers.h"
 #include "train/tasks/speech/augment.h"
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/entry.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer_export.h"
 
-#include "train/format/numbers.h"
-#include "train/format/terminal_text.h"
+#include "train/strings/numbers.h"
+#include "train/strings/terminal_text.h"
 #include "train/tasks/speech/json_line.h"
 #include "train/tasks/speech/piece_model.h"
 #include "train/tasks/speech/tokenizer_json.h"

@@ -1,7 +1,7 @@
 // Which file of a path is the tokenizer; see tokenizer.h.
 // SPDX-License-Identifier: MIT
-#include "train/files/checkpoint_names.h"
-#include "train/files/text_file.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/io/text_file.h"
 #include "train/tasks/speech/tokenizer.h"
 
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer_json.h"
 
-#include "train/files/json_depth.h"
+#include "train/io/json_depth.h"
 #include "train/tasks/speech/base64.h"
 
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/weights.h"
 
-#include "train/stored_tensors.h"
+#include "train/checkpoint/stored_tensors.h"
 #include "train/tasks/speech/archive.h"
 
 #include <vector>

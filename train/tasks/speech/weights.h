@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/files/safetensors.h"
-#include "train/fresh_parts.h"
-#include "train/tensors.h"
+#include "train/checkpoint/reinitialized_layers.h"
+#include "train/formats/safetensors.h"
+#include "train/nn/named_tensors.h"
 
 #include <octavo/status.h>
 

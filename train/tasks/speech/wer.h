@@ -1,9 +1,9 @@
-// The word error rate: edits between the words of a reference and of a hypothesis (train/format/align.h),
+// The word error rate: edits between the words of a reference and of a hypothesis (train/strings/align.h),
 // summed over a set. No LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/format/align.h"
+#include "train/strings/align.h"
 
 #include <cstdint>
 #include <string_view>

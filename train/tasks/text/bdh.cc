@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/bdh.h"
 
-#include "nn/project.h"
-#include "nn/recompute.h"
+#include "train/nn/project.h"
+#include "train/nn/recompute.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>

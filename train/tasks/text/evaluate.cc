@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/evaluate.h"
 
-#include "precision.h"
+#include "train/optim/precision.h"
 
 #include <torch/torch.h>
 

@@ -1,8 +1,8 @@
 // Folders and patterns to files; see text_files.h.
 // SPDX-License-Identifier: MIT
 #include "train/config/paths.h"
-#include "train/files/file_descriptor.h"
-#include "train/files/folders.h"
+#include "train/io/file_descriptor.h"
+#include "train/io/folders.h"
 #include "train/tasks/text/text_files.h"
 
 #include <glob.h>

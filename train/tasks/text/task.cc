@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/task.h"
 
-#include "train/format/numbers.h"
-#include "train/format/terminal_text.h"
+#include "train/strings/numbers.h"
+#include "train/strings/terminal_text.h"
 #include "train/tasks/text/entry.h"
 #include "train/tasks/text/record_json.h"
 #include "train/tasks/text/sampler.h"

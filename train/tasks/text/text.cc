@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/tasks/text/text.h"
 
-#include "train/files/mapped_copy.h"
-#include "train/files/mapped_file.h"
+#include "train/io/mapped_copy.h"
+#include "train/io/mapped_file.h"
 
 #include <sys/stat.h>
 

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "nn/dropout.h"
 #include "train/config/settings.h"
+#include "train/nn/dropout.h"
 
 #include <torch/nn/module.h>
 #include <torch/types.h>

@@ -1,8 +1,8 @@
 // What a text is told by, how it is divided, and what has become of it; see text_files.h.
 // SPDX-License-Identifier: MIT
-#include "train/files/checksums.h"
-#include "train/files/mapped_copy.h"
-#include "train/files/mapped_file.h"
+#include "train/io/checksums.h"
+#include "train/io/mapped_copy.h"
+#include "train/io/mapped_file.h"
 #include "train/tasks/text/text_files.h"
 
 #include <algorithm>

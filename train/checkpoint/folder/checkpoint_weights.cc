@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#include "train/checkpoint/folder/checkpoint_weights.h"
+
+#include "train/checkpoint/folder/checkpoint_folder.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
+
+#include <octavo/codec.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::string_view kModelFile = "model.safetensors";
+constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kNarrow = "BF16";
+
+WeightStore store_of(const StoredTensor* master) {
+  if (master == nullptr) return WeightStore::nearest;
+  return master->dtype == "I8" ? WeightStore::residual8 : WeightStore::residual16;
+}
+
+Result<std::vector<float>> widen(const StoredTensor& weight, const StoredTensor* master) {
+  std::vector<std::uint16_t> halves(weight.bytes.size() / sizeof(std::uint16_t));
+  if (!halves.empty()) std::memcpy(halves.data(), weight.bytes.data(), weight.bytes.size());
+  std::vector<float> values(halves.size());
+  const Status status =
+      join_weights(store_of(master), halves, master == nullptr ? Bytes() : master->bytes, values);
+  if (!status.ok()) return Status(status.code(), weight.name + ": " + status.message());
+  return values;
+}
+
+}  // namespace
+
+Result<CheckpointWeights> CheckpointWeights::open(const std::string& path) {
+  Result<Safetensors> model = Safetensors::open(path + '/' + std::string(kModelFile));
+  if (!model.ok()) return model.status();
+  CheckpointWeights out(std::move(*model));
+  for (const StoredTensor& each : out.model_.tensors()) out.widened_ += each.dtype == kNarrow ? 1 : 0;
+  const std::string optimizer = path + '/' + std::string(kOptimizerFile);
+  // An optimizer without states has no file.
+  if (out.widened_ == 0 || !path_exists(optimizer)) return out;
+  constexpr std::array<std::string_view, 1> kNeeded = {kOptimizerFile};
+  if (Status bad = verify_checkpoint(path, kNeeded); !bad.ok()) return bad;
+  Result<Safetensors> states = Safetensors::open(optimizer);
+  if (!states.ok()) return states.status();
+  out.optimizer_ = std::move(*states);
+  if (Status bad = out.check_masters(optimizer); !bad.ok()) return bad;
+  return out;
+}
+
+Status CheckpointWeights::check_masters(const std::string& path) {
+  for (const StoredTensor& weight : model_.tensors()) {
+    const StoredTensor* const master = master_of(weight);
+    if (master == nullptr) continue;
+    const auto numel = static_cast<std::int64_t>(weight.bytes.size() / sizeof(std::uint16_t));
+    const auto have = static_cast<std::int64_t>(master->bytes.size());
+    const bool known = master->dtype == "I8" || master->dtype == "I16";
+    if (!known || have != residual_bytes(store_of(master), numel)) {
+      return Status::invalid(path + ": " + master->name + " is " + master->dtype + " with " +
+                             std::to_string(have) + " bytes, expected I8 or I16 with one for each of the " +
+                             std::to_string(numel) + " elements of " + weight.name);
+    }
+    ++masters_;
+  }
+  return {};
+}
+
+const StoredTensor* CheckpointWeights::master_of(const StoredTensor& weight) const {
+  if (weight.dtype != kNarrow || !optimizer_) return nullptr;
+  return optimizer_->find(weight.name + ".master");
+}
+
+std::vector<TensorSource> CheckpointWeights::sources() const {
+  const auto held = std::make_shared<std::vector<float>>();
+  std::vector<TensorSource> out;
+  for (const StoredTensor& weight : model_.tensors()) {
+    if (weight.dtype != kNarrow) {
+      out.push_back({weight.name, weight.dtype, weight.shape,
+                     [bytes = weight.bytes]() -> Result<Bytes> { return bytes; }});
+      continue;
+    }
+    out.push_back(
+        {weight.name, "F32", weight.shape, [held, &weight, master = master_of(weight)]() -> Result<Bytes> {
+           Result<std::vector<float>> values = widen(weight, master);
+           if (!values.ok()) return values.status();
+           *held = std::move(*values);
+           return Bytes(std::as_bytes(std::span(*held)));
+         }});
+  }
+  return out;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,140 @@
+// See resume.h.
+// SPDX-License-Identifier: MIT
+#include "train/checkpoint/resume.h"
+
+#include "train/checkpoint/folder/checkpoint_folder.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/config/config.h"
+#include "train/config/paths.h"
+#include "train/io/text_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::uint64_t kConfigLimit = 1 << 20;
+const std::string kResumeKey = "training.resume_from_checkpoint: ";
+
+// Changes are refused only where nobody has asked for this very checkpoint.
+bool must_be_the_same(const Settings& settings) {
+  const Resume& resume = settings.training.resume_from_checkpoint;
+  return resume.latest && !resume.changed;
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : "; ") + part;
+  return out;
+}
+
+Status another_run(const Settings& settings, const std::string& checkpoint, const std::string& what,
+                   const std::vector<std::string>& changes) {
+  return Status::invalid("output_dir: " + settings.output_dir + " has a run with other " + what + " (" +
+                         checkpoint + "): " + joined(changes) +
+                         ". For a run of its own: output_dir=" + free_folder(settings) +
+                         ". To go on with this run all the same: --resume (resume_from_checkpoint=changed)");
+}
+
+Result<std::string> find_named(const Settings& settings, const std::vector<CheckpointRef>& there) {
+  const std::string& path = settings.training.resume_from_checkpoint.path;
+  if (!path_exists(path))
+    return Status::invalid(kResumeKey + path + " does not exist" + places_looked_at(settings, path));
+  if (!list_checkpoints(path).empty())
+    return Status::invalid(kResumeKey + path + " is a run's folder; name a checkpoint in it, or use true");
+  if (Status bad = verify_checkpoint(path); !bad.ok()) return Status(bad.code(), kResumeKey + bad.message());
+  std::error_code ignored;
+  for (const CheckpointRef& each : there) {
+    if (std::filesystem::equivalent(each.path, path, ignored)) return path;
+  }
+  if (there.empty()) return path;
+  return Status::invalid(kResumeKey + path + " is not of output_dir, which has checkpoints of its own (" +
+                         there[0].path + "); choose another output_dir");
+}
+
+}  // namespace
+
+std::string free_folder(const Settings& settings) {
+  std::string folder = settings.output_dir;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  for (int number = 2;; ++number) {
+    std::string other = folder + '-' + std::to_string(number);
+    if (!path_exists(other)) return other;
+  }
+}
+
+Result<std::string> find_resume(const Settings& settings, bool restarted, Console& console) {
+  const std::vector<CheckpointRef> there = list_checkpoints(settings.output_dir);
+  Resume resume = settings.training.resume_from_checkpoint;
+  if (restarted && !there.empty()) resume.latest = true, resume.path.clear();
+  if (!resume.path.empty()) return find_named(settings, there);
+  if (!resume.latest) {
+    if (there.empty()) return std::string();
+    return Status::invalid("output_dir: " + settings.output_dir + " has checkpoints already (" +
+                           there[0].path +
+                           "), and resume_from_checkpoint is false; resume, remove them, or choose another");
+  }
+  auto newest = newest_checkpoint(settings.output_dir);
+  if (!newest.ok()) return newest.status();
+  for (const std::string& reason : newest->skipped) console.note("warning: not resumed from " + reason);
+  if (!newest->found && !newest->skipped.empty()) {
+    return Status::failed("output_dir: no checkpoint in " + settings.output_dir +
+                          " is whole; remove them to start from the beginning");
+  }
+  if (!newest->found && resume.changed) {
+    return Status::invalid(kResumeKey + "there is no checkpoint in " + settings.output_dir +
+                           " to go on from; leave out --resume to start from the beginning");
+  }
+  return newest->found ? newest->found->path : std::string();
+}
+
+Status check_newest(const Settings& settings, std::int64_t step) {
+  for (const CheckpointRef& each : list_checkpoints(settings.output_dir)) {
+    if (each.step > step && !settings.training.resume_from_checkpoint.path.empty())
+      return Status::invalid(kResumeKey + each.path + " is newer; remove it, or choose another output_dir");
+  }
+  return {};
+}
+
+Status continue_data(const std::string& checkpoint, const Settings& settings,
+                     const std::vector<std::string>& changed, Changes& changes) {
+  if (!changed.empty() && must_be_the_same(settings))
+    return another_run(settings, checkpoint, "data", changed);
+  changes.insert(changes.end(), changed.begin(), changed.end());
+  return {};
+}
+
+Result<Settings> saved_settings(const std::string& checkpoint) {
+  const std::string path = checkpoint + "/config.yaml";
+  const auto text = read_text_file(path, kConfigLimit);
+  if (!text.ok()) return text.status();
+  auto config = parse(*text, path);
+  if (!config.ok()) return config.status();
+  return std::move(config->settings);
+}
+
+Status continue_settings(const std::string& checkpoint, const RunState& then, const Settings& settings,
+                         std::int64_t ranks, Changes& changes, Console& console) {
+  const auto saved = saved_settings(checkpoint);
+  if (!saved.ok()) {
+    console.note("warning: the settings cannot be compared with the checkpoint's: " +
+                 saved.status().message());
+    return {};
+  }
+  Settings before = with_absolute_paths(*saved);
+  const Settings now = with_absolute_paths(settings);
+  if (then.ranks > 0) before.training.gradient_accumulation_steps = then.batches_per_step / then.ranks;
+  const std::vector<std::string> matter =
+      experiment_differences(before, now, std::max<std::int64_t>(then.ranks, 1), ranks);
+  if (!matter.empty() && must_be_the_same(settings))
+    return another_run(settings, checkpoint, "settings", matter);
+  // This key says how a process starts, not what the run trains.
+  before.training.resume_from_checkpoint = now.training.resume_from_checkpoint;
+  for (std::string& change : differences(before, now)) changes.push_back(std::move(change));
+  return {};
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#include "train/console/signals.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+#include <tuple>
+
+namespace octavo::train {
+namespace {
+
+constexpr int kLastInterrupt = 3;
+// NOLINTBEGIN: a handler can use nothing else
+volatile std::sig_atomic_t asked = 0;
+volatile std::sig_atomic_t interrupts = 0;
+std::string_view said_at_once;  // set before a handler is
+// NOLINTEND
+
+void ask(int signal) {
+  asked = signal;
+  if (signal != SIGINT) return;
+  interrupts = interrupts + 1;
+  if (interrupts == 1) {
+    const int before = errno;
+    std::ignore = write(STDERR_FILENO, said_at_once.data(), said_at_once.size());
+    errno = before;
+  }
+  if (interrupts < kLastInterrupt) return;
+  struct sigaction plain {};
+  plain.sa_handler = SIG_DFL;
+  sigaction(signal, &plain, nullptr);
+  raise(signal);
+}
+
+constexpr std::array kHandled = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
+
+}  // namespace
+
+const char* signal_name(int signal) {
+  return signal == SIGINT ? "Ctrl-C" : signal == SIGTERM ? "SIGTERM" : "SIGHUP";
+}
+
+StopSignals::StopSignals(const char* said) {
+  said_at_once = said;
+  static_assert(kHandled.size() == kSignals);
+  asked = 0;
+  interrupts = 0;
+  for (std::size_t i = 0; i < kHandled.size(); ++i) {
+    const int signal = kHandled[i];
+    struct sigaction action {};
+    action.sa_handler = signal == SIGPIPE || signal == SIGXFSZ ? SIG_IGN : ask;
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, nullptr, &before_[i]);
+    if (signal == SIGHUP && before_[i].sa_handler == SIG_IGN) continue;  // nohup
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (std::size_t i = 0; i < kHandled.size(); ++i) sigaction(kHandled[i], &before_[i], nullptr);
+}
+
+int StopSignals::received() { return asked; }
+
+bool StopSignals::received_again() { return interrupts > 1; }
+
+}  // namespace octavo::train

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+#include "train/device/device.h"
+
+#include "train/config/passes.h"
+#include "train/config/slow_types.h"
+#include "train/data/mix.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <octavo/backend.h>
+#include <torch/cuda.h>
+#include <torch/torch.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::int64_t kAlwaysCpuRanks = 2;  // so that ranks can be tried on a machine with one processor
+
+c10::Stream stream_of(const torch::Device& device) {
+  return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);
+}
+
+std::int64_t visible_gpus() {
+  return torch::cuda::is_available() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
+}
+
+// Ranks take the GPUs in their order.
+Status no_named_gpu(const Config& config) {
+  const DeviceName& wanted = config.settings.training.device;
+  if (!wanted.index) return {};
+  return Status::invalid(config.origin("training.device").place() +
+                         ": training.device: got cuda:" + std::to_string(*wanted.index) +
+                         ", but the run has several ranks, and each takes the GPU of its number on its "
+                         "machine; use device: cuda, and CUDA_VISIBLE_DEVICES to choose among the GPUs");
+}
+
+std::string got_num_gpus(const Config& config) {
+  return config.origin("training.num_gpus").place() + ": training.num_gpus: got " +
+         std::to_string(*config.settings.training.num_gpus);
+}
+
+// `num_gpus` asks for GPUs: where there is none, only `device: cpu` trains on the CPU.
+Status any_gpu(const Config& config) {
+  const auto& asked = config.settings.training.num_gpus;
+  const bool automatic = config.settings.training.device.kind == DeviceName::Kind::automatic;
+  if (asked.value_or(1) == 1 || !automatic || visible_gpus() > 0) return {};
+  return Status::unsupported(got_num_gpus(config) + ", but this LibTorch sees no GPU (" +
+                             (torch::hasCUDA() ? "is there a GPU and a driver?" : "it is a CPU build") +
+                             "); use num_gpus: 1, or device: cpu to train in " + std::to_string(*asked) +
+                             " processes on the CPU");
+}
+
+// A process for each processor at most.
+Status few_cpu_ranks(const Config& config) {
+  const std::int64_t processors = sysconf(_SC_NPROCESSORS_ONLN);
+  const std::int64_t most = std::max(processors, kAlwaysCpuRanks);
+  const bool cpu = config.settings.training.device.kind == DeviceName::Kind::cpu;
+  if (!cpu || *config.settings.training.num_gpus <= most) return {};
+  return Status::invalid(got_num_gpus(config) + ", but with device: cpu the limit is " +
+                         std::to_string(most) + " ranks on this machine, which has " +
+                         std::to_string(processors) +
+                         " logical processors; use num_gpus: " + std::to_string(most) + " or fewer");
+}
+
+Status enough_gpus(const Config& config, std::int64_t ranks) {
+  const DeviceName::Kind kind = config.settings.training.device.kind;
+  const std::int64_t gpus = visible_gpus();
+  const bool on_gpus = kind == DeviceName::Kind::cuda || (kind == DeviceName::Kind::automatic && gpus > 0);
+  if (!on_gpus || gpus == 0 || ranks <= gpus) return {};
+  return Status::unsupported(std::to_string(ranks) +
+                             " ranks on this machine need a GPU each, but there are " + std::to_string(gpus) +
+                             "; use num_gpus: " + std::to_string(gpus) +
+                             " (or as many tasks of the launcher), or device: cpu");
+}
+
+}  // namespace
+
+Result<torch::Device> choose_device(const DeviceName& wanted) {
+  using Kind = DeviceName::Kind;
+  const std::int64_t gpus = visible_gpus();
+  switch (wanted.kind) {
+    case Kind::cpu:
+      return torch::Device(torch::kCPU);
+    case Kind::automatic:
+      if (gpus == 0) return torch::Device(torch::kCPU);
+      break;
+    case Kind::cuda:
+      if (gpus == 0) {
+        return Status::unsupported(
+            "training.device: cuda was asked for, but this LibTorch sees no CUDA device (" +
+            std::string(torch::hasCUDA() ? "is there a GPU and a driver?" : "it is a CPU build") +
+            "); use device: auto or cpu");
+      }
+      break;
+  }
+  const int index = wanted.index.value_or(0);
+  if (index >= gpus) {
+    return Status::unsupported("training.device: cuda:" + std::to_string(index) +
+                               " was asked for, but there are " + std::to_string(gpus) +
+                               " CUDA devices, from cuda:0; use one of them");
+  }
+  return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(index));
+}
+
+Result<Place> place_of(const Config& config) {
+  Result<Place> place = find_place([](const char* name) -> const char* { return std::getenv(name); });
+  if (!place.ok() || !place->grouped()) return place;
+  const auto& asked = config.settings.training.num_gpus;
+  if (asked && *asked != place->local_ranks && *asked != place->ranks) {
+    return Status::invalid(
+        config.origin("training.num_gpus").place() + ": training.num_gpus: got " + std::to_string(*asked) +
+        ", but " + std::to_string(place->ranks) + " ranks were started, " +
+        std::to_string(place->local_ranks) +
+        " of them on this machine; leave num_gpus out where torchrun or Slurm starts them");
+  }
+  return place;
+}
+
+bool starts_ranks(const Config& config, const Place& place) {
+  return !place.grouped() && config.settings.training.num_gpus.value_or(1) > 1;
+}
+
+Status can_start_ranks(const Config& config) {
+  if (Status bad = no_named_gpu(config); !bad.ok()) return bad;
+  // Whether there is any GPU at all.
+  if (const auto device = choose_device(config.settings.training.device); !device.ok())
+    return device.status();
+  if (Status bad = any_gpu(config); !bad.ok()) return bad;
+  if (Status bad = few_cpu_ranks(config); !bad.ok()) return bad;
+  if (Status bad = enough_gpus(config, *config.settings.training.num_gpus); !bad.ok()) return bad;
+  const auto passes = accumulation_for(config.settings.training, *config.settings.training.num_gpus);
+  if (passes.ok()) return {};
+  return {passes.status().code(),
+          config.origin("training.global_batch_size").place() + ": " + passes.status().message()};
+}
+
+Result<torch::Device> rank_device(const Config& config, const Place& place) {
+  const DeviceName& wanted = config.settings.training.device;
+  if (!place.grouped()) return choose_device(wanted);
+  if (place.ranks > 1) {
+    if (Status bad = no_named_gpu(config); !bad.ok()) return bad;
+    if (Status bad = any_gpu(config); !bad.ok()) return bad;
+  }
+  auto device = choose_device(wanted);
+  if (!device.ok() || !device->is_cuda() || wanted.index || place.one_gpu_each) return device;
+  if (Status bad = enough_gpus(config, place.local_ranks); !bad.ok()) return bad;
+  return torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(place.local_rank));
+}
+
+bool has_backend(const torch::Device& device) {
+  if (device.is_cpu()) return true;
+  if (!device.is_cuda()) return false;
+  const Result<GpuInfo> gpu = gpu_info(device.index());
+  return gpu.ok() && gpu->usable;
+}
+
+bool has_bf16(const torch::Device& device) {
+  if (!device.is_cuda()) return true;
+  const GpuReport report = list_gpus();
+  const auto index = static_cast<std::size_t>(device.index());
+  return index < report.gpus.size() && has_bfloat16_units(report.gpus[index].compute_major);
+}
+
+std::string device_text(const torch::Device& device) {
+  if (device.is_cpu()) return "cpu (" + std::to_string(at::get_num_threads()) + " threads)";
+  std::string out = device.str();
+  if (device.is_cuda()) {
+    const GpuReport report = list_gpus();
+    const auto index = static_cast<std::size_t>(device.index());
+    if (index < report.gpus.size()) out += ' ' + report.gpus[index].name;
+  }
+  return out;
+}
+
+std::string error_text(const c10::Error& error) {
+  const std::string what = error.what_without_backtrace();
+  return what.substr(0, what.find('\n'));
+}
+
+void wait_for(const torch::Device& device) {
+  if (!device.is_cpu()) stream_of(device).synchronize();
+}
+
+void seed_random(std::int64_t seed, std::int64_t step, std::int64_t pass) {
+  std::uint64_t key = mix(static_cast<std::uint64_t>(seed) + kStep);
+  key = mix(key ^ mix(static_cast<std::uint64_t>(step) + 2 * kStep));
+  torch::manual_seed(mix(key ^ mix(static_cast<std::uint64_t>(pass) + 3 * kStep)));
+}
+
+struct Stopwatch::Events {
+  explicit Events(const torch::Device& device)
+      : begin(device.type(), c10::EventFlag::BACKEND_DEFAULT),
+        end(device.type(), c10::EventFlag::BACKEND_DEFAULT) {}
+  c10::Event begin, end;
+};
+
+Stopwatch::Stopwatch(const torch::Device& device)
+    : device_(device), events_(device.is_cpu() ? nullptr : std::make_unique<Events>(device)) {}
+Stopwatch::~Stopwatch() = default;
+Stopwatch::Stopwatch(Stopwatch&&) noexcept = default;
+Stopwatch& Stopwatch::operator=(Stopwatch&&) noexcept = default;
+
+void Stopwatch::start() {
+  if (events_ == nullptr)
+    begin_ = std::chrono::steady_clock::now();
+  else
+    events_->begin.record(stream_of(device_));
+}
+
+void Stopwatch::stop() {
+  if (events_ == nullptr)
+    end_ = std::chrono::steady_clock::now();
+  else
+    events_->end.record(stream_of(device_));
+}
+
+double Stopwatch::seconds() const {
+  if (events_ == nullptr) return std::chrono::duration<double>(end_ - begin_).count();
+  events_->end.synchronize();
+  return events_->begin.elapsedTime(events_->end) / 1e3;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT
+#include "train/distributed/monitor.h"
+
+#include "train/distributed/launcher.h"
+#include "train/distributed/world.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kLeft = "left";
+constexpr std::uint64_t kSlowestBytesPerMillisecond = 1000;  // of local work, on the slowest disk: 1 MB/s
+
+std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+std::string beat_name(int rank) { return "beat/" + std::to_string(rank); }
+
+std::string seconds_text(Clock::duration time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
+}  // namespace
+
+std::string local_work_key(int rank) { return "octavo/local_work/" + std::to_string(rank); }
+
+// What is known of a rank.
+struct Monitor::Seen {
+  std::string text;         // its last sign of life
+  Clock::time_point fresh;  // when that was new
+  std::int64_t calls = 0;
+  std::string doing;
+  std::int64_t seconds = 0;  // that it has been doing it, at that sign
+  Clock::time_point moved;   // when it came to another call
+  bool local = false;        // it does local work
+  bool left = false;
+};
+
+Monitor::Monitor(const Place& place, MonitorPlan plan, StorePointer watching, StorePointer telling)
+    : place_(place),
+      plan_(std::move(plan)),
+      watching_(std::move(watching), plan_.silence),
+      telling_(std::move(telling), plan_.silence) {
+  since_ = Clock::now();
+  if (place_.leads()) watching_.set(key("failed"), "");
+  // Only our own launcher writes this key; under another one it must exist all the same.
+  if (place_.leads() && place_.launcher != Place::Launcher::own) watching_.set(kLauncherKey, "");
+  beat();
+}
+
+Monitor::~Monitor() { leave(); }
+
+void Monitor::leave() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(left_, true)) return;
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  try {
+    watching_.set(key(beat_name(place_.rank)), kLeft);
+    const auto add = [&](std::int64_t count) {
+      return watching_.call(
+          [name = key(kLeft), count](c10d::Store& store) { return store.add(name, count); });
+    };
+    // The process that serves the store ends last.
+    const std::int64_t left = add(1);
+    const auto end = Clock::now() + plan_.silence;
+    const bool serves = place_.leads() && !place_.store_is_there && !failed();
+    for (std::int64_t now = left; serves && now < place_.ranks && Clock::now() < end;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      now = add(0);
+    }
+  } catch (const std::exception&) {
+    // The store is gone: so is who would read it.
+  }
+}
+
+void Monitor::watch() {
+  const auto now = Clock::now();
+  for (int rank = 0; rank < place_.ranks; ++rank) {
+    if (!place_.leads() && rank != 0) continue;
+    Seen& seen = seen_[rank];
+    seen.fresh = seen.moved = now;
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+void Monitor::doing(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  doing_ = what;
+  since_ = Clock::now();
+}
+
+void Monitor::remember(const std::string& note) {
+  const std::lock_guard lock(mutex_);
+  note_ = note;
+}
+
+void Monitor::begin_local_work(const std::string& what, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (++local_depth_ > 1) return;
+  before_local_ = std::exchange(doing_, what);
+  since_ = Clock::now();
+  const std::chrono::milliseconds reading(bytes / kSlowestBytesPerMillisecond);
+  local_until_ = since_ + plan_.local + reading;
+}
+
+void Monitor::end_local_work() {
+  const std::lock_guard lock(mutex_);
+  if (--local_depth_ > 0) return;
+  doing_ = before_local_;
+  since_ = local_end_ = Clock::now();
+}
+
+bool Monitor::works_locally() const { return local_depth_ > 0 && Clock::now() < local_until_; }
+
+bool Monitor::failed() const {
+  const std::lock_guard lock(mutex_);
+  return failure_.has_value();
+}
+
+std::optional<RankFailure> Monitor::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Monitor::fail(const RankFailure& failure) {
+  try {
+    telling_.compare_set(key("failed"), "", to_store(failure));
+  } catch (const std::exception&) {
+    // The other ranks notice that the store is gone.
+  }
+  learn(failure);
+  const std::lock_guard lock(mutex_);
+  heard_ = true;
+}
+
+void Monitor::await(const std::function<bool()>& done) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done() || failure_; });
+  if (done()) return;
+  heard_ = true;
+  throw WorldError(*failure_, note_);
+}
+
+void Monitor::wake() {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void Monitor::blame(const std::string& what) {
+  std::unique_lock lock(mutex_);
+  // A connection that breaks is seen before the reason is.
+  changed_.wait_for(lock, plan_.silence + 2 * plan_.beat, [&] { return failure_.has_value(); });
+  heard_ = true;
+  if (!failure_) throw WorldError({.text = "another rank is gone or has not come: " + what}, note_);
+  throw WorldError(*failure_, note_);
+}
+
+void Monitor::run() {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, plan_.beat, [&] { return stop_; })) return;
+    }
+    end_if_stuck();
+    std::string what;  // happened to the store
+    try {
+      show_local_work();
+      if (failed()) continue;
+      beat();
+      look();
+    } catch (const StoreTimeout&) {
+      what = " has not answered for " + seconds_text(plan_.silence);
+    } catch (const std::exception&) {
+      what = " is gone";
+    }
+    if (what.empty()) continue;
+    const bool launcher = place_.store_is_there;
+    learn(
+        {.rank = launcher ? RankFailure::kNoRank : 0,
+         .found_by = RankFailure::FoundBy::others,
+         .text = (launcher ? "the launcher" : "rank 0") + (", which serves the store of the ranks," + what)});
+  }
+}
+
+// "beats calls seconds local doing".
+void Monitor::beat() {
+  std::string doing;
+  Clock::time_point since;
+  bool local = false;
+  {
+    const std::lock_guard lock(mutex_);
+    doing = doing_;
+    since = since_;
+    local = works_locally();
+  }
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - since).count();
+  watching_.set(key(beat_name(place_.rank)), std::to_string(++beats_) + " " + std::to_string(calls_.load()) +
+                                                 " " + std::to_string(seconds) + " " + (local ? "1 " : "0 ") +
+                                                 doing);
+}
+
+// Also after a failure: the launcher must not kill a rank that still writes.
+void Monitor::show_local_work() {
+  if (place_.launcher != Place::Launcher::own) return;
+  bool local = false;
+  {
+    const std::lock_guard lock(mutex_);
+    local = works_locally();
+  }
+  if (!local && !shown_) return;
+  shown_ = local;
+  watching_.set(local_work_key(place_.rank), local ? std::to_string(++local_beats_) : "");
+}
+
+void Monitor::look() {
+  std::vector<std::string> keys{key("failed"), kLauncherKey};
+  for (const auto& [rank, seen] : seen_) keys.push_back(key(beat_name(rank)));
+  const auto values = watching_.call([keys](c10d::Store& store) { return store.multiGet(keys); });
+  for (const std::size_t said : {std::size_t{0}, std::size_t{1}}) {
+    if (!values[said].empty()) return learn(from_store(text_of(values[said])));
+  }
+  std::size_t at = 2;
+  for (const auto& [rank, seen] : seen_) watch_rank(rank, text_of(values[at++]));
+  if (place_.leads()) find_hang();
+}
+
+void Monitor::watch_rank(int rank, const std::string& text) {
+  Seen& seen = seen_[rank];
+  const auto now = Clock::now();
+  seen.left = text == kLeft;
+  if (text != seen.text) {
+    seen.text = text;
+    seen.fresh = now;
+    std::istringstream in(text);
+    std::int64_t beats = 0, calls = 0;
+    in >> beats >> calls >> seen.seconds >> seen.local;
+    std::getline(in >> std::ws, seen.doing);
+    if (calls != seen.calls) seen.moved = now;
+    seen.calls = calls;
+  }
+  if (!seen.left && now - seen.fresh > plan_.silence) {
+    declare({rank, RankFailure::FoundBy::others,
+             rank_text(rank) + " is gone: it has shown no sign of life for " +
+                 seconds_text(now - seen.fresh) + ", and was " + seen.doing});
+  }
+}
+
+// A rank hangs where others have come further, and it has not moved for too long since.
+void Monitor::find_hang() {
+  std::int64_t most = 0, least = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [rank, seen] : seen_) {
+    if (seen.left) continue;
+    most = std::max(most, seen.calls);
+    least = std::min(least, seen.calls);
+  }
+  const auto now = Clock::now();
+  for (auto& [rank, seen] : seen_) {
+    if (seen.left) continue;
+    if (seen.calls == most || seen.local) seen.moved = now;  // no rank waits for it, or it works
+    if (seen.calls > least || now - seen.moved <= plan_.timeout) continue;
+    return declare({rank, RankFailure::FoundBy::others,
+                    rank_text(rank) + " hangs: the others have waited for it for " +
+                        seconds_text(now - seen.moved) + ", more than rank_timeout allows, and it has been " +
+                        seen.doing + " for " +
+                        seconds_text(std::chrono::seconds(seen.seconds) + (now - seen.fresh))});
+  }
+}
+
+// The first failure counts, whichever rank has found it.
+void Monitor::declare(const RankFailure& failure) {
+  const std::string first = watching_.compare_set(key("failed"), "", to_store(failure));
+  learn(first.empty() ? failure : from_store(first));
+}
+
+void Monitor::learn(const RankFailure& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = failure;
+    failed_at_ = Clock::now();
+  }
+  changed_.notify_all();
+}
+
+void Monitor::end_if_stuck() {
+  const std::lock_guard lock(mutex_);
+  if (!failure_ || works_locally()) return;
+  const auto now = Clock::now();
+  const bool overdue = local_depth_ > 0;
+  if (!overdue && (heard_ || now - std::max(failed_at_, local_end_) < plan_.patience)) return;
+  // Rank 0 prints it for all; rank 1 does where rank 0 is what failed.
+  const int speaker = failure_->rank == 0 ? 1 : 0;
+  if (place_.rank == speaker || overdue) {
+    std::string line = "octavo: " + failure_->text + note_;
+    if (overdue)
+      line += "; " + rank_text(place_.rank) + " did not finish " + doing_ + " within " +
+              seconds_text(now - since_);
+    line += "\n";
+    const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+    static_cast<void>(written);
+  }
+  _exit(1);
+}
+
+}  // namespace octavo::train

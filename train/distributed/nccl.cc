@@ -1,0 +1,99 @@
+// Groups over NCCL, for GPUs.
+//
+// c10d's own header for them needs CUDA's and NCCL's headers. Where CMake finds all of them
+// (cmake/OctavoNccl.cmake), it is used. Elsewhere the class is declared here a second time: with the two
+// constructors that are used, whose code is in LibTorch's CUDA part, and with more bytes than the real one
+// has. That is right only for versions whose layout was checked, so other versions are refused.
+// SPDX-License-Identifier: MIT
+#ifdef OCTAVO_NCCL_HEADER
+#define USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
+#include "train/distributed/group.h"
+
+#include <torch/version.h>
+
+#include <cstddef>
+#include <cstdlib>
+
+// The versions of LibTorch whose ProcessGroupNCCL was compiled and measured: its only base is Backend, and
+// its size is in the table below.
+#define OCTAVO_NCCL_CHECKED \
+  (TORCH_VERSION_MAJOR == 2 && (TORCH_VERSION_MINOR == 11 || TORCH_VERSION_MINOR == 13))
+
+#if defined(OCTAVO_NCCL) && !defined(OCTAVO_NCCL_HEADER) && OCTAVO_NCCL_CHECKED
+
+namespace c10d {
+
+class ProcessGroupNCCL : public Backend {
+ public:
+  struct Options : Backend::Options {
+    explicit Options(bool is_high_priority_stream);
+    ~Options() override;
+    char room[1024];
+  };
+  ProcessGroupNCCL(c10::intrusive_ptr<Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
+  ~ProcessGroupNCCL() override;
+  char room[16384];
+};
+
+}  // namespace c10d
+
+#endif
+
+namespace octavo::train {
+
+#if defined(OCTAVO_NCCL) && (defined(OCTAVO_NCCL_HEADER) || OCTAVO_NCCL_CHECKED)
+
+#ifndef OCTAVO_NCCL_HEADER
+namespace {
+
+// Bytes of the real classes.
+struct Layout {
+  int minor;  // of LibTorch 2
+  std::size_t group, options;
+};
+constexpr Layout kChecked[] = {{11, 1112, 248}, {13, 1152, 264}};
+
+constexpr bool has_room() {
+  for (const Layout& each : kChecked) {
+    if (each.minor != TORCH_VERSION_MINOR) continue;
+    return sizeof(c10d::ProcessGroupNCCL) >= each.group &&
+           sizeof(c10d::ProcessGroupNCCL::Options) >= each.options && alignof(c10d::ProcessGroupNCCL) == 8;
+  }
+  return false;
+}
+static_assert(has_room(), "ProcessGroupNCCL is declared too small, or this version is not in the table");
+
+}  // namespace
+#endif
+
+c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupPlan& plan) {
+  using Nccl = c10d::ProcessGroupNCCL;
+  // NCCL finds its peers over sockets, also where the data goes over the GPUs' own links.
+  if (plan.address == "127.0.0.1") setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+  auto options = c10::make_intrusive<Nccl::Options>(true);  // reductions go before kernels that wait
+  options->timeout = plan.timeout;
+  return c10::make_intrusive<Nccl>(plan.store, plan.rank, plan.ranks, options);
+}
+
+#else
+
+c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupPlan& plan) {
+#ifdef OCTAVO_NCCL
+  TORCH_CHECK(false, "this build cannot use the NCCL of LibTorch ", TORCH_VERSION,
+              ", because it was built without the headers of NCCL and CUDA, and the layout of that version's "
+              "ProcessGroupNCCL was not checked (2.11 and 2.13 were); ranks on GPUs (",
+              plan.ranks,
+              ") need it: install the packages nvidia-nccl and nvidia-cuda-runtime beside torch and build "
+              "again, build with one of these versions, or use device: cpu");
+#else
+  TORCH_CHECK(false, "this build has no NCCL, which ranks on GPUs need: its LibTorch has no CUDA part (",
+              plan.ranks, " ranks); use device: cpu, or build with a LibTorch for CUDA");
+#endif
+}
+
+#endif
+
+}  // namespace octavo::train

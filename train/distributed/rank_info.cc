@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+#include "train/distributed/rank_info.h"
+
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+// The variables of an environment, with errors that name them.
+class Variables {
+ public:
+  Variables(const Environment& environment, std::string why) : of_(environment), why_(std::move(why)) {}
+
+  [[nodiscard]] std::string text(const char* name) const {
+    const char* value = of_(name);
+    return value == nullptr ? "" : value;
+  }
+
+  // The first problem is kept; the value is the lowest then.
+  int number(const char* name, int lowest, int highest, std::optional<int> otherwise = {}) {
+    const std::string given = text(name);
+    if (given.empty() && otherwise) return *otherwise;
+    int value = 0;
+    const char* end = given.data() + given.size();
+    const auto [stop, code] = std::from_chars(given.data(), end, value);
+    if (given.empty()) {
+      problem(std::string(name) + " is not set, but " + why_);
+    } else if (code != std::errc() || stop != end || value < lowest || value > highest) {
+      problem(std::string(name) + "=" + given + " is not a number from " + std::to_string(lowest) + " to " +
+              std::to_string(highest));
+    } else {
+      return value;
+    }
+    return lowest;
+  }
+
+  void problem(const std::string& text) {
+    if (status_.ok()) {
+      status_ = Status::invalid(
+          "environment: " + text +
+          "; torchrun, deepspeed, Slurm or num_gpus in the config set all of a rank's variables");
+    }
+  }
+  [[nodiscard]] const Status& status() const { return status_; }
+
+ private:
+  const Environment& of_;
+  std::string why_;
+  Status status_;
+};
+
+constexpr int kMostRanks = 1 << 20;
+
+Result<Place> from_torchrun(const Environment& environment, Place::Launcher launcher) {
+  Variables variables(environment, "RANK is");
+  Place place;
+  place.launcher = launcher;
+  place.ranks = variables.number("WORLD_SIZE", 1, kMostRanks);
+  place.rank = variables.number("RANK", 0, place.ranks - 1);
+  // DeepSpeed's launcher calls it LOCAL_SIZE.
+  const bool is_deepspeed =
+      variables.text("LOCAL_WORLD_SIZE").empty() && !variables.text("LOCAL_SIZE").empty();
+  place.local_ranks = variables.number(is_deepspeed ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE", 1, place.ranks);
+  place.local_rank = variables.number("LOCAL_RANK", 0, place.local_ranks - 1);
+  place.port = variables.number("MASTER_PORT", 1, 65535);
+  place.restart = variables.number("TORCHELASTIC_RESTART_COUNT", 0, 1 << 30, 0);
+  place.address = variables.text("MASTER_ADDR");
+  if (place.address.empty()) variables.problem("MASTER_ADDR is not set, but RANK is");
+  const std::string served = variables.text("TORCHELASTIC_USE_AGENT_STORE");
+  place.store_is_there = launcher == Place::Launcher::own || served == "True" || served == "1";
+  if (!variables.status().ok()) return variables.status();
+  // `deepspeed --num_gpus=1` sets these variables for a single process, which needs no group. In a group,
+  // gradients could not be offloaded.
+  if (is_deepspeed && place.ranks == 1) return Place{};
+  return place;
+}
+
+// Of "2(x3),1" the number of tasks on node `node`; 0: there is none.
+int tasks_on(std::string_view list, int node) {
+  while (!list.empty()) {
+    const std::string_view item = list.substr(0, list.find(','));
+    list.remove_prefix(item.size() + (item.size() < list.size() ? 1 : 0));
+    int tasks = 0, times = 1;
+    const char* end = item.data() + item.size();
+    const auto [stop, code] = std::from_chars(item.data(), end, tasks);
+    if (code != std::errc()) return 0;
+    if (end - stop > 2 && stop[0] == '(' && stop[1] == 'x') std::from_chars(stop + 2, end, times);
+    if (node < times) return tasks;
+    node -= times;
+  }
+  return 0;
+}
+
+// Of "gpu[07-09,12],login" the first: gpu07.
+std::string first_host(std::string_view list) {
+  const std::size_t open = list.find_first_of("[,");
+  if (open == std::string_view::npos || list[open] == ',') return std::string(list.substr(0, open));
+  const std::string_view inside = list.substr(open + 1);
+  const std::size_t close = inside.find(']');
+  const std::string_view after = close == std::string_view::npos ? "" : inside.substr(close + 1);
+  return std::string(list.substr(0, open)) + std::string(inside.substr(0, inside.find_first_of("-,]"))) +
+         std::string(after.substr(0, after.find(',')));
+}
+
+Result<Place> from_slurm(const Environment& environment) {
+  Variables variables(environment, "SLURM_PROCID is");
+  Place place;
+  place.launcher = Place::Launcher::slurm;
+  place.ranks = variables.number("SLURM_STEP_NUM_TASKS", 1, kMostRanks);
+  place.rank = variables.number("SLURM_PROCID", 0, place.ranks - 1);
+  const int node = variables.number("SLURM_NODEID", 0, kMostRanks);
+  const std::string tasks = variables.text("SLURM_STEP_TASKS_PER_NODE");
+  place.local_ranks = tasks_on(tasks, node);
+  if (place.local_ranks < 1) {
+    variables.problem("SLURM_STEP_TASKS_PER_NODE=" + tasks +
+                      " has no tasks for SLURM_NODEID=" + std::to_string(node));
+    place.local_ranks = 1;
+  }
+  place.local_rank = variables.number("SLURM_LOCALID", 0, place.local_ranks - 1);
+  place.restart = variables.number("SLURM_RESTART_COUNT", 0, 1 << 30, 0);
+  place.address = variables.text("MASTER_ADDR");
+  if (place.address.empty()) place.address = first_host(variables.text("SLURM_STEP_NODELIST"));
+  if (place.address.empty()) variables.problem("neither MASTER_ADDR nor SLURM_STEP_NODELIST is set");
+  // Jobs that share a machine, and the steps of one, must not meet in one store.
+  const int job = variables.number("SLURM_JOB_ID", 0, 2147483647, 0);
+  const int step = variables.number("SLURM_STEP_ID", 0, 2147483647, 0);
+  place.port = variables.number("MASTER_PORT", 1, 65535, 20000 + (job % 10000 + step % 10000) % 10000);
+  // With --gpus-per-task a rank sees one GPU, which has number 0.
+  const std::string seen = variables.text("CUDA_VISIBLE_DEVICES");
+  place.one_gpu_each = place.local_ranks > 1 && !seen.empty() && seen.find(',') == std::string::npos;
+  if (!variables.status().ok()) return variables.status();
+  return place;
+}
+
+bool is_set(const Environment& environment, const char* name) {
+  const char* value = environment(name);
+  return value != nullptr && *value != '\0';
+}
+
+}  // namespace
+
+Result<Place> find_place(const Environment& environment) {
+  if (is_set(environment, "OCTAVO_LAUNCHER")) return from_torchrun(environment, Place::Launcher::own);
+  if (is_set(environment, "RANK")) return from_torchrun(environment, Place::Launcher::torchrun);
+  // An allocation's shell has SLURM_PROCID too; only a step of several tasks is a run of several ranks.
+  const char* tasks = environment("SLURM_STEP_NUM_TASKS");
+  if (is_set(environment, "SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0 &&
+      *tasks != 0) {
+    return from_slurm(environment);
+  }
+  return Place{};
+}
+
+}  // namespace octavo::train

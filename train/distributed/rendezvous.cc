@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+#include "train/distributed/rendezvous.h"
+
+#include "train/distributed/group.h"
+#include "train/distributed/timed_thread.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+// How much longer than rank 0 the others wait for what it reads: they may have come earlier.
+constexpr std::chrono::milliseconds kLonger{60'000};
+// For TCPStore to report its own timeout, which says more.
+constexpr std::chrono::milliseconds kReport{2'000};
+// A group has no timeout of its own that could end a long save: the monitor ends operations, and names the
+// rank that is missing.
+constexpr std::chrono::milliseconds kGroupTimeout = std::chrono::hours(24 * 365);
+constexpr const char* kLoopback = "127.0.0.1";
+
+struct Guest {
+  std::string device, address;
+};
+
+bool reaches_nobody(const std::string& address) { return address.empty() || is_loopback(address); }
+
+std::vector<std::string> guest_keys(int ranks) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < ranks; ++rank) keys.push_back("here/" + std::to_string(rank));
+  return keys;
+}
+
+std::string text_in(c10d::Store& store, const std::string& key) {
+  const auto bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
+
+// "rank 1", "ranks 1, 2".
+std::string missing_text(c10d::Store& store, int ranks) {
+  std::string names;
+  int count = 0;
+  for (const std::string& key : guest_keys(ranks)) {
+    if (store.check({key})) continue;
+    if (++count <= 8) names += (count > 1 ? ", " : "") + key.substr(key.find('/') + 1);
+  }
+  return (count == 1 ? "rank " : "ranks ") + names + (count > 8 ? ", ..." : "");
+}
+
+constexpr const char* kRoll = "roll";
+
+// Rank 0 reads which ranks are there and writes the list; the others read it. An error of the list begins
+// with '!' and is common to all ranks.
+Result<std::vector<Guest>> call_the_roll(c10d::Store& store, const Place& place,
+                                         std::chrono::milliseconds timeout,
+                                         std::optional<RankFailure>& common) {
+  if (place.leads()) {
+    std::string roll;
+    try {
+      store.wait(guest_keys(place.ranks), timeout);
+      for (const std::string& key : guest_keys(place.ranks)) roll += text_in(store, key) + "\n";
+    } catch (const std::exception&) {
+      roll = "!" + missing_text(store, place.ranks) + " of " + std::to_string(place.ranks) +
+             " did not come within " + std::to_string(timeout.count() / 1000) + " s";
+    }
+    store.set(kRoll, roll);
+  }
+  try {
+    store.wait({kRoll}, timeout + kLonger);
+  } catch (const std::exception&) {
+    return Status::failed("rank 0 did not come within " + std::to_string((timeout + kLonger).count() / 1000) +
+                          " s");
+  }
+  const std::string roll = text_in(store, kRoll);
+  if (roll.starts_with("!")) {
+    common = RankFailure{.found_by = RankFailure::FoundBy::all, .text = roll.substr(1)};
+    return Status::failed(common->text);
+  }
+  std::vector<Guest> guests;
+  std::istringstream lines(roll);
+  for (Guest each; lines >> each.device >> each.address;) guests.push_back(each);
+  return guests;
+}
+
+Status same_devices(const std::vector<Guest>& guests, std::optional<RankFailure>& common) {
+  const auto other = std::find_if(guests.begin(), guests.end(),
+                                  [&](const Guest& each) { return each.device != guests[0].device; });
+  if (other == guests.end()) return {};
+  const int rank = static_cast<int>(other - guests.begin());
+  common = RankFailure{rank, RankFailure::FoundBy::all,
+                       "rank 0 computes on " + guests[0].device + ", " + rank_text(rank) + " on " +
+                           other->device + "; all ranks need the same kind of device: see training.device"};
+  return Status::invalid(common->text);
+}
+
+// The address of this machine that the others reach.
+Result<std::string> reachable_address(const std::string& own, const std::vector<Guest>& guests) {
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (!reaches_nobody(own) || (interface != nullptr && *interface != '\0')) return own;
+  // A machine may know its own name as a loopback address: the way to another one tells more.
+  for (const Guest& each : guests) {
+    if (reaches_nobody(each.address)) continue;
+    const std::string found = address_towards(each.address, 1);
+    if (!reaches_nobody(found)) return found;
+  }
+  return Status::failed(
+      "no address of this machine was found that the other machines' ranks reach; name the network interface "
+      "with GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME");
+}
+
+// A rank's two connections to the store.
+struct Arrival {
+  StorePointer root, watching;
+};
+
+// The result of the roll call.
+struct Roll {
+  std::shared_ptr<Monitor> monitor;
+  std::vector<Guest> guests;
+  std::optional<RankFailure> common;
+};
+
+Result<Arrival> arrive(const Place& place, std::chrono::milliseconds timeout) {
+  Result<StorePointer> root = open_store(place, timeout);
+  if (!root.ok()) return root.status();
+  Result<StorePointer> watching = connect_store(place, timeout);
+  if (!watching.ok()) return watching.status();
+  return Arrival{*root, *watching};
+}
+
+Result<Roll> find_ranks(const Arrival& arrival, const Place& place, const std::string& prefix,
+                        const std::string& guest, const WorldOptions& options) {
+  Roll roll;
+  const MonitorPlan plan{prefix,          options.timeout,  options.beat,
+                         options.silence, options.patience, std::max(options.local, options.timeout)};
+  roll.monitor = std::make_shared<Monitor>(place, plan, arrival.watching, arrival.root);
+  c10d::PrefixStore store(prefix, arrival.root);
+  store.set("here/" + std::to_string(place.rank), guest);
+  Result<std::vector<Guest>> guests = call_the_roll(store, place, options.start, roll.common);
+  if (!guests.ok() && !roll.common) return guests.status();
+  if (guests.ok()) roll.guests = std::move(*guests);
+  return roll;
+}
+
+// The other ranks would wait for rank 0 until the timeout.
+void cancel_roll(const Arrival& arrival, const std::string& prefix, std::chrono::milliseconds limit) {
+  try {
+    TimedStore store(c10::make_intrusive<c10d::PrefixStore>(prefix, arrival.watching), limit);
+    store.set(kRoll, "!rank 0 was stopped by a signal before all ranks were there");
+  } catch (const std::exception&) {
+    // The store is gone: the others notice it.
+  }
+}
+
+struct Groups {
+  c10::intrusive_ptr<c10d::Backend> tensors, hosts;
+};
+
+// Runs `get` in a thread, so that signals are obeyed although a program never answers or a rank never comes.
+// `late` is the error after `limit`.
+template <class Value>
+Result<Value> in_time(const std::function<Result<Value>()>& get, std::chrono::milliseconds limit,
+                      const WorldOptions& options, const std::string& late) {
+  TimedThread thread;
+  auto got = std::make_shared<std::optional<Result<Value>>>();
+  const auto end = thread.run([got, get] { got->emplace(get()); }, limit, options.stop);
+  if (end == TimedThread::End::done) return std::move(**got);
+  return Status::failed(end == TimedThread::End::late ? late
+                                                      : "stopped by a signal before all ranks were there");
+}
+
+std::string first_line(const std::exception& error) {
+  const std::string what = error.what();
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    return "a thread could not be started (" + what +
+           "): memory or the number of threads is exhausted; see ulimit -v and ulimit -u";
+  }
+  return what.substr(0, what.find('\n'));
+}
+
+}  // namespace
+
+Result<Meeting> meet(const Place& place, const torch::Device& device, const WorldOptions& options,
+                     std::optional<RankFailure>& common) {
+  static std::atomic<int> met{0};  // a process may join a world after another
+  const std::string prefix = "octavo/" + std::to_string(place.restart) + "/" + std::to_string(met++) + "/";
+  if (Status bad = enough_descriptors(16 + 2 * place.ranks); !bad.ok()) return bad;
+  Meeting meeting;
+  try {
+    const auto start = options.start;
+    const auto arrival = in_time<Arrival>(
+        [=] { return arrive(place, start); }, start + kReport, options,
+        "the store of the ranks at " + place.address + ", port " + std::to_string(place.port) +
+            " has not answered for " + std::to_string((start + kReport).count() / 1000) +
+            " s: a program listens there, but it does not serve this run (MASTER_ADDR and MASTER_PORT name "
+            "the store)");
+    if (!arrival.ok()) return arrival.status();
+    std::string own = place.one_machine() ? kLoopback : address_towards(place.address, place.port);
+    if (own.empty()) own = kLoopback;
+    const std::string mine = c10::DeviceTypeName(device.type(), true) + " " + own;
+    const auto roll_limit = start + kLonger + kReport;
+    auto roll = in_time<Roll>(
+        [=] { return find_ranks(*arrival, place, prefix, mine, options); }, roll_limit, options,
+        "the store of the ranks has not answered for " + std::to_string(roll_limit.count() / 1000) + " s");
+    if (!roll.ok()) {
+      if (place.leads() && options.stop && options.stop()) cancel_roll(*arrival, prefix, options.silence);
+      return roll.status();
+    }
+    common = roll->common;
+    if (common) return Status::failed(common->text);
+    if (Status bad = same_devices(roll->guests, common); !bad.ok()) return bad;
+    meeting.monitor = roll->monitor;
+    meeting.monitor->watch();
+    const auto fail = [&](const std::string& what) {  // else the others would wait
+      meeting.monitor->fail({place.rank, RankFailure::FoundBy::itself, rank_text(place.rank) + ": " + what});
+    };
+    Result<std::string> address = place.one_machine() ? own : reachable_address(own, roll->guests);
+    if (!address.ok()) {
+      fail(address.status().message());
+      return address.status();
+    }
+    auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, arrival->root);
+    const auto group_store = [store](const char* name) {
+      return c10::make_intrusive<c10d::PrefixStore>(name, store);
+    };
+    const std::string own_address = *address;
+    const auto make = [=]() -> Result<Groups> {
+      Groups made;
+      made.hosts = gloo_group({group_store("hosts"), place.rank, place.ranks, kGroupTimeout, own_address, 1});
+      const GroupPlan tensors{group_store("tensors"), place.rank, place.ranks, kGroupTimeout, own_address, 2};
+      if (device.is_cpu()) {
+        made.tensors = gloo_group(tensors);
+      } else {
+        c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);  // of this thread
+        made.tensors = nccl_group(tensors);
+        made.tensors->enableCollectivesTiming();
+      }
+      return made;
+    };
+    const auto groups = in_time<Groups>(make, start + kReport, options,
+                                        "the ranks did not connect to each other within " +
+                                            std::to_string((start + kReport).count() / 1000) + " s");
+    if (!groups.ok()) {
+      fail(groups.status().message());
+      return groups.status();
+    }
+    if (!device.is_cpu()) c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);
+    meeting.hosts = groups->hosts;
+    meeting.tensors = groups->tensors;
+    return meeting;
+  } catch (const std::exception& error) {
+    const std::string text = "the ranks did not find each other: " + first_line(error);
+    if (meeting.monitor != nullptr) {  // else the others would wait
+      meeting.monitor->fail({place.rank, RankFailure::FoundBy::itself, rank_text(place.rank) + ": " + text});
+    }
+    return Status::failed(text);
+  }
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+#include "train/distributed/store.h"
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+// Null: `problem` says why.
+Addresses resolve(const std::string& host, int port, int type, std::string& problem) {
+  addrinfo hints{};
+  hints.ai_socktype = type;
+  hints.ai_flags = AI_NUMERICSERV | (host.empty() ? AI_PASSIVE : 0);
+  addrinfo* list = nullptr;
+  const std::string service = std::to_string(port);
+  const int code = getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list);
+  if (code != 0) problem = gai_strerror(code);
+  return Addresses(code == 0 ? list : nullptr);
+}
+
+class Socket {
+ public:
+  explicit Socket(const addrinfo& at)
+      : descriptor_(socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC, at.ai_protocol)) {}
+  ~Socket() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  [[nodiscard]] int get() const { return descriptor_; }
+  int release() { return std::exchange(descriptor_, -1); }
+
+ private:
+  int descriptor_;
+};
+
+std::string numbers(const sockaddr* address, socklen_t length, int* port = nullptr) {
+  char host[NI_MAXHOST] = {}, service[NI_MAXSERV] = {};
+  const int flags = NI_NUMERICHOST | NI_NUMERICSERV;
+  if (getnameinfo(address, length, host, sizeof host, service, sizeof service, flags) != 0) return {};
+  if (port != nullptr) *port = std::stoi(service);
+  return host;
+}
+
+std::string own_end(int descriptor, int* port) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  auto* const address = reinterpret_cast<sockaddr*>(&own);
+  return getsockname(descriptor, address, &length) == 0 ? numbers(address, length, port) : std::string();
+}
+
+std::string text_of(const std::string& address, int port) {
+  return (address.empty() ? "all addresses" : address) + ", port " + std::to_string(port);
+}
+
+// A socket that listens there. TCPStore would listen on every interface.
+Result<int> listen_at(const std::string& address, int port) {
+  std::string problem;
+  const Addresses found = resolve(address, port, SOCK_STREAM, problem);
+  int code = 0;
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+    Socket socket(*at);
+    const int on = 1;
+    if (socket.get() >= 0) setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (socket.get() >= 0 && bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+        listen(socket.get(), SOMAXCONN) == 0) {
+      return socket.release();
+    }
+    code = errno;
+  }
+  if (code == EADDRINUSE) {
+    return Status::failed("the store of the ranks cannot listen at " + text_of(address, port) +
+                          ": the port is in use, by another run or program; choose another with MASTER_PORT");
+  }
+  return Status::failed("the store of the ranks cannot listen at " + text_of(address, port) + ": " +
+                        (found ? std::strerror(code) : problem) +
+                        "; MASTER_ADDR must be an address of rank 0's machine");
+}
+
+Result<StorePointer> client(const std::string& address, int port, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    return StorePointer(c10::make_intrusive<c10d::TCPStore>(address, options));
+  } catch (const std::exception& error) {
+    return Status::failed(
+        "the store of the ranks at " + text_of(address, port) +
+        " does not answer (MASTER_ADDR and MASTER_PORT name it, rank 0 or the launcher serves it): " +
+        std::string(error.what()).substr(0, 300));
+  }
+}
+
+// While it lives, SIGPIPE is blocked in this thread and in those that it starts: a write to a closed socket
+// is then an error of that write alone.
+class NoBrokenPipes {
+ public:
+  NoBrokenPipes() {
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+  }
+  ~NoBrokenPipes() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoBrokenPipes(const NoBrokenPipes&) = delete;
+  NoBrokenPipes& operator=(const NoBrokenPipes&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+Status enough_descriptors(int count) {
+  std::vector<int> opened;
+  int problem = 0;
+  const int any = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (any < 0) problem = errno;
+  for (int i = 1; i < count && problem == 0; ++i) {
+    const int one = fcntl(any, F_DUPFD_CLOEXEC, 0);
+    if (one < 0)
+      problem = errno;
+    else
+      opened.push_back(one);
+  }
+  if (any >= 0) close(any);
+  for (const int one : opened) close(one);
+  if (problem != EMFILE && problem != ENFILE && problem != EINVAL) return {};
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return Status::failed("too many open files: the ranks need " + std::to_string(count) +
+                        " more in each process, and the limit of a process is " +
+                        std::to_string(limit.rlim_cur) + "; raise it, for instance with ulimit -n 4096");
+}
+
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
+Result<ServedStore> serve_store(const std::string& address, int port) {
+  Result<int> listening = listen_at(address, port);
+  if (!listening.ok()) return listening.status();
+  int bound = 0;
+  const std::string at = own_end(*listening, &bound);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(bound);
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.masterListenFd = *listening;
+  const NoBrokenPipes in_its_threads;
+  try {
+    const std::string own = address.empty() ? "localhost" : at;
+    return ServedStore{c10::make_intrusive<c10d::TCPStore>(own, options), bound};
+  } catch (const std::exception& error) {
+    return Status::failed("the store of the ranks at " + text_of(address, bound) +
+                          " cannot be served: " + error.what());
+  }
+}
+
+Result<StorePointer> open_store(const Place& place, std::chrono::milliseconds timeout) {
+  if (place.store_is_there || !place.leads()) return connect_store(place, timeout);
+  // It stays until the process ends: the others may need it after this rank has left a world.
+  static std::mutex mutex;
+  static auto* const served = new std::vector<std::pair<int, StorePointer>>();
+  const std::lock_guard lock(mutex);
+  for (const auto& [port, store] : *served) {
+    if (port == place.port) return store;
+  }
+  std::string at = place.one_machine() ? "127.0.0.1" : address_towards(place.address, place.port);
+  // A machine that knows its own name as a loopback address: the others come from outside all the same.
+  if (!place.one_machine() && is_loopback(at)) at.clear();
+  Result<ServedStore> made = serve_store(at, place.port);
+  if (!made.ok()) return made.status();
+  served->emplace_back(place.port, made->store);
+  return made->store;
+}
+
+Result<StorePointer> connect_store(const Place& place, std::chrono::milliseconds timeout) {
+  const bool loopback = place.one_machine() && !place.store_is_there;
+  return client(loopback ? "127.0.0.1" : place.address, place.port, timeout);
+}
+
+std::string address_towards(const std::string& target, int port) {
+  std::string problem;
+  const Addresses found = resolve(target, port, SOCK_DGRAM, problem);
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+    const Socket socket(*at);
+    // No packet is sent: to connect a datagram socket chooses a route.
+    if (socket.get() >= 0 && connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0) {
+      return own_end(socket.get(), nullptr);
+    }
+  }
+  return {};
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT
+#include "train/distributed/world.h"
+
+#include "train/distributed/exchange.h"
+#include "train/distributed/pending.h"
+#include "train/distributed/rendezvous.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using GroupPointer = c10::intrusive_ptr<c10d::Backend>;
+
+c10d::ReduceOp operation(World::Reduce how) {
+  return how == World::Reduce::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
+}
+
+// Newer versions want to be told of an orderly end.
+template <class Group>
+void shut_down(Group& group) {
+  if constexpr (requires { group.shutdown(); }) group.shutdown();
+}
+
+}  // namespace
+
+struct World::Impl {
+  Place place;
+  torch::Device device{torch::kCPU};
+  std::shared_ptr<Monitor> monitor;
+  GroupPointer tensors, hosts;
+  std::unique_ptr<Exchange> exchange;
+  CallList calls;
+  std::deque<std::shared_ptr<Pending::State>> recent;  // whose time is not in `traffic` yet
+  Traffic traffic;
+  std::optional<RankFailure> common;  // the error that all ranks have from their last call
+
+  // Notes an operation on a tensor, and refuses one that a group would get wrong in silence.
+  void note(const char* name, const torch::Tensor& tensor, int root = -1) {
+    TORCH_CHECK(tensor.is_contiguous(), name, ": the tensor of ", tensor.sizes(), " is not contiguous");
+    TORCH_CHECK(tensor.device().type() == device.type(), name, ": the tensor is on ", tensor.device(),
+                ", the ranks' tensors are on ", device);
+    calls.add(std::string(name) + " of " + std::to_string(tensor.numel()) + " " +
+              c10::toString(tensor.scalar_type()) + (root < 0 ? "" : " from rank " + std::to_string(root)));
+    monitor->called();
+  }
+  void sent(const torch::Tensor& tensor, double share) {
+    traffic.bytes += static_cast<std::int64_t>(static_cast<double>(tensor.nbytes()) * share);
+  }
+  [[nodiscard]] double others_part() const { return double(place.ranks - 1) / place.ranks; }
+
+  void measure_first() {
+    const double seconds = recent.front()->seconds();
+    traffic.seconds += seconds;
+    // The host may notice the end a little later.
+    traffic.waited += std::min(recent.front()->waited(), seconds);
+    recent.pop_front();
+  }
+
+  template <class Start>
+  Pending start(std::vector<torch::Tensor> used, Start&& begin) {
+    std::shared_ptr<Pending::State> state;
+    try {
+      state = std::make_shared<Pending::State>(begin(), std::move(used), device, monitor);
+    } catch (const c10::DistError& error) {
+      monitor->blame(error.what_without_backtrace());
+    }
+    recent.push_back(state);
+    while (recent.size() > 256 && recent.front()->is_over()) measure_first();
+    return Pending(std::move(state));
+  }
+
+  // Gloo has no operation of its own for it. The sums are those of all_reduce, in bits.
+  Pending reduce_scatter_on_host(const torch::Tensor& part, const torch::Tensor& whole) {
+    const torch::Tensor mine = whole.view(-1).narrow(0, part.numel() * place.rank, part.numel());
+    const bool in_place = part.data_ptr() == mine.data_ptr();
+    const torch::Tensor summed = in_place ? whole : whole.clone();
+    Pending pending = start({summed}, [&] {
+      std::vector<torch::Tensor> given{summed};
+      return tensors->allreduce(given);
+    });
+    if (!in_place) {
+      recent.back()->afterwards = [part, summed, at = part.numel() * place.rank] {
+        part.view(-1).copy_(summed.view(-1).narrow(0, at, part.numel()));
+      };
+    }
+    return pending;
+  }
+
+  // Everybody's bytes, by rank.
+  std::vector<std::string> tell(const std::string& call, std::string_view mine) {
+    monitor->called();
+    try {
+      return exchange->all(call, mine, calls);
+    } catch (const WorldError& error) {
+      if (error.failure().found_by == RankFailure::FoundBy::all) common = error.failure();
+      throw;
+    }
+  }
+};
+
+World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+World::~World() {
+  if (!grouped()) return;
+  const bool idle = std::all_of(impl_->recent.begin(), impl_->recent.end(),
+                                [](const auto& each) { return each->work->isCompleted(); });
+  if (!idle || std::uncaught_exceptions() > 0) fail("it ended in the middle of a step");
+  if (impl_->monitor->failed()) {
+    // A group waits for its operations when it goes, and the others do not come: it stays.
+    impl_->hosts.release();
+    impl_->tensors.release();
+    impl_->exchange.release();  // NOLINT(bugprone-unused-return-value): it has a group too
+  } else {
+    shut_down(*impl_->tensors);
+  }
+  impl_->monitor->leave();
+}
+
+const Place& World::place() const { return impl_->place; }
+
+std::unique_ptr<World> World::alone() { return std::unique_ptr<World>(new World(std::make_unique<Impl>())); }
+
+std::unique_ptr<World> World::imagined(int ranks) {
+  auto out = alone();
+  out->impl_->place.ranks = out->impl_->place.local_ranks = ranks;
+  return out;
+}
+
+Result<std::unique_ptr<World>> World::join(const Place& place, const torch::Device& device,
+                                           const WorldOptions& options, std::optional<RankFailure>* failure) {
+  if (!place.grouped()) return alone();
+  std::optional<RankFailure> common;
+  Result<Meeting> met = meet(place, device, options, common);
+  if (failure != nullptr) *failure = common;
+  if (!met.ok()) return met.status();
+  auto impl = std::make_unique<Impl>();
+  impl->place = place;
+  impl->device = device;
+  impl->monitor = met->monitor;
+  impl->tensors = met->tensors;
+  impl->hosts = met->hosts;
+  impl->exchange = std::make_unique<Exchange>(
+      impl->hosts, [monitor = impl->monitor](const auto& work) { wait_for_hosts(work, monitor); });
+  auto world = std::unique_ptr<World>(new World(std::move(impl)));
+  if (device.is_cpu()) return world;
+  try {
+    // NCCL connects at the first call; what is wrong is to be known now.
+    world->all_reduce(torch::ones({1}, device)).wait();
+    (void)world->take_traffic();
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    world->fail("NCCL cannot be used: " + what.substr(0, what.find("Exception raised from")));
+    return Status::failed("NCCL cannot be used on " + device.str() + ": " +
+                          what.substr(0, what.find("Exception raised from")));
+  }
+  return world;
+}
+
+Pending World::all_reduce(const torch::Tensor& tensor, Reduce how) {
+  if (!grouped()) return {};
+  impl_->note(how == Reduce::sum ? "all_reduce" : "all_reduce (max)", tensor);
+  impl_->sent(tensor, 2 * impl_->others_part());
+  return impl_->start({tensor}, [&] {
+    c10d::AllreduceOptions options;
+    options.reduceOp = operation(how);
+    std::vector<torch::Tensor> tensors{tensor};
+    return impl_->tensors->allreduce(tensors, options);
+  });
+}
+
+Pending World::reduce_scatter(const torch::Tensor& part, const torch::Tensor& whole) {
+  TORCH_CHECK(part.is_contiguous() && part.numel() * ranks() == whole.numel() &&
+                  part.scalar_type() == whole.scalar_type(),
+              "reduce_scatter: a part of ", part.numel(), " elements for ", ranks(), " ranks of ",
+              whole.numel());
+  if (!grouped()) {
+    if (ranks() == 1 && part.data_ptr() != whole.data_ptr()) part.copy_(whole.view_as(part));
+    return {};
+  }
+  impl_->note("reduce_scatter", whole);
+  impl_->sent(whole, impl_->others_part());
+  if (impl_->device.is_cpu()) return impl_->reduce_scatter_on_host(part, whole);
+  return impl_->start({part, whole}, [&] {
+    torch::Tensor output = part, input = whole;
+    return impl_->tensors->_reduce_scatter_base(output, input);
+  });
+}
+
+Pending World::all_gather(const torch::Tensor& whole, const torch::Tensor& part) {
+  TORCH_CHECK(part.is_contiguous() && part.numel() * ranks() == whole.numel() &&
+                  part.scalar_type() == whole.scalar_type(),
+              "all_gather: a part of ", part.numel(), " elements for ", ranks(), " ranks of ", whole.numel());
+  if (!grouped()) {
+    if (ranks() == 1 && part.data_ptr() != whole.data_ptr()) whole.copy_(part.view_as(whole));
+    return {};
+  }
+  impl_->note("all_gather", whole);
+  impl_->sent(whole, impl_->others_part());
+  return impl_->start({whole, part}, [&] {
+    torch::Tensor output = whole, input = part;
+    return impl_->tensors->_allgather_base(output, input);
+  });
+}
+
+Pending World::reduce(const torch::Tensor& tensor, int root) {
+  if (!grouped()) return {};
+  impl_->note("reduce", tensor, root);
+  impl_->sent(tensor, impl_->others_part());
+  return impl_->start({tensor}, [&] {
+    c10d::ReduceOptions options;
+    options.rootRank = root;
+    std::vector<torch::Tensor> tensors{tensor};
+    return impl_->tensors->reduce(tensors, options);
+  });
+}
+
+Pending World::broadcast(const torch::Tensor& tensor, int root) {
+  if (!grouped()) return {};
+  impl_->note("broadcast", tensor, root);
+  impl_->sent(tensor, impl_->others_part());
+  return impl_->start({tensor}, [&] {
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    std::vector<torch::Tensor> tensors{tensor};
+    return impl_->tensors->broadcast(tensors, options);
+  });
+}
+
+Traffic World::take_traffic() {
+  for (const auto& each : impl_->recent) each->wait();
+  while (!impl_->recent.empty()) impl_->measure_first();
+  return std::exchange(impl_->traffic, Traffic{});
+}
+
+void World::sum(std::span<double> values) {
+  if (!grouped()) return;
+  const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  const auto everybody = impl_->tell("sum of " + std::to_string(values.size()), bytes);
+  std::vector<double> one(values.size());
+  std::fill(values.begin(), values.end(), 0.0);
+  for (const std::string& each : everybody) {
+    std::memcpy(one.data(), each.data(), each.size());
+    for (std::size_t i = 0; i < one.size(); ++i) values[i] += one[i];
+  }
+}
+
+void World::max(std::span<std::int64_t> values) {
+  if (!grouped()) return;
+  const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  const auto everybody = impl_->tell("max of " + std::to_string(values.size()), bytes);
+  std::vector<std::int64_t> one(values.size());
+  for (const std::string& each : everybody) {
+    std::memcpy(one.data(), each.data(), each.size());
+    for (std::size_t i = 0; i < one.size(); ++i) values[i] = std::max(values[i], one[i]);
+  }
+}
+
+std::vector<std::string> World::gather(const std::string& mine) {
+  if (!grouped()) return {mine};
+  return impl_->tell("gather", mine);
+}
+
+std::string World::share(const std::string& text) {
+  if (!grouped()) return text;
+  return impl_->tell("share", leads() ? text : std::string()).front();
+}
+
+Status World::agree(const Status& mine) {
+  if (!grouped()) return mine;
+  const auto code = static_cast<char>(mine.code());
+  const auto everybody = impl_->tell("agree", mine.ok() ? "" : code + mine.message());
+  for (std::size_t rank = 0; rank < everybody.size(); ++rank) {
+    if (everybody[rank].empty()) continue;
+    const int number = static_cast<int>(rank);
+    const std::string text = rank_text(number) + ": " + everybody[rank].substr(1);
+    note_common_failure({number, RankFailure::FoundBy::all, text});
+    return {static_cast<StatusCode>(everybody[rank][0]), text};
+  }
+  impl_->common.reset();
+  return {};
+}
+
+void World::doing(const std::string& what) {
+  if (impl_->monitor) impl_->monitor->doing(what);
+}
+
+void World::remember(const std::string& note) {
+  if (impl_->monitor) impl_->monitor->remember(note);
+}
+
+LocalWork World::local_work(const std::string& what, std::uint64_t bytes) const {
+  return {impl_->monitor, what, bytes};
+}
+
+void World::fail(const std::string& reason) {
+  const RankFailure own{rank(), RankFailure::FoundBy::itself, rank_text(rank()) + ": " + reason};
+  fail(impl_->common.value_or(own));
+}
+
+void World::fail(const RankFailure& failure) {
+  if (impl_->monitor) impl_->monitor->fail(failure);
+}
+
+void World::note_common_failure(RankFailure failure) { impl_->common = std::move(failure); }
+
+std::optional<RankFailure> World::failure() const {
+  if (impl_->common || !impl_->monitor) return impl_->common;
+  return impl_->monitor->failure();
+}
+
+LocalWork::LocalWork(std::shared_ptr<Monitor> monitor, const std::string& what, std::uint64_t bytes)
+    : monitor_(std::move(monitor)) {
+  if (monitor_) monitor_->begin_local_work(what, bytes);
+}
+
+LocalWork::~LocalWork() {
+  if (monitor_) monitor_->end_local_work();
+}
+
+}  // namespace octavo::train

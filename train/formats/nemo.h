@@ -1,0 +1,41 @@
+// A model of NeMo, `.nemo`: a tar archive, under gzip or not, with `model_config.yaml`, `model_weights.ckpt`
+// (a torch file of a state dict) and files that the config names, such as a tokenizer's.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/formats/tar.h"
+#include "train/formats/torch_file.h"
+
+#include <octavo/status.h>
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace octavo::train {
+
+class NemoArchive {
+ public:
+  static Result<NemoArchive> open(const std::string& path, std::uint64_t inflated_limit = kInflatedLimit);
+
+  [[nodiscard]] std::string_view config() const { return config_; }  // YAML, as it stands in the archive
+  [[nodiscard]] const TorchFile& weights() const { return *weights_; }
+  // Everything in the archive, those two included.
+  [[nodiscard]] std::span<const TarEntry> files() const { return archive_->entries(); }
+  [[nodiscard]] const TarEntry* find(std::string_view name) const { return archive_->find(name); }
+
+ private:
+  NemoArchive() = default;
+
+  std::optional<TarArchive> archive_;
+  std::string_view config_;
+  std::optional<TorchFile> weights_;
+};
+
+// `files` are the others, by name. Written beside its place, fsynced and renamed.
+Status write_nemo(const std::string& path, std::string_view config, std::span<const TensorSource> weights,
+                  const std::map<std::string, std::string>& files = {});
+
+}  // namespace octavo::train

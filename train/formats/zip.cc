@@ -1,0 +1,204 @@
+// Reading a zip archive from its end, where its directory is; see zip.h.
+// SPDX-License-Identifier: MIT
+#include "train/formats/zip.h"
+
+#include "train/formats/safetensors_format.h"
+#include "train/io/byte_order.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::size_t kEntryLimit = 1'000'000;
+constexpr std::uint16_t kEncrypted = 1;
+constexpr std::uint16_t kSizesFollow = 8;
+
+std::uint64_t u16(Bytes bytes, std::size_t at) { return load_little<std::uint16_t>(bytes, at); }
+std::uint64_t u32(Bytes bytes, std::size_t at) { return load_little<std::uint32_t>(bytes, at); }
+std::uint64_t u64(Bytes bytes, std::size_t at) { return load_little<std::uint64_t>(bytes, at); }
+
+struct Directory {
+  std::uint64_t at = 0;
+  std::uint64_t size = 0;
+  std::uint64_t count = 0;
+};
+
+struct CentralEntry {
+  std::string_view name;
+  std::uint64_t place = 0;  // of this record
+  std::uint64_t size = 0;
+  std::uint64_t header = 0;
+};
+
+Status cut_short() {
+  return Status::invalid("no end of a zip archive: the file is torn or of another format");
+}
+
+// The last record may be followed by a comment that fills the file.
+std::optional<std::size_t> find_end(Bytes file) {
+  if (file.size() < kZipEndSize) return std::nullopt;
+  const std::size_t last = file.size() - kZipEndSize;
+  for (std::size_t back = 0; back <= std::min<std::size_t>(last, 0xffff); ++back) {
+    const std::size_t at = last - back;
+    if (u32(file, at) == kZipEnd && u16(file, at + 20) == back) return at;
+  }
+  return std::nullopt;
+}
+
+Result<Directory> find_directory(Bytes file) {
+  const std::optional<std::size_t> found = find_end(file);
+  if (!found) return cut_short();
+  std::size_t end = *found;
+  if (u16(file, end + 4) != 0 || u16(file, end + 6) != 0) {
+    return invalid_at(end, "a zip archive in several parts, expected one");
+  }
+  Directory directory{u32(file, end + 16), u32(file, end + 12), u16(file, end + 10)};
+  if (end >= kZip64LocatorSize && u32(file, end - kZip64LocatorSize) == kZip64Locator) {
+    const std::size_t locator = end - kZip64LocatorSize;
+    const std::uint64_t at = u64(file, locator + 8);
+    if (locator < kZip64EndSize || at > locator - kZip64EndSize ||
+        u32(file, static_cast<std::size_t>(at)) != kZip64End) {
+      return invalid_at(locator, "the zip64 record lies at byte " + std::to_string(at) + ", where none is");
+    }
+    end = static_cast<std::size_t>(at);
+    directory = {u64(file, end + 48), u64(file, end + 40), u64(file, end + 32)};
+  }
+  if (directory.at > end || directory.size != end - directory.at) {
+    return invalid_at(end, "the directory of " + std::to_string(directory.size) + " bytes at byte " +
+                               std::to_string(directory.at) + " does not end here");
+  }
+  if (directory.count > std::min<std::uint64_t>(directory.size / kZipCentralSize, kEntryLimit)) {
+    return invalid_at(end, std::to_string(directory.count) + " entries do not fit the directory of " +
+                               std::to_string(directory.size) + " bytes, or the limit of " +
+                               std::to_string(kEntryLimit));
+  }
+  return directory;
+}
+
+// The numbers that did not fit 32 bits, in the order that the format has for them.
+Status read_extra64(Bytes extra, std::span<std::uint64_t* const> wanted) {
+  while (!wanted.empty()) {
+    if (extra.size() < 4) return Status::invalid("the zip64 field is missing");
+    const auto size = static_cast<std::size_t>(u16(extra, 2));
+    if (size > extra.size() - 4) return Status::invalid("an extra field is longer than its place");
+    if (u16(extra, 0) != kZip64Extra) {
+      extra = extra.subspan(4 + size);
+      continue;
+    }
+    if (size < 8 * wanted.size()) return Status::invalid("the zip64 field is too short");
+    for (std::size_t i = 0; i < wanted.size(); ++i) *wanted[i] = u64(extra, 4 + 8 * i);
+    return {};
+  }
+  return {};
+}
+
+// The record at the front of `rest`, which is cut by it.
+Result<CentralEntry> next_entry(Bytes& rest) {
+  if (rest.size() < kZipCentralSize || u32(rest, 0) != kZipCentral) {
+    return Status::invalid("no record of the zip archive's directory; the archive is damaged");
+  }
+  const auto name_size = static_cast<std::size_t>(u16(rest, 28));
+  const auto extra_size = static_cast<std::size_t>(u16(rest, 30));
+  const std::size_t size = kZipCentralSize + name_size + extra_size + static_cast<std::size_t>(u16(rest, 32));
+  if (size > rest.size()) return Status::invalid("a record is longer than the directory");
+  CentralEntry entry;
+  entry.name = as_text(rest.subspan(kZipCentralSize, name_size));
+  const std::string what = "file " + quote_name(entry.name) + ": ";
+  if (u16(rest, 8) & kEncrypted) return Status::unsupported(what + "encrypted, expected a plain file");
+  if (u16(rest, 10) != 0) {
+    return Status::unsupported(what + "compressed by method " + std::to_string(u16(rest, 10)) +
+                               ", expected stored bytes as torch.save writes them");
+  }
+  std::uint64_t packed = u32(rest, 20);
+  entry.size = u32(rest, 24);
+  entry.header = u32(rest, 42);
+  std::vector<std::uint64_t*> wanted;
+  for (std::uint64_t* number : {&entry.size, &packed, &entry.header}) {
+    if (*number == kZipIn64) wanted.push_back(number);
+  }
+  const Bytes extra = rest.subspan(kZipCentralSize + name_size, extra_size);
+  if (Status status = read_extra64(extra, wanted); !status.ok())
+    return Status::invalid(what + status.message());
+  if (packed != entry.size) return Status::invalid(what + "two sizes for stored bytes");
+  rest = rest.subspan(size);
+  return entry;
+}
+
+// `data` is what lies before the directory.
+Result<ZipEntry> find_bytes(Bytes data, const CentralEntry& entry) {
+  const std::string what = "file " + quote_name(entry.name) + ": ";
+  if (data.size() < kZipLocalSize || entry.header > data.size() - kZipLocalSize ||
+      u32(data, static_cast<std::size_t>(entry.header)) != kZipLocal) {
+    return invalid_at(entry.place, what + "no header at byte " + std::to_string(entry.header));
+  }
+  const Bytes local = data.subspan(static_cast<std::size_t>(entry.header));
+  const auto name_size = static_cast<std::size_t>(u16(local, 26));
+  const std::size_t begin = kZipLocalSize + name_size + static_cast<std::size_t>(u16(local, 28));
+  if (begin > local.size() || entry.size > local.size() - begin) {
+    return invalid_at(entry.header, what + std::to_string(entry.size) + " bytes do not fit the archive");
+  }
+  if (as_text(local.subspan(kZipLocalSize, name_size)) != entry.name || u16(local, 8) != 0) {
+    return invalid_at(entry.header, what + "its header has another name or method than the directory");
+  }
+  const std::uint64_t size = u32(local, 22);
+  if (!(u16(local, 6) & kSizesFollow) && size != kZipIn64 && size != entry.size) {
+    return invalid_at(entry.header, what + "its header says " + std::to_string(size) +
+                                        " bytes, the directory " + std::to_string(entry.size));
+  }
+  return ZipEntry{entry.name, local.subspan(begin, static_cast<std::size_t>(entry.size)), entry.header};
+}
+
+// Each from its header to the end of its bytes. Otherwise a small archive could hold large files many times.
+Status check_overlaps(Bytes archive, std::vector<ZipEntry>& entries) {
+  std::ranges::sort(entries, {}, &ZipEntry::header);
+  std::uint64_t end = 0;
+  for (const ZipEntry& entry : entries) {
+    if (entry.header < end) {
+      return invalid_at(entry.header, "file " + quote_name(entry.name) + ": overlaps the file before");
+    }
+    end = static_cast<std::uint64_t>(entry.bytes.data() - archive.data()) + entry.bytes.size();
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_zip(Bytes file) { return file.size() >= 4 && u32(file, 0) == kZipLocal; }
+
+Result<std::vector<ZipEntry>> read_zip(Bytes archive) {
+  const Result<Directory> directory = find_directory(archive);
+  if (!directory.ok()) return directory.status();
+  const Bytes data = archive.first(static_cast<std::size_t>(directory->at));
+  Bytes rest = archive.subspan(data.size(), static_cast<std::size_t>(directory->size));
+  std::vector<ZipEntry> entries;
+  for (std::uint64_t i = 0; i < directory->count; ++i) {
+    const std::uint64_t place = directory->at + directory->size - rest.size();
+    Result<CentralEntry> central = next_entry(rest);
+    if (!central.ok()) return placed("byte " + std::to_string(place), central.status());
+    central->place = place;
+    const Result<ZipEntry> entry = find_bytes(data, *central);
+    if (!entry.ok()) return entry.status();
+    entries.push_back(*entry);
+  }
+  if (!rest.empty()) {
+    return invalid_at(directory->at + directory->size - rest.size(),
+                      "the directory has more than its " + std::to_string(directory->count) + " entries");
+  }
+  if (Status status = check_overlaps(archive, entries); !status.ok()) return status;
+  std::ranges::sort(entries, {}, &ZipEntry::name);
+  const auto twin = std::ranges::adjacent_find(entries, {}, &ZipEntry::name);
+  if (twin != entries.end()) {
+    return invalid_at(twin->header, "file " + quote_name(twin->name) + ": given twice");
+  }
+  return entries;
+}
+
+const ZipEntry* find_entry(std::span<const ZipEntry> entries, std::string_view name) {
+  const auto found = std::ranges::lower_bound(entries, name, {}, &ZipEntry::name);
+  return found == entries.end() || found->name != name ? nullptr : &*found;
+}
+
+}  // namespace octavo::train

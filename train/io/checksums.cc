@@ -1,0 +1,103 @@
+// The hash and the text of checksums.txt; see checksums.h.
+// SPDX-License-Identifier: MIT
+#include "train/io/checksums.h"
+
+#include "train/io/file_descriptor.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cinttypes>
+#include <cstdio>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::size_t kHashDigits = 32;
+
+FileChecksum own_checksum(std::string_view lines) {
+  Hasher hasher;
+  hasher.add(std::as_bytes(std::span(lines)));
+  return {hasher.hex(), lines.size(), std::string(kChecksumsName)};
+}
+
+std::string line_of(const FileChecksum& file) {
+  return file.hash + ' ' + std::to_string(file.size) + ' ' + file.name + '\n';
+}
+
+bool is_hash(std::string_view text) {
+  return text.size() == kHashDigits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// `line` has no newline.
+bool parse_line(std::string_view line, FileChecksum& file) {
+  const std::size_t first = line.find(' ');
+  const std::size_t second = line.find(' ', first + 1);
+  if (first == std::string_view::npos || second == std::string_view::npos) return false;
+  const std::string_view size = line.substr(first + 1, second - first - 1);
+  const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), file.size);
+  file.hash = line.substr(0, first);
+  file.name = line.substr(second + 1);
+  return error == std::errc() && end == size.data() + size.size() && is_hash(file.hash) &&
+         is_plain_name(file.name);
+}
+
+}  // namespace
+
+struct Hasher::State {
+  XXH3_state_t xxh3;
+};
+
+Hasher::Hasher() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->xxh3); }
+Hasher::Hasher(Hasher&&) noexcept = default;
+Hasher& Hasher::operator=(Hasher&&) noexcept = default;
+Hasher::~Hasher() = default;
+
+void Hasher::add(std::span<const std::byte> bytes) {
+  if (!bytes.empty()) XXH3_128bits_update(&state_->xxh3, bytes.data(), bytes.size());
+}
+
+std::string Hasher::hex() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state_->xxh3);
+  std::array<char, kHashDigits + 1> text{};
+  std::snprintf(text.data(), text.size(), "%016" PRIx64 "%016" PRIx64, std::uint64_t{hash.high64},
+                std::uint64_t{hash.low64});
+  return text.data();
+}
+
+std::string format_checksums(std::span<const FileChecksum> files) {
+  std::string text;
+  for (const FileChecksum& file : files) text += line_of(file);
+  return text + line_of(own_checksum(text));
+}
+
+Result<std::vector<FileChecksum>> parse_checksums(std::string_view text, const std::string& path) {
+  const std::string torn = "; the file is torn or was changed";
+  if (text.empty() || text.back() != '\n') return Status::invalid(path + ": its last line has no end" + torn);
+  std::vector<FileChecksum> files;
+  std::size_t begin = 0;
+  std::size_t last = 0;
+  while (begin < text.size()) {
+    const std::size_t end = text.find('\n', begin);
+    const std::string place = path + ":" + std::to_string(files.size() + 1);
+    FileChecksum file;
+    if (!parse_line(text.substr(begin, end - begin), file)) {
+      return Status::invalid(place + ": expected a hash of 32 hex digits, a size and a file name" + torn);
+    }
+    if (std::any_of(files.begin(), files.end(), [&](const auto& other) { return other.name == file.name; })) {
+      return Status::invalid(place + ": a second line for " + file.name + torn);
+    }
+    files.push_back(std::move(file));
+    last = begin;
+    begin = end + 1;
+  }
+  if (files.back() != own_checksum(text.substr(0, last))) {
+    return Status::invalid(path + ": its last line does not fit the lines before" + torn);
+  }
+  files.pop_back();
+  return files;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,46 @@
+// A regular file mapped for reading, and the way every reader here opens one: a folder, a pipe or a device
+// is an error, never a wait.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/io/file_descriptor.h"
+
+#include <octavo/status.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace octavo::train {
+
+struct InputFile {
+  FileDescriptor descriptor;
+  std::uint64_t size = 0;
+
+  static Result<InputFile> open(const std::string& path);
+
+  // The next bytes; fewer than asked for only at the end of the file. `path` is for the error.
+  Result<std::size_t> read(std::span<std::byte> out, const std::string& path);
+};
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  MappedFile& operator=(MappedFile&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~MappedFile();
+
+  static Result<MappedFile> open(const std::string& path);
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }  // empty for an empty file
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace octavo::train

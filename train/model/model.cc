@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#include "train/model/model.h"
+
+#include "train/checkpoint/tensor_files.h"
+#include "train/config/config.h"
+#include "train/device/device.h"
+#include "train/formats/safetensors.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+// The files that a model needs. The optimizer's, the largest, is not read.
+constexpr std::array<std::string_view, 3> kFilesOfAModel = {"model.safetensors", "state.json", "config.yaml"};
+
+}  // namespace
+
+// Weights are drawn on the CPU in fp32, so that they are the same on every device.
+std::shared_ptr<torch::nn::Module> build_model(Task& task, const Settings& settings,
+                                               const torch::Device& device, bool bf16) {
+  seed_random(settings.training.seed, 0, 0);
+  std::shared_ptr<torch::nn::Module> model = task.build(settings);
+  place_model(*model, device, bf16);
+  return model;
+}
+
+// In bf16 are the weights of products; vectors (biases, norms) and buffers stay in fp32: they are small, and
+// statistics need it.
+//
+// cuDNN adds up in one order, so that a run that goes on has the bits of one that was not interrupted, and
+// what is said to be fp32 is not TF32: torch would let it be.
+void place_model(torch::nn::Module& model, const torch::Device& device, bool bf16) {
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setAllowTF32CuDNN(false);
+  for (torch::Tensor& param : model.parameters()) {
+    if (bf16 && param.dim() >= 2) param.set_data(param.detach().to(torch::kBFloat16));
+  }
+  model.to(device);
+  model.train();
+}
+
+NamedTensors parameters_of(const torch::nn::Module& model) {
+  NamedTensors out;
+  for (const auto& each : model.named_parameters()) out.emplace_back(each.key(), each.value());
+  return out;
+}
+
+NamedTensors buffers_of(const torch::nn::Module& model) {
+  NamedTensors out;
+  for (const auto& each : model.named_buffers()) out.emplace_back(each.key(), each.value());
+  return out;
+}
+
+NamedTensors tensors_of(const torch::nn::Module& model) {
+  NamedTensors out = parameters_of(model);
+  for (auto& each : buffers_of(model)) out.push_back(std::move(each));
+  return out;
+}
+
+Result<LoadedModel> load_model(const std::string& run, std::string_view which, const DeviceName& wanted) {
+  LoadedModel out;
+  auto chosen = choose_checkpoint(run, which, kFilesOfAModel);
+  if (!chosen.ok()) return chosen.status();
+  out.checkpoint = std::move(*chosen);
+  const std::string& path = out.checkpoint.path;
+  auto config = load(path + "/config.yaml");
+  if (!config.ok()) return config.status();
+  out.settings = config->settings;
+  auto device = choose_device(wanted);
+  if (!device.ok()) return device.status();
+  out.device = *device;
+  auto read = Safetensors::open(path + "/model.safetensors");
+  if (!read.ok()) return read.status();
+  const bool bf16 =
+      std::ranges::any_of(read->tensors(), [](const auto& each) { return each.dtype == "BF16"; });
+  out.task = make_task(out.settings.task);
+  out.model = build_model(*out.task, out.settings, out.device, bf16);
+  if (Status bad = load_weights(path, tensors_of(*out.model)); !bad.ok()) return bad;
+  out.model->eval();
+  return out;
+}
+
+}  // namespace octavo::train

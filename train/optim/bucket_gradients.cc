@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+#include "train/optim/bucket_gradients.h"
+
+#include "train/nn/recompute.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace octavo::train {
+
+struct BucketGradients::Hook final : torch::autograd::PostAccumulateGradHook {
+  Hook(BucketGradients& gradients, std::size_t number) : all(gradients), parameter(number) {}
+  void operator()(const torch::autograd::Variable& /*tensor*/) override { all.came(parameter); }
+  BucketGradients& all;
+  std::size_t parameter;
+};
+
+void BucketGradients::Queued::done() {
+  pending.wait();
+  if (part.defined() && first) into.copy_(part);
+  if (part.defined() && !first) into.add_(part);
+  *this = Queued();
+}
+
+BucketGradients::BucketGradients(World& world, ParallelLayout layout, NamedTensors parameters,
+                                 std::vector<torch::Tensor> stepped, const GradientPlan& plan)
+    : world_(world),
+      plan_(plan),
+      parameters_(std::move(parameters)),
+      tensors_(std::move(layout), world.rank(), parameters_, plan),
+      stepped_(std::move(stepped)),
+      queued_(plan.each_pass ? tensors_.slots() : tensors_.count()),
+      filled_(parameters_.size(), false),
+      had_(parameters_.size(), false) {
+  for (std::size_t b = 0; b < tensors_.count() && !plan_.each_pass; ++b)
+    views_.push_back(tensors_.views(b, tensors_.whole(b)));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    given_.push_back(tensors_.gradient(i, stepped_[i]));
+    torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i].second, std::make_unique<Hook>(*this, i));
+  }
+  arm();
+}
+
+BucketGradients::~BucketGradients() {
+  for (const auto& [name, param] : parameters_)
+    torch::autograd::impl::set_post_acc_grad_hooks(param, nullptr);
+}
+
+void BucketGradients::clear() {
+  passes_ = most_ = done_ = started_ = 0;
+  next_ = 0;
+  filled_.assign(parameters_.size(), false);
+  had_.assign(parameters_.size(), false);
+  for (Queued& each : queued_) each = Queued();  // of a step that an error has ended
+  for (auto& [name, param] : parameters_) param.mutable_grad().reset();
+  for (torch::Tensor& tensor : stepped_) tensor.mutable_grad().reset();
+  arm();
+}
+
+void BucketGradients::expect(std::int64_t passes, std::int64_t most) {
+  passes_ = passes;
+  most_ = most;
+}
+
+// Before a pass.
+void BucketGradients::arm() {
+  came_.assign(parameters_.size(), false);
+  waiting_.clear();
+  for (std::size_t b = 0; b < tensors_.count(); ++b) waiting_.push_back(tensors_.bucket(b).parameters.size());
+}
+
+void BucketGradients::came(std::size_t parameter) {
+  if (done_ >= passes_ || came_[parameter] || gradients_come_again()) return;
+  came_[parameter] = true;
+  const std::size_t bucket = tensors_.layout().bucket_of(parameter);
+  if (--waiting_[bucket] > 0) return;
+  const torch::NoGradGuard no_grad;
+  // The memory of its gradients is free then, even if it cannot start yet.
+  if (!plan_.each_pass) move(bucket, views_[bucket]);
+  if (!starts_now()) return;
+  while (next_ < tensors_.count() && waiting_[next_] == 0) start(next_++);
+}
+
+// Whether torch adds the next pass to a gradient: one that comes in parts, each of which torch adds in its
+// order, as in one process.
+bool BucketGradients::adds_up(std::size_t parameter) const {
+  const std::size_t bucket = tensors_.layout().bucket_of(parameter);
+  const bool more = done_ + 1 < passes_;
+  return more && !came_[parameter] &&
+         parameters_[parameter].second.scalar_type() == tensors_.mine(bucket).scalar_type();
+}
+
+// Adds the gradients that a bucket's parameters have to its flat tensor, and ends them.
+void BucketGradients::move(std::size_t bucket, const Tensors& into) {
+  Tensors first, first_grads, more, more_grads;
+  for (std::size_t k = 0; k < into.size(); ++k) {
+    const std::size_t i = tensors_.bucket(bucket).parameters[k];
+    torch::Tensor& grad = parameters_[i].second.mutable_grad();
+    if (!grad.defined() || adds_up(i)) continue;
+    TORCH_CHECK(grad.layout() == torch::kStrided, parameters_[i].first, ": its gradient is ", grad.layout(),
+                ", expected a dense one; ranks do not sum others");
+    (filled_[i] ? more : first).push_back(into[k]);
+    (filled_[i] ? more_grads : first_grads).push_back(grad);
+    grad.reset();
+    filled_[i] = had_[i] = true;
+  }
+  if (!first.empty()) at::_foreach_copy_(first, first_grads);
+  if (!more.empty()) at::_foreach_add_(more, more_grads);
+}
+
+Pending BucketGradients::reduce(std::size_t bucket, const torch::Tensor& part, const torch::Tensor& whole) {
+  if (whole.numel() == 0) return {};
+  const int owner = tensors_.bucket(bucket).owner;
+  if (!tensors_.layout().divided()) return world_.all_reduce(whole);
+  return owner < 0 ? world_.reduce_scatter(part, whole) : world_.reduce(whole, owner);
+}
+
+void BucketGradients::start(std::size_t bucket) {
+  const std::size_t slot = static_cast<std::size_t>(started_++) % queued_.size();
+  Queued& queued = queued_[plan_.each_pass ? slot : bucket];
+  queued.done();
+  const torch::Tensor whole = tensors_.whole(bucket, slot);
+  const std::vector<std::size_t>& members = tensors_.bucket(bucket).parameters;
+  if (plan_.each_pass) {
+    for (const std::size_t i : members) filled_[i] = false;
+  }
+  const Tensors views = plan_.each_pass ? tensors_.views(bucket, whole) : views_[bucket];
+  move(bucket, views);
+  Tensors empty;
+  for (std::size_t k = 0; k < members.size(); ++k) {
+    if (!filled_[members[k]]) empty.push_back(views[k]);
+  }
+  if (!empty.empty()) at::_foreach_zero_(empty);
+
+  const torch::Tensor& mine = tensors_.mine(bucket);
+  // Of several passes the first one may be scattered to where the sums are.
+  const bool there = !plan_.each_pass || (done_ == 0 && tensors_.bucket(bucket).owner < 0 &&
+                                          mine.scalar_type() == whole.scalar_type());
+  const torch::Tensor part = there ? mine : tensors_.part(bucket, whole);
+  queued.pending = reduce(bucket, part, whole);
+  if (there) return;
+  queued.part = part;
+  queued.into = mine;
+  queued.first = done_ == 0;
+}
+
+void BucketGradients::start_all() {
+  while (next_ < tensors_.count()) start(next_++);
+}
+
+void BucketGradients::pass_done() {
+  const torch::NoGradGuard no_grad;
+  if (starts_now()) {
+    start_all();
+  } else {
+    for (std::size_t b = 0; b < tensors_.count(); ++b) move(b, views_[b]);
+  }
+  ++done_;
+  if (plan_.each_pass) next_ = 0;
+  arm();
+}
+
+// Which parameters some rank had a gradient for, and which buckets of some rank one that came late.
+void BucketGradients::agree_on_gradients(std::vector<bool>& late) {
+  std::vector<bool> bits = had_;
+  bits.insert(bits.end(), late.begin(), late.end());
+  std::string mine((bits.size() + 7) / 8, '\0');
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    if (bits[i]) mine[i / 8] = static_cast<char>(mine[i / 8] | (1 << (i % 8)));
+  }
+  for (const std::string& each : world_.gather(mine)) {
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+      if ((each[i / 8] >> (i % 8) & 1) != 0) bits[i] = true;
+    }
+  }
+  const auto end = bits.begin() + static_cast<std::ptrdiff_t>(had_.size());
+  had_.assign(bits.begin(), end);
+  late.assign(end, bits.end());
+}
+
+void BucketGradients::reduce_late(std::size_t bucket) {
+  torch::Tensor mine = tensors_.mine(bucket);
+  const torch::Tensor whole = torch::zeros({tensors_.bucket(bucket).elements}, mine.options());
+  for (const std::size_t i : tensors_.bucket(bucket).parameters) filled_[i] = false;
+  move(bucket, tensors_.views(bucket, whole));
+  const torch::Tensor part = tensors_.part(bucket, whole);
+  reduce(bucket, part, whole).wait();
+  mine.add_(part);
+}
+
+void BucketGradients::finish() {
+  const torch::NoGradGuard no_grad;
+  if (!plan_.each_pass) start_all();
+  for (; plan_.each_pass && done_ < most_; ++done_) {
+    start_all();
+    next_ = 0;
+  }
+  std::vector<bool> late(tensors_.count(), false);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].second.grad().defined()) late[tensors_.layout().bucket_of(i)] = true;
+  }
+  if (world_.ranks() > 1) agree_on_gradients(late);
+  // Those that were queued first come first.
+  for (std::size_t k = 0; k < queued_.size(); ++k)
+    queued_[(static_cast<std::size_t>(started_) + k) % queued_.size()].done();
+  for (std::size_t b = 0; b < tensors_.count(); ++b) {
+    if (late[b]) reduce_late(b);
+  }
+  for (std::size_t i = 0; i < stepped_.size(); ++i) {
+    if (had_[i]) stepped_[i].mutable_grad() = given_[i];
+  }
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#include "train/optim/bucket_layout.h"
+
+#include <octavo/optimizer.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+// Of pieces: a multiple of every block, and of what a cache line or a vector holds.
+constexpr std::int64_t kLeastAlignment = 256;
+
+std::int64_t alignment_of(const ParameterGroups& groups) {
+  std::int64_t out = kLeastAlignment;
+  for (const GroupOptions& each : groups.options) out = std::max(out, default_block_size(each.state));
+  return out;
+}
+
+}  // namespace
+
+ParallelLayout lay_out(const ParameterGroups& groups, int ranks, bool divided, std::int64_t bucket_bytes) {
+  std::vector<LaidParameter> laid;
+  for (std::size_t i = 0; i < groups.parameters.size(); ++i) {
+    const torch::Tensor& param = groups.parameters[i].second;
+    const StateFormat state = groups.options[groups.group[i]].state;
+    laid.push_back({param.numel(), static_cast<int>(param.scalar_type()), param.element_size(),
+                    !format_for(state, param.numel(), kMinQuantizedSize, /*sharded=*/true).ok()});
+  }
+  return ParallelLayout::make(laid, ranks, alignment_of(groups), divided, bucket_bytes);
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,63 @@
+// The memory of gradients in buckets: flat tensors of whole buckets (DDP, ZeRO-1), or the rank's chunks and
+// two tensors that buckets use in turns (ZeRO-2).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/nn/named_tensors.h"
+#include "train/optim/shard_layout.h"
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace octavo::train {
+
+struct GradientPlan {
+  std::int64_t passes = 1;      // of a step, at most
+  bool reduce_in_fp32 = false;  // else in the gradients' own type; sums of several passes are fp32
+  bool each_pass = false;       // ZeRO-2: each pass is reduced, and only chunks are kept
+};
+
+class BucketTensors {
+ public:
+  using Tensors = std::vector<torch::Tensor>;
+
+  BucketTensors(ParallelLayout layout, int rank, const NamedTensors& parameters, const GradientPlan& plan);
+
+  [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
+  [[nodiscard]] std::size_t count() const { return mine_.size(); }
+  [[nodiscard]] const Bucket& bucket(std::size_t number) const { return layout_.buckets()[number]; }
+  // The flat tensor of a bucket. Where each pass is reduced it is the slot's, until another bucket has it.
+  [[nodiscard]] torch::Tensor whole(std::size_t bucket, std::size_t slot = 0) const;
+  [[nodiscard]] std::size_t slots() const { return slots_.size(); }
+  // The parameters of a bucket in its flat tensor, in their shapes and memory orders.
+  [[nodiscard]] Tensors views(std::size_t bucket, const torch::Tensor& whole) const;
+  // The rank's chunk of it.
+  [[nodiscard]] torch::Tensor part(std::size_t bucket, const torch::Tensor& whole) const;
+  // The sums that the rank keeps: the part of the flat tensor, or a tensor of its own.
+  [[nodiscard]] const torch::Tensor& mine(std::size_t bucket) const { return mine_[bucket]; }
+  // Those of a parameter's piece, in the shape of what the optimizer steps.
+  [[nodiscard]] torch::Tensor gradient(std::size_t parameter, const torch::Tensor& stepped) const;
+
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::int64_t slot_bytes() const { return slot_bytes_; }
+
+ private:
+  struct Shape {
+    std::vector<std::int64_t> sizes, strides;
+  };
+  [[nodiscard]] torch::ScalarType sum_type(const Bucket& bucket) const;
+  [[nodiscard]] torch::ScalarType reduce_type(const Bucket& bucket) const;
+
+  ParallelLayout layout_;
+  int rank_;
+  GradientPlan plan_;
+  std::vector<Shape> shapes_;  // by parameter
+  Tensors whole_, mine_;       // by bucket
+  Tensors slots_;
+  std::int64_t bytes_ = 0, slot_bytes_ = 0;
+};
+
+}  // namespace octavo::train

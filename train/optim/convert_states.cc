@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+#include "train/optim/convert_states.h"
+
+#include "train/config/options.h"
+#include "train/optim/optimizer_factories.h"
+
+#include <octavo/codec.h>
+#include <octavo/describe.h>
+#include <octavo/formats.h>
+#include <octavo/torch/tensors.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using ::torch::Tensor;
+using Json = nlohmann::ordered_json;
+
+template <class T>
+std::span<T> span_of(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {static_cast<T*>(tensor.data_ptr()), tensor.nbytes() / sizeof(T)};
+}
+
+// Between a tensor and its elements in the order in which `like`, a parameter, has them in memory.
+Tensor flat(const Tensor& tensor, const Tensor& like) {
+  const auto options = tensor.options().requires_grad(false);
+  Tensor ordered = ::torch::empty_strided(like.sizes(), like.strides(), options);
+  ordered.copy_(tensor.detach());
+  return ordered.as_strided({like.numel()}, {1});
+}
+Tensor shaped(const Tensor& elements, const Tensor& like) {
+  Tensor out = ::torch::empty_strided(like.sizes(), like.strides(), elements.options());
+  out.as_strided({like.numel()}, {1}).copy_(elements);
+  return out;
+}
+
+// Tensors by name; what is taken out and not put back is gone.
+class Store {
+ public:
+  explicit Store(NamedTensors& tensors) : tensors_(tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) places_[tensors[i].first] = i;
+  }
+  Tensor take(const std::string& name) {
+    const auto found = places_.find(name);
+    if (found == places_.end()) return {};
+    return std::exchange(tensors_[found->second].second, Tensor());
+  }
+  void put(const std::string& name, Tensor tensor) {
+    const auto found = places_.find(name);
+    if (found != places_.end()) {
+      tensors_[found->second].second = std::move(tensor);
+    } else if (tensor.defined()) {
+      places_[name] = tensors_.size();
+      tensors_.emplace_back(name, std::move(tensor));
+    }
+  }
+  [[nodiscard]] bool has(const std::string& name) const {
+    const auto found = places_.find(name);
+    return found != places_.end() && tensors_[found->second].second.defined();
+  }
+  void close() {
+    std::erase_if(tensors_, [](const auto& each) { return !each.second.defined(); });
+  }
+
+ private:
+  NamedTensors& tensors_;
+  std::map<std::string, std::size_t, std::less<>> places_;
+};
+
+// What a state is made of.
+struct StateKind {
+  bool native = true;
+  StateFormat format = StateFormat::fp32;
+  std::int64_t block_size = 0;
+  friend bool operator==(const StateKind&, const StateKind&) = default;
+
+  [[nodiscard]] std::string text() const {
+    return std::string(name(format)) + (native ? "" : " (plain LibTorch)");
+  }
+};
+
+class Converter {
+ public:
+  Converter(const OptimizerPlan& plan, const TrainingSettings& training, const ParameterGroups& groups,
+            SavedRun& saved)
+      : plan_(plan),
+        groups_(groups),
+        saved_(saved),
+        states_(saved.states),
+        weights_(saved.weights),
+        slots_(slots(plan.name.algorithm, group_config(training, plan.name.algorithm).switches)),
+        store_(plan.bf16_weights ? weight_store(training) : WeightStore::nearest) {}
+
+  Result<std::vector<std::string>> run() {
+    for (std::size_t i = 0; i < groups_.parameters.size(); ++i) {
+      const auto& [name, param] = groups_.parameters[i];
+      if (Status bad = weight(name, param, /*trained=*/true); !bad.ok()) return bad;
+      if (Status bad = moments(name, param, groups_.options[groups_.group[i]].state); !bad.ok()) return bad;
+    }
+    for (const auto& [name, param] : groups_.frozen) {
+      if (Status bad = weight(name, param, /*trained=*/false); !bad.ok()) return bad;
+      if (saved_.numbers.erase(name) == 0) continue;
+      for (const std::string& part : parts()) states_.take(name + '.' + part);
+      ++changes_["states of parameters that are frozen now: left out"];
+    }
+    states_.close();
+    std::vector<std::string> out;
+    for (const auto& [change, count] : changes_)
+      out.push_back(change + " (" + std::to_string(count) + (count == 1 ? " parameter)" : " parameters)"));
+    return out;
+  }
+
+ private:
+  static std::string moment_name(std::size_t slot, bool scale) {
+    return "moment_" + std::to_string(slot) + (scale ? "_scale" : "");
+  }
+  [[nodiscard]] std::string part_name(const StateKind& kind, std::size_t slot) const {
+    return kind.native ? moment_name(slot, false) : std::string(slots_[slot].name);
+  }
+  // Everything that a state may be saved under.
+  [[nodiscard]] std::vector<std::string> parts() const {
+    std::vector<std::string> out = {"master"};
+    for (std::size_t slot = 0; slot < static_cast<std::size_t>(kMaxSlots); ++slot) {
+      out.push_back(moment_name(slot, false));
+      out.push_back(moment_name(slot, true));
+    }
+    for (const Slot& slot : slots_) out.emplace_back(slot.name);
+    return out;
+  }
+
+  static WeightStore store_of(const Tensor& residual) {
+    if (!residual.defined()) return WeightStore::nearest;
+    return residual.scalar_type() == ::torch::kInt8 ? WeightStore::residual8 : WeightStore::residual16;
+  }
+  static bool keeps_master(WeightStore store) { return residual_bytes(store, 1) > 0; }
+
+  // The weight and its master bits as this run keeps them.
+  Status weight(const std::string& name, const Tensor& param, bool trained) {
+    const Tensor have = weights_.has(name) ? weights_.take(name) : Tensor();
+    if (!have.defined() || have.sizes() != param.sizes()) {
+      weights_.put(name, have);  // whoever loads it says what is wrong
+      return {};
+    }
+    const std::string master = name + ".master";
+    const bool has_state = trained && saved_.numbers.contains(name);
+    const Tensor residual = states_.take(master);
+    const WeightStore from = store_of(residual), to = has_state ? store_ : WeightStore::nearest;
+    const bool same_bits =
+        have.scalar_type() == param.scalar_type() && (have.scalar_type() != ::torch::kBFloat16 || !trained ||
+                                                      residual_bytes(from, 1) == residual_bytes(to, 1));
+    if (same_bits) {
+      weights_.put(name, have);
+      if (trained) states_.put(master, residual);
+      return {};
+    }
+    Tensor values = flat(have, param).to(::torch::kFloat32);
+    if (have.scalar_type() == ::torch::kBFloat16) {
+      const Tensor halves = flat(have, param);
+      if (Status bad = join_weights(from, span_of<const std::uint16_t>(halves),
+                                    span_of<const std::byte>(residual), span_of<float>(values));
+          !bad.ok())
+        return Status(bad.code(), master + ": " + bad.message());
+    }
+    if (param.scalar_type() != ::torch::kBFloat16) {
+      weights_.put(name, shaped(values, param));
+    } else {
+      const Tensor halves = ::torch::empty({param.numel()}, ::torch::kBFloat16);
+      const Tensor bits =
+          ::torch::empty({param.numel()}, to == WeightStore::residual16 ? ::torch::kInt16 : ::torch::kInt8);
+      const bool keeps = keeps_master(to);
+      if (Status bad = split_weights(to, span_of<const float>(values), span_of<std::uint16_t>(halves),
+                                     keeps ? span_of<std::byte>(bits) : std::span<std::byte>());
+          !bad.ok())
+        return Status(bad.code(), master + ": " + bad.message());
+      weights_.put(name, shaped(halves, param));
+      if (keeps) states_.put(master, bits);
+    }
+    const auto text = [](::torch::ScalarType type, WeightStore store) {
+      if (type != ::torch::kBFloat16) return std::string("float32");
+      return std::string("bfloat16") +
+             (keeps_master(store) ? std::string(" with a ") + master_name(store) + "-bit master" : "");
+    };
+    ++changes_["weights: " + text(have.scalar_type(), from) + " -> " + text(param.scalar_type(), to)];
+    return {};
+  }
+
+  // The state that a parameter was saved with.
+  [[nodiscard]] Result<StateKind> kind_of(const std::string& name, const Json& entry) const {
+    StateKind out;
+    const auto format = entry.at("format").get<std::string>();
+    if (!format.empty()) {
+      auto parsed = parse_state_format(format);
+      if (!parsed.ok()) return Status(parsed.status().code(), name + ": " + parsed.status().message());
+      out.format = *parsed;
+    }
+    out.block_size = entry.at("block_size").get<std::int64_t>();
+    out.native = slots_.empty() || !states_.has(name + '.' + std::string(slots_[0].name));
+    return out;
+  }
+
+  [[nodiscard]] MomentSpec spec_of(std::size_t slot, const StateKind& kind, const Tensor& param) const {
+    MomentSpec spec;
+    spec.moment = slots_[slot].moment;
+    spec.format = kind.format;
+    spec.block_size = kind.block_size;
+    spec.numel = param.numel();
+    const at::DimVector shape = octavo::torch::memory_shape(param);
+    if (shape.size() <= spec.shape.size()) {
+      spec.ndim = static_cast<int>(shape.size());
+      std::ranges::copy(shape, spec.shape.begin());
+    }
+    return spec;
+  }
+
+  static ::torch::ScalarType code_type(const MomentSpec& spec) {
+    const std::string_view element =
+        octavo::describe(spec.format)->moment[static_cast<std::size_t>(spec.moment)].element;
+    if (element == "float32") return ::torch::kFloat32;
+    return element == "bfloat16" ? ::torch::kBFloat16 : ::torch::kUInt8;
+  }
+
+  Status moments(const std::string& name, const Tensor& param, StateFormat wanted) {
+    if (!saved_.numbers.contains(name)) return {};
+    Json& entry = saved_.numbers.at(name);
+    if (Status bad = check_algorithm(entry, name, plan_.name.algorithm); !bad.ok()) return bad;
+    auto from = kind_of(name, entry);
+    if (!from.ok()) return from.status();
+    const StateKind to{plan_.native, format_for(wanted, param.numel()).value(), 0};
+    if (slots_.empty() || (from->native == to.native && from->format == to.format &&
+                           (!to.native || from->block_size == to.block_size)))
+      return {};
+    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+      if (Status bad = moment(name, param, slot, *from, to); !bad.ok()) return bad;
+    }
+    // Plain LibTorch does not count the steps of every algorithm.
+    const bool filled = describe(plan_.name.algorithm)->first_step_fills;
+    if (filled && entry.at("step").get<std::int64_t>() == 0) entry["step"] = 1;
+    entry["format"] = std::string(octavo::name(to.format));
+    entry["block_size"] = to.block_size;
+    ++changes_["optimizer states: " + from->text() + " -> " + to.text()];
+    return {};
+  }
+
+  Status moment(const std::string& name, const Tensor& param, std::size_t slot, const StateKind& from,
+                const StateKind& to) {
+    const std::string old_name = name + '.' + part_name(from, slot);
+    Tensor codes = states_.take(old_name), scales = states_.take(name + '.' + moment_name(slot, true));
+    if (!codes.defined())
+      return Status::invalid("there is no " + old_name + ", which " +
+                             std::string(describe(plan_.name.algorithm)->title) +
+                             " keeps; the states are of another algorithm, or of other options of it");
+    if (!from.native) {
+      if (codes.sizes() != param.sizes())
+        return Status::invalid("its " + old_name + " has another shape than the parameter");
+      codes = flat(codes, param);
+    }
+    const MomentSpec source = spec_of(slot, from, param), target = spec_of(slot, to, param);
+    const auto size = layout(target);
+    if (!size.ok()) return size.status();
+    const auto type = code_type(target);
+    Tensor out =
+        ::torch::zeros({size->codes_bytes / static_cast<std::int64_t>(c10::elementSize(type))}, type);
+    Tensor out_scales = size->scales > 0 ? ::torch::zeros({size->scales}, ::torch::kFloat32) : Tensor();
+    if (Status bad = convert(source, span_of<const std::byte>(codes), span_of<const float>(scales), target,
+                             span_of<std::byte>(out), span_of<float>(out_scales));
+        !bad.ok())
+      return Status(bad.code(), old_name + ": " + bad.message());
+    states_.put(name + '.' + part_name(to, slot), to.native ? out : shaped(out, param));
+    if (to.native) states_.put(name + '.' + moment_name(slot, true), out_scales);
+    return {};
+  }
+
+  const OptimizerPlan& plan_;
+  const ParameterGroups& groups_;
+  SavedRun& saved_;
+  Store states_, weights_;
+  std::span<const Slot> slots_;
+  WeightStore store_;
+  std::map<std::string, int> changes_;
+};
+
+}  // namespace
+
+Result<std::vector<std::string>> convert_states(const OptimizerPlan& plan, const TrainingSettings& training,
+                                                const ParameterGroups& groups, SavedRun& saved) {
+  return Converter(plan, training, groups, saved).run();
+}
+
+}  // namespace octavo::train

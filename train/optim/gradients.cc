@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include "train/optim/gradients.h"
+
+#include <torch/torch.h>
+
+#include <utility>
+
+namespace octavo::train {
+
+GradientSums::GradientSums(NamedTensors parameters, std::int64_t passes)
+    : parameters_(std::move(parameters)), filled_(parameters_.size(), false) {
+  for (const auto& [name, param] : parameters_) {
+    bytes_ += static_cast<std::int64_t>(param.nbytes());
+    const bool own = passes > 1 && param.scalar_type() != torch::kFloat32;
+    sums_.push_back(own ? torch::zeros_like(param, torch::TensorOptions(torch::kFloat32)) : torch::Tensor());
+    if (own) sum_bytes_ += static_cast<std::int64_t>(sums_.back().nbytes());
+  }
+  bytes_ += sum_bytes_;
+}
+
+void GradientSums::clear() {
+  filled_.assign(parameters_.size(), false);
+  for (auto& [name, param] : parameters_) param.mutable_grad().reset();
+}
+
+void GradientSums::pass_done() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    torch::Tensor& grad = parameters_[i].second.mutable_grad();
+    if (!sums_[i].defined() || !grad.defined()) continue;
+    if (filled_[i])
+      sums_[i].add_(grad);
+    else
+      sums_[i].copy_(grad);
+    filled_[i] = true;
+    // Torch would add the next pass to a remaining gradient, in bf16.
+    grad.reset();
+  }
+}
+
+void GradientSums::finish() {
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    if (filled_[i]) parameters_[i].second.mutable_grad() = sums_[i];
+  }
+}
+
+namespace {
+
+// Those whose gradients the optimizer does not take.
+NamedTensors left_here(const NamedTensors& parameters, StepOptimizer& optimizer) {
+  NamedTensors out;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!optimizer.takes(i)) out.push_back(parameters[i]);
+  }
+  return out;
+}
+
+}  // namespace
+
+TakenGradients::TakenGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer)
+    : optimizer_(optimizer),
+      parameters_(std::move(parameters)),
+      passes_(passes),
+      rest_(left_here(parameters_, optimizer), passes) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (optimizer.takes(i)) taken_.push_back(i);
+  }
+}
+
+void TakenGradients::clear() {
+  rest_.clear();
+  for (const std::size_t i : taken_) parameters_[i].second.mutable_grad().reset();
+  optimizer_.drop();
+}
+
+void TakenGradients::pass_done() {
+  rest_.pass_done();
+  if (passes_ == 1) return;
+  for (const std::size_t i : taken_) {
+    const torch::Tensor& param = parameters_[i].second;
+    if (param.scalar_type() != torch::kFloat32 && param.grad().defined()) optimizer_.take(i);
+  }
+}
+
+}  // namespace octavo::train

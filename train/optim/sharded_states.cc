@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+#include "train/optim/sharded_states.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using octavo::torch::Kind;
+using octavo::torch::kSlots;
+using octavo::torch::ParamState;
+using ::torch::Tensor;
+
+// One tensor of a state, with its place among all of them (as ParamState::each has them).
+constexpr std::size_t kTensors = 2 * kSlots + 1;
+
+// Bytes of every tensor that belong to the first `elements` of a parameter.
+std::array<std::int64_t, kTensors> bytes_of_first(const Kind& kind, std::int64_t elements) {
+  const octavo_tensor_layout laid = octavo::torch::layout_of_first(kind, elements);
+  std::array<std::int64_t, kTensors> out{};
+  for (std::size_t slot = 0; slot < static_cast<std::size_t>(laid.slots); ++slot) {
+    out[2 * slot] = laid.codes_bytes[slot];
+    out[2 * slot + 1] = 4 * laid.scales[slot];
+  }
+  out.back() = laid.residual_bytes;
+  return out;
+}
+
+std::array<Tensor*, kTensors> tensors_of(ParamState& state) {
+  std::array<Tensor*, kTensors> out{};
+  std::size_t i = 0;
+  ParamState::each(state, [&](const std::string&, Tensor& tensor) { out[i++] = &tensor; });
+  return out;
+}
+
+// The tensors that a first step would make, on the host, to be filled.
+ParamState empty_state(const Kind& kind) {
+  ParamState out;
+  const auto make = [](std::int64_t bytes, ::torch::ScalarType type) {
+    return ::torch::empty({bytes / static_cast<std::int64_t>(c10::elementSize(type))}, type);
+  };
+  const std::int64_t numel = kind.spec.numel;
+  for (std::size_t slot = 0; slot < static_cast<std::size_t>(kind.layout.slots); ++slot) {
+    const std::int64_t codes = kind.layout.codes_bytes[slot], scales = kind.layout.scales[slot];
+    out.codes[slot] = make(codes, octavo::torch::codes_type(codes, numel));
+    if (scales > 0) out.scales[slot] = make(4 * scales, ::torch::kFloat32);
+  }
+  if (const std::int64_t master = kind.layout.residual_bytes; master > 0)
+    out.master = make(master, octavo::torch::master_type(master, numel));
+  return out;
+}
+
+Tensor as_bytes(const Tensor& tensor) { return tensor.view({-1}).view(::torch::kUInt8); }
+
+// A part of a rank's stream. The tensor is where the bytes come from, on that rank, or where they go to, on
+// rank 0; elsewhere there is none.
+struct Segment {
+  Tensor place;
+  std::int64_t bytes = 0;
+};
+
+// The whole states on rank 0, to be filled, and the streams that fill them.
+class Streams {
+ public:
+  Streams(const ShardedWeights& shards, std::span<const PieceOfState> pieces)
+      : shards_(shards), world_(shards.world()), pieces_(pieces), wholes_(pieces.size()) {
+    for (std::size_t i = 0; i < pieces.size() && world_.leads(); ++i)
+      wholes_[i] = empty_state(pieces[i].kind);
+  }
+
+  // Rank `from` gives everything that it has.
+  void run(int from) {
+    const std::vector<Segment> given = world_.rank() == from ? segments(from, true) : std::vector<Segment>();
+    const std::vector<Segment> all = segments(from, false);
+    if (from == 0) {  // what rank 0 has goes nowhere
+      for (std::size_t i = 0; i < given.size(); ++i) all[i].place.copy_(given[i].place);
+      return;
+    }
+    std::int64_t total = 0;
+    for (const Segment& each : all) total += each.bytes;
+    const auto options = ::torch::TensorOptions(::torch::kUInt8).device(shards_.pieces()[0].device());
+    for (std::int64_t at = 0; at < total; at += shards_.slice_bytes()) {
+      const Tensor slice = ::torch::empty({std::min(shards_.slice_bytes(), total - at)}, options);
+      over(given, at, slice, [](const Tensor& part, const Tensor& place) { part.copy_(place); });
+      world_.broadcast(slice, from).wait();
+      if (world_.leads())
+        over(all, at, slice, [](const Tensor& part, const Tensor& place) { place.copy_(part); });
+    }
+  }
+  std::vector<ParamState> take() { return std::move(wholes_); }
+
+ private:
+  [[nodiscard]] std::vector<Segment> segments(int rank, bool gives) {
+    std::vector<Segment> out;
+    for (std::size_t p = 0; p < pieces_.size(); ++p) {
+      const Piece piece = shards_.layout().piece(pieces_[p].parameter, rank);
+      if (piece.elements() == 0) continue;
+      const auto begin = bytes_of_first(pieces_[p].kind, piece.begin);
+      const auto end = bytes_of_first(pieces_[p].kind, piece.end);
+      ParamState own = gives ? *pieces_[p].mine : ParamState();
+      const auto tensors = tensors_of(gives ? own : wholes_[p]);
+      for (std::size_t i = 0; i < kTensors; ++i) {
+        const std::int64_t bytes = end[i] - begin[i];
+        if (bytes == 0) continue;
+        out.push_back({{}, bytes});
+        if (gives) out.back().place = as_bytes(*tensors[i]);
+        if (!gives && world_.leads()) out.back().place = as_bytes(*tensors[i]).narrow(0, begin[i], bytes);
+      }
+    }
+    return out;
+  }
+
+  // f(part of the slice, its place) for the segments that the slice, which begins at `at`, has a part of.
+  template <class Fn>
+  static void over(const std::vector<Segment>& segments, std::int64_t at, const Tensor& slice, Fn&& f) {
+    std::int64_t begin = 0;
+    for (const Segment& each : segments) {
+      const std::int64_t from = std::max(begin, at), to = std::min(begin + each.bytes, at + slice.numel());
+      if (from < to) f(slice.narrow(0, from - at, to - from), each.place.narrow(0, from - begin, to - from));
+      begin += each.bytes;
+    }
+  }
+
+  const ShardedWeights& shards_;
+  World& world_;
+  std::span<const PieceOfState> pieces_;
+  std::vector<ParamState> wholes_;
+};
+
+}  // namespace
+
+std::unique_ptr<ParamState> cut_state(const ShardedWeights& shards, std::size_t parameter, const Kind& kind,
+                                      const ParamState& whole) {
+  auto out = std::make_unique<ParamState>(whole);
+  const Piece piece = shards.piece(parameter);
+  const auto begin = bytes_of_first(kind, piece.begin), end = bytes_of_first(kind, piece.end);
+  const auto tensors = tensors_of(*out);
+  for (std::size_t i = 0; i < kTensors; ++i) {
+    Tensor& each = *tensors[i];
+    if (!each.defined()) continue;
+    const std::int64_t size = each.element_size();
+    each = each.view({-1}).narrow(0, begin[i] / size, (end[i] - begin[i]) / size).clone();
+  }
+  return out;
+}
+
+std::vector<ParamState> gather_states(const ShardedWeights& shards, std::span<const PieceOfState> pieces) {
+  Streams streams(shards, pieces);
+  for (int rank = 0; rank < shards.world().ranks(); ++rank) streams.run(rank);
+  return streams.take();
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,69 @@
+// What would make a run fit a GPU, or the largest that fits: other settings, each planned as the run was.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/config.h"
+#include "train/predict/plan.h"
+
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+// The run with other settings, as `key=value` words.
+using LoadWith = std::function<Result<Config>(const std::vector<std::string>& words)>;
+
+// The part of a run that a setting makes smaller.
+enum class Relief {
+  micro_batch,  // the batch of one forward and backward pass
+  step,         // other activations of a step
+  always,       // weights, gradients, optimizer states, or all of a run
+  evaluation,   // the batch of an evaluation
+};
+
+struct Advice {
+  std::vector<std::string> words;  // settings, as on a command line
+  std::string why;                 // what changes
+  std::int64_t saves = 0;          // bytes of the device
+  double slower = 1;               // times as long for the same work
+  bool fits = false;
+  Relief relief = Relief::always;
+  std::int64_t sums = 0;  // bytes of fp32 sums of gradients that accumulation adds; `saves` is after them
+};
+
+// Settings that save memory: those after which the run fits come first, and among equals the cheaper in time.
+// If no setting is enough alone, pairs are tried, then three together, then the cheapest ones until it fits.
+// A suggestion never has a key twice.
+Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& request, const Plan& now);
+
+// A run whose device is full.
+struct FullDevice {
+  const Settings& settings;  // whose micro-batches are those of a rank
+  const Task& task;
+  const Plan* plan = nullptr;  // of the run; null: there is none
+  bool gpu = true, fp8 = false;
+  std::int64_t ranks = 1;
+  bool evaluating = false;  // the device was full in an evaluation, not in a step
+};
+
+// Lines `key=value (why)` for the message about a full device. First half the batch with twice the
+// accumulation, then the single settings of advise() in its order, each with its planned memory. If the run
+// has no plan, or planning fails, the order is fixed and there are no figures.
+std::vector<std::string> memory_help(const FullDevice& full);
+
+// What solve() looks for.
+enum class Solve { batch, length, model, gpus };
+
+struct Solution {
+  std::string text;                // "per_device_train_batch_size=84 fits, 85 does not"
+  std::vector<std::string> words;  // settings; empty: nothing fits
+  std::int64_t num_gpus = 1;
+};
+// The largest value that fits; of gpus the fewest. Errors: those of plans, and a task that has no such key.
+Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& request);
+
+}  // namespace octavo::train

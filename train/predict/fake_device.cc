@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT
+#include "train/predict/fake_device.h"
+
+#include "train/predict/autocast.h"
+#include "train/predict/costs.h"
+#include "train/predict/reductions.h"
+#include "train/predict/shapes.h"
+
+#include <c10/core/Allocator.h>
+#include <octavo/torch/fp8_layer.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using octavo::plan::Event;
+using octavo::plan::Kernel;
+using octavo::plan::Owner;
+using octavo::plan::Work;
+
+constexpr auto kWatched = c10::DispatchKey::Fake;
+// What share of a copy's speed our kernels reach, on the average: they compute as they go.
+constexpr double kOwnShare = 0.62;
+constexpr std::uintptr_t kFirstAddress = 1 << 20, kBetween = 512;
+
+// What is recorded. The allocator refers to it, and tensors may outlive the device: then nobody records.
+struct Record {
+  std::vector<Event> events;
+  std::vector<FakeKernel> kernels;
+  std::unordered_map<std::int64_t, std::size_t> taken;  // the event of an id that is allocated
+  Owner owner = Owner::activations;
+  bool catch_cpu = false;
+  std::optional<octavo::plan::Gpu> gpu;
+  std::uintptr_t next = kFirstAddress;
+
+  std::uintptr_t take(std::size_t bytes, Owner whose) {
+    const std::uintptr_t at = next;
+    next += (bytes + kBetween - 1) / kBetween * kBetween + kBetween;
+    taken[static_cast<std::int64_t>(at)] = events.size();
+    events.push_back({static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes), whose});
+    return at;
+  }
+  void give_back(std::int64_t id) {
+    if (taken.erase(id) != 0) events.push_back({id, -1, Owner::activations});
+  }
+};
+std::shared_ptr<Record>& current() {
+  static std::shared_ptr<Record> record;
+  return record;
+}
+
+std::int64_t id_of(const ::torch::Tensor& tensor) {
+  return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(tensor.storage().data()));
+}
+
+// Addresses of no memory: nobody reads or writes at them, but alignment can be asked.
+class FakeAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const c10::Device device(c10::DeviceType::Meta);
+    const std::shared_ptr<Record>& record = current();
+    if (record == nullptr || bytes == 0) return {nullptr, device};
+    const std::uintptr_t at = record->take(bytes, record->owner);
+    auto* const held = new Held{record, static_cast<std::int64_t>(at)};
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): it is an address of nothing
+    return {reinterpret_cast<void*>(at), held, &release, device};
+  }
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) const override {}
+
+ private:
+  struct Held {
+    std::weak_ptr<Record> record;
+    std::int64_t id;
+  };
+  static void release(void* held) {
+    const std::unique_ptr<Held> mine(static_cast<Held*>(held));
+    if (const auto record = mine->record.lock()) record->give_back(mine->id);
+  }
+};
+FakeAllocator& allocator() {
+  static FakeAllocator one;
+  return one;
+}
+
+// The CPU's operators are not watched, but for those that move a tensor.
+bool touches_fake(const ::torch::jit::Stack& stack, std::size_t first) {
+  for (std::size_t i = first; i < stack.size(); ++i) {
+    const c10::IValue& value = stack[i];
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_meta()) return true;
+    if (value.isTensorList())
+      for (const ::torch::Tensor& each : value.toTensorVector())
+        if (each.defined() && each.is_meta()) return true;
+  }
+  return false;
+}
+
+void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, ::torch::jit::Stack* stack,
+          std::size_t arguments) {
+  const std::string& name = op.schema().name();
+  if (touches_fake(*stack, stack->size() - arguments)) {
+    // First, because what torch puts together where it has no rule is not what a GPU runs.
+    if (apply_shape_rule(name, *stack, arguments)) return;
+    using Key = c10::DispatchKey;
+    const bool known = std::ranges::any_of(
+        std::array{Key::Meta, Key::CompositeExplicitAutograd, Key::CompositeExplicitAutogradNonFunctional,
+                   Key::CompositeImplicitAutograd},
+        [&](Key key) { return op.hasKernelForDispatchKey(key); });
+    TORCH_CHECK(known, "a plan cannot run the operator ", name,
+                ": LibTorch has no rule for its sizes on tensors without memory, and neither have we");
+  }
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kWatched), stack);
+}
+
+// Sums over all but the last dimension, whose elements lie side by side: gradients of biases.
+void take_partial_sums(const std::string& name, const std::vector<c10::IValue>& inputs) {
+  const std::shared_ptr<Record>& record = current();
+  if (record == nullptr || !record->gpu || name != "aten::sum" || inputs.size() < 2 || !inputs[1].isIntList())
+    return;
+  const ::torch::Tensor& x = inputs[0].toTensor();
+  if (!x.is_meta() || !x.is_floating_point() || x.scalar_type() == ::torch::kDouble) return;
+  const auto dims = inputs[1].toIntVector();
+  if (!x.is_contiguous() || x.dim() < 2 || static_cast<std::int64_t>(dims.size()) != x.dim() - 1) return;
+  for (const std::int64_t dim : dims)
+    if (at::maybe_wrap_dim(dim, x.dim()) == x.dim() - 1) return;
+  const std::int64_t columns = x.size(-1);
+  const std::int64_t bytes =
+      row_sum_bytes(*record->gpu, x.numel() / std::max<std::int64_t>(columns, 1), columns);
+  if (bytes == 0) return;
+  const auto at = record->take(static_cast<std::size_t>(bytes), Owner::workspace);
+  record->give_back(static_cast<std::int64_t>(at));
+}
+
+// Operators that an operator runs are parts of it.
+int& depth() {
+  thread_local int levels = 0;
+  return levels;
+}
+struct Level {
+  Level() { ++depth(); }
+  ~Level() { --depth(); }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+};
+
+// Below autograd: each operator that a backend would run, once.
+void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, ::torch::jit::Stack* stack) {
+  const std::size_t arguments = op.schema().arguments().size();
+  if (depth() > 0) return call(op, keys, stack, arguments);
+  const Level level;
+  const std::vector<c10::IValue> inputs(stack->end() - static_cast<std::ptrdiff_t>(arguments), stack->end());
+  call(op, keys, stack, arguments);
+  take_partial_sums(op.schema().name(), inputs);
+  const std::shared_ptr<Record>& record = current();
+  const std::size_t first = stack->size() - op.schema().returns().size();
+  if (record == nullptr || !touches_fake(*stack, first)) return;
+  const std::string& name = op.schema().name();
+  if (auto kernel = cost_of(name, inputs, {stack->data() + first, stack->size() - first}))
+    record->kernels.push_back({*kernel, name});
+}
+
+// Allocations of a model that is built: where it says the CPU, or nothing, they are made here.
+void allocate_here(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, ::torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard once(kFakeAutocast);
+  const auto& arguments = op.schema().arguments();
+  const std::size_t first = stack->size() - arguments.size();
+  for (std::size_t i = 0; current() != nullptr && current()->catch_cpu && i < arguments.size(); ++i) {
+    c10::IValue& value = (*stack)[first + i];
+    if (arguments[i].name() == "device" && (value.isNone() || value.toDevice().is_cpu()))
+      value = FakeDevice::device();
+  }
+  op.callBoxed(stack);
+}
+
+}  // namespace
+
+struct FakeDevice::Parts {
+  std::shared_ptr<Record> record = std::make_shared<Record>();
+  c10::Allocator* allocator_before = nullptr;
+  const FakeRecorder* recorder_before = nullptr;
+  const octavo::torch::fp8::Planned* planned_before = nullptr;
+  FakeRecorder recorder;
+  octavo::torch::fp8::Planned planned;
+  std::optional<c10::RegistrationHandleRAII> watching;
+  std::unique_ptr<::torch::Library> casting, passing;
+  std::optional<c10::impl::IncludeDispatchKeyGuard> watched, cast;
+};
+
+FakeDevice::FakeDevice(Of what) : parts_(std::make_unique<Parts>()) {
+  TORCH_CHECK(current() == nullptr, "a plan is under way in this process: one at a time");
+  Record* const record = parts_->record.get();
+  parts_->watching.emplace(c10::Dispatcher::singleton().registerFallback(
+      kWatched, c10::KernelFunction::makeFromBoxedFunction<&watch>(), "octavo"));
+  parts_->passing =
+      std::make_unique<::torch::Library>(::torch::Library::IMPL, "_", kFakeAutocast, __FILE__, __LINE__);
+  parts_->passing->fallback(::torch::CppFunction::makeFallthrough());
+  parts_->casting =
+      std::make_unique<::torch::Library>(::torch::Library::IMPL, "aten", kFakeAutocast, __FILE__, __LINE__);
+  for (const char* made_by : {"empty.memory_format", "scalar_tensor"})
+    parts_->casting->impl(made_by, ::torch::CppFunction::makeFromBoxedFunction<&allocate_here>());
+  add_fake_autocast(*parts_->casting);
+  current() = parts_->record;
+  parts_->allocator_before = c10::GetAllocator(c10::DeviceType::Meta);
+  c10::SetAllocator(c10::DeviceType::Meta, &allocator(), 255);
+  const auto push = [record](const char* name, const Kernel& kernel) {
+    record->kernels.push_back({kernel, name});
+  };
+  parts_->recorder.kernel = [push](const char* name, double bytes, std::int64_t launches) {
+    Kernel kernel;
+    kernel.bytes = bytes;
+    kernel.launches = launches;
+    kernel.bandwidth = kOwnShare;
+    push(name, kernel);
+  };
+  parts_->recorder.of_cpu = what == Of::cpu;
+  parts_->recorder.product = [push](const char* name, const FakeProduct& product, ::torch::ScalarType type) {
+    Kernel kernel;
+    kernel.work = Work::product;
+    kernel.precision = product.fp8 ? octavo::plan::Precision::fp8 : precision_of(type);
+    kernel.batch = product.batch, kernel.rows = product.rows;
+    kernel.columns = product.columns, kernel.inner = product.inner;
+    push(name, kernel);
+  };
+  parts_->planned.cast = [push](double bytes) {
+    Kernel kernel;
+    kernel.bytes = bytes;
+    push("fp8 cast", kernel);
+  };
+  parts_->planned.product = [push](std::uint32_t pass, const octavo::torch::fp8::Shape& shape) {
+    namespace fp8 = octavo::torch::fp8;
+    Kernel kernel;
+    kernel.work = Work::product;
+    kernel.precision = octavo::plan::Precision::fp8;
+    kernel.batch = kernel.launches = shape.groups;
+    kernel.rows = pass == fp8::kWgrad ? shape.outputs : shape.tokens;
+    kernel.columns = pass == fp8::kForward ? shape.outputs : shape.inputs;
+    kernel.inner = pass == fp8::kForward ? shape.inputs : pass == fp8::kDgrad ? shape.outputs : shape.tokens;
+    push("fp8 product", kernel);
+  };
+  set_fp8_choice([](const octavo::fp8::Layer&) { return octavo::fp8::Choice(); });
+  parts_->recorder_before = std::exchange(fake_recorder(), &parts_->recorder);
+  parts_->planned_before = std::exchange(octavo::torch::fp8::planned(), &parts_->planned);
+  parts_->watched.emplace(kWatched);
+  parts_->cast.emplace(kFakeAutocast);
+}
+
+FakeDevice::~FakeDevice() {
+  forget_fake_casts();
+  c10::impl::tls_set_dispatch_key_excluded(kFakeAutocast, true);
+  parts_->cast.reset();
+  parts_->watched.reset();
+  octavo::torch::fp8::planned() = parts_->planned_before;
+  fake_recorder() = parts_->recorder_before;
+  c10::SetAllocator(c10::DeviceType::Meta, parts_->allocator_before, 255);
+  current().reset();
+}
+
+void FakeDevice::set_gpu(const octavo::plan::Gpu& gpu) { parts_->record->gpu = gpu; }
+
+void FakeDevice::set_owner(Owner owner) { parts_->record->owner = owner; }
+
+void FakeDevice::give(const ::torch::Tensor& tensor, Owner owner) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  Record& record = *parts_->record;
+  const auto found =
+      record.taken.find(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(tensor.storage().data())));
+  if (found != record.taken.end()) record.events[found->second].owner = owner;
+}
+
+void FakeDevice::take(std::int64_t bytes, Owner owner) {
+  if (bytes > 0) parts_->record->take(static_cast<std::size_t>(bytes), owner);
+}
+
+void FakeDevice::settle(at::TensorList kept) {
+  Record& record = *parts_->record;
+  std::vector<Event> left;
+  std::unordered_map<std::int64_t, std::size_t> taken;
+  for (const ::torch::Tensor& tensor : kept) {
+    const auto found = record.taken.find(id_of(tensor));
+    if (found == record.taken.end() || !taken.emplace(found->first, left.size()).second) continue;
+    left.push_back(record.events[found->second]);
+  }
+  record.events = std::move(left);
+  record.taken = std::move(taken);
+}
+
+void FakeDevice::add_kernel(const char* name, double bytes, std::int64_t launches) {
+  parts_->recorder.kernel(name, bytes, launches);
+}
+
+void FakeDevice::repeat_kernels(std::size_t first, std::int64_t times) {
+  std::vector<FakeKernel>& all = parts_->record->kernels;
+  for (std::size_t i = first; i < all.size(); ++i) all[i].kernel.times = times;
+}
+
+// The key is that of autocast, which torch leaves out while no autocast is on.
+void FakeDevice::catch_cpu(bool on) {
+  parts_->record->catch_cpu = on;
+  c10::impl::tls_set_dispatch_key_excluded(kFakeAutocast, !on);
+}
+
+const std::vector<Event>& FakeDevice::events() const { return parts_->record->events; }
+const std::vector<FakeKernel>& FakeDevice::kernels() const { return parts_->record->kernels; }
+void FakeDevice::forget_kernels() { parts_->record->kernels.clear(); }
+
+void FakeDevice::set_fp8_choice(std::function<octavo::fp8::Choice(const octavo::fp8::Layer&)> choose) {
+  parts_->planned.choose = [choose = std::move(choose)](const octavo::torch::fp8::Shape& shape) {
+    const octavo::fp8::Choice choice =
+        choose({shape.groups, shape.tokens, shape.inputs, shape.outputs, shape.shared.one_input,
+                shape.shared.one_output, shape.turned_weight});
+    std::uint32_t passes = 0;
+    for (std::size_t i = 0; i < choice.fp8.size(); ++i) passes |= (choice.fp8[i] ? 1U : 0U) << i;
+    return passes;
+  };
+}
+
+}  // namespace octavo::train

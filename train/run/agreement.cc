@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#include "train/run/agreement.h"
+
+#include "train/device/device.h"
+#include "train/io/checksums.h"
+#include "train/run/errors.h"
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <new>
+#include <sstream>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+constexpr std::size_t kShownLine = 200;  // characters of a line that differs
+
+Status caught(const std::function<Status()>& stage) {
+  try {
+    return stage();
+  } catch (const WorldError&) {
+    throw;  // there is nobody left to agree with
+  } catch (const c10::Error& error) {
+    return Status::failed("LibTorch: " + error_text(error));
+  } catch (const std::bad_alloc&) {
+    return Status::failed("out of memory on the host");
+  } catch (const std::exception& error) {
+    return status_of(error);
+  }
+}
+
+std::string hash_of(const std::string& text) {
+  Hasher hasher;
+  hasher.add(std::as_bytes(std::span(text)));
+  return hasher.hex();
+}
+
+// The first line of each that the other does not have in its place.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream left(a), right(b);
+  std::string x, y;
+  for (;;) {
+    const bool has_x = static_cast<bool>(std::getline(left, x)),
+               has_y = static_cast<bool>(std::getline(right, y));
+    if (!has_x) x = "nothing";
+    if (!has_y) y = "nothing";
+    if (x != y || (!has_x && !has_y)) return {x.substr(0, kShownLine), y.substr(0, kShownLine)};
+  }
+}
+
+std::string trimmed(const std::string& line) {
+  const std::size_t begin = line.find_first_not_of(' ');
+  return begin == std::string::npos ? std::string() : line.substr(begin);
+}
+
+}  // namespace
+
+Status together(World& world, const std::function<Status()>& stage) {
+  return world.grouped() ? world.agree(caught(stage)) : stage();
+}
+
+Status same_on_all(World& world, std::span<const SharedFact> facts) {
+  if (!world.grouped()) return {};
+  std::string mine;
+  for (const SharedFact& fact : facts) mine += hash_of(fact.text);
+  const std::vector<std::string> all = world.gather(mine);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const std::size_t width = mine.size() / facts.size();
+    std::size_t fact = 0;
+    while (fact + 1 < facts.size() &&
+           all[rank].compare(fact * width, width, all[0], fact * width, width) == 0)
+      ++fact;
+    const std::vector<std::string> texts = world.gather(facts[fact].text);
+    const auto [first, other] = first_difference(texts[0], texts[rank]);
+    const int number = static_cast<int>(rank);
+    const std::string text = rank_text(number) + " has another " + facts[fact].name +
+                             " than rank 0: " + trimmed(other) + ", and rank 0: " + trimmed(first) +
+                             "; start all ranks with the same";
+    world.note_common_failure({number, RankFailure::FoundBy::all, text});
+    return Status::invalid(text);
+  }
+  return {};
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,54 @@
+// Whether the weights of a run are still good: steps whose gradients are not finite are skipped and counted,
+// and ten of them in a row end the run. So do ten that had nothing to train on.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/console/console.h"
+#include "train/run/session.h"
+#include "train/run/step_metrics.h"
+
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <string>
+
+namespace octavo::train {
+
+class Health {
+ public:
+  Health(Session& session, Console& console)
+      : session_(session),
+        console_(console),
+        state_(session.state),
+        first_bad_(state_.step - state_.skipped_in_a_row + 1) {}
+
+  // Counts a finished step. An error where training has diverged.
+  Status take(const StepNumbers& numbers);
+  // A step had something to train on, or nothing. An error where too many had nothing.
+  Status fed(bool trained);
+
+  [[nodiscard]] const StepNumbers& last() const { return last_; }  // of the newest step that was taken
+  [[nodiscard]] bool diverged() const;
+  // Returns settings to try after a step was skipped. REQUIRES: a step was skipped.
+  [[nodiscard]] std::string advice() const;
+  // In float16 a step is often skipped because the scaled gradients overflowed. The loss is finite then, and
+  // the weights are good.
+  [[nodiscard]] bool weights_in_doubt() const;
+  // Returns whether a run may resume from the checkpoint of a step. While steps are skipped, the step before
+  // the first skipped one is not trusted: its update may have ruined the weights.
+  [[nodiscard]] bool trusts(std::int64_t step) const {
+    return !(diverged() || weights_in_doubt()) || step < first_bad_ - 1;
+  }
+
+ private:
+  Status warn(std::int64_t step, const std::string& what);
+
+  Session& session_;
+  Console& console_;
+  RunState& state_;
+  StepNumbers last_;
+  std::int64_t first_bad_;  // the first of the steps that are being skipped; read only after one
+  std::int64_t empty_in_a_row_ = 0;
+};
+
+}  // namespace octavo::train

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT
+#include "train/run/dry_run.h"
+
+#include "train/console/heartbeat.h"
+#include "train/console/rank_console.h"
+#include "train/console/signals.h"
+#include "train/device/device.h"
+#include "train/predict/plan.h"
+#include "train/run/divergence_advice.h"
+#include "train/run/errors.h"
+#include "train/run/evaluation.h"
+#include "train/run/join.h"
+#include "train/run/progress.h"
+#include "train/run/session.h"
+#include "train/run/start_log.h"
+#include "train/run/step.h"
+#include "train/strings/numbers.h"
+
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// The steps that are measured have the largest batches of all stages; then the run's own follow.
+void give_largest_first(Session& session) {
+  const TrainingSettings& training = session.settings.training;
+  const auto until =
+      static_cast<std::uint64_t>(Stepper::kMeasuredStep * training.gradient_accumulation_steps);
+  const Order all(session.stages.back().samples, static_cast<std::uint64_t>(session.settings.data.seed), 0);
+  // A position each, before those of the run.
+  const auto rows_at = [usual = session.source(), until](std::uint64_t position) {
+    return position < until ? 1 : usual.rows_at(position - until);
+  };
+  const auto make = [task = session.task.get(), usual = session.source(), all, until,
+                     asked = training.per_device_train_batch_size](std::uint64_t position,
+                                                                   std::int64_t rows) {
+    return position < until ? task->largest(all, asked) : usual.make(position - until, rows);
+  };
+  session.batches->reset({rows_at, make}, 0);
+}
+
+std::int64_t evaluations_of(const Session& session) {
+  const auto every = session.settings.training.eval_steps;
+  std::int64_t count = every ? session.steps() / *every : 0;
+  for (const Stage& stage : session.stages) {
+    if (!every || stage.last_step % *every != 0) ++count;
+  }
+  return count;
+}
+
+std::int64_t checkpoint_bytes(const Session& session) {
+  std::int64_t total = 0;
+  for (const auto& part : session.parts) {
+    NamedTensors tensors;
+    nlohmann::ordered_json numbers = nlohmann::ordered_json::object();
+    part->save(tensors, numbers);
+    for (const auto& [name, tensor] : tensors) total += static_cast<std::int64_t>(tensor.nbytes());
+  }
+  return total;
+}
+
+// As many as are in the folder at the end.
+std::int64_t checkpoints_kept(const Session& session) {
+  const TrainingSettings& training = session.settings.training;
+  const std::int64_t steps = session.steps();
+  const std::int64_t written =
+      training.save_steps ? (steps + *training.save_steps - 1) / *training.save_steps : 1;
+  const std::int64_t best =
+      training.save_best ? std::min(training.save_best_limit, evaluations_of(session)) : 0;
+  return std::min(written, training.save_total_limit.value_or(written)) + best;
+}
+
+// Bytes that are free where the run's folder is or will be; none: the system does not say.
+std::optional<double> free_bytes(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(folder, error);
+  while (!path.empty() && !std::filesystem::exists(path, error) && path != path.parent_path())
+    path = path.parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(path, error);
+  if (error || space.capacity == 0) return std::nullopt;
+  return static_cast<double>(space.available);
+}
+
+class Rehearsal {
+ public:
+  Rehearsal(Session& session, Heartbeat& console)
+      : session_(session), console_(console), stepper_(session, console) {}
+
+  Status run(std::int64_t steps, bool evaluates);
+  [[nodiscard]] int signal() const { return signal_; }
+  [[nodiscard]] DryRun done() const;
+
+ private:
+  [[nodiscard]] std::vector<std::string> lines() const;
+  void take_steps(std::int64_t steps);
+  void evaluate();
+  void read(bool drain);
+  [[nodiscard]] double step_seconds() const;
+  [[nodiscard]] std::optional<double> data_waited() const;  // by each of these steps
+  [[nodiscard]] std::int64_t measured_peak() const;         // of a step
+  [[nodiscard]] std::string speed_line() const;
+  [[nodiscard]] std::string time_line() const;
+  [[nodiscard]] std::vector<std::string> disk_lines() const;
+
+  Session& session_;
+  Heartbeat& console_;
+  Stepper stepper_;
+  int signal_ = 0;
+  bool evaluating_ = false;
+  std::int64_t skipped_ = 0;
+  std::int64_t measured_ = 0;  // the step whose memory was measured; 0: none yet
+  std::int64_t timed_ = 0;     // steps after it
+  double timed_seconds_ = 0;   // of them
+  double waited_ = 0;          // for their batches
+  std::int64_t units_ = 0;     // of them, or, where there are none, of all steps
+  double evaluation_seconds_ = 0;
+  std::int64_t peak_ = 0;        // of the device, evaluation included
+  std::int64_t train_peak_ = 0;  // without it
+  std::int64_t reserved_ = 0;    // before it
+};
+
+Status Rehearsal::run(std::int64_t steps, bool evaluates) {
+  try {
+    give_largest_first(session_);
+    release_cached_memory(session_.device);  // of a rehearsal before
+    take_steps(std::min(steps, session_.steps()));
+    if (signal_ == 0 && evaluates) evaluate();
+  } catch (const c10::Error& error) {
+    return explain(session_, error, evaluating_);
+  } catch (const std::bad_alloc&) {
+    return Status::failed("out of memory on the host");
+  } catch (const std::exception& error) {
+    return status_of(error);
+  }
+  return {};
+}
+
+void Rehearsal::read(bool drain) {
+  while (const auto numbers = stepper_.finished(drain)) {
+    if (numbers->skipped) ++skipped_;
+  }
+}
+
+void Rehearsal::take_steps(std::int64_t steps) {
+  auto begin = Clock::now();
+  while (stepper_.done() < steps) {
+    if (!session_.world->grouped()) signal_ = StopSignals::received();
+    if (signal_ != 0) return;
+    stepper_.step();
+    std::ignore = tell_fp8(session_, console_);  // a rehearsal has no log
+    signal_ = stepper_.signal();
+    if (signal_ != 0) return;
+    read(/*drain=*/false);
+    console_.progress("dry run: step " + std::to_string(stepper_.done()) + " of " + std::to_string(steps));
+    if (!stepper_.has_just_measured()) continue;
+    begin = Clock::now();
+    waited_ = session_.waited;
+    measured_ = stepper_.done();
+    units_ = session_.state.units;
+  }
+  read(/*drain=*/true);
+  wait_for(session_.device);
+  timed_ = measured_ > 0 ? stepper_.done() - measured_ : 0;
+  timed_seconds_ = seconds_since(begin);
+  waited_ = session_.waited - waited_;
+  units_ = session_.state.units - (timed_ > 0 ? units_ : 0);
+  const DeviceMemory memory = device_memory(session_.device);
+  peak_ = train_peak_ = memory.peak;
+  reserved_ = memory.reserved;
+}
+
+void Rehearsal::evaluate() {
+  session_.gradients->clear();
+  console_.doing("dry run: evaluating");
+  evaluating_ = true;
+  reset_peak(session_.device);
+  const auto begin = Clock::now();
+  session_.optimizer->wait();
+  const auto result = evaluate_task(*session_.task, *session_.world, session_.device);
+  wait_for(session_.device);
+  evaluating_ = false;
+  evaluation_seconds_ = seconds_since(begin);
+  peak_ = std::max(peak_, device_memory(session_.device).peak);
+  if (!result) signal_ = signal_on_any(*session_.world);
+}
+
+double Rehearsal::step_seconds() const {
+  return timed_ > 0 ? timed_seconds_ / static_cast<double>(timed_) : stepper_.measured_seconds();
+}
+
+std::optional<double> Rehearsal::data_waited() const {
+  if (timed_ == 0) return std::nullopt;
+  return waited_ / static_cast<double>(timed_);
+}
+
+std::int64_t Rehearsal::measured_peak() const {
+  if (!session_.device.is_cpu()) return train_peak_;
+  return stepper_.memory() ? stepper_.memory()->peak() : 0;
+}
+
+std::string Rehearsal::speed_line() const {
+  const double seconds = step_seconds();
+  const auto units = static_cast<double>(units_) / static_cast<double>(timed_ > 0 ? timed_ : stepper_.done());
+  return "speed: " + rate_text(units / seconds, session_.task->unit()) + ", " + significant(seconds, 3) +
+         " s a step" +
+         (timed_ > 0 ? "" : " (of one step with the largest batches; more steps are more exact)");
+}
+
+std::string Rehearsal::time_line() const {
+  const std::int64_t evaluations = evaluations_of(session_);
+  const double steps = step_seconds() * static_cast<double>(session_.steps());
+  const double evaluating = evaluation_seconds_ * static_cast<double>(evaluations);
+  return "to the end: " + counted(session_.steps(), "step") + " in " + duration_text(steps) + ", " +
+         counted(evaluations, "evaluation") + " in " + duration_text(evaluating) + ": " +
+         significant((steps + evaluating) / 3600, 3) + " hours, and the time to write checkpoints";
+}
+
+std::vector<std::string> Rehearsal::disk_lines() const {
+  const std::int64_t each = checkpoint_bytes(session_), count = checkpoints_kept(session_);
+  const auto all = static_cast<double>(each) * static_cast<double>(count);
+  const auto room = free_bytes(session_.settings.output_dir);
+  std::vector<std::string> out = {"checkpoints: " + std::to_string(count) + " of " +
+                                  bytes_text(static_cast<double>(each)) + ", " + bytes_text(all) + " in all" +
+                                  (room ? "; " + bytes_text(*room) + " are free" : "")};
+  if (room && all > *room) {
+    out.push_back(
+        "warning: they do not fit; set save_total_limit, make save_steps larger, or choose another "
+        "output_dir");
+  }
+  return out;
+}
+
+std::vector<std::string> Rehearsal::lines() const {
+  const std::int64_t rows = session_.settings.training.per_device_train_batch_size;
+  std::vector<std::string> out = {"dry run: " + counted(stepper_.done(), "step") +
+                                  " and an evaluation; nothing was written"};
+  if (stepper_.memory()) {
+    out.push_back("memory, with " + session_.task->batch_text(rows) + " in a pass:");
+    for (std::string& line : memory_table(*stepper_.memory())) out.push_back(std::move(line));
+  }
+  if (const DeviceMemory memory = device_memory(session_.device); peak_ > 0) {
+    out.push_back("  " + bytes_text(peak_) + " at the highest, evaluation included; " +
+                  bytes_text(memory.reserved) + " reserved" +
+                  (memory.total > 0 ? " of the device's " + bytes_text(memory.total) : ""));
+  }
+  out.push_back(speed_line());
+  if (session_.forecast != nullptr)  // its batch is that of these steps
+    out.push_back(plan_against(*session_.forecast, {.peak = measured_peak(),
+                                                    .step_seconds = step_seconds(),
+                                                    .evaluated = false,
+                                                    .data_waited = data_waited()}));
+  out.push_back(time_line());
+  for (std::string& line : disk_lines()) out.push_back(std::move(line));
+  if (session_.state.left_out > 0) {
+    out.push_back("warning: " + std::to_string(session_.state.left_out) +
+                  " samples could not be read and were left out");
+  }
+  if (skipped_ > 0) {
+    out.push_back("warning: " + counted(skipped_, "step") + (skipped_ == 1 ? " was" : " were") +
+                  " skipped because of gradients that are not finite; " +
+                  divergence_advice(session_.settings, {.step = 1,
+                                                        .steps = session_.steps(),
+                                                        .fp8 = session_.fp8 != nullptr,
+                                                        .bf16 = has_bf16(session_.device)}));
+  }
+  return out;
+}
+
+DryRun Rehearsal::done() const {
+  DryRun out;
+  out.signal = signal_;
+  if (signal_ != 0) return out;
+  out.lines = lines();
+  if (stepper_.memory()) out.owners = *stepper_.memory();
+  out.reserved = reserved_;
+  out.device = device_text(session_.device);
+  out.step_seconds = stepper_.measured_seconds();
+  for (const auto& [name, tensor] : session_.parameters) out.parameters += tensor.numel();
+  for (const auto& [name, tensor] : session_.groups.parameters) out.trained += tensor.numel();
+  return out;
+}
+
+Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates, Heartbeat& console,
+                        const std::shared_ptr<World>& world) {
+  auto opened = open_joined(config, console, Purpose::dry_run, world);
+  if (!opened.ok()) return opened.status();
+  Rehearsal rehearsal(**opened, console);
+  const Status status = rehearsal.run(steps, evaluates);
+  console.doing("");
+  if (!status.ok()) {
+    if (!world->failure()) world->fail(status.message());
+    return status;
+  }
+  return rehearsal.done();
+}
+
+}  // namespace
+
+Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates,
+                       std::optional<RankFailure>* failure) {
+  const auto place = place_of(config);
+  if (!place.ok()) return place.status();
+  RankConsole own(console, place->rank);
+  Heartbeat heartbeat(own);
+  const StopSignals signals(place->leads() ? kStoppingDryRun : "");
+  heartbeat.doing("setting up: data, model and optimizer");
+  auto world = join_ranks(config, *place, failure);
+  if (!world.ok()) return world.status();
+  if (*world == nullptr) {
+    DryRun stopped;
+    stopped.signal = StopSignals::received();
+    return stopped;
+  }
+  if ((*world)->grouped()) heartbeat.tell([&](const std::string& what) { (*world)->doing(what); });
+  auto done = rehearse(config, steps, evaluates, heartbeat, *world);
+  if (failure != nullptr) *failure = (*world)->failure();
+  return done;
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,38 @@
+// A rehearsal of a run: a few steps, the largest batches first, and one evaluation. Nothing is written and no
+// checkpoint is read; what comes out is what the run will need and how long it will take.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/config.h"
+#include "train/console/console.h"
+#include "train/device/memory.h"
+#include "train/distributed/rank_failure.h"
+
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+struct DryRun {
+  int signal = 0;                  // the signal that ended it early; 0: it was done
+  std::vector<std::string> lines;  // the summary
+  // Of the step with the largest batches.
+  MemoryByOwner owners = {};
+  std::int64_t reserved = 0;  // by torch's allocator; 0 on the CPU
+  double step_seconds = 0;
+  std::int64_t parameters = 0, trained = 0;
+  std::string device = {};  // in words
+};
+
+// Errors are those of a run: bad data or settings, weights of init_from that do not fit, exhausted memory.
+// Handles signals as train() does. REQUIRES: steps >= 2, for the memory of the second one is measured; one
+// run per process at a time.
+// `evaluates`: false leaves the evaluation out. `failure`: as for train().
+Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates = true,
+                       std::optional<RankFailure>* failure = nullptr);
+
+}  // namespace octavo::train

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#include "train/run/errors.h"
+
+#include "train/device/device.h"
+#include "train/optim/fp8_choice.h"
+#include "train/predict/advise.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace octavo::train {
+namespace {
+
+std::vector<std::string> helps(const Session& session, bool evaluating) {
+  Settings settings = session.settings;
+  settings.training.fp8.enabled = session.fp8_plan.enabled;
+  Fp8Settings fp8 = settings.training.fp8;
+  fp8.enabled = true;
+  const auto fp8_plan = plan_fp8(fp8, session.device);
+  FullDevice full{settings, *session.task, session.forecast.get()};
+  full.gpu = !session.device.is_cpu();
+  full.fp8 = full.gpu && fp8_plan.ok() && fp8_plan->enabled;
+  full.ranks = session.world->ranks();
+  full.evaluating = evaluating;
+  std::vector<std::string> out = memory_help(full);
+  if (full.gpu) out.emplace_back("octavo plan CONFIG --advise lists what helps together");
+  for (std::string& last : session.task->memory_advice()) out.push_back(std::move(last));
+  return out;
+}
+
+}  // namespace
+
+Status explain(const Session& session, const c10::Error& error, bool evaluating) {
+  std::string what = error_text(error);
+  // The CPU's allocator throws a plain c10::Error.
+  const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+                      what.find("can't allocate memory") != std::string::npos;
+  if (!memory) return Status::failed("LibTorch: " + what);
+  what = what.substr(0, what.find(" Including non-PyTorch"));  // torch's advice; ours follows
+  const DeviceMemory device = device_memory(session.device);
+  MemoryByOwner owners = session.owners();
+  owners.activations = std::max<std::int64_t>(device.peak - owners.peak(), 0);
+  const TrainingSettings& training = session.settings.training;
+  const std::int64_t rows =
+      evaluating ? training.per_device_eval_batch_size : training.per_device_train_batch_size;
+  return Status::failed(explain_out_of_memory(what, owners, device,
+                                              {session.task->batch_text(rows), helps(session, evaluating)}));
+}
+
+Status status_of(const std::exception& error) {
+  const auto* own = dynamic_cast<const Error*>(&error);
+  return Status(own != nullptr ? own->code() : StatusCode::failed, error.what());
+}
+
+}  // namespace octavo::train

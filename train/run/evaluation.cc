@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#include "train/run/evaluation.h"
+
+#include "train/console/signals.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+// What is no UTF-8 is replaced, as the log would.
+std::string examples_text(const std::vector<Example>& examples) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const Example& each : examples)
+    out.push_back({each.number, each.name, each.reference, each.hypothesis});
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::vector<Example> examples_in_order(const std::vector<std::string>& texts) {
+  std::vector<Example> out;
+  for (const std::string& text : texts) {
+    for (const nlohmann::json& each : nlohmann::json::parse(text))
+      out.push_back({each.at(1), each.at(2), each.at(3), each.at(0)});
+  }
+  std::ranges::stable_sort(out, {}, &Example::number);
+  return out;
+}
+
+}  // namespace
+
+std::optional<Tally> sum_over_ranks(World& world, std::optional<Tally> mine) {
+  if (!world.grouped()) return mine;
+  std::array<std::int64_t, 1> stopped{mine ? 0 : 1};
+  world.max(stopped);
+  if (stopped[0] != 0) return std::nullopt;
+  std::vector<double> numbers = mine->sums;
+  numbers.push_back(static_cast<double>(mine->units));
+  world.sum(numbers);
+  Tally all;
+  all.units = static_cast<std::int64_t>(numbers.back());
+  numbers.pop_back();
+  all.sums = std::move(numbers);
+  all.examples = examples_in_order(world.gather(examples_text(mine->examples)));
+  return all;
+}
+
+std::optional<Evaluation> evaluate_task(Task& task, World& world, const torch::Device& device) {
+  const auto all = sum_over_ranks(
+      world, task.tally({device, [] { return StopSignals::received() != 0; }, world.rank(), world.ranks()}));
+  if (!all) return std::nullopt;
+  return task.evaluation(*all);
+}
+
+}  // namespace octavo::train

@@ -1,0 +1,66 @@
+// The training loop over a session: steps, and between them metrics, evaluations and checkpoints.
+//
+// The parts know their own: a step (step.h), whether the weights are good (divergence_guard.h), speed and
+// lines of progress (progress.h), checkpoints (saver.h). Here is their order. At the end of a step metrics
+// are written first, then it is evaluated, then saved, so that a checkpoint comes after everything else of
+// its step.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/console/heartbeat.h"
+#include "train/run/divergence_guard.h"
+#include "train/run/outcome.h"
+#include "train/run/progress.h"
+#include "train/run/saver.h"
+#include "train/run/session.h"
+#include "train/run/step.h"
+
+#include <optional>
+
+namespace octavo::train {
+
+class Loop {
+ public:
+  Loop(Session& session, Heartbeat& console);
+
+  // Trains until the last step, a signal, or an error.
+  Result<Outcome> run();
+
+  // Memory at the peak of a step. None before the second step of this process.
+  [[nodiscard]] const std::optional<MemoryByOwner>& measured_memory() const { return stepper_.memory(); }
+  // Steps that this process has done.
+  [[nodiscard]] std::int64_t steps_done() const { return stepper_.done(); }
+
+ private:
+  Status steps(Outcome& outcome);
+  void note_long_run();  // before the first step
+  Status read(bool drain);
+  Status at_step_end(bool last);
+  Status log_memory();
+  Status evaluate();
+  Status save(Saver::Reason reason);
+  Status next_stage();
+  Status finish(Outcome& outcome);
+  [[nodiscard]] std::int64_t first_step_of_resume() const;
+  Status write_end(const Outcome& outcome);
+  Result<Outcome> failed(const Status& status);
+  void record_failure(bool diverged, const std::string& message);
+  std::string rescue();
+  [[nodiscard]] bool due(const std::optional<std::int64_t>& every) const;
+  [[nodiscard]] bool evaluation_due() const;
+
+  Session& session_;
+  Heartbeat& console_;
+  RunState& state_;
+  Stepper stepper_;
+  Health health_;
+  Progress progress_;
+  Saver saver_;
+  double evaluation_seconds_ = 0;
+  bool save_pending_ = false;  // saving is put off while steps are skipped: the weights may be ruined
+  bool evaluating_ = false;
+  bool cut_short_ = false;       // a signal stopped the evaluation, on any rank
+  bool another_failed_ = false;  // the run ends because of another rank
+};
+
+}  // namespace octavo::train

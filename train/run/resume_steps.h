@@ -1,0 +1,35 @@
+// The steps of a run, and of one that resumes: where it ends, and what is left to do.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/config/settings.h"
+#include "train/data/stages.h"
+#include "train/task.h"
+
+#include <octavo/status.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+struct RunSteps {
+  std::vector<Stage> stages;
+  std::int64_t first_step = 0;  // see RunState
+};
+
+// Plans the steps of a run. After a run has reached max_steps, a resume with more samples (a larger
+// data.max_samples) trains max_steps more steps: they count from that checkpoint's step, which later
+// checkpoints keep. Errors: those of plan_stages(), and a finished run whose data or number of steps was
+// changed in such a way that no step is left. The same settings again are no error.
+// `checkpoint`: empty for a run that begins. REQUIRES: task.open(); the micro-batches of `settings` are those
+// of a rank.
+Result<RunSteps> plan_steps(const Settings& settings, const Task& task, int ranks,
+                            const std::string& checkpoint);
+
+// Says that a run is complete, and how to train it further. `first_step`: see RunState.
+std::string complete_text(const Settings& settings, const std::string& checkpoint, std::int64_t step,
+                          std::int64_t first_step);
+
+}  // namespace octavo::train

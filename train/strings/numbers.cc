@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#include "train/strings/numbers.h"
+
+#include "train/strings/decimal.h"
+
+#include <array>
+#include <cmath>
+#include <ctime>
+
+namespace octavo::train {
+namespace {
+
+bool known(const std::optional<double>& value) { return value && std::isfinite(*value); }
+
+std::string rounded(double value, int digits) {
+  return decimal_text(value, std::chars_format::fixed, digits);
+}
+
+// Three digits or more and a unit: 51.4 MB.
+template <std::size_t N>
+std::string scaled(double value, const std::array<const char*, N>& units, const char* between) {
+  std::size_t unit = 0;
+  while (std::abs(value) >= 999.5 && unit + 1 < N) {
+    value /= 1000;
+    ++unit;
+  }
+  const bool whole = unit == 0 || std::abs(value) >= 99.95;
+  return rounded(value, whole ? 0 : std::abs(value) >= 9.995 ? 1 : 2) + between + units[unit];
+}
+
+std::string two_digits(std::int64_t value) { return (value < 10 ? "0" : "") + std::to_string(value); }
+
+}  // namespace
+
+std::string fixed(std::optional<double> value, int digits) {
+  return known(value) ? rounded(*value, digits) : kUnknown;
+}
+
+std::string significant(std::optional<double> value, int digits) {
+  return known(value) ? decimal_text(*value, std::chars_format::general, digits) : kUnknown;
+}
+
+std::string grouped(std::optional<double> value) {
+  if (!known(value)) return kUnknown;
+  std::string out = rounded(*value, 0);
+  const std::size_t first = out.starts_with('-') ? 1 : 0;
+  for (std::size_t at = out.size(); at > first + 3;) out.insert(at -= 3, 1, ',');
+  return out;
+}
+
+std::string short_count(std::optional<double> value) {
+  static constexpr std::array<const char*, 5> kUnits = {"", "k", "M", "G", "T"};
+  return known(value) ? scaled(*value, kUnits, "") : kUnknown;
+}
+
+std::string bytes_text(std::optional<double> value) {
+  static constexpr std::array<const char*, 6> kUnits = {"B", "kB", "MB", "GB", "TB", "PB"};
+  return known(value) ? scaled(*value, kUnits, " ") : kUnknown;
+}
+
+std::string brief_time(std::optional<double> seconds) {
+  if (!known(seconds)) return kUnknown;
+  if (*seconds < 0.9995) return significant(*seconds * 1e3, 3) + " ms";
+  return (*seconds < 99.95 ? significant(seconds, 3) : grouped(seconds)) + " s";
+}
+
+std::string duration_text(std::optional<double> seconds) {
+  if (!known(seconds) || *seconds < 0 || *seconds > 1e12) return kUnknown;
+  if (*seconds < 10) return rounded(*seconds, 1) + " s";
+  const auto all = static_cast<std::int64_t>(std::llround(*seconds));
+  if (all < 60) return std::to_string(all) + " s";
+  if (all < 3600) return std::to_string(all / 60) + " min " + two_digits(all % 60) + " s";
+  const std::int64_t minutes = all / 60;
+  if (minutes < 48 * 60) return std::to_string(minutes / 60) + " h " + two_digits(minutes % 60) + " min";
+  return std::to_string(minutes / 1440) + " d " + two_digits(minutes / 60 % 24) + " h";
+}
+
+std::string percent_text(std::optional<double> fraction) {
+  return known(fraction) ? rounded(*fraction * 100, std::abs(*fraction) < 0.1 ? 2 : 1) + "%" : kUnknown;
+}
+
+std::string counted(std::int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+std::string date_text(std::optional<double> unix_seconds) {
+  if (!known(unix_seconds) || std::abs(*unix_seconds) > 2e11) return kUnknown;
+  const auto seconds = static_cast<std::time_t>(*unix_seconds);
+  std::tm parts{};
+  if (::gmtime_r(&seconds, &parts) == nullptr) return kUnknown;
+  std::array<char, 64> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M UTC", &parts)};
+}
+
+}  // namespace octavo::train
