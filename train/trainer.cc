@@ -8,9 +8,10 @@
 #include "train/report/report.h"
 #include "train/run/errors.h"
 #include "train/run/join.h"
-#include "train/run/loop.h"
 #include "train/run/resume_steps.h"
-#include "train/run/session.h"
+#include "train/run/run.h"
+#include "train/run/start.h"
+#include "train/run/training_loop.h"
 
 #include <torch/torch.h>
 
@@ -23,15 +24,15 @@ namespace octavo::train {
 namespace {
 
 // Lets the model show something, for the console and the report.
-Status show_preview(Session& session, std::int64_t step, Heartbeat& console) {
+Status show_preview(Run& run, std::int64_t step, Heartbeat& console) {
   console.doing("making a sample");
-  session.optimizer->wait();
-  const auto preview = session.task->preview(session.device, [] { return StopSignals::received() != 0; });
+  run.state.optimizer->wait();
+  const auto preview = run.task.preview(run.services.device, [] { return StopSignals::received() != 0; });
   if (!preview) return {};
   console.note(preview->title + ":" + preview->shown);
   nlohmann::ordered_json record = {{"kind", "sample"}, {"step", step}};
   for (const auto& [name, text] : preview->record) record[name] = text;
-  return session.log->write(record);
+  return run.services.log->write(record);
 }
 
 Result<std::string> write_report(const std::string& run) {
@@ -43,43 +44,44 @@ Result<std::string> write_report(const std::string& run) {
 }
 
 // What comes after the last step. By now the steps are saved or lost: errors from here on are warnings.
-void close_run(Session& session, Loop& loop, Result<Outcome>& outcome, Heartbeat& console) {
+void close_run(Run& run, TrainingLoop& loop, Result<Outcome>& outcome, Heartbeat& console) {
   const auto say = [&](const Status& bad) {
     if (!bad.ok()) console.note("warning: " + bad.message());
   };
   // After a second Ctrl-C only the checkpoint is written.
-  if (StopSignals::received_again()) return say(session.log->flush());
+  if (StopSignals::received_again()) return say(run.services.log->flush());
   try {
     if (outcome.ok() && outcome->signal == 0 && loop.steps_done() > 0) {
       if (loop.measured_memory()) {
         console.note("memory:");
         for (const std::string& line : memory_table(*loop.measured_memory())) console.note(line);
       }
-      say(show_preview(session, outcome->step, console));
+      say(show_preview(run, outcome->step, console));
     }
   } catch (const c10::Error& error) {
     say(Status::failed(std::string("no sample: ") + error.what_without_backtrace()));
   }
   console.doing("writing the report");
-  const LocalWork writing = session.world->local_work("writing the report");
-  say(session.log->flush());
-  auto report = write_report(session.settings.output_dir);
+  const LocalWork writing = run.services.world->local_work("writing the report");
+  say(run.services.log->flush());
+  auto report = write_report(run.config.settings->output_dir);
   say(report.status());
   if (outcome.ok() && report.ok()) outcome->report = *report;
 }
 
 Result<Outcome> run_all(const Config& config, Heartbeat& console, const std::shared_ptr<World>& world) {
   console.doing("setting up: data, model and optimizer");
-  auto opened = open_joined(config, console, Purpose::run, world);
-  if (!opened.ok()) return opened.status();
-  Session& session = **opened;
-  if (session.state.step >= session.steps()) {
+  auto started = start_run(config, console, Purpose::run, world);
+  if (!started.ok()) return started.status();
+  Run& run = **started;
+  const RunState& counters = run.state.counters;
+  if (counters.step >= run.config.steps()) {
     console.note(
-        complete_text(session.settings, session.resumed_from, session.state.step, session.state.first_step));
+        complete_text(*run.config.settings, run.config.resumed_from, counters.step, counters.first_step));
   }
-  Loop loop(session, console);
+  TrainingLoop loop(run);
   auto outcome = loop.run();
-  if (world->leads()) close_run(session, loop, outcome, console);
+  if (world->leads()) close_run(run, loop, outcome, console);
   return outcome;
 }
 

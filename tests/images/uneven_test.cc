@@ -5,8 +5,8 @@
 #include "images/task.h"
 #include "train/console/heartbeat.h"
 #include "train/data/buckets.h"
-#include "train/run/loop.h"
-#include "train/run/session.h"
+#include "train/run/start.h"
+#include "train/run/training_loop.h"
 
 #include <torch/torch.h>
 
@@ -108,9 +108,9 @@ class UnevenRun : public ImageRun {
     if (!config.ok()) return config.status();
     Recorder listener;
     Heartbeat heartbeat(listener);
-    auto session = open_session(*config, heartbeat, Purpose::run, std::move(task));
-    if (!session.ok()) return session.status();
-    auto outcome = Loop(**session, heartbeat).run();
+    auto run = start_run(*config, heartbeat, Purpose::run, nullptr, std::move(task));
+    if (!run.ok()) return run.status();
+    auto outcome = TrainingLoop(**run).run();
     said += listener.said;
     return outcome;
   }

@@ -313,19 +313,19 @@ RANKS_TEST(goes_on_with_other_numbers_of_ranks, 3) {
 RANKS_TEST(states_and_gradients_have_the_bytes_of_the_layout, 2, 3, 4) {
   for (const std::string parallel : kModes) {
     WholeRun run(std::to_string(world.ranks()) + "-bytes-" + parallel);
-    run.look = [&](const train::Session& session) {
-      const train::ParallelLayout layout = lay_out(session.groups, world.ranks(), parallel != "ddp");
+    run.look = [&](const train::TrainingState& state) {
+      const train::ParallelLayout layout = lay_out(state.groups, world.ranks(), parallel != "ddp");
       std::int64_t own = 0, chunks = 0, buckets = 0, largest = 0;
-      for (std::size_t i = 0; i < session.groups.parameters.size(); ++i)
+      for (std::size_t i = 0; i < state.groups.parameters.size(); ++i)
         own += i == ExactModel::kUnused ? 0 : layout.piece(i, world.rank()).elements();
       for (std::size_t i = 0; i < layout.buckets().size(); ++i) {
         chunks += layout.chunk(i, world.rank()).elements();
         buckets += layout.buckets()[i].elements;
         largest = std::max(largest, layout.buckets()[i].elements);
       }
-      EXPECT_EQ(session.optimizer->bytes().states, 8 * own) << parallel;
-      EXPECT_EQ(session.gradients->bytes(), 4 * (parallel == "zero2" ? chunks : buckets)) << parallel;
-      EXPECT_LE(session.gradients->communication_bytes(), parallel == "zero2" ? 2 * 4 * largest : 0);
+      EXPECT_EQ(state.optimizer->bytes().states, 8 * own) << parallel;
+      EXPECT_EQ(state.gradients->bytes(), 4 * (parallel == "zero2" ? chunks : buckets)) << parallel;
+      EXPECT_LE(state.gradients->communication_bytes(), parallel == "zero2" ? 2 * 4 * largest : 0);
       if (parallel != "ddp") {
         EXPECT_LE(own, (buckets + world.ranks() - 1) / world.ranks());
       }

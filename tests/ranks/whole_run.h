@@ -4,8 +4,8 @@
 
 #include "ranks/ranks.h"
 #include "train/console/heartbeat.h"
-#include "train/run/loop.h"
-#include "train/run/session.h"
+#include "train/run/start.h"
+#include "train/run/training_loop.h"
 #include "train/run_support.h"
 
 #include <torch/torch.h>
@@ -46,8 +46,8 @@ class WholeRun : public train::TinyRun {
 
   std::string text_yaml;  // of a language model, instead
 
-  // What is looked at while the session is there.
-  std::function<void(const train::Session&)> look = [](const train::Session&) {};
+  // Called while the run still exists.
+  std::function<void(const train::TrainingState&)> look = [](const train::TrainingState&) {};
   NamedTensors parameters, buffers;  // at the end
 
   // On all ranks of the world; null: in this process alone. An empty text, or the error.
@@ -57,14 +57,14 @@ class WholeRun : public train::TinyRun {
     train::Recorder listener;
     train::Heartbeat heartbeat(listener);
     const std::shared_ptr<World> borrowed(world, [](World*) {});
-    auto session = train::open_session(*config, heartbeat, train::Purpose::run, std::move(task),
-                                       world == nullptr ? nullptr : borrowed);
-    if (!session.ok()) return session.status().message();
-    const auto outcome = train::Loop(**session, heartbeat).run();
+    auto run = train::start_run(*config, heartbeat, train::Purpose::run,
+                                world == nullptr ? nullptr : borrowed, std::move(task));
+    if (!run.ok()) return run.status().message();
+    const auto outcome = train::TrainingLoop(**run).run();
     said += listener.said;
-    look(**session);
-    parameters = copied((*session)->parameters);
-    buffers = copied((*session)->buffers);
+    look((*run)->state);
+    parameters = copied((*run)->state.parameters);
+    buffers = copied((*run)->state.buffers);
     return outcome.ok() ? std::string() : outcome.status().message();
   }
 

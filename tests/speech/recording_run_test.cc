@@ -4,7 +4,7 @@
 #include "speech/spoken_tones.h"
 #include "train/run/dry_run.h"
 #include "train/run/errors.h"
-#include "train/run/session.h"
+#include "train/run/start.h"
 #include "train/run_support.h"
 #include "train/tasks/speech/batch.h"
 #include "train/tasks/speech/features.h"
@@ -213,13 +213,14 @@ std::vector<std::string> helps_of(const RecordingRun& run, const Words& words) {
   Words all = {"encoder.feat_in=80",
                "encoder.subsampling_conv_channels=256"};  // more than a megabyte to save
   all.insert(all.end(), words.begin(), words.end());
-  Recorder console;
+  Recorder listener;
+  Heartbeat console(listener);
   const auto config = parse(run.yaml, "run.yaml", all);
   EXPECT_TRUE(config.ok()) << config.status().message();
-  const auto session = open_session(*config, console, Purpose::dry_run);
-  EXPECT_TRUE(session.ok()) << session.status().message();
+  const auto started = start_run(*config, console, Purpose::dry_run);
+  EXPECT_TRUE(started.ok()) << started.status().message();
   const c10::Error full({__func__, __FILE__, __LINE__}, "DefaultCPUAllocator: can't allocate memory");
-  const std::string text = explain(**session, full, /*evaluating=*/false).message();
+  const std::string text = explain(**started, full, /*evaluating=*/false).message();
   std::vector<std::string> out;
   const std::string begin = "what would help:\n    ";
   EXPECT_THAT(text, HasSubstr(begin));

@@ -1,6 +1,6 @@
 // A part of a run that must survive: it has a name in the checkpoint, where its numbers are an object of
-// state.json and its tensors a file NAME.safetensors. A new one is added to Session::parts
-// (train/run/start.cc) and needs no edit elsewhere.
+// state.json and its tensors a file NAME.safetensors. A new one is added to
+// TrainingState (train/run/training_state.cc) and needs no edit elsewhere.
 // SPDX-License-Identifier: MIT
 #pragma once
 

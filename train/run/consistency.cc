@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/run/consistency.h"
 
+#include "train/config/config.h"
 #include "train/config/paths.h"
+#include "train/model/model.h"
 
 #include <octavo/backend.h>
 #include <torch/torch.h>
@@ -13,30 +15,28 @@
 
 namespace octavo::train {
 
-std::vector<SharedFact> settings_facts(const Session& session) {
-  Settings settings = without_paths(session.settings);
+std::vector<SharedFact> settings_facts(const Settings& given, const torch::Device& device) {
+  Settings settings = without_paths(given);
   settings.training.num_gpus.reset();  // machines may have different numbers of ranks
   return {{"version of octavo", std::string(version())},
-          {"device", session.device.is_cpu() ? "cpu" : c10::DeviceTypeName(session.device.type())},
+          {"device", device.is_cpu() ? "cpu" : c10::DeviceTypeName(device.type())},
           {"config", to_yaml(settings)}};
 }
 
-std::vector<SharedFact> model_facts(const Session& session) {
+std::vector<SharedFact> model_facts(const Task& task, const TrainingState& state) {
   std::ostringstream parameters;
-  for (const auto& [name, tensor] : session.parameters)
-    parameters << name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type() << '\n';
-  for (const auto& [name, tensor] : session.buffers)
-    parameters << name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type() << '\n';
-  return {{"data",
-           session.task->data_record().dump(1) + '\n' + std::to_string(session.task->samples()) + " samples"},
+  for (const NamedTensors* tensors : {&state.parameters, &state.buffers}) {
+    for (const auto& [name, tensor] : *tensors)
+      parameters << name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type() << '\n';
+  }
+  return {{"data", task.data_record().dump(1) + '\n' + std::to_string(task.samples()) + " samples"},
           {"model", parameters.str()}};
 }
 
-void share_weights(Session& session) {
-  World& world = *session.world;
+void share_weights(World& world, const torch::nn::Module& model) {
   if (!world.grouped()) return;
   const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : tensors_of(*session.model)) {
+  for (const auto& [name, tensor] : tensors_of(model)) {
     const torch::Tensor sent = tensor.contiguous();
     world.broadcast(sent, 0).wait();
     if (!sent.is_same(tensor)) tensor.copy_(sent);

@@ -1,23 +1,29 @@
-// What the ranks of a run must have alike, and how it is told or made so.
+// Compares what all ranks of a run must have, and copies rank 0's weights to the others.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "train/config/settings.h"
+#include "train/distributed/world.h"
 #include "train/run/agreement.h"
-#include "train/run/session.h"
+#include "train/run/training_state.h"
+#include "train/task.h"
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <vector>
 
 namespace octavo::train {
 
-// Known before anything is read: the version, the device's type, and the settings without paths, which may
-// be others on another machine.
-std::vector<SharedFact> settings_facts(const Session& session);
+// Facts for same_on_all() before anything is read: the version, the device's type, and the settings without
+// paths, which may differ on another machine.
+std::vector<SharedFact> settings_facts(const Settings& settings, const torch::Device& device);
 
-// REQUIRES: data and model are there.
-std::vector<SharedFact> model_facts(const Session& session);
+// Facts of the data and of the model.
+std::vector<SharedFact> model_facts(const Task& task, const TrainingState& state);
 
 // Gives all ranks the weights and buffers of rank 0: random numbers of different processors may differ in
 // their last bits.
-void share_weights(Session& session);
+void share_weights(World& world, const torch::nn::Module& model);
 
 }  // namespace octavo::train

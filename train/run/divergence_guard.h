@@ -4,7 +4,7 @@
 #pragma once
 
 #include "train/console/console.h"
-#include "train/run/session.h"
+#include "train/run/run.h"
 #include "train/run/step_metrics.h"
 
 #include <octavo/status.h>
@@ -14,13 +14,13 @@
 
 namespace octavo::train {
 
-class Health {
+class DivergenceGuard {
  public:
-  Health(Session& session, Console& console)
-      : session_(session),
-        console_(console),
-        state_(session.state),
-        first_bad_(state_.step - state_.skipped_in_a_row + 1) {}
+  explicit DivergenceGuard(Run& run)
+      : run_(run),
+        console_(run.services.console),
+        counters_(run.state.counters),
+        first_bad_(counters_.step - counters_.skipped_in_a_row + 1) {}
 
   // Counts a finished step. An error where training has diverged.
   Status take(const StepNumbers& numbers);
@@ -43,9 +43,9 @@ class Health {
  private:
   Status warn(std::int64_t step, const std::string& what);
 
-  Session& session_;
+  Run& run_;
   Console& console_;
-  RunState& state_;
+  RunState& counters_;
   StepNumbers last_;
   std::int64_t first_bad_;  // the first of the steps that are being skipped; read only after one
   std::int64_t empty_in_a_row_ = 0;

@@ -11,7 +11,8 @@
 #include "train/run/evaluation.h"
 #include "train/run/join.h"
 #include "train/run/progress.h"
-#include "train/run/session.h"
+#include "train/run/run.h"
+#include "train/run/start.h"
 #include "train/run/start_log.h"
 #include "train/run/step.h"
 #include "train/strings/numbers.h"
@@ -39,51 +40,46 @@ double seconds_since(Clock::time_point begin) {
 }
 
 // The steps that are measured have the largest batches of all stages; then the run's own follow.
-void give_largest_first(Session& session) {
-  const TrainingSettings& training = session.settings.training;
+void give_largest_first(Run& run) {
+  const TrainingSettings& training = run.config.training();
   const auto until =
       static_cast<std::uint64_t>(Stepper::kMeasuredStep * training.gradient_accumulation_steps);
-  const Order all(session.stages.back().samples, static_cast<std::uint64_t>(session.settings.data.seed), 0);
+  const Order all(run.config.stages.back().samples,
+                  static_cast<std::uint64_t>(run.config.settings->data.seed), 0);
   // A position each, before those of the run.
-  const auto rows_at = [usual = session.source(), until](std::uint64_t position) {
+  const auto rows_at = [usual = run.batch_source(), until](std::uint64_t position) {
     return position < until ? 1 : usual.rows_at(position - until);
   };
-  const auto make = [task = session.task.get(), usual = session.source(), all, until,
+  const auto make = [&task = run.task, usual = run.batch_source(), all, until,
                      asked = training.per_device_train_batch_size](std::uint64_t position,
                                                                    std::int64_t rows) {
-    return position < until ? task->largest(all, asked) : usual.make(position - until, rows);
+    return position < until ? task.largest(all, asked) : usual.make(position - until, rows);
   };
-  session.batches->reset({rows_at, make}, 0);
+  run.batches.reset({rows_at, make}, 0);
 }
 
-std::int64_t evaluations_of(const Session& session) {
-  const auto every = session.settings.training.eval_steps;
-  std::int64_t count = every ? session.steps() / *every : 0;
-  for (const Stage& stage : session.stages) {
+std::int64_t evaluations_of(const Run& run) {
+  const auto every = run.config.training().eval_steps;
+  std::int64_t count = every ? run.config.steps() / *every : 0;
+  for (const Stage& stage : run.config.stages) {
     if (!every || stage.last_step % *every != 0) ++count;
   }
   return count;
 }
 
-std::int64_t checkpoint_bytes(const Session& session) {
+std::int64_t checkpoint_bytes(const Run& run) {
   std::int64_t total = 0;
-  for (const auto& part : session.parts) {
-    NamedTensors tensors;
-    nlohmann::ordered_json numbers = nlohmann::ordered_json::object();
-    part->save(tensors, numbers);
-    for (const auto& [name, tensor] : tensors) total += static_cast<std::int64_t>(tensor.nbytes());
-  }
+  for (const SavedPart& part : run.state.save()) total += bytes_of(part.tensors);
   return total;
 }
 
 // As many as are in the folder at the end.
-std::int64_t checkpoints_kept(const Session& session) {
-  const TrainingSettings& training = session.settings.training;
-  const std::int64_t steps = session.steps();
+std::int64_t checkpoints_kept(const Run& run) {
+  const TrainingSettings& training = run.config.training();
+  const std::int64_t steps = run.config.steps();
   const std::int64_t written =
       training.save_steps ? (steps + *training.save_steps - 1) / *training.save_steps : 1;
-  const std::int64_t best =
-      training.save_best ? std::min(training.save_best_limit, evaluations_of(session)) : 0;
+  const std::int64_t best = training.save_best ? std::min(training.save_best_limit, evaluations_of(run)) : 0;
   return std::min(written, training.save_total_limit.value_or(written)) + best;
 }
 
@@ -100,8 +96,7 @@ std::optional<double> free_bytes(const std::string& folder) {
 
 class Rehearsal {
  public:
-  Rehearsal(Session& session, Heartbeat& console)
-      : session_(session), console_(console), stepper_(session, console) {}
+  explicit Rehearsal(Run& run) : run_(run), console_(run.services.console), stepper_(run) {}
 
   Status run(std::int64_t steps, bool evaluates);
   [[nodiscard]] int signal() const { return signal_; }
@@ -119,7 +114,7 @@ class Rehearsal {
   [[nodiscard]] std::string time_line() const;
   [[nodiscard]] std::vector<std::string> disk_lines() const;
 
-  Session& session_;
+  Run& run_;
   Heartbeat& console_;
   Stepper stepper_;
   int signal_ = 0;
@@ -138,12 +133,12 @@ class Rehearsal {
 
 Status Rehearsal::run(std::int64_t steps, bool evaluates) {
   try {
-    give_largest_first(session_);
-    release_cached_memory(session_.device);  // of a rehearsal before
-    take_steps(std::min(steps, session_.steps()));
+    give_largest_first(run_);
+    release_cached_memory(run_.services.device);  // of a rehearsal before
+    take_steps(std::min(steps, run_.config.steps()));
     if (signal_ == 0 && evaluates) evaluate();
   } catch (const c10::Error& error) {
-    return explain(session_, error, evaluating_);
+    return explain(run_, error, evaluating_);
   } catch (const std::bad_alloc&) {
     return Status::failed("out of memory on the host");
   } catch (const std::exception& error) {
@@ -161,44 +156,44 @@ void Rehearsal::read(bool drain) {
 void Rehearsal::take_steps(std::int64_t steps) {
   auto begin = Clock::now();
   while (stepper_.done() < steps) {
-    if (!session_.world->grouped()) signal_ = StopSignals::received();
+    if (!run_.services.world->grouped()) signal_ = StopSignals::received();
     if (signal_ != 0) return;
     stepper_.step();
-    std::ignore = tell_fp8(session_, console_);  // a rehearsal has no log
+    std::ignore = log_fp8_choices(run_);  // a rehearsal has no log
     signal_ = stepper_.signal();
     if (signal_ != 0) return;
     read(/*drain=*/false);
     console_.progress("dry run: step " + std::to_string(stepper_.done()) + " of " + std::to_string(steps));
     if (!stepper_.has_just_measured()) continue;
     begin = Clock::now();
-    waited_ = session_.waited;
+    waited_ = run_.data_wait_seconds;
     measured_ = stepper_.done();
-    units_ = session_.state.units;
+    units_ = run_.state.counters.units;
   }
   read(/*drain=*/true);
-  wait_for(session_.device);
+  wait_for(run_.services.device);
   timed_ = measured_ > 0 ? stepper_.done() - measured_ : 0;
   timed_seconds_ = seconds_since(begin);
-  waited_ = session_.waited - waited_;
-  units_ = session_.state.units - (timed_ > 0 ? units_ : 0);
-  const DeviceMemory memory = device_memory(session_.device);
+  waited_ = run_.data_wait_seconds - waited_;
+  units_ = run_.state.counters.units - (timed_ > 0 ? units_ : 0);
+  const DeviceMemory memory = device_memory(run_.services.device);
   peak_ = train_peak_ = memory.peak;
   reserved_ = memory.reserved;
 }
 
 void Rehearsal::evaluate() {
-  session_.gradients->clear();
+  run_.state.gradients->clear();
   console_.doing("dry run: evaluating");
   evaluating_ = true;
-  reset_peak(session_.device);
+  reset_peak(run_.services.device);
   const auto begin = Clock::now();
-  session_.optimizer->wait();
-  const auto result = evaluate_task(*session_.task, *session_.world, session_.device);
-  wait_for(session_.device);
+  run_.state.optimizer->wait();
+  const auto result = evaluate_task(run_.task, *run_.services.world, run_.services.device);
+  wait_for(run_.services.device);
   evaluating_ = false;
   evaluation_seconds_ = seconds_since(begin);
-  peak_ = std::max(peak_, device_memory(session_.device).peak);
-  if (!result) signal_ = signal_on_any(*session_.world);
+  peak_ = std::max(peak_, device_memory(run_.services.device).peak);
+  if (!result) signal_ = signal_on_any(*run_.services.world);
 }
 
 double Rehearsal::step_seconds() const {
@@ -211,31 +206,31 @@ std::optional<double> Rehearsal::data_waited() const {
 }
 
 std::int64_t Rehearsal::measured_peak() const {
-  if (!session_.device.is_cpu()) return train_peak_;
+  if (!run_.services.device.is_cpu()) return train_peak_;
   return stepper_.memory() ? stepper_.memory()->peak() : 0;
 }
 
 std::string Rehearsal::speed_line() const {
   const double seconds = step_seconds();
   const auto units = static_cast<double>(units_) / static_cast<double>(timed_ > 0 ? timed_ : stepper_.done());
-  return "speed: " + rate_text(units / seconds, session_.task->unit()) + ", " + significant(seconds, 3) +
+  return "speed: " + rate_text(units / seconds, run_.task.unit()) + ", " + significant(seconds, 3) +
          " s a step" +
          (timed_ > 0 ? "" : " (of one step with the largest batches; more steps are more exact)");
 }
 
 std::string Rehearsal::time_line() const {
-  const std::int64_t evaluations = evaluations_of(session_);
-  const double steps = step_seconds() * static_cast<double>(session_.steps());
+  const std::int64_t evaluations = evaluations_of(run_);
+  const double steps = step_seconds() * static_cast<double>(run_.config.steps());
   const double evaluating = evaluation_seconds_ * static_cast<double>(evaluations);
-  return "to the end: " + counted(session_.steps(), "step") + " in " + duration_text(steps) + ", " +
+  return "to the end: " + counted(run_.config.steps(), "step") + " in " + duration_text(steps) + ", " +
          counted(evaluations, "evaluation") + " in " + duration_text(evaluating) + ": " +
          significant((steps + evaluating) / 3600, 3) + " hours, and the time to write checkpoints";
 }
 
 std::vector<std::string> Rehearsal::disk_lines() const {
-  const std::int64_t each = checkpoint_bytes(session_), count = checkpoints_kept(session_);
+  const std::int64_t each = checkpoint_bytes(run_), count = checkpoints_kept(run_);
   const auto all = static_cast<double>(each) * static_cast<double>(count);
-  const auto room = free_bytes(session_.settings.output_dir);
+  const auto room = free_bytes(run_.config.settings->output_dir);
   std::vector<std::string> out = {"checkpoints: " + std::to_string(count) + " of " +
                                   bytes_text(static_cast<double>(each)) + ", " + bytes_text(all) + " in all" +
                                   (room ? "; " + bytes_text(*room) + " are free" : "")};
@@ -248,37 +243,37 @@ std::vector<std::string> Rehearsal::disk_lines() const {
 }
 
 std::vector<std::string> Rehearsal::lines() const {
-  const std::int64_t rows = session_.settings.training.per_device_train_batch_size;
+  const std::int64_t rows = run_.config.training().per_device_train_batch_size;
   std::vector<std::string> out = {"dry run: " + counted(stepper_.done(), "step") +
                                   " and an evaluation; nothing was written"};
   if (stepper_.memory()) {
-    out.push_back("memory, with " + session_.task->batch_text(rows) + " in a pass:");
+    out.push_back("memory, with " + run_.task.batch_text(rows) + " in a pass:");
     for (std::string& line : memory_table(*stepper_.memory())) out.push_back(std::move(line));
   }
-  if (const DeviceMemory memory = device_memory(session_.device); peak_ > 0) {
+  if (const DeviceMemory memory = device_memory(run_.services.device); peak_ > 0) {
     out.push_back("  " + bytes_text(peak_) + " at the highest, evaluation included; " +
                   bytes_text(memory.reserved) + " reserved" +
                   (memory.total > 0 ? " of the device's " + bytes_text(memory.total) : ""));
   }
   out.push_back(speed_line());
-  if (session_.forecast != nullptr)  // its batch is that of these steps
-    out.push_back(plan_against(*session_.forecast, {.peak = measured_peak(),
-                                                    .step_seconds = step_seconds(),
-                                                    .evaluated = false,
-                                                    .data_waited = data_waited()}));
+  if (run_.config.forecast != nullptr)  // its batch is that of these steps
+    out.push_back(plan_against(*run_.config.forecast, {.peak = measured_peak(),
+                                                       .step_seconds = step_seconds(),
+                                                       .evaluated = false,
+                                                       .data_waited = data_waited()}));
   out.push_back(time_line());
   for (std::string& line : disk_lines()) out.push_back(std::move(line));
-  if (session_.state.left_out > 0) {
-    out.push_back("warning: " + std::to_string(session_.state.left_out) +
+  if (run_.state.counters.left_out > 0) {
+    out.push_back("warning: " + std::to_string(run_.state.counters.left_out) +
                   " samples could not be read and were left out");
   }
   if (skipped_ > 0) {
     out.push_back("warning: " + counted(skipped_, "step") + (skipped_ == 1 ? " was" : " were") +
                   " skipped because of gradients that are not finite; " +
-                  divergence_advice(session_.settings, {.step = 1,
-                                                        .steps = session_.steps(),
-                                                        .fp8 = session_.fp8 != nullptr,
-                                                        .bf16 = has_bf16(session_.device)}));
+                  divergence_advice(*run_.config.settings, {.step = 1,
+                                                            .steps = run_.config.steps(),
+                                                            .fp8 = run_.state.fp8 != nullptr,
+                                                            .bf16 = has_bf16(run_.services.device)}));
   }
   return out;
 }
@@ -290,18 +285,18 @@ DryRun Rehearsal::done() const {
   out.lines = lines();
   if (stepper_.memory()) out.owners = *stepper_.memory();
   out.reserved = reserved_;
-  out.device = device_text(session_.device);
+  out.device = device_text(run_.services.device);
   out.step_seconds = stepper_.measured_seconds();
-  for (const auto& [name, tensor] : session_.parameters) out.parameters += tensor.numel();
-  for (const auto& [name, tensor] : session_.groups.parameters) out.trained += tensor.numel();
+  for (const auto& [name, tensor] : run_.state.parameters) out.parameters += tensor.numel();
+  for (const auto& [name, tensor] : run_.state.groups.parameters) out.trained += tensor.numel();
   return out;
 }
 
 Result<DryRun> rehearse(const Config& config, std::int64_t steps, bool evaluates, Heartbeat& console,
                         const std::shared_ptr<World>& world) {
-  auto opened = open_joined(config, console, Purpose::dry_run, world);
-  if (!opened.ok()) return opened.status();
-  Rehearsal rehearsal(**opened, console);
+  auto run = start_run(config, console, Purpose::dry_run, world);
+  if (!run.ok()) return run.status();
+  Rehearsal rehearsal(**run);
   const Status status = rehearsal.run(steps, evaluates);
   console.doing("");
   if (!status.ok()) {

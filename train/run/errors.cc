@@ -15,40 +15,40 @@
 namespace octavo::train {
 namespace {
 
-std::vector<std::string> helps(const Session& session, bool evaluating) {
-  Settings settings = session.settings;
-  settings.training.fp8.enabled = session.fp8_plan.enabled;
+std::vector<std::string> helps(const Run& run, bool evaluating) {
+  Settings settings = *run.config.settings;
+  settings.training.fp8.enabled = run.config.fp8.enabled;
   Fp8Settings fp8 = settings.training.fp8;
   fp8.enabled = true;
-  const auto fp8_plan = plan_fp8(fp8, session.device);
-  FullDevice full{settings, *session.task, session.forecast.get()};
-  full.gpu = !session.device.is_cpu();
+  const auto fp8_plan = plan_fp8(fp8, run.services.device);
+  FullDevice full{settings, run.task, run.config.forecast.get()};
+  full.gpu = !run.services.device.is_cpu();
   full.fp8 = full.gpu && fp8_plan.ok() && fp8_plan->enabled;
-  full.ranks = session.world->ranks();
+  full.ranks = run.services.world->ranks();
   full.evaluating = evaluating;
   std::vector<std::string> out = memory_help(full);
   if (full.gpu) out.emplace_back("octavo plan CONFIG --advise lists what helps together");
-  for (std::string& last : session.task->memory_advice()) out.push_back(std::move(last));
+  for (std::string& last : run.task.memory_advice()) out.push_back(std::move(last));
   return out;
 }
 
 }  // namespace
 
-Status explain(const Session& session, const c10::Error& error, bool evaluating) {
+Status explain(const Run& run, const c10::Error& error, bool evaluating) {
   std::string what = error_text(error);
   // The CPU's allocator throws a plain c10::Error.
   const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
                       what.find("can't allocate memory") != std::string::npos;
   if (!memory) return Status::failed("LibTorch: " + what);
   what = what.substr(0, what.find(" Including non-PyTorch"));  // torch's advice; ours follows
-  const DeviceMemory device = device_memory(session.device);
-  MemoryByOwner owners = session.owners();
+  const DeviceMemory device = device_memory(run.services.device);
+  MemoryByOwner owners = run.state.memory();
   owners.activations = std::max<std::int64_t>(device.peak - owners.peak(), 0);
-  const TrainingSettings& training = session.settings.training;
+  const TrainingSettings& training = run.config.training();
   const std::int64_t rows =
       evaluating ? training.per_device_eval_batch_size : training.per_device_train_batch_size;
-  return Status::failed(explain_out_of_memory(what, owners, device,
-                                              {session.task->batch_text(rows), helps(session, evaluating)}));
+  return Status::failed(
+      explain_out_of_memory(what, owners, device, {run.task.batch_text(rows), helps(run, evaluating)}));
 }
 
 Status status_of(const std::exception& error) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/run/session.h"
+#include "train/run/run.h"
 
 #include <c10/util/Exception.h>
 #include <octavo/status.h>
@@ -12,7 +12,7 @@
 namespace octavo::train {
 
 // `evaluating`: it was not a step that failed.
-Status explain(const Session& session, const c10::Error& error, bool evaluating);
+Status explain(const Run& run, const c10::Error& error, bool evaluating);
 
 // What else the run's parts threw: an Error has a code of its own.
 Status status_of(const std::exception& error);

@@ -3,7 +3,6 @@
 
 #include "train/console/signals.h"
 #include "train/device/device.h"
-#include "train/run/errors.h"
 
 #include <chrono>
 #include <string>
@@ -27,23 +26,6 @@ Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& pla
   if (!world.ok() && stop()) return std::shared_ptr<World>();
   if (!world.ok()) return world.status();
   return std::shared_ptr<World>(std::move(*world));
-}
-
-Result<std::unique_ptr<Session>> open_joined(const Config& config, Console& console, Purpose purpose,
-                                             const std::shared_ptr<World>& world) {
-  Status thrown;
-  try {
-    return open_session(config, console, purpose, nullptr, world);
-  } catch (const WorldError& error) {
-    world->fail(error.failure());
-    return status_of(error);
-  } catch (const c10::Error& error) {
-    thrown = Status::failed("the run could not be set up: " + error_text(error));
-  } catch (const std::exception& error) {
-    thrown = status_of(error);
-  }
-  world->fail(thrown.message());
-  return thrown;
 }
 
 }  // namespace octavo::train

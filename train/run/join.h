@@ -1,10 +1,9 @@
-// How a process joins the ranks of its run, and opens it with them.
+// How a process joins the ranks of its run.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/config/config.h"
 #include "train/distributed/world.h"
-#include "train/run/session.h"
 
 #include <octavo/status.h>
 
@@ -17,10 +16,5 @@ namespace octavo::train {
 // (StopSignals) came before all ranks were there. `failure` is set where the error is known to all ranks.
 Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& place,
                                           std::optional<RankFailure>* failure = nullptr);
-
-// open_session() whose exceptions are errors too, which are reported to the other ranks; any other error is
-// the same on all ranks.
-Result<std::unique_ptr<Session>> open_joined(const Config& config, Console& console, Purpose purpose,
-                                             const std::shared_ptr<World>& world);
 
 }  // namespace octavo::train

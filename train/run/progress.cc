@@ -42,18 +42,18 @@ std::string rate_text(double units_per_second, const Unit& unit) {
          "/s";
 }
 
-Progress::Progress(Session& session, Console& console, const Health& health)
-    : session_(session),
-      console_(console),
-      health_(health),
-      state_(session.state),
-      unit_(session.task->unit()),
-      first_step_(session.state.step),
+Progress::Progress(Run& run, const DivergenceGuard& guard)
+    : run_(run),
+      console_(run.services.console),
+      guard_(guard),
+      counters_(run.state.counters),
+      unit_(run.task.unit()),
+      first_step_(run.state.counters.step),
       begin_(Clock::now()),
       last_log_(begin_),
       last_shown_(begin_),
-      units_logged_(session.state.units),
-      step_logged_(session.state.step) {}
+      units_logged_(run.state.counters.units),
+      step_logged_(run.state.counters.step) {}
 
 std::optional<Progress::Pace> Progress::settled() const {
   if (settled_steps_ == 0) return std::nullopt;
@@ -65,16 +65,16 @@ double Progress::seconds() const { return seconds_between(begin_, Clock::now());
 
 Progress::Rate Progress::rate(Clock::time_point now) const {
   const double seconds = seconds_between(last_log_, now) - paused_;
-  const auto units = static_cast<double>(state_.units - units_logged_);
-  const std::int64_t steps = state_.step - step_logged_;
+  const auto units = static_cast<double>(counters_.units - units_logged_);
+  const std::int64_t steps = counters_.step - step_logged_;
   if (seconds <= 0 || steps <= 0) return {};
   return {units / seconds, seconds / static_cast<double>(steps)};
 }
 
 Progress::Shape Progress::shape() const {
   Shape out;
-  const Fed &now = session_.fed, &then = fed_logged_;
-  if (session_.task->batches() != nullptr && now.passes > then.passes)
+  const BatchTotals &now = run_.computed, &then = fed_logged_;
+  if (run_.task.batches() != nullptr && now.passes > then.passes)
     out.rows = static_cast<double>(now.rows - then.rows) / static_cast<double>(now.passes - then.passes);
   if (now.padded_length > then.padded_length)
     out.padding = 1 - (now.length - then.length) / (now.padded_length - then.padded_length);
@@ -83,66 +83,66 @@ Progress::Shape Progress::shape() const {
 
 void Progress::show() {
   const auto now = Clock::now();
-  const std::int64_t every = session_.settings.training.logging_steps;
-  const bool logged = state_.step % every == 0 || state_.step == session_.steps();
-  if (logged || health_.last().step == 0 || seconds_between(last_shown_, now) < kShowEvery) return;
+  const std::int64_t every = run_.config.training().logging_steps;
+  const bool logged = counters_.step % every == 0 || counters_.step == run_.config.steps();
+  if (logged || guard_.last().step == 0 || seconds_between(last_shown_, now) < kShowEvery) return;
   last_shown_ = now;
   const Rate rate = this->rate(now);
   if (pace_ == 0) pace_ = rate.step_seconds;
-  console_.progress(line(health_.last().loss, rate.units_per_second));
+  console_.progress(line(guard_.last().loss, rate.units_per_second));
 }
 
 Status Progress::log() {
   const auto now = Clock::now();
   const Rate rate = this->rate(now);
   if (rate.step_seconds > 0) pace_ = pace_ == 0 ? rate.step_seconds : 0.5 * (pace_ + rate.step_seconds);
-  const std::int64_t steps = state_.step - step_logged_;
-  const double waited = session_.waited - waited_logged_;
+  const std::int64_t steps = counters_.step - step_logged_;
+  const double waited = run_.data_wait_seconds - waited_logged_;
   if (step_logged_ - first_step_ >= kFirstSteps) {
     settled_steps_ += steps;
     settled_seconds_ += rate.step_seconds * static_cast<double>(steps);
     settled_waited_ += waited;
   }
   // If every step since the last line was skipped, there is no mean: show the last loss.
-  const StepNumbers& last = health_.last();
+  const StepNumbers& last = guard_.last();
   const double loss =
-      state_.loss_count > 0 ? state_.loss_sum / static_cast<double>(state_.loss_count) : last.loss;
+      counters_.loss_count > 0 ? counters_.loss_sum / static_cast<double>(counters_.loss_count) : last.loss;
   Json record = {{"kind", "train"},
-                 {"step", state_.step},
+                 {"step", counters_.step},
                  {"loss", loss},
-                 {"lr", learning_rate(session_.settings.training, state_.step, session_.steps())},
+                 {"lr", learning_rate(run_.config.training(), counters_.step, run_.config.steps())},
                  {"grad_norm", last.grad_norm},
-                 {unit_.name, state_.units},
+                 {unit_.name, counters_.units},
                  {unit_.name + "_per_second", rate.units_per_second},
                  {"seconds", seconds_between(begin_, now)},
-                 {"skipped", state_.skipped}};
+                 {"skipped", counters_.skipped}};
   if (last.loss_scale > 0) record["loss_scale"] = last.loss_scale;
   const Shape shape = this->shape();
   if (shape.rows) record["rows"] = *shape.rows;
   if (shape.padding) record["padding"] = *shape.padding;
   if (steps > 0) record["data_waited"] = waited / static_cast<double>(steps);
-  if (state_.left_out > 0) record["left_out"] = state_.left_out;
-  if (session_.world->grouped()) {
+  if (counters_.left_out > 0) record["left_out"] = counters_.left_out;
+  if (run_.services.world->grouped()) {
     count_traffic();
     traffic_ += sent_;
     put(record, std::exchange(sent_, {}), steps);
   }
-  record["memory"] = memory_now(session_.device);
+  record["memory"] = memory_now(run_.services.device);
   const std::string said = line(loss, rate.units_per_second);
-  state_.step == session_.steps() ? console_.note(said) : console_.progress(said);
-  state_.loss_sum = 0;
-  state_.loss_count = 0;
-  units_logged_ = state_.units;
-  step_logged_ = state_.step;
-  fed_logged_ = session_.fed;
-  waited_logged_ = session_.waited;
+  counters_.step == run_.config.steps() ? console_.note(said) : console_.progress(said);
+  counters_.loss_sum = 0;
+  counters_.loss_count = 0;
+  units_logged_ = counters_.units;
+  step_logged_ = counters_.step;
+  fed_logged_ = run_.computed;
+  waited_logged_ = run_.data_wait_seconds;
   last_log_ = last_shown_ = now;
   paused_ = 0;
-  return session_.record(record);
+  return run_.services.record(record);
 }
 
 void Progress::count_traffic() {
-  if (session_.world->grouped()) sent_ += session_.world->take_traffic();
+  if (run_.services.world->grouped()) sent_ += run_.services.world->take_traffic();
 }
 
 void Progress::put(Json& record, const Traffic& traffic, std::int64_t steps) {
@@ -154,27 +154,28 @@ void Progress::put(Json& record, const Traffic& traffic, std::int64_t steps) {
 }
 
 void Progress::add_traffic(Json& record) const {
-  if (session_.world->grouped()) put(record, traffic_, step_logged_ - first_step_);
+  if (run_.services.world->grouped()) put(record, traffic_, step_logged_ - first_step_);
 }
 
 // The most important parts come first: a terminal shows the parts that it has columns for.
 std::string Progress::line(double loss, double units_per_second) const {
-  std::string out = session_.step_text(state_.step);
+  std::string out = run_.config.step_text(counters_.step);
   const auto add = [&](const std::string& part) { out += "  " + part; };
-  if (state_.step < session_.steps())
-    add("eta " + duration_text(pace_ * static_cast<double>(session_.steps() - state_.step)));
+  if (counters_.step < run_.config.steps())
+    add("eta " + duration_text(pace_ * static_cast<double>(run_.config.steps() - counters_.step)));
   std::string evaluated;
   if (metric_)
     evaluated =
         metric_->name == "loss" ? fixed(metric_->value, 4) : metric_text(metric_->name, metric_->value);
   add("loss " + fixed(loss, 4) + (evaluated.empty() ? "" : " (eval " + evaluated + ")"));
-  if (state_.skipped > 0) add("skipped " + std::to_string(state_.skipped));
-  if (state_.left_out > 0) add("left out " + std::to_string(state_.left_out));
+  if (counters_.skipped > 0) add("skipped " + std::to_string(counters_.skipped));
+  if (counters_.left_out > 0) add("left out " + std::to_string(counters_.left_out));
   add(rate_text(units_per_second, unit_) +
-      (session_.world->ranks() > 1 ? " on " + std::to_string(session_.world->ranks()) + " ranks" : ""));
-  if (!session_.device.is_cpu()) add("gpu " + bytes_text(device_memory(session_.device).peak));
-  add("lr " + significant(learning_rate(session_.settings.training, state_.step, session_.steps()), 3));
-  add("grad " + significant(health_.last().grad_norm, 3));
+      (run_.services.world->ranks() > 1 ? " on " + std::to_string(run_.services.world->ranks()) + " ranks"
+                                        : ""));
+  if (!run_.services.device.is_cpu()) add("gpu " + bytes_text(device_memory(run_.services.device).peak));
+  add("lr " + significant(learning_rate(run_.config.training(), counters_.step, run_.config.steps()), 3));
+  add("grad " + significant(guard_.last().grad_norm, 3));
   const Shape shape = this->shape();
   if (shape.rows) add("rows " + fixed(*shape.rows, 1));
   if (shape.padding) add("padding " + percent_text(*shape.padding));

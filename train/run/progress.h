@@ -4,7 +4,7 @@
 
 #include "train/console/console.h"
 #include "train/run/divergence_guard.h"
-#include "train/run/session.h"
+#include "train/run/run.h"
 
 #include <octavo/status.h>
 
@@ -21,7 +21,7 @@ std::string rate_text(double units_per_second, const Unit& unit);
 
 class Progress {
  public:
-  Progress(Session& session, Console& console, const Health& health);
+  Progress(Run& run, const DivergenceGuard& guard);
 
   // Time that is not the steps' own: evaluations and checkpoints.
   void pause(double seconds) { paused_ += seconds; }
@@ -64,10 +64,10 @@ class Progress {
 
   static void put(nlohmann::ordered_json& record, const Traffic& traffic, std::int64_t steps);
 
-  Session& session_;
+  Run& run_;
   Console& console_;
-  const Health& health_;
-  RunState& state_;
+  const DivergenceGuard& guard_;
+  RunState& counters_;
   const Unit unit_;
   const std::int64_t first_step_;
   Clock::time_point begin_, last_log_, last_shown_;
@@ -76,7 +76,7 @@ class Progress {
   double settled_seconds_ = 0, settled_waited_ = 0;  // of lines of metrics behind the first steps
   std::int64_t settled_steps_ = 0;
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
-  Fed fed_logged_;
+  BatchTotals fed_logged_;
   double waited_logged_ = 0;
   Traffic traffic_;  // of this process's steps, up to the last line of metrics
   Traffic sent_;     // since then, as far as it was counted

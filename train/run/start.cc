@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT
+#include "train/run/start.h"
+
 #include "train/checkpoint/folder/checkpoint_folder.h"
 #include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/checkpoint/initial_weights.h"
 #include "train/checkpoint/resume.h"
 #include "train/checkpoint/resume_passes.h"
 #include "train/config/options.h"
 #include "train/config/paths.h"
 #include "train/device/device.h"
+#include "train/model/model.h"
 #include "train/optim/bucket_layout.h"
 #include "train/optim/convert_states.h"
-#include "train/optim/make_gradients.h"
 #include "train/predict/host.h"
 #include "train/predict/plan.h"
 #include "train/run/agreement.h"
+#include "train/run/components.h"
 #include "train/run/consistency.h"
+#include "train/run/errors.h"
 #include "train/run/resume_steps.h"
-#include "train/run/session.h"
 #include "train/run/start_log.h"
 
 #include <octavo/describe.h>
@@ -23,306 +27,364 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <exception>
+#include <optional>
 #include <utility>
 
 namespace octavo::train {
 namespace {
 
-// The data: as the config names it, divided as the checkpoint has it.
-Status open_data(Session& s) {
+// What is chosen for the settings on this rank's device.
+struct Choices {
+  torch::Device device;
+  OptimizerPlan optimizer;
+  Fp8Plan fp8;
+};
+
+Result<Choices> choose(const Config& config, const Place& place) {
+  const TrainingSettings& training = config.settings.training;
+  auto device = rank_device(config, place);
+  if (!device.ok()) return device.status();
+  auto optimizer = plan_optimizer(training, *device, has_backend(*device));
+  if (!optimizer.ok()) return optimizer.status();
+  auto fp8 = plan_fp8(training.fp8, *device);
+  if (!fp8.ok()) return fp8.status();
+  return Choices{*device, std::move(*optimizer), std::move(*fp8)};
+}
+
+// The run's folder as rank 0 finds it. Other ranks, and dry runs, look at no folder.
+struct FoundFolder {
+  FolderLock lock;
+  bool existed = false;
+  std::string resume_from;  // the path of a checkpoint; empty: the run begins
+};
+
+// The lock is taken before the checkpoint is chosen. A folder that does not exist has no lock; it is made
+// last, so that a run that cannot start leaves nothing behind.
+Result<FoundFolder> find_folder(const Settings& settings, bool restarted, Console& console) {
+  FoundFolder found;
+  found.existed = path_exists(settings.output_dir);
+  if (found.existed) {
+    if (Status bad = found.lock.take(settings.output_dir); !bad.ok()) return bad;
+  }
+  auto resume = find_resume(settings, restarted, console);
+  if (!resume.ok()) return resume.status();
+  found.resume_from = std::move(*resume);
+  return found;
+}
+
+// Returns the settings with the micro-batches of a rank.
+Result<std::shared_ptr<const Settings>> settings_of_rank(const Settings& given, const World& world,
+                                                         const std::string& resumed_from, Console& console) {
+  auto settings = std::make_shared<Settings>(given);
+  auto passes = passes_of_ranks(given, world.ranks(), resumed_from);
+  if (!passes.ok()) return passes.status();
+  settings->training.gradient_accumulation_steps = *passes;
+  if (world.grouped() && given.training.offload_gradients) {
+    settings->training.offload_gradients = false;
+    if (world.leads())
+      console.note("offload_gradients is without effect: ranks sum gradients on their devices");
+  }
+  return std::shared_ptr<const Settings>(std::move(settings));
+}
+
+// Opens the data as the config names it, divided as the checkpoint has it. Adds what differs from the
+// checkpoint to `changes`.
+Status open_data(Task& task, const Settings& settings, const std::string& resumed_from, Changes& changes) {
   nlohmann::ordered_json then;
-  if (!s.resumed_from.empty()) {
-    auto read = saved_data(s.resumed_from);
+  if (!resumed_from.empty()) {
+    auto read = saved_data(resumed_from);
     if (!read.ok()) return read.status();
     then = std::move(*read);
   }
   try {
-    auto change = s.task->open({s.settings, s.resumed_from, then.is_null() ? nullptr : &then});
+    auto change = task.open({settings, resumed_from, then.is_null() ? nullptr : &then});
     if (!change.ok()) return change.status();
-    if (Status bad = continue_data(s.resumed_from, s.settings, change->changed, s.changes); !bad.ok())
-      return bad;
-    s.changes.insert(s.changes.end(), change->noted.begin(), change->noted.end());
+    if (Status bad = continue_data(resumed_from, settings, change->changed, changes); !bad.ok()) return bad;
+    changes.insert(changes.end(), change->noted.begin(), change->noted.end());
   } catch (const nlohmann::json::exception& error) {
-    return Status::invalid(s.resumed_from + "/state.json: " + error.what() +
+    return Status::invalid(resumed_from + "/state.json: " + error.what() +
                            "; it was not saved by octavo train");
   }
   return {};
 }
 
-// Only the beginning of a run reads other weights.
-Status begin_warm(Session& s) {
-  const TrainingSettings& training = s.settings.training;
-  if (!training.init_from || !s.resumed_from.empty()) return {};
-  auto warm = warm_start({training.init_from, training.init_rename, training.init_strict},
-                         tensors_of(*s.model), s.task->fresh_parts());
-  if (!warm.ok() && !path_exists(*training.init_from))
-    return Status(warm.status().code(),
-                  warm.status().message() + places_looked_at(s.settings, *training.init_from));
-  if (!warm.ok()) return warm.status();
-  s.warm = std::move(*warm);
-  return {};
+// Returns what the run should need, before its model is built; null, with a note, where that is not known. It
+// costs about a second, and nothing depends on it.
+std::shared_ptr<const Plan> forecast(Settings settings, const Choices& choices, const World& world,
+                                     Task& task, Console& console) {
+  if (!choices.device.is_cuda() && !choices.device.is_cpu()) return nullptr;
+  const auto unknown = [&](const std::string& why) {
+    console.note("no plan: " + why);
+    return nullptr;
+  };
+  try {
+    PlanRequest request;
+    request.num_gpus = world.ranks();
+    request.cpu = choices.device.is_cpu();
+    if (!request.cpu) {
+      const auto gpu = octavo::plan::find_gpu("this:" + std::to_string(choices.device.index()));
+      if (!gpu.ok()) return unknown("this GPU is none of those that plans know");
+      request.gpu = *gpu;
+      const auto launch = measure_launch(choices.device);
+      if (launch.ok())
+        request.launch_seconds = *launch;
+      else
+        console.note(launch.status().message() + "; the plan assumes a fast host");
+    }
+    settings.training.fp8.enabled = choices.fp8.enabled;
+    auto plan = make_plan(settings, task, request);
+    if (!plan.ok()) return unknown(plan.status().message());
+    return std::make_shared<const Plan>(std::move(*plan));
+  } catch (const std::exception& error) {
+    return unknown(error.what());
+  }
 }
 
-// Where convert_states asks for it: a checkpoint's states and weights in the kinds that this run has.
-BeforeLoad conversion(Session& s) {
-  if (!s.settings.training.convert_states) return {};
-  return [&s](std::vector<SavedPart>& parts) -> Status {
+struct OpenedTask {
+  std::unique_ptr<Task> task;
+  RunSteps steps;
+  Changes changes;
+  std::shared_ptr<const Plan> forecast;
+};
+
+Result<OpenedTask> open_task(std::unique_ptr<Task> task, const Settings& settings, const Choices& choices,
+                             const World& world, const std::string& resumed_from, Console& console) {
+  OpenedTask out;
+  out.task = task != nullptr ? std::move(task) : make_task(settings.task);
+  if (Status bad = open_data(*out.task, settings, resumed_from, out.changes); !bad.ok()) return bad;
+  auto steps = plan_steps(settings, *out.task, world.ranks(), resumed_from);
+  if (!steps.ok()) return steps.status();
+  out.steps = std::move(*steps);
+  if (world.leads()) out.forecast = forecast(settings, choices, world, *out.task, console);
+  return out;
+}
+
+// Gives the model the weights of init_from. Only a run that begins reads them.
+Result<std::optional<WarmStart>> load_initial_weights(torch::nn::Module& model, const Task& task,
+                                                      const Settings& settings,
+                                                      const std::string& resumed_from) {
+  const TrainingSettings& training = settings.training;
+  if (!training.init_from || !resumed_from.empty()) return std::optional<WarmStart>();
+  auto warm = warm_start({training.init_from, training.init_rename, training.init_strict}, tensors_of(model),
+                         task.fresh_parts());
+  if (!warm.ok() && !path_exists(*training.init_from))
+    return Status(warm.status().code(),
+                  warm.status().message() + places_looked_at(settings, *training.init_from));
+  if (!warm.ok()) return warm.status();
+  return std::optional<WarmStart>(std::move(*warm));
+}
+
+// Returns what each rank of a group has of the trained parameters; null: all of them.
+Result<std::unique_ptr<ShardedWeights>> shard_parameters(World& world, const OptimizerPlan& optimizer,
+                                                         const ParameterGroups& groups,
+                                                         const TrainingSettings& training) {
+  if (!world.grouped() || !divides_states(training)) return std::unique_ptr<ShardedWeights>();
+  const GroupConfig config = group_config(training, optimizer.name.algorithm);
+  if (training.offload != Offload::none && octavo::passes(config.algorithm, config.switches) > 1) {
+    return Status::unsupported(
+        "training.offload: " + optimizer_text(optimizer.name) +
+        " measures whole parameters, of which ranks have parts here (training.parallel); use "
+        "offload: none or parallel: ddp");
+  }
+  return ShardedWeights::make(world, optimizer, groups, lay_out(groups, world.ranks(), true));
+}
+
+struct BuiltState {
+  std::unique_ptr<TrainingState> state;
+  std::optional<WarmStart> initial_weights;  // where the first weights were read from; none: nowhere
+};
+
+Result<BuiltState> build_state(Task& task, const Settings& settings, const Choices& choices, World& world,
+                               const std::string& resumed_from) {
+  const TrainingSettings& training = settings.training;
+  TrainingState::Parts parts;
+  parts.model = build_model(task, settings, choices.device, choices.optimizer.bf16_weights);
+  if (resumed_from.empty()) {
+    if (Status bad = task.load_first_weights(); !bad.ok()) return bad;
+  }
+  auto initial = load_initial_weights(*parts.model, task, settings, resumed_from);
+  if (!initial.ok()) return initial.status();
+  auto groups = resolve_groups(choices.optimizer.name, training, parameters_of(*parts.model));
+  if (!groups.ok()) return groups.status();
+  parts.groups = choices.optimizer.native ? std::move(*groups)
+                                          : with_states(std::move(*groups), choices.optimizer.name.state);
+  freeze(parts.groups);
+  auto shards = shard_parameters(world, choices.optimizer, parts.groups, training);
+  if (!shards.ok()) return shards.status();
+  parts.shards = std::move(*shards);
+  return BuiltState{std::make_unique<TrainingState>(training, choices.optimizer, choices.fp8, choices.device,
+                                                    world, task, std::move(parts)),
+                    std::move(*initial)};
+}
+
+// With convert_states: converts a checkpoint's states and weights into the formats of this run.
+BeforeLoad conversion(const TrainingSettings& training, const OptimizerPlan& optimizer,
+                      const ParameterGroups& groups, Changes& changes) {
+  if (!training.convert_states) return {};
+  return [&](std::vector<SavedPart>& parts) -> Status {
     const auto part = [&](std::string_view name) { return std::ranges::find(parts, name, &SavedPart::name); };
-    const auto model = part(kModelPart), optimizer = part(kOptimizerPart);
-    SavedRun saved{std::move(model->tensors), std::move(optimizer->tensors), optimizer->numbers};
-    auto changes = convert_states(s.plan, s.settings.training, s.groups, saved);
-    if (!changes.ok()) return changes.status();
+    const auto model = part(kModelPart), states = part(kOptimizerPart);
+    SavedRun saved{std::move(model->tensors), std::move(states->tensors), states->numbers};
+    auto converted = convert_states(optimizer, training, groups, saved);
+    if (!converted.ok()) return converted.status();
     model->tensors = std::move(saved.weights);
-    optimizer->tensors = std::move(saved.states);
-    s.changes.insert(s.changes.end(), changes->begin(), changes->end());
+    states->tensors = std::move(saved.states);
+    changes.insert(changes.end(), converted->begin(), converted->end());
     return {};
   };
 }
 
-// What each rank of a group has of the trained parameters.
-Status share_out(Session& s) {
-  const TrainingSettings& training = s.settings.training;
-  if (!s.world->grouped() || !divides_states(training)) return {};
-  const GroupConfig config = group_config(training, s.plan.name.algorithm);
-  if (training.offload != Offload::none && octavo::passes(config.algorithm, config.switches) > 1) {
-    return Status::unsupported(
-        "training.offload: " + optimizer_text(s.plan.name) +
-        " measures whole parameters, of which ranks have parts here (training.parallel); use "
-        "offload: none or parallel: ddp");
-  }
-  auto shards = ShardedWeights::make(*s.world, s.plan, s.groups, lay_out(s.groups, s.world->ranks(), true));
-  if (!shards.ok()) return shards.status();
-  s.shards = std::move(*shards);
-  return {};
-}
-
-// The stages of opening a session, in their order. Each is done by all ranks before the next one begins, so
-// that an error of one ends all.
-class Opening {
- public:
-  Opening(Session& session, const Config& config, Console& console, Purpose purpose,
-          std::unique_ptr<Task> task)
-      : s_(session),
-        config_(config),
-        given_(config.settings),
-        console_(console),
-        writes_(purpose == Purpose::run),
-        task_(std::move(task)) {}
-
-  Status run();
-
- private:
-  Status choose();
-  Status find_checkpoint();
-  Status open_data();
-  void forecast();
-  Status build();
-  Status load();
-  Status begin();
-  Status all(Status (Opening::*stage)());
-  [[nodiscard]] bool leads() const { return s_.world->leads(); }
-
-  Session& s_;
-  const Config& config_;
-  const Settings& given_;
-  Console& console_;
-  const bool writes_;
-  bool existed_ = false;         // the run's folder
-  std::int64_t first_step_ = 0;  // see RunState
-  std::unique_ptr<Task> task_;
-};
-
-Status Opening::all(Status (Opening::*stage)()) {
-  return together(*s_.world, [&] { return (this->*stage)(); });
-}
-
-Status Opening::run() {
-  Status status = all(&Opening::choose);
-  if (status.ok()) status = same_on_all(*s_.world, settings_facts(s_));
-  if (status.ok() && given_.training.fp8.enabled) agree(*s_.world, s_.fp8_plan);
-  if (status.ok()) status = all(&Opening::find_checkpoint);
-  if (status.ok()) s_.resumed_from = s_.world->share(s_.resumed_from);
-  if (status.ok()) status = all(&Opening::open_data);
-  if (status.ok()) status = all(&Opening::build);
-  if (status.ok()) status = same_on_all(*s_.world, model_facts(s_));
-  if (status.ok()) status = all(&Opening::load);
-  if (status.ok()) share_weights(s_);
-  if (status.ok()) status = all(&Opening::begin);
-  if (status.ok() && leads()) introduce(s_, console_);
-  return status;
-}
-
-Status Opening::choose() {
-  auto device = rank_device(config_, s_.world->place());
-  if (!device.ok()) return device.status();
-  s_.device = *device;
-  auto plan = plan_optimizer(given_.training, s_.device, has_backend(s_.device));
-  if (!plan.ok()) return plan.status();
-  s_.plan = *plan;
-  auto fp8 = plan_fp8(given_.training.fp8, s_.device);
-  if (!fp8.ok()) return fp8.status();
-  s_.fp8_plan = *fp8;
-  return {};
-}
-
-// The lock comes before the checkpoint is chosen. A folder that is not there has none; it is made last, so
-// that a run that cannot begin leaves nothing behind.
-Status Opening::find_checkpoint() {
-  if (!writes_ || !leads()) return {};
-  existed_ = path_exists(given_.output_dir);
-  if (existed_) {
-    if (Status bad = s_.lock.take(given_.output_dir); !bad.ok()) return bad;
-  }
-  auto resume = find_resume(given_, s_.world->place().restart > 0, console_);
-  if (!resume.ok()) return resume.status();
-  s_.resumed_from = *resume;
-  return {};
-}
-
-Status Opening::open_data() {
-  s_.task = task_ != nullptr ? std::move(task_) : make_task(s_.settings.task);
-  if (Status bad = train::open_data(s_); !bad.ok()) return bad;
-  auto passes = passes_of_ranks(given_, s_.world->ranks(), s_.resumed_from);
-  if (!passes.ok()) return passes.status();
-  s_.settings.training.gradient_accumulation_steps = *passes;
-  if (s_.world->grouped() && given_.training.offload_gradients) {
-    s_.settings.training.offload_gradients = false;
-    if (leads()) console_.note("offload_gradients is without effect: ranks sum gradients on their devices");
-  }
-  auto steps = plan_steps(s_.settings, *s_.task, s_.world->ranks(), s_.resumed_from);
-  if (!steps.ok()) return steps.status();
-  s_.stages = std::move(steps->stages);
-  first_step_ = steps->first_step;
-  if (leads()) forecast();
-  return {};
-}
-
-// The plan of a run, before its model is built. It costs about a second, and nothing depends on it:
-// whatever goes wrong here is said, and the run goes on.
-void Opening::forecast() {
-  if (!s_.device.is_cuda() && !s_.device.is_cpu()) return;
-  try {
-    PlanRequest request;
-    request.num_gpus = s_.world->ranks();
-    request.cpu = s_.device.is_cpu();
-    if (!request.cpu) {
-      const auto gpu = octavo::plan::find_gpu("this:" + std::to_string(s_.device.index()));
-      if (!gpu.ok()) return console_.note("no plan: this GPU is none of those that plans know");
-      request.gpu = *gpu;
-      const auto launch = measure_launch(s_.device);
-      if (launch.ok())
-        request.launch_seconds = *launch;
-      else
-        console_.note(launch.status().message() + "; the plan assumes a fast host");
-    }
-    Settings settings = s_.settings;
-    settings.training.fp8.enabled = s_.fp8_plan.enabled;
-    auto plan = make_plan(settings, *s_.task, request);
-    if (!plan.ok()) return console_.note("no plan: " + plan.status().message());
-    s_.forecast = std::make_shared<const Plan>(std::move(*plan));
-  } catch (const std::exception& error) {
-    console_.note(std::string("no plan: ") + error.what());
-  }
-}
-
-Status Opening::build() {
-  const TrainingSettings& training = s_.settings.training;
-  s_.model = build_model(*s_.task, s_.settings, s_.device, s_.plan.bf16_weights);
-  if (s_.resumed_from.empty()) {
-    if (Status bad = s_.task->load_first_weights(); !bad.ok()) return bad;
-  }
-  if (Status bad = begin_warm(s_); !bad.ok()) return bad;
-  s_.parameters = train::parameters_of(*s_.model);
-  s_.buffers = buffers_of(*s_.model);
-  auto groups = resolve_groups(s_.plan.name, training, s_.parameters);
-  if (!groups.ok()) return groups.status();
-  s_.groups = s_.plan.native ? std::move(*groups) : with_states(std::move(*groups), s_.plan.name.state);
-  freeze(s_.groups);
-  if (Status bad = share_out(s_); !bad.ok()) return bad;
-  s_.optimizer = make_optimizer(s_.plan, training, s_.groups, s_.shards.get());
-  s_.scaler.emplace(s_.device, training.compute_dtype);
-  if (s_.fp8_plan.enabled) {
-    const std::int64_t uses = s_.task->uses_of_weights() * training.gradient_accumulation_steps;
-    s_.fp8 = std::make_unique<Fp8>(training.fp8, s_.parameters, uses,
-                                   leads() ? Fp8::Measuring::here : Fp8::Measuring::told);
-  }
-  s_.gradients = make_gradients(*s_.world, s_.groups, training, training.gradient_accumulation_steps,
-                                s_.shards.get(), s_.optimizer.get());
-  s_.gated = s_.task->set_gate(
-      [optimizer = s_.optimizer.get()](const torch::nn::Module& module) { optimizer->wait(module); });
-  s_.parts.push_back(std::make_unique<ModelPart>(tensors_of(*s_.model)));
-  s_.parts.push_back(std::make_unique<ScalerPart>(*s_.scaler));
-  if (s_.fp8 != nullptr) s_.parts.push_back(std::make_unique<Fp8Part>(*s_.fp8));
-  s_.parts.push_back(std::make_unique<OptimizerPart>(*s_.optimizer));
-  return {};
-}
-
-Status Opening::load() {
-  const std::int64_t ranks = s_.world->ranks();
-  const std::int64_t passes = s_.settings.training.gradient_accumulation_steps;
-  if (!s_.resumed_from.empty()) {
-    std::vector<Stateful*> all;
-    for (const auto& part : s_.parts) all.push_back(part.get());
-    auto state = load_checkpoint(s_.resumed_from, all, conversion(s_));
-    if (!state.ok()) return state.status();
-    s_.state = *state;
-    if (s_.fp8 != nullptr && !s_.fp8->anew().empty())
-      s_.changes.push_back("fp8: scales and choices begin anew: " + s_.fp8->anew());
-    s_.state.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
-    if (leads()) {
-      if (Status bad = check_newest(given_, s_.state.step); !bad.ok()) return bad;
-      if (Status bad = continue_settings(s_.resumed_from, *state, s_.settings, ranks, s_.changes, console_);
-          !bad.ok())
-        return bad;
+// Sets the counters to those of the checkpoint, or of a run that begins.
+Status load_state(TrainingState& state, const RunConfig& config, const TrainingSettings& given,
+                  const World& world, std::int64_t first_step, Changes& changes, Console& console) {
+  const Settings& settings = *config.settings;
+  const std::int64_t ranks = world.ranks(), passes = settings.training.gradient_accumulation_steps;
+  RunState& counters = state.counters;
+  if (!config.resumed_from.empty()) {
+    Status bad = state.load(config.resumed_from,
+                            conversion(settings.training, config.optimizer, state.groups, changes));
+    if (!bad.ok()) return bad;
+    if (state.fp8 != nullptr && !state.fp8->anew().empty())
+      changes.push_back("fp8: scales and choices begin anew: " + state.fp8->anew());
+    const RunState then = counters;
+    counters.skipped_in_a_row = 0;  // a new start may skip ten steps again before it ends
+    if (world.leads()) {
+      bad = check_newest(settings, counters.step);
+      if (bad.ok()) bad = continue_settings(config.resumed_from, then, settings, ranks, changes, console);
+      if (!bad.ok()) return bad;
     }
   } else {
-    s_.state.samples = s_.stage().samples;
+    counters.samples = config.stage_after(counters.step).samples;
   }
-  s_.state.first_step = first_step_;
-  const bool told = s_.world->grouped() || passes != given_.training.gradient_accumulation_steps;
-  s_.state.ranks = told ? ranks : 0;
-  s_.state.batches_per_step = told ? passes * ranks : 0;
-  auto batches = Prefetch<Batch>::start(s_.source(), s_.state.position,
-                                        static_cast<int>(s_.settings.data.dataloader_num_workers));
-  if (!batches.ok()) return batches.status();
-  s_.batches.emplace(std::move(*batches));
+  counters.first_step = first_step;
+  const bool given_by_ranks = world.grouped() || passes != given.gradient_accumulation_steps;
+  counters.ranks = given_by_ranks ? ranks : 0;
+  counters.batches_per_step = given_by_ranks ? passes * ranks : 0;
   return {};
 }
 
-// Only rank 0 writes.
-Status Opening::begin() {
-  if (!writes_ || !leads()) return {};
-  const std::string& folder = given_.output_dir;
-  if (!existed_) {
-    if (Status bad = s_.lock.take(folder); !bad.ok()) return bad;
+// Opens the run's folder for writing, on rank 0.
+Result<std::unique_ptr<RunLog>> open_folder(const std::string& folder, FoundFolder& found, std::int64_t step,
+                                            Task& task, Console& console) {
+  if (!found.existed) {
+    if (Status bad = found.lock.take(folder); !bad.ok()) return bad;
     if (!list_checkpoints(folder).empty())
       return Status::failed("output_dir: another octavo train began in " + folder +
                             " meanwhile; start again to go on from its checkpoint");
   }
   // A run that has finished writes no checkpoint, which would remove what a killed process left.
-  if (Status bad = remove_leftovers(folder); !bad.ok()) console_.note("warning: " + bad.message());
-  auto log = RunLog::open(folder, s_.state.step);
+  if (Status bad = remove_leftovers(folder); !bad.ok()) console.note("warning: " + bad.message());
+  auto log = RunLog::open(folder, step);
   if (!log.ok()) return log.status();
-  s_.log.emplace(std::move(*log));
-  if (Status bad = s_.task->begin(folder); !bad.ok()) return bad;
-  Settings saved = with_absolute_paths(given_);           // the run can be gone on with from anywhere
-  saved.training.resume_from_checkpoint.changed = false;  // --resume is of this start alone
-  s_.config_yaml = to_yaml(saved);
-  return {};
+  if (Status bad = task.begin(folder); !bad.ok()) return bad;
+  return std::make_unique<RunLog>(std::move(*log));
+}
+
+std::string config_yaml(const Settings& given) {
+  Settings saved = with_absolute_paths(given);            // a run can be resumed from any folder
+  saved.training.resume_from_checkpoint.changed = false;  // --resume holds for one start
+  return to_yaml(saved);
+}
+
+// Does a stage on all ranks: see together().
+template <class Stage>
+auto on_all_ranks(World& world, Stage stage) -> decltype(stage()) {
+  std::optional<decltype(stage())> result;
+  Status status = together(world, [&]() -> Status {
+    result.emplace(stage());
+    return result->status();
+  });
+  if (!status.ok()) return status;
+  return std::move(*result);
+}
+
+// Each stage is done by all ranks before the next one begins, so that an error of one ends all.
+Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& console, Purpose purpose,
+                                          std::unique_ptr<Task> given_task, std::shared_ptr<World> shared) {
+  const Settings& given = config.settings;
+  World& world = *shared;
+  const bool writes = purpose == Purpose::run && world.leads();  // only rank 0 writes
+
+  auto choices = on_all_ranks(world, [&] { return choose(config, world.place()); });
+  if (!choices.ok()) return choices.status();
+  if (Status bad = same_on_all(world, settings_facts(given, choices->device)); !bad.ok()) return bad;
+  if (given.training.fp8.enabled) agree(world, choices->fp8);
+
+  auto folder = on_all_ranks(world, [&]() -> Result<FoundFolder> {
+    if (!writes) return FoundFolder();
+    return find_folder(given, world.place().restart > 0, console);
+  });
+  if (!folder.ok()) return folder.status();
+  const std::string resumed_from = world.share(folder->resume_from);
+
+  std::shared_ptr<const Settings> settings;
+  auto opened = on_all_ranks(world, [&]() -> Result<OpenedTask> {
+    auto of_rank = settings_of_rank(given, world, resumed_from, console);
+    if (!of_rank.ok()) return of_rank.status();
+    settings = *of_rank;
+    return open_task(std::move(given_task), *settings, *choices, world, resumed_from, console);
+  });
+  if (!opened.ok()) return opened.status();
+  Task& task = *opened->task;
+
+  auto built =
+      on_all_ranks(world, [&] { return build_state(task, *settings, *choices, world, resumed_from); });
+  if (!built.ok()) return built.status();
+  TrainingState& state = *built->state;
+  if (Status bad = same_on_all(world, model_facts(task, state)); !bad.ok()) return bad;
+
+  RunConfig chosen{settings,
+                   choices->optimizer,
+                   choices->fp8,
+                   opened->steps.stages,
+                   resumed_from,
+                   {},
+                   writes ? config_yaml(given) : "",
+                   opened->forecast};
+  auto batches = on_all_ranks(world, [&]() -> Result<Prefetch<Batch>> {
+    Status bad =
+        load_state(state, chosen, given.training, world, opened->steps.first_step, opened->changes, console);
+    if (!bad.ok()) return bad;
+    return Prefetch<Batch>::start(batch_source(chosen, world, task, state.counters), state.counters.position,
+                                  static_cast<int>(settings->data.dataloader_num_workers));
+  });
+  if (!batches.ok()) return batches.status();
+  chosen.changes = std::move(opened->changes);
+  share_weights(world, *state.model);
+
+  auto log = on_all_ranks(world, [&]() -> Result<std::unique_ptr<RunLog>> {
+    if (!writes) return std::unique_ptr<RunLog>();
+    return open_folder(given.output_dir, *folder, state.counters.step, task, console);
+  });
+  if (!log.ok()) return log.status();
+  Services services{std::move(shared), choices->device, console, std::move(folder->lock), std::move(*log)};
+  auto run = std::make_unique<Run>(std::move(chosen), std::move(services), std::move(opened->task),
+                                   std::move(built->state), std::move(*batches));
+  if (world.leads()) log_run_start(*run, built->initial_weights);
+  return run;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> open_session(const Config& config, Console& console, Purpose purpose,
-                                              std::unique_ptr<Task> task, std::shared_ptr<World> world) {
+Result<std::unique_ptr<Run>> start_run(const Config& config, Heartbeat& console, Purpose purpose,
+                                       std::shared_ptr<World> world, std::unique_ptr<Task> task) {
   if (Status bad = check_complete(config); !bad.ok()) return bad;
   for (const std::string& note : config.notes) console.note(note);
-  auto session = std::make_unique<Session>();
-  session->world = world != nullptr ? std::move(world) : std::shared_ptr<World>(World::alone());
-  session->settings = config.settings;
-  Opening opening(*session, config, console, purpose, std::move(task));
-  if (Status bad = opening.run(); !bad.ok()) return bad;
-  return session;
+  if (world == nullptr) world = World::alone();
+  Status thrown;
+  try {
+    return start_stages(config, console, purpose, std::move(task), world);
+  } catch (const WorldError& error) {
+    world->fail(error.failure());
+    return status_of(error);
+  } catch (const c10::Error& error) {
+    thrown = Status::failed("the run could not be set up: " + error_text(error));
+  } catch (const std::exception& error) {
+    thrown = status_of(error);
+  }
+  world->fail(thrown.message());
+  return thrown;
 }
 
 }  // namespace octavo::train

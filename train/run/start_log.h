@@ -1,15 +1,20 @@
-// What a run says of itself before its first step, on the console and in the log.
+// What a run logs about itself before its first step, on the console and in the log.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/console/console.h"
-#include "train/run/session.h"
+#include "train/checkpoint/initial_weights.h"
+#include "train/run/run.h"
+
+#include <octavo/status.h>
+
+#include <optional>
 
 namespace octavo::train {
 
-void introduce(Session& session, Console& console);
+// `initial_weights`: where the first weights were read from; none: nowhere.
+void log_run_start(const Run& run, const std::optional<WarmStart>& initial_weights);
 
-// What has become known of products in FP8 since the last call, on the console and in the log.
-Status tell_fp8(Session& session, Console& console);
+// Logs the FP8 matmuls that were chosen since the last call. All ranks have the choices of rank 0.
+Status log_fp8_choices(Run& run);
 
 }  // namespace octavo::train

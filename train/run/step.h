@@ -6,7 +6,7 @@
 #include "train/console/heartbeat.h"
 #include "train/device/device.h"
 #include "train/run/buffer_snapshot.h"
-#include "train/run/session.h"
+#include "train/run/run.h"
 #include "train/run/step_batches.h"
 #include "train/run/step_metrics.h"
 
@@ -22,7 +22,7 @@ class Stepper {
   // nothing to train on, the next one is.
   static constexpr std::int64_t kMeasuredStep = 2;
 
-  Stepper(Session& session, Heartbeat& console);
+  explicit Stepper(Run& run);
 
   // Does the step after state.step and counts it in the state. False: there was nothing to train on, and no
   // update was made; no numbers will come of it. With a group nothing is done or counted where signal() says
@@ -41,7 +41,7 @@ class Stepper {
   // after it that trained.
   [[nodiscard]] const std::optional<MemoryByOwner>& memory() const { return owners_; }
   [[nodiscard]] double measured_seconds() const { return measured_seconds_; }
-  // Returns Fed::largest of that step.
+  // Returns BatchTotals::largest of that step.
   [[nodiscard]] double measured_length() const { return measured_length_; }
   // Seconds of passes and updates of the finished steps.
   [[nodiscard]] double computing() const { return computing_; }
@@ -66,7 +66,7 @@ class Stepper {
   void update(std::int64_t number);
   [[nodiscard]] torch::Tensor over_ranks(const torch::Tensor& loss) const;
 
-  Session& session_;
+  Run& run_;
   Heartbeat& console_;
   Readout readout_;
   BufferKeeper buffers_;
@@ -76,8 +76,9 @@ class Stepper {
   // the workers allocated, and torch would warn about its end.
   std::vector<Batch> held_;
   double measured_seconds_ = 0, computing_ = 0;
-  double last_length_ = 0, measured_length_ = 0;  // Fed::largest of the last step, and of the measured one
-  std::int64_t done_ = 0, measured_ = -1;         // steps
+  double last_length_ = 0,
+         measured_length_ = 0;             // BatchTotals::largest of the last step, and of the measured one
+  std::int64_t done_ = 0, measured_ = -1;  // steps
   bool begun_ = false, updating_ = false;
   int signal_ = 0;
 };

@@ -58,19 +58,19 @@ void number(World& world, const ReadPasses& mine, StepShare& share) {
     share.most_passes = std::max<std::int64_t>(share.most_passes, std::ranges::count(each, '1'));
 }
 
-std::int64_t new_choices(const Session& session) {
-  return static_cast<std::int64_t>(session.fp8->choices() - session.shared_choices);
+std::int64_t new_choices(const Run& run) {
+  return static_cast<std::int64_t>(run.state.fp8->choices() - run.state.fp8_choices_shared);
 }
 
 }  // namespace
 
-StepShare take_step(Session& session) {
+StepShare take_step(Run& run) {
   StepShare out;
   ReadPasses read;
-  const std::uint64_t begin = session.batches->position();
-  for (std::int64_t i = 0; i < session.settings.training.gradient_accumulation_steps; ++i) {
+  const std::uint64_t begin = run.batches.position();
+  for (std::int64_t i = 0; i < run.config.training().gradient_accumulation_steps; ++i) {
     const auto asked = std::chrono::steady_clock::now();
-    Batch batch = session.batches->next();
+    Batch batch = run.batches.next();
     out.waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
     const bool has_rows = batch.rows() > 0;
     read += has_rows ? '1' : '0';
@@ -78,16 +78,16 @@ StepShare take_step(Session& session) {
       ++out.passes_left_out;
       continue;
     }
-    out.units += session.task->units(batch.rows());
+    out.units += run.task.units(batch.rows());
     out.fed += {1, batch.rows(), batch.length, batch.padded_length, batch.padded_length};
     out.batches.push_back(std::move(batch));
   }
-  if (session.world->grouped())
-    exchange(*session.world, out,
-             session.fp8 != nullptr && session.world->leads() ? new_choices(session) : 0);
-  number(*session.world, read, out);
+  if (run.services.world->grouped())
+    exchange(*run.services.world, out,
+             run.state.fp8 != nullptr && run.services.world->leads() ? new_choices(run) : 0);
+  number(*run.services.world, read, out);
   // A dry run's largest batch stands at one position.
-  const auto positions = static_cast<std::int64_t>(session.batches->position() - begin);
+  const auto positions = static_cast<std::int64_t>(run.batches.position() - begin);
   out.left_out = std::max<std::int64_t>(positions - out.fed.rows, 0);
   return out;
 }

@@ -7,7 +7,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "train/run/session.h"
+#include "train/run/run.h"
 
 #include <cstdint>
 #include <vector>
@@ -19,7 +19,7 @@ struct StepShare {
   std::vector<std::int64_t> numbers;  // of each among the step's batches with rows, from 0
   double waited = 0;                  // seconds until they were read
   // Of all ranks.
-  Fed fed;
+  BatchTotals fed;
   std::int64_t most_passes = 0;  // that a rank does
   std::int64_t units = 0, left_out = 0, passes_left_out = 0;
   bool new_choices = false;  // rank 0 has some for the others: of products in FP8
@@ -28,7 +28,7 @@ struct StepShare {
 
 // Reads this rank's batches of the next step; with a group, waits for the others to have read theirs. The
 // state does not change.
-StepShare take_step(Session& session);
+StepShare take_step(Run& run);
 
 // A signal that asks any rank to stop; 0: none. All ranks call it.
 int signal_on_any(World& world);

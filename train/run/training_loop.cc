@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/run/loop.h"
+#include "train/run/training_loop.h"
 
 #include "train/checkpoint/checkpoint.h"
 #include "train/console/signals.h"
@@ -55,16 +55,16 @@ void show_examples(const std::vector<Example>& examples, Console& console) {
 
 }  // namespace
 
-Loop::Loop(Session& session, Heartbeat& console)
-    : session_(session),
-      console_(console),
-      state_(session.state),
-      stepper_(session, console),
-      health_(session, console),
-      progress_(session, console, health_),
-      saver_(session, console, health_) {}
+TrainingLoop::TrainingLoop(Run& run)
+    : run_(run),
+      console_(run.services.console),
+      counters_(run.state.counters),
+      stepper_(run),
+      guard_(run),
+      progress_(run, guard_),
+      checkpointer_(run, guard_) {}
 
-Result<Outcome> Loop::run() {
+Result<Outcome> TrainingLoop::run() {
   Outcome outcome;
   Status status;
   bool thrown = true;
@@ -74,11 +74,11 @@ Result<Outcome> Loop::run() {
     thrown = false;
   } catch (const WorldError& error) {
     // Rank 0 ends the message with what it has saved.
-    status = Status::failed(session_.world->leads() ? error.failure().text : error.what());
-    session_.world->fail(error.failure());
+    status = Status::failed(run_.services.world->leads() ? error.failure().text : error.what());
+    run_.services.world->fail(error.failure());
     another_failed_ = true;
   } catch (const c10::Error& error) {
-    status = explain(session_, error, evaluating_);
+    status = explain(run_, error, evaluating_);
   } catch (const std::bad_alloc&) {
     status = Status::failed("out of memory on the host");
   } catch (const std::exception& error) {
@@ -86,71 +86,75 @@ Result<Outcome> Loop::run() {
   }
   console_.doing("");
   if (status.ok()) return outcome;
-  if (!another_failed_ && (session_.world->leads() || thrown)) session_.world->fail(status.message());
-  if (session_.world->leads()) return failed(status);
+  if (!another_failed_ && (run_.services.world->leads() || thrown))
+    run_.services.world->fail(status.message());
+  if (run_.services.world->leads()) return failed(status);
   // What is no exception all ranks have alike, and rank 0 says it.
   return thrown ? status : Status(status.code(), "");
 }
 
-Status Loop::steps(Outcome& outcome) {
+Status TrainingLoop::steps(Outcome& outcome) {
   // A signal may have cut an evaluation short and then saved the checkpoint: it is done now.
-  if (!session_.resumed_from.empty() && state_.step <= session_.steps() && evaluation_due()) {
+  if (!run_.config.resumed_from.empty() && counters_.step <= run_.config.steps() && evaluation_due()) {
     Status bad = evaluate();
-    if (bad.ok() && saver_.is_best()) bad = save(Saver::Reason::best);
+    if (bad.ok() && checkpointer_.is_best()) bad = save(Checkpointer::Reason::best);
     if (!bad.ok()) return bad;
   }
   note_long_run();
-  while (state_.step < session_.steps()) {
+  while (counters_.step < run_.config.steps()) {
     // The ranks of a group tell each other when they begin a step.
-    if (!session_.world->grouped()) outcome.signal = StopSignals::received();
-    if (session_.world->grouped() && cut_short_) outcome.signal = signal_on_any(*session_.world);
+    if (!run_.services.world->grouped()) outcome.signal = StopSignals::received();
+    if (run_.services.world->grouped() && cut_short_) outcome.signal = signal_on_any(*run_.services.world);
     if (outcome.signal != 0) return {};
-    if (state_.samples != session_.stage().samples) {
+    if (counters_.samples != run_.config.stage_after(run_.state.counters.step).samples) {
       if (Status bad = next_stage(); !bad.ok()) return bad;
     }
     const bool trained = stepper_.step();
     outcome.signal = stepper_.signal();
     if (outcome.signal != 0) return {};
-    if (Status bad = tell_fp8(session_, console_); !bad.ok()) return bad;
+    if (Status bad = log_fp8_choices(run_); !bad.ok()) return bad;
     if (Status bad = read(/*drain=*/!trained); !bad.ok()) return bad;  // the log's steps never go back
-    if (Status bad = health_.fed(trained); !bad.ok()) return bad;
+    if (Status bad = guard_.fed(trained); !bad.ok()) return bad;
     progress_.show();
-    if (Status bad = at_step_end(state_.step == session_.steps()); !bad.ok()) return bad;
+    if (Status bad = at_step_end(counters_.step == run_.config.steps()); !bad.ok()) return bad;
   }
-  if (state_.evaluated != state_.step) outcome.signal = signal_on_any(*session_.world);
+  if (counters_.evaluated != counters_.step) outcome.signal = signal_on_any(*run_.services.world);
   return {};
 }
 
 // The first steps of a run that is too large for a CPU take minutes, and only then is their time known.
-void Loop::note_long_run() {
+void TrainingLoop::note_long_run() {
   constexpr double kFewFlops = 1e15;  // less takes no hour
-  if (!session_.device.is_cpu() || session_.forecast == nullptr) return;
-  const double flops = session_.forecast->matmul_flops;
-  if (flops * static_cast<double>(session_.steps() - state_.step) < kFewFlops) return;
-  const double seconds = flops / cpu_matmul_rate(session_.settings.training.compute_dtype);
-  const std::string note = long_run_note(session_.settings, session_.task->shorter_steps(), state_.step,
-                                         session_.steps(), seconds, /*on_cpu=*/true, "at least");
+  if (!run_.services.device.is_cpu() || run_.config.forecast == nullptr) return;
+  const double flops = run_.config.forecast->matmul_flops;
+  if (flops * static_cast<double>(run_.config.steps() - counters_.step) < kFewFlops) return;
+  const double seconds = flops / cpu_matmul_rate(run_.config.training().compute_dtype);
+  const std::string note = long_run_note(*run_.config.settings, run_.task.shorter_steps(), counters_.step,
+                                         run_.config.steps(), seconds, /*on_cpu=*/true, "at least");
   if (!note.empty()) console_.note("by its matmuls alone, " + note);
 }
 
 // Takes the numbers of finished steps.
-Status Loop::read(bool drain) {
+Status TrainingLoop::read(bool drain) {
   while (const auto numbers = stepper_.finished(drain)) {
-    if (Status bad = health_.take(*numbers); !bad.ok()) return bad;
+    if (Status bad = guard_.take(*numbers); !bad.ok()) return bad;
   }
   return {};
 }
 
-bool Loop::due(const std::optional<std::int64_t>& every) const { return every && state_.step % *every == 0; }
-
-bool Loop::evaluation_due() const {
-  const bool stage_ends =
-      state_.step == session_.steps() || (state_.step > 0 && state_.samples != session_.stage().samples);
-  return state_.evaluated != state_.step && (due(session_.settings.training.eval_steps) || stage_ends);
+bool TrainingLoop::due(const std::optional<std::int64_t>& every) const {
+  return every && counters_.step % *every == 0;
 }
 
-Status Loop::at_step_end(bool last) {
-  const TrainingSettings& training = session_.settings.training;
+bool TrainingLoop::evaluation_due() const {
+  const bool stage_ends =
+      counters_.step == run_.config.steps() ||
+      (counters_.step > 0 && counters_.samples != run_.config.stage_after(run_.state.counters.step).samples);
+  return counters_.evaluated != counters_.step && (due(run_.config.training().eval_steps) || stage_ends);
+}
+
+Status TrainingLoop::at_step_end(bool last) {
+  const TrainingSettings& training = run_.config.training();
   const bool log = due(training.logging_steps) || last;
   const bool measured = stepper_.has_just_measured();
   const bool evaluation = evaluation_due();
@@ -159,8 +163,8 @@ Status Loop::at_step_end(bool last) {
   if (Status bad = read(/*drain=*/true); !bad.ok()) return bad;
   if (measured) progress_.measured(stepper_.measured_seconds());
   if (log) {
-    Status bad = session_.lock.check();
-    if (bad.ok()) bad = saver_.write_config();
+    Status bad = run_.services.lock.check();
+    if (bad.ok()) bad = checkpointer_.write_config();
     if (bad.ok()) bad = progress_.log();
     if (!bad.ok()) return bad;
   }
@@ -171,15 +175,15 @@ Status Loop::at_step_end(bool last) {
     if (Status bad = evaluate(); !bad.ok()) return bad;
   }
   // No checkpoint is written while steps are skipped. At the end of the run finish() reports why.
-  save_pending_ = save && (last ? health_.weights_in_doubt() : state_.skipped_in_a_row > 0);
-  if (save && !save_pending_) return this->save(Saver::Reason::due);
-  return evaluation && saver_.is_best() ? this->save(Saver::Reason::best) : Status();
+  save_pending_ = save && (last ? guard_.weights_in_doubt() : counters_.skipped_in_a_row > 0);
+  if (save && !save_pending_) return this->save(Checkpointer::Reason::due);
+  return evaluation && checkpointer_.is_best() ? this->save(Checkpointer::Reason::best) : Status();
 }
 
-Status Loop::log_memory() {
+Status TrainingLoop::log_memory() {
   const MemoryByOwner& o = *stepper_.memory();
   Json record = {{"kind", "memory"},
-                 {"step", state_.step},
+                 {"step", counters_.step},
                  {"owners",
                   {{"params", o.params},
                    {"grads", o.grads},
@@ -188,26 +192,26 @@ Status Loop::log_memory() {
                    {"activations", o.activations},
                    {"workspace", o.workspace}}},
                  {"peak", o.peak()}};
-  if (session_.world->grouped()) record["owners"]["communication"] = o.communication;
-  if (session_.fp8 != nullptr) record["owners"]["fp8"] = o.fp8;
+  if (run_.services.world->grouped()) record["owners"]["communication"] = o.communication;
+  if (run_.state.fp8 != nullptr) record["owners"]["fp8"] = o.fp8;
   if (o.host() > 0)
     record["host"] = {{"states", o.host_states}, {"master", o.host_master}, {"copies", o.host_copies}};
-  if (!session_.device.is_cpu()) record["device_peak"] = device_memory(session_.device).peak;
-  if (Status bad = session_.record(record); !bad.ok()) return bad;
+  if (!run_.services.device.is_cpu()) record["device_peak"] = device_memory(run_.services.device).peak;
+  if (Status bad = run_.services.record(record); !bad.ok()) return bad;
   const std::string note =
-      long_run_note(session_.settings, session_.task->shorter_steps(), state_.step, session_.steps(),
-                    progress_.step_seconds(), session_.device.is_cpu());
+      long_run_note(*run_.config.settings, run_.task.shorter_steps(), counters_.step, run_.config.steps(),
+                    progress_.step_seconds(), run_.services.device.is_cpu());
   if (!note.empty()) console_.note(note);
   return {};
 }
 
-Status Loop::evaluate() {
+Status TrainingLoop::evaluate() {
   const auto begin = std::chrono::steady_clock::now();
-  console_.progress(session_.step_text(state_.step) + "  evaluating");
-  console_.doing(session_.step_text(state_.step) + ", evaluating");
+  console_.progress(run_.config.step_text(counters_.step) + "  evaluating");
+  console_.doing(run_.config.step_text(counters_.step) + ", evaluating");
   evaluating_ = true;
-  session_.optimizer->wait();
-  const auto result = evaluate_task(*session_.task, *session_.world, session_.device);
+  run_.state.optimizer->wait();
+  const auto result = evaluate_task(run_.task, *run_.services.world, run_.services.device);
   evaluating_ = false;
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   progress_.pause(took);
@@ -215,89 +219,89 @@ Status Loop::evaluate() {
   cut_short_ = !result;
   if (!result) return {};  // a signal stopped the evaluation: the loop ends next
   progress_.evaluated(result->metrics.front());
-  if (Status bad = saver_.evaluated(result->metrics); !bad.ok()) return bad;
-  state_.evaluated = state_.step;
+  if (Status bad = checkpointer_.add_evaluation(result->metrics); !bad.ok()) return bad;
+  counters_.evaluated = counters_.step;
   std::string said;
   for (const Metric& metric : result->metrics)
     said += (said.empty() ? "" : ", ") + metric_text(metric.name, metric.value);
-  if (saver_.is_best()) said += saver_.best_text();
-  console_.note("step " + std::to_string(state_.step) + ": evaluation " + said);
+  if (checkpointer_.is_best()) said += checkpointer_.best_text();
+  console_.note("step " + std::to_string(counters_.step) + ": evaluation " + said);
   show_examples(result->examples, console_);
   std::int64_t stage = 0;
-  while (session_.stages[static_cast<std::size_t>(stage)].last_step < state_.step) ++stage;
-  Json record = {{"kind", "eval"}, {"step", state_.step}};
-  record.update(record_of(*result, session_.task->unit()));
+  while (run_.config.stages[static_cast<std::size_t>(stage)].last_step < counters_.step) ++stage;
+  Json record = {{"kind", "eval"}, {"step", counters_.step}};
+  record.update(record_of(*result, run_.task.unit()));
   record["seconds"] = took;
   record["stage"] = stage;
-  return session_.record(record);
+  return run_.services.record(record);
 }
 
-Status Loop::save(Saver::Reason reason) {
-  if (Status bad = session_.lock.check(); !bad.ok()) return bad;
-  const double before = saver_.seconds();
+Status TrainingLoop::save(Checkpointer::Reason reason) {
+  if (Status bad = run_.services.lock.check(); !bad.ok()) return bad;
+  const double before = checkpointer_.seconds();
   progress_.count_traffic();
-  Status status = saver_.save(reason);
-  if (status.ok()) session_.world->take_traffic();  // the states that went to rank 0
-  progress_.pause(saver_.seconds() - before);
+  Status status = checkpointer_.save(reason);
+  if (status.ok()) run_.services.world->take_traffic();  // the states that went to rank 0
+  progress_.pause(checkpointer_.seconds() - before);
   return status;
 }
 
-Status Loop::next_stage() {
-  const Stage& stage = session_.stage();
-  state_.samples = stage.samples;
-  state_.sampler_start = state_.position;
-  session_.batches->reset(session_.source(), state_.position);
-  const auto number = &stage - session_.stages.data();
-  console_.note(session_.stage_text());
-  return session_.record(
-      {{"kind", "stage"}, {"step", state_.step}, {"stage", number}, {"samples", stage.samples}});
+Status TrainingLoop::next_stage() {
+  const Stage& stage = run_.config.stage_after(run_.state.counters.step);
+  counters_.samples = stage.samples;
+  counters_.sampler_start = counters_.position;
+  run_.batches.reset(run_.batch_source(), counters_.position);
+  const auto number = &stage - run_.config.stages.data();
+  console_.note(run_.config.stage_text(run_.state.counters.step));
+  return run_.services.record(
+      {{"kind", "stage"}, {"step", counters_.step}, {"stage", number}, {"samples", stage.samples}});
 }
 
-Status Loop::finish(Outcome& outcome) {
+Status TrainingLoop::finish(Outcome& outcome) {
   if (Status bad = read(/*drain=*/true); !bad.ok()) return bad;
-  if (health_.weights_in_doubt()) {
+  if (guard_.weights_in_doubt()) {
     const std::string why = "nothing is saved, because the gradients of the last " +
-                            std::to_string(state_.skipped_in_a_row) +
+                            std::to_string(counters_.skipped_in_a_row) +
                             " steps were not finite and the weights may be ruined";
     if (outcome.signal == 0) {
       // A resume repeats the skipped steps. Only a step with finite gradients shows that the weights are
       // good.
       return Status::failed(why + "; to finish with these weights, train one step further: max_steps=" +
-                            std::to_string(session_.steps() + 1 - first_step_of_resume()) + ". Otherwise " +
-                            health_.advice());
+                            std::to_string(run_.config.steps() + 1 - first_step_of_resume()) +
+                            ". Otherwise " + guard_.advice());
     }
     outcome.not_saved = why;
   } else {
     if (outcome.signal != 0) console_.note("stopping: a checkpoint is saved first");
-    if (Status bad = save(Saver::Reason::due); !bad.ok()) return bad;
+    if (Status bad = save(Checkpointer::Reason::due); !bad.ok()) return bad;
   }
-  outcome.step = state_.step;
+  outcome.step = counters_.step;
   outcome.metric = progress_.metric();
-  outcome.checkpoint = saver_.newest();
+  outcome.checkpoint = checkpointer_.newest();
   return write_end(outcome);
 }
 
 // Returns the step from which max_steps counts after a resume.
-std::int64_t Loop::first_step_of_resume() const {
-  if (session_.settings.data.stages || saver_.newest().empty()) return 0;
-  const auto state = saved_state(saver_.newest());
+std::int64_t TrainingLoop::first_step_of_resume() const {
+  if (run_.config.settings->data.stages || checkpointer_.newest().empty()) return 0;
+  const auto state = saved_state(checkpointer_.newest());
   return state.ok() ? state->first_step : 0;
 }
 
-Status Loop::write_end(const Outcome& outcome) {
-  const double seconds = progress_.seconds(), checkpoints = saver_.seconds();
+Status TrainingLoop::write_end(const Outcome& outcome) {
+  const double seconds = progress_.seconds(), checkpoints = checkpointer_.seconds();
   const double working = seconds - evaluation_seconds_ - checkpoints;
   Json record = {{"kind", "end"},
-                 {"step", state_.step},
+                 {"step", counters_.step},
                  {"reason", outcome.signal != 0 ? "interrupted" : "finished"},
                  {"seconds", seconds},
                  {"evaluation_seconds", evaluation_seconds_},
                  {"checkpoint_seconds", checkpoints}};
-  if (state_.left_out > 0) {
-    record["left_out"] = state_.left_out;
-    console_.note(std::to_string(state_.left_out) + " samples could not be read and were left out" +
-                  (state_.passes_left_out > 0
-                       ? ", and " + std::to_string(state_.passes_left_out) + " passes without samples"
+  if (counters_.left_out > 0) {
+    record["left_out"] = counters_.left_out;
+    console_.note(std::to_string(counters_.left_out) + " samples could not be read and were left out" +
+                  (counters_.passes_left_out > 0
+                       ? ", and " + std::to_string(counters_.passes_left_out) + " passes without samples"
                        : ""));
   }
   if (stepper_.done() > 0 && seconds > 0) {
@@ -310,14 +314,14 @@ Status Loop::write_end(const Outcome& outcome) {
   if (stepper_.done() > Stepper::kMeasuredStep && working > 0)
     record["overhead"] = std::max(1.0 - stepper_.computing() / working, 0.0);
   progress_.add_traffic(record);
-  if (session_.forecast != nullptr && stepper_.done() >= Stepper::kMeasuredStep) {
+  if (run_.config.forecast != nullptr && stepper_.done() >= Stepper::kMeasuredStep) {
     const auto settled = progress_.settled();
-    const bool cpu = session_.device.is_cpu();
-    const std::int64_t peak = !cpu                ? device_memory(session_.device).peak
+    const bool cpu = run_.services.device.is_cpu();
+    const std::int64_t peak = !cpu                ? device_memory(run_.services.device).peak
                               : stepper_.memory() ? stepper_.memory()->peak()
                                                   : 0;
-    const Plan& plan = *session_.forecast;
-    const Fed& fed = session_.fed;
+    const Plan& plan = *run_.config.forecast;
+    const BatchTotals& fed = run_.computed;
     const double usual = fed.passes > 0 ? fed.padded_length / static_cast<double>(fed.passes) : 0;
     const Measured found{.peak = peak,
                          .step_seconds = settled ? settled->step_seconds : progress_.step_seconds(),
@@ -329,51 +333,51 @@ Status Loop::write_end(const Outcome& outcome) {
     if (const std::string line = plan_against(plan, found); !line.empty()) console_.note(line);
     record["plan"] = pair_json(plan, found);
   }
-  const std::vector<std::string> ending = session_.task->ending();
+  const std::vector<std::string> ending = run_.task.ending();
   for (const std::string& line : ending) console_.note(line);
   if (!ending.empty()) record["notes"] = ending;
-  return session_.record(record);
+  return run_.services.record(record);
 }
 
-Result<Outcome> Loop::failed(const Status& status) {
-  const bool diverged = health_.diverged();
+Result<Outcome> TrainingLoop::failed(const Status& status) {
+  const bool diverged = guard_.diverged();
   // Where another rank has failed, a GPU may wait for it without an end.
-  const bool stuck = another_failed_ && !session_.device.is_cpu();
+  const bool stuck = another_failed_ && !run_.services.device.is_cpu();
   const bool hopeless =
-      diverged || stuck || saver_.failed() || stepper_.updating() || session_.shards != nullptr;
+      diverged || stuck || checkpointer_.failed() || stepper_.updating() || run_.state.shards != nullptr;
   // The reason first: a save and the check of a checkpoint may take minutes, in which this process may be
   // killed.
   record_failure(diverged, status.message());
-  if (session_.world->grouped()) console_.note("the run has failed: " + status.message());
+  if (run_.services.world->grouped()) console_.note("the run has failed: " + status.message());
   console_.doing(hopeless ? "looking for a good checkpoint"
-                          : session_.step_text(state_.step) + ", saving a checkpoint after a failure");
+                          : run_.config.step_text(counters_.step) + ", saving a checkpoint after a failure");
   const std::string saved = hopeless ? std::string() : rescue();
-  const std::string left = saved.empty() ? saver_.left_to_go_on_from() : saved;
+  const std::string left = saved.empty() ? checkpointer_.last_good_checkpoint_text() : saved;
   // A save that another rank's failure cut short has not come to it.
-  if (saver_.newest() != session_.resumed_from) std::ignore = saver_.write_config();
+  if (checkpointer_.newest() != run_.config.resumed_from) std::ignore = checkpointer_.write_config();
   console_.doing("");
   record_failure(diverged, status.message() + left);
   return Status(status.code(), status.message() + left);
 }
 
 // The run has failed already: an error of the log is not reported on top of it. Readers take the last record.
-void Loop::record_failure(bool diverged, const std::string& message) {
-  std::ignore = session_.record({{"kind", "end"},
-                                 {"step", state_.step},
-                                 {"reason", diverged ? "diverged" : "failed"},
-                                 {"message", message},
-                                 {"seconds", progress_.seconds()}});
+void TrainingLoop::record_failure(bool diverged, const std::string& message) {
+  std::ignore = run_.services.record({{"kind", "end"},
+                                      {"step", counters_.step},
+                                      {"reason", diverged ? "diverged" : "failed"},
+                                      {"message", message},
+                                      {"seconds", progress_.seconds()}});
 }
 
-std::string Loop::rescue() {
+std::string TrainingLoop::rescue() {
   try {
-    session_.gradients->clear();
+    run_.state.gradients->clear();
     std::ignore = read(/*drain=*/true);
     stepper_.forget_step();
   } catch (const std::exception&) {
     return {};
   }
-  return saver_.rescue();
+  return checkpointer_.rescue();
 }
 
 }  // namespace octavo::train

@@ -1,27 +1,27 @@
-// The training loop over a session: steps, and between them metrics, evaluations and checkpoints.
+// The training loop of a run: steps, and between them metrics, evaluations and checkpoints.
 //
 // The parts know their own: a step (step.h), whether the weights are good (divergence_guard.h), speed and
-// lines of progress (progress.h), checkpoints (saver.h). Here is their order. At the end of a step metrics
-// are written first, then it is evaluated, then saved, so that a checkpoint comes after everything else of
-// its step.
+// lines of progress (progress.h), checkpoints (checkpointer.h). Here is their order. At the end of a step
+// metrics are written first, then it is evaluated, then saved, so that a checkpoint comes after everything
+// else of its step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "train/console/heartbeat.h"
+#include "train/run/checkpointer.h"
 #include "train/run/divergence_guard.h"
 #include "train/run/outcome.h"
 #include "train/run/progress.h"
-#include "train/run/saver.h"
-#include "train/run/session.h"
+#include "train/run/run.h"
 #include "train/run/step.h"
 
 #include <optional>
 
 namespace octavo::train {
 
-class Loop {
+class TrainingLoop {
  public:
-  Loop(Session& session, Heartbeat& console);
+  explicit TrainingLoop(Run& run);
 
   // Trains until the last step, a signal, or an error.
   Result<Outcome> run();
@@ -38,7 +38,7 @@ class Loop {
   Status at_step_end(bool last);
   Status log_memory();
   Status evaluate();
-  Status save(Saver::Reason reason);
+  Status save(Checkpointer::Reason reason);
   Status next_stage();
   Status finish(Outcome& outcome);
   [[nodiscard]] std::int64_t first_step_of_resume() const;
@@ -49,13 +49,13 @@ class Loop {
   [[nodiscard]] bool due(const std::optional<std::int64_t>& every) const;
   [[nodiscard]] bool evaluation_due() const;
 
-  Session& session_;
+  Run& run_;
   Heartbeat& console_;
-  RunState& state_;
+  RunState& counters_;
   Stepper stepper_;
-  Health health_;
+  DivergenceGuard guard_;
   Progress progress_;
-  Saver saver_;
+  Checkpointer checkpointer_;
   double evaluation_seconds_ = 0;
   bool save_pending_ = false;  // saving is put off while steps are skipped: the weights may be ruined
   bool evaluating_ = false;

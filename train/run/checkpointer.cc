@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+#include "train/run/checkpointer.h"
+
+#include "train/checkpoint/folder/best_checkpoints.h"
+#include "train/checkpoint/folder/checkpoint_folder.h"
+#include "train/checkpoint/folder/checkpoint_names.h"
+#include "train/io/folders.h"
+#include "train/io/text_file.h"
+#include "train/run/agreement.h"
+#include "train/strings/metric_names.h"
+
+#include <nlohmann/json.hpp>
+
+#include <sys/stat.h>
+
+#include <chrono>
+#include <exception>
+
+namespace octavo::train {
+namespace {
+
+// The bytes of the files in a folder.
+std::uint64_t folder_bytes(const std::string& path) {
+  const auto names = list_folder(path);
+  std::uint64_t bytes = 0;
+  for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
+    struct stat info {};
+    if (stat((path + '/' + name).c_str(), &info) == 0) bytes += static_cast<std::uint64_t>(info.st_size);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(Run& run, const DivergenceGuard& guard)
+    : run_(run), guard_(guard), counters_(run.state.counters) {
+  if (run.config.resumed_from.empty()) return;
+  saved_step_ = counters_.step;
+  set_newest(run.config.resumed_from);
+}
+
+// A message about a failure of another rank ends with it.
+void Checkpointer::set_newest(const std::string& checkpoint) {
+  newest_ = checkpoint;
+  run_.services.world->remember("; the newest checkpoint is " + checkpoint);
+}
+
+Status Checkpointer::add_evaluation(const std::vector<Metric>& metrics) {
+  const auto& by = run_.config.training().save_best;
+  evaluation_ = {metrics, by.value_or(""), false};
+  evaluated_step_ = counters_.step;
+  if (!by) return {};
+  best_ = run_.services.world->share(among_best() ? "best" : "") == "best";
+  if (evaluation_->find(*by) != nullptr) return {};
+  return Status::failed("training.save_best: the evaluation has no " + *by + ", which the task " +
+                        run_.config.settings->task + " declares");
+}
+
+const Metric* Checkpointer::best_metric() const {
+  const auto& by = run_.config.training().save_best;
+  return by && evaluated_step_ == counters_.step ? evaluation_->find(*by) : nullptr;
+}
+
+bool Checkpointer::among_best() const {
+  const Metric* const metric = best_metric();
+  const TrainingSettings& training = run_.config.training();
+  return run_.services.world->leads() && metric != nullptr && counters_.skipped_in_a_row == 0 &&
+         is_among_best(run_.config.settings->output_dir, *metric, counters_.step, training.save_best_limit);
+}
+
+std::string Checkpointer::best_text() const {
+  const TrainingSettings& training = run_.config.training();
+  const std::string metric = metric_label(*training.save_best);
+  if (training.save_best_limit == 1) return ", the best " + metric + " so far";
+  return ", among the best " + std::to_string(training.save_best_limit) + " by " + metric;
+}
+
+void Checkpointer::remove_superseded() {
+  const TrainingSettings& training = run_.config.training();
+  if (counters_.skipped_in_a_row > 0 || (!training.save_total_limit && !training.save_best)) return;
+  const std::string& folder = run_.config.settings->output_dir;
+  const std::string metric = training.save_best.value_or("");
+  Status bad = prune_checkpoints(
+      folder, {.newest = training.save_total_limit, .metric = metric, .best = training.save_best_limit});
+  if (!metric.empty() && bad.ok()) bad = point_best(folder, metric);
+  if (!bad.ok()) run_.services.console.note("warning: " + bad.message());
+}
+
+Status Checkpointer::save(Reason reason) {
+  // A run that resumes may have evaluated its checkpoint only now: the best is written once more, with its
+  // metrics.
+  const bool again = saved_step_ == counters_.step;
+  if (again && reason != Reason::best) return {};
+  const auto begin = std::chrono::steady_clock::now();
+  World& world = *run_.services.world;
+  run_.services.console.doing(run_.step_text() + ", saving a checkpoint");
+  // Ranks communicate here: an exception of one must end the others, too, and is not for them to agree on.
+  const std::vector<SavedPart> parts = run_.state.save();
+  const Status status = together(
+      world, [&] { return world.leads() ? write(parts, reason == Reason::best && !again) : Status(); });
+  if (!status.ok()) {
+    failed_ = true;
+    return status;
+  }
+  saved_step_ = counters_.step;
+  set_newest(run_.config.settings->output_dir + '/' + CheckpointName{counters_.step}.text());
+  if (Status bad = write_config(); !bad.ok()) return bad;
+  if (world.leads()) {
+    const LocalWork deleting = world.local_work("deleting checkpoints that are not kept");
+    remove_superseded();
+  }
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  seconds_ += took;
+  nlohmann::ordered_json record = {{"kind", "checkpoint"},
+                                   {"step", counters_.step},
+                                   {"path", CheckpointName{counters_.step}.text()},
+                                   {"seconds", took},
+                                   {"bytes", saved_bytes_}};
+  if (is_best()) record["best"] = *run_.config.training().save_best;
+  return run_.services.record(record);
+}
+
+// Another rank may fail as soon as the checkpoint is written, so it is the newest one at once.
+Status Checkpointer::write(std::span<const SavedPart> parts, bool only_best) {
+  const Settings& settings = *run_.config.settings;
+  const bool evaluated = evaluated_step_ == counters_.step;
+  if (evaluated) evaluation_->only_best = only_best;
+  std::uint64_t bytes = 0;
+  for (const SavedPart& part : parts) bytes += static_cast<std::uint64_t>(bytes_of(part.tensors));
+  // Rank 0 has everything that it writes: what happens to another rank must not end it.
+  const LocalWork saving =
+      run_.services.world->local_work("saving " + CheckpointName{counters_.step}.text(), bytes);
+  auto saved =
+      save_checkpoint(settings.output_dir, counters_, run_.task.data_record(), parts, run_.config.yaml,
+                      evaluated ? evaluation_ : std::nullopt, run_.task.kept_files());
+  if (!saved.ok()) return saved.status();
+  saved_step_ = counters_.step;
+  saved_bytes_ = saved->bytes;
+  set_newest(settings.output_dir + '/' + saved->path);
+  // A warning that comes with every checkpoint is printed once.
+  if (!saved->warning.empty() && !warned_) run_.services.console.note("warning: " + saved->warning);
+  warned_ = !saved->warning.empty();
+  return {};
+}
+
+std::string Checkpointer::rescue() {
+  try {
+    if (counters_.step == 0 || counters_.skipped_in_a_row > 0) return {};
+    if (!run_.services.lock.check().ok()) {  // the folder is gone, and with it what was saved
+      // A folder that has the name now belongs to another process: this run must not write into it.
+      if (path_exists(run_.config.settings->output_dir)) return {};
+      if (!run_.services.lock.take(run_.config.settings->output_dir).ok()) return {};
+      saved_step_ = -1;
+    }
+    if (saved_step_ != counters_.step) {
+      const Status status = write(run_.state.save(), /*only_best=*/false);
+      failed_ = !status.ok();
+      if (failed_ || !write_config().ok()) return {};
+    }
+    return "; step " + std::to_string(counters_.step) + " is saved in " + newest_;
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+std::string Checkpointer::last_good_checkpoint_text() const {
+  for (const CheckpointRef& each : list_checkpoints(run_.config.settings->output_dir)) {
+    if (!guard_.trusts(each.step)) continue;
+    const LocalWork checking =
+        run_.services.world->local_work("checking " + each.path, folder_bytes(each.path));
+    if (verify_checkpoint(each.path).ok()) return "; the last good checkpoint is " + each.path;
+  }
+  return "; no good checkpoint was saved before";
+}
+
+Status Checkpointer::write_config() {
+  if (config_written_ || !run_.services.world->leads()) return {};
+  config_written_ = true;
+  const std::string base = run_.config.settings->output_dir + "/config";
+  const std::string path = base + ".yaml";
+  if (auto there = read_text_file(path, 1 << 20); there.ok() && *there != run_.config.yaml) {
+    int number = 1;
+    while (path_exists(base + '.' + std::to_string(number) + ".yaml")) ++number;
+    const std::string aside = base + '.' + std::to_string(number) + ".yaml";
+    if (Status bad = rename_path(path, aside); !bad.ok()) return bad;
+    run_.services.console.note("the config.yaml that was there is now " + aside);
+  }
+  return write_text_file(path, run_.config.yaml);
+}
+
+}  // namespace octavo::train

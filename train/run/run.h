@@ -1,0 +1,70 @@
+// A run in one process: what start_run() makes from a config, and what a TrainingLoop or a dry run works on.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/data/order.h"
+#include "train/data/prefetch.h"
+#include "train/run/run_config.h"
+#include "train/run/services.h"
+#include "train/run/training_state.h"
+#include "train/task.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace octavo::train {
+
+// What micro-batches have computed on.
+struct BatchTotals {
+  std::int64_t passes = 0, rows = 0;
+  double length = 0, padded_length = 0;  // see Batch
+  double largest = 0;                    // padded_length of the largest micro-batch of this process
+
+  BatchTotals& operator+=(const BatchTotals& more) {
+    passes += more.passes, rows += more.rows;
+    length += more.length, padded_length += more.padded_length;
+    largest = std::max(largest, more.largest);
+    return *this;
+  }
+};
+
+// Returns the order of samples in the stage of the next step. counters.samples belongs to the stage before
+// until the loop has begun the next one.
+Order sample_order(const RunConfig& config, const RunState& counters);
+
+// Returns what this rank's batches of that stage are made of. The task outlives the result.
+Prefetch<Batch>::Source batch_source(const RunConfig& config, const World& world, const Task& task,
+                                     const RunState& counters);
+
+struct Run {
+  Run(RunConfig config, Services services, std::unique_ptr<Task> task, std::unique_ptr<TrainingState> state,
+      Prefetch<Batch> batches);
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  [[nodiscard]] std::string step_text() const { return config.step_text(state.counters.step); }
+  [[nodiscard]] Prefetch<Batch>::Source batch_source() const {
+    return train::batch_source(config, *services.world, task, state.counters);
+  }
+
+ private:
+  // The threads of the batches read from the task, so they end first; then the state ends, which the model's
+  // task built.
+  std::unique_ptr<Task> task_;
+  std::unique_ptr<TrainingState> state_;
+  std::unique_ptr<Prefetch<Batch>> batches_;
+
+ public:
+  const RunConfig config;
+  Services services;
+  Task& task;
+  TrainingState& state;
+  Prefetch<Batch>& batches;
+  BatchTotals computed;          // in this process
+  double data_wait_seconds = 0;  // until this process had read its batches
+};
+
+}  // namespace octavo::train

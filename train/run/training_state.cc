@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#include "train/run/training_state.h"
+
+#include "train/model/model.h"
+#include "train/optim/make_gradients.h"
+#include "train/run/components.h"
+
+#include <torch/torch.h>
+
+#include <utility>
+
+namespace octavo::train {
+namespace {
+
+std::unique_ptr<Fp8> make_fp8(const Fp8Plan& choice, const TrainingSettings& training,
+                              const NamedTensors& parameters, const World& world, const Task& task) {
+  if (!choice.enabled) return nullptr;
+  const std::int64_t uses = task.uses_of_weights() * training.gradient_accumulation_steps;
+  return std::make_unique<Fp8>(training.fp8, parameters, uses,
+                               world.leads() ? Fp8::Measuring::here : Fp8::Measuring::told);
+}
+
+}  // namespace
+
+TrainingState::TrainingState(const TrainingSettings& training, const OptimizerPlan& optimizer_plan,
+                             const Fp8Plan& fp8_plan, const torch::Device& device, World& world, Task& task,
+                             Parts parts)
+    : model(std::move(parts.model)),
+      parameters(parameters_of(*model)),
+      buffers(buffers_of(*model)),
+      groups(std::move(parts.groups)),
+      shards(std::move(parts.shards)),
+      optimizer(make_optimizer(optimizer_plan, training, groups, shards.get())),
+      scaler(device, training.compute_dtype),
+      fp8(make_fp8(fp8_plan, training, parameters, world, task)),
+      gradients(make_gradients(world, groups, training, training.gradient_accumulation_steps, shards.get(),
+                               optimizer.get())),
+      task_waits_for_weights(task.set_gate(
+          [updater = optimizer.get()](const torch::nn::Module& module) { updater->wait(module); })) {
+  components_.push_back(std::make_unique<ModelPart>(tensors_of(*model)));
+  components_.push_back(std::make_unique<ScalerPart>(scaler));
+  if (fp8 != nullptr) components_.push_back(std::make_unique<Fp8Part>(*fp8));
+  components_.push_back(std::make_unique<OptimizerPart>(*optimizer));
+}
+
+// Gradients and components refer to the optimizer, and the optimizer to the shards.
+TrainingState::~TrainingState() {
+  components_.clear();
+  gradients.reset();
+  fp8.reset();
+  optimizer.reset();
+}
+
+std::vector<SavedPart> TrainingState::save() const {
+  optimizer->wait();
+  std::vector<const Stateful*> all;
+  for (const auto& component : components_) all.push_back(component.get());
+  return collect_parts(all);
+}
+
+Status TrainingState::load(const std::string& checkpoint, const BeforeLoad& before) {
+  std::vector<Stateful*> all;
+  for (const auto& component : components_) all.push_back(component.get());
+  auto loaded = load_checkpoint(checkpoint, all, before);
+  if (!loaded.ok()) return loaded.status();
+  counters = *loaded;
+  return {};
+}
+
+MemoryByOwner TrainingState::memory() const {
+  MemoryByOwner out;
+  const StepOptimizer::Bytes bytes = optimizer->bytes();
+  out.params = bytes_of(parameters);
+  out.grads = gradients->bytes();
+  out.states = bytes.states;
+  out.master = bytes.master;
+  out.workspace = bytes.workspace;
+  out.host_states = bytes.host_states;
+  out.host_master = bytes.host_master;
+  out.host_copies = bytes.host_copies;
+  out.fp8 = fp8 != nullptr ? fp8->bytes() : 0;
+  out.communication = gradients->communication_bytes() + (shards != nullptr ? shards->padding_bytes() : 0);
+  return out;
+}
+
+}  // namespace octavo::train

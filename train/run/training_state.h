@@ -1,0 +1,71 @@
+// What training changes: the model, the optimizer with its states, the loss scale, the scales of FP8 and the
+// counters. A checkpoint has exactly these.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/component.h"
+#include "train/checkpoint/run_state.h"
+#include "train/device/memory.h"
+#include "train/distributed/world.h"
+#include "train/nn/named_tensors.h"
+#include "train/optim/fp8.h"
+#include "train/optim/gradients.h"
+#include "train/optim/optimizer.h"
+#include "train/optim/param_groups.h"
+#include "train/optim/precision.h"
+#include "train/optim/sharded_weights.h"
+#include "train/run/run_config.h"
+#include "train/task.h"
+
+#include <octavo/status.h>
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace octavo::train {
+
+class TrainingState {
+ public:
+  // What a state is made of besides what its constructor makes.
+  struct Parts {
+    std::shared_ptr<torch::nn::Module> model;
+    ParameterGroups groups;
+    std::unique_ptr<ShardedWeights> shards;  // ZeRO's; null: every rank has all of the optimizer's states
+  };
+  // The task and the process group outlive it. Throws c10::Error if the device has no memory left.
+  TrainingState(const TrainingSettings& training, const OptimizerPlan& optimizer, const Fp8Plan& fp8,
+                const torch::Device& device, World& world, Task& task, Parts parts);
+  ~TrainingState();
+  TrainingState(const TrainingState&) = delete;
+  TrainingState& operator=(const TrainingState&) = delete;
+
+  // Returns what a checkpoint has of the state, once the weights are there. All ranks call it together: rank
+  // 0 gets whole tensors.
+  [[nodiscard]] std::vector<SavedPart> save() const;
+  // Loads a checkpoint into the state. On an error, which says what differs, nothing has changed. `before`
+  // may change what is loaded.
+  Status load(const std::string& checkpoint, const BeforeLoad& before);
+  // Memory by owner, without activations.
+  [[nodiscard]] MemoryByOwner memory() const;
+
+  const std::shared_ptr<torch::nn::Module> model;
+  const NamedTensors parameters, buffers;
+  const ParameterGroups groups;
+  const std::unique_ptr<ShardedWeights> shards;
+  std::unique_ptr<StepOptimizer> optimizer;
+  LossScaler scaler;
+  std::unique_ptr<Fp8> fp8;            // null: matmuls without FP8
+  std::size_t fp8_choices_shared = 0;  // choices of rank 0 that all ranks have
+  std::unique_ptr<Gradients> gradients;
+  bool task_waits_for_weights = false;  // see Task::set_gate
+  RunState counters;
+
+ private:
+  std::vector<std::unique_ptr<Stateful>> components_;
+};
+
+}  // namespace octavo::train
