@@ -23,7 +23,7 @@
 namespace octavo::train {
 namespace {
 
-// Lets the model show something, for the console and the report.
+// Prints and logs a sample of the model's output.
 Status show_preview(Run& run, std::int64_t step, Heartbeat& console) {
   console.doing("making a sample");
   run.state.optimizer->wait();
@@ -43,12 +43,13 @@ Result<std::string> write_report(const std::string& run) {
   return path;
 }
 
-// What comes after the last step. By now the steps are saved or lost: errors from here on are warnings.
+// Finishes a run after its last step: memory table, sample, report. The steps are saved or lost by now, so
+// errors are warnings.
 void close_run(Run& run, TrainingLoop& loop, Result<Outcome>& outcome, Heartbeat& console) {
   const auto say = [&](const Status& bad) {
     if (!bad.ok()) console.note("warning: " + bad.message());
   };
-  // After a second Ctrl-C only the checkpoint is written.
+  // After a second Ctrl-C nothing but the checkpoint is written.
   if (StopSignals::received_again()) return say(run.services.log->flush());
   try {
     if (outcome.ok() && outcome->signal == 0 && loop.steps_done() > 0) {

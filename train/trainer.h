@@ -1,4 +1,4 @@
-// Trains a model from a config: the whole of `octavo train`. Checkpoints, metrics and the report go to the
+// Trains a model from a config, as `octavo train` does. Checkpoints, metrics and the report go to the
 // config's output_dir. Ctrl-C and SIGTERM save a checkpoint and end the run; a run that is started again ends
 // with the same bits as one that was never stopped.
 //
@@ -23,13 +23,12 @@ namespace octavo::train {
 class World;
 
 // Errors: bad data or settings, divergence (ten steps in a row without finite gradients), exhausted memory.
-// The message names the checkpoint to go on from. Handles SIGINT, SIGTERM and SIGHUP while it runs. REQUIRES:
-// one run per process at a time.
+// The message names the checkpoint to resume from. Handles SIGINT, SIGTERM and SIGHUP while it runs.
+// REQUIRES: one run per process at a time.
 //
-// Where the environment gives this process a place among others (train/distributed/rank_info.h), it joins
-// them, and all train together: only rank 0 writes and prints. `world`: ranks that have found each other
-// already. `failure`: set to the failure that the other ranks know, so that one of them prints it; see
-// rank_failure.h.
+// If the environment makes this process one of several ranks (train/distributed/rank_info.h), it joins the
+// others, and they train together; only rank 0 writes and prints. `world`: a process group that exists
+// already. `failure`: set to a failure that all ranks know, so that one rank prints it; see rank_failure.h.
 Result<Outcome> train(const Config& config, Console& console, std::shared_ptr<World> world = nullptr,
                       std::optional<RankFailure>* failure = nullptr);
 

@@ -51,9 +51,10 @@ struct SharedRun : TinyRun {
 }  // namespace
 
 RANKS_TEST(an_error_of_one_rank_is_an_error_of_all, 2, 3) {
-  EXPECT_TRUE(train::together(world, [] { return Status(); }).ok());
+  EXPECT_TRUE(train::run_on_all_ranks(world, [] { return Status(); }).ok());
   const auto fails_on_last = [&](const std::function<Status()>& how) {
-    return train::together(world, [&] { return world.rank() + 1 == world.ranks() ? how() : Status(); });
+    return train::run_on_all_ranks(world,
+                                   [&] { return world.rank() + 1 == world.ranks() ? how() : Status(); });
   };
   const std::string last = "rank " + std::to_string(world.ranks() - 1) + ": ";
   const Status told = fails_on_last([] { return Status::invalid("no file"); });
@@ -69,14 +70,15 @@ RANKS_TEST(an_error_of_one_rank_is_an_error_of_all, 2, 3) {
 RANKS_TEST(what_differs_on_a_rank_is_named, 2, 3) {
   const auto compare = [&](const std::string& first, const std::string& last) {
     const bool is_last = world.rank() + 1 == world.ranks();
-    const std::vector<train::SharedFact> facts = {{"version", "1"}, {"config", is_last ? last : first}};
-    return train::same_on_all(world, facts).message();
+    const std::vector<train::NamedText> facts = {{"version", "1"}, {"config", is_last ? last : first}};
+    return train::check_equal_across_ranks(world, facts).message();
   };
   EXPECT_EQ(compare("a: 1\n", "a: 1\n"), "");
   const std::string rank = "rank " + std::to_string(world.ranks() - 1);
   EXPECT_EQ(compare("a: 1\n  b: 2\n", "a: 1\n  b: 3\n"),
-            rank + " has another config than rank 0: b: 3, and rank 0: b: 2; start all ranks with the same");
-  EXPECT_THAT(compare("a: 1\n", "a: 1\nb: 3\n"), HasSubstr("b: 3, and rank 0: nothing"));
+            rank + "'s config differs from rank 0's: " + rank +
+                " has b: 3, rank 0 has b: 2. Start all ranks with the same config.");
+  EXPECT_THAT(compare("a: 1\n", "a: 1\nb: 3\n"), HasSubstr("has b: 3, rank 0 has nothing. "));
 }
 
 RANKS_TEST(buffers_that_passes_change_become_the_mean, 2, 3) {
@@ -84,32 +86,33 @@ RANKS_TEST(buffers_that_passes_change_become_the_mean, 2, 3) {
   const torch::Tensor mean = torch::zeros({2, 2}), same = torch::full({3}, 0.1F),
                       now_and_then = torch::ones({2});
   const torch::Tensor count = torch::zeros({}, torch::kInt64);
-  train::BufferKeeper buffers({{"mean", mean}, {"same", same}, {"some", now_and_then}, {"count", count}});
-  buffers.remember();
+  train::BufferSnapshot buffers({{"mean", mean}, {"same", same}, {"some", now_and_then}, {"count", count}});
+  buffers.save();
   mean.fill_(rank);
   count.fill_(world.rank());
   if (world.leads()) now_and_then.fill_(1 + rank + static_cast<float>(world.ranks()));
   world.take_traffic();
-  buffers.share(world);
+  buffers.average_across_ranks(world);
   EXPECT_TRUE(torch::equal(mean, torch::full({2, 2}, static_cast<float>(world.ranks() - 1) / 2)));
   EXPECT_TRUE(torch::equal(same, torch::full({3}, 0.1F)));
   EXPECT_TRUE(torch::allclose(now_and_then, torch::full({2}, 2.0F))) << "changed on one rank alone";
   EXPECT_EQ(count.item<std::int64_t>(), world.ranks() - 1);
-  buffers.remember();
-  buffers.share(world);
+  buffers.save();
+  buffers.average_across_ranks(world);
   EXPECT_TRUE(torch::equal(mean, torch::full({2, 2}, static_cast<float>(world.ranks() - 1) / 2)));
 }
 
 RANKS_TEST(a_config_or_data_of_its_own_ends_the_run_before_it_begins, 2) {
   SharedRun run(world, "differing");
   const auto other = run.go(world, {world.leads() ? "learning_rate=1e-3" : "learning_rate=2e-3"});
-  EXPECT_THAT(
-      other.status().message(),
-      AllOf(StartsWith("rank 1 has another config than rank 0: learning_rate: "), HasSubstr("0.002")));
+  EXPECT_THAT(other.status().message(),
+              AllOf(StartsWith("rank 1's config differs from rank 0's: rank 1 has learning_rate: "),
+                    HasSubstr("0.002")));
   SharedRun mine(world, "data-of-its-own");
   if (!world.leads())
     mine.text = train::text_file() + ".txt", train::write_bytes(mine.text, std::string(50'000, 'a'));
-  EXPECT_THAT(mine.go(world, {}).status().message(), StartsWith("rank 1 has another data than rank 0: "));
+  EXPECT_THAT(mine.go(world, {}).status().message(),
+              StartsWith("rank 1's data differs from rank 0's: rank 1 has "));
   SharedRun missing(world, "missing");
   if (!world.leads()) missing.text = "missing.txt";
   EXPECT_THAT(missing.go(world, {}).status().message(),

@@ -248,8 +248,8 @@ TEST(World, RanksThatCallSomethingElseAreNamed) {
   for (const Ended& ended : Processes({.program = "differ_in_size"}).wait()) {
     EXPECT_EQ(ended.code, 1);
     EXPECT_THAT(ended.output,
-                HasSubstr("rank 1 is not where rank 0 is: rank 0 calls broadcast of 4 Float from rank 0, "
-                          "rank 1 calls broadcast of 8 Float from rank 1"));
+                HasSubstr("ranks are out of step: rank 0 is in broadcast of 4 Float from rank 0, "
+                          "rank 1 is in broadcast of 8 Float from rank 1"));
   }
 }
 

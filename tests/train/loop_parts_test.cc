@@ -74,8 +74,8 @@ TEST(Schedule, Edges) {
     EXPECT_DOUBLE_EQ(learning_rate(longer, step, 100), learning_rate(linear, step, 100)) << step;
 }
 
-TEST(Readout, KeepsOrderAndDepth) {
-  Readout readout(torch::kCPU, 2);
+TEST(StepMetrics, KeepsOrderAndDepth) {
+  StepMetrics readout(torch::kCPU, 2);
   const auto number = [](double value) { return torch::tensor(static_cast<float>(value)); };
   const auto push = [&](int step) {
     readout.push(step, number(step / 8.0), number(3.0 * step), torch::tensor(step % 2, torch::kUInt8),
@@ -101,8 +101,8 @@ TEST(Readout, KeepsOrderAndDepth) {
 }
 
 // Tensors that change after a push, as a loss scale does, change nothing that was pushed.
-TEST(Readout, CopiesWhatItIsGiven) {
-  Readout readout(torch::kCPU);
+TEST(StepMetrics, CopiesWhatItIsGiven) {
+  StepMetrics readout(torch::kCPU);
   const torch::Tensor loss = torch::tensor(2.0F), scale = torch::full({1}, 8.0F);
   readout.push(1, loss, loss, torch::zeros({}), scale);
   loss.fill_(5.0F), scale.fill_(4.0F);
@@ -130,15 +130,15 @@ TEST(SeedRandom, FollowsFromSeedStepAndPass) {
 }
 
 // A bad batch leaves nothing behind, a good one what it did.
-TEST(BufferKeeper, UndoesWhatASkippedStepDid) {
+TEST(BufferSnapshot, UndoesWhatASkippedStepDid) {
   torch::nn::BatchNorm1d norm(3);
   NamedTensors buffers;
   for (const auto& each : norm->named_buffers()) buffers.emplace_back(each.key(), each.value());
-  BufferKeeper keeper(buffers);
+  BufferSnapshot keeper(buffers);
   const auto step = [&](float x, std::uint8_t skipped) {
-    keeper.remember();
+    keeper.save();
     norm(torch::full({4, 3}, x));
-    keeper.undo_if(torch::full({}, skipped, torch::kUInt8));
+    keeper.restore_if(torch::full({}, skipped, torch::kUInt8));
   };
   step(1.0F, 0);
   const torch::Tensor mean = norm->running_mean.clone(), var = norm->running_var.clone();

@@ -117,8 +117,8 @@ void Exchange::differ(std::string_view call, const CallList& calls, int other) {
     return at < lines.size() ? lines[at] : std::string("nothing");
   };
   throw WorldError({other, RankFailure::FoundBy::all,
-                    rank_text(other) + " is not where rank 0 is: rank 0 calls " + said(first) + ", " +
-                        rank_text(other) + " calls " + said(second) +
+                    "ranks are out of step: rank 0 is in " + said(first) + ", " + rank_text(other) +
+                        " is in " + said(second) +
                         "; all ranks must have the same model, data and settings"});
 }
 

@@ -21,7 +21,7 @@ Status caught(const std::function<Status()>& stage) {
   try {
     return stage();
   } catch (const WorldError&) {
-    throw;  // there is nobody left to agree with
+    throw;  // the process group has failed: no rank can be asked
   } catch (const c10::Error& error) {
     return Status::failed("LibTorch: " + error_text(error));
   } catch (const std::bad_alloc&) {
@@ -37,7 +37,7 @@ std::string hash_of(const std::string& text) {
   return hasher.hex();
 }
 
-// The first line of each that the other does not have in its place.
+// Returns the first line of each text that differs from the other text's.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
   std::istringstream left(a), right(b);
   std::string x, y;
@@ -57,28 +57,28 @@ std::string trimmed(const std::string& line) {
 
 }  // namespace
 
-Status together(World& world, const std::function<Status()>& stage) {
+Status run_on_all_ranks(World& world, const std::function<Status()>& stage) {
   return world.grouped() ? world.agree(caught(stage)) : stage();
 }
 
-Status same_on_all(World& world, std::span<const SharedFact> facts) {
+Status check_equal_across_ranks(World& world, std::span<const NamedText> texts) {
   if (!world.grouped()) return {};
   std::string mine;
-  for (const SharedFact& fact : facts) mine += hash_of(fact.text);
+  for (const NamedText& each : texts) mine += hash_of(each.text);
   const std::vector<std::string> all = world.gather(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    const std::size_t width = mine.size() / facts.size();
-    std::size_t fact = 0;
-    while (fact + 1 < facts.size() &&
-           all[rank].compare(fact * width, width, all[0], fact * width, width) == 0)
-      ++fact;
-    const std::vector<std::string> texts = world.gather(facts[fact].text);
-    const auto [first, other] = first_difference(texts[0], texts[rank]);
+    const std::size_t width = mine.size() / texts.size();
+    std::size_t at = 0;
+    while (at + 1 < texts.size() && all[rank].compare(at * width, width, all[0], at * width, width) == 0)
+      ++at;
+    const std::string& name = texts[at].name;
+    const std::vector<std::string> everyone = world.gather(texts[at].text);
+    const auto [first, other] = first_difference(everyone[0], everyone[rank]);
     const int number = static_cast<int>(rank);
-    const std::string text = rank_text(number) + " has another " + facts[fact].name +
-                             " than rank 0: " + trimmed(other) + ", and rank 0: " + trimmed(first) +
-                             "; start all ranks with the same";
+    const std::string text =
+        rank_text(number) + "'s " + name + " differs from rank 0's: " + rank_text(number) + " has " +
+        trimmed(other) + ", rank 0 has " + trimmed(first) + ". Start all ranks with the same " + name + ".";
     world.note_common_failure({number, RankFailure::FoundBy::all, text});
     return Status::invalid(text);
   }

@@ -1,5 +1,5 @@
-// How the ranks of a run open it together: a stage that fails on one fails on all, and what must be the same
-// on all is compared before the first step.
+// How the ranks of a run start it: a stage that fails on one rank fails on all ranks, and texts that must be
+// equal on all ranks are compared before the first step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,18 +13,19 @@
 
 namespace octavo::train {
 
-// Does a stage on every rank. Where it fails on any, by a status or an exception, all have the first error by
-// rank, which names the rank. Without a group it is the stage alone, whose exceptions pass.
-Status together(World& world, const std::function<Status()>& stage);
+// Runs a stage on every rank. If it fails on any rank, by a status or an exception, all ranks return the
+// error of the lowest rank that failed, which names that rank. Without a process group, exceptions of the
+// stage pass through.
+Status run_on_all_ranks(World& world, const std::function<Status()>& stage);
 
-// What every rank must have as rank 0 has it.
-struct SharedFact {
+// A text that must be equal on all ranks.
+struct NamedText {
   std::string name;  // "settings"
   std::string text;  // lines
 };
 
-// An error, the same on all ranks, names the first fact that differs, the ranks, and the first line that
-// does. The facts travel as hashes; what differs, as text. REQUIRES: facts of the same names on all ranks.
-Status same_on_all(World& world, std::span<const SharedFact> facts);
+// Returns an error, equal on all ranks, if a text differs. It names the text, the ranks, and the first line
+// that differs. Ranks exchange hashes, and then the text that differs. REQUIRES: the same names on all ranks.
+Status check_equal_across_ranks(World& world, std::span<const NamedText> texts);
 
 }  // namespace octavo::train

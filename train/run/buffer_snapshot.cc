@@ -17,7 +17,7 @@ torch::Tensor flat(const std::vector<torch::Tensor>& tensors) {
 
 }  // namespace
 
-BufferKeeper::BufferKeeper(const NamedTensors& buffers) {
+BufferSnapshot::BufferSnapshot(const NamedTensors& buffers) {
   for (const auto& [name, tensor] : buffers) {
     auto kind = std::ranges::find_if(kinds_, [&](const Kind& each) {
       return each.buffers[0].scalar_type() == tensor.scalar_type() &&
@@ -28,12 +28,12 @@ BufferKeeper::BufferKeeper(const NamedTensors& buffers) {
   }
 }
 
-void BufferKeeper::remember() {
+void BufferSnapshot::save() {
   const torch::NoGradGuard no_grad;
   for (Kind& kind : kinds_) kind.kept = flat(kind.buffers);
 }
 
-void BufferKeeper::give(Kind& kind, const torch::Tensor& values) {
+void BufferSnapshot::give(Kind& kind, const torch::Tensor& values) {
   std::vector<torch::Tensor> parts;
   std::int64_t begin = 0;
   for (const torch::Tensor& each : kind.buffers) {
@@ -43,7 +43,7 @@ void BufferKeeper::give(Kind& kind, const torch::Tensor& values) {
   at::_foreach_copy_(kind.buffers, parts);
 }
 
-void BufferKeeper::share(World& world) {
+void BufferSnapshot::average_across_ranks(World& world) {
   if (world.ranks() == 1) return;
   const torch::NoGradGuard no_grad;
   for (Kind& kind : kinds_) {
@@ -61,13 +61,13 @@ void BufferKeeper::share(World& world) {
   }
 }
 
-void BufferKeeper::undo_if(const torch::Tensor& skipped) {
+void BufferSnapshot::restore_if(const torch::Tensor& skipped) {
   const torch::NoGradGuard no_grad;
   for (Kind& kind : kinds_)
     give(kind, torch::where(skipped.to(kind.kept.device()) != 0, kind.kept, flat(kind.buffers)));
 }
 
-void BufferKeeper::undo() {
+void BufferSnapshot::restore() {
   const torch::NoGradGuard no_grad;
   for (Kind& kind : kinds_) give(kind, kind.kept);
 }

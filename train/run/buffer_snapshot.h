@@ -1,10 +1,10 @@
-// A model's buffers, such as the statistics of BatchNorm, are changed by forward passes. Where the optimizer
-// skips a step, because gradients are not finite, what the step's passes did to them is undone: nothing of a
-// bad batch stays.
+// Forward passes change a model's buffers, such as the statistics of BatchNorm. If the optimizer skips a step
+// because gradients are not finite, a snapshot restores the buffers, so nothing of a bad batch stays.
 //
-// The passes of each rank change its own. After a step all ranks have the mean of the changes, and of
-// integers, such as counts, the largest: so all have the same model. A buffer that nothing changes keeps its
-// bits. A tensor's version does not tell whether it was changed: BatchNorm writes its statistics without one.
+// The forward passes of each rank change its own buffers. After a step all ranks have the mean of the
+// changes, or of integers, such as counts, the largest value: all ranks have the same model. A buffer that no
+// rank changes keeps its bits. Tensor versions cannot show a change, because BatchNorm writes its statistics
+// without one.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,22 +17,24 @@
 
 namespace octavo::train {
 
-class BufferKeeper {
+class BufferSnapshot {
  public:
-  // The tensors are the model's own.
-  explicit BufferKeeper(const NamedTensors& buffers);
+  // The snapshot refers to the model's own tensors.
+  explicit BufferSnapshot(const NamedTensors& buffers);
 
-  // Remembers their values. Before the passes of a step.
-  void remember();
-  // After the passes, on all ranks. Without other ranks it does nothing. REQUIRES: remember().
-  void share(World& world);
-  // Gives them back where `skipped`, one number on their device, is not 0. The host does not wait for it.
-  void undo_if(const torch::Tensor& skipped);
-  // Gives them back. REQUIRES: remember().
-  void undo();
+  // Copies the values. Called before the first micro-batch of a step.
+  void save();
+  // Averages the changes since save(). Called after the last micro-batch, on all ranks. It does nothing in a
+  // single process. REQUIRES: save().
+  void average_across_ranks(World& world);
+  // Restores the saved values if `skipped`, one number on the buffers' device, is not 0. The host does not
+  // wait.
+  void restore_if(const torch::Tensor& skipped);
+  // Restores the saved values. REQUIRES: save().
+  void restore();
 
  private:
-  struct Kind {  // of one dtype: they are copied together
+  struct Kind {  // buffers of one dtype and device, which are copied together
     std::vector<torch::Tensor> buffers;
     torch::Tensor kept;  // all of them, flat
   };

@@ -39,7 +39,7 @@ Checkpointer::Checkpointer(Run& run, const DivergenceGuard& guard)
   set_newest(run.config.resumed_from);
 }
 
-// A message about a failure of another rank ends with it.
+// Error messages about other ranks end with the newest checkpoint.
 void Checkpointer::set_newest(const std::string& checkpoint) {
   newest_ = checkpoint;
   run_.services.world->remember("; the newest checkpoint is " + checkpoint);
@@ -96,7 +96,7 @@ Status Checkpointer::save(Reason reason) {
   run_.services.console.doing(run_.step_text() + ", saving a checkpoint");
   // Ranks communicate here: an exception of one must end the others, too, and is not for them to agree on.
   const std::vector<SavedPart> parts = run_.state.save();
-  const Status status = together(
+  const Status status = run_on_all_ranks(
       world, [&] { return world.leads() ? write(parts, reason == Reason::best && !again) : Status(); });
   if (!status.ok()) {
     failed_ = true;
@@ -120,7 +120,7 @@ Status Checkpointer::save(Reason reason) {
   return run_.services.record(record);
 }
 
-// Another rank may fail as soon as the checkpoint is written, so it is the newest one at once.
+// Sets the newest checkpoint before other ranks are asked again: another rank may fail in the meantime.
 Status Checkpointer::write(std::span<const SavedPart> parts, bool only_best) {
   const Settings& settings = *run_.config.settings;
   const bool evaluated = evaluated_step_ == counters_.step;
@@ -165,7 +165,7 @@ std::string Checkpointer::rescue() {
 
 std::string Checkpointer::last_good_checkpoint_text() const {
   for (const CheckpointRef& each : list_checkpoints(run_.config.settings->output_dir)) {
-    if (!guard_.trusts(each.step)) continue;
+    if (!guard_.is_trusted(each.step)) continue;
     const LocalWork checking =
         run_.services.world->local_work("checking " + each.path, folder_bytes(each.path));
     if (verify_checkpoint(each.path).ok()) return "; the last good checkpoint is " + each.path;

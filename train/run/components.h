@@ -1,4 +1,4 @@
-// The parts of a run that survive in its checkpoints: see train/checkpoint/component.h.
+// Components of a checkpoint (train/checkpoint/component.h): the model, the loss scale and the optimizer.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -35,8 +35,8 @@ class ScalerPart : public Stateful {
   LossScaler& scaler_;
 };
 
-// StepOptimizer::load() checks everything before it changes anything, and then changes it: load() here does
-// too. So it is the last part of a run.
+// StepOptimizer::load() checks everything and then changes it, and load() here does the same, so this must be
+// the last component of a run.
 class OptimizerPart : public Stateful {
  public:
   explicit OptimizerPart(StepOptimizer& optimizer) : optimizer_(optimizer) {}  // which outlives it

@@ -15,7 +15,7 @@
 
 namespace octavo::train {
 
-std::vector<SharedFact> settings_facts(const Settings& given, const torch::Device& device) {
+std::vector<NamedText> settings_facts(const Settings& given, const torch::Device& device) {
   Settings settings = without_paths(given);
   settings.training.num_gpus.reset();  // machines may have different numbers of ranks
   return {{"version of octavo", std::string(version())},
@@ -23,7 +23,7 @@ std::vector<SharedFact> settings_facts(const Settings& given, const torch::Devic
           {"config", to_yaml(settings)}};
 }
 
-std::vector<SharedFact> model_facts(const Task& task, const TrainingState& state) {
+std::vector<NamedText> model_facts(const Task& task, const TrainingState& state) {
   std::ostringstream parameters;
   for (const NamedTensors* tensors : {&state.parameters, &state.buffers}) {
     for (const auto& [name, tensor] : *tensors)

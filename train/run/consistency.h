@@ -15,12 +15,12 @@
 
 namespace octavo::train {
 
-// Facts for same_on_all() before anything is read: the version, the device's type, and the settings without
-// paths, which may differ on another machine.
-std::vector<SharedFact> settings_facts(const Settings& settings, const torch::Device& device);
+// Facts for check_equal_across_ranks() before anything is read: the version, the device's type, and the
+// settings without paths, which may differ on another machine.
+std::vector<NamedText> settings_facts(const Settings& settings, const torch::Device& device);
 
 // Facts of the data and of the model.
-std::vector<SharedFact> model_facts(const Task& task, const TrainingState& state);
+std::vector<NamedText> model_facts(const Task& task, const TrainingState& state);
 
 // Gives all ranks the weights and buffers of rank 0: random numbers of different processors may differ in
 // their last bits.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kFarTooHigh = 10;  // times the default learning rate
 constexpr double kHardlyClips = 100;
-constexpr std::int64_t kEarly = 1000;  // steps; later ones have nothing to do with a warm-up
+constexpr std::int64_t kEarly = 1000;  // steps; a later divergence is not caused by a missing warm-up
 
 std::string number(double value) { return significant(value, 3); }
 

@@ -17,7 +17,7 @@ constexpr std::int64_t kBadStepsInARow = 10;
 
 }  // namespace
 
-// All ranks have the same numbers of a step: rank 0 says it.
+// All ranks have the same metrics of a step, so rank 0 alone logs the warning.
 Status DivergenceGuard::warn(std::int64_t step, const std::string& what) {
   if (!run_.services.world->leads()) return {};
   console_.note("warning: " + what);
@@ -31,7 +31,7 @@ bool DivergenceGuard::weights_in_doubt() const {
   return counters_.skipped_in_a_row > 0 && !overflow;
 }
 
-Status DivergenceGuard::take(const StepNumbers& numbers) {
+Status DivergenceGuard::add_step(const StepNumbers& numbers) {
   last_ = numbers;
   if (!last_.skipped) {
     counters_.skipped_in_a_row = 0;
@@ -58,7 +58,7 @@ std::string DivergenceGuard::advice() const {
                                                    .bf16 = has_bf16(run_.services.device)});
 }
 
-Status DivergenceGuard::fed(bool trained) {
+Status DivergenceGuard::note_samples(bool trained) {
   if (trained) {
     empty_in_a_row_ = 0;
     return {};

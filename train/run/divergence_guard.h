@@ -1,5 +1,5 @@
-// Whether the weights of a run are still good: steps whose gradients are not finite are skipped and counted,
-// and ten of them in a row end the run. So do ten that had nothing to train on.
+// Watches whether the weights of a run are still good. Steps whose gradients are not finite are skipped and
+// counted, and ten skipped steps in a row end the run. Ten steps in a row without any sample end it, too.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,12 +22,13 @@ class DivergenceGuard {
         counters_(run.state.counters),
         first_bad_(counters_.step - counters_.skipped_in_a_row + 1) {}
 
-  // Counts a finished step. An error where training has diverged.
-  Status take(const StepNumbers& numbers);
-  // A step had something to train on, or nothing. An error where too many had nothing.
-  Status fed(bool trained);
+  // Counts a finished step. Returns an error if training has diverged.
+  Status add_step(const StepNumbers& numbers);
+  // Counts a step that had samples (`trained`) or none. Returns an error after too many steps without
+  // samples.
+  Status note_samples(bool trained);
 
-  [[nodiscard]] const StepNumbers& last() const { return last_; }  // of the newest step that was taken
+  [[nodiscard]] const StepNumbers& last() const { return last_; }  // the newest counted step
   [[nodiscard]] bool diverged() const;
   // Returns settings to try after a step was skipped. REQUIRES: a step was skipped.
   [[nodiscard]] std::string advice() const;
@@ -36,7 +37,7 @@ class DivergenceGuard {
   [[nodiscard]] bool weights_in_doubt() const;
   // Returns whether a run may resume from the checkpoint of a step. While steps are skipped, the step before
   // the first skipped one is not trusted: its update may have ruined the weights.
-  [[nodiscard]] bool trusts(std::int64_t step) const {
+  [[nodiscard]] bool is_trusted(std::int64_t step) const {
     return !(diverged() || weights_in_doubt()) || step < first_bad_ - 1;
   }
 

@@ -73,7 +73,7 @@ std::int64_t checkpoint_bytes(const Run& run) {
   return total;
 }
 
-// As many as are in the folder at the end.
+// Returns the number of checkpoints that are in the folder when the run ends.
 std::int64_t checkpoints_kept(const Run& run) {
   const TrainingSettings& training = run.config.training();
   const std::int64_t steps = run.config.steps();

@@ -1,5 +1,5 @@
-// A rehearsal of a run: a few steps, the largest batches first, and one evaluation. Nothing is written and no
-// checkpoint is read; what comes out is what the run will need and how long it will take.
+// A dry run: a few steps, the largest batches first, and one evaluation. It writes nothing and reads no
+// checkpoint, and returns the memory and the time that the run will need.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,9 +18,9 @@
 namespace octavo::train {
 
 struct DryRun {
-  int signal = 0;                  // the signal that ended it early; 0: it was done
+  int signal = 0;                  // the signal that stopped it; 0: it was completed
   std::vector<std::string> lines;  // the summary
-  // Of the step with the largest batches.
+  // Measured in the step with the largest batches.
   MemoryByOwner owners = {};
   std::int64_t reserved = 0;  // by torch's allocator; 0 on the CPU
   double step_seconds = 0;
@@ -29,9 +29,8 @@ struct DryRun {
 };
 
 // Errors are those of a run: bad data or settings, weights of init_from that do not fit, exhausted memory.
-// Handles signals as train() does. REQUIRES: steps >= 2, for the memory of the second one is measured; one
-// run per process at a time.
-// `evaluates`: false leaves the evaluation out. `failure`: as for train().
+// Handles signals as train() does. REQUIRES: steps >= 2, because the memory of the second step is measured;
+// one run per process at a time. `evaluates`: false omits the evaluation. `failure`: as for train().
 Result<DryRun> dry_run(const Config& config, std::int64_t steps, Console& console, bool evaluates = true,
                        std::optional<RankFailure>* failure = nullptr);
 

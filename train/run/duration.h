@@ -9,11 +9,12 @@
 
 namespace octavo::train {
 
-// Floating-point operations a second of a matmul on the CPU. Takes about a tenth of a second.
+// Measures the floating-point operations per second of a matmul on the CPU, in about 0.1 s.
 double cpu_matmul_rate(ComputeType type);
 
-// Where `step` of `steps` are done and each takes `seconds`: how long the rest takes and which settings make
-// it shorter; `shorter`: what would make a step shorter; `how`: "about" or "at least". Empty below an hour.
+// Returns how long the steps after `step` take if each takes `seconds`, and which settings would make the run
+// shorter; empty if it is less than an hour. `shorter`: settings that make a step shorter; `how`: "about" or
+// "at least".
 std::string long_run_note(const Settings& settings, const std::string& shorter, std::int64_t step,
                           std::int64_t steps, double seconds, bool on_cpu, const std::string& how = "about");
 

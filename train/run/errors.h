@@ -1,4 +1,4 @@
-// What an error of LibTorch means for a run: its message, or the one about a full device.
+// Turns exceptions into errors of a run; an error about a full device says what would help.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace octavo::train {
 
-// `evaluating`: it was not a step that failed.
+// Returns the error for an exception of LibTorch. `evaluating`: an evaluation failed, not a step.
 Status explain(const Run& run, const c10::Error& error, bool evaluating);
 
-// What else the run's parts threw: an Error has a code of its own.
+// Returns the error for any other exception, with the code of an octavo::Error.
 Status status_of(const std::exception& error);
 
 }  // namespace octavo::train

@@ -13,7 +13,7 @@
 namespace octavo::train {
 namespace {
 
-// What is no UTF-8 is replaced, as the log would.
+// Bytes that are not UTF-8 are replaced, as in the log.
 std::string examples_text(const std::vector<Example>& examples) {
   nlohmann::json out = nlohmann::json::array();
   for (const Example& each : examples)

@@ -1,4 +1,5 @@
-// An evaluation of a run: every rank tallies its share, and all have the result of all shares.
+// The evaluation of a run: every rank evaluates its share of the samples, and all ranks get the sum of all
+// shares.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,12 +10,12 @@
 
 namespace octavo::train {
 
-// All ranks take part and have the same result in bits; none where a signal asks any of them for an end.
-// Throws what the task throws, and WorldError.
+// All ranks call it and return equal bits; none if a signal stopped any rank. Throws exceptions of the task,
+// and WorldError.
 std::optional<Evaluation> evaluate_task(Task& task, World& world, const torch::Device& device);
 
-// The sum of the ranks' shares, on all ranks; examples are in the order of samples. None where any rank has
-// none.
+// Returns the sum of the ranks' shares on all ranks, with examples in the order of samples; none if any rank
+// has none.
 std::optional<Tally> sum_over_ranks(World& world, std::optional<Tally> mine);
 
 }  // namespace octavo::train

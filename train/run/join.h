@@ -1,4 +1,4 @@
-// How a process joins the ranks of its run.
+// Joins the ranks of a run.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace octavo::train {
 
-// Waits for all ranks. Without a group: this process alone; more ranks than that are an error. Null: a signal
-// (StopSignals) came before all ranks were there. `failure` is set where the error is known to all ranks.
+// Waits for all ranks and returns their process group, or a group of one for a single process. Returns null
+// if a signal (StopSignals) came before all ranks had joined. `failure` is set if all ranks know the error.
 Result<std::shared_ptr<World>> join_ranks(const Config& config, const Place& place,
                                           std::optional<RankFailure>* failure = nullptr);
 

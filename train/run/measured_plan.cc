@@ -26,7 +26,7 @@ struct Sample {
 };
 
 Result<Sample> sample(const LoadWith& load, const Settings& run, std::int64_t rows, Console& console) {
-  // As many passes as the run has, whatever its rows are.
+  // The number of micro-batches is the run's, for any number of rows.
   const std::vector<std::string> words = {
       "training.per_device_train_batch_size=" + std::to_string(rows), "training.global_batch_size=null",
       "training.num_gpus=null",

@@ -1,5 +1,5 @@
-// A plan from real steps, for models that tensors without memory cannot run: two small batches where the GPU
-// is, and the run's own on the line through them.
+// Predicts memory and time from real steps, for models that cannot run on tensors without memory: two small
+// batches are measured on the local GPU, and the run's batch is extrapolated from them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,10 +11,9 @@
 
 namespace octavo::train {
 
-// A few steps with a quarter and with half of the run's rows, on the device of the run; fewer where memory is
-// too small for them. Nothing is written.
-// Of the request only the GPU's memory counts, of one GPU. Handles signals as train() does. Errors: those of
-// a run, more than one GPU, and a signal.
+// Runs a few steps with a quarter and with half of the run's rows on the run's device, or fewer rows if its
+// memory is too small. It writes nothing. Only the memory of one GPU is used of the request. Handles signals
+// as train() does. Errors: those of a run, more than one GPU, and a signal.
 Result<Plan> measure_plan(const LoadWith& load, const PlanRequest& request, Console& console);
 
 }  // namespace octavo::train

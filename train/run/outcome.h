@@ -1,4 +1,4 @@
-// What a run returns when it ends without an error.
+// The result of a run that ended without an error.
 // SPDX-License-Identifier: MIT
 #pragma once
 

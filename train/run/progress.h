@@ -1,4 +1,4 @@
-// What a run says of its speed: the lines of progress and the lines of metrics.
+// Logs the speed of a run: progress lines on the console, and lines of metrics in the log.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -23,28 +23,30 @@ class Progress {
  public:
   Progress(Run& run, const DivergenceGuard& guard);
 
-  // Time that is not the steps' own: evaluations and checkpoints.
+  // Adds time that steps did not take: evaluations and checkpoints.
   void pause(double seconds) { paused_ += seconds; }
-  // A step was measured to take so long.
+  // Sets the seconds of a measured step.
   void measured(double seconds) { pace_ = seconds; }
   void evaluated(const Metric& metric) { metric_ = metric; }
   [[nodiscard]] const std::optional<Metric>& metric() const { return metric_; }
 
-  // Between the lines of metrics, where steps are slow.
+  // Prints a progress line between the lines of metrics, if steps are slow.
   void show();
-  // A line of metrics for the log and the console.
+  // Writes a line of metrics to the log and the console.
   Status log();
 
   [[nodiscard]] double seconds() const;                        // since the beginning
   [[nodiscard]] double step_seconds() const { return pace_; }  // 0: not known yet
   struct Pace {
-    double step_seconds = 0, data_waited = 0;  // of the first, what this process waited for its batches
+    double step_seconds = 0,
+           data_waited = 0;  // data_waited: the part in which this process waited for batches
   };
-  // In the mean, without the first steps, which set libraries up; none: there were no others.
+  // Returns the mean without the first steps, in which libraries are set up; none if there were no others.
   [[nodiscard]] std::optional<Pace> settled() const;
-  // Puts what a step communicated in the mean of this process into a record; nothing without a group.
+  // Adds the mean traffic of a step to a record; nothing without a process group.
   void add_traffic(nlohmann::ordered_json& record) const;
-  // Counts what the steps have sent so far. Before anything else is sent that is no step's.
+  // Adds the traffic so far to the steps' total. Called before communication that belongs to no step, such as
+  // saving.
   void count_traffic();
 
  private:
@@ -54,8 +56,8 @@ class Progress {
   };
   // Since the last line of metrics.
   [[nodiscard]] Rate rate(Clock::time_point now) const;
-  // Where batches differ: rows of a pass in the mean, and how much of their length is padding; since then
-  // too.
+  // If batches differ in size: the mean rows of a micro-batch and the share of padding, since the last line
+  // of metrics.
   struct Shape {
     std::optional<double> rows, padding;
   };
@@ -73,13 +75,13 @@ class Progress {
   Clock::time_point begin_, last_log_, last_shown_;
   double paused_ = 0;                                // since the last line of metrics
   double pace_ = 0;                                  // seconds per step, for the time left
-  double settled_seconds_ = 0, settled_waited_ = 0;  // of lines of metrics behind the first steps
+  double settled_seconds_ = 0, settled_waited_ = 0;  // of lines of metrics after the first steps
   std::int64_t settled_steps_ = 0;
   std::int64_t units_logged_, step_logged_;  // in the last line of metrics
   BatchTotals fed_logged_;
   double waited_logged_ = 0;
   Traffic traffic_;  // of this process's steps, up to the last line of metrics
-  Traffic sent_;     // since then, as far as it was counted
+  Traffic sent_;     // counted since that line
   std::optional<Metric> metric_;
 };
 

@@ -25,7 +25,7 @@ std::string to_train_further(const TrainingSettings& training, std::int64_t step
   return "num_train_epochs=" + epochs_text(std::ceil(2 * epochs * share));
 }
 
-// A finished run: its checkpoint, and the steps that the settings ask for.
+// A finished run: its checkpoint, and the number of steps that the settings give.
 struct Finished {
   const Settings& settings;
   const std::string& checkpoint;

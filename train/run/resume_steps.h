@@ -1,4 +1,4 @@
-// The steps of a run, and of one that resumes: where it ends, and what is left to do.
+// Plans the steps of a run that begins or resumes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -28,7 +28,7 @@ struct RunSteps {
 Result<RunSteps> plan_steps(const Settings& settings, const Task& task, int ranks,
                             const std::string& checkpoint);
 
-// Says that a run is complete, and how to train it further. `first_step`: see RunState.
+// Returns the message that a run is complete, and how to train it further. `first_step`: see RunState.
 std::string complete_text(const Settings& settings, const std::string& checkpoint, std::int64_t step,
                           std::int64_t first_step);
 

@@ -16,7 +16,7 @@
 
 namespace octavo::train {
 
-// What micro-batches have computed on.
+// Counts of the micro-batches that were computed.
 struct BatchTotals {
   std::int64_t passes = 0, rows = 0;
   double length = 0, padded_length = 0;  // see Batch
@@ -34,7 +34,7 @@ struct BatchTotals {
 // until the loop has begun the next one.
 Order sample_order(const RunConfig& config, const RunState& counters);
 
-// Returns what this rank's batches of that stage are made of. The task outlives the result.
+// Returns the source of this rank's batches of that stage. The task outlives the result.
 Prefetch<Batch>::Source batch_source(const RunConfig& config, const World& world, const Task& task,
                                      const RunState& counters);
 

@@ -1,4 +1,4 @@
-// What a run does: its settings, and what was chosen for them on this machine. It is complete when
+// The settings of a run and the choices that were made for them on this machine. It is complete when
 // start_run() returns, and nothing in it changes afterwards.
 // SPDX-License-Identifier: MIT
 #pragma once

@@ -1,5 +1,5 @@
-// What a run uses outside of its model and data: the process group, the device, the console, the log, and the
-// lock of its folder. They live as long as the run.
+// The services of a run besides its model and data: the process group, the device, the console, the log, and
+// the lock of its folder. They live as long as the run.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -34,7 +34,7 @@
 namespace octavo::train {
 namespace {
 
-// What is chosen for the settings on this rank's device.
+// Choices that follow from the settings and this rank's device.
 struct Choices {
   torch::Device device;
   OptimizerPlan optimizer;
@@ -291,7 +291,7 @@ std::string config_yaml(const Settings& given) {
 template <class Stage>
 auto on_all_ranks(World& world, Stage stage) -> decltype(stage()) {
   std::optional<decltype(stage())> result;
-  Status status = together(world, [&]() -> Status {
+  Status status = run_on_all_ranks(world, [&]() -> Status {
     result.emplace(stage());
     return result->status();
   });
@@ -308,7 +308,8 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
 
   auto choices = on_all_ranks(world, [&] { return choose(config, world.place()); });
   if (!choices.ok()) return choices.status();
-  if (Status bad = same_on_all(world, settings_facts(given, choices->device)); !bad.ok()) return bad;
+  if (Status bad = check_equal_across_ranks(world, settings_facts(given, choices->device)); !bad.ok())
+    return bad;
   if (given.training.fp8.enabled) agree(world, choices->fp8);
 
   auto folder = on_all_ranks(world, [&]() -> Result<FoundFolder> {
@@ -332,7 +333,7 @@ Result<std::unique_ptr<Run>> start_stages(const Config& config, Heartbeat& conso
       on_all_ranks(world, [&] { return build_state(task, *settings, *choices, world, resumed_from); });
   if (!built.ok()) return built.status();
   TrainingState& state = *built->state;
-  if (Status bad = same_on_all(world, model_facts(task, state)); !bad.ok()) return bad;
+  if (Status bad = check_equal_across_ranks(world, model_facts(task, state)); !bad.ok()) return bad;
 
   RunConfig chosen{settings,
                    choices->optimizer,

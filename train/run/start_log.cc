@@ -28,7 +28,7 @@ const char* parallel_name(Parallel parallel) {
   return parallel == Parallel::zero1 ? "zero1" : parallel == Parallel::zero2 ? "zero2" : "ddp";
 }
 
-// Wherever they are.
+// Returns the bytes of states on the device and in host memory.
 std::int64_t all_states(const StepOptimizer::Bytes& bytes) { return bytes.states + bytes.host_states; }
 
 StepOptimizer::Bytes rank_bytes(const Run& run) {
@@ -38,7 +38,7 @@ StepOptimizer::Bytes rank_bytes(const Run& run) {
   return planned_bytes(run.config.optimizer, training, run.state.groups, layout, run.services.world->rank());
 }
 
-// "2 ranks (ddp), with 4 passes of 2 samples each in a step".
+// Returns "2 ranks (ddp), with 4 passes of 2 samples each in a step".
 std::string ranks_text(const Run& run) {
   const TrainingSettings& training = run.config.training();
   const int ranks = run.services.world->ranks();
@@ -177,7 +177,6 @@ void log_run_start(const Run& run, const std::optional<WarmStart>& initial_weigh
   if (!bad.ok()) console.note("warning: " + bad.message());
 }
 
-// All ranks have the same products, and rank 0 has measured them.
 Status log_fp8_choices(Run& run) {
   if (run.state.fp8 == nullptr) return {};
   for (const std::string& line : run.state.fp8->news()) {

@@ -1,4 +1,4 @@
-// What a run logs about itself before its first step, on the console and in the log.
+// Logs the settings and sizes of a run before its first step, on the console and in the log.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -15,7 +15,7 @@ namespace octavo::train {
 Stepper::Stepper(Run& run)
     : run_(run),
       console_(run.services.console),
-      readout_(run.services.device, run.services.device.is_cpu() ? 0 : 2),
+      metrics_(run.services.device, run.services.device.is_cpu() ? 0 : 2),
       buffers_(run.state.buffers) {}
 
 bool Stepper::step() {
@@ -26,7 +26,7 @@ bool Stepper::step() {
   return trained;
 }
 
-// Does a step and measures its memory: on a GPU by the allocator's peak, on the CPU by what the step adds.
+// Runs a step and measures its memory: on a GPU the allocator's peak, on the CPU what the step adds.
 bool Stepper::measure() {
   run_.state.gradients->clear();
   const MemoryByOwner held = run_.state.memory();
@@ -48,14 +48,14 @@ bool Stepper::measure() {
   return true;
 }
 
-// Reads all batches of a step before its first pass. The state changes when the step is done: until then an
-// error leaves what a checkpoint can be saved of.
-StepShare Stepper::take_batches() {
+// Reads all batches of a step before its first forward pass. The counters change when the step is done, so a
+// checkpoint can be saved after an error before that.
+StepBatches Stepper::take_batches() {
   console_.doing(run_.config.step_text(run_.state.counters.step + 1) + ", reading its batches");
-  return take_step(run_);
+  return read_step_batches(run_);
 }
 
-void Stepper::count(std::int64_t number, const StepShare& taken) {
+void Stepper::count(std::int64_t number, const StepBatches& taken) {
   RunState& state = run_.state.counters;
   state.step = number;
   state.position = run_.batches.position();
@@ -68,7 +68,7 @@ void Stepper::count(std::int64_t number, const StepShare& taken) {
 }
 
 bool Stepper::passes_and_update(std::int64_t number) {
-  StepShare taken = take_batches();
+  StepBatches taken = take_batches();
   if (taken.new_choices) {
     share_choices(*run_.services.world, *run_.state.fp8);
     run_.state.fp8_choices_shared = run_.state.fp8->choices();
@@ -86,29 +86,29 @@ bool Stepper::passes_and_update(std::int64_t number) {
   const auto passes = static_cast<std::int64_t>(taken.batches.size());
   run_.state.gradients->clear();
   run_.state.gradients->expect(passes, taken.most_passes);
-  buffers_.remember();
+  buffers_.save();
   begun_ = true;
   std::vector<Stopwatch>& watches = watches_.emplace_back();
   torch::Tensor loss_sum;
   for (std::int64_t i = 0; i < passes; ++i) {
     Batch batch = to_device(std::move(taken.batches[static_cast<std::size_t>(i)]), run_.services.device);
     Stopwatch& watch = watches.emplace_back(run_.services.device);
-    pass({number, i, passes, taken.numbers[static_cast<std::size_t>(i)],
-          rows / static_cast<double>(batch.rows())},
-         batch, watch, loss_sum);
+    micro_batch({number, i, passes, taken.numbers[static_cast<std::size_t>(i)],
+                 rows / static_cast<double>(batch.rows())},
+                batch, watch, loss_sum);
     if (done_ >= kMeasuredStep && !owners_) held_.push_back(std::move(batch));
     if (i + 1 == passes) update(number);
     watch.stop();
   }
   if (passes == 0) update(number);  // with the gradients of other ranks
-  buffers_.share(*run_.services.world);
+  buffers_.average_across_ranks(*run_.services.world);
   StepOptimizer& optimizer = *run_.state.optimizer;
-  buffers_.undo_if(optimizer.skipped());
+  buffers_.restore_if(optimizer.skipped());
   if (run_.state.fp8 != nullptr) {
     reduce_maxima(*run_.services.world, *run_.state.fp8);
     run_.state.fp8->step_done(optimizer.skipped());
   }
-  readout_.push(number, over_ranks(loss_sum), optimizer.grad_norm(), optimizer.skipped(),
+  metrics_.push(number, over_ranks(loss_sum), optimizer.grad_norm(), optimizer.skipped(),
                 run_.state.scaler.scale());
   run_.state.scaler.update(optimizer.skipped());
   count(number, taken);
@@ -116,9 +116,10 @@ bool Stepper::passes_and_update(std::int64_t number) {
   return true;
 }
 
-// Forward and backward; the loss is added to `loss_sum`. Where all passes have the same rows, the divisor is
-// their number.
-void Stepper::pass(const Pass& which, const Batch& batch, Stopwatch& watch, torch::Tensor& loss_sum) {
+// Runs the forward and backward pass of a micro-batch and adds its loss to `loss_sum`. If all micro-batches
+// have equal rows, the divisor is their number.
+void Stepper::micro_batch(const MicroBatch& which, const Batch& batch, Stopwatch& watch,
+                          torch::Tensor& loss_sum) {
   const TrainingSettings& training = run_.config.training();
   const std::string where = run_.config.step_text(which.step) + ", " +
                             (which.count > 1 ? "pass " + std::to_string(which.index + 1) + " of " +
@@ -135,7 +136,7 @@ void Stepper::pass(const Pass& which, const Batch& batch, Stopwatch& watch, torc
     if (!run_.state.task_waits_for_weights) run_.state.optimizer->wait();
     loss = run_.task.loss(batch, key) / which.divisor;
   }
-  // The backward pass writes gradients where the last update has read them.
+  // The backward pass overwrites gradients that the last update may still read.
   run_.state.optimizer->wait();
   console_.doing(where + "backward");
   run_.state.scaler.scaled(loss).backward();
@@ -143,7 +144,7 @@ void Stepper::pass(const Pass& which, const Batch& batch, Stopwatch& watch, torc
   loss_sum = loss_sum.defined() ? loss_sum + loss.detach() : loss.detach();
 }
 
-// The step's loss. Each rank's is its passes' part of it.
+// Returns the step's loss: the sum over the ranks' parts.
 torch::Tensor Stepper::over_ranks(const torch::Tensor& loss) const {
   if (!run_.services.world->grouped()) return loss;
   const auto options = torch::TensorOptions(torch::kFloat32).device(run_.services.device);
@@ -155,24 +156,26 @@ torch::Tensor Stepper::over_ranks(const torch::Tensor& loss) const {
 
 void Stepper::update(std::int64_t number) {
   StepOptimizer& optimizer = *run_.state.optimizer;
-  optimizer.wait();  // a rank without a pass has not: gradients are summed where the last update reads them
+  // A rank without micro-batches has not waited yet, and finish() overwrites gradients that the last update
+  // reads.
+  optimizer.wait();
   run_.state.gradients->finish();
   optimizer.set_learning_rate(learning_rate(run_.config.training(), number, run_.config.steps()));
   optimizer.set_loss_scale(run_.state.scaler.scale());
   console_.doing(run_.config.step_text(number) + ", optimizer step");
-  updating_ = true;  // until the step is counted: an error of another rank may come between
+  updating_ = true;  // until the step is counted, because another rank may fail in between
   optimizer.step();
   if (run_.state.shards != nullptr) run_.state.shards->gather();
 }
 
 void Stepper::forget_step() {
-  if (begun_) buffers_.undo();
+  if (begun_) buffers_.restore();
   if (begun_ && run_.state.fp8 != nullptr) run_.state.fp8->step_done(torch::ones({1}));
   begun_ = false;
 }
 
 std::optional<StepNumbers> Stepper::finished(bool drain) {
-  auto numbers = readout_.pop(drain);
+  auto numbers = metrics_.pop(drain);
   if (!numbers) return numbers;
   for (const Stopwatch& watch : watches_.front()) computing_ += watch.seconds();
   watches_.pop_front();

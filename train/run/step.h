@@ -1,5 +1,6 @@
-// One optimizer step: passes forward and backward, the update, and what was measured of it. The host does not
-// wait for the device: the numbers of a step are read while the next one runs (step_metrics.h).
+// One optimizer step: forward and backward passes of its micro-batches, the update, and measurements. The
+// host does not wait for the device: the metrics of a step are read while the next step runs
+// (step_metrics.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,62 +19,60 @@ namespace octavo::train {
 
 class Stepper {
  public:
-  // The memory of this step of a process is measured: by then states and workspaces are there. If it has
-  // nothing to train on, the next one is.
+  // The memory of this step of the process is measured, because states and workspaces are allocated by then.
+  // If the step has no samples, the next step is measured.
   static constexpr std::int64_t kMeasuredStep = 2;
 
   explicit Stepper(Run& run);
 
-  // Does the step after state.step and counts it in the state. False: there was nothing to train on, and no
-  // update was made; no numbers will come of it. With a group nothing is done or counted where signal() says
-  // so.
+  // Runs the step after counters.step and counts it. Returns false if the step had no samples: no update was
+  // made, and finished() has no metrics of it. In a process group nothing is done or counted if signal() is
+  // not 0.
   bool step();
-  // With a group: the signal that asked any rank to stop, as all ranks learned before they began the step
-  // together; 0: none.
+  // The stop signal that any rank of a process group had received before the step; 0: none.
   [[nodiscard]] int signal() const { return signal_; }
-  // The oldest step that is done and was not asked for yet; with `drain` waits for it.
+  // Returns the metrics of the oldest step that were not returned yet; waits for them with `drain`.
   std::optional<StepNumbers> finished(bool drain);
 
-  // Steps that this process has done.
+  // Number of steps that this process has done.
   [[nodiscard]] std::int64_t done() const { return done_; }
   [[nodiscard]] bool has_just_measured() const { return done_ == measured_; }
-  // Memory at the peak of a step, and the seconds of that step. None before kMeasuredStep, or the first step
-  // after it that trained.
+  // Memory at the peak of the measured step, and the seconds of that step; none until a step was measured.
   [[nodiscard]] const std::optional<MemoryByOwner>& memory() const { return owners_; }
   [[nodiscard]] double measured_seconds() const { return measured_seconds_; }
   // Returns BatchTotals::largest of that step.
   [[nodiscard]] double measured_length() const { return measured_length_; }
-  // Seconds of passes and updates of the finished steps.
+  // Seconds of micro-batches and updates of the finished steps.
   [[nodiscard]] double computing() const { return computing_; }
-  // Whether the weights are not those of the step that the state has: an error came out of the update, or
-  // before the step was counted.
+  // Returns true if the weights may not belong to counters.step: an error occurred in the update, or before
+  // the step was counted.
   [[nodiscard]] bool updating() const { return updating_; }
-  // After an error: what the passes of a step that is not counted did to the model's buffers is undone.
+  // After an error: restores the model's buffers if the step was not counted.
   void forget_step();
 
  private:
-  // Which pass of which step, and how much of it.
-  struct Pass {
-    std::int64_t step = 0, index = 0, count = 0;  // of this rank's passes; the first index is 0
-    std::int64_t number = 0;                      // among those of all ranks, from 0
-    double divisor = 1;                           // the step's rows / the pass's
+  // A micro-batch of a step.
+  struct MicroBatch {
+    std::int64_t step = 0, index = 0, count = 0;  // index and number of this rank's micro-batches
+    std::int64_t number = 0;                      // its index among those of all ranks
+    double divisor = 1;                           // rows of the step / rows of the micro-batch
   };
   bool measure();
-  StepShare take_batches();
-  void count(std::int64_t number, const StepShare& taken);
-  void pass(const Pass& which, const Batch& batch, Stopwatch& watch, torch::Tensor& loss_sum);
+  StepBatches take_batches();
+  void count(std::int64_t number, const StepBatches& taken);
+  void micro_batch(const MicroBatch& which, const Batch& batch, Stopwatch& watch, torch::Tensor& loss_sum);
   bool passes_and_update(std::int64_t number);
   void update(std::int64_t number);
   [[nodiscard]] torch::Tensor over_ranks(const torch::Tensor& loss) const;
 
   Run& run_;
   Heartbeat& console_;
-  Readout readout_;
-  BufferKeeper buffers_;
+  StepMetrics metrics_;
+  BufferSnapshot buffers_;
   std::deque<std::vector<Stopwatch>> watches_;
   std::optional<MemoryByOwner> owners_;
-  // The batches of the measured step live on until it is measured: the meter of the CPU does not know what
-  // the workers allocated, and torch would warn about its end.
+  // The batches of the measured step live until the measurement ends: the CPU's meter does not see what the
+  // loader's threads allocated, and torch would warn when such memory is freed.
   std::vector<Batch> held_;
   double measured_seconds_ = 0, computing_ = 0;
   double last_length_ = 0,

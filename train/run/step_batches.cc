@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP};
 
-// What a rank has read, by pass: '1' where the batch has rows.
+// A character per micro-batch of a rank: '1' if the batch has rows.
 using ReadPasses = std::string;
 
-void exchange(World& world, StepShare& share, std::int64_t new_choices) {
+void exchange(World& world, StepBatches& share, std::int64_t new_choices) {
   enum { kPasses, kRows, kLength, kPadded, kUnits, kLeftOut, kChoices, kSignals };
   std::array<double, kSignals + kStopSignals.size()> all = {static_cast<double>(share.fed.passes),
                                                             static_cast<double>(share.fed.rows),
@@ -42,8 +42,8 @@ void exchange(World& world, StepShare& share, std::int64_t new_choices) {
   }
 }
 
-// A batch without rows has no number: those after it move up, as they do in one process.
-void number(World& world, const ReadPasses& mine, StepShare& share) {
+// Numbers the batches. A batch without rows has no number, and later batches move up, as in one process.
+void number(World& world, const ReadPasses& mine, StepBatches& share) {
   std::vector<ReadPasses> all(static_cast<std::size_t>(world.ranks()), ReadPasses(mine.size(), '1'));
   if (share.passes_left_out > 0) all = world.gather(mine);
   std::int64_t next = 0;
@@ -64,8 +64,8 @@ std::int64_t new_choices(const Run& run) {
 
 }  // namespace
 
-StepShare take_step(Run& run) {
-  StepShare out;
+StepBatches read_step_batches(Run& run) {
+  StepBatches out;
   ReadPasses read;
   const std::uint64_t begin = run.batches.position();
   for (std::int64_t i = 0; i < run.config.training().gradient_accumulation_steps; ++i) {
@@ -86,7 +86,7 @@ StepShare take_step(Run& run) {
     exchange(*run.services.world, out,
              run.state.fp8 != nullptr && run.services.world->leads() ? new_choices(run) : 0);
   number(*run.services.world, read, out);
-  // A dry run's largest batch stands at one position.
+  // The largest batch of a dry run takes one position.
   const auto positions = static_cast<std::int64_t>(run.batches.position() - begin);
   out.left_out = std::max<std::int64_t>(positions - out.fed.rows, 0);
   return out;

@@ -1,9 +1,9 @@
-// What a step trains on: this rank's batches, and what the ranks have of them together.
+// The batches of a step: this rank's micro-batches, and the totals of all ranks.
 //
-// A step takes the next passes x ranks batches in a row; batch a * ranks + r is pass a of rank r. Before the
-// first pass the ranks exchange what they have read: a pass must know how much of the step it is. What
-// depends on a batch's place in its step depends on its number among the batches of all ranks, so the same
-// batches on another number of ranks have the same numbers.
+// A step takes the next micro-batches x ranks batches in a row; batch a * ranks + r is micro-batch a of rank
+// r. Before the first micro-batch the ranks exchange their counts, because the loss of a micro-batch is
+// weighted by its share of the step. Random numbers depend on a batch's number among the batches of all
+// ranks, so the same batches have the same numbers on any number of ranks.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,23 +14,23 @@
 
 namespace octavo::train {
 
-struct StepShare {
-  std::vector<Batch> batches;         // this rank's, those with rows
-  std::vector<std::int64_t> numbers;  // of each among the step's batches with rows, from 0
+struct StepBatches {
+  std::vector<Batch> batches;         // this rank's batches that have rows
+  std::vector<std::int64_t> numbers;  // the number of each among the step's batches with rows, from 0
   double waited = 0;                  // seconds until they were read
-  // Of all ranks.
+  // Totals of all ranks:
   BatchTotals fed;
-  std::int64_t most_passes = 0;  // that a rank does
+  std::int64_t most_passes = 0;  // the most micro-batches of a rank
   std::int64_t units = 0, left_out = 0, passes_left_out = 0;
-  bool new_choices = false;  // rank 0 has some for the others: of products in FP8
-  int signal = 0;            // that asks any rank to stop; without a group nobody looks for one here
+  bool new_choices = false;  // rank 0 has FP8 choices that the other ranks lack
+  int signal = 0;            // stop signal received by any rank; always 0 without a process group
 };
 
-// Reads this rank's batches of the next step; with a group, waits for the others to have read theirs. The
-// state does not change.
-StepShare take_step(Run& run);
+// Reads this rank's batches of the next step; in a process group, waits until the other ranks have read
+// theirs. The state does not change.
+StepBatches read_step_batches(Run& run);
 
-// A signal that asks any rank to stop; 0: none. All ranks call it.
+// Returns the stop signal that any rank received; 0: none. All ranks call it.
 int signal_on_any(World& world);
 
 }  // namespace octavo::train

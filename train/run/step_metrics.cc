@@ -9,17 +9,17 @@
 
 namespace octavo::train {
 
-struct Readout::Pending {
+struct StepMetrics::Pending {
   std::int64_t step = 0;
   torch::Tensor numbers;  // loss, norm, skipped, scale; on the host
   std::unique_ptr<c10::Event> copied;
 };
 
-Readout::Readout(const torch::Device& device, std::size_t depth) : device_(device), depth_(depth) {}
-Readout::~Readout() = default;
+StepMetrics::StepMetrics(const torch::Device& device, std::size_t depth) : device_(device), depth_(depth) {}
+StepMetrics::~StepMetrics() = default;
 
-void Readout::push(std::int64_t step, const torch::Tensor& loss, const torch::Tensor& norm,
-                   const torch::Tensor& skipped, const torch::Tensor& scale) {
+void StepMetrics::push(std::int64_t step, const torch::Tensor& loss, const torch::Tensor& norm,
+                       const torch::Tensor& skipped, const torch::Tensor& scale) {
   const torch::NoGradGuard no_grad;
   // fp32 is precise enough to show them, and every device has it.
   const auto number = [&](const torch::Tensor& t) {
@@ -39,7 +39,7 @@ void Readout::push(std::int64_t step, const torch::Tensor& loss, const torch::Te
   made.copied->record(c10::impl::getDeviceGuardImpl(device_.type())->getStream(device_));
 }
 
-std::optional<StepNumbers> Readout::pop(bool drain) {
+std::optional<StepNumbers> StepMetrics::pop(bool drain) {
   if (pending_.empty() || (!drain && pending_.size() <= depth_)) return std::nullopt;
   Pending oldest = std::move(pending_.front());
   pending_.pop_front();

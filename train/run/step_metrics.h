@@ -1,5 +1,5 @@
-// The numbers of finished steps. They are copied to the host behind the step and read when the copy is done,
-// so that the host does not wait for the device at each step.
+// Metrics of finished steps: loss, norm of the gradients, skipped or not. They are copied to the host after
+// the step and read when the copy is done, so that the host does not wait for the device at each step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,19 +20,19 @@ struct StepNumbers {
   bool skipped = false;
 };
 
-class Readout {
+class StepMetrics {
  public:
-  // At most `depth` steps are queued; then pop() waits for the oldest. So a signal is noticed soon.
-  explicit Readout(const torch::Device& device, std::size_t depth = 2);
-  ~Readout();
-  Readout(const Readout&) = delete;
-  Readout& operator=(const Readout&) = delete;
+  // At most `depth` steps are queued; then pop() waits for the oldest, so that a signal is noticed soon.
+  explicit StepMetrics(const torch::Device& device, std::size_t depth = 2);
+  ~StepMetrics();
+  StepMetrics(const StepMetrics&) = delete;
+  StepMetrics& operator=(const StepMetrics&) = delete;
 
-  // 0-d tensors of the step's device; `scale` undefined: none.
+  // Queues the metrics of a step: 0-d tensors on its device; `scale` may be undefined.
   void push(std::int64_t step, const torch::Tensor& loss, const torch::Tensor& norm,
             const torch::Tensor& skipped, const torch::Tensor& scale);
 
-  // The oldest step's numbers, if more than `depth` steps are queued. With `drain`: if any is.
+  // Returns the oldest step's metrics if more than `depth` steps are queued, or any step with `drain`.
   std::optional<StepNumbers> pop(bool drain);
 
  private:

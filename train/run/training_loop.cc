@@ -89,12 +89,12 @@ Result<Outcome> TrainingLoop::run() {
   if (!another_failed_ && (run_.services.world->leads() || thrown))
     run_.services.world->fail(status.message());
   if (run_.services.world->leads()) return failed(status);
-  // What is no exception all ranks have alike, and rank 0 says it.
+  // An error that is no exception is equal on all ranks, and rank 0 prints it.
   return thrown ? status : Status(status.code(), "");
 }
 
 Status TrainingLoop::steps(Outcome& outcome) {
-  // A signal may have cut an evaluation short and then saved the checkpoint: it is done now.
+  // A signal may have stopped an evaluation and then saved the checkpoint: that evaluation runs now.
   if (!run_.config.resumed_from.empty() && counters_.step <= run_.config.steps() && evaluation_due()) {
     Status bad = evaluate();
     if (bad.ok() && checkpointer_.is_best()) bad = save(Checkpointer::Reason::best);
@@ -102,7 +102,7 @@ Status TrainingLoop::steps(Outcome& outcome) {
   }
   note_long_run();
   while (counters_.step < run_.config.steps()) {
-    // The ranks of a group tell each other when they begin a step.
+    // Ranks exchange signals when they begin a step.
     if (!run_.services.world->grouped()) outcome.signal = StopSignals::received();
     if (run_.services.world->grouped() && cut_short_) outcome.signal = signal_on_any(*run_.services.world);
     if (outcome.signal != 0) return {};
@@ -114,7 +114,7 @@ Status TrainingLoop::steps(Outcome& outcome) {
     if (outcome.signal != 0) return {};
     if (Status bad = log_fp8_choices(run_); !bad.ok()) return bad;
     if (Status bad = read(/*drain=*/!trained); !bad.ok()) return bad;  // the log's steps never go back
-    if (Status bad = guard_.fed(trained); !bad.ok()) return bad;
+    if (Status bad = guard_.note_samples(trained); !bad.ok()) return bad;
     progress_.show();
     if (Status bad = at_step_end(counters_.step == run_.config.steps()); !bad.ok()) return bad;
   }
@@ -134,10 +134,10 @@ void TrainingLoop::note_long_run() {
   if (!note.empty()) console_.note("by its matmuls alone, " + note);
 }
 
-// Takes the numbers of finished steps.
+// Counts finished steps.
 Status TrainingLoop::read(bool drain) {
   while (const auto numbers = stepper_.finished(drain)) {
-    if (Status bad = guard_.take(*numbers); !bad.ok()) return bad;
+    if (Status bad = guard_.add_step(*numbers); !bad.ok()) return bad;
   }
   return {};
 }
@@ -309,8 +309,8 @@ Status TrainingLoop::write_end(const Outcome& outcome) {
                   percent_text(evaluation_seconds_ / seconds) + ", checkpoints " +
                   percent_text(checkpoints / seconds));
   }
-  // The share of time outside of passes, steps, evaluations and checkpoints. The first steps would distort
-  // it.
+  // The share of time outside of micro-batches, updates, evaluations and checkpoints. The first steps would
+  // distort it.
   if (stepper_.done() > Stepper::kMeasuredStep && working > 0)
     record["overhead"] = std::max(1.0 - stepper_.computing() / working, 0.0);
   progress_.add_traffic(record);
@@ -341,19 +341,19 @@ Status TrainingLoop::write_end(const Outcome& outcome) {
 
 Result<Outcome> TrainingLoop::failed(const Status& status) {
   const bool diverged = guard_.diverged();
-  // Where another rank has failed, a GPU may wait for it without an end.
+  // If another rank has failed, a GPU may wait for it forever.
   const bool stuck = another_failed_ && !run_.services.device.is_cpu();
   const bool hopeless =
       diverged || stuck || checkpointer_.failed() || stepper_.updating() || run_.state.shards != nullptr;
-  // The reason first: a save and the check of a checkpoint may take minutes, in which this process may be
-  // killed.
+  // The reason is logged first: saving, and checking a checkpoint, may take minutes, and this process may be
+  // killed meanwhile.
   record_failure(diverged, status.message());
   if (run_.services.world->grouped()) console_.note("the run has failed: " + status.message());
   console_.doing(hopeless ? "looking for a good checkpoint"
                           : run_.config.step_text(counters_.step) + ", saving a checkpoint after a failure");
   const std::string saved = hopeless ? std::string() : rescue();
   const std::string left = saved.empty() ? checkpointer_.last_good_checkpoint_text() : saved;
-  // A save that another rank's failure cut short has not come to it.
+  // A save that another rank's failure interrupted has not written config.yaml.
   if (checkpointer_.newest() != run_.config.resumed_from) std::ignore = checkpointer_.write_config();
   console_.doing("");
   record_failure(diverged, status.message() + left);

@@ -1,5 +1,5 @@
-// What training changes: the model, the optimizer with its states, the loss scale, the scales of FP8 and the
-// counters. A checkpoint has exactly these.
+// The state that training changes: the model, the optimizer with its states, the loss scale, the scales of
+// FP8 and the counters. A checkpoint has exactly these.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -30,7 +30,7 @@ namespace octavo::train {
 
 class TrainingState {
  public:
-  // What a state is made of besides what its constructor makes.
+  // Objects that exist before the optimizer is made.
   struct Parts {
     std::shared_ptr<torch::nn::Module> model;
     ParameterGroups groups;
@@ -43,8 +43,8 @@ class TrainingState {
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
 
-  // Returns what a checkpoint has of the state, once the weights are there. All ranks call it together: rank
-  // 0 gets whole tensors.
+  // Returns the contents of a checkpoint, after pending updates of the weights. All ranks call it; rank 0
+  // gets complete tensors.
   [[nodiscard]] std::vector<SavedPart> save() const;
   // Loads a checkpoint into the state. On an error, which says what differs, nothing has changed. `before`
   // may change what is loaded.
