@@ -41,7 +41,7 @@ class Walk {
   Walk(std::string_view units, std::string_view texts)
       : units_(units), texts_(texts), leaves_(units.size() / 4, kNew) {}
 
-  // Returns what is wrong with the trie, or an empty text.
+  // Returns a description of the first error in the trie, or an empty text.
   std::string problem() {
     if (leaves_.empty()) return "its trie is empty";
     std::string wrong = enter(unit(0).offset());
