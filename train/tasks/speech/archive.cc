@@ -1,4 +1,4 @@
-// Opening the files of a model; see archive.h.
+// Opens the files of a model; see archive.h.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive.h"
 
@@ -21,7 +21,7 @@ constexpr std::string_view kNemoConfig = "model_config.yaml";
 constexpr std::string_view kNemoWeights = "model_weights.ckpt";
 constexpr std::string_view kCtcOfHybrid = "ctc_decoder.";
 constexpr std::uint64_t kConfigLimit = 1 << 20;
-constexpr std::uint64_t kFileLimit = 64 << 20;  // a tokenizer has a few megabytes
+constexpr std::uint64_t kFileLimit = 64 << 20;  // bytes; a tokenizer has a few megabytes
 
 }  // namespace
 
@@ -48,7 +48,7 @@ Status SpeechArchive::open_nemo() {
     tensors.push_back(tensor);
     if (auto name = transformers_name(tensor.name)) tensors.back().name = std::move(*name);
   }
-  // A name that the table has not may be what another becomes.
+  // TensorList::of() fails if a renamed tensor gets the name of a tensor that is not in the table.
   Result<TensorList> renamed = TensorList::of(std::move(tensors));
   if (!renamed.ok()) return placed(place_.path, renamed.status());
   tensors_ = std::move(*renamed);

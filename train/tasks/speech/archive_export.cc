@@ -1,5 +1,5 @@
-// Which files a trained model becomes: those that keep the config of the archive that it began with, or new
-// ones. See archive.h.
+// Exports a trained model, either with the config of the archive that training began with or with a new
+// config. See archive.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/byte_order.h"
@@ -18,7 +18,7 @@
 namespace octavo::train {
 namespace {
 
-// What a NeMo config says and tensors do not show.
+// Checks the parts of a NeMo config that the tensors' names and shapes do not determine.
 Status check_same_head(const SpeechArchive& origin, const SpeechModelSettings& model) {
   if (has_same_head(origin.settings(), model)) return {};
   return Status::invalid("the head or the durations of the model are not those in the config of " +
@@ -26,7 +26,7 @@ Status check_same_head(const SpeechArchive& origin, const SpeechModelSettings& m
                          ", which a .nemo archive would keep; write a folder of transformers");
 }
 
-// Whether a config of NeMo says what the model is, word for word.
+// Returns true if NeMo's config of `origin` describes the model exactly and can be kept unchanged.
 bool keeps_config(const SpeechArchive& origin, const SpeechModelSettings& model,
                   std::span<const TensorSource> weights, const FeatureSettings& features,
                   const Tokenizer& tokenizer) {
@@ -37,7 +37,7 @@ bool keeps_config(const SpeechArchive& origin, const SpeechModelSettings& model,
   return first.ok() && first->bytes() == tokenizer.bytes();
 }
 
-// NeMo's window and filterbank, which its state dict has.
+// Returns the window and the filterbank, which are part of NeMo's state dict.
 std::vector<TensorSource> table_sources(const FeatureSettings& features, const SpeechArchive* origin) {
   FeatureTables tables;
   if (origin != nullptr && same_features(origin->features(), features)) {

@@ -14,7 +14,7 @@ using F = FeatureSettings;
 
 std::string at_preprocessor(std::string_view key) { return "preprocessor." + std::string(key); }
 
-// NeMo: the next power of two after the window.
+// Returns the smallest power of two that is at least `least`: NeMo's default n_fft for a window.
 std::int64_t power_of_two(std::int64_t least) {
   std::int64_t out = 1;
   while (out < least) out *= 2;

@@ -1,5 +1,5 @@
-// How files of other programs say what features are: NeMo's config and transformers'
-// preprocessor_config.json; and NeMo's tables. No LibTorch.
+// Reads and writes feature settings in the formats of other programs: the section `preprocessor` of NeMo's
+// config and transformers' preprocessor_config.json. Also reads NeMo's window and filterbank. No LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,12 +16,14 @@
 
 namespace octavo::train {
 
-// The keys of NeMo's section `preprocessor`; write_keys writes it.
+// Returns the keys of NeMo's section `preprocessor`. write_keys() writes the section from them.
 std::vector<ForeignKey> nemo_feature_keys();
-// Into out.features. A config without the section has the standard ones, with the model's bands.
+// Reads the section `preprocessor` into out.features. A config without the section means the default
+// features, with the number of mel bands of the model.
 Status read_nemo_features(const YamlNode& root, const Source& source, ForeignModel& out);
 
-// Where transformers has them, the first that is there: a file, and the key in it.
+// A file in which transformers stores feature settings, and the prefix of their keys in it. The first
+// existing file of kFeatureFiles is read.
 struct FeatureFile {
   std::string_view name, prefix;
 };
@@ -29,11 +31,13 @@ inline constexpr FeatureFile kFeatureFiles[] = {{"preprocessor_config.json", ""}
                                                 {"processor_config.json", "feature_extractor."}};
 Result<FeatureSettings> read_transformers_features(std::string_view json, std::string_view prefix,
                                                    const std::string& name);
-// The text of preprocessor_config.json. transformers always takes 0 Hz to half the rate, and 2^-24 as guard.
+// Returns the text of preprocessor_config.json, or an error if transformers cannot compute these features:
+// its bands always range from 0 Hz to half the sample rate, and its log guard is always 2^-24.
 Result<std::string> transformers_features(const FeatureSettings& settings);
 
-// Of the tensors of NeMo's preprocessor. One that is not there or not in fp32 is left empty: what is made
-// from the settings has more digits. `name` is the archive's.
+// Returns the window and the filterbank that are among NeMo's preprocessor tensors. A table that is missing
+// or not in fp32 is left empty, because a table computed from the settings is more precise. `name` is the
+// archive's name, for error messages.
 Result<FeatureTables> stored_feature_tables(std::span<const StoredTensor> preprocessor,
                                             const FeatureSettings& settings, const std::string& name);
 

@@ -1,4 +1,4 @@
-// Reading and writing by the table; see archive_keys.h.
+// Reads and writes configs by a table of keys; see archive_keys.h.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/archive_keys.h"
 
@@ -21,7 +21,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Whether two values mean the same: 0 is 0.0 and False is false.
+// Returns true if two values are equivalent: 0 equals 0.0, and False equals false.
 bool same(const YamlNode& a, const YamlNode& b) {
   if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
   for (std::size_t i = 0; i < a.items.size(); ++i) {
@@ -32,7 +32,7 @@ bool same(const YamlNode& a, const YamlNode& b) {
   return first && second ? *first == *second : lower(a.text) == lower(b.text);
 }
 
-// A text of the tables here. REQUIRES: it is YAML.
+// Parses a value of a key table. REQUIRES: the text is valid YAML.
 YamlNode node_of(const std::string& text) {
   Result<YamlNode> node = read_yaml(text, {"", false});
   return node.ok() ? std::move(*node) : YamlNode();
@@ -40,7 +40,8 @@ YamlNode node_of(const std::string& text) {
 
 std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
-// The keys of `keys` whose paths begin with `prefix` are its members.
+// Returns the keys as a JSON object. `prefix` is the number of leading characters of each path that name the
+// object itself; `depth` is the object's nesting depth.
 std::string object_of(std::span<const ForeignKey> keys, const ForeignModel& from, std::size_t prefix,
                       std::size_t depth) {
   const std::string indent(2 * depth, ' ');

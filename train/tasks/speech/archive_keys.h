@@ -1,5 +1,5 @@
-// The config of a model that another program wrote, as a table: which keys the model here takes, which it has
-// only one value for, and which it does not follow. The table reads a config and writes one.
+// Describes the model config of another program as a table of keys. A key is read into a setting, must have
+// the only value that Octavo's model supports, or is ignored with a note. The table reads and writes configs.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -23,38 +23,38 @@
 
 namespace octavo::train {
 
-// Of any layer that a config describes.
+// The largest width of a layer that a config may have.
 inline constexpr std::int64_t kMostWidth = 1 << 16;
-// The limit of max_symbols, the labels at one frame of a transducer.
+// The limit of max_symbols, the number of labels that a transducer may emit at one frame.
 inline constexpr std::int64_t kMostSymbols = 1 << 16;
 
-// What was read, with numbers that those programs have and SpeechModelSettings has not.
+// The settings read from a config, and the values that have no field in SpeechModelSettings.
 struct ForeignModel {
   SpeechModelSettings model;
   FeatureSettings features;
-  std::int64_t feed_forward_factor = 4;             // NeMo: of the width
+  std::int64_t feed_forward_factor = 4;             // NeMo: a multiple of the width
   std::int64_t blank = 0;                           // transformers
   std::int64_t pad = 0;                             // transformers
   double activation_dropout = 0.1;                  // transformers: inside the feed-forward
   std::int64_t hop_length = 160, win_length = 400;  // transformers: in samples
-  std::vector<std::string> notes;  // what a user should know: the model here does it otherwise
+  std::vector<std::string> notes;  // for the user: the settings that Octavo's model does not follow
 };
 
-// A sentence about a value that does not fit, or nothing.
+// A message about an unsupported value, or nothing.
 using ForeignProblem = std::optional<std::string>;
 
 struct ForeignKey {
   std::string path;      // `encoder.d_model`
-  std::string standard;  // what a config without it means, as YAML; empty: it must be there
+  std::string standard;  // the value of a missing key, as YAML; empty: the key is required
   std::function<ForeignProblem(const YamlNode&, ForeignModel&)> read;
   std::function<std::string(const ForeignModel&)> write;  // JSON, which is YAML too
-  std::string null_value = {};  // what an explicit null means, as YAML; empty: the same as a missing key
+  std::string null_value = {};  // the value of an explicit null, as YAML; empty: as for a missing key
 };
 // Returns the key with `value` as the meaning of an explicit null. NeMo passes null to its constructors,
 // where it often means "off".
 ForeignKey with_null(ForeignKey key, std::string value);
 
-// A value that the model takes: a member of SpeechModelSettings, of FeatureSettings or of ForeignModel.
+// Returns a key that is read into a member of SpeechModelSettings, FeatureSettings or ForeignModel.
 template <class T, class Owner>
 ForeignKey taken(std::string path, std::string standard, Codec<T> codec, T Owner::*member) {
   const auto place = [member](auto& all) -> auto& {
@@ -75,31 +75,33 @@ ForeignKey taken(std::string path, std::string standard, Codec<T> codec, T Owner
   return {std::move(path), std::move(standard), std::move(read), std::move(write)};
 }
 
-// The model here has this value alone, given as JSON. `class_name`: the end of a dotted name counts.
+// Returns a key for which the model supports only `value`, which is JSON.
 ForeignKey only(std::string path, std::string standard, std::string value);
+// Returns a required key that must name the class `value`. Only the last part of the dotted name is compared.
 ForeignKey class_name(std::string path, std::string value);
-// A value that changes training, not weights, and that the model here does not follow: others are noted.
+// Returns a key that changes training but not the weights. The model always behaves as with `value`; any
+// other value adds a note.
 ForeignKey left(std::string path, std::string standard, std::string value);
-// A text, as JSON.
+// Returns a codec that accepts one of the words and writes it as a JSON string.
 Codec<std::string> quoted_word(std::vector<std::string> words);
 
-// The value at a dotted path; null where there is none.
+// Returns the value at a dotted path, or null if the path does not exist.
 const YamlNode* find_node(const YamlNode& root, std::string_view path);
-// The text of the scalar at a path; empty: there is none.
+// Returns the text of the scalar at a path, or an empty text if there is no scalar.
 std::string text_at(const YamlNode& root, std::string_view path);
 
-// All keys of the table, in its order. The error names the place.
+// Reads all keys of the table, in the table's order. The error names the position in the file.
 Status read_keys(const YamlNode& root, const Source& source, std::span<const ForeignKey> keys,
                  ForeignModel& out);
 
-// That the heads divide the width. `path` is of the number of heads.
+// Returns an error unless the number of heads divides the width. `path` is the key of the number of heads.
 Status check_heads(const YamlNode& root, const Source& source, std::string_view path,
                    const SpeechModelSettings& model);
-// An error about the value at a path, at its place where it has one.
+// Returns an error about the value at a path, with its position in the file if the key exists.
 Status refuse_key(const YamlNode& root, const Source& source, std::string_view path,
                   std::string_view problem);
 
-// A text of JSON with the keys as objects in objects. REQUIRES: keys of one object lie together.
+// Returns JSON text in which dotted keys are nested objects. REQUIRES: the keys of one object are adjacent.
 std::string write_keys(std::span<const ForeignKey> keys, const ForeignModel& from);
 
 }  // namespace octavo::train

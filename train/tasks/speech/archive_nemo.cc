@@ -1,5 +1,5 @@
-// NeMo's model_config.yaml: which of its keys make the model here. What is absent means what NeMo's
-// constructors take for it.
+// Reads NeMo's model_config.yaml: the keys that determine Octavo's model. An absent key has the default value
+// of NeMo's constructors.
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
 #include "train/tasks/speech/archive.h"
@@ -19,7 +19,8 @@ constexpr std::string_view kModules = "nemo.collections.asr.modules.";
 
 std::string module_name(std::string_view name) { return std::string(kModules) + std::string(name); }
 
-// `[-1, -1]`, or a list of such pairs: a frame sees all others.
+// Returns the key of the attention context. It must be `[-1, -1]` or a list of such pairs: every frame
+// attends to all others.
 ForeignKey full_context() {
   ForeignKey key = only("encoder.att_context_size", "[-1, -1]", "[-1, -1]");
   key.read = [one = key.read](const YamlNode& node, ForeignModel& out) -> ForeignProblem {
@@ -105,7 +106,7 @@ SpeechHead head_of(const YamlNode& root) {
   return text_at(root, "loss.loss_name") == "tdt" ? SpeechHead::tdt : SpeechHead::rnnt;
 }
 
-// The vocabulary stands in several places, not all of which a config has; those must agree.
+// Reads the size of the vocabulary. A config may have it under several keys, which must agree.
 Status read_vocabulary(const YamlNode& root, const Source& source, std::int64_t& vocabulary) {
   constexpr std::array<std::string_view, 6> kPlaces = {"labels",
                                                        "joint.vocabulary",
@@ -124,7 +125,7 @@ Status read_vocabulary(const YamlNode& root, const Source& source, std::int64_t&
       return Status::invalid(at(source, node->place) + ": " + std::string(place) + ": got " + shown(*node) +
                              ", expected tokens or their number");
     }
-    if (*count == -1) continue;  // NeMo's word for "by the tokenizer"
+    if (*count == -1) continue;  // in NeMo's configs -1 means: set by the tokenizer
     if (!known.empty() && *count != vocabulary) {
       return Status::invalid(at(source, node->place) + ": " + std::string(place) + " has " +
                              std::to_string(*count) + " tokens, but " + std::string(known) + " has " +
@@ -138,7 +139,7 @@ Status read_vocabulary(const YamlNode& root, const Source& source, std::int64_t&
                          ": no labels and no decoder.vocab_size, so the size of the vocabulary is unknown");
 }
 
-// The token `<pad>`; blank where there is none, as transformers does it for RNN-T.
+// Returns the token `<pad>`, or blank if there is no such token, as transformers does for RNN-T.
 std::int64_t pad_of(const YamlNode& root, const SpeechModelSettings& model) {
   const YamlNode* labels = find_node(root, "labels");
   if (labels == nullptr) return model.blank();
@@ -146,8 +147,8 @@ std::int64_t pad_of(const YamlNode& root, const SpeechModelSettings& model) {
   return found == labels->items.end() ? model.blank() : found - labels->items.begin();
 }
 
-// Reads the limit under both of NeMo's names. For NeMo null or no key means no limit, which does not exist
-// here.
+// Reads max_symbols under either of NeMo's names. In NeMo, null or a missing key means no limit. Octavo
+// always has a limit, so that case adds a note.
 Status read_max_symbols(const YamlNode& root, const Source& source, ForeignModel& out) {
   const YamlNode* greedy = find_node(root, "decoding.greedy");
   if (greedy == nullptr || greedy->kind == YamlNode::Kind::null) return {};
@@ -165,7 +166,7 @@ Status read_max_symbols(const YamlNode& root, const Source& source, ForeignModel
   return {};
 }
 
-// What two keys must have in common.
+// Checks the conditions that involve two keys.
 Status check_together(const YamlNode& root, const Source& source, const SpeechModelSettings& model) {
   if (Status status = check_heads(root, source, "encoder.n_heads", model); !status.ok()) return status;
   if (const YamlNode* context = find_node(root, "encoder.conv_context_size");
@@ -206,7 +207,8 @@ Result<SpeechConfig> read_nemo_config(std::string_view yaml, const std::string& 
   const Source source{name};
   const Result<YamlNode> root = read_yaml(yaml, source);
   if (!root.ok()) return root.status();
-  // Other models have other parts; their own name says more than a key that is missing.
+  // Another architecture lacks many of the keys. An error with its class name is clearer than one about a
+  // missing key.
   if (!text_at(*root, "encoder._target_").ends_with(".ConformerEncoder")) {
     const std::string target = text_at(*root, "target");
     return Status::invalid(name + ": it is " + (target.empty() ? "another model" : "a " + target) +

@@ -15,7 +15,7 @@ using Files = std::map<std::string, std::string>;
 
 constexpr std::string_view kAdvice = "; name one with model.tokenizer.model: PATH";
 
-// The file that NeMo's config names.
+// Returns the name of the tokenizer file that NeMo's config refers to.
 Result<std::string> nemo_file(const SpeechArchive& archive, const Files& files) {
   constexpr std::string_view kInside = "nemo:";
   const Source source{archive.path() + ": model_config.yaml"};

@@ -1,4 +1,4 @@
-// The tokenizer that the files of a model have. No LibTorch.
+// Reads the tokenizer that is stored with a model. No LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,8 +7,9 @@
 
 namespace octavo::train {
 
-// NeMo's `tokenizer.model_path`; of a folder tokenizer.model or tokenizer.json. Its tokens are as many as the
-// model's. An error says what there is instead: `model.tokenizer.model` can name a file.
+// Reads the file that NeMo's `tokenizer.model_path` names, or tokenizer.model or tokenizer.json of a folder.
+// Returns an error if the number of tokens differs from the model's vocabulary. Error messages advise to set
+// `model.tokenizer.model`, which can name another file.
 Result<Tokenizer> archive_tokenizer(const SpeechArchive& archive);
 
 }  // namespace octavo::train

@@ -1,5 +1,5 @@
-// transformers' config.json: which of its keys make the model here. What is absent means what transformers'
-// own classes take for it, because it writes only what differs from that.
+// Reads and writes transformers' config.json: the keys that determine Octavo's model. An absent key has the
+// default value of transformers' config classes, because transformers writes only values that differ from it.
 // SPDX-License-Identifier: MIT
 #include "train/config/schema.h"
 #include "train/tasks/speech/archive.h"
@@ -27,7 +27,7 @@ constexpr std::array<Kind, 3> kKinds = {{
 
 std::string quoted(std::string_view text) { return '"' + std::string(text) + '"'; }
 
-// There, blank is one of the vocabulary.
+// Returns the codec of transformers' vocab_size, which counts blank. The value in memory does not.
 Codec<std::int64_t> tokens_and_blank() {
   const Codec<std::int64_t> count = integer(2, kMostTokens);
   return {count.expected,
@@ -108,7 +108,7 @@ Result<SpeechConfig> read_transformers_config(std::string_view json, const std::
   M& model = found.model;
   if (Status status = check_heads(*root, source, "encoder_config.num_attention_heads", model); !status.ok())
     return status;
-  model.joint_width = model.predictor_width;  // one size for both there
+  model.joint_width = model.predictor_width;  // transformers has one size for both
   if (found.blank != model.blank()) {
     return Status::invalid(name + ": blank is token " + std::to_string(found.blank) + ", expected " +
                            std::to_string(model.blank()) + ", the last of vocab_size");

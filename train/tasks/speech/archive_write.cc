@@ -1,4 +1,4 @@
-// Writing a model into NeMo's and transformers' files; see archive.h.
+// Writes a model in NeMo's and transformers' formats; see archive.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/formats/safetensors_format.h"
@@ -28,7 +28,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kNamed = 20;  // a message names no more
+constexpr std::size_t kNamed = 20;  // the most tensors that an error message names
 
 TensorSource source_of(const StoredTensor& tensor) {
   return {tensor.name, tensor.dtype, tensor.shape,
@@ -44,7 +44,7 @@ std::string torch_dtype(std::span<const TensorSource> weights) {
   return "float32";
 }
 
-// What a folder of transformers has.
+// The contents of a transformers folder.
 struct FolderFiles {
   std::string config;
   std::map<std::string, std::string> others;
@@ -57,12 +57,13 @@ struct FolderFiles {
       if (!is_tokenizer_file(name)) continue;
       if (Status bad = write_text_file(folder + '/' + name, text); !bad.ok()) return bad;
     }
-    // Last: a folder without it is no model.
+    // config.json is written last, because a folder without it is not a model.
     return write_text_file(folder + "/config.json", config);
   }
 };
 
-// How recordings become features. The files of a folder of transformers stay while they say what is so.
+// Adds the file with the feature settings. The files of an existing transformers folder are kept if they
+// describe the same features.
 Status add_feature_file(FolderFiles& files, const SpeechArchive* origin,
                         std::optional<FeatureSettings> features, std::int64_t bands) {
   const FeatureSettings first = origin != nullptr ? origin->features() : FeatureSettings();
@@ -96,10 +97,10 @@ Status put_tokenizer(FolderFiles& files, const Tokenizer& tokenizer, SpeechHead 
   return {};
 }
 
-// Returns the config of generate(). A transducer begins with blank. The outputs after the vocabulary are
-// TDT's durations, not tokens, so they are suppressed. transformers pads the finished rows of a batch only if
-// there is an end token, and otherwise adds tokens to them. The end token here is the number after blank,
-// which is never generated.
+// Returns the text of transformers' generation_config.json. A transducer begins with blank. The outputs after
+// the vocabulary are TDT's durations, not tokens, so they are suppressed. transformers pads the finished rows
+// of a batch only if there is an end token, and otherwise adds tokens to them. The end token here is the
+// number after blank, which is never generated.
 std::string generation_config(const SpeechModelSettings& model, std::int64_t pad) {
   Json out = {
       {"decoder_start_token_id", model.blank()}, {"eos_token_id", model.blank() + 1}, {"pad_token_id", pad}};
@@ -109,7 +110,8 @@ std::string generation_config(const SpeechModelSettings& model, std::int64_t pad
   return out.dump(2) + '\n';
 }
 
-// Tells transformers' processor how tokens become text and times.
+// Returns the text of processor_config.json, which determines how transformers' processor converts tokens to
+// text and times.
 std::string processor_config(const Tokenizer& tokenizer, SpeechHead head) {
   Json out = {{"processor_class", "ParakeetProcessor"},
               {"decoder_type", head == SpeechHead::tdt    ? "tdt"
@@ -122,7 +124,7 @@ std::string processor_config(const Tokenizer& tokenizer, SpeechHead head) {
 Status write_new_folder(const std::string& folder, const FolderFiles& files) {
   const std::size_t name = folder.rfind('/') + 1;  // npos + 1 is 0
   const std::string partial = folder.substr(0, name) + "." + folder.substr(name) + ".partial";
-  if (Status bad = remove_tree(partial); !bad.ok()) return bad;  // of a writer that was killed
+  if (Status bad = remove_tree(partial); !bad.ok()) return bad;  // left by a killed writer
   Result<ScratchFolder> scratch = ScratchFolder::make(partial);
   if (!scratch.ok()) return scratch.status();
   if (Status bad = files.write(partial); !bad.ok()) return bad;

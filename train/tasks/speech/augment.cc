@@ -8,9 +8,10 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::uint64_t kAugment = 0x5370656341756721;  // tells these numbers from others of the same seed
+// Separates these random numbers from others with the same seed.
+constexpr std::uint64_t kAugment = 0x5370656341756721;
 
-// r, r', r'', …: below 1.
+// The sequence of random numbers r, r', r'', …, each from 0 to below 1.
 class Shares {
  public:
   explicit Shares(const MaskKey& key)
@@ -21,7 +22,7 @@ class Shares {
   std::uint64_t key_, count_ = 0;
 };
 
-// `width` is what a part's length stays below.
+// Draws `count` masks. The length of each mask is below `width`.
 std::vector<MaskSpan> draw_spans(std::int64_t count, double width, std::int64_t length, Shares& shares) {
   std::vector<MaskSpan> out;
   for (std::int64_t i = 0; i < count; ++i) {

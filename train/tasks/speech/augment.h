@@ -1,9 +1,9 @@
-// SpecAugment: which parts of a clip a training pass does not see. NeMo's rule: with L frames, a part of the
-// time has floor(r * width * L) frames (floor(r * width) where the width is in frames) and begins at
-// floor(r' * (L - its frames)); a part of the frequencies likewise, with all bands. Parts may overlap, and
-// are filled with 0.
+// SpecAugment: chooses the parts of a clip's features that training masks. The rule is NeMo's: with L frames,
+// a time mask has floor(r * width * L) frames (floor(r * width) if the width is in frames) and begins at
+// floor(r' * (L - its frames)), where r and r' are random numbers from 0 to below 1. A frequency mask follows
+// the same rule, with the number of bands as L. Masks may overlap, and are filled with 0.
 //
-// r and r' depend on (seed, step, draw) alone: not on the batch, the device or the number of processes.
+// r and r' depend only on (seed, step, draw), not on the batch, the device or the number of processes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace octavo::train {
 
 struct MaskSpan {
-  std::int64_t start = 0, end = 0;  // end is not in it
+  std::int64_t start = 0, end = 0;  // end is exclusive
   friend bool operator==(const MaskSpan&, const MaskSpan&) = default;
 };
 
@@ -23,12 +23,12 @@ struct Masks {
   std::vector<MaskSpan> time, frequency;
 };
 
-// What identifies a clip in a pass.
+// Identifies a clip in a training step.
 struct MaskKey {
   std::uint64_t seed = 0, step = 0, draw = 0;
 };
 
-// As many of each as the settings have; one of width 0 masks nothing.
+// Returns the number of time and frequency masks that the settings ask for. A mask of width 0 masks nothing.
 Masks draw_masks(const SpecAugmentSettings& settings, std::int64_t frames, std::int64_t bands,
                  const MaskKey& key);
 

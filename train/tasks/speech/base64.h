@@ -1,4 +1,4 @@
-// Bytes as text of 64 characters (RFC 4648), and back.
+// Encodes and decodes Base64 (RFC 4648).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,7 +26,7 @@ inline std::string base64_encoded(std::string_view bytes) {
   return out;
 }
 
-// Nothing: it is none.
+// Returns nothing if the text is not valid Base64.
 inline std::optional<std::string> base64_decoded(std::string_view text) {
   if (text.size() % 4 != 0) return std::nullopt;
   std::string out;

@@ -15,7 +15,7 @@ std::span<const std::int64_t> numbers(const torch::Tensor& tensor) {
   return {tensor.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-// Whether each of `length` places is in one of a clip's spans: bool [clips, length].
+// Returns a mask, bool [clips, length], that is true at the positions inside any of the clip's spans.
 torch::Tensor covered(std::span<const Masks> masks, std::vector<MaskSpan> Masks::*which, std::int64_t length,
                       const torch::Device& device) {
   const auto clips = static_cast<std::int64_t>(masks.size());

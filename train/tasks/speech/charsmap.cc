@@ -1,4 +1,4 @@
-// The map is the size of the trie in bytes (32 bits, little-endian), the trie's units of 32 bits in the
+// The map consists of the trie's size in bytes (32 bits, little-endian), the trie's 32-bit units in the
 // layout of Darts-clone, and texts that end with a zero byte. A search begins at the base of unit 0. It reads
 // the unit `base ^ byte` and continues at that unit's base if the unit's label is the byte. If the unit has
 // the leaf flag, the unit at the new base has the offset of a text.
@@ -15,7 +15,7 @@ namespace octavo::train {
 namespace {
 
 constexpr std::uint32_t kBytes = 256;
-constexpr std::uint8_t kMostLeaves = 32;  // on one path: the size of SentencePiece's array
+constexpr std::uint8_t kMostLeaves = 32;  // on one path; the size of SentencePiece's result array
 
 std::uint32_t number_at(std::string_view bytes, std::size_t place) {
   std::uint32_t out = 0;
@@ -41,7 +41,7 @@ class Walk {
   Walk(std::string_view units, std::string_view texts)
       : units_(units), texts_(texts), leaves_(units.size() / 4, kNew) {}
 
-  // Returns what is wrong with the trie, or an empty text.
+  // Returns a description of the first error in the trie, or an empty text.
   std::string problem() {
     if (leaves_.empty()) return "its trie is empty";
     std::string wrong = enter(unit(0).offset());

@@ -1,6 +1,6 @@
 // The character map of a SentencePiece model (`precompiled_charsmap`): a trie in a double array, and the
-// texts that its leaves refer to. SentencePiece follows the trie without checks, so the trie
-// of a model is checked before SentencePiece reads it.
+// texts that its leaves refer to. SentencePiece follows the trie without bounds checks, so the trie of a
+// model is checked before SentencePiece reads it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace octavo::train {
 
-// Returns an error if a search could read outside of the map. An empty map is valid.
+// Returns an error if a search could read outside the map. An empty map is valid.
 Status check_charsmap(std::string_view charsmap);
 
 }  // namespace octavo::train

@@ -14,13 +14,14 @@
 namespace octavo::train {
 namespace {
 
-constexpr float kSilence = 1e-4F;  // of full scale: -80 dB; below it is nothing to hear
+constexpr float kSilence = 1e-4F;  // a fraction of full scale (-80 dB); quieter clips count as silent
 
 std::string seconds_text(double seconds) { return significant(seconds, 4) + " s"; }
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
-// The first character that no token has; empty where it is only in company that one is unknown.
+// Returns the first character that the tokenizer has no token for. Returns an empty text if every character
+// alone has a token.
 std::string unknown_character(const Tokenizer& tokenizer, std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = at + 1;
@@ -87,7 +88,7 @@ Status ClipReader::check_size(double duration, std::int64_t tokens) const {
   return {};
 }
 
-// Noise that cannot be read is an error of the run's, for no clip is to blame.
+// Throws if the noise cannot be read: this error ends the run, because it is not the fault of a clip.
 Status ClipReader::add_noise_of(std::uint64_t draw, std::vector<float>& samples) const {
   if (noise_ == nullptr) return {};
   NoiseDraw drawn =

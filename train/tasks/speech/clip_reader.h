@@ -1,8 +1,8 @@
-// A line of a manifest as samples and tokens, and what makes its clip a bad one: a recording that cannot be
-// read or is silent or shorter than the line says, a text that is empty or that the tokenizer cannot write,
-// more than a batch may hold. No LibTorch.
+// Reads the clip of a manifest line as samples and tokens. A clip is bad if its recording cannot be read, is
+// silent or is shorter than the line's duration, if its text is empty or has characters without a token, if
+// it exceeds the limits of a batch, or if it has too few frames for CTC. No LibTorch.
 //
-// What training does to a recording (speed, noise) depends on the seed and the draw's number alone.
+// The perturbations of training (speed, noise) depend only on the seed and the draw's number.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,25 +24,28 @@ namespace octavo::train {
 
 struct ReadClip {
   std::vector<float> samples;        // mono, at the features' rate
-  std::vector<std::int64_t> tokens;  // what is said
-  std::vector<float> features;       // [frames, bands] where they were made already; then samples may be none
+  std::vector<std::int64_t> tokens;  // the transcript
+  std::vector<float> features;       // [frames, bands] if already computed; then `samples` may be empty
 };
 
-// All const functions may be called by several threads at once. What it is made of must outlive it.
+// All const functions may be called concurrently. The tokenizer and the noise manifest must outlive the
+// reader.
 class ClipReader {
  public:
-  // `noise`: null where there is none.
+  // `noise` is null if no noise is added.
   ClipReader(const Tokenizer& tokenizer, const FeatureSettings& features, const RecordingSettings& settings,
              const Manifest* noise, SpeechHead head, std::uint64_t seed);
 
-  // As it is, or as training hears it in a draw. An error is the reason why the clip is bad.
+  // Reads the clip unchanged, or with the perturbations of a draw. Returns an error that is the reason why
+  // the clip is bad.
   [[nodiscard]] Result<ReadClip> read(const ManifestEntry& entry,
                                       std::optional<std::uint64_t> draw = std::nullopt) const;
 
-  // Its tokens alone, if they are good and a batch has room for the clip.
+  // Returns only the clip's tokens, or an error if they are invalid, if the clip exceeds the limits of a
+  // batch or if it has too few frames for CTC.
   [[nodiscard]] Result<std::vector<std::int64_t>> said(const ManifestEntry& entry) const;
 
-  // What it costs at the slowest speed, whatever a draw plays it at.
+  // Returns the clip's cost at the slowest speed perturbation, whichever speed a draw uses.
   [[nodiscard]] ClipCost cost(double duration, const std::string& text) const;
 
  private:

@@ -1,5 +1,5 @@
-// Where the clips of a run come from: what there is, batches of it on the host, and what to say about it. The
-// task knows nothing else of them. Any thread may call what is const.
+// The only interface through which the speech task accesses the clips of a run: sizes, batches on the host,
+// and texts for log and messages. All const functions may be called from any thread.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,7 +22,7 @@ namespace octavo::train {
 class SpeechArchive;
 class Tokenizer;
 
-// What a clip costs.
+// The size of a clip.
 struct ClipSize {
   std::int64_t frames = 0, tokens = 0;
 };
@@ -34,7 +34,7 @@ class ClipSource {
   ClipSource(const ClipSource&) = delete;
   ClipSource& operator=(const ClipSource&) = delete;
 
-  // Clips to train on, and clips to evaluate on.
+  // Return the number of clips to train on and to evaluate on.
   [[nodiscard]] virtual std::int64_t samples() const = 0;
   [[nodiscard]] virtual std::int64_t validation_samples() const = 0;
   // See Task::data_record() and Task::open().
@@ -46,31 +46,34 @@ class ClipSource {
   [[nodiscard]] virtual Batch read(const Order& order, std::uint64_t first_draw, std::int64_t rows) const = 0;
   [[nodiscard]] virtual Batch largest(const Order& order, std::int64_t rows) const = 0;
   [[nodiscard]] virtual Batch largest_to_evaluate(const Order& order, std::int64_t rows) const = 0;
-  // Clips first … first + rows - 1 of those to evaluate on. The batch's draws are their numbers, and a number
-  // has a name.
+  // Returns evaluation clips first … first + rows - 1. The batch's draws are the clips' numbers, from which
+  // clip_name() makes names.
   [[nodiscard]] virtual Batch validation(std::int64_t first, std::int64_t rows) const = 0;
   [[nodiscard]] virtual std::string clip_name(std::uint64_t number) const {
     return "clip " + std::to_string(number + 1);
   }
 
-  // What tokens say, in words.
+  // Returns the tokens as text.
   [[nodiscard]] virtual std::string text(std::span<const std::int64_t> tokens) const = 0;
 
-  // What features are made of, and what text is made of: of recordings alone, null elsewhere.
+  // Return the feature settings, the feature tables and the tokenizer of recordings. For generated clips the
+  // pointers are null and the tables are empty.
   [[nodiscard]] virtual const FeatureSettings* features() const { return nullptr; }
   [[nodiscard]] virtual FeatureTables feature_tables() const { return {}; }
   [[nodiscard]] virtual const Tokenizer* tokenizer() const { return nullptr; }
 
-  // At most; no clip is larger.
+  // Returns an upper bound of a clip's size.
   [[nodiscard]] virtual ClipSize longest() const = 0;
-  // How many of the longest are in a batch of up to so many clips.
+  // Returns the number of longest clips that fit into a batch of up to `rows` clips.
   [[nodiscard]] virtual std::int64_t most_rows(std::int64_t rows) const { return rows; }
-  // "32 generated clips of up to 4 s", and the lines of the introduction.
+  // Return a description such as "32 generated clips of up to 4 s", and the lines that the run logs first.
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::vector<std::string> introduction() const = 0;
-  // The setting that makes clips shorter, as the text task has it: "generator.seconds is 4"; and what to try,
-  // `key=value (what it changes)`, empty where clips cannot be shorter.
+  // Returns the setting that limits the clips' length, and its value, in the wording of the text task:
+  // "generator.seconds is 4".
   [[nodiscard]] virtual std::string length_text() const = 0;
+  // Returns advice for shorter clips, `key=value (what it changes)`, or an empty text if clips cannot be
+  // shorter.
   [[nodiscard]] virtual std::string shorter() const = 0;
   [[nodiscard]] virtual Task::SizeKey length_key() const = 0;  // in seconds
   [[nodiscard]] virtual std::vector<std::string> smaller_limits(std::int64_t /*parts*/) const { return {}; }
@@ -80,7 +83,8 @@ class ClipSource {
   [[nodiscard]] virtual std::vector<std::string> ending() const { return {}; }
 };
 
-// The clips that the settings name, for a model of these sizes. `origin`: the files of the model, or null.
+// Opens the clips that the settings name, for a model with the settings `model`. `origin` is the archive of
+// the model, or null.
 Result<std::unique_ptr<ClipSource>> open_clips(const Settings& settings, const SpeechModelSettings& model,
                                                const SpeechArchive* origin);
 

@@ -1,4 +1,4 @@
-// Types of keys that configs of speech models have: the trainer's own and those of other programs.
+// Codecs for keys in configs of speech models: in the trainer's configs and in those of other programs.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,9 +9,10 @@
 
 namespace octavo::train {
 
-// Frames by which tokens can advance: no two equal, and one above 0.
+// Returns the codec of TDT durations in frames: all different, and at least one above 0.
 Codec<std::vector<std::int64_t>> duration_list();
-// An odd number: a convolution with as many frames on both sides.
+// Returns the codec of an odd number up to `high`: the kernel size of a convolution with the same number of
+// frames on both sides.
 Codec<std::int64_t> odd_number(std::int64_t high);
 
 }  // namespace octavo::train

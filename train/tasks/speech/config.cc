@@ -1,4 +1,4 @@
-// The keys of the task `speech`; model_config.cc has those of its model. No LibTorch.
+// Declares the config keys of the task `speech`. The keys of its model are in model_config.cc. No LibTorch.
 // SPDX-License-Identifier: MIT
 #include "train/config/checks.h"
 #include "train/tasks/speech/entry.h"
@@ -86,7 +86,8 @@ Status check(const Config& config) {
                                "the model has " + std::to_string(tokens) + " tokens: use as many or fewer"));
 }
 
-// One of the two sources of clips, and all that it needs.
+// Checks that the config has exactly one source of clips (recordings or the generator) and all keys that the
+// source needs.
 Status check_data(const Config& config) {
   const auto& recordings = config.settings.own.get<RecordingSettings>();
   const bool generates = config.settings.own.get<GeneratorSettings>().clips.has_value();

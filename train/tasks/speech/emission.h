@@ -1,4 +1,4 @@
-// What decoding finds: labels and their places in time. No LibTorch.
+// The output of decoding: labels and their positions in time. No LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,12 +8,12 @@
 
 namespace octavo::train {
 
-// A label and where it was found. A frame here is one of the encoder's.
+// A decoded label and its position. Frames are those of the encoder's output.
 struct Emission {
   std::int64_t token = 0, frame = 0;
-  std::int64_t duration = 0;  // frames by which it advanced; of CTC, frames that had it
+  std::int64_t duration = 0;  // transducer: frames that the label advances; CTC: frames with this label
 
-  // The frame that it lasts to: it has at least its own.
+  // Returns the first frame after the label. A label lasts at least one frame.
   [[nodiscard]] std::int64_t end() const { return frame + std::max<std::int64_t>(duration, 1); }
   friend bool operator==(const Emission&, const Emission&) = default;
 };

@@ -17,7 +17,7 @@
 namespace octavo::train {
 namespace {
 
-// Dropouts of a layer, in its order; the encoder's input has number 0.
+// The dropouts of a layer, in execution order. Number 0 is the dropout of the encoder's input.
 enum : std::uint32_t {
   kInFirst,
   kFirst,
@@ -36,8 +36,8 @@ torch::nn::Linear make_linear(std::int64_t in, std::int64_t out) {
   return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false));
 }
 
-// Row r is the position of distance length - 1 - r: sine and cosine of it in turns, from one in 2 pi to one
-// in nearly 10,000 times as many.
+// Returns sinusoidal position encodings [2 length - 1, width]. Row r encodes the distance length - 1 - r,
+// with sine and cosine alternating. The period grows from 2 pi to nearly 10,000 * 2 pi along the row.
 torch::Tensor make_positions(std::int64_t length, std::int64_t width, const torch::Device& device) {
   const auto options = torch::TensorOptions(torch::kFloat32).device(device);
   const torch::Tensor distance = torch::arange(length - 1, -length, -1, options).unsqueeze(1);
@@ -138,7 +138,7 @@ torch::Tensor ConformerLayerImpl::forward(const torch::Tensor& x, const torch::T
   const auto drop = [&](double probability, std::uint32_t which) {
     return Drop{probability, is_training(), pass, first_drop_ + which};
   };
-  // The residual sum so far, and what the next block reads of it.
+  // The residual sum so far, and its layer norm, which is the next block's input.
   torch::Tensor sum = x, in = layer_norm(x, before_first_->weight, before_first_->bias, kEps);
   const auto add = [&](const torch::Tensor& y, double scale, const torch::nn::LayerNorm& next,
                        std::uint32_t which) {
@@ -163,7 +163,8 @@ EncoderImpl::EncoderImpl(const SpeechModelSettings& settings)
   register_module("layers", layers);
 }
 
-// Those of a shorter clip are the middle of a longer one's, so the table only grows.
+// Returns the position encodings of a clip. The encodings of a shorter clip are the middle rows of a longer
+// clip's table, so one table is kept and only grows.
 torch::Tensor EncoderImpl::positions(std::int64_t length, const torch::TensorOptions& options) {
   const auto most = [&] { return (positions_.size(0) + 1) / 2; };
   if (!positions_.defined() || most() < length || positions_.device() != options.device() ||
@@ -186,7 +187,8 @@ Encoded EncoderImpl::forward(const torch::Tensor& features, const torch::Tensor&
       x = layer(x, places, left, pass);
       continue;
     }
-    // Where nothing before a layer is trained, its activations are to be computed again all the same.
+    // recompute() keeps all activations if no input requires a gradient. x requires none if no earlier layer
+    // is trained, so x is then replaced by a detached tensor that does.
     if (!x.requires_grad() && is_trained(*layer)) x = x.detach().requires_grad_();
     const auto run = [layer = layer.get(), pass](const std::vector<torch::Tensor>& in) {
       return layer->forward(in[0], in[1], in[2], pass);

@@ -1,6 +1,6 @@
 // The FastConformer encoder: subsampling, then layers of feed-forward, attention with relative positions,
-// convolution and feed-forward. Names of parameters and buffers are those of the published weights
-// (transformers' spelling).
+// convolution and feed-forward. Parameters and buffers have the names of the published weights in
+// transformers' format.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,18 +20,19 @@
 
 namespace octavo::train {
 
-// Frames [batch, T, width]; beyond a clip's length they mean nothing.
+// The encoder's output.
 struct Encoded {
-  torch::Tensor frames;
+  torch::Tensor frames;   // [batch, T, width]; values after a clip's length are meaningless
   torch::Tensor lengths;  // int64 [batch], on the device
 };
 
 class ConformerLayerImpl : public torch::nn::Module {
  public:
-  // `number` tells its dropouts from those of other layers.
+  // `number` is the layer's index. It makes the layer's dropout masks differ from those of other layers.
   ConformerLayerImpl(const SpeechModelSettings& settings, std::int64_t number);
 
-  // x [batch, T, width]; `positions` [2 T - 1, width], see EncoderImpl.
+  // Takes x [batch, T, width] and the position encodings `positions` [2 T - 1, width] of EncoderImpl. Returns
+  // [batch, T, width].
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& positions, const torch::Tensor& lengths,
                         const DropoutPass& pass);
 
@@ -65,9 +66,10 @@ class EncoderImpl : public torch::nn::Module {
  public:
   explicit EncoderImpl(const SpeechModelSettings& settings);
 
-  // Called with each part before its parameters are used; by forward() alone.
+  // Sets a function that forward() calls with each submodule before it uses the submodule's parameters.
   void set_gate(WeightGate gate) { gate_ = std::move(gate); }
-  // Features [batch, T, bands], of which `lengths` (int64 [batch], on the device) are real.
+  // Encodes features [batch, T, bands]. `lengths` (int64 [batch], on the device) are the clips' numbers of
+  // frames without padding.
   Encoded forward(const torch::Tensor& features, const torch::Tensor& lengths, const DropoutPass& pass);
 
  private:
@@ -78,7 +80,7 @@ class EncoderImpl : public torch::nn::Module {
   bool recompute_;
   Subsampling subsampling_;
   std::vector<ConformerLayer> layers_;
-  torch::Tensor positions_;  // for the longest clip so far
+  torch::Tensor positions_;  // position encodings for the longest clip so far
   WeightGate gate_;
 };
 TORCH_MODULE(Encoder);

@@ -1,4 +1,4 @@
-// A speech model for other programs: see export.h and archive.h.
+// Exports a speech model to the formats of other programs: see train/tasks/export.h and archive.h.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/export.h"
 
@@ -14,7 +14,8 @@
 namespace octavo::train {
 namespace {
 
-// The checkpoint's own; else that of the files, where they have one that can be read.
+// Returns the checkpoint's tokenizer. If the checkpoint has none, returns the tokenizer of `origin`, or
+// nothing if that cannot be read.
 Result<std::optional<Tokenizer>> tokenizer_of(const std::string& checkpoint, const SpeechArchive* origin) {
   std::optional<Tokenizer> out;
   const std::string kept = checkpoint + '/' + std::string(kKeptTokenizer);
@@ -26,7 +27,7 @@ Result<std::optional<Tokenizer>> tokenizer_of(const std::string& checkpoint, con
   return out;
 }
 
-// What the model and its features are, by the config and the files that it names.
+// Returns the settings of the model and its features, from the run's config and the model files it names.
 Result<KeptModel> configured_model(const Settings& settings, const SpeechArchive* origin) {
   auto model = speech_model_of(settings, origin);
   if (!model.ok()) return model.status();
@@ -40,7 +41,7 @@ Result<KeptModel> configured_model(const Settings& settings, const SpeechArchive
 Status SpeechEntry::export_model(const ModelExport& request) {
   auto kept = read_kept_model(request.checkpoint);
   if (!kept.ok()) return kept.status();
-  // A checkpoint that has all of it needs no other files.
+  // A checkpoint with model.json does not need the files of the original model.
   const auto origin = open_speech_origin(request.settings);
   if (!origin.ok() && !kept->has_value()) return origin.status();
   const SpeechArchive* const archive = origin.ok() && origin->has_value() ? &**origin : nullptr;

@@ -28,7 +28,7 @@ namespace octavo::train {
 namespace {
 
 constexpr const char* kTensor = "features";
-constexpr const char* kVersion = "1";  // another formula is another version
+constexpr const char* kVersion = "1";  // to be changed when the features' formula changes
 
 std::string hash_of(std::span<const std::byte> bytes) {
   Hasher hasher;
@@ -36,10 +36,12 @@ std::string hash_of(std::span<const std::byte> bytes) {
   return hasher.hex();
 }
 
-// All digits, with a decimal point whatever the locale of the program is: a cache must be found again.
+// Returns the value with 17 digits and a decimal point, independent of the program's locale. The text is part
+// of a file's name, which must be reproducible.
 std::string exact(double value) { return decimal_text(value, std::chars_format::general, 17); }
 
-// What makes features, but for dither: what is kept has none.
+// Returns a text of everything that determines the features. Dither is not part of it, because cached
+// features are computed without dither.
 std::string settings_text(const FeatureSettings& settings, const FeatureTables& tables) {
   std::string out = "version " + std::string(kVersion) + ", " + std::to_string(settings.sample_rate) + " Hz";
   for (const std::int64_t each : {settings.window(), settings.hop(), settings.n_fft, settings.features})
@@ -56,7 +58,8 @@ std::string settings_text(const FeatureSettings& settings, const FeatureTables& 
   return out;
 }
 
-// Of a recording, so that one which was replaced is noticed. Empty where it is gone.
+// Returns the size and modification time of a recording, which detect a replaced file. Returns an empty text
+// if the recording does not exist.
 std::string state_of(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) != 0) return {};
@@ -79,7 +82,7 @@ Status make_folders(const std::string& path) {
   return make_folder(path);
 }
 
-// A text that no other write has, in this process or another one.
+// Returns a text that is unique to one write, across processes.
 std::string unique_text() {
   static const std::string process = [] {
     std::random_device random;
@@ -89,8 +92,8 @@ std::string unique_text() {
   return process + '-' + std::to_string(writes++);
 }
 
-// Removes the temporary files of runs that were killed while they wrote. A run renames its file within
-// seconds, so one that is a day old has no writer.
+// Removes the temporary files of runs that were killed while writing. A run renames its file within seconds,
+// so a temporary file that is a day old has no writer.
 void remove_abandoned(const std::string& folder) {
   constexpr std::time_t kDay = 86400;
   const std::time_t now = std::time(nullptr);
@@ -110,9 +113,9 @@ void remove_abandoned(const std::string& folder) {
   }
 }
 
-// Writes a file of features under a name of its own and renames it, so that two runs with one folder may
-// write the same clip at the same time. The file is not synced: features can be made again, and their
-// checksum shows an incomplete file.
+// Writes a file of features under a unique temporary name and renames it, so that two runs that share a
+// folder may write the same clip at the same time. The file is not synced, because features can be computed
+// again and the checksum detects an incomplete file.
 Status write_features(const std::string& path, const TensorSource& source,
                       const std::map<std::string, std::string>& metadata) {
   if (Status bad = make_folder(parent_folder(path)); !bad.ok()) return bad;

@@ -1,11 +1,13 @@
-// Features of recordings in a folder, so that later epochs and runs need not decode them again. Each clip is
-// a file of its own, which Python's safetensors reads: a tensor `features` [frames, bands] in fp32. Its name
-// depends on the clip and on all that makes features, so models with other settings share a folder.
+// Caches the features of recordings in a folder, so that later epochs and runs do not decode them again. Each
+// clip has a separate safetensors file with the tensor `features` [frames, bands] in fp32. The file's name is
+// a hash of the clip and of everything that determines the features, so models with different feature
+// settings can share a folder.
 //
-// A file that was cut short or changed does not fit its checksum, and one of a recording that was replaced
-// does not fit its size and date: the clip is then made again. A run that was stopped finds what it had.
-// Where a file cannot be written, as on a full disk, nothing more is, the run goes on, and text() says so. No
-// LibTorch; any thread may call what is const.
+// The features of a clip are computed again if the file does not match its checksum (it was truncated or
+// changed), or if the recording's size and modification time differ from those in the file. A resumed run
+// finds the files that it wrote before. If a file cannot be written, for example because the disk is full,
+// the cache writes no more files, the run continues, and text() reports the problem. No LibTorch. All const
+// functions may be called from any thread.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,32 +26,34 @@ namespace octavo::train {
 
 // A part of a recording.
 struct CachedClip {
-  std::string audio;  // its path
-  double offset = 0, duration = 0;
+  std::string audio;                // the recording's path
+  double offset = 0, duration = 0;  // seconds
 };
 
 class FeatureCache {
  public:
   struct Report {
-    std::int64_t found = 0, kept = 0;
-    std::int64_t stale = 0;  // found, but damaged or of another recording
-    std::string problem;     // why nothing more is kept; empty: nothing is wrong
+    std::int64_t found = 0, kept = 0;  // clips that were read from files, and written to files
+    std::int64_t stale = 0;            // files that are damaged or belong to another recording
+    std::string problem;               // why no more files are written; empty: there is no problem
   };
 
-  // Makes the folder where it is missing. An error where it cannot be written to.
+  // Opens a cache. Makes the folder if it does not exist, and returns an error if that fails.
   static Result<FeatureCache> open(const std::string& folder, const FeatureSettings& settings,
                                    const FeatureTables& tables);
   FeatureCache(FeatureCache&&) noexcept;
   FeatureCache& operator=(FeatureCache&&) noexcept;
   ~FeatureCache();
 
-  // [frames, bands], row by row; none where they have to be made. A recording that is gone is not missed.
+  // Returns the cached features [frames, bands] in row-major order, or nothing if they must be computed. The
+  // recording itself need not exist any more.
   [[nodiscard]] std::optional<std::vector<float>> find(const CachedClip& clip) const;
+  // Writes the features [frames, bands] of a clip to the cache.
   void keep(const CachedClip& clip, std::span<const float> features) const;
 
   [[nodiscard]] Report report() const;
-  [[nodiscard]] std::string text() const;  // a line for the user
-  [[nodiscard]] std::string path(const CachedClip& clip) const;
+  [[nodiscard]] std::string text() const;                        // a line for the user
+  [[nodiscard]] std::string path(const CachedClip& clip) const;  // of the clip's file
 
  private:
   struct State;

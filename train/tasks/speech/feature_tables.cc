@@ -11,8 +11,8 @@
 namespace octavo::train {
 namespace {
 
-// Slaney's scale: linear up to 1,000 Hz, a logarithm beyond.
-constexpr double kLinearHz = 200.0 / 3.0;  // of a mel
+// Slaney's mel scale is linear up to 1,000 Hz and logarithmic above.
+constexpr double kLinearHz = 200.0 / 3.0;  // Hz per mel
 constexpr double kBreakHz = 1000.0, kBreakMel = kBreakHz / kLinearHz;
 const double kLogStep = std::log(6.4) / 27.0;
 
@@ -46,7 +46,7 @@ std::vector<float> mel_filters(const FeatureSettings& settings) {
     for (std::int64_t bin = 0; bin < bins; ++bin) {
       const double hz = static_cast<double>(bin) * bin_hz;
       const double height = std::min((hz - left) / (middle - left), (right - hz) / (right - middle));
-      // librosa, which the reference takes its filters from, rounds twice.
+      // Rounds twice to fp32, like librosa, which computes the reference's filters.
       const auto rounded = static_cast<float>(std::max(0.0, height));
       out.push_back(static_cast<float>(static_cast<double>(rounded) * (2.0 / (right - left))));
     }

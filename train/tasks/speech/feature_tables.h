@@ -1,5 +1,5 @@
-// The constants of the features: the window of a frame and the filters that make mel bands of a spectrum. An
-// archive has its own; others are made from the settings. No LibTorch.
+// The constant tables of the features: the window of a frame and the filterbank that maps a spectrum to mel
+// bands. A `.nemo` archive contains its tables; all others are computed from the settings. No LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,14 +13,14 @@ namespace octavo::train {
 
 struct FeatureTables {
   std::vector<float> window;   // [window()]
-  std::vector<float> filters;  // [features, bins()], row by row
+  std::vector<float> filters;  // [features, bins()], row-major
 };
 
-// That the numbers make features: an error names the key.
+// Returns an error that names the key if features cannot be computed with these settings.
 Status check_features(const FeatureSettings& settings);
 
-// A symmetric Hann window, and triangles that are equally wide on Slaney's mel scale, each with an area of 1.
-// REQUIRES: check_features.
+// Computes a symmetric Hann window, and triangular filters that are equally wide on Slaney's mel scale, each
+// with an area of 1. REQUIRES: check_features(settings) returned no error.
 FeatureTables make_feature_tables(const FeatureSettings& settings);
 
 }  // namespace octavo::train

@@ -15,7 +15,8 @@ torch::Tensor tensor_of(std::vector<float>& values, at::IntArrayRef sizes) {
   return torch::from_blob(values.data(), sizes, torch::kFloat32).clone();
 }
 
-// Both in one copy, without a wait: [2, clips].
+// Returns the lengths in samples and in frames, int64 [2, clips], on the device. They are copied together and
+// without waiting for the device.
 torch::Tensor lengths_there(const FeatureSettings& settings, std::span<const std::int64_t> samples,
                             const torch::Device& device) {
   const auto clips = static_cast<std::int64_t>(samples.size());

@@ -1,10 +1,10 @@
-// Features of recordings, computed where the model is: nn/mel.h by a model's settings.
+// Computes the features of recordings on the model's device, by train/nn/mel.h with a model's settings.
 //
 //   const Featurizer featurizer(settings, device);
 //   const auto [features, lengths] = featurizer(audio, samples);            // evaluation
 //   const auto [features, lengths] = featurizer(audio, samples, pass);      // training: with dither
 //
-// It is const and may be used from several threads.
+// A Featurizer is immutable and may be used from several threads.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,19 +21,20 @@
 namespace octavo::train {
 
 struct Features {
-  torch::Tensor frames;   // [clips, T, features] in fp32; zeros beyond a clip's end
+  torch::Tensor frames;   // [clips, T, features] in fp32; zeros after a clip's end
   torch::Tensor lengths;  // int64 [clips], in frames, on the same device
 };
 
 class Featurizer {
  public:
-  // `tables` are an archive's; where one is empty it is made from the settings. Throws c10::Error where they
-  // do not fit.
+  // `tables` are those of an archive. An empty table is computed from the settings. Throws c10::Error if the
+  // settings are invalid or a table does not have the size that the settings require.
   Featurizer(const FeatureSettings& settings, const torch::Device& device, FeatureTables tables = {});
 
-  // Of audio [clips, longest], fp32 on the device. `samples` is the length of each clip; a clip needs at
-  // least one frame. With a pass there is dither, which depends on its seed, step and sample numbers; these
-  // are int64 [clips] on the device, as for dropout. Nothing waits for the device.
+  // Return the features of audio [clips, longest], fp32 on the device. `samples` is the length of each clip
+  // in samples; a clip needs at least one frame. With `pass`, dither is added, which depends on the pass's
+  // seed, step and sample numbers (int64 [clips] on the device, as for dropout). Nothing waits for the
+  // device.
   Features operator()(const torch::Tensor& audio, std::span<const std::int64_t> samples) const;
   Features operator()(const torch::Tensor& audio, std::span<const std::int64_t> samples,
                       const DropoutPass& pass) const;

@@ -12,8 +12,9 @@
 namespace octavo::train {
 namespace {
 
-constexpr const char* kClips = "clips";                             // of the record
-constexpr std::uint64_t kValidationClips = std::uint64_t{1} << 60;  // numbers: others than those to train on
+constexpr const char* kClips = "clips";  // key of record()
+// The number of the first evaluation clip. Training clips have smaller numbers.
+constexpr std::uint64_t kValidationClips = std::uint64_t{1} << 60;
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The clips of generator.h as a source of the task's.
+// A ClipSource for the synthetic clips of generator.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -13,23 +13,23 @@ namespace {
 constexpr std::string_view kConsonants = "bdfghjklmnprstvz", kVowels = "aeiou";
 constexpr std::int64_t kSyllables = static_cast<std::int64_t>(kConsonants.size() * kVowels.size());
 constexpr std::int64_t kFormants = 3;
-// Streams of a clip's random numbers.
+// The streams of random numbers of a clip.
 constexpr std::uint64_t kLength = 1, kTokens = 2, kTiming = 3, kNoise = 4;
 
-// Number `at` of a stream, as a share of 1.
+// Returns number `at` of a stream, from 0 to below 1.
 double share(std::uint64_t key, std::uint64_t at) { return share_of(key, at + 1); }
 
 std::uint64_t stream(std::uint64_t key, std::uint64_t name) { return mix(key + name * kStep); }
 
-// About normal, of variance 1: the sum of four numbers of 16 bits. No function of the C library, whose last
-// bit differs between machines.
+// Returns an approximately normal number of variance 1, as the sum of four 16-bit numbers. The function
+// avoids the C math library, whose results differ between machines in the last bit.
 float bell(std::uint64_t bits) {
   const auto part = [bits](int shift) { return static_cast<std::int32_t>((bits >> shift) & 0xFFFF); };
   const std::int32_t sum = part(0) + part(16) + part(32) + part(48) - 2 * 0xFFFF;
   return static_cast<float>(sum) * (1.7320508F / 65536.0F);
 }
 
-// How loud a token is in each band: three humps, up or down.
+// Computes the level of a token in each band: three parabolic bumps, positive or negative.
 void pattern(std::int64_t token, std::span<float> bands) {
   const std::uint64_t key = stream(static_cast<std::uint64_t>(token), kTokens);
   const auto count = static_cast<double>(bands.size());
@@ -74,7 +74,7 @@ void make_features(const GeneratorSettings& settings, const ClipPlan& plan, std:
   const auto count = static_cast<std::int64_t>(plan.tokens.size());
   for (std::int64_t i = 0; i < count; ++i) {
     pattern(plan.tokens[static_cast<std::size_t>(i)], voice);
-    // A token begins somewhere in the first quarter of its share of the clip, and ends with it.
+    // A token begins in the first quarter of its share of the clip and lasts until the end of the share.
     const std::int64_t end = (i + 1) * plan.frames / count, all = end - i * plan.frames / count;
     const auto pause = static_cast<std::int64_t>(share(timing, static_cast<std::uint64_t>(i)) *
                                                  static_cast<double>(all) / 4);

@@ -1,8 +1,8 @@
-// Label looping: the prediction network is asked once for all rows that have found their next label, and
-// between two labels only the joint works, with the same prediction for every frame. So a window of frames is
-// one product, and the walk over its blanks is log2(window) steps of pointer doubling on the device. A row
-// whose label is further away walks on in the next round, while the others go on; the host learns only now
-// and then whether a row is left.
+// Label looping: the prediction network runs once per round, for all rows that have found their next label.
+// Between two labels only the joint runs, with the same prediction for every frame. So the joint of a window
+// of frames is one matmul, and skipping its blanks takes log2(window) steps of pointer doubling on the
+// device. A row without a label in its window continues with the following window in the next round, while
+// the other rows continue after their labels. The host checks only every few rounds if any row is unfinished.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/greedy.h"
 
@@ -16,7 +16,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::int64_t kRoundsPerCheck = 8;  // of a device that the host would have to wait for
+constexpr std::int64_t kRoundsPerCheck = 8;  // on a device that the host would have to wait for
 constexpr std::int64_t kNothing = -1;
 
 class LabelLoop {
@@ -31,7 +31,7 @@ class LabelLoop {
     durations_ = head.durations().empty() ? torch::Tensor() : torch::tensor(head.durations(), ints);
     const auto& all = head.durations();
     farthest_ = all.empty() ? 1 : std::max<std::int64_t>(1, *std::max_element(all.begin(), all.end()));
-    // Places of a window, and those beyond it where a blank can land.
+    // The frame offsets in a window, and the offsets after it that a blank can reach.
     places_ = torch::arange(options.window + farthest_, ints);
     first_ = torch::arange(rows_, ints).mul_(frames_).unsqueeze(1);
     time_ = torch::zeros({rows_}, ints);
@@ -41,7 +41,8 @@ class LabelLoop {
 
   [[nodiscard]] bool left() const { return (time_ < lengths_).any().item<bool>(); }
 
-  // Each row goes to its next label, or to the end of its window; what was found: [3, rows].
+  // Advances each row to its next label or past its window. Returns [3, rows]: each row's label (kNothing if
+  // none), frame and duration.
   torch::Tensor round() {
     const Window window = look();
     const torch::Tensor place = walk(window).select(1, 0), at = time_ + place;
@@ -56,7 +57,7 @@ class LabelLoop {
   }
 
  private:
-  // By row and place: the label that is likeliest, blank or not, and its duration.
+  // The most likely label (possibly blank) and its duration, by row and frame offset.
   struct Window {
     torch::Tensor tokens, durations;
   };
@@ -77,7 +78,8 @@ class LabelLoop {
     return out;
   }
 
-  // Where the blanks lead from each place: to a label, to the end of the row or out of the window.
+  // Returns, for each frame offset, the offset that is reached by following blanks: that of a label, of the
+  // end of the row, or one after the window.
   torch::Tensor walk(const Window& window) {
     const torch::Tensor here = places_.slice(0, 0, options_.window);
     const torch::Tensor goes_on =
@@ -92,7 +94,7 @@ class LabelLoop {
   void advance(const torch::Tensor& place, const torch::Tensor& at, const torch::Tensor& duration,
                const torch::Tensor& found) {
     const torch::Tensor stays = found.logical_and(duration == 0);
-    // Labels at this frame with the one that was found.
+    // The number of labels at this frame, including the new label.
     const torch::Tensor count = symbols_.masked_fill(place != 0, 0).add_(1).mul_(stays);
     const torch::Tensor enough = count >= options_.max_symbols;
     symbols_ = count.masked_fill(enough, 0);
@@ -111,8 +113,8 @@ class LabelLoop {
   GreedyOptions options_;
   std::int64_t rows_ = 0, frames_ = 0, farthest_ = 1;
   torch::Tensor lengths_, projected_, durations_, places_, first_;
-  torch::Tensor time_;     // the frame of each row
-  torch::Tensor symbols_;  // labels found at it
+  torch::Tensor time_;     // the current frame of each row
+  torch::Tensor symbols_;  // labels found at the current frame
   torch::Tensor prediction_;
   PredictorState state_;
 };

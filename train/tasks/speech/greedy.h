@@ -1,5 +1,5 @@
-// Greedy decoding: of each frame the most likely label, all rows of a batch at once. What a row gives does
-// not depend on the rows beside it.
+// Greedy decoding: takes the most likely label of each frame, for all rows of a batch together. The result of
+// a row does not depend on the other rows.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,19 +14,23 @@
 namespace octavo::train {
 
 struct GreedyOptions {
-  std::int64_t max_symbols = 10;  // labels at one frame, after which the next frame's turn comes
-  // These change time alone.
-  std::int64_t window = 8;            // frames that one product of the joint looks at
-  std::int64_t rounds_per_check = 0;  // products until the host looks whether a row is left; 0: by the device
+  // The most labels at one frame. After them, decoding moves to the next frame.
+  std::int64_t max_symbols = 10;
+  // The options below change only the speed, not the result.
+  std::int64_t window = 8;  // frames per matmul of the joint
+  // Rounds (one window each) until the host checks for unfinished rows; 0: chosen by the device.
+  std::int64_t rounds_per_check = 0;
 };
 
-// One transcript per row of encoder outputs [rows, frames, width], of which `lengths` (int64 [rows], on their
-// device) count. A label advances by its duration, be it beyond the last frame; a blank by at least 1.
-// Throws c10::Error for lengths beyond the tensor and options below 1.
+// Returns one transcript per row of encoder outputs [rows, frames, width]. `lengths` (int64 [rows], on the
+// same device) are the numbers of valid frames. A label advances by its duration, even past the last frame; a
+// blank advances by at least 1. Throws c10::Error if a length exceeds the tensor, if max_symbols or window is
+// below 1, or if rounds_per_check is negative.
 std::vector<Transcript> decode_greedy(TransducerHead& head, const torch::Tensor& frames,
                                       const torch::Tensor& lengths, const GreedyOptions& options = {});
 
-// The same of CTC's scores [rows, frames, tokens with blank last]: repeated labels are one, blanks are none.
+// Returns one transcript per row of CTC scores [rows, frames, tokens with blank last]. Repeated labels are
+// merged and blanks are removed.
 std::vector<Transcript> decode_ctc(const torch::Tensor& scores, const torch::Tensor& lengths);
 
 }  // namespace octavo::train

@@ -11,7 +11,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which SentencePiece writes for a space
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, SentencePiece's space symbol
 
 std::string trimmed(const std::string& text) {
   constexpr std::string_view kBlank = " \t\n\r";
@@ -41,7 +41,7 @@ Heard heard_of(Transcript tokens, const Tokenizer& tokenizer, double frame_secon
     std::int64_t last = tokens[end - 1].end();
     if (end < tokens.size()) last = std::clamp(tokens[end].frame, tokens[first].frame, last);
     std::string text = trimmed(tokenizer.decode(ids_of(tokens, first, end)));
-    if (text.empty()) continue;  // a space alone
+    if (text.empty()) continue;  // the token is only a space
     out.words.push_back({std::move(text), seconds(tokens[first].frame), seconds(last)});
   }
   out.tokens = std::move(tokens);

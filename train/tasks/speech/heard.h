@@ -1,4 +1,4 @@
-// What was heard: text, and words with their times. No LibTorch.
+// The result of speech recognition: text, and words with their times. No LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,7 @@ namespace octavo::train {
 
 class Tokenizer;
 
-// Times are in seconds from the beginning of the clip, in steps of a frame of the encoder.
+// A recognized word. Times are in seconds from the beginning of the clip, in multiples of an encoder frame.
 struct HeardWord {
   std::string text;
   double begin = 0, end = 0;
@@ -25,11 +25,11 @@ struct Heard {
   Transcript tokens;
 };
 
-// Whether the token has SentencePiece's sign for a space in front.
+// Returns true if the token begins with SentencePiece's space symbol (U+2581).
 bool begins_word(const Tokenizer& tokenizer, std::int64_t token);
 
-// A word lasts until its last label ends, but not into the next word. `frame_seconds`: of one of the
-// encoder's frames.
+// Converts decoded tokens to text and words. A word lasts until its last label ends, but at most until the
+// next word begins. `frame_seconds` is the duration of an encoder frame.
 Heard heard_of(Transcript tokens, const Tokenizer& tokenizer, double frame_seconds);
 
 }  // namespace octavo::train

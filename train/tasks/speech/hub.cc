@@ -1,4 +1,4 @@
-// Looking into folders and into the hub's cache; see hub.h.
+// Searches folders and the hub's cache; see hub.h.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/hub.h"
 
@@ -32,12 +32,13 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// A leading `~` is the user's folder, as Python's expanduser has it.
+// Replaces a leading `~` with the user's home folder, like Python's expanduser.
 std::string expanded(const std::string& path) {
   return path == "~" || path.starts_with("~/") ? variable("HOME") + path.substr(1) : path;
 }
 
-// `ORGANIZATION/NAME` and no path. Only the signs that the hub allows: the name stands in a command.
+// Returns true for `ORGANIZATION/NAME` with only the characters that the hub allows. Other characters are not
+// accepted because error messages print the name in a shell command.
 bool is_hub_name(std::string_view name) {
   const std::size_t slash = name.find('/');
   if (slash == std::string_view::npos || name.ends_with(kArchive)) return false;

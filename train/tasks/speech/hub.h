@@ -1,5 +1,5 @@
-// Where the files of a model are: `model.name` is a path, or a name of the Hugging Face hub that its own
-// tools have downloaded. Nothing is downloaded here.
+// Finds the files of a model. `model.name` is a path, or a name of the Hugging Face hub whose files the hub's
+// own tools have downloaded. Nothing is downloaded here.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,19 +16,20 @@ enum class SpeechFiles : std::uint8_t {
 };
 
 struct SpeechPlace {
-  std::string path;  // of the archive or of the folder
+  std::string path;  // the archive or the folder
   SpeechFiles kind = SpeechFiles::nemo;
-  std::string advice =
-      {};  // of a model in the hub's cache: how it is downloaded again, for the end of errors
+  // How to download the model again, to be appended to error messages. Empty if the model is not in the hub's
+  // cache.
+  std::string advice = {};
 };
 
-// A `.nemo` file, a folder, or `ORGANIZATION/NAME` in the cache of the hub. Of a folder with both kinds the
-// archive is taken: it alone has the loss and the tokenizer. Errors say what was looked for and how to get
-// it.
+// Finds a `.nemo` file, a folder, or `ORGANIZATION/NAME` in the cache of the hub. If a folder has both kinds
+// of files, the `.nemo` archive is used, because only it has the settings of the loss and the tokenizer.
+// Error messages name what was searched for and how to download it.
 Result<SpeechPlace> find_speech_model(const std::string& name);
 
-// The folder of the hub's cache, as huggingface_hub finds it: HF_HUB_CACHE, HF_HOME/hub, or in the user's
-// cache.
+// Returns the folder of the hub's cache by the rules of huggingface_hub: HF_HUB_CACHE, HF_HOME/hub, or a
+// folder in the user's cache.
 [[nodiscard]] std::string hub_cache();
 
 }  // namespace octavo::train

@@ -10,8 +10,8 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::size_t kDeepest = 64;  // objects and lists in each other
-constexpr std::size_t kShown = 24;    // bytes of a value in a message
+constexpr std::size_t kDeepest = 64;  // nesting depth of objects and lists
+constexpr std::size_t kShown = 24;    // bytes of a value in an error message
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
@@ -27,7 +27,7 @@ std::size_t utf8_length(std::string_view text) {
   if (first < 0xC2 || first > 0xF4 || !follows(1)) return 0;
   if (first < 0xE0) return 2;
   if (!follows(2)) return 0;
-  if (first < 0xF0) {  // not in fewer bytes, and no surrogate
+  if (first < 0xF0) {  // overlong encodings and surrogates are invalid
     return (first == 0xE0 && second < 0xA0) || (first == 0xED && second >= 0xA0) ? 0 : 3;
   }
   if (!follows(3)) return 0;
@@ -155,7 +155,7 @@ bool JsonLine::hex(std::uint32_t& out) {
   return true;
 }
 
-// Behind a backslash.
+// Reads the rest of an escape sequence, after the backslash.
 bool JsonLine::escape(std::string& out) {
   constexpr std::string_view kNames = "\"\\/bfnrt";
   constexpr std::string_view kMeans = "\"\\/\b\f\n\r\t";
@@ -194,7 +194,7 @@ bool JsonLine::string(std::string& out) {
   const std::size_t begin = next_++;
   while (next_ < text_.size()) {
     const std::size_t plain = next_;
-    while (next_ < text_.size()) {  // what needs no thought
+    while (next_ < text_.size()) {  // characters that need no escaping or UTF-8 check
       const auto c = static_cast<unsigned char>(text_[next_]);
       if (c < 0x20 || c >= 0x80 || c == '"' || c == '\\') break;
       ++next_;
@@ -224,7 +224,7 @@ bool JsonLine::string(std::string& out) {
 bool JsonLine::skip(std::string_view* out) {
   peek();
   const std::size_t begin = next_;
-  std::string open;  // the ends that are awaited
+  std::string open;  // the expected closing brackets
   std::string text;
   bool done = false;
   while (!done) {
@@ -254,7 +254,7 @@ bool JsonLine::skip(std::string_view* out) {
     } else {
       return fail("expected a value, got " + shown());
     }
-    // Behind a value: its objects end, or a comma follows.
+    // After a value, closing brackets or a comma follow.
     while (value && !open.empty()) {
       const char end = peek();
       if (end == ',') {

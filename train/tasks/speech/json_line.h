@@ -1,5 +1,5 @@
-// JSON in one line, read front to back: strict, without recursion on what is skipped, and with the byte of
-// what is wrong.
+// Reads JSON from one line, front to back. The parser is strict, does not recurse when it skips values, and
+// reports the byte position of an error.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,32 +10,32 @@
 
 namespace octavo::train {
 
-// Functions give false at what is wrong; then byte() and reason() say where and what, and nothing more may be
-// read.
+// The reading functions return false on an error. Then byte() and reason() return its position and
+// description, and no further value may be read.
 class JsonLine {
  public:
   explicit JsonLine(std::string_view text) : text_(text) {}
 
-  // A string with its escapes resolved; it must be UTF-8 without lone surrogates.
+  // Reads a string and resolves its escapes. The string must be UTF-8 without lone surrogates.
   bool string(std::string& out);
   bool number(double& out);
   bool boolean(bool& out);
-  // Any value, checked. `out`: its text as it stands.
+  // Checks and skips any value. Stores its unparsed text in `out` if that is not null.
   bool skip(std::string_view* out = nullptr);
-  // One character, after spaces.
+  // Skips spaces and reads the character `wanted`. `what` describes it in the error message.
   bool take(char wanted, std::string_view what);
 
-  // The next character after spaces; 0 at the end.
+  // Skips spaces and returns the next character without reading it, or 0 at the end of the line.
   char peek();
-  bool null();   // takes `null` if it is next
-  bool ended();  // nothing but spaces is left
+  bool null();   // reads `null` if it is next
+  bool ended();  // true if only spaces are left
 
-  bool fail(std::string reason);  // at the next character
+  bool fail(std::string reason);  // the error is at the next character
   bool fail_at(std::size_t byte, std::string reason);
   [[nodiscard]] std::size_t byte() const { return wrong_; }
   [[nodiscard]] std::size_t next() const { return next_; }
   [[nodiscard]] const std::string& reason() const { return reason_; }
-  // What stands there, for a message: at most a few words.
+  // Returns the text at the current position for an error message, shortened to a few words.
   [[nodiscard]] std::string shown() const;
 
  private:
@@ -50,9 +50,10 @@ class JsonLine {
   std::string reason_;
 };
 
-// Bytes of the well-formed UTF-8 character that `text` begins with; 0: there is none.
+// Returns the number of bytes of the UTF-8 character at the beginning of `text`, or 0 if it is not
+// well-formed.
 std::size_t utf8_length(std::string_view text);
-// A Unicode scalar value as UTF-8.
+// Appends a Unicode scalar value as UTF-8.
 void append_utf8(std::uint32_t point, std::string& out);
 
 }  // namespace octavo::train

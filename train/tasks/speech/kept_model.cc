@@ -13,9 +13,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t kLargest = 1 << 20;
+constexpr std::uint64_t kLargest = 1 << 20;  // bytes of model.json
 
-// Every number that tensors or decoding depend on, and those of training, for a run that begins with it.
+// Visits every setting that tensors or decoding depend on. Also visits the settings of training, for a run
+// that begins with this model.
 template <class Model, class Visit>
 void visit_model(Model& m, Visit visit) {
   visit("mel_bands", m.mel_bands);
@@ -55,7 +56,7 @@ void visit_features(Features& f, Visit visit) {
   visit("log_zero_guard_value", f.log_zero_guard_value);
 }
 
-// Checkpoints of version 0.2 do not have these; they mean the defaults.
+// Checkpoints of version 0.2 do not have these keys. A missing key means the default.
 constexpr const char *kMaxSymbols = "max_symbols", *kPadTo = "pad_to";
 
 constexpr const char *kModel = "model", *kFeatures = "features", *kHead = "head";

@@ -1,6 +1,6 @@
-// What a checkpoint of recordings keeps besides weights and config, so that it can be heard, exported and
-// evaluated when the files that the run began with are gone: the tokenizer, and the sizes of the model with
-// those of its features. No LibTorch.
+// The files that a checkpoint of a run on recordings contains besides weights and config: the tokenizer, and
+// the settings of the model and its features. With them a checkpoint can transcribe, be exported and be
+// evaluated after the files that the run began with are gone. No LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,10 +24,11 @@ struct KeptModel {
   FeatureSettings features;
 };
 
-// See Task::kept_files(). `tokenizer`: its bytes.
+// Returns the files for Task::kept_files(). `tokenizer` is the content of the tokenizer's file.
 std::map<std::string, std::string> kept_files(const KeptModel& model, const std::string& tokenizer);
 
-// None: the checkpoint has none, as of a run with a generator.
+// Reads model.json of a checkpoint. Returns nothing if the checkpoint does not have it, for example because
+// the run used generated clips.
 Result<std::optional<KeptModel>> read_kept_model(const std::string& checkpoint);
 
 }  // namespace octavo::train
