@@ -9,7 +9,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr double kLongest = 1e9;  // seconds, or 30 years; a larger value is a mistake
+constexpr double kLongest = 1e9;  // seconds, about 30 years; a larger value is a mistake
 
 enum class Field : std::uint8_t {
   audio,

@@ -13,8 +13,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::uint64_t kSubsetKey =
-    0x6D616E6966657374;  // an arbitrary constant; a change would select other subsets
+constexpr std::uint64_t kSubsetKey = 0x6D616E6966657374;  // arbitrary; determines the subsets
 
 // Returns the clips of a manifest, numbered from 0, in the order in which they occur in an epoch.
 std::vector<std::uint32_t> turns_of(const Turns& manifest) {

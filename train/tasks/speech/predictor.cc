@@ -20,9 +20,9 @@ constexpr std::uint32_t kFirstDropout = 1 << 20;  // dropout's layer number, abo
 
 // Applies an LSTM layer to x [batch, length, width], starting from a state of zeros. It computes in fp32 or
 // wider, because a state that is carried through many steps loses too much precision in bf16. cuDNN expects
-// the weights in one contiguous buffer in this order; otherwise it warns and copies them. oneDNN returns
-// slightly different bits if gradients are off, so in training gradients are always on: a forward pass that
-// is recomputed later must give the same bits.
+// the weights in one contiguous buffer in this order; otherwise it warns and copies them. In training,
+// gradients are always on, because oneDNN returns different bits if they are off, and a forward pass that is
+// recomputed later must give the same bits.
 torch::Tensor lstm_layer(const torch::Tensor& x, const std::vector<torch::Tensor>& weights, bool training) {
   const bool wanted = torch::GradMode::is_enabled();
   const torch::AutoGradMode same_bits(wanted || training);

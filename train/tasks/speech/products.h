@@ -17,8 +17,8 @@ inline torch::ScalarType compute_type(const torch::Tensor& weight) {
                                                    : weight.scalar_type();
 }
 
-// Multiplies x [.., in] by the transposed weight and returns [.., out]. The weight is [out, in], or [out, in,
-// 1] if it belongs to a convolution with kernel size 1.
+// Multiplies x [.., in] by the transposed weight and returns [.., out]. The weight has the shape [out, in],
+// or [out, in, 1] if it belongs to a convolution with kernel size 1.
 inline torch::Tensor weighted(const torch::Tensor& x, const torch::Tensor& weight) {
   return project(x, (weight.dim() == 3 ? weight.squeeze(2) : weight).t());
 }

@@ -54,8 +54,8 @@ Score::Groups Score::said(const Groups& groups) {
 ManifestScore score_manifest(const Manifest& manifest, const HearBatch& hear, const ScoreOptions& options,
                              const ScoreEvents& events) {
   ManifestScore out{Score(options.worst), std::min(manifest.size(), options.limit.value_or(manifest.size()))};
-  // A limit counts entries only, and skipped lines have no position among the entries. So they are listed
-  // only if there is no limit.
+  // A limit counts entries only. Skipped lines have no position among the entries, so they are listed only if
+  // there is no limit.
   if (!options.limit)
     for (std::int64_t i = 0; i < manifest.report().left_out(); ++i)
       out.score.add_unheard(manifest.left_out(i));

@@ -70,9 +70,8 @@ struct ScoreOptions {
 };
 
 struct ScoreEvents {
-  std::function<bool()> stop;  // is queried before each batch; true ends the scoring
-  std::function<void(std::int64_t clips, const GroupScore&)>
-      heard;  // called after each clip; `clips` are done so far
+  std::function<bool()> stop;                                        // queried before each batch; true: stop
+  std::function<void(std::int64_t clips, const GroupScore&)> heard;  // after each clip: clips done so far
 };
 
 struct ManifestScore {

@@ -16,7 +16,7 @@
 
 namespace octavo::train {
 
-// Is called when a part begins, which also ends the part before it.
+// Receives an event when a part of a step begins, which also ends the previous part.
 class StepWatch {
  public:
   virtual ~StepWatch() = default;

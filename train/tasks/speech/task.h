@@ -65,7 +65,7 @@ class SpeechTask : public Task {
   [[nodiscard]] std::vector<std::string> ending() const override { return clips_->ending(); }
 
  private:
-  // Stores the settings and determines the model's, reading those of the archive if model.name is one.
+  // Stores the settings and determines the model's sizes, from its files if model.name names files.
   Status take(const Settings& settings);
   [[nodiscard]] std::int64_t evaluated() const;  // number of clips in an evaluation
   // Returns the features of a batch of audio.

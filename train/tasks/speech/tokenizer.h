@@ -1,6 +1,6 @@
-// Converts text to tokens and back with a SentencePiece model, as NeMo's archives contain one. Does not use
-// LibTorch; only tokenizer.cc includes SentencePiece's headers. In a build without SentencePiece, opening a
-// tokenizer is an error that names the package to install.
+// Converts text to tokens and back with a SentencePiece model, the format of the tokenizers in NeMo's
+// archives. Does not use LibTorch; only tokenizer.cc includes SentencePiece's headers. In a build without
+// SentencePiece, opening a tokenizer is an error that names the package to install.
 //
 //   auto tokenizer = octavo::train::Tokenizer::open("tokenizer.model");
 //   if (tokenizer.ok()) use(tokenizer->encode("three blue boats"));

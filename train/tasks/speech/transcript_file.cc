@@ -87,7 +87,7 @@ std::string json_text(const std::string& path, double seconds, const Heard& hear
                     {"duration", thousandths(seconds)},
                     {"text", heard.text},
                     {"words", std::move(words)}};
-  // A path may not be valid UTF-8.
+  // A path is not necessarily valid UTF-8.
   return all.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 

@@ -20,7 +20,7 @@ struct HearingWindow {
 };
 
 // Returns the smallest number of windows that cover `frames`. A window has up to `longest` frames and
-// `margin` more on both sides, which it shares with its neighbors, so neighbors overlap by at least 2 *
+// `margin` more on both sides, which it shares with its neighbors, so neighbors overlap by at least twice the
 // margin. All windows have the same number of frames. A recording that fits into one window is not cut.
 // REQUIRES: longest >= 1, margin >= 0.
 std::vector<HearingWindow> cut_windows(std::int64_t frames, std::int64_t longest, std::int64_t margin);
