@@ -28,7 +28,7 @@ ComputeType dtype_on(const torch::Device& device, const ListenerOptions& options
   return options.dtype.value_or(device.is_cuda() ? ComputeType::bfloat16 : ComputeType::float32);
 }
 
-// [clips, samples of the longest], zeros after the others' ends.
+// Copies clips into a tensor [clips, samples of the longest clip], padded with zeros at the end.
 torch::Tensor padded(Clips clips, const torch::Device& device) {
   std::size_t longest = 0;
   for (const auto& clip : clips) longest = std::max(longest, clip.size());
@@ -62,7 +62,7 @@ struct Listener::Parts {
   std::vector<Transcript> decode_in_parts(Clips clips);
 };
 
-// One batch of clips that have frames.
+// Decodes one batch. REQUIRES: every clip has at least kFewestFrames frames.
 std::vector<Transcript> Listener::Parts::decode(Clips clips) {
   const torch::NoGradGuard no_grad;
   const AutocastScope autocast(device, dtype);
@@ -76,7 +76,7 @@ std::vector<Transcript> Listener::Parts::decode(Clips clips) {
                              {.max_symbols = model->settings().max_symbols});
 }
 
-// In halves where all of them do not fit into memory.
+// Decodes the clips in one batch, or, if they do not fit into memory, recursively in halves.
 std::vector<Transcript> Listener::Parts::decode_in_parts(Clips clips) {
   try {
     return decode(clips);

@@ -1,11 +1,11 @@
-// A trained speech model that hears: samples in, words with their times out.
+// A trained speech model for recognition: audio samples in, words with their times out.
 //
 //   auto listener = octavo::train::Listener::open("runs/speech", {.checkpoint = "best"});
 //   if (!listener.ok()) return listener.status();
 //   const std::vector<Heard> heard = listener->hear(clips);
 //
-// Many clips, read by threads while the device computes: hear_all(listener->hearing().hear, …) of
-// listening.h.
+// To transcribe many clips, with threads that read them while the device computes, call
+// hear_all(listener->hearing().hear, …) of listening.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -29,18 +29,20 @@ class SpeechModelImpl;
 class Tokenizer;
 
 struct ListenerOptions {
-  std::string checkpoint = {};            // of a run: best, latest or a step; empty: latest
-  DeviceName device = {};                 // where it computes
-  std::optional<ComputeType> dtype = {};  // none: bfloat16 on a GPU, float32 elsewhere
+  std::string checkpoint = {};            // for a run's folder: best, latest or a step; empty: latest
+  DeviceName device = {};                 // device of the model
+  std::optional<ComputeType> dtype = {};  // nullopt: bfloat16 on a GPU, float32 elsewhere
 };
 
 class Listener {
  public:
-  // `name`: a run's folder, a checkpoint's, a `.nemo` file, a folder of transformers, or a name of the hub.
-  // A model without a tokenizer, such as that of generated clips, is an error.
+  // `name` is a run's folder, a checkpoint's folder, a `.nemo` file, a transformers folder, or a model name
+  // on the Hugging Face hub. Returns an error if the model has no tokenizer, such as a model trained on
+  // generated clips.
   static Result<Listener> open(const std::string& name, const ListenerOptions& options = {});
 
-  // Of a model that is there, which is moved to the device, in evaluation mode. `options.checkpoint` is none.
+  // Creates a listener from an existing model. Moves the model to the device and puts it into evaluation
+  // mode. Ignores `options.checkpoint`.
   static Result<Listener> of(std::shared_ptr<SpeechModelImpl> model, Tokenizer tokenizer,
                              const FeatureSettings& features, const ListenerOptions& options = {});
 
@@ -48,20 +50,23 @@ class Listener {
   Listener& operator=(Listener&&) noexcept;
   ~Listener();
 
-  // One batch: mono clips at rate(), of any lengths, also of none; what is heard in the same order. One
-  // thread at a time. Throws c10::Error, such as c10::OutOfMemoryError.
+  // Transcribes one batch of mono clips at rate() samples per second and returns the results in the same
+  // order. Clips may have any length, including zero. Only one thread may call it at a time. Throws
+  // c10::Error, such as c10::OutOfMemoryError.
   [[nodiscard]] std::vector<Heard> hear(std::span<const std::span<const float>> clips);
 
-  // The same for many clips: it refers to this.
+  // Returns the arguments that hear_all() and transcribe_files() need. The result refers to this listener,
+  // which must outlive it.
   [[nodiscard]] Hearing hearing();
 
-  [[nodiscard]] int rate() const;              // samples in a second
-  [[nodiscard]] double frame_seconds() const;  // of the encoder's frames, which times are in steps of
+  [[nodiscard]] int rate() const;              // samples per second
+  [[nodiscard]] double frame_seconds() const;  // of an encoder frame; all times are multiples of it
   [[nodiscard]] const Tokenizer& tokenizer() const;
   [[nodiscard]] std::string device_text() const;
-  // Of ListeningOptions: as much as keeps the device busy and fits into its memory, or into that of a laptop.
+  // Returns a default for ListeningOptions::batch_seconds: 1,200 s on a GPU, which keeps it busy and fits
+  // into its memory, and 60 s on a CPU, which fits into the memory of a laptop.
   [[nodiscard]] double batch_seconds() const;
-  // Lines for the console: which checkpoint was taken and why, what was not taken.
+  // Returns lines for the console: which checkpoint was chosen and why, and which checkpoints were skipped.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 
  private:

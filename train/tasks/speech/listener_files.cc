@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kWeights = "model.safetensors", kConfig = "config.yaml";
 
-// A run's folder, also one without a checkpoint yet, or a checkpoint's.
+// Returns true for a run's folder, even if it has no checkpoint yet, and for a checkpoint's folder.
 bool is_run(const std::string& name) {
   return path_exists(name + "/checksums.txt") || path_exists(name + "/metrics.jsonl") ||
          !list_checkpoints(name).empty();
@@ -31,7 +31,7 @@ Status no_tokenizer(const std::string& checkpoint, const Settings& settings) {
                  : "; the checkpoint should have " + std::string(kKeptTokenizer)));
 }
 
-// A checkpoint that keeps no model of its own: from the files that the run began with.
+// Opens a checkpoint without a model description (kept_model.h), from the files that the run started with.
 Result<ListenerFiles> open_origin(const std::string& path, const Settings& settings, Safetensors weights) {
   auto origin = open_speech_origin(settings);
   if (!origin.ok()) return origin.status();

@@ -1,5 +1,5 @@
-// What a listener takes from files: the sizes of a model, its weights, its tokenizer and how its features are
-// made. A checkpoint of recordings has all of it (kept_model.h). No LibTorch.
+// Reads from files what a Listener needs: the model's sizes, its weights, its tokenizer and its feature
+// settings. A checkpoint of a run on recordings contains all of them (kept_model.h). Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,19 +22,19 @@ namespace octavo::train {
 struct ListenerFiles {
   SpeechModelSettings model;
   FeatureSettings features;
-  FeatureTables tables;  // an archive's; empty: made from the settings
+  FeatureTables tables;  // from the archive; empty: computed from the settings
   Tokenizer tokenizer;
-  std::string weights_from;               // a path, for errors
-  std::vector<std::string> notes;         // which checkpoint was taken, and what was not
-  std::optional<SpeechArchive> archive;   // has the weights, or
-  std::optional<Safetensors> checkpoint;  // this
+  std::string weights_from;               // a path, for error messages
+  std::vector<std::string> notes;         // which checkpoint was chosen, and which were skipped
+  std::optional<SpeechArchive> archive;   // contains the weights if it is set
+  std::optional<Safetensors> checkpoint;  // contains the weights otherwise
 
   [[nodiscard]] std::span<const StoredTensor> weights() const {
     return archive ? archive->tensors() : checkpoint->tensors();
   }
 };
 
-// See Listener::open().
+// Opens the files of `name`. See Listener::open() for both arguments.
 Result<ListenerFiles> open_listener_files(const std::string& name, const std::string& checkpoint);
 
 }  // namespace octavo::train

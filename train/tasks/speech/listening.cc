@@ -18,7 +18,7 @@ namespace {
 
 using Samples = std::vector<float>;
 
-constexpr std::size_t kAhead = 2;  // batches that are read while one is heard
+constexpr std::size_t kAhead = 2;  // batches that are read while another one is transcribed
 constexpr unsigned kMostThreads = 16;
 
 Result<Samples> read_clip(const ClipToHear& clip) {
@@ -29,7 +29,7 @@ Result<Samples> read_clip(const ClipToHear& clip) {
   }
 }
 
-// Threads that read clips in the order of the batches, as far ahead as is asked for.
+// Threads that read clips in the order of the batches, up to kAhead batches ahead.
 class Readers {
  public:
   Readers(std::span<const ClipToHear> clips, const std::vector<std::vector<std::size_t>>& batches,
@@ -38,7 +38,7 @@ class Readers {
     for (std::size_t i = 0; i < batches.size(); ++i)
       for (const std::size_t clip : batches[i]) order_.push_back({clip, i});
     const std::size_t wanted = reading_threads(threads);
-    // Where the system refuses threads, fewer read; without any take() reads.
+    // If the system refuses to start threads, fewer threads read. Without any, take() reads.
     threads_ = start_threads(std::min(wanted, order_.size()), [this] { run(); }).threads;
   }
 
@@ -51,7 +51,7 @@ class Readers {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  // Returns the clips of a batch when they have been read, and lets the threads read the batches after it.
+  // Returns the clips of a batch after they have been read, and permits the threads to read the next batches.
   std::vector<Result<Samples>> take(std::size_t batch, const std::vector<std::size_t>& clips) {
     if (threads_.empty()) {
       for (const std::size_t clip : clips) read_[clip].emplace(read_clip(clips_[clip]));
@@ -96,7 +96,7 @@ class Readers {
   std::vector<Turn> order_;
   std::mutex mutex_;
   std::condition_variable may_read_, was_read_;
-  std::vector<std::optional<Result<Samples>>> read_;  // by clip
+  std::vector<std::optional<Result<Samples>>> read_;  // indexed by clip
   std::size_t next_ = 0, until_ = kAhead;
   bool stop_ = false;
   std::vector<std::thread> threads_;

@@ -1,6 +1,7 @@
-// Many clips through a listener: threads read them ahead, batches are of similar lengths, and the device does
-// not wait for files. Batches depend on the lengths alone and not on the threads, so two calls hear the same.
-// No LibTorch: what hears is a function, such as one that calls Listener::hear().
+// Transcribes many clips. Threads read clips ahead, so that the device does not wait for files, and a batch
+// contains clips of similar lengths. Batches depend only on the lengths of the clips, not on the threads, so
+// two calls return the same results. Does not use LibTorch: recognition is a function argument, such as one
+// that calls Listener::hear().
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,41 +16,42 @@
 
 namespace octavo::train {
 
-// A clip that is read when its turn comes, by any thread.
+// A clip to transcribe. Any thread may read it, when its batch is near.
 struct ClipToHear {
-  double seconds = 0;                                // about: batches are planned by it
+  double seconds = 0;                                // approximate; used to form batches
   std::function<Result<std::vector<float>>()> read;  // mono samples at the listener's rate
 };
 
 struct ListeningOptions {
-  double batch_seconds = 1200;     // of a batch with its padding; a longer clip is a batch alone
-  std::size_t batch_clips = 1024;  // and at most so many
-  int threads = 0;                 // that read; 0: see reading_threads()
+  double batch_seconds = 1200;     // limit of a batch with its padding; a longer clip is its own batch
+  std::size_t batch_clips = 1024;  // limit of clips per batch
+  int threads = 0;                 // threads that read clips; 0: see reading_threads()
 };
 
-// `asked`, or as many as the machine has, up to 16.
+// Returns `asked` if it is positive, else the number of hardware threads, at most 16.
 unsigned reading_threads(int asked);
 
-// What is heard in the clips of a batch, in their order.
+// Transcribes the clips of a batch. Returns one result per clip, in the same order.
 using HearBatch = std::function<std::vector<Heard>(std::span<const std::span<const float>>)>;
 
-// What a model takes and gives.
+// The recognition function of a model, with the format of its input and output.
 struct Hearing {
   HearBatch hear;
   const Tokenizer* tokenizer = nullptr;
-  int rate = 16000;             // samples in a second
-  double frame_seconds = 0.08;  // of the encoder's frames
+  int rate = 16000;             // samples per second
+  double frame_seconds = 0.08;  // of an encoder frame
 };
 
-// The clip's number, and what was heard or why it could not be read.
+// Receives the clip's number, and its transcript or the reason why the clip could not be read.
 using HeardClip = std::function<void(std::size_t, Result<Heard>)>;
 
-// Batches of similar lengths, the longest clips first: the numbers of the clips of each.
+// Divides clips into batches of similar lengths, the longest clips first. Returns the clip numbers of each
+// batch.
 std::vector<std::vector<std::size_t>> plan_batches(std::span<const double> seconds,
                                                    const ListeningOptions& options);
 
-// Calls done() for each clip, from the calling thread, in the order of the batches. A clip that cannot be
-// read is left out of its batch. Throws what `hear` and `done` throw.
+// Transcribes the clips and calls done() for each of them, on the calling thread, in the order of the
+// batches. A clip that cannot be read is omitted from its batch. Throws what `hear` and `done` throw.
 void hear_all(const HearBatch& hear, std::span<const ClipToHear> clips, const ListeningOptions& options,
               const HeardClip& done);
 

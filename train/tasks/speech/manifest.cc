@@ -1,5 +1,5 @@
-// Reading the entries of manifests; see manifest.h. Lines are read one at a time, so that memory does not
-// grow with the entries that were asked for, and a file that shrinks is an error and no signal.
+// Reads the entries of manifests; see manifest.h. Lines are read one at a time with pread(). So memory does
+// not grow with the number of entries read, and a file that has shrunk causes an error, not a signal.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/manifest.h"
 
@@ -19,7 +19,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::uint64_t kTextLimit = 1 << 20;  // of a file that text_filepath names
+constexpr std::uint64_t kTextLimit = 1 << 20;  // bytes of a file that text_filepath names
 
 std::string full_path(const std::string& folder, std::string path) {
   if (path.starts_with('/')) return path;
@@ -28,12 +28,12 @@ std::string full_path(const std::string& folder, std::string path) {
     return home == nullptr ? path : home + path.substr(1);
   }
   std::string beside = folder.empty() ? path : folder + '/' + path;
-  // As NeMo, which takes the working directory too.
+  // Like NeMo, fall back to the working directory.
   if (!path_exists(beside) && path_exists(path)) return path;
   return beside;
 }
 
-// The line that begins at a byte, by reads of its own: several threads may ask at once.
+// Returns the line that begins at a byte. Uses pread(), so several threads may call it concurrently.
 Result<std::string> line_at(const ManifestFile& file, std::uint64_t byte) {
   std::string out;
   std::array<char, 1024> block{};

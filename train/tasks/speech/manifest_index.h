@@ -1,4 +1,5 @@
-// What a Manifest keeps: 16 bytes for each line. For manifest.cc and manifest_open.cc alone.
+// The in-memory index of a Manifest, 16 bytes per line. Only manifest.cc and manifest_open.cc include this
+// file.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,7 +17,7 @@
 
 namespace octavo::train {
 
-// Where the line begins, in which file, how long the clip is.
+// A clip's line in the manifests (file, byte and line number) and the clip's duration.
 class IndexedClip {
  public:
   static constexpr int kPlaceBits = 48;
@@ -26,7 +27,7 @@ class IndexedClip {
 
   [[nodiscard]] std::size_t source() const { return at_ >> kPlaceBits; }
   [[nodiscard]] std::uint64_t byte() const { return at_ & ((std::uint64_t{1} << kPlaceBits) - 1); }
-  [[nodiscard]] std::uint32_t line() const { return line_; }  // from 1
+  [[nodiscard]] std::uint32_t line() const { return line_; }  // the first line is 1
 
   float seconds = 0;
 
@@ -46,7 +47,7 @@ struct Manifest::Index {
   ManifestReport report;
   std::vector<ManifestFile> files;
   std::vector<IndexedClip> clips, left_out;
-  std::vector<std::uint32_t> turns;  // the clip of every entry; empty: each once, in order
+  std::vector<std::uint32_t> turns;  // the clip of each entry; empty: every clip once, in order
   std::string fingerprint;
 
   [[nodiscard]] std::size_t clip_of(std::int64_t index) const {
@@ -64,7 +65,7 @@ struct Manifest::Index {
 
 inline std::string seconds_text(double seconds) { return significant(seconds, 6) + " s"; }
 
-// The line without its end.
+// Returns the line without the white space at its end.
 inline std::string_view line_text(std::string_view line) {
   while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t'))
     line.remove_suffix(1);

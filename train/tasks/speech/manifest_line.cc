@@ -9,7 +9,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr double kLongest = 1e9;  // seconds, 30 years: more is a mistake
+constexpr double kLongest = 1e9;  // seconds, about 30 years; a larger value is a mistake
 
 enum class Field : std::uint8_t {
   audio,
@@ -25,7 +25,7 @@ enum class Field : std::uint8_t {
 };
 constexpr std::size_t kFields = 9;  // without `other`
 
-// The names of a field; `audio_filename` and `audio_file` are older ones that NeMo takes too.
+// Returns the field with this name. `audio_filename` and `audio_file` are older names that NeMo accepts too.
 Field field_of(std::string_view name, const ManifestOptions& options) {
   if (name == options.text_field) return Field::text;
   if (name == options.lang_field) return Field::lang;
@@ -125,7 +125,7 @@ class LineReader {
     return true;
   }
 
-  // Speakers are texts or numbers.
+  // Reads a speaker, which is a string or a number.
   bool word(std::string& value) {
     const char first = json_.peek();
     if (first != '-' && (first < '0' || first > '9')) return json_.string(value);

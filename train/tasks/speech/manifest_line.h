@@ -1,5 +1,5 @@
-// A line of a manifest: one JSON object, of which the wanted fields are read and the others are checked.
-// Strict JSON: names come once, strings are UTF-8.
+// Reads a line of a manifest, which is one JSON object. Extracts the fields that a ManifestEntry needs and
+// checks the syntax of the others. The JSON is strict: a field occurs once, and strings are UTF-8.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,24 +12,24 @@
 
 namespace octavo::train {
 
-// What is wrong, and with which byte of the line.
+// An error in a line: the byte of the line at which it is, and the reason.
 struct LineProblem {
   std::size_t byte = 0;
   std::string reason;
 };
 
 struct ManifestLine {
-  ManifestEntry entry;        // `audio` as it is written
-  std::string text_filepath;  // if the text is in a file
+  ManifestEntry entry;        // `audio` is the path as the line has it, unresolved
+  std::string text_filepath;  // not empty if the text is in a file
   bool unwanted = false;
 };
 
-// `line` is without its end. Nothing: it is an entry, in `out`, whose strings keep their memory from one line
-// to the next.
+// Parses `line`, which has no line break, into `out`. Returns nullopt if the line is a valid entry. The
+// strings of `out` keep their capacity from one call to the next.
 std::optional<LineProblem> read_manifest_line(std::string_view line, const ManifestOptions& options,
                                               ManifestLine& out);
 
-// The column of a byte: characters before it, counted from 1.
+// Returns the column of a byte: the number of characters before it, plus 1.
 std::size_t column_of(std::string_view line, std::size_t byte);
 
 }  // namespace octavo::train

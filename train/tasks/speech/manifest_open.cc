@@ -1,4 +1,4 @@
-// Opening manifests; see manifest.h. A file is mapped while it is opened, and then its pages are given back.
+// Opens manifests; see manifest.h. A file is memory-mapped only while it is opened.
 // SPDX-License-Identifier: MIT
 #include "train/io/byte_order.h"
 #include "train/io/checksums.h"
@@ -30,7 +30,7 @@ class FileReader {
       : source_(source), path_(std::move(path)), options_(options), report_(report) {}
 
   Status read(std::string_view text, std::vector<IndexedClip>& clips, std::vector<IndexedClip>& left_out) {
-    constexpr std::string_view kMark = "\xEF\xBB\xBF";  // that some editors put before UTF-8
+    constexpr std::string_view kMark = "\xEF\xBB\xBF";  // byte order mark, which some editors write
     std::size_t begin = text.starts_with(kMark) ? kMark.size() : 0;
     for (std::uint64_t number = 1; begin < text.size(); ++number) {
       const std::size_t found = text.find('\n', begin);

@@ -13,9 +13,9 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::uint64_t kSubsetKey = 0x6D616E6966657374;  // any number that stays
+constexpr std::uint64_t kSubsetKey = 0x6D616E6966657374;  // arbitrary; determines the subsets
 
-// The clips of a manifest in the order of its turns, counted from 0.
+// Returns the clips of a manifest, numbered from 0, in the order in which they occur in an epoch.
 std::vector<std::uint32_t> turns_of(const Turns& manifest) {
   const auto clips = static_cast<std::uint32_t>(manifest.clips);
   const double whole = std::floor(manifest.weight);
@@ -32,13 +32,14 @@ std::vector<std::uint32_t> turns_of(const Turns& manifest) {
   return out;
 }
 
-// Where the next turn of a manifest lies in the epoch, in halves of its own turns.
+// The next entry of a manifest (`turn`) among all its entries in the epoch (`turns`).
 struct Next {
   std::uint64_t turn = 0, turns = 0;
   std::size_t manifest = 0;
 };
 
-// (turn + 1/2) / turns, compared exactly: a turn is below 2^32.
+// Orders entries by their position in the epoch, (turn + 1/2) / turns. The comparison is exact, because a
+// turn is below 2^32.
 struct Later {
   bool operator()(const Next& a, const Next& b) const {
     const std::uint64_t left = (2 * a.turn + 1) * b.turns;
@@ -60,7 +61,7 @@ Result<std::vector<std::uint32_t>> mixed_turns(std::span<const Turns> manifests)
         "an epoch of all manifests with their weights would have more than 2,147,483,647 clips; use smaller "
         "weights");
   std::vector<std::vector<std::uint32_t>> turns;
-  std::vector<std::uint32_t> first;  // clips of the manifests before
+  std::vector<std::uint32_t> first;  // number of clips in the preceding manifests
   std::priority_queue<Next, std::vector<Next>, Later> next;
   std::uint32_t clips = 0;
   std::size_t total = 0;

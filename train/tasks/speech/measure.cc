@@ -22,8 +22,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr int kWarmUp =
-    3;  // states and workspaces are there, kernels are loaded, the allocator has its blocks
+constexpr int kWarmUp = 3;  // untimed steps, which load kernels and allocate states and workspaces
 
 constexpr const char* kAudio = "audio";
 
@@ -75,7 +74,7 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  // As Stepper does one.
+  // Performs a training step like Stepper (train/run/step.h).
   void step(StepWatch& watch) {
     gradients_->clear();
     ++number_;
@@ -90,7 +89,7 @@ class Bench {
     watch.end();
   }
 
-  // Forward and backward pass of the same clips as in every other micro-batch.
+  // Performs the forward and backward pass of a micro-batch. All micro-batches have the same clips.
   void micro_batch(StepWatch& watch) {
     watch.begin(StepPart::features);
     const Batch batch = to_device(batch_, device_);
@@ -113,7 +112,8 @@ class Bench {
     loss_ = loss.detach();
   }
 
-  // What was there before must not end in the step: the CPU's meter would not know it.
+  // Measures the memory of one step. Clears gradients and loss first, because the CPU's meter cannot account
+  // for tensors that were allocated before the step and freed in it.
   void measure_memory(SpeechMeasure& out) {
     gradients_->clear();
     loss_.reset();
@@ -136,13 +136,13 @@ class Bench {
     out.peak = held + memory.most();
     const std::size_t forward = at(StepPart::loss_forward), backward = at(StepPart::loss_backward);
     out.activations = before[forward];
-    // When its backward pass is done, gradients are left.
+    // After the loss's backward pass, gradients remain allocated. They are not workspace.
     out.loss_workspace = std::max(peak[forward] - before[forward],
                                   peak[backward] - std::max(before[backward + 1], before[forward]));
     out.reserved = device_memory(device_).reserved;
   }
 
-  // Nothing is under way, on the host or on the device.
+  // Waits until no work is pending on the host or the device.
   void wait_for_all() {
     optimizer_->wait();
     wait_for(device_);
@@ -155,13 +155,14 @@ class Bench {
   [[nodiscard]] std::int64_t skipped() const { return skipped_.item<std::int64_t>(); }
 
  private:
-  // The parts of the backward pass begin where gradients reach what the forward pass made.
+  // Registers hooks on the outputs of a part of the forward pass. A part of the backward pass begins when a
+  // gradient reaches them.
   void observe(StepWatch& watch, SpeechPart part, const std::vector<torch::Tensor>& made) {
     const bool encoded = part == SpeechPart::encoder;
     for (const torch::Tensor& each : made) {
       if (!each.requires_grad()) continue;
       each.register_hook([this, &watch, encoded](const torch::Tensor& grad) {
-        // Two tensors go into the loss; the gradient of either means that its backward pass is done.
+        // The loss has two inputs. The first gradient of either means that the loss's backward pass is done.
         if (encoded || in_loss_) {
           watch.begin(encoded ? StepPart::encoder_backward : StepPart::predictor_backward);
         }
@@ -182,7 +183,7 @@ class Bench {
   std::unique_ptr<StepOptimizer> optimizer_;
   std::unique_ptr<Gradients> gradients_;
   LossScaler scaler_;
-  std::unique_ptr<Fp8> fp8_;  // null: products without it
+  std::unique_ptr<Fp8> fp8_;  // null if FP8 is off
   torch::Tensor loss_, skipped_;
   std::uint64_t number_ = 0;
   bool in_loss_ = false;

@@ -1,4 +1,4 @@
-// A training step of the speech model, measured: where its time and its memory go. The model, the optimizer
+// Measures the time and the memory of a training step of the speech model, by part. The model, the optimizer
 // and the precision are those of a run; weights, recordings and labels are random.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -14,15 +14,15 @@
 
 namespace octavo::train {
 
-// A micro-batch: clips of one length with equally many labels. A step has as many of them as
-// training.gradient_accumulation_steps says.
+// A micro-batch: clips of equal length, all with the same number of labels. A step has
+// training.gradient_accumulation_steps micro-batches.
 struct SpeechLoad {
   std::int64_t clips = 0, frames = 0, tokens = 0;
-  std::int64_t steps = 0;  // that are timed, after some that are not
+  std::int64_t steps = 0;  // timed steps, after a few untimed ones
 };
 
-// REQUIRES: a model with a transducer's or a CTC head, placed as `plan` says (place_model). Throws
-// c10::Error, of which c10::OutOfMemoryError is one.
+// Runs and measures training steps. REQUIRES: a model with a transducer head or a CTC head, placed on the
+// device with place_model() as `plan` requires. Throws c10::Error, such as c10::OutOfMemoryError.
 SpeechMeasure measure_step(SpeechModelImpl& model, const SpeechLoad& load, const OptimizerPlan& plan,
                            const TrainingSettings& training, const torch::Device& device);
 

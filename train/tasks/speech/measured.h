@@ -1,4 +1,5 @@
-// What a training step of the speech model took: time by part, memory by owner. No LibTorch.
+// The measured cost of a training step of the speech model: time by part, memory by owner. Does not use
+// LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,11 +10,11 @@
 
 namespace octavo::train {
 
-// In the order of a step.
+// The parts of a step, in order.
 enum class StepPart : std::uint8_t {
-  features,           // recordings are copied to the device and become features
+  features,           // copies recordings to the device and computes their features
   encoder_forward,    // subsampling and layers
-  predictor_forward,  // the prediction network, and the projections for the joint; of CTC that to tokens
+  predictor_forward,  // prediction network and the joint's projections; for CTC, the projection to tokens
   loss_forward,       // joint and loss
   loss_backward,
   predictor_backward,
@@ -27,24 +28,25 @@ template <class T>
 using ByPart = std::array<T, kStepParts.size()>;
 
 struct SpeechMeasure {
-  double step_seconds = 0;   // by the wall clock, from the first timed step to the last
-  ByPart<double> seconds{};  // of a step; what they lack of it is the host's, and gaps between kernels
+  double step_seconds = 0;   // wall-clock mean over the timed steps
+  ByPart<double> seconds{};  // per step; see rest() for the remainder
   double clips_per_second = 0;
-  double loss = 0;           // of the last step
-  std::int64_t skipped = 0;  // steps whose gradients were not finite: the optimizer did not do its work
-  // The most that is held at once. The owners below do not all live at that moment.
+  double loss = 0;           // loss of the last step
+  std::int64_t skipped = 0;  // steps without an update, because gradients were not finite
+  // Peak memory in bytes. The owners below do not all reach their size at that moment.
   std::int64_t peak = 0;
   std::int64_t weights = 0, gradients = 0, states = 0, master = 0;
-  std::int64_t activations = 0;     // what the forward pass has kept when the loss begins, and the batch
-  std::int64_t loss_workspace = 0;  // the most that joint and loss need beyond that and beyond gradients
-  std::int64_t reserved = 0;        // by torch's allocator; 0 on the CPU
-  std::int64_t fp8 = 0;             // codes of weights and states of scales, of products in FP8
-  std::int64_t host = 0;            // in host memory: offloaded states, copies of weights and gradients
+  std::int64_t activations = 0;     // saved by the forward pass when the loss begins, plus the batch
+  std::int64_t loss_workspace = 0;  // peak of joint and loss, without activations and gradients
+  std::int64_t reserved = 0;        // reserved by torch's allocator; 0 on the CPU
+  std::int64_t fp8 = 0;             // FP8 codes of weights, and states of FP8 scales
+  std::int64_t host = 0;            // host memory: offloaded states, copies of weights and gradients
 
-  // Which products are in FP8, by time, and which stay plain and why; a line each.
+  // Lists the matmuls that run in FP8 according to their timings, and the matmuls that do not and why; a line
+  // each.
   std::vector<std::string> products;
 
-  // What the parts lack of the step.
+  // Returns the seconds of a step that no part accounts for: host time, and gaps between kernels.
   [[nodiscard]] double rest() const {
     double out = step_seconds;
     for (const double part : seconds) out -= part;

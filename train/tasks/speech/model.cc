@@ -16,7 +16,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::uint32_t kJointDropout = 1 << 21;  // behind those of any predictor
+constexpr std::uint32_t kJointDropout = 1 << 21;  // dropout's layer number, above those of all predictors
 
 struct Size {
   std::string_view name;
@@ -62,7 +62,7 @@ std::vector<std::int64_t> frames_of(const SpeechClips& clips) {
   return out;
 }
 
-// The clips' losses as one number: see TransducerReduction.
+// Reduces the clips' losses to one number: see TransducerReduction.
 torch::Tensor reduced(const torch::Tensor& losses, TransducerReduction how,
                       std::span<const std::int64_t> labels) {
   const std::int64_t total = std::accumulate(labels.begin(), labels.end(), std::int64_t{0});
@@ -143,7 +143,8 @@ torch::Tensor SpeechModelImpl::ctc_logits(const torch::Tensor& frames) {
   return weighted(frames, ctc_head_->weight, ctc_head_->bias);
 }
 
-// A clip with more labels than its frames can hold has no alignment: it counts as zero.
+// Returns the CTC loss. A clip with more labels than its frames can hold has no alignment; its loss counts as
+// zero.
 torch::Tensor SpeechModelImpl::ctc_loss(const Encoded& encoded, const SpeechClips& clips,
                                         const SpeechObserver& observer) {
   const torch::Tensor logits = ctc_logits(encoded.frames);

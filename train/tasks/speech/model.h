@@ -1,6 +1,7 @@
-// The speech model: a FastConformer encoder with a transducer (TDT or RNN-T) or a CTC head. Names of
-// parameters and buffers are transformers', so a checkpoint's model.safetensors has them. Weights may be
-// fp32, or bf16 with vectors in fp32; activations are in the dtype of autocast, else of the weights.
+// The speech model: a FastConformer encoder with a transducer head (TDT or RNN-T) or a CTC head. Parameters
+// and buffers have the names that transformers uses, so model.safetensors in a checkpoint has them too.
+// Weights are fp32, or bf16 with vectors in fp32. Activations have the dtype of autocast if it is enabled,
+// else that of the weights.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,48 +23,51 @@
 
 namespace octavo::train {
 
-// Clips of a batch, on the device. Lengths are also on the host, so that nothing waits for the device.
+// The clips of a batch, on the device. Lengths are also on the host, so that the host does not wait for the
+// device.
 struct SpeechClips {
   torch::Tensor features;         // [batch, T, bands]
   torch::Tensor feature_lengths;  // int64 [batch], frames: at least 1
-  torch::Tensor targets;          // int64 [batch, U]; what follows a clip's labels is any token
+  torch::Tensor targets;          // int64 [batch, U]; any token may follow a clip's labels
   std::span<const std::int64_t> feature_lengths_on_host, target_lengths_on_host;  // `batch` numbers each
 };
 
-// For measurements: told when a part of a forward pass is done, and what the next one takes of it. The
-// encoder gives its frames, the predictor what goes into the joint (of CTC: the projection to tokens gives
-// logits).
+// Is called for measurements when a part of a forward pass is done, with the tensors that the next part uses.
+// The encoder passes its frames. The predictor passes the inputs of the joint; for CTC, the projection to
+// tokens passes its logits.
 enum class SpeechPart : std::uint8_t { encoder, predictor };
 using SpeechObserver = std::function<void(SpeechPart, const std::vector<torch::Tensor>&)>;
 
 class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
  public:
-  // Weights from torch's generator, as torch's modules draw them. Throws c10::Error where the settings are no
-  // model.
+  // Initializes the weights from torch's random generator, with the distributions of torch's own modules.
+  // Throws c10::Error if the settings are invalid.
   explicit SpeechModelImpl(const SpeechModelSettings& settings);
 
-  // Called with each part of the model before loss() uses its parameters.
+  // Sets the function that is called with each part of the model before encode() and loss() use its
+  // parameters.
   void set_gate(const WeightGate& gate);
 
   Encoded encode(const torch::Tensor& features, const torch::Tensor& lengths, const DropoutPass& pass);
 
-  // The loss, 0-d in fp32.
+  // Returns the loss, 0-d in fp32.
   torch::Tensor loss(const SpeechClips& clips, const DropoutPass& pass, const SpeechObserver& observer = {});
-  // The same of what encode() gave for them.
+  // Returns the loss of clips that encode() has already encoded.
   torch::Tensor loss(const Encoded& encoded, const SpeechClips& clips, const DropoutPass& pass,
                      const SpeechObserver& observer = {});
 
-  // CTC: logits [batch, T, vocabulary + 1] of the encoder's frames.
+  // Returns the CTC logits of the encoder's frames, [batch, T, vocabulary + 1]. Throws c10::Error if the
+  // model has no CTC head.
   torch::Tensor ctc_logits(const torch::Tensor& frames);
 
-  // TDT and RNN-T: see transducer_head.h.
+  // Implements TransducerHead (transducer_head.h) for TDT and RNN-T.
   torch::Tensor project(const torch::Tensor& frames) override;
   std::pair<torch::Tensor, PredictorState> predict(const torch::Tensor& tokens,
                                                    const PredictorState& state) override;
   torch::Tensor joint(const torch::Tensor& f, const torch::Tensor& g) override;
   [[nodiscard]] std::int64_t blank() const override { return settings_.blank(); }
   [[nodiscard]] const std::vector<std::int64_t>& durations() const override { return settings_.durations; }
-  // What the joint takes for labels [batch, U]: [batch, U + 1, hidden].
+  // Returns the joint's inputs for labels [batch, U]: [batch, U + 1, hidden].
   torch::Tensor predictions(const torch::Tensor& targets, const DropoutPass& pass);
 
   [[nodiscard]] const SpeechModelSettings& settings() const { return settings_; }
@@ -76,7 +80,7 @@ class SpeechModelImpl : public torch::nn::Module, public TransducerHead {
   SpeechModelSettings settings_;
   TransducerReduction reduction_;
   Encoder encoder_;
-  torch::nn::Linear encoder_projector_{nullptr};  // the transducers', as the two after it
+  torch::nn::Linear encoder_projector_{nullptr};  // transducers only, as are the next two
   Predictor predictor_{nullptr};
   torch::nn::Linear head_{nullptr};
   torch::nn::Conv1d ctc_head_{nullptr};

@@ -16,7 +16,7 @@ Codec<SpeechHead> heads() {
   return choice<SpeechHead>({{SpeechHead::tdt, "tdt"}, {SpeechHead::rnnt, "rnnt"}, {SpeechHead::ctc, "ctc"}});
 }
 
-// A name, a hub id, or a path, which leads as other paths of a config do.
+// A model's name, a hub id, or a path. A path is resolved like the other paths of a config.
 Codec<std::string> model_name() {
   Codec<std::string> codec = text("the name of a model, a hub id or a path");
   codec.paths = [](std::string& value) {
@@ -25,7 +25,7 @@ Codec<std::string> model_name() {
   return codec;
 }
 
-// Hub ids have an owner, of whom the sizes do not depend.
+// Removes the owner from a hub id. The sizes do not depend on the owner.
 std::string_view without_owner(std::string_view name) { return name.substr(name.rfind('/') + 1); }
 
 SpeechModelSettings small_model() {
@@ -170,13 +170,13 @@ Status check_speech_model(const Config& config) {
   const std::string& name = config.settings.model.name;
   const auto known = known_speech_model(name);
   if (!known) {
-    if (keys.pretrained) return {};  // its file has its sizes
+    if (keys.pretrained) return {};  // the sizes are in the model's file
     return Status::invalid(clash(config, "model.name", "model.pretrained",
                                  "the sizes of this model are in its file: use pretrained: true, or one of "
                                  "parakeet-tdt-0.6b-v2, parakeet-tdt-0.6b-v3 and fastconformer"));
   }
   const SpeechModelSettings model = with_speech_keys(*known, keys);
-  // The positions of attention are sines and cosines, in pairs.
+  // The position encodings of attention are pairs of a sine and a cosine.
   if (model.width % (2 * model.heads) != 0) {
     return Status::invalid(clash(config, "model.encoder.n_heads", "model.encoder.d_model",
                                  "d_model (" + std::to_string(model.width) +

@@ -1,4 +1,5 @@
-// The keys of the speech model, the models that are known by name, and what both together give.
+// Defines the config keys of the speech model and the sizes of the models that have a name, and combines both
+// into a model's settings.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,22 +13,22 @@
 
 namespace octavo::train {
 
-// A model whose sizes are keys of the config; it has random weights.
+// The name of a model whose sizes come from the config. Its weights are random.
 inline constexpr std::string_view kFastConformer = "fastconformer";
 
 std::vector<Key> speech_model_keys();
 Status check_speech_model(const Config& config);
 
-// `model.name: NAME` says that the task is this one.
+// Returns true if `model.name: NAME` selects the task `speech`.
 bool is_speech_model(std::string_view name);
-// Whether a model.name is a file or a folder, and not a name or a hub id.
+// Returns true if a model.name is the path of a file or folder, rather than a model's name or a hub id.
 bool is_model_path(std::string_view name);
 
-// The sizes of kFastConformer and of released models, with or without their owner (nvidia/…); none where a
-// name is not known.
+// Returns the sizes of kFastConformer or of a released model, named with or without its owner (nvidia/…), or
+// nullopt if the name is not one of these.
 std::optional<SpeechModelSettings> known_speech_model(std::string_view name);
 
-// `model` with what a config says otherwise.
+// Returns `model` with the config's keys applied.
 SpeechModelSettings with_speech_keys(SpeechModelSettings model, const SpeechKeys& keys);
 
 }  // namespace octavo::train

@@ -9,7 +9,7 @@
 namespace octavo::train {
 namespace {
 
-// How names begin: the rest is the same on both sides.
+// The two prefixes of a tensor's name. The rest of the name is identical.
 struct Beginning {
   std::string_view nemo;
   std::string_view transformers;
@@ -32,7 +32,7 @@ constexpr std::array<Beginning, 9> kParts = {{
     {"decoder.decoder_layers.0.", "ctc_head."},
 }};
 
-// Behind `encoder.layers.N.`.
+// The prefixes after `encoder.layers.N.`.
 constexpr std::array<Beginning, 18> kPartsOfLayer = {{
     {"feed_forward1.", "feed_forward1."},
     {"feed_forward2.", "feed_forward2."},

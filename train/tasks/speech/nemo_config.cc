@@ -18,7 +18,7 @@ ForeignKey key(std::string path, const Json& value) { return only(std::move(path
 
 void add(Keys& keys, const Keys& more) { keys.insert(keys.end(), more.begin(), more.end()); }
 
-// What NeMo's constructors ask for besides the model's own sizes.
+// Returns the keys that NeMo's constructors require besides the model's own sizes.
 Keys transducer_extras(const SpeechModelSettings& model, const Json& labels) {
   const bool tdt = model.head == SpeechHead::tdt;
   Keys out = {
@@ -57,8 +57,8 @@ Keys ctc_extras(const SpeechModelSettings& model, const Json& labels) {
           key("target", "nemo.collections.asr.models.ctc_bpe_models.EncDecCTCModelBPE")};
 }
 
-// NeMo's recipe, which its own scripts overwrite. NeMo's transcribe() reads validation_ds, and a script sets
-// the manifests in both sections.
+// Returns NeMo's default training keys, which its training scripts overwrite. Both sections are needed:
+// NeMo's transcribe() reads validation_ds, and a training script sets the manifests in both.
 Keys training_keys(std::int64_t sample_rate) {
   Keys out;
   for (const bool train : {true, false}) {
@@ -82,7 +82,7 @@ std::string_view section_of(const ForeignKey& key, std::size_t parts) {
   return std::string_view(key.path).substr(0, end);
 }
 
-// The keys of one object lie together, in the order in which the first of each comes.
+// Groups the keys of each object. The objects keep the order of their first keys.
 void gather(Keys& keys, std::size_t parts) {
   Keys out;
   for (std::size_t i = 0; i < keys.size(); ++i) {

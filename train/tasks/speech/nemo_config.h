@@ -1,5 +1,5 @@
-// NeMo's model_config.yaml for a model that no archive of NeMo describes: one that began here, or has another
-// vocabulary, head or sizes than the archive that it began with.
+// Writes NeMo's model_config.yaml for a model that no NeMo archive describes: a model that was first trained
+// here, or whose vocabulary, head or sizes differ from those of the archive that its training started from.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,11 +15,11 @@
 
 namespace octavo::train {
 
-// The keys that make the model, as archive_nemo.cc reads them.
+// Returns the keys that define the model, in the form in which archive_nemo.cc reads them.
 std::vector<ForeignKey> nemo_model_keys(SpeechHead head);
 
-// `files`: the names of the tokenizer's files in the archive, by what NeMo calls them. The text is JSON,
-// which is YAML.
+// Returns the text of the config, which is JSON and therefore valid YAML. `files` maps NeMo's keys for the
+// tokenizer's files to their names in the archive.
 Result<std::string> nemo_config(const SpeechModelSettings& model, const FeatureSettings& features,
                                 std::span<const std::string> pieces, const NamedFiles& files);
 

@@ -1,5 +1,5 @@
-// What a run's model is made of: the files that `model.name` names, if any, and the keys of the config. No
-// LibTorch.
+// Determines a run's model, tokenizer and features from the config and from the files that `model.name`
+// names, if any. Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,22 +12,24 @@
 
 namespace octavo::train {
 
-// The files that the model of a run begins with; none where its weights are random.
+// Opens the files from which the run loads its first weights. Returns nullopt if the first weights are
+// random.
 Result<std::optional<SpeechArchive>> open_speech_origin(const Settings& settings);
 
-// Below, `origin` are the files, or null.
+// Below, `origin` is the result of open_speech_origin(), or null.
 
-// The model's sizes. It has as many tokens as the tokenizer that the config names, if it names one.
+// Returns the model's settings. If the config names a tokenizer, the vocabulary has the size of that
+// tokenizer.
 Result<SpeechModelSettings> speech_model_of(const Settings& settings, const SpeechArchive* origin);
 
-// The tokenizer that the config names, or that of the files.
+// Opens the tokenizer that the config names, else the tokenizer of `origin`.
 Result<Tokenizer> open_speech_tokenizer(const Settings& settings, const SpeechArchive* origin);
 
-// What recordings become for the model: as the files have it, or the standard, and as the config says
-// otherwise.
+// Returns the settings of the features: those of `origin`, or the defaults if it is null, with the config's
+// keys applied.
 Result<FeatureSettings> speech_features_of(const Settings& settings, const SpeechArchive* origin,
                                            const SpeechModelSettings& model);
-// The files' own tables for such features; empty where they are for others, or there are none.
+// Returns the feature tables of `origin`, or empty ones if `origin` is null or has other features.
 Result<FeatureTables> speech_tables_of(const FeatureSettings& features, const SpeechArchive* origin);
 
 }  // namespace octavo::train

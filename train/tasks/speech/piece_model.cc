@@ -11,7 +11,7 @@
 namespace octavo::train {
 namespace {
 
-// The fields of sentencepiece_model.proto that matter here.
+// The field numbers of sentencepiece_model.proto that are read or written here.
 enum ModelField : std::uint32_t { kPieces = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5 };
 enum PieceField : std::uint32_t { kText = 1, kScore = 2, kKind = 3 };
 enum TrainerField : std::uint32_t {
@@ -32,16 +32,17 @@ enum NormalizerField : std::uint32_t {
 enum Wire : std::uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 struct Value {
-  std::uint64_t number = 0;  // of a varint, or the bits of a fixed one
+  std::uint64_t number = 0;  // value of a varint, or bits of a fixed-size field
   std::string_view bytes;
 };
 
-// Fields front to back.
+// Reads the fields of a Protocol Buffers message in order.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
 
-  // False at the end, and where the bytes are no message: then bad().
+  // Reads the next field. Returns false at the end, and also if the bytes are not a valid message; bad() is
+  // then true.
   bool next(std::uint32_t& field, Value& value) {
     if (bytes_.empty() || bad_) return false;
     const auto tag = varint();
@@ -101,7 +102,7 @@ class Reader {
   bool bad_ = false;
 };
 
-// Calls `take` for every field; false where the bytes are no message.
+// Calls `take` for every field. Returns false if `take` does, or if the bytes are not a valid message.
 bool read_message(std::string_view bytes, const std::function<bool(std::uint32_t, const Value&)>& take) {
   Reader reader(bytes);
   std::uint32_t field = 0;
@@ -135,7 +136,8 @@ bool read_trainer(std::string_view bytes, PieceModel& out) {
   });
 }
 
-// `problem`: what is wrong with its character map. SentencePiece takes the last map, so each is checked.
+// Reads the normalizer. `problem` receives the error of an invalid character map. Every character map is
+// checked, because SentencePiece uses the last one.
 bool read_normalizer(std::string_view bytes, PieceModel& out, Status& problem) {
   return read_message(bytes, [&](std::uint32_t field, const Value& value) {
     if (field == kCharsmap) {
@@ -202,7 +204,7 @@ std::string write_piece_model(const PieceModel& model) {
     one.number(kKind, static_cast<std::uint64_t>(piece.kind));
     out.bytes(kPieces, one.text());
   }
-  constexpr auto kNone = static_cast<std::uint64_t>(-1);  // no token has this meaning
+  constexpr auto kNone = static_cast<std::uint64_t>(-1);  // the tokenizer has no such token
   Writer trainer;
   trainer.number(kAlgorithm, static_cast<std::uint64_t>(model.algorithm));
   trainer.number(kSize, model.pieces.size());

@@ -1,5 +1,5 @@
-// What a SentencePiece model holds, read from and written to its file (a message of Protocol Buffers),
-// without SentencePiece: to make one of a tokenizer in another format, and the other way round.
+// Reads and writes the file of a SentencePiece model (a Protocol Buffers message) without SentencePiece, to
+// convert tokenizers from and to other formats.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace octavo::train {
 
-// Numbers are the format's own.
+// The values are those of the file format.
 enum class PieceKind : std::uint8_t {
   normal = 1,
   unknown = 2,
@@ -25,20 +25,21 @@ enum class PieceAlgorithm : std::uint8_t { unigram = 1, bpe = 2, word = 3, chara
 
 struct TokenPiece {
   std::string text;
-  float score = 0;  // of unigram: a log-probability; of BPE: the larger, the earlier it is merged
+  float score = 0;  // unigram: a log-probability; BPE: pieces with larger scores are merged first
   PieceKind kind = PieceKind::normal;
 };
 
 struct PieceModel {
-  std::vector<TokenPiece> pieces;  // by token
+  std::vector<TokenPiece> pieces;  // indexed by token
   PieceAlgorithm algorithm = PieceAlgorithm::unigram;
   bool byte_fallback = false;
-  std::string charsmap;  // how characters are normalized, in a form of SentencePiece's own; empty: not at all
+  std::string charsmap;  // SentencePiece's normalization rules for characters; empty: none
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
 };
 
-// Parts that PieceModel has not are left out. `name` is what errors begin with. Character maps that
-// SentencePiece cannot follow safely are an error: see charsmap.h.
+// Parses a SentencePiece model. Fields that PieceModel does not have are ignored. Error messages begin with
+// `name`. Returns an error if the character map is one that SentencePiece cannot follow safely: see
+// charsmap.h.
 Result<PieceModel> read_piece_model(std::string_view bytes, const std::string& name);
 std::string write_piece_model(const PieceModel& model);
 

@@ -16,12 +16,13 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::uint32_t kFirstDropout = 1 << 20;  // behind those of any encoder
+constexpr std::uint32_t kFirstDropout = 1 << 20;  // dropout's layer number, above those of all encoders
 
-// An LSTM layer over x [batch, length, width] from a state of zeros. In fp32 at least: a state that passes
-// through many steps loses too much in bf16. cuDNN wants its weights in one piece of memory, in this order;
-// it warns and copies them otherwise. oneDNN computes other bits where gradients are off, so they are on for
-// a pass that is computed again later.
+// Applies an LSTM layer to x [batch, length, width], starting from a state of zeros. It computes in fp32 or
+// wider, because a state that is carried through many steps loses too much precision in bf16. cuDNN expects
+// the weights in one contiguous buffer in this order; otherwise it warns and copies them. In training,
+// gradients are always on, because oneDNN returns different bits if they are off, and a forward pass that is
+// recomputed later must give the same bits.
 torch::Tensor lstm_layer(const torch::Tensor& x, const std::vector<torch::Tensor>& weights, bool training) {
   const bool wanted = torch::GradMode::is_enabled();
   const torch::AutoGradMode same_bits(wanted || training);
@@ -63,7 +64,7 @@ PredictorImpl::PredictorImpl(const SpeechModelSettings& settings)
     };
     layers_.push_back({add("weight_ih", {4 * width_, width_}), add("weight_hh", {4 * width_, width_}),
                        add("bias_ih", {4 * width_}), add("bias_hh", {4 * width_})});
-    // A new model remembers: the biases of its forget gates add up to 1.
+    // In a new model the biases of the forget gates add up to 1, so that the LSTM keeps its state.
     const torch::NoGradGuard no_grad;
     layers_.back().input_bias.narrow(0, width_, width_).fill_(1);
     layers_.back().hidden_bias.narrow(0, width_, width_).zero_();
@@ -72,7 +73,7 @@ PredictorImpl::PredictorImpl(const SpeechModelSettings& settings)
   register_module("decoder_projector", projector_);
 }
 
-// Dropout between the layers and after the last.
+// Applies the LSTM layers, with dropout after each of them.
 torch::Tensor PredictorImpl::run(torch::Tensor x, const DropoutPass& pass) const {
   const NoAutocast no_autocast;
   const auto type = x.scalar_type();

@@ -1,4 +1,4 @@
-// The prediction network of a transducer: an embedding of the labels so far and LSTM layers over it.
+// The prediction network of a transducer: an embedding of the previous labels, followed by LSTM layers.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,11 +19,12 @@ class PredictorImpl : public torch::nn::Module {
  public:
   explicit PredictorImpl(const SpeechModelSettings& settings);
 
-  // What the joint takes for labels [batch, U]: [batch, U + 1, joint width]. The first position is before any
-  // label: it reads blank's row of the embedding, which is zero in a new model and is not trained.
+  // Returns the joint's inputs for labels [batch, U]: [batch, U + 1, joint width]. The first position
+  // precedes all labels. It uses blank's row of the embedding, which is zero in a new model and is not
+  // trained.
   torch::Tensor forward(const torch::Tensor& targets, const DropoutPass& pass);
 
-  // See TransducerHead::predict.
+  // Implements TransducerHead::predict().
   std::pair<torch::Tensor, PredictorState> step(const torch::Tensor& tokens, const PredictorState& state);
 
  private:

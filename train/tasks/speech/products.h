@@ -1,4 +1,4 @@
-// Products with weights as files have them, [out, in], and the dtype that they are computed in.
+// Matmuls with weights in the layout of model files, [out, in], and the dtype in which they are computed.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,14 +10,15 @@
 
 namespace octavo::train {
 
-// What activations are in: autocast's dtype where it is on, else the weights'.
+// Returns the dtype of activations: autocast's dtype if autocast is enabled, else the dtype of the weights.
 inline torch::ScalarType compute_type(const torch::Tensor& weight) {
   const c10::DeviceType device = autocast_type(weight.device().type());
   return at::autocast::is_autocast_enabled(device) ? at::autocast::get_autocast_dtype(device)
                                                    : weight.scalar_type();
 }
 
-// x [.., in] with weight [out, in] or, as a convolution over one position, [out, in, 1]: [.., out].
+// Multiplies x [.., in] by the transposed weight and returns [.., out]. The weight has the shape [out, in],
+// or [out, in, 1] if it belongs to a convolution with kernel size 1.
 inline torch::Tensor weighted(const torch::Tensor& x, const torch::Tensor& weight) {
   return project(x, (weight.dim() == 3 ? weight.squeeze(2) : weight).t());
 }

@@ -1,5 +1,5 @@
-// What keys are where a config says nothing: NeMo's recipe for models that were trained before, and what
-// recordings need.
+// Defaults that depend on the config: NeMo's recipe for pretrained models, and the settings that recordings
+// need.
 // SPDX-License-Identifier: MIT
 #include "train/config/recipe.h"
 
@@ -25,7 +25,7 @@ std::int64_t warmup_of(const Config& config) {
   return given ? std::min(recipe::kFineTuningWarmup, *steps / 10) : recipe::kFineTuningWarmup;
 }
 
-// A number of the recipe, which has a decimal point whatever the locale of the program is.
+// Parses a number of the recipe. The decimal separator is a point, regardless of the program's locale.
 double number_in(std::string_view text) {
   double value = 0.0;
   std::from_chars(text.data(), text.data() + text.size(), value);
@@ -37,12 +37,12 @@ void add_fine_tuning(const Config& config, std::vector<Default>& out) {
   if (training.optimizer.algorithm != parse_algorithm(recipe::kWithFp32).value()) return;
   for (const auto& [path, value] : recipe::kFineTuning) {
     const std::string text(value);
-    // Who wants a smaller rate than where the recipe's ends has no other end in mind.
+    // The recipe's min_lr does not apply if the user chose a learning rate below it.
     if (path == "training.min_lr" && number_in(text) > training.learning_rate) continue;
     out.push_back({path, text});
   }
   out.push_back({"training.warmup_steps", std::to_string(warmup_of(config))});
-  out.push_back({"training.max_steps", "null"});  // epochs instead
+  out.push_back({"training.max_steps", "null"});  // the recipe sets num_train_epochs instead
 }
 
 }  // namespace

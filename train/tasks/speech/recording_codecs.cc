@@ -74,7 +74,7 @@ std::string manifests_text(const Manifests& all) {
   return "[" + out + "]";
 }
 
-// Numbers of a list, each as `codec` reads them.
+// Reads a list of numbers with `codec`. Returns nullopt if it is not a list or an item is invalid.
 std::optional<std::vector<double>> numbers_in(const YamlNode& node, const Codec<double>& codec) {
   std::vector<double> out;
   if (node.kind != YamlNode::Kind::list) return std::nullopt;

@@ -1,4 +1,4 @@
-// Types of keys that say which recordings are trained on.
+// The types of the config keys for recordings.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,11 +9,12 @@
 
 namespace octavo::train {
 
-// A path, a list of paths, or a list of {path: …, weight: …}.
+// Accepts a path, a list of paths, or a list of {path: …, weight: …}.
 Codec<Manifests> manifest_list();
-// Speeds of which each draw takes one: [0.9, 1.0, 1.1]. An empty list is none.
+// Accepts a list of speeds, one of which is chosen for each draw: [0.9, 1.0, 1.1]. An empty list disables
+// speed perturbation.
 Codec<std::vector<double>> speed_list();
-// A number, or the lowest and the highest: [10, 20].
+// Accepts a number, or the lowest and the highest number: [10, 20].
 Codec<SnrRange> snr_range();
 
 }  // namespace octavo::train

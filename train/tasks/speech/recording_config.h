@@ -1,5 +1,6 @@
-// The keys of recordings: manifests, batches, perturbation, tokenizer and features; and the values that keys
-// have where a config of recordings or of a model in files says nothing. No LibTorch.
+// Defines the config keys for recordings: manifests, batches, perturbation, tokenizer and features. Also
+// defines the defaults that depend on the config, for recordings and for pretrained models. Does not use
+// LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 

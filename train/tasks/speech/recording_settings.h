@@ -1,4 +1,4 @@
-// What the task `speech` reads from a config about recordings: one field per key of recording_config.cc.
+// The config's settings for recordings of the task `speech`: one field per key of recording_config.cc.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -25,12 +25,12 @@ struct RecordingSettings {
   double min_duration = 0, max_duration = 0;  // seconds
   BadClips bad_clips{};
 
-  // What a batch may hold: see train/data/buckets.h.
+  // Limits of a batch: see train/data/buckets.h.
   std::optional<double> batch_seconds;
   std::optional<std::int64_t> batch_cells;
   std::int64_t bucket_buffer_size = 0;
 
-  // What training does to recordings: see train/audio/perturb.h.
+  // Perturbation of recordings in training: see train/audio/perturb.h.
   std::vector<double> speed_perturb;  // empty: none
   std::optional<Manifests> noise_manifest;
   SnrRange noise_snr;
@@ -41,16 +41,16 @@ struct RecordingSettings {
   [[nodiscard]] bool has_budget() const { return batch_seconds || batch_cells; }
 };
 
-// Which tokenizer; none of them: the archive's of model.name.
+// Selects the tokenizer. If no key is set, the tokenizer of model.name's archive is used.
 struct TokenizerKeys {
   std::optional<std::string> model, dir, type;
 };
 
-// What a config says of features otherwise than the model: see feature_settings.h.
+// Feature settings that override those of the model: see feature_settings.h.
 struct FeatureKeys {
   std::optional<std::int64_t> sample_rate, features, n_fft;
   std::optional<double> window_size, window_stride, preemph, dither;
-  std::optional<std::string> normalize, window;  // one word each, so that NeMo's configs are read
+  std::optional<std::string> normalize, window;  // each has one valid value; exists to accept NeMo's configs
 };
 
 }  // namespace octavo::train

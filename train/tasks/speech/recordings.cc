@@ -19,8 +19,8 @@
 namespace octavo::train {
 namespace {
 
-constexpr double kNoiseLimit = 1e6;      // seconds of a recording of noise
-constexpr std::uint64_t kRehearsal = 1;  // key of the noise of largest()
+constexpr double kNoiseLimit = 1e6;      // seconds; the maximum duration of a noise recording
+constexpr std::uint64_t kRehearsal = 1;  // seed of the noise in largest()
 
 ManifestOptions options_of(const RecordingSettings& settings) {
   ManifestOptions out;
@@ -60,7 +60,7 @@ struct Recordings::Opened {
   std::int64_t most_evaluated;
   SpeechHead head;
   std::uint64_t seed;
-  std::int64_t rows;  // of a batch, at most
+  std::int64_t rows;  // maximum clips per batch
 };
 
 Recordings::Recordings(Opened opened)
@@ -178,7 +178,7 @@ std::int64_t Recordings::validation_samples() const {
   return most_evaluated_ < 0 ? validation_.size() : std::min(validation_.size(), most_evaluated_);
 }
 
-// Evenly spread over those that there are.
+// Returns validation clips that are spread evenly over the validation set.
 Batch Recordings::validation(std::int64_t first, std::int64_t rows) const {
   const std::int64_t all = validation_.size(), taken = validation_samples();
   std::vector<ReadClip> clips;
@@ -200,13 +200,14 @@ std::string Recordings::clip_name(std::uint64_t number) const {
   return path.substr(path.rfind('/') + 1);
 }
 
-// A line is read again only where its text counts.
+// Returns the cost of a sample. Reads its line again only if the text matters.
 ClipCost Recordings::cost(std::int64_t sample) const {
   return reader_->cost(train_.duration(sample),
                        settings_.batch_cells ? train_.entry(sample).text : std::string());
 }
 
-// No recording is read: what is wrong with one is found in its turn.
+// Returns a batch of synthetic noise of the given size. Reads no recording: errors in recordings are reported
+// when they are read for training.
 Batch Recordings::of_noise(const ClipSize& size, const Order& order, std::int64_t rows) const {
   ReadClip one;
   one.samples.resize(static_cast<std::size_t>(size.frames * features_.hop()));

@@ -1,5 +1,5 @@
-// Recordings of manifests as a source of the task's clips. A bad clip ends the run, or is left out and
-// listed, as data.bad_clips says.
+// A ClipSource that reads the recordings of manifests. data.bad_clips decides whether a bad clip ends the run
+// or is skipped and listed.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,8 +19,8 @@ namespace octavo::train {
 
 class Recordings : public ClipSource {
  public:
-  // Opens what data.train_manifest and the keys beside it name; no recording is read. `origin`: the files of
-  // the model, or null.
+  // Opens the manifests, tokenizer and features that the config's `data` and `model` keys name. Reads no
+  // recording. `origin` is the archive of the model, or null.
   static Result<std::unique_ptr<ClipSource>> open(const Settings& settings, const SpeechModelSettings& model,
                                                   const SpeechArchive* origin);
 
@@ -63,9 +63,10 @@ class Recordings : public ClipSource {
   [[nodiscard]] ClipSize find_longest() const;
   [[nodiscard]] Batch of_noise(const ClipSize& size, const Order& order, std::int64_t rows) const;
   [[nodiscard]] double longest_seconds() const;
-  // The clip, with features where they are kept, or why it is bad.
+  // Returns the clip, or the reason why it is bad. With data.cache_features the clip has its features.
   [[nodiscard]] Result<ReadClip> heard(const ManifestEntry& entry, std::optional<std::uint64_t> draw) const;
-  // The same, or nothing where it is bad and may be left out.
+  // Returns the clip, or nullopt if it is bad and is skipped. Throws octavo::Error if it is bad and
+  // data.bad_clips is error.
   [[nodiscard]] std::optional<ReadClip> clip(const Manifest& manifest, std::int64_t index,
                                              std::optional<std::uint64_t> draw) const;
 
@@ -74,7 +75,7 @@ class Recordings : public ClipSource {
   FeatureSettings features_;
   FeatureTables tables_;
   std::optional<FeatureCache> cache_;     // data.cache_features
-  std::optional<Featurizer> featurizer_;  // that makes what it keeps
+  std::optional<Featurizer> featurizer_;  // computes the features that the cache stores
   Manifest train_, validation_;
   std::optional<Manifest> noise_;
   std::int64_t most_evaluated_;

@@ -1,5 +1,5 @@
-// What recordings are: what identifies them, how large they get, and what to say about them. See
-// recordings.h.
+// Describes the recordings of a run: their fingerprint, their largest sizes and the lines to print about
+// them. See recordings.h.
 // SPDX-License-Identifier: MIT
 #include "train/io/checksums.h"
 #include "train/nn/frames.h"
@@ -15,7 +15,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::int64_t kLooked = 256;  // of the longest clips: texts that are counted
+constexpr std::int64_t kLooked = 256;  // clips whose tokens are counted, the longest ones
 
 std::string hash_of(const std::string& bytes) {
   Hasher hasher;
@@ -51,7 +51,8 @@ Task::DataChange Recordings::compare(const nlohmann::ordered_json& record) const
   return out;
 }
 
-// Of the longest recordings, for those have the longest texts.
+// Returns the longest duration, and the most tokens among the kLooked longest recordings. Counting those is
+// enough, because the longest recordings have the longest texts.
 Recordings::Longest Recordings::longest_of(const Manifest& manifest) const {
   std::vector<std::int64_t> indexes(static_cast<std::size_t>(manifest.size()));
   std::iota(indexes.begin(), indexes.end(), 0);

@@ -10,7 +10,7 @@
 namespace octavo::train {
 namespace {
 
-struct Stopped {};  // thrown through hear_all()
+struct Stopped {};  // thrown to leave hear_all()
 
 Result<std::vector<float>> samples_of(const Manifest& manifest, std::int64_t number, int rate) {
   const ManifestEntry entry = manifest.entry(number);
@@ -54,7 +54,8 @@ Score::Groups Score::said(const Groups& groups) {
 ManifestScore score_manifest(const Manifest& manifest, const HearBatch& hear, const ScoreOptions& options,
                              const ScoreEvents& events) {
   ManifestScore out{Score(options.worst), std::min(manifest.size(), options.limit.value_or(manifest.size()))};
-  // Lines that are no entry have no place among those that are, so a limit is one of entries.
+  // A limit counts entries only. Skipped lines have no position among the entries, so they are listed only if
+  // there is no limit.
   if (!options.limit)
     for (std::int64_t i = 0; i < manifest.report().left_out(); ++i)
       out.score.add_unheard(manifest.left_out(i));
@@ -73,7 +74,7 @@ ManifestScore score_manifest(const Manifest& manifest, const HearBatch& hear, co
       std::string audio;
       try {
         audio = manifest.entry(number).audio;
-      } catch (const Error&) {  // the line has changed, as the reason says
+      } catch (const Error&) {  // the line has changed; the error message already reports it
       }
       out.score.add_unheard({manifest.place(number), std::move(audio), heard.status().message()});
     }

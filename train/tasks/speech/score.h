@@ -1,5 +1,6 @@
-// The word errors of a manifest's recordings: in all, by language and speaker, the worst clips, and what
-// could not be heard. No LibTorch: what hears is a function.
+// Computes the word errors of a manifest's recordings: in total, by language, by speaker and for the worst
+// clips. Also lists the clips that could not be transcribed. Does not use LibTorch: recognition is a function
+// argument.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,13 +27,13 @@ struct GroupScore {
 };
 
 struct ScoredClip {
-  std::int64_t number = 0;  // of the manifest's entries
+  std::int64_t number = 0;  // index of the manifest's entry
   std::string place, audio;
   std::string reference, hypothesis;
   WordErrors errors;
 };
 
-// Does not depend on the order in which clips are added.
+// Accumulates the word errors of clips. The result does not depend on the order in which clips are added.
 class Score {
  public:
   explicit Score(std::size_t most_worst) : most_worst_(most_worst) {}
@@ -40,12 +41,14 @@ class Score {
   void add(std::int64_t number, std::string place, const ManifestEntry& entry, std::string heard);
   void add_unheard(LeftOutClip clip) { unheard_.push_back(std::move(clip)); }
 
-  // By the value of a manifest's field; none: clips that do not say. Empty where no clip says.
+  // Scores by the value of a manifest's field. The key nullopt holds the clips without the field. Empty if no
+  // clip has the field.
   using Groups = std::map<std::optional<std::string>, GroupScore>;
   [[nodiscard]] const GroupScore& total() const { return total_; }
   [[nodiscard]] Groups languages() const { return said(languages_); }
   [[nodiscard]] Groups speakers() const { return said(speakers_); }
-  // Those with the most errors first; of as many, the shorter one. Clips without errors are none.
+  // Returns the clips with the most errors, in descending order of errors; among equals, clips with fewer
+  // reference words come first. Clips without errors are not included.
   [[nodiscard]] const std::vector<ScoredClip>& worst() const { return worst_; }
   [[nodiscard]] const std::vector<LeftOutClip>& unheard() const { return unheard_; }
 
@@ -60,24 +63,25 @@ class Score {
 };
 
 struct ScoreOptions {
-  std::optional<std::int64_t> limit = {};  // the first so many clips of the manifest; none: all
+  std::optional<std::int64_t> limit = {};  // number of clips, from the first one on; nullopt: all
   std::size_t worst = 10;
-  int rate = 16000;  // of the samples that are heard
+  int rate = 16000;  // sample rate of the audio passed to recognition, in Hz
   ListeningOptions listening = {};
 };
 
 struct ScoreEvents {
-  std::function<bool()> stop;                                        // looked at after each batch
-  std::function<void(std::int64_t clips, const GroupScore&)> heard;  // after each clip: how many are done
+  std::function<bool()> stop;                                        // queried before each batch; true: stop
+  std::function<void(std::int64_t clips, const GroupScore&)> heard;  // after each clip: clips done so far
 };
 
 struct ManifestScore {
   Score score;
-  std::int64_t clips = 0;       // that were to be heard
-  std::int64_t clips_done = 0;  // fewer where `stop` asked for an end
+  std::int64_t clips = 0;       // clips to transcribe
+  std::int64_t clips_done = 0;  // less than `clips` if `stop` returned true
 };
 
-// A clip that cannot be read is listed and keeps no other. Throws what `hear` and the events throw.
+// Transcribes the clips of a manifest and computes their word errors. A clip that cannot be read is listed
+// and does not stop the others. Throws what `hear` and the events throw.
 ManifestScore score_manifest(const Manifest& manifest, const HearBatch& hear, const ScoreOptions& options,
                              const ScoreEvents& events);
 

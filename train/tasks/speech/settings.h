@@ -1,4 +1,4 @@
-// What the task `speech` reads from a config: one field per key of config.cc and model_config.cc.
+// The config's settings for the task `speech`: one field per key of config.cc and model_config.cc.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,19 +11,19 @@
 
 namespace octavo::train {
 
-// Clips that a generator makes: see generator.h.
+// Settings of the generator of synthetic clips: see generator.h.
 struct GeneratorSettings {
-  std::optional<std::int64_t> clips;  // to train on; none: there is no generator
+  std::optional<std::int64_t> clips;  // training clips; nullopt: there is no generator
   std::int64_t validation_clips = 0;
   double seconds = 0;       // of the longest clip
   std::int64_t tokens = 0;  // of the longest clip
-  double vary = 0;          // the share of that by which clips are shorter, at most
+  double vary = 0;          // clips are shorter than the longest by at most this fraction
   std::optional<std::int64_t> vocabulary;
   double noise = 0;
   std::int64_t seed = 0;
 };
 
-// Parts of the features that a training pass does not see: see augment.h. The names are NeMo's.
+// SpecAugment: masks parts of the features in training. See augment.h. The names are NeMo's.
 struct SpecAugmentSettings {
   std::int64_t freq_masks = 0;
   std::int64_t time_masks = 0;
@@ -31,8 +31,8 @@ struct SpecAugmentSettings {
   double time_width = 0;
 };
 
-// What a config says of the model. What it leaves out is as the model that it names has it: see
-// with_speech_keys() in model_config.h.
+// The config's keys for the model. Keys that are not set keep the values of the model that model.name names:
+// see with_speech_keys() in model_config.h.
 struct SpeechKeys {
   bool pretrained = false;
   bool gradient_checkpointing = false;

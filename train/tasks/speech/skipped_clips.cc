@@ -18,7 +18,8 @@ std::string line_of(const LeftOutClip& clip) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
 }
 
-// None where the line is broken off: the run ended while it was written.
+// Returns the place in a line, or an empty string if the line is incomplete because the run ended while
+// writing it.
 std::string place_in(const std::string& line) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
   return json.is_object() && json.contains(kPlace) && json[kPlace].is_string()
@@ -28,7 +29,7 @@ std::string place_in(const std::string& line) {
 
 }  // namespace
 
-// Opened for reading and appending.
+// The list's file, open for reading and appending.
 struct SkippedClips::File {
   explicit File(std::string at) : path(std::move(at)), file(std::fopen(path.c_str(), "a+b"), std::fclose) {}
 
@@ -60,7 +61,7 @@ Status SkippedClips::list_in(const std::string& folder) {
     line.clear();
   }
   std::fseek(file->file.get(), 0, SEEK_END);
-  if (!line.empty()) waiting_.insert(0, "\n");  // after the one that is broken off
+  if (!line.empty()) waiting_.insert(0, "\n");  // ends the incomplete line
   file_ = std::move(file);
   std::string lines;
   for (std::size_t at = 0; at < waiting_.size();) {

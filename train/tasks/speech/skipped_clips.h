@@ -1,5 +1,5 @@
-// The clips that a run goes without, each once: counted, and listed in its folder, a line of JSON each, with
-// the place in a manifest, the recording and the reason. Any thread may add some.
+// Counts and lists the clips that a run skips, each once. The list is a file of JSON lines in the run's
+// folder; a line has the place in a manifest, the recording and the reason. All functions are thread-safe.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,20 +22,21 @@ class SkippedClips {
   SkippedClips();
   ~SkippedClips();
 
-  // From now on they are listed in this folder, those of before too. What its list has already, of an earlier
-  // start of the run, is not listed again.
+  // Lists skipped clips in a file of this folder from now on, including those added before. Clips that the
+  // file already contains, from an earlier start of the run, are not listed again.
   Status list_in(const std::string& folder);
-  // An error: the list cannot be written.
+  // Counts and lists the clip, unless it has been added before. Returns an error if the list cannot be
+  // written.
   Status add(const LeftOutClip& clip);
 
   [[nodiscard]] std::int64_t count() const;
-  [[nodiscard]] std::string path() const;  // of the list; empty: there is none yet
+  [[nodiscard]] std::string path() const;  // of the list; empty before list_in()
 
  private:
   struct File;
   mutable std::mutex mutex_;
   std::set<std::string> places_;
-  std::string waiting_;  // lines, until there is a file
+  std::string waiting_;  // lines to write once there is a file
   std::unique_ptr<File> file_;
 };
 

@@ -1,6 +1,6 @@
-// The parts of a training step of the speech model, one after another, and what each takes: time by the
-// device's own clock, without a wait for it, or memory. Autograd says when the backward pass goes from one to
-// the next.
+// Measures the parts of a training step of the speech model, one after another: their time, with the device's
+// own clock and without waiting for the device, or their memory. Autograd hooks signal when the backward pass
+// moves from one part to the next.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,12 +16,12 @@
 
 namespace octavo::train {
 
-// Told when a part begins; the one before it has ended then.
+// Receives an event when a part of a step begins, which also ends the previous part.
 class StepWatch {
  public:
   virtual ~StepWatch() = default;
   virtual void begin(StepPart part) = 0;
-  virtual void end() = 0;  // of the step
+  virtual void end() = 0;  // called at the end of the step
 };
 
 class StepClock : public StepWatch {
@@ -30,7 +30,7 @@ class StepClock : public StepWatch {
   void begin(StepPart part) override;
   void end() override;
 
-  // Of all steps so far. Waits for the device.
+  // Returns the seconds of each part, summed over all steps so far. Waits for the device.
   [[nodiscard]] ByPart<double> seconds() const;
 
  private:

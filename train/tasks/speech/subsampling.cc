@@ -13,8 +13,8 @@
 namespace octavo::train {
 namespace {
 
-// Numbers of the largest activation, that after the first convolution, of the clips that are computed again
-// at once: 16 clips of 20 s, with 256 channels and 128 bands.
+// The maximum number of elements in the largest activation (the output of the first convolution) of the clips
+// that are recomputed together. It corresponds to 16 clips of 20 s, with 256 channels and 128 bands.
 constexpr std::int64_t kLargestPart = std::int64_t{1} << 28;
 
 SubsamplingWeights weights_of(const std::vector<torch::Tensor>& c) {
@@ -37,7 +37,7 @@ SubsamplingImpl::SubsamplingImpl(const SpeechModelSettings& settings)
     layers->register_module(std::to_string(number), conv.ptr());
     convolutions_.insert(convolutions_.end(), {conv->weight, conv->bias});
   };
-  // ReLU has the numbers between.
+  // The module numbers in between belong to ReLU.
   convolution(0, torch::nn::Conv2dOptions(1, channels, 3));
   for (const int number : {2, 5}) {
     convolution(number, torch::nn::Conv2dOptions(channels, channels, 3).groups(channels));

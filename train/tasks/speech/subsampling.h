@@ -1,4 +1,5 @@
-// The front of the encoder: from features to one frame of eight, with the names of the published weights.
+// The first layers of the encoder, which reduce 8 frames of features to 1. The tensors have the names of the
+// published weights.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,8 +17,8 @@ class SubsamplingImpl : public torch::nn::Module {
  public:
   explicit SubsamplingImpl(const SpeechModelSettings& settings);
 
-  // Features [batch, T, bands], of which `lengths` (int64 [batch], on the device) are real, to
-  // [batch, subsampled(T), width].
+  // Reduces features [batch, T, bands] to [batch, subsampled(T), width]. `lengths` (int64 [batch], on the
+  // device) are the frames of each clip without padding.
   torch::Tensor forward(const torch::Tensor& features, const torch::Tensor& lengths);
 
  private:

@@ -28,16 +28,17 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::size_t kExamples = 8;  // of an evaluation
+constexpr std::size_t kExamples = 8;  // examples per evaluation
 
-// How much of a set a batch is, by the reduction: so that its loss does not depend on the batches.
+// Returns the weight of a batch's loss in the loss of the full set. It depends on the reduction, so that the
+// total does not depend on how clips are divided into batches.
 double weight_of(const SpeechClips& clips, const std::string& reduction) {
   const auto labels = clips.target_lengths_on_host;
   if (reduction != "mean_volume") return static_cast<double>(labels.size());
   return static_cast<double>(std::accumulate(labels.begin(), labels.end(), std::int64_t{0}));
 }
 
-// What the clips of a batch on the host say.
+// Returns the reference texts of a batch, which is on the host.
 std::vector<std::string> references(const ClipSource& clips, const Batch& batch) {
   const torch::Tensor &targets = batch.at(ClipTensors::targets),
                       &lengths = batch.at(ClipTensors::target_lengths);
@@ -81,7 +82,7 @@ nlohmann::ordered_json SpeechTask::data_record() const { return clips_->record()
 std::shared_ptr<torch::nn::Module> SpeechTask::build(const Settings& settings) {
   const Status taken = take(settings);
   TORCH_CHECK(taken.ok(), taken.message());
-  featurizer_.reset();  // its tables are on the device of the model before
+  featurizer_.reset();  // its tables are on the previous model's device
   model_ = std::make_shared<SpeechModelImpl>(model_settings_);
   return model_;
 }
@@ -93,7 +94,7 @@ Status SpeechTask::load_first_weights() {
   auto loaded = load_archive(*archive_, tensors_of(*model_));
   if (!loaded.ok()) return loaded.status();
   about_model_.insert(about_model_.end(), loaded->begin(), loaded->end());
-  archive_.reset();  // its memory
+  archive_.reset();  // frees its memory
   return {};
 }
 
@@ -176,7 +177,7 @@ std::optional<Tally> SpeechTask::tally(const EvaluationCall& call) {
     const Batch host = clips_->validation(first, asked);
     const Batch batch = to_device(host, call.device);
     out.units += asked;
-    if (host.rows() == 0) continue;  // all of them are left out
+    if (host.rows() == 0) continue;  // all clips of the batch were skipped
     const SpeechClips clips = prepared(batch, nullptr);
     const Encoded encoded = model_->encode(clips.features, clips.feature_lengths, {});
     const double share = weight_of(clips, model_settings_.reduction);
@@ -235,7 +236,7 @@ std::vector<std::string> SpeechTask::memory_advice() const {
   return shorter.empty() ? std::vector<std::string>() : std::vector{shorter};
 }
 
-// Of a model that is read from files its size is given.
+// The size of a model that is read from files is fixed.
 Task::SizeKey SpeechTask::model_key() const {
   if (archive_) return {};
   return {"model.encoder.n_layers", model_settings_.encoder_layers, 1};

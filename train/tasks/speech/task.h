@@ -1,5 +1,5 @@
-// The task `speech`: features of clips and their transcripts, a FastConformer, its loss and the word error
-// rate.
+// The task `speech`: trains a FastConformer on features of clips and their transcripts, and evaluates its
+// loss and word error rate.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -45,7 +45,7 @@ class SpeechTask : public Task {
   bool set_gate(WeightGate gate) override;
   std::optional<Tally> tally(const EvaluationCall& call) override;
   [[nodiscard]] Evaluation evaluation(const Tally& all) const override;
-  // The examples of the last evaluation show what it hears.
+  // Returns nothing, because the examples of the last evaluation already show what the model recognizes.
   std::optional<Preview> preview(const torch::Device& /*device*/,
                                  const std::function<bool()>& /*stop*/) override {
     return std::nullopt;
@@ -65,21 +65,22 @@ class SpeechTask : public Task {
   [[nodiscard]] std::vector<std::string> ending() const override { return clips_->ending(); }
 
  private:
-  // Of files, their sizes.
+  // Stores the settings and determines the model's sizes, from its files if model.name names files.
   Status take(const Settings& settings);
-  [[nodiscard]] std::int64_t evaluated() const;  // clips of an evaluation
-  // The features of a batch of audio.
+  [[nodiscard]] std::int64_t evaluated() const;  // number of clips in an evaluation
+  // Returns the features of a batch of audio.
   [[nodiscard]] torch::Tensor features_of(const Batch& batch, const DropoutPass* pass);
-  // The batch as the model takes it. `pass`: of training; null: of evaluation.
+  // Returns the batch in the form that the model expects. `pass` is that of training, and null in an
+  // evaluation.
   [[nodiscard]] SpeechClips prepared(const Batch& batch, const DropoutPass* pass);
-  std::vector<std::string> texts(const Encoded& encoded);  // what is heard
+  std::vector<std::string> texts(const Encoded& encoded);  // recognized texts
 
   Settings settings_;
   std::unique_ptr<ClipSource> clips_;
-  std::optional<Featurizer> featurizer_;  // once there is a batch of recordings, on its device
+  std::optional<Featurizer> featurizer_;  // created with the first batch of recordings, on its device
   SpecAugmentSettings augment_;
   SpeechModelSettings model_settings_;
-  std::optional<SpeechArchive> archive_;  // that the weights come from
+  std::optional<SpeechArchive> archive_;  // the source of the first weights
   std::vector<std::string> about_model_;  // lines of the introduction
   std::shared_ptr<SpeechModelImpl> model_;
 };

@@ -1,4 +1,4 @@
-// SentencePiece behind the functions of tokenizer.h.
+// Implements tokenizer.h with SentencePiece.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer.h"
 
@@ -14,9 +14,9 @@
 #include <utility>
 
 // Two shared libraries export a variable of this name: libsentencepiece one of 32 bytes, LibTorch's libc10
-// one of 4. In a program that loads both, the first one serves both, and where that is libc10's,
-// SentencePiece writes over what lies behind it: torch then aborts where it should throw that memory is
-// exhausted. A program's own definition comes before both. libc10 reads nothing of it in our programs.
+// one of 4 bytes. In a program that loads both, both use the one that was loaded first. If that is libc10's,
+// SentencePiece overwrites the memory after it, and torch then aborts instead of throwing an out-of-memory
+// error. The definition below takes precedence over both. libc10 does not read the variable in our programs.
 extern "C" {
 extern unsigned char FLAGS_minloglevel[64];
 alignas(64) __attribute__((visibility("default"))) unsigned char FLAGS_minloglevel[64] = {};
@@ -62,12 +62,12 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::from_bytes(std::string bytes, std::string name) {
-  if (bytes.starts_with('{')) {  // no SentencePiece model begins with it
+  if (bytes.starts_with('{')) {  // a SentencePiece model never begins with it
     const Result<PieceModel> read = read_tokenizer_json(bytes, name);
     if (!read.ok()) return read.status();
     bytes = write_piece_model(*read);
   }
-  // SentencePiece does not check the character map, and a damaged one makes it read outside of its memory.
+  // SentencePiece does not check the character map, and a damaged map makes it read out of bounds.
   if (const auto checked = read_piece_model(bytes, name); !checked.ok()) return checked.status();
   auto model = std::make_unique<Model>();
   model->bytes = std::move(bytes);
@@ -83,7 +83,7 @@ std::int64_t Tokenizer::size() const { return model_->processor.GetPieceSize(); 
 
 std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const {
   std::vector<int> ids;
-  // Fails only where no model is loaded.
+  // Fails only if no model is loaded.
   model_->processor.Encode({text.data(), text.size()}, &ids).IgnoreError();
   return {ids.begin(), ids.end()};
 }

@@ -1,6 +1,6 @@
-// Text as tokens and back: a SentencePiece model, as NeMo's archives have one. No LibTorch; SentencePiece's
-// headers stay in tokenizer.cc. Built without SentencePiece, opening one is an error that says what to
-// install.
+// Converts text to tokens and back with a SentencePiece model, the format of the tokenizers in NeMo's
+// archives. Does not use LibTorch; only tokenizer.cc includes SentencePiece's headers. In a build without
+// SentencePiece, opening a tokenizer is an error that names the package to install.
 //
 //   auto tokenizer = octavo::train::Tokenizer::open("tokenizer.model");
 //   if (tokenizer.ok()) use(tokenizer->encode("three blue boats"));
@@ -21,27 +21,27 @@ namespace octavo::train {
 
 [[nodiscard]] bool tokenizer_built_in();
 
-// May be moved. Its const functions may be called by several threads at once.
+// A tokenizer. It can be moved. Several threads may call its const functions concurrently.
 class Tokenizer {
  public:
-  // A SentencePiece model, a tokenizer.json of Hugging Face that was made from one, or a folder with
-  // tokenizer.model or tokenizer.json in it.
+  // Opens a SentencePiece model, a Hugging Face tokenizer.json that was made from a SentencePiece model, or a
+  // folder that contains tokenizer.model or tokenizer.json.
   static Result<Tokenizer> open(const std::string& path);
-  // The bytes of either file. `name` is what errors begin with.
+  // Creates a tokenizer from the bytes of either file. Error messages begin with `name`.
   static Result<Tokenizer> from_bytes(std::string bytes, std::string name);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  [[nodiscard]] std::int64_t size() const;  // tokens are 0 … size() - 1; the model's blank is none of them
+  [[nodiscard]] std::int64_t size() const;  // tokens are 0 … size() - 1, without the model's blank
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text) const;
   // REQUIRES, here and below: tokens from 0 to size() - 1.
   [[nodiscard]] std::string decode(std::span<const std::int64_t> tokens) const;
-  [[nodiscard]] std::string piece(std::int64_t token) const;  // as it is stored: U+2581 begins a word
-  [[nodiscard]] bool is_unknown(std::int64_t token) const;    // stands for what no other token has
-  [[nodiscard]] const std::string& bytes() const;  // the SentencePiece model, to be written to a file
-  [[nodiscard]] const std::string& name() const;   // where it came from
+  [[nodiscard]] std::string piece(std::int64_t token) const;  // as stored: U+2581 begins a word
+  [[nodiscard]] bool is_unknown(std::int64_t token) const;    // true for the unknown token
+  [[nodiscard]] const std::string& bytes() const;             // the SentencePiece model, as its file has it
+  [[nodiscard]] const std::string& name() const;              // path or name that it was opened with
 
  private:
   struct Model;
@@ -52,14 +52,14 @@ class Tokenizer {
 struct TokenizerPlan {
   std::int64_t vocabulary = 1024;
   std::string kind = "bpe";               // or unigram, char, word: SentencePiece's names
-  double character_coverage = 1.0;        // the share of characters that get a token of their own
-  bool byte_fallback = false;             // a character without a token is written as bytes, which are tokens
-  std::vector<std::string> symbols = {};  // texts that are one token each, wherever they stand
+  double character_coverage = 1.0;        // fraction of characters that become tokens
+  bool byte_fallback = false;             // characters without a token are encoded as byte tokens
+  std::vector<std::string> symbols = {};  // texts that are always one token each
 };
 
-// A SentencePiece model as bytes, trained on the lines that `next` gives until it gives false. The same lines
-// in the same order give the same bytes. The vocabulary has no begin and no end of a sentence, as NeMo's
-// script makes it.
+// Trains a SentencePiece model on the lines that `next` stores, until it returns false, and returns the
+// model's bytes. The same lines in the same order give the same bytes. Like the models of NeMo's script, the
+// vocabulary has no tokens for the begin and the end of a sentence.
 Result<std::string> train_tokenizer(const TokenizerPlan& plan, const std::function<bool(std::string&)>& next);
 
 }  // namespace octavo::train

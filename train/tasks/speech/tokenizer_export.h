@@ -1,4 +1,4 @@
-// A tokenizer in the files that other programs read.
+// Writes a tokenizer in the file formats that other programs read.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,19 +16,20 @@ namespace octavo::train {
 
 using NamedFiles = std::map<std::string, std::string>;  // contents by name
 
-// Every token's piece, in order.
+// Returns the piece of every token, in order.
 std::vector<std::string> pieces_of(const Tokenizer& tokenizer);
 
-// As NeMo's script writes them: tokenizer.model, tokenizer.vocab (pieces and scores) and vocab.txt (pieces
-// but the unknown one). A folder with them is a `tokenizer.dir`.
+// Returns the files that NeMo's script writes: tokenizer.model, tokenizer.vocab (pieces and scores) and
+// vocab.txt (all pieces except the unknown one). A folder with these files is a valid `tokenizer.dir`.
 Result<NamedFiles> nemo_tokenizer_files(const Tokenizer& tokenizer);
 
-// Returns the name of the blank token, which follows the last token of the tokenizer. transformers decides by
-// it: a tokenizer with `<blank>` belongs to a transducer, any other to CTC, whose repeated tokens it merges.
+// Returns the name of the blank token, which follows the last token of the tokenizer. transformers uses the
+// name to choose the decoding: a tokenizer with `<blank>` belongs to a transducer, any other to CTC, where
+// repeated tokens are merged.
 std::string transformers_blank(const Tokenizer& tokenizer, SpeechHead head);
 
-// tokenizer.json and tokenizer_config.json for AutoTokenizer, and tokenizer.model. `pad` is the token that
-// fills up short texts, as in the model's config.json.
+// Returns tokenizer.json and tokenizer_config.json, which AutoTokenizer loads, and tokenizer.model. `pad` is
+// the token that pads short texts, as in the model's config.json.
 Result<NamedFiles> transformers_tokenizer_files(const Tokenizer& tokenizer, SpeechHead head,
                                                 std::int64_t pad);
 

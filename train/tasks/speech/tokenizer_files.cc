@@ -1,4 +1,4 @@
-// Which file of a path is the tokenizer; see tokenizer.h.
+// Finds the tokenizer's file at a path; see tokenizer.h.
 // SPDX-License-Identifier: MIT
 #include "train/checkpoint/folder/checkpoint_names.h"
 #include "train/io/text_file.h"
@@ -11,7 +11,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::uint64_t kLargest = 64 << 20;  // bytes; tokenizers have a few megabytes
+constexpr std::uint64_t kLargest = 64 << 20;  // bytes; tokenizers have a few MB
 
 bool is_folder(const std::string& path) {
   struct stat found {};

@@ -30,7 +30,7 @@ std::string text_at(const Json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// A list of steps, be it none, one or a Sequence of them.
+// Returns a key's steps as a list: none, one, or the steps of a Sequence.
 std::vector<Json> steps_of(const Json& json, const char* key, const char* inside) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return {};
@@ -38,7 +38,8 @@ std::vector<Json> steps_of(const Json& json, const char* key, const char* inside
   return {*found};
 }
 
-// An empty reason: all of it is what SentencePiece does itself.
+// Reads the normalizer and the pre-tokenizer. Returns an empty string if SentencePiece does all of it itself,
+// else the reason why the file cannot be converted.
 std::string read_normalizer(const Json& root, PieceModel& out) {
   bool prefix = false;
   for (const Json& step : steps_of(root, "normalizer", "normalizers")) {
@@ -70,7 +71,7 @@ std::string read_normalizer(const Json& root, PieceModel& out) {
   return "";
 }
 
-// Of BPE: tokens in the order of their numbers, which is the order of the merges.
+// Reads a BPE model. Its tokens must be numbered in the order of their merges.
 std::string read_bpe(const Json& model, PieceModel& out) {
   out.algorithm = PieceAlgorithm::bpe;
   out.byte_fallback = model.value("byte_fallback", false);
@@ -89,7 +90,7 @@ std::string read_bpe(const Json& model, PieceModel& out) {
   for (std::size_t i = 0; i < merges.size(); ++i) {
     const Json& merge = merges.at(i);
     std::string whole;
-    if (merge.is_string()) {  // "a b", as older files have it
+    if (merge.is_string()) {  // "a b", the format of older files
       whole = merge.get<std::string>();
       const std::size_t space = whole.find(' ');
       if (space == std::string::npos || space == 0 || space + 1 == whole.size()) {
@@ -130,7 +131,7 @@ std::string read_kinds(const Json& root, PieceModel& out) {
     if (out.byte_fallback && is_byte_piece(piece.text)) piece.kind = PieceKind::byte;
   }
   const auto bytes = std::ranges::count(out.pieces, PieceKind::byte, &TokenPiece::kind);
-  if (bytes == 0) out.byte_fallback = false;  // transformers says true of every model of NeMo
+  if (bytes == 0) out.byte_fallback = false;  // transformers writes true for every NeMo model
   if (bytes != 0 && bytes != 256) return "byte_fallback with " + std::to_string(bytes) + " of 256 bytes";
   if (const auto added = root.find("added_tokens"); added != root.end()) {
     for (const Json& token : *added) {
@@ -159,7 +160,7 @@ std::string read_all(const Json& root, PieceModel& out) {
   return why;
 }
 
-// The pairs that make a token, as transformers derives them: every split into two tokens, those of the
+// Returns the merges as transformers derives them: every split of a token into two tokens, those with the
 // highest score first.
 Json merges_of(const PieceModel& model) {
   std::unordered_map<std::string_view, std::size_t> numbers;

@@ -1,5 +1,5 @@
-// tokenizer.json, in which transformers keeps a tokenizer that was a SentencePiece model: back into one, and
-// from one.
+// Converts between a SentencePiece model and tokenizer.json, the format in which transformers stores a
+// tokenizer that was converted from one.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,13 +12,14 @@
 
 namespace octavo::train {
 
-// The model that it was made from, as far as encoding and decoding go. What cannot be read without loss is an
-// error that says what to give instead. `name` is what errors begin with. Tokens beyond the vocabulary are
-// left out: transformers' blank is one.
+// Converts a tokenizer.json to a SentencePiece model that encodes and decodes identically. If the conversion
+// would lose information, returns an error that names the file to use instead. Error messages begin with
+// `name`. Tokens beyond the vocabulary are omitted, such as the blank token of transformers.
 Result<PieceModel> read_tokenizer_json(std::string_view text, const std::string& name);
 
-// The other way, as transformers' own converter does it. `pad`: the text of the token behind the last one,
-// which is the model's blank. An error for models of words or characters, which that format has not.
+// Converts a SentencePiece model to tokenizer.json, as the converter of transformers does. `pad` is the text
+// of the token after the last one, which is the model's blank. Returns an error for models of words or
+// characters, because the format does not support them.
 Result<std::string> write_tokenizer_json(const PieceModel& model, const std::string& pad);
 
 }  // namespace octavo::train

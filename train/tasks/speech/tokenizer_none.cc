@@ -1,4 +1,5 @@
-// A build without SentencePiece: see tokenizer.h.
+// Implements tokenizer.h in a build without SentencePiece: every function that creates a tokenizer returns an
+// error.
 // SPDX-License-Identifier: MIT
 #include "train/tasks/speech/tokenizer.h"
 
@@ -30,7 +31,7 @@ Result<Tokenizer> Tokenizer::from_bytes(std::string /*bytes*/, std::string /*nam
   return not_built_in();
 }
 
-// Nobody has a Tokenizer here.
+// The functions below are never called, because no Tokenizer can be created.
 std::int64_t Tokenizer::size() const { return 0; }
 std::vector<std::int64_t> Tokenizer::encode(std::string_view /*text*/) const { return {}; }
 std::string Tokenizer::decode(std::span<const std::int64_t> /*tokens*/) const { return {}; }

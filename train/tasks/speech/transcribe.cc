@@ -16,11 +16,11 @@
 namespace octavo::train {
 namespace {
 
-// A recording and what was heard of it so far.
+// A recording and its transcript so far.
 struct File {
   std::vector<WindowHeard> windows;
-  std::size_t left = 0;  // windows
-  Heard heard;           // of one window alone
+  std::size_t left = 0;  // windows that are not transcribed yet
+  Heard heard;           // result of a recording with one window
   double seconds = 0;
   Status bad;
 };
@@ -29,7 +29,7 @@ struct Place {
   std::size_t file, window;
 };
 
-// Opens all of them: a header takes a moment, and there may be many.
+// Reads the headers of all recordings, with several threads: a header takes a moment, and there may be many.
 std::vector<Result<AudioInfo>> probe_all(std::span<const std::string> paths, int threads) {
   std::vector<std::optional<Result<AudioInfo>>> found(paths.size());
   for_each_index(paths.size(), reading_threads(threads),
@@ -81,7 +81,7 @@ class Transcription {
     request.rate = hearing_.rate;
     request.offset = static_cast<double>(window.first) * hearing_.frame_seconds;
     const double seconds = static_cast<double>(window.frames) * hearing_.frame_seconds;
-    // The last one ends with the file, wherever that is.
+    // The last window has no length: it ends where the file ends.
     if (request.offset + seconds < file.seconds) request.seconds = seconds;
     places_.push_back({number, file.windows.size()});
     clips_.push_back({request.seconds.value_or(file.seconds - request.offset),
@@ -118,7 +118,7 @@ class Transcription {
       out.heard = heard_of(merge_windows(file.windows, begins), tokenizer, hearing_.frame_seconds);
     }
     file.windows.clear();
-    // The last label may advance beyond the end.
+    // The last label may end after the end of the recording.
     for (HeardWord& word : out.heard.words) word.end = std::min(word.end, file.seconds);
     events_.done(number, std::move(out));
   }
@@ -129,7 +129,7 @@ class Transcription {
   const TranscribeEvents& events_;
   std::vector<File> files_;
   std::vector<ClipToHear> clips_;
-  std::vector<Place> places_;  // of the clips
+  std::vector<Place> places_;  // indexed by clip
   double done_ = 0, total_ = 0;
 };
 

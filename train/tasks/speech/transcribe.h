@@ -1,5 +1,5 @@
-// Recordings in files through a listener: opened and read by threads, long ones in windows that overlap, and
-// put together again. No LibTorch.
+// Transcribes recordings in files. Threads open and read them. Long recordings are cut into overlapping
+// windows, whose transcripts are merged. Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,24 +15,25 @@
 namespace octavo::train {
 
 struct TranscribeOptions {
-  double window = 20;  // seconds; longer recordings are cut into windows of no more
-  double overlap = 2;  // seconds on both sides of a window that its neighbours hear too
+  double window = 20;  // seconds; the maximum length of a window, without overlap
+  double overlap = 2;  // seconds on both sides of a window that its neighbors share
   ListeningOptions listening = {};
 };
 
 struct HeardFile {
-  double seconds = 0;  // of the recording
+  double seconds = 0;  // duration of the recording
   Heard heard;
 };
 
 struct TranscribeEvents {
-  // The file's number, and what was heard or what is wrong with it. Once for each, as soon as it is known.
+  // Receives the file's number, and its transcript or an error. Called once per file, as soon as its result
+  // is available.
   std::function<void(std::size_t, Result<HeardFile>)> done;
-  // Now and then: seconds that were heard, of how many.
+  // Receives the seconds of audio transcribed so far and their total. Called after each window.
   std::function<void(double, double)> progress;
 };
 
-// A bad file does not keep the others. Throws what `hear` and the events throw.
+// Transcribes the files. A bad file does not stop the others. Throws what `hear` and the events throw.
 void transcribe_files(const Hearing& hearing, std::span<const std::string> paths,
                       const TranscribeOptions& options, const TranscribeEvents& events);
 

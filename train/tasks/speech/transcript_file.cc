@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kLongestCue = 7, kPause = 1;  // seconds
-constexpr std::size_t kLine = 42;              // characters of a line, of which a cue has two
+constexpr std::size_t kLine = 42;              // characters per line; a cue has two lines
 
 struct Format {
   TranscriptFormat format;
@@ -35,7 +35,7 @@ bool ends_sentence(std::string_view word) {
          word.ends_with("\u3002");
 }
 
-// "00:01:02,345"; WebVTT has a point.
+// Formats a time as "00:01:02,345". `point` is the decimal separator, which is a point in WebVTT.
 std::string time_text(double seconds, char point) {
   const auto all = static_cast<long long>(std::llround(seconds * 1000));
   std::array<char, 64> out{};
@@ -44,7 +44,7 @@ std::string time_text(double seconds, char point) {
   return {out.data(), static_cast<std::size_t>(size)};
 }
 
-// In two lines of similar lengths where one is too short.
+// Splits a text that is too long for one line into two lines of similar lengths.
 std::string two_lines(const std::string& text) {
   if (characters(text) <= kLine) return text;
   std::size_t best = std::string::npos;
@@ -58,7 +58,7 @@ std::string two_lines(const std::string& text) {
   return out;
 }
 
-// WebVTT reads these as markup.
+// Escapes the characters that WebVTT reads as markup.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -87,7 +87,7 @@ std::string json_text(const std::string& path, double seconds, const Heard& hear
                     {"duration", thousandths(seconds)},
                     {"text", heard.text},
                     {"words", std::move(words)}};
-  // A path may be no UTF-8.
+  // A path is not necessarily valid UTF-8.
   return all.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 

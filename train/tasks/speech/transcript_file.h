@@ -1,5 +1,5 @@
-// What was heard of a recording in the formats of files: plain text, JSON, and the subtitles SRT and WebVTT.
-// No LibTorch.
+// Formats the transcript of a recording as plain text, JSON, or subtitles (SRT and WebVTT). Does not use
+// LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,8 +18,8 @@ enum class TranscriptFormat : std::uint8_t { text, json, srt, vtt };
 std::optional<TranscriptFormat> parse_transcript_format(std::string_view name);
 std::string_view extension_of(TranscriptFormat format);  // ".txt", ".json", ".srt", ".vtt"
 
-// Words that are shown together: up to seven seconds and 84 characters (two lines of 42), to the end of a
-// sentence or a pause of a second.
+// A subtitle: consecutive words that are shown together. A cue lasts up to seven seconds, has up to 84
+// characters (two lines of 42), and ends at the end of a sentence or before a pause of a second.
 struct Cue {
   double begin = 0, end = 0;
   std::string text;
@@ -27,7 +27,8 @@ struct Cue {
 };
 std::vector<Cue> cues_of(const std::vector<HeardWord>& words);
 
-// `path` and `seconds`: of the recording, for JSON, which is one line. Ends with a line break.
+// Formats a transcript. `path` and `seconds` are those of the recording; only JSON contains them, as one
+// line. The text ends with a line break.
 std::string transcript_text(TranscriptFormat format, const std::string& path, double seconds,
                             const Heard& heard);
 

@@ -1,4 +1,4 @@
-// The weights of an archive in the places of a model's.
+// Loads the weights of an archive into a model.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,17 +16,18 @@ namespace octavo::train {
 
 class SpeechArchive;
 
-// As NeMo: decoder and joint.
+// Returns the parts that are reinitialized when the vocabulary changes: decoder and joint, as in NeMo.
 FreshParts speech_fresh_parts();
 
-// `path` names the file of the tensors. `model`: its parameters and buffers, under transformers' names.
-// Dtypes are converted. Where names or shapes differ, the error lists every tensor that is missing, left over
-// or of another shape, and nothing has changed. The result is a line for the console.
+// Copies the tensors of a file into the parameters and buffers of `model`, which have the names that
+// transformers uses. `path` names the file in messages. Dtypes are converted. If names or shapes differ,
+// returns an error that lists every tensor that is missing, superfluous or of another shape, and changes
+// nothing. On success, returns a line for the console.
 Result<std::string> load_stored(const std::string& path, std::span<const StoredTensor> tensors,
                                 const NamedTensors& model);
 
-// The same of an archive, for a run that begins: where it has another vocabulary, speech_fresh_parts() keep
-// their values, and another line says so.
+// Loads the weights of an archive at the start of a new run and returns lines for the console. If the archive
+// has another vocabulary, speech_fresh_parts() keep their values, and a second line reports it.
 Result<std::vector<std::string>> load_archive(const SpeechArchive& archive, const NamedTensors& model);
 
 }  // namespace octavo::train

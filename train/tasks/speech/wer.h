@@ -1,5 +1,5 @@
-// The word error rate: edits between the words of a reference and of a hypothesis (train/strings/align.h),
-// summed over a set. No LibTorch.
+// Computes the word error rate: the edits between the words of a reference and of a hypothesis
+// (train/strings/align.h), summed over a set of clips. Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,11 +13,11 @@ namespace octavo::train {
 
 struct WordErrors {
   std::int64_t substitutions = 0, deletions = 0, insertions = 0;
-  std::int64_t words = 0;  // of the references
+  std::int64_t words = 0;  // words of the references
 
   [[nodiscard]] std::int64_t errors() const { return substitutions + deletions + insertions; }
-  // Errors per word; above 1 where there are many insertions. Without a word it is 0, or infinite where there
-  // are errors.
+  // Returns the errors per word, which may exceed 1 if there are many insertions. Without reference words it
+  // is 0, or infinite if there are errors.
   [[nodiscard]] double rate() const;
   WordErrors& operator+=(const WordErrors& other);
   friend bool operator==(const WordErrors&, const WordErrors&) = default;

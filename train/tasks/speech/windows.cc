@@ -13,21 +13,22 @@ namespace {
 
 using Begins = std::function<bool(std::int64_t)>;
 
-constexpr std::int64_t kSlack = 4;  // frames by which two windows may time the same label apart
-constexpr std::int64_t kNear = 6;   // frames around a seam without a common label
-constexpr std::int64_t kLongWord = 25;
+constexpr std::int64_t kSlack = 4;      // frames by which two windows may differ in the time of a label
+constexpr std::int64_t kNear = 6;       // frames before the middle where the search for a word of `b` begins
+constexpr std::int64_t kLongWord = 25;  // frames
 
 struct Pair {
   std::size_t a = 0, b = 0;
 };
 
-// The labels that both heard, as many as there are in one order, and of those the pair closest to `middle`.
+// Returns a pair of equal labels of `a` and `b`: among the pairs of a longest common subsequence, the pair
+// closest to `middle`.
 std::optional<Pair> common_label(std::span<const Emission> a, std::span<const Emission> b,
                                  std::int64_t middle) {
   const auto same = [&](std::size_t i, std::size_t j) {
     return a[i].token == b[j].token && std::abs(a[i].frame - b[j].frame) <= kSlack;
   };
-  // most[i][j]: pairs of a from i and of b from j.
+  // most[i][j]: length of the longest common subsequence of a from i and b from j.
   const std::size_t width = b.size() + 1;
   std::vector<std::int32_t> most((a.size() + 1) * width, 0);
   const auto at = [&](std::size_t i, std::size_t j) -> std::int32_t& { return most[i * width + j]; };
@@ -50,14 +51,14 @@ std::optional<Pair> common_label(std::span<const Emission> a, std::span<const Em
   return best;
 }
 
-// The first token at `frame` or later.
+// Returns the index of the first token at `frame` or later.
 std::size_t token_from(std::span<const Emission> tokens, std::int64_t frame) {
   const auto late = std::ranges::find_if(tokens, [&](const Emission& e) { return e.frame >= frame; });
   return static_cast<std::size_t>(late - tokens.begin());
 }
 
-// The first token from `first` on that begins a word; `first` where none does soon, as in a language without
-// spaces.
+// Returns the index of the first token from `first` on that begins a word. Returns `first` if no token does
+// within kLongWord frames, such as in a language without spaces.
 std::size_t next_word(std::span<const Emission> tokens, std::size_t first, const Begins& begins_word) {
   for (std::size_t i = first; i < tokens.size(); ++i) {
     if (tokens[i].frame > tokens[first].frame + kLongWord) return first;
@@ -66,7 +67,8 @@ std::size_t next_word(std::span<const Emission> tokens, std::size_t first, const
   return tokens.size();
 }
 
-// Nothing in common: words of `a` that begin before the middle, and words of `b` that begin after those.
+// Returns the seam of two windows without a common label: the words of `a` that begin before the middle, then
+// the words of `b` that begin after them.
 Pair seam_between_words(std::span<const Emission> a, std::span<const Emission> b, std::int64_t middle,
                         const Begins& begins_word) {
   const std::size_t kept = next_word(a, token_from(a, middle), begins_word);
@@ -76,7 +78,8 @@ Pair seam_between_words(std::span<const Emission> a, std::span<const Emission> b
   return {kept, late == 0 ? 0 : next_word(b, late, begins_word)};
 }
 
-// Adds a window to what was heard before it, which ends with `end`.
+// Appends the tokens of a window to the transcript of the preceding windows, which ends at frame `end`.
+// `first` is the window's first frame.
 void add_window(Transcript& out, std::int64_t end, const Transcript& tokens, std::int64_t first,
                 const Begins& begins_word) {
   const auto before = [](std::int64_t frame) { return [=](const Emission& e) { return e.frame < frame; }; };

@@ -1,6 +1,7 @@
-// Long recordings are heard in windows that overlap, and what was heard in them is put together by time: of
-// an overlap, each window has the half that lies deeper in it, and the seam is where both heard the same
-// label. So no word is lost or doubled. All in frames of the encoder. No LibTorch.
+// Cuts long recordings into overlapping windows and merges the transcripts of the windows by time. Each
+// window contributes the half of an overlap that is farther from its own edge. The seam is at a label that
+// both windows recognized, so that no word is lost or doubled. All positions are in frames of the encoder.
+// Does not use LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,18 +19,20 @@ struct HearingWindow {
   friend bool operator==(const HearingWindow&, const HearingWindow&) = default;
 };
 
-// As few windows as cover `frames` with `longest` frames each and `margin` more on both sides, which
-// neighbours share: they overlap by at least 2 * margin. All have the same number of frames. A recording
-// that fits into one window is one. REQUIRES: longest >= 1, margin >= 0.
+// Returns the smallest number of windows that cover `frames`. A window has up to `longest` frames and
+// `margin` more on both sides, which it shares with its neighbors, so neighbors overlap by at least twice the
+// margin. All windows have the same number of frames. A recording that fits into one window is not cut.
+// REQUIRES: longest >= 1, margin >= 0.
 std::vector<HearingWindow> cut_windows(std::int64_t frames, std::int64_t longest, std::int64_t margin);
 
 struct WindowHeard {
   HearingWindow window;
-  Transcript tokens;  // frames are from the window's first
+  Transcript tokens;  // frames count from the window's first
 };
 
-// In the frames of the recording. `windows` are in the order of time; `begins_word` of a token: where two
-// windows heard nothing in common, the seam is between words.
+// Merges the transcripts of windows, which are in the order of time, into one whose frames count from the
+// start of the recording. `begins_word` returns true if a token begins a word: if two windows have no label
+// in common, the seam is between words.
 Transcript merge_windows(const std::vector<WindowHeard>& windows,
                          const std::function<bool(std::int64_t)>& begins_word);
 
