@@ -2,9 +2,9 @@
 // forward passes, and handles it in steps, checkpoints and the log. The FP8 computation is in
 // octavo/torch/fp8.h.
 //
-// A step: forward passes inside a scope (backward passes need none), the optimizer's step, with several ranks
-// the maximum of amaxes() over ranks, and step_done(). Forward passes outside a scope, for example those of
-// an evaluation, run without FP8.
+// A step runs its forward passes inside a scope (backward passes need none) and then the optimizer. With
+// several ranks, set_amaxes() gets the maximum of amaxes() over ranks. step_done() ends the step. Forward
+// passes outside a scope, for example those of an evaluation, run without FP8.
 //
 // With `select: measure` only rank 0 measures. The other ranks are created with Measuring::told, and adopt()
 // rank 0's decisions() between steps. Until then their matmuls are in FP8.

@@ -19,7 +19,7 @@
 
 namespace octavo::train {
 
-// The largest bucket, in bytes. A larger parameter has its own bucket.
+// The most bytes of a bucket's elements. A larger parameter has its own bucket.
 inline constexpr std::int64_t kBucketBytes = std::int64_t{25} << 20;
 
 // The properties of a parameter that the layout needs. They are known before any allocation.

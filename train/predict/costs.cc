@@ -127,8 +127,8 @@ Kernel product(const Tensor& a, const Tensor& b) {
   out.rows = a.size(-2);
   out.inner = a.size(-1);
   out.columns = b.size(-1);
-  // Only the contiguous dimension must be aligned. If the sum is over the rows of both factors, it is not
-  // contiguous, so any length is as fast as an aligned one.
+  // Only the contiguous dimension must be aligned. If the inner dimension is contiguous
+  // in neither factor (a sum over the rows of both), any length is as fast as an aligned one.
   if (a.stride(-1) != 1 && b.stride(-2) != 1) out.inner = (out.inner + 7) / 8 * 8;
   return out;
 }

@@ -52,7 +52,7 @@ class FakeDevice {
   void settle(at::TensorList kept);
   // Records a kernel that no torch operator launches.
   void add_kernel(const char* name, double bytes, std::int64_t launches);
-  // Sets that the kernels from `first` on run `times` times in the step.
+  // Marks the kernels from `first` on as running `times` times in the step.
   void repeat_kernels(std::size_t first, std::int64_t times);
   // Sets whether new CPU tensors are created on the fake device instead, for models that are built on the
   // CPU.

@@ -18,8 +18,8 @@
 namespace octavo::train {
 
 struct StepTrace {
-  // Allocations from an empty device to the end of the second step. The first step creates the optimizer
-  // states at its end. Events from `evaluation` on belong to one batch of an evaluation.
+  // Allocations and deallocations from an empty device to the end of the second step. The first step creates
+  // the optimizer states at its end. Events from `evaluation` on belong to one batch of an evaluation.
   std::vector<octavo::plan::Event> events;
   std::size_t evaluation = 0;
   // Kernels of one step. Those from `backward` on belong to the last backward pass, those from `update` on to
