@@ -56,7 +56,7 @@ void BucketGradients::clear() {
   next_ = 0;
   filled_.assign(parameters_.size(), false);
   had_.assign(parameters_.size(), false);
-  for (Queued& each : queued_) each = Queued();  // of a step that an error has ended
+  for (Queued& each : queued_) each = Queued();  // may be left over from a step that failed
   for (auto& [name, param] : parameters_) param.mutable_grad().reset();
   for (torch::Tensor& tensor : stepped_) tensor.mutable_grad().reset();
   arm();
@@ -67,7 +67,7 @@ void BucketGradients::expect(std::int64_t passes, std::int64_t most) {
   most_ = most;
 }
 
-// Before a pass.
+// Prepares for the next micro-batch: no parameter is ready.
 void BucketGradients::arm() {
   came_.assign(parameters_.size(), false);
   waiting_.clear();
@@ -80,14 +80,14 @@ void BucketGradients::came(std::size_t parameter) {
   const std::size_t bucket = tensors_.layout().bucket_of(parameter);
   if (--waiting_[bucket] > 0) return;
   const torch::NoGradGuard no_grad;
-  // The memory of its gradients is free then, even if it cannot start yet.
+  // Moving the gradients frees their memory, even if the reduction cannot start yet.
   if (!plan_.each_pass) move(bucket, views_[bucket]);
   if (!starts_now()) return;
   while (next_ < tensors_.count() && waiting_[next_] == 0) start(next_++);
 }
 
-// Whether torch adds the next pass to a gradient: one that comes in parts, each of which torch adds in its
-// order, as in one process.
+// Returns true if torch should add the next micro-batch to the parameter's gradient. This is so for gradients
+// that come in parts, so that the parts are added in the same order as in one process.
 bool BucketGradients::adds_up(std::size_t parameter) const {
   const std::size_t bucket = tensors_.layout().bucket_of(parameter);
   const bool more = done_ + 1 < passes_;
@@ -95,7 +95,7 @@ bool BucketGradients::adds_up(std::size_t parameter) const {
          parameters_[parameter].second.scalar_type() == tensors_.mine(bucket).scalar_type();
 }
 
-// Adds the gradients that a bucket's parameters have to its flat tensor, and ends them.
+// Adds the gradients of a bucket's parameters to its flat tensor and frees them.
 void BucketGradients::move(std::size_t bucket, const Tensors& into) {
   Tensors first, first_grads, more, more_grads;
   for (std::size_t k = 0; k < into.size(); ++k) {
@@ -138,7 +138,7 @@ void BucketGradients::start(std::size_t bucket) {
   if (!empty.empty()) at::_foreach_zero_(empty);
 
   const torch::Tensor& mine = tensors_.mine(bucket);
-  // Of several passes the first one may be scattered to where the sums are.
+  // The first micro-batch of a step may be reduced directly into the sums.
   const bool there = !plan_.each_pass || (done_ == 0 && tensors_.bucket(bucket).owner < 0 &&
                                           mine.scalar_type() == whole.scalar_type());
   const torch::Tensor part = there ? mine : tensors_.part(bucket, whole);
@@ -165,7 +165,8 @@ void BucketGradients::pass_done() {
   arm();
 }
 
-// Which parameters some rank had a gradient for, and which buckets of some rank one that came late.
+// Combines had_ and `late` over ranks: had_ marks parameters that have a gradient on any rank, `late` marks
+// buckets that have a late gradient on any rank.
 void BucketGradients::agree_on_gradients(std::vector<bool>& late) {
   std::vector<bool> bits = had_;
   bits.insert(bits.end(), late.begin(), late.end());
@@ -205,7 +206,7 @@ void BucketGradients::finish() {
     if (parameters_[i].second.grad().defined()) late[tensors_.layout().bucket_of(i)] = true;
   }
   if (world_.ranks() > 1) agree_on_gradients(late);
-  // Those that were queued first come first.
+  // Waits in the order in which the reductions were queued.
   for (std::size_t k = 0; k < queued_.size(); ++k)
     queued_[(static_cast<std::size_t>(started_) + k) % queued_.size()].done();
   for (std::size_t b = 0; b < tensors_.count(); ++b) {

@@ -1,15 +1,17 @@
-// Gradients that several ranks sum in buckets while backward() runs: a bucket's gradients are moved into a
-// flat tensor when its last parameter has one, and the sum over ranks is queued beside the rest of the pass.
+// Sums gradients over ranks in buckets while backward() runs. When the last parameter of a bucket has its
+// gradient, the bucket's gradients are moved into a flat tensor, and its reduction over ranks is queued to
+// overlap with the rest of the backward pass.
 //
-// - DDP: the flat tensors are the gradients. They are reduced in the last pass of a step.
-// - ZeRO-1: likewise, but each rank gets the sums of its own chunks alone.
-// - ZeRO-2: each pass is reduced, from two tensors of one bucket, into the chunks of the rank.
+// - DDP: the flat tensors are the gradients. They are reduced in the last micro-batch of a step.
+// - ZeRO-1: like DDP, but each rank gets only the sums of its own chunks.
+// - ZeRO-2: each micro-batch is reduced, from two buffers of one bucket each, into the rank's chunks.
 //
-// A parameter is ready when it gets its first gradient in a pass; one whose gradient comes in parts
-// (recompute.h) waits for the end of the pass. A part that comes when its bucket has gone is summed over
-// ranks in finish(). Where a rank has no gradient for a parameter, it gives zeros. Buckets go in their order,
-// so all ranks do the same. Sums of several passes are fp32, as those of one process are, and so are those of
-// one rank in bits. Hooks come from one thread at a time, because all parameters are on one device.
+// A parameter is ready when it gets its first gradient in a micro-batch. If its gradient comes in parts
+// (train/nn/recompute.h), it is ready at the end of the micro-batch. A part that arrives after the reduction
+// of its bucket has started is summed over ranks in finish(). A rank without a gradient for a parameter
+// contributes zeros. Buckets are reduced in the order of the layout, so the collectives match on all ranks.
+// Sums of several micro-batches are fp32, as in GradientSums; with one rank they are bit-identical to those
+// of GradientSums. Hooks are called from one thread at a time, because all parameters are on one device.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -27,9 +29,9 @@ namespace octavo::train {
 
 class BucketGradients final : public Gradients {
  public:
-  // `stepped`: what the optimizer steps, by parameter: the parameters themselves, or the rank's pieces of
-  // them. REQUIRES: a layout of these parameters and this world, which outlives this; a divided one for
-  // each_pass.
+  // `stepped`: the tensors that the optimizer steps, by parameter: the parameters themselves, or the rank's
+  // pieces of them. REQUIRES: a layout of these parameters and this world, divided if plan.each_pass; the
+  // world outlives this object.
   BucketGradients(World& world, ParallelLayout layout, NamedTensors parameters,
                   std::vector<torch::Tensor> stepped, const GradientPlan& plan);
   ~BucketGradients() override;
@@ -38,22 +40,22 @@ class BucketGradients final : public Gradients {
   void expect(std::int64_t passes, std::int64_t most) override;
   void pass_done() override;
   void finish() override;
-  // Of whole buckets, or of the rank's chunks.
+  // Counts complete buckets (DDP, ZeRO-1) or the rank's chunks (ZeRO-2).
   [[nodiscard]] std::int64_t bytes() const override { return tensors_.bytes(); }
   [[nodiscard]] std::int64_t sum_bytes() const override { return tensors_.bytes() + tensors_.slot_bytes(); }
   [[nodiscard]] std::int64_t communication_bytes() const override { return tensors_.slot_bytes(); }
 
-  // Buckets whose reduction was queued since clear(), in all passes.
+  // Returns the number of bucket reductions that were queued since clear(), over all micro-batches.
   [[nodiscard]] std::int64_t started() const { return started_; }
 
  private:
   using Tensors = BucketTensors::Tensors;
   struct Hook;
-  // A reduction that is queued.
+  // A queued reduction.
   struct Queued {
     Pending pending;
-    torch::Tensor part, into;  // what is added to what when it is done; undefined: it is in place
-    bool first = false;        // of the step: it replaces what is there
+    torch::Tensor part, into;  // `part` is added to `into` when it is done; undefined: it is in place
+    bool first = false;        // the first of the step: `part` replaces `into`
     void done();
   };
 
@@ -72,18 +74,18 @@ class BucketGradients final : public Gradients {
   GradientPlan plan_;
   NamedTensors parameters_;
   BucketTensors tensors_;
-  Tensors stepped_, given_;     // by parameter; what finish() gives as gradients
-  std::vector<Tensors> views_;  // by bucket; none where each pass is reduced
+  Tensors stepped_, given_;     // by parameter; `given_`: gradients that finish() sets
+  std::vector<Tensors> views_;  // by bucket; empty if each micro-batch is reduced
   std::vector<Queued> queued_;  // by bucket, or by slot
 
-  // The step.
+  // State of the current step.
   std::int64_t passes_ = 0, most_ = 0, done_ = 0, started_ = 0;
   std::size_t next_ = 0;      // the bucket to start next
-  std::vector<bool> filled_;  // by parameter: its part of the flat tensor has a gradient
-  std::vector<bool> had_;     // by parameter: it had a gradient
-  // The pass.
-  std::vector<bool> came_;            // by parameter
-  std::vector<std::size_t> waiting_;  // by bucket: parameters that have not come
+  std::vector<bool> filled_;  // by parameter: its range of the flat tensor has a gradient
+  std::vector<bool> had_;     // by parameter: it had a gradient in this step
+  // State of the current micro-batch.
+  std::vector<bool> came_;            // by parameter: it is ready
+  std::vector<std::size_t> waiting_;  // by bucket: number of parameters that are not ready
 };
 
 }  // namespace octavo::train

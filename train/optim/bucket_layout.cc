@@ -9,7 +9,7 @@
 namespace octavo::train {
 namespace {
 
-// Of pieces: a multiple of every block, and of what a cache line or a vector holds.
+// The smallest alignment of pieces, in elements: a multiple of every block size, cache line and vector.
 constexpr std::int64_t kLeastAlignment = 256;
 
 std::int64_t alignment_of(const ParameterGroups& groups) {

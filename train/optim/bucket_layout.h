@@ -1,4 +1,5 @@
-// The layout of a run's trained parameters, from its groups: which parameters can be divided, and where.
+// Computes the bucket layout of a run's trained parameters from its groups: which parameters can be divided
+// among ranks, and where.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,13 +11,13 @@
 
 namespace octavo::train {
 
-// Whether ranks have parts of the optimizer's states (ZeRO).
+// Returns true if the optimizer states are divided among ranks (ZeRO).
 [[nodiscard]] inline bool divides_states(const TrainingSettings& training) {
   return training.parallel == Parallel::zero1 || training.parallel == Parallel::zero2;
 }
 
-// The same on all ranks. `divided`: ZeRO; parameters whose states cannot be divided (4bit-rank1) are then in
-// buckets of one rank each.
+// Returns the layout, which is identical on all ranks. `divided`: ZeRO; each parameter whose state cannot be
+// divided (4bit-rank1) is then in a bucket that a single rank owns.
 ParallelLayout lay_out(const ParameterGroups& groups, int ranks, bool divided,
                        std::int64_t bucket_bytes = kBucketBytes);
 

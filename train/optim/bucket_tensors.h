@@ -1,5 +1,5 @@
-// The memory of gradients in buckets: flat tensors of whole buckets (DDP, ZeRO-1), or the rank's chunks and
-// two tensors that buckets use in turns (ZeRO-2).
+// Allocates the memory of gradient buckets: flat tensors of complete buckets (DDP, ZeRO-1), or the rank's
+// chunks and two buffers that buckets use in turn (ZeRO-2).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,9 +15,9 @@
 namespace octavo::train {
 
 struct GradientPlan {
-  std::int64_t passes = 1;      // of a step, at most
-  bool reduce_in_fp32 = false;  // else in the gradients' own type; sums of several passes are fp32
-  bool each_pass = false;       // ZeRO-2: each pass is reduced, and only chunks are kept
+  std::int64_t passes = 1;      // micro-batches of a step, at most
+  bool reduce_in_fp32 = false;  // else in the gradients' own type; sums of several micro-batches are fp32
+  bool each_pass = false;       // ZeRO-2: each micro-batch is reduced, and only chunks are kept
 };
 
 class BucketTensors {
@@ -29,16 +29,18 @@ class BucketTensors {
   [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
   [[nodiscard]] std::size_t count() const { return mine_.size(); }
   [[nodiscard]] const Bucket& bucket(std::size_t number) const { return layout_.buckets()[number]; }
-  // The flat tensor of a bucket. Where each pass is reduced it is the slot's, until another bucket has it.
+  // Returns the flat tensor of a bucket. If each micro-batch is reduced, it is a view of the slot's buffer
+  // and valid until another bucket uses the slot.
   [[nodiscard]] torch::Tensor whole(std::size_t bucket, std::size_t slot = 0) const;
   [[nodiscard]] std::size_t slots() const { return slots_.size(); }
-  // The parameters of a bucket in its flat tensor, in their shapes and memory orders.
+  // Returns views of a bucket's flat tensor, one per parameter, with the parameters' shapes and strides.
   [[nodiscard]] Tensors views(std::size_t bucket, const torch::Tensor& whole) const;
-  // The rank's chunk of it.
+  // Returns the rank's chunk of a bucket's flat tensor.
   [[nodiscard]] torch::Tensor part(std::size_t bucket, const torch::Tensor& whole) const;
-  // The sums that the rank keeps: the part of the flat tensor, or a tensor of its own.
+  // Returns the sums that the rank keeps: its chunk of the flat tensor, or a separate tensor (ZeRO-2).
   [[nodiscard]] const torch::Tensor& mine(std::size_t bucket) const { return mine_[bucket]; }
-  // Those of a parameter's piece, in the shape of what the optimizer steps.
+  // Returns the sums of the rank's piece of a parameter, in the shape of `stepped`, the tensor that the
+  // optimizer steps.
   [[nodiscard]] torch::Tensor gradient(std::size_t parameter, const torch::Tensor& stepped) const;
 
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }

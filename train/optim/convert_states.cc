@@ -28,7 +28,7 @@ std::span<T> span_of(const Tensor& tensor) {
   return {static_cast<T*>(tensor.data_ptr()), tensor.nbytes() / sizeof(T)};
 }
 
-// Between a tensor and its elements in the order in which `like`, a parameter, has them in memory.
+// flat() returns a tensor's elements in the memory order of `like`, a parameter; shaped() is its inverse.
 Tensor flat(const Tensor& tensor, const Tensor& like) {
   const auto options = tensor.options().requires_grad(false);
   Tensor ordered = ::torch::empty_strided(like.sizes(), like.strides(), options);
@@ -41,7 +41,7 @@ Tensor shaped(const Tensor& elements, const Tensor& like) {
   return out;
 }
 
-// Tensors by name; what is taken out and not put back is gone.
+// Tensors by name. A tensor that take() removes is dropped unless it is put() back.
 class Store {
  public:
   explicit Store(NamedTensors& tensors) : tensors_(tensors) {
@@ -74,7 +74,7 @@ class Store {
   std::map<std::string, std::size_t, std::less<>> places_;
 };
 
-// What a state is made of.
+// How a state is stored.
 struct StateKind {
   bool native = true;
   StateFormat format = StateFormat::fp32;
@@ -124,7 +124,7 @@ class Converter {
   [[nodiscard]] std::string part_name(const StateKind& kind, std::size_t slot) const {
     return kind.native ? moment_name(slot, false) : std::string(slots_[slot].name);
   }
-  // Everything that a state may be saved under.
+  // Returns all names that a part of a state may have in a checkpoint.
   [[nodiscard]] std::vector<std::string> parts() const {
     std::vector<std::string> out = {"master"};
     for (std::size_t slot = 0; slot < static_cast<std::size_t>(kMaxSlots); ++slot) {
@@ -141,11 +141,11 @@ class Converter {
   }
   static bool keeps_master(WeightStore store) { return residual_bytes(store, 1) > 0; }
 
-  // The weight and its master bits as this run keeps them.
+  // Converts a weight and its master bits to the types of this run.
   Status weight(const std::string& name, const Tensor& param, bool trained) {
     const Tensor have = weights_.has(name) ? weights_.take(name) : Tensor();
     if (!have.defined() || have.sizes() != param.sizes()) {
-      weights_.put(name, have);  // whoever loads it says what is wrong
+      weights_.put(name, have);  // the loader of the weights reports the error
       return {};
     }
     const std::string master = name + ".master";
@@ -191,7 +191,7 @@ class Converter {
     return {};
   }
 
-  // The state that a parameter was saved with.
+  // Returns how the state of a parameter was saved.
   [[nodiscard]] Result<StateKind> kind_of(const std::string& name, const Json& entry) const {
     StateKind out;
     const auto format = entry.at("format").get<std::string>();
@@ -239,7 +239,8 @@ class Converter {
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       if (Status bad = moment(name, param, slot, *from, to); !bad.ok()) return bad;
     }
-    // Plain LibTorch does not count the steps of every algorithm.
+    // Plain LibTorch does not count the steps of every algorithm (SGD's are saved as 0). Converted moments
+    // are filled, so the step is at least 1.
     const bool filled = describe(plan_.name.algorithm)->first_step_fills;
     if (filled && entry.at("step").get<std::int64_t>() == 0) entry["step"] = 1;
     entry["format"] = std::string(octavo::name(to.format));

@@ -1,9 +1,9 @@
-// A checkpoint's optimizer states and weights turned into what a run with other settings would have saved:
-// states of another format, bf16 weights with another master, fp32 weights for bf16 ones, Octavo's states for
-// plain LibTorch's, and the reverse. Values go through fp32 by the core's codecs, one tensor at a time on the
-// CPU. What has the right kind already keeps its bits.
+// Converts a checkpoint's optimizer states and weights to those that a run with other settings would have
+// saved: states to another format, bf16 weights to other master weights, bf16 weights to fp32, plain
+// LibTorch's states to Octavo's, and the reverse. Values are converted through fp32 by the core's codecs, one
+// tensor at a time on the CPU. Tensors that already have the right kind stay bit-identical.
 //
-// The states of another algorithm are not converted: its moments mean something else.
+// The states of another algorithm are not converted, because its moments have another meaning.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,15 +20,16 @@
 
 namespace octavo::train {
 
-// What a checkpoint holds, as StepOptimizer::save() gave it, beside the weights. All on the CPU.
+// The contents of a checkpoint: the weights and the results of StepOptimizer::save(). All tensors are on the
+// CPU.
 struct SavedRun {
   NamedTensors weights;
   NamedTensors states;
   nlohmann::ordered_json& numbers;
 };
 
-// Changes `saved` so that a run with this plan and these groups can load it. Returns what was changed, a line
-// for each kind of change, for the console and the log. On an error `saved` may be changed in part.
+// Changes `saved` so that a run with this plan and these groups can load it. Returns a line for each kind of
+// change, for the console and the log. On an error `saved` may be partly changed.
 Result<std::vector<std::string>> convert_states(const OptimizerPlan& plan, const TrainingSettings& training,
                                                 const ParameterGroups& groups, SavedRun& saved);
 

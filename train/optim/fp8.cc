@@ -31,7 +31,8 @@ adapter::Options options_of(const Fp8Settings& settings, std::int64_t passes) {
   return out;
 }
 
-// Of a product: [in, out], [out, in], one for each group, or a convolution over one position.
+// Returns true if the parameter can be a matmul's weight: [in, out], [out, in], one for each group, or a
+// convolution over one position.
 bool may_be_weight(const Tensor& parameter) { return parameter.dim() == 2 || parameter.dim() == 3; }
 
 }  // namespace
@@ -57,7 +58,7 @@ Fp8::Fp8(const Fp8Settings& settings, const NamedTensors& parameters, std::int64
   parts_->context = context;
 }
 
-// A graph may outlive this, and with it the context.
+// Removes the log callback, because an autograd graph may keep the context alive after this object.
 Fp8::~Fp8() {
   if (active()) parts_->context->set_log(nullptr);
 }
@@ -108,12 +109,12 @@ Result<Stateful::Commit> Fp8::load(const NamedTensors& tensors, const nlohmann::
   state.tensors = tensors;
   state.decisions = numbers.at(kDecisions).get<std::vector<std::string>>();
   if (!active()) return Stateful::Commit([] {});
-  // Scales are of formats and recipes, and so are times.
+  // Scales and measured times are valid only for their format and recipe.
   if (const auto then = numbers.at(kSettings).get<std::string>(); then != settings_) {
     anew_ = "those of the checkpoint have other settings (" + then + ")";
     return Stateful::Commit([] {});
   }
-  // A run that fell back has saved nothing.
+  // A run that fell back to bf16 has saved no tensors.
   if (state.tensors.empty() && parts_->context->options().recipe == fp8::name(fp8::Recipe::delayed))
     return Stateful::Commit([] {});
   try {

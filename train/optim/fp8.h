@@ -1,12 +1,13 @@
-// Products in FP8 for a run: the context that the door for products (nn/project.h) finds during passes, and
-// what surrounds it in a step, in a checkpoint and in the log. What it does is in octavo/torch/fp8.h.
+// FP8 matmuls of a run. Owns the FP8 context that matmuls with weights (train/nn/project.h) use during
+// forward passes, and handles it in steps, checkpoints and the log. The FP8 computation is in
+// octavo/torch/fp8.h.
 //
-// A step: forward passes inside a scope (backward passes need none), the optimizer's step, with several ranks
-// the maximum of amaxes() over them, and step_done(). Passes outside a scope, such as those of an evaluation,
-// are plain.
+// A step runs its forward passes inside a scope (backward passes need none) and then the optimizer. With
+// several ranks, set_amaxes() gets the maximum of amaxes() over ranks. step_done() ends the step. Forward
+// passes outside a scope, for example those of an evaluation, run without FP8.
 //
-// With `select: measure` rank 0 measures and the others are told: they are made with Measuring::told, and
-// take its decisions() between steps by adopt(). Until then their products are in FP8.
+// With `select: measure` only rank 0 measures. The other ranks are created with Measuring::told, and adopt()
+// rank 0's decisions() between steps. Until then their matmuls are in FP8.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,57 +27,62 @@ class Fp8 {
  public:
   enum class Measuring { here, told };
 
-  // `parameters`: the model's, where they train, in the same order on all ranks; those that can be weights of
-  // products get states. `passes`: of this rank in a step, which share what weights are cast to. Throws
-  // c10::Error for settings that do not fit and, unless the fallback is bf16, for a device without FP8.
+  // `parameters`: the model's parameters on the training device, in the same order on all ranks; those that
+  // can be weights of matmuls get FP8 states. `passes`: how often a step of this rank uses each weight; all
+  // uses share one cast to FP8. Throws c10::Error for invalid settings and, unless the fallback is bf16, for
+  // a device without FP8.
   Fp8(const Fp8Settings& settings, const NamedTensors& parameters, std::int64_t passes = 1,
       Measuring measuring = Measuring::here);
   ~Fp8();
   Fp8(const Fp8&) = delete;
   Fp8& operator=(const Fp8&) = delete;
 
-  // False: the device has no FP8, and everything here does nothing.
+  // Returns false if the device has no FP8. All other functions then do nothing.
   [[nodiscard]] bool active() const;
-  // Products of this thread are in FP8 while it lives.
+  // Returns a scope in which this thread's matmuls with weights are in FP8.
   [[nodiscard]] ProductScope scope() const;
 
-  // After the optimizer's step; `skipped` as StepOptimizer::skipped() has it. The host does not wait for it.
+  // Ends a step. Call it after the optimizer's step. `skipped`: StepOptimizer::skipped(); the host does not
+  // wait for it.
   void step_done(const torch::Tensor& skipped);
 
-  // The maxima of the step under way: fp32 [count], the same count on every rank; empty where the recipe has
-  // none. A copy: what the ranks agreed on is set.
+  // Returns a copy of the maxima of the current step: fp32 [count], with the same count on every rank; empty
+  // if the recipe has none. set_amaxes() sets the maxima that the ranks agreed on.
   [[nodiscard]] torch::Tensor amaxes() const;
   void set_amaxes(const torch::Tensor& amaxes);
 
-  // What was measured, a string for each shape; for other ranks.
+  // Returns the measured decisions, a string for each shape, for adopt() on other ranks.
   [[nodiscard]] std::vector<std::string> decisions() const;
   void adopt(const std::vector<std::string>& decisions);
-  // How many there are.
+  // Returns the number of decisions.
   [[nodiscard]] std::size_t choices() const;
 
-  // Lines for the log since the last call: what was measured and chosen, which products stay plain, and why.
+  // Returns and clears the log lines since the last call: measurements and choices, and which matmuls run
+  // without FP8 and why.
   std::vector<std::string> news();
 
-  // Of the codes of weights, and of scales and histories.
+  // Returns the bytes of the weights' FP8 codes, scales and histories.
   [[nodiscard]] std::int64_t bytes() const;
 
-  // Of a run that goes on: why scales and choices begin anew; empty: they are the checkpoint's.
+  // Returns why a resumed run starts with initial scales and no choices; empty: they were loaded from the
+  // checkpoint.
   [[nodiscard]] const std::string& anew() const { return anew_; }
-  // As Stateful has them; see Fp8Part. What was saved with other settings is not loaded.
+  // Implement Stateful for Fp8Part. State that was saved with other settings is not loaded.
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const;
   Result<Stateful::Commit> load(const NamedTensors& tensors, const nlohmann::ordered_json& numbers);
 
  private:
-  struct Parts;  // the adapter's; see product_scope.h for why it is hidden
+  struct Parts;  // the adapter's types; product_scope.h explains why they are hidden
   std::unique_ptr<Parts> parts_;
-  std::string settings_;  // in words
+  std::string settings_;  // text of the recipe
   std::string anew_ = "the checkpoint has none";
 };
 
-// FP8 in a checkpoint. A run that takes it up at a checkpoint of one without begins with fresh scales.
+// The FP8 state in a checkpoint. If the checkpoint was saved without FP8, scales start from their initial
+// values.
 class Fp8Part : public Stateful {
  public:
-  explicit Fp8Part(Fp8& fp8) : fp8_(fp8) {}  // which outlives it
+  explicit Fp8Part(Fp8& fp8) : fp8_(fp8) {}  // `fp8` outlives this object
 
   [[nodiscard]] std::string_view name() const override { return "fp8"; }
   void save(NamedTensors& tensors, nlohmann::ordered_json& numbers) const override {

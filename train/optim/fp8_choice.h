@@ -1,8 +1,7 @@
-// Whether a run has products in FP8, and what its ranks agree on for them. fp8.h has the
-// products themselves.
+// Decides whether a run uses FP8 matmuls, and synchronizes their state between ranks. The matmuls themselves
+// are in fp8.h.
 //
-// FP8 is of the passes of a step alone. What is evaluated or generated is computed without it, as a trained
-// model is elsewhere.
+// Only training steps use FP8. Evaluation and generation run without it, like a trained model elsewhere.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,20 +18,22 @@ namespace octavo::train {
 
 struct Fp8Plan {
   bool enabled = false;
-  std::string warning;  // why not, where it was asked for
+  std::string warning;  // why FP8 is off although the settings enable it
 };
 
-// Where the device has no FP8: an error that says what to do, or, with the fallback, a plan without.
+// Decides whether FP8 is used on a device. If the device has no FP8, returns a plan without it (fp8.fallback:
+// bf16) or an error with the possible fixes.
 Result<Fp8Plan> plan_fp8(const Fp8Settings& settings, const torch::Device& device);
-// Ranks may have different devices: all of them have FP8, or none has.
+// Turns FP8 off on all ranks if any rank's device does not have it. Collective.
 void agree(World& world, Fp8Plan& plan);
 
-// The settings, in a line for the log.
+// Returns a line for the log that describes the settings.
 std::string fp8_text(const Fp8Settings& settings);
 
-// Before step_done(), on all ranks: the maxima of all, in one collective.
+// Replaces the maxima (amaxes) by their maximum over all ranks, in one collective. Call it on all ranks
+// before step_done().
 void reduce_maxima(World& world, Fp8& fp8);
-// Rank 0's choices for all ranks, between steps.
+// Copies rank 0's choices to all ranks. Call it between steps.
 void share_choices(World& world, Fp8& fp8);
 
 }  // namespace octavo::train

@@ -33,7 +33,7 @@ void GradientSums::pass_done() {
     else
       sums_[i].copy_(grad);
     filled_[i] = true;
-    // Torch would add the next pass to a remaining gradient, in bf16.
+    // If the gradient remained, torch would add the next micro-batch to it in bf16.
     grad.reset();
   }
 }
@@ -46,7 +46,7 @@ void GradientSums::finish() {
 
 namespace {
 
-// Those whose gradients the optimizer does not take.
+// Returns the parameters whose gradients the optimizer does not offload.
 NamedTensors left_here(const NamedTensors& parameters, StepOptimizer& optimizer) {
   NamedTensors out;
   for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -1,7 +1,7 @@
-// The gradients of a step: those of several backward passes added up, and of several ranks. What the
-// optimizer steps has them afterwards.
+// Sums the gradients of a step over micro-batches and ranks, and gives the sums to the tensors that the
+// optimizer steps.
 //
-// A step: clear(), expect(), then backward() and pass_done() for each pass, then finish().
+// A step: clear(), expect(), then backward() and pass_done() for each micro-batch, then finish().
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,26 +22,27 @@ class Gradients {
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
 
-  // Before the first pass of a step: no tensor has a gradient.
+  // Removes the gradients of all tensors. Call it before the first micro-batch of a step.
   virtual void clear() = 0;
-  // After clear(): the passes that this rank will do, and the most that a rank does. A rank may have none.
+  // Sets the number of this rank's micro-batches in the step (`passes`, may be 0) and the largest number of
+  // any rank (`most`). Call it after clear().
   virtual void expect(std::int64_t passes, std::int64_t most) = 0;
-  // After each backward pass.
+  // Call it after the backward pass of each micro-batch.
   virtual void pass_done() = 0;
-  // After the last pass, on every rank: the tensors that the optimizer steps have the sums as gradients, and
-  // those that no pass of any rank had a gradient for have none.
+  // Sets the sums as the gradients of the tensors that the optimizer steps. A tensor that got no gradient in
+  // any micro-batch of any rank has none. Call it after the last micro-batch, on every rank.
   virtual void finish() = 0;
 
-  // Bytes of gradients and sums at most.
+  // Returns the peak bytes of gradients and sums.
   [[nodiscard]] virtual std::int64_t bytes() const = 0;
-  // Of what is always there: sums, and what ranks communicate.
+  // Returns the bytes that are always allocated: sums and communication buffers.
   [[nodiscard]] virtual std::int64_t sum_bytes() const = 0;
-  // Of what is there for communication alone; it is no part of bytes().
+  // Returns the bytes of buffers that serve only communication. They are not part of bytes().
   [[nodiscard]] virtual std::int64_t communication_bytes() const { return 0; }
 };
 
-// Those of one process without a group. fp32 weights add up in their own gradients; those of bf16 weights are
-// moved into fp32 sums after each pass, where there is more than one.
+// The gradients of one process without a process group. Gradients of fp32 weights accumulate in place.
+// Gradients of bf16 weights are added to fp32 sums after each micro-batch, if a step has several.
 class GradientSums final : public Gradients {
  public:
   GradientSums(NamedTensors parameters, std::int64_t passes);
@@ -56,30 +57,31 @@ class GradientSums final : public Gradients {
  private:
   NamedTensors parameters_;
   std::int64_t bytes_ = 0, sum_bytes_ = 0;
-  std::vector<torch::Tensor> sums_;  // undefined where torch's own will do
+  std::vector<torch::Tensor> sums_;  // undefined if torch's own gradient suffices
   std::vector<bool> filled_;         // in this step
 };
 
-// Those of one process, of which the optimizer takes most to host memory while backward() runs. A gradient
-// that comes in parts (recompute.h) stays until its pass ends; where torch adds up passes in it, as in
-// GradientSums, until the step. The sums are those of GradientSums in bits.
+// The gradients of one process whose optimizer offloads most of them to host memory while backward() runs. A
+// gradient that comes in parts (train/nn/recompute.h) stays on the device until its micro-batch ends. If
+// torch accumulates micro-batches in it, as in GradientSums, it stays until the step. The sums are
+// bit-identical to those of GradientSums.
 class TakenGradients final : public Gradients {
  public:
-  // The optimizer, of these parameters, outlives this.
+  // REQUIRES: an optimizer of these parameters, which outlives this object.
   TakenGradients(NamedTensors parameters, std::int64_t passes, StepOptimizer& optimizer);
 
   void clear() override;
   void expect(std::int64_t /*passes*/, std::int64_t /*most*/) override {}
   void pass_done() override;
   void finish() override { rest_.finish(); }
-  // Of those that stay on the device.
+  // Counts the gradients that stay on the device.
   [[nodiscard]] std::int64_t bytes() const override { return rest_.bytes(); }
   [[nodiscard]] std::int64_t sum_bytes() const override { return rest_.sum_bytes(); }
 
  private:
   StepOptimizer& optimizer_;
   NamedTensors parameters_;
-  std::vector<std::size_t> taken_;  // numbers of parameters
+  std::vector<std::size_t> taken_;  // numbers of parameters whose gradients are offloaded
   std::int64_t passes_;
   GradientSums rest_;
 };

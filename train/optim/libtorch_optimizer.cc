@@ -1,5 +1,6 @@
-// LibTorch's own optimizers behind StepOptimizer, for devices that Octavo has no code for. Norm, clipping and
-// the guard are done here, and a step waits for its norm.
+// Implements StepOptimizer with LibTorch's own optimizers, for devices that Octavo has no code for. The norm,
+// clipping and the check for non-finite gradients are implemented here. The host waits for the norm in each
+// step.
 // SPDX-License-Identifier: MIT
 #include "train/config/options.h"
 #include "train/optim/optimizer_factories.h"
@@ -21,8 +22,9 @@ namespace {
 
 namespace optim = torch::optim;
 
-// The tensors of a parameter's state and its step, by torch's names, which are those of the descriptions. One
-// that is not there yet is undefined.
+// Accesses the tensors of a parameter's state and its step. `part` is the number of a slot
+// (octavo/describe.h), which has torch's name for the tensor. A tensor that torch has not created yet is
+// undefined.
 template <class State>
 struct Parts;
 template <class State>
@@ -52,18 +54,18 @@ struct Parts<optim::SGDParamState> {
   static void set_step(optim::SGDParamState& /*state*/, std::int64_t /*step*/) {}
 };
 
-// What all groups have.
+// The options that all groups share.
 struct Wanted {
   Algorithm algorithm{};
   HyperParams hyper;
-  std::span<const Slot> slots;  // the moments that it keeps, as they are described
+  std::span<const Slot> slots;  // descriptions of the moments that it keeps
   double max_norm = 0;
 };
 
 template <class Optimizer, class State>
 class PlainOptimizer : public StepOptimizer {
  public:
-  // options_of(group) gives torch's options of a group.
+  // options_of(group) returns torch's options of a group.
   template <class OptionsOf>
   PlainOptimizer(ParameterGroups groups, const Wanted& wanted, const OptionsOf& options_of)
       : wanted_(wanted),
@@ -207,8 +209,8 @@ std::unique_ptr<StepOptimizer> make_sgd(ParameterGroups groups, const Wanted& wa
       });
 }
 
-// What LibTorch has under the same name and with the same meaning. It is a list, because each is a class of
-// torch's; other algorithms need a device that Octavo has code for.
+// The algorithms that LibTorch has under the same name and with the same meaning. They are listed because
+// each is a separate class of torch. Other algorithms need a device that Octavo has code for.
 struct Plain {
   std::string_view name;
   std::unique_ptr<StepOptimizer> (*make)(ParameterGroups, const Wanted&);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-// From `high` to `low`; `done` from 0 to 1.
+// Interpolate from `high` to `low` as `done` goes from 0 to 1.
 double straight(double high, double low, double done) { return high + (low - high) * done; }
 double half_cosine(double high, double low, double done) {
   return low + (high - low) * 0.5 * (1.0 + std::cos(kPi * done));

@@ -8,8 +8,9 @@
 
 namespace octavo::train {
 
-// Of step 1 to `steps`: a straight rise over warmup_steps, which ends at learning_rate, then the scheduler's
-// course, which would reach min_lr one step after the last. REQUIRES: 1 <= step.
+// Returns the learning rate of a step, from 1 to `steps`. It rises linearly to learning_rate over
+// warmup_steps, then follows the scheduler's curve, which would reach min_lr one step after the last.
+// REQUIRES: 1 <= step.
 double learning_rate(const TrainingSettings& training, std::int64_t step, std::int64_t steps);
 
 }  // namespace octavo::train

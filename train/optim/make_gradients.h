@@ -1,4 +1,4 @@
-// The gradients of a run, as its settings and its ranks ask for.
+// Creates the Gradients object that a run's settings and ranks need.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,9 +13,10 @@
 
 namespace octavo::train {
 
-// Without a group: those of this process. `passes`: of a step on a rank, at most. `weights`: the rank's
-// pieces (ZeRO); null: every rank steps all parameters. `optimizer`: takes
-// gradients where the settings ask for it; null: nobody does. World and optimizer outlive the result.
+// Without a process group the result handles this process alone. `passes`: the largest number of
+// micro-batches of a rank in a step. `weights`: the rank's pieces (ZeRO); null: every rank steps all
+// parameters. `optimizer`: offloads gradients if the settings request it; null: gradients stay on the device.
+// World and optimizer outlive the result.
 std::unique_ptr<Gradients> make_gradients(World& world, const ParameterGroups& groups,
                                           const TrainingSettings& training, std::int64_t passes,
                                           const ShardedWeights* weights, StepOptimizer* optimizer = nullptr);

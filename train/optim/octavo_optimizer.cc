@@ -1,5 +1,6 @@
-// Octavo's optimizers behind StepOptimizer, with the guard on: the trainer wants the norm anyway. They step
-// whole parameters, or this rank's pieces of them; what is saved and loaded speaks of whole ones.
+// Implements StepOptimizer with Octavo's optimizers. The guard against non-finite gradients is on, because
+// the trainer needs the gradient norm anyway. The optimizers step complete parameters, or this rank's pieces
+// of them. Saved and loaded states are always those of complete parameters.
 // SPDX-License-Identifier: MIT
 #include "train/config/options.h"
 #include "train/config/recipe.h"
@@ -59,7 +60,7 @@ std::unique_ptr<Native> make(const OptimizerName& optimizer, const TrainingSetti
   return octavo::torch::make_optimizer(native_groups(*info, groups), options);
 }
 
-// The tensors that are stepped for the parameters.
+// Returns the tensors that the optimizer steps: the parameters, or this rank's pieces of them.
 NamedTensors stepped(const NamedTensors& parameters, const ShardedWeights* shards) {
   NamedTensors out = parameters;
   for (std::size_t i = 0; shards != nullptr && i < out.size(); ++i) out[i].second = shards->pieces()[i];
@@ -90,7 +91,7 @@ class NativeOptimizer : public StepOptimizer {
     if (shards_ != nullptr) {
       share();
     } else if (training.offload != Offload::none) {
-      optimizer_->attach();  // ranks gather their pieces right after the step
+      optimizer_->attach();  // not with shards: ranks gather their pieces right after the step
     }
     takes_ = training.offload_gradients;
   }
@@ -180,8 +181,9 @@ class NativeOptimizer : public StepOptimizer {
   }
 
  private:
-  // Pieces have the format of their whole, and the random numbers of their place in it. Norms, and what an
-  // algorithm measures, are summed over ranks.
+  // Registers this rank's tensors as pieces. A piece has the state format of its complete parameter, and the
+  // random numbers of its position in it. Norms and other values that an algorithm measures are reduced over
+  // ranks.
   void share() {
     constexpr std::uint32_t kAllRanks = 1;
     for (std::size_t i = 0; i < stepped_.size(); ++i) {
@@ -201,7 +203,7 @@ class NativeOptimizer : public StepOptimizer {
     optimizer_->set_norm_reduce(over_ranks(World::Reduce::sum), over_ranks(World::Reduce::max));
   }
 
-  // What the state of a whole parameter is, or will be with its first step.
+  // Returns the kind of a complete parameter's state, also before its first step creates it.
   [[nodiscard]] octavo::torch::Kind kind_of(std::size_t i) const {
     if (shards_ == nullptr) return optimizer_->kind_of(parameters_[i].second);
     const auto& options = optimizer_->param_groups()[group_[i]].options();
@@ -230,7 +232,7 @@ class NativeOptimizer : public StepOptimizer {
     return same;
   }
 
-  // Compares formats and sizes of the saved states with those that a first step would make.
+  // Compares formats and sizes of the saved states with those that a first step would create.
   [[nodiscard]] Status fits(const std::vector<std::unique_ptr<ParamState>>& states) const {
     std::string differing;
     for (std::size_t i = 0; i < states.size(); ++i) {
@@ -258,12 +260,12 @@ class NativeOptimizer : public StepOptimizer {
 
   Algorithm algorithm_;
   NamedTensors parameters_;  // of all groups, in the model's order
-  NamedTensors stepped_;     // they, or this rank's pieces of them
+  NamedTensors stepped_;     // the parameters, or this rank's pieces of them
   std::vector<GroupOptions> groups_;
   std::vector<std::size_t> group_;  // by parameter
   double highest_rate_;
-  const ShardedWeights* shards_;  // null: parameters are stepped whole
-  bool takes_ = false;            // gradients go to host memory
+  const ShardedWeights* shards_;  // null: complete parameters are stepped
+  bool takes_ = false;            // gradients are offloaded to host memory
   std::unique_ptr<Native> optimizer_;
 };
 

@@ -1,4 +1,4 @@
-// Which optimizer runs, what it is called and what it takes.
+// Chooses the optimizer of a run, names it and computes the memory of its states.
 // SPDX-License-Identifier: MIT
 #include "train/optim/optimizer.h"
 
@@ -26,7 +26,7 @@ DType dtype_of(const torch::Tensor& tensor) {
   return tensor.scalar_type() == torch::kBFloat16 ? DType::bf16 : DType::f32;
 }
 
-// A whole parameter, with its state and what it keeps besides.
+// Returns the spec of a complete parameter: its types, state format and master weights.
 TensorSpec spec_of(const ParameterGroups& groups, std::size_t number, const TrainingSettings& training) {
   const torch::Tensor& param = groups.parameters[number].second;
   TensorSpec spec;
@@ -42,7 +42,7 @@ TensorSpec spec_of(const ParameterGroups& groups, std::size_t number, const Trai
   return spec;
 }
 
-// Where the states of parameters (here or there is on the CPU) go that leave it.
+// Returns where offloaded states live. `on_cpu`: the parameters are on the CPU.
 Residence wanted(const TrainingSettings& training, bool on_cpu) {
   switch (training.offload) {
     case Offload::host:
@@ -57,15 +57,15 @@ Residence wanted(const TrainingSettings& training, bool on_cpu) {
   return Residence::device;
 }
 
-// What the states of these take, which the optimizer places in the order of the groups.
-// The layout of each tensor's state, and where it lives, in the order of groups.
+// The layout of a tensor's state, and where it lives.
 struct PlacedState {
   TensorLayout layout;
   Residence residence;
   std::int64_t copies = 0;  // bytes of the weight and its gradient in host memory, which the engine keeps
 };
-// The CPU updates a copy of the weight, by a copy of the gradient; gradients may go there of themselves, and
-// are summed in fp32 over passes.
+// Returns the bytes of the copies that the engine keeps in host memory. An update on the CPU needs a copy of
+// the weight and of the gradient. Offloaded gradients need a copy too, in fp32 if they are summed over
+// micro-batches.
 std::int64_t copies_of(const TensorSpec& spec, Residence residence, const TrainingSettings& training) {
   if (residence == Residence::device) return 0;
   const bool on_cpu = residence == Residence::host;
@@ -75,6 +75,7 @@ std::int64_t copies_of(const TensorSpec& spec, Residence residence, const Traini
   const std::int64_t gradient = taken ? dtype_bytes(sums ? DType::f32 : spec.grad_dtype) : 0;
   return spec.numel * (weight + gradient);
 }
+// Places states in the order of the groups, as the optimizer does.
 std::vector<PlacedState> place_states(const OptimizerPlan& plan, const TrainingSettings& training,
                                       const ParameterGroups& groups, const std::vector<TensorSpec>& specs) {
   std::vector<TensorLayout> layouts;
@@ -126,13 +127,15 @@ PlannedStates planned(const std::vector<PlacedState>& states) {
   return out;
 }
 
-// Formats that the groups of parameters ask for and plain LibTorch has not.
+// Returns true if a parameter group has a state format other than fp32, which plain LibTorch does not
+// support.
 bool asks_for_low_bits(const TrainingSettings& training) {
   return std::ranges::any_of(training.groups, [](const GroupSettings& each) {
     return each.state.value_or(StateFormat::fp32) != StateFormat::fp32;
   });
 }
 
+// Returns why the optimizer cannot run on the device; empty: it can.
 std::string reason_against(const OptimizerName& name, const TrainingSettings& training,
                            const torch::Device& device, bool has_backend) {
   if (has_backend) return {};

@@ -1,4 +1,5 @@
-// The two kinds of StepOptimizer. Only optimizer.cc and tests include this.
+// Creates the two kinds of StepOptimizer, and checks saved states for them. Internal to train/optim and
+// tests.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,18 +20,18 @@ std::unique_ptr<StepOptimizer> make_native_optimizer(const OptimizerName& name,
 std::unique_ptr<StepOptimizer> make_plain_optimizer(const OptimizerName& name,
                                                     const TrainingSettings& training, ParameterGroups groups);
 
-// Whether LibTorch has the algorithm, with the same meaning.
+// Returns true if LibTorch has the algorithm with the same meaning.
 bool plain_has(Algorithm algorithm);
 
-// An error where a parameter's saved state is another algorithm's, whose moments mean something else. States
-// saved by version 0.1 do not say whose they are.
+// Returns an error if a parameter's saved state belongs to another algorithm, because its moments have
+// another meaning. States saved by version 0.1 do not name their algorithm and are accepted.
 Status check_algorithm(const nlohmann::ordered_json& state, const std::string& parameter,
                        Algorithm algorithm);
 
-// What helps where states are of another kind: see convert_states.h.
+// Advice for messages about states of another kind; see convert_states.h.
 inline constexpr const char* kConvertAdvice = "; to convert them: --resume convert_states=true";
 
-// Of the tensors that save() gave, those of one parameter: "<parameter>.<part>".
+// Finds a tensor of save() by its name, "<parameter>.<part>". Returns null if there is none.
 inline const torch::Tensor* find_tensor(const NamedTensors& tensors, const std::string& name) {
   for (const auto& [each, tensor] : tensors) {
     if (each == name) return &tensor;

@@ -26,7 +26,7 @@ bool matches_one(const std::vector<std::string>& patterns, const std::string& na
   return std::ranges::any_of(patterns, [&](const std::string& each) { return matches(each, name); });
 }
 
-// How many edits turn `part` into some part of `name`.
+// Returns the smallest edit distance between `part` and any substring of `name`.
 std::size_t distance_within(std::string_view part, std::string_view name) {
   std::vector<std::size_t> row(name.size() + 1, 0), above;
   for (std::size_t i = 1; i <= part.size(); ++i) {
@@ -38,7 +38,7 @@ std::size_t distance_within(std::string_view part, std::string_view name) {
   return *std::ranges::min_element(row);
 }
 
-// The names that are most like a pattern, the nearest first.
+// Returns the names that are most similar to a pattern, nearest first.
 std::string near_names(const std::string& pattern, const NamedTensors& parameters) {
   std::string letters;
   std::ranges::copy_if(pattern, std::back_inserter(letters),
@@ -66,14 +66,14 @@ Status check_matches(const std::string& key, const std::vector<std::string>& pat
 
 std::string group_key(std::size_t group) { return kGroupsKey + ("[" + std::to_string(group) + "]"); }
 
-// The first of the groups that has a pattern for the name.
+// Returns the first group that has a pattern for the name, or kNoGroup.
 std::size_t first_group(const std::vector<GroupSettings>& groups, const std::string& name) {
   const auto found =
       std::ranges::find_if(groups, [&](const GroupSettings& each) { return matches_one(each.params, name); });
   return found == groups.end() ? kNoGroup : static_cast<std::size_t>(found - groups.begin());
 }
 
-// A group that earlier ones leave nothing to is a mistake too.
+// Returns an error if a group gets no parameter because earlier groups match all of its parameters.
 Status check_shadowed(const std::vector<GroupSettings>& groups, const NamedTensors& parameters) {
   std::vector<bool> used(groups.size(), false);
   for (const auto& [name, tensor] : parameters) {

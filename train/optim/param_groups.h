@@ -1,9 +1,9 @@
-// Which parameters of a model are trained, and how: `training.groups` and `training.no_decay` held against
-// the names of a model. Of two groups whose patterns match a name, the first one counts (as in the Python
-// package's param_groups). A group's own weight_decay counts before no_decay.
+// Determines which parameters of a model are trained, and with which options: applies `training.groups` and
+// `training.no_decay` to the parameter names. If the patterns of two groups match a name, the first group
+// applies (as in the Python package's param_groups). A group's own weight_decay overrides no_decay.
 //
-// Parameters with equal options are one group here whatever the config calls them, so a config without groups
-// gives one group and the bits of a run without groups.
+// Parameters with equal options form one group, however the config groups them. Groups that change no option
+// therefore give results that are bit-identical to those of a config without groups.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,42 +19,44 @@
 
 namespace octavo::train {
 
-// What the parameters of a group have instead of the run's own.
+// The options of a parameter group.
 struct GroupOptions {
   double weight_decay = 0;
-  double learning_rate = 0;  // the highest
+  double learning_rate = 0;  // the schedule's highest rate
   StateFormat state = StateFormat::fp32;
   friend bool operator==(const GroupOptions&, const GroupOptions&) = default;
 };
 
 struct ParameterGroups {
   std::vector<GroupOptions> options;  // by group; each has at least one parameter
-  NamedTensors parameters;            // those that are trained, in the model's order
-  std::vector<std::size_t> group;     // by parameter
+  NamedTensors parameters;            // trained parameters, in the model's order
+  std::vector<std::size_t> group;     // group number, by parameter
   NamedTensors frozen;
 
-  // The parameters of one group, in the model's order.
+  // Returns the parameters of a group, in the model's order.
   [[nodiscard]] std::vector<torch::Tensor> tensors_of(std::size_t group) const;
 };
 
-// All parameters with the run's own options.
+// Returns one group that contains all parameters, with the run's own options.
 ParameterGroups one_group(const OptimizerName& optimizer, const TrainingSettings& training,
                           NamedTensors parameters);
 
-// An error names the pattern that matches nothing, and names that are like it. Changes no parameter.
+// Assigns parameters to groups. If a pattern matches no name, the error has the pattern and similar names.
+// Changes no parameter.
 Result<ParameterGroups> resolve_groups(const OptimizerName& optimizer, const TrainingSettings& training,
                                        const NamedTensors& parameters);
 
-// The same groups with states of one format: those of a device that has no other, or for comparison.
+// Returns the groups with one state format for all, for devices that support only this format, or for
+// comparison.
 ParameterGroups with_states(ParameterGroups groups, StateFormat state);
 
-// Frozen parameters need no gradients: autograd computes none, and they take no memory for them.
+// Turns off gradients of the frozen parameters, so autograd neither computes nor stores them.
 void freeze(const ParameterGroups& groups);
 
-// The rate of a group where the schedule, whose highest is `highest`, has reached `rate`.
+// Returns the learning rate of a group when the schedule, whose highest rate is `highest`, is at `rate`.
 double rate_of(const GroupOptions& options, double highest, double rate);
 
-// What differs from the run's own options, a line for each: for the console and the log.
+// Returns a line for each group whose options differ from the run's own, for the console and the log.
 std::vector<std::string> group_lines(const ParameterGroups& groups, const OptimizerName& optimizer,
                                      const TrainingSettings& training);
 

@@ -10,7 +10,7 @@
 
 namespace octavo::train {
 
-// Autocast to `dtype` on a device, for a scope; nothing for float32.
+// Enables autocast to `dtype` on a device for a scope. Does nothing for float32.
 class AutocastScope {
  public:
   AutocastScope(const torch::Device& device, ComputeType dtype);
@@ -24,20 +24,21 @@ class AutocastScope {
   torch::ScalarType dtype_before_;
 };
 
-// Doubles every 2,000 good steps, halves at a bad one, as torch's GradScaler; it lives on the device, so no
-// step waits for it. Without float16 it does nothing.
+// Scales the loss dynamically for float16. Like torch's GradScaler, the scale doubles after 2,000 good steps
+// and halves after a bad one. It is in device memory, so the host never waits for it. For other types the
+// scaler does nothing.
 class LossScaler {
  public:
   LossScaler(const torch::Device& device, ComputeType compute_dtype);
 
   [[nodiscard]] bool active() const { return scale_.defined(); }
   [[nodiscard]] torch::Tensor scaled(const torch::Tensor& loss) const;
-  // Undefined where it is not active.
+  // Returns an undefined tensor if the scaler is not active.
   [[nodiscard]] const torch::Tensor& scale() const { return scale_; }
   void update(const torch::Tensor& skipped);
 
   void save(nlohmann::ordered_json& numbers) const;
-  // A copy made before keeps what it had.
+  // Assigns new tensors, so a copy of the scaler made earlier keeps its values.
   void load(const nlohmann::ordered_json& numbers);
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
 
-// Bytes of the parameters that cannot be divided, with padding.
+// Returns the bytes of the parameters that cannot be divided, with padding.
 std::int64_t whole_bytes(std::span<const LaidParameter> parameters, std::int64_t alignment) {
   std::int64_t total = 0;
   for (const LaidParameter& each : parameters) {
@@ -28,12 +28,12 @@ ParallelLayout ParallelLayout::make(std::span<const LaidParameter> parameters, i
     std::int64_t bytes = 0;
     bool owned = false;
   };
-  // Buckets that one rank has are small enough for every rank to get one.
+  // Buckets with one owner are small enough that every rank can get one.
   const std::int64_t owned_bytes =
       std::clamp<std::int64_t>(rounded_up(whole_bytes(parameters, alignment), ranks) / ranks, 1,
                                std::max<std::int64_t>(bucket_bytes, 1));
   std::vector<Open> all;
-  std::map<std::pair<bool, int>, std::size_t> open;  // by kind; the last one that was begun
+  std::map<std::pair<bool, int>, std::size_t> open;  // by (owned, type): the last bucket begun
   for (std::size_t i = parameters.size(); i-- > 0;) {
     const LaidParameter& param = parameters[i];
     const bool owned = divided && param.whole;
@@ -52,7 +52,7 @@ ParallelLayout ParallelLayout::make(std::span<const LaidParameter> parameters, i
     into.bucket.elements = begin + param.elements;
     into.bytes += bytes;
   }
-  // The one whose last parameter gets its gradient first comes first.
+  // Buckets are in the order in which their last parameter gets its gradient.
   std::stable_sort(all.begin(), all.end(), [](const Open& a, const Open& b) {
     return a.bucket.parameters.back() > b.bucket.parameters.back();
   });

@@ -15,10 +15,10 @@ using octavo::torch::kSlots;
 using octavo::torch::ParamState;
 using ::torch::Tensor;
 
-// One tensor of a state, with its place among all of them (as ParamState::each has them).
+// The number of tensors of a state, in the order of ParamState::each().
 constexpr std::size_t kTensors = 2 * kSlots + 1;
 
-// Bytes of every tensor that belong to the first `elements` of a parameter.
+// Returns the bytes in each tensor of a state that belong to the first `elements` of a parameter.
 std::array<std::int64_t, kTensors> bytes_of_first(const Kind& kind, std::int64_t elements) {
   const octavo_tensor_layout laid = octavo::torch::layout_of_first(kind, elements);
   std::array<std::int64_t, kTensors> out{};
@@ -37,7 +37,7 @@ std::array<Tensor*, kTensors> tensors_of(ParamState& state) {
   return out;
 }
 
-// The tensors that a first step would make, on the host, to be filled.
+// Returns a state with the tensors that a first step would create, uninitialized and in host memory.
 ParamState empty_state(const Kind& kind) {
   ParamState out;
   const auto make = [](std::int64_t bytes, ::torch::ScalarType type) {
@@ -56,14 +56,14 @@ ParamState empty_state(const Kind& kind) {
 
 Tensor as_bytes(const Tensor& tensor) { return tensor.view({-1}).view(::torch::kUInt8); }
 
-// A part of a rank's stream. The tensor is where the bytes come from, on that rank, or where they go to, on
-// rank 0; elsewhere there is none.
+// A segment of a rank's stream. `place` is the source of the bytes on the sending rank, their destination on
+// rank 0, and undefined on other ranks.
 struct Segment {
   Tensor place;
   std::int64_t bytes = 0;
 };
 
-// The whole states on rank 0, to be filled, and the streams that fill them.
+// Allocates the complete states on rank 0 and fills them from the streams of all ranks.
 class Streams {
  public:
   Streams(const ShardedWeights& shards, std::span<const PieceOfState> pieces)
@@ -72,11 +72,11 @@ class Streams {
       wholes_[i] = empty_state(pieces[i].kind);
   }
 
-  // Rank `from` gives everything that it has.
+  // Sends all pieces of rank `from` to rank 0. Collective.
   void run(int from) {
     const std::vector<Segment> given = world_.rank() == from ? segments(from, true) : std::vector<Segment>();
     const std::vector<Segment> all = segments(from, false);
-    if (from == 0) {  // what rank 0 has goes nowhere
+    if (from == 0) {  // rank 0 copies its own pieces locally
       for (std::size_t i = 0; i < given.size(); ++i) all[i].place.copy_(given[i].place);
       return;
     }
@@ -114,7 +114,8 @@ class Streams {
     return out;
   }
 
-  // f(part of the slice, its place) for the segments that the slice, which begins at `at`, has a part of.
+  // Calls f(range of the slice, range of the segment's place) for each segment that overlaps the slice, which
+  // begins at byte `at` of the stream.
   template <class Fn>
   static void over(const std::vector<Segment>& segments, std::int64_t at, const Tensor& slice, Fn&& f) {
     std::int64_t begin = 0;

@@ -1,5 +1,6 @@
-// The states of parameters that ranks have pieces of: cut out of whole ones, and put together again. A piece
-// begins at a multiple of every block, so its state is a range of each tensor of the whole's, in bits.
+// Cuts a rank's piece out of a parameter's complete optimizer state, and gathers complete states from the
+// pieces of all ranks. A piece begins at a multiple of every block, so its state is exactly a range of each
+// tensor of the complete state.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,21 +15,22 @@
 
 namespace octavo::train {
 
-// What this rank keeps of the state of a parameter, in tensors of its own. REQUIRES: `whole` is a complete
-// state of that kind.
+// Returns this rank's piece of a parameter's state, in new tensors. REQUIRES: `whole` is a complete state of
+// this kind.
 std::unique_ptr<octavo::torch::ParamState> cut_state(const ShardedWeights& shards, std::size_t parameter,
                                                      const octavo::torch::Kind& kind,
                                                      const octavo::torch::ParamState& whole);
 
-// The state of a parameter, as this rank has it.
+// This rank's piece of a parameter's state.
 struct PieceOfState {
   std::size_t parameter = 0;
-  octavo::torch::Kind kind;  // of the whole
+  octavo::torch::Kind kind;  // of the complete state
   const octavo::torch::ParamState* mine = nullptr;
 };
 
-// All ranks give what they have of the same parameters: rank 0 gets the whole states, on the host; the others
-// get states without tensors. The bytes of a rank go as one stream, in slices of slice_bytes() at most.
+// Gathers the pieces of all ranks. REQUIRES: all ranks pass the same parameters. Rank 0 gets the complete
+// states, in host memory; the others get states without tensors. A rank's bytes are sent as one stream, in
+// slices of at most slice_bytes().
 std::vector<octavo::torch::ParamState> gather_states(const ShardedWeights& shards,
                                                      std::span<const PieceOfState> pieces);
 

@@ -1,9 +1,10 @@
-// ZeRO's weights: every rank has all of them, in flat tensors as the layout says, and steps its pieces of
-// them. After the step the pieces are gathered in place, so the weights are equal in bits on all ranks.
+// The weights under ZeRO: every rank has all weights, in flat tensors of the layout, and steps its pieces of
+// them. After the step the pieces are gathered in place, so the weights are bit-identical on all ranks.
 //
-// A piece is a view of the weights and a parameter of the optimizer. There is one for each trained parameter,
-// in the model's order, on every rank, empty where the rank has nothing of it: so the parameters have the
-// same numbers on all ranks, and ranks step, count and measure the same ones together.
+// A piece is a view of the weights and a parameter of the optimizer. Every rank has a piece for each trained
+// parameter, in the model's order; it is empty if the rank has no element of the parameter. Therefore
+// parameters have the same numbers on all ranks, and all ranks step, count and measure the same parameters
+// together.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,14 +23,14 @@
 
 namespace octavo::train {
 
-// Of a device's memory that handing states over takes.
+// Bytes of device memory that the transfer of states between ranks uses.
 inline constexpr std::int64_t kSliceBytes = std::int64_t{16} << 20;
 
 class ShardedWeights {
  public:
-  // Moves the trained parameters into the flat tensors; who holds them sees them there. Where they lie is
-  // theirs for good: give them no other memory afterwards. An error where the plan's optimizer cannot step
-  // pieces. REQUIRES: a divided layout of these groups and this world, which outlives the result.
+  // Moves the trained parameters into the flat tensors. Existing handles to the parameters see the new
+  // memory. Do not give the parameters other memory afterwards. Returns an error if the plan's optimizer
+  // cannot step pieces. REQUIRES: a divided layout of these groups and this world, which outlives the result.
   static Result<std::unique_ptr<ShardedWeights>> make(World& world, const OptimizerPlan& plan,
                                                       const ParameterGroups& groups, ParallelLayout layout,
                                                       std::int64_t slice_bytes = kSliceBytes);
@@ -41,18 +42,19 @@ class ShardedWeights {
   [[nodiscard]] const ParallelLayout& layout() const { return layout_; }
   [[nodiscard]] std::int64_t slice_bytes() const { return slice_bytes_; }
 
-  // What this rank steps, by parameter: elements in memory order, of one dimension. A parameter that is not
-  // divided has its own shape on the rank that has it.
+  // Returns the tensors that this rank steps, by parameter: 1-d, elements in memory order. A parameter that
+  // is not divided keeps its shape on the rank that owns it.
   [[nodiscard]] const std::vector<torch::Tensor>& pieces() const { return pieces_; }
-  // Which elements those are.
+  // Returns the range of a parameter's elements that this rank steps.
   [[nodiscard]] Piece piece(std::size_t parameter) const { return layout_.piece(parameter, world_.rank()); }
-  // Whether one rank has all of it.
+  // Returns true if one rank owns the complete parameter.
   [[nodiscard]] bool undivided(std::size_t parameter) const;
 
-  // After each step: the weights are whole again, in stream order (on the CPU: on return).
+  // Gathers the updated pieces of all ranks, in stream order (on the CPU: before it returns). Call it after
+  // each step.
   void gather();
 
-  // Of the flat tensors beyond the parameters: padding.
+  // Returns the bytes of padding in the flat tensors.
   [[nodiscard]] std::int64_t padding_bytes() const { return padding_bytes_; }
 
  private:
@@ -63,7 +65,7 @@ class ShardedWeights {
   ParallelLayout layout_;
   std::int64_t slice_bytes_;
   std::vector<torch::Tensor> flats_;   // by bucket
-  std::vector<torch::Tensor> chunks_;  // this rank's of each
+  std::vector<torch::Tensor> chunks_;  // this rank's chunk of each
   std::vector<torch::Tensor> pieces_;
   std::int64_t padding_bytes_ = 0;
 };

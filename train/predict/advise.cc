@@ -28,7 +28,7 @@ struct Idea {
 struct Machine {
   bool gpu = true, fp8 = false;
   std::int64_t ranks = 1;
-  std::int64_t evaluation_rows = 0;  // of a smaller batch to evaluate; 0: the batch is no problem
+  std::int64_t evaluation_rows = 0;  // rows of a smaller evaluation batch to suggest; 0: none
 };
 
 double state_bytes_per_weight(const TrainingSettings& training, StateFormat state) {
@@ -111,13 +111,13 @@ bool has_fp8(const octavo::plan::Gpu& gpu) {
   return gpu.flops[static_cast<std::size_t>(octavo::plan::Precision::fp8)] > 0;
 }
 
-// Plans a run with other settings. Its data is opened once, and again only where settings of data differ.
+// Plans a run with other settings. Its data is opened once, and again only if settings of `data` differ.
 class Plans {
  public:
   Plans(const LoadWith& load, const PlanRequest& request, Task& task)
       : load_(load), request_(request), task_(task) {}
 
-  // None: the settings do not go with the others, or not with the model.
+  // Returns nullopt if the settings are invalid together with the others or with the model.
   std::optional<Plan> operator()(const std::vector<std::string>& words) const {
     auto config = load_(words);
     if (!config.ok()) return std::nullopt;
@@ -134,7 +134,7 @@ class Plans {
   Task& task_;
 };
 
-// Returns the bytes that a run takes of its device in steps, in evaluations, or in both.
+// Returns the bytes of device memory that a run needs in steps, in evaluations, or in both.
 using Need = std::int64_t (*)(const Plan&);
 
 std::int64_t total_need(const Plan& plan) { return plan.total(); }
@@ -177,7 +177,7 @@ bool have_common_key(const std::vector<std::string>& a, const std::vector<std::s
       a, [&](const std::string& word) { return std::ranges::find(b, key(word), key) != b.end(); });
 }
 
-// Returns both together. Its savings and its cost are estimates until it is planned.
+// Returns the combination of both. Its savings and cost are estimates until it is planned.
 Advice joined(Advice a, const Advice& b) {
   a.words.insert(a.words.end(), b.words.begin(), b.words.end());
   a.why += (a.why.empty() ? "" : "; ") + b.why;
@@ -206,8 +206,9 @@ std::vector<Advice> combinations(const std::vector<Advice>& each, std::size_t si
   return out;
 }
 
-// Combinations of `size` settings after which the run fits. First those that should be enough by what each
-// one saves alone, the cheapest in time first; then the others, because savings do not always add up.
+// Returns combinations of `size` settings with which the run fits. Combinations whose single savings add up
+// to enough are tried first, the cheapest in time first. The others follow, because savings do not always add
+// up.
 std::vector<Advice> fitting(const Plans& plans, const Plan& now, const std::vector<Advice>& each,
                             std::size_t size) {
   constexpr std::size_t kMostPlans = 24, kMostShown = 3;
@@ -228,9 +229,9 @@ std::vector<Advice> fitting(const Plans& plans, const Plan& now, const std::vect
   return out;
 }
 
-// The cheapest ones one after the other, until it fits. Of two with a common key the one with which the
-// others need less is kept; that may change when others have been added, so all are tried twice. None: it
-// does not fit with any of these sets.
+// Adds settings one after the other, cheapest first, until the run fits. Of two settings with a common key,
+// keeps the setting with the smaller total. This can change when others have been added, so all are tried
+// twice. Returns nullopt if the run does not fit with any of these sets.
 std::optional<Advice> together(const Plans& plans, const Plan& now, std::vector<Advice> each) {
   std::ranges::sort(each, {}, [](const Advice& a) {
     return (a.slower - 1) / static_cast<double>(std::max<std::int64_t>(a.saves, 1));
@@ -256,7 +257,7 @@ std::optional<Advice> together(const Plans& plans, const Plan& now, std::vector<
   return std::nullopt;
 }
 
-// --- the largest that fits ---
+// --- the largest value that fits ---
 
 struct Key {
   std::string name;
@@ -276,7 +277,8 @@ Result<Key> key_of(Solve what, const Settings& settings) {
   return Key{key.key, key.now, std::max<std::int64_t>(key.step, 1)};
 }
 
-// Powers of two; of a global batch all numbers that can divide it.
+// Returns the numbers of GPUs to try: powers of two or, with a global batch size, all numbers that can divide
+// it.
 std::vector<std::int64_t> counts_of_gpus(const TrainingSettings& training) {
   std::vector<std::int64_t> out;
   for (std::int64_t count = 1; count <= 1024; count += training.global_batch_size ? 1 : count)
@@ -306,7 +308,7 @@ Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& requ
       if (auto all = together(plans, now, each)) out.push_back(std::move(*all));
     }
   }
-  // One that saves nothing alone may be needed in a combination: two peaks may be nearly the same.
+  // Settings that save little alone are only used in combinations: two peaks may be nearly the same.
   for (Advice& alone : each)
     if (alone.saves >= kWorthSaving) out.push_back(std::move(alone));
   sort_advice(out);
@@ -320,7 +322,7 @@ std::int64_t need_of_steps(const Plan& plan) {
 }
 std::int64_t need_of_evaluations(const Plan& plan) { return plan.cpu ? plan.peak : plan.total(); }
 
-// The words as on a command line, where keys need no `training.` before them.
+// Returns the words as on a command line, where keys need no prefix `training.`.
 std::string words_text(const std::vector<std::string>& words) {
   constexpr std::string_view kSection = "training.";
   std::string out;
@@ -336,7 +338,7 @@ std::string help_text(const Advice& advice, std::int64_t now, bool timed) {
          advice.why + ")";
 }
 
-// None: nothing could be planned.
+// Returns memory_help() with figures from plans, or nullopt if nothing could be planned.
 std::optional<std::vector<std::string>> planned_help(const FullDevice& full, const LoadWith& load,
                                                      const std::vector<Idea>& ideas) {
   const Plan& now = *full.plan;
@@ -355,7 +357,7 @@ std::optional<std::vector<std::string>> planned_help(const FullDevice& full, con
     first = advice.front();
     advice.erase(advice.begin());
   }
-  // Still smaller micro-batches count where half of one does not fit the GPU.
+  // Even smaller micro-batches are suggested only if half a micro-batch does not fit the GPU.
   const bool half_fits = now.cpu || (first && first->fits);
   std::erase_if(advice, [&](const Advice& each) {
     return each.saves < kWorthSaving || (half_fits && each.relief == Relief::micro_batch);
@@ -434,7 +436,7 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& requ
   if (!key.ok()) return key.status();
   const auto word = [&](std::int64_t value) { return key->name + "=" + std::to_string(value); };
   Status problem;
-  // Bytes that it takes; more than any GPU has where it cannot be planned.
+  // Returns the bytes that the run needs, or the largest integer if it cannot be planned.
   const auto total = [&](std::int64_t multiple) {
     auto with = load({word(multiple * key->step)});
     auto plan = with.ok() ? make_plan(with->settings, request) : Result<Plan>(with.status());
@@ -442,8 +444,8 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& requ
     problem = plan.status();
     return std::numeric_limits<std::int64_t>::max();
   };
-  // Doubling until it does not fit. Then where a line between the two would meet the GPU's memory: bytes grow
-  // nearly in proportion, so that a few plans are enough.
+  // Doubles the value until it does not fit. Then interpolates linearly to the GPU's memory: bytes grow
+  // nearly in proportion, so a few plans are enough.
   constexpr std::int64_t kMost = std::int64_t{1} << 24;
   std::int64_t good = 0, bad = std::max<std::int64_t>(key->now / key->step, 1), good_bytes = 0;
   std::int64_t bad_bytes = total(bad);
@@ -462,7 +464,7 @@ Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& requ
                : good + (bad - good) / 2;
     middle = std::clamp(middle, good + 1, bad - 1);
     const std::int64_t bytes = total(middle);
-    beside = bytes <= request.gpu.memory;  // then the next one tried is the one above the line
+    beside = bytes <= request.gpu.memory;  // then the next value tried is one above the interpolated value
     if (beside)
       good = middle, good_bytes = bytes;
     else

@@ -1,4 +1,5 @@
-// What would make a run fit a GPU, or the largest that fits: other settings, each planned as the run was.
+// Finds settings with which a run fits a GPU, and the largest value of a setting that fits. Each is planned
+// like the run itself.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +15,7 @@
 
 namespace octavo::train {
 
-// The run with other settings, as `key=value` words.
+// Loads the run's config with other settings, given as `key=value` words.
 using LoadWith = std::function<Result<Config>(const std::vector<std::string>& words)>;
 
 // The part of a run that a setting makes smaller.
@@ -29,7 +30,7 @@ struct Advice {
   std::vector<std::string> words;  // settings, as on a command line
   std::string why;                 // what changes
   std::int64_t saves = 0;          // bytes of the device
-  double slower = 1;               // times as long for the same work
+  double slower = 1;               // time for the same work, as a multiple of the run's
   bool fits = false;
   Relief relief = Relief::always;
   std::int64_t sums = 0;  // bytes of fp32 sums of gradients that accumulation adds; `saves` is after them
@@ -40,11 +41,11 @@ struct Advice {
 // A suggestion never has a key twice.
 Result<std::vector<Advice>> advise(const LoadWith& load, const PlanRequest& request, const Plan& now);
 
-// A run whose device is full.
+// A run whose device has no memory left.
 struct FullDevice {
-  const Settings& settings;  // whose micro-batches are those of a rank
+  const Settings& settings;  // with the number of micro-batches of a rank
   const Task& task;
-  const Plan* plan = nullptr;  // of the run; null: there is none
+  const Plan* plan = nullptr;  // of the run; may be null
   bool gpu = true, fp8 = false;
   std::int64_t ranks = 1;
   bool evaluating = false;  // the device was full in an evaluation, not in a step
@@ -63,7 +64,8 @@ struct Solution {
   std::vector<std::string> words;  // settings; empty: nothing fits
   std::int64_t num_gpus = 1;
 };
-// The largest value that fits; of gpus the fewest. Errors: those of plans, and a task that has no such key.
+// Finds the largest value that fits, or the smallest number of GPUs. Returns the errors of make_plan(), and
+// an error if the task has no such key.
 Result<Solution> solve(Solve what, const LoadWith& load, const PlanRequest& request);
 
 }  // namespace octavo::train

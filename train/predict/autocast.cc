@@ -24,7 +24,7 @@ bool is_cast(const Tensor& x) {
   return x.defined() && x.is_meta() && x.is_floating_point() && x.scalar_type() != ::torch::kDouble;
 }
 
-// A weight's narrow copy serves all its uses in a pass.
+// Casts x to `type`. All uses of a weight in a forward pass share one low-precision copy.
 Tensor cast_to(const Tensor& x, ::torch::ScalarType type) {
   if (!is_cast(x) || x.scalar_type() == type) return x;
   const bool kept = x.scalar_type() == ::torch::kFloat32 && x.is_leaf() && x.requires_grad() &&
@@ -61,7 +61,7 @@ void wide(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, ::torch::
   call_with(op, stack, ::torch::kFloat32);
 }
 
-// Those of the list in which a type is asked for: that of the result is fp32 where none is given.
+// Handles the operators of the list that have an argument `dtype`: the result is fp32 if none is given.
 void wide_result(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, ::torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const auto& arguments = op.schema().arguments();
@@ -89,7 +89,7 @@ std::string named(const char* op, const char* overload) { return std::string(op)
 
 void forget_fake_casts() { casts().clear(); }
 
-// The lists are LibTorch's own. A macro, because they are.
+// The lists of operators are LibTorch's macros, which need macros as arguments.
 #define OCTAVO_NAMED(op, ...) named(#op __VA_OPT__(, #__VA_ARGS__))
 #define OCTAVO_NARROW(...) \
   library.impl(OCTAVO_NAMED(__VA_ARGS__).c_str(), ::torch::CppFunction::makeFromBoxedFunction<&narrow>());

@@ -1,4 +1,5 @@
-// torch's autocast for tensors without memory: its lists of operators, and its cache of cast weights.
+// Implements torch's autocast for tensors without memory (meta device): its lists of operators, and its cache
+// of cast weights.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,11 +8,11 @@
 
 namespace octavo::train {
 
-// The key of autocast_type(Meta).
+// The dispatch key of autocast_type(Meta).
 inline constexpr auto kFakeAutocast = c10::DispatchKey::AutocastPrivateUse1;
 
 void add_fake_autocast(::torch::Library& library);
-// Weights that were cast since the last call: torch forgets them when an autocast scope ends.
+// Clears the cache of cast weights. Real autocast does so when its scope ends.
 void forget_fake_casts();
 
 }  // namespace octavo::train

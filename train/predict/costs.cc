@@ -48,7 +48,8 @@ constexpr std::array kFree = std::to_array<std::string_view>({"aten::_local_scal
                                                               "aten::view_as",
                                                               "aten::new_empty_strided"});
 
-// Bytes that come from memory: whole sectors where elements are apart, and once what is expanded.
+// Returns the bytes of a tensor that are read from or written to memory. Elements that are not contiguous
+// count as complete sectors, and expanded elements count once.
 double bytes_of(const Tensor& tensor) {
   constexpr std::int64_t kSector = 32;
   if (!tensor.defined() || tensor.numel() == 0) return 0;
@@ -75,7 +76,7 @@ double bytes_of(std::span<const c10::IValue> values) {
 
 const Tensor& tensor_at(std::span<const c10::IValue> values, std::size_t i) { return values[i].toTensor(); }
 
-// What share of a copy's speed operators reach on an H200, where that is far from 1. Measured beside a copy
+// The share of a copy's speed that operators reach on an H200, if it is far from 1. Measured next to a copy
 // of the same bytes; docs/benchmarks.md has the run.
 constexpr double kBroadcast = 0.37;  // elementwise over tensors of different shapes or orders
 constexpr double kApart = 0.8;       // elementwise over elements that are not neighbours
@@ -101,7 +102,7 @@ double elementwise_share(std::span<const c10::IValue> inputs, const Tensor& out)
     broadcast = broadcast || !same || x.strides() != out.strides();
     widening = widening || (same && x.element_size() < out.element_size());
   }
-  // Where elements are apart, sectors are what is counted, and they come at this rate whatever else there is.
+  // If elements are apart, complete sectors are counted. They reach this rate whatever else applies.
   return apart ? kApart : broadcast ? kBroadcast : widening ? kWidening : 1;
 }
 
@@ -126,13 +127,13 @@ Kernel product(const Tensor& a, const Tensor& b) {
   out.rows = a.size(-2);
   out.inner = a.size(-1);
   out.columns = b.size(-1);
-  // Only what lies side by side in memory must be aligned: with the sum over rows of both factors any length
-  // is.
+  // Only the contiguous dimension must be aligned. If the inner dimension is contiguous
+  // in neither factor (a sum over the rows of both), any length is as fast as an aligned one.
   if (a.stride(-1) != 1 && b.stride(-2) != 1) out.inner = (out.inner + 7) / 8 * 8;
   return out;
 }
 
-// As a product over the elements of a window, of each group.
+// Returns a convolution as a matmul over the elements of a window, for each group.
 Kernel convolution_product(const Tensor& x, const Tensor& weight, const Tensor& out, std::int64_t groups) {
   Kernel kernel;
   kernel.work = Work::product;
@@ -168,9 +169,9 @@ std::optional<Kernel> cost_of(const std::string& name, std::span<const c10::IVal
     out->rows *= 2;
   }
   if (!out) out.emplace();
+  // In-place operators write what they read, so their tensor is among the inputs and the outputs.
   out->bytes = bytes_of(inputs) + bytes_of(outputs);
   if (out->work == Work::stream) out->bandwidth = share_of(name, inputs, outputs);
-  // In place: what is written was read, and stands among the inputs and the outputs.
   if (out->work == Work::stream && out->bytes == 0) return std::nullopt;
   return out;
 }

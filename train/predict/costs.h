@@ -1,4 +1,4 @@
-// What an operator of torch costs a GPU.
+// Estimates what a torch operator costs on a GPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +14,7 @@ namespace octavo::train {
 
 octavo::plan::Precision precision_of(::torch::ScalarType type);
 
-// None: it launches nothing, as views and allocations do.
+// Returns nullopt if the operator launches no kernel, for example a view or an allocation.
 std::optional<octavo::plan::Kernel> cost_of(const std::string& name, std::span<const c10::IValue> inputs,
                                             std::span<const c10::IValue> outputs);
 

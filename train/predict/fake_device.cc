@@ -24,15 +24,16 @@ using octavo::plan::Owner;
 using octavo::plan::Work;
 
 constexpr auto kWatched = c10::DispatchKey::Fake;
-// What share of a copy's speed our kernels reach, on the average: they compute as they go.
+// The average share of a copy's speed that Octavo's kernels reach; they also compute.
 constexpr double kOwnShare = 0.62;
 constexpr std::uintptr_t kFirstAddress = 1 << 20, kBetween = 512;
 
-// What is recorded. The allocator refers to it, and tensors may outlive the device: then nobody records.
+// The recorded events and kernels. Allocations refer to it weakly, because tensors may outlive the
+// FakeDevice. Their deallocation is then not recorded.
 struct Record {
   std::vector<Event> events;
   std::vector<FakeKernel> kernels;
-  std::unordered_map<std::int64_t, std::size_t> taken;  // the event of an id that is allocated
+  std::unordered_map<std::int64_t, std::size_t> taken;  // id of live memory -> its allocation event
   Owner owner = Owner::activations;
   bool catch_cpu = false;
   std::optional<octavo::plan::Gpu> gpu;
@@ -58,7 +59,7 @@ std::int64_t id_of(const ::torch::Tensor& tensor) {
   return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(tensor.storage().data()));
 }
 
-// Addresses of no memory: nobody reads or writes at them, but alignment can be asked.
+// Returns addresses without memory. No code reads or writes at them, but their alignment can be queried.
 class FakeAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -88,7 +89,8 @@ FakeAllocator& allocator() {
   return one;
 }
 
-// The CPU's operators are not watched, but for those that move a tensor.
+// Returns true if a value from `first` on is a fake tensor. Operators with CPU tensors alone are not
+// recorded, but those that move a tensor to the fake device are.
 bool touches_fake(const ::torch::jit::Stack& stack, std::size_t first) {
   for (std::size_t i = first; i < stack.size(); ++i) {
     const c10::IValue& value = stack[i];
@@ -104,7 +106,8 @@ void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, ::torch::jit:
           std::size_t arguments) {
   const std::string& name = op.schema().name();
   if (touches_fake(*stack, stack->size() - arguments)) {
-    // First, because what torch puts together where it has no rule is not what a GPU runs.
+    // Shape rules come first, because the operators that torch composes without a rule are not what a GPU
+    // runs.
     if (apply_shape_rule(name, *stack, arguments)) return;
     using Key = c10::DispatchKey;
     const bool known = std::ranges::any_of(
@@ -117,7 +120,8 @@ void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, ::torch::jit:
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kWatched), stack);
 }
 
-// Sums over all but the last dimension, whose elements lie side by side: gradients of biases.
+// Records the temporary memory of sums over all dimensions but the last, which is contiguous: gradients of
+// biases.
 void take_partial_sums(const std::string& name, const std::vector<c10::IValue>& inputs) {
   const std::shared_ptr<Record>& record = current();
   if (record == nullptr || !record->gpu || name != "aten::sum" || inputs.size() < 2 || !inputs[1].isIntList())
@@ -136,7 +140,7 @@ void take_partial_sums(const std::string& name, const std::vector<c10::IValue>& 
   record->give_back(static_cast<std::int64_t>(at));
 }
 
-// Operators that an operator runs are parts of it.
+// The nesting depth of operators. Operators that are called by another operator are part of it.
 int& depth() {
   thread_local int levels = 0;
   return levels;
@@ -148,7 +152,7 @@ struct Level {
   Level& operator=(const Level&) = delete;
 };
 
-// Below autograd: each operator that a backend would run, once.
+// Records each operator that a backend would run, once. It is called below autograd.
 void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, ::torch::jit::Stack* stack) {
   const std::size_t arguments = op.schema().arguments().size();
   if (depth() > 0) return call(op, keys, stack, arguments);
@@ -164,7 +168,8 @@ void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, ::torch::jit
     record->kernels.push_back({*kernel, name});
 }
 
-// Allocations of a model that is built: where it says the CPU, or nothing, they are made here.
+// Redirects allocations of a model that is being built: with device CPU, or without a device, they are made
+// on the fake device.
 void allocate_here(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, ::torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard once(kFakeAutocast);
   const auto& arguments = op.schema().arguments();
@@ -298,7 +303,7 @@ void FakeDevice::repeat_kernels(std::size_t first, std::int64_t times) {
   for (std::size_t i = first; i < all.size(); ++i) all[i].kernel.times = times;
 }
 
-// The key is that of autocast, which torch leaves out while no autocast is on.
+// allocate_here() is registered under the autocast key, which torch excludes while autocast is off.
 void FakeDevice::catch_cpu(bool on) {
   parts_->record->catch_cpu = on;
   c10::impl::tls_set_dispatch_key_excluded(kFakeAutocast, !on);

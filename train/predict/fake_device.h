@@ -1,9 +1,8 @@
-// A GPU without memory: tensors of torch's meta device have sizes and types, and nothing is computed on them.
-// While a FakeDevice lives, every allocation of theirs is recorded when it begins and when it ends, and every
-// kernel that a GPU would run, with its bytes and its products. So one step of a model says what a GPU would
-// need for it.
+// A GPU without memory. Its tensors are on torch's meta device: they have sizes and types, but no data. While
+// a FakeDevice exists, it records each allocation and deallocation of such tensors, and each kernel that a
+// GPU would run, with its bytes and its matmuls. One step of a model thus shows what a GPU would need for it.
 //
-// It also gives such tensors what torch leaves out for them: autocast, and shapes of a few operators.
+// It also implements what torch lacks for meta tensors: autocast, and the shapes of a few operators.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,7 +23,7 @@
 
 namespace octavo::train {
 
-// A kernel, and what launched it.
+// A kernel, and the name of the operator that launched it.
 struct FakeKernel {
   octavo::plan::Kernel kernel;
   std::string name;
@@ -32,10 +31,10 @@ struct FakeKernel {
 
 class FakeDevice {
  public:
-  // What its tensors stand for: models choose other ways to compute on a CPU.
+  // The device that is simulated. Models use other code paths on a CPU.
   enum class Of { gpu, cpu };
-  // One at a time in a process; for the thread that makes it. Throws c10::Error where this LibTorch does not
-  // let operators be watched.
+  // A process can have one FakeDevice at a time. It records the thread that creates it. Throws c10::Error if
+  // another exists, or if this LibTorch does not allow operators to be intercepted.
   explicit FakeDevice(Of what = Of::gpu);
   ~FakeDevice();
   FakeDevice(const FakeDevice&) = delete;
@@ -43,28 +42,30 @@ class FakeDevice {
 
   static ::torch::Device device() { return ::torch::Device(::torch::kMeta); }
 
-  // Whose memory is allocated from now on.
+  // Sets the owner of memory that is allocated from now on.
   void set_owner(octavo::plan::Owner owner);
-  // Gives memory that was allocated before an owner. A tensor without memory is left out.
+  // Changes the owner of a tensor's memory. Tensors without recorded memory are skipped.
   void give(const ::torch::Tensor& tensor, octavo::plan::Owner owner);
-  // Memory that no tensor has: of states, of libraries. It stays.
+  // Records memory that belongs to no tensor, for example of states or libraries. It is never freed.
   void take(std::int64_t bytes, octavo::plan::Owner owner);
-  // Forgets all memory but that of these tensors: the events are theirs.
+  // Removes all events except the allocations of these tensors.
   void settle(at::TensorList kept);
-  // A kernel that no operator of torch launches.
+  // Records a kernel that no torch operator launches.
   void add_kernel(const char* name, double bytes, std::int64_t launches);
-  // The kernels from `first` on run `times` times in the step.
+  // Marks the kernels from `first` on as running `times` times in the step.
   void repeat_kernels(std::size_t first, std::int64_t times);
-  // Whether new tensors of the CPU are made here instead: for models that are built there.
+  // Sets whether new CPU tensors are created on the fake device instead, for models that are built on the
+  // CPU.
   void catch_cpu(bool on);
 
   [[nodiscard]] const std::vector<octavo::plan::Event>& events() const;
   [[nodiscard]] const std::vector<FakeKernel>& kernels() const;
-  // From here on kernels count: those before are forgotten.
+  // Removes all kernels recorded so far.
   void forget_kernels();
-  // The GPU whose kernels' own memory is counted; without one it is not.
+  // Sets the GPU for which temporary memory of kernels is recorded. Without a GPU it is not recorded.
   void set_gpu(const octavo::plan::Gpu& gpu);
-  // How passes in FP8 are chosen where time would decide.
+  // Sets the function that chooses which matmuls of a layer (forward, dgrad, wgrad) are in FP8, if the choice
+  // is by time.
   void set_fp8_choice(std::function<octavo::fp8::Choice(const octavo::fp8::Layer&)> choose);
 
  private:

@@ -19,8 +19,8 @@ namespace {
 
 using ::torch::Tensor;
 
-// A model of a language or of speech, as the host sees it: blocks of norms, products, attention by hand and
-// elementwise work. No random number is drawn.
+// A small model that launches the same kinds of kernels as a language or speech model: blocks of norms,
+// matmuls, unfused attention and elementwise work. It draws no random numbers.
 class Layers {
  public:
   explicit Layers(const ::torch::Device& device)
@@ -76,7 +76,7 @@ class Layers {
   std::array<Block, 12> blocks_;
 };
 
-// Counted as plans count them.
+// Returns the number of kernel launches of a step, counted as plans count them.
 std::int64_t launches_of_step() {
   FakeDevice fake;
   Layers layers(FakeDevice::device());
@@ -92,14 +92,14 @@ std::int64_t launches_of_step() {
 
 Result<double> measure_launch(const ::torch::Device& device) {
   constexpr int kWarm = 3;
-  // In ten measured rows of the speech model a launch took 0.89 to 1.14 times as long as in these layers, and
-  // 1.05 times on average.
+  // In ten measurements of the speech model a launch took 0.89 to 1.14 times as long as in these layers, 1.05
+  // times on average.
   constexpr double kOfModels = 1.05;
   try {
     const std::int64_t launches = launches_of_step();
     Layers layers(device);
     for (int i = 0; i < kWarm; ++i) layers.step();
-    // For some time, and the median: a host that others use is faster in one moment than in the next.
+    // Takes the median over a period of kEnough seconds, because the speed of a shared host varies.
     constexpr double kEnough = 0.4;
     std::vector<double> seconds;
     for (double all = 0; all < kEnough; all += seconds.back()) {

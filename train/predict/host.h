@@ -1,4 +1,5 @@
-// How fast a host launches kernels. Steps of small batches wait for it, and hosts differ by twice.
+// Measures how fast a host launches kernels. Steps with small batches are limited by it, and hosts differ by
+// a factor of two.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,13 +8,13 @@
 
 namespace octavo::train {
 
-// Seconds of the host for one kernel, in C++ with autograd: of the faster of two machines with an H200 that
-// plans were held against, and of the slower one.
+// Host seconds to launch one kernel, in C++ with autograd, on the faster and the slower of the two machines
+// with an H200 that plans were compared with.
 inline constexpr double kFastLaunch = 18e-6, kSlowLaunch = 35e-6;
 
-// The same of this machine: a few layers, too small to keep a GPU busy, go forward and back on `device`.
-// Takes half a second, a few megabytes and cuBLAS's workspaces. Errors: a device that has no memory left, or
-// that fails.
+// Measures the host seconds per kernel on this machine: runs forward and backward passes of a few layers, too
+// small to keep a GPU busy, on `device`. Takes half a second, a few megabytes and cuBLAS's workspaces.
+// Returns an error if the device has no memory left or fails.
 Result<double> measure_launch(const ::torch::Device& device);
 
 }  // namespace octavo::train

@@ -53,9 +53,10 @@ double exposed(const PlanRequest& request, const StepTrace& trace, double backwa
   return octavo::plan::exposed_seconds(links_of(request), buckets, backward);
 }
 
-// What of an offloaded update is not hidden behind the passes. States cross the link both ways at once; where
-// the CPU updates them, gradients go down and weights come up, and its cores do the rest. The shares are
-// those of Parakeet 0.6B on an H200 with 16 cores: rough for others.
+// Returns the seconds of an offloaded update that the forward and backward passes do not hide. Streamed
+// states cross the link in both directions simultaneously. If the CPU does the update, gradients are copied
+// to the host, weights are copied back, and the CPU's cores compute. The shares were measured with Parakeet
+// 0.6B on an H200 with 16 cores; for other runs they are rough.
 double offloaded(const PlanRequest& request, const StepTrace& trace) {
   constexpr double kShown = 0.55, kShownByCpu = 0.5, kCpuPerParameter = 1.75e-10;
   const auto states = static_cast<double>(trace.states.host_states + trace.states.host_master);
@@ -108,7 +109,7 @@ Result<Plan> make_plan_of_open(const Settings& given, Task& task, const PlanRequ
   if (!passes.ok()) return passes.status();
   Settings settings = given;
   settings.training.gradient_accumulation_steps = *passes;
-  if (request.num_gpus > 1) settings.training.offload_gradients = false;  // ranks sum them on their devices
+  if (request.num_gpus > 1) settings.training.offload_gradients = false;  // ranks sum gradients on devices
   return make_plan(settings, task, request);
 }
 
@@ -149,7 +150,7 @@ Result<Plan> make_plan(const Settings& settings, Task& task, const PlanRequest& 
   }
   out.cpu = request.cpu;
   if (request.cpu) {
-    // torch takes the bytes that are asked for.
+    // On the CPU torch allocates exactly the requested bytes.
     out.memory.allocated = out.memory.reserved = out.memory.allocated - out.memory.rounding;
     out.peak = evaluated->allocated - evaluated->rounding;
     out.memory.rounding = out.evaluation = 0;
@@ -195,7 +196,7 @@ std::vector<std::pair<std::string, std::int64_t>> memory_rows(const Plan& plan) 
 }
 
 std::vector<std::string> plan_lines(const Plan& plan) {
-  constexpr double kAlike = 0.7;  // from this share on, a step waits for the host, too
+  constexpr double kAlike = 0.7;  // from this ratio of host to GPU time on, a step also waits for the host
   const auto row = [&](const std::string& name, std::int64_t bytes) {
     std::array<char, 96> line{};
     std::snprintf(line.data(), line.size(), "  %-18s%10s%7s%%", name.c_str(), bytes_text(bytes).c_str(),
@@ -292,7 +293,7 @@ std::string plan_against(const Plan& plan, const Measured& measured) {
     out += ", measured " + brief_time(measured.step_seconds) +
            (measured.settled ? off(plan.step_seconds, measured.step_seconds)
                              : " in the first steps, which take longer");
-  // A wait behind which the GPU has computed costs nothing.
+  // A wait for data costs nothing while the GPU computes.
   const double longer = measured.step_seconds - plan.step_seconds;
   if (const double waited = measured.data_waited.value_or(0);
       waited > kWorthSaying * measured.step_seconds && longer > waited / 2)

@@ -7,9 +7,9 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::int64_t kThreads = 512;  // of a block that loads one column a thread
+constexpr std::int64_t kThreads = 512;  // of a block whose threads load one column each
 constexpr std::int64_t kWarp = 32;
-constexpr std::int64_t kFewValues = 16, kMany = 256;  // that a thread adds up
+constexpr std::int64_t kFewValues = 16, kMany = 256;  // values that a thread adds up
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -27,19 +27,19 @@ std::int64_t threads_of_a_multiprocessor(const octavo::plan::Gpu& gpu) {
 
 std::int64_t row_sum_bytes(const octavo::plan::Gpu& gpu, std::int64_t rows, std::int64_t columns) {
   if (rows < 1 || columns < 1) return 0;
-  // A thread has as many neighbouring columns as it loads at once.
+  // A thread sums `vector` neighbouring columns, which it loads with one instruction.
   const std::int64_t vector = columns % 4 == 0 ? 4 : columns % 2 == 0 ? 2 : 1;
   const std::int64_t lanes = columns / vector, most = kThreads / vector;
   const std::int64_t high = power_below(rows, most);
   std::int64_t width = std::min(power_below(lanes, most), kWarp);
   const std::int64_t height = std::min(high, most / width);
   width = std::min(power_below(lanes, most), most / height);
-  // The threads of a column of a block share its rows where there are enough of them.
+  // If there are enough rows, several threads of a block share the rows of a column.
   if (rows < height * kFewValues && rows < kMany) return 0;
   const std::int64_t values = ceil_div(rows, height), blocks = ceil_div(lanes, width);
   const std::int64_t room = gpu.multiprocessors * (threads_of_a_multiprocessor(gpu) / (width * height));
   if (values < kMany || blocks > room) return 0;
-  // And so do several blocks, each of which writes its part of the sums.
+  // Several blocks share them too, and each block writes its partial sums.
   const std::int64_t together =
       std::max(std::min(ceil_div(room, blocks), ceil_div(values, kFewValues)), ceil_div(values, kMany));
   if (together <= 1) return 0;

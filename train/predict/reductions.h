@@ -1,6 +1,5 @@
-// What torch's reductions take of a GPU's memory besides their results: sums over rows are made of partial
-// ones, which many blocks leave in global memory. It is up to a hundred megabytes, for as long as the kernel
-// runs.
+// Computes the temporary GPU memory of torch's reductions: in sums over rows, many blocks write partial sums
+// to global memory. This is up to a hundred megabytes while the kernel runs.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +9,7 @@
 
 namespace octavo::train {
 
-// Bytes for the sums of [rows, columns] over its rows, of elements whose columns lie side by side, in fp32.
+// Returns the bytes of fp32 partial sums for a sum over the rows of [rows, columns] with contiguous columns.
 // It follows how torch (2.5 to 2.13) divides such a sum among threads and blocks.
 std::int64_t row_sum_bytes(const octavo::plan::Gpu& gpu, std::int64_t rows, std::int64_t columns);
 

@@ -29,7 +29,7 @@ Results truth_of_first(Arguments in) {
   return {::torch::empty_like(in[0].toTensor(), ::torch::TensorOptions(::torch::kBool))};
 }
 
-// Mean and 1 / deviation of each row, in fp32 as a GPU has them.
+// The further results are mean and 1 / deviation of each row, in fp32 as on a GPU.
 Results layer_norm(Arguments in) {
   const Tensor x = in[0].toTensor();
   std::vector<std::int64_t> rows(x.sizes().begin(), x.sizes().end());
@@ -64,7 +64,7 @@ Results index_select(Arguments in) {
   return {::torch::empty(sizes, x.options())};
 }
 
-// Of each channel in fp32: mean and 1 / deviation.
+// The further results are mean and 1 / deviation of each channel, in fp32.
 Results batch_norm(Arguments in) {
   const Tensor x = in[0].toTensor();
   const auto floats = x.options().dtype(::torch::kFloat32);
@@ -80,13 +80,14 @@ Results batch_norm_backward(Arguments in) {
   return {wanted[0] ? like(x) : Tensor(), made(1), made(2)};
 }
 
-// oneDNN computes in a layout of its own, and copies what comes out.
+// Allocates the result twice for a moment on the CPU, because oneDNN computes in its own layout and copies
+// the result.
 Tensor in_two_layouts(const Tensor& out) {
   const Tensor other = is_fake_cpu(out) ? like(out) : Tensor();
   return out;
 }
 
-// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups.
+// Arguments: input, weight, bias, stride, padding, dilation, transposed, output padding, groups.
 Results convolution(Arguments in) {
   const Tensor x = in[0].toTensor(), weight = in[1].toTensor();
   TORCH_CHECK(!in[6].toBool(), "a plan cannot run a transposed convolution");
@@ -101,7 +102,7 @@ Results convolution(Arguments in) {
   const Tensor out = ::torch::empty(sizes, x.options());
   return {in_two_layouts(out)};
 }
-// The gradient, input, weight, the bias's sizes, …, which of the three are wanted.
+// Arguments: gradient, input, weight, the bias's sizes, …, a mask of the three gradients to compute.
 Results convolution_backward(Arguments in) {
   const auto wanted = in[10].toBoolList();
   const Tensor grad = in[0].toTensor();
@@ -110,7 +111,8 @@ Results convolution_backward(Arguments in) {
           wanted[2] ? ::torch::empty({grad.size(1)}, grad.options()) : Tensor()};
 }
 
-// Log probabilities [frames, batch, tokens], targets, lengths of both: losses, and the lattice of each.
+// Arguments: log probabilities [frames, batch, tokens], targets, lengths of both. Results: losses, and the
+// lattice of each.
 Results ctc_loss(Arguments in) {
   const Tensor x = in[0].toTensor();
   const std::vector<std::int64_t> labels = in[3].toIntVector();
@@ -119,7 +121,8 @@ Results ctc_loss(Arguments in) {
           ::torch::empty({x.size(1), x.size(0), 2 * longest + 1}, x.options())};
 }
 
-// Half the spectrum of real numbers, along the last of the dimensions; its other half mirrors it.
+// FFT of real numbers. If it is one-sided, the last of the dimensions has half the spectrum, because the
+// other half mirrors it.
 Results fft_of_real(Arguments in) {
   const Tensor x = in[0].toTensor();
   std::vector<std::int64_t> sizes(x.sizes().begin(), x.sizes().end());

@@ -1,4 +1,5 @@
-// Shapes of operators that LibTorch has no rule for on its meta device: those of Python are not in it.
+// Computes output shapes of operators that LibTorch has no meta kernel for. Python's meta kernels are not
+// part of LibTorch.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +9,8 @@
 
 namespace octavo::train {
 
-// Replaces an operator's arguments by its results. False: there is no rule.
+// Replaces an operator's arguments on the stack by its results. Returns false if the operator has no rule
+// here.
 bool apply_shape_rule(const std::string& name, ::torch::jit::Stack& stack, std::size_t arguments);
 
 }  // namespace octavo::train

@@ -28,18 +28,18 @@ using octavo::plan::Event;
 using octavo::plan::Kernel;
 using octavo::plan::Owner;
 
-// What torch gives a handle of cuBLAS, of its own allocator: from the first product on. The forward pass has
-// one, and the thread of the backward pass another.
+// torch allocates a workspace for each cuBLAS handle from its caching allocator, from the first matmul on.
+// The forward pass has a handle, and the backward pass's thread has another.
 constexpr int kHandles = 2;
 std::int64_t blas_workspace(const octavo::plan::Gpu& gpu) {
   constexpr std::int64_t kMiB = 1 << 20;
   return gpu.compute_major >= 9 ? 32 * kMiB : 8 * kMiB + 128 * 1024;
 }
 
-// Microseconds that a run's stopwatch finds in a cast besides its kernel: it is two launches, timed alone.
+// Microseconds that a run measures for a cast in addition to its kernel: it is two launches, timed alone.
 constexpr double kTimedAlone = 9;
 
-// Both ways of each pass by the times that a GPU should take, as a run measures them.
+// Chooses bf16 or FP8 for forward, dgrad and wgrad by predicted GPU times, as a run does by measured times.
 octavo::fp8::Choice faster_passes(const octavo::plan::Gpu& gpu, const octavo::fp8::Layer& layer,
                                   double casts_of_weight) {
   using octavo::plan::Precision;
@@ -76,7 +76,7 @@ octavo::fp8::Choice faster_passes(const octavo::plan::Gpu& gpu, const octavo::fp
   return octavo::fp8::fastest(times);
 }
 
-// A gradient that goes to host memory as soon as it is there.
+// Frees a gradient on the device as soon as it is complete, as offloading to host memory does.
 struct LeavesTheDevice : ::torch::autograd::PostAccumulateGradHook {
   void operator()(const ::torch::autograd::Variable& param) override { param.mutable_grad().reset(); }
 };
@@ -128,7 +128,8 @@ Status Tracing::build() {
   model_ = request_.task.build(settings_);
   fake_.catch_cpu(false);
   place_model(*model_, FakeDevice::device(), plan_.bf16_weights);
-  // Weights come to a GPU as they train, and what else the model has made stays on the host.
+  // Weights are moved to the GPU with their training types. Other tensors of the model's construction stay on
+  // the host.
   std::vector<::torch::Tensor> placed;
   for (const auto& [name, tensor] : tensors_of(*model_)) placed.push_back(tensor);
   fake_.settle(placed);
@@ -167,8 +168,8 @@ Status Tracing::build() {
       ::torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<LeavesTheDevice>());
   }
   fake_.set_owner(Owner::gradients);
-  // Gradients that leave are summed over passes in host memory. Where a part of the states stays, the sums of
-  // all parameters are counted, which is more than a run has.
+  // Offloaded gradients are summed over micro-batches in host memory. If a part of the states stays on the
+  // device, the sums of all parameters are counted, which is more than a run has.
   const bool all_leave = gradients_leave && training_.offload_ratio == 1 && !training_.gpu_state_budget;
   const std::int64_t summed_here = all_leave ? 1 : training_.gradient_accumulation_steps;
   gradients_ = make_gradients(*world_, groups_, training_, summed_here, shards_.get());
@@ -181,7 +182,7 @@ Status Tracing::build() {
   return {};
 }
 
-// As a run does: where the GPU has no FP8 it is refused, or bf16's products are taken.
+// Decides on FP8 as a run does: if the GPU has no FP8, returns an error or falls back to bf16 matmuls.
 Status Tracing::choose_fp8() {
   const Fp8Settings& fp8 = training_.fp8;
   if (!fp8.enabled) return {};
@@ -200,7 +201,7 @@ Order Tracing::order() const {
   return {request_.task.samples(), static_cast<std::uint64_t>(settings_.data.seed), 0};
 }
 
-// As Stepper does one.
+// Traces a micro-batch, in the same order as Stepper::pass() (train/run/step.h).
 void Tracing::pass(const Batch& host, std::int64_t number) {
   fake_.set_owner(Owner::batch);
   const Batch batch = to_device(host, FakeDevice::device());
@@ -223,7 +224,8 @@ void Tracing::make_states() {
   for (const std::int64_t bytes : states_.masters) fake_.take(bytes, Owner::master);
 }
 
-// The norm reads gradients; the step reads them once more, and reads and writes weights and states.
+// Adds the optimizer's kernels. The norm reads gradients. The update reads them again, and reads and writes
+// weights and states.
 void Tracing::add_update_kernels() {
   const auto bytes = [](std::int64_t count) { return static_cast<double>(count); };
   double weights = 0, gradients = 0;
@@ -248,7 +250,7 @@ void Tracing::step(bool first) {
   out_.padded_length = host.padded_length;
   out_.units = request_.task.units(host.rows()) * training_.gradient_accumulation_steps;
   out_.passes = training_.gradient_accumulation_steps;
-  // Later micro-batches are like the second one.
+  // Only two micro-batches are traced, because later ones are equal to the second.
   std::size_t second = 0;
   const auto traced = std::min<std::int64_t>(out_.passes, 2);
   gradients_->expect(traced, traced);
@@ -263,7 +265,7 @@ void Tracing::step(bool first) {
   add_update_kernels();
 }
 
-// Gradients of the last step are there still.
+// Traces an evaluation batch. Gradients of the last step are still allocated.
 void Tracing::evaluate() {
   const ::torch::NoGradGuard no_grad;
   const EvalScope scope(*model_);

@@ -57,8 +57,8 @@ struct Point {
   std::int64_t rows, length;
 };
 
-// Two batches below and one above that of the run, and with half and twice its length, each with and without
-// checkpointing.
+// Returns plans for two batches smaller and one larger than the run's, and for half and twice the run's
+// length, each with and without checkpointing.
 Json points_json(const LoadWith& load, const PlanRequest& request, const Plan& run,
                  const Task::SizeKey& length) {
   const std::int64_t least = 1, now = std::max(length.now, least), rows = run.rows;
@@ -74,7 +74,7 @@ Json points_json(const LoadWith& load, const PlanRequest& request, const Plan& r
       std::vector<std::string> words = {
           std::string("model.gradient_checkpointing=") + (checkpointing ? "true" : "false"),
           "training.per_device_train_batch_size=" + std::to_string(point.rows),
-          "training.global_batch_size=null",  // the passes are those of a rank of the run
+          "training.global_batch_size=null",  // the number of micro-batches stays that of a rank of the run
           "training.gradient_accumulation_steps=" + std::to_string(run.passes)};
       if (point.length != now) words.push_back(length.key + "=" + std::to_string(point.length));
       auto config = load(words);

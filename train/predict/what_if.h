@@ -1,5 +1,5 @@
-// A plan with its surroundings, for a page on which a reader changes settings: plans at a few sizes, states
-// in every format, and all known GPUs.
+// Computes the data of a page on which a reader changes settings: a plan, plans for a few other sizes, states
+// in every format, and all supported GPUs.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +14,8 @@
 
 namespace octavo::train {
 
-// The data of plan_page(), train/report/plan_page.h. `name`: of the config. Takes a second or two.
+// Returns the data for plan_page() (train/report/plan_page.h). `name`: the config's name. Takes one or two
+// seconds.
 Result<nlohmann::ordered_json> what_if(const std::string& name, const LoadWith& load,
                                        const PlanRequest& request, const Plan& now);
 
