@@ -1,4 +1,4 @@
-// What an evaluation gives, and which direction is better.
+// A result of an evaluation, and the direction in which it is better.
 // SPDX-License-Identifier: MIT
 #pragma once
 
