@@ -23,7 +23,7 @@ namespace octavo::train {
 // Returns true if this build can read recordings.
 [[nodiscard]] bool audio_built_in();
 
-inline constexpr int kLowestRate = 1000, kHighestRate = 768000;  // Hz, of a file
+inline constexpr int kLowestRate = 1000, kHighestRate = 768000;      // Hz, of a file
 inline constexpr std::int64_t kLongestClip = std::int64_t{1} << 28;  // samples; 4.6 hours at 16 kHz
 // A clip may end this much earlier than requested, because manifests round durations and MP3 has padding.
 inline constexpr double kShortfallAllowed = 0.1;  // seconds
@@ -45,10 +45,10 @@ Result<AudioInfo> probe_audio(const std::string& path);
 
 struct AudioRequest {
   std::string path;
-  double offset = 0;  // seconds from the start of the file
+  double offset = 0;                             // seconds from the start of the file
   std::optional<double> seconds = std::nullopt;  // length in the file; nullopt: to the file's end
-  int rate = 16000;  // Hz, of the returned clip
-  std::optional<int> channel = std::nullopt;  // from 0; nullopt: the mean of all channels
+  int rate = 16000;                              // Hz, of the returned clip
+  std::optional<int> channel = std::nullopt;     // from 0; nullopt: the mean of all channels
   double speed = 1;  // playback speed; 1.1 is faster and higher in pitch, like a tape
 };
 

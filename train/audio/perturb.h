@@ -18,9 +18,10 @@ double draw_speed(std::span<const double> speeds, const PerturbKey& key);
 
 struct NoiseDraw {
   std::int64_t clip = 0;  // 0 … clips - 1
-  double snr = 0;  // dB: the clip's power relative to the noise's
-  double start = 0;  // position where the noise begins, as a fraction of its length in [0, 1)
-  double chance = 0;  // in [0, 1); if only a fraction of draws gets noise, these are the draws with `chance` below it
+  double snr = 0;         // dB: the clip's power relative to the noise's
+  double start = 0;       // position where the noise begins, as a fraction of its length in [0, 1)
+  double chance =
+      0;  // in [0, 1); if only a fraction of draws gets noise, these are the draws with `chance` below it
 };
 
 // REQUIRES: clips >= 1, lowest <= highest.

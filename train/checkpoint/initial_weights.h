@@ -17,12 +17,12 @@ namespace octavo::train {
 
 struct WarmStart {
   std::string file;                    // the safetensors file
-  std::int64_t used = 0;  // model tensors that were loaded
-  std::int64_t converted = 0;  // number of loaded tensors whose dtype in the file differs
-  std::vector<std::string> missing;  // names in the model that keep their initial values
+  std::int64_t used = 0;               // model tensors that were loaded
+  std::int64_t converted = 0;          // number of loaded tensors whose dtype in the file differs
+  std::vector<std::string> missing;    // names in the model that keep their initial values
   std::vector<std::string> left_over;  // unused names of the file, before renaming
-  std::string renewed;  // a line about the parts that are reinitialized, and why; else empty
-  std::vector<std::string> skipped;  // why newer checkpoints of the run were skipped
+  std::string renewed;                 // a line about the parts that are reinitialized, and why; else empty
+  std::vector<std::string> skipped;    // why newer checkpoints of the run were skipped
 
   // Returns lines for the console: what was loaded and, with init_strict: false, what was not.
   [[nodiscard]] std::vector<std::string> lines() const;

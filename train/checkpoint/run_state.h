@@ -10,16 +10,16 @@
 namespace octavo::train {
 
 struct RunState {
-  std::int64_t step = 0;  // optimizer steps done, including skipped ones
-  std::uint64_t position = 0;  // at which the next batch begins (train/data/batches.h)
-  std::int64_t samples = 0;  // number of samples in the current order
+  std::int64_t step = 0;            // optimizer steps done, including skipped ones
+  std::uint64_t position = 0;       // at which the next batch begins (train/data/batches.h)
+  std::int64_t samples = 0;         // number of samples in the current order
   std::uint64_t sampler_start = 0;  // the position at which the current order began
-  std::int64_t units = 0;  // units of throughput, see Unit in train/task.h
+  std::int64_t units = 0;           // units of throughput, see Unit in train/task.h
   std::int64_t skipped = 0, skipped_in_a_row = 0;
-  std::int64_t left_out = 0;  // samples that could not be read
+  std::int64_t left_out = 0;         // samples that could not be read
   std::int64_t passes_left_out = 0;  // micro-batches in which no sample could be read
-  std::int64_t evaluated = -1;  // the last evaluated step
-  double loss_sum = 0;  // since the last line of metrics
+  std::int64_t evaluated = -1;       // the last evaluated step
+  double loss_sum = 0;               // since the last line of metrics
   std::int64_t loss_count = 0;
   // Above 0 if the run has several ranks or was resumed from such a run. Otherwise 0: the settings contain
   // these values.

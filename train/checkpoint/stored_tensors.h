@@ -36,7 +36,7 @@ struct RenamedTensor {
 // The result of matching a file's tensors with a model's: the copies to make, and the differences.
 struct Fit {
   std::vector<std::pair<torch::Tensor, const StoredTensor*>> copies;
-  std::vector<std::string> missing;  // names of the model
+  std::vector<std::string> missing;    // names of the model
   std::vector<std::string> left_over;  // names of the file, before renaming
   std::vector<std::string> misfits;    // `NAME is BF16 [70, 61], expected F32 [61]`
 };

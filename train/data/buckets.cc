@@ -22,12 +22,12 @@ namespace {
 // gives each sample other neighbours in each epoch.
 constexpr std::uint64_t kUnit = 1 << 16, kChange = kUnit / 16;
 constexpr double kTicks = 1e6;  // ticks per second, for the sort; integers are identical on every machine
-constexpr double kMostTicks = 0x1p44;  // keeps ticks x (kUnit + kChange) within 64 bits
+constexpr double kMostTicks = 0x1p44;    // keeps ticks x (kUnit + kChange) within 64 bits
 constexpr std::size_t kWindowsKept = 4;  // two that workers read from, and two of another stage
 constexpr unsigned kMostThreads = 16;
 
 struct Clip {
-  std::uint64_t key = 0;  // the sort key
+  std::uint64_t key = 0;     // the sort key
   std::uint32_t offset = 0;  // of its draw in the window
   ClipCost cost;
 };
@@ -79,7 +79,7 @@ struct BucketPlan::Bounds {
 struct BucketPlan::Window {
   Bounds bounds;
   std::vector<std::uint32_t> draws;  // by position; both are relative to the window's begin
-  std::vector<std::uint32_t> ends;  // end positions of its batches, relative to the window's begin
+  std::vector<std::uint32_t> ends;   // end positions of its batches, relative to the window's begin
   std::vector<Growing> batches;
 
   // Returns the index of the batch that contains this position.
@@ -121,7 +121,8 @@ BucketPlan::~BucketPlan() = default;
 BucketPlan::Bounds BucketPlan::bounds(const Order& order, std::uint64_t position) const {
   const auto samples = static_cast<std::uint64_t>(order.samples());
   const std::uint64_t windows = (samples + window_ - 1) / window_;
-  const std::uint64_t small = samples / windows, larger = samples % windows;  // the first `larger` windows have one draw more
+  const std::uint64_t small = samples / windows,
+                      larger = samples % windows;  // the first `larger` windows have one draw more
   const std::uint64_t epoch = order.start() + order.epoch(position) * samples, within = position - epoch;
   const std::uint64_t index =
       within < larger * (small + 1) ? within / (small + 1) : larger + (within - larger * (small + 1)) / small;

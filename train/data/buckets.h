@@ -23,16 +23,16 @@
 
 namespace octavo::train {
 
-// What a sample costs in a budget.
+// The cost of a sample in a budget.
 struct ClipCost {
-  double seconds = 0;  // its length; a batch is padded to its longest sample
+  double seconds = 0;      // its length; a batch is padded to its longest sample
   std::int64_t cells = 0;  // of the loss, which has no padding: frames x (tokens + 1)
 };
 
 // The limits of a batch. nullopt: no limit of this kind. REQUIRES: at least one is set.
 struct BatchBudget {
   std::optional<std::int64_t> rows;
-  std::optional<double> seconds;  // rows x the longest sample
+  std::optional<double> seconds;      // rows x the longest sample
   std::optional<std::int64_t> cells;  // sum over the rows
 
   // Returns true if this sample alone is within the budget.

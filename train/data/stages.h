@@ -23,7 +23,7 @@
 namespace octavo::train {
 
 struct Stage {
-  std::int64_t samples = 0;  // at most the number of available samples
+  std::int64_t samples = 0;     // at most the number of available samples
   std::int64_t first_step = 0;  // steps done before it
   std::int64_t last_step = 0;   // steps done after it: above first_step, and the next stage's first_step
   friend bool operator==(const Stage&, const Stage&) = default;

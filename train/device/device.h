@@ -70,7 +70,7 @@ class Stopwatch {
   struct Events;
   torch::Device device_;
   std::chrono::steady_clock::time_point begin_, end_;  // on the CPU
-  std::unique_ptr<Events> events_;  // on other devices
+  std::unique_ptr<Events> events_;                     // on other devices
 };
 
 }  // namespace octavo::train

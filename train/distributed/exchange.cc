@@ -15,7 +15,7 @@ constexpr std::size_t kInline = 232;
 // The fixed-size header that every rank sends first.
 struct Head {
   std::uint64_t calls = 0;  // CallList::hash()
-  std::uint64_t call = 0;  // hash of the exchange's name
+  std::uint64_t call = 0;   // hash of the exchange's name
   std::uint64_t length = 0;
   char bytes[kInline] = {};
 };

@@ -16,7 +16,7 @@ struct GroupPlan {
   int rank = 0, ranks = 1;
   std::chrono::milliseconds timeout{0};
   std::string address;  // of this machine, on which gloo listens; GLOO_SOCKET_IFNAME takes precedence
-  int threads = 2;  // gloo: number of concurrent operations
+  int threads = 2;      // gloo: number of concurrent operations
 };
 
 c10::intrusive_ptr<c10d::Backend> gloo_group(const GroupPlan& plan);

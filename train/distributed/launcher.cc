@@ -191,9 +191,9 @@ class Ranks {
   std::map<int, Sign> signs_;   // by rank
   int started_ = 0;
   std::optional<Clock::time_point> failed_;
-  std::string first_;  // the first failure
+  std::string first_;     // the first failure
   bool killing_ = false;  // the remaining ranks were killed
-  int passed_on_ = 0;  // the last signal forwarded to rank 0
+  int passed_on_ = 0;     // the last signal forwarded to rank 0
   Launched outcome_;
 };
 

@@ -25,7 +25,7 @@ struct LaunchPlan {
 };
 
 struct Launched {
-  int code = 0;  // of the first failure: its exit code, or 128 + the signal that ended it
+  int code = 0;         // of the first failure: its exit code, or 128 + the signal that ended it
   std::string message;  // what no rank could print; empty: rank 0 has printed it
 };
 

@@ -16,7 +16,7 @@ namespace octavo::train {
 
 struct ChosenCheckpoint {
   std::string path;
-  std::string why;  // if the best was chosen: "best by loss: 1.25"; else empty
+  std::string why;                   // if the best was chosen: "best by loss: 1.25"; else empty
   std::vector<std::string> skipped;  // a message for each better or newer checkpoint that is not complete
 };
 

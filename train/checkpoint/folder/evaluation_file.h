@@ -22,7 +22,7 @@ inline constexpr std::string_view kEvaluationName = "evaluation.json";
 
 struct EvaluationRecord {
   std::vector<Metric> metrics;
-  std::string best_by;  // the run's save_best; empty: not set
+  std::string best_by;     // the run's save_best; empty: not set
   bool only_best = false;  // saved only for its metric: the step is neither due by save_steps nor the last
   friend bool operator==(const EvaluationRecord&, const EvaluationRecord&) = default;
 
