@@ -1,6 +1,6 @@
 // The interface of a task: data by position, a model, its loss, its metrics and their descriptions. The
 // training loop, the checkpoints, the log and the report use nothing else of it, so a new task is a folder in
-// train/tasks/ and a line in train/tasks/list.h; docs/guides/add_a_task.md writes one.
+// train/tasks/ and a line in train/tasks/list.h. docs/guides/add_a_task.md shows an example.
 //
 // A run calls open(), then build() and load_first_weights(), then the other functions. It calls all of them
 // from one thread, except read() and batches().rows_at(). Before that build(), a prediction of the run calls
@@ -55,7 +55,7 @@ struct PassKey {
 
 // The model's output for a sample with a reference text.
 struct Example {
-  std::string name;  // of the sample
+  std::string name;  // name of the sample
   std::string reference, hypothesis;
   std::int64_t number = 0;  // index of the sample among all evaluation samples
 };
@@ -77,10 +77,10 @@ struct Tally {
 };
 
 struct Evaluation {
-  std::vector<Metric> metrics;  // at least one; the first is printed in status lines
-  std::int64_t units = 0;       // units of throughput evaluated
-  std::vector<Example> examples =
-      {};  // a few, of the same samples each time; log, TensorBoard and report mark the words that differ
+  std::vector<Metric> metrics;         // one or more; the first is printed in status lines
+  std::int64_t units = 0;              // units of throughput evaluated
+  std::vector<Example> examples = {};  // a few, of the same samples each time; log, TensorBoard and report
+                                       // mark the words that differ
 };
 
 // The unit of throughput.
@@ -91,10 +91,9 @@ struct Unit {
 
 // Sample output of a model.
 struct Preview {
-  std::string title;  // "a sample"
-  std::string shown;  // for a terminal
-  std::vector<std::pair<std::string, std::string>>
-      record;  // for the log; the report shows `prompt` and `text`
+  std::string title;                                        // "a sample"
+  std::string shown;                                        // for a terminal
+  std::vector<std::pair<std::string, std::string>> record;  // for the log; the report shows `prompt`, `text`
 };
 
 class Task {
@@ -111,7 +110,7 @@ class Task {
   };
   struct Opening {
     const Settings& settings;
-    const std::string& checkpoint;         // from which the run resumes; empty: none
+    const std::string& checkpoint;         // the checkpoint to resume from; empty: none
     const nlohmann::ordered_json* record;  // data_record() of that checkpoint; null: none
   };
   // Finds and checks the data. The settings outlive the task.
@@ -196,7 +195,7 @@ class Task {
   // An empty key means none.
   struct SizeKey {
     std::string key;        // "data.block_size"
-    std::int64_t now = 0;   // its value
+    std::int64_t now = 0;   // current value
     std::int64_t step = 1;  // values are multiples of it
   };
   [[nodiscard]] virtual SizeKey length_key() const { return {}; }

@@ -15,10 +15,8 @@ namespace {
 
 std::string exact_seconds(double seconds) { return decimal_text(seconds, std::chars_format::fixed, 6); }
 
-constexpr std::int64_t kBlockSamples = 1
-                                       << 14;  // samples of all channels per block; a block fits in the cache
-constexpr std::int64_t kSecondsAhead =
-    1;  // seconds decoded before an MP3 seek target; covers the frames it can refer to, even at 8,000 bit/s
+constexpr std::int64_t kBlockSamples = 1 << 14;  // samples of all channels: a block that fits in the cache
+constexpr std::int64_t kSecondsAhead = 1;  // seconds decoded before an MP3 seek target, enough at 8,000 bit/s
 constexpr float kLoudest = 1e10F;
 constexpr std::int64_t kMostFrames = std::int64_t{1} << 48;
 

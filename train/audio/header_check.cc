@@ -62,8 +62,7 @@ Status cut_short(const std::string& path, std::uint64_t promised, std::uint64_t 
 Status check_wav_rate(const std::string& format, const std::string& path) {
   const std::uint32_t tag = little16(format, 0), rate = little32(format, 4), bytes = little32(format, 8),
                       frame = little16(format, 12);
-  const bool plain =
-      tag == 1 || tag == 3 || tag == 0xFFFE;  // integer or float samples, or the extensible format of either
+  const bool plain = tag == 1 || tag == 3 || tag == 0xFFFE;  // integers, floats, or either of them
   if (!plain || bytes == 0 || frame == 0 || bytes == std::uint64_t{rate} * frame) return {};
   return Status::invalid(path + ": its header says " + std::to_string(rate) + " samples a second, and " +
                          std::to_string(bytes) + " bytes a second, which are " +

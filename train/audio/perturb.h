@@ -20,8 +20,7 @@ struct NoiseDraw {
   std::int64_t clip = 0;  // 0 … clips - 1
   double snr = 0;         // dB: the clip's power relative to the noise's
   double start = 0;       // position where the noise begins, as a fraction of its length in [0, 1)
-  double chance =
-      0;  // in [0, 1); if only a fraction of draws gets noise, these are the draws with `chance` below it
+  double chance = 0;      // in [0, 1); draws below a threshold get noise
 };
 
 // REQUIRES: clips >= 1, lowest <= highest.

@@ -13,7 +13,7 @@ struct AudioStream::State {
 
   Decoder decoder;
   Resampler resampler;
-  std::vector<float> piece, ready;  // decoded samples; samples at the requested rate, unread from `next` on
+  std::vector<float> piece, ready;  // decoded; at the requested rate, unread from `next` on
   std::size_t next = 0;
   bool ended = false;
 

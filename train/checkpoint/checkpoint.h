@@ -25,8 +25,7 @@ namespace octavo::train {
 struct SavedCheckpoint {
   std::string path;
   std::int64_t bytes = 0;
-  std::string
-      warning;  // an error that did not harm the checkpoint, such as a failed link `latest`; else empty
+  std::string warning;  // an error outside the checkpoint, such as a failed link `latest`
 };
 
 // The content of a checkpoint for one part.

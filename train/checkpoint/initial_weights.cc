@@ -53,7 +53,7 @@ Result<std::string> find_weights(const std::string& path, WarmStart& out) {
 // Returns every tensor of the file under its name in the model.
 Result<std::vector<RenamedTensor>> rename_all(const InitSettings& init, const Safetensors& file) {
   std::vector<RenamedTensor> out;
-  std::map<std::string, const StoredTensor*> places;  // by name in the model
+  std::map<std::string, const StoredTensor*> places;  // keys: names in the model
   std::vector<bool> used(init.rename.size(), false);
   for (const StoredTensor& stored : file.tensors()) {
     std::string name = stored.name;

@@ -28,7 +28,7 @@ constexpr unsigned kMostThreads = 16;
 
 struct Clip {
   std::uint64_t key = 0;     // the sort key
-  std::uint32_t offset = 0;  // of its draw in the window
+  std::uint32_t offset = 0;  // the index of its draw in the window
   ClipCost cost;
 };
 
@@ -78,7 +78,7 @@ struct BucketPlan::Bounds {
 
 struct BucketPlan::Window {
   Bounds bounds;
-  std::vector<std::uint32_t> draws;  // by position; both are relative to the window's begin
+  std::vector<std::uint32_t> draws;  // indices by position; both are relative to the window's begin
   std::vector<std::uint32_t> ends;   // end positions of its batches, relative to the window's begin
   std::vector<Growing> batches;
 
@@ -121,8 +121,8 @@ BucketPlan::~BucketPlan() = default;
 BucketPlan::Bounds BucketPlan::bounds(const Order& order, std::uint64_t position) const {
   const auto samples = static_cast<std::uint64_t>(order.samples());
   const std::uint64_t windows = (samples + window_ - 1) / window_;
-  const std::uint64_t small = samples / windows,
-                      larger = samples % windows;  // the first `larger` windows have one draw more
+  // The first `larger` windows have `small` + 1 draws, the others `small`.
+  const std::uint64_t small = samples / windows, larger = samples % windows;
   const std::uint64_t epoch = order.start() + order.epoch(position) * samples, within = position - epoch;
   const std::uint64_t index =
       within < larger * (small + 1) ? within / (small + 1) : larger + (within - larger * (small + 1)) / small;

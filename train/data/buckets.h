@@ -26,7 +26,7 @@ namespace octavo::train {
 // The cost of a sample in a budget.
 struct ClipCost {
   double seconds = 0;      // its length; a batch is padded to its longest sample
-  std::int64_t cells = 0;  // of the loss, which has no padding: frames x (tokens + 1)
+  std::int64_t cells = 0;  // cells of the loss, which has no padding: frames x (tokens + 1)
 };
 
 // The limits of a batch. nullopt: no limit of this kind. REQUIRES: at least one is set.
@@ -63,9 +63,9 @@ class BucketPlan : public Batches {
     std::int64_t batches = 0, least_rows = 0, most_rows = 0;
     double seconds = 0, padded_seconds = 0;
     // The batch with the most padded seconds; if several are equal, the first in the epoch.
-    std::uint64_t largest = 0;  // its position
+    std::uint64_t largest = 0;  // the batch's position
     std::int64_t largest_rows = 0;
-    double largest_seconds = 0;  // with padding
+    double largest_seconds = 0;  // including padding
     // Returns the fraction of the batches' seconds that is padding.
     [[nodiscard]] double padding() const { return padded_seconds > 0 ? 1 - seconds / padded_seconds : 0; }
   };
@@ -74,7 +74,7 @@ class BucketPlan : public Batches {
   [[nodiscard]] const BatchBudget& budget() const { return budget_; }
 
  private:
-  struct Bounds;  // of a window
+  struct Bounds;  // a window's draws
   struct Window;
   struct Kept;
   [[nodiscard]] Bounds bounds(const Order& order, std::uint64_t position) const;

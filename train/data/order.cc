@@ -13,8 +13,7 @@ namespace octavo::train {
 namespace {
 
 constexpr std::uint64_t kRounds = 6;
-constexpr int kLeastHalfBits =
-    3;  // with fewer bits per half, six rounds do not make all orders equally likely
+constexpr int kLeastHalfBits = 3;  // with fewer, six rounds do not make all orders equally likely
 
 // Returns a key made of the seed and of everything else that changes the order.
 std::uint64_t order_key(std::uint64_t seed, std::int64_t samples, std::uint64_t start) {

@@ -33,7 +33,7 @@ class Order {
   // REQUIRES for all of these: draw >= start().
   [[nodiscard]] std::int64_t sample(std::uint64_t draw) const;   // 0 … samples() - 1
   [[nodiscard]] std::uint64_t epoch(std::uint64_t draw) const;   // since start()
-  [[nodiscard]] std::uint64_t noise(std::uint64_t epoch) const;  // a random number for an epoch
+  [[nodiscard]] std::uint64_t noise(std::uint64_t epoch) const;  // random, one per epoch
 
   [[nodiscard]] std::int64_t samples() const { return samples_; }
   [[nodiscard]] std::uint64_t start() const { return start_; }

@@ -192,7 +192,7 @@ class Prefetch {
     std::condition_variable to_do_;
     std::condition_variable filled_;
     Source source_;              // changed only while no slot is being filled
-    std::uint64_t position_;     // of the next() batch; used only by the caller's thread
+    std::uint64_t position_;     // the position of the next() batch; used only by the caller's thread
     std::uint64_t claim_at_;     // position of the next batch to claim; invalid while claiming_
     std::uint64_t taken_ = 0;    // batches that next() has returned
     std::uint64_t claimed_ = 0;  // batches that workers have claimed

@@ -20,8 +20,7 @@
 namespace octavo::train {
 namespace {
 
-constexpr std::int64_t kAlwaysCpuRanks =
-    2;  // so that several ranks can be tried on a machine with one processor
+constexpr std::int64_t kAlwaysCpuRanks = 2;  // allows several ranks on a machine with one processor
 
 c10::Stream stream_of(const torch::Device& device) {
   return c10::impl::getDeviceGuardImpl(device.type())->getStream(device);

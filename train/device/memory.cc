@@ -160,7 +160,7 @@ std::string explain_out_of_memory(const std::string& what, const MemoryByOwner& 
   if (owners.communication > 0) out += ", communication " + bytes_text(owners.communication);
   if (owners.fp8 > 0) out += ", FP8 codes of weights " + bytes_text(owners.fp8);
   if (owners.host() > 0) out += "; besides " + bytes_text(owners.host()) + " in host memory";
-  // The value is 0 on the CPU, where it is unknown.
+  // Activations are unknown on the CPU.
   if (owners.activations > 0) out += ", activations and the rest " + bytes_text(owners.activations);
   if (device.reserved > 0) {
     // The memory of the micro-batches is free again by now, so the peak counts.

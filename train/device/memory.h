@@ -15,7 +15,7 @@
 namespace octavo::train {
 
 struct DeviceMemory {
-  std::int64_t allocated = 0, peak = 0, reserved = 0;  // of torch's allocator
+  std::int64_t allocated = 0, peak = 0, reserved = 0;  // by torch's allocator
   std::int64_t free = 0, total = 0;                    // of the device; 0: unknown
 };
 
@@ -32,7 +32,7 @@ std::int64_t host_memory();
 struct MemoryByOwner {
   std::int64_t params = 0, grads = 0, states = 0, master = 0, workspace = 0;
   std::int64_t activations = 0;    // and everything else that the micro-batches hold
-  std::int64_t communication = 0;  // of ranks, without the tensors they communicate
+  std::int64_t communication = 0;  // buffers of the ranks' communication
   std::int64_t fp8 = 0;            // codes of weights, and states of scales
   // Bytes in host memory, not part of the peak. host_copies: copies of weights and gradients.
   std::int64_t host_states = 0, host_master = 0, host_copies = 0;
@@ -69,7 +69,7 @@ class PeakMeter {
 
 // The run's part of the message of explain_out_of_memory().
 struct TaskMemory {
-  std::string batch;               // what a micro-batch held: "8 sequences of 512 bytes"
+  std::string batch;               // the micro-batch: "8 sequences of 512 bytes"
   std::vector<std::string> helps;  // settings that would help, as `key=value (why)`
 };
 

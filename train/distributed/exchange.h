@@ -1,8 +1,8 @@
 // Exchanges bytes between the hosts of all ranks: every rank receives every rank's bytes. A few bytes take
 // one gather and one broadcast, more bytes take a second round.
 //
-// Every exchange carries the name of the call and a hash of all tensor operations so far. If ranks have not
-// made the same calls, the error names the calls of two ranks, instead of wrong numbers or a hang.
+// Every exchange carries the name of the call and a hash of all tensor operations so far. If ranks have made
+// different calls, that is an error that names the calls of two ranks, instead of wrong numbers or a hang.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -15,7 +15,7 @@ struct GroupPlan {
   c10::intrusive_ptr<c10d::Store> store;  // used only by the ranks of this group
   int rank = 0, ranks = 1;
   std::chrono::milliseconds timeout{0};
-  std::string address;  // of this machine, on which gloo listens; GLOO_SOCKET_IFNAME takes precedence
+  std::string address;  // this machine's address for gloo; GLOO_SOCKET_IFNAME takes precedence
   int threads = 2;      // gloo: number of concurrent operations
 };
 

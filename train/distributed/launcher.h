@@ -21,12 +21,12 @@ struct LaunchPlan {
   std::vector<std::string> command;  // the program and its arguments
   // Times after a failure and after the last local work: SIGTERM for the remaining ranks, then SIGKILL.
   std::chrono::milliseconds ask_after{20'000}, kill_after{45'000};
-  std::chrono::milliseconds silence{10'000};  // local work without a new sign for this long is over
+  std::chrono::milliseconds silence{10'000};  // without a new heartbeat, after which local work is over
 };
 
 struct Launched {
   int code = 0;         // of the first failure: its exit code, or 128 + the signal that ended it
-  std::string message;  // what no rank could print; empty: rank 0 has printed it
+  std::string message;  // the text that no rank could print; empty: rank 0 has printed it
 };
 
 // Starts the ranks and waits until all have ended. REQUIRES: the process has no threads that handle signals,

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLeft = "left";
-constexpr std::uint64_t kSlowestBytesPerMillisecond = 1000;  // of local work on the slowest disk: 1 MB/s
+constexpr std::uint64_t kSlowestBytesPerMillisecond = 1000;  // 1 MB/s, for the slowest disk
 
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 

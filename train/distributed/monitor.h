@@ -32,12 +32,12 @@
 namespace octavo::train {
 
 struct MonitorPlan {
-  std::string prefix;                  // of this world's keys
-  std::chrono::milliseconds timeout;   // for a rank for which the others wait
-  std::chrono::milliseconds beat;      // between two heartbeats
-  std::chrono::milliseconds silence;   // without a heartbeat, after which a rank is gone
-  std::chrono::milliseconds patience;  // for the world's thread to notice a failure
-  std::chrono::milliseconds local;     // for local work, plus the time for its bytes
+  std::string prefix;                  // prefix of this world's keys
+  std::chrono::milliseconds timeout;   // limit for a rank for which the others wait
+  std::chrono::milliseconds beat;      // time between two heartbeats
+  std::chrono::milliseconds silence;   // time without a heartbeat, after which a rank is gone
+  std::chrono::milliseconds patience;  // limit for the world's thread to notice a failure
+  std::chrono::milliseconds local;     // limit of local work, plus the time for its bytes
 };
 
 // Returns the key from which the launcher reads that a rank does local work. Its value changes with every

@@ -73,8 +73,8 @@ c10::intrusive_ptr<c10d::Backend> nccl_group(const GroupPlan& plan) {
   using Nccl = c10d::ProcessGroupNCCL;
   // NCCL finds its peers over sockets, even if the data goes over the GPUs' own links.
   if (plan.address == "127.0.0.1") setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-  auto options = c10::make_intrusive<Nccl::Options>(
-      true);  // true: a high-priority stream, so that reductions run before waiting kernels
+  // true: a high-priority stream, so that reductions run before kernels that wait.
+  auto options = c10::make_intrusive<Nccl::Options>(true);
   options->timeout = plan.timeout;
   return c10::make_intrusive<Nccl>(plan.store, plan.rank, plan.ranks, options);
 }

@@ -75,7 +75,7 @@ bool Pending::State::is_over() { return device.is_cpu() ? done_->is.load() : aft
 
 double Pending::State::seconds() {
   if (device.is_cpu()) return std::chrono::duration<double>(done_->at - begin_).count();
-  if (after_) after_->synchronize();  // without the events the duration is not known yet
+  if (after_) after_->synchronize();  // getDuration() needs completed work
   return static_cast<double>(work->getDuration()) / 1e3;
 }
 

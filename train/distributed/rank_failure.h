@@ -18,7 +18,7 @@ struct RankFailure {
   static constexpr int kNoRank = -1;
   int rank = kNoRank;  // kNoRank: the failed rank is unknown, or it was not a rank
   FoundBy found_by = FoundBy::others;
-  std::string text;  // for the user, including the rank: "rank 1: out of memory"
+  std::string text;  // text for the user, including the rank: "rank 1: out of memory"
 };
 
 // Convert a failure to and from its form in the store. Text of another form becomes a failure without a rank.

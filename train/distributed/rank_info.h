@@ -12,16 +12,12 @@
 namespace octavo::train {
 
 struct Place {
-  enum class Launcher {
-    none,
-    own,
-    torchrun,
-    slurm
-  };  // torchrun: also others with its variables, such as DeepSpeed's
+  // torchrun: torchrun itself, or a launcher that sets the same variables, such as DeepSpeed's.
+  enum class Launcher { none, own, torchrun, slurm };
   Launcher launcher = Launcher::none;
   int rank = 0, ranks = 1;
   int local_rank = 0, local_ranks = 1;  // on this machine
-  std::string address;                  // on which the store of rank 0 or of the launcher listens
+  std::string address;                  // listening address of the store of rank 0 or of the launcher
   int port = 0;
   bool store_is_there = false;  // the launcher serves the store; else rank 0 does
   int restart = 0;              // how often the launcher has restarted the run

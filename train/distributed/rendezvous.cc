@@ -243,7 +243,7 @@ Result<Meeting> meet(const Place& place, const torch::Device& device, const Worl
       if (device.is_cpu()) {
         made.tensors = gloo_group(tensors);
       } else {
-        c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);  // of this thread
+        c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);  // applies to this thread
         made.tensors = nccl_group(tensors);
         made.tensors->enableCollectivesTiming();
       }

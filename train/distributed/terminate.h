@@ -1,5 +1,5 @@
 // Prints a message if C++ terminates a rank: because of an exception in a library's thread, or if memory is
-// too short to report an error.
+// too scarce to report an error.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -49,8 +49,7 @@ class TimedStore {
  public:
   TimedStore(StorePointer store, std::chrono::milliseconds limit) : store_(std::move(store)), limit_(limit) {}
 
-  // Returns what `call` returns for the store. Throws StoreTimeout if it took too long. REQUIRES: the same of
-  // `call` as run().
+  // Returns what `call` returns for the store. Throws StoreTimeout if it took too long. REQUIRES: see run().
   template <class Call>
   auto call(Call call) {
     using Value = decltype(call(*store_));

@@ -20,7 +20,7 @@ c10d::ReduceOp operation(World::Reduce how) {
   return how == World::Reduce::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
 }
 
-// Calls shutdown() on versions of LibTorch that have it.
+// Calls shutdown(), which newer versions of LibTorch expect at an orderly end.
 template <class Group>
 void shut_down(Group& group) {
   if constexpr (requires { group.shutdown(); }) group.shutdown();

@@ -58,8 +58,8 @@ struct Traffic {
 };
 
 struct WorldOptions {
-  std::chrono::milliseconds timeout{600'000};  // for the other ranks to make a call
-  std::chrono::milliseconds start{600'000};    // for all ranks to join
+  std::chrono::milliseconds timeout{600'000};  // limit for the other ranks to make a call
+  std::chrono::milliseconds start{600'000};    // limit for all ranks to join
   // The monitor's times: `beat` between two heartbeats; `silence` without a heartbeat, after which a rank is
   // gone; `patience` for this rank's thread to notice a failure; `local` for local work, plus one second per
   // megabyte.

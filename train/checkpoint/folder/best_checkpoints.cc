@@ -25,7 +25,7 @@ bool is_only_best(const CheckpointRef& checkpoint) {
 
 std::vector<RankedCheckpoint> rank_checkpoints(const std::string& run_folder, std::string_view metric) {
   std::vector<RankedCheckpoint> out;
-  std::optional<Better> better;  // from the newest evaluated checkpoint
+  std::optional<Better> better;  // the direction in the newest record
   for (const CheckpointRef& checkpoint : list_checkpoints(run_folder)) {
     const auto record = record_of(checkpoint);
     const Metric* const found = record ? record->find(metric) : nullptr;

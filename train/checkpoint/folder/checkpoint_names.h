@@ -20,12 +20,11 @@ enum class CheckpointState { complete, partial, replaced };
 struct CheckpointName {
   std::int64_t step = 0;
   CheckpointState state = CheckpointState::complete;
-  int number = 0;  // of a partial or replaced one: above 0 if the name without a number belongs to a leftover
-                   // that cannot be removed
+  int number = 0;  // of a partial or replaced one; above 0 if a leftover has the name
 
   [[nodiscard]] std::string text() const;
-  static std::optional<CheckpointName> parse(
-      std::string_view text);  // accepts only what text() returns, so not checkpoint-007
+  // Parses only what text() returns: not checkpoint-007.
+  static std::optional<CheckpointName> parse(std::string_view text);
   friend bool operator==(const CheckpointName&, const CheckpointName&) = default;
 };
 

@@ -50,7 +50,7 @@ class CheckpointWriter {
   // Returns errors that did not harm the saved checkpoint: a leftover that could not be removed, or a failed
   // link `latest`. Empty if there were none.
   [[nodiscard]] const std::string& warning() const { return warning_; }
-  [[nodiscard]] std::uint64_t bytes_written() const { return written_; }  // of all files so far
+  [[nodiscard]] std::uint64_t bytes_written() const { return written_; }  // total of the files so far
 
  private:
   CheckpointWriter(std::string run_folder, std::int64_t step, std::uint64_t expected_bytes,

@@ -30,7 +30,7 @@ namespace octavo::train {
 namespace {
 
 constexpr const char* kName = "/.lock";
-constexpr int kAttempts = 100;  // to open a file that its holder may remove meanwhile
+constexpr int kAttempts = 100;  // tries to open a file that its holder may remove
 
 struct Holder {
   std::string host;

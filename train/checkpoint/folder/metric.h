@@ -1,4 +1,4 @@
-// A result of an evaluation, and the direction in which it is better.
+// A metric of an evaluation: its name, its value and the direction in which it is better.
 // SPDX-License-Identifier: MIT
 #pragma once
 
